@@ -1,1 +1,2 @@
 //! The facade.
+pub use dlock_runtime::*;
