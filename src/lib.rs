@@ -1,2 +1,4 @@
 //! The facade.
+#[cfg(feature = "macros")]
+pub use dlock_macros::*;
 pub use dlock_runtime::*;
