@@ -5,7 +5,7 @@ use std::time::Duration;
 use proc_macro2::{Span, TokenStream, TokenTree};
 use quote::ToTokens;
 use syn::ext::IdentExt;
-use syn::parse::{Parse, ParseStream};
+use syn::parse::{Parse, ParseStream, Parser};
 use syn::{Expr, Ident, Lit, LitStr, Path, Token};
 
 use crate::duration;
@@ -141,7 +141,7 @@ impl Args {
             let text = format!("`{}` needs a value: {}", row.name, row.forms);
             return Err(syn::Error::new(name.span(), text));
         };
-        let value: Expr = syn::parse2(value)?;
+        let value = whole_expression.parse2(value)?;
         (row.read)(self, ungrouped(&value))
             .map_err(|why| syn::Error::new_spanned(&value, format!("`{}`: {why}", row.name)))
     }
@@ -163,6 +163,11 @@ impl Parse for OptionTokens {
         let rest: TokenStream = input.parse()?;
         Ok(OptionTokens { name, value: (has_value && !rest.is_empty()).then_some(rest) })
     }
+}
+
+fn whole_expression(input: ParseStream) -> syn::Result<Expr> {
+    let value = input.parse()?;
+    if input.is_empty() { Ok(value) } else { Err(input.error("expected `,` before this")) }
 }
 
 /// Options are cut apart before they are parsed, so that a broken one leaves the others readable.
@@ -190,10 +195,12 @@ fn unknown(word: &str) -> String {
     }
 }
 
-/// The known name that was probably meant.
+/// The known name that was probably meant: at most one slip of the finger, or a few in a long word.
 pub(crate) fn nearest<'a>(word: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    let close = names.map(|name| (strsim::jaro_winkler(word, name), name)).filter(|(likeness, _)| *likeness > 0.8);
-    close.max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, name)| name)
+    let length = word.chars().count();
+    let slips = names.map(|name| (strsim::damerau_levenshtein(word, name), name));
+    let close = slips.filter(|(slips, _)| *slips <= 1 + length / 5 && *slips < length);
+    close.min_by_key(|(slips, _)| *slips).map(|(_, name)| name)
 }
 
 pub(crate) fn list<'a>(names: impl Iterator<Item = &'a str>) -> String {
@@ -207,7 +214,8 @@ impl Backend {
         {
             return Ok(Backend::Const(path.path.clone()));
         }
-        let name = text(value).ok_or(r#"expected a name, such as `"redis"`, or the path of a `const` that holds one"#)?;
+        let name =
+            text(value).ok_or(r#"expected a name, such as `"redis"`, or the path of a `const` that holds one"#)?;
         match name.value() {
             text if text.is_empty() => Err("the name is empty".into()),
             text if text.chars().any(char::is_control) => Err("the name has a control character".into()),
@@ -223,7 +231,7 @@ impl Wait {
             Some("forever") => Ok(Wait::Forever),
             _ => match time(value) {
                 Ok(limit) => Ok(Wait::UpTo(limit)),
-                Err(why) => Err(format!(r#"{why}; `"none"` does not wait at all, `"forever"` without a limit"#)),
+                Err(why) => Err(format!(r#"{why}; or write `"none"` or `"forever"`"#)),
             },
         }
     }
@@ -235,7 +243,7 @@ impl Renew {
             Expr::Lit(lit) if let Lit::Bool(on) = &lit.lit => Ok(if on.value { Renew::Auto } else { Renew::Off }),
             _ => match time(value) {
                 Ok(cadence) => Ok(Renew::Every(cadence)),
-                Err(why) => Err(format!("{why}; or `true` or `false`")),
+                Err(why) => Err(format!("{why}; or write `true` or `false`")),
             },
         }
     }
@@ -313,7 +321,8 @@ mod tests {
 
     #[test]
     fn every_option_is_read() {
-        let args = read(r#"key = "a", ttl = "30s", backend = "redis", wait = "5s", renew = "5s","#).ok().expect("valid");
+        let args =
+            read(r#"key = "a", ttl = "30s", backend = "redis", wait = "5s", renew = "5s","#).ok().expect("valid");
         assert_eq!(args.key.expect("key").value(), "a");
         assert_eq!(args.ttl.expect("ttl").value, Duration::from_secs(30));
         assert!(matches!(args.backend, Some(Backend::Name(name)) if name.value() == "redis"));
@@ -349,13 +358,13 @@ mod tests {
             (r#"key = "a", ttl = 30s"#, r#"write `"30s"` for seconds"#),
             (r#"key = "a", ttl = soon"#, "`ttl`: expected a duration in quotes"),
             (r#"key = "a", ttl = "30""#, "`ttl`: `30` is not a duration"),
-            (r#"key = "a", wait = "never""#, r#"`"none"` does not wait at all"#),
-            (r#"key = "a", wait = "0s""#, r#"`"none"` does not wait at all"#),
-            (r#"key = "a", renew = "often""#, "or `true` or `false`"),
+            (r#"key = "a", wait = "never""#, r#"or write `"none"` or `"forever"`"#),
+            (r#"key = "a", wait = "0s""#, r#"or write `"none"` or `"forever"`"#),
+            (r#"key = "a", renew = "often""#, "or write `true` or `false`"),
             (r#"key = "a", backend = """#, "`backend`: the name is empty"),
             (r#"key = "a", backend = "a\nb""#, "`backend`: the name has a control character"),
             (r#"key = "a", backend = 5"#, "`backend`: expected a name"),
-            (r#"key = "a" ttl = "30s""#, "unexpected token"),
+            (r#"key = "a" ttl = "30s""#, "expected `,`"),
         ] {
             let found = mistake(attribute);
             assert!(found.contains(part), "{attribute}: {found}");
@@ -364,7 +373,8 @@ mod tests {
 
     #[test]
     fn all_mistakes_are_found_at_once() {
-        let found = read(r#""stock", tll = "1s", ttl = 30, renew = 5, wait = "x", backend = """#).err().expect("mistakes");
+        let found =
+            read(r#""stock", tll = "1s", ttl = 30, renew = 5, wait = "x", backend = """#).err().expect("mistakes");
         assert_eq!(found.len(), 7, "{found:#?}");
     }
 }

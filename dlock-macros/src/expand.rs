@@ -33,7 +33,7 @@ fn call(function: &LockedFn) -> TokenStream {
         #site
         let __dlock_key = #key;
         let __dlock_ran = ::dlock::__private::run(&__DLOCK_SITE, __dlock_key, async move #block).await;
-        #result(__dlock_ran)
+        #result
     }
 }
 
@@ -123,8 +123,8 @@ fn result(output: &Type) -> TokenStream {
     erased.visit_type_mut(&mut output.clone());
     let span = Span::mixed_site().located_at(syn::spanned::Spanned::span(output));
     match erased.0 {
-        0 => quote_spanned!(span=> <#output as ::dlock::__private::LockReturn>::from_ran),
-        _ => quote_spanned!(span=> ::dlock::__private::LockReturn::from_ran),
+        0 => quote_spanned!(span=> <#output as ::dlock::__private::LockReturn>::from_ran(__dlock_ran)),
+        _ => quote_spanned!(span=> ::dlock::__private::LockReturn::from_ran(__dlock_ran)),
     }
 }
 

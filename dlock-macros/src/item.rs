@@ -1,6 +1,6 @@
 //! The item under the attribute: a function whose body is not looked into.
 
-use proc_macro2::{Delimiter, Group, Ident, Span, TokenStream, TokenTree};
+use proc_macro2::{Delimiter, Ident, Span, TokenStream, TokenTree};
 use syn::parse::{Parse, ParseStream};
 use syn::{Attribute, GenericArgument, PathArguments, ReturnType, Signature, Token, Type, TypeParamBound, Visibility};
 
@@ -42,7 +42,10 @@ impl Function {
             return Err(syn::Error::new_spanned(token, "a `const fn` cannot be locked: a lock is taken at run time"));
         }
         if let Some(abi) = &sig.abi {
-            return Err(syn::Error::new_spanned(abi, "an `extern` function cannot be locked: its callers cannot await"));
+            return Err(syn::Error::new_spanned(
+                abi,
+                "an `extern` function cannot be locked: its callers cannot await",
+            ));
         }
         if let Some(variadic) = &sig.variadic {
             return Err(syn::Error::new_spanned(variadic, "a variadic function cannot be locked"));
@@ -76,12 +79,10 @@ impl Parse for Function {
         if input.parse::<Option<Token![;]>>()?.is_some() {
             return Ok(Function { attrs, vis, sig, body: None });
         }
-        let group: Group = input.parse()?;
-        let body = |inside: ParseStream| {
-            attrs.extend(inside.call(Attribute::parse_inner)?.into_iter().map(outer));
-            Ok(Some(Body { tokens: inside.parse()?, span: group.span() }))
-        };
-        let body = syn::parse::Parser::parse2(body, group.stream())?;
+        let inside;
+        let span = syn::braced!(inside in input).span.join();
+        attrs.extend(inside.call(Attribute::parse_inner)?.into_iter().map(outer));
+        let body = Some(Body { tokens: inside.parse()?, span });
         Ok(Function { attrs, vis, sig, body })
     }
 }

@@ -136,15 +136,18 @@ impl Names {
     /// `order.id`, located at the key, but each name seen where it was declared: either may come from a macro.
     fn resolve(&self, placeholder: &Placeholder, template: &LitStr) -> syn::Result<TokenStream> {
         let span = part(template, placeholder.at.clone());
-        let Some(value) = self.values.iter().find(|value| value.unraw() == placeholder.name || *value == &placeholder.name)
+        let Some(value) =
+            self.values.iter().find(|value| value.unraw() == placeholder.name || *value == &placeholder.name)
         else {
             return Err(syn::Error::new(span, self.unknown(&placeholder.name)));
         };
         let mut value = value.clone();
         value.set_span(span.resolved_at(value.span()));
         let mut tokens = value.into_token_stream();
+        let span = Span::mixed_site().located_at(span);
         for field in &placeholder.fields {
-            let field = member(field, span).ok_or_else(|| syn::Error::new(span, format!("`{field}` is not a field")))?;
+            let field =
+                member(field, span).ok_or_else(|| syn::Error::new(span, format!("`{field}` is not a field")))?;
             tokens.extend(quote_spanned!(span=> .#field));
         }
         Ok(tokens)
@@ -162,10 +165,9 @@ impl Names {
         }
         match (nearest(name, values()), values().next()) {
             (_, None) => format!("no parameter named `{name}`; `{function}` has no parameters"),
-            (Some(near), _) => format!(
-                "no parameter named `{name}`; did you mean `{near}`? `{function}` has {}",
-                list(values())
-            ),
+            (Some(near), _) => {
+                format!("no parameter named `{name}`; did you mean `{near}`? `{function}` has {}", list(values()))
+            }
             (None, _) => format!("no parameter named `{name}`; `{function}` has {}", list(values())),
         }
     }

@@ -95,7 +95,9 @@ impl Reader {
         } else if name == "_" {
             self.mistake(at, "`<_>` names nothing: give the parameter a name and use that".into());
         } else if !is_name(&name) || !fields.iter().all(|field| is_name(field) || is_number(field)) {
-            let text = format!("`<{inner}>` is not a placeholder: expected a parameter or a field of one, such as `<id>`, `<order.id>` or `<pair.0>`");
+            let text = format!(
+                "`<{inner}>` is not a placeholder: expected a parameter or a field of one, such as `<id>`, `<order.id>` or `<pair.0>`"
+            );
             self.mistake(at, text);
         } else {
             self.placeholders += 1;
@@ -140,7 +142,9 @@ mod tests {
     fn pieces(template: &str) -> String {
         let show = |piece: Piece| match piece {
             Piece::Text(text) => format!("{text:?}"),
-            Piece::Placeholder(p) => format!("[{}@{}..{}]", [vec![p.name], p.fields].concat().join(" "), p.at.start, p.at.end),
+            Piece::Placeholder(p) => {
+                format!("[{}@{}..{}]", [vec![p.name], p.fields].concat().join(" "), p.at.start, p.at.end)
+            }
         };
         parse(template).expect(template).into_iter().map(show).collect::<Vec<_>>().join(" ")
     }
