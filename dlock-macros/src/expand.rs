@@ -4,10 +4,12 @@ use std::time::Duration;
 
 use proc_macro2::{Span, TokenStream};
 use quote::{ToTokens, quote, quote_spanned};
+use syn::Type;
+use syn::ext::IdentExt;
+use syn::spanned::Spanned;
 use syn::visit_mut::{self, VisitMut};
-use syn::{Token, Type, TypeInfer};
 
-use crate::args::{Backend, Renew, Wait};
+use crate::args::{Renew, Wait};
 use crate::model::{KeyPiece, LockedFn};
 
 pub(crate) fn expand(function: &LockedFn) -> TokenStream {
@@ -27,8 +29,7 @@ fn call(function: &LockedFn) -> TokenStream {
     let edge = return_edge(&function.locked.output);
     let result = result(&function.locked.output);
     let body = &function.locked.body.tokens;
-    let at_body = Span::mixed_site().located_at(function.locked.body.span);
-    let block = quote_spanned!(at_body=> { #edge #body });
+    let block = quote_spanned!(located_at(function.locked.body.span)=> { #edge #body });
     quote_spanned! {Span::mixed_site()=>
         #site
         let __dlock_key = #key;
@@ -38,44 +39,44 @@ fn call(function: &LockedFn) -> TokenStream {
 }
 
 fn site(function: &LockedFn) -> TokenStream {
-    let name = format!("::{}", syn::ext::IdentExt::unraw(&function.sig.ident));
+    let name = format!("::{}", function.sig.ident.unraw());
     let template = function.template.value();
-    let backend = option(function.backend.as_ref().map(|backend| match backend {
-        Backend::Name(name) => name.to_token_stream(),
-        Backend::Const(path) => path.to_token_stream(),
-    }));
+    let backend = option(function.backend.as_ref());
     let ttl = option(function.ttl.map(duration));
-    let wait = option(function.wait.as_ref().map(|wait| match wait {
-        Wait::None => quote!(::dlock::__private::Wait::None),
-        Wait::Forever => quote!(::dlock::__private::Wait::Forever),
-        Wait::UpTo(limit) => {
-            let limit = duration(*limit);
-            quote!(::dlock::__private::Wait::UpTo(#limit))
-        }
-    }));
-    let renew = option(function.renew.as_ref().map(|renew| match renew {
-        Renew::Off => quote!(::dlock::__private::Renew::Off),
-        Renew::Auto => quote!(::dlock::__private::Renew::Auto),
-        Renew::Every(cadence) => {
-            let cadence = duration(*cadence);
-            quote!(::dlock::__private::Renew::Every(#cadence))
-        }
-    }));
+    let wait = option(function.wait.as_ref().map(wait));
+    let renew = option(function.renew.as_ref().map(renew));
     quote_spanned! {Span::mixed_site()=>
         static __DLOCK_SITE: ::dlock::__private::Site = ::dlock::__private::Site::new(::dlock::__private::SiteSpec {
             name: ::core::concat!(::core::module_path!(), #name),
             template: #template,
-            file: ::core::file!(),
-            line: ::core::line!(),
-            backend: #backend,
-            ttl: #ttl,
-            wait: #wait,
-            renew: #renew,
+            file: ::core::file!(), line: ::core::line!(),
+            backend: #backend, ttl: #ttl, wait: #wait, renew: #renew,
         });
     }
 }
 
-fn option(value: Option<TokenStream>) -> TokenStream {
+fn wait(wait: &Wait) -> TokenStream {
+    match wait {
+        Wait::None => quote!(::dlock::__private::Wait::None),
+        Wait::Forever => quote!(::dlock::__private::Wait::Forever),
+        Wait::UpTo(limit) => with(quote!(::dlock::__private::Wait::UpTo), *limit),
+    }
+}
+
+fn renew(renew: &Renew) -> TokenStream {
+    match renew {
+        Renew::Off => quote!(::dlock::__private::Renew::Off),
+        Renew::Auto => quote!(::dlock::__private::Renew::Auto),
+        Renew::Every(cadence) => with(quote!(::dlock::__private::Renew::Every), *cadence),
+    }
+}
+
+fn with(variant: TokenStream, time: Duration) -> TokenStream {
+    let time = duration(time);
+    quote!(#variant(#time))
+}
+
+fn option(value: Option<impl ToTokens>) -> TokenStream {
     match value {
         Some(value) => quote!(::core::option::Option::Some(#value)),
         None => quote!(::core::option::Option::None),
@@ -89,7 +90,7 @@ fn duration(duration: Duration) -> TokenStream {
 
 /// Each value is spanned on the key, so that a type that cannot stand in a key is reported there.
 fn key(function: &LockedFn) -> TokenStream {
-    let at_key = Span::mixed_site().located_at(function.template.span());
+    let at_key = located_at(function.template.span());
     let pieces = function.key.iter().map(|piece| match piece {
         KeyPiece::Text(text) => quote_spanned!(at_key=> __dlock_k.text(#text);),
         KeyPiece::Value(value) => quote_spanned!(at_key=> __dlock_k.value(&#value);),
@@ -105,13 +106,12 @@ fn key(function: &LockedFn) -> TokenStream {
 
 /// Tells the compiler what the block returns, so that a wrong type is reported in the body and not at the attribute.
 fn return_edge(output: &Type) -> TokenStream {
-    let mut output = output.clone();
-    EraseImpl(0).visit_type_mut(&mut output);
-    let span = Span::mixed_site().located_at(syn::spanned::Spanned::span(&output));
-    quote_spanned! {span=>
+    let (nameable, _) = without_impl(output);
+    quote_spanned! {located_at(output.span())=>
+        // It never runs and is never seen: what the lints say about it is of no use to anybody.
         #[allow(unreachable_code, clippy::all, clippy::pedantic)]
         if false {
-            let __dlock_return: #output = loop {};
+            let __dlock_return: #nameable = loop {};
             return __dlock_return;
         }
     }
@@ -119,25 +119,35 @@ fn return_edge(output: &Type) -> TokenStream {
 
 /// The trait is named on the return type, so that one that cannot carry a lock error is reported there.
 fn result(output: &Type) -> TokenStream {
-    let mut erased = EraseImpl(0);
-    erased.visit_type_mut(&mut output.clone());
-    let span = Span::mixed_site().located_at(syn::spanned::Spanned::span(output));
-    match erased.0 {
-        0 => quote_spanned!(span=> <#output as ::dlock::__private::LockReturn>::from_ran(__dlock_ran)),
-        _ => quote_spanned!(span=> ::dlock::__private::LockReturn::from_ran(__dlock_ran)),
-    }
+    let subject = match without_impl(output) {
+        (_, 0) => quote_spanned!(located_at(output.span())=> <#output as ::dlock::__private::LockReturn>),
+        _ => quote_spanned!(located_at(output.span())=> ::dlock::__private::LockReturn),
+    };
+    quote_spanned!(located_at(output.span())=> #subject::from_ran(__dlock_ran))
 }
 
-/// Puts `_` where `impl Trait` stands, which has no name inside the function, and counts them.
-struct EraseImpl(usize);
+/// Names that only the expansion can see, reported at a place in the user's code.
+fn located_at(span: Span) -> Span {
+    Span::mixed_site().located_at(span)
+}
 
-impl VisitMut for EraseImpl {
-    fn visit_type_mut(&mut self, ty: &mut Type) {
-        if let Type::ImplTrait(found) = ty {
-            let underscore_token = Token![_](found.impl_token.span);
-            *ty = Type::Infer(TypeInfer { attrs: Vec::new(), underscore_token });
-            self.0 += 1;
+/// The type with `_` for every `impl Trait`, which has no name inside the function, and how many there were.
+fn without_impl(ty: &Type) -> (Type, usize) {
+    struct Erase(usize);
+    impl VisitMut for Erase {
+        fn visit_type_mut(&mut self, ty: &mut Type) {
+            if let Type::ImplTrait(_) = ty {
+                *ty = syn::parse_quote!(_);
+                self.0 += 1;
+            }
+            visit_mut::visit_type_mut(self, ty);
         }
-        visit_mut::visit_type_mut(self, ty);
     }
+    let (mut ty, mut erase) = (ty.clone(), Erase(0));
+    erase.visit_type_mut(&mut ty);
+    (ty, erase.0)
 }
+
+#[cfg(test)]
+#[path = "expand_tests.rs"]
+mod tests;

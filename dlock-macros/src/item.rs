@@ -92,13 +92,28 @@ fn outer(attribute: Attribute) -> Attribute {
     Attribute { style: syn::AttrStyle::Outer, ..attribute }
 }
 
+/// The word that says what kind of item this is; none if it is a function after all.
 fn item_keyword(item: TokenStream) -> Option<Ident> {
-    const ITEMS: [&str; 11] =
-        ["struct", "enum", "union", "trait", "impl", "mod", "static", "const", "type", "use", "macro_rules"];
-    item.into_iter().find_map(|token| match token {
+    const ITEMS: [&str; 13] = [
+        "fn",
+        "struct",
+        "enum",
+        "union",
+        "trait",
+        "impl",
+        "mod",
+        "static",
+        "const",
+        "type",
+        "use",
+        "extern",
+        "macro_rules",
+    ];
+    let word = item.into_iter().find_map(|token| match token {
         TokenTree::Ident(word) if ITEMS.iter().any(|item| word == item) => Some(word),
         _ => None,
-    })
+    });
+    word.filter(|word| word != "fn")
 }
 
 /// The return type as written; `()` is spanned on the name, there is nothing nearer to point at.

@@ -6,9 +6,9 @@ use proc_macro2::{Span, TokenStream};
 use quote::{ToTokens, quote_spanned};
 use syn::ext::IdentExt;
 use syn::visit_mut::{self, VisitMut};
-use syn::{Attribute, FnArg, GenericParam, Ident, LitStr, Member, Meta, PatIdent, Signature, Visibility};
+use syn::{Attribute, Expr, FnArg, GenericParam, Ident, LitStr, Member, Meta, PatIdent, Signature, Visibility};
 
-use crate::args::{Args, Backend, Renew, Spanned, Wait, list, nearest};
+use crate::args::{Args, Renew, Spanned, Wait, list, nearest};
 use crate::item::{Function, Locked};
 use crate::template::{self, Piece, Placeholder};
 
@@ -19,7 +19,7 @@ pub(crate) struct LockedFn {
     pub(crate) locked: Locked,
     pub(crate) template: LitStr,
     pub(crate) key: Vec<KeyPiece>,
-    pub(crate) backend: Option<Backend>,
+    pub(crate) backend: Option<Expr>,
     pub(crate) ttl: Option<Duration>,
     pub(crate) wait: Option<Wait>,
     pub(crate) renew: Option<Renew>,

@@ -1,6 +1,6 @@
 //! Every mistake is reported, each at its own place, and the callers see the function.
 
-#![allow(unused)]
+#![allow(unused, reason = "only the attribute is looked at")]
 
 use dlock::{Error, distributed_lock};
 

@@ -1,6 +1,6 @@
 //! What cannot be seen through `#[async_trait]`, and what is still checked under it.
 
-#![allow(unused)]
+#![allow(unused, reason = "only the attribute is looked at")]
 
 use async_trait::async_trait;
 use dlock::{Error, distributed_lock};

@@ -1,6 +1,6 @@
 //! Mistakes in the body are reported in the body.
 
-#![allow(unused)]
+#![allow(unused, reason = "only the attribute is looked at")]
 
 use dlock::{Error, distributed_lock};
 

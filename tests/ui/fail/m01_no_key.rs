@@ -1,6 +1,6 @@
 //! A lock needs a name.
 
-#![allow(unused)]
+#![allow(unused, reason = "only the attribute is looked at")]
 
 use dlock::{Error, distributed_lock};
 

@@ -1,6 +1,6 @@
 //! Brackets that do not make a placeholder.
 
-#![allow(unused)]
+#![allow(unused, reason = "only the attribute is looked at")]
 
 use dlock::{Error, distributed_lock};
 
@@ -21,6 +21,11 @@ async fn expression(id: u64) -> Result<(), Error> {
 
 #[distributed_lock(key = r"<id.1x>")]
 async fn bad_field(id: u64) -> Result<(), Error> {
+    Ok(())
+}
+
+#[distributed_lock(key = "<id.self>:<id.99999999999>")]
+async fn no_fields(id: u64) -> Result<(), Error> {
     Ok(())
 }
 

@@ -1,6 +1,6 @@
 //! A placeholder that names no parameter.
 
-#![allow(unused)]
+#![allow(unused, reason = "only the attribute is looked at")]
 
 use dlock::{Error, distributed_lock};
 

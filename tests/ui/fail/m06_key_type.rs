@@ -1,6 +1,6 @@
 //! Types that cannot stand in a key, and fields that are not there.
 
-#![allow(unused)]
+#![allow(unused, reason = "only the attribute is looked at")]
 
 use dlock::{Error, distributed_lock};
 

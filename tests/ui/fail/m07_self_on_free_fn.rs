@@ -1,6 +1,6 @@
 //! There is no `self` outside of a method.
 
-#![allow(unused)]
+#![allow(unused, reason = "only the attribute is looked at")]
 
 use dlock::{Error, distributed_lock};
 

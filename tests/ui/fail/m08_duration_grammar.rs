@@ -1,6 +1,6 @@
 //! Durations are numbers with units.
 
-#![allow(unused)]
+#![allow(unused, reason = "only the attribute is looked at")]
 
 use dlock::{Error, distributed_lock};
 

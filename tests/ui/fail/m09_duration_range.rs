@@ -1,6 +1,6 @@
 //! Durations that no lock can have.
 
-#![allow(unused)]
+#![allow(unused, reason = "only the attribute is looked at")]
 
 use dlock::{Error, distributed_lock};
 

@@ -1,6 +1,6 @@
 //! Control characters are invisible in logs and poison in protocols.
 
-#![allow(unused)]
+#![allow(unused, reason = "only the attribute is looked at")]
 
 use dlock::{Error, distributed_lock};
 

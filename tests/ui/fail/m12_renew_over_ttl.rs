@@ -1,6 +1,6 @@
 //! A renewal has to come before the end.
 
-#![allow(unused)]
+#![allow(unused, reason = "only the attribute is looked at")]
 
 use dlock::{Error, distributed_lock};
 

@@ -1,6 +1,6 @@
 //! Options that are unknown, given twice, or of the wrong type.
 
-#![allow(unused)]
+#![allow(unused, reason = "only the attribute is looked at")]
 
 use dlock::{Error, distributed_lock};
 

@@ -1,6 +1,6 @@
 //! The second of two equal locks would wait for the first one.
 
-#![allow(unused)]
+#![allow(unused, reason = "only the attribute is looked at")]
 
 use dlock::{Error, distributed_lock};
 

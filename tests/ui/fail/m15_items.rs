@@ -1,6 +1,6 @@
 //! Only async functions can be locked.
 
-#![allow(unused)]
+#![allow(unused, reason = "only the attribute is looked at")]
 
 use dlock::{Error, distributed_lock};
 

@@ -1,6 +1,6 @@
 //! A declaration has nothing to lock.
 
-#![allow(unused)]
+#![allow(unused, reason = "only the attribute is looked at")]
 
 use dlock::{Error, distributed_lock};
 

@@ -1,6 +1,6 @@
 //! Functions that are not async, or not any more.
 
-#![allow(unused)]
+#![allow(unused, reason = "only the attribute is looked at")]
 
 use dlock::{Error, distributed_lock};
 

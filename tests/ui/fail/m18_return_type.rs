@@ -1,6 +1,6 @@
 //! A return type that has no place for the error of the lock.
 
-#![allow(unused)]
+#![allow(unused, reason = "only the attribute is looked at")]
 
 use dlock::{Error, distributed_lock};
 

@@ -1,6 +1,6 @@
 //! Keys that are too long.
 
-#![allow(unused)]
+#![allow(unused, reason = "only the attribute is looked at")]
 
 use dlock::{Error, distributed_lock};
 

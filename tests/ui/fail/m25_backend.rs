@@ -1,6 +1,6 @@
 //! A backend is a name, or a constant that holds one.
 
-#![allow(unused)]
+#![allow(unused, reason = "only the attribute is looked at")]
 
 use dlock::{Error, distributed_lock};
 

@@ -1,6 +1,6 @@
 //! A backend without quotes is the path of a constant.
 
-#![allow(unused)]
+#![allow(unused, reason = "only the attribute is looked at")]
 
 use dlock::{Error, distributed_lock};
 

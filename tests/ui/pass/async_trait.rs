@@ -11,6 +11,7 @@ trait Restock {
     async fn instrumented_above(&self, mut id: u64) -> Result<u64, Error>;
     async fn instrumented_below(&self, id: u64) -> Result<u64, Error>;
     async fn twice(&self, id: u64) -> Result<u64, Error>;
+    async fn without(id: u64) -> Result<u64, Error>;
 
     #[distributed_lock(key = "provided:<n>")]
     async fn provided(&self, n: u32) -> Result<u32, Error> {
@@ -59,6 +60,11 @@ impl Restock for Shop {
     async fn twice(&self, id: u64) -> Result<u64, Error> {
         Ok(self.id + id)
     }
+
+    #[distributed_lock(key = "item:<id>")]
+    async fn without(id: u64) -> Result<u64, Error> {
+        Ok(id)
+    }
 }
 
 #[async_trait(?Send)]
@@ -85,6 +91,7 @@ fn main() {
     assert_send(shop.instrumented_below(1));
     assert_send(shop.twice(1));
     assert_send(shop.provided(1));
+    assert_send(Shop::without(1));
     assert_send(shop.take(1));
     drop(std::rc::Rc::new(Shop { id: 1, sold: 2 }).local(1));
 }

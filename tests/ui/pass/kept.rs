@@ -12,7 +12,7 @@ mod shop {
     #[cfg(not(any()))]
     #[distributed_lock(key = "count:<id>")]
     pub(crate) async fn count(id: u64, #[cfg(any())] missing: u8, #[allow(unused)] extra: u8) -> Result<u64, Error> {
-        #![allow(unused_variables)]
+        #![allow(unused_variables, reason = "an inner attribute")]
         let unused = 5;
         Ok(id)
     }
@@ -41,6 +41,6 @@ mod shop {
 fn main() {
     drop(shop::count(1, 2));
     drop(unsafe { shop::read(&1) });
-    #[allow(deprecated)]
+    #[allow(deprecated, reason = "it is the attribute that is looked at")]
     drop(shop::old());
 }

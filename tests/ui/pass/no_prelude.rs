@@ -6,8 +6,10 @@
 mod core {}
 mod std {}
 mod dlock {}
+// Only there to be in the way.
 #[allow(dead_code)]
 struct Site;
+// Only there to be in the way.
 #[allow(dead_code)]
 enum Option {}
 

@@ -19,7 +19,6 @@ async fn one() -> Result<(), Error> {
     Ok(())
 }
 
-
 #[distributed_lock(renew = "100ms", wait = "forever", backend = stores::MAIN, ttl = "500ms", key = r"a")]
 async fn two() -> Result<(), Error> {
     Ok(())
