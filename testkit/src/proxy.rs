@@ -1,0 +1,5 @@
+//! A TCP proxy.
+/// m
+pub struct Mode;
+/// p
+pub struct Proxy;
