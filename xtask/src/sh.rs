@@ -12,6 +12,13 @@ pub(crate) fn run(command: &mut Command) -> Result {
     if status.success() { Ok(()) } else { Err(format!("{} ended with {status}", text(command)).into()) }
 }
 
+/// The cargo that runs this task, with its own choice of toolchain.
+pub(crate) fn cargo(arguments: &[&str]) -> Command {
+    let mut command = Command::new("cargo");
+    command.args(arguments);
+    command
+}
+
 /// Runs silently and returns what it printed; a failure shows everything.
 pub(crate) fn read(command: &mut Command) -> Result<String> {
     let output = command.stdin(Stdio::null()).output().map_err(|error| not_run(command, &error))?;
