@@ -81,7 +81,7 @@ fn servers_of_a_killed_process_die_with_it() {
         assert!(Instant::now() < deadline, "the server lives on");
         thread::sleep(Duration::from_millis(5));
     }
-    // Its folder goes with the next process that starts a server, once it is a minute old.
+    // Its folder goes with the next process that starts a server, once it is some seconds old.
     std::fs::remove_dir_all(folder).unwrap();
 }
 

@@ -26,25 +26,26 @@ fn pass_forwards_and_counts() {
 
 #[test]
 fn delay_holds_each_direction_up_but_not_the_rate() {
+    let delay = SHORT * 3;
     let (server, proxy) = pair();
-    let mut client = Client::to(&proxy);
-    proxy.set(Mode::Delay { to_server: SHORT, to_client: Duration::ZERO });
+    let mut client = Client::patient(&proxy);
+    proxy.set(Mode::Delay { to_server: delay, to_client: Duration::ZERO });
     let started = Instant::now();
     client.send("a");
-    thread::sleep(SHORT / 2);
+    thread::sleep(delay / 2);
     assert_eq!(server.asked(), 0, "the request is under way");
     client.send("b");
     assert_eq!(client.receive(), Ok("a".into()));
     assert_eq!(client.receive(), Ok("b".into()));
-    assert!(started.elapsed() >= SHORT * 3 / 2 && started.elapsed() < SHORT * 2, "{:?}", started.elapsed());
+    assert!(started.elapsed() >= delay * 3 / 2 && started.elapsed() < delay * 2, "{:?}", started.elapsed());
 
-    proxy.set(Mode::Delay { to_server: Duration::ZERO, to_client: SHORT });
+    proxy.set(Mode::Delay { to_server: Duration::ZERO, to_client: delay });
     let started = Instant::now();
     client.send("c");
     eventually(|| server.asked() == 3);
-    assert!(started.elapsed() < SHORT, "the request came at once");
+    assert!(started.elapsed() < delay, "the request came at once");
     assert_eq!(client.receive(), Ok("c".into()));
-    assert!(started.elapsed() >= SHORT);
+    assert!(started.elapsed() >= delay);
 }
 
 #[test]
@@ -199,6 +200,12 @@ impl Client {
         stream.set_nodelay(true).unwrap();
         stream.set_read_timeout(Some(SHORT * 3)).unwrap();
         Self(BufReader::new(stream))
+    }
+
+    fn patient(proxy: &Proxy) -> Self {
+        let client = Self::to(proxy);
+        client.0.get_ref().set_read_timeout(Some(LONG)).unwrap();
+        client
     }
 
     fn ask(&mut self, line: &str) -> Result<String, ErrorKind> {

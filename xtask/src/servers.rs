@@ -95,7 +95,7 @@ fn installed() -> Result<Vec<(String, String)>> {
 fn obstacle(missing: &[&Pin]) -> Option<&'static str> {
     let release = fs::read_to_string("/etc/os-release").unwrap_or_default();
     if !release.lines().any(|line| line == "ID=debian") || find_program("apt-get").is_none() {
-        return Some("not Debian");
+        return Some("no Debian, or no apt-get");
     }
     let needs_root = missing.iter().any(|pin| pin.how == How::Install);
     let is_root = read(Command::new("id").arg("-u")).is_ok_and(|id| id.trim() == "0");

@@ -47,6 +47,32 @@ fn is_abandoned(folder: &Path) -> bool {
     // A young folder may not have its lock yet.
     let young = fs::metadata(folder)
         .and_then(|folder| folder.modified())
-        .is_ok_and(|at| at.elapsed().is_ok_and(|age| age < Duration::from_secs(60)));
+        .is_ok_and(|at| at.elapsed().is_ok_and(|age| age < Duration::from_secs(10)));
     !young && File::open(folder.join(LOCK)).is_ok_and(|lock| lock.try_lock().is_ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::SystemTime;
+
+    #[test]
+    fn only_old_folders_without_an_owner_are_abandoned() {
+        let folder = Folder::new("unit").unwrap();
+        let path = folder.path().to_owned();
+        let grow_old = || File::open(&path).unwrap().set_modified(SystemTime::now() - Duration::from_secs(60)).unwrap();
+        grow_old();
+        assert!(!is_abandoned(&path), "its owner lives");
+
+        let Folder { folder, _lock } = folder;
+        drop(_lock);
+        assert!(is_abandoned(&path));
+        File::create(path.join("new")).unwrap();
+        assert!(!is_abandoned(&path), "it may not have its lock yet");
+
+        grow_old();
+        sweep();
+        assert!(!path.exists());
+        drop(folder);
+    }
 }
