@@ -1,0 +1,312 @@
+//! The contract between the core and a store.
+//!
+//! A backend makes *one attempt* each time it is called: it never sleeps, retries, spawns, or logs a policy. Contention
+//! is a value, failure is an error. The store's clock decides who holds; ours only decides when we stop believing.
+
+use std::any::Any;
+use std::fmt;
+use std::num::NonZeroU64;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+
+use crate::capabilities::Capabilities;
+use crate::clock::BootInstant;
+use crate::error::{Error, ErrorKind, Result};
+use crate::key::LockKey;
+use crate::note::Note;
+use crate::owner::Owner;
+
+/// A store that locks can live in. See `docs/ADDING_A_BACKEND.md`; the conformance suite says whether it is right.
+///
+/// Every method is called inside a tokio runtime: the caller's, or dlock's own where the caller has none or where
+/// [`Capabilities::connection_per_hold`] is set. Every returned future may be dropped at any point.
+pub trait Backend: Send + Sync + 'static {
+    /// The kind of store in one word, such as `redis`.
+    fn kind(&self) -> &'static str;
+
+    /// What the store can do; the same at every call.
+    fn capabilities(&self) -> &Capabilities;
+
+    /// Asks once for the lock.
+    ///
+    /// Idempotent by owner: if the store already knows this owner as the holder (the reply of an earlier attempt was
+    /// lost), the lease is armed anew and `valid_from` is the start of *this* request. Contended under [`Stand::No`],
+    /// it leaves nothing behind; under [`Stand::Until`] it may leave a place in a line.
+    fn try_acquire<'a>(&'a self, claim: &'a Arc<Claim>, stand: Stand) -> BoxFuture<'a, Result<Attempt>>;
+
+    /// Prolongs holds; one answer for each, in order. It never creates: what is not ours any more is
+    /// [`Standing::Lost`]. An error means *unknown*, and unknown is not lost.
+    fn renew<'a>(&'a self, holds: &'a [&'a Hold]) -> BoxFuture<'a, Vec<Result<Standing>>>;
+
+    /// Frees the lock, if it is still this owner's.
+    fn release<'a>(&'a self, hold: &'a Hold) -> BoxFuture<'a, Result<Released>>;
+
+    /// Ends an acquisition that may have left something: a place in a line, or a grant whose answer was lost. Frees
+    /// the lock too if it is this owner's. Leaves no trace; may be called more than once, also without need.
+    fn abandon<'a>(&'a self, claim: &'a Arc<Claim>) -> BoxFuture<'a, Result<()>>;
+
+    /// The note of the present holder; `None` if nobody holds the lock.
+    fn holder<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<Option<Note>>>;
+
+    /// Ends connections and sessions, at the end of a shutdown. Holds were released before.
+    fn close(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async {})
+    }
+}
+
+/// What one acquisition asks for. Built once, unchanged through all of its attempts.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Claim {
+    /// The lock's full name.
+    pub key: LockKey,
+    /// Who asks: fresh for each acquisition.
+    pub owner: Owner,
+    /// How long the store shall keep the lock without a renewal.
+    pub ttl: Duration,
+    /// Will the hold be renewed? Where holds share a lease, one that is not renewed needs a lease of its own.
+    pub renewed: bool,
+    /// What to store beside the owner.
+    pub note: Note,
+    /// The runtime in which the attempts run; an abandon goes over the same connection while that lives, since two
+    /// connections have no order.
+    pub origin: Option<tokio::runtime::Id>,
+}
+
+impl Claim {
+    /// A claim with a fresh owner, renewed, noted as `site`; for the conformance suite and for tests of backends.
+    ///
+    /// # Errors
+    /// When the operating system gives no random bytes.
+    pub fn new(key: LockKey, ttl: Duration, site: &str) -> Result<Self> {
+        Ok(Self {
+            key,
+            owner: Owner::fresh()?,
+            ttl,
+            renewed: true,
+            note: Note::new(site, crate::Clock::system().wall_ms(), None),
+            origin: crate::background::here(),
+        })
+    }
+}
+
+/// May a contended attempt take a place in a line?
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stand {
+    /// No: it leaves nothing in the store.
+    No,
+    /// Yes; the caller waits until then at most.
+    Until(BootInstant),
+}
+
+/// The answer to one attempt.
+#[derive(Debug)]
+pub enum Attempt {
+    /// The lock is ours.
+    Acquired(Hold),
+    /// Somebody else has it.
+    Contended(Wake),
+}
+
+/// How a waiter learns that it is worth asking again. Owned: it may hold a session or a place. Dropping it frees only
+/// what is local; the core follows with [`Backend::abandon`] unless it took a [`Hold`] out of it.
+///
+/// The core keeps a wake alive until the next attempt has answered, so no news falls between two of them.
+pub struct Wake {
+    /// Ends when there is news; `None` where the store can only be polled.
+    pub signal: Option<BoxFuture<'static, Result<Signal>>>,
+    /// Ask again by then without any news, for instance because the present lease ends; `None` if nothing is known.
+    pub ask_by: Option<BootInstant>,
+    /// How long the present holder's lease still runs, if the store told.
+    pub lease_left: Option<Duration>,
+}
+
+/// The news that a [`Wake`] brings.
+#[derive(Debug)]
+pub enum Signal {
+    /// Worth asking again.
+    Ask,
+    /// The store has handed the lock over.
+    Granted(Hold),
+}
+
+impl Wake {
+    /// No news will come: the core asks again at its own pace.
+    #[must_use]
+    pub fn poll() -> Self {
+        Self { signal: None, ask_by: None, lease_left: None }
+    }
+
+    /// News will come by `signal`.
+    #[must_use]
+    pub fn on(signal: impl Future<Output = Result<Signal>> + Send + 'static) -> Self {
+        Self { signal: Some(Box::pin(signal)), ask_by: None, lease_left: None }
+    }
+
+    /// Ask again by `instant` at the latest.
+    #[must_use]
+    pub fn ask_by(mut self, instant: BootInstant) -> Self {
+        self.ask_by = Some(instant);
+        self
+    }
+
+    /// Tells how long the present holder's lease still runs.
+    #[must_use]
+    pub fn lease_left(mut self, left: Duration) -> Self {
+        self.lease_left = Some(left);
+        self
+    }
+}
+
+impl fmt::Debug for Wake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Wake").field("signal", &self.signal.is_some()).field("ask_by", &self.ask_by).finish()
+    }
+}
+
+/// One won lock. Immutable and shared: the guard releases it while our thread may be renewing it, and both are safe
+/// because the store decides by owner.
+pub struct Hold {
+    /// What was asked for.
+    pub claim: Arc<Claim>,
+    /// The fencing token; `None` only where [`Capabilities::fencing`] says so.
+    pub token: Option<NonZeroU64>,
+    /// Since when, and for how long, the store has granted it.
+    pub validity: Validity,
+    /// Holds on one lease or session: renewed by one request, ended by one loss.
+    pub group: Option<u64>,
+    /// What else the store needs to renew and release: a connection, a lease. Downcast by the backend that made it.
+    pub session: Option<Arc<dyn Any + Send + Sync>>,
+}
+
+impl Hold {
+    /// A hold with a token.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Protocol`] if the store gave zero, which no counter of ours gives.
+    pub fn new(claim: Arc<Claim>, token: u64, validity: Validity) -> Result<Self> {
+        let token = NonZeroU64::new(token)
+            .ok_or_else(|| Error::new(ErrorKind::Protocol, "the store gave zero as a fencing token"))?;
+        Ok(Self { claim, token: Some(token), validity, group: None, session: None })
+    }
+
+    /// Adds what the store needs to renew and release.
+    #[must_use]
+    pub fn with_session(mut self, session: Arc<dyn Any + Send + Sync>) -> Self {
+        self.session = Some(session);
+        self
+    }
+
+    /// Names the lease or session that it shares with others.
+    #[must_use]
+    pub fn in_group(mut self, group: u64) -> Self {
+        self.group = Some(group);
+        self
+    }
+
+    /// The session, if it is of this type.
+    #[must_use]
+    pub fn session<T: 'static>(&self) -> Option<&T> {
+        self.session.as_deref()?.downcast_ref()
+    }
+}
+
+impl fmt::Debug for Hold {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Hold")
+            .field("key", &self.claim.key)
+            .field("token", &self.token)
+            .field("validity", &self.validity)
+            .field("group", &self.group)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Since when, and for how long, the store has granted a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Validity {
+    /// The instant before the request left (R1), or the anchored instant of a pushed grant: never that of the reply.
+    pub from: BootInstant,
+    /// The ttl really granted.
+    pub granted: Duration,
+}
+
+impl Validity {
+    /// When we stop believing: a hundredth of the ttl and two milliseconds early, for clocks that drift.
+    #[must_use]
+    pub fn deadline(self) -> BootInstant {
+        let margin = self.granted / 100 + Duration::from_millis(2);
+        self.from.after(self.granted.saturating_sub(margin))
+    }
+}
+
+/// What a renewal found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// Still ours, and for so long again.
+    Renewed(Validity),
+    /// Not ours any more.
+    Lost,
+}
+
+/// What a release found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Released {
+    /// It was ours and is free now, or handed on.
+    Released,
+    /// It was not ours any more; nothing was changed.
+    NotOwner,
+}
+
+/// A fencing token, with the lock that it belongs to. It rises with every grant; the protected resource refuses a
+/// lower one than it has seen. Only that excludes a holder that was paused and does not know it yet.
+///
+/// Not a secret and not an authorisation.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct Fence {
+    key: LockKey,
+    token: NonZeroU64,
+}
+
+impl Fence {
+    pub(crate) const fn new(key: LockKey, token: NonZeroU64) -> Self {
+        Self { key, token }
+    }
+
+    /// Puts a token together that came from elsewhere, for instance over the network beside its lock's name.
+    ///
+    /// # Errors
+    /// [`ErrorKind::FenceInvalid`] for a missing token or zero.
+    pub fn from_parts(key: LockKey, token: Option<u64>) -> Result<Self> {
+        let token = token.and_then(NonZeroU64::new).ok_or_else(|| {
+            Error::new(ErrorKind::FenceInvalid, "a fenced write needs a token, and zero is none").with_key(key.as_str())
+        })?;
+        Ok(Self { key, token })
+    }
+
+    /// The number.
+    #[must_use]
+    pub const fn get(&self) -> u64 {
+        self.token.get()
+    }
+
+    /// The lock's full name.
+    #[must_use]
+    pub const fn key(&self) -> &LockKey {
+        &self.key
+    }
+}
+
+impl fmt::Display for Fence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.token)
+    }
+}
+
+impl fmt::Debug for Fence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Fence({}, {})", self.key, self.token)
+    }
+}

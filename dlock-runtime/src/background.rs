@@ -1,0 +1,352 @@
+//! Our own thread: renewals, pushes, abandons and late releases, which no busy caller can starve.
+//!
+//! The only file that spawns. Nothing of the user's runs on this thread but wakers.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::task::{Context, Poll};
+
+use once_cell::sync::OnceCell;
+use tokio::runtime::{Handle, Id};
+use tokio::task::{AbortHandle, JoinHandle};
+
+use crate::clock::{BootInstant, Clock};
+use crate::error::{Error, ErrorKind, Result};
+
+/// Our thread, started at first use and ended with the process.
+#[derive(Debug)]
+pub(crate) struct Background {
+    handle: Handle,
+    pid: u32,
+    alive: Arc<AtomicBool>,
+}
+
+/// Our thread.
+///
+/// # Errors
+/// When the operating system gives no thread, when the thread has died, and in a child after `fork`, which has none:
+/// there a lock could be taken but never renewed.
+pub(crate) fn background() -> Result<&'static Background> {
+    static THREAD: OnceCell<Background> = OnceCell::new();
+    let thread = THREAD.get_or_try_init(Background::start)?;
+    if thread.pid != std::process::id() {
+        return Err(Error::new(
+            ErrorKind::Unsupported { need: "a process that was not forked after dlock's first use".into() },
+            "dlock was used before this process was forked, and its thread stayed with the parent; start a new program instead (fork and exec)",
+        ));
+    }
+    if !thread.alive.load(Ordering::Acquire) {
+        return Err(Error::new(ErrorKind::Internal, "dlock's own thread has died; nothing could be renewed"));
+    }
+    Ok(thread)
+}
+
+impl Background {
+    fn start() -> Result<Self> {
+        let fault = |error: std::io::Error| {
+            Error::new(ErrorKind::Internal, "dlock's own thread could not be started").because(error)
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(fault)?;
+        let handle = runtime.handle().clone();
+        let alive = Arc::new(AtomicBool::new(true));
+        let ended = Ended(alive.clone());
+        std::thread::Builder::new()
+            .name("dlock".into())
+            .spawn(move || {
+                let _ended = ended;
+                runtime.block_on(drive(&Clock::system()));
+            })
+            .map_err(fault)?;
+        Ok(Self { handle, pid: std::process::id(), alive })
+    }
+
+    /// Runs `task` to its end, whoever asked for it.
+    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.handle.spawn(task);
+    }
+
+    /// Runs `task` here and gives its output; dropping the returned future ends the task.
+    pub(crate) fn run<T: Send + 'static>(&self, task: impl Future<Output = T> + Send + 'static) -> Run<T> {
+        Run(self.handle.spawn(task))
+    }
+}
+
+/// Marks the thread as dead when it ends, also by a panic.
+#[derive(Debug)]
+struct Ended(Arc<AtomicBool>);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
+    }
+}
+
+/// A task on our thread whose output somebody awaits.
+#[derive(Debug)]
+pub(crate) struct Run<T>(JoinHandle<T>);
+
+impl<T> Future for Run<T> {
+    type Output = Result<T>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<T>> {
+        Pin::new(&mut self.0).poll(cx).map(|joined| {
+            joined
+                .map_err(|error| Error::new(ErrorKind::Internal, "a task on dlock's own thread failed").because(error))
+        })
+    }
+}
+
+impl<T> Drop for Run<T> {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// The runtime that the caller is in, if it is in one.
+pub(crate) fn here() -> Option<Id> {
+    Handle::try_current().ok().map(|handle| handle.id())
+}
+
+/// Ends the sleeps of the suspend-proof clock when they are over.
+async fn drive(clock: &Clock) {
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    let alarm = Alarm::new();
+    loop {
+        let next = clock.sleepers().wake_due(clock.now());
+        #[cfg(any(target_os = "linux", target_os = "android"))]
+        let wait = alarm.wait(next);
+        #[cfg(not(any(target_os = "linux", target_os = "android")))]
+        let wait = tick(clock, next);
+        tokio::select! {
+            () = clock.sleepers().earlier() => {}
+            () = wait => {}
+        }
+    }
+}
+
+/// A timer of the kernel that goes on in suspend; tokio's stands still there and would tell a loss late.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+#[derive(Debug)]
+struct Alarm(Option<tokio::io::unix::AsyncFd<std::os::fd::OwnedFd>>);
+
+#[cfg(any(target_os = "linux", target_os = "android"))]
+impl Alarm {
+    #[expect(
+        deprecated,
+        reason = "its successor is unsafe for the sake of borrowed descriptors; this one is owned, which is sound"
+    )]
+    fn new() -> Self {
+        use rustix::time::{TimerfdClockId, TimerfdFlags, timerfd_create};
+        let made = timerfd_create(TimerfdClockId::Boottime, TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC);
+        Self(made.ok().and_then(|timer| tokio::io::unix::AsyncFd::new(timer).ok()))
+    }
+
+    async fn wait(&self, until: Option<BootInstant>) {
+        use rustix::time::{Itimerspec, TimerfdTimerFlags, Timespec, timerfd_settime};
+        let Some(until) = until else { return std::future::pending().await };
+        let nanos = until.as_nanos().max(1);
+        let spec = Itimerspec {
+            it_interval: Timespec { tv_sec: 0, tv_nsec: 0 },
+            it_value: Timespec {
+                tv_sec: i64::try_from(nanos / 1_000_000_000).unwrap_or(i64::MAX) as _,
+                tv_nsec: (nanos % 1_000_000_000) as _,
+            },
+        };
+        let armed = self.0.as_ref().filter(|timer| timerfd_settime(timer, TimerfdTimerFlags::ABSTIME, &spec).is_ok());
+        match armed {
+            // Setting the timer anew clears what had fired, so the readiness is always that of this setting.
+            Some(timer) => {
+                if let Ok(mut ready) = timer.readable().await {
+                    ready.clear_ready();
+                }
+            }
+            // A kernel without the timer: look at the clock often enough.
+            None => tokio::time::sleep(std::time::Duration::from_millis(50)).await,
+        }
+    }
+}
+
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+async fn tick(clock: &Clock, until: Option<BootInstant>) {
+    let Some(until) = until else { return std::future::pending().await };
+    // Short naps, since these timers stand still in suspend and the clock does not.
+    let nap = until.since(clock.now()).min(std::time::Duration::from_millis(200));
+    tokio::time::sleep(nap.max(std::time::Duration::from_millis(1))).await;
+}
+
+/// One value, such as a connection, for each runtime that asks for it: opened there, and forgotten when that runtime
+/// ends, since the value dies with it.
+#[derive(Debug)]
+pub struct PerRuntime<T> {
+    slots: Arc<Mutex<HashMap<Id, Slot<T>>>>,
+}
+
+#[derive(Debug)]
+struct Slot<T> {
+    generation: u64,
+    cell: Arc<tokio::sync::OnceCell<T>>,
+    /// The task that lives as long as the runtime.
+    tenant: AbortHandle,
+}
+
+/// A value of a [`PerRuntime`], with what is needed to discard just this one.
+#[derive(Clone, Debug)]
+pub struct Opened<T> {
+    /// The value.
+    pub value: T,
+    id: Id,
+    generation: u64,
+}
+
+impl<T: Clone + Send + Sync + 'static> PerRuntime<T> {
+    /// No values yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self { slots: Arc::default() }
+    }
+
+    /// The present runtime's value; opened now if there is none.
+    ///
+    /// # Errors
+    /// What `open` fails with, and [`ErrorKind::Internal`] outside of a runtime.
+    pub async fn get<F>(&self, open: impl FnOnce() -> F) -> Result<Opened<T>>
+    where
+        F: Future<Output = Result<T>>,
+    {
+        let Some(id) = here() else {
+            return Err(Error::new(ErrorKind::Internal, "a backend was called outside of a runtime"));
+        };
+        let (generation, cell) = self.slot(id);
+        let value = cell.get_or_try_init(open).await?.clone();
+        Ok(Opened { value, id, generation })
+    }
+
+    /// The value of the runtime `id`, if it is open and that runtime lives.
+    #[must_use]
+    pub fn peek(&self, id: Id) -> Option<Opened<T>> {
+        let slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
+        let slot = slots.get(&id)?;
+        Some(Opened { value: slot.cell.get()?.clone(), id, generation: slot.generation })
+    }
+
+    /// Forgets a value that has turned out broken, unless another one has taken its place already.
+    pub fn discard(&self, opened: &Opened<T>) {
+        let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(slot) = slots.get_mut(&opened.id).filter(|slot| slot.generation == opened.generation) {
+            slot.generation += 1;
+            slot.cell = Arc::default();
+        }
+    }
+
+    /// Forgets all values.
+    pub fn clear(&self) {
+        let slots = std::mem::take(&mut *self.slots.lock().unwrap_or_else(PoisonError::into_inner));
+        slots.into_values().for_each(|slot| slot.tenant.abort());
+    }
+
+    fn slot(&self, id: Id) -> (u64, Arc<tokio::sync::OnceCell<T>>) {
+        let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
+        let slot = slots.entry(id).or_insert_with(|| {
+            let tenant = Tenant { slots: Arc::downgrade(&self.slots), id };
+            let tenant = tokio::spawn(async move {
+                let _tenant = tenant;
+                std::future::pending::<()>().await;
+            });
+            Slot { generation: 0, cell: Arc::default(), tenant: tenant.abort_handle() }
+        });
+        (slot.generation, slot.cell.clone())
+    }
+}
+
+impl<T: Clone + Send + Sync + 'static> Default for PerRuntime<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Lives in a task of the runtime; a runtime that ends drops its tasks, and so takes its value out of the table before
+/// its id can be given to another runtime.
+struct Tenant<T> {
+    slots: Weak<Mutex<HashMap<Id, Slot<T>>>>,
+    id: Id,
+}
+
+impl<T> Drop for Tenant<T> {
+    fn drop(&mut self) {
+        if let Some(slots) = self.slots.upgrade() {
+            let slot = slots.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.id);
+            // Outside of the lock: the value's own drop may do anything.
+            drop(slot);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn the_system_clock_ends_a_sleep_on_any_executor() {
+        background().unwrap();
+        let clock = Clock::system();
+        let before = clock.now();
+        futures::executor::block_on(clock.sleep_until(before.after(Duration::from_millis(20))));
+        assert!(clock.now().since(before) >= Duration::from_millis(20));
+    }
+
+    #[test]
+    fn an_earlier_sleep_is_not_held_up_by_a_later_one() {
+        background().unwrap();
+        let clock = Clock::system();
+        let now = clock.now();
+        futures::executor::block_on(async {
+            let late = clock.sleep_until(now.after(Duration::from_secs(3600)));
+            let soon = clock.sleep_until(now.after(Duration::from_millis(10)));
+            futures::future::select(late, soon).await;
+        });
+    }
+
+    #[test]
+    fn a_dropped_run_ends_its_task() {
+        let (sender, receiver) = std::sync::mpsc::channel::<()>();
+        let run = background().unwrap().run(async move {
+            let _sender = sender;
+            std::future::pending::<()>().await;
+        });
+        drop(run);
+        assert_eq!(
+            receiver.recv_timeout(Duration::from_secs(10)),
+            Err(std::sync::mpsc::RecvTimeoutError::Disconnected)
+        );
+    }
+
+    #[test]
+    fn a_runtime_has_its_own_value_until_it_ends() {
+        let values = PerRuntime::<u32>::new();
+        let runtime = || tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let (first, second) = (runtime(), runtime());
+        let open = |runtime: &tokio::runtime::Runtime, value| {
+            runtime.block_on(values.get(|| async move { Ok(value) })).unwrap().value
+        };
+        assert_eq!((open(&first, 1), open(&second, 2), open(&first, 3)), (1, 2, 1));
+        let id = first.handle().id();
+        assert!(values.peek(id).is_some());
+        drop(first);
+        assert!(values.peek(id).is_none());
+    }
+
+    #[test]
+    fn a_broken_value_is_opened_anew_once() {
+        let values = PerRuntime::<u32>::new();
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let broken = runtime.block_on(values.get(|| async { Ok(1) })).unwrap();
+        values.discard(&broken);
+        assert_eq!(runtime.block_on(values.get(|| async { Ok(2) })).unwrap().value, 2);
+        values.discard(&broken);
+        assert_eq!(runtime.block_on(values.get(|| async { Ok(3) })).unwrap().value, 2);
+    }
+}

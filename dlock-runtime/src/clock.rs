@@ -1,0 +1,294 @@
+//! The suspend-proof clock, and sleeping on it.
+//!
+//! A lease in a store goes on running while this machine is suspended, so the instant at which we stop believing must
+//! too. `std::time::Instant` stands still in suspend on Linux (rust-lang/rust#87906); this clock is `CLOCK_BOOTTIME`.
+//! A paused virtual machine is in no guest clock: only the fencing token helps there.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// An instant on the suspend-proof clock: nanoseconds since the machine (or, in a test, the clock) started.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct BootInstant(u64);
+
+impl BootInstant {
+    /// An instant so far away that it never comes.
+    pub const NEVER: Self = Self(u64::MAX);
+
+    /// The instant that many nanoseconds after the clock's start.
+    #[must_use]
+    pub const fn from_nanos(nanos: u64) -> Self {
+        Self(nanos)
+    }
+
+    /// Nanoseconds since the clock's start.
+    #[must_use]
+    pub const fn as_nanos(self) -> u64 {
+        self.0
+    }
+
+    /// How long from `earlier` to this instant; zero if `earlier` is later.
+    #[must_use]
+    pub const fn since(self, earlier: Self) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+
+    /// This instant and `by` more; [`NEVER`](Self::NEVER) instead of an overflow.
+    #[must_use]
+    pub fn after(self, by: Duration) -> Self {
+        Self(self.0.saturating_add(u64::try_from(by.as_nanos()).unwrap_or(u64::MAX)))
+    }
+
+    /// This instant less `by`; the clock's start instead of an underflow.
+    #[must_use]
+    pub fn before(self, by: Duration) -> Self {
+        Self(self.0.saturating_sub(u64::try_from(by.as_nanos()).unwrap_or(u64::MAX)))
+    }
+}
+
+/// A clock that counts suspend. Cloning gives another handle to the same clock.
+#[derive(Clone, Debug)]
+pub struct Clock(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    source: Source,
+    /// Added to the wall clock: lets the conformance suite prove that no backend trusts it.
+    wall_skew_ms: i64,
+    sleepers: Arc<Sleepers>,
+}
+
+#[derive(Debug)]
+enum Source {
+    System,
+    /// Stands still until a test advances it.
+    Manual(Mutex<BootInstant>),
+}
+
+impl Clock {
+    /// The machine's clock.
+    #[must_use]
+    pub fn system() -> Self {
+        static SYSTEM: std::sync::LazyLock<Clock> = std::sync::LazyLock::new(|| Clock::of(Source::System, 0));
+        SYSTEM.clone()
+    }
+
+    /// A clock that stands still until [`advance`](Self::advance) is called; for tests.
+    #[must_use]
+    pub fn manual() -> Self {
+        // Not zero, so that a test may look a little into the past.
+        Self::of(Source::Manual(Mutex::new(BootInstant(3_600_000_000_000))), 0)
+    }
+
+    /// The machine's clock with a wall clock that is wrong by so many milliseconds; for tests.
+    #[must_use]
+    pub fn with_wall_skew(milliseconds: i64) -> Self {
+        let mut clock = Self::of(Source::System, milliseconds);
+        if let Some(inner) = Arc::get_mut(&mut clock.0) {
+            // Only the system clock's sleepers are driven by our thread.
+            inner.sleepers = Self::system().0.sleepers.clone();
+        }
+        clock
+    }
+
+    fn of(source: Source, wall_skew_ms: i64) -> Self {
+        Self(Arc::new(Inner { source, wall_skew_ms, sleepers: Arc::default() }))
+    }
+
+    /// The present instant.
+    #[must_use]
+    pub fn now(&self) -> BootInstant {
+        match &self.0.source {
+            Source::System => system_now(),
+            Source::Manual(now) => *now.lock().unwrap_or_else(PoisonError::into_inner),
+        }
+    }
+
+    /// Milliseconds of wall-clock time since 1970, for people to read. Nothing may be decided by it.
+    #[must_use]
+    pub fn wall_ms(&self) -> u64 {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        u64::try_from(now.as_millis()).unwrap_or(u64::MAX).saturating_add_signed(self.0.wall_skew_ms)
+    }
+
+    /// Moves a manual clock forward and ends the sleeps that are then over. Does nothing to the machine's clock.
+    pub fn advance(&self, by: Duration) {
+        if let Source::Manual(now) = &self.0.source {
+            let now = {
+                let mut now = now.lock().unwrap_or_else(PoisonError::into_inner);
+                *now = now.after(by);
+                *now
+            };
+            self.0.sleepers.wake_due(now);
+        }
+    }
+
+    /// Ends at `instant`, also after a suspend, on any executor.
+    #[must_use]
+    pub fn sleep_until(&self, instant: BootInstant) -> Sleep {
+        Sleep { clock: self.clone(), until: instant, entry: None }
+    }
+
+    /// Gives `future`'s output, or `None` if `deadline` comes first; the future is dropped then.
+    pub async fn timeout_at<F: Future>(&self, deadline: BootInstant, future: F) -> Option<F::Output> {
+        let mut future = std::pin::pin!(future);
+        let mut sleep = self.sleep_until(deadline);
+        std::future::poll_fn(|cx| {
+            if let Poll::Ready(output) = future.as_mut().poll(cx) {
+                return Poll::Ready(Some(output));
+            }
+            Pin::new(&mut sleep).poll(cx).map(|()| None)
+        })
+        .await
+    }
+
+    pub(crate) fn sleepers(&self) -> &Arc<Sleepers> {
+        &self.0.sleepers
+    }
+}
+
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn system_now() -> BootInstant {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    BootInstant((now.tv_sec as u64).saturating_mul(1_000_000_000).saturating_add(now.tv_nsec as u64))
+}
+
+/// Elsewhere: the larger of what the monotonic clock and the wall clock say has passed. A wall clock set forward ends
+/// beliefs early, which is safe; one set back falls back on the monotonic clock.
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+fn system_now() -> BootInstant {
+    use std::sync::OnceLock;
+    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::time::Instant;
+    static START: OnceLock<(Instant, SystemTime)> = OnceLock::new();
+    static LATEST: AtomicU64 = AtomicU64::new(0);
+    let (instant, wall) = *START.get_or_init(|| (Instant::now(), SystemTime::now()));
+    let passed = instant.elapsed().max(wall.elapsed().unwrap_or_default());
+    let nanos = u64::try_from(passed.as_nanos()).unwrap_or(u64::MAX);
+    BootInstant(LATEST.fetch_max(nanos, Ordering::Relaxed).max(nanos))
+}
+
+/// A sleep on a [`Clock`]; made by [`Clock::sleep_until`]. Dropping it ends it.
+#[derive(Debug)]
+pub struct Sleep {
+    clock: Clock,
+    until: BootInstant,
+    entry: Option<u64>,
+}
+
+impl Future for Sleep {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        if self.until == BootInstant::NEVER {
+            return Poll::Pending;
+        }
+        let entry = self.clock.sleepers().set(self.until, self.entry, cx.waker());
+        self.entry = Some(entry);
+        // Looked at after the entry stands, so that an advance in between is not missed.
+        if self.clock.now() >= self.until { Poll::Ready(()) } else { Poll::Pending }
+    }
+}
+
+impl Drop for Sleep {
+    fn drop(&mut self) {
+        if let Some(entry) = self.entry {
+            self.clock.sleepers().clear(self.until, entry);
+        }
+    }
+}
+
+/// Who sleeps until when. Our thread drives the system clock's sleepers; `advance` drives a manual clock's.
+#[derive(Debug, Default)]
+pub(crate) struct Sleepers {
+    table: Mutex<Table>,
+    /// Tells the driver that an earlier sleep was added.
+    earlier: tokio::sync::Notify,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    next: u64,
+    wakers: BTreeMap<(BootInstant, u64), Waker>,
+}
+
+impl Sleepers {
+    fn set(&self, until: BootInstant, entry: Option<u64>, waker: &Waker) -> u64 {
+        let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
+        let entry = entry.unwrap_or_else(|| {
+            table.next += 1;
+            table.next
+        });
+        let first = table.wakers.first_key_value().is_none_or(|(key, _)| until < key.0);
+        table.wakers.insert((until, entry), waker.clone());
+        drop(table);
+        if first {
+            self.earlier.notify_one();
+        }
+        entry
+    }
+
+    fn clear(&self, until: BootInstant, entry: u64) {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner).wakers.remove(&(until, entry));
+    }
+
+    /// Wakes every sleep that is over at `now`; gives the end of the next one.
+    pub(crate) fn wake_due(&self, now: BootInstant) -> Option<BootInstant> {
+        let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
+        let later = table.wakers.split_off(&(BootInstant(now.0.saturating_add(1)), 0));
+        let due = std::mem::replace(&mut table.wakers, later);
+        let next = table.wakers.first_key_value().map(|(key, _)| key.0);
+        drop(table);
+        due.into_values().for_each(Waker::wake);
+        next
+    }
+
+    pub(crate) async fn earlier(&self) {
+        self.earlier.notified().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures::FutureExt;
+
+    #[test]
+    fn a_manual_clock_stands_still_until_it_is_advanced() {
+        let clock = Clock::manual();
+        let mut sleep = Box::pin(clock.sleep_until(clock.now().after(Duration::from_secs(5))));
+        assert!(sleep.as_mut().now_or_never().is_none());
+        clock.advance(Duration::from_secs(4));
+        assert!(sleep.as_mut().now_or_never().is_none());
+        clock.advance(Duration::from_secs(1));
+        assert!(sleep.as_mut().now_or_never().is_some());
+    }
+
+    #[test]
+    fn a_dropped_sleep_leaves_no_entry() {
+        let clock = Clock::manual();
+        let mut sleep = Box::pin(clock.sleep_until(clock.now().after(Duration::from_secs(5))));
+        assert!(sleep.as_mut().now_or_never().is_none());
+        assert_eq!(clock.sleepers().table.lock().unwrap().wakers.len(), 1);
+        drop(sleep);
+        assert_eq!(clock.sleepers().table.lock().unwrap().wakers.len(), 0);
+    }
+
+    #[test]
+    fn the_system_clock_goes_on() {
+        let clock = Clock::system();
+        let before = clock.now();
+        std::thread::sleep(Duration::from_millis(2));
+        assert!(clock.now().since(before) >= Duration::from_millis(2));
+    }
+
+    #[test]
+    fn arithmetic_saturates() {
+        assert_eq!(BootInstant::from_nanos(5).before(Duration::from_secs(1)), BootInstant::from_nanos(0));
+        assert_eq!(BootInstant::from_nanos(5).after(Duration::MAX), BootInstant::NEVER);
+    }
+}

@@ -1,0 +1,1 @@
+//! Fenced writes to redis.
