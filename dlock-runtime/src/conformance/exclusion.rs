@@ -101,7 +101,7 @@ async fn armed_anew(bench: &Bench<'_>) -> Tested {
     let (key, one, other) = (bench.key()?, bench.client().await?, bench.client().await?);
     let claim = bench.claim(&key, bench.short())?;
     let first = one.take(&claim).await?;
-    tokio::time::sleep(bench.short() / 2).await;
+    tokio::time::sleep(bench.short() / 4).await;
     let asked = bench.clock.now();
     one.in_time(first.validity)?;
     let again = one.take(&claim).await?;
@@ -221,8 +221,7 @@ async fn other_runtime(bench: &Bench<'_>) -> Tested {
         matches!(answer, Ok(crate::Standing::Renewed(_))),
         "after its runtime had ended, a hold was not renewed from another one: {answer:?}"
     );
-    let released = one.give_back(&hold).await?;
-    ensure!(released == Released::Released, "after its runtime had ended, a release was answered with {released:?}");
+    one.give_back(&hold).await?;
     other.take_within(&bench.claim(&key, bench.long())?, super::bench::SLACK).await?;
     Ok(())
 }

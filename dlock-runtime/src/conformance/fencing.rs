@@ -74,9 +74,9 @@ async fn over_abandon(bench: &Bench<'_>) -> Tested {
 async fn repeated(bench: &Bench<'_>) -> Tested {
     let (key, one) = (bench.key()?, bench.client().await?);
     let claim = bench.claim(&key, bench.long())?;
-    let first = bench.token(&one.take(&claim).await?)?;
+    let hold = one.take(&claim).await?;
     let again = one.take(&claim).await?;
-    let second = bench.token(&again)?;
+    let (first, second) = (bench.token(&hold)?, bench.token(&again)?);
     ensure!(first == second, "one hold has two tokens, {first} and {second}");
     one.give_back(&again).await?;
     Ok(())
