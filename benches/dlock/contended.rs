@@ -46,7 +46,9 @@ pub fn row(processes: usize, tasks: usize) -> Result<Row, Failed> {
     let middle = |pick: fn(&[f64; 5]) -> f64| median(rounds.iter().map(pick).collect());
     let name = if processes == 1 { format!("contended-{tasks}") } else { format!("contended-{processes}x{tasks}") };
     let mut row = Row {
-        about: format!("One key on Redis, {processes} process(es) × {tasks} tasks, 1 ms hold; no passing inside a process."),
+        about: format!(
+            "One key on Redis, {processes} process(es) × {tasks} tasks, 1 ms hold; no passing inside a process."
+        ),
         name,
         contenders: vec![Contender {
             name: "dlock".into(),

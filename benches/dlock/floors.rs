@@ -26,8 +26,14 @@ impl Floor {
     /// SET NX PX, then EVALSHA: the lock of the textbooks, without a fence.
     pub async fn classic(&mut self, key: &str) -> Result<(), Failed> {
         let token = token();
-        let _: redis::Value =
-            redis::cmd("SET").arg(key).arg(&token).arg("NX").arg("PX").arg(30_000).query_async(&mut self.connection).await?;
+        let _: redis::Value = redis::cmd("SET")
+            .arg(key)
+            .arg(&token)
+            .arg("NX")
+            .arg("PX")
+            .arg(30_000)
+            .query_async(&mut self.connection)
+            .await?;
         self.release(key, &token).await
     }
 
@@ -42,8 +48,13 @@ impl Floor {
     }
 
     async fn release(&mut self, key: &str, token: &str) -> Result<(), Failed> {
-        let released: i64 =
-            redis::cmd("EVALSHA").arg(&self.release).arg(1).arg(key).arg(token).query_async(&mut self.connection).await?;
+        let released: i64 = redis::cmd("EVALSHA")
+            .arg(&self.release)
+            .arg(1)
+            .arg(key)
+            .arg(token)
+            .query_async(&mut self.connection)
+            .await?;
         if released == 1 { Ok(()) } else { Err("the floor's lock was not its own".into()) }
     }
 }
