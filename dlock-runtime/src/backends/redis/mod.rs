@@ -111,7 +111,7 @@ impl Redis {
                 // The answer to an earlier attempt was lost. The lock has been ours all the time, so the token is too.
                 Some(owner) if owner == claim.owner => {
                     let from = self.clock.now();
-                    match self.renew_one(claim).await? {
+                    match Box::pin(self.renew_one(claim)).await? {
                         true => {
                             self.places.enlist(owner).won();
                             self.granted(claim, token, high, from, Some(self.seat(claim))).await.map(Some)
@@ -136,8 +136,8 @@ impl Redis {
     ) -> Result<Hold> {
         let mut token = as_token(token);
         // Below what this process has seen, or below the server's clock: the server has forgotten. Drawn anew, once.
-        if token.as_ref().is_ok_and(|token| *token < LEAST_TOKEN || *token <= high) {
-            token = self.repair(claim, high).await;
+        if token.as_ref().is_ok_and(|token| *token < LEAST_TOKEN || Connections::is_behind(*token, high)) {
+            token = Box::pin(self.repair(claim, high)).await;
         }
         match token {
             Ok(token) if (LEAST_TOKEN..TOKEN_END).contains(&token) => {
@@ -150,7 +150,7 @@ impl Redis {
             }
             bad => {
                 // Without a token the lock would only stand in everybody's way.
-                self.give_up(claim, None).await?;
+                Box::pin(self.give_up(claim, None)).await?;
                 Err(match bad {
                     Err(error) => error,
                     Ok(token) if token >= TOKEN_END => {
@@ -230,8 +230,8 @@ impl Redis {
                 return Ok(Attempt::Contended(Wake::poll()));
             }
         }
-        if self.pushes.are_up().await {
-            return self.ask_line(claim).await;
+        if self.pushes.is_up() || Box::pin(self.pushes.come_up()).await {
+            return Box::pin(self.ask_line(claim)).await;
         }
         if known && let Some(hold) = self.ask_lock(claim).await? {
             return Ok(Attempt::Acquired(hold));
@@ -304,11 +304,7 @@ impl Redis {
         self.give_up_on(&shared, claim).await?
     }
 
-    async fn give_up_on(
-        &self,
-        shared: &crate::Opened<Arc<connection::Connection>>,
-        claim: &Claim,
-    ) -> Result<Result<()>> {
+    async fn give_up_on(&self, shared: &Arc<connection::Connection>, claim: &Claim) -> Result<Result<()>> {
         let answer = self
             .connections
             .script(shared, &SCRIPTS.abandon, |command| {

@@ -45,11 +45,13 @@ impl Pushes {
         Self { connections, places, process, running: Mutex::new(None), state }
     }
 
-    /// Makes sure that pushes arrive; false if they cannot at present, and then waiting means polling.
-    pub(super) async fn are_up(&self) -> bool {
-        if *self.state.borrow() == State::Up {
-            return true;
-        }
+    /// Do pushes arrive?
+    pub(super) fn is_up(&self) -> bool {
+        *self.state.borrow() == State::Up
+    }
+
+    /// Lets pushes arrive; false if they cannot at present, and then waiting means polling.
+    pub(super) async fn come_up(&self) -> bool {
         if self.start().is_err() {
             return false;
         }
