@@ -14,6 +14,9 @@ use super::line::{Grant, Places};
 use super::scripts::SCRIPTS;
 use crate::error::{Error, Result};
 
+/// So long an attempt waits for the connection to open.
+const PATIENCE: Duration = Duration::from_millis(500);
+
 /// What the pushes of one store share.
 pub(super) struct Pushes {
     connections: Arc<Connections>,
@@ -56,7 +59,11 @@ impl Pushes {
             return false;
         }
         let mut state = self.state.subscribe();
-        state.wait_for(|state| *state != State::Opening).await.is_ok_and(|state| *state == State::Up)
+        let opened =
+            async { state.wait_for(|state| *state != State::Opening).await.is_ok_and(|state| *state == State::Up) };
+        // Who asks has a deadline of its own; polling meanwhile is better than waiting for this.
+        let limit = self.connections.clock.now().after(PATIENCE);
+        self.connections.clock.timeout_at(limit, opened).await.unwrap_or(false)
     }
 
     /// Ends the connection. The next waiter opens it again.
