@@ -104,7 +104,7 @@ impl Capabilities {
                 format!("a ttl of {:?} is outside of what this store can do: {min:?} to {max:?}", claim.ttl),
             ));
         }
-        if step > Duration::ZERO && claim.ttl.as_nanos() % step.as_nanos() != 0 {
+        if step > Duration::ZERO && !claim.ttl.as_nanos().is_multiple_of(step.as_nanos()) {
             return Err(Error::new(
                 ErrorKind::TtlOutOfRange { min, max },
                 format!("a ttl of {:?} is not a multiple of {step:?}, which is all this store can do", claim.ttl),

@@ -5,19 +5,118 @@ pub mod backends;
 mod background;
 mod capabilities;
 mod clock;
+#[cfg(feature = "conformance")]
+pub mod conformance;
+mod env;
 mod error;
 pub mod fenced;
+mod guard;
 mod key;
+mod local_queue;
+mod lock;
+mod locker;
 mod note;
+mod observe;
 mod options;
 mod owner;
+mod registry;
+mod release;
+mod run;
+mod scope;
+mod sites;
+mod store;
+mod tenure;
+mod wait;
+mod watchdog;
 
 pub use backend::{Attempt, Backend, Claim, Fence, Hold, Released, Signal, Stand, Standing, Validity, Wake};
 pub use background::{Opened, PerRuntime};
 pub use capabilities::{Capabilities, Durability, Expiry, Fencing, REMOTE_POLL, TtlRange, WakeStyle};
 pub use clock::{BootInstant, Clock, Sleep};
 pub use error::{Error, ErrorKind, LossCause, Result};
+pub use guard::{Guard, Held};
 pub use key::{Key, KeyPart, KeyWriter, LockKey, MAX_KEY_BYTES};
+pub use lock::Lock;
 pub use note::{MAX_NOTE_BYTES, Note};
+pub use observe::{Event, Observer};
 pub use options::{Defaults, Renew, Wait};
 pub use owner::Owner;
+pub use registry::{Registry, ShutdownReport};
+pub use run::LockReturn;
+pub use scope::{Inherit, current, inherit};
+pub use sites::Label;
+
+use std::time::Duration;
+
+/// Opens the store behind a URL and installs it under a name; see [`Registry::connect`].
+///
+/// # Errors
+/// See [`Registry::connect`].
+pub async fn connect(name: &str, url: &str) -> Result<()> {
+    Registry::global().connect(name, url).await
+}
+
+/// Installs what the environment names, and gives the names; see [`Registry::connect_from_env`].
+///
+/// # Errors
+/// See [`Registry::connect_from_env`].
+pub async fn connect_from_env() -> Result<Vec<String>> {
+    Registry::global().connect_from_env().await
+}
+
+/// Installs a backend under a name; see [`Registry::install`].
+///
+/// # Errors
+/// See [`Registry::install`].
+pub fn install(name: &str, backend: impl Backend) -> Result<()> {
+    Registry::global().install(name, backend)
+}
+
+/// Names the backend of those locks that name none; see [`Registry::set_default`].
+///
+/// # Errors
+/// See [`Registry::set_default`].
+pub fn set_default(name: &str) -> Result<()> {
+    Registry::global().set_default(name)
+}
+
+/// Sets the defaults of all locks that do not say otherwise; see [`Registry::configure`].
+///
+/// # Errors
+/// See [`Registry::configure`].
+pub fn configure(change: impl FnOnce(&mut Defaults)) -> Result<()> {
+    Registry::global().configure(change)
+}
+
+/// Installs an observer of what happens to every lock; see [`Observer`].
+pub fn observe(observer: impl Observer) {
+    Registry::global().observe(observer);
+}
+
+/// A lock on `key`, to be acquired by hand; see [`Lock`].
+#[track_caller]
+pub fn lock(key: impl Into<Key>) -> Lock {
+    Registry::global().lock(key)
+}
+
+/// The note of a lock's present holder on the default backend; see [`Lock::holder`].
+///
+/// # Errors
+/// See [`Lock::holder`].
+pub async fn holder(key: impl Into<Key>) -> Result<Option<Note>> {
+    lock(key).holder().await
+}
+
+/// Stops granting, waits for what is held, closes the backends; see [`Registry::shutdown`].
+pub async fn shutdown(deadline: Duration) -> ShutdownReport {
+    Registry::global().shutdown(deadline).await
+}
+
+/// What the macro's expansion names. No part of the public interface: it may change in any release.
+#[doc(hidden)]
+pub mod __private {
+    pub use crate::key::{KeyBuf, KeyBuilder};
+    pub use crate::options::{Renew, Wait};
+    pub use crate::run::{LockReturn, Ran, Run, run};
+    pub use crate::sites::{Site, SiteSpec};
+}

@@ -1,1 +1,30 @@
-//! Test support.
+//! Test support: [private servers](servers), a [fault proxy](proxy) and [child processes](child).
+//!
+//! Nothing here touches the system's own servers: every instance lives in a temporary folder, listens on a free port
+//! of 127.0.0.1 and ends with the process that started it, also when that one is killed.
+//!
+//! ```no_run
+//! use dlock_testkit::servers::{Instance, Redis, shared};
+//!
+//! # fn main() -> Result<(), dlock_testkit::Error> {
+//! // One that all tests of this process share; keys must differ.
+//! let url = shared().redis()?;
+//!
+//! // One of my own, to be stopped, killed and restarted.
+//! let redis = Instance::start(Redis { aof_always: true, ..Redis::default() })?;
+//! redis.ask("SET answer 42")?;
+//! redis.kill9()?;
+//! redis.restart()?;
+//! assert_eq!(redis.ask("GET answer")?, "42");
+//! # Ok(())
+//! # }
+//! ```
+
+pub mod child;
+mod error;
+pub mod proxy;
+pub mod servers;
+mod spawn;
+
+pub use error::{Error, Result};
+pub use proxy::{Mode, Proxy};

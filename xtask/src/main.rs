@@ -1,1 +1,67 @@
-fn main() {}
+//! The tasks of this workspace: `cargo xtask TASK`.
+
+mod apt;
+mod bench;
+mod ci;
+mod parts;
+mod pins;
+mod servers;
+mod sh;
+mod test;
+mod tidy;
+
+use std::env;
+use std::path::Path;
+use std::process::ExitCode;
+
+const USAGE: &str = "\
+Usage: cargo xtask TASK
+
+  servers                           check the servers that the tests need, install what is missing
+  test [-- FILTER]                  servers, build, all tests against one private set of servers
+  ci                                lint, cargo-deny, test: what has to pass before a merge
+  lint                              format, clippy for every feature, docs, tidy, the lowest supported Rust
+  tidy                              the rules of this repository that no other tool knows
+  bench [ROW..] [--json] [--write]  the benchmark table, against a private set of servers
+
+Set DLOCK_SERVERS to keep unpacked servers elsewhere than in the user's cache folder.
+";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    if let Err(error) = env::set_current_dir(root()) {
+        eprintln!("xtask: the workspace is no longer at {}: {error}", root().display());
+        return ExitCode::FAILURE;
+    }
+    let done = match words[..] {
+        ["servers"] => servers::run(),
+        ["test"] => test::test(&[]),
+        ["test", "--", ref filter @ ..] => test::test(filter),
+        ["ci"] => ci::all(),
+        ["lint"] => ci::lint(),
+        ["tidy"] => tidy::run(),
+        ["bench", ref arguments @ ..] => bench::run_bench(arguments),
+        ["help" | "--help" | "-h"] => {
+            print!("{USAGE}");
+            Ok(())
+        }
+        _ => {
+            eprint!("{USAGE}");
+            return ExitCode::from(2);
+        }
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("xtask: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The workspace's folder, wherever the task was called from.
+fn root() -> &'static Path {
+    let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
+    manifest.parent().unwrap_or(manifest)
+}

@@ -1,0 +1,187 @@
+//! The item under the attribute: a function whose body is not looked into.
+
+use proc_macro2::{Delimiter, Ident, Span, TokenStream, TokenTree};
+use syn::parse::{Parse, ParseStream};
+use syn::{Attribute, GenericArgument, PathArguments, ReturnType, Signature, Token, Type, TypeParamBound, Visibility};
+
+/// A function as it was written. Its body stays tokens, so that rustc and the editor read the user's own text.
+pub(crate) struct Function {
+    pub(crate) attrs: Vec<Attribute>,
+    pub(crate) vis: Visibility,
+    pub(crate) sig: Signature,
+    pub(crate) body: Option<Body>,
+}
+
+/// What runs under the lock, and the type that it returns.
+pub(crate) struct Locked {
+    pub(crate) body: Body,
+    pub(crate) output: Type,
+    /// `Box::pin`, if the async block stands in a call of it: the shape that `#[async_trait]` leaves behind.
+    pub(crate) boxed: Option<TokenStream>,
+}
+
+pub(crate) struct Body {
+    pub(crate) tokens: TokenStream,
+    pub(crate) span: Span,
+}
+
+impl Function {
+    pub(crate) fn parse(item: TokenStream) -> syn::Result<Function> {
+        syn::parse2(item.clone()).map_err(|error| match item_keyword(item) {
+            Some(word) => {
+                syn::Error::new(word.span(), format!("#[distributed_lock] goes on an async function, not on `{word}`"))
+            }
+            None => error,
+        })
+    }
+
+    /// Finds the async code in the function, or says why there is none that a lock could be put around.
+    pub(crate) fn locked(&mut self) -> syn::Result<Locked> {
+        let sig = &self.sig;
+        if let Some(token) = &sig.constness {
+            return Err(syn::Error::new_spanned(token, "a `const fn` cannot be locked: a lock is taken at run time"));
+        }
+        if let Some(abi) = &sig.abi {
+            return Err(syn::Error::new_spanned(
+                abi,
+                "an `extern` function cannot be locked: its callers cannot await",
+            ));
+        }
+        if let Some(variadic) = &sig.variadic {
+            return Err(syn::Error::new_spanned(variadic, "a variadic function cannot be locked"));
+        }
+        let Some(body) = self.body.take() else {
+            let text = "this function has no body to lock: put #[distributed_lock] on the function in the impl";
+            return Err(syn::Error::new_spanned(&sig.ident, text));
+        };
+        if sig.asyncness.is_some() {
+            return Ok(Locked { body, output: output(sig), boxed: None });
+        }
+        match async_trait_shape(sig, &body) {
+            Some(locked) => Ok(locked),
+            None if returns_future(&sig.output) => Err(syn::Error::new_spanned(&sig.output, LAZY)),
+            None => Err(syn::Error::new_spanned(sig.fn_token, SYNC)),
+        }
+    }
+}
+
+const LAZY: &str = "this function only makes the work and returns it: the lock would end before the work runs. \
+     Make it an `async fn` that does the work";
+
+const SYNC: &str = "dlock locks async functions: make it `async fn`. If it is one, then another attribute has changed it: \
+     put #[distributed_lock] above `#[tokio::main]` and `#[tokio::test]`";
+
+impl Parse for Function {
+    fn parse(input: ParseStream) -> syn::Result<Self> {
+        let mut attrs = input.call(Attribute::parse_outer)?;
+        let vis = input.parse()?;
+        let sig = input.parse()?;
+        if input.parse::<Option<Token![;]>>()?.is_some() {
+            return Ok(Function { attrs, vis, sig, body: None });
+        }
+        let inside;
+        let span = syn::braced!(inside in input).span.join();
+        attrs.extend(inside.call(Attribute::parse_inner)?.into_iter().map(outer));
+        let body = Some(Body { tokens: inside.parse()?, span });
+        Ok(Function { attrs, vis, sig, body })
+    }
+}
+
+/// `#![allow(…)]` at the start of a body means the same above the function, where it also covers what we add.
+fn outer(attribute: Attribute) -> Attribute {
+    Attribute { style: syn::AttrStyle::Outer, ..attribute }
+}
+
+/// The word that says what kind of item this is; none if it is a function after all.
+fn item_keyword(item: TokenStream) -> Option<Ident> {
+    const ITEMS: [&str; 13] = [
+        "fn",
+        "struct",
+        "enum",
+        "union",
+        "trait",
+        "impl",
+        "mod",
+        "static",
+        "const",
+        "type",
+        "use",
+        "extern",
+        "macro_rules",
+    ];
+    let word = item.into_iter().find_map(|token| match token {
+        TokenTree::Ident(word) if ITEMS.iter().any(|item| word == item) => Some(word),
+        _ => None,
+    });
+    word.filter(|word| word != "fn")
+}
+
+/// The return type as written; `()` is spanned on the name, there is nothing nearer to point at.
+fn output(sig: &Signature) -> Type {
+    match &sig.output {
+        ReturnType::Type(_, ty) => (**ty).clone(),
+        ReturnType::Default => syn::parse_quote_spanned!(sig.ident.span()=> ()),
+    }
+}
+
+/// `fn(…) -> Pin<Box<dyn Future<Output = T> + 'async_trait>> { Box::pin(async move { … }) }`, and nothing beside it.
+fn async_trait_shape(sig: &Signature, body: &Body) -> Option<Locked> {
+    let ReturnType::Type(_, pin) = &sig.output else { return None };
+    let Type::TraitObject(object) = argument_of(argument_of(pin, "Pin")?, "Box")? else { return None };
+    let ours = |bound: &TypeParamBound| matches!(bound, TypeParamBound::Lifetime(name) if name.ident == "async_trait");
+    if !object.bounds.iter().any(ours) {
+        return None;
+    }
+    let output = object.bounds.iter().find_map(future_output)?;
+
+    let mut tokens: Vec<TokenTree> = body.tokens.clone().into_iter().collect();
+    let Some(TokenTree::Group(call)) = tokens.pop() else { return None };
+    let path: String = tokens.iter().map(ToString::to_string).collect();
+    let [TokenTree::Ident(first), TokenTree::Ident(second), TokenTree::Group(block)] =
+        &call.stream().into_iter().collect::<Vec<_>>()[..]
+    else {
+        return None;
+    };
+    let is_pin = matches!(path.as_str(), "Box::pin" | "::std::boxed::Box::pin");
+    if !is_pin || first != "async" || second != "move" || block.delimiter() != Delimiter::Brace {
+        return None;
+    }
+    let body = Body { tokens: block.stream(), span: block.span() };
+    Some(Locked { body, output, boxed: Some(tokens.into_iter().collect()) })
+}
+
+/// `T` of `name<T>`.
+fn argument_of<'a>(ty: &'a Type, name: &str) -> Option<&'a Type> {
+    let Type::Path(path) = ty else { return None };
+    let last = path.path.segments.last().filter(|last| last.ident == name)?;
+    let PathArguments::AngleBracketed(arguments) = &last.arguments else { return None };
+    match arguments.args.first()? {
+        GenericArgument::Type(ty) => Some(ty),
+        _ => None,
+    }
+}
+
+/// `T` of `Future<Output = T>`.
+fn future_output(bound: &TypeParamBound) -> Option<Type> {
+    let TypeParamBound::Trait(bound) = bound else { return None };
+    let last = bound.path.segments.last().filter(|last| last.ident == "Future")?;
+    let PathArguments::AngleBracketed(arguments) = &last.arguments else { return None };
+    arguments.args.iter().find_map(|argument| match argument {
+        GenericArgument::AssocType(item) if item.ident == "Output" => Some(item.ty.clone()),
+        _ => None,
+    })
+}
+
+/// Chooses the better of two messages; nothing unlocked gets through when the guess is wrong.
+fn returns_future(output: &ReturnType) -> bool {
+    const LAZY_NAMES: [&str; 7] =
+        ["Future", "BoxFuture", "LocalBoxFuture", "Stream", "BoxStream", "LocalBoxStream", "Iterator"];
+    fn mentions(tokens: TokenStream) -> bool {
+        tokens.into_iter().any(|token| match token {
+            TokenTree::Ident(word) => LAZY_NAMES.iter().any(|name| word == name),
+            TokenTree::Group(group) => mentions(group.stream()),
+            _ => false,
+        })
+    }
+    mentions(quote::ToTokens::to_token_stream(output))
+}

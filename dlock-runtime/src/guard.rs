@@ -1,0 +1,181 @@
+//! What the user has of a hold: a guard that owns it, and a handle that only looks at it.
+
+use std::fmt;
+use std::future::poll_fn;
+use std::ops::Deref;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::backend::{Fence, Standing};
+use crate::error::{Error, ErrorKind, LossCause, Result};
+use crate::key::LockKey;
+use crate::observe::Event;
+use crate::release::{self, Outcome};
+use crate::store::request_bound;
+use crate::tenure::Tenure;
+use crate::watchdog;
+
+/// A held lock. Dropping it releases on dlock's own thread; [`release`](Self::release) does so here and says how.
+///
+/// Not `Clone`: there is one owner. It may be moved to another task.
+#[must_use = "the lock is released when the guard is dropped"]
+pub struct Guard {
+    held: Held,
+    /// Somebody else releases.
+    handed_over: bool,
+}
+
+impl Guard {
+    pub(crate) const fn new(tenure: Arc<Tenure>) -> Self {
+        Self { held: Held(tenure), handed_over: false }
+    }
+
+    /// Releases the lock and says whether it was ours to the end.
+    ///
+    /// If the store does not answer, the release goes on in the background and the ttl ends the lock at the latest;
+    /// that is no error, since what the caller did under the lock was covered by it.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Lost`] if the lock had ended before.
+    pub async fn release(self) -> Result<()> {
+        finish(self.hand_over()).await
+    }
+
+    pub(crate) fn hand_over(mut self) -> Arc<Tenure> {
+        self.handed_over = true;
+        self.held.0.clone()
+    }
+}
+
+/// Releases in place; what happened to the hold decides, not what the store knows by now.
+///
+/// The hold is released even if the returned future is dropped before it was ever polled.
+pub(crate) fn finish(tenure: Arc<Tenure>) -> impl Future<Output = Result<()>> + Send + 'static {
+    let guard = Guard::new(tenure);
+    async move {
+        // A lost hold is given back in the background: its caller shall hear of the loss now.
+        guard.check()?;
+        let tenure = guard.hand_over();
+        let outcome = release::in_place(tenure.clone()).await;
+        match outcome {
+            Outcome::Released | Outcome::Unknown => {
+                let held = tenure.shared.clock.now().since(tenure.since);
+                tenure.shared.events.tell(&tenure.label, &Event::Released { held });
+                Ok(())
+            }
+            Outcome::NotOwner => Err(tenure.loss(LossCause::Store)),
+        }
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        if !self.handed_over {
+            release::later(self.held.0.clone());
+        }
+    }
+}
+
+impl Deref for Guard {
+    type Target = Held;
+
+    fn deref(&self) -> &Held {
+        &self.held
+    }
+}
+
+impl fmt::Debug for Guard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.held, f)
+    }
+}
+
+/// A look at a held lock, from a [`Guard`] or from [`current`](crate::current). Cloning it prolongs nothing.
+#[derive(Clone)]
+pub struct Held(pub(crate) Arc<Tenure>);
+
+impl Held {
+    /// The fencing token: hand it to the resource with every write, see [`crate::fenced`].
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`] on a store that has none.
+    pub fn fence(&self) -> Result<Fence> {
+        self.0.fence()
+    }
+
+    /// Is the lock still ours? Local: no round trip, and right also after the process was paused or suspended.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Lost`].
+    pub fn check(&self) -> Result<()> {
+        self.0.check()
+    }
+
+    /// Asks the store whether the lock is still ours, and prolongs it by its ttl.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Lost`]; [`ErrorKind::Outage`] if the store did not answer, which is no loss yet.
+    pub async fn confirm(&self) -> Result<()> {
+        self.check()?;
+        let asked = self.0.clone();
+        let request = async move {
+            let mut answers = asked.store.backend.renew(&[&asked.hold]).await;
+            answers.pop().unwrap_or_else(|| Err(Error::new(ErrorKind::Protocol, "the backend gave no answer")))
+        };
+        let bound = request_bound(self.0.hold.claim.ttl);
+        let standing = self.0.store.ask(&self.0.shared.clock, bound, request).await;
+        let unanswered = standing.as_ref().err().map(|error| {
+            Error::outage(format!("the store did not confirm the lock: {error}"))
+                .with_key(self.0.hold.claim.key.as_str())
+                .with_backend(&self.0.store.name)
+        });
+        if let Ok(Standing::Renewed(_) | Standing::Lost) = standing {
+            watchdog::settle(&self.0.shared.clock, &self.0, standing);
+        }
+        self.check()?;
+        unanswered.map_or(Ok(()), Err)
+    }
+
+    /// How long the lock is still believed to be ours, if no further renewal succeeds. Zero once it is lost.
+    #[must_use]
+    pub fn remaining(&self) -> Duration {
+        if self.check().is_err() {
+            return Duration::ZERO;
+        }
+        self.0.deadline().since(self.0.shared.clock.now())
+    }
+
+    /// Ends when the lock is lost, and tells how. Never ends if it is released in order.
+    pub async fn lost(&self) -> Error {
+        poll_fn(|cx| self.0.poll_lost(cx)).await
+    }
+
+    /// The lock's full name.
+    #[must_use]
+    pub fn key(&self) -> &LockKey {
+        &self.0.hold.claim.key
+    }
+
+    /// The name under which the backend is installed.
+    #[must_use]
+    pub fn backend(&self) -> &str {
+        &self.0.store.name
+    }
+
+    /// The ttl that was granted; a store that shares leases may have granted more than was asked.
+    #[must_use]
+    pub fn granted(&self) -> Duration {
+        self.0.hold.validity.granted
+    }
+}
+
+impl fmt::Debug for Held {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Held")
+            .field("key", self.key())
+            .field("backend", &self.backend())
+            .field("token", &self.0.hold.token)
+            .field("held", &self.0.is_held())
+            .finish()
+    }
+}

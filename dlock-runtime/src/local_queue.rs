@@ -1,0 +1,229 @@
+//! Turns within this process: of all callers that want one key of one store, one asks; the others stand behind it.
+//!
+//! Keyed by the full key: Spring Integration striped such queues over 256 buckets, and foreign keys blocked each other
+//! (its issue 11146). A turn is the right to ask; an exclusive hold keeps it until its release.
+
+use std::collections::BTreeMap;
+use std::collections::hash_map::{DefaultHasher, Entry, HashMap};
+use std::future::Future;
+use std::hash::{Hash, Hasher};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+use crate::key::LockKey;
+
+/// The turns of one store.
+#[derive(Debug, Default)]
+pub(crate) struct LocalQueue {
+    /// Several tables, so that callers of different keys do not meet on one mutex.
+    shards: [Mutex<HashMap<LockKey, Line>>; 16],
+}
+
+/// Present only while somebody has the turn.
+#[derive(Debug, Default)]
+struct Line {
+    next_ticket: u64,
+    waiting: BTreeMap<u64, Option<Waker>>,
+    /// Whose turn it is now, until its owner has noticed.
+    called: Option<u64>,
+}
+
+/// What joining the queue gives.
+#[derive(Debug)]
+pub(crate) enum Joined {
+    /// Nobody was there: it is our turn.
+    Turn(Turn),
+    /// Behind others.
+    Behind(Waiting),
+    /// As many wait as are allowed to.
+    Full,
+}
+
+impl LocalQueue {
+    pub(crate) fn join(self: &Arc<Self>, key: &LockKey, max_waiters: usize) -> Joined {
+        let mut shard = self.shard(key);
+        match shard.entry(key.clone()) {
+            Entry::Vacant(free) => {
+                free.insert(Line::default());
+                Joined::Turn(Turn { queue: self.clone(), key: key.clone() })
+            }
+            Entry::Occupied(line) if line.get().waiting.len() >= max_waiters => Joined::Full,
+            Entry::Occupied(mut line) => {
+                let line = line.get_mut();
+                let ticket = line.next_ticket;
+                line.next_ticket += 1;
+                line.waiting.insert(ticket, None);
+                Joined::Behind(Waiting { queue: self.clone(), key: key.clone(), ticket: Some(ticket) })
+            }
+        }
+    }
+
+    fn shard(&self, key: &LockKey) -> MutexGuard<'_, HashMap<LockKey, Line>> {
+        let mut hasher = DefaultHasher::new();
+        key.hash(&mut hasher);
+        let index = usize::try_from(hasher.finish() % self.shards.len() as u64).unwrap_or(0);
+        self.shards[index].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Calls the next of the line, or forgets the line.
+    fn pass_on(&self, key: &LockKey) {
+        let mut shard = self.shard(key);
+        let Some(line) = shard.get_mut(key) else { return };
+        let Some((ticket, waker)) = line.waiting.pop_first() else {
+            shard.remove(key);
+            return;
+        };
+        line.called = Some(ticket);
+        drop(shard);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    #[cfg(test)]
+    fn len(&self) -> usize {
+        self.shards.iter().map(|shard| shard.lock().unwrap().len()).sum()
+    }
+}
+
+/// The right to ask the store for this key; dropping it passes it on.
+#[derive(Debug)]
+pub(crate) struct Turn {
+    queue: Arc<LocalQueue>,
+    key: LockKey,
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        self.queue.pass_on(&self.key);
+    }
+}
+
+/// A place in the line; ends with the turn. Dropping it gives up the place, or passes on a turn not yet noticed.
+#[derive(Debug)]
+pub(crate) struct Waiting {
+    queue: Arc<LocalQueue>,
+    key: LockKey,
+    ticket: Option<u64>,
+}
+
+impl Future for Waiting {
+    type Output = Turn;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Turn> {
+        let Some(ticket) = self.ticket else { return Poll::Pending };
+        let called = {
+            let mut shard = self.queue.shard(&self.key);
+            match shard.get_mut(&self.key) {
+                Some(line) if line.called == Some(ticket) => {
+                    line.called = None;
+                    true
+                }
+                Some(line) => {
+                    line.waiting.insert(ticket, Some(cx.waker().clone()));
+                    false
+                }
+                None => false,
+            }
+        };
+        if !called {
+            return Poll::Pending;
+        }
+        self.ticket = None;
+        Poll::Ready(Turn { queue: self.queue.clone(), key: self.key.clone() })
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        let Some(ticket) = self.ticket else { return };
+        let called = {
+            let mut shard = self.queue.shard(&self.key);
+            shard.get_mut(&self.key).is_some_and(|line| {
+                line.waiting.remove(&ticket);
+                line.called == Some(ticket)
+            })
+        };
+        if called {
+            self.queue.pass_on(&self.key);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Key;
+    use futures::FutureExt;
+
+    fn key(text: &'static str) -> LockKey {
+        LockKey::new("test", Key::text(text)).unwrap()
+    }
+
+    fn behind(queue: &Arc<LocalQueue>, key: &LockKey) -> Waiting {
+        match queue.join(key, 10) {
+            Joined::Behind(waiting) => waiting,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn turn(queue: &Arc<LocalQueue>, key: &LockKey) -> Turn {
+        match queue.join(key, 10) {
+            Joined::Turn(turn) => turn,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn turns_come_in_order_and_leave_nothing() {
+        let (queue, key) = (Arc::new(LocalQueue::default()), key("k"));
+        let first = turn(&queue, &key);
+        let (mut second, mut third) = (behind(&queue, &key), behind(&queue, &key));
+        assert!((&mut second).now_or_never().is_none());
+        drop(first);
+        assert!((&mut third).now_or_never().is_none());
+        let now = (&mut second).now_or_never().unwrap();
+        assert!((&mut third).now_or_never().is_none());
+        drop(now);
+        drop((&mut third).now_or_never().unwrap());
+        assert_eq!(queue.len(), 0);
+    }
+
+    #[test]
+    fn other_keys_have_other_turns() {
+        let queue = Arc::new(LocalQueue::default());
+        let _one = turn(&queue, &key("a"));
+        let _other = turn(&queue, &key("b"));
+    }
+
+    #[test]
+    fn a_turn_given_to_a_dropped_waiter_passes_on() {
+        let (queue, key) = (Arc::new(LocalQueue::default()), key("k"));
+        let first = turn(&queue, &key);
+        let (second, mut third) = (behind(&queue, &key), behind(&queue, &key));
+        drop(first);
+        drop(second);
+        assert!((&mut third).now_or_never().is_some());
+    }
+
+    #[test]
+    fn a_waiter_that_gives_up_leaves_its_place() {
+        let (queue, key) = (Arc::new(LocalQueue::default()), key("k"));
+        let first = turn(&queue, &key);
+        drop(behind(&queue, &key));
+        drop(first);
+        assert_eq!(queue.len(), 0);
+    }
+
+    #[test]
+    fn the_line_is_bounded() {
+        let (queue, key) = (Arc::new(LocalQueue::default()), key("k"));
+        let _turn = turn(&queue, &key);
+        let _waiting = match queue.join(&key, 1) {
+            Joined::Behind(waiting) => waiting,
+            other => panic!("{other:?}"),
+        };
+        assert!(matches!(queue.join(&key, 1), Joined::Full));
+    }
+}

@@ -1,0 +1,173 @@
+//! What happened, told to `tracing` and to observers. Neither can fail a lock.
+//!
+//! A caller's events are told on the caller's thread. Those of our own thread go through a thread of their own, since
+//! an observer that blocks must not hold up a renewal.
+
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+use std::time::Duration;
+
+use crate::error::LossCause;
+use crate::sites::Label;
+
+/// Something that happened to one lock.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Event {
+    /// The lock was acquired.
+    Acquired {
+        /// From the call to the grant.
+        waited: Duration,
+        /// How many times the store was asked.
+        attempts: u32,
+    },
+    /// Somebody else held it, and the caller did not want to wait.
+    Busy,
+    /// The wait ran out.
+    TimedOut {
+        /// How long it was.
+        waited: Duration,
+        /// How many times the store was asked.
+        attempts: u32,
+    },
+    /// The lock was released.
+    Released {
+        /// From the grant to the release.
+        held: Duration,
+    },
+    /// The lock was lost while it was held.
+    Lost {
+        /// How.
+        cause: LossCause,
+        /// From the grant to the loss.
+        held: Duration,
+    },
+    /// A renewal failed; the lock is still believed in until its deadline.
+    RenewalFailed {
+        /// Why.
+        reason: Arc<str>,
+        /// How long it is still believed in.
+        remaining: Duration,
+    },
+    /// A release failed; where nothing else helps, the ttl frees the lock.
+    ReleaseFailed {
+        /// Why.
+        reason: Arc<str>,
+    },
+    /// Less than a fifth of the ttl is left: the body outlives what it asked for, or renewals fail.
+    NearExpiry {
+        /// How much is left.
+        remaining: Duration,
+    },
+}
+
+/// Receives events. It may be slow, and it may panic: that is caught and counted, and the lock goes on.
+///
+/// ```
+/// use dlock_runtime::{Event, Label, Observer};
+/// struct Timeouts(std::sync::atomic::AtomicU64);
+/// impl Observer for Timeouts {
+///     fn on_event(&self, label: &Label, event: &Event) {
+///         if let Event::TimedOut { .. } = event {
+///             eprintln!("alert: nobody gets {} on {}", label.template(), label.backend());
+///             self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+///         }
+///     }
+/// }
+/// ```
+pub trait Observer: Send + Sync + 'static {
+    /// Is told what happened. The label carries the key's template, never a rendered key.
+    fn on_event(&self, label: &Label, event: &Event);
+}
+
+/// All who listen at one registry.
+#[derive(Default)]
+pub(crate) struct Events {
+    observers: RwLock<Vec<Arc<dyn Observer>>>,
+    any: AtomicBool,
+    failures: AtomicU64,
+    /// Events that the observers' thread was too slow for.
+    dropped: AtomicU64,
+    courier: OnceLock<Option<SyncSender<(Label, Event)>>>,
+}
+
+impl fmt::Debug for Events {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Events").finish_non_exhaustive()
+    }
+}
+
+impl Events {
+    pub(crate) fn add(&self, observer: Arc<dyn Observer>) {
+        self.observers.write().unwrap_or_else(PoisonError::into_inner).push(observer);
+        self.any.store(true, Ordering::Release);
+    }
+
+    /// How many times an observer has panicked, and how many events were dropped because observers were slow.
+    pub(crate) fn trouble(&self) -> (u64, u64) {
+        (self.failures.load(Ordering::Relaxed), self.dropped.load(Ordering::Relaxed))
+    }
+
+    /// Tells an event on the caller's thread.
+    pub(crate) fn tell(&self, label: &Label, event: &Event) {
+        trace(label, event);
+        if !self.any.load(Ordering::Acquire) {
+            return;
+        }
+        let observers = self.observers.read().unwrap_or_else(PoisonError::into_inner).clone();
+        for observer in observers {
+            if catch_unwind(AssertUnwindSafe(|| observer.on_event(label, event))).is_err() {
+                self.failures.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Tells an event of our own thread, by the courier's.
+    pub(crate) fn send(self: &Arc<Self>, label: &Label, event: Event) {
+        let courier = self.courier.get_or_init(|| self.start());
+        let sent = courier.as_ref().is_some_and(|courier| courier.try_send((label.clone(), event)).is_ok());
+        if !sent {
+            self.dropped.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn start(self: &Arc<Self>) -> Option<SyncSender<(Label, Event)>> {
+        let (sender, receiver) = sync_channel::<(Label, Event)>(4096);
+        // Weak, so that the thread ends with its registry.
+        let events = Arc::downgrade(self);
+        let courier = move || {
+            while let Ok((label, event)) = receiver.recv() {
+                let Some(events) = events.upgrade() else { return };
+                events.tell(&label, &event);
+            }
+        };
+        std::thread::Builder::new().name("dlock-events".into()).spawn(courier).ok().map(|_| sender)
+    }
+}
+
+fn trace(label: &Label, event: &Event) {
+    let (name, key, backend) = (label.name(), label.template(), label.backend());
+    match event {
+        Event::Acquired { waited, attempts } => {
+            tracing::debug!(target: "dlock", name, key, backend, ?waited, attempts, "acquired");
+        }
+        Event::Busy => tracing::debug!(target: "dlock", name, key, backend, "busy"),
+        Event::TimedOut { waited, attempts } => {
+            tracing::warn!(target: "dlock", name, key, backend, ?waited, attempts, "timed out");
+        }
+        Event::Released { held } => tracing::debug!(target: "dlock", name, key, backend, ?held, "released"),
+        Event::Lost { cause, held } => tracing::error!(target: "dlock", name, key, backend, ?cause, ?held, "lost"),
+        Event::RenewalFailed { reason, remaining } => {
+            tracing::warn!(target: "dlock", name, key, backend, %reason, ?remaining, "renewal failed");
+        }
+        Event::ReleaseFailed { reason } => {
+            tracing::warn!(target: "dlock", name, key, backend, %reason, "release failed");
+        }
+        Event::NearExpiry { remaining } => {
+            tracing::warn!(target: "dlock", name, key, backend, ?remaining, "near expiry");
+        }
+    }
+}

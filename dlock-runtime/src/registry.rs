@@ -1,0 +1,374 @@
+//! The backends of a process by name, its defaults, and the end of it all.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::future::Future;
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock, PoisonError, RwLock};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+use crate::backend::Backend;
+use crate::backends;
+use crate::clock::Clock;
+use crate::error::{Error, ErrorKind, LossCause, Result};
+use crate::key::Key;
+use crate::lock::Lock;
+use crate::locker::shut_down;
+use crate::observe::{Events, Observer};
+use crate::options::Defaults;
+use crate::release;
+use crate::store::Store;
+use crate::watchdog::Watchdog;
+
+/// The backends of a process by name. There is one global registry, which the attribute uses; a test may have its own.
+#[derive(Clone)]
+pub struct Registry(Arc<Inner>);
+
+struct Inner {
+    shared: Arc<Shared>,
+    stores: RwLock<Stores>,
+    defaults: RwLock<Arc<Defaults>>,
+    trace: RwLock<Option<Arc<Trace>>>,
+}
+
+type Trace = dyn Fn() -> Option<String> + Send + Sync;
+
+#[derive(Default)]
+struct Stores {
+    by_name: BTreeMap<String, Arc<Store>>,
+    default: Option<Arc<Store>>,
+}
+
+/// What every hold of a registry needs.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) clock: Clock,
+    pub(crate) watchdog: Arc<Watchdog>,
+    pub(crate) events: Arc<Events>,
+    pub(crate) jobs: Arc<Jobs>,
+    pub(crate) closing: Closing,
+}
+
+/// How a shutdown went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ShutdownReport {
+    /// Holds that had not ended by the deadline: their bodies were told `Lost`, and the locks given back.
+    pub cut_off: usize,
+    /// Releases that the stores had not confirmed when the shutdown ended; their locks end with their ttl.
+    pub unconfirmed: usize,
+}
+
+impl Registry {
+    /// A registry of its own, on the machine's clock.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::with_clock(&Clock::system())
+    }
+
+    /// A registry on this clock; for tests.
+    #[must_use]
+    pub fn with_clock(clock: &Clock) -> Self {
+        Self(Arc::new(Inner {
+            shared: Arc::new(Shared {
+                clock: clock.clone(),
+                watchdog: Arc::new(Watchdog::new(clock)),
+                events: Arc::default(),
+                jobs: Arc::default(),
+                closing: Closing::default(),
+            }),
+            stores: RwLock::default(),
+            defaults: RwLock::default(),
+            trace: RwLock::default(),
+        }))
+    }
+
+    /// The registry that the attribute uses.
+    #[must_use]
+    pub fn global() -> &'static Self {
+        static GLOBAL: LazyLock<Registry> = LazyLock::new(Registry::new);
+        &GLOBAL
+    }
+
+    /// Opens the store behind a URL and installs it under a name.
+    ///
+    /// The URL may hold a password; it is never shown.
+    ///
+    /// # Errors
+    /// [`ErrorKind::ConfigInvalid`] for a URL that cannot be; [`ErrorKind::AlreadyRegistered`]; else what the store's
+    /// first answer was: unreachable, wrong password, a replica, settings under which locks would be lost.
+    pub async fn connect(&self, name: &str, url: &str) -> Result<()> {
+        self.check_free(name)?;
+        let backend = backends::open(url, &self.0.shared.clock).await.map_err(|error| error.with_backend(name))?;
+        self.install_shared(name, backend)
+    }
+
+    /// Installs a backend under a name.
+    ///
+    /// # Errors
+    /// [`ErrorKind::AlreadyRegistered`]; [`ErrorKind::ConfigInvalid`] for an empty name or one with control characters.
+    pub fn install(&self, name: &str, backend: impl Backend) -> Result<()> {
+        self.install_shared(name, Arc::new(backend))
+    }
+
+    /// As [`install`](Self::install), for a backend that is shared already.
+    ///
+    /// # Errors
+    /// As `install`.
+    pub fn install_shared(&self, name: &str, backend: Arc<dyn Backend>) -> Result<()> {
+        self.check_free(name)?;
+        let store = Arc::new(Store { name: name.into(), backend, queue: Arc::default() });
+        let mut stores = self.0.stores.write().unwrap_or_else(PoisonError::into_inner);
+        if stores.by_name.contains_key(name) {
+            return Err(taken(name));
+        }
+        stores.by_name.insert(name.to_owned(), store);
+        Ok(())
+    }
+
+    /// Names the backend of those locks that name none. Nothing becomes the default by itself.
+    ///
+    /// # Errors
+    /// [`ErrorKind::BackendNotRegistered`].
+    pub fn set_default(&self, name: &str) -> Result<()> {
+        let store = self.store(Some(name))?;
+        self.0.stores.write().unwrap_or_else(PoisonError::into_inner).default = Some(store);
+        Ok(())
+    }
+
+    /// Sets the defaults of all locks that do not say otherwise. Locks already held keep theirs.
+    ///
+    /// # Errors
+    /// [`ErrorKind::ConfigInvalid`] with the field that cannot be.
+    pub fn configure(&self, change: impl FnOnce(&mut Defaults)) -> Result<()> {
+        let mut defaults = (*self.defaults()).clone();
+        change(&mut defaults);
+        defaults.check()?;
+        *self.0.defaults.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(defaults);
+        Ok(())
+    }
+
+    /// Installs an observer of what happens to every lock.
+    pub fn observe(&self, observer: impl Observer) {
+        self.0.shared.events.add(Arc::new(observer));
+    }
+
+    /// How many times observers have panicked, and how many events they were too slow for.
+    #[must_use]
+    pub fn observer_trouble(&self) -> (u64, u64) {
+        self.0.shared.events.trouble()
+    }
+
+    /// Sets where the trace id in a lock's note comes from. Without it, the id of the present `tracing` span is taken.
+    pub fn trace_with(&self, trace: impl Fn() -> Option<String> + Send + Sync + 'static) {
+        *self.0.trace.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(trace));
+    }
+
+    /// A lock on `key`, to be acquired by hand; see [`Lock`].
+    #[track_caller]
+    pub fn lock(&self, key: impl Into<Key>) -> Lock {
+        Lock::new(self.clone(), key.into())
+    }
+
+    /// Stops granting, waits until what is held was released, and closes the backends.
+    ///
+    /// Waiters get [`ErrorKind::ShutDown`] at once. At the deadline the bodies that still run are told
+    /// [`ErrorKind::Lost`] and their locks are given back.
+    pub async fn shutdown(&self, deadline: Duration) -> ShutdownReport {
+        let shared = &self.0.shared;
+        let until = shared.clock.now().after(deadline);
+        shared.closing.close();
+        // Holds leave the table, and jobs end, without telling us: looking now and then is good enough here.
+        while shared.clock.now() < until && !(shared.watchdog.holds().is_empty() && shared.jobs.none()) {
+            let pause = shared.clock.now().after(Duration::from_millis(5)).min(until);
+            shared.clock.sleep_until(pause).await;
+        }
+        let left = shared.watchdog.holds();
+        for tenure in &left {
+            if tenure.mark_lost(LossCause::Shutdown) {
+                let held = shared.clock.now().since(tenure.since);
+                shared.events.send(&tenure.label, crate::Event::Lost { cause: LossCause::Shutdown, held });
+            }
+            release::later(tenure.clone());
+        }
+        // The last releases get a moment even when the deadline was nothing.
+        let grace = shared.clock.now().after(Duration::from_millis(500)).max(until);
+        shared.clock.timeout_at(grace, shared.jobs.ended()).await;
+        let unconfirmed = shared.jobs.give_up();
+        let stores: Vec<_> = {
+            let mut stores = self.0.stores.write().unwrap_or_else(PoisonError::into_inner);
+            stores.default = None;
+            std::mem::take(&mut stores.by_name).into_values().collect()
+        };
+        for store in stores {
+            let backend = store.backend.clone();
+            // A store that does not answer must not hold up the end of the process.
+            let closing = async move {
+                backend.close().await;
+                Ok(())
+            };
+            let _ = store.ask(&shared.clock, Duration::from_secs(1), closing).await;
+        }
+        ShutdownReport { cut_off: left.len(), unconfirmed }
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.0.shared
+    }
+
+    pub(crate) fn defaults(&self) -> Arc<Defaults> {
+        self.0.defaults.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn check_open(&self) -> Result<()> {
+        if self.0.shared.closing.is_closed() { Err(shut_down()) } else { Ok(()) }
+    }
+
+    pub(crate) fn trace(&self) -> Option<String> {
+        let hook = self.0.trace.read().unwrap_or_else(PoisonError::into_inner).clone();
+        match hook {
+            Some(hook) => hook(),
+            None => tracing::Span::current().id().map(|id| format!("{:x}", id.into_u64())),
+        }
+    }
+
+    /// The store of this name, or the default.
+    pub(crate) fn store(&self, name: Option<&str>) -> Result<Arc<Store>> {
+        let stores = self.0.stores.read().unwrap_or_else(PoisonError::into_inner);
+        let found = match name {
+            Some(name) => stores.by_name.get(name),
+            None => stores.default.as_ref(),
+        };
+        if let Some(store) = found {
+            return Ok(store.clone());
+        }
+        self.check_open()?;
+        let known: Vec<String> = stores.by_name.keys().cloned().collect();
+        let list = if known.is_empty() { "none is".to_owned() } else { format!("installed: {}", known.join(", ")) };
+        let message = match name {
+            Some(name) => format!(
+                "no backend is installed under the name {name:?} ({list}); call dlock::connect({name:?}, url) at the start"
+            ),
+            None => {
+                format!("this lock names no backend and there is no default ({list}); call dlock::set_default(name)")
+            }
+        };
+        Err(Error::new(ErrorKind::BackendNotRegistered { known }, message))
+    }
+
+    fn check_free(&self, name: &str) -> Result<()> {
+        self.check_open()?;
+        if name.is_empty() || name.chars().any(char::is_control) {
+            return Err(Error::config(
+                "name",
+                "a backend's name has at least one character, and no control characters",
+            ));
+        }
+        if self.0.stores.read().unwrap_or_else(PoisonError::into_inner).by_name.contains_key(name) {
+            return Err(taken(name));
+        }
+        Ok(())
+    }
+}
+
+impl Default for Registry {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for Registry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let stores = self.0.stores.read().unwrap_or_else(PoisonError::into_inner);
+        f.debug_struct("Registry").field("backends", &stores.by_name.values().collect::<Vec<_>>()).finish()
+    }
+}
+
+fn taken(name: &str) -> Error {
+    Error::new(ErrorKind::AlreadyRegistered, format!("a backend is installed under the name {name:?} already"))
+}
+
+/// Releases and abandons under way on our thread.
+#[derive(Debug, Default)]
+pub(crate) struct Jobs {
+    running: AtomicUsize,
+    ended: Notify,
+    given_up: AtomicBool,
+}
+
+/// One of them; dropping it ends it.
+#[derive(Debug)]
+pub(crate) struct Job(Arc<Jobs>);
+
+impl Jobs {
+    pub(crate) fn begin(self: &Arc<Self>) -> Job {
+        self.running.fetch_add(1, Ordering::AcqRel);
+        Job(self.clone())
+    }
+
+    /// Has the shutdown ended, so that trying on is of no use?
+    pub(crate) fn given_up(&self) -> bool {
+        self.given_up.load(Ordering::Acquire)
+    }
+
+    fn none(&self) -> bool {
+        self.running.load(Ordering::Acquire) == 0
+    }
+
+    fn give_up(&self) -> usize {
+        self.given_up.store(true, Ordering::Release);
+        self.running.load(Ordering::Acquire)
+    }
+
+    async fn ended(&self) {
+        loop {
+            let ended = self.ended.notified();
+            if self.none() {
+                return;
+            }
+            ended.await;
+        }
+    }
+}
+
+impl Drop for Job {
+    fn drop(&mut self) {
+        if self.0.running.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.0.ended.notify_waiters();
+        }
+    }
+}
+
+/// Tells all waiters that the registry is shutting down.
+#[derive(Debug, Default)]
+pub(crate) struct Closing {
+    closed: AtomicBool,
+    news: Notify,
+}
+
+impl Closing {
+    fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+        self.news.notify_waiters();
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
+    /// Gives the future's output, or `None` if the registry closes first.
+    pub(crate) async fn or<F: Future>(&self, future: F) -> Option<F::Output> {
+        let mut news = pin!(self.news.notified());
+        news.as_mut().enable();
+        if self.is_closed() {
+            return None;
+        }
+        tokio::select! {
+            output = future => Some(output),
+            () = news => None,
+        }
+    }
+}

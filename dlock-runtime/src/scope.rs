@@ -1,0 +1,91 @@
+//! What the enclosing call holds: how a call that would wait for itself is told so at once.
+//!
+//! Set while a body is polled, so siblings (`join!`) are no enclosing calls of each other. A spawned task starts with
+//! nothing, unless it was given its parent's holds by [`inherit`].
+
+use std::cell::RefCell;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use crate::guard::Held;
+use crate::key::LockKey;
+use crate::store::Store;
+use crate::tenure::Tenure;
+
+thread_local!(static CURRENT: RefCell<Option<Arc<Tenure>>> = const { RefCell::new(None) });
+
+/// The innermost lock that the enclosing call holds: its fencing token, its check, its loss.
+///
+/// ```
+/// # async fn write(_token: u64) {}
+/// # async fn body() -> Result<(), dlock_runtime::Error> {
+/// let held = dlock_runtime::current().expect("called under a lock");
+/// held.check()?;                       // still ours? no round trip
+/// write(held.fence()?.get()).await;    // the resource refuses what is older than it has seen
+/// # Ok(()) }
+/// ```
+#[must_use]
+pub fn current() -> Option<Held> {
+    innermost().map(Held)
+}
+
+/// Makes a future, to be spawned as a task of its own, count as the same holder as the present call.
+///
+/// Inside, [`current`] finds the enclosing call's lock, and asking for it again gives `WouldDeadlock` at once instead
+/// of a wait for oneself. The lock still ends with the call that took it: await the child before that.
+pub fn inherit<F: Future>(future: F) -> Inherit<F> {
+    Inherit { held: innermost(), future }
+}
+
+pub(crate) fn innermost() -> Option<Arc<Tenure>> {
+    // In a thread's destructors there is no enclosing call.
+    CURRENT.try_with(|current| current.borrow().clone()).ok().flatten()
+}
+
+/// Does the enclosing call, or one around it, hold this lock?
+pub(crate) fn holds(store: &Arc<Store>, key: &LockKey) -> bool {
+    let mut tenure = innermost();
+    while let Some(held) = tenure {
+        if Arc::ptr_eq(&held.store, store) && held.hold.claim.key == *key && held.is_held() {
+            return true;
+        }
+        tenure = held.parent.clone();
+    }
+    false
+}
+
+/// Runs `poll` with `held` as the enclosing call's innermost lock.
+pub(crate) fn within<T>(held: Option<Arc<Tenure>>, poll: impl FnOnce() -> T) -> T {
+    struct Restore(Option<Arc<Tenure>>);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            let inner = self.0.take();
+            let _ = CURRENT.try_with(|current| current.replace(inner));
+        }
+    }
+    let outer = CURRENT.try_with(|current| current.replace(held)).ok().flatten();
+    let _restore = Restore(outer);
+    poll()
+}
+
+pin_project_lite::pin_project! {
+    /// A future that counts as the holder of its parent's locks; see [`inherit`].
+    #[derive(Debug)]
+    #[must_use = "a future does nothing until it is awaited or spawned"]
+    pub struct Inherit<F> {
+        held: Option<Arc<Tenure>>,
+        #[pin]
+        future: F,
+    }
+}
+
+impl<F: Future> Future for Inherit<F> {
+    type Output = F::Output;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        let this = self.project();
+        within(this.held.clone(), || this.future.poll(cx))
+    }
+}

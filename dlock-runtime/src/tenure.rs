@@ -1,0 +1,229 @@
+//! The life of one hold in this process: how long we believe in it, and how it ended.
+
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use crate::backend::{Fence, Hold, Validity};
+use crate::clock::BootInstant;
+use crate::error::{Error, ErrorKind, LossCause, Result};
+use crate::local_queue::Turn;
+use crate::registry::Shared;
+use crate::sites::Label;
+use crate::store::Store;
+
+/// One hold from its grant to its end. Shared by the guard, the watchdog and whoever asks for the enclosing call.
+#[derive(Debug)]
+pub(crate) struct Tenure {
+    pub(crate) hold: Hold,
+    pub(crate) store: Arc<Store>,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) label: Label,
+    /// The enclosing call's, for [`crate::scope`].
+    pub(crate) parent: Option<Arc<Self>>,
+    pub(crate) since: BootInstant,
+    /// How often to renew; `None` for never.
+    pub(crate) cadence: Option<Duration>,
+    /// `max_hold`: no renewal prolongs it beyond.
+    pub(crate) ends: BootInstant,
+    believed_until: AtomicU64,
+    /// For how long the last grant or renewal was, in nanoseconds; a pushed grant is shorter than the ttl.
+    granted: AtomicU64,
+    state: AtomicU8,
+    waiting_for_loss: Mutex<Vec<Waker>>,
+    /// The local turn goes with the hold, so that no neighbour asks before the store is free.
+    turn: Mutex<Option<Turn>>,
+    pub(crate) pace: Mutex<Pace>,
+}
+
+/// What the watchdog keeps about a tenure.
+#[derive(Debug)]
+pub(crate) struct Pace {
+    /// Where it stands in the watchdog's table; `None` when it is not in it.
+    pub(crate) entry: Option<(BootInstant, u64)>,
+    pub(crate) next_renewal: BootInstant,
+    pub(crate) renewing: bool,
+    pub(crate) near_told: bool,
+}
+
+const HELD: u8 = 0;
+const RELEASED: u8 = 1;
+const LOST_DEADLINE: u8 = 2;
+const LOST_STORE: u8 = 3;
+const LOST_MAX_HOLD: u8 = 4;
+const LOST_SHUTDOWN: u8 = 5;
+
+/// What a new tenure is made of.
+pub(crate) struct Beginning {
+    pub(crate) hold: Hold,
+    pub(crate) store: Arc<Store>,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) label: Label,
+    pub(crate) parent: Option<Arc<Tenure>>,
+    pub(crate) cadence: Option<Duration>,
+    pub(crate) max_hold: Duration,
+    pub(crate) turn: Turn,
+}
+
+impl Tenure {
+    pub(crate) fn begin(start: Beginning) -> Self {
+        let since = start.hold.validity.from;
+        let next_renewal = start.cadence.map_or(BootInstant::NEVER, |cadence| {
+            // A grant shorter than the ttl, as a pushed one is, wants its first renewal earlier.
+            since.after(cadence.min(start.hold.validity.granted / 3))
+        });
+        Self {
+            ends: since.after(start.max_hold),
+            believed_until: AtomicU64::new(start.hold.validity.deadline().as_nanos()),
+            granted: AtomicU64::new(nanos(start.hold.validity.granted)),
+            state: AtomicU8::new(HELD),
+            waiting_for_loss: Mutex::default(),
+            turn: Mutex::new(Some(start.turn)),
+            pace: Mutex::new(Pace { entry: None, next_renewal, renewing: false, near_told: false }),
+            hold: start.hold,
+            store: start.store,
+            shared: start.shared,
+            label: start.label,
+            parent: start.parent,
+            since,
+            cadence: start.cadence,
+        }
+    }
+
+    /// When we stop believing, unless a renewal is confirmed before.
+    pub(crate) fn deadline(&self) -> BootInstant {
+        BootInstant::from_nanos(self.believed_until.load(Ordering::Acquire)).min(self.ends)
+    }
+
+    /// A renewal was confirmed. A late answer to an early request never shortens what is known.
+    pub(crate) fn believe(&self, validity: Validity) {
+        self.believed_until.fetch_max(validity.deadline().as_nanos(), Ordering::AcqRel);
+        self.granted.store(nanos(validity.granted), Ordering::Release);
+    }
+
+    /// When a fifth of what was granted is left.
+    pub(crate) fn near_expiry(&self) -> BootInstant {
+        self.deadline().before(Duration::from_nanos(self.granted.load(Ordering::Acquire)) / 5)
+    }
+
+    /// Is it still ours, by the local deadline? No round trip. The first to see the deadline pass declares the loss.
+    pub(crate) fn check(self: &Arc<Self>) -> Result<()> {
+        if let Some(cause) = self.overdue(self.shared.clock.now()) {
+            self.lose(cause);
+        }
+        match self.state.load(Ordering::Acquire) {
+            HELD => Ok(()),
+            RELEASED => Err(self.error(ErrorKind::Lost(LossCause::Store), "the lock was released already")),
+            state => Err(self.loss(cause(state))),
+        }
+    }
+
+    /// Why it is over at `now`, although nobody has said so yet.
+    pub(crate) fn overdue(&self, now: BootInstant) -> Option<LossCause> {
+        if !self.is_held() || now < self.deadline() {
+            None
+        } else if now >= self.ends {
+            Some(LossCause::MaxHold)
+        } else {
+            Some(LossCause::Deadline)
+        }
+    }
+
+    pub(crate) fn is_held(&self) -> bool {
+        self.state.load(Ordering::Acquire) == HELD
+    }
+
+    /// Held → released. False if it had ended before.
+    pub(crate) fn end(&self) -> bool {
+        self.change(RELEASED)
+    }
+
+    /// Held → lost. False if it had ended before.
+    pub(crate) fn mark_lost(&self, cause: LossCause) -> bool {
+        let lost = self.change(match cause {
+            LossCause::Deadline => LOST_DEADLINE,
+            LossCause::Store => LOST_STORE,
+            LossCause::MaxHold => LOST_MAX_HOLD,
+            LossCause::Shutdown => LOST_SHUTDOWN,
+        });
+        if lost {
+            let waiting = std::mem::take(&mut *self.waiting_for_loss.lock().unwrap_or_else(PoisonError::into_inner));
+            waiting.into_iter().for_each(Waker::wake);
+        }
+        lost
+    }
+
+    /// Declares the loss: to the body, to the observers, and, where the store would keep the lock, to the store.
+    pub(crate) fn lose(self: &Arc<Self>, cause: LossCause) {
+        self.shared.watchdog.lose(self, cause);
+    }
+
+    fn change(&self, to: u8) -> bool {
+        self.state.compare_exchange(HELD, to, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    }
+
+    /// Ready once the hold is lost.
+    pub(crate) fn poll_lost(self: &Arc<Self>, cx: &mut Context<'_>) -> Poll<Error> {
+        if let Err(error) = self.check() {
+            return Poll::Ready(error);
+        }
+        let mut waiting = self.waiting_for_loss.lock().unwrap_or_else(PoisonError::into_inner);
+        if !waiting.iter().any(|waker| waker.will_wake(cx.waker())) {
+            // Few wait, but a body may be polled by ever new wakers: those of ended tasks wake nobody and are kept few.
+            if waiting.len() >= 32 {
+                waiting.drain(..).for_each(Waker::wake);
+            }
+            waiting.push(cx.waker().clone());
+        }
+        drop(waiting);
+        // The loss may have come between the check and the push.
+        match self.check() {
+            Ok(()) => Poll::Pending,
+            Err(error) => Poll::Ready(error),
+        }
+    }
+
+    pub(crate) fn fence(&self) -> Result<Fence> {
+        match self.hold.token {
+            Some(token) => Ok(Fence::new(self.hold.claim.key.clone(), token)),
+            None => Err(self.error(
+                ErrorKind::Unsupported { need: "a store with fencing tokens".into() },
+                "this store gives no fencing tokens",
+            )),
+        }
+    }
+
+    /// Lets the next caller of this process ask.
+    pub(crate) fn pass_turn(&self) {
+        let turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner).take();
+        drop(turn);
+    }
+
+    pub(crate) fn loss(&self, cause: LossCause) -> Error {
+        let message = match cause {
+            LossCause::Deadline => "the lock was lost: no renewal was confirmed in time",
+            LossCause::Store => "the lock was lost: the store says that it is not ours any more",
+            LossCause::MaxHold => "the lock was lost: it was held for as long as max_hold allows",
+            LossCause::Shutdown => "the lock was lost: dlock was shut down",
+        };
+        self.error(ErrorKind::Lost(cause), message)
+    }
+
+    fn error(&self, kind: ErrorKind, message: &'static str) -> Error {
+        Error::new(kind, message).with_key(self.hold.claim.key.as_str()).with_backend(&self.store.name)
+    }
+}
+
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+const fn cause(state: u8) -> LossCause {
+    match state {
+        LOST_STORE => LossCause::Store,
+        LOST_MAX_HOLD => LossCause::MaxHold,
+        LOST_SHUTDOWN => LossCause::Shutdown,
+        _ => LossCause::Deadline,
+    }
+}

@@ -1,0 +1,94 @@
+//! How long to wait before asking again: deadline, jitter, and news from the store.
+
+use std::future::poll_fn;
+use std::time::Duration;
+
+use crate::backend::{Signal, Wake};
+use crate::background::{background, here};
+use crate::capabilities::WakeStyle;
+use crate::clock::{BootInstant, Clock};
+use crate::error::Result;
+use crate::store::Store;
+
+/// A random time up to a bound that doubles with each attempt, from `first` to `most`: full jitter spreads a herd best.
+pub(crate) fn full_jitter(attempt: u32, first: Duration, most: Duration) -> Duration {
+    let bound = first.saturating_mul(1_u32.checked_shl(attempt).unwrap_or(u32::MAX)).min(most);
+    bound.mul_f64(fastrand::f64())
+}
+
+/// The net under stores that tell: news can be lost.
+const NET: Duration = Duration::from_secs(5);
+
+/// Where news are promised but cannot come, as when a push connection is down.
+const FALLBACK: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
+
+/// When to ask again if no news come.
+pub(crate) fn ask_again_at(now: BootInstant, wake: &Wake, style: WakeStyle, contended: u32) -> BootInstant {
+    let pace = match (style, wake.signal.is_some()) {
+        (_, true) => NET.mul_f64(0.5 + fastrand::f64() / 2.0),
+        (WakeStyle::Poll { from, to }, false) => full_jitter(contended, from, to),
+        (WakeStyle::Hint | WakeStyle::Grant, false) => full_jitter(contended, FALLBACK.0, FALLBACK.1),
+    };
+    // A little after the lease's end: asking at the very end finds it alive half of the time.
+    let known = wake.ask_by.map(|by| by.after(Duration::from_millis(1 + fastrand::u64(0..10))));
+    let at = now.after(pace.max(Duration::from_millis(1)));
+    known.map_or(at, |known| known.min(at).max(now.after(Duration::from_millis(1))))
+}
+
+/// Waits for the wake's news until `until`. `None`: no news came.
+///
+/// The signal is polled in place, so that it may be kept while the next attempt runs.
+pub(crate) async fn news(store: &Store, clock: &Clock, wake: &mut Wake, until: BootInstant) -> Result<Option<Signal>> {
+    let Some(signal) = wake.signal.as_mut() else {
+        clock.sleep_until(until).await;
+        return Ok(None);
+    };
+    let away = store.backend.capabilities().connection_per_hold || here().is_none();
+    if !away {
+        return clock.timeout_at(until, poll_fn(|cx| signal.as_mut().poll(cx))).await.transpose();
+    }
+    // Its connection lives on our thread: so does its driver, and it must be polled there.
+    let Some(signal) = wake.signal.take() else { return Ok(None) };
+    let waited = clock.clone();
+    let run = background()?.run(async move {
+        let mut signal = signal;
+        let news = waited.timeout_at(until, poll_fn(|cx| signal.as_mut().poll(cx))).await;
+        (news, signal)
+    });
+    let (news, signal) = run.await?;
+    if news.is_none() {
+        wake.signal = Some(signal);
+    }
+    news.transpose()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn jitter_stays_within_its_growing_bound() {
+        let (first, most) = (Duration::from_millis(100), Duration::from_secs(5));
+        for attempt in [0, 1, 5, 31, 32, u32::MAX] {
+            let bound = first.saturating_mul(1_u32.checked_shl(attempt).unwrap_or(u32::MAX)).min(most);
+            assert!((0..200).all(|_| full_jitter(attempt, first, most) <= bound));
+        }
+        let longest = (0..500).map(|_| full_jitter(20, first, most)).max().unwrap();
+        assert!(longest > Duration::from_secs(4), "{longest:?}");
+    }
+
+    #[test]
+    fn a_known_end_of_the_lease_is_not_slept_through() {
+        let now = BootInstant::from_nanos(1_000_000_000);
+        let wake = Wake::poll().ask_by(now.after(Duration::from_millis(20)));
+        let style = WakeStyle::Poll { from: Duration::from_secs(100), to: Duration::from_secs(100) };
+        assert!((0..100).all(|_| ask_again_at(now, &wake, style, 0) <= now.after(Duration::from_millis(31))));
+    }
+
+    #[test]
+    fn there_is_always_a_pause() {
+        let now = BootInstant::from_nanos(1_000_000_000);
+        let wake = Wake::poll().ask_by(now.before(Duration::from_secs(1)));
+        assert!(ask_again_at(now, &wake, WakeStyle::Grant, 0) > now);
+    }
+}

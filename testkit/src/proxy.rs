@@ -1,0 +1,300 @@
+//! A TCP proxy that breaks connections on demand.
+//!
+//! It runs on a thread and a runtime of its own, so it works from plain tests, from paused time and beside a runtime
+//! that is being shut down.
+//!
+//! ```no_run
+//! use dlock_testkit::{Mode, Proxy, servers::shared};
+//!
+//! # fn main() -> Result<(), dlock_testkit::Error> {
+//! let (proxy, url) = Proxy::in_front_of(&shared().redis()?)?;
+//! // ... connect to `url`, then:
+//! proxy.set(Mode::DropReplies);
+//! # Ok(())
+//! # }
+//! ```
+
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::future;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::tcp::{ReadHalf, WriteHalf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::Builder;
+use tokio::sync::{oneshot, watch};
+use tokio::time::{Instant, sleep_until};
+
+use crate::error::Context;
+use crate::{Error, Result};
+
+/// What the proxy does with traffic, on new and on present connections alike.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// Forwards everything.
+    Pass,
+    /// Forwards everything later. It is a delay, not a limit: many packets can be under way.
+    Delay {
+        /// For requests.
+        to_server: Duration,
+        /// For replies.
+        to_client: Duration,
+    },
+    /// Accepts and swallows, with no word to either side, not even about the other side's end.
+    ///
+    /// A direction that swallowed something stays dead for that connection, also in later modes: half a stream would
+    /// be worse than none.
+    Blackhole {
+        /// Swallow requests.
+        to_server: bool,
+        /// Swallow replies.
+        to_client: bool,
+    },
+    /// Resets every present connection, and new ones as soon as they are made.
+    Refuse,
+    /// Forwards requests; the first reply resets the connection instead of coming through. The server has done what
+    /// was asked, and the client cannot know.
+    DropReplies,
+}
+
+impl Mode {
+    /// A [`Mode::Blackhole`] in both directions.
+    pub const BLACKHOLE: Self = Self::Blackhole { to_server: true, to_client: true };
+}
+
+/// A proxy in front of one server. Dropping it closes everything.
+pub struct Proxy {
+    addr: SocketAddr,
+    state: Arc<State>,
+    stop: Option<oneshot::Sender<Infallible>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Proxy {
+    /// Listens on a free port and forwards to `target`, in mode [`Mode::Pass`].
+    pub fn start(target: impl ToSocketAddrs) -> Result<Self> {
+        let target = target.to_socket_addrs().context("the proxy's target")?.next();
+        let target = target.ok_or_else(|| Error::new("the proxy's target has no address"))?;
+        let runtime = Builder::new_current_thread().enable_all().build().context("the proxy's runtime")?;
+        let listener = runtime.block_on(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))).context("the proxy's port")?;
+        let addr = listener.local_addr().context("the proxy's port")?;
+        let state = Arc::new(State {
+            mode: watch::Sender::new(Mode::Pass),
+            cuts: watch::Sender::new(0),
+            connections: AtomicUsize::new(0),
+        });
+        let (stop, stopped) = oneshot::channel();
+        let shared = state.clone();
+        let thread = thread::spawn(move || {
+            runtime.block_on(async {
+                tokio::select! {
+                    _ = stopped => {}
+                    () = accept(listener, target, shared) => {}
+                }
+            });
+            // The runtime ends here, and the connections with it.
+        });
+        Ok(Self { addr, state, stop: Some(stop), thread: Some(thread) })
+    }
+
+    /// Starts a proxy to the host and port of `url`; returns it and the URL that leads through it.
+    pub fn in_front_of(url: &str) -> Result<(Self, String)> {
+        let after_scheme = url.find("://").map_or(0, |at| at + 3);
+        let end = url[after_scheme..].find(['/', '?']).map_or(url.len(), |at| after_scheme + at);
+        let start = url[after_scheme..end].rfind('@').map_or(after_scheme, |at| after_scheme + at + 1);
+        let proxy = Self::start(&url[start..end])?;
+        let through = format!("{}{}{}", &url[..start], proxy.addr, &url[end..]);
+        Ok((proxy, through))
+    }
+
+    /// Where clients connect to.
+    pub fn addr(&self) -> SocketAddr {
+        self.addr
+    }
+
+    /// The port of [`addr`](Self::addr).
+    pub fn port(&self) -> u16 {
+        self.addr.port()
+    }
+
+    /// Changes what happens to traffic from now on. What is being delayed keeps its time.
+    pub fn set(&self, mode: Mode) {
+        self.state.mode.send_replace(mode);
+        if mode == Mode::Refuse {
+            self.cut();
+        }
+    }
+
+    /// Resets all present connections on both sides (RST, not an orderly end). The mode stays.
+    pub fn cut(&self) {
+        self.state.cuts.send_modify(|cuts| *cuts += 1);
+    }
+
+    /// How many connections there are, those that the server side still believes in included.
+    pub fn connections(&self) -> usize {
+        self.state.connections.load(Ordering::SeqCst)
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.stop.take();
+        if let Some(thread) = self.thread.take() {
+            // It could only fail by a panic, which has been printed.
+            let _ = thread.join();
+        }
+    }
+}
+
+struct State {
+    mode: watch::Sender<Mode>,
+    cuts: watch::Sender<u64>,
+    connections: AtomicUsize,
+}
+
+impl State {
+    fn mode(&self) -> Mode {
+        *self.mode.borrow()
+    }
+}
+
+async fn accept(listener: TcpListener, target: SocketAddr, state: Arc<State>) {
+    loop {
+        let Ok((client, _)) = listener.accept().await else { continue };
+        state.connections.fetch_add(1, Ordering::SeqCst);
+        let state = state.clone();
+        // Before the task starts, so that no cut from now on passes it by.
+        let cuts = state.cuts.subscribe();
+        tokio::spawn(async move {
+            connection(client, target, &state, cuts).await;
+            state.connections.fetch_sub(1, Ordering::SeqCst);
+        });
+    }
+}
+
+async fn connection(mut client: TcpStream, target: SocketAddr, state: &State, mut cuts: watch::Receiver<u64>) {
+    if state.mode() == Mode::Refuse {
+        return reset(&client);
+    }
+    let Ok(mut server) = TcpStream::connect(target).await else { return reset(&client) };
+    // Small packets must not wait for each other.
+    let _ = (client.set_nodelay(true), server.set_nodelay(true));
+    let ended = {
+        let (from_client, to_client) = client.split();
+        let (from_server, to_server) = server.split();
+        let both = async {
+            tokio::try_join!(
+                pump(from_client, to_server, Direction::ToServer, state),
+                pump(from_server, to_client, Direction::ToClient, state),
+            )
+        };
+        tokio::select! {
+            _ = cuts.changed() => Err(Broken),
+            ended = both => ended.map(drop),
+        }
+    };
+    if ended.is_err() {
+        reset(&client);
+        reset(&server);
+    }
+}
+
+/// The connection is to be reset, or one side did it.
+struct Broken;
+
+impl From<io::Error> for Broken {
+    fn from(_: io::Error) -> Self {
+        Self
+    }
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Direction {
+    ToServer,
+    ToClient,
+}
+
+/// Forwards one direction up to its orderly end.
+async fn pump(
+    mut from: ReadHalf<'_>,
+    mut to: WriteHalf<'_>,
+    direction: Direction,
+    state: &State,
+) -> Result<(), Broken> {
+    // In order of arrival, each with the time it is due. An empty one is the end of the stream.
+    let mut waiting: VecDeque<(Instant, Vec<u8>)> = VecDeque::new();
+    let mut ended = false;
+    let mut buffer = vec![0; 16 * 1024];
+    loop {
+        let due = waiting.front().map(|(due, _)| *due);
+        tokio::select! {
+            read = from.read(&mut buffer), if !ended => {
+                let fate = fate(state.mode(), direction);
+                if read.is_err() && !matches!(fate, Fate::Swallow) {
+                    return Err(Broken);
+                }
+                let bytes = &buffer[..read.unwrap_or(0)];
+                ended = bytes.is_empty();
+                match fate {
+                    Fate::Forward(delay) => waiting.push_back((Instant::now() + delay, bytes.to_vec())),
+                    Fate::Swallow => return swallow(from, &mut buffer).await,
+                    // An orderly end is not a reply.
+                    Fate::Reset if ended => waiting.push_back((Instant::now(), Vec::new())),
+                    Fate::Reset => return Err(Broken),
+                }
+            }
+            () = until(due) => {
+                let Some((_, bytes)) = waiting.pop_front() else { continue };
+                if bytes.is_empty() {
+                    to.shutdown().await?;
+                    return Ok(());
+                }
+                to.write_all(&bytes).await?;
+            }
+        }
+    }
+}
+
+enum Fate {
+    Forward(Duration),
+    Swallow,
+    Reset,
+}
+
+fn fate(mode: Mode, direction: Direction) -> Fate {
+    use Direction::{ToClient, ToServer};
+    match (mode, direction) {
+        (Mode::Delay { to_server: delay, .. }, ToServer) => Fate::Forward(delay),
+        (Mode::Delay { to_client: delay, .. }, ToClient) => Fate::Forward(delay),
+        (Mode::Blackhole { to_server: true, .. }, ToServer) => Fate::Swallow,
+        (Mode::Blackhole { to_client: true, .. }, ToClient) => Fate::Swallow,
+        (Mode::DropReplies, ToClient) => Fate::Reset,
+        (Mode::Refuse, _) => Fate::Reset,
+        _ => Fate::Forward(Duration::ZERO),
+    }
+}
+
+/// Reads for ever, so that the sender never notices; only a cut or the end of the proxy ends it.
+async fn swallow(mut from: ReadHalf<'_>, buffer: &mut [u8]) -> Result<(), Broken> {
+    while from.read(buffer).await.is_ok_and(|length| length > 0) {}
+    future::pending().await
+}
+
+async fn until(due: Option<Instant>) {
+    match due {
+        Some(due) => sleep_until(due).await,
+        None => future::pending().await,
+    }
+}
+
+/// Makes the close that follows a reset.
+fn reset(stream: &TcpStream) {
+    // It fails only on a socket that is dead already.
+    let _ = stream.set_zero_linger();
+}

@@ -1,0 +1,168 @@
+//! One running server: its start, its signals, its end.
+
+use std::fs::{self, OpenOptions};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::process::{Child, Stdio};
+use std::sync::{Mutex, MutexGuard};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::Recipe;
+use super::folder::Folder;
+use super::ports;
+use crate::error::Context;
+use crate::spawn::spawn;
+use crate::{Error, Result};
+
+/// Long enough for a database on a machine that is busy compiling.
+const START_TIMEOUT: Duration = Duration::from_secs(90);
+const LOG: &str = "server.log";
+
+/// A private server, killed and removed when dropped.
+///
+/// All calls block; from async code they are short enough for a test, [`start`](Self::start) and
+/// [`restart`](Self::restart) aside.
+pub struct Instance {
+    recipe: Box<dyn Recipe>,
+    port: u16,
+    process: Mutex<Option<Child>>,
+    // Last, so that the folder goes after the process.
+    folder: Folder,
+}
+
+impl Instance {
+    /// Starts a server and returns once it answers.
+    pub fn start(recipe: impl Recipe) -> Result<Self> {
+        let folder = Folder::new(recipe.name()).context("a folder for the server")?;
+        recipe.prepare(folder.path())?;
+        let instance = Self { recipe: Box::new(recipe), port: ports::claim(), process: Mutex::new(None), folder };
+        instance.launch()?;
+        Ok(instance)
+    }
+
+    /// The address as clients write it.
+    pub fn url(&self) -> String {
+        self.recipe.url(self.port)
+    }
+
+    /// The same, but through another port: a proxy's.
+    pub fn url_at(&self, port: u16) -> String {
+        self.recipe.url(port)
+    }
+
+    /// Where it listens.
+    pub fn addr(&self) -> SocketAddr {
+        (Ipv4Addr::LOCALHOST, self.port).into()
+    }
+
+    /// Where it listens; the same after a restart.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Its process, unless it was killed.
+    pub fn pid(&self) -> Option<u32> {
+        self.process().as_ref().map(Child::id)
+    }
+
+    /// Its own folder: data and log.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// One request over a fresh connection, in the server's plain language.
+    ///
+    /// Redis: a command line. MySQL and MariaDB: a statement (`OK 1` is a change of one row). etcd: `/path` to get,
+    /// `/path {json}` to post.
+    pub fn ask(&self, request: &str) -> Result<String> {
+        self.recipe.ask(self.addr(), request).context(format_args!("{} about `{request}`", self.recipe.name()))
+    }
+
+    /// Stops it where it stands (SIGSTOP): connects still succeed, answers do not come.
+    pub fn pause(&self) -> Result<()> {
+        self.signal(Signal::STOP)
+    }
+
+    /// Lets it go on after [`pause`](Self::pause).
+    pub fn resume(&self) -> Result<()> {
+        self.signal(Signal::CONT)
+    }
+
+    /// Kills it, and returns when it is gone. Its folder and its port stay.
+    pub fn kill9(&self) -> Result<()> {
+        if let Some(mut process) = self.process().take() {
+            process.kill().context("the kill")?;
+            process.wait().context("the wait after the kill")?;
+        }
+        Ok(())
+    }
+
+    /// Starts it again with the same port and the same data, after a kill if it runs.
+    pub fn restart(&self) -> Result<()> {
+        self.kill9()?;
+        self.launch()
+    }
+
+    /// The end of what the server said so far.
+    pub fn log_tail(&self) -> String {
+        let log = fs::read(self.folder().join(LOG)).unwrap_or_default();
+        let text = String::from_utf8_lossy(&log);
+        let lines: Vec<&str> = text.lines().collect();
+        lines[lines.len().saturating_sub(25)..].join("\n")
+    }
+
+    fn launch(&self) -> Result<()> {
+        let name = self.recipe.name();
+        let command = self.recipe.command(self.folder(), self.port)?;
+        let log = OpenOptions::new().create(true).append(true).open(self.folder().join(LOG)).context("the log")?;
+        let errors = log.try_clone().context("the log")?;
+        let process = spawn(command, Stdio::from(log), Stdio::from(errors)).context(format_args!("starting {name}"))?;
+        *self.process() = Some(process);
+        self.wait_until_ready().map_err(|why| {
+            let tail = self.log_tail();
+            // A half-started server is of no use to anybody.
+            let _ = self.kill9();
+            Error::new(format!("{name} on port {} did not start: {why}; the end of its log:\n{tail}", self.port))
+        })
+    }
+
+    fn wait_until_ready(&self) -> Result<(), String> {
+        let started = Instant::now();
+        loop {
+            let answer = match self.recipe.check(self.addr()) {
+                Ok(()) => return Ok(()),
+                Err(error) => error,
+            };
+            if let Some(process) = self.process().as_mut()
+                && let Ok(Some(status)) = process.try_wait()
+            {
+                return Err(format!("it ended by itself ({status})"));
+            }
+            if started.elapsed() > START_TIMEOUT {
+                return Err(format!("no good answer within {START_TIMEOUT:?}, the last one was: {answer}"));
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    fn signal(&self, signal: Signal) -> Result<()> {
+        // The guard keeps the process unreaped meanwhile, so the pid cannot be somebody else's.
+        let process = self.process();
+        let child = process.as_ref().ok_or_else(|| Error::new(format!("{} is not running", self.recipe.name())))?;
+        kill_process(Pid::from_child(child), signal).context("the signal")
+    }
+
+    fn process(&self) -> MutexGuard<'_, Option<Child>> {
+        self.process.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+impl Drop for Instance {
+    fn drop(&mut self) {
+        // Nothing sensible is left to do with an error here; the parent-death signal still stands.
+        let _ = self.kill9();
+    }
+}

@@ -1,0 +1,55 @@
+//! Private instances of real servers on 127.0.0.1.
+//!
+//! A server is a [`Recipe`]: which program, with which arguments, and how to ask it whether it is there.
+//! Everything else (folder, port, log, waiting, signals, the end) is written once, in [`Instance`].
+//! [`shared`] gives every test of a process the same set.
+
+mod etcd;
+mod find;
+mod folder;
+mod instance;
+mod mariadb;
+mod mysql;
+mod ports;
+mod redis;
+mod shared;
+mod sql_wire;
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::Command;
+
+use crate::Result;
+
+pub use etcd::Etcd;
+pub use find::{Tree, cache_folder, find_program};
+pub use instance::Instance;
+pub use mariadb::MariaDb;
+pub use mysql::MySql;
+pub use ports::claim as free_port;
+pub use redis::Redis;
+pub use shared::{SharedSet, shared};
+
+/// What differs from one kind of server to the next.
+pub trait Recipe: Send + Sync + 'static {
+    /// One short word for folders and messages.
+    fn name(&self) -> &'static str;
+
+    /// Fills the empty folder before the first start; most servers need nothing.
+    fn prepare(&self, _folder: &Path) -> Result<()> {
+        Ok(())
+    }
+
+    /// How to start it in the foreground. A missing program is an error that names the command that installs it.
+    fn command(&self, folder: &Path, port: u16) -> Result<Command>;
+
+    /// One request in the server's own plain language, with a deadline of its own.
+    fn ask(&self, addr: SocketAddr, request: &str) -> io::Result<String>;
+
+    /// One attempt to learn whether it serves, and the last step of its set-up if there is one.
+    fn check(&self, addr: SocketAddr) -> io::Result<()>;
+
+    /// The address as clients write it.
+    fn url(&self, port: u16) -> String;
+}

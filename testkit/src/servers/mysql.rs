@@ -1,0 +1,124 @@
+//! MySQL (Oracle's; MariaDB has a recipe of its own).
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Mutex;
+use std::{fs, io};
+
+use super::Recipe;
+use super::find::{Tree, cache_folder, find_program, missing, user_option};
+use super::sql_wire;
+use crate::Result;
+use crate::error::Context;
+
+/// A MySQL with a database `test` and a `root` without a password.
+#[derive(Clone, Debug, Default)]
+pub struct MySql {
+    /// More options, as on the command line.
+    pub extra: Vec<String>,
+}
+
+impl Recipe for MySql {
+    fn name(&self) -> &'static str {
+        "mysql"
+    }
+
+    fn prepare(&self, folder: &Path) -> Result<()> {
+        let data = folder.join("data");
+        copy_folder(&initialised()?, &data).context("copying an empty MySQL data folder")?;
+        // The server's identity, which no two may share; it makes a new one.
+        fs::remove_file(data.join("auto.cnf")).context("auto.cnf")
+    }
+
+    fn command(&self, folder: &Path, port: u16) -> Result<Command> {
+        let (_, mut command) = server()?;
+        command.arg(format!("--datadir={}", folder.join("data").display()));
+        command.args([format!("--port={port}"), format!("--socket={}", folder.join("s.sock").display())]);
+        command.arg(format!("--pid-file={}", folder.join("m.pid").display()));
+        // No --skip-name-resolve: there is only root@localhost, and 127.0.0.1 would be refused.
+        command.args(["--bind-address=127.0.0.1", "--mysqlx=OFF", "--performance-schema=OFF", "--skip-log-bin"]);
+        command.args(["--innodb-buffer-pool-size=32M", REDO_LOG]).args(&self.extra);
+        Ok(command)
+    }
+
+    fn ask(&self, addr: SocketAddr, request: &str) -> io::Result<String> {
+        sql_wire::ask(addr, request)
+    }
+
+    fn check(&self, addr: SocketAddr) -> io::Result<()> {
+        sql_wire::ask(addr, "CREATE DATABASE IF NOT EXISTS test").map(drop)
+    }
+
+    fn url(&self, port: u16) -> String {
+        format!("mysql://root@127.0.0.1:{port}/test")
+    }
+}
+
+/// The default would write 100 MB per instance.
+const REDO_LOG: &str = "--innodb-redo-log-capacity=16M";
+
+/// The version, and the program with the options that every call needs.
+fn server() -> Result<(String, Command)> {
+    let tree = Tree::named("mysql");
+    let (version, mut command) = if let Some(version) = tree.version() {
+        let usr = tree.root().join("usr");
+        let mut command = tree.command("usr/sbin/mysqld");
+        command.args(["--no-defaults".to_owned(), format!("--basedir={}", usr.display())]);
+        command.arg(format!("--lc-messages-dir={}", usr.join("share/mysql").display()));
+        command.arg(format!("--plugin-dir={}", usr.join("lib/mysql/plugin").display()));
+        (version, command)
+    } else {
+        let program = find_program("mysqld").ok_or_else(|| missing("MySQL"))?;
+        let output = Command::new(&program).arg("--version").output().context("mysqld --version")?;
+        let version = String::from_utf8_lossy(&output.stdout).into_owned();
+        // MariaDB installs a program of this name too.
+        if version.contains("MariaDB") {
+            return Err(missing("MySQL"));
+        }
+        let mut command = Command::new(program);
+        command.arg("--no-defaults");
+        (version, command)
+    };
+    // Without this it wants a folder that only an installed package has.
+    command.arg("--secure-file-priv=NULL").args(user_option());
+    Ok((version, command))
+}
+
+/// An empty data folder, made once per machine and version: it takes seconds, a copy does not.
+fn initialised() -> Result<PathBuf> {
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let (version, mut command) = server()?;
+    let name: String = version.chars().map(|c| if c.is_ascii_alphanumeric() || c == '.' { c } else { '-' }).collect();
+    let made = cache_folder().join(format!("mysql-data-{name}"));
+    if made.is_dir() {
+        return Ok(made);
+    }
+    fs::create_dir_all(cache_folder()).context("the cache folder")?;
+    let draft = tempfile::tempdir_in(cache_folder()).context("the cache folder")?;
+    let data = draft.path().join("data");
+    command.args(["--initialize-insecure", REDO_LOG]).arg(format!("--datadir={}", data.display()));
+    sql_wire::run_once(command).context("mysqld --initialize-insecure")?;
+    // Another process may have been faster; its folder is as good.
+    if let Err(error) = fs::rename(&data, &made)
+        && !made.is_dir()
+    {
+        return Err(error).context("keeping the empty MySQL data folder");
+    }
+    Ok(made)
+}
+
+fn copy_folder(from: &Path, to: &Path) -> io::Result<()> {
+    fs::create_dir_all(to)?;
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        let target = to.join(entry.file_name());
+        if entry.file_type()?.is_dir() {
+            copy_folder(&entry.path(), &target)?;
+        } else {
+            fs::copy(entry.path(), target)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,94 @@
+//! Redis.
+
+use std::io::{self, BufRead, BufReader, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use super::Recipe;
+use super::find::{find_program, missing};
+use crate::Result;
+
+/// A Redis without persistence, unless asked for.
+#[derive(Clone, Debug, Default)]
+pub struct Redis {
+    /// Write every change to disk before it is answered: what was acknowledged survives [`kill9`].
+    ///
+    /// [`kill9`]: super::Instance::kill9
+    pub aof_always: bool,
+    /// More options, as on the command line.
+    pub extra: Vec<String>,
+}
+
+impl Recipe for Redis {
+    fn name(&self) -> &'static str {
+        "redis"
+    }
+
+    fn command(&self, folder: &Path, port: u16) -> Result<Command> {
+        let mut command = Command::new(find_program("redis-server").ok_or_else(|| missing("redis-server"))?);
+        command.args(["--bind", "127.0.0.1", "--port", &port.to_string()]).arg("--dir").arg(folder);
+        command.args(["--daemonize", "no", "--save", "", "--appendfsync", "always"]);
+        command.args(["--appendonly", if self.aof_always { "yes" } else { "no" }]);
+        command.args(&self.extra);
+        Ok(command)
+    }
+
+    fn ask(&self, addr: SocketAddr, request: &str) -> io::Result<String> {
+        let mut stream = TcpStream::connect_timeout(&addr, Duration::from_secs(2))?;
+        stream.set_read_timeout(Some(Duration::from_secs(2)))?;
+        stream.write_all(format!("{request}\r\n").as_bytes())?;
+        read_reply(&mut BufReader::new(stream))
+    }
+
+    fn check(&self, addr: SocketAddr) -> io::Result<()> {
+        // While it loads its data it answers with an error.
+        match self.ask(addr, "PING")?.as_str() {
+            "PONG" => Ok(()),
+            other => Err(io::Error::other(other.to_owned())),
+        }
+    }
+
+    fn url(&self, port: u16) -> String {
+        format!("redis://127.0.0.1:{port}/")
+    }
+}
+
+/// A reply as text; arrays one element per line, nothing as `(nil)`.
+fn read_reply(from: &mut impl BufRead) -> io::Result<String> {
+    let mut line = String::new();
+    from.read_line(&mut line)?;
+    let line = line.trim_end();
+    let (kind, rest) = line.split_at_checked(1).ok_or(io::ErrorKind::UnexpectedEof)?;
+    let length = || rest.parse::<i64>().map_err(io::Error::other);
+    match kind {
+        "+" | ":" => Ok(rest.to_owned()),
+        "-" => Err(io::Error::other(rest.to_owned())),
+        "$" if length()? < 0 => Ok("(nil)".to_owned()),
+        "$" => {
+            let mut text = vec![0; length()? as usize + 2];
+            from.read_exact(&mut text)?;
+            text.truncate(text.len() - 2);
+            Ok(String::from_utf8_lossy(&text).into_owned())
+        }
+        "*" => Ok((0..length()?).map(|_| read_reply(from)).collect::<io::Result<Vec<_>>>()?.join("\n")),
+        _ => Err(io::Error::other(format!("not a Redis reply: {line}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::read_reply;
+
+    #[test]
+    fn replies_become_text() {
+        let read = |text: &str| read_reply(&mut text.as_bytes()).map_err(|error| error.to_string());
+        assert_eq!(read("+PONG\r\n").unwrap(), "PONG");
+        assert_eq!(read("$5\r\na\r\nbc\r\n").unwrap(), "a\r\nbc");
+        assert_eq!(read("$-1\r\n").unwrap(), "(nil)");
+        assert_eq!(read("*2\r\n:1\r\n$1\r\nx\r\n").unwrap(), "1\nx");
+        assert_eq!(read("-ERR no\r\n").unwrap_err(), "ERR no");
+        assert!(read("").is_err());
+    }
+}

@@ -1,0 +1,27 @@
+//! Durations are numbers with units.
+
+#![allow(unused, reason = "only the attribute is looked at")]
+
+use dlock::{Error, distributed_lock};
+
+#[distributed_lock(key = "a", ttl = "30", wait = "1.5x", renew = "-5s")]
+async fn numbers() -> Result<(), Error> {
+    Ok(())
+}
+
+#[distributed_lock(key = "a", ttl = "３０s", wait = "30 s", renew = "")]
+async fn characters() -> Result<(), Error> {
+    Ok(())
+}
+
+#[distributed_lock(key = "a", ttl = 30, wait = 5s, renew = 10.0)]
+async fn bare_numbers() -> Result<(), Error> {
+    Ok(())
+}
+
+#[distributed_lock(key = "a", ttl = "1M", wait = "soon", renew = "often")]
+async fn words() -> Result<(), Error> {
+    Ok(())
+}
+
+fn main() {}

@@ -1,0 +1,42 @@
+//! Options that are unknown, given twice, or of the wrong type.
+
+#![allow(unused, reason = "only the attribute is looked at")]
+
+use dlock::{Error, distributed_lock};
+
+#[distributed_lock(key = "a", tll = "30s")]
+async fn misspelt() -> Result<(), Error> {
+    Ok(())
+}
+
+#[distributed_lock(key = "a", colour = "red")]
+async fn unknown() -> Result<(), Error> {
+    Ok(())
+}
+
+#[distributed_lock(key = "a", ttl = "30s", ttl = "40s")]
+async fn twice() -> Result<(), Error> {
+    Ok(())
+}
+
+#[distributed_lock(key = 5, ttl = true, wait = false, renew = "x", backend = 'r')]
+async fn wrong_type() -> Result<(), Error> {
+    Ok(())
+}
+
+#[distributed_lock("stock:<id>", key = "a", ttl("30s"), renew)]
+async fn wrong_form() -> Result<(), Error> {
+    Ok(())
+}
+
+#[distributed_lock(key = "a" ttl = "30s")]
+async fn missing_comma() -> Result<(), Error> {
+    Ok(())
+}
+
+#[distributed_lock(key = "a", max_hold = "1h", kind = "shared", crate = other)]
+async fn later() -> Result<(), Error> {
+    Ok(())
+}
+
+fn main() {}

@@ -1,0 +1,30 @@
+//! `cargo xtask bench`: the benchmark table, whose rows and options are the benchmark's own business.
+
+use std::path::Path;
+
+use crate::parts::Parts;
+use crate::servers;
+use crate::sh::{Result, cargo, run};
+use crate::test::{ETCD, with_servers};
+
+/// Builds it, starts the servers and hands the arguments on.
+pub(crate) fn run_bench(arguments: &[&str]) -> Result {
+    if !Path::new("benches/dlock/main.rs").exists() {
+        return Err("there is no benches/dlock".into());
+    }
+    let mut parts = Parts::default();
+    // Which part failed is told at the end.
+    let _ = steps(&mut parts, arguments);
+    parts.finish()
+}
+
+fn steps(parts: &mut Parts, arguments: &[&str]) -> Result {
+    parts.run("servers", servers::run)?;
+    // Before the servers start, so that compiling does not slow their start down.
+    parts.run("build", || run(&mut cargo(&["bench", "--bench", "dlock", "--features", ETCD, "--no-run"])))?;
+    with_servers(parts, |parts, set| {
+        let mut command = cargo(&["bench", "--bench", "dlock", "--features", ETCD, "--"]);
+        command.args(arguments).envs(set.env());
+        parts.run("bench", || run(&mut command))
+    })
+}

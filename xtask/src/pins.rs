@@ -1,0 +1,68 @@
+//! The servers and tools that the tests need, with the versions they were written against.
+
+/// One line of the table.
+pub(crate) struct Pin {
+    /// Where this line stands, for the message that asks to change it.
+    pub(crate) line: u32,
+    /// The Debian package, and the name of the tree if it is unpacked.
+    pub(crate) package: &'static str,
+    /// What the version starts with.
+    pub(crate) version: &'static str,
+    pub(crate) how: How,
+    /// A program, or a file with its full path, that is there once the package is.
+    pub(crate) evidence: &'static str,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum How {
+    /// Installed from the machine's own suite.
+    Install,
+    /// This one package unpacked from another suite; its libraries are the system's.
+    Unpack { suite: &'static str, tree: &'static str },
+    /// Unpacked with every library down to the C library, because the suite's are newer than the system's.
+    UnpackAll { suite: &'static str, tree: &'static str },
+}
+
+use How::{Install, Unpack, UnpackAll};
+
+/// All of them. Versions of the running suite are Debian 12's.
+pub(crate) const PINS: [Pin; 7] = [
+    pin(line!(), "redis-server", "5:7.0.15", Install, "redis-server"),
+    pin(line!(), "mariadb-server", "1:10.11.", Install, "mariadbd"),
+    pin(line!(), "protobuf-compiler", "3.21.", Install, "protoc"),
+    pin(line!(), "libprotobuf-dev", "3.21.", Install, "/usr/include/google/protobuf/descriptor.proto"),
+    pin(line!(), "util-linux", "2.", Install, "setpriv"),
+    pin(line!(), "etcd-server", "3.5.", Unpack { suite: "sid", tree: "etcd" }, "etcd"),
+    pin(line!(), "mysql-server-core", "9.7.", UnpackAll { suite: "sid", tree: "mysql" }, "mysqld"),
+];
+
+const fn pin(line: u32, package: &'static str, version: &'static str, how: How, evidence: &'static str) -> Pin {
+    Pin { line, package, version, how, evidence }
+}
+
+impl Pin {
+    /// The choice among the versions on offer, or what to do about there being none.
+    pub(crate) fn choose<'a>(&self, offered: &'a [String]) -> Result<&'a str, String> {
+        let chosen = offered.iter().find(|version| version.starts_with(self.version));
+        chosen.map(String::as_str).ok_or_else(|| {
+            let offered = if offered.is_empty() { "nothing".to_owned() } else { offered.join(", ") };
+            let Self { line, package, version, .. } = self;
+            format!("{package} {version}* is no longer offered, but {offered}: change xtask/src/pins.rs, line {line}")
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::PINS;
+
+    #[test]
+    fn a_version_that_is_gone_names_the_line_to_change() {
+        let pin = &PINS[5];
+        assert_eq!(pin.choose(&["3.6.1-1".into(), "3.5.30-2".into()]), Ok("3.5.30-2"));
+        let error = pin.choose(&["3.6.1-1".into()]).unwrap_err();
+        assert!(error.contains("3.6.1-1"), "{error}");
+        let line = include_str!("pins.rs").lines().nth(pin.line as usize - 1).unwrap();
+        assert!(line.contains("\"etcd-server\"") && error.ends_with(&format!("line {}", pin.line)), "{error}: {line}");
+    }
+}

@@ -1,0 +1,139 @@
+//! `cargo xtask servers`: checks the table of pins and installs what is missing.
+
+use std::fs;
+use std::process::Command;
+
+use dlock_testkit::servers::{Tree, cache_folder, find_program};
+
+use crate::apt::{self, OtherSuite};
+use crate::pins::{How, PINS, Pin};
+use crate::sh::{Result, read};
+
+/// Says what is there; what is not gets installed.
+pub(crate) fn run() -> Result {
+    let mut missing = Vec::new();
+    for (pin, state) in PINS.iter().zip(look()?) {
+        match state {
+            State::There(version) => println!("  {:<18} {version}", pin.package),
+            State::Other(version) => {
+                let Pin { line, package, version: wanted, .. } = pin;
+                let advice = format!("remove it, or change xtask/src/pins.rs, line {line}");
+                return Err(format!("{package} is installed as {version}, not {wanted}*: {advice}").into());
+            }
+            State::Missing => missing.push(pin),
+        }
+    }
+    if missing.is_empty() {
+        return Ok(());
+    }
+    if let Some(why) = obstacle(&missing) {
+        let list: Vec<_> = missing.iter().map(|pin| format!("{} {}*", pin.package, pin.version)).collect();
+        return Err(format!("cannot install here ({why}); install by hand: {}", list.join(", ")).into());
+    }
+    let (install, unpack): (Vec<_>, Vec<_>) = missing.into_iter().partition(|pin| pin.how == How::Install);
+    if !install.is_empty() {
+        println!("  installing {}", install.iter().map(|pin| pin.package).collect::<Vec<_>>().join(", "));
+        apt::update()?;
+        apt::install(&install)?;
+    }
+    unpack_all(&unpack)?;
+    // What was installed has to pass the same look.
+    for (pin, state) in PINS.iter().zip(look()?) {
+        if !matches!(state, State::There(_)) {
+            return Err(format!("{} was installed, but {} is not to be found", pin.package, pin.evidence).into());
+        }
+    }
+    println!("  all servers are there");
+    Ok(())
+}
+
+enum State {
+    There(String),
+    /// There, in a version that is not the pinned one.
+    Other(String),
+    Missing,
+}
+
+fn look() -> Result<Vec<State>> {
+    let installed = installed()?;
+    Ok(PINS.iter().map(|pin| look_for(pin, &installed)).collect())
+}
+
+fn look_for(pin: &Pin, installed: &[(String, String)]) -> State {
+    if let How::Unpack { tree, .. } | How::UnpackAll { tree, .. } = pin.how {
+        // Another version's tree is ours to replace.
+        return match Tree::named(tree).version() {
+            Some(version) if version.starts_with(pin.version) => State::There(format!("{version} (unpacked)")),
+            _ => State::Missing,
+        };
+    }
+    let version = installed.iter().find(|(package, _)| package == pin.package).map(|(_, version)| version.clone());
+    match version {
+        Some(version) if version.starts_with(pin.version) => State::There(version),
+        Some(version) => State::Other(version),
+        // Not Debian's: somebody put it there on purpose.
+        None if find_program(pin.evidence).is_some() => State::There("of unknown version, not a package".to_owned()),
+        None => State::Missing,
+    }
+}
+
+/// Packages of the table with their versions, as dpkg knows them; none without dpkg.
+fn installed() -> Result<Vec<(String, String)>> {
+    if find_program("dpkg-query").is_none() {
+        return Ok(Vec::new());
+    }
+    let mut command = Command::new("dpkg-query");
+    command.args(["-W", "-f", "${db:Status-Status} ${Package} ${Version}\n"]).args(PINS.map(|pin| pin.package));
+    // It ends with an error if one of the packages is unknown, and prints the others all the same.
+    let output = command.output()?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let lines = text.lines().filter_map(|line| line.strip_prefix("installed ")?.split_once(' '));
+    Ok(lines.map(|(package, version)| (package.to_owned(), version.to_owned())).collect())
+}
+
+/// Why it cannot be done on this machine.
+fn obstacle(missing: &[&Pin]) -> Option<&'static str> {
+    let release = fs::read_to_string("/etc/os-release").unwrap_or_default();
+    if !release.lines().any(|line| line == "ID=debian") || find_program("apt-get").is_none() {
+        return Some("no Debian, or no apt-get");
+    }
+    let needs_root = missing.iter().any(|pin| pin.how == How::Install);
+    let is_root = read(Command::new("id").arg("-u")).is_ok_and(|id| id.trim() == "0");
+    (needs_root && !is_root).then_some("not root")
+}
+
+fn unpack_all(pins: &[&Pin]) -> Result {
+    let mut opened: Vec<(&str, OtherSuite)> = Vec::new();
+    for pin in pins {
+        let (suite, tree, whole) = match pin.how {
+            How::Unpack { suite, tree } => (suite, tree, false),
+            How::UnpackAll { suite, tree } => (suite, tree, true),
+            How::Install => continue,
+        };
+        if !opened.iter().any(|(name, _)| *name == suite) {
+            println!("  reading the lists of {suite}");
+            opened.push((suite, OtherSuite::open(suite)?));
+        }
+        let Some((_, other)) = opened.iter().find(|(name, _)| *name == suite) else { continue };
+        unpack(pin, other, &Tree::named(tree), whole)?;
+    }
+    Ok(())
+}
+
+fn unpack(pin: &Pin, other: &OtherSuite, tree: &Tree, whole: bool) -> Result {
+    let offered = other.offered(pin.package)?;
+    let version = pin.choose(&offered)?;
+    println!("  unpacking {} {version} into {}", pin.package, tree.root().display());
+    fs::create_dir_all(cache_folder())?;
+    let draft = tempfile::tempdir_in(cache_folder())?;
+    let wanted = format!("{}={version}", pin.package);
+    let packages = if whole { other.closure(&wanted)? } else { vec![wanted] };
+    other.unpack(&packages, draft.path())?;
+    if tree.root().exists() {
+        fs::remove_dir_all(tree.root())?;
+    }
+    fs::rename(draft.keep(), tree.root())?;
+    // Last, so that half a tree is never taken for a whole one.
+    fs::write(tree.version_file(), version)?;
+    Ok(())
+}

@@ -1,0 +1,41 @@
+//! Running programs.
+
+use std::io;
+use std::process::{Command, Stdio};
+
+/// What every task returns; the text is for the person at the terminal.
+pub(crate) type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error>>;
+
+/// Runs to the end with the terminal's own streams.
+pub(crate) fn run(command: &mut Command) -> Result {
+    let status = command.stdin(Stdio::null()).status().map_err(|error| not_run(command, &error))?;
+    if status.success() { Ok(()) } else { Err(format!("{} ended with {status}", text(command)).into()) }
+}
+
+/// The cargo that runs this task, with its own choice of toolchain.
+pub(crate) fn cargo(arguments: &[&str]) -> Command {
+    let mut command = Command::new("cargo");
+    command.args(arguments);
+    command
+}
+
+/// Runs silently and returns what it printed; a failure shows everything.
+pub(crate) fn read(command: &mut Command) -> Result<String> {
+    let output = command.stdin(Stdio::null()).output().map_err(|error| not_run(command, &error))?;
+    let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
+    if output.status.success() {
+        return Ok(stdout);
+    }
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    Err(format!("{} ended with {}\n{stdout}{stderr}", text(command), output.status).into())
+}
+
+/// The command as one would type it.
+pub(crate) fn text(command: &Command) -> String {
+    let words = [command.get_program()].into_iter().chain(command.get_args());
+    words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
+}
+
+fn not_run(command: &Command, error: &io::Error) -> String {
+    format!("{} cannot be run: {error}", command.get_program().display())
+}

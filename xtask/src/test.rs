@@ -1,0 +1,45 @@
+//! `cargo xtask test`: everything that tests, against one private set of servers.
+
+use dlock_testkit::servers::SharedSet;
+
+use crate::parts::Parts;
+use crate::servers;
+use crate::sh::{Result, cargo, run};
+
+/// The one backend that a plain `cargo test` leaves out: its client needs `protoc`, which is there after `servers`.
+pub(crate) const ETCD: &str = "dlock-rs/etcd";
+
+/// Runs it and tells how long each part took.
+pub(crate) fn test(filter: &[&str]) -> Result {
+    let mut parts = Parts::default();
+    // Which part failed is told at the end.
+    let _ = add_to(&mut parts, filter);
+    parts.finish()
+}
+
+/// The parts, up to the first that fails.
+pub(crate) fn add_to(parts: &mut Parts, filter: &[&str]) -> Result {
+    parts.run("servers", servers::run)?;
+    parts.run("build", || run(&mut cargo(&["build", "--workspace", "--all-targets", "--features", ETCD])))?;
+    with_servers(parts, |parts, set| {
+        // Plain `cargo test`: it runs doc tests and tests without the standard harness too, and ends with their counts.
+        let mut command = cargo(&["test", "--workspace", "--no-fail-fast", "--features", ETCD, "--"]);
+        command.args(filter).envs(set.env());
+        parts.run("tests", || run(&mut command))
+    })
+}
+
+/// Does `work` while a set of servers runs. They end with this process too, however it ends.
+pub(crate) fn with_servers(parts: &mut Parts, work: impl FnOnce(&mut Parts, &SharedSet) -> Result) -> Result {
+    let set = parts.run("start of the servers", || {
+        let set = SharedSet::start()?;
+        set.env().for_each(|(variable, url)| println!("  {variable}={url}"));
+        Ok(set)
+    })?;
+    let done = work(parts, &set);
+    parts.run("end of the servers", || {
+        drop(set);
+        Ok(())
+    })?;
+    done
+}

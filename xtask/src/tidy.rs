@@ -1,0 +1,199 @@
+//! `cargo xtask tidy`: the rules of this repository that no other tool knows. They run as a test too.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use crate::sh::{Result, read};
+
+/// Looks at every file that git tracks.
+pub(crate) fn run() -> Result {
+    let broken = look(crate::root())?;
+    if broken.is_empty() {
+        return Ok(());
+    }
+    Err(format!("{} rules broken:\n{}", broken.len(), broken.join("\n")).into())
+}
+
+const RULES: [fn(&Source) -> Vec<Finding>; 7] = [machine_paths, unfinished, features, tasks, clients, allows, links];
+
+/// Where a store's feature may be asked for: everything else is the same for all of them.
+const FEATURE_FILES: [&str; 3] =
+    ["dlock-runtime/src/backends/mod.rs", "dlock-runtime/src/lib.rs", "dlock-runtime/src/fenced/"];
+
+/// Who may start tasks and threads: what is started has to be ended, and these two know how.
+const TASK_FILES: [&str; 2] = ["dlock-runtime/src/background.rs", "dlock-runtime/src/observe.rs"];
+
+/// Who may know a client library.
+const CLIENT_FILES: [&str; 2] = ["dlock-runtime/src/backends/", "dlock-runtime/src/fenced/"];
+
+/// Generated code as it is expected to be: not ours to explain.
+const EXPECTED_CODE: &str = "dlock-macros/src/expand_tests.rs";
+
+struct Source<'a> {
+    path: &'a str,
+    text: &'a str,
+    root: &'a Path,
+}
+
+/// A line, counted from 1, and what is wrong with it.
+type Finding = (usize, String);
+
+fn look(root: &Path) -> Result<Vec<String>> {
+    let files = read(Command::new("git").args(["ls-files", "-z"]).current_dir(root))?;
+    let mut broken = Vec::new();
+    for path in files.split_terminator('\0') {
+        // Deleted but not yet committed, or not text: nothing to look at.
+        let Ok(text) = fs::read_to_string(root.join(path)) else { continue };
+        let source = Source { path, text: &text, root };
+        let findings = RULES.iter().flat_map(|rule| rule(&source));
+        broken.extend(findings.map(|(line, what)| format!("  {path}:{line}: {what}")));
+    }
+    Ok(broken)
+}
+
+/// The needles are put together here, or this file would break its own rules.
+fn machine_paths(source: &Source) -> Vec<Finding> {
+    let needles = [
+        concat!("/wo", "rk/"),
+        concat!("/ro", "ot/"),
+        concat!("deb.debian", ".org"),
+        concat!("security.debian", ".org"),
+        concat!("snapshot.debian", ".org"),
+        concat!("archive.ubuntu", ".com"),
+    ];
+    source.find(&needles, |needle| format!("`{needle}` names one machine's place"))
+}
+
+fn unfinished(source: &Source) -> Vec<Finding> {
+    if !source.is_rust() {
+        return Vec::new();
+    }
+    let needles = [concat!("to", "do!"), concat!("unimple", "mented!"), concat!("db", "g!("), concat!("#[ig", "nore")];
+    source.find(&needles, |needle| format!("`{needle}` is not finished work"))
+}
+
+fn features(source: &Source) -> Vec<Finding> {
+    if !source.is_rust_in(&["dlock-runtime/src/", "src/"]) || is_one_of(source.path, &FEATURE_FILES) {
+        return Vec::new();
+    }
+    let asks = |line: &str| {
+        let stores = ["memory", "sqlite", "redis", "mysql", "etcd"];
+        stores.iter().any(|store| line.contains(&format!("feature = \"{store}\"")))
+    };
+    let broken = source.code().filter(|(_, line)| line.contains("cfg") && asks(line));
+    broken.map(|(line, _)| (line, "a store's feature is asked for outside the places for it".to_owned())).collect()
+}
+
+fn tasks(source: &Source) -> Vec<Finding> {
+    if !source.is_rust_in(&["dlock-runtime/src/"]) || is_one_of(source.path, &TASK_FILES) {
+        return Vec::new();
+    }
+    let starts = |line: &str| ["tokio::spawn", "thread::spawn", "thread::Builder"].iter().any(|s| line.contains(s));
+    let broken = source.code().filter(|(_, line)| starts(line));
+    broken.map(|(line, _)| (line, "a task or thread is started outside the two places for it".to_owned())).collect()
+}
+
+fn clients(source: &Source) -> Vec<Finding> {
+    if !source.is_rust_in(&["dlock-runtime/src/"]) || is_one_of(source.path, &CLIENT_FILES) {
+        return Vec::new();
+    }
+    let broken = source.code().filter_map(|(number, line)| {
+        let name = ["redis", "sqlx", "etcd_client"].into_iter().find(|name| uses_crate(line, name))?;
+        Some((number, format!("`{name}` is used outside the backends")))
+    });
+    broken.collect()
+}
+
+/// Whether a path starts with this crate; a module of the same name further on in a path is another thing.
+fn uses_crate(line: &str, name: &str) -> bool {
+    line.match_indices(&format!("{name}::")).any(|(at, _)| {
+        let before = line[..at].strip_suffix("::").map_or(&line[..at], |before| {
+            // `::redis::` is the crate, `backends::redis::` is not.
+            if before.ends_with(is_word) { "_" } else { "" }
+        });
+        !before.ends_with(is_word)
+    })
+}
+
+fn is_word(character: char) -> bool {
+    character.is_alphanumeric() || character == '_'
+}
+
+fn allows(source: &Source) -> Vec<Finding> {
+    if !source.is_rust() || source.path == EXPECTED_CODE {
+        return Vec::new();
+    }
+    let lines: Vec<&str> = source.text.lines().map(str::trim_start).collect();
+    let explained = |at: usize| {
+        // The attribute may go over several lines.
+        let end = lines[at..].iter().position(|line| line.contains(")]")).map_or(at, |more| at + more);
+        lines[at..=end].iter().any(|line| line.contains("reason =")) || (at > 0 && lines[at - 1].starts_with("//"))
+    };
+    let starts = |line: &str| line.starts_with("#[allow(") || line.starts_with("#![allow(");
+    let broken = (0..lines.len()).filter(|at| starts(lines[*at]) && !explained(*at));
+    broken.map(|at| (at + 1, "an exception without a reason".to_owned())).collect()
+}
+
+fn links(source: &Source) -> Vec<Finding> {
+    if !source.path.ends_with(".md") {
+        return Vec::new();
+    }
+    let folder = source.root.join(source.path);
+    let folder = folder.parent().unwrap_or(source.root);
+    let mut broken = Vec::new();
+    let mut in_code = false;
+    for (at, line) in source.text.lines().enumerate() {
+        in_code ^= line.trim_start().starts_with("```");
+        if in_code {
+            continue;
+        }
+        for target in line.split("](").skip(1).filter_map(|rest| rest.split([')', ' ', '#']).next()) {
+            // Elsewhere, on this page, or an item for rustdoc.
+            let not_a_file = target.is_empty() || target.contains(':');
+            if !not_a_file && !folder.join(target).exists() {
+                broken.push((at + 1, format!("the link to `{target}` leads nowhere")));
+            }
+        }
+    }
+    broken
+}
+
+impl Source<'_> {
+    fn is_rust(&self) -> bool {
+        self.path.ends_with(".rs")
+    }
+
+    fn is_rust_in(&self, folders: &[&str]) -> bool {
+        self.is_rust() && is_one_of(self.path, folders)
+    }
+
+    /// Lines of code: no comments, and not the tests at the end of the file, which may do as they like.
+    fn code(&self) -> impl Iterator<Item = (usize, &str)> {
+        let mut before = "";
+        let tests = self.text.lines().position(|line| {
+            let found = line.starts_with("mod tests") && before.starts_with("#[");
+            before = line;
+            found
+        });
+        // The attribute before it belongs to it.
+        let end = tests.map_or(usize::MAX, |at| at - 1);
+        let lines = self.text.lines().enumerate().take(end).map(|(at, line)| (at + 1, line));
+        lines.filter(|(_, line)| !line.trim_start().starts_with("//"))
+    }
+
+    fn find(&self, needles: &[&str], say: impl Fn(&str) -> String) -> Vec<Finding> {
+        let lines = self.text.lines().enumerate();
+        let found = lines.filter_map(|(at, line)| Some((at + 1, *needles.iter().find(|n| line.contains(**n))?)));
+        found.map(|(line, needle)| (line, say(needle))).collect()
+    }
+}
+
+/// Entries that end with a slash are folders.
+fn is_one_of(path: &str, places: &[&str]) -> bool {
+    places.iter().any(|place| if place.ends_with('/') { path.starts_with(place) } else { path == *place })
+}
+
+#[cfg(test)]
+#[path = "tidy_tests.rs"]
+mod tests;

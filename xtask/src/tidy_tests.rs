@@ -1,0 +1,76 @@
+//! The repository itself, and for each rule one text that keeps it and several that break it.
+
+use super::*;
+
+#[test]
+fn the_repository_is_tidy() {
+    let broken = look(crate::root()).unwrap();
+    assert!(broken.is_empty(), "\n{}", broken.join("\n"));
+}
+
+/// The lines that a rule objects to.
+fn lines(rule: fn(&Source) -> Vec<Finding>, path: &str, text: &str) -> Vec<usize> {
+    let findings = rule(&Source { path, text, root: crate::root() });
+    findings.into_iter().map(|(line, _)| line).collect()
+}
+
+#[test]
+fn no_paths_of_a_machine() {
+    let text = format!("fine\ncd {}\n{}x", concat!("/wo", "rk/main"), concat!("http://deb.debian", ".org/"));
+    assert_eq!(lines(machine_paths, "README.md", &text), [2, 3]);
+    assert_eq!(lines(machine_paths, "README.md", "framework/ and root/"), []);
+}
+
+#[test]
+fn no_unfinished_work() {
+    let text = ["fn f() {", "to", "do!() }\n", "fine\n", "#[ig", "nore = \"slow\"]"].concat();
+    assert_eq!(lines(unfinished, "tests/a.rs", &text), [1, 3]);
+    assert_eq!(lines(unfinished, "docs/a.md", &text), []);
+}
+
+#[test]
+fn features_are_asked_for_in_few_places() {
+    let text = "//! #[cfg(feature = \"redis\")]\n#[cfg(feature = \"redis\")]\n#[cfg(feature = \"uuid\")]\n";
+    assert_eq!(lines(features, "dlock-runtime/src/run.rs", text), [2]);
+    assert_eq!(lines(features, "src/lib.rs", text), [2]);
+    assert_eq!(lines(features, "dlock-runtime/src/lib.rs", text), []);
+    assert_eq!(lines(features, "dlock-runtime/src/fenced/redis.rs", text), []);
+    assert_eq!(lines(features, "tests/all.rs", text), []);
+    let tests = "fn f() {}\n\n#[cfg(all(test, feature = \"memory\"))]\nmod tests {}";
+    assert_eq!(lines(features, "dlock-runtime/src/env.rs", tests), []);
+}
+
+#[test]
+fn tasks_start_in_two_files() {
+    let text =
+        "use a;\ntokio::spawn(x);\n    std::thread::Builder::new()\n\n#[cfg(test)]\nmod tests { thread::spawn(y) }";
+    assert_eq!(lines(tasks, "dlock-runtime/src/run.rs", text), [2, 3]);
+    assert_eq!(lines(tasks, "dlock-runtime/src/background.rs", text), []);
+    assert_eq!(lines(tasks, "testkit/src/proxy.rs", text), []);
+}
+
+#[test]
+fn clients_stay_in_the_backends() {
+    let path = "dlock-runtime/src/run.rs";
+    assert_eq!(
+        lines(clients, path, "use redis::Client;\nlet a: &sqlx::Row;\nfn f(e: etcd_client::Error) {}"),
+        [1, 2, 3]
+    );
+    assert_eq!(lines(clients, path, "use ::redis::Client;"), [1]);
+    assert_eq!(lines(clients, path, "use crate::backends::redis::Redis;\n// redis::Client\nmy_redis::X;"), []);
+    assert_eq!(lines(clients, "dlock-runtime/src/backends/redis.rs", "use redis::Client;"), []);
+}
+
+#[test]
+fn exceptions_have_reasons() {
+    let good = "#[allow(a, reason = \"b\")]\n\n// Because.\n#[allow(a)]\n\n#![allow(\n    a,\n    reason = \"b\"\n)]";
+    assert_eq!(lines(allows, "a.rs", good), []);
+    assert_eq!(lines(allows, "a.rs", "fn f() {}\n    #[allow(a)]\n#[allow(b)]\nlet reason = 1;"), [2, 3]);
+}
+
+#[test]
+fn links_lead_somewhere() {
+    let text = "[a](Cargo.toml) [b](nowhere.md)\n[c](https://x.y/z) [d](#here) [e](dlock::Key) [f](src/#a)\n```\n[g](no)\n```\n[h](no)";
+    assert_eq!(lines(links, "README.md", text), [1, 6]);
+    assert_eq!(lines(links, "testkit/a.md", "[a](../Cargo.toml)\n[b](deny.toml)"), [2]);
+}
