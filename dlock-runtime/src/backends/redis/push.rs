@@ -103,9 +103,9 @@ impl Listener {
             match self.open().await {
                 Ok((_open, mut events)) => {
                     pause = Duration::ZERO;
-                    self.state.send_replace(State::Up);
                     // Whatever was pushed while nobody listened is lost: everybody asks.
                     self.places.wake_all();
+                    self.state.send_replace(State::Up);
                     while let Some(Event::Stray(name, value)) = events.recv().await {
                         self.give_back(name, value);
                     }
