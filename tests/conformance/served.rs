@@ -3,6 +3,7 @@
 use std::any::Any;
 use std::sync::Arc;
 
+#[cfg(feature = "etcd")]
 use dlock::backends::etcd::Etcd;
 use dlock::backends::get_lock::GetLock;
 use dlock::backends::redis::Redis;
@@ -11,6 +12,7 @@ use dlock::{Backend, Clock, Error, LockKey, Result};
 use dlock_testkit::servers::{self, Instance, Recipe};
 use dlock_testkit::{Mode, Proxy};
 use futures::future::BoxFuture;
+#[cfg(feature = "etcd")]
 use serde_json::{Value, json};
 
 pub(crate) fn redis() -> Result<Box<dyn Store>, String> {
@@ -25,6 +27,7 @@ pub(crate) fn mysql() -> Result<Box<dyn Store>, String> {
     serve("mysql", Kind::GetLock, servers::MySql::default())
 }
 
+#[cfg(feature = "etcd")]
 pub(crate) fn etcd() -> Result<Box<dyn Store>, String> {
     serve("etcd", Kind::Etcd, servers::Etcd::default())
 }
@@ -39,6 +42,7 @@ fn serve(name: &'static str, kind: Kind, recipe: impl Recipe) -> Result<Box<dyn 
 enum Kind {
     Redis,
     GetLock,
+    #[cfg(feature = "etcd")]
     Etcd,
 }
 
@@ -57,11 +61,13 @@ impl Store for Served {
     fn open(&self, clock: Clock) -> BoxFuture<'_, Result<Arc<dyn Backend>>> {
         let url = self.instance.url_at(self.proxy.port());
         Box::pin(async move {
-            Ok(match self.kind {
+            let client: Arc<dyn Backend> = match self.kind {
                 Kind::Redis => Arc::new(Redis::connect(&url, &clock).await?),
                 Kind::GetLock => Arc::new(GetLock::open(&url, &clock).await?),
+                #[cfg(feature = "etcd")]
                 Kind::Etcd => Arc::new(Etcd::open(&url.replace("http://", "etcd://"), &clock).await?),
-            })
+            };
+            Ok(client)
         })
     }
 
@@ -71,15 +77,22 @@ impl Store for Served {
                 // The fence is one counter beside all locks, under no lock's name.
                 Kind::Redis => self.lines(format!("KEYS {}*", redis_name(key))).await,
                 Kind::GetLock => {
-                    let used = format!("SELECT CONCAT('held by ', IS_USED_LOCK({})) FROM DUAL \
-                        WHERE IS_USED_LOCK({0}) IS NOT NULL", get_lock_name(key));
+                    let used = format!(
+                        "SELECT CONCAT('held by ', IS_USED_LOCK({})) FROM DUAL \
+                        WHERE IS_USED_LOCK({0}) IS NOT NULL",
+                        get_lock_name(key)
+                    );
                     let mut found = self.lines(used).await?;
                     // A waiter is a statement that runs. The name is put together, so that this one is not found.
-                    let waiting = format!("SELECT CONCAT('waited for by ', ID) FROM information_schema.PROCESSLIST \
-                        WHERE INFO LIKE CONCAT('%GET_LOCK(_', {}, '%') AND ID <> CONNECTION_ID()", get_lock_name(key));
+                    let waiting = format!(
+                        "SELECT CONCAT('waited for by ', ID) FROM information_schema.PROCESSLIST \
+                        WHERE INFO LIKE CONCAT('%GET_LOCK(_', {}, '%') AND ID <> CONNECTION_ID()",
+                        get_lock_name(key)
+                    );
                     found.extend(self.lines(waiting).await?);
                     Ok(found)
                 }
+                #[cfg(feature = "etcd")]
                 Kind::Etcd => self.etcd_keys(key).await,
             }
         })
@@ -93,8 +106,11 @@ impl Store for Served {
                     let holder = self.ask(format!("SELECT IS_USED_LOCK({})", get_lock_name(key))).await?;
                     self.ask(format!("KILL {}", holder.trim())).await.map(drop)
                 }
+                #[cfg(feature = "etcd")]
                 Kind::Etcd => match self.etcd_keys(key).await?.first() {
-                    Some(oldest) => self.ask(format!("/v3/kv/deleterange {}", json!({ "key": oldest }))).await.map(drop),
+                    Some(oldest) => {
+                        self.ask(format!("/v3/kv/deleterange {}", json!({ "key": oldest }))).await.map(drop)
+                    }
                     None => Ok(()),
                 },
             }
@@ -135,6 +151,7 @@ impl Served {
     }
 
     /// The encoded names of all that stands under a key, the oldest first.
+    #[cfg(feature = "etcd")]
     async fn etcd_keys(&self, key: &LockKey) -> Result<Vec<String>> {
         let name = key.as_str().replace('/', "%2F");
         let (start, end) = (base64(&format!("{name}/")), base64(&format!("{name}0")));
@@ -146,10 +163,9 @@ impl Served {
     }
 }
 
-async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> dlock_testkit::Result<T> + Send + 'static,
-) -> Result<T> {
-    let done = tokio::task::spawn_blocking(work).await.map_err(|error| Error::outage("a task failed").because(error))?;
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> dlock_testkit::Result<T> + Send + 'static) -> Result<T> {
+    let done =
+        tokio::task::spawn_blocking(work).await.map_err(|error| Error::outage("a task failed").because(error))?;
     done.map_err(|error| Error::outage("the server's keeper failed").because(error))
 }
 
@@ -162,6 +178,7 @@ fn get_lock_name(key: &LockKey) -> String {
     format!("CONCAT('d1', LEFT(SHA2('{key}', 256), 62))")
 }
 
+#[cfg(feature = "etcd")]
 fn base64(text: &str) -> String {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut encoded = String::new();
