@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use dlock::backends::etcd::client::GetOptions;
 use dlock::{Backend, Clock, Hold, Released, Standing};
-use etcd_client::GetOptions;
 
 use crate::server::{QUICK, Server, TTL, acquire, ask, claim, claim_for, held, line, lock, process, raw, soon};
 
@@ -137,8 +137,10 @@ async fn what_is_not_renewed_has_a_lease_of_its_own_and_ends_with_it() {
 async fn a_lease_of_its_own_leaves_no_trace() {
     let server = Server::start(&QUICK);
     let process = dlock::backends::etcd::Etcd::open(&server.url(), &Clock::system()).await.unwrap();
-    let mut raw = etcd_client::Client::connect([server.host()], None).await.unwrap();
-    let count = async |raw: &mut etcd_client::Client| raw.lease_client().leases().await.unwrap().leases().len();
+    let mut raw = dlock::backends::etcd::client::Client::connect([server.host()], None).await.unwrap();
+    let count = async |raw: &mut dlock::backends::etcd::client::Client| {
+        raw.lease_client().leases().await.unwrap().leases().len()
+    };
     assert_eq!(count(&mut raw).await, 0, "the probe stayed");
     let key = lock("trace");
     let (mine, refused, waiting) =

@@ -8,8 +8,8 @@ mod proxy;
 mod server;
 mod unknown;
 
+use dlock::backends::etcd::client::PutOptions;
 use dlock::{Attempt, Backend, Clock, ErrorKind, Key, LockKey, Released, Stand};
-use etcd_client::PutOptions;
 
 use self::server::{acquire, ask, claim, line, lock, prefix, process, raw, soon, stand, token};
 

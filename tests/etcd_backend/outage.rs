@@ -4,8 +4,8 @@ use std::error::Error as _;
 use std::time::Duration;
 
 use dlock::backends::etcd::Etcd;
+use dlock::backends::etcd::client::{Client, PermissionType};
 use dlock::{Backend, Capabilities, Clock, Durability, ErrorKind, Fencing, Standing};
-use etcd_client::{Client, PermissionType};
 
 use crate::server::{QUICK, Server, ask, claim, lock, shared, token};
 
@@ -94,7 +94,7 @@ async fn accounts_are_checked_and_passwords_not_shown() {
     raw.user_add("me", "canary@:/%", None).await.unwrap();
     raw.user_add("poor", "canary", None).await.unwrap();
     raw.role_add("locks").await.unwrap();
-    let permission = etcd_client::Permission::new(PermissionType::Readwrite, "dl1").with_prefix();
+    let permission = dlock::backends::etcd::client::Permission::new(PermissionType::Readwrite, "dl1").with_prefix();
     raw.role_grant_permission("locks", permission).await.unwrap();
     raw.user_grant_role("me", "locks").await.unwrap();
 

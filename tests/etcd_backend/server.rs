@@ -8,8 +8,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use dlock::backends::etcd::Etcd;
+use dlock::backends::etcd::client::{Client, GetOptions};
 use dlock::{Attempt, Backend, BootInstant, Claim, Clock, Hold, Key, LockKey, Stand, Wake};
-use etcd_client::{Client, GetOptions};
 use futures::FutureExt;
 
 /// An etcd of our own, which ends with this process.
@@ -131,8 +131,9 @@ pub(crate) fn claim_for(key: &LockKey, ttl: Duration, renewed: bool) -> Arc<Clai
 
 /// The names of a lock's keys, oldest first.
 pub(crate) async fn line(key: &LockKey) -> Vec<String> {
-    let options =
-        GetOptions::new().with_prefix().with_sort(etcd_client::SortTarget::Create, etcd_client::SortOrder::Ascend);
+    let options = GetOptions::new()
+        .with_prefix()
+        .with_sort(dlock::backends::etcd::client::SortTarget::Create, dlock::backends::etcd::client::SortOrder::Ascend);
     let found = raw().await.get(prefix(key), Some(options)).await.unwrap();
     found.kvs().iter().map(|key| key.key_str().unwrap().to_owned()).collect()
 }
