@@ -12,6 +12,9 @@ pub mod redis;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 
+#[cfg(any(feature = "sqlite", feature = "mysql"))]
+mod percent;
+
 use std::sync::Arc;
 
 use crate::backend::Backend;

@@ -1,0 +1,143 @@
+//! The tables, and the settings without which a commit would promise too much.
+
+use std::time::Duration;
+
+use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection, SqliteSynchronous};
+use sqlx::{ConnectOptions, Connection};
+
+use super::fault::{fault, primary_code};
+use super::file::Place;
+use super::line::Connected;
+use crate::clock::Clock;
+use crate::error::{Error, ErrorKind, Result};
+
+/// How long a request waits for another process's request.
+pub(super) const BUSY: Duration = Duration::from_secs(1);
+
+/// Version 1. The trigger is what makes a grant and its token one statement.
+const CREATE: &str = "\
+    CREATE TABLE dlock_schema (version INTEGER NOT NULL) STRICT;
+    CREATE TABLE dlock_fence (
+        id INTEGER PRIMARY KEY CHECK (id = 1),
+        token INTEGER NOT NULL CHECK (token < 9007199254740992)
+    ) STRICT;
+    CREATE TABLE dlock_locks (
+        k TEXT PRIMARY KEY,
+        owner BLOB NOT NULL,
+        token INTEGER NOT NULL,
+        expires INTEGER NOT NULL,
+        boot TEXT NOT NULL,
+        note TEXT NOT NULL
+    ) STRICT, WITHOUT ROWID;
+    CREATE TRIGGER dlock_granted AFTER INSERT ON dlock_locks BEGIN
+        UPDATE dlock_fence SET token = new.token;
+    END;
+    CREATE TRIGGER dlock_taken_over AFTER UPDATE OF token ON dlock_locks WHEN new.token <> old.token BEGIN
+        UPDATE dlock_fence SET token = new.token;
+    END;
+    INSERT INTO dlock_schema (version) VALUES (1);";
+
+const VERSION: &str = "SELECT version FROM dlock_schema";
+
+/// Connects; makes the file and its tables if they are not there.
+pub(super) async fn prepare(place: &Place, clock: &Clock) -> Result<Connected> {
+    place.check()?;
+    let mut connected = connect(place).await?;
+    let conn = &mut connected.conn;
+    if !is_ours(conn).await? {
+        use_log(conn, clock).await?;
+        create(conn, place, clock).await?;
+    }
+    // Somebody may have switched it back by hand.
+    use_log(conn, clock).await?;
+    let versions: Vec<(i64,)> = sqlx::query_as(VERSION).fetch_all(&mut *conn).await.map_err(fault)?;
+    if versions != [(1,)] {
+        return Err(place.complain(ErrorKind::SchemaMismatch, "its tables are of another release of dlock"));
+    }
+    sqlx::query("SELECT k, owner, token, expires, boot, note FROM dlock_locks LIMIT 0")
+        .fetch_all(&mut *conn)
+        .await
+        .map_err(fault)?;
+    let counters: Vec<(i64,)> =
+        sqlx::query_as("SELECT token FROM dlock_fence").fetch_all(&mut *conn).await.map_err(fault)?;
+    if counters.len() != 1 {
+        return Err(corrupt("the fencing counter is missing"));
+    }
+    Ok(connected)
+}
+
+/// Connects to a file that is there.
+async fn connect(place: &Place) -> Result<Connected> {
+    // Which file it is, is asked before it is opened: if it is replaced in between, the first use notices.
+    let file = place.identity().map_err(|error| Error::outage("the lock file has just gone").because(error))?;
+    let conn = SqliteConnectOptions::new()
+        .filename(&place.path)
+        .create_if_missing(false)
+        .busy_timeout(BUSY)
+        // A token that was given must never be given again, not even after a power failure.
+        .synchronous(SqliteSynchronous::Full)
+        .thread_name(|_| "dlock-sqlite".into())
+        .disable_statement_logging()
+        .connect()
+        .await
+        .map_err(fault)?;
+    Ok(Connected { conn, file, broken: false })
+}
+
+pub(super) fn corrupt(what: &'static str) -> Error {
+    Error::new(ErrorKind::CorruptState, format!("the lock file contradicts itself: {what}"))
+}
+
+async fn is_ours(conn: &mut SqliteConnection) -> Result<bool> {
+    let found: Vec<(i64,)> = sqlx::query_as("SELECT 1 FROM sqlite_schema WHERE name = 'dlock_schema'")
+        .fetch_all(conn)
+        .await
+        .map_err(fault)?;
+    Ok(!found.is_empty())
+}
+
+/// Readers and the writer do not wait for each other in this mode. It stays with the file.
+async fn use_log(conn: &mut SqliteConnection, clock: &Clock) -> Result<()> {
+    let patience = clock.now().after(BUSY * 5);
+    loop {
+        let mode = sqlx::query_as::<_, (String,)>("PRAGMA journal_mode = WAL").fetch_all(&mut *conn).await;
+        match mode {
+            Ok(mode) if mode.first().is_some_and(|(mode,)| mode == "wal") => return Ok(()),
+            Ok(_) => {
+                let need = "a filesystem with shared memory between processes".into();
+                return Err(Error::new(
+                    ErrorKind::Unsupported { need },
+                    "the lock file cannot be switched to write-ahead logging",
+                ));
+            }
+            // Switching the mode does not wait for other processes that are switching it too.
+            Err(error) if primary_code(&error) == Some(5) && clock.now() < patience => {
+                clock.sleep_until(clock.now().after(Duration::from_millis(10))).await;
+            }
+            Err(error) => return Err(fault(error)),
+        }
+    }
+}
+
+async fn create(conn: &mut SqliteConnection, place: &Place, clock: &Clock) -> Result<()> {
+    let mut transaction = conn.begin_with("BEGIN IMMEDIATE").await.map_err(fault)?;
+    // Another process may have been faster.
+    if is_ours(&mut transaction).await? {
+        return Ok(());
+    }
+    let strangers: Vec<(i64,)> =
+        sqlx::query_as("SELECT count(*) FROM sqlite_schema").fetch_all(&mut *transaction).await.map_err(fault)?;
+    if strangers != [(0,)] {
+        let text = "it is the database of something else; locks need a file of their own";
+        return Err(place.complain(ErrorKind::SchemaMismatch, text));
+    }
+    sqlx::raw_sql(CREATE).execute(&mut *transaction).await.map_err(fault)?;
+    // Begins with the time, so that tokens go on rising even if the file is deleted and made anew.
+    let first = i64::try_from(clock.wall_ms()).unwrap_or(0).saturating_mul(1000);
+    sqlx::query("INSERT INTO dlock_fence (id, token) VALUES (1, ?1)")
+        .bind(first)
+        .execute(&mut *transaction)
+        .await
+        .map_err(fault)?;
+    transaction.commit().await.map_err(fault)
+}
