@@ -1,4 +1,5 @@
-//! The facade.
+#![doc = include_str!("../README.md")]
+
 #[cfg(feature = "macros")]
-pub use dlock_macros::*;
+pub use dlock_macros::distributed_lock;
 pub use dlock_runtime::*;

@@ -9,15 +9,14 @@ use async_trait::async_trait;
 use dlock::{Error, KeyPart, distributed_lock};
 use tracing::instrument;
 
-#[derive(Debug)]
 enum OrderError {
     Empty,
-    Lock(Error),
+    Lock,
 }
 
 impl From<Error> for OrderError {
-    fn from(error: Error) -> Self {
-        OrderError::Lock(error)
+    fn from(_: Error) -> Self {
+        OrderError::Lock
     }
 }
 

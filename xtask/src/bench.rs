@@ -9,8 +9,8 @@ use crate::test::with_servers;
 
 /// Builds it, starts the servers and hands the arguments on.
 pub(crate) fn run_bench(arguments: &[&str]) -> Result {
-    if !Path::new("benches/dlock.rs").exists() {
-        return Err("there is no benches/dlock.rs".into());
+    if !Path::new("benches/dlock/main.rs").exists() {
+        return Err("there is no benches/dlock".into());
     }
     let mut parts = Parts::default();
     // Which part failed is told at the end.

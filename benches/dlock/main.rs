@@ -1,0 +1,73 @@
+//! The benchmark table: ratios from one interleaved run, never absolute claims.
+//!
+//! `cargo xtask bench [ROW..] [--json] [--write]` starts the servers and calls this. A row is one kind of work; its
+//! contenders run in turns (A B C, then C B A), and each figure is the median of the rounds.
+
+mod compile;
+mod contended;
+mod floors;
+mod memory;
+mod table;
+mod uncontended;
+
+use std::process::ExitCode;
+
+use table::Row;
+
+/// Every row, in the order of the table.
+const ROWS: [(&str, fn() -> Result<Row, Failed>); 9] = [
+    ("uncontended-1", || uncontended::row(1)),
+    ("uncontended-64", || uncontended::row(64)),
+    ("uncontended-1024", || uncontended::row(1024)),
+    ("contended-2", || contended::row(1, 2)),
+    ("contended-16", || contended::row(1, 16)),
+    ("contended-128", || contended::row(1, 128)),
+    ("contended-4x4", || contended::row(4, 4)),
+    ("memory", memory::row),
+    ("compile", compile::row),
+];
+
+type Failed = Box<dyn std::error::Error + Send + Sync>;
+
+fn main() -> ExitCode {
+    // A contended row starts this program again, as its other processes.
+    if let Some(role) = dlock_testkit::child::role() {
+        return contended::child(&role);
+    }
+    let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
+    let (options, names): (Vec<_>, Vec<_>) = arguments.iter().partition(|argument| argument.starts_with("--"));
+    let known = |name: &str| ROWS.iter().any(|(row, _)| *row == name);
+    if options.iter().any(|option| !["--json", "--write"].contains(&option.as_str())) || !names.iter().all(|n| known(n)) {
+        let rows: Vec<_> = ROWS.iter().map(|(name, _)| *name).collect();
+        eprintln!("usage: cargo xtask bench [ROW..] [--json] [--write]\nrows: {}", rows.join(" "));
+        return ExitCode::from(2);
+    }
+    let mut rows = Vec::new();
+    for (name, run) in ROWS {
+        if !names.is_empty() && !names.iter().any(|wanted| *wanted == name) {
+            continue;
+        }
+        eprintln!("running {name} …");
+        match run() {
+            Ok(row) => rows.push(row),
+            Err(error) => {
+                eprintln!("{name}: {error}");
+                return ExitCode::FAILURE;
+            }
+        }
+    }
+    let text = table::markdown(&rows);
+    if options.iter().any(|option| *option == "--json") {
+        println!("{}", table::json(&rows));
+    } else {
+        println!("{text}");
+    }
+    if options.iter().any(|option| *option == "--write") {
+        let page = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/performance.md");
+        if let Err(error) = std::fs::write(page, table::page(&text)) {
+            eprintln!("docs/performance.md: {error}");
+            return ExitCode::FAILURE;
+        }
+    }
+    ExitCode::SUCCESS
+}

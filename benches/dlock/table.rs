@@ -1,0 +1,101 @@
+//! Rows, contenders and figures, as a table for people and as data.
+
+use serde_json::{Map, Value, json};
+
+/// One kind of work, with what each contender reached.
+pub struct Row {
+    pub name: String,
+    /// What was done, in one sentence.
+    pub about: String,
+    pub contenders: Vec<Contender>,
+    /// What was aimed for, and whether it was reached.
+    pub aims: Vec<(String, bool)>,
+}
+
+pub struct Contender {
+    pub name: String,
+    /// Name and value, in the order of the columns.
+    pub figures: Vec<(&'static str, f64)>,
+}
+
+impl Row {
+    pub fn figure(&self, contender: &str, figure: &str) -> f64 {
+        let found = self.contenders.iter().find(|c| c.name == contender);
+        let found = found.and_then(|c| c.figures.iter().find(|(name, _)| *name == figure));
+        found.map_or(f64::NAN, |(_, value)| *value)
+    }
+
+    /// Notes an aim, such as «p50 at most 1.10 × the floor», with what was measured.
+    pub fn aim(&mut self, text: &str, measured: f64, reached: bool) {
+        self.aims.push((format!("{text}: {measured:.2}"), reached));
+    }
+}
+
+/// The middle one of the rounds.
+pub fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+/// The value below which the share of sorted values lies.
+pub fn percentile(sorted: &[u64], share: f64) -> u64 {
+    let index = ((sorted.len() as f64 * share) as usize).min(sorted.len().saturating_sub(1));
+    sorted.get(index).copied().unwrap_or(0)
+}
+
+pub fn markdown(rows: &[Row]) -> String {
+    let mut text = String::new();
+    for row in rows {
+        let columns: Vec<_> = row.contenders.first().map_or(vec![], |c| c.figures.iter().map(|f| f.0).collect());
+        text += &format!("### {}\n\n{}\n\n| contender | {} |\n", row.name, row.about, columns.join(" | "));
+        text += &format!("|{}\n", " --- |".repeat(columns.len() + 1));
+        for contender in &row.contenders {
+            let cells: Vec<_> = contender.figures.iter().map(|(_, value)| number(*value)).collect();
+            text += &format!("| {} | {} |\n", contender.name, cells.join(" | "));
+        }
+        text.push('\n');
+        for (aim, reached) in &row.aims {
+            text += &format!("- {} {aim}\n", if *reached { "reached:" } else { "NOT reached:" });
+        }
+        text.push('\n');
+    }
+    text
+}
+
+fn number(value: f64) -> String {
+    match value {
+        v if v.is_nan() => "–".into(),
+        v if v.abs() >= 1000.0 => format!("{v:.0}"),
+        v if v.abs() >= 100.0 => format!("{v:.1}"),
+        v => format!("{v:.2}"),
+    }
+}
+
+pub fn json(rows: &[Row]) -> String {
+    let rows: Vec<Value> = rows
+        .iter()
+        .map(|row| {
+            let contenders: Map<String, Value> = row
+                .contenders
+                .iter()
+                .map(|c| {
+                    let figures = c.figures.iter().map(|(name, value)| ((*name).to_owned(), json!(value)));
+                    (c.name.clone(), Value::Object(figures.collect()))
+                })
+                .collect();
+            let aims: Vec<_> = row.aims.iter().map(|(aim, reached)| json!({"aim": aim, "reached": reached})).collect();
+            json!({"row": row.name, "about": row.about, "contenders": contenders, "aims": aims})
+        })
+        .collect();
+    serde_json::to_string_pretty(&Value::Array(rows)).unwrap_or_default()
+}
+
+pub fn page(table: &str) -> String {
+    format!(
+        "# Performance\n\n\
+         Written by `cargo xtask bench --write`; one row again: `cargo xtask bench contended-4x4`.\n\n\
+         Client and server share the machine's cores, so read the ratios, not the figures.\n\
+         The contenders of a row run in turns within one run, and each figure is the median of the rounds.\n\
+         A hand-over is counted only when the holder has changed.\n\n{table}"
+    )
+}

@@ -1,0 +1,114 @@
+//! A lock that nobody else wants: acquire, an empty body, release; each task has its own key.
+
+use std::time::{Duration, Instant};
+
+use dlock::{Registry, distributed_lock};
+use dlock_testkit::servers::shared;
+
+use crate::Failed;
+use crate::floors::Floor;
+use crate::table::{Contender, Row, median, percentile};
+
+#[distributed_lock(key = "bench:<id>", ttl = "30s", backend = "bench")]
+async fn locked(id: usize) -> Result<(), dlock::Error> {
+    Ok(())
+}
+
+const CONTENDERS: [&str; 3] = ["set-evalsha", "own commands, raw", "dlock"];
+const ROUNDS: usize = 7;
+const ROUND: Duration = Duration::from_millis(800);
+
+pub fn row(tasks: usize) -> Result<Row, Failed> {
+    let url = shared().redis()?;
+    let mut rounds: Vec<Vec<(f64, f64, f64)>> = vec![Vec::new(); CONTENDERS.len()];
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    runtime.block_on(async {
+        if let Err(error) = Registry::global().connect("bench", &url).await
+            && *error.kind() != dlock::ErrorKind::AlreadyRegistered
+        {
+            return Err(error);
+        }
+        Ok(())
+    })?;
+    let floor = runtime.block_on(Floor::connect(&url))?;
+    // The first turns warm connections and code up, and are not counted.
+    for round in 0..=ROUNDS {
+        let mut order: Vec<usize> = (0..CONTENDERS.len()).collect();
+        if round % 2 == 1 {
+            order.reverse();
+        }
+        for contender in order {
+            let measured = runtime.block_on(measure(contender, tasks, &floor))?;
+            if round > 0 {
+                rounds[contender].push(measured);
+            }
+        }
+    }
+    let mut row = Row {
+        name: format!("uncontended-{tasks}"),
+        about: format!("Acquire and release on Redis, {tasks} task(s) with a key each, one multiplexed connection."),
+        contenders: Vec::new(),
+        aims: Vec::new(),
+    };
+    // The ratio is taken round by round, so that a slow second of the machine hits both sides.
+    let floors = rounds[0].clone();
+    for (name, rounds) in CONTENDERS.iter().zip(rounds) {
+        let ratio = |pick: fn(&(f64, f64, f64)) -> f64| {
+            median(rounds.iter().zip(&floors).map(|(own, floor)| pick(own) / pick(floor)).collect())
+        };
+        let middle = |pick: fn(&(f64, f64, f64)) -> f64| median(rounds.iter().map(pick).collect());
+        row.contenders.push(Contender {
+            name: (*name).to_owned(),
+            figures: vec![
+                ("cycles/s", middle(|m| m.0)),
+                ("p50 µs", middle(|m| m.1)),
+                ("p99 µs", middle(|m| m.2)),
+                ("throughput × floor", ratio(|m| m.0)),
+                ("p50 × floor", ratio(|m| m.1)),
+            ],
+        });
+    }
+    if tasks == 1 {
+        let p50 = row.figure("dlock", "p50 × floor");
+        row.aim("p50 at most 1.10 × the classic floor", p50, p50 <= 1.10);
+    } else {
+        let throughput = row.figure("dlock", "throughput × floor");
+        row.aim("throughput at least 0.80 × the classic floor, fence included", throughput, throughput >= 0.80);
+    }
+    Ok(row)
+}
+
+/// Cycles per second, and the median and 99th percentile of a cycle in µs.
+async fn measure(contender: usize, tasks: usize, floor: &Floor) -> Result<(f64, f64, f64), Failed> {
+    let start = Instant::now();
+    let end = start + ROUND;
+    let running: Vec<_> = (0..tasks)
+        .map(|task| {
+            let mut floor = floor.clone();
+            tokio::spawn(async move {
+                let (key, fence) = (format!("bench:{contender}:{task}"), "bench:fence");
+                let mut times = Vec::new();
+                loop {
+                    let begun = Instant::now();
+                    if begun >= end {
+                        return Ok::<_, Failed>(times);
+                    }
+                    match contender {
+                        0 => floor.classic(&key).await?,
+                        1 => floor.own(&key, fence).await?,
+                        _ => locked(task).await?,
+                    }
+                    times.push(begun.elapsed().as_nanos() as u64);
+                }
+            })
+        })
+        .collect();
+    let mut times = Vec::new();
+    for task in running {
+        times.extend(task.await??);
+    }
+    let wall = start.elapsed().as_secs_f64();
+    times.sort_unstable();
+    let micros = |share| percentile(&times, share) as f64 / 1000.0;
+    Ok((times.len() as f64 / wall, micros(0.5), micros(0.99)))
+}

@@ -1,0 +1,189 @@
+//! One client for each runtime, and what happens when it fails.
+//!
+//! Each talks to one member at a time and moves on to the next host when that one fails: the client's own balancing
+//! prefers a dead member, since nothing answers as quickly as a refused connection.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use etcd_client::{
+    Client, ConnectOptions, Error as ClientError, GetOptions, GetResponse, LeaseGrantResponse, Txn, TxnResponse,
+    WatchFilterType, WatchOptions, WatchStream,
+};
+
+use super::address::Address;
+use super::fault::Fault;
+use crate::background::{Opened, PerRuntime};
+use crate::clock::{BootInstant, Clock};
+use crate::error::{Error, ErrorKind, Result};
+
+/// How long a connect may take, over all hosts.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// A request that was given up after so long says something about the member; one given up earlier does not.
+const SILENCE: Duration = Duration::from_secs(1);
+
+/// The clients of all runtimes.
+pub(super) struct Connections {
+    address: Address,
+    pub(super) clock: Clock,
+    wires: PerRuntime<Arc<Wire>>,
+    /// The host in use.
+    turn: AtomicUsize,
+}
+
+struct Wire {
+    client: Client,
+    /// Only one task of a runtime makes or revives a lease at a time. Not shared among runtimes: one that is blocked
+    /// would hold up the others.
+    gate: tokio::sync::Mutex<()>,
+    turn: usize,
+}
+
+impl Connections {
+    pub(super) fn new(address: Address, clock: &Clock) -> Self {
+        // Not all processes at the same member.
+        let turn = AtomicUsize::new(fastrand::usize(..1 << 16));
+        Self { address, clock: clock.clone(), wires: PerRuntime::new(), turn }
+    }
+
+    pub(super) fn hosts(&self) -> &[String] {
+        &self.address.hosts
+    }
+
+    /// The present runtime's connection.
+    pub(super) async fn get(self: &Arc<Self>) -> Result<Connection> {
+        let opened = self.wires.get(|| self.connect()).await?;
+        Ok(Connection { home: self.clone(), opened })
+    }
+
+    pub(super) fn clear(&self) {
+        self.wires.clear();
+    }
+
+    async fn connect(&self) -> Result<Arc<Wire>> {
+        let hosts = &self.address.hosts;
+        let end = self.clock.now().after(CONNECT_TIMEOUT);
+        let mut last = Error::outage("no etcd member answered in time");
+        for left in (1..=hosts.len()).rev() {
+            let turn = self.turn.load(Ordering::Relaxed);
+            let now = self.clock.now();
+            // A silent member must leave the others their share of the time.
+            let share = end.since(now) / u32::try_from(left).unwrap_or(u32::MAX);
+            match self.clock.timeout_at(now.after(share), self.reach(&hosts[turn % hosts.len()])).await {
+                Some(Ok(client)) => return Ok(Arc::new(Wire { client, gate: tokio::sync::Mutex::new(()), turn })),
+                Some(Err(error)) if !error.is_retryable() => return Err(error),
+                Some(Err(error)) => last = error,
+                None => {}
+            }
+            self.move_on(turn);
+        }
+        Err(last)
+    }
+
+    async fn reach(&self, host: &str) -> Result<Client> {
+        let mut options = ConnectOptions::new()
+            .with_connect_timeout(CONNECT_TIMEOUT)
+            // The server takes a ping every five seconds at most.
+            .with_keep_alive(Duration::from_secs(10), Duration::from_secs(5))
+            // A member that is cut off from the others says so at once, and ends its watches.
+            .with_require_leader(true)
+            .with_auto_token_refresh(true);
+        if let Some((name, password)) = &self.address.user {
+            options = options.with_user(name, password);
+        }
+        let client = Client::connect([host], Some(options)).await.map_err(Fault::from)?;
+        // A linearizable read: the member answers, and a majority stands behind it. Permission is looked at after
+        // that, and not every account may read exactly this key.
+        match client.kv_client().get("dl1:", Some(GetOptions::new().with_count_only())).await.map_err(Fault::from) {
+            Ok(_) | Err(Fault::Refused(ErrorKind::PermissionDenied, _)) if self.address.user.is_some() => {}
+            answer => drop(answer?),
+        }
+        Ok(client)
+    }
+
+    fn move_on(&self, from: usize) {
+        // Only once for many requests that fail together.
+        let _ = self.turn.compare_exchange(from, from.wrapping_add(1), Ordering::Relaxed, Ordering::Relaxed);
+    }
+}
+
+/// The connection of one runtime.
+#[derive(Clone)]
+pub(super) struct Connection {
+    home: Arc<Connections>,
+    opened: Opened<Arc<Wire>>,
+}
+
+impl Connection {
+    pub(super) fn gate(&self) -> &tokio::sync::Mutex<()> {
+        &self.opened.value.gate
+    }
+
+    pub(super) async fn txn(&self, txn: Txn) -> Result<TxnResponse, Fault> {
+        self.ask(self.client().kv_client().txn(txn)).await
+    }
+
+    pub(super) async fn get(&self, key: &[u8], options: GetOptions) -> Result<GetResponse, Fault> {
+        self.ask(self.client().kv_client().get(key, Some(options))).await
+    }
+
+    pub(super) async fn grant(&self, seconds: i64) -> Result<LeaseGrantResponse, Fault> {
+        self.ask(self.client().lease_client().grant(seconds, None)).await
+    }
+
+    pub(super) async fn keep_alive(&self, lease: i64) -> Result<(), Fault> {
+        self.ask(self.client().lease_client().keep_alive(lease)).await.map(drop)
+    }
+
+    pub(super) async fn revoke(&self, lease: i64) -> Result<(), Fault> {
+        self.ask(self.client().lease_client().revoke(lease)).await.map(drop)
+    }
+
+    /// Watches two keys for their deletion, from now on.
+    pub(super) async fn watch_both(&self, one: &[u8], other: &[u8]) -> Result<WatchStream, Fault> {
+        let deletions = || Some(WatchOptions::new().with_filters([WatchFilterType::NoPut]));
+        let mut watch = self.client().watch_client();
+        self.ask(async {
+            let mut stream = watch.watch(one, deletions()).await?;
+            stream.watch(other, deletions()).await?;
+            Ok(stream)
+        })
+        .await
+    }
+
+    fn client(&self) -> &Client {
+        &self.opened.value.client
+    }
+
+    async fn ask<T>(&self, request: impl Future<Output = Result<T, ClientError>>) -> Result<T, Fault> {
+        let mut patience = Patience { connection: self, since: self.home.clock.now(), answered: false };
+        let answer = request.await.map_err(Fault::from);
+        patience.answered = true;
+        if let Err(Fault::Broken(_)) = &answer {
+            self.discard();
+        }
+        answer
+    }
+
+    fn discard(&self) {
+        self.home.move_on(self.opened.value.turn);
+        self.home.wires.discard(&self.opened);
+    }
+}
+
+/// Notices a member that stays silent until the caller gives up: such a request ends by being dropped.
+struct Patience<'a> {
+    connection: &'a Connection,
+    since: BootInstant,
+    answered: bool,
+}
+
+impl Drop for Patience<'_> {
+    fn drop(&mut self) {
+        if !self.answered && self.connection.home.clock.now().since(self.since) >= SILENCE {
+            self.connection.discard();
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! What is looked at once, when a store is opened: version, cluster, eviction.
+
+use ::redis::{ServerErrorKind, Value};
+
+use super::connection::Connections;
+use super::fault;
+use crate::error::{Error, Result};
+
+/// Refuses a server on which locks would not be safe.
+pub(super) async fn check(connections: &Connections) -> Result<()> {
+    let shared = connections.here().await?;
+    let mut ask = ::redis::pipe();
+    ask.cmd("INFO").cmd("CONFIG").arg("GET").arg("maxmemory-policy");
+    let answers = connections.pipeline(&shared, &ask).await?;
+    let [info, policy] = &answers[..] else { return Err(fault::unexpected(&Value::Nil)) };
+    if is_forbidden(info) {
+        tracing::warn!("the Redis user may not run INFO, so dlock cannot see the server's version");
+    } else {
+        check_info(text(info).ok_or_else(|| fault::unexpected(info))?)?;
+    }
+    if is_forbidden(policy) {
+        tracing::warn!("the Redis user may not run CONFIG GET: make sure that maxmemory-policy is noeviction");
+        return Ok(());
+    }
+    check_policy(policy_of(policy).ok_or_else(|| fault::unexpected(policy))?, connections.target.eviction_allowed)
+}
+
+fn check_info(info: &str) -> Result<()> {
+    let field = |name: &str| info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    let major = field("redis_version").and_then(|version| version.split('.').next()?.parse::<u32>().ok());
+    if major.is_none_or(|major| major < 7) {
+        return Err(fault::too_old());
+    }
+    if field("cluster_enabled") == Some("1") {
+        return Err(fault::no_cluster());
+    }
+    Ok(())
+}
+
+fn check_policy(policy: &str, allowed: bool) -> Result<()> {
+    if policy == "noeviction" {
+        return Ok(());
+    }
+    if allowed {
+        tracing::warn!(policy, "Redis may evict locks when its memory is full, and two callers then hold one lock");
+        return Ok(());
+    }
+    Err(Error::config(
+        "maxmemory-policy",
+        "Redis may evict locks when its memory is full: set maxmemory-policy to noeviction, or add eviction=allow to the URL",
+    ))
+}
+
+fn is_forbidden(answer: &Value) -> bool {
+    // Hosted servers rename what their customers may not use, and then it is unknown.
+    matches!(answer, Value::ServerError(error)
+        if matches!(error.kind(), Some(ServerErrorKind::NoPerm | ServerErrorKind::ResponseError)))
+}
+
+fn policy_of(answer: &Value) -> Option<&str> {
+    match answer {
+        Value::Map(pairs) => text(&pairs.first()?.1),
+        Value::Array(pair) => text(pair.get(1)?),
+        _ => None,
+    }
+}
+
+fn text(answer: &Value) -> Option<&str> {
+    match answer {
+        Value::BulkString(bytes) => std::str::from_utf8(bytes).ok(),
+        Value::VerbatimString { text, .. } => Some(text),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::ErrorKind;
+
+    #[test]
+    fn an_old_server_and_a_cluster_are_refused() {
+        let unsupported = |info| matches!(check_info(info).unwrap_err().kind(), ErrorKind::Unsupported { .. });
+        assert!(unsupported("redis_version:6.2.14\r\n"));
+        assert!(unsupported("redis_version:7.2.4\r\ncluster_enabled:1\r\n"));
+        assert!(unsupported(""));
+        assert!(check_info("# Server\r\nredis_version:7.0.15\r\ncluster_enabled:0\r\n").is_ok());
+        assert!(check_info("redis_version:10.0.0\r\n").is_ok());
+    }
+
+    #[test]
+    fn eviction_is_refused_unless_it_was_allowed() {
+        assert!(check_policy("noeviction", false).is_ok());
+        for policy in ["allkeys-lru", "volatile-ttl"] {
+            assert!(check_policy(policy, false).is_err());
+            assert!(check_policy(policy, true).is_ok());
+        }
+    }
+}

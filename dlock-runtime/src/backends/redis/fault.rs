@@ -1,0 +1,128 @@
+//! What the client and the server say when something fails, as our errors.
+//!
+//! Texts of the server are looked at but never passed on: some repeat the arguments, and an argument is an owner.
+
+use std::error::Error as StdError;
+use std::sync::Arc;
+
+use ::redis::{ErrorKind as Kind, RedisError, ServerError, Value};
+
+use crate::error::{Error, ErrorKind};
+
+/// An error of the client, or one of the server that the client has wrapped.
+pub(crate) fn client(error: &RedisError) -> Error {
+    match error.kind() {
+        Kind::AuthenticationFailed => by_code("WRONGPASS", ""),
+        Kind::RESP3NotSupported => too_old(),
+        Kind::Parse | Kind::UnexpectedReturnType => {
+            Error::new(ErrorKind::Protocol, "the server's answer is none of Redis's protocol")
+        }
+        Kind::Io => {
+            // Only the kind: the text of an I/O error may name a path or an address that came from the URL.
+            let wrapped = error.source().and_then(|source| source.downcast_ref::<Arc<dyn StdError + Send + Sync>>());
+            let io = wrapped.and_then(|wrapped| wrapped.downcast_ref::<std::io::Error>());
+            match io {
+                Some(io) => Error::outage(format!("the connection to Redis failed: {}", io.kind())),
+                None => Error::outage("the connection to Redis failed"),
+            }
+        }
+        _ => match error.code() {
+            Some(code) => by_code(code, error.detail().unwrap_or_default()),
+            None => Error::new(ErrorKind::Protocol, "the Redis client refused the request"),
+        },
+    }
+}
+
+/// An error that the server has answered.
+pub(crate) fn server(error: &ServerError) -> Error {
+    by_code(error.code(), error.details().unwrap_or_default())
+}
+
+/// An answer of a shape that the command does not have, or an error of the server.
+pub(crate) fn unexpected(answer: &Value) -> Error {
+    match answer {
+        Value::ServerError(error) => server(error),
+        _ => Error::new(ErrorKind::Protocol, "Redis answered something that the command never answers"),
+    }
+}
+
+/// Does the answer say that the value under the name is not even a string?
+pub(super) fn is_wrong_type(answer: &Value) -> bool {
+    matches!(answer, Value::ServerError(error) if error.code() == "WRONGTYPE")
+}
+
+pub(super) fn too_old() -> Error {
+    Error::new(
+        ErrorKind::Unsupported { need: "Redis 7.0 or newer".into() },
+        "this server is older than Redis 7.0, which brought SET with NX and GET",
+    )
+}
+
+fn by_code(code: &str, detail: &str) -> Error {
+    let outage = |text: &'static str| Error::outage(text);
+    match code {
+        "LOADING" => outage("Redis is loading its data (LOADING)"),
+        "BUSY" | "UNKILLABLE" => outage("Redis is busy with somebody's script (BUSY)"),
+        "MASTERDOWN" => outage("the replica has lost its primary (MASTERDOWN)"),
+        "CLUSTERDOWN" => outage("the cluster is down (CLUSTERDOWN)"),
+        "TRYAGAIN" => outage("the cluster is moving the slot (TRYAGAIN)"),
+        "OOM" => outage("Redis is at its maxmemory and takes no writes (OOM)"),
+        "MISCONF" => outage("Redis cannot save to disk and takes no writes (MISCONF)"),
+        "NOREPLICAS" => outage("Redis has too few replicas in reach and takes no writes (NOREPLICAS)"),
+        "READONLY" => {
+            Error::new(ErrorKind::NotPrimary, "this Redis is a replica: a lock taken there excludes nobody (READONLY)")
+        }
+        "NOPERM" => Error::new(
+            ErrorKind::PermissionDenied,
+            "the Redis user may not run a command that locks need, or not on dl1:* (NOPERM)",
+        ),
+        "NOAUTH" => Error::new(ErrorKind::PermissionDenied, "Redis wants a password (NOAUTH)"),
+        "WRONGPASS" => Error::new(ErrorKind::PermissionDenied, "Redis refuses the user or the password (WRONGPASS)"),
+        "WRONGTYPE" => super::layout::conflict(),
+        "MOVED" | "ASK" | "CROSSSLOT" => no_cluster(),
+        _ if detail.contains("increment or decrement would overflow") => {
+            Error::new(ErrorKind::FenceExhausted, "the fencing counter in Redis has no further number")
+        }
+        _ if detail.contains("not an integer") => {
+            Error::new(ErrorKind::CorruptState, "the fencing counter in Redis, dl1:fence, is no number")
+        }
+        _ if detail.contains("max number of clients") => outage("Redis takes no more connections (maxclients)"),
+        _ if detail.contains("unknown command") => Error::new(
+            ErrorKind::Unsupported { need: "a Redis with scripts, and none of its commands renamed".into() },
+            "the server does not know a command that locks need",
+        ),
+        _ => Error::new(ErrorKind::Protocol, "Redis refused the request for a reason that dlock does not know"),
+    }
+}
+
+pub(super) fn no_cluster() -> Error {
+    Error::new(
+        ErrorKind::Unsupported { need: "a single Redis primary".into() },
+        "this server is part of a Redis Cluster, which dlock cannot use yet",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_refusal_has_its_kind_and_repeats_nothing() {
+        let kind = |code| by_code(code, "SECRET").kind().clone();
+        for code in ["LOADING", "BUSY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "OOM", "MISCONF", "NOREPLICAS"] {
+            let error = by_code(code, "SECRET");
+            assert_eq!(*error.kind(), ErrorKind::Outage);
+            assert!(
+                error.is_retryable() && error.to_string().contains(code) && !format!("{error:?}").contains("SECRET")
+            );
+        }
+        assert_eq!(kind("READONLY"), ErrorKind::NotPrimary);
+        assert_eq!(kind("WRONGTYPE"), ErrorKind::KeyConflict);
+        for code in ["NOPERM", "NOAUTH", "WRONGPASS"] {
+            assert_eq!(kind(code), ErrorKind::PermissionDenied);
+        }
+        assert!(matches!(kind("MOVED"), ErrorKind::Unsupported { .. }));
+        assert_eq!(kind("ERR"), ErrorKind::Protocol);
+        assert_eq!(*by_code("ERR", "increment or decrement would overflow").kind(), ErrorKind::FenceExhausted);
+    }
+}

@@ -1,0 +1,177 @@
+//! The connection on which the server pushes grants: one for each store, on our own thread, opened when somebody has
+//! to wait for the first time.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use ::redis::aio::MultiplexedConnection;
+use ::redis::{PushInfo, PushKind, Value};
+use tokio::sync::{mpsc, oneshot, watch};
+
+use super::connection::{Connections, config, on};
+use super::fault;
+use super::line::{Grant, Places};
+use super::scripts::SCRIPTS;
+use crate::error::{Error, Result};
+
+/// What the pushes of one store share.
+pub(super) struct Pushes {
+    connections: Arc<Connections>,
+    places: Arc<Places>,
+    /// The name of this process in lines: random, new for each opened store.
+    pub(super) process: Arc<str>,
+    /// Ends the task when it is dropped.
+    running: Mutex<Option<oneshot::Sender<()>>>,
+    state: Arc<watch::Sender<State>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Opening,
+    Up,
+    Down,
+}
+
+/// What the callback has seen and somebody must act upon.
+enum Event {
+    /// A lock was granted for which nobody waits: its name and its value.
+    Stray(Vec<u8>, Vec<u8>),
+    Disconnected,
+}
+
+impl Pushes {
+    pub(super) fn new(connections: Arc<Connections>, places: Arc<Places>, process: Arc<str>) -> Self {
+        let state = Arc::new(watch::Sender::new(State::Opening));
+        Self { connections, places, process, running: Mutex::new(None), state }
+    }
+
+    /// Makes sure that pushes arrive; false if they cannot at present, and then waiting means polling.
+    pub(super) async fn are_up(&self) -> bool {
+        if *self.state.borrow() == State::Up {
+            return true;
+        }
+        if self.start().is_err() {
+            return false;
+        }
+        let mut state = self.state.subscribe();
+        state.wait_for(|state| *state != State::Opening).await.is_ok_and(|state| *state == State::Up)
+    }
+
+    /// Ends the connection. The next waiter opens it again.
+    pub(super) fn stop(&self) {
+        *self.running.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    fn start(&self) -> Result<()> {
+        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        if running.is_some() {
+            return Ok(());
+        }
+        let thread = crate::background::background()?;
+        let (end, ended) = oneshot::channel();
+        self.state.send_replace(State::Opening);
+        let listener = Listener {
+            connections: self.connections.clone(),
+            places: self.places.clone(),
+            channel: format!("dl1:p:{}", self.process),
+            state: self.state.clone(),
+        };
+        thread.spawn(async move {
+            tokio::select! {
+                () = listener.listen() => {}
+                _ = ended => {}
+            }
+            listener.state.send_replace(State::Down);
+        });
+        *running = Some(end);
+        Ok(())
+    }
+}
+
+/// The task that keeps the connection open.
+struct Listener {
+    connections: Arc<Connections>,
+    places: Arc<Places>,
+    channel: String,
+    state: Arc<watch::Sender<State>>,
+}
+
+impl Listener {
+    async fn listen(&self) {
+        let mut pause = Duration::ZERO;
+        loop {
+            match self.open().await {
+                Ok((_open, mut events)) => {
+                    pause = Duration::ZERO;
+                    // Whatever was pushed while nobody listened is lost: everybody asks.
+                    self.places.wake_all();
+                    self.state.send_replace(State::Up);
+                    while let Some(Event::Stray(name, value)) = events.recv().await {
+                        self.give_back(name, value);
+                    }
+                }
+                Err(error) if pause.is_zero() => {
+                    tracing::warn!(%error, "Redis pushes nothing to this process, so waiting means polling");
+                }
+                Err(_) => {}
+            }
+            self.state.send_replace(State::Down);
+            if !pause.is_zero() {
+                self.connections.clock.sleep_until(self.connections.clock.now().after(pause)).await;
+            }
+            pause = (pause * 2).clamp(Duration::from_millis(50), Duration::from_secs(2));
+        }
+    }
+
+    async fn open(&self) -> Result<(MultiplexedConnection, mpsc::UnboundedReceiver<Event>)> {
+        let (sender, events) = mpsc::unbounded_channel();
+        let places = self.places.clone();
+        let sender_of = move |push: PushInfo| {
+            receive(&places, &sender, push);
+            Ok::<(), ::redis::aio::SendError>(())
+        };
+        let mut connection = self.connections.dial(config().set_push_sender(sender_of)).await?;
+        let limit = self.connections.clock.now().after(super::connection::OPEN_LIMIT);
+        let subscribed = self.connections.clock.timeout_at(limit, connection.subscribe(&self.channel)).await;
+        match subscribed {
+            Some(Ok(())) => Ok((connection, events)),
+            Some(Err(error)) => Err(fault::client(&error)),
+            None => Err(Error::outage("Redis did not confirm the subscription")),
+        }
+    }
+
+    /// Releases what was granted to nobody: a claim that was given up while its request was under way.
+    fn give_back(&self, name: Vec<u8>, value: Vec<u8>) {
+        let connections = self.connections.clone();
+        let release = async move {
+            if let Ok(shared) = connections.here().await {
+                // If it fails the grant ends by itself, soon.
+                let _ = connections
+                    .script(&shared, &SCRIPTS.release, |command| {
+                        on(command, &name).arg(&value);
+                    })
+                    .await;
+            }
+        };
+        if let Ok(thread) = crate::background::background() {
+            thread.spawn(release);
+        }
+    }
+}
+
+/// Runs inside the client's driver: it only moves values.
+fn receive(places: &Places, events: &mpsc::UnboundedSender<Event>, push: PushInfo) {
+    let event = match (push.kind, &push.data[..]) {
+        (PushKind::Disconnection, _) => Event::Disconnected,
+        (PushKind::Message, [_, Value::BulkString(text)]) => {
+            let Some((grant, name, value)) = Grant::parse(text) else { return };
+            if places.deliver(grant) {
+                return;
+            }
+            Event::Stray(name.to_vec(), value.to_vec())
+        }
+        _ => return,
+    };
+    // Nobody receives any more: the store was closed.
+    let _ = events.send(event);
+}

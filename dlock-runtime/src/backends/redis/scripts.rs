@@ -1,0 +1,203 @@
+//! The Lua that runs in the server. Each script is one indivisible step; all of them may be sent again.
+//!
+//! Keys of one lock, in one hash slot: `l` its value (owner and note, with a lease), `l:q` its line (sorted set of
+//! entries by time of joining), `l:a` its processes (hash: process → lease in ms, and `?` → the process that was handed
+//! the lock last and has not asked since). Only `l` is passed in; the other two are made of it, so that the release of
+//! an uncontended lock carries one name and runs two commands.
+
+use std::sync::LazyLock;
+
+use ::redis::Script;
+
+/// The counter of all fencing tokens of this server.
+pub(super) const FENCE: &str = "dl1:fence";
+
+/// Ends the value of a lock for which others stand in line. Without it a release looks no further.
+pub(super) const MARK: &str = " +line";
+
+/// A token below this is no token of ours: the counter is never below the server's clock in µs, which passed it in 2005.
+pub(super) const LEAST_TOKEN: u64 = 1 << 50;
+
+/// From here on Lua's numbers are not exact. The clock comes here in 2255.
+pub(super) const TOKEN_END: u64 = 1 << 53;
+
+/// Shared by the scripts that may hand the lock on.
+const ADVANCE: &str = r"
+local Q,A=L..':q',L..':a'
+local t=redis.call('TIME')
+local us=t[1]*1000000+t[2]
+local function fence()
+  local f=redis.call('INCR','dl1:fence')
+  -- Everything was flushed: begin again above all that was given before.
+  if f<1125899906842624 then
+    f=us
+    redis.call('SET','dl1:fence',string.format('%.0f',f))
+  end
+  return f
+end
+-- Gives the lock to the first in line that lives: its fence if that is the asker, 0 if another one, false if nobody.
+local function advance(asker,ttl)
+  while true do
+    local e=redis.call('ZPOPMIN',Q)[1]
+    if not e then
+      redis.call('DEL',A)
+      return false
+    end
+    local p,claim,value=string.match(e,'^(%x+) (%d+) (.*)$')
+    local more=redis.call('EXISTS',Q)==1
+    local kept=more and value..' +line' or value
+    if value==asker then
+      redis.call('SET',L,kept,'PX',ttl)
+      if more then redis.call('HDEL',A,'?') else redis.call('DEL',A) end
+      return fence()
+    end
+    if tonumber(redis.call('HGET',A,p) or '0')*1000>us then
+      local f=fence()
+      local news=string.format('%.0f %.0f %s %s %s',f,us,claim,L,value)
+      if redis.call('PUBLISH','dl1:p:'..p,news)>0 then
+        redis.call('SET',L,kept,'PX',claim)
+        if more then redis.call('HSET',A,'?',p) else redis.call('DEL',A) end
+        return 0
+      end
+      -- Nobody listens there any more: its other entries need no trial.
+      redis.call('HDEL',A,p)
+    end
+  end
+end
+";
+
+/// `l`; value, entry, process, ttl, lease of the place. Gives 1 and the fence, 0 and the lease left, 2 for a foreign
+/// value, 3 for a value without a lease; and the server's time in µs.
+const ASK: &str = r"
+local v=redis.call('GET',L)
+local me,e,p,ttl=ARGV[1],ARGV[2],ARGV[3],ARGV[4]
+if v==me or v==me..' +line' then
+  redis.call('PEXPIRE',L,ttl)
+  return {1,fence(),us}
+end
+local left
+if v then
+  if string.match(v,'^%x+ ()')~=34 then return {2,0,us} end
+  left=redis.call('PTTL',L)
+  if left<0 then return {3,0,us} end
+  if string.sub(v,-6)~=' +line' then redis.call('SET',L,v..' +line','KEEPTTL') end
+else
+  -- The lock ended without a release: who was handed it and stayed silent is not tried again.
+  local silent=redis.call('HGET',A,'?')
+  if silent then redis.call('HDEL',A,silent,'?') end
+  if redis.call('EXISTS',Q)==0 then
+    redis.call('SET',L,me,'PX',ttl)
+    return {1,fence(),us}
+  end
+end
+redis.call('ZADD',Q,'NX',us,e)
+redis.call('HSET',A,p,math.floor(us/1000)+ARGV[5])
+-- Whatever happens to those who stand here, the line itself does not outlive them for long.
+redis.call('PEXPIRE',Q,30000)
+redis.call('PEXPIRE',A,30000)
+if not v then
+  local f=advance(me,ttl)
+  if f and f>0 then return {1,f,us} end
+  left=redis.call('PTTL',L)
+end
+return {0,left,us}
+";
+
+/// `l`; value. Without the mark it is the well-known compare-and-delete and nothing more.
+const RELEASE: &str = r"
+local L,me=KEYS[1],ARGV[1]
+local v=redis.call('GET',L)
+if v==me then return redis.call('DEL',L) end
+if v~=me..' +line' then return 0 end
+";
+
+const HAND_ON: &str = r"
+if not advance() then redis.call('DEL',L) end
+return 1
+";
+
+/// `l`; value, entry. The release of one who may also stand in the line.
+const ABANDON: &str = r"
+local me=ARGV[1]
+redis.call('ZREM',Q,ARGV[2])
+local v=redis.call('GET',L)
+if v==me or v==me..' +line' then
+  if not advance() then redis.call('DEL',L) end
+elseif redis.call('EXISTS',Q)==0 then
+  redis.call('DEL',A)
+end
+return 1
+";
+
+/// `l`; value, ttl. It never creates.
+const RENEW: &str = r"
+local v=redis.call('GET',KEYS[1])
+if v==ARGV[1] or v==ARGV[1]..' +line' then return redis.call('PEXPIRE',KEYS[1],ARGV[2]) end
+return 0
+";
+
+/// Fence; the highest token that this process has seen. Run on every new connection: a restart or a failover always
+/// breaks connections, so the counter is right again before the first grant, without a look at the clock in each.
+const SEED: &str = r"
+local t=redis.call('TIME')
+local least=math.max(t[1]*1000000+t[2],tonumber(ARGV[1]))
+local f=tonumber(redis.call('GET',KEYS[1]) or '0')
+if not f then return 0 end
+if f<least then redis.call('SET',KEYS[1],string.format('%.0f',least)) end
+return 1
+";
+
+/// `l`, fence; value, the highest token seen. A new token for a lock that is already ours, after everything was flushed.
+const REPAIR: &str = r"
+local v=redis.call('GET',KEYS[1])
+if v~=ARGV[1] and v~=ARGV[1]..' +line' then return 0 end
+local t=redis.call('TIME')
+local f=tonumber(redis.call('GET',KEYS[2]) or '0') or 0
+f=math.max(f,t[1]*1000000+t[2],tonumber(ARGV[2]))+1
+redis.call('SET',KEYS[2],string.format('%.0f',f))
+return f
+";
+
+/// The scripts, with their digests.
+pub(super) struct Scripts {
+    pub(super) ask: Lua,
+    pub(super) release: Lua,
+    pub(super) abandon: Lua,
+    pub(super) renew: Lua,
+    pub(super) seed: Lua,
+    pub(super) repair: Lua,
+}
+
+/// One script.
+pub(super) struct Lua {
+    pub(super) text: String,
+    pub(super) digest: String,
+}
+
+pub(super) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| {
+    let lua = |parts: &[&str]| {
+        let text = parts.concat();
+        Lua { digest: Script::new(&text).get_hash().to_owned(), text }
+    };
+    Scripts {
+        ask: lua(&["local L=KEYS[1]", ADVANCE, ASK]),
+        release: lua(&[RELEASE, ADVANCE, HAND_ON]),
+        abandon: lua(&["local L=KEYS[1]", ADVANCE, ABANDON]),
+        renew: lua(&[RENEW]),
+        seed: lua(&[SEED]),
+        repair: lua(&[REPAIR]),
+    }
+});
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_constants_are_those_of_the_scripts() {
+        let all = [ADVANCE, ASK, RELEASE, ABANDON, RENEW, REPAIR];
+        assert!(all.iter().all(|text| text.contains(&format!("'{MARK}'"))));
+        assert!(ASK.contains(&format!("string.sub(v,-{})", MARK.len())));
+        assert!(ADVANCE.contains(&format!("'{FENCE}'")) && ADVANCE.contains(&format!("f<{LEAST_TOKEN} ")));
+    }
+}
