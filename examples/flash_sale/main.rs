@@ -61,7 +61,7 @@ fn main() -> ExitCode {
 
 #[tokio::main(flavor = "current_thread")]
 async fn run(args: &Args) -> Result<(), Failure> {
-    let folder = tempfile::tempdir()?;
+    let folder = tempfile::Builder::new().prefix("flash-sale-").tempdir()?;
     // The workers are killed and the folder is removed on every way out.
     tokio::select! {
         biased;

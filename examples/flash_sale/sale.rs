@@ -1,5 +1,6 @@
 //! One sale, seen from the parent: start the workers, open all doors at once, gather what they tell.
 
+use std::ops::Range;
 use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -34,9 +35,8 @@ pub(crate) async fn sell(title: &'static str, args: &Args, url: Option<&str>, fi
     let shop = Shop::create(file, args.stock).await?;
     let mut workers = Vec::new();
     for number in 0..args.workers {
-        // Those that are over go to the first workers, one each.
-        let buyers = args.buyers / args.workers + u32::from(number < args.buyers % args.workers);
-        workers.push(Worker::start(number + 1, file, buyers, url)?);
+        let first = |worker: u32| args.buyers * worker / args.workers;
+        workers.push(Worker::start(number + 1, file, first(number)..first(number + 1), url)?);
     }
     // No process may be done before the others have begun.
     for worker in &mut workers {
@@ -55,7 +55,7 @@ pub(crate) async fn sell(title: &'static str, args: &Args, url: Option<&str>, fi
 /// A worker process; killed when dropped.
 struct Worker {
     number: u32,
-    buyers: u32,
+    buyers: usize,
     process: Child,
     /// Open as long as we live: its end tells the worker that we are gone.
     orders: ChildStdin,
@@ -63,9 +63,9 @@ struct Worker {
 }
 
 impl Worker {
-    fn start(number: u32, shop: &Path, buyers: u32, url: Option<&str>) -> Result<Self, Failure> {
+    fn start(number: u32, shop: &Path, buyers: Range<u32>, url: Option<&str>) -> Result<Self, Failure> {
         let mut command = Command::new(std::env::current_exe()?);
-        command.env(worker::SHOP, shop).env(worker::BUYERS, buyers.to_string()).env_remove(worker::URL);
+        command.env(worker::SHOP, shop).env(worker::BUYERS, format!("{buyers:?}")).env_remove(worker::URL);
         if let Some(url) = url {
             command.env(worker::URL, url);
         }
@@ -73,7 +73,7 @@ impl Worker {
         let (Some(orders), Some(output)) = (process.stdin.take(), process.stdout.take()) else {
             return Err("a worker has no pipes".into());
         };
-        Ok(Self { number, buyers, process, orders, lines: BufReader::new(output).lines() })
+        Ok(Self { number, buyers: buyers.len(), process, orders, lines: BufReader::new(output).lines() })
     }
 
     async fn ready(&mut self) -> Result<(), Failure> {
@@ -99,7 +99,7 @@ impl Worker {
             progress.one_more();
         }
         let well = self.process.wait().await?.success();
-        if well && visits.len() == self.buyers as usize { Ok(visits) } else { Err(self.died(visits.len()).await) }
+        if well && visits.len() == self.buyers { Ok(visits) } else { Err(self.died(visits.len()).await) }
     }
 
     fn unheard_of(&self, line: &str) -> Failure {

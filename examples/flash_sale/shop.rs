@@ -15,7 +15,7 @@ impl Shop {
         let shop = Self::connect(options(file).create_if_missing(true)).await?;
         sqlx::raw_sql(
             "CREATE TABLE stock (remaining INTEGER NOT NULL) STRICT;
-             CREATE TABLE purchases (id INTEGER PRIMARY KEY, buyer INTEGER NOT NULL, token INTEGER) STRICT;",
+             CREATE TABLE purchases (id INTEGER PRIMARY KEY, buyer INTEGER NOT NULL UNIQUE, token INTEGER) STRICT;",
         )
         .execute(&shop.0)
         .await?;

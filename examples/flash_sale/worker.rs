@@ -4,6 +4,7 @@
 
 use std::env;
 use std::io::{self, BufRead, Write};
+use std::ops::Range;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -23,7 +24,8 @@ pub(crate) const URL: &str = "FLASH_SALE_URL";
 
 pub(crate) struct Job {
     shop: PathBuf,
-    buyers: u32,
+    /// Their numbers.
+    buyers: Range<u32>,
     /// Where the lock is, if there is one.
     url: Option<String>,
 }
@@ -31,7 +33,9 @@ pub(crate) struct Job {
 /// What this process is to do as a worker; `None` in the parent.
 pub(crate) fn job() -> Option<Job> {
     let shop = env::var_os(SHOP)?.into();
-    let buyers = env::var(BUYERS).ok()?.parse().ok()?;
+    let numbers = env::var(BUYERS).ok()?;
+    let (first, end) = numbers.split_once("..")?;
+    let buyers = first.parse().ok()?..end.parse().ok()?;
     Some(Job { shop, buyers, url: env::var(URL).ok() })
 }
 
@@ -54,9 +58,9 @@ async fn work(job: Job) -> Result<(), Failure> {
         dlock::connect("main", &url).await?;
     }
     // All buyers stand at the door before it opens.
-    let door = Arc::new(Barrier::new(job.buyers as usize + 1));
+    let door = Arc::new(Barrier::new(job.buyers.len() + 1));
     let mut buyers = JoinSet::new();
-    for buyer in 0..job.buyers {
+    for buyer in job.buyers {
         let (shop, door) = (shop.clone(), door.clone());
         buyers.spawn(async move {
             door.wait().await;
