@@ -37,7 +37,7 @@ struct Seen {
     per_task: Vec<u64>,
 }
 
-pub fn row(processes: usize, tasks: usize) -> Result<Row, Failed> {
+pub(crate) fn row(processes: usize, tasks: usize) -> Result<Row, Failed> {
     let mut rounds = Vec::new();
     for _ in 0..ROUNDS {
         rounds.push(measure(processes, tasks, ROUND)?);
@@ -46,7 +46,9 @@ pub fn row(processes: usize, tasks: usize) -> Result<Row, Failed> {
     let middle = |pick: fn(&[f64; 5]) -> f64| median(rounds.iter().map(pick).collect());
     let name = if processes == 1 { format!("contended-{tasks}") } else { format!("contended-{processes}x{tasks}") };
     let mut row = Row {
-        about: format!("One key on Redis, {processes} process(es) × {tasks} tasks, 1 ms hold; no passing inside a process."),
+        about: format!(
+            "One key on Redis, {processes} process(es) × {tasks} tasks, 1 ms hold; no passing inside a process."
+        ),
         name,
         contenders: vec![Contender {
             name: "dlock".into(),
@@ -144,7 +146,7 @@ fn commands_per_hand_over(processes: usize, tasks: usize) -> Result<f64, Failed>
 }
 
 /// One of the processes.
-pub fn child(role: &str) -> ExitCode {
+pub(crate) fn child(role: &str) -> ExitCode {
     match contend() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

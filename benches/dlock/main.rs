@@ -37,7 +37,8 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
     let (options, names): (Vec<_>, Vec<_>) = arguments.iter().partition(|argument| argument.starts_with("--"));
     let known = |name: &str| ROWS.iter().any(|(row, _)| *row == name);
-    if options.iter().any(|option| !["--json", "--write"].contains(&option.as_str())) || !names.iter().all(|n| known(n)) {
+    if options.iter().any(|option| !["--json", "--write"].contains(&option.as_str())) || !names.iter().all(|n| known(n))
+    {
         let rows: Vec<_> = ROWS.iter().map(|(name, _)| *name).collect();
         eprintln!("usage: cargo xtask bench [ROW..] [--json] [--write]\nrows: {}", rows.join(" "));
         return ExitCode::from(2);
