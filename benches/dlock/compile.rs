@@ -11,7 +11,7 @@ use crate::table::{Contender, Row, median};
 const FUNCTIONS: usize = 200;
 const CONTENDERS: [&str; 3] = ["no attribute", "tracing::instrument", "distributed_lock"];
 
-pub fn row() -> Result<Row, Failed> {
+pub(crate) fn row() -> Result<Row, Failed> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let folder = root.join("target/bench-compile");
     for contender in CONTENDERS {

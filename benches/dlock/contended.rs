@@ -37,7 +37,7 @@ struct Seen {
     per_task: Vec<u64>,
 }
 
-pub fn row(processes: usize, tasks: usize) -> Result<Row, Failed> {
+pub(crate) fn row(processes: usize, tasks: usize) -> Result<Row, Failed> {
     let mut rounds = Vec::new();
     for _ in 0..ROUNDS {
         rounds.push(measure(processes, tasks, ROUND)?);
@@ -146,7 +146,7 @@ fn commands_per_hand_over(processes: usize, tasks: usize) -> Result<f64, Failed>
 }
 
 /// One of the processes.
-pub fn child(role: &str) -> ExitCode {
+pub(crate) fn child(role: &str) -> ExitCode {
     match contend() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

@@ -9,13 +9,13 @@ const RELEASE: &str = "if redis.call('get',KEYS[1])==ARGV[1] then return redis.c
 
 /// One multiplexed connection and the release script.
 #[derive(Clone)]
-pub struct Floor {
+pub(crate) struct Floor {
     connection: MultiplexedConnection,
     release: String,
 }
 
 impl Floor {
-    pub async fn connect(url: &str) -> Result<Self, Failed> {
+    pub(crate) async fn connect(url: &str) -> Result<Self, Failed> {
         let config = redis::AsyncConnectionConfig::new().set_response_timeout(None);
         let client = redis::Client::open(url)?;
         let mut connection = client.get_multiplexed_async_connection_with_config(&config).await?;
@@ -24,7 +24,7 @@ impl Floor {
     }
 
     /// SET NX PX, then EVALSHA: the lock of the textbooks, without a fence.
-    pub async fn classic(&mut self, key: &str) -> Result<(), Failed> {
+    pub(crate) async fn classic(&mut self, key: &str) -> Result<(), Failed> {
         let token = token();
         let _: redis::Value = redis::cmd("SET")
             .arg(key)
@@ -38,7 +38,7 @@ impl Floor {
     }
 
     /// The commands that dlock sends, sent raw: the fence beside the SET.
-    pub async fn own(&mut self, key: &str, fence: &str) -> Result<(), Failed> {
+    pub(crate) async fn own(&mut self, key: &str, fence: &str) -> Result<(), Failed> {
         let token = token();
         let mut pipe = redis::pipe();
         pipe.cmd("SET").arg(key).arg(&token).arg("NX").arg("GET").arg("PX").arg(30_000);

@@ -32,7 +32,7 @@ impl Keyed {
 
 const CONTENDERS: [&str; 2] = ["keyed async mutex", "dlock, memory"];
 
-pub fn row() -> Result<Row, Failed> {
+pub(crate) fn row() -> Result<Row, Failed> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(Registry::global().connect("memory", "memory://"))?;
     let keyed = Arc::new(Keyed::default());

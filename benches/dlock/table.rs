@@ -3,47 +3,47 @@
 use serde_json::{Map, Value, json};
 
 /// One kind of work, with what each contender reached.
-pub struct Row {
-    pub name: String,
+pub(crate) struct Row {
+    pub(crate) name: String,
     /// What was done, in one sentence.
-    pub about: String,
-    pub contenders: Vec<Contender>,
+    pub(crate) about: String,
+    pub(crate) contenders: Vec<Contender>,
     /// What was aimed for, and whether it was reached.
-    pub aims: Vec<(String, bool)>,
+    pub(crate) aims: Vec<(String, bool)>,
 }
 
-pub struct Contender {
-    pub name: String,
+pub(crate) struct Contender {
+    pub(crate) name: String,
     /// Name and value, in the order of the columns.
-    pub figures: Vec<(&'static str, f64)>,
+    pub(crate) figures: Vec<(&'static str, f64)>,
 }
 
 impl Row {
-    pub fn figure(&self, contender: &str, figure: &str) -> f64 {
+    pub(crate) fn figure(&self, contender: &str, figure: &str) -> f64 {
         let found = self.contenders.iter().find(|c| c.name == contender);
         let found = found.and_then(|c| c.figures.iter().find(|(name, _)| *name == figure));
         found.map_or(f64::NAN, |(_, value)| *value)
     }
 
     /// Notes an aim, such as «p50 at most 1.10 × the floor», with what was measured.
-    pub fn aim(&mut self, text: &str, measured: f64, reached: bool) {
+    pub(crate) fn aim(&mut self, text: &str, measured: f64, reached: bool) {
         self.aims.push((format!("{text}: {measured:.2}"), reached));
     }
 }
 
 /// The middle one of the rounds.
-pub fn median(mut values: Vec<f64>) -> f64 {
+pub(crate) fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
 /// The value below which the share of sorted values lies.
-pub fn percentile(sorted: &[u64], share: f64) -> u64 {
+pub(crate) fn percentile(sorted: &[u64], share: f64) -> u64 {
     let index = ((sorted.len() as f64 * share) as usize).min(sorted.len().saturating_sub(1));
     sorted.get(index).copied().unwrap_or(0)
 }
 
-pub fn markdown(rows: &[Row]) -> String {
+pub(crate) fn markdown(rows: &[Row]) -> String {
     let mut text = String::new();
     for row in rows {
         let columns: Vec<_> = row.contenders.first().map_or(vec![], |c| c.figures.iter().map(|f| f.0).collect());
@@ -71,7 +71,7 @@ fn number(value: f64) -> String {
     }
 }
 
-pub fn json(rows: &[Row]) -> String {
+pub(crate) fn json(rows: &[Row]) -> String {
     let rows: Vec<Value> = rows
         .iter()
         .map(|row| {
@@ -90,7 +90,7 @@ pub fn json(rows: &[Row]) -> String {
     serde_json::to_string_pretty(&Value::Array(rows)).unwrap_or_default()
 }
 
-pub fn page(table: &str) -> String {
+pub(crate) fn page(table: &str) -> String {
     format!(
         "# Performance\n\n\
          Written by `cargo xtask bench --write`; one row again: `cargo xtask bench contended-4x4`.\n\n\

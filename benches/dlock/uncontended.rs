@@ -18,7 +18,7 @@ const CONTENDERS: [&str; 3] = ["set-evalsha", "own commands, raw", "dlock"];
 const ROUNDS: usize = 7;
 const ROUND: Duration = Duration::from_millis(800);
 
-pub fn row(tasks: usize) -> Result<Row, Failed> {
+pub(crate) fn row(tasks: usize) -> Result<Row, Failed> {
     let url = shared().redis()?;
     let mut rounds: Vec<Vec<(f64, f64, f64)>> = vec![Vec::new(); CONTENDERS.len()];
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;

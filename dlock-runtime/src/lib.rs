@@ -5,6 +5,8 @@ pub mod backends;
 mod background;
 mod capabilities;
 mod clock;
+#[cfg(feature = "conformance")]
+pub mod conformance;
 mod env;
 mod error;
 pub mod fenced;

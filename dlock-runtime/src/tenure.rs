@@ -28,6 +28,8 @@ pub(crate) struct Tenure {
     /// `max_hold`: no renewal prolongs it beyond.
     pub(crate) ends: BootInstant,
     believed_until: AtomicU64,
+    /// For how long the last grant or renewal was, in nanoseconds; a pushed grant is shorter than the ttl.
+    granted: AtomicU64,
     state: AtomicU8,
     waiting_for_loss: Mutex<Vec<Waker>>,
     /// The local turn goes with the hold, so that no neighbour asks before the store is free.
@@ -74,6 +76,7 @@ impl Tenure {
         Self {
             ends: since.after(start.max_hold),
             believed_until: AtomicU64::new(start.hold.validity.deadline().as_nanos()),
+            granted: AtomicU64::new(nanos(start.hold.validity.granted)),
             state: AtomicU8::new(HELD),
             waiting_for_loss: Mutex::default(),
             turn: Mutex::new(Some(start.turn)),
@@ -96,6 +99,12 @@ impl Tenure {
     /// A renewal was confirmed. A late answer to an early request never shortens what is known.
     pub(crate) fn believe(&self, validity: Validity) {
         self.believed_until.fetch_max(validity.deadline().as_nanos(), Ordering::AcqRel);
+        self.granted.store(nanos(validity.granted), Ordering::Release);
+    }
+
+    /// When a fifth of what was granted is left.
+    pub(crate) fn near_expiry(&self) -> BootInstant {
+        self.deadline().before(Duration::from_nanos(self.granted.load(Ordering::Acquire)) / 5)
     }
 
     /// Is it still ours, by the local deadline? No round trip. The first to see the deadline pass declares the loss.
@@ -204,6 +213,10 @@ impl Tenure {
     fn error(&self, kind: ErrorKind, message: &'static str) -> Error {
         Error::new(kind, message).with_key(self.hold.claim.key.as_str()).with_backend(&self.store.name)
     }
+}
+
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
 const fn cause(state: u8) -> LossCause {

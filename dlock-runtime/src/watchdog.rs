@@ -159,7 +159,7 @@ impl Watchdog {
                 continue;
             }
             let mut pace = pace(&tenure);
-            if !pace.near_told && now >= near_expiry(&tenure) {
+            if !pace.near_told && now >= tenure.near_expiry() {
                 pace.near_told = true;
                 let remaining = tenure.deadline().since(now);
                 tenure.shared.events.send(&tenure.label, Event::NearExpiry { remaining });
@@ -242,7 +242,7 @@ pub(crate) fn settle(clock: &Clock, tenure: &Arc<Tenure>, answer: Result<Standin
         let mut pace = pace(tenure);
         pace.next_renewal = if tenure.cadence.is_some() { next } else { BootInstant::NEVER };
         pace.renewing = false;
-        pace.near_told &= now >= near_expiry(tenure);
+        pace.near_told &= now >= tenure.near_expiry();
     }
     watchdog.schedule(tenure);
 }
@@ -253,10 +253,6 @@ fn pace(tenure: &Tenure) -> MutexGuard<'_, Pace> {
 
 fn next_duty(tenure: &Tenure, pace: &Pace) -> BootInstant {
     let renewal = if pace.renewing { BootInstant::NEVER } else { pace.next_renewal };
-    let near = if pace.near_told { BootInstant::NEVER } else { near_expiry(tenure) };
+    let near = if pace.near_told { BootInstant::NEVER } else { tenure.near_expiry() };
     renewal.min(near).min(tenure.deadline())
-}
-
-fn near_expiry(tenure: &Tenure) -> BootInstant {
-    tenure.deadline().before(tenure.hold.claim.ttl / 5)
 }

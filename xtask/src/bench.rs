@@ -5,7 +5,7 @@ use std::path::Path;
 use crate::parts::Parts;
 use crate::servers;
 use crate::sh::{Result, cargo, run};
-use crate::test::with_servers;
+use crate::test::{ETCD, with_servers};
 
 /// Builds it, starts the servers and hands the arguments on.
 pub(crate) fn run_bench(arguments: &[&str]) -> Result {
@@ -21,9 +21,9 @@ pub(crate) fn run_bench(arguments: &[&str]) -> Result {
 fn steps(parts: &mut Parts, arguments: &[&str]) -> Result {
     parts.run("servers", servers::run)?;
     // Before the servers start, so that compiling does not slow their start down.
-    parts.run("build", || run(&mut cargo(&["bench", "--bench", "dlock", "--no-run"])))?;
+    parts.run("build", || run(&mut cargo(&["bench", "--bench", "dlock", "--features", ETCD, "--no-run"])))?;
     with_servers(parts, |parts, set| {
-        let mut command = cargo(&["bench", "--bench", "dlock", "--"]);
+        let mut command = cargo(&["bench", "--bench", "dlock", "--features", ETCD, "--"]);
         command.args(arguments).envs(set.env());
         parts.run("bench", || run(&mut command))
     })

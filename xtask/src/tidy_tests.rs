@@ -36,6 +36,8 @@ fn features_are_asked_for_in_few_places() {
     assert_eq!(lines(features, "dlock-runtime/src/lib.rs", text), []);
     assert_eq!(lines(features, "dlock-runtime/src/fenced/redis.rs", text), []);
     assert_eq!(lines(features, "tests/all.rs", text), []);
+    let tests = "fn f() {}\n\n#[cfg(all(test, feature = \"memory\"))]\nmod tests {}";
+    assert_eq!(lines(features, "dlock-runtime/src/env.rs", tests), []);
 }
 
 #[test]

@@ -20,6 +20,9 @@ mod line;
 mod renewal;
 mod wake;
 
+/// The client crate, for programs that talk to the same cluster; see `docs/adr/0007-etcd-needs-protoc.md`.
+pub use ::etcd_client as client;
+
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

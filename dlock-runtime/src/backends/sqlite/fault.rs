@@ -5,23 +5,23 @@ use crate::error::{Error, ErrorKind};
 /// Ours for theirs. Theirs hold no secret: a file has no password, and values are never in the text.
 pub(crate) fn fault(error: sqlx::Error) -> Error {
     let made = match primary_code(&error) {
-        Some(5 | 6) => Error::outage("the lock file is busy: another process kept it locked for too long"),
-        Some(8 | 3 | 23) => Error::new(ErrorKind::PermissionDenied, "the lock file cannot be written"),
-        Some(10) => Error::outage("reading or writing the lock file failed").with_retryable(false),
-        Some(11) => Error::new(ErrorKind::CorruptState, "the lock file is damaged"),
-        Some(13) => Error::outage("the disk of the lock file is full"),
+        Some(5 | 6) => Error::outage("the database file is busy: another process kept it locked for too long"),
+        Some(8 | 3 | 23) => Error::new(ErrorKind::PermissionDenied, "the database file cannot be written"),
+        Some(10) => Error::outage("reading or writing the database file failed").with_retryable(false),
+        Some(11) => Error::new(ErrorKind::CorruptState, "the database file is damaged"),
+        Some(13) => Error::outage("the disk of the database file is full"),
         Some(14) => Error::new(
             ErrorKind::PermissionDenied,
-            "the lock file, or the two files beside it (-wal and -shm), cannot be opened; check the rights of the folder",
+            "the database file, or the two files beside it (-wal and -shm), cannot be opened; check the rights of the folder",
         ),
         Some(26) => Error::new(ErrorKind::SchemaMismatch, "the file is not an SQLite database"),
         // A check of ours: the fencing counter has one, and nothing else has.
         Some(19) => Error::new(ErrorKind::FenceExhausted, "the fencing counter has no further number"),
         // No such table, no such column.
         Some(1) => Error::new(ErrorKind::SchemaMismatch, "the database has other tables than dlock expects"),
-        Some(_) => Error::outage("the lock file cannot be used").with_retryable(false),
-        None if is_broken(&error) => Error::outage("the connection to the lock file broke down"),
-        None => Error::new(ErrorKind::Protocol, "the lock file gave an answer that cannot be"),
+        Some(_) => Error::outage("the database file cannot be used").with_retryable(false),
+        None if is_broken(&error) => Error::outage("the connection to the database file broke down"),
+        None => Error::new(ErrorKind::Protocol, "the database file gave an answer that cannot be"),
     };
     made.because(error)
 }

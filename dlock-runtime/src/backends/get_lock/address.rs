@@ -1,0 +1,154 @@
+//! Which server, which database, and as whom.
+
+use std::fmt;
+
+use sqlx::ConnectOptions;
+use sqlx::mysql::{MySqlConnectOptions, MySqlSslMode};
+
+use crate::backends::percent;
+use crate::error::{Error, ErrorKind, Result};
+
+/// What a URL says. Shows itself without the account.
+#[derive(Clone)]
+pub(super) struct Address {
+    /// Ready to connect with. It holds the password, so it is never printed.
+    pub(super) options: MySqlConnectOptions,
+    shown: String,
+}
+
+impl Address {
+    /// Reads `mysql://user:password@host:port/database[?socket=path]`.
+    pub(super) fn parse(url: &str) -> Result<Self> {
+        let rest = url.split_once("://").map_or("", |(_, rest)| rest);
+        // The last `@`, so that one in a password does no harm; a host, a database and a socket have none.
+        let (account, place) = rest.rsplit_once('@').unwrap_or(("", rest));
+        let (user, password) = account.split_once(':').unwrap_or((account, ""));
+        let (place, query) = place.split_once('?').unwrap_or((place, ""));
+        let (host, database) = place.split_once('/').unwrap_or((place, ""));
+        let (user, password, database) = (decode(user)?, decode(password)?, decode(database)?);
+        if database.is_empty() || database.contains('/') {
+            return Err(wrong("name the database for dlock's table: mysql://user@host:3306/database"));
+        }
+        let socket = socket(query)?;
+        let (host, port) = host_and_port(host)?;
+        if host.is_empty() && socket.is_none() {
+            return Err(wrong("the host is missing: mysql://user@host:3306/database"));
+        }
+        let mut options = MySqlConnectOptions::new()
+            .host(&host)
+            .port(port)
+            .database(&database)
+            .ssl_mode(MySqlSslMode::Disabled)
+            // Each of these would cost a round trip at every connect.
+            .pipes_as_concat(false)
+            .no_engine_substitution(false)
+            .timezone(None)
+            .set_names(false)
+            .disable_statement_logging();
+        if !user.is_empty() {
+            options = options.username(&user);
+        }
+        if !password.is_empty() {
+            options = options.password(&password);
+        }
+        let mut shown = format!("{host}:{port}/{database}");
+        if let Some(socket) = socket {
+            shown = format!("{socket}/{database}");
+            options = options.socket(socket);
+        }
+        Ok(Self { options, shown })
+    }
+}
+
+impl fmt::Debug for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.shown)
+    }
+}
+
+/// The socket's path, if one is given. Parameters are not echoed: a password may stand there by mistake.
+fn socket(query: &str) -> Result<Option<String>> {
+    let mut socket = None;
+    for parameter in query.split('&').filter(|parameter| !parameter.is_empty()) {
+        let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
+        match name.to_ascii_lowercase().replace('_', "-").as_str() {
+            "socket" if !value.is_empty() => socket = Some(decode(value)?),
+            "ssl-mode" | "sslmode" if value.eq_ignore_ascii_case("disabled") => {}
+            "ssl-mode" | "sslmode" | "ssl-ca" | "sslca" | "ssl-cert" | "sslcert" | "ssl-key" | "sslkey" => {
+                return Err(Error::new(
+                    ErrorKind::Unsupported { need: "TLS to MySQL, which this release does not have".into() },
+                    "connections to MySQL are not encrypted yet, so ssl-mode can only be DISABLED",
+                ));
+            }
+            _ => return Err(wrong("the only parameters of a mysql:// URL are socket and ssl-mode")),
+        }
+    }
+    Ok(socket)
+}
+
+fn host_and_port(place: &str) -> Result<(String, u16)> {
+    let (host, port) = match place.strip_prefix('[') {
+        // An address of version 6 stands in brackets, since it has colons itself.
+        Some(rest) => rest.split_once(']').ok_or_else(|| wrong("a `[` in the host is not closed"))?,
+        None => place.find(':').map_or((place, ""), |colon| place.split_at(colon)),
+    };
+    if host.contains(',') {
+        return Err(wrong("one host only: a lock lives on one server, and excludes nobody on another"));
+    }
+    let port = match port.strip_prefix(':') {
+        None if port.is_empty() => 3306,
+        Some(port) => port.parse().map_err(|_| wrong("the port is no number from 1 to 65535"))?,
+        None => return Err(wrong("the host is followed by something that is no port")),
+    };
+    Ok((decode(host)?, port))
+}
+
+fn decode(text: &str) -> Result<String> {
+    percent::decode(text).ok_or_else(|| wrong("a `%` is not followed by two hexadecimal digits; write it as %25"))
+}
+
+fn wrong(text: &'static str) -> Error {
+    Error::config("url", text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(url: &str) -> (String, u16, String, Option<String>) {
+        let options = Address::parse(url).unwrap().options;
+        let socket = options.get_socket().map(|socket| socket.display().to_string());
+        (options.get_host().into(), options.get_port(), options.get_username().into(), socket)
+    }
+
+    #[test]
+    fn a_url_is_read() {
+        assert_eq!(read("mysql://ann@db.example/locks"), ("db.example".into(), 3306, "ann".into(), None));
+        assert_eq!(read("mariadb://ann:x@[::1]:3307/locks"), ("::1".into(), 3307, "ann".into(), None));
+        assert_eq!(read("mysql://a%40n:p@h:1/d?ssl-mode=DISABLED").2, "a@n");
+        assert_eq!(read("mysql://ann@/locks?socket=%2Frun%2Fs.sock").3.unwrap(), "/run/s.sock");
+    }
+
+    #[test]
+    fn any_password_stays_out_of_sight() {
+        for password in ["canary", "can@ary", "can/ary?x#y:z", "can%40ary"] {
+            let address = Address::parse(&format!("mysql://ann:{password}@db.example/locks")).unwrap();
+            assert_eq!(format!("{address:?}"), "db.example:3306/locks");
+            assert_eq!(address.options.get_host(), "db.example");
+        }
+        for bad in [
+            "mysql://ann:canary@db.example",
+            "mysql://ann:canary%@db/locks",
+            "mysql://ann:canary@db:port/locks",
+            "mysql://ann:canary@one,two/locks",
+            "mysql://ann@db/locks?password=canary",
+            "mysql://ann:canary@db/locks?ssl-mode=REQUIRED",
+            "mysql://ann:canary@[::1/locks",
+            "mysql://ann:canary@/locks",
+            "canary",
+        ] {
+            let error = Address::parse(bad).unwrap_err();
+            assert!(!format!("{error} {error:?}").contains("canary"), "{error:?}");
+        }
+    }
+}

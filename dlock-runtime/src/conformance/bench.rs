@@ -1,0 +1,351 @@
+//! What the cases are written with: clients, claims, and the judgement of what came back.
+
+use std::fmt::Display;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::Either;
+
+use super::{Outage, Store};
+use crate::backend::{Attempt, Backend, Claim, Hold, Released, Signal, Stand, Standing, Validity, Wake};
+use crate::capabilities::Capabilities;
+use crate::clock::{BootInstant, Clock};
+use crate::error::Error;
+use crate::key::{Key, KeyBuf, LockKey};
+
+/// Beyond every bound that a store declares: for a machine that is busy with something else.
+pub(super) const SLACK: Duration = Duration::from_secs(5);
+
+/// `Ok`: the promise was kept.
+pub(super) type Tested<T = ()> = Result<T, Stop>;
+
+/// Why a case ended before its end.
+#[derive(Debug)]
+pub(super) enum Stop {
+    Failed(String),
+    Skipped(String),
+    NotApplicable(String),
+    /// A lease ended before the case could use it: the run proves nothing.
+    Late,
+}
+
+impl From<Error> for Stop {
+    fn from(error: Error) -> Self {
+        Self::Failed(format!("the backend failed: {error}"))
+    }
+}
+
+/// Fails the case unless the condition holds.
+macro_rules! ensure {
+    ($condition:expr, $($text:tt)+) => {
+        if !$condition {
+            return Err($crate::conformance::bench::Stop::Failed(format!($($text)+)));
+        }
+    };
+}
+pub(super) use ensure;
+
+/// Names a case and its function.
+macro_rules! case {
+    ($name:literal, $when:ident, $test:ident) => {
+        $crate::conformance::bench::case!($name, $when, $test, false)
+    };
+    ($name:literal, $when:ident, $test:ident, disturbs) => {
+        $crate::conformance::bench::case!($name, $when, $test, true)
+    };
+    ($name:literal, $when:ident, $test:ident, $disturbs:literal) => {
+        $crate::conformance::Case {
+            name: $name,
+            disturbs: $disturbs,
+            when: $crate::conformance::when::$when,
+            test: |bench| Box::pin($test(bench)),
+        }
+    };
+}
+pub(super) use case;
+
+/// One run of one case.
+pub(crate) struct Bench<'a> {
+    store: &'a dyn Store,
+    pub(super) capabilities: Capabilities,
+    pub(super) clock: Clock,
+    pace: u32,
+}
+
+impl<'a> Bench<'a> {
+    pub(super) async fn new(store: &'a dyn Store, pace: u32) -> Tested<Self> {
+        let clock = Clock::system();
+        let backend = store.open(clock.clone()).await?;
+        let capabilities = backend.capabilities().clone();
+        backend.close().await;
+        Ok(Self { store, capabilities, clock, pace })
+    }
+
+    /// A case that takes longer hangs.
+    pub(super) fn limit(&self) -> Duration {
+        Duration::from_secs(60) + (self.short() + self.capabilities.takeover_delay) * 6
+    }
+
+    /// A ttl whose end can be waited for.
+    pub(super) fn short(&self) -> Duration {
+        self.ttl(Duration::from_millis(500) * self.pace)
+    }
+
+    /// A ttl that does not end within a case.
+    pub(super) fn long(&self) -> Duration {
+        self.ttl(Duration::from_secs(120))
+    }
+
+    fn ttl(&self, wanted: Duration) -> Duration {
+        let range = self.capabilities.ttl;
+        let step = range.step.as_nanos().max(1);
+        let whole = wanted.max(range.min).as_nanos().div_ceil(step) * step;
+        Duration::from_nanos(u64::try_from(whole).unwrap_or(u64::MAX)).min(range.max)
+    }
+
+    /// When a dead holder's lock must have been granted again at the latest.
+    pub(super) fn takeover(&self, ttl: Duration) -> Duration {
+        ttl + self.capabilities.takeover_delay + SLACK
+    }
+
+    /// A key that nobody else uses.
+    pub(super) fn key(&self) -> Tested<LockKey> {
+        literal(&format!("case:{:016x}", fastrand::u64(..)))
+    }
+
+    pub(super) fn claim(&self, key: &LockKey, ttl: Duration) -> Tested<Arc<Claim>> {
+        Ok(Arc::new(Claim::new(key.clone(), ttl, &format!("site{:08x}", fastrand::u32(..)))?))
+    }
+
+    pub(super) async fn client(&self) -> Tested<Client> {
+        self.client_with(self.clock.clone()).await
+    }
+
+    pub(super) async fn client_with(&self, clock: Clock) -> Tested<Client> {
+        Ok(Client { backend: self.store.open(clock).await?, clock: self.clock.clone() })
+    }
+
+    /// What the store itself has for the key, sorted.
+    pub(super) async fn leftovers(&self, key: &LockKey) -> Tested<Vec<String>> {
+        let mut found = self.store.leftovers(key).await.map_err(|error| harness("could not be looked into", error))?;
+        found.sort();
+        Ok(found)
+    }
+
+    /// Fails if the store has anything for the key.
+    pub(super) async fn clean(&self, key: &LockKey, after: &str) -> Tested {
+        let found = self.leftovers(key).await?;
+        ensure!(found.is_empty(), "{after}, the store still has {}", found.join(", "));
+        Ok(())
+    }
+
+    pub(super) async fn evict(&self, key: &LockKey) -> Tested {
+        let Some(evicting) = self.store.evict(key) else {
+            return Err(Stop::Skipped("the Store cannot take a lock from its holder".into()));
+        };
+        evicting.await.map_err(|error| harness("could not take the lock from its holder", error))
+    }
+
+    pub(super) async fn outage(&self, outage: Outage) -> Tested<Box<dyn std::any::Any + Send>> {
+        self.outside()?;
+        let Some(cutting) = self.store.outage(outage) else {
+            return Err(Stop::Skipped(format!("the Store cannot be made unreachable ({outage:?})")));
+        };
+        cutting.await.map_err(|error| harness("could not be made unreachable", error))
+    }
+
+    pub(super) async fn restart(&self) -> Tested {
+        self.outside()?;
+        let Some(restarting) = self.store.restart() else {
+            return Err(Stop::Skipped("the Store cannot be restarted".into()));
+        };
+        restarting.await.map_err(|error| harness("could not be restarted", error))
+    }
+
+    fn outside(&self) -> Tested {
+        if self.store.in_process() {
+            return Err(Stop::NotApplicable("the store lives inside of this process".into()));
+        }
+        Ok(())
+    }
+
+    /// A token, where fencing promises one.
+    pub(super) fn token(&self, hold: &Hold) -> Tested<u64> {
+        hold.token.map(std::num::NonZeroU64::get).ok_or_else(|| Stop::Failed("the grant has no fencing token".into()))
+    }
+}
+
+/// The lock of which just this is the name: no value's mark stands at its end.
+pub(super) fn literal(text: &str) -> Tested<LockKey> {
+    let marked = Key::new().value(text).to_string();
+    let encoded = marked.strip_prefix('<').and_then(|rest| rest.strip_suffix('>')).unwrap_or(&marked);
+    Ok(LockKey::new("conformance", KeyBuf(encoded.to_owned()))?)
+}
+
+fn harness(what: &str, error: impl Display) -> Stop {
+    Stop::Failed(format!("the Store {what}: {error}"))
+}
+
+/// A client of the store, as one process would have it.
+#[derive(Clone)]
+pub(super) struct Client {
+    pub(super) backend: Arc<dyn Backend>,
+    /// The suite's own clock: a client may be given another.
+    clock: Clock,
+}
+
+impl Client {
+    /// One attempt; a failure that a retry can help is retried, as the core would.
+    pub(super) async fn ask(&self, claim: &Arc<Claim>, stand: Stand) -> Tested<Attempt> {
+        let end = self.clock.now().after(SLACK);
+        loop {
+            match self.backend.try_acquire(claim, stand).await {
+                Err(error) if error.is_retryable() && self.clock.now() < end => pause(20).await,
+                answer => return Ok(answer?),
+            }
+        }
+    }
+
+    /// The lock is free: it must be granted.
+    pub(super) async fn take(&self, claim: &Arc<Claim>) -> Tested<Hold> {
+        match self.ask(claim, Stand::No).await? {
+            Attempt::Acquired(hold) => Ok(hold),
+            Attempt::Contended(_) => Err(Stop::Failed("a free lock was refused".into())),
+        }
+    }
+
+    /// The lock will be free: it must be granted within the bound, asked for without a place in line.
+    pub(super) async fn take_within(&self, claim: &Arc<Claim>, bound: Duration) -> Tested<Hold> {
+        let end = self.clock.now().after(bound);
+        loop {
+            if let Attempt::Acquired(hold) = self.ask(claim, Stand::No).await? {
+                return Ok(hold);
+            }
+            ensure!(self.clock.now() < end, "a lock that must be free was refused for {bound:?}");
+            pause(10).await;
+        }
+    }
+
+    /// `other` holds the lock: it must be refused.
+    pub(super) async fn refused(&self, claim: &Arc<Claim>, stand: Stand, other: Validity) -> Tested<Wake> {
+        match self.ask(claim, stand).await? {
+            Attempt::Contended(wake) => Ok(wake),
+            Attempt::Acquired(_) => {
+                self.in_time(other)?;
+                Err(Stop::Failed("the lock was granted to a second owner while the first one held it".into()))
+            }
+        }
+    }
+
+    /// Waits as the core does: woken by news, asking again by `ask_by`, with a slow poll as the net.
+    pub(super) async fn wait(&self, claim: &Arc<Claim>, bound: Duration) -> Tested<Hold> {
+        self.wait_on(claim, None, bound).await
+    }
+
+    /// The same for one that stands in line already.
+    pub(super) async fn wait_on(&self, claim: &Arc<Claim>, mut last: Option<Wake>, bound: Duration) -> Tested<Hold> {
+        let end = self.clock.now().after(bound);
+        loop {
+            let mut wake = match last.take() {
+                Some(wake) => wake,
+                None => match self.ask(claim, Stand::Until(end)).await? {
+                    Attempt::Acquired(hold) => return Ok(hold),
+                    Attempt::Contended(wake) => wake,
+                },
+            };
+            let now = self.clock.now();
+            if now >= end {
+                self.backend.abandon(claim).await?;
+                return Err(Stop::Failed(format!("waited {bound:?} for a lock that others give back")));
+            }
+            let net = Duration::from_millis(if wake.signal.is_some() { 1000 } else { fastrand::u64(5..50) });
+            let nap = wake.ask_by.map_or(net, |by| by.since(now).max(Duration::from_millis(5)).min(net));
+            let sleep = std::pin::pin!(tokio::time::sleep(nap));
+            match wake.signal.as_mut() {
+                None => sleep.await,
+                Some(signal) => match futures::future::select(signal, sleep).await {
+                    Either::Left((news, _)) => {
+                        wake.signal = None;
+                        match news {
+                            Ok(Signal::Granted(hold)) => return Ok(hold),
+                            Ok(Signal::Ask) => {}
+                            Err(error) if error.is_retryable() => pause(20).await,
+                            Err(error) => return Err(error.into()),
+                        }
+                    }
+                    Either::Right(_) => {}
+                },
+            }
+            // Kept until the next attempt has answered, so no news falls between the two.
+            last = match self.ask(claim, Stand::Until(end)).await? {
+                Attempt::Acquired(hold) => return Ok(hold),
+                Attempt::Contended(next) => Some(next),
+            };
+            drop(wake);
+        }
+    }
+
+    /// One renewal; the answer as it is.
+    pub(super) async fn renewal(&self, hold: &Hold) -> Tested<crate::Result<Standing>> {
+        let mut answers = self.backend.renew(&[hold]).await;
+        ensure!(answers.len() == 1, "one renewal was answered {} times", answers.len());
+        answers.pop().ok_or(Stop::Late)
+    }
+
+    /// The hold is ours: the renewal must be confirmed.
+    pub(super) async fn renew(&self, hold: &Hold, current: Validity) -> Tested<Validity> {
+        self.in_time(current)?;
+        let answer = self.renewal(hold).await?;
+        match answer? {
+            Standing::Renewed(validity) => Ok(validity),
+            Standing::Lost => {
+                self.in_time(current)?;
+                Err(Stop::Failed("the renewal of a held lock was answered with Lost".into()))
+            }
+        }
+    }
+
+    /// The hold is gone: a renewal must say so. A broken session may be unknown for a moment first.
+    pub(super) async fn lost(&self, hold: &Hold) -> Tested {
+        let end = self.clock.now().after(SLACK);
+        loop {
+            match self.renewal(hold).await? {
+                Ok(Standing::Lost) => return Ok(()),
+                Ok(Standing::Renewed(_)) => {
+                    return Err(Stop::Failed("a lock that was not ours any more was renewed".into()));
+                }
+                Err(error) => ensure!(self.clock.now() < end, "a lost lock was not told as Lost: {error}"),
+            }
+            pause(50).await;
+        }
+    }
+
+    /// Gives the lock back; whether the answer is right is the matter of one case only.
+    pub(super) async fn give_back(&self, hold: &Hold) -> Tested<Released> {
+        Ok(self.backend.release(hold).await?)
+    }
+
+    /// Ends the run if the lease has run out meanwhile.
+    pub(super) fn in_time(&self, validity: Validity) -> Tested {
+        if self.clock.now() >= validity.deadline() { Err(Stop::Late) } else { Ok(()) }
+    }
+}
+
+pub(super) async fn pause(milliseconds: u64) {
+    tokio::time::sleep(Duration::from_millis(milliseconds)).await;
+}
+
+/// Drives a future at long intervals; tells when the poll began that ended it, unless that was the first. A reply is
+/// seen in that poll at the earliest, and the request left in an earlier one.
+pub(super) async fn slowly<F: Future>(clock: &Clock, future: F) -> (F::Output, Option<BootInstant>) {
+    let mut future = std::pin::pin!(future);
+    let mut first = true;
+    loop {
+        let began = clock.now();
+        if let std::task::Poll::Ready(output) = futures::poll!(future.as_mut()) {
+            return (output, (!first).then_some(began));
+        }
+        first = false;
+        pause(10).await;
+    }
+}

@@ -1,0 +1,45 @@
+//! Which promises a store has given: every branch of the suite on capabilities.
+
+use crate::capabilities::{Capabilities, Durability, Expiry, Fencing, WakeStyle};
+
+type When = Result<(), &'static str>;
+
+pub(super) fn always(_: &Capabilities) -> When {
+    Ok(())
+}
+
+pub(super) fn leases(can: &Capabilities) -> When {
+    need(can.expiry == Expiry::Lease, "expiry: Session")
+}
+
+pub(super) fn sessions(can: &Capabilities) -> When {
+    need(can.expiry == Expiry::Session, "expiry: Lease")
+}
+
+pub(super) fn fences(can: &Capabilities) -> When {
+    need(can.fencing != Fencing::None, "fencing: None")
+}
+
+pub(super) fn durable(can: &Capabilities) -> When {
+    need(can.durability >= Durability::Node, "durability: Memory")
+}
+
+pub(super) fn fair(can: &Capabilities) -> When {
+    need(can.fair, "fair: false")
+}
+
+pub(super) fn wakes(can: &Capabilities) -> When {
+    need(!matches!(can.wake, WakeStyle::Poll { .. }), "wake: Poll")
+}
+
+pub(super) fn grants(can: &Capabilities) -> When {
+    need(can.wake == WakeStyle::Grant, "wake: not Grant")
+}
+
+pub(super) fn many_runtimes(can: &Capabilities) -> When {
+    need(!can.connection_per_hold, "connection_per_hold: true")
+}
+
+fn need(given: bool, otherwise: &'static str) -> When {
+    if given { Ok(()) } else { Err(otherwise) }
+}

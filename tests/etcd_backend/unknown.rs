@@ -1,0 +1,163 @@
+//! Answers that nobody hears: dropped futures, slow networks. Nothing may stay behind that our lease would keep alive.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dlock::backends::etcd::Etcd;
+use dlock::{Backend, Claim, Clock, Released, Standing};
+use tokio::runtime::Runtime;
+use tokio::time::{sleep, timeout};
+
+use crate::proxy::Proxy;
+use crate::server::{ask, claim, line, lock, process, shared, stand};
+
+#[tokio::test]
+async fn attempts_dropped_anywhere_leave_nothing_and_harm_no_other_hold() {
+    let process = Arc::new(process().await);
+    let (kept, key) = (lock("kept"), lock("dropped"));
+    let hold = ask(&process, &claim(&kept)).await.unwrap();
+    let mut outcomes = [0, 0];
+    for _ in 0..200 {
+        let claim = claim(&key);
+        let point = Duration::from_micros(fastrand::u64(..2500));
+        outcomes[usize::from(timeout(point, stand(&process, &claim)).await.is_ok())] += 1;
+        process.abandon(&claim).await.unwrap();
+    }
+    assert!(outcomes[0] > 20, "hardly any was dropped in time: {outcomes:?}");
+    sleep(Duration::from_millis(300)).await;
+    assert!(line(&key).await.is_empty());
+    assert!(matches!(process.renew(&[&hold]).await.pop().unwrap().unwrap(), Standing::Renewed(_)));
+    assert!(ask(&process, &claim(&key)).await.is_some());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn abandons_do_not_disturb_the_attempts_beside_them() {
+    let process = Arc::new(process().await);
+    let mut tasks = tokio::task::JoinSet::new();
+    for worker in 0..8 {
+        let process = process.clone();
+        tasks.spawn(async move {
+            for _ in 0..30 {
+                let claim = claim(&lock("beside"));
+                if worker % 2 == 0 {
+                    let _ = timeout(Duration::from_micros(fastrand::u64(..2000)), stand(&process, &claim)).await;
+                    process.abandon(&claim).await.unwrap();
+                } else {
+                    let hold = ask(&process, &claim).await.unwrap();
+                    assert_eq!(process.release(&hold).await.unwrap(), Released::Released);
+                }
+            }
+        });
+    }
+    tasks.join_all().await;
+}
+
+/// One process with a slow connection on one runtime and a good one on another.
+struct Slow {
+    proxy: Proxy,
+    process: Etcd,
+    slow: Runtime,
+    good: Runtime,
+}
+
+impl Slow {
+    fn start() -> Self {
+        let proxy = Proxy::before(&shared().replace("etcd://", ""));
+        let slow = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let good = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let url = format!("etcd://{}", proxy.host());
+        let process = slow.block_on(Etcd::open(&url, &Clock::system())).unwrap();
+        Self { proxy, process, slow, good }
+    }
+
+    /// Sends an attempt and gives it up; the network still has it.
+    fn send(&self, claim: &Arc<Claim>) -> Vec<usize> {
+        self.proxy.keep();
+        let given_up =
+            self.slow.block_on(async { timeout(Duration::from_millis(200), stand(&self.process, claim)).await });
+        assert!(given_up.is_err(), "it was answered");
+        self.proxy.kept()
+    }
+
+    /// The network delivers it at last.
+    fn arrive(&self, sent: &[usize]) {
+        self.proxy.deliver(sent);
+        std::thread::sleep(Duration::from_millis(200));
+    }
+}
+
+#[test]
+fn an_attempt_whose_answer_was_lost_has_the_lock_already() {
+    let it = Slow::start();
+    let (other, key) = (lock("other"), lock("lost"));
+    it.slow.block_on(ask(&it.process, &claim(&other))).unwrap();
+    let claim = claim(&key);
+    let sent = it.send(&claim);
+    it.arrive(&sent);
+    it.good.block_on(async {
+        assert_eq!(line(&key).await.len(), 1, "this test's network does not deliver");
+        let before = Clock::system().now();
+        let hold = ask(&it.process, &claim).await.expect("its own key is in its way");
+        assert!(hold.validity.from >= before);
+        assert_eq!(it.process.release(&hold).await.unwrap(), Released::Released);
+    });
+}
+
+#[test]
+fn an_attempt_that_arrives_after_its_abandon_is_refused() {
+    let it = Slow::start();
+    let (other, key) = (lock("other"), lock("late"));
+    let hold = it.slow.block_on(ask(&it.process, &claim(&other))).unwrap();
+    let late = claim(&key);
+    let sent = it.send(&late);
+    it.good.block_on(it.process.abandon(&late)).unwrap();
+    it.arrive(&sent);
+    it.good.block_on(async {
+        assert!(line(&key).await.is_empty(), "nobody would ever delete it");
+        assert!(matches!(it.process.renew(&[&hold]).await.pop().unwrap().unwrap(), Standing::Renewed(_)));
+        assert!(ask(&it.process, &claim(&key)).await.is_some());
+    });
+}
+
+#[test]
+fn an_attempt_that_arrives_after_the_release_of_its_repetition_is_refused() {
+    let it = Slow::start();
+    let (other, key) = (lock("other"), lock("repeated"));
+    it.slow.block_on(ask(&it.process, &claim(&other))).unwrap();
+    let late = claim(&key);
+    let sent = it.send(&late);
+    let hold = it.good.block_on(ask(&it.process, &late)).unwrap();
+    assert_eq!(it.good.block_on(it.process.release(&hold)).unwrap(), Released::Released);
+    it.arrive(&sent);
+    assert!(it.good.block_on(line(&key)).is_empty(), "nobody would ever delete it");
+}
+
+#[test]
+fn a_release_that_was_given_up_is_done_by_the_next_renewal() {
+    let it = Slow::start();
+    let (other, key) = (lock("other"), lock("orphan"));
+    let stays = it.slow.block_on(ask(&it.process, &claim(&other))).unwrap();
+    let hold = it.slow.block_on(ask(&it.process, &claim(&key))).unwrap();
+    it.proxy.keep();
+    it.slow.block_on(async { timeout(Duration::from_millis(100), it.process.release(&hold)).await }).unwrap_err();
+    it.good.block_on(async {
+        assert_eq!(line(&key).await.len(), 1);
+        assert!(matches!(it.process.renew(&[&stays]).await.pop().unwrap().unwrap(), Standing::Renewed(_)));
+        assert!(line(&key).await.is_empty(), "our lease keeps it alive, and nobody deletes it");
+        assert_eq!(it.process.release(&hold).await.unwrap(), Released::NotOwner);
+        assert_eq!(line(&other).await.len(), 1);
+    });
+}
+
+#[test]
+fn an_unanswered_renewal_is_unknown_and_not_lost() {
+    let it = Slow::start();
+    let hold = it.slow.block_on(ask(&it.process, &claim(&lock("unanswered")))).unwrap();
+    it.proxy.keep();
+    // The core gives it up; then the connection is cut.
+    it.slow.block_on(async { timeout(Duration::from_millis(1100), it.process.renew(&[&hold])).await }).unwrap_err();
+    // Silent for more than a second: the next request goes over another connection.
+    let before = it.proxy.connections();
+    assert!(matches!(it.slow.block_on(it.process.renew(&[&hold])).pop().unwrap().unwrap(), Standing::Renewed(_)));
+    assert!(it.proxy.connections() > before);
+}

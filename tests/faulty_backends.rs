@@ -1,0 +1,83 @@
+//! The suite is tested with a correct store and with lying ones: a case that catches no lie proves nothing.
+
+#[path = "faulty_backends/client.rs"]
+mod client;
+#[path = "faulty_backends/lies.rs"]
+mod lies;
+#[path = "faulty_backends/server.rs"]
+mod server;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use dlock::conformance::{Outcome, Report, cases};
+use tokio::sync::Semaphore;
+
+use client::Reference;
+use lies::{LIES, Lie, SETUPS};
+use server::Setup;
+
+/// Every lie is caught by exactly its cases, and every case is the only one to catch some lie.
+#[test]
+fn each_case_catches_its_lie() {
+    let plan: Vec<_> = LIES.iter().map(|&(lie, setup, _)| (setup, Some(lie))).collect();
+    let reports = run(&plan);
+    let mut wrong = Vec::new();
+    for ((lie, _, expected), report) in LIES.iter().zip(&reports) {
+        let caught: BTreeSet<_> = report.failures().map(|row| row.case.as_str()).collect();
+        if caught != expected.iter().copied().collect() {
+            let rows = report
+                .rows
+                .iter()
+                .filter(|row| expected.contains(&row.case.as_str()) || caught.contains(row.case.as_str()));
+            let rows: Vec<_> = rows.map(|row| format!("    {}: {}", row.case, row.outcome)).collect();
+            wrong.push(format!("{lie:?} was to be caught by {expected:?}:\n{}", rows.join("\n")));
+        }
+    }
+    for case in cases() {
+        if !LIES.iter().any(|(_, _, expected)| *expected == [case.name()]) {
+            wrong.push(format!("no lie is caught by this case alone: {}", case.name()));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// The correct store passes everything, and every case applies to some setup of it.
+#[test]
+fn the_correct_store_passes() {
+    let reports = run(&SETUPS.map(|setup| (setup, None)));
+    let table = Report::table(&reports);
+    assert!(reports.iter().all(Report::is_clean), "{table}");
+    for (row, case) in cases().iter().enumerate() {
+        let passed = reports.iter().any(|report| report.rows[row].outcome == Outcome::Passed);
+        assert!(passed, "{} applies to no setup:\n{table}", case.name());
+    }
+}
+
+/// Every case for every plan, each with a store of its own, so that they can run side by side.
+fn run(plan: &[(Setup, Option<Lie>)]) -> Vec<Report> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(4).enable_all().build().unwrap();
+    runtime.block_on(async {
+        let turns = Arc::new(Semaphore::new(128));
+        let mut running = Vec::new();
+        for &(setup, lie) in plan {
+            let spawned = cases().iter().map(|case| {
+                let turns = turns.clone();
+                tokio::spawn(async move {
+                    let _turn = turns.acquire().await;
+                    case.run(&Reference::new(setup, lie)).await
+                })
+            });
+            running.push((setup, spawned.collect::<Vec<_>>()));
+        }
+        let mut reports = Vec::new();
+        for (setup, tasks) in running {
+            let mut report = Report::new(setup.name.into());
+            for (case, task) in cases().iter().zip(tasks) {
+                report.add(case.name(), task.await.unwrap());
+            }
+            reports.push(report);
+        }
+        reports
+    })
+}

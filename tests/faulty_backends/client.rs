@@ -1,0 +1,356 @@
+//! The reference backend: a client of the reference store. Correct, but for the one lie that it may be told to tell.
+
+use std::any::Any;
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use dlock::conformance::{Outage, Store};
+use dlock::{
+    Attempt, Backend, BootInstant, Capabilities, Claim, Clock, Durability, Error, ErrorKind, Expiry, Fencing, Hold,
+    LockKey, Note, Owner, Released, Result, Signal, Stand, Standing, TtlRange, Validity, Wake, WakeStyle,
+};
+use futures::future::BoxFuture;
+
+use crate::lies::Lie;
+use crate::server::{Answer, News, Server, Setup};
+
+/// The reference store as the suite sees it.
+pub(crate) struct Reference {
+    server: Arc<Server>,
+}
+
+impl Reference {
+    pub(crate) fn new(setup: Setup, lie: Option<Lie>) -> Self {
+        Self { server: Server::new(setup, lie) }
+    }
+}
+
+impl Store for Reference {
+    fn name(&self) -> String {
+        self.server.setup.name.into()
+    }
+
+    fn open(&self, clock: Clock) -> BoxFuture<'_, Result<Arc<dyn Backend>>> {
+        let client: Arc<dyn Backend> = Arc::new(Client::new(self.server.clone(), clock));
+        Box::pin(async { Ok(client) })
+    }
+
+    fn leftovers<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<Vec<String>>> {
+        Box::pin(async { Ok(self.server.leftovers(key)) })
+    }
+
+    fn evict<'a>(&'a self, key: &'a LockKey) -> Option<BoxFuture<'a, Result<()>>> {
+        Some(Box::pin(async {
+            self.server.evict(key);
+            Ok(())
+        }))
+    }
+
+    fn outage(&self, outage: Outage) -> Option<BoxFuture<'_, Result<Box<dyn Any + Send>>>> {
+        struct Ends(Arc<Server>);
+        impl Drop for Ends {
+            fn drop(&mut self) {
+                self.0.set_outage(None);
+            }
+        }
+        Some(Box::pin(async move {
+            self.server.set_outage(Some(outage));
+            Ok(Box::new(Ends(self.server.clone())) as Box<dyn Any + Send>)
+        }))
+    }
+
+    fn restart(&self) -> Option<BoxFuture<'_, Result<()>>> {
+        Some(Box::pin(async {
+            self.server.restart();
+            Ok(())
+        }))
+    }
+}
+
+struct Client {
+    server: Arc<Server>,
+    id: u64,
+    clock: Clock,
+    capabilities: Capabilities,
+    memory: Mutex<Memory>,
+}
+
+/// What lies remember; a correct client remembers nothing.
+#[derive(Default)]
+struct Memory {
+    refused: HashMap<String, (Owner, BootInstant)>,
+    replies: VecDeque<Vec<bool>>,
+    notes: HashMap<String, Note>,
+    delivered: HashSet<Owner>,
+    abandoned: HashSet<Owner>,
+    broken: bool,
+}
+
+/// The session of one hold: the store frees the lock when it ends.
+struct Session(Arc<Server>, Arc<Claim>);
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.0.session_ended(&self.1);
+    }
+}
+
+impl Client {
+    fn new(server: Arc<Server>, clock: Clock) -> Self {
+        let id = server.next_client();
+        let delay = if server.tells(Lie::ChangesItsMind) { id } else { 0 };
+        let capabilities = Capabilities {
+            expiry: server.setup.expiry,
+            ttl: TtlRange {
+                min: Duration::from_millis(100),
+                max: Duration::from_secs(86_400),
+                step: Duration::from_millis(1),
+            },
+            expires_alone: true,
+            fencing: Fencing::Monotonic,
+            fair: !matches!(server.setup.wake, WakeStyle::Poll { .. }),
+            wake: server.setup.wake,
+            connection_per_hold: false,
+            takeover_delay: Duration::from_millis(delay),
+            durability: Durability::Node,
+            max_key_bytes: 4096,
+        };
+        Self { server, id, clock, capabilities, memory: Mutex::default() }
+    }
+
+    fn memory(&self) -> MutexGuard<'_, Memory> {
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn tells(&self, lie: Lie) -> bool {
+        self.server.tells(lie)
+    }
+
+    /// The way to the store.
+    async fn wire(&self, owner: &Owner) -> Result<()> {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        if self.memory().broken {
+            return Err(Error::outage("the connection is broken"));
+        }
+        match self.server.outage() {
+            None => return Ok(()),
+            Some(Outage::Refused) => {}
+            Some(Outage::Silent) => {
+                self.memory().broken = self.tells(Lie::StaysBroken);
+                while self.tells(Lie::Hangs) && self.server.outage().is_some() {
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                }
+                tokio::time::sleep(Duration::from_millis(200)).await;
+            }
+        }
+        Err(match self.tells(Lie::OwnerInError) {
+            true => Error::outage(format!("no answer for {}", owner.to_hex())),
+            false if self.tells(Lie::OutageIsFinal) => Error::new(ErrorKind::Internal, "no answer"),
+            false => Error::outage("no answer"),
+        })
+    }
+
+    /// The way back.
+    async fn reply(&self) {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+
+    async fn ask(&self, claim: &Arc<Claim>, stand: Stand) -> Answer {
+        let (server, id, wall, claim) = (self.server.clone(), self.id, self.clock.wall_ms(), claim.clone());
+        if self.tells(Lie::RequestRunsOn) {
+            let task = tokio::spawn(async move {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+                server.ask(&claim, stand, id, wall)
+            });
+            return task.await.unwrap_or_else(|_| Answer::Refused {
+                left: Duration::ZERO,
+                ask_by: BootInstant::NEVER,
+                news: None,
+            });
+        }
+        if self.tells(Lie::TwoSteps) {
+            let name = server.name(&claim.key);
+            let free = !server.state().locks.contains_key(&name);
+            if free {
+                tokio::time::sleep(Duration::from_millis(3)).await;
+                return Answer::Granted(server.grant(&mut server.state(), &name, &claim, id, server.now(wall)));
+            }
+        }
+        server.ask(&claim, stand, id, wall)
+    }
+
+    fn hold(&self, claim: &Arc<Claim>, token: u64, from: BootInstant) -> Result<Hold> {
+        let granted = self.server.stored(claim.ttl);
+        let mut hold = Hold::new(claim.clone(), token, Validity { from, granted })?;
+        if self.server.setup.expiry == Expiry::Session {
+            hold = hold.with_session(Arc::new(Session(self.server.clone(), claim.clone())));
+        }
+        Ok(if self.server.setup.grouped { hold.in_group(self.id) } else { hold })
+    }
+
+    /// Short leases are measured by other cases, which could catch this lie by chance.
+    fn late(&self, lie: Lie, claim: &Claim, from: BootInstant) -> BootInstant {
+        if self.tells(lie) && claim.ttl > Duration::from_secs(60) { self.clock.now() } else { from }
+    }
+
+    fn wake(&self, claim: &Arc<Claim>, answer: Answer) -> Result<Attempt> {
+        let Answer::Refused { left, ask_by, news } = answer else { return Ok(Attempt::Contended(Wake::poll())) };
+        let wake = match news {
+            None => Wake::poll(),
+            Some(news) => {
+                let client = Self::new(self.server.clone(), self.clock.clone());
+                let client = Self { id: self.id, ..client };
+                let claim = claim.clone();
+                let wake = Wake::on(async move {
+                    match news.await {
+                        Ok(News::Granted { token, at }) => {
+                            let from = client.late(Lie::CountsFromNews, &claim, at);
+                            Ok(Signal::Granted(client.hold(&claim, token, from)?))
+                        }
+                        Ok(News::Ask) | Err(_) => Ok(Signal::Ask),
+                    }
+                });
+                if self.tells(Lie::NoTime) { wake } else { wake.ask_by(ask_by) }
+            }
+        };
+        let left = if self.tells(Lie::WrongUnit) { left * 1000 } else { left };
+        Ok(Attempt::Contended(wake.lease_left(left)))
+    }
+}
+
+impl Backend for Client {
+    fn kind(&self) -> &'static str {
+        "reference"
+    }
+
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn try_acquire<'a>(&'a self, claim: &'a Arc<Claim>, stand: Stand) -> BoxFuture<'a, Result<Attempt>> {
+        Box::pin(async move {
+            if self.tells(Lie::RefusesLongest) && claim.key.as_str().len() > 4000 {
+                return Err(Error::new(ErrorKind::KeyTooLong { max: 4000 }, "too long"));
+            }
+            let name = self.server.name(&claim.key);
+            if self.tells(Lie::Remembers) {
+                let seen = self.memory().refused.get(&name).copied();
+                let published = self.server.state().locks.get(&name).map(|record| record.owner);
+                // A release is published, what an operator does is not.
+                if let Some((holder, until)) = seen
+                    && self.clock.now() < until
+                    && (published == Some(holder) || published.is_none() && !self.server.was_released(&name))
+                {
+                    return Ok(Attempt::Contended(Wake::poll()));
+                }
+            }
+            let from = self.clock.now();
+            if let Err(error) = self.wire(&claim.owner).await {
+                let refused = self.server.outage() == Some(Outage::Refused);
+                if self.tells(Lie::OutageIsContention) && refused {
+                    return Ok(Attempt::Contended(Wake::poll()));
+                }
+                return Err(error);
+            }
+            let answer = self.ask(claim, stand).await;
+            self.reply().await;
+            match answer {
+                Answer::Granted(token) => {
+                    self.memory().delivered.insert(claim.owner);
+                    let from = self.late(Lie::CountsFromReply, claim, from);
+                    Ok(Attempt::Acquired(self.hold(claim, token, from)?))
+                }
+                Answer::Refused { left, .. } => {
+                    let holder = self.server.state().locks.get(&name).map(|record| record.owner);
+                    if let Some(holder) = holder {
+                        self.memory().refused.insert(name, (holder, from.after(left)));
+                    }
+                    self.wake(claim, answer)
+                }
+            }
+        })
+    }
+
+    fn renew<'a>(&'a self, holds: &'a [&'a Hold]) -> BoxFuture<'a, Vec<Result<Standing>>> {
+        Box::pin(async move {
+            let from = self.clock.now();
+            let runtime = Some(tokio::runtime::Handle::current().id());
+            let foreign = holds.iter().any(|hold| hold.claim.origin != runtime);
+            let owner = holds.first().map_or(Owner::from_bytes([0; 16]), |hold| hold.claim.owner);
+            let failed = match self.wire(&owner).await {
+                Err(error) => Some(error.to_string()),
+                Ok(()) if foreign && self.tells(Lie::BoundToRuntime) => Some("the connection is gone".to_owned()),
+                Ok(()) => None,
+            };
+            if let Some(text) = failed {
+                let lost = self.tells(Lie::OutageIsLost);
+                let answer = || if lost { Ok(Standing::Lost) } else { Err(Error::outage(text.clone())) };
+                return holds.iter().map(|_| answer()).collect();
+            }
+            let (wall, alone) = (self.clock.wall_ms(), holds.len() == 1);
+            let ours = holds.iter().map(|hold| self.server.renew(&hold.claim, self.id, wall, alone)).collect();
+            self.memory().replies.push_back(ours);
+            if !self.tells(Lie::MixesReplies) {
+                // A correct client knows which reply is whose.
+                let ours = self.memory().replies.pop_back().unwrap_or_default();
+                self.reply().await;
+                return self.standings(holds, &ours, from);
+            }
+            self.reply().await;
+            let ours = self.memory().replies.pop_front().unwrap_or_default();
+            self.standings(holds, &ours, from)
+        })
+    }
+
+    fn release<'a>(&'a self, hold: &'a Hold) -> BoxFuture<'a, Result<Released>> {
+        Box::pin(async move {
+            self.wire(&hold.claim.owner).await?;
+            let released = self.server.release(&hold.claim, self.id, self.clock.wall_ms());
+            self.reply().await;
+            Ok(if released { Released::Released } else { Released::NotOwner })
+        })
+    }
+
+    fn abandon<'a>(&'a self, claim: &'a Arc<Claim>) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move {
+            self.wire(&claim.owner).await?;
+            if !self.memory().abandoned.insert(claim.owner) && self.tells(Lie::AbandonsOnce) {
+                return Err(Error::new(ErrorKind::Protocol, "nothing to abandon"));
+            }
+            let delivered = self.memory().delivered.contains(&claim.owner);
+            self.server.abandon(claim, delivered, self.clock.wall_ms());
+            self.reply().await;
+            Ok(())
+        })
+    }
+
+    fn holder<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<Option<Note>>> {
+        Box::pin(async move {
+            self.wire(&Owner::from_bytes([0; 16])).await?;
+            let note = self.server.note(key, self.clock.wall_ms()).map(|note| Note::from_stored(&note));
+            Ok(note.map(|note| match self.tells(Lie::NoteOfFirst) {
+                true => self.memory().notes.entry(key.to_string()).or_insert(note).clone(),
+                false => note,
+            }))
+        })
+    }
+}
+
+impl Client {
+    fn standings(&self, holds: &[&Hold], ours: &[bool], from: BootInstant) -> Vec<Result<Standing>> {
+        let answer = |hold: &&Hold, ours: &bool| {
+            let from = self.late(Lie::RenewalCountsFromReply, &hold.claim, from);
+            let renewed = Standing::Renewed(Validity { from, granted: hold.validity.granted });
+            Ok(if *ours { renewed } else { Standing::Lost })
+        };
+        let mut answers: Vec<_> = holds.iter().zip(ours).map(|(hold, ours)| answer(hold, ours)).collect();
+        if self.tells(Lie::ReversesAnswers) {
+            answers.reverse();
+        }
+        if self.tells(Lie::OneAnswerForGroup) && ours.iter().all(|ours| *ours) {
+            answers.truncate(1);
+        }
+        answers
+    }
+}

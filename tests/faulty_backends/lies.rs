@@ -1,0 +1,124 @@
+//! The lies, the setup of the reference store in which each is told, and exactly the cases that catch it.
+
+use std::time::Duration;
+
+use dlock::{Expiry, WakeStyle};
+
+use crate::server::Setup;
+
+const SHORT_POLL: WakeStyle = WakeStyle::Poll { from: Duration::from_millis(5), to: Duration::from_millis(50) };
+
+/// Together they make every case applicable.
+pub(crate) const SETUPS: [Setup; 4] = [POLL, LINE, PUSH, SESSION];
+const POLL: Setup = Setup { name: "lease, poll", expiry: Expiry::Lease, wake: SHORT_POLL, grouped: false };
+const LINE: Setup = Setup { name: "lease, hint", expiry: Expiry::Lease, wake: WakeStyle::Hint, grouped: false };
+const PUSH: Setup = Setup { name: "lease, grant", expiry: Expiry::Lease, wake: WakeStyle::Grant, grouped: true };
+const SESSION: Setup = Setup { name: "session", expiry: Expiry::Session, wake: SHORT_POLL, grouped: false };
+
+macro_rules! lies {
+    ($($lie:ident $setup:ident [$($case:literal),+ $(,)?])*) => {
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(crate) enum Lie {
+            $($lie),*
+        }
+
+        pub(crate) const LIES: &[(Lie, Setup, &[&str])] = &[$((Lie::$lie, $setup, &[$($case),+])),*];
+    };
+}
+
+lies! {
+    TwoSteps POLL ["owners that come all at once are never inside together"]
+    OwnerIsNote POLL ["a second owner is refused, from wherever it asks"]
+    CountsUp POLL ["the same owner may ask again, and one release is enough"]
+    ArmsNothing POLL ["a repeated ask arms the lease anew"]
+    FreesSilently POLL ["a release frees the lock and says so"]
+    LateReleaseIsFine POLL ["a late release is told NotOwner and leaves the next holder alone"]
+    ComparesShort POLL ["a stranger whose owner differs in one byte changes nothing"]
+    RenewsNothing POLL ["a renewal after another owner has come in is Lost"]
+    BoundToRuntime POLL ["a hold outlives the runtime in which it was taken"]
+
+    ShortLease POLL ["nobody comes in before the holder's deadline"]
+    RenewedForEver POLL ["a silent holder's lock goes to the next one in time"]
+    RenewsInWords POLL ["a renewal prolongs the lock in the store"]
+    RenewsExpired POLL ["a renewal after the end is Lost and creates nothing"]
+    RenewalCreates POLL ["a renewal after an operator took the lock is Lost and creates nothing"]
+    Remembers POLL ["a lock that an operator freed goes to the next one at once"]
+    SessionOutlives SESSION ["the end of a session lets the next one in"]
+    RoundsUp POLL ["what is granted is what was asked"]
+    CountsFromReply POLL ["a grant counts from before the request"]
+    RenewalCountsFromReply POLL ["a renewal counts from before the request"]
+    WrongUnit POLL ["a refused owner is told no more than the holder's ttl"]
+
+    KeepsTokenOfClient POLL ["the token rises over a release"]
+    CounterExpires POLL ["the token rises over an expiry"]
+    CounterInRecord POLL ["the token rises although an operator took the lock"]
+    BlocksPerClient POLL ["the token rises from client to client and back"]
+    CounterAbandoned POLL ["the token rises over an abandoned grant"]
+    NewTokenForRepeat POLL ["the token is the same for a repeated ask of its owner"]
+    RestartForgetsTokens POLL ["the token rises over a restart of the store"]
+    RestartForgetsHolds POLL ["a hold survives a restart of the store"]
+
+    LeavesTombstone POLL ["a release leaves nothing in the store"]
+    LeavesPlace POLL ["a contended attempt that does not stand in line leaves nothing"]
+    AbandonKeepsPlace LINE ["an abandoned wait leaves nothing and leaves the holder alone"]
+    AbandonLeavesGhost POLL ["an abandoned grant is free"]
+    AbandonsOnce POLL ["an abandon may come twice, and without need"]
+    RequestRunsOn POLL ["an attempt dropped anywhere is undone by an abandon"]
+    MixesReplies POLL ["a renewal dropped anywhere leaves the client usable"]
+
+    LastInFirstOut LINE ["waiters are served in the order in which they came"]
+    NoNews LINE ["a waiter is woken by the release"]
+    NoTime LINE ["a waiter behind a dead holder learns of its end"]
+    DeadWaiterStays LINE ["a dead waiter does not block the line"]
+
+    HandsOverOldToken PUSH ["a lock that was handed over has a token above the former one"]
+    HandsOverOnce PUSH ["a lock that was handed over can be renewed and released"]
+    CountsFromNews PUSH ["a lock that was handed over does not count from its news"]
+    KeepsUntaken PUSH ["news that nobody took do not block the next one"]
+
+    FoldsCase POLL ["keys that differ by case are different locks"]
+    TrimsBlanks POLL ["keys that differ by what trails are different locks"]
+    CutsKeys POLL ["keys that differ after a long common beginning are different locks"]
+    MixesSeparators POLL ["keys that differ by a separator are different locks"]
+    RefusesLongest POLL ["the longest key works as any other"]
+    ReleaseEndsOlder POLL ["the end of one lock leaves the client's others alone"]
+    ReversesAnswers POLL ["holds renewed together are answered one by one, in order"]
+    OneAnswerForGroup PUSH ["holds of one group are renewed by one request, and all answered"]
+
+    NoteOfFirst POLL ["the holder's note can be read by another client"]
+    NoteStays POLL ["after the release there is no note"]
+    CutsNotes POLL ["the longest note comes back unchanged"]
+    OwnerInNote POLL ["an owner is shown nowhere"]
+    OwnerInError POLL ["an owner is shown nowhere"]
+    ChangesItsMind POLL ["capabilities are the same at each call and for each client"]
+
+    OutageIsContention POLL ["a store that is down is an outage, not contention"]
+    Hangs POLL ["a store that is silent is an outage, within a bound"]
+    OutageIsLost POLL ["while the store is down, a lease is unknown and not lost"]
+    StaysBroken POLL ["after an outage the same client works again"]
+    TrustsClientClock POLL ["a client's wrong clock changes nothing"]
+
+    // Lies that break more than one promise.
+    ReleasesAnybody POLL [
+        "a late release is told NotOwner and leaves the next holder alone",
+        "a stranger whose owner differs in one byte changes nothing",
+    ]
+    KeepsDelivered POLL ["the token rises over an abandoned grant", "an abandoned grant is free"]
+    AbandonFreesAnybody POLL [
+        "a stranger whose owner differs in one byte changes nothing",
+        "an abandoned wait leaves nothing and leaves the holder alone",
+        "the longest key works as any other",
+    ]
+    NeverExpires POLL [
+        "nobody comes in before the holder's deadline",
+        "a silent holder's lock goes to the next one in time",
+        "a renewal after the end is Lost and creates nothing",
+        "the token rises over an expiry",
+        "a client's wrong clock changes nothing",
+    ]
+    OutageIsFinal POLL [
+        "a store that is down is an outage, not contention",
+        "a store that is silent is an outage, within a bound",
+        "while the store is down, a lease is unknown and not lost",
+    ]
+}
