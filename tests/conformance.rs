@@ -3,6 +3,8 @@
 //! Prints the table, and writes it to `target/conformance.json` after a full run. Nothing may be skipped here: a missing
 //! server is a failure.
 
+#![expect(clippy::panic, reason = "a test may fail by it")]
+
 #[path = "conformance/local.rs"]
 mod local;
 #[path = "conformance/served.rs"]
