@@ -7,6 +7,8 @@
 //! cargo run --example custom_backend
 //! ```
 
+#![expect(clippy::print_stdout, reason = "the report is what it is for")]
+
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
