@@ -1,7 +1,7 @@
 //! Who waits here, and what a pushed grant is worth.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -115,17 +115,22 @@ impl Place {
 
 /// All places of this process at one server.
 #[derive(Debug, Default)]
-pub(super) struct Places(Mutex<HashMap<Owner, Arc<Place>>>);
+pub(super) struct Places {
+    table: Mutex<HashMap<Owner, Arc<Place>>>,
+    /// Has anybody ever waited? A program without contention pays one load.
+    used: AtomicBool,
+}
 
 impl Places {
     /// The owner's place; made if there is none. It stays until [`dismiss`](Self::dismiss), also between two attempts
     /// and after one whose answer was lost, since a push may come at any time.
     pub(super) fn enlist(&self, owner: Owner) -> Arc<Place> {
+        self.used.store(true, Ordering::Relaxed);
         self.table().entry(owner).or_default().clone()
     }
 
     pub(super) fn has(&self, owner: &Owner) -> bool {
-        self.table().contains_key(owner)
+        self.used.load(Ordering::Relaxed) && self.table().contains_key(owner)
     }
 
     /// Forgets the place: whoever pushes to it from now on is answered by a release.
@@ -155,7 +160,7 @@ impl Places {
     }
 
     fn table(&self) -> MutexGuard<'_, HashMap<Owner, Arc<Place>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
