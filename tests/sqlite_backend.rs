@@ -483,7 +483,10 @@ async fn an_exhausted_counter_is_an_error_and_no_grant() {
     let store = Store::new();
     let one = store.open().await;
     let mut conn = sqlx::sqlite::SqliteConnectOptions::new().filename(store.path()).connect().await.unwrap();
-    sqlx::query("UPDATE dlock_fence SET token = 9007199254740991").execute(&mut conn).await.unwrap();
+    sqlx::query("UPDATE dlock_fence SET token = 9007199254740991, bound = 9007199254740991")
+        .execute(&mut conn)
+        .await
+        .unwrap();
     let error = one.try_acquire(&claim("a", TTL), Stand::No).await.unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::FenceExhausted), "{error}");
     assert_eq!(store.ask("SELECT count(*) FROM dlock_locks").await, 0);
@@ -531,4 +534,33 @@ async fn fenced_writes_refuse_older_tokens() {
     fenced::admit(&mut transaction, &fence("a", 20), "stock").await.unwrap();
     transaction.rollback().await.unwrap();
     fenced::admit(&mut conn, &fence("a", 7), "stock").await.unwrap();
+}
+
+#[tokio::test]
+async fn at_its_bound_the_counter_goes_on_under_a_higher_one() {
+    let store = Store::new();
+    let one = store.open().await;
+    let mut conn = sqlx::sqlite::SqliteConnectOptions::new().filename(store.path()).connect().await.unwrap();
+    sqlx::query("UPDATE dlock_fence SET token = bound").execute(&mut conn).await.unwrap();
+    let bound = store.ask("SELECT bound FROM dlock_fence").await;
+    let hold = take(&one, &claim("a", TTL)).await;
+    assert_eq!(i64::try_from(token(&hold)).unwrap(), bound + 1);
+    assert!(store.ask("SELECT bound FROM dlock_fence").await > bound + 1000);
+    take(&one, &claim("b", TTL)).await;
+}
+
+#[tokio::test]
+async fn after_a_restart_of_the_host_no_token_comes_again() {
+    let store = Store::new();
+    let one = store.open().await;
+    let hold = take(&one, &claim("a", TTL)).await;
+    let bound = store.ask("SELECT bound FROM dlock_fence").await;
+    one.close().await;
+    // What a power failure may leave: an older counter, with the bound that was on the disk.
+    let mut conn = sqlx::sqlite::SqliteConnectOptions::new().filename(store.path()).connect().await.unwrap();
+    sqlx::query("UPDATE dlock_fence SET token = token - 1, boot = 'another'").execute(&mut conn).await.unwrap();
+    sqlx::query("UPDATE dlock_locks SET boot = 'another'").execute(&mut conn).await.unwrap();
+    conn.close().await.unwrap();
+    let next = take(&store.open().await, &claim("a", TTL)).await;
+    assert!(token(&next) > token(&hold) && i64::try_from(token(&next)).unwrap() > bound);
 }
