@@ -1,4 +1,10 @@
 //! The `GET_LOCK` backend on real servers: MariaDB, and MySQL where it is unpacked.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::print_stderr,
+    reason = "helpers of tests stop at the first surprise too"
+)]
 
 #[path = "get_lock_backend/server.rs"]
 mod server;

@@ -1,4 +1,10 @@
 //! The SQLite backend on real files.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::print_stderr,
+    reason = "helpers of tests stop at the first surprise too"
+)]
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -6,7 +12,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dlock::backends::sqlite::Sqlite;
-use dlock::{Attempt, Backend, Claim, Clock, ErrorKind, Hold, Key, LockKey, Released, Stand, Standing};
+use dlock::fenced::sqlite as fenced;
+use dlock::{Attempt, Backend, Claim, Clock, ErrorKind, Fence, Hold, Key, LockKey, Released, Stand, Standing};
 use futures::FutureExt;
 use sqlx::{ConnectOptions, Connection};
 
@@ -491,4 +498,37 @@ async fn many_openers_of_a_new_file_agree() {
     for other in &opened[1..] {
         assert!(is_held(other, "a").await);
     }
+}
+
+#[tokio::test]
+async fn fenced_writes_refuse_older_tokens() {
+    let folder = tempfile::tempdir().unwrap();
+    let options =
+        sqlx::sqlite::SqliteConnectOptions::new().filename(folder.path().join("shop.db")).create_if_missing(true);
+    let mut conn = options.connect().await.unwrap();
+    fenced::prepare(&mut conn).await.unwrap();
+    fenced::prepare(&mut conn).await.unwrap();
+    let fence = |text, token| Fence::from_parts(key(text), Some(token)).unwrap();
+    for token in [5, 5, 7, 7] {
+        let mut transaction = conn.begin_with("BEGIN IMMEDIATE").await.unwrap();
+        fenced::admit(&mut transaction, &fence("a", token), "stock").await.unwrap();
+        transaction.commit().await.unwrap();
+    }
+    let error = fenced::admit(&mut conn, &fence("a", 6), "stock").await.unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::FenceStale { seen: 7 }), "{error}");
+    let error = fenced::admit(&mut conn, &fence("b", 9), "stock").await.unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::FenceInvalid), "{error}");
+    fenced::admit(&mut conn, &fence("b", 1), "STOCK").await.unwrap();
+    for bad in ["", &"x".repeat(513)] {
+        let error = fenced::admit(&mut conn, &fence("a", 7), bad).await.unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::ConfigInvalid { .. }), "{error}");
+    }
+    let error = fenced::admit(&mut conn, &fence("a", u64::MAX), "stock").await.unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::FenceInvalid), "{error}");
+
+    // What is rolled back was not seen.
+    let mut transaction = conn.begin_with("BEGIN IMMEDIATE").await.unwrap();
+    fenced::admit(&mut transaction, &fence("a", 20), "stock").await.unwrap();
+    transaction.rollback().await.unwrap();
+    fenced::admit(&mut conn, &fence("a", 7), "stock").await.unwrap();
 }

@@ -42,7 +42,7 @@ async fn impl_return(id: u8) -> Result<impl Iterator<Item = u8>, Error> {
 
 fn assert_send<T: Send>(_: T) {}
 
-fn main() {
+pub(crate) fn make() {
     assert_send(generic("a".to_string(), 5));
     assert_send(borrowed("a", "b"));
     assert_send(elided("a"));

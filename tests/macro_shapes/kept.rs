@@ -1,6 +1,5 @@
 #![deny(warnings)]
-#![forbid(unsafe_op_in_unsafe_fn)]
-//! What stands around the body is kept: attributes, visibility, safety, inner attributes.
+//! What stands around the body is kept: attributes, visibility, inner attributes.
 
 use dlock::{Error, distributed_lock};
 
@@ -21,26 +20,17 @@ mod shop {
     #[distributed_lock(key = "count:<id>")]
     pub(crate) async fn count(id: Missing) {}
 
-    /// # Safety
-    /// None.
-    #[distributed_lock(key = "raw")]
-    pub(super) async unsafe fn read(pointer: &'static u8) -> Result<u8, Error> {
-        let pointer: *const u8 = pointer;
-        Ok(unsafe { *pointer })
-    }
-
     #[deprecated]
     #[distributed_lock(key = "old")]
-    pub async fn old() -> Result<(), Error> {
+    pub(crate) async fn old() -> Result<(), Error> {
         #[cfg(any())]
         compile_error!("left out");
         Ok(())
     }
 }
 
-fn main() {
+pub(crate) fn make() {
     drop(shop::count(1, 2));
-    drop(unsafe { shop::read(&1) });
     #[allow(deprecated, reason = "it is the attribute that is looked at")]
     drop(shop::old());
 }

@@ -9,8 +9,9 @@ fn deduct(id: u64, n: u32) -> Result<(), Error> {
     Ok(())
 }
 
+// Judged against the function as it was written: only this argument is wrong.
 fn caller() -> Result<(), Error> {
-    deduct(1, 2)
+    deduct(1, "two")
 }
 
 fn main() {}

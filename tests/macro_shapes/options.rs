@@ -6,7 +6,7 @@ use dlock::{Error, distributed_lock};
 const STORE: &str = "redis";
 
 mod stores {
-    pub const MAIN: &str = "main";
+    pub(crate) const MAIN: &str = "main";
 }
 
 #[distributed_lock(key = "nightly")]
@@ -30,7 +30,7 @@ async fn ordered(shop: u8, item: u8) -> Result<u8, Error> {
     Ok(shop + item)
 }
 
-fn main() {
+pub(crate) fn make() {
     drop(key_alone());
     drop(one());
     drop(two());

@@ -17,7 +17,7 @@ async fn below(id: u64, name: String) -> Result<String, Error> {
     Ok(name)
 }
 
-fn main() {
+pub(crate) fn make() {
     drop(above(1, "a".into()));
     drop(below(1, "a".into()));
 }

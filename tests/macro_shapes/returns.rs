@@ -36,7 +36,7 @@ async fn endless() -> Result<std::convert::Infallible, Error> {
 
 fn assert_send<T: Send>(_: T) {}
 
-fn main() {
+pub(crate) fn make() {
     assert_send(alias());
     assert_send(coerced(1));
     assert_send(inferred("1"));

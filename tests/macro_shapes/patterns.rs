@@ -51,7 +51,7 @@ fn item() -> Item {
     Item { id: 1, tags: (1, (String::new(), 2)), r#type: 3 }
 }
 
-fn main() {
+pub(crate) fn make() {
     drop(tuple_struct(Path(1)));
     drop(tuple((1, 2)));
     drop(structure(item()));

@@ -41,7 +41,7 @@ impl Shop {
     }
 }
 
-fn main() {
+pub(crate) fn make() {
     drop(small(1));
     drop(large(1));
     drop(parts((1, 2)));

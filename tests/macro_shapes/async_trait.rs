@@ -84,7 +84,7 @@ impl Local for std::rc::Rc<Shop> {
 
 fn assert_send<T: Send>(_: T) {}
 
-fn main() {
+pub(crate) fn make() {
     let mut shop = Shop { id: 1, sold: 2 };
     assert_send(shop.restock("a", 1));
     assert_send(shop.instrumented_above(1));

@@ -19,6 +19,6 @@ async fn locked(__dlock_key: u8, __dlock_k: u8) -> ::core::result::Result<u8, ::
     ::core::result::Result::Ok(__dlock_key + __dlock_k)
 }
 
-fn main() {
+pub(crate) fn make() {
     ::core::mem::drop(locked(1, 2));
 }

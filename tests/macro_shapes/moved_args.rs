@@ -18,7 +18,7 @@ async fn spawned(id: String) -> Result<String, Error> {
     Ok(tokio::spawn(async move { id }).await.unwrap_or_default())
 }
 
-fn main() {
+pub(crate) fn make() {
     drop(moved(NotClone(String::new()), 1, String::new()));
     drop(spawned(String::new()));
 }

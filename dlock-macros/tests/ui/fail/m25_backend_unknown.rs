@@ -4,7 +4,7 @@
 
 use dlock::{Error, distributed_lock};
 
-#[distributed_lock(key = "a", backend = redis)]
+#[distributed_lock(key = "a", backend = primary)]
 async fn no_such_constant() -> Result<(), Error> {
     Ok(())
 }

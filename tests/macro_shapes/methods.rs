@@ -17,7 +17,7 @@ struct Shop {
 
 impl Shop {
     #[distributed_lock(key = "shop:<self.id>:<self.address.zip>")]
-    pub async fn by_ref(&self, n: u32) -> Result<u32, Error> {
+    pub(crate) async fn by_ref(&self, n: u32) -> Result<u32, Error> {
         Ok(self.sold + n)
     }
 
@@ -78,7 +78,7 @@ fn shop() -> Shop {
     Shop { id: 1, address: Address { zip: String::new() }, sold: 2 }
 }
 
-fn main() {
+pub(crate) fn make() {
     drop(shop().by_ref(1));
     drop(shop().by_mut(1));
     drop(shop().by_value());

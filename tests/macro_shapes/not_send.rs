@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use dlock::{Error, distributed_lock};
 
-#[distributed_lock(key = "<id>", backend = "not installed")]
+#[distributed_lock(key = "<id>")]
 async fn local(id: u64, seen: Rc<RefCell<Vec<u64>>>) -> Result<(), Error> {
     let here = Rc::clone(&seen);
     tokio::task::yield_now().await;
@@ -13,9 +13,6 @@ async fn local(id: u64, seen: Rc<RefCell<Vec<u64>>>) -> Result<(), Error> {
     Ok(())
 }
 
-fn main() {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    tokio::task::LocalSet::new().block_on(&runtime, async {
-        let _ = tokio::task::spawn_local(local(1, Rc::default())).await;
-    });
+pub(crate) fn make() {
+    drop(local(1, Rc::default()));
 }
