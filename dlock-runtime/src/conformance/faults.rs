@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use super::Case;
 use super::Outage;
-use super::bench::{Bench, Client, SLACK, Stop, Tested, case, ensure, pause};
+use super::bench::{Bench, SLACK, Stop, Tested, case, ensure, pause};
+use super::client::Client;
 use crate::backend::{Attempt, Stand, Standing};
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind, Result};
