@@ -49,6 +49,9 @@ pub(crate) async fn sell(title: &'static str, args: &Args, url: Option<&str>, fi
     }
     let visits = try_join_all(workers.iter_mut().map(|worker| worker.follow(&progress))).await?.concat();
     let took = started.elapsed();
+    for worker in &mut workers {
+        worker.end().await?;
+    }
     Ok(Sale { title, locked: url.is_some(), visits, took, count: shop.count().await? })
 }
 
@@ -94,12 +97,18 @@ impl Worker {
     /// Gathers how each buyer fared, until all have told.
     async fn follow(&mut self, progress: &Progress) -> Result<Vec<(Visit, Duration)>, Failure> {
         let mut visits = Vec::new();
-        while let Some(line) = self.lines.next_line().await? {
+        while visits.len() < self.buyers {
+            let Some(line) = self.lines.next_line().await? else {
+                return Err(self.died(visits.len()).await);
+            };
             visits.push(worker::from_line(&line).ok_or_else(|| self.unheard_of(&line))?);
             progress.one_more();
         }
-        let well = self.process.wait().await?.success();
-        if well && visits.len() == self.buyers { Ok(visits) } else { Err(self.died(visits.len()).await) }
+        Ok(visits)
+    }
+
+    async fn end(&mut self) -> Result<(), Failure> {
+        if self.process.wait().await?.success() { Ok(()) } else { Err(self.died(self.buyers).await) }
     }
 
     fn unheard_of(&self, line: &str) -> Failure {
