@@ -69,7 +69,7 @@ pub(crate) async fn acquire(ask: Ask) -> Result<Guard> {
         match error.kind() {
             ErrorKind::Busy | ErrorKind::QueueFull { .. } => shared.events.tell(&label, &Event::Busy),
             ErrorKind::WaitTimeout => shared.events.tell(&label, &Event::TimedOut { waited, attempts }),
-            _ => {}
+            kind => shared.events.tell(&label, &Event::Failed { kind: kind.clone() }),
         }
         error.with_key(claim.key.as_str()).with_backend(&store.name).with_attempts(attempts)
     };

@@ -151,10 +151,11 @@ impl Registry {
     /// # Errors
     /// [`ErrorKind::ConfigInvalid`] with the field that cannot be.
     pub fn configure(&self, change: impl FnOnce(&mut Defaults)) -> Result<()> {
-        let mut defaults = (*self.defaults()).clone();
-        change(&mut defaults);
-        defaults.check()?;
-        *self.0.defaults.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(defaults);
+        let mut defaults = self.0.defaults.write().unwrap_or_else(PoisonError::into_inner);
+        let mut changed = (**defaults).clone();
+        change(&mut changed);
+        changed.check()?;
+        *defaults = Arc::new(changed);
         Ok(())
     }
 

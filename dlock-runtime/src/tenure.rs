@@ -127,7 +127,6 @@ impl Tenure {
         }
         match self.state.load(Ordering::Acquire) {
             HELD => Ok(()),
-            RELEASED => Err(self.error(ErrorKind::Lost(LossCause::Store), "the lock was released already")),
             state => Err(self.loss(cause(state))),
         }
     }
@@ -159,6 +158,7 @@ impl Tenure {
             LossCause::Store => LOST_STORE,
             LossCause::MaxHold => LOST_MAX_HOLD,
             LossCause::Shutdown => LOST_SHUTDOWN,
+            LossCause::Released => RELEASED,
         });
         if lost {
             let Listeners { body, others, .. } = std::mem::take(&mut *self.listeners());
@@ -250,6 +250,7 @@ impl Tenure {
             LossCause::Store => "the lock was lost: the store says that it is not ours any more",
             LossCause::MaxHold => "the lock was lost: it was held for as long as max_hold allows",
             LossCause::Shutdown => "the lock was lost: dlock was shut down",
+            LossCause::Released => "the lock was released already",
         };
         self.error(ErrorKind::Lost(cause), message)
     }
@@ -265,6 +266,7 @@ fn nanos(duration: Duration) -> u64 {
 
 const fn cause(state: u8) -> LossCause {
     match state {
+        RELEASED => LossCause::Released,
         LOST_STORE => LossCause::Store,
         LOST_MAX_HOLD => LossCause::MaxHold,
         LOST_SHUTDOWN => LossCause::Shutdown,
