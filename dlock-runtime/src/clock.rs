@@ -217,10 +217,19 @@ pub(crate) struct Sleepers {
     earlier: tokio::sync::Notify,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Table {
     next: u64,
     wakers: BTreeMap<(BootInstant, u64), Waker>,
+    /// When the driver looks again by itself. Most sleeps are bounds of requests and end unused: only one that is
+    /// earlier than this is worth waking the driver for.
+    armed: BootInstant,
+}
+
+impl Default for Table {
+    fn default() -> Self {
+        Self { next: 0, wakers: BTreeMap::new(), armed: BootInstant::NEVER }
+    }
 }
 
 impl Sleepers {
@@ -230,12 +239,15 @@ impl Sleepers {
             table.next += 1;
             table.next
         });
-        let first = table.wakers.first_key_value().is_none_or(|(key, _)| until < key.0);
+        let earlier = until < table.armed;
+        if earlier {
+            table.armed = until;
+        }
         let old = table.wakers.insert((until, entry), waker.clone());
         drop(table);
         // Outside of the lock: it may be the last that a foreign executor has of its task.
         drop(old);
-        if first {
+        if earlier {
             self.earlier.notify_one();
         }
         entry
@@ -254,6 +266,7 @@ impl Sleepers {
         let later = table.wakers.split_off(&(BootInstant(now.0.saturating_add(1)), 0));
         let due = std::mem::replace(&mut table.wakers, later);
         let next = table.wakers.first_key_value().map(|(key, _)| key.0);
+        table.armed = next.unwrap_or(BootInstant::NEVER);
         drop(table);
         due.into_values().for_each(wake);
         next
