@@ -89,7 +89,7 @@ impl Claim {
             owner: Owner::fresh()?,
             ttl,
             renewed: true,
-            note: Note::new(site, crate::Clock::system().wall_ms(), None),
+            note: Note::new(std::process::id(), site, crate::Clock::system().wall_ms(), None),
             origin: crate::background::here(),
         })
     }

@@ -30,9 +30,18 @@ pub(crate) struct Background {
 /// When the operating system gives no thread, when the thread has died, and in a child after `fork`, which has none:
 /// there a lock could be taken but never renewed.
 pub(crate) fn background() -> Result<&'static Background> {
-    static THREAD: OnceCell<Background> = OnceCell::new();
+    background_of(std::process::id())
+}
+
+static THREAD: OnceCell<Background> = OnceCell::new();
+
+/// Our thread, for a caller that has just asked for the process's id: that is a system call.
+///
+/// # Errors
+/// As [`background`].
+pub(crate) fn background_of(pid: u32) -> Result<&'static Background> {
     let thread = THREAD.get_or_try_init(Background::start)?;
-    if thread.pid != std::process::id() {
+    if thread.pid != pid {
         return Err(Error::new(
             ErrorKind::Unsupported { need: "a process that was not forked after dlock's first use".into() },
             "dlock was used before this process was forked, and its thread stayed with the parent; start a new program instead (fork and exec)",
@@ -42,6 +51,14 @@ pub(crate) fn background() -> Result<&'static Background> {
         return Err(Error::new(ErrorKind::Internal, "dlock's own thread has died; nothing could be renewed"));
     }
     Ok(thread)
+}
+
+/// Starts our thread if it was not started yet.
+pub(crate) fn start() {
+    if THREAD.get().is_none() {
+        // Whoever needs it hears of the failure when it asks for it.
+        let _ = background();
+    }
 }
 
 impl Background {

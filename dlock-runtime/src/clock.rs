@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::background::background;
+use crate::background;
 
 /// An instant on the suspend-proof clock: nanoseconds since the machine (or, in a test, the clock) started.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -190,12 +190,14 @@ impl Future for Sleep {
         if self.until == BootInstant::NEVER {
             return Poll::Pending;
         }
-        if self.entry.is_none() && matches!(self.clock.0.source, Source::System) {
-            // Our thread drives the sleeps; this may be the first thing that a process does with us.
-            let _ = background();
+        let first = self.entry.is_none();
+        self.entry = Some(self.clock.sleepers().set(self.until, self.entry, cx.waker()));
+        if first && matches!(self.clock.0.source, Source::System) {
+            // Our thread drives the sleeps; this may be the first thing that a process does with us. It looks at the
+            // clock by itself, also for a sleep that is over already.
+            background::start();
+            return Poll::Pending;
         }
-        let entry = self.clock.sleepers().set(self.until, self.entry, cx.waker());
-        self.entry = Some(entry);
         // Looked at after the entry stands, so that an advance in between is not missed.
         if self.clock.now() >= self.until { Poll::Ready(()) } else { Poll::Pending }
     }

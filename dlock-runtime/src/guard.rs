@@ -37,33 +37,28 @@ impl Guard {
     /// # Errors
     /// [`ErrorKind::Lost`] if the lock had ended before.
     pub async fn release(self) -> Result<()> {
-        finish(self.hand_over()).await
+        // A lost hold is given back in the background: its caller shall hear of the loss now.
+        self.check()?;
+        finish(self).await
     }
 
-    pub(crate) fn hand_over(mut self) -> Arc<Tenure> {
+    fn hand_over(mut self) -> Arc<Tenure> {
         self.handed_over = true;
         self.held.0.clone()
     }
 }
 
-/// Releases in place; what happened to the hold decides, not what the store knows by now.
-///
-/// The hold is released even if the returned future is dropped before it was ever polled.
-pub(crate) fn finish(tenure: Arc<Tenure>) -> impl Future<Output = Result<()>> + Send + 'static {
-    let guard = Guard::new(tenure);
-    async move {
-        // A lost hold is given back in the background: its caller shall hear of the loss now.
-        guard.check()?;
-        let tenure = guard.hand_over();
-        let outcome = release::in_place(tenure.clone()).await;
-        match outcome {
-            Outcome::Released | Outcome::Unknown => {
-                let held = tenure.shared.clock.now().since(tenure.since);
-                tenure.shared.events.tell(&tenure.label, &Event::Released { held });
-                Ok(())
-            }
-            Outcome::NotOwner => Err(tenure.loss(LossCause::Store)),
+/// Releases in place a hold that was just found to be ours; what happened to it decides, not what the store knows by
+/// now. If the returned future is dropped, also before it was ever polled, our thread releases.
+pub(crate) async fn finish(guard: Guard) -> Result<()> {
+    let tenure = guard.hand_over();
+    match release::in_place(tenure.clone()).await {
+        Outcome::Released | Outcome::Unknown => {
+            let held = tenure.shared.clock.now().since(tenure.since);
+            tenure.shared.events.tell(&tenure.label, &Event::Released { held });
+            Ok(())
         }
+        Outcome::NotOwner => Err(tenure.loss(LossCause::Store)),
     }
 }
 

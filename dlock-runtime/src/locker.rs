@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::{Attempt, Claim, Hold, Signal, Stand, Wake};
-use crate::background::{background, here};
+use crate::background::{background_of, here};
 use crate::clock::BootInstant;
 use crate::error::{Error, ErrorKind, Result};
 use crate::guard::Guard;
@@ -111,7 +111,9 @@ fn prepare(
     let options = options.resolve(defaults)?;
     let key = LockKey::within(&defaults.namespace, key)?;
     let named = |error: Error| error.with_key(key.as_str());
-    background().map_err(named)?;
+    // One system call for all three that a fork would confuse: our thread, the random bytes, the note.
+    let pid = std::process::id();
+    background_of(pid).map_err(named)?;
     if scope::holds(store, &key) {
         return Err(named(Error::new(
             ErrorKind::WouldDeadlock,
@@ -119,10 +121,10 @@ fn prepare(
         )));
     }
     let claim = Claim {
-        owner: Owner::fresh()?,
+        owner: Owner::fresh_in(pid)?,
         ttl: options.ttl,
         renewed: options.cadence.is_some(),
-        note: Note::new(label.name(), registry.shared().clock.wall_ms(), registry.trace().as_deref()),
+        note: Note::new(pid, label.name(), registry.shared().clock.wall_ms(), registry.trace().as_deref()),
         origin: if store.backend.capabilities().connection_per_hold { None } else { here() },
         key: key.clone(),
     };

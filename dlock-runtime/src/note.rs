@@ -14,15 +14,14 @@ pub const MAX_NOTE_BYTES: usize = 256;
 
 impl Note {
     /// The note of this process for one site. `trace` may be empty.
-    pub(crate) fn new(site: &str, since_ms: u64, trace: Option<&str>) -> Self {
+    pub(crate) fn new(pid: u32, site: &str, since_ms: u64, trace: Option<&str>) -> Self {
         static HOST: LazyLock<String> = LazyLock::new(host);
         // Made for every acquisition, so in one string and without `format!`.
         let mut note = String::with_capacity(HOST.len() + site.len() + 96);
         note.push_str("h=");
         push_plain(&mut note, &HOST, 64);
-        // The id is asked each time: a fork changes it.
         note.push_str(" p=");
-        push_number(&mut note, u64::from(std::process::id()));
+        push_number(&mut note, u64::from(pid));
         note.push_str(" s=");
         push_plain(&mut note, site, 80);
         note.push_str(" t=");
@@ -136,7 +135,7 @@ mod tests {
 
     #[test]
     fn a_note_is_read_back() {
-        let note = Note::new("shop::deduct", 17, Some("4bf9"));
+        let note = Note::new(std::process::id(), "shop::deduct", 17, Some("4bf9"));
         let read = Note::from_stored(note.as_str());
         assert_eq!(read, note);
         assert_eq!(read.pid(), Some(std::process::id()));
@@ -148,7 +147,7 @@ mod tests {
 
     #[test]
     fn a_note_stays_short_and_plain() {
-        let note = Note::new(&"é\n x".repeat(200), u64::MAX, Some(&"t".repeat(500)));
+        let note = Note::new(1, &"é\n x".repeat(200), u64::MAX, Some(&"t".repeat(500)));
         assert!(note.as_str().len() <= MAX_NOTE_BYTES, "{}", note.as_str().len());
         assert!(note.as_str().bytes().all(|byte| byte.is_ascii_graphic() || byte == b' '));
         assert!(Note::from_stored(&"\u{1b}[2J".repeat(500)).as_str().len() <= MAX_NOTE_BYTES);

@@ -14,10 +14,15 @@ impl Owner {
     /// # Errors
     /// When the operating system gives no random bytes. A guessable owner would let strangers release.
     pub fn fresh() -> Result<Self, crate::Error> {
+        Self::fresh_in(std::process::id())
+    }
+
+    /// As [`fresh`](Self::fresh), for a caller that has just asked for the process's id.
+    pub(crate) fn fresh_in(pid: u32) -> Result<Self, crate::Error> {
         // One system call for many owners: it costs as much as all else of an uncontended acquisition.
         thread_local!(static POOL: std::cell::RefCell<Pool> = const { std::cell::RefCell::new(Pool::new()) });
         // In a thread's destructors the pool may be gone already: then one owner is drawn by itself.
-        let drawn = POOL.try_with(|pool| pool.borrow_mut().draw()).unwrap_or_else(|_| Pool::new().draw());
+        let drawn = POOL.try_with(|pool| pool.borrow_mut().draw(pid)).unwrap_or_else(|_| Pool::new().draw(pid));
         drawn.map_err(|error| {
             crate::Error::new(crate::ErrorKind::Internal, "the operating system gave no random bytes").because(error)
         })
@@ -66,8 +71,7 @@ impl Pool {
         Self { bytes: [0; 1024], used: 1024, pid: 0 }
     }
 
-    fn draw(&mut self) -> Result<Owner, getrandom::Error> {
-        let pid = std::process::id();
+    fn draw(&mut self, pid: u32) -> Result<Owner, getrandom::Error> {
         if self.used + 16 > self.bytes.len() || self.pid != pid {
             getrandom::fill(&mut self.bytes)?;
             (self.used, self.pid) = (0, pid);

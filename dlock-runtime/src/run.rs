@@ -107,26 +107,33 @@ impl<F: Future> Future for Run<F> {
                     }
                 },
                 Stage::Body(guard) => {
-                    let tenure = guard.0.clone();
                     // Before every step of the body, also the first: the grant may be old by now.
-                    if let Poll::Ready(loss) = tenure.poll_lost(cx) {
-                        scope::within(Some(tenure), || this.body.set(None));
+                    let mut lost = guard.check().err();
+                    let mut output = None;
+                    if lost.is_none() {
+                        output = scope::within(Some(guard.0.clone()), || {
+                            let output = this.body.as_mut().as_pin_mut().map(|body| body.poll(cx));
+                            let Some(Poll::Ready(output)) = output else { return None };
+                            this.body.set(None);
+                            Some(output)
+                        });
+                        lost = match output {
+                            Some(_) => guard.check().err(),
+                            // Only a body that waits has somebody to wake.
+                            None => match guard.0.poll_lost(cx) {
+                                Poll::Pending => return Poll::Pending,
+                                Poll::Ready(loss) => Some(loss),
+                            },
+                        };
+                    }
+                    if let Some(loss) = lost {
+                        scope::within(Some(guard.0.clone()), || this.body.set(None));
                         // The guard hands over to our thread: the caller shall not wait for a store that is silent.
                         *this.stage = Stage::Ended;
-                        return Poll::Ready(Ran::Lost(loss, None));
-                    }
-                    let output = scope::within(Some(tenure.clone()), || match this.body.as_mut().as_pin_mut() {
-                        Some(body) => body.poll(cx),
-                        None => Poll::Pending,
-                    });
-                    let output = ready!(output);
-                    scope::within(Some(tenure.clone()), || this.body.set(None));
-                    if let Err(loss) = tenure.check() {
-                        *this.stage = Stage::Ended;
-                        return Poll::Ready(Ran::Lost(loss, Some(output)));
+                        return Poll::Ready(Ran::Lost(loss, output));
                     }
                     let Stage::Body(guard) = std::mem::replace(this.stage, Stage::Ended) else { continue };
-                    *this.stage = Stage::Releasing(Box::pin(finish(guard.hand_over())), Some(output));
+                    *this.stage = Stage::Releasing(Box::pin(finish(guard)), output);
                 }
                 Stage::Releasing(releasing, output) => {
                     let released = ready!(releasing.as_mut().poll(cx));

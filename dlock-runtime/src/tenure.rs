@@ -207,17 +207,10 @@ impl Tenure {
     }
 
     fn poll_lost_with(self: &Arc<Self>, listen: impl FnOnce(&mut Listeners) -> Option<Waker>) -> Poll<Error> {
-        if let Poll::Ready(loss) = self.loss_so_far() {
-            return Poll::Ready(loss);
-        }
         let old = listen(&mut self.listeners());
         // Outside of the lock: it may be the last that a foreign executor has of its task.
         drop(old);
         // The loss may have come before we listened.
-        self.loss_so_far()
-    }
-
-    fn loss_so_far(self: &Arc<Self>) -> Poll<Error> {
         match self.check() {
             Err(error) if self.state.load(Ordering::Acquire) != RELEASED => Poll::Ready(error),
             _ => Poll::Pending,

@@ -65,10 +65,9 @@ impl Watchdog {
         if self.dead.load(Ordering::Acquire) {
             return Err(Error::new(ErrorKind::Internal, "dlock's watchdog has died; nothing could be renewed"));
         }
-        let background = background()?;
-        if !self.started.swap(true, Ordering::AcqRel) {
+        if !self.started.load(Ordering::Acquire) && !self.started.swap(true, Ordering::AcqRel) {
             let watchdog = self.clone();
-            background.spawn(async move {
+            background()?.spawn(async move {
                 if AssertUnwindSafe(watchdog.run()).catch_unwind().await.is_err() {
                     watchdog.dead.store(true, Ordering::Release);
                 }
