@@ -10,7 +10,7 @@ use crate::clock::BootInstant;
 use crate::error::{Error, ErrorKind, Result};
 use crate::guard::Guard;
 use crate::key::{KeyBuf, LockKey};
-use crate::local_queue::{Joined, Turn};
+use crate::local_queue::{Joined, Turn, Waiting};
 use crate::note::Note;
 use crate::observe::Event;
 use crate::options::{LockOptions, Resolved, Wait};
@@ -168,25 +168,40 @@ impl Acquisition {
                 format!("{max_waiters} callers of this process wait for this lock already"),
             )),
             Joined::Behind(_) if self.options.wait == Wait::None => Err(busy(None)),
-            Joined::Behind(waiting) => {
-                let waiting = self.shared.clock.timeout_at(self.deadline, waiting);
-                match self.shared.closing.or(waiting).await {
-                    None => Err(shut_down()),
-                    Some(Some(turn)) => Ok(turn),
-                    Some(None) => Err(timed_out(None)),
-                }
-            }
+            // In a box, as all that an uncontended call does not need: its future stays small.
+            Joined::Behind(waiting) => Box::pin(self.wait_for_turn(waiting)).await,
+        }
+    }
+
+    async fn wait_for_turn(&self, waiting: Waiting) -> Result<Turn> {
+        let waiting = self.shared.clock.timeout_at(self.deadline, waiting);
+        match self.shared.closing.or(waiting).await {
+            None => Err(shut_down()),
+            Some(Some(turn)) => Ok(turn),
+            Some(None) => Err(timed_out(None)),
         }
     }
 
     async fn ask_until_held(&mut self, pending: &mut Pending) -> Result<Hold> {
+        match self.attempt(pending).await? {
+            Ok(Attempt::Acquired(hold)) if hold.validity.deadline() > self.shared.clock.now() => Ok(hold),
+            answer => Box::pin(self.contend(pending, answer)).await,
+        }
+    }
+
+    /// What comes after a first attempt that did not win: waiting for news and asking again, until the deadline.
+    async fn contend(&mut self, pending: &mut Pending, first: Result<Attempt>) -> Result<Hold> {
         let shared = self.shared.clone();
         let style = self.store.backend.capabilities().wake;
         let mut last: Option<Wake> = None;
+        let mut first = Some(first);
         let (mut contended, mut failed) = (0, 0);
         loop {
-            // The last wake is kept until this attempt has answered: news may come in between.
-            let answer = shared.closing.or(self.attempt(pending)).await.ok_or_else(shut_down)?;
+            let answer = match first.take() {
+                Some(answer) => answer,
+                // The last wake is kept until this attempt has answered: news may come in between.
+                None => self.attempt(pending).await?,
+            };
             drop(last.take());
             let answer = match answer {
                 Ok(Attempt::Contended(wake)) => Ok(wake),
@@ -246,7 +261,8 @@ impl Acquisition {
         }
     }
 
-    async fn attempt(&mut self, pending: &mut Pending) -> Result<Attempt> {
+    /// Asks once. The outer error is the end of everything: a shutdown.
+    async fn attempt(&mut self, pending: &mut Pending) -> Result<Result<Attempt>> {
         self.attempts += 1;
         pending.armed = true;
         let stand = if self.options.wait == Wait::None { Stand::No } else { Stand::Until(self.deadline) };
@@ -255,7 +271,8 @@ impl Acquisition {
         let bound = if self.options.wait == Wait::None { bound } else { bound.min(left) };
         let (backend, claim) = (self.store.backend.clone(), self.claim.clone());
         let request = async move { backend.try_acquire(&claim, stand).await };
-        self.store.ask(&self.shared.clock, bound, request).await
+        let answer = self.store.ask(&self.shared.clock, bound, request);
+        self.shared.closing.or(answer).await.ok_or_else(shut_down)
     }
 
     /// A grant that came so late that nothing is left of it is given back, not used.

@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 
 use crate::backend::Backend;
 use crate::backends;
-use crate::clock::Clock;
+use crate::clock::{BootInstant, Clock};
 use crate::error::{Error, ErrorKind, LossCause, Result};
 use crate::key::Key;
 use crate::lock::Lock;
@@ -51,6 +51,17 @@ pub(crate) struct Shared {
     pub(crate) events: Arc<Events>,
     pub(crate) jobs: Arc<Jobs>,
     pub(crate) closing: Closing,
+}
+
+impl Shared {
+    /// Waits until `done`, but not beyond `deadline`. Holds and jobs end without telling anybody, which would cost every
+    /// call something; looking now and then is good enough for a shutdown.
+    async fn until(&self, deadline: BootInstant, done: impl Fn() -> bool) {
+        while self.clock.now() < deadline && !done() {
+            let pause = self.clock.now().after(Duration::from_millis(5)).min(deadline);
+            self.clock.sleep_until(pause).await;
+        }
+    }
 }
 
 impl Drop for Shared {
@@ -189,11 +200,7 @@ impl Registry {
         let shared = &self.0.shared;
         let until = shared.clock.now().after(deadline);
         shared.closing.close();
-        // Holds leave the table, and jobs end, without telling us: looking now and then is good enough here.
-        while shared.clock.now() < until && !(shared.watchdog.holds().is_empty() && shared.jobs.none()) {
-            let pause = shared.clock.now().after(Duration::from_millis(5)).min(until);
-            shared.clock.sleep_until(pause).await;
-        }
+        shared.until(until, || shared.watchdog.holds().is_empty() && shared.jobs.none()).await;
         let mut cut_off = 0;
         for tenure in shared.watchdog.holds() {
             if tenure.mark_lost(LossCause::Shutdown) {
@@ -205,7 +212,7 @@ impl Registry {
         }
         // The last releases get a moment even when the deadline was nothing.
         let grace = shared.clock.now().after(Duration::from_millis(500)).max(until);
-        shared.clock.timeout_at(grace, shared.jobs.ended()).await;
+        shared.until(grace, || shared.jobs.none()).await;
         let unconfirmed = shared.jobs.give_up();
         let stores: Vec<_> = {
             let mut stores = self.0.stores.write().unwrap_or_else(PoisonError::into_inner);
@@ -305,7 +312,6 @@ fn taken(name: &str) -> Error {
 #[derive(Debug, Default)]
 pub(crate) struct Jobs {
     running: AtomicUsize,
-    ended: Notify,
     given_up: AtomicBool,
 }
 
@@ -333,23 +339,11 @@ impl Jobs {
         self.given_up.store(true, Ordering::Release);
         self.running.load(Ordering::Acquire)
     }
-
-    async fn ended(&self) {
-        loop {
-            let ended = self.ended.notified();
-            if self.none() {
-                return;
-            }
-            ended.await;
-        }
-    }
 }
 
 impl Drop for Job {
     fn drop(&mut self) {
-        if self.0.running.fetch_sub(1, Ordering::AcqRel) == 1 {
-            self.0.ended.notify_waiters();
-        }
+        self.0.running.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
@@ -378,6 +372,7 @@ impl Closing {
             return None;
         }
         tokio::select! {
+            biased;
             output = future => Some(output),
             () = news => None,
         }
