@@ -1,0 +1,26 @@
+//! SQLite: the rows, and which descriptors of the file are open.
+
+use futures::future::BoxFuture;
+use sqlx::{Connection, SqliteConnection};
+
+use super::Probe;
+
+pub(crate) struct File(pub(crate) String);
+
+impl Probe for File {
+    fn places(&self) -> BoxFuture<'_, Vec<String>> {
+        Box::pin(async {
+            let mut connection = SqliteConnection::connect(&self.0).await.unwrap();
+            sqlx::query_scalar("SELECT k FROM dlock_locks").fetch_all(&mut connection).await.unwrap()
+        })
+    }
+
+    fn clients(&self) -> BoxFuture<'_, Vec<String>> {
+        Box::pin(async {
+            let path = self.0.strip_prefix("sqlite://").unwrap();
+            let open = std::fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
+            let files = open.filter_map(|entry| std::fs::read_link(entry.path()).ok());
+            files.map(|file| file.display().to_string()).filter(|file| file.starts_with(path)).collect()
+        })
+    }
+}
