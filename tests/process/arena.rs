@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use dlock::backends::memory::Memory;
-use dlock::{BootInstant, Clock, Key, Lock, LockKey, Registry};
+use dlock::{BootInstant, Clock, Lock, Registry};
 use dlock_testkit::child::Child;
 use dlock_testkit::servers::Instance;
 use dlock_testkit::{Proxy, Result};
@@ -49,7 +49,8 @@ pub(crate) struct Arena {
     far: String,
     memory: Arc<Memory>,
     runtime: tokio::runtime::Runtime,
-    pub(crate) folder: TempDir,
+    /// Last, so that the server goes before its files.
+    _folder: TempDir,
 }
 
 impl Arena {
@@ -77,7 +78,7 @@ impl Arena {
         };
         let probe = probes::probe(store, &near, &namespace, &memory);
         let resource = Resource::beside(store, &near, folder.path(), &namespace);
-        Ok(Self { store, namespace, proxy, server, probe, resource, near, far, memory, runtime, folder })
+        Ok(Self { store, namespace, proxy, server, probe, resource, near, far, memory, runtime, _folder: folder })
     }
 
     /// Runs a trial to its end.
@@ -116,10 +117,6 @@ impl Arena {
         let own =
             [("LOCKS", self.far.as_str()), ("NAMESPACE", &self.namespace), ("RESOURCE", self.resource.url.as_str())];
         Child::spawn(role, &[&own, more].concat()).unwrap()
-    }
-
-    pub(crate) fn key(&self) -> LockKey {
-        LockKey::new(&self.namespace, Key::text(JOB)).unwrap()
     }
 
     /// The longest that a dead holder may stand in the way.

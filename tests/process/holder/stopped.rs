@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
-use dlock::{Error, ErrorKind, Held, distributed_lock};
+use dlock::{BootInstant, Error, ErrorKind, Held, distributed_lock};
 
 use super::resource;
 use crate::arena::{PATIENCE, TTL, now};
@@ -24,8 +24,9 @@ async fn body() -> Result<(), Error> {
     resource().write(&held.fence()?, "by the first holder").await?;
     // From here on it is past its check.
     held.check()?;
+    let checked = now();
     println!("held {}", held.fence()?.get());
-    sleep_through_the_stop();
+    sleep_through_the_stop(checked);
     match held.check() {
         Ok(()) => println!("check ok"),
         Err(error) => println!("check {}", error.kind().as_str()),
@@ -37,15 +38,15 @@ async fn body() -> Result<(), Error> {
 }
 
 /// Blocks, as a long computation does, until this process was stopped for longer than the ttl and woken again.
-fn sleep_through_the_stop() {
-    let start = now();
+fn sleep_through_the_stop(start: BootInstant) {
     let mut last = start;
     loop {
         thread::sleep(Duration::from_millis(1));
-        if now().since(last) > TTL {
+        let now = now();
+        if now.since(last) > TTL {
             return;
         }
-        last = now();
+        last = now;
         assert!(last.since(start) < PATIENCE, "this process was never stopped");
     }
 }

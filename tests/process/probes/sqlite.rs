@@ -1,4 +1,4 @@
-//! SQLite: the rows, and which descriptors of the file are open.
+//! SQLite: the rows, and the open connections of this process.
 
 use futures::future::BoxFuture;
 use sqlx::{Connection, SqliteConnection};
@@ -17,10 +17,12 @@ impl Probe for File {
 
     fn clients(&self) -> BoxFuture<'_, Vec<String>> {
         Box::pin(async {
-            let path = self.0.strip_prefix("sqlite://").unwrap();
+            // One for each connection. The file itself would not do: SQLite closes it late, since an early close would
+            // take the locks of its other connections away.
+            let path = format!("{}-wal", self.0.strip_prefix("sqlite://").unwrap());
             let open = std::fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
             let files = open.filter_map(|entry| std::fs::read_link(entry.path()).ok());
-            files.map(|file| file.display().to_string()).filter(|file| file.starts_with(path)).collect()
+            files.map(|file| file.display().to_string()).filter(|file| *file == path).collect()
         })
     }
 }
