@@ -49,8 +49,8 @@ pub(crate) struct Arena {
     far: String,
     memory: Arc<Memory>,
     runtime: tokio::runtime::Runtime,
-    /// Last, so that the server goes before its files.
-    _folder: TempDir,
+    /// Also for what processes tell each other. Last, so that the server goes before its files.
+    pub(crate) folder: TempDir,
 }
 
 impl Arena {
@@ -78,7 +78,7 @@ impl Arena {
         };
         let probe = probes::probe(store, &near, &namespace, &memory);
         let resource = Resource::beside(store, &near, folder.path(), &namespace);
-        Ok(Self { store, namespace, proxy, server, probe, resource, near, far, memory, runtime, _folder: folder })
+        Ok(Self { store, namespace, proxy, server, probe, resource, near, far, memory, runtime, folder })
     }
 
     /// Runs a trial to its end.

@@ -1,6 +1,7 @@
 //! The other processes: this binary again, holding locks by the attribute as a user's program does.
 
 mod stopped;
+mod worker;
 
 use std::env;
 use std::time::Duration;
@@ -10,6 +11,7 @@ use dlock::{Error, distributed_lock};
 use crate::resource::Resource;
 
 pub(crate) use stopped::RESOURCE_VALUE_OF_THE_LATE;
+pub(crate) use worker::WORKER_TTL;
 
 /// The roles by name; none of them returns before its part is played.
 pub(crate) fn play(role: &str) {
@@ -23,6 +25,7 @@ pub(crate) fn play(role: &str) {
                 hold().await.unwrap();
             }
             "stopped in the body" => stopped::in_the_body().await,
+            "work" => worker::work().await,
             other => panic!("no role {other}"),
         }
     });

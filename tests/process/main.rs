@@ -7,6 +7,7 @@
 
 mod arena;
 mod cases;
+mod history;
 mod holder;
 mod lateness;
 mod probes;
@@ -32,7 +33,7 @@ fn main() {
 }
 
 fn trials() -> Vec<Trial> {
-    let mut trials = Vec::new();
+    let mut trials = history::trials();
     for case in cases::ALL {
         for store in store::ALL {
             if (case.applies)(store) {

@@ -17,10 +17,8 @@ const POINTS: u32 = 200;
 const WARM_UP: u32 = 20;
 
 pub(super) fn two_hundred_dropped_acquisitions_leave_nothing(arena: &Arena) {
-    let seed = std::env::var("DLOCK_SEED").map_or_else(|_| fastrand::u64(..), |seed| seed.parse().unwrap());
-    println!("{}: DLOCK_SEED={seed} repeats these points", arena.store.name());
     arena.run(async {
-        let mut points = Points { random: Rng::with_seed(seed), cycle: Duration::ZERO };
+        let mut points = Points { random: Rng::with_seed(super::seed(arena)), cycle: Duration::ZERO };
         let (other, dropper) = (arena.near().await, arena.far().await);
         job(&dropper).acquire().await.unwrap().release().await.unwrap();
         let start = Instant::now();

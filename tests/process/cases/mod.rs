@@ -3,6 +3,7 @@
 mod alert;
 mod cancelled;
 mod killed;
+mod nemesis;
 mod network;
 mod own_process;
 mod runtimes;
@@ -35,6 +36,7 @@ pub(crate) const ALL: &[Case] = cases![
     SHARED Shared killed::kill_9_holder,
     SHARED Shared killed::kill_9_holder_before_anybody_waits,
     SHARED Shared killed::kill_9_waiter_does_not_block_the_line,
+    SHARED Shared nemesis::at_most_one_holder_whatever_befalls_the_processes,
     SHARED Shared stopped::a_stopped_holder_learns_of_its_loss_and_writes_nothing,
     ANY Own cancelled::two_hundred_dropped_acquisitions_leave_nothing,
     ANY Shared own_process::a_panic_releases,
@@ -50,3 +52,10 @@ pub(crate) const ALL: &[Case] = cases![
     REMOTE Shared network::a_late_grant_is_short_or_refused,
     REMOTE Own server_stopped::a_stopped_server_makes_no_second_holder,
 ];
+
+/// The seed of a trial that chooses at random: printed, and taken from the environment to repeat it.
+fn seed(arena: &Arena) -> u64 {
+    let seed = std::env::var("DLOCK_SEED").map_or_else(|_| fastrand::u64(..), |seed| seed.parse().unwrap());
+    println!("{}: DLOCK_SEED={seed}", arena.store.name());
+    seed
+}
