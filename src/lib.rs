@@ -1,4 +1,6 @@
 #![doc = include_str!("../README.md")]
+// A library of locks neither panics nor prints.
+#![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]
 
 #[cfg(feature = "macros")]
 pub use dlock_macros::distributed_lock;

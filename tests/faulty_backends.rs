@@ -1,5 +1,7 @@
 //! The suite is tested with a correct store and with lying ones: a case that catches no lie proves nothing.
 
+#![expect(clippy::unwrap_used, reason = "a test may fail by it")]
+
 #[path = "faulty_backends/client.rs"]
 mod client;
 #[path = "faulty_backends/lies.rs"]

@@ -438,6 +438,18 @@ async fn the_token_rises_after_everything_was_flushed() {
         assert_eq!(redis.release(&next).await.unwrap(), Released::Released);
         last = next;
     }
+    // Set back, but not so far that it shows: what this process has seen is the bound.
+    let behind = last.token.unwrap().get() - 10_000_000;
+    let _: () = server.raw().set("dl1:fence", behind).unwrap();
+    let next = take(&redis, &claim("k", SECOND)).await;
+    assert!(next.token > last.token);
+    redis.release(&next).await.unwrap();
+    // A store that has seen nothing yet.
+    let fresh = server.open().await;
+    let _: () = redis::cmd("FLUSHALL").query(&mut server.raw()).unwrap();
+    let next = take(&fresh, &claim("k", SECOND)).await;
+    assert!(next.token > last.token);
+    fresh.release(&next).await.unwrap();
     // Not only beyond the clock, but beyond all that was seen, also for a connection that is opened later.
     let ahead = last.token.unwrap().get() + 3_600_000_000;
     let _: () = server.raw().set("dl1:fence", ahead).unwrap();

@@ -3,6 +3,9 @@
 //! Reading order: `args` (what can be written), `template` and `duration` (two small languages in strings), `item` (the
 //! function), `model` (everything checked), `expand` (tokens). `fallback` is for functions with mistakes.
 
+// A library of locks neither panics nor prints.
+#![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]
+
 mod args;
 mod duration;
 mod expand;

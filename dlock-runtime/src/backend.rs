@@ -21,7 +21,8 @@ use crate::owner::Owner;
 /// A store that locks can live in. See `docs/ADDING_A_BACKEND.md`; the conformance suite says whether it is right.
 ///
 /// Every method is called inside a tokio runtime: the caller's, or dlock's own where the caller has none or where
-/// [`Capabilities::connection_per_hold`] is set. Every returned future may be dropped at any point.
+/// [`Capabilities::connection_per_hold`] is set. Every returned future may be dropped at any point, and is: the core
+/// bounds every request by the ttl and by 5 s, so a backend needs no time limits of its own, except for connecting.
 pub trait Backend: Send + Sync + 'static {
     /// The kind of store in one word, such as `redis`.
     fn kind(&self) -> &'static str;
@@ -32,12 +33,14 @@ pub trait Backend: Send + Sync + 'static {
     /// Asks once for the lock.
     ///
     /// Idempotent by owner: if the store already knows this owner as the holder (the reply of an earlier attempt was
-    /// lost), the lease is armed anew and `valid_from` is the start of *this* request. Contended under [`Stand::No`],
+    /// lost), the lease is armed anew and `valid.from` is the start of *this* request; its token may rise, and never
+    /// falls. Contended under [`Stand::No`],
     /// it leaves nothing behind; under [`Stand::Until`] it may leave a place in a line.
     fn try_acquire<'a>(&'a self, claim: &'a Arc<Claim>, stand: Stand) -> BoxFuture<'a, Result<Attempt>>;
 
     /// Prolongs holds; one answer for each, in order. It never creates: what is not ours any more is
-    /// [`Standing::Lost`]. An error means *unknown*, and unknown is not lost.
+    /// [`Standing::Lost`]; so is a hold whose session has surely ended. An error means *unknown*, and unknown is not
+    /// lost. Renewing one hold of a group may prolong the others; the core counts only on the answers.
     fn renew<'a>(&'a self, holds: &'a [&'a Hold]) -> BoxFuture<'a, Vec<Result<Standing>>>;
 
     /// Frees the lock, if it is still this owner's.

@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::task::{Context, Poll};
 
@@ -49,17 +49,26 @@ impl Background {
         let fault = |error: std::io::Error| {
             Error::new(ErrorKind::Internal, "dlock's own thread could not be started").because(error)
         };
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(fault)?;
-        let handle = runtime.handle().clone();
         let alive = Arc::new(AtomicBool::new(true));
         let ended = Ended(alive.clone());
+        let (started, handle) = std::sync::mpsc::sync_channel(1);
         std::thread::Builder::new()
             .name("dlock".into())
             .spawn(move || {
                 let _ended = ended;
-                runtime.block_on(drive(&Clock::system()));
+                // Made here: a runtime that finds no thread could not be dropped inside of the caller's.
+                match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+                    Ok(runtime) => {
+                        let _ = started.send(Ok(runtime.handle().clone()));
+                        runtime.block_on(drive(&Clock::system()));
+                    }
+                    Err(error) => {
+                        let _ = started.send(Err(error));
+                    }
+                }
             })
             .map_err(fault)?;
+        let handle = handle.recv().unwrap_or_else(|_| Err(std::io::ErrorKind::BrokenPipe.into())).map_err(fault)?;
         Ok(Self { handle, pid: std::process::id(), alive })
     }
 
@@ -188,8 +197,9 @@ pub struct PerRuntime<T> {
 struct Slot<T> {
     generation: u64,
     cell: Arc<tokio::sync::OnceCell<T>>,
-    /// The task that lives as long as the runtime.
+    /// The task that lives as long as the runtime, and whether it has gone.
     tenant: AbortHandle,
+    gone: Arc<AtomicBool>,
 }
 
 /// A value of a [`PerRuntime`], with what is needed to discard just this one.
@@ -235,10 +245,14 @@ impl<T: Clone + Send + Sync + 'static> PerRuntime<T> {
     /// Forgets a value that has turned out broken, unless another one has taken its place already.
     pub fn discard(&self, opened: &Opened<T>) {
         let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(slot) = slots.get_mut(&opened.id).filter(|slot| slot.generation == opened.generation) {
-            slot.generation += 1;
-            slot.cell = Arc::default();
-        }
+        let slot = slots.get_mut(&opened.id).filter(|slot| slot.generation == opened.generation);
+        let broken = slot.map(|slot| {
+            slot.generation = fresh_generation();
+            std::mem::take(&mut slot.cell)
+        });
+        drop(slots);
+        // Outside of the lock: the value's own drop may do anything.
+        drop(broken);
     }
 
     /// Forgets all values.
@@ -248,17 +262,37 @@ impl<T: Clone + Send + Sync + 'static> PerRuntime<T> {
     }
 
     fn slot(&self, id: Id) -> (u64, Arc<tokio::sync::OnceCell<T>>) {
-        let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
-        let slot = slots.entry(id).or_insert_with(|| {
-            let tenant = Tenant { slots: Arc::downgrade(&self.slots), id };
-            let tenant = tokio::spawn(async move {
-                let _tenant = tenant;
-                std::future::pending::<()>().await;
-            });
-            Slot { generation: 0, cell: Arc::default(), tenant: tenant.abort_handle() }
+        let lock = || self.slots.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(slot) = lock().get(&id) {
+            return (slot.generation, slot.cell.clone());
+        }
+        let gone = Arc::new(AtomicBool::new(false));
+        let tenant = Tenant { slots: Arc::downgrade(&self.slots), id, gone: gone.clone() };
+        // Outside of the lock: a runtime that is being shut down drops the task, and so the tenant, on the spot.
+        let tenant = tokio::spawn(async move {
+            let _tenant = tenant;
+            std::future::pending::<()>().await;
         });
-        (slot.generation, slot.cell.clone())
+        let mut slots = lock();
+        if let Some(slot) = slots.get(&id) {
+            let found = (slot.generation, slot.cell.clone());
+            drop(slots);
+            tenant.abort();
+            return found;
+        }
+        let (generation, cell) = (fresh_generation(), Arc::default());
+        if !gone.load(Ordering::Acquire) {
+            let tenant = tenant.abort_handle();
+            slots.insert(id, Slot { generation, cell: Arc::clone(&cell), tenant, gone });
+        }
+        (generation, cell)
     }
+}
+
+/// Never the same twice: what was opened before a `clear` must not discard what was opened after it.
+fn fresh_generation() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
 impl<T: Clone + Send + Sync + 'static> Default for PerRuntime<T> {
@@ -272,12 +306,19 @@ impl<T: Clone + Send + Sync + 'static> Default for PerRuntime<T> {
 struct Tenant<T> {
     slots: Weak<Mutex<HashMap<Id, Slot<T>>>>,
     id: Id,
+    gone: Arc<AtomicBool>,
 }
 
 impl<T> Drop for Tenant<T> {
     fn drop(&mut self) {
+        // First, so that whoever has not inserted the slot yet does not do so any more.
+        self.gone.store(true, Ordering::Release);
         if let Some(slots) = self.slots.upgrade() {
-            let slot = slots.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.id);
+            let mut slots = slots.lock().unwrap_or_else(PoisonError::into_inner);
+            // After a `clear` the slot may be another tenant's.
+            let ours = slots.get(&self.id).is_some_and(|slot| Arc::ptr_eq(&slot.gone, &self.gone));
+            let slot = if ours { slots.remove(&self.id) } else { None };
+            drop(slots);
             // Outside of the lock: the value's own drop may do anything.
             drop(slot);
         }

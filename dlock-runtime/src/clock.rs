@@ -6,10 +6,13 @@
 
 use std::collections::BTreeMap;
 use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use crate::background::background;
 
 /// An instant on the suspend-proof clock: nanoseconds since the machine (or, in a test, the clock) started.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -187,6 +190,10 @@ impl Future for Sleep {
         if self.until == BootInstant::NEVER {
             return Poll::Pending;
         }
+        if self.entry.is_none() && matches!(self.clock.0.source, Source::System) {
+            // Our thread drives the sleeps; this may be the first thing that a process does with us.
+            let _ = background();
+        }
         let entry = self.clock.sleepers().set(self.until, self.entry, cx.waker());
         self.entry = Some(entry);
         // Looked at after the entry stands, so that an advance in between is not missed.
@@ -210,10 +217,19 @@ pub(crate) struct Sleepers {
     earlier: tokio::sync::Notify,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Table {
     next: u64,
     wakers: BTreeMap<(BootInstant, u64), Waker>,
+    /// When the driver looks again by itself. Most sleeps are bounds of requests and end unused: only one that is
+    /// earlier than this is worth waking the driver for.
+    armed: BootInstant,
+}
+
+impl Default for Table {
+    fn default() -> Self {
+        Self { next: 0, wakers: BTreeMap::new(), armed: BootInstant::NEVER }
+    }
 }
 
 impl Sleepers {
@@ -223,17 +239,25 @@ impl Sleepers {
             table.next += 1;
             table.next
         });
-        let first = table.wakers.first_key_value().is_none_or(|(key, _)| until < key.0);
-        table.wakers.insert((until, entry), waker.clone());
+        let earlier = until < table.armed;
+        if earlier {
+            table.armed = until;
+        }
+        let old = table.wakers.insert((until, entry), waker.clone());
         drop(table);
-        if first {
+        // Outside of the lock: it may be the last that a foreign executor has of its task.
+        drop(old);
+        if earlier {
             self.earlier.notify_one();
         }
         entry
     }
 
     fn clear(&self, until: BootInstant, entry: u64) {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner).wakers.remove(&(until, entry));
+        let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
+        let waker = table.wakers.remove(&(until, entry));
+        drop(table);
+        drop(waker);
     }
 
     /// Wakes every sleep that is over at `now`; gives the end of the next one.
@@ -242,14 +266,20 @@ impl Sleepers {
         let later = table.wakers.split_off(&(BootInstant(now.0.saturating_add(1)), 0));
         let due = std::mem::replace(&mut table.wakers, later);
         let next = table.wakers.first_key_value().map(|(key, _)| key.0);
+        table.armed = next.unwrap_or(BootInstant::NEVER);
         drop(table);
-        due.into_values().for_each(Waker::wake);
+        due.into_values().for_each(wake);
         next
     }
 
     pub(crate) async fn earlier(&self) {
         self.earlier.notified().await;
     }
+}
+
+/// Wakes somebody. A waker is foreign code: one that panics must not end the thread that all locks depend on.
+pub(crate) fn wake(waker: Waker) {
+    let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
 }
 
 #[cfg(test)]

@@ -25,11 +25,12 @@ impl Registry {
     /// [`ErrorKind::ConfigInvalid`](crate::ErrorKind::ConfigInvalid) naming the variable, without its value; and what
     /// [`connect`](Self::connect) fails with.
     pub async fn connect_from_env(&self) -> Result<Vec<String>> {
-        self.connect_from(std::env::vars_os().filter_map(|(name, value)| {
+        // Collected first: the iterator over the environment is not `Send`, and this may be awaited in a spawned task.
+        let variables: Vec<_> = std::env::vars_os()
             // A name that is not text is none of ours; a value that is not text is reported where it is used.
-            Some((name.into_string().ok()?, value.into_string().ok()))
-        }))
-        .await
+            .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok())))
+            .collect();
+        self.connect_from(variables.into_iter()).await
     }
 
     pub(crate) async fn connect_from(

@@ -98,6 +98,8 @@ pub enum LossCause {
     MaxHold,
     /// The registry was shut down and the deadline of the shutdown came.
     Shutdown,
+    /// It was released in order, and somebody has looked at it since.
+    Released,
 }
 
 impl ErrorKind {

@@ -1,7 +1,6 @@
 //! What the user has of a hold: a guard that owns it, and a handle that only looks at it.
 
 use std::fmt;
-use std::future::poll_fn;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
@@ -147,7 +146,7 @@ impl Held {
 
     /// Ends when the lock is lost, and tells how. Never ends if it is released in order.
     pub async fn lost(&self) -> Error {
-        poll_fn(|cx| self.0.poll_lost(cx)).await
+        self.0.lost().await
     }
 
     /// The lock's full name.

@@ -1,5 +1,8 @@
 //! The runtime of dlock: what stands behind `#[distributed_lock]`. Use it through the crate `dlock-rs`.
 
+// A library of locks neither panics nor prints.
+#![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]
+
 mod backend;
 pub mod backends;
 mod background;

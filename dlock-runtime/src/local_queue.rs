@@ -11,6 +11,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
+use crate::clock::wake;
 use crate::key::LockKey;
 
 /// The turns of one store.
@@ -77,7 +78,7 @@ impl LocalQueue {
         line.called = Some(ticket);
         drop(shard);
         if let Some(waker) = waker {
-            waker.wake();
+            wake(waker);
         }
     }
 
@@ -113,20 +114,18 @@ impl Future for Waiting {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Turn> {
         let Some(ticket) = self.ticket else { return Poll::Pending };
-        let called = {
-            let mut shard = self.queue.shard(&self.key);
-            match shard.get_mut(&self.key) {
-                Some(line) if line.called == Some(ticket) => {
-                    line.called = None;
-                    true
-                }
-                Some(line) => {
-                    line.waiting.insert(ticket, Some(cx.waker().clone()));
-                    false
-                }
-                None => false,
+        let mut shard = self.queue.shard(&self.key);
+        let (called, old) = match shard.get_mut(&self.key) {
+            Some(line) if line.called == Some(ticket) => {
+                line.called = None;
+                (true, None)
             }
+            Some(line) => (false, line.waiting.insert(ticket, Some(cx.waker().clone()))),
+            None => (false, None),
         };
+        drop(shard);
+        // Outside of the lock: it may be the last that a foreign executor has of its task.
+        drop(old);
         if !called {
             return Poll::Pending;
         }
@@ -138,13 +137,12 @@ impl Future for Waiting {
 impl Drop for Waiting {
     fn drop(&mut self) {
         let Some(ticket) = self.ticket else { return };
-        let called = {
-            let mut shard = self.queue.shard(&self.key);
-            shard.get_mut(&self.key).is_some_and(|line| {
-                line.waiting.remove(&ticket);
-                line.called == Some(ticket)
-            })
-        };
+        let mut shard = self.queue.shard(&self.key);
+        let line = shard.get_mut(&self.key);
+        let (called, old) =
+            line.map_or((false, None), |line| (line.called == Some(ticket), line.waiting.remove(&ticket)));
+        drop(shard);
+        drop(old);
         if called {
             self.queue.pass_on(&self.key);
         }

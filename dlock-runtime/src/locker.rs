@@ -15,7 +15,7 @@ use crate::note::Note;
 use crate::observe::Event;
 use crate::options::{LockOptions, Resolved, Wait};
 use crate::owner::Owner;
-use crate::registry::{Registry, Shared};
+use crate::registry::{Job, Registry, Shared};
 use crate::release;
 use crate::scope;
 use crate::sites::{Label, Place};
@@ -69,11 +69,11 @@ pub(crate) async fn acquire(ask: Ask) -> Result<Guard> {
         match error.kind() {
             ErrorKind::Busy | ErrorKind::QueueFull { .. } => shared.events.tell(&label, &Event::Busy),
             ErrorKind::WaitTimeout => shared.events.tell(&label, &Event::TimedOut { waited, attempts }),
-            _ => {}
+            kind => shared.events.tell(&label, &Event::Failed { kind: kind.clone() }),
         }
         error.with_key(claim.key.as_str()).with_backend(&store.name).with_attempts(attempts)
     };
-    let (hold, turn) = won.map_err(with_context)?;
+    let (hold, turn, _job) = won.map_err(with_context)?;
 
     let tenure = Arc::new(Tenure::begin(Beginning {
         hold,
@@ -87,7 +87,13 @@ pub(crate) async fn acquire(ask: Ask) -> Result<Guard> {
     }));
     // From here on the guard releases, also if the watchdog refuses.
     let guard = Guard::new(tenure.clone());
-    shared.watchdog.add(&tenure)?;
+    let added = if shared.closing.is_closed() { Err(shut_down()) } else { shared.watchdog.add(&tenure) };
+    if let Err(error) = added {
+        // Nobody was told that it began, so nobody is told that it ends.
+        tenure.end();
+        let (key, backend) = (tenure.hold.claim.key.as_str(), &tenure.store.name);
+        return Err(error.with_key(key).with_backend(backend).with_attempts(attempts));
+    }
     shared.events.tell(&tenure.label, &Event::Acquired { waited, attempts });
     Ok(guard)
 }
@@ -134,8 +140,10 @@ struct Acquisition {
 }
 
 impl Acquisition {
-    async fn win(&mut self, max_waiters: usize) -> Result<(Hold, Turn)> {
+    async fn win(&mut self, max_waiters: usize) -> Result<(Hold, Turn, Job)> {
         let turn = self.turn(max_waiters).await?;
+        // A shutdown waits until this is over: until the hold is in the watchdog's table, or our thread abandons it.
+        let job = self.shared.jobs.begin();
         let mut pending = Pending {
             shared: self.shared.clone(),
             store: self.store.clone(),
@@ -146,7 +154,7 @@ impl Acquisition {
         let hold = self.ask_until_held(&mut pending).await?;
         pending.armed = false;
         let turn = pending.turn.take().ok_or_else(|| Error::new(ErrorKind::Internal, "the local turn is gone"))?;
-        Ok((hold, turn))
+        Ok((hold, turn, job))
     }
 
     /// Waits for the right to ask: one caller of this process and key at a time.
@@ -170,59 +178,66 @@ impl Acquisition {
     }
 
     async fn ask_until_held(&mut self, pending: &mut Pending) -> Result<Hold> {
+        let shared = self.shared.clone();
         let style = self.store.backend.capabilities().wake;
-        let mut wake: Option<Wake> = None;
+        let mut last: Option<Wake> = None;
         let (mut contended, mut failed) = (0, 0);
         loop {
             // The last wake is kept until this attempt has answered: news may come in between.
-            let answer = self.attempt(pending).await;
-            drop(wake.take());
-            match answer {
-                Ok(Attempt::Acquired(hold)) => {
-                    failed = 0;
-                    if let Some(hold) = self.accept(hold).await {
-                        return Ok(hold);
-                    }
-                }
-                Ok(Attempt::Contended(next)) if self.options.wait == Wait::None => {
+            let answer = shared.closing.or(self.attempt(pending)).await.ok_or_else(shut_down)?;
+            drop(last.take());
+            let answer = match answer {
+                Ok(Attempt::Contended(wake)) => Ok(wake),
+                Ok(Attempt::Acquired(hold)) => match self.accept(hold).await {
+                    Some(hold) => return Ok(hold),
+                    None => Err(Error::outage("the store's answer came too late to be of use")),
+                },
+                Err(error) => Err(error),
+            };
+            let wake = match answer {
+                Ok(wake) if self.options.wait == Wait::None => {
                     // Asked without a stand: nothing of ours is in the store.
                     pending.armed = false;
-                    return Err(busy(next.lease_left));
+                    return Err(busy(wake.lease_left));
                 }
-                Ok(Attempt::Contended(next)) => {
-                    failed = 0;
-                    contended += 1;
-                    wake = Some(next);
-                }
+                Ok(wake) => last.insert(wake),
                 Err(error) => {
                     failed += 1;
                     if self.options.wait == Wait::None || failed > RETRIES || !error.is_retryable() {
                         return Err(error);
                     }
                     let pause = full_jitter(failed - 1, RETRY_FIRST, RETRY_MOST);
-                    let again = self.shared.clock.now().after(pause);
+                    let again = shared.clock.now().after(pause);
                     if again >= self.deadline {
                         return Err(error);
                     }
-                    let sleep = self.shared.clock.sleep_until(again);
-                    self.shared.closing.or(sleep).await.ok_or_else(shut_down)?;
+                    shared.closing.or(shared.clock.sleep_until(again)).await.ok_or_else(shut_down)?;
                     continue;
                 }
+            };
+            failed = 0;
+            let told = shared.clock.now();
+            let until = ask_again_at(told, wake, style, contended).min(self.deadline);
+            let news = news(&self.store, &shared.clock, wake, until);
+            let useful = match shared.closing.or(news).await.ok_or_else(shut_down)? {
+                Ok(Some(Signal::Granted(hold))) => match self.accept(hold).await {
+                    Some(hold) => return Ok(hold),
+                    None => false,
+                },
+                Ok(_) => true,
+                Err(_) => false,
+            };
+            if !useful {
+                // A signal that failed has told nothing, and the next one may fail as fast: the pace of one without.
+                wake.signal = None;
+                let again = ask_again_at(shared.clock.now(), wake, style, contended).min(self.deadline);
+                shared.closing.or(shared.clock.sleep_until(again)).await.ok_or_else(shut_down)?;
             }
-            if let Some(waiting) = &mut wake {
-                let until = ask_again_at(self.shared.clock.now(), waiting, style, contended - 1).min(self.deadline);
-                let news = news(&self.store, &self.shared.clock, waiting, until);
-                let news = self.shared.closing.or(news).await.ok_or_else(shut_down)?;
-                // A signal that fails has told nothing: ask.
-                if let Ok(Some(Signal::Granted(hold))) = news
-                    && let Some(hold) = self.accept(hold).await
-                {
-                    return Ok(hold);
-                }
-            }
-            if self.shared.clock.now() >= self.deadline {
-                let left = wake.as_ref().and_then(|wake| wake.lease_left);
-                drop(wake);
+            contended += 1;
+            let now = shared.clock.now();
+            if now >= self.deadline {
+                let left = wake.lease_left.map(|left| left.saturating_sub(now.since(told)));
+                drop(last);
                 self.give_up(pending).await;
                 return Err(timed_out(left));
             }

@@ -1,6 +1,6 @@
 //! The note beside every owner: who holds this, and where to look.
 
-use std::fmt::{self, Write};
+use std::fmt;
 use std::sync::LazyLock;
 
 /// Who holds a lock: host, process, site, since when, and a trace id. At most 256 bytes, never a secret.
@@ -15,12 +15,21 @@ pub const MAX_NOTE_BYTES: usize = 256;
 impl Note {
     /// The note of this process for one site. `trace` may be empty.
     pub(crate) fn new(site: &str, since_ms: u64, trace: Option<&str>) -> Self {
-        static HERE: LazyLock<String> = LazyLock::new(|| format!("h={}", plain(&host(), 64)));
-        let mut note = String::with_capacity(HERE.len() + site.len() + 64);
+        static HOST: LazyLock<String> = LazyLock::new(host);
+        // Made for every acquisition, so in one string and without `format!`.
+        let mut note = String::with_capacity(HOST.len() + site.len() + 96);
+        note.push_str("h=");
+        push_plain(&mut note, &HOST, 64);
         // The id is asked each time: a fork changes it.
-        let _ = write!(note, "{} p={} s={} t={since_ms}", *HERE, std::process::id(), plain(site, 80));
+        note.push_str(" p=");
+        push_number(&mut note, u64::from(std::process::id()));
+        note.push_str(" s=");
+        push_plain(&mut note, site, 80);
+        note.push_str(" t=");
+        push_number(&mut note, since_ms);
         if let Some(trace) = trace.filter(|trace| !trace.is_empty()) {
-            let _ = write!(note, " x={}", plain(trace, 64));
+            note.push_str(" x=");
+            push_plain(&mut note, trace, 64);
         }
         Self(note.into())
     }
@@ -85,9 +94,26 @@ impl fmt::Debug for Note {
 }
 
 /// Printable ASCII without blanks, at most `max` bytes; what is cut is the beginning, since a path ends in its name.
-fn plain(text: &str, max: usize) -> String {
+fn push_plain(out: &mut String, text: &str, max: usize) {
+    if text.len() <= max && text.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return out.push_str(text);
+    }
     let clean: String = text.chars().map(|c| if c.is_ascii_graphic() { c } else { '_' }).collect();
-    clean[clean.len().saturating_sub(max)..].to_owned()
+    out.push_str(&clean[clean.len().saturating_sub(max)..]);
+}
+
+fn push_number(out: &mut String, number: u64) {
+    let mut digits = [0; 20];
+    let (mut at, mut rest) = (digits.len(), number);
+    loop {
+        at -= 1;
+        digits[at] = b'0' + (rest % 10) as u8;
+        rest /= 10;
+        if rest == 0 {
+            break;
+        }
+    }
+    out.extend(digits[at..].iter().map(|digit| char::from(*digit)));
 }
 
 fn plain_line(text: &str) -> String {

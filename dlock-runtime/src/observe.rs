@@ -10,7 +10,7 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
-use crate::error::LossCause;
+use crate::error::{ErrorKind, LossCause};
 use crate::sites::Label;
 
 /// Something that happened to one lock.
@@ -32,6 +32,11 @@ pub enum Event {
         waited: Duration,
         /// How many times the store was asked.
         attempts: u32,
+    },
+    /// The acquisition ended with an error that is no contention: the store is down, or the request cannot be.
+    Failed {
+        /// What went wrong.
+        kind: ErrorKind,
     },
     /// The lock was released.
     Released {
@@ -158,6 +163,7 @@ fn trace(label: &Label, event: &Event) {
         Event::TimedOut { waited, attempts } => {
             tracing::warn!(target: "dlock", name, key, backend, ?waited, attempts, "timed out");
         }
+        Event::Failed { kind } => tracing::warn!(target: "dlock", name, key, backend, kind = kind.as_str(), "failed"),
         Event::Released { held } => tracing::debug!(target: "dlock", name, key, backend, ?held, "released"),
         Event::Lost { cause, held } => tracing::error!(target: "dlock", name, key, backend, ?cause, ?held, "lost"),
         Event::RenewalFailed { reason, remaining } => {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock, PoisonError, RwLock};
@@ -50,6 +51,12 @@ pub(crate) struct Shared {
     pub(crate) events: Arc<Events>,
     pub(crate) jobs: Arc<Jobs>,
     pub(crate) closing: Closing,
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.watchdog.stop();
+    }
 }
 
 /// How a shutdown went.
@@ -144,10 +151,11 @@ impl Registry {
     /// # Errors
     /// [`ErrorKind::ConfigInvalid`] with the field that cannot be.
     pub fn configure(&self, change: impl FnOnce(&mut Defaults)) -> Result<()> {
-        let mut defaults = (*self.defaults()).clone();
-        change(&mut defaults);
-        defaults.check()?;
-        *self.0.defaults.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(defaults);
+        let mut defaults = self.0.defaults.write().unwrap_or_else(PoisonError::into_inner);
+        let mut changed = (**defaults).clone();
+        change(&mut changed);
+        changed.check()?;
+        *defaults = Arc::new(changed);
         Ok(())
     }
 
@@ -186,13 +194,14 @@ impl Registry {
             let pause = shared.clock.now().after(Duration::from_millis(5)).min(until);
             shared.clock.sleep_until(pause).await;
         }
-        let left = shared.watchdog.holds();
-        for tenure in &left {
+        let mut cut_off = 0;
+        for tenure in shared.watchdog.holds() {
             if tenure.mark_lost(LossCause::Shutdown) {
+                cut_off += 1;
                 let held = shared.clock.now().since(tenure.since);
                 shared.events.send(&tenure.label, crate::Event::Lost { cause: LossCause::Shutdown, held });
+                release::later(tenure);
             }
-            release::later(tenure.clone());
         }
         // The last releases get a moment even when the deadline was nothing.
         let grace = shared.clock.now().after(Duration::from_millis(500)).max(until);
@@ -212,7 +221,7 @@ impl Registry {
             };
             let _ = store.ask(&shared.clock, Duration::from_secs(1), closing).await;
         }
-        ShutdownReport { cut_off: left.len(), unconfirmed }
+        ShutdownReport { cut_off, unconfirmed }
     }
 
     pub(crate) fn shared(&self) -> &Arc<Shared> {
@@ -230,7 +239,8 @@ impl Registry {
     pub(crate) fn trace(&self) -> Option<String> {
         let hook = self.0.trace.read().unwrap_or_else(PoisonError::into_inner).clone();
         match hook {
-            Some(hook) => hook(),
+            // The user's: what it gives is for people to read, and its panic is no reason not to lock.
+            Some(hook) => catch_unwind(AssertUnwindSafe(|| hook())).ok().flatten(),
             None => tracing::Span::current().id().map(|id| format!("{:x}", id.into_u64())),
         }
     }
@@ -305,7 +315,8 @@ pub(crate) struct Job(Arc<Jobs>);
 
 impl Jobs {
     pub(crate) fn begin(self: &Arc<Self>) -> Job {
-        self.running.fetch_add(1, Ordering::AcqRel);
+        // In one order with `Closing`: a shutdown sees this job, or whoever began it sees the shutdown.
+        self.running.fetch_add(1, Ordering::SeqCst);
         Job(self.clone())
     }
 
@@ -315,7 +326,7 @@ impl Jobs {
     }
 
     fn none(&self) -> bool {
-        self.running.load(Ordering::Acquire) == 0
+        self.running.load(Ordering::SeqCst) == 0
     }
 
     fn give_up(&self) -> usize {
@@ -351,12 +362,12 @@ pub(crate) struct Closing {
 
 impl Closing {
     fn close(&self) {
-        self.closed.store(true, Ordering::Release);
+        self.closed.store(true, Ordering::SeqCst);
         self.news.notify_waiters();
     }
 
     pub(crate) fn is_closed(&self) -> bool {
-        self.closed.load(Ordering::Acquire)
+        self.closed.load(Ordering::SeqCst)
     }
 
     /// Gives the future's output, or `None` if the registry closes first.

@@ -7,6 +7,7 @@ use crate::backend::{Claim, Released};
 use crate::background::background;
 use crate::error::{LossCause, Result};
 use crate::observe::Event;
+use crate::registry::{Job, Shared};
 use crate::store::{Store, request_bound};
 use crate::tenure::Tenure;
 use crate::wait::full_jitter;
@@ -24,10 +25,12 @@ pub(crate) enum Outcome {
 
 /// Releases where the caller stands. If the returned future is dropped, our thread does it.
 pub(crate) async fn in_place(tenure: Arc<Tenure>) -> Outcome {
-    let late = Late(Some(tenure));
-    let Some(tenure) = late.0.as_ref() else { return Outcome::Unknown };
-    tenure.shared.watchdog.remove(tenure);
+    // A shutdown waits for this too.
+    let _job = tenure.shared.jobs.begin();
     let ours = tenure.end();
+    tenure.shared.watchdog.remove(&tenure);
+    let mut late = Late { tenure: Some(tenure), tell: if ours { Tell::Again } else { Tell::Nothing } };
+    let Some(tenure) = late.tenure.as_ref() else { return Outcome::Unknown };
     let answer = once(tenure).await;
     let outcome = match &answer {
         Ok(Released::Released) => Outcome::Released,
@@ -41,18 +44,35 @@ pub(crate) async fn in_place(tenure: Arc<Tenure>) -> Outcome {
     match answer {
         Err(error) => {
             tenure.shared.events.tell(&tenure.label, &Event::ReleaseFailed { reason: error.to_string().into() });
-            // `late` goes out of scope and our thread tries again.
+            // `late` goes out of scope and our thread tries again; that the hold has ended is told here.
+            late.tell = Tell::Nothing;
         }
-        Ok(_) => late.done(),
+        Ok(_) => late.tenure = None,
     }
     outcome
 }
 
 /// Releases on our thread; for guards that are dropped, and for holds that the store would keep after their loss.
 pub(crate) fn later(tenure: Arc<Tenure>) {
-    tenure.shared.watchdog.remove(&tenure);
-    tenure.end();
     let job = tenure.shared.jobs.begin();
+    // In this order: what has ended is not put back into the watchdog's table.
+    let ours = tenure.end();
+    tenure.shared.watchdog.remove(&tenure);
+    go_on(tenure, job, if ours { Tell::First } else { Tell::Nothing });
+}
+
+/// What our thread has to tell the observers about the end of the hold.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Tell {
+    /// It was told already.
+    Nothing,
+    /// Its end.
+    First,
+    /// Its end, after a release whose answer nobody has heard: a store that knows nothing of us may have freed it then.
+    Again,
+}
+
+fn go_on(tenure: Arc<Tenure>, job: Job, tell: Tell) {
     let Ok(background) = background() else {
         // Without our thread only the ttl is left; neighbours must not wait for it here.
         tenure.pass_turn();
@@ -60,11 +80,22 @@ pub(crate) fn later(tenure: Arc<Tenure>) {
     };
     background.spawn(async move {
         let _job = job;
-        let mut told = false;
+        let held = tenure.shared.clock.now().since(tenure.since);
         for attempt in 0_u32.. {
-            let Err(error) = once(&tenure).await else { break };
-            if !std::mem::replace(&mut told, true) {
+            let answer = once(&tenure).await;
+            if attempt == 0 && tell != Tell::Nothing {
+                // A failure changes nothing about when the hold ended.
+                let event = match answer {
+                    Ok(Released::NotOwner) if tell == Tell::First => Event::Lost { cause: LossCause::Store, held },
+                    _ => Event::Released { held },
+                };
+                tenure.shared.events.send(&tenure.label, event);
+            }
+            let Err(error) = answer else { break };
+            if attempt == 0 {
                 tenure.shared.events.send(&tenure.label, Event::ReleaseFailed { reason: error.to_string().into() });
+                // A neighbour that asks now hears from the store itself; one kept waiting would take this for contention.
+                tenure.pass_turn();
             }
             let now = tenure.shared.clock.now();
             // A lease that ends by itself needs no help beyond its end; a shared one is kept alive by its neighbours.
@@ -92,41 +123,38 @@ async fn once(tenure: &Arc<Tenure>) -> Result<Released> {
 }
 
 /// Hands the release to our thread unless it was done.
-struct Late(Option<Arc<Tenure>>);
-
-impl Late {
-    fn done(mut self) {
-        self.0 = None;
-    }
+struct Late {
+    tenure: Option<Arc<Tenure>>,
+    tell: Tell,
 }
 
 impl Drop for Late {
     fn drop(&mut self) {
-        if let Some(tenure) = self.0.take() {
-            later(tenure);
+        if let Some(tenure) = self.tenure.take() {
+            let job = tenure.shared.jobs.begin();
+            go_on(tenure, job, self.tell);
         }
     }
 }
 
 /// Ends an acquisition of unknown outcome on our thread, so that nothing of it is left in the store.
-pub(crate) fn abandon_later(
-    shared: &Arc<crate::registry::Shared>,
-    store: Arc<Store>,
-    claim: Arc<Claim>,
-    keep: Box<dyn Send>,
-) {
+pub(crate) fn abandon_later(shared: &Arc<Shared>, store: Arc<Store>, claim: Arc<Claim>, keep: Box<dyn Send>) {
     let job = shared.jobs.begin();
     let shared = shared.clone();
     let Ok(background) = background() else { return };
     background.spawn(async move {
-        // The local turn: a neighbour that asked before this would meet our own leftovers.
-        let _keep = keep;
+        // The local turn: a neighbour that asked before the first answer would meet our own leftovers. Not for longer:
+        // while the store is down, it shall hear of that, and not take it for contention.
+        let mut keep = Some(keep);
         let _job = job;
         let gone = shared.clock.now().after(claim.ttl);
         for attempt in 0_u32.. {
             let (backend, asked) = (store.backend.clone(), claim.clone());
             let request = async move { backend.abandon(&asked).await };
-            let Err(error) = store.ask(&shared.clock, request_bound(claim.ttl), request).await else { return };
+            let bound = if keep.is_some() { Duration::from_secs(1) } else { Duration::MAX };
+            let answer = store.ask(&shared.clock, request_bound(claim.ttl).min(bound), request).await;
+            keep = None;
+            let Err(error) = answer else { return };
             let now = shared.clock.now();
             let over = store.backend.capabilities().expires_alone && now >= gone;
             if over || !error.is_retryable() || shared.jobs.given_up() {

@@ -1,17 +1,20 @@
 //! The life of one hold in this process: how long we believe in it, and how it ended.
 
+use std::collections::BTreeMap;
+use std::future::poll_fn;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use crate::backend::{Fence, Hold, Validity};
-use crate::clock::BootInstant;
+use crate::clock::{BootInstant, wake};
 use crate::error::{Error, ErrorKind, LossCause, Result};
 use crate::local_queue::Turn;
 use crate::registry::Shared;
 use crate::sites::Label;
 use crate::store::Store;
+use crate::watchdog::together;
 
 /// One hold from its grant to its end. Shared by the guard, the watchdog and whoever asks for the enclosing call.
 #[derive(Debug)]
@@ -31,10 +34,19 @@ pub(crate) struct Tenure {
     /// For how long the last grant or renewal was, in nanoseconds; a pushed grant is shorter than the ttl.
     granted: AtomicU64,
     state: AtomicU8,
-    waiting_for_loss: Mutex<Vec<Waker>>,
+    waiting_for_loss: Mutex<Listeners>,
     /// The local turn goes with the hold, so that no neighbour asks before the store is free.
     turn: Mutex<Option<Turn>>,
     pub(crate) pace: Mutex<Pace>,
+}
+
+/// Whom a loss wakes.
+#[derive(Debug, Default)]
+struct Listeners {
+    /// Whoever runs the body: one, so it needs no number.
+    body: Option<Waker>,
+    others: BTreeMap<u64, Waker>,
+    next: u64,
 }
 
 /// What the watchdog keeps about a tenure.
@@ -71,7 +83,8 @@ impl Tenure {
         let since = start.hold.validity.from;
         let next_renewal = start.cadence.map_or(BootInstant::NEVER, |cadence| {
             // A grant shorter than the ttl, as a pushed one is, wants its first renewal earlier.
-            since.after(cadence.min(start.hold.validity.granted / 3))
+            let pause = cadence.min(start.hold.validity.granted / 3);
+            together(since.after(pause), pause)
         });
         Self {
             ends: since.after(start.max_hold),
@@ -114,7 +127,6 @@ impl Tenure {
         }
         match self.state.load(Ordering::Acquire) {
             HELD => Ok(()),
-            RELEASED => Err(self.error(ErrorKind::Lost(LossCause::Store), "the lock was released already")),
             state => Err(self.loss(cause(state))),
         }
     }
@@ -123,7 +135,7 @@ impl Tenure {
     pub(crate) fn overdue(&self, now: BootInstant) -> Option<LossCause> {
         if !self.is_held() || now < self.deadline() {
             None
-        } else if now >= self.ends {
+        } else if self.ends <= BootInstant::from_nanos(self.believed_until.load(Ordering::Acquire)) {
             Some(LossCause::MaxHold)
         } else {
             Some(LossCause::Deadline)
@@ -146,10 +158,11 @@ impl Tenure {
             LossCause::Store => LOST_STORE,
             LossCause::MaxHold => LOST_MAX_HOLD,
             LossCause::Shutdown => LOST_SHUTDOWN,
+            LossCause::Released => RELEASED,
         });
         if lost {
-            let waiting = std::mem::take(&mut *self.waiting_for_loss.lock().unwrap_or_else(PoisonError::into_inner));
-            waiting.into_iter().for_each(Waker::wake);
+            let Listeners { body, others, .. } = std::mem::take(&mut *self.listeners());
+            body.into_iter().chain(others.into_values()).for_each(wake);
         }
         lost
     }
@@ -163,25 +176,56 @@ impl Tenure {
         self.state.compare_exchange(HELD, to, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
-    /// Ready once the hold is lost.
+    /// Ready once the hold is lost; for the one that runs the body.
     pub(crate) fn poll_lost(self: &Arc<Self>, cx: &mut Context<'_>) -> Poll<Error> {
-        if let Err(error) = self.check() {
-            return Poll::Ready(error);
-        }
-        let mut waiting = self.waiting_for_loss.lock().unwrap_or_else(PoisonError::into_inner);
-        if !waiting.iter().any(|waker| waker.will_wake(cx.waker())) {
-            // Few wait, but a body may be polled by ever new wakers: those of ended tasks wake nobody and are kept few.
-            if waiting.len() >= 32 {
-                waiting.drain(..).for_each(Waker::wake);
+        self.poll_lost_with(|listeners| match &listeners.body {
+            Some(waker) if waker.will_wake(cx.waker()) => None,
+            _ => listeners.body.replace(cx.waker().clone()),
+        })
+    }
+
+    /// Ends once the hold is lost; never if it is released in order. Dropping it stops listening.
+    pub(crate) async fn lost(self: &Arc<Self>) -> Error {
+        struct Listener<'a>(&'a Tenure, Option<u64>);
+        impl Drop for Listener<'_> {
+            fn drop(&mut self) {
+                let gone = self.1.and_then(|id| self.0.listeners().others.remove(&id));
+                drop(gone);
             }
-            waiting.push(cx.waker().clone());
         }
-        drop(waiting);
-        // The loss may have come between the check and the push.
+        let mut listener = Listener(self, None);
+        poll_fn(|cx| {
+            self.poll_lost_with(|listeners| {
+                let id = *listener.1.get_or_insert_with(|| {
+                    listeners.next += 1;
+                    listeners.next
+                });
+                listeners.others.insert(id, cx.waker().clone())
+            })
+        })
+        .await
+    }
+
+    fn poll_lost_with(self: &Arc<Self>, listen: impl FnOnce(&mut Listeners) -> Option<Waker>) -> Poll<Error> {
+        if let Poll::Ready(loss) = self.loss_so_far() {
+            return Poll::Ready(loss);
+        }
+        let old = listen(&mut self.listeners());
+        // Outside of the lock: it may be the last that a foreign executor has of its task.
+        drop(old);
+        // The loss may have come before we listened.
+        self.loss_so_far()
+    }
+
+    fn loss_so_far(self: &Arc<Self>) -> Poll<Error> {
         match self.check() {
-            Ok(()) => Poll::Pending,
-            Err(error) => Poll::Ready(error),
+            Err(error) if self.state.load(Ordering::Acquire) != RELEASED => Poll::Ready(error),
+            _ => Poll::Pending,
         }
+    }
+
+    fn listeners(&self) -> MutexGuard<'_, Listeners> {
+        self.waiting_for_loss.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn fence(&self) -> Result<Fence> {
@@ -206,6 +250,7 @@ impl Tenure {
             LossCause::Store => "the lock was lost: the store says that it is not ours any more",
             LossCause::MaxHold => "the lock was lost: it was held for as long as max_hold allows",
             LossCause::Shutdown => "the lock was lost: dlock was shut down",
+            LossCause::Released => "the lock was released already",
         };
         self.error(ErrorKind::Lost(cause), message)
     }
@@ -221,6 +266,7 @@ fn nanos(duration: Duration) -> u64 {
 
 const fn cause(state: u8) -> LossCause {
     match state {
+        RELEASED => LossCause::Released,
         LOST_STORE => LossCause::Store,
         LOST_MAX_HOLD => LossCause::MaxHold,
         LOST_SHUTDOWN => LossCause::Shutdown,

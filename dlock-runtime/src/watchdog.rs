@@ -29,12 +29,15 @@ pub(crate) struct Watchdog {
     /// Something is due earlier than the sleep in progress.
     earlier: Notify,
     started: AtomicBool,
+    stopped: AtomicBool,
     dead: AtomicBool,
 }
 
 #[derive(Debug)]
 struct Table {
     due: BTreeMap<(BootInstant, u64), Arc<Tenure>>,
+    /// What was taken out of `due` and is being put back.
+    attended: Vec<Arc<Tenure>>,
     sleeping_until: BootInstant,
 }
 
@@ -45,10 +48,11 @@ impl Watchdog {
     pub(crate) fn new(clock: &Clock) -> Self {
         Self {
             clock: clock.clone(),
-            table: Mutex::new(Table { due: BTreeMap::new(), sleeping_until: BootInstant::NEVER }),
+            table: Mutex::new(Table { due: BTreeMap::new(), attended: Vec::new(), sleeping_until: BootInstant::NEVER }),
             ids: AtomicU64::new(0),
             earlier: Notify::new(),
             started: AtomicBool::new(false),
+            stopped: AtomicBool::new(false),
             dead: AtomicBool::new(false),
         }
     }
@@ -88,10 +92,13 @@ impl Watchdog {
         if !tenure.mark_lost(cause) {
             return;
         }
-        self.remove(tenure);
         let held = self.clock.now().since(tenure.since);
         tenure.shared.events.send(&tenure.label, Event::Lost { cause, held });
-        if !tenure.store.backend.capabilities().expires_alone {
+        if tenure.store.backend.capabilities().expires_alone {
+            self.remove(tenure);
+            // The loser's guard may live on for long: its neighbours need not wait for it, no more than strangers do.
+            tenure.pass_turn();
+        } else {
             // The store would keep the lock for as long as the lease's other holds live.
             release::later(tenure.clone());
         }
@@ -99,7 +106,19 @@ impl Watchdog {
 
     /// All holds at this moment.
     pub(crate) fn holds(&self) -> Vec<Arc<Tenure>> {
-        self.lock().due.values().cloned().collect()
+        let table = self.lock();
+        let mut holds: Vec<_> = table.due.values().chain(&table.attended).cloned().collect();
+        drop(table);
+        holds.sort_by_key(Arc::as_ptr);
+        holds.dedup_by_key(|tenure| Arc::as_ptr(tenure));
+        holds.retain(|tenure| tenure.is_held());
+        holds
+    }
+
+    /// Ends the watchdog of a registry that nobody has any more.
+    pub(crate) fn stop(&self) {
+        self.stopped.store(true, Ordering::Release);
+        self.earlier.notify_one();
     }
 
     fn lock(&self) -> MutexGuard<'_, Table> {
@@ -126,9 +145,12 @@ impl Watchdog {
     }
 
     async fn run(&self) {
-        loop {
+        while !self.stopped.load(Ordering::Acquire) {
             let (due, next) = self.take_due();
             self.attend(due);
+            let attended = std::mem::take(&mut self.lock().attended);
+            // Outside of the lock: the last of a hold passes its turn on.
+            drop(attended);
             tokio::select! {
                 () = self.clock.sleep_until(next) => {}
                 () = self.earlier.notified() => {}
@@ -145,6 +167,7 @@ impl Watchdog {
             pace(tenure).entry = None;
         }
         let next = table.due.first_key_value().map_or(BootInstant::NEVER, |(key, _)| key.0);
+        table.attended.clone_from(&due);
         table.sleeping_until = next;
         (due, next)
     }
@@ -156,6 +179,9 @@ impl Watchdog {
         for tenure in due {
             if let Some(cause) = tenure.overdue(now) {
                 self.lose(&tenure, cause);
+                continue;
+            }
+            if !tenure.is_held() {
                 continue;
             }
             let mut pace = pace(&tenure);
@@ -202,7 +228,8 @@ async fn renew(clock: &Clock, batch: &[Arc<Tenure>]) {
     let bound =
         cadences.min().unwrap_or(Duration::from_secs(1)).clamp(Duration::from_millis(50), Duration::from_secs(5));
     let holds: Vec<_> = batch.iter().map(|tenure| &tenure.hold).collect();
-    let request = AssertUnwindSafe(first.store.backend.renew(&holds)).catch_unwind();
+    // Called inside: a backend may also panic before it gives its future.
+    let request = AssertUnwindSafe(async { first.store.backend.renew(&holds).await }).catch_unwind();
     let answers = match clock.timeout_at(clock.now().after(bound), request).await {
         Some(Ok(answers)) if answers.len() == batch.len() => answers,
         Some(Ok(_)) => fail_all(batch, || Error::new(ErrorKind::Protocol, "the backend did not answer for each hold")),
@@ -226,8 +253,11 @@ pub(crate) fn settle(clock: &Clock, tenure: &Arc<Tenure>, answer: Result<Standin
     let next = match answer {
         Ok(Standing::Renewed(validity)) => {
             tenure.believe(validity);
+            let pause = cadence.min(validity.granted / 3 * 2);
             // Up to a tenth early: holds that were taken together shall not be renewed together for ever.
-            validity.from.after(cadence.min(validity.granted / 3 * 2).mul_f64(0.9 + fastrand::f64() / 10.0))
+            let next = together(validity.from.after(pause.mul_f64(0.9 + fastrand::f64() / 10.0)), pause);
+            // An answer that took long, or that says so, is no reason to ask without a pause.
+            next.max(now.after((pause / 4).min(Duration::from_millis(20))))
         }
         Ok(Standing::Lost) => return watchdog.lose(tenure, LossCause::Store),
         Err(error) => {
@@ -245,6 +275,14 @@ pub(crate) fn settle(clock: &Clock, tenure: &Arc<Tenure>, answer: Result<Standin
         pace.near_told &= now >= tenure.near_expiry();
     }
     watchdog.schedule(tenure);
+}
+
+/// Moves a renewal up to the tick before it, so that one request serves all who are due in that tick. Ticks are powers
+/// of two, an eighth of the pause at most: holds of different cadences share them.
+pub(crate) fn together(due: BootInstant, pause: Duration) -> BootInstant {
+    let most = u64::try_from(pause.as_nanos() / 8).unwrap_or(u64::MAX).max(1);
+    let tick = 1 << most.ilog2();
+    BootInstant::from_nanos(due.as_nanos() / tick * tick)
 }
 
 fn pace(tenure: &Tenure) -> MutexGuard<'_, Pace> {

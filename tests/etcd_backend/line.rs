@@ -158,30 +158,26 @@ async fn waiting_keeps_the_place() {
 async fn hand_overs_are_quick_on_a_busy_store() {
     let (one, other) = (process().await, process().await);
     let key = lock("busy");
-    let noise = tokio::spawn(async {
-        let mut raw = raw().await;
-        loop {
-            raw.put("noise", "", None).await.unwrap();
-        }
-    });
+    let mut raw = raw().await;
     let mut waits = Vec::new();
     for _ in 0..15 {
         let hold = ask(&one, &claim(&key)).await.unwrap();
         let waiter = claim(&key);
-        let taking = async {
-            let next = acquire(&other, &waiter).await;
-            (next, Instant::now())
-        };
+        let signal = stand(&other, &waiter).await.unwrap_err().signal.unwrap();
+        raw.put("noise", "", None).await.unwrap();
         let freeing = async {
             tokio::time::sleep(Duration::from_millis(5 + fastrand::u64(..20))).await;
             one.release(&hold).await.unwrap();
             Instant::now()
         };
-        let ((next, taken), freed) = tokio::join!(taking, freeing);
-        waits.push(taken.saturating_duration_since(freed));
-        other.release(&next).await.unwrap();
+        let woken = async {
+            signal.await.unwrap();
+            Instant::now()
+        };
+        let (woken, freed) = tokio::join!(woken, freeing);
+        waits.push(woken.saturating_duration_since(freed));
+        other.abandon(&waiter).await.unwrap();
     }
-    noise.abort();
     waits.sort();
     assert!(waits[7] < Duration::from_millis(20), "{waits:?}");
 }

@@ -138,9 +138,6 @@ impl Client {
             Some(Outage::Refused) => {}
             Some(Outage::Silent) => {
                 self.memory().broken = self.tells(Lie::StaysBroken);
-                while self.tells(Lie::Hangs) && self.server.outage().is_some() {
-                    tokio::time::sleep(Duration::from_millis(50)).await;
-                }
                 tokio::time::sleep(Duration::from_millis(200)).await;
             }
         }
@@ -247,8 +244,11 @@ impl Backend for Client {
             }
             let from = self.clock.now();
             if let Err(error) = self.wire(&claim.owner).await {
-                let refused = self.server.outage() == Some(Outage::Refused);
-                if self.tells(Lie::OutageIsContention) && refused {
+                let lie = match self.server.outage() {
+                    Some(Outage::Silent) => Lie::SilenceIsContention,
+                    _ => Lie::OutageIsContention,
+                };
+                if self.tells(lie) {
                     return Ok(Attempt::Contended(Wake::poll()));
                 }
                 return Err(error);

@@ -54,7 +54,7 @@ lies! {
     CounterInRecord POLL ["the token rises although an operator took the lock"]
     BlocksPerClient POLL ["the token rises from client to client and back"]
     CounterAbandoned POLL ["the token rises over an abandoned grant"]
-    NewTokenForRepeat POLL ["the token is the same for a repeated ask of its owner"]
+    LowersToken POLL ["a repeated ask of its owner never lowers the token"]
     RestartForgetsTokens POLL ["the token rises over a restart of the store"]
     RestartForgetsHolds POLL ["a hold survives a restart of the store"]
 
@@ -93,7 +93,7 @@ lies! {
     ChangesItsMind POLL ["capabilities are the same at each call and for each client"]
 
     OutageIsContention POLL ["a store that is down is an outage, not contention"]
-    Hangs POLL ["a store that is silent is an outage, within a bound"]
+    SilenceIsContention POLL ["a store that is silent is told neither as contention nor as a grant"]
     OutageIsLost POLL ["while the store is down, a lease is unknown and not lost"]
     StaysBroken POLL ["after an outage the same client works again"]
     TrustsClientClock POLL ["a client's wrong clock changes nothing"]
@@ -118,7 +118,7 @@ lies! {
     ]
     OutageIsFinal POLL [
         "a store that is down is an outage, not contention",
-        "a store that is silent is an outage, within a bound",
+        "a store that is silent is told neither as contention nor as a grant",
         "while the store is down, a lease is unknown and not lost",
     ]
 }

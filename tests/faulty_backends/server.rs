@@ -119,7 +119,7 @@ impl Server {
                     record.until = now.after(self.stored(claim.ttl));
                 }
                 record.depth += u32::from(self.tells(Lie::CountsUp));
-                record.token += u64::from(self.tells(Lie::NewTokenForRepeat));
+                record.token -= u64::from(self.tells(Lie::LowersToken)).min(record.token - 1);
                 return Answer::Granted(record.token);
             }
         } else {

@@ -90,6 +90,8 @@ impl Server {
 
     pub fn crash(&mut self) {
         self.signal(rustix::process::Signal::KILL);
+        // Its keeper, which hears of the wait, is to leave the folder alone.
+        std::fs::remove_file(self.folder.path().join("m.pid")).unwrap();
         self.process.wait().unwrap();
     }
 
@@ -155,7 +157,7 @@ fn spawn(kind: Kind, folder: &tempfile::TempDir, port: u16) -> Option<Child> {
     let script = format!(
         "{program} --datadir={at}/data --port={port} --bind-address=127.0.0.1 --socket={at}/s.sock --pid-file={at}/m.pid \
          --innodb-buffer-pool-size=32M </dev/null >{at}/log 2>&1 & server=$!; \
-         (cat >/dev/null; kill -9 $server; rm -rf {at}) & wait $server"
+         (cat >/dev/null; kill -9 $server 2>/dev/null; [ \"$(cat {at}/m.pid)\" = $server ] && rm -rf {at}) & wait $server"
     );
     // A shell gives its background jobs no input of their own, so the pipe comes as another descriptor.
     let script = format!("exec 3<&0; {}", script.replace("(cat >/dev/null", "(cat <&3 >/dev/null"));

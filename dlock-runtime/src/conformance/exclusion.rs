@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use super::Case;
-use super::bench::{Bench, Client, Stop, Tested, case, ensure, pause};
+use super::bench::{Bench, Stop, Tested, case, ensure, pause};
+use super::client::Client;
 use crate::backend::{Claim, Hold, Released, Stand};
 use crate::owner::Owner;
 

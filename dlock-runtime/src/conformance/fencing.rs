@@ -11,7 +11,7 @@ pub(super) const CASES: &[Case] = &[
     case!("the token rises although an operator took the lock", fences, over_eviction),
     case!("the token rises from client to client and back", fences, over_clients),
     case!("the token rises over an abandoned grant", fences, over_abandon),
-    case!("the token is the same for a repeated ask of its owner", fences, repeated),
+    case!("a repeated ask of its owner never lowers the token", fences, repeated),
     case!("the token rises over a restart of the store", fences, over_restart, disturbs),
     case!("a hold survives a restart of the store", durable, hold_over_restart, disturbs),
 ];
@@ -72,12 +72,15 @@ async fn over_abandon(bench: &Bench<'_>) -> Tested {
 }
 
 async fn repeated(bench: &Bench<'_>) -> Tested {
-    let (key, one) = (bench.key()?, bench.client().await?);
+    let key = bench.key()?;
+    raised(bench, &key).await?;
+    let one = bench.client().await?;
     let claim = bench.claim(&key, bench.long())?;
     let hold = one.take(&claim).await?;
     let again = one.take(&claim).await?;
     let (first, second) = (bench.token(&hold)?, bench.token(&again)?);
-    ensure!(first == second, "one hold has two tokens, {first} and {second}");
+    // It may rise: where the counter is a command of its own, a lost reply has used up a number.
+    ensure!(first <= second, "a repeated ask took the token from {first} to {second}");
     one.give_back(&again).await?;
     Ok(())
 }

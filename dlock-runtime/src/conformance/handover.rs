@@ -1,7 +1,8 @@
 //! A store that hands the lock over with its news.
 
 use super::Case;
-use super::bench::{Bench, Client, SLACK, Stop, Tested, case, ensure, pause, slowly};
+use super::bench::{Bench, SLACK, Stop, Tested, case, ensure, pause, slowly};
+use super::client::Client;
 use crate::backend::{Hold, Signal, Stand, Wake};
 
 pub(super) const CASES: &[Case] = &[

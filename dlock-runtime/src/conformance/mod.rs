@@ -14,6 +14,7 @@
 
 mod bench;
 mod cleanup;
+mod client;
 mod exclusion;
 mod expiry;
 mod faults;

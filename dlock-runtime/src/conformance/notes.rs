@@ -13,7 +13,7 @@ pub(super) const CASES: &[Case] = &[
     case!("the holder's note can be read by another client", always, readable),
     case!("after the release there is no note", always, gone_with_release),
     case!("the longest note comes back unchanged", always, longest),
-    case!("an owner is shown nowhere", always, owners_are_secret),
+    case!("an owner is shown nowhere", always, owners_are_secret, disturbs),
     case!("capabilities are the same at each call and for each client", always, capabilities_stay),
 ];
 

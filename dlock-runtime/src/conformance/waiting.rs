@@ -4,7 +4,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use super::Case;
-use super::bench::{Bench, Client, SLACK, Stop, Tested, case, ensure, pause};
+use super::bench::{Bench, SLACK, Stop, Tested, case, ensure, pause};
+use super::client::Client;
 use crate::backend::{Claim, Stand, Wake};
 use crate::clock::BootInstant;
 

@@ -30,10 +30,10 @@ pub(super) struct Lease {
     /// When the last request left that the server confirmed.
     confirmed: AtomicU64,
     gone: AtomicBool,
-    /// The epoch key's revision as last seen: zero as long as there is no such key.
-    pub(super) epoch: AtomicI64,
+    /// The epoch keys' revisions as last seen: zero as long as there is no such key.
+    epochs: [AtomicI64; 256],
     /// Keys that were to be deleted, but nobody heard that they were. The lease would keep them for ever.
-    orphans: Mutex<BTreeSet<Vec<u8>>>,
+    orphans: Mutex<BTreeSet<(u8, Vec<u8>)>>,
 }
 
 impl Lease {
@@ -44,7 +44,7 @@ impl Lease {
             shared,
             confirmed: AtomicU64::new(confirmed.as_nanos()),
             gone: AtomicBool::new(false),
-            epoch: AtomicI64::new(0),
+            epochs: [const { AtomicI64::new(0) }; 256],
             orphans: Mutex::default(),
         }
     }
@@ -60,32 +60,42 @@ impl Lease {
         self.validity().from.after(self.ttl / 3)
     }
 
-    /// The key that every entering transaction on this lease compares. Changing it makes all those fail that are
+    /// The key that every entering transaction of these owners compares. Changing it makes all those fail that are
     /// still under way somewhere. It stands on the lease itself, so it ends with it.
-    pub(super) fn epoch_key(&self) -> Vec<u8> {
-        format!("dl1-epoch/{:016x}", self.id).into_bytes()
+    ///
+    /// There are 256: with one alone, four tasks that abandoned all the time starved every other attempt.
+    pub(super) fn epoch_key(&self, shard: u8) -> Vec<u8> {
+        format!("dl1-epoch/{:016x}/{shard:02x}", self.id).into_bytes()
     }
 
-    pub(super) fn bump(&self) -> TxnOp {
-        TxnOp::put(self.epoch_key(), "", Some(PutOptions::new().with_lease(self.id)))
+    pub(super) fn epoch(&self, shard: u8) -> &AtomicI64 {
+        &self.epochs[usize::from(shard)]
     }
 
-    pub(super) fn orphans(&self) -> MutexGuard<'_, BTreeSet<Vec<u8>>> {
+    pub(super) fn bump(&self, shard: u8) -> TxnOp {
+        TxnOp::put(self.epoch_key(shard), "", Some(PutOptions::new().with_lease(self.id)))
+    }
+
+    /// Each with its owner's shard.
+    pub(super) fn orphans(&self) -> MutexGuard<'_, BTreeSet<(u8, Vec<u8>)>> {
         self.orphans.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Deletes what stayed behind. Failures are for the next time.
     async fn sweep(&self, connection: &Connection) {
-        let keys: Vec<_> = self.orphans().iter().take(BATCH).cloned().collect();
-        if keys.is_empty() {
+        // Each needs two operations.
+        let orphans: Vec<_> = self.orphans().iter().take(BATCH / 2).cloned().collect();
+        if orphans.is_empty() {
             return;
         }
-        let deletes = keys.iter().map(|key| TxnOp::delete(key.clone(), None));
-        let all: Vec<_> = deletes.chain([self.bump()]).collect();
+        let deletes = orphans.iter().map(|(_, key)| TxnOp::delete(key.clone(), None));
+        let shards: BTreeSet<u8> = orphans.iter().map(|(shard, _)| *shard).collect();
+        let all: Vec<_> = deletes.chain(shards.iter().map(|shard| self.bump(*shard))).collect();
         if let Ok(answer) = connection.txn(Txn::new().and_then(all)).await {
-            self.epoch.store(answer.header().map_or(0, |header| header.revision()), Ordering::Release);
-            let mut orphans = self.orphans();
-            keys.iter().for_each(|key| _ = orphans.remove(key));
+            let revision = answer.header().map_or(0, |header| header.revision());
+            shards.iter().for_each(|shard| self.epoch(*shard).store(revision, Ordering::Release));
+            let mut left = self.orphans();
+            orphans.iter().for_each(|orphan| _ = left.remove(orphan));
         }
     }
 }

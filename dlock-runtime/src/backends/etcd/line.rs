@@ -17,7 +17,7 @@ use crate::error::{ErrorKind, Result};
 use crate::key::LockKey;
 
 /// How often an attempt reads the epoch anew when others of this process changed it meanwhile.
-const EPOCH_READS: usize = 16;
+const EPOCH_READS: usize = 8;
 
 /// The keys of one lock.
 #[derive(Clone, Debug)]
@@ -53,6 +53,8 @@ pub(super) struct Place {
     pub(super) line: Line,
     pub(super) key: Vec<u8>,
     pub(super) lease: Arc<Lease>,
+    /// Which of the lease's epochs concerns this owner.
+    shard: u8,
     known: Mutex<Known>,
 }
 
@@ -93,11 +95,15 @@ impl Place {
         let line = Line::of(&claim.key);
         let own = format!("{:016x}-{}", lease.id, claim.owner.to_hex());
         let key = [line.start.as_slice(), own.as_bytes()].concat();
-        Self { line, key, lease, known: Mutex::default() }
+        Self { line, key, lease, shard: claim.owner.as_bytes()[0], known: Mutex::default() }
     }
 
     pub(super) fn known(&self) -> MutexGuard<'_, Known> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn orphan(&self) -> (u8, Vec<u8>) {
+        (self.shard, self.key.clone())
     }
 
     /// May the store know more of this claim than its caller has been told, or has told it that it holds the lock?
@@ -109,7 +115,7 @@ impl Place {
     /// Puts the key, at the end of the line or only if there is no line, and says where it stands.
     pub(super) async fn enter(&self, connection: &Connection, claim: &Claim, wait: bool) -> Result<Sight, Fault> {
         for _ in 0..EPOCH_READS {
-            let epoch = self.lease.epoch.load(Ordering::Acquire);
+            let epoch = self.lease.epoch(self.shard).load(Ordering::Acquire);
             {
                 let mut known = self.known();
                 known.unsure |= known.asked;
@@ -131,7 +137,7 @@ impl Place {
                 _ => Err(nonsense("a transaction's answer lacks a part")),
             };
             let (own, now, first) = (part()?, part()?, part()?);
-            self.lease.epoch.store(now.map_or(0, |epoch| epoch.mod_revision()), Ordering::Release);
+            self.lease.epoch(self.shard).store(now.map_or(0, |epoch| epoch.mod_revision()), Ordering::Release);
             if let Some(own) = own {
                 // The answer of an earlier attempt was lost.
                 self.known().revision = Some(own.create_revision());
@@ -145,7 +151,7 @@ impl Place {
     }
 
     fn entering(&self, claim: &Claim, wait: bool, epoch: i64) -> Txn {
-        let untouched = Compare::mod_revision(self.lease.epoch_key(), CompareOp::Equal, epoch);
+        let untouched = Compare::mod_revision(self.lease.epoch_key(self.shard), CompareOp::Equal, epoch);
         let put = TxnOp::put(self.key.clone(), claim.note.as_str(), Some(PutOptions::new().with_lease(self.lease.id)));
         let (free, then) = if wait {
             let absent = Compare::create_revision(self.key.clone(), CompareOp::Equal, 0);
@@ -157,7 +163,7 @@ impl Place {
             (empty.with_range(self.line.end.clone()), vec![put])
         };
         let own = TxnOp::get(self.key.clone(), Some(GetOptions::new().with_keys_only()));
-        let now = TxnOp::get(self.lease.epoch_key(), None);
+        let now = TxnOp::get(self.lease.epoch_key(self.shard), None);
         let first = TxnOp::get(self.line.start.clone(), Some(self.line.first().with_keys_only()));
         Txn::new().when([untouched, free]).and_then(then).or_else([own, now, first])
     }
@@ -186,7 +192,7 @@ impl Place {
         let leaving = Leaving::of(self);
         let same = Compare::create_revision(self.key.clone(), CompareOp::Equal, revision);
         // If an earlier attempt may still come, it would put the key again.
-        let bump = leaving.unsure.then(|| self.lease.bump());
+        let bump = leaving.unsure.then(|| self.lease.bump(self.shard));
         let then: Vec<_> = [TxnOp::delete(self.key.clone(), None)].into_iter().chain(bump.clone()).collect();
         let txn = Txn::new().when([same]).and_then(then).or_else(bump.into_iter().collect::<Vec<_>>());
         match connection.txn(txn).await {
@@ -208,7 +214,7 @@ impl Place {
         let delete = TxnOp::delete(self.key.clone(), None);
         let revision = self.known().revision;
         let txn = match revision {
-            _ if leaving.unsure => Txn::new().and_then([delete, self.lease.bump()]),
+            _ if leaving.unsure => Txn::new().and_then([delete, self.lease.bump(self.shard)]),
             Some(revision) => Txn::new()
                 .when([Compare::create_revision(self.key.clone(), CompareOp::Equal, revision)])
                 .and_then([delete]),
@@ -247,9 +253,9 @@ impl<'a> Leaving<'a> {
     fn done(mut self, revision: Option<i64>) {
         let lease = &self.place.lease;
         if let (true, Some(revision)) = (self.unsure, revision) {
-            lease.epoch.store(revision, Ordering::Release);
+            lease.epoch(self.place.shard).store(revision, Ordering::Release);
         }
-        lease.orphans().remove(&self.place.key);
+        lease.orphans().remove(&self.place.orphan());
         *self.place.known() = Known::default();
         self.done = true;
     }
@@ -259,7 +265,7 @@ impl Drop for Leaving<'_> {
     fn drop(&mut self) {
         // An own lease ends by itself.
         if !self.done && self.place.lease.shared {
-            self.place.lease.orphans().insert(self.place.key.clone());
+            self.place.lease.orphans().insert(self.place.orphan());
         }
     }
 }

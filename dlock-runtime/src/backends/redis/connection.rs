@@ -1,16 +1,18 @@
 //! Connections: one for each runtime that asks, opened there and polled in place; our own thread is one of them.
 
-use std::sync::Arc;
+use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use ::redis::aio::MultiplexedConnection;
 use ::redis::{AsyncConnectionConfig, Cmd, Pipeline, PushInfo, PushKind, ServerErrorKind, ToRedisArgs, Value};
+use tokio::runtime::Id;
 
 use super::fault;
 use super::scripts::{FENCE, Lua, SCRIPTS};
 use super::target::Target;
-use crate::background::{Opened, PerRuntime};
+use crate::background::PerRuntime;
 use crate::clock::{BootInstant, Clock};
 use crate::error::{Error, ErrorKind, Result};
 
@@ -20,93 +22,147 @@ pub(super) const OPEN_LIMIT: Duration = Duration::from_secs(5);
 /// A connection that has left requests unanswered for so long is not used for new ones.
 const SILENCE_LIMIT: Duration = Duration::from_secs(2);
 
+/// The highest token is noted in steps of so many.
+const HIGH_STEP: u64 = 1024;
+
 /// All connections to one server.
 pub(super) struct Connections {
+    /// Which one of this process's stores.
+    store: u64,
     pub(super) target: Target,
     pub(super) clock: Clock,
-    /// The highest token that this process has seen.
+    /// The highest token that this process has seen, or up to a step less.
     high: AtomicU64,
     open: PerRuntime<Arc<Connection>>,
 }
 
 /// One connection, shared by all tasks of its runtime.
 pub(super) struct Connection {
+    runtime: Id,
     multiplexed: MultiplexedConnection,
     /// Set by the client when the server has hung up, so that an idle connection's end costs no failed request.
     dead: Arc<AtomicBool>,
-    /// Since when requests have been waiting without any answer, in nanoseconds; 0 while none is.
+    /// Since when a request has waited that was given up, unless answers have come since; in nanoseconds, else 0.
     silent_since: AtomicU64,
 }
 
-type Shared = Opened<Arc<Connection>>;
+thread_local! {
+    /// The connection that this thread used last, by store and runtime: most requests find theirs here, without a
+    /// lock that all threads share. Weak, so that it keeps no connection open.
+    static LATEST: RefCell<Option<(u64, Id, Weak<Connection>)>> = const { RefCell::new(None) };
+}
 
 impl Connections {
     pub(super) fn new(target: Target, clock: Clock) -> Self {
-        Self { target, clock, high: AtomicU64::new(0), open: PerRuntime::new() }
+        static STORES: AtomicU64 = AtomicU64::new(0);
+        let store = STORES.fetch_add(1, Ordering::Relaxed);
+        Self { store, target, clock, high: AtomicU64::new(0), open: PerRuntime::new() }
     }
 
     /// The present runtime's connection, opened if there is none that lives.
-    pub(super) async fn here(&self) -> Result<Shared> {
-        let shared = self.open.get(|| self.connect()).await?;
-        if shared.value.is_usable(&self.clock) {
-            return Ok(shared);
+    pub(super) async fn here(&self) -> Result<Arc<Connection>> {
+        match self.latest() {
+            Some(connection) if connection.is_usable(&self.clock) => Ok(connection),
+            _ => Box::pin(self.find()).await,
         }
-        self.open.discard(&shared);
-        self.open.get(|| self.connect()).await
+    }
+
+    async fn find(&self) -> Result<Arc<Connection>> {
+        let mut connection = self.open.get(|| self.connect()).await?.value;
+        if !connection.is_usable(&self.clock) {
+            self.discard(&connection);
+            connection = self.open.get(|| self.connect()).await?.value;
+        }
+        let latest = (self.store, connection.runtime, Arc::downgrade(&connection));
+        // A thread that is ending has no such place any more, and needs none.
+        let _ = LATEST.try_with(|place| place.replace(Some(latest)));
+        Ok(connection)
+    }
+
+    fn latest(&self) -> Option<Arc<Connection>> {
+        let here = crate::background::here()?;
+        let found = LATEST.try_with(|place| match &*place.borrow() {
+            Some((store, runtime, connection)) if (*store, *runtime) == (self.store, here) => connection.upgrade(),
+            _ => None,
+        });
+        found.ok().flatten()
     }
 
     /// The connection of that runtime, if it is open still.
-    pub(super) fn of(&self, runtime: tokio::runtime::Id) -> Option<Shared> {
-        self.open.peek(runtime).filter(|shared| !shared.value.dead.load(Ordering::Relaxed))
+    pub(super) fn of(&self, runtime: Id) -> Option<Arc<Connection>> {
+        let connection = self.open.peek(runtime)?.value;
+        (!connection.dead.load(Ordering::Relaxed)).then_some(connection)
+    }
+
+    fn discard(&self, connection: &Arc<Connection>) {
+        connection.dead.store(true, Ordering::Relaxed);
+        // Another one may have taken its place already.
+        if let Some(opened) = self.open.peek(connection.runtime).filter(|opened| Arc::ptr_eq(&opened.value, connection))
+        {
+            self.open.discard(&opened);
+        }
     }
 
     pub(super) fn close(&self) {
         self.open.clear();
     }
 
-    /// The highest token seen so far.
+    /// No token that was seen so far is above this one.
     pub(super) fn high(&self) -> u64 {
-        self.high.load(Ordering::Relaxed)
+        self.high.load(Ordering::Relaxed).saturating_add(HIGH_STEP)
+    }
+
+    /// Was the token given before ones that this process had seen by the time of `high`?
+    pub(super) fn is_behind(token: u64, high: u64) -> bool {
+        token.saturating_add(HIGH_STEP) <= high
     }
 
     /// Notes a token.
     pub(super) fn saw(&self, token: u64) {
-        self.high.fetch_max(token, Ordering::Relaxed);
+        // Not each one: a place that all threads write to is slow.
+        if token >= self.high() {
+            self.high.fetch_max(token, Ordering::Relaxed);
+        }
     }
 
     /// Sends one command; an error of the server is an answer.
-    pub(super) async fn command(&self, shared: &Shared, command: &Cmd) -> Result<Value> {
-        let connection = &*shared.value;
-        connection.expect_answer(&self.clock);
+    pub(super) async fn command(&self, connection: &Arc<Connection>, command: &Cmd) -> Result<Value> {
+        let wait = AwaitsAnswer::new(connection, &self.clock);
         let answer = connection.multiplexed.clone().send_packed_command(command).await;
-        connection.silent_since.store(0, Ordering::Relaxed);
-        let answer = answer.map_err(|error| self.broken(shared, &error))?;
-        self.check_role(shared, &answer);
+        wait.answered();
+        let answer = answer.map_err(|error| self.broken(connection, &error))?;
+        self.check_role(connection, &answer);
         Ok(answer)
     }
 
     /// Sends commands in one go; an error of the server is an answer of its command.
-    pub(super) async fn pipeline(&self, shared: &Shared, pipeline: &Pipeline) -> Result<Vec<Value>> {
-        let connection = &*shared.value;
-        connection.expect_answer(&self.clock);
+    pub(super) async fn pipeline(&self, connection: &Arc<Connection>, pipeline: &Pipeline) -> Result<Vec<Value>> {
+        let wait = AwaitsAnswer::new(connection, &self.clock);
         let answers = connection.multiplexed.clone().send_packed_commands(pipeline, 0, pipeline.len()).await;
-        connection.silent_since.store(0, Ordering::Relaxed);
-        let answers = answers.map_err(|error| self.broken(shared, &error))?;
-        answers.iter().for_each(|answer| self.check_role(shared, answer));
+        wait.answered();
+        let answers = answers.map_err(|error| self.broken(connection, &error))?;
+        answers.iter().for_each(|answer| self.check_role(connection, answer));
         Ok(answers)
     }
 
     /// Runs a script by its digest; by its text, which the server then keeps, if it does not know it. That is safe:
     /// unknown means that nothing has run.
-    pub(super) async fn script(&self, shared: &Shared, lua: &Lua, build: impl Fn(&mut Cmd)) -> Result<Value> {
-        let answer = self.command(shared, &call(lua, false, &build)).await?;
+    pub(super) async fn script(
+        &self,
+        connection: &Arc<Connection>,
+        lua: &Lua,
+        build: impl Fn(&mut Cmd),
+    ) -> Result<Value> {
+        let answer = self.command(connection, &call(lua, false, &build)).await?;
         if !is_unknown_script(&answer) {
             return Ok(answer);
         }
-        self.command(shared, &call(lua, true, &build)).await
+        Box::pin(self.command(connection, &call(lua, true, &build))).await
     }
 
     async fn connect(&self) -> Result<Arc<Connection>> {
+        let outside = || Error::new(ErrorKind::Internal, "a backend was called outside of a runtime");
+        let runtime = crate::background::here().ok_or_else(outside)?;
         let dead = Arc::new(AtomicBool::new(false));
         let died = dead.clone();
         let multiplexed = self
@@ -118,7 +174,7 @@ impl Connections {
             }))
             .await?;
         let mut opened = multiplexed.clone();
-        let connection = Arc::new(Connection { multiplexed, dead, silent_since: AtomicU64::new(0) });
+        let connection = Arc::new(Connection { runtime, multiplexed, dead, silent_since: AtomicU64::new(0) });
         let mut first = ::redis::pipe();
         first.cmd("ROLE");
         for lua in [&SCRIPTS.ask, &SCRIPTS.release, &SCRIPTS.abandon, &SCRIPTS.renew] {
@@ -147,15 +203,15 @@ impl Connections {
             .ok_or_else(|| Error::outage(format!("Redis at {:?} did not answer within {OPEN_LIMIT:?}", self.target)))
     }
 
-    fn broken(&self, shared: &Shared, error: &::redis::RedisError) -> Error {
-        self.open.discard(shared);
+    fn broken(&self, connection: &Arc<Connection>, error: &::redis::RedisError) -> Error {
+        self.discard(connection);
         fault::client(error)
     }
 
     /// A primary that has become a replica stays one on this connection; the next one may lead to the new primary.
-    fn check_role(&self, shared: &Shared, answer: &Value) {
+    fn check_role(&self, connection: &Arc<Connection>, answer: &Value) {
         if matches!(answer, Value::ServerError(error) if error.kind() == Some(ServerErrorKind::ReadOnly)) {
-            self.open.discard(shared);
+            self.discard(connection);
         }
     }
 }
@@ -168,11 +224,32 @@ impl Connection {
         let since = self.silent_since.load(Ordering::Relaxed);
         since == 0 || clock.now().since(BootInstant::from_nanos(since)) < SILENCE_LIMIT
     }
+}
 
-    fn expect_answer(&self, clock: &Clock) {
-        if self.silent_since.load(Ordering::Relaxed) == 0 {
-            self.silent_since.store(clock.now().as_nanos(), Ordering::Relaxed);
+/// A request under way. One that is given up unanswered leaves word of it.
+struct AwaitsAnswer<'a> {
+    connection: &'a Connection,
+    since: BootInstant,
+}
+
+impl<'a> AwaitsAnswer<'a> {
+    fn new(connection: &'a Connection, clock: &Clock) -> Self {
+        Self { connection, since: clock.now() }
+    }
+
+    fn answered(self) {
+        if self.connection.silent_since.load(Ordering::Relaxed) != 0 {
+            self.connection.silent_since.store(0, Ordering::Relaxed);
         }
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for AwaitsAnswer<'_> {
+    fn drop(&mut self) {
+        let since = self.since.as_nanos().max(1);
+        let silent = &self.connection.silent_since;
+        let _ = silent.compare_exchange(0, since, Ordering::Relaxed, Ordering::Relaxed);
     }
 }
 

@@ -1,6 +1,7 @@
 //! Who waits here, and what a pushed grant is worth.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -114,17 +115,22 @@ impl Place {
 
 /// All places of this process at one server.
 #[derive(Debug, Default)]
-pub(super) struct Places(Mutex<HashMap<Owner, Arc<Place>>>);
+pub(super) struct Places {
+    table: Mutex<HashMap<Owner, Arc<Place>>>,
+    /// Has anybody ever waited? A program without contention pays one load.
+    used: AtomicBool,
+}
 
 impl Places {
     /// The owner's place; made if there is none. It stays until [`dismiss`](Self::dismiss), also between two attempts
     /// and after one whose answer was lost, since a push may come at any time.
     pub(super) fn enlist(&self, owner: Owner) -> Arc<Place> {
+        self.used.store(true, Ordering::Relaxed);
         self.table().entry(owner).or_default().clone()
     }
 
     pub(super) fn has(&self, owner: &Owner) -> bool {
-        self.table().contains_key(owner)
+        self.used.load(Ordering::Relaxed) && self.table().contains_key(owner)
     }
 
     /// Forgets the place: whoever pushes to it from now on is answered by a release.
@@ -154,7 +160,7 @@ impl Places {
     }
 
     fn table(&self) -> MutexGuard<'_, HashMap<Owner, Arc<Place>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -191,34 +197,28 @@ pub(super) async fn news(place: Arc<Place>, places: Arc<Places>, claim: Arc<Clai
 #[derive(Debug, Default)]
 pub(super) struct Contended {
     keys: Mutex<HashMap<LockKey, BootInstant>>,
-    /// How many there are, so that a program without contention pays one load.
-    count: std::sync::atomic::AtomicUsize,
+    /// When the last one was seen, in nanoseconds: a program without contention pays one load.
+    last: AtomicU64,
 }
 
 impl Contended {
     pub(super) fn note(&self, key: &LockKey, now: BootInstant) {
+        self.last.fetch_max(now.as_nanos(), Ordering::Relaxed);
         let mut keys = self.keys.lock().unwrap_or_else(PoisonError::into_inner);
         if keys.len() >= CONTENDED_MAX {
             keys.retain(|_, seen| now.since(*seen) < CONTENDED_FOR);
         }
-        if keys.len() < CONTENDED_MAX {
+        if keys.len() < CONTENDED_MAX || keys.contains_key(key) {
             keys.insert(key.clone(), now);
         }
-        self.count.store(keys.len(), std::sync::atomic::Ordering::Relaxed);
     }
 
     pub(super) fn is(&self, key: &LockKey, now: BootInstant) -> bool {
-        if self.count.load(std::sync::atomic::Ordering::Relaxed) == 0 {
+        if now.since(BootInstant::from_nanos(self.last.load(Ordering::Relaxed))) >= CONTENDED_FOR {
             return false;
         }
-        let mut keys = self.keys.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(seen) = keys.get(key) else { return false };
-        let fresh = now.since(*seen) < CONTENDED_FOR;
-        if !fresh {
-            keys.remove(key);
-            self.count.store(keys.len(), std::sync::atomic::Ordering::Relaxed);
-        }
-        fresh
+        let keys = self.keys.lock().unwrap_or_else(PoisonError::into_inner);
+        keys.get(key).is_some_and(|seen| now.since(*seen) < CONTENDED_FOR)
     }
 }
 
@@ -290,9 +290,8 @@ mod tests {
         assert!(contended.is(&key(1), now) && !contended.is(&key(4999), now));
         let later = now.after(CONTENDED_FOR);
         assert!(!contended.is(&key(1), later));
-        contended.note(&key(5), later);
-        assert_eq!(contended.keys.lock().unwrap().len(), 1 + CONTENDED_MAX - 1);
         contended.note(&key(4999), later);
-        assert!(contended.is(&key(4999), later));
+        assert!(contended.is(&key(4999), later) && !contended.is(&key(1), later));
+        assert_eq!(contended.keys.lock().unwrap().len(), 1);
     }
 }

@@ -14,6 +14,9 @@ use super::line::{Grant, Places};
 use super::scripts::SCRIPTS;
 use crate::error::{Error, Result};
 
+/// So long an attempt waits for the connection to open.
+const PATIENCE: Duration = Duration::from_millis(500);
+
 /// What the pushes of one store share.
 pub(super) struct Pushes {
     connections: Arc<Connections>,
@@ -45,16 +48,22 @@ impl Pushes {
         Self { connections, places, process, running: Mutex::new(None), state }
     }
 
-    /// Makes sure that pushes arrive; false if they cannot at present, and then waiting means polling.
-    pub(super) async fn are_up(&self) -> bool {
-        if *self.state.borrow() == State::Up {
-            return true;
-        }
+    /// Do pushes arrive?
+    pub(super) fn is_up(&self) -> bool {
+        *self.state.borrow() == State::Up
+    }
+
+    /// Lets pushes arrive; false if they cannot at present, and then waiting means polling.
+    pub(super) async fn come_up(&self) -> bool {
         if self.start().is_err() {
             return false;
         }
         let mut state = self.state.subscribe();
-        state.wait_for(|state| *state != State::Opening).await.is_ok_and(|state| *state == State::Up)
+        let opened =
+            async { state.wait_for(|state| *state != State::Opening).await.is_ok_and(|state| *state == State::Up) };
+        // Who asks has a deadline of its own; polling meanwhile is better than waiting for this.
+        let limit = self.connections.clock.now().after(PATIENCE);
+        self.connections.clock.timeout_at(limit, opened).await.unwrap_or(false)
     }
 
     /// Ends the connection. The next waiter opens it again.

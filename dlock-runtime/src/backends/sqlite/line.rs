@@ -7,16 +7,14 @@ use sqlx::sqlite::SqliteConnection;
 use tokio::sync::{MappedMutexGuard, Mutex, MutexGuard};
 
 use super::fault::{fault, is_broken};
-use super::file::{Identity, Place};
-use super::schema;
-use crate::clock::Clock;
+use super::file::Identity;
+use super::{Site, schema};
 use crate::error::{Error, ErrorKind, Result};
 
 /// A connection with its own thread. A request that nobody awaits any more is finished by that thread before the next.
 #[derive(Debug)]
 pub(super) struct Line {
-    place: Arc<Place>,
-    clock: Clock,
+    site: Arc<Site>,
     slot: Mutex<Option<Connected>>,
 }
 
@@ -33,8 +31,8 @@ pub(super) struct Connected {
 pub(super) struct Turn<'a>(MappedMutexGuard<'a, Connected>);
 
 impl Line {
-    pub(super) fn new(place: Arc<Place>, clock: Clock, connected: Option<Connected>) -> Self {
-        Self { place, clock, slot: Mutex::new(connected) }
+    pub(super) fn new(site: Arc<Site>, connected: Option<Connected>) -> Self {
+        Self { site, slot: Mutex::new(connected) }
     }
 
     /// Waits for the turn; connects if need be.
@@ -42,7 +40,7 @@ impl Line {
         let mut slot = self.slot.lock().await;
         if let Some(connected) = slot.as_ref() {
             // Whoever opens the path now may see another file; two files exclude nobody.
-            let moved = self.place.identity().ok() != Some(connected.file);
+            let moved = self.site.place.identity().ok() != Some(connected.file);
             if moved || connected.broken {
                 *slot = None;
             }
@@ -53,7 +51,7 @@ impl Line {
             }
         }
         if slot.is_none() {
-            *slot = Some(schema::prepare(&self.place, &self.clock).await?);
+            *slot = Some(schema::prepare(&self.site).await?);
         }
         MutexGuard::try_map(slot, Option::as_mut)
             .map(Turn)

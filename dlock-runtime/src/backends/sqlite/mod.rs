@@ -8,6 +8,11 @@
 //! whether the host has been restarted since, and with it died all holders. Elsewhere than on Linux there is no such
 //! shared clock: there the wall clock decides, and setting it forward by more than a ttl can let a second holder in.
 //!
+//! Nothing waits for the disk while it holds the file's write lock. What a power failure may take back is what it ends
+//! anyway: the boot id changes, and with it all locks are free. Only the tokens must not come again, so the counter
+//! runs under a bound that *is* on the disk, raised a million at a time, and goes on from the bound after a restart.
+//! Where the wall clock decides, locks outlive a restart, and every commit waits for the disk.
+//!
 //! A free lock has no row. Tokens rise all the same, for ever: one counter, in a row of its own, serves all locks.
 
 mod fault;
@@ -23,9 +28,10 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 
 pub(crate) use self::fault::fault;
+use self::fault::primary_code;
 use self::file::Place;
 use self::line::{Line, Turn};
-use self::time::Time;
+use self::time::{Stamp, Time};
 use crate::backend::{Attempt, Backend, Claim, Hold, Released, Stand, Standing, Validity, Wake};
 use crate::background::PerRuntime;
 use crate::capabilities::{Capabilities, Durability, Expiry, Fencing, TtlRange, WakeStyle};
@@ -65,13 +71,19 @@ const HOLDER: &str = "SELECT note FROM dlock_locks WHERE k = ?1 AND boot = ?2 AN
 /// Locks in one SQLite file. See the [module](self).
 #[derive(Debug)]
 pub struct Sqlite {
-    place: Arc<Place>,
-    time: Time,
+    site: Arc<Site>,
     capabilities: Capabilities,
     /// A connection for each runtime: a blocked one cannot hold up the others.
     lines: PerRuntime<Arc<Line>>,
     /// Renewals have a connection of their own: no crowd of callers can stand before them.
     renewals: Line,
+}
+
+/// Which file, and by which clock.
+#[derive(Debug)]
+struct Site {
+    place: Place,
+    time: Time,
 }
 
 impl Sqlite {
@@ -84,43 +96,41 @@ impl Sqlite {
     pub async fn open(url: &str, clock: &Clock) -> Result<Self> {
         // Who sleeps on the clock needs our thread.
         crate::background::background()?;
-        let place = Arc::new(Place::parse(url)?);
-        let time = Time::of(clock)?;
-        let opened = schema::prepare(&place, clock).await?;
-        let renewals = Line::new(place.clone(), clock.clone(), Some(opened));
-        Ok(Self { place, time, capabilities: capabilities(), lines: PerRuntime::new(), renewals })
+        let site = Arc::new(Site { place: Place::parse(url)?, time: Time::of(clock)? });
+        let opened = schema::prepare(&site).await?;
+        let renewals = Line::new(site.clone(), Some(opened));
+        Ok(Self { site, capabilities: capabilities(), lines: PerRuntime::new(), renewals })
     }
 
     /// The line of the runtime that we are in.
     async fn line(&self) -> Result<Arc<Line>> {
-        let line = || Arc::new(Line::new(self.place.clone(), self.time.clock().clone(), None));
+        let line = || Arc::new(Line::new(self.site.clone(), None));
         Ok(self.lines.get(|| async { Ok(line()) }).await?.value)
     }
 
     async fn acquire(&self, claim: &Arc<Claim>) -> Result<Attempt> {
         let line = self.line().await?;
         let mut turn = line.turn().await?;
-        let now = self.time.now()?;
-        let key = claim.key.as_str();
-        let rows: Vec<(i64,)> = sqlx::query_as(ACQUIRE)
-            .bind(key)
-            .bind(&claim.owner.as_bytes()[..])
-            .bind(now.stored.saturating_add(nanos(claim.ttl)))
-            .bind(self.time.boot())
-            .bind(claim.note.as_str())
-            .bind(now.stored)
-            .fetch_all(turn.conn())
-            .await
-            .map_err(|error| turn.fault(error))?;
+        let now = self.site.time.now()?;
+        let asked = self.ask(&mut turn, claim, now).await;
+        // The counter has come to its bound.
+        let rows = match asked {
+            Err(error) if primary_code(&error) == Some(19) => {
+                schema::reserve(turn.conn(), &self.site.time).await.map_err(|error| turn.fault(error))?;
+                self.ask(&mut turn, claim, now).await
+            }
+            asked => asked,
+        };
+        let rows = rows.map_err(|error| turn.fault(error))?;
         if let Some((token,)) = rows.first() {
             let token = u64::try_from(*token).map_err(|_| schema::corrupt("a fencing token below zero"))?;
             let validity = Validity { from: now.at, granted: claim.ttl };
             return Ok(Attempt::Acquired(Hold::new(claim.clone(), token, validity)?));
         }
         let left: Vec<(i64,)> = sqlx::query_as(LEASE_LEFT)
-            .bind(key)
+            .bind(claim.key.as_str())
             .bind(now.stored)
-            .bind(self.time.boot())
+            .bind(self.site.time.boot())
             .fetch_all(turn.conn())
             .await
             .map_err(|error| turn.fault(error))?;
@@ -129,13 +139,25 @@ impl Sqlite {
         Ok(Attempt::Contended(Wake::poll().ask_by(now.at.after(left)).lease_left(left)))
     }
 
+    async fn ask(&self, turn: &mut Turn<'_>, claim: &Claim, now: Stamp) -> sqlx::Result<Vec<(i64,)>> {
+        sqlx::query_as(ACQUIRE)
+            .bind(claim.key.as_str())
+            .bind(&claim.owner.as_bytes()[..])
+            .bind(now.stored.saturating_add(nanos(claim.ttl)))
+            .bind(self.site.time.boot())
+            .bind(claim.note.as_str())
+            .bind(now.stored)
+            .fetch_all(turn.conn())
+            .await
+    }
+
     async fn renew_all(&self, holds: &[&Hold]) -> Result<Vec<Standing>> {
         let mut turn = self.renewals.turn().await?;
-        let now = self.time.now()?;
+        let now = self.site.time.now()?;
         let renewed: Vec<(Vec<u8>,)> = sqlx::query_as(RENEW)
             .bind(renewal_list(holds))
             .bind(now.stored)
-            .bind(self.time.boot())
+            .bind(self.site.time.boot())
             .fetch_all(turn.conn())
             .await
             .map_err(|error| turn.fault(error))?;
@@ -161,8 +183,8 @@ impl Sqlite {
     /// done later. Should that line's runtime be blocked in the middle of a request, another line must do.
     async fn give_up(&self, claim: &Claim) -> Result<()> {
         if let Some(line) = claim.origin.and_then(|origin| self.lines.peek(origin)) {
-            let patience = self.time.clock().now().after(schema::BUSY * 2);
-            if let Some(turn) = self.time.clock().timeout_at(patience, line.value.turn()).await {
+            let patience = self.site.time.clock().now().after(schema::BUSY * 2);
+            if let Some(turn) = self.site.time.clock().timeout_at(patience, line.value.turn()).await {
                 return self.free(&mut turn?, claim).await.map(drop);
             }
         }
@@ -209,10 +231,10 @@ impl Backend for Sqlite {
         Box::pin(async move {
             let line = self.line().await?;
             let mut turn = line.turn().await?;
-            let now = self.time.now()?;
+            let now = self.site.time.now()?;
             let notes: Vec<(String,)> = sqlx::query_as(HOLDER)
                 .bind(key.as_str())
-                .bind(self.time.boot())
+                .bind(self.site.time.boot())
                 .bind(now.stored)
                 .fetch_all(turn.conn())
                 .await

@@ -5,21 +5,28 @@ use std::time::Duration;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection, SqliteSynchronous};
 use sqlx::{ConnectOptions, Connection};
 
+use super::Site;
 use super::fault::{fault, primary_code};
 use super::file::Place;
 use super::line::Connected;
+use super::time::Time;
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind, Result};
 
 /// How long a request waits for another process's request.
 pub(super) const BUSY: Duration = Duration::from_secs(1);
 
+/// Tokens between two waits for the disk.
+const BLOCK: i64 = 1 << 20;
+
 /// Version 1. The trigger is what makes a grant and its token one statement.
 const CREATE: &str = "\
     CREATE TABLE dlock_schema (version INTEGER NOT NULL) STRICT;
     CREATE TABLE dlock_fence (
         id INTEGER PRIMARY KEY CHECK (id = 1),
-        token INTEGER NOT NULL CHECK (token < 9007199254740992)
+        token INTEGER NOT NULL CHECK (token <= bound),
+        bound INTEGER NOT NULL CHECK (bound < 9007199254740992),
+        boot TEXT NOT NULL
     ) STRICT;
     CREATE TABLE dlock_locks (
         k TEXT PRIMARY KEY,
@@ -37,16 +44,23 @@ const CREATE: &str = "\
     END;
     INSERT INTO dlock_schema (version) VALUES (1);";
 
+/// After a restart of the host the last tokens may be forgotten, but not their bound.
+const GO_ON: &str = "UPDATE dlock_fence SET token = bound, bound = bound + ?1, boot = ?2 WHERE boot <> ?2";
+
+const RAISE: &str = "UPDATE dlock_fence SET bound = bound + ?1 WHERE bound - token < ?1";
+
 const VERSION: &str = "SELECT version FROM dlock_schema";
 
 /// Connects; makes the file and its tables if they are not there.
-pub(super) async fn prepare(place: &Place, clock: &Clock) -> Result<Connected> {
+pub(super) async fn prepare(site: &Site) -> Result<Connected> {
+    let Site { place, time } = site;
+    let clock = time.clock();
     place.check()?;
     let mut connected = connect(place).await?;
     let conn = &mut connected.conn;
     if !is_ours(conn).await? {
         use_log(conn, clock).await?;
-        create(conn, place, clock).await?;
+        create(conn, site).await?;
     }
     // Somebody may have switched it back by hand.
     use_log(conn, clock).await?;
@@ -58,12 +72,32 @@ pub(super) async fn prepare(place: &Place, clock: &Clock) -> Result<Connected> {
         .fetch_all(&mut *conn)
         .await
         .map_err(fault)?;
-    let counters: Vec<(i64,)> =
-        sqlx::query_as("SELECT token FROM dlock_fence").fetch_all(&mut *conn).await.map_err(fault)?;
-    if counters.len() != 1 {
+    let counters: Vec<(String,)> =
+        sqlx::query_as("SELECT boot FROM dlock_fence").fetch_all(&mut *conn).await.map_err(fault)?;
+    let [(boot,)] = &counters[..] else {
         return Err(corrupt("the fencing counter is missing"));
+    };
+    if boot != time.boot() {
+        sqlx::query(GO_ON).bind(BLOCK).bind(time.boot()).execute(&mut *conn).await.map_err(fault)?;
     }
+    no_more_waiting(conn, time).await.map_err(fault)?;
     Ok(connected)
+}
+
+/// What is written from here on ends with the host's boot, if the host can tell its boots apart.
+async fn no_more_waiting(conn: &mut SqliteConnection, time: &Time) -> sqlx::Result<()> {
+    if time.knows_boot() {
+        sqlx::raw_sql("PRAGMA synchronous = NORMAL").execute(conn).await?;
+    }
+    Ok(())
+}
+
+/// Raises the bound of the tokens. If this is dropped in the middle, the connection goes on waiting for the disk at
+/// every commit: slow, but safe.
+pub(super) async fn reserve(conn: &mut SqliteConnection, time: &Time) -> sqlx::Result<()> {
+    sqlx::raw_sql("PRAGMA synchronous = FULL").execute(&mut *conn).await?;
+    sqlx::query(RAISE).bind(BLOCK).execute(&mut *conn).await?;
+    no_more_waiting(conn, time).await
 }
 
 /// Connects to a file that is there.
@@ -74,7 +108,7 @@ async fn connect(place: &Place) -> Result<Connected> {
         .filename(&place.path)
         .create_if_missing(false)
         .busy_timeout(BUSY)
-        // A token that was given must never be given again, not even after a power failure.
+        // The bound of the tokens must survive a power failure.
         .synchronous(SqliteSynchronous::Full)
         .thread_name(|_| "dlock-sqlite".into())
         .disable_statement_logging()
@@ -119,7 +153,7 @@ async fn use_log(conn: &mut SqliteConnection, clock: &Clock) -> Result<()> {
     }
 }
 
-async fn create(conn: &mut SqliteConnection, place: &Place, clock: &Clock) -> Result<()> {
+async fn create(conn: &mut SqliteConnection, site: &Site) -> Result<()> {
     let mut transaction = conn.begin_with("BEGIN IMMEDIATE").await.map_err(fault)?;
     // Another process may have been faster.
     if is_ours(&mut transaction).await? {
@@ -129,13 +163,15 @@ async fn create(conn: &mut SqliteConnection, place: &Place, clock: &Clock) -> Re
         sqlx::query_as("SELECT count(*) FROM sqlite_schema").fetch_all(&mut *transaction).await.map_err(fault)?;
     if strangers != [(0,)] {
         let text = "it is the database of something else; locks need a file of their own";
-        return Err(place.complain(ErrorKind::SchemaMismatch, text));
+        return Err(site.place.complain(ErrorKind::SchemaMismatch, text));
     }
     sqlx::raw_sql(CREATE).execute(&mut *transaction).await.map_err(fault)?;
     // Begins with the time, so that tokens go on rising even if the file is deleted and made anew.
-    let first = i64::try_from(clock.wall_ms()).unwrap_or(0).saturating_mul(1000);
-    sqlx::query("INSERT INTO dlock_fence (id, token) VALUES (1, ?1)")
+    let first = i64::try_from(site.time.clock().wall_ms()).unwrap_or(0).saturating_mul(1000);
+    sqlx::query("INSERT INTO dlock_fence (id, token, bound, boot) VALUES (1, ?1, ?1 + ?2, ?3)")
         .bind(first)
+        .bind(BLOCK)
+        .bind(site.time.boot())
         .execute(&mut *transaction)
         .await
         .map_err(fault)?;

@@ -31,6 +31,11 @@ impl Time {
         &self.boot
     }
 
+    /// Are all locks free after a restart of the host?
+    pub(super) fn knows_boot(&self) -> bool {
+        cfg!(any(target_os = "linux", target_os = "android"))
+    }
+
     #[cfg(any(target_os = "linux", target_os = "android"))]
     pub(super) fn of(clock: &Clock) -> Result<Self> {
         let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").map_err(|error| {

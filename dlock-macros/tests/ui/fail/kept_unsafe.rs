@@ -1,0 +1,16 @@
+//! An `unsafe fn` stays one: the only mistake here is the call.
+
+use dlock::{Error, distributed_lock};
+
+/// # Safety
+/// The pointer is good.
+#[distributed_lock(key = "raw")]
+async unsafe fn read(pointer: &u8) -> Result<u8, Error> {
+    let pointer: *const u8 = pointer;
+    Ok(unsafe { *pointer })
+}
+
+fn main() {
+    drop(unsafe { read(&1) });
+    drop(read(&1));
+}

@@ -1,0 +1,192 @@
+//! One attempt: for the lock, then for a place in its line.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ::redis::{Cmd, Value};
+
+use super::connection::{Connections, on};
+use super::layout::{self, Name};
+use super::line::{self, Anchor, GRANT_LIMIT, PLACE_LEASE, Seat};
+use super::scripts::{FENCE, LEAST_TOKEN, SCRIPTS, TOKEN_END};
+use super::{Redis, fault, millis};
+use crate::backend::{Attempt, Claim, Hold, Stand, Validity, Wake};
+use crate::clock::BootInstant;
+use crate::error::{Error, ErrorKind, Result};
+
+/// How often to ask where the server cannot push.
+const POLL: Duration = Duration::from_millis(100);
+
+impl Redis {
+    pub(super) async fn attempt(&self, claim: &Arc<Claim>, stand: Stand) -> Result<Attempt> {
+        let standing = matches!(stand, Stand::Until(_));
+        let known = standing && (self.contended.is(&claim.key, self.clock.now()) || self.places.has(&claim.owner));
+        if !known {
+            if let Some(hold) = self.ask_lock(claim).await? {
+                return Ok(Attempt::Acquired(hold));
+            }
+            if !standing {
+                return Ok(Attempt::Contended(Wake::poll()));
+            }
+        }
+        if self.pushes.is_up() || Box::pin(self.pushes.come_up()).await {
+            return Box::pin(self.ask_line(claim)).await;
+        }
+        if known && let Some(hold) = self.ask_lock(claim).await? {
+            return Ok(Attempt::Acquired(hold));
+        }
+        let soon = self.clock.now().after(POLL.mul_f64(0.5 + fastrand::f64()));
+        Ok(Attempt::Contended(Wake::poll().ask_by(soon)))
+    }
+
+    /// Asks for the lock itself: two plain commands in one go, which cost the server half of what a script does. The
+    /// order of the two makes the token right without a transaction: who won the lock draws after all earlier winners.
+    async fn ask_lock(&self, claim: &Arc<Claim>) -> Result<Option<Hold>> {
+        let shared = self.connections.here().await?;
+        let high = self.connections.high();
+        let from = self.clock.now();
+        let mut set = Cmd::with_capacity(7, 512);
+        set.arg("SET")
+            .arg(Name(&claim.key))
+            .arg(layout::Value(claim))
+            .arg("NX")
+            .arg("GET")
+            .arg("PX")
+            .arg(millis(claim.ttl));
+        let mut pipeline = ::redis::Pipeline::with_capacity(2);
+        pipeline.add_command(set).cmd("INCR").arg(FENCE);
+        let answers = self.connections.pipeline(&shared, &pipeline).await?;
+        let [found, token] = &answers[..] else { return Err(fault::unexpected(&Value::Nil)) };
+        match found {
+            Value::Nil => self.granted(claim, token, high, from, None).await.map(Some),
+            Value::BulkString(value) => match layout::owner_of(value) {
+                None => Err(layout::conflict()),
+                // The answer to an earlier attempt was lost. The lock has been ours all the time, so the token is too.
+                Some(owner) if owner == claim.owner => {
+                    let from = self.clock.now();
+                    match Box::pin(self.renew_one(claim)).await? {
+                        true => {
+                            self.places.enlist(owner).won();
+                            self.granted(claim, token, high, from, Some(self.seat(claim))).await.map(Some)
+                        }
+                        false => Ok(None),
+                    }
+                }
+                Some(_) => Ok(None),
+            },
+            other => Err(fault::unexpected(other)),
+        }
+    }
+
+    /// Asks for the lock or else for a place in its line.
+    async fn ask_line(&self, claim: &Arc<Claim>) -> Result<Attempt> {
+        // There before the request leaves: the news may be faster than the answer.
+        let place = self.places.enlist(claim.owner);
+        let shared = self.connections.here().await?;
+        let high = self.connections.high();
+        let sent = self.clock.now();
+        let lease = u64::try_from(PLACE_LEASE.as_millis()).unwrap_or(u64::MAX);
+        let answer = self
+            .connections
+            .script(&shared, &SCRIPTS.ask, |command| {
+                on(command, Name(&claim.key)).arg(layout::Value(claim)).arg(self.entry(claim));
+                command.arg(&*self.pushes.process).arg(millis(claim.ttl)).arg(lease);
+            })
+            .await?;
+        let [Value::Int(outcome), second, Value::Int(server_us)] = as_array(&answer)? else {
+            return Err(fault::unexpected(&answer));
+        };
+        match (outcome, second) {
+            (1, token) => {
+                place.won();
+                let hold = self.granted(claim, token, high, sent, Some(self.seat(claim))).await?;
+                Ok(Attempt::Acquired(hold))
+            }
+            (0, Value::Int(left)) => {
+                self.contended.note(&claim.key, sent);
+                place.anchored(Anchor { sent, server_us: u64::try_from(*server_us).unwrap_or_default() });
+                let left = Duration::from_millis(u64::try_from(*left).unwrap_or_default());
+                // A slow poll: as the present lease ends, and often enough to hear of a push that was lost.
+                let jitter = Duration::from_micros(fastrand::u64(1_000..20_000));
+                let poll = GRANT_LIMIT.mul_f64(0.8 + 0.2 * fastrand::f64()).min(left + jitter);
+                let news = line::news(place, self.places.clone(), claim.clone(), self.clock.clone());
+                Ok(Attempt::Contended(Wake::on(news).ask_by(sent.after(poll)).lease_left(left)))
+            }
+            (2, _) => Err(layout::conflict()),
+            (3, _) => Err(Error::new(ErrorKind::CorruptState, "the lock in Redis has no lease, so it would never end")),
+            _ => Err(fault::unexpected(&answer)),
+        }
+    }
+
+    /// Makes a hold of a lock that is ours and of the token drawn for it; gives the lock back if the token is bad.
+    async fn granted(
+        &self,
+        claim: &Arc<Claim>,
+        token: &Value,
+        high: u64,
+        from: BootInstant,
+        seat: Option<Arc<Seat>>,
+    ) -> Result<Hold> {
+        let mut token = as_token(token);
+        // Below what this process has seen, or below the server's clock: the server has forgotten. Drawn anew, once.
+        if token.as_ref().is_ok_and(|token| *token < LEAST_TOKEN || Connections::is_behind(*token, high)) {
+            token = Box::pin(self.repair(claim, high)).await;
+        }
+        match token {
+            Ok(token) if (LEAST_TOKEN..TOKEN_END).contains(&token) => {
+                self.connections.saw(token);
+                let hold = Hold::new(claim.clone(), token, Validity { from, granted: claim.ttl })?;
+                Ok(match seat {
+                    Some(seat) => hold.with_session(seat),
+                    None => hold,
+                })
+            }
+            bad => {
+                // Without a token the lock would only stand in everybody's way.
+                Box::pin(self.give_up(claim, None)).await?;
+                Err(match bad {
+                    Err(error) => error,
+                    Ok(token) if token >= TOKEN_END => {
+                        Error::new(ErrorKind::FenceExhausted, "the fencing counter in Redis has left its range")
+                    }
+                    Ok(_) => Error::new(
+                        ErrorKind::FenceRegression,
+                        "the fencing counter in Redis cannot be set: the server's clock is before 2005",
+                    ),
+                })
+            }
+        }
+    }
+
+    async fn repair(&self, claim: &Claim, high: u64) -> Result<u64> {
+        let shared = self.connections.here().await?;
+        let answer = self
+            .connections
+            .script(&shared, &SCRIPTS.repair, |command| {
+                command.arg(2).arg(Name(&claim.key)).arg(FENCE).arg(layout::Value(claim)).arg(high);
+            })
+            .await?;
+        match as_token(&answer)? {
+            0 => Err(Error::outage("Redis forgot the lock at the moment it was granted")),
+            token => Ok(token),
+        }
+    }
+
+    fn seat(&self, claim: &Claim) -> Arc<Seat> {
+        Arc::new(Seat { places: self.places.clone(), owner: claim.owner })
+    }
+}
+
+fn as_array(answer: &Value) -> Result<&[Value]> {
+    match answer {
+        Value::Array(parts) => Ok(parts),
+        other => Err(fault::unexpected(other)),
+    }
+}
+
+fn as_token(answer: &Value) -> Result<u64> {
+    match answer {
+        Value::Int(token) => u64::try_from(*token).map_err(|_| fault::unexpected(answer)),
+        other => Err(fault::unexpected(other)),
+    }
+}

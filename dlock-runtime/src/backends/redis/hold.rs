@@ -1,0 +1,133 @@
+//! What happens to a hold, and to a claim that is given up.
+
+use std::sync::Arc;
+
+use ::redis::{Cmd, Value};
+use tokio::runtime::Id;
+
+use super::connection::{Connection, call, is_unknown_script, on};
+use super::layout::{self, Name};
+use super::line::GRANT_LIMIT;
+use super::scripts::SCRIPTS;
+use super::{Redis, fault, millis};
+use crate::backend::{Claim, Hold, Released, Standing, Validity};
+use crate::error::{Error, Result};
+use crate::key::LockKey;
+use crate::note::Note;
+
+/// So many holds are renewed by one request at most; more would hold up everybody else's commands.
+const BATCH: usize = 100;
+
+impl Redis {
+    pub(super) async fn renew_all(&self, holds: &[&Hold]) -> Vec<Result<Standing>> {
+        let mut standings = Vec::with_capacity(holds.len());
+        for batch in holds.chunks(BATCH) {
+            match self.renew_batch(batch).await {
+                Ok(answers) => standings.extend(answers),
+                Err(error) => {
+                    let again = || {
+                        Error::new(error.kind().clone(), "the renewal got no answer")
+                            .with_retryable(error.is_retryable())
+                    };
+                    standings.extend(batch.iter().skip(1).map(|_| Err(again())));
+                    standings.push(Err(error));
+                }
+            }
+        }
+        standings
+    }
+
+    pub(super) async fn renew_one(&self, claim: &Claim) -> Result<bool> {
+        let shared = self.connections.here().await?;
+        let answer = self.connections.script(&shared, &SCRIPTS.renew, |command| renewal(command, claim)).await?;
+        match answer {
+            Value::Int(renewed) => Ok(renewed == 1),
+            other => Err(fault::unexpected(&other)),
+        }
+    }
+
+    async fn renew_batch(&self, holds: &[&Hold]) -> Result<Vec<Result<Standing>>> {
+        let shared = self.connections.here().await?;
+        let from = self.clock.now();
+        let mut answers = Vec::new();
+        // The second time by the scripts' text, if the server has lost them.
+        for whole in [false, true] {
+            let mut pipeline = ::redis::Pipeline::with_capacity(holds.len());
+            for hold in holds {
+                pipeline.add_command(call(&SCRIPTS.renew, whole, &|command: &mut Cmd| renewal(command, &hold.claim)));
+            }
+            answers = self.connections.pipeline(&shared, &pipeline).await?;
+            if !answers.iter().any(is_unknown_script) {
+                break;
+            }
+        }
+        let standing = |(hold, answer): (&&Hold, &Value)| match answer {
+            Value::Int(1) => Ok(Standing::Renewed(Validity { from, granted: hold.claim.ttl })),
+            Value::Int(0) => Ok(Standing::Lost),
+            other if fault::is_wrong_type(other) => Ok(Standing::Lost),
+            other => Err(fault::unexpected(other)),
+        };
+        Ok(holds.iter().zip(&answers).map(standing).collect())
+    }
+
+    pub(super) async fn free(&self, claim: &Claim) -> Result<Released> {
+        let shared = self.connections.here().await?;
+        let answer = self
+            .connections
+            .script(&shared, &SCRIPTS.release, |command| {
+                on(command, Name(&claim.key)).arg(layout::Value(claim));
+            })
+            .await?;
+        match answer {
+            Value::Int(1) => Ok(Released::Released),
+            Value::Int(0) => Ok(Released::NotOwner),
+            other if fault::is_wrong_type(&other) => Ok(Released::NotOwner),
+            other => Err(fault::unexpected(&other)),
+        }
+    }
+
+    /// Leaves the line and frees the lock. Over the connection of `origin` if that is open: two have no order, and the
+    /// request that is to be undone may be on its way still.
+    pub(super) async fn give_up(&self, claim: &Claim, origin: Option<Id>) -> Result<()> {
+        let ordered = origin.and_then(|origin| self.connections.of(origin));
+        if let Some(shared) = ordered {
+            // That runtime may be blocked, or end at this moment.
+            let limit = self.clock.now().after(GRANT_LIMIT);
+            if let Some(Ok(answer)) = self.clock.timeout_at(limit, self.give_up_on(&shared, claim)).await {
+                return answer;
+            }
+        }
+        let shared = self.connections.here().await?;
+        self.give_up_on(&shared, claim).await?
+    }
+
+    async fn give_up_on(&self, shared: &Arc<Connection>, claim: &Claim) -> Result<Result<()>> {
+        let answer = self
+            .connections
+            .script(shared, &SCRIPTS.abandon, |command| {
+                on(command, Name(&claim.key)).arg(layout::Value(claim)).arg(self.entry(claim));
+            })
+            .await?;
+        Ok(match answer {
+            Value::Int(_) => Ok(()),
+            // What stands there is not ours, so nothing of ours is left.
+            other if fault::is_wrong_type(&other) => Ok(()),
+            other => Err(fault::unexpected(&other)),
+        })
+    }
+
+    pub(super) async fn note(&self, key: &LockKey) -> Result<Option<Note>> {
+        let shared = self.connections.here().await?;
+        let mut get = Cmd::new();
+        get.arg("GET").arg(Name(key));
+        match self.connections.command(&shared, &get).await? {
+            Value::Nil => Ok(None),
+            Value::BulkString(value) => layout::note_of(&value).map(Some),
+            other => Err(fault::unexpected(&other)),
+        }
+    }
+}
+
+fn renewal(command: &mut Cmd, claim: &Claim) {
+    on(command, Name(&claim.key)).arg(layout::Value(claim)).arg(millis(claim.ttl));
+}

@@ -1,0 +1,227 @@
+//! Losing a lock: when exactly, who is told, and what the caller gets.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Wake, Waker};
+
+use dlock_runtime::{Clock, ErrorKind, LossCause, Renew, Wait};
+use futures::FutureExt;
+use futures::future::join_all;
+
+use crate::support::{LONG, MS, Op, SECOND, Step, World, calm, full, is_free, poll_once, test, until};
+
+#[test]
+fn a_hold_that_cannot_be_renewed_is_lost_at_its_deadline_and_not_before() {
+    test(async {
+        let world = World::new();
+        let guard = world.lock("k").acquire().await.unwrap();
+        world.store.always(Op::Renew, Step::Fail);
+        // A hundredth of the ttl and two milliseconds before it.
+        let deadline = 30 * SECOND - 302 * MS;
+        let mut lost = Box::pin(guard.lost());
+        world.pass(deadline - MS).await;
+        guard.check().unwrap();
+        assert!(poll_once(&mut lost).is_pending());
+        assert_eq!(world.events.count("Lost"), 0);
+        world.clock.advance(MS);
+        let error = lost.await;
+        assert_eq!(error.kind(), &ErrorKind::Lost(LossCause::Deadline));
+        assert!(!error.is_retryable());
+        world.events.expect("Lost", 1).await;
+        assert!(world.events.count("RenewalFailed") >= 3);
+    });
+}
+
+/// Nobody polls: the watchdog itself declares the loss.
+#[test]
+fn a_loss_is_declared_although_nobody_asks() {
+    test(async {
+        let world = World::new();
+        let _guard = world.lock("k").renew(Renew::Off).acquire().await.unwrap();
+        world.pass(30 * SECOND).await;
+        world.events.expect("Lost", 1).await;
+    });
+}
+
+#[test]
+fn what_the_store_says_is_lost_is_lost_at_once() {
+    test(async {
+        let world = World::new();
+        let guard = world.lock("k").acquire().await.unwrap();
+        world.memory.forget(&full("k"));
+        world.pass(10 * SECOND).await;
+        assert_eq!(guard.check().unwrap_err().kind(), &ErrorKind::Lost(LossCause::Store));
+        assert!(is_free(&world, "k").await, "a neighbour need not wait for the loser's guard");
+        assert_eq!(guard.release().await.unwrap_err().kind(), &ErrorKind::Lost(LossCause::Store));
+    });
+}
+
+/// The renewal left before the release, and finds the lock gone after it.
+#[test]
+fn an_answer_that_comes_after_the_release_is_no_loss() {
+    test(async {
+        let world = World::new();
+        let guard = world.lock("k").acquire().await.unwrap();
+        world.store.next(Op::Renew, [Step::Late(2 * SECOND)]);
+        world.pass(10 * SECOND).await;
+        assert_eq!(world.store.calls(Op::Renew), 1);
+        guard.release().await.unwrap();
+        world.pass(10 * SECOND).await;
+        assert_eq!(world.events.names(), ["Acquired", "Released"]);
+        assert!(world.memory.is_empty());
+    });
+}
+
+#[test]
+fn a_release_of_what_is_not_ours_any_more_says_so() {
+    test(async {
+        let world = World::new();
+        let guard = world.lock("k").acquire().await.unwrap();
+        world.memory.forget(&full("k"));
+        assert_eq!(guard.release().await.unwrap_err().kind(), &ErrorKind::Lost(LossCause::Store));
+        assert_eq!(world.events.names(), ["Acquired", "Lost"]);
+    });
+}
+
+#[test]
+fn a_lost_hold_is_not_given_a_second_life_by_a_late_renewal() {
+    test(async {
+        let world = World::new();
+        let guard = world.lock("k").acquire().await.unwrap();
+        world.store.always(Op::Renew, Step::Late(4 * SECOND + 900 * MS));
+        world.pass(25 * SECOND).await;
+        world.store.always(Op::Renew, Step::Hang);
+        world.pass(60 * SECOND).await;
+        guard.check().unwrap_err();
+        world.store.always(Op::Renew, Step::Pass);
+        world.pass(60 * SECOND).await;
+        guard.check().unwrap_err();
+        world.events.expect("Lost", 1).await;
+    });
+}
+
+/// A paused process finds out by itself, before anybody else has run.
+#[test]
+fn check_sees_a_passed_deadline_without_the_watchdog() {
+    test(async {
+        let world = World::new();
+        let guard = world.lock("k").acquire().await.unwrap();
+        world.clock.advance(7200 * SECOND);
+        let error = guard.check().unwrap_err();
+        // Belief had ended long before max_hold did.
+        assert_eq!(error.kind(), &ErrorKind::Lost(LossCause::Deadline));
+        assert!(guard.lost().now_or_never().is_some());
+    });
+}
+
+#[test]
+fn lost_never_ends_for_what_was_released_in_order() {
+    test(async {
+        let world = World::new();
+        let guard = world.lock("k").acquire().await.unwrap();
+        let held = dlock_runtime::Held::clone(&guard);
+        let mut lost = Box::pin(held.lost());
+        assert!(poll_once(&mut lost).is_pending());
+        guard.release().await.unwrap();
+        world.pass(60 * SECOND).await;
+        assert!(poll_once(&mut lost).is_pending());
+        assert!(held.check().is_err());
+    });
+}
+
+#[test]
+fn all_who_listen_are_told_and_nobody_spins_meanwhile() {
+    test(async {
+        let world = World::new();
+        let guard = world.lock("k").renew(Renew::Off).acquire().await.unwrap();
+        let polls = AtomicUsize::new(0);
+        let listeners = join_all((0..100).map(|_| {
+            let mut lost = Box::pin(guard.lost());
+            let polls = &polls;
+            std::future::poll_fn(move |cx| {
+                polls.fetch_add(1, Ordering::Relaxed);
+                lost.as_mut().poll(cx)
+            })
+        }));
+        let all = world.pass_until(SECOND, listeners).await;
+        assert!(all.iter().all(|error| error.is_lost()));
+        let polls = polls.load(Ordering::Relaxed);
+        assert!(polls <= 1000, "{polls} polls of a hundred listeners");
+    });
+}
+
+struct Bomb;
+
+impl Wake for Bomb {
+    fn wake(self: Arc<Self>) {
+        panic!("a waker that panics");
+    }
+}
+
+#[test]
+fn a_waker_that_panics_harms_nobody_else() {
+    test(async {
+        let world = World::new();
+        let system = World::on(&Clock::system());
+        let bomb = Waker::from(Arc::new(Bomb));
+        let mut context = Context::from_waker(&bomb);
+        let lost = world.lock("lost").renew(Renew::Off).acquire().await.unwrap();
+        let kept = world.lock("kept").acquire().await.unwrap();
+        let mut listening = Box::pin(lost.lost());
+        assert!(listening.as_mut().poll(&mut context).is_pending());
+        // And one on the machine's clock, which wakes on dlock's own thread.
+        let mut sleep = Box::pin(system.clock.sleep_until(system.clock.now().after(MS)));
+        assert!(sleep.as_mut().poll(&mut context).is_pending());
+        until("the sleep is over", || system.clock.now() > system.clock.now().before(MS)).await;
+        world.pass(300 * SECOND).await;
+        kept.check().unwrap();
+        world.events.expect("Lost", 1).await;
+        system.lock("k").ttl(100 * MS).acquire().await.unwrap().release().await.unwrap();
+    });
+}
+
+#[test]
+fn a_store_that_would_keep_a_lost_lock_is_told_to_free_it_at_once() {
+    test(async {
+        let world = World::with(&Clock::manual(), |caps| caps.expires_alone = false);
+        let guard = world.lock("k").max_hold(100 * SECOND).acquire().await.unwrap();
+        world.pass(100 * SECOND).await;
+        world.empty().await;
+        assert_eq!(world.store.calls(Op::Release), 1);
+        guard.check().unwrap_err();
+        assert!(is_free(&world, "k").await);
+        world.events.expect("Lost", 1).await;
+    });
+}
+
+#[test]
+fn a_store_that_expires_alone_is_left_alone_until_the_guard_goes() {
+    test(async {
+        let world = World::new();
+        let guard = world.lock("k").max_hold(100 * SECOND).acquire().await.unwrap();
+        world.pass(100 * SECOND).await;
+        guard.check().unwrap_err();
+        assert_eq!(world.store.calls(Op::Release), 0);
+        drop(guard);
+        world.empty().await;
+        assert_eq!(world.store.calls(Op::Release), 1);
+    });
+}
+
+/// A neighbour in this process gets the lock as soon as one in another process would.
+#[test]
+fn a_forgotten_guard_ends_at_max_hold_for_the_neighbours_too() {
+    test(async {
+        let world = World::new();
+        std::mem::forget(world.lock("k").max_hold(60 * SECOND).acquire().await.unwrap());
+        let waiting = tokio::spawn(world.lock("k").wait(Wait::UpTo(600 * SECOND)).acquire());
+        world.pass(59 * SECOND).await;
+        assert!(!waiting.is_finished());
+        let guard = world.pass_until(SECOND / 2, waiting).await.unwrap().unwrap();
+        guard.release().await.unwrap();
+        let again = world.lock("k").wait(LONG).acquire().await.unwrap();
+        again.release().await.unwrap();
+        calm().await;
+        assert!(world.memory.is_empty());
+    });
+}

@@ -1,0 +1,27 @@
+//! The core on the memory backend: every promise of a hold, and every way in which one may break.
+//!
+//! Time is a manual clock wherever it matters, so nothing here sleeps; the few tests on the machine's clock say why.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stdout,
+    clippy::async_yields_async,
+    reason = "tests say what they expect by panicking, print their seed, and give tasks out of bodies"
+)]
+
+mod acquire;
+mod cancel;
+mod guard;
+mod loss;
+mod nesting;
+mod observers;
+mod outage;
+mod registry;
+mod renewal;
+mod run;
+mod runtimes;
+mod shutdown;
+mod stress;
+mod support;
+mod turns;

@@ -1,0 +1,154 @@
+//! Asking for what one holds already.
+
+use dlock_runtime::{Error, ErrorKind, Held, current, inherit};
+
+use crate::support::{LONG, Op, SECOND, World, calm, full, is_free, test};
+
+fn would_deadlock<T>(result: Result<T, Error>) {
+    let error = result.err().expect("told at once");
+    assert_eq!(error.kind(), &ErrorKind::WouldDeadlock);
+    assert_eq!((error.key(), error.backend()), (Some("dl1:default:k"), Some("m")));
+    assert!(!error.is_retryable());
+}
+
+#[test]
+fn the_same_key_inside_is_told_at_once() {
+    test(async {
+        let world = World::new();
+        let inner = world.lock("k").wait(LONG);
+        let outer = world.lock("k").run(|_| async move { inner.acquire().await });
+        would_deadlock(outer.await.unwrap());
+        assert_eq!(world.store.calls(Op::Acquire), 1);
+        assert!(current().is_none());
+    });
+}
+
+#[test]
+fn the_same_key_two_calls_further_in_is_told_at_once() {
+    test(async {
+        let world = World::new();
+        let (middle, inner) = (world.lock("other"), world.lock("k").wait(LONG));
+        let outer = world.lock("k").run(|_| middle.run(|_| async move { inner.acquire().await }));
+        would_deadlock(outer.await.unwrap().unwrap());
+    });
+}
+
+#[test]
+fn another_key_inside_is_fine_and_current_is_the_innermost() {
+    test(async {
+        let world = World::new();
+        let inner = world.lock("inner");
+        let body = |outer: Held| async move {
+            assert_eq!(current().unwrap().key(), outer.key());
+            let seen = inner.run(|_| async { current().unwrap().key().clone() }).await.unwrap();
+            tokio::task::yield_now().await;
+            assert_eq!(current().unwrap().key(), outer.key());
+            seen
+        };
+        assert_eq!(world.lock("outer").run(body).await.unwrap(), full("inner"));
+        assert!(current().is_none());
+    });
+}
+
+#[test]
+fn the_same_key_on_another_backend_or_registry_is_another_lock() {
+    test(async {
+        let (world, stranger) = (World::new(), World::new());
+        world.registry.install("other", dlock_runtime::backends::memory::Memory::with_clock(&world.clock)).unwrap();
+        let (other, foreign) = (world.lock("k").backend("other"), stranger.lock("k"));
+        let outer =
+            world.lock("k").run(|_| async move { other.run(|_| async { foreign.run(|_| async {}).await }).await });
+        outer.await.unwrap().unwrap().unwrap();
+    });
+}
+
+#[test]
+fn siblings_wait_for_each_other() {
+    test(async {
+        let world = World::new();
+        let body = |_| async {
+            tokio::task::yield_now().await;
+        };
+        let (one, other) = tokio::join!(world.lock("k").wait(LONG).run(body), world.lock("k").wait(LONG).run(body));
+        one.unwrap();
+        other.unwrap();
+        // Also as siblings within a body, on a key of their own.
+        let (one, other) = (world.lock("b").wait(LONG), world.lock("b").wait(LONG));
+        let outer = world.lock("a").run(|_| async { tokio::join!(one.run(body), other.run(body)) });
+        let (one, other) = outer.await.unwrap();
+        one.unwrap();
+        other.unwrap();
+    });
+}
+
+#[test]
+fn a_child_that_inherits_is_the_same_holder() {
+    test(async {
+        let world = World::new();
+        let inner = world.lock("k").wait(LONG);
+        let body = |held: Held| async move {
+            let child = async move {
+                let seen = current().map(|current| current.fence().unwrap());
+                tokio::task::yield_now().await;
+                (seen, inner.acquire().await)
+            };
+            let (seen, asked) = tokio::spawn(inherit(child)).await.unwrap();
+            assert_eq!(seen, Some(held.fence().unwrap()));
+            asked
+        };
+        would_deadlock(world.lock("k").run(body).await.unwrap());
+    });
+}
+
+#[test]
+fn a_child_that_does_not_inherit_is_a_stranger_and_waits() {
+    test(async {
+        let world = World::new();
+        let inner = world.lock("k").wait(dlock_runtime::Wait::UpTo(5 * SECOND));
+        let body = |_| async move {
+            let child = async move {
+                assert!(current().is_none());
+                inner.acquire().await
+            };
+            tokio::spawn(child).await.unwrap()
+        };
+        let asked = world.pass_until(SECOND / 10, world.lock("k").run(body)).await.unwrap();
+        assert_eq!(asked.unwrap_err().kind(), &ErrorKind::WaitTimeout);
+    });
+}
+
+/// An inherited hold that has ended is no reason to refuse: nobody would wait for oneself.
+#[test]
+fn a_child_that_outlives_the_hold_may_ask_for_it() {
+    test(async {
+        let world = World::new();
+        let inner = world.lock("k").wait(LONG);
+        let (go, gone) = tokio::sync::oneshot::channel::<()>();
+        let child = world
+            .lock("k")
+            .run(|_| async move {
+                tokio::spawn(inherit(async move {
+                    let _ = gone.await;
+                    inner.acquire().await
+                }))
+            })
+            .await
+            .unwrap();
+        go.send(()).unwrap();
+        child.await.unwrap().unwrap().release().await.unwrap();
+    });
+}
+
+#[test]
+fn a_panic_inside_leaves_no_enclosing_call_behind() {
+    test(async {
+        let world = World::new();
+        let run = world.lock("k").run(|_| async { panic!("inside") });
+        let caught = futures::FutureExt::catch_unwind(std::panic::AssertUnwindSafe(run)).await;
+        assert!(caught.is_err());
+        assert!(current().is_none());
+        calm().await;
+        world.empty().await;
+        assert!(is_free(&world, "k").await);
+    });
+}

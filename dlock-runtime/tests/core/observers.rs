@@ -1,0 +1,135 @@
+//! What observers are told, and that they can do no harm.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use dlock_runtime::{Event, Key, Label, Observer, Wait};
+
+use crate::acquire::neighbours;
+use crate::support::{Op, SECOND, Step, World, full, test, until};
+
+#[test]
+fn every_event_comes_with_the_template_and_never_with_a_key() {
+    test(async {
+        let (world, stranger) = neighbours();
+        let key = || Key::text("stock:").value("secret42");
+        let lock = || world.registry.lock(key()).name("shop::deduct");
+        lock().acquire().await.unwrap().release().await.unwrap();
+        let held = stranger.registry.lock(key()).acquire().await.unwrap();
+        lock().try_acquire().await.unwrap_err();
+        world.pass_until(SECOND, lock().wait(Wait::UpTo(SECOND)).acquire()).await.unwrap_err();
+        held.release().await.unwrap();
+        let guard = lock().acquire().await.unwrap();
+        for op in [Op::Renew, Op::Release] {
+            world.store.always(op, Step::Fail);
+        }
+        world.pass(31 * SECOND).await;
+        drop(guard);
+        world.events.expect("ReleaseFailed", 1).await;
+        let names = world.events.names();
+        for name in ["Acquired", "Released", "Busy", "TimedOut", "RenewalFailed", "NearExpiry", "Lost", "ReleaseFailed"]
+        {
+            assert!(names.iter().any(|seen| seen == name), "{name} in {names:?}");
+        }
+        for (label, event) in world.events.all() {
+            assert_eq!(label, "shop::deduct [stock:<>] on m");
+            assert!(!format!("{event:?}").contains("secret42"), "{event:?}");
+        }
+    });
+}
+
+struct Panics;
+
+impl Observer for Panics {
+    fn on_event(&self, _: &Label, event: &Event) {
+        panic!("at {event:?}");
+    }
+}
+
+#[test]
+fn an_observer_that_panics_fails_no_lock_and_is_counted() {
+    test(async {
+        let world = World::new();
+        world.registry.observe(Panics);
+        world.lock("k").run(|_| async {}).await.unwrap();
+        drop(world.lock("k").acquire().await.unwrap());
+        world.empty().await;
+        until("the courier has told", || world.registry.observer_trouble() == (4, 0)).await;
+        world.lock("k").acquire().await.unwrap().release().await.unwrap();
+    });
+}
+
+/// Blocks at what our own thread tells; a caller's own event blocks only that caller.
+struct Blocks(Mutex<std::sync::mpsc::Receiver<()>>, Arc<AtomicUsize>);
+
+impl Observer for Blocks {
+    fn on_event(&self, _: &Label, event: &Event) {
+        if let Event::RenewalFailed { .. } = event {
+            self.1.fetch_add(1, Ordering::SeqCst);
+            let _ = self.0.lock().unwrap().recv();
+        }
+    }
+}
+
+#[test]
+fn an_observer_that_blocks_delays_no_renewal_and_no_loss() {
+    test(async {
+        let world = World::new();
+        let (go, wait) = std::sync::mpsc::channel();
+        let blocked = Arc::new(AtomicUsize::new(0));
+        world.registry.observe(Blocks(Mutex::new(wait), blocked.clone()));
+        let kept = world.lock("kept").acquire().await.unwrap();
+        world.store.next(Op::Renew, [Step::Fail]);
+        world.pass(11 * SECOND).await;
+        until("the observer blocks", || blocked.load(Ordering::SeqCst) == 1).await;
+        let lost = world.lock("lost").acquire().await.unwrap();
+        world.memory.forget(&full("lost"));
+        world.pass(120 * SECOND).await;
+        kept.check().unwrap();
+        lost.check().unwrap_err();
+        kept.release().await.unwrap();
+        drop(go);
+    });
+}
+
+#[test]
+fn events_that_a_blocked_observer_misses_are_counted_and_bounded() {
+    test(async {
+        let world = World::new();
+        let (go, wait) = std::sync::mpsc::channel();
+        world.registry.observe(Blocks(Mutex::new(wait), Arc::default()));
+        world.store.always(Op::Renew, Step::Fail);
+        let guards: Vec<_> =
+            futures::future::join_all((0..400).map(|id| world.registry.lock(Key::new().value(&id)).acquire())).await;
+        let pass = async {
+            while world.registry.observer_trouble().1 == 0 {
+                world.pass(SECOND).await;
+            }
+        };
+        pass.await;
+        drop(go);
+        drop(guards);
+    });
+}
+
+#[test]
+fn an_alert_on_a_timeout_can_be_written() {
+    struct Alert(Arc<Mutex<Vec<String>>>);
+    impl Observer for Alert {
+        fn on_event(&self, label: &Label, event: &Event) {
+            if let Event::TimedOut { waited, attempts } = event {
+                let text = format!("{} {} {} {}", label.name(), label.template(), waited.as_secs(), attempts);
+                self.0.lock().unwrap().push(text);
+            }
+        }
+    }
+    test(async {
+        let world = World::new();
+        let alerts = Arc::new(Mutex::new(Vec::new()));
+        world.registry.observe(Alert(alerts.clone()));
+        let _held = world.lock("k").acquire().await.unwrap();
+        let asked = world.lock("k").name("n").wait(Wait::UpTo(3 * SECOND)).acquire();
+        world.pass_until(SECOND, asked).await.unwrap_err();
+        assert_eq!(*alerts.lock().unwrap(), ["n k 3 0"]);
+    });
+}

@@ -1,0 +1,190 @@
+//! A store that fails, hangs or answers too late.
+
+use dlock_runtime::{ErrorKind, Wait};
+
+use crate::support::{LONG, Op, SECOND, Step, World, is_free, test};
+
+#[test]
+fn a_retryable_failure_is_asked_again_three_times() {
+    test(async {
+        let world = World::new();
+        world.store.always(Op::Acquire, Step::Fail);
+        let error = world.pass_until(SECOND / 10, world.lock("k").wait(LONG).acquire()).await.unwrap_err();
+        assert_eq!((error.kind(), error.attempts()), (&ErrorKind::Outage, 4));
+        assert_eq!((error.key(), error.backend()), (Some("dl1:default:k"), Some("m")));
+        assert!(error.is_retryable());
+    });
+}
+
+#[test]
+fn a_failure_that_passes_is_not_noticed() {
+    test(async {
+        let world = World::new();
+        world.store.next(Op::Acquire, [Step::Fail, Step::Fail, Step::Fail]);
+        let guard = world.pass_until(SECOND / 10, world.lock("k").wait(LONG).acquire()).await.unwrap();
+        assert_eq!(world.store.calls(Op::Acquire), 4);
+        guard.release().await.unwrap();
+    });
+}
+
+#[test]
+fn an_answer_ends_the_count_of_failures() {
+    test(async {
+        let (world, stranger) = crate::acquire::neighbours();
+        let held = stranger.lock("k").acquire().await.unwrap();
+        let (fail, pass) = (Step::Fail, Step::Pass);
+        world.store.next(Op::Acquire, [fail, fail, fail, pass, fail, fail, fail, pass]);
+        let waiting = tokio::spawn(world.lock("k").wait(LONG).acquire());
+        world.pass(60 * SECOND).await;
+        assert!(world.store.calls(Op::Acquire) >= 8);
+        held.release().await.unwrap();
+        waiting.await.unwrap().unwrap().release().await.unwrap();
+    });
+}
+
+#[test]
+fn a_failure_that_no_retry_helps_is_told_at_once() {
+    test(async {
+        let world = World::new();
+        world.store.always(Op::Acquire, Step::Refuse);
+        let error = world.lock("k").wait(LONG).acquire().await.unwrap_err();
+        assert_eq!((error.kind(), error.attempts()), (&ErrorKind::PermissionDenied, 1));
+        assert!(!error.is_retryable());
+    });
+}
+
+#[test]
+fn one_who_does_not_wait_does_not_retry() {
+    test(async {
+        let world = World::new();
+        world.store.always(Op::Acquire, Step::Fail);
+        let error = world.lock("k").try_acquire().await.unwrap_err();
+        assert_eq!((error.kind(), error.attempts()), (&ErrorKind::Outage, 1));
+    });
+}
+
+#[test]
+fn a_silent_store_is_an_outage_within_the_wait() {
+    test(async {
+        let world = World::new();
+        world.store.always(Op::Acquire, Step::Hang);
+        let before = world.clock.now();
+        let asked = world.lock("k").wait(Wait::UpTo(12 * SECOND)).acquire();
+        let error = world.pass_until(SECOND / 10, asked).await.unwrap_err();
+        assert_eq!(error.kind(), &ErrorKind::Outage);
+        assert!(world.clock.now().since(before) <= 13 * SECOND);
+        let before = world.clock.now();
+        let error = world.pass_until(SECOND / 10, world.lock("other").try_acquire()).await.unwrap_err();
+        assert_eq!(error.kind(), &ErrorKind::Outage);
+        assert!(world.clock.now().since(before) <= 6 * SECOND);
+    });
+}
+
+/// The second caller must not be told that somebody holds what nobody can hold.
+#[test]
+fn an_outage_is_an_outage_for_the_next_caller_too() {
+    test(async {
+        let world = World::new();
+        for op in [Op::Acquire, Op::Abandon] {
+            world.store.always(op, Step::Fail);
+        }
+        for _ in 0..5 {
+            let error = world.lock("k").try_acquire().await.unwrap_err();
+            assert_eq!(error.kind(), &ErrorKind::Outage, "{error}");
+            world.pass(SECOND / 10).await;
+        }
+    });
+}
+
+#[test]
+fn a_release_that_fails_does_not_block_the_neighbours_for_the_ttl() {
+    test(async {
+        let world = World::new();
+        let guard = world.lock("k").ttl(600 * SECOND).acquire().await.unwrap();
+        world.store.always(Op::Release, Step::Fail);
+        guard.release().await.unwrap();
+        world.store.always(Op::Acquire, Step::Fail);
+        world.pass(SECOND).await;
+        let error = world.lock("k").try_acquire().await.unwrap_err();
+        assert_eq!(error.kind(), &ErrorKind::Outage, "{error}");
+    });
+}
+
+#[test]
+fn a_lost_reply_is_found_by_the_next_attempt_of_the_same_owner() {
+    test(async {
+        let world = World::new();
+        world.store.next(Op::Acquire, [Step::LostReply]);
+        let guard = world.pass_until(SECOND / 10, world.lock("k").wait(LONG).acquire()).await.unwrap();
+        assert_eq!(world.store.calls(Op::Acquire), 2);
+        // Counted from the second request: the first is long over.
+        assert!(guard.remaining() > 28 * SECOND, "{:?}", guard.remaining());
+        guard.release().await.unwrap();
+        assert!(world.memory.is_empty());
+    });
+}
+
+#[test]
+fn a_lost_reply_of_one_who_gives_up_leaves_nothing() {
+    test(async {
+        let world = World::new();
+        world.store.next(Op::Acquire, [Step::LostReply]);
+        let error = world.pass_until(SECOND / 10, world.lock("k").try_acquire()).await.unwrap_err();
+        assert_eq!(error.kind(), &ErrorKind::Outage);
+        world.empty().await;
+    });
+}
+
+/// An answer that comes after the ttl is worth nothing, however good it sounds.
+#[test]
+fn a_grant_whose_validity_is_over_is_given_back_and_no_body_starts() {
+    test(async {
+        let world = World::new();
+        world.store.next(Op::Acquire, [Step::Stale(31 * SECOND)]);
+        let run = world.lock("k").wait(LONG).run(|held| async move { held.check() });
+        world.pass_until(SECOND / 10, run).await.unwrap().unwrap();
+        assert_eq!((world.store.calls(Op::Acquire), world.store.calls(Op::Release)), (2, 2));
+    });
+}
+
+#[test]
+fn grants_that_always_come_too_late_are_an_outage() {
+    test(async {
+        let world = World::new();
+        world.store.always(Op::Acquire, Step::Stale(31 * SECOND));
+        for wait in [Wait::None, LONG, Wait::Forever] {
+            let run = world.lock("k").wait(wait).run(|_| async { panic!("the body must not start") });
+            let error = world.pass_until(SECOND / 10, run).await.unwrap_err();
+            assert_eq!(error.kind(), &ErrorKind::Outage, "{error}");
+            world.empty().await;
+        }
+    });
+}
+
+#[test]
+fn a_silent_release_costs_the_caller_two_seconds_and_is_tried_again() {
+    test(async {
+        let world = World::new();
+        let guard = world.lock("k").acquire().await.unwrap();
+        world.store.next(Op::Release, [Step::Hang]);
+        let before = world.clock.now();
+        world.pass_until(SECOND / 10, guard.release()).await.unwrap();
+        assert!(world.clock.now().since(before) <= 3 * SECOND);
+        world.empty().await;
+        world.events.expect("ReleaseFailed", 1).await;
+        assert_eq!(world.events.count("Released"), 1);
+        assert!(is_free(&world, "k").await);
+    });
+}
+
+#[test]
+fn a_release_that_is_refused_for_good_is_not_tried_for_ever() {
+    test(async {
+        let world = World::new();
+        world.store.always(Op::Release, Step::Refuse);
+        drop(world.lock("k").acquire().await.unwrap());
+        world.pass(60 * SECOND).await;
+        assert_eq!(world.store.calls(Op::Release), 1);
+        world.events.expect("ReleaseFailed", 1).await;
+    });
+}

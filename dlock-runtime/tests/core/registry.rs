@@ -1,0 +1,120 @@
+//! Names, defaults, and who holds what.
+
+use dlock_runtime::backends::memory::Memory;
+use dlock_runtime::{ErrorKind, Registry, Wait};
+
+use crate::support::{Op, SECOND, Step, World, test};
+
+#[test]
+fn an_unknown_name_lists_the_known_ones() {
+    test(async {
+        let world = World::new();
+        world.registry.install("b", Memory::new()).unwrap();
+        let error = world.lock("k").backend("nope").acquire().await.unwrap_err();
+        assert_eq!(error.kind(), &ErrorKind::BackendNotRegistered { known: vec!["b".into(), "m".into()] });
+        assert!(error.to_string().contains("installed: b, m"), "{error}");
+        assert!(world.registry.set_default("nope").is_err());
+    });
+}
+
+#[test]
+fn a_name_is_taken_once() {
+    test(async {
+        let world = World::new();
+        let error = world.registry.install("m", Memory::new()).unwrap_err();
+        assert_eq!(error.kind(), &ErrorKind::AlreadyRegistered);
+        let error = world.registry.connect("m", "memory://").await.unwrap_err();
+        assert_eq!(error.kind(), &ErrorKind::AlreadyRegistered);
+        for name in ["", "a\nb"] {
+            let error = world.registry.install(name, Memory::new()).unwrap_err();
+            assert_eq!(error.kind(), &ErrorKind::ConfigInvalid { field: "name".into() });
+        }
+    });
+}
+
+#[test]
+fn nothing_becomes_the_default_by_itself() {
+    test(async {
+        let registry = Registry::new();
+        registry.install("only", Memory::new()).unwrap();
+        let error = registry.lock("k").acquire().await.unwrap_err();
+        assert_eq!(error.kind(), &ErrorKind::BackendNotRegistered { known: vec!["only".into()] });
+        assert!(error.to_string().contains("set_default"), "{error}");
+        registry.set_default("only").unwrap();
+        registry.lock("k").acquire().await.unwrap().release().await.unwrap();
+    });
+}
+
+#[test]
+fn defaults_hold_for_what_is_not_said() {
+    test(async {
+        let world = World::new().configure(|defaults| {
+            defaults.ttl = 9 * SECOND;
+            defaults.wait = Wait::None;
+        });
+        let guard = world.lock("k").acquire().await.unwrap();
+        assert_eq!(guard.granted(), 9 * SECOND);
+        assert_eq!(world.lock("k").acquire().await.unwrap_err().kind(), &ErrorKind::Busy);
+        assert!(world.registry.configure(|defaults| defaults.max_hold = SECOND).is_err());
+        assert!(world.registry.configure(|defaults| defaults.namespace = "a b".into()).is_err());
+        // What was refused has changed nothing.
+        assert_eq!(world.lock("other").acquire().await.unwrap().granted(), 9 * SECOND);
+    });
+}
+
+#[test]
+fn the_holder_is_noted_with_its_site_and_trace() {
+    test(async {
+        let world = World::new();
+        world.registry.trace_with(|| Some("4bf9".into()));
+        assert!(world.lock("k").holder().await.unwrap().is_none());
+        let guard = world.lock("k").name("shop::deduct").acquire().await.unwrap();
+        let note = world.lock("k").holder().await.unwrap().unwrap();
+        assert_eq!(
+            (note.site(), note.trace(), note.pid()),
+            (Some("shop::deduct"), Some("4bf9"), Some(std::process::id()))
+        );
+        guard.release().await.unwrap();
+        let _unnamed = world.lock("k").acquire().await.unwrap();
+        let note = world.lock("k").holder().await.unwrap().unwrap();
+        assert!(note.site().unwrap().contains("tests/core/registry.rs:"), "{note}");
+    });
+}
+
+/// What a user gives for a trace id is no reason not to lock.
+#[test]
+fn a_trace_hook_that_panics_is_no_trace() {
+    test(async {
+        let world = World::new();
+        world.registry.trace_with(|| panic!("in the hook"));
+        world.lock("k").acquire().await.unwrap().release().await.unwrap();
+    });
+}
+
+#[test]
+fn a_store_with_a_connection_per_hold_is_only_called_on_our_thread() {
+    test(async {
+        let world = World::with(&dlock_runtime::Clock::manual(), |caps| caps.connection_per_hold = true);
+        let guard = world.lock("k").acquire().await.unwrap();
+        let waiting = tokio::spawn(world.lock("k").acquire());
+        world.pass(30 * SECOND).await;
+        guard.confirm().await.unwrap();
+        drop(guard);
+        assert!(waiting.await.unwrap().is_err());
+        world.store.next(Op::Acquire, [Step::Fail]);
+        let again = world.lock("k").try_acquire().await;
+        assert!(again.is_err());
+        world.empty().await;
+        assert_eq!(world.store.threads(), ["dlock"]);
+        assert!(world.store.calls(Op::Release) > 0 && world.store.calls(Op::Renew) > 0);
+    });
+}
+
+#[test]
+fn another_store_is_called_in_place() {
+    test(async {
+        let world = World::new();
+        world.lock("k").acquire().await.unwrap().release().await.unwrap();
+        assert!(!world.store.threads().contains(&"dlock".to_owned()));
+    });
+}

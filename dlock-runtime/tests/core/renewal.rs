@@ -1,0 +1,224 @@
+//! What is held stays held: renewal, and what it costs.
+
+use std::time::Duration;
+
+use dlock_runtime::{Clock, ErrorKind, LossCause, Renew};
+
+use crate::support::{MS, Op, SECOND, Step, World, calm, full, is_free, test};
+
+#[test]
+fn a_hold_lives_for_ten_times_its_ttl() {
+    test(async {
+        let world = World::new();
+        let guard = world.lock("k").acquire().await.unwrap();
+        for _ in 0..10 {
+            world.pass(30 * SECOND).await;
+            guard.check().unwrap();
+            assert!(!is_free(&world, "k").await);
+        }
+        // At a third of the ttl, and at most a quarter of that early.
+        let renewals = world.store.calls(Op::Renew);
+        assert!((30..=41).contains(&renewals), "{renewals}");
+        assert_eq!(world.events.count("NearExpiry"), 0);
+        guard.release().await.unwrap();
+        world.pass(60 * SECOND).await;
+        assert_eq!(world.store.calls(Op::Renew), renewals, "nothing is renewed after its release");
+    });
+}
+
+#[test]
+fn a_thousand_holds_are_renewed_by_a_few_requests() {
+    test(async {
+        let world = World::new();
+        let mut guards = Vec::new();
+        for id in 0..1000 {
+            let key = dlock_runtime::Key::text("k:").value(&id);
+            guards.push(world.registry.lock(key).acquire().await.unwrap());
+            // Not at the very same instant, as in real life.
+            world.clock.advance(MS / 10);
+        }
+        // In steps so fine that most holds would be due by themselves.
+        for _ in 0..1550 {
+            world.clock.advance(20 * MS);
+            calm().await;
+        }
+        assert!(guards.iter().all(|guard| guard.check().is_ok()));
+        // Three rounds of four full batches, some of them cut by a tick.
+        let renewals = world.store.calls(Op::Renew);
+        assert!((12..=36).contains(&renewals), "{renewals}");
+    });
+}
+
+#[test]
+fn renewal_can_be_paced() {
+    test(async {
+        let world = World::new();
+        let guard = world.lock("k").renew(Renew::Every(2 * SECOND)).acquire().await.unwrap();
+        world.pass(60 * SECOND).await;
+        let renewals = world.store.calls(Op::Renew);
+        assert!((30..=44).contains(&renewals), "{renewals}");
+        guard.check().unwrap();
+    });
+}
+
+#[test]
+fn without_renewal_a_hold_ends_at_its_ttl() {
+    test(async {
+        let world = World::new();
+        let guard = world.lock("k").renew(Renew::Off).acquire().await.unwrap();
+        world.pass(29 * SECOND).await;
+        guard.check().unwrap();
+        world.pass(SECOND).await;
+        let error = guard.check().unwrap_err();
+        assert_eq!(error.kind(), &ErrorKind::Lost(LossCause::Deadline));
+        assert_eq!((error.key(), error.backend()), (Some("dl1:default:k"), Some("m")));
+        assert_eq!(world.store.calls(Op::Renew), 0);
+        assert_eq!(guard.remaining(), Duration::ZERO);
+    });
+}
+
+#[test]
+fn max_hold_ends_the_most_alive_of_holds() {
+    test(async {
+        let world = World::new();
+        let guard = world.lock("k").max_hold(100 * SECOND).acquire().await.unwrap();
+        world.pass(99 * SECOND).await;
+        guard.check().unwrap();
+        assert!(guard.remaining() <= SECOND);
+        world.pass(SECOND).await;
+        assert_eq!(guard.check().unwrap_err().kind(), &ErrorKind::Lost(LossCause::MaxHold));
+        world.events.expect("Lost", 1).await;
+        world.events.expect("NearExpiry", 1).await;
+    });
+}
+
+#[test]
+fn the_registry_bounds_every_hold_by_an_hour() {
+    test(async {
+        let world = World::new();
+        let guard = world.lock("k").acquire().await.unwrap();
+        for _ in 0..59 {
+            world.pass(60 * SECOND).await;
+        }
+        guard.check().unwrap();
+        world.pass(61 * SECOND).await;
+        assert_eq!(guard.check().unwrap_err().kind(), &ErrorKind::Lost(LossCause::MaxHold));
+    });
+}
+
+#[test]
+fn a_renewal_that_fails_is_tried_again_and_the_hold_is_kept() {
+    test(async {
+        let world = World::new();
+        let guard = world.lock("k").acquire().await.unwrap();
+        world.store.next(Op::Renew, [Step::Fail, Step::Fail, Step::Fail]);
+        world.pass(120 * SECOND).await;
+        guard.check().unwrap();
+        assert_eq!(world.events.count("RenewalFailed"), 3);
+        assert_eq!(world.events.count("Lost"), 0);
+    });
+}
+
+#[test]
+fn a_renewal_that_hangs_is_given_up_and_tried_again() {
+    test(async {
+        let world = World::new();
+        let guard = world.lock("k").acquire().await.unwrap();
+        world.store.next(Op::Renew, [Step::Hang]);
+        world.pass(60 * SECOND).await;
+        guard.check().unwrap();
+        world.events.expect("RenewalFailed", 1).await;
+    });
+}
+
+/// Also where the panic comes before there is a future to catch it in.
+#[test]
+fn a_renewal_that_panics_is_tried_again() {
+    test(async {
+        let world = World::new();
+        let guard = world.lock("k").acquire().await.unwrap();
+        world.store.next(Op::Renew, [Step::Panic, Step::Panic]);
+        world.pass(60 * SECOND).await;
+        guard.check().unwrap();
+        assert_eq!(world.events.count("RenewalFailed"), 2);
+    });
+}
+
+#[test]
+fn a_renewal_that_is_slow_does_not_hold_up_those_of_another_store() {
+    test(async {
+        let world = World::new();
+        let other = dlock_runtime::backends::memory::Memory::with_clock(&world.clock);
+        world.registry.install("other", other).unwrap();
+        world.store.always(Op::Renew, Step::Hang);
+        let slow = world.lock("k").acquire().await.unwrap();
+        let well = world.lock("k").backend("other").acquire().await.unwrap();
+        world.pass(120 * SECOND).await;
+        slow.check().unwrap_err();
+        well.check().unwrap();
+    });
+}
+
+#[test]
+fn a_renewal_said_to_be_old_does_not_make_a_busy_loop() {
+    test(async {
+        let world = World::new();
+        let guard = world.lock("k").acquire().await.unwrap();
+        world.store.always(Op::Renew, Step::Stale(25 * SECOND));
+        world.pass(20 * SECOND).await;
+        guard.check().unwrap();
+        let renewals = world.store.calls(Op::Renew);
+        assert!(renewals < 100, "{renewals}");
+    });
+}
+
+#[test]
+fn confirm_asks_the_store_and_prolongs() {
+    test(async {
+        let world = World::new();
+        let guard = world.lock("k").renew(Renew::Off).acquire().await.unwrap();
+        world.pass(20 * SECOND).await;
+        guard.confirm().await.unwrap();
+        assert!(guard.remaining() > 29 * SECOND);
+        world.store.next(Op::Renew, [Step::Fail]);
+        let error = guard.confirm().await.unwrap_err();
+        assert_eq!((error.kind(), error.key()), (&ErrorKind::Outage, Some("dl1:default:k")));
+        guard.check().unwrap();
+        world.memory.forget(&full("k"));
+        guard.check().unwrap();
+        assert_eq!(guard.confirm().await.unwrap_err().kind(), &ErrorKind::Lost(LossCause::Store));
+        guard.check().unwrap_err();
+    });
+}
+
+#[test]
+fn near_expiry_is_told_once_until_it_is_renewed() {
+    test(async {
+        let world = World::new();
+        let guard = world.lock("k").acquire().await.unwrap();
+        world.store.always(Op::Renew, Step::Fail);
+        world.pass(26 * SECOND).await;
+        world.events.expect("NearExpiry", 1).await;
+        guard.check().unwrap();
+        world.store.always(Op::Renew, Step::Pass);
+        world.pass(30 * SECOND).await;
+        guard.check().unwrap();
+        world.events.expect("NearExpiry", 1).await;
+        world.store.always(Op::Renew, Step::Fail);
+        world.pass(60 * SECOND).await;
+        world.events.expect("NearExpiry", 2).await;
+        world.events.expect("Lost", 1).await;
+    });
+}
+
+/// On the machine's clock, since the thread that blocks is the one that would move a clock of ours.
+#[test]
+fn a_runtime_that_is_blocked_for_three_ttls_keeps_its_lock() {
+    test(async {
+        let world = World::on(&Clock::system());
+        let guard = world.lock("k").ttl(300 * MS).acquire().await.unwrap();
+        std::thread::sleep(900 * MS);
+        guard.check().unwrap();
+        guard.release().await.unwrap();
+    });
+}

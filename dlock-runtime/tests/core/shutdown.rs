@@ -1,0 +1,164 @@
+//! The end of it all.
+
+use std::time::Duration;
+
+use dlock_runtime::backends::memory::Memory;
+use dlock_runtime::{ErrorKind, LossCause};
+
+use crate::acquire::neighbours;
+use crate::support::{LONG, MS, Op, SECOND, Step, World, calm, test};
+
+#[test]
+fn an_idle_registry_ends_at_once() {
+    test(async {
+        let world = World::new();
+        world.lock("k").acquire().await.unwrap().release().await.unwrap();
+        let report = world.registry.shutdown(60 * SECOND).await;
+        assert_eq!((report.cut_off, report.unconfirmed), (0, 0));
+        assert_eq!(world.store.calls(Op::Close), 1);
+    });
+}
+
+#[test]
+fn waiters_are_told_at_once_and_holders_may_finish() {
+    test(async {
+        let (world, stranger) = neighbours();
+        let foreign = stranger.lock("foreign").acquire().await.unwrap();
+        let held = world.lock("k").acquire().await.unwrap();
+        let waiters = ["k", "k", "foreign", "foreign"].map(|key| tokio::spawn(world.lock(key).wait(LONG).acquire()));
+        calm().await;
+        let registry = world.registry.clone();
+        let shutdown = tokio::spawn(async move { registry.shutdown(60 * SECOND).await });
+        for waiter in waiters {
+            assert_eq!(waiter.await.unwrap().unwrap_err().kind(), &ErrorKind::ShutDown);
+        }
+        assert!(!shutdown.is_finished());
+        held.check().unwrap();
+        held.release().await.unwrap();
+        let report = world.pass_until(10 * MS, shutdown).await.unwrap();
+        assert_eq!((report.cut_off, report.unconfirmed), (0, 0));
+        foreign.release().await.unwrap();
+        assert!(world.memory.is_empty());
+    });
+}
+
+/// One whose request hangs in the store waits for nothing that could still be of use.
+#[test]
+fn one_in_the_middle_of_an_attempt_is_told_at_once() {
+    test(async {
+        let world = World::new();
+        world.store.next(Op::Acquire, [Step::LostReply]);
+        let waiter = tokio::spawn(world.lock("k").wait(LONG).acquire());
+        calm().await;
+        let registry = world.registry.clone();
+        let shutdown = tokio::spawn(async move { registry.shutdown(60 * SECOND).await });
+        assert_eq!(waiter.await.unwrap().unwrap_err().kind(), &ErrorKind::ShutDown);
+        let report = world.pass_until(10 * MS, shutdown).await.unwrap();
+        assert_eq!((report.cut_off, report.unconfirmed), (0, 0));
+        assert!(world.memory.is_empty(), "what the lost reply had granted was abandoned before the end");
+    });
+}
+
+/// It had left the table of holds, and the end must still wait for its answer.
+#[test]
+fn a_release_under_way_is_waited_for() {
+    test(async {
+        let world = World::new();
+        let guard = world.lock("k").acquire().await.unwrap();
+        world.store.next(Op::Release, [Step::Late(SECOND)]);
+        let release = tokio::spawn(guard.release());
+        calm().await;
+        let registry = world.registry.clone();
+        let shutdown = tokio::spawn(async move { registry.shutdown(60 * SECOND).await });
+        calm().await;
+        assert!(!shutdown.is_finished());
+        assert_eq!(world.store.calls(Op::Close), 0);
+        let report = world.pass_until(10 * MS, shutdown).await.unwrap();
+        release.await.unwrap().unwrap();
+        assert_eq!((report.cut_off, report.unconfirmed), (0, 0));
+    });
+}
+
+#[test]
+fn at_the_deadline_bodies_are_cut_off_and_their_locks_given_back() {
+    test(async {
+        let world = World::new();
+        let body = || |_| std::future::pending::<()>();
+        let bodies = ["a", "b"].map(|key| tokio::spawn(world.lock(key).run(body())));
+        let guard = world.lock("c").acquire().await.unwrap();
+        calm().await;
+        let before = world.clock.now();
+        let report = world.pass_until(100 * MS, world.registry.shutdown(5 * SECOND)).await;
+        assert_eq!((report.cut_off, report.unconfirmed), (3, 0));
+        let took = world.clock.now().since(before);
+        assert!(took >= 5 * SECOND && took <= 6 * SECOND, "{took:?}");
+        for body in bodies {
+            assert_eq!(body.await.unwrap().unwrap_err().kind(), &ErrorKind::Lost(LossCause::Shutdown));
+        }
+        assert_eq!(guard.check().unwrap_err().kind(), &ErrorKind::Lost(LossCause::Shutdown));
+        assert!(world.memory.is_empty());
+        world.events.expect("Lost", 3).await;
+    });
+}
+
+#[test]
+fn what_the_store_did_not_confirm_is_counted() {
+    test(async {
+        let world = World::new();
+        world.store.always(Op::Release, Step::Hang);
+        let _guard = world.lock("k").acquire().await.unwrap();
+        drop(world.lock("other").acquire().await.unwrap());
+        world.store.always(Op::Close, Step::Hang);
+        let before = world.clock.now();
+        let report = world.pass_until(50 * MS, world.registry.shutdown(SECOND)).await;
+        assert_eq!((report.cut_off, report.unconfirmed), (1, 2));
+        // The deadline, a moment for the last releases, and one for a store that does not close.
+        assert!(world.clock.now().since(before) <= 3 * SECOND);
+    });
+}
+
+#[test]
+fn a_second_shutdown_is_harmless_and_nothing_works_afterwards() {
+    test(async {
+        let world = World::new();
+        let _guard = world.lock("k").acquire().await.unwrap();
+        world.pass_until(50 * MS, world.registry.shutdown(Duration::ZERO)).await;
+        let report = world.pass_until(50 * MS, world.registry.shutdown(Duration::ZERO)).await;
+        assert_eq!((report.cut_off, report.unconfirmed), (0, 0));
+        assert_eq!(world.store.calls(Op::Close), 1);
+        let shut = |kind: &ErrorKind| assert_eq!(kind, &ErrorKind::ShutDown);
+        shut(world.lock("k").acquire().await.unwrap_err().kind());
+        shut(world.lock("k").backend("m").try_acquire().await.unwrap_err().kind());
+        shut(world.lock("k").holder().await.unwrap_err().kind());
+        shut(world.registry.install("n", Memory::new()).unwrap_err().kind());
+        shut(world.registry.connect("n", "memory://").await.unwrap_err().kind());
+        shut(world.registry.set_default("m").unwrap_err().kind());
+    });
+}
+
+#[test]
+fn two_shutdowns_at_once_agree() {
+    test(async {
+        let world = World::new();
+        let _guard = world.lock("k").acquire().await.unwrap();
+        let both = async { tokio::join!(world.registry.shutdown(SECOND), world.registry.shutdown(SECOND)) };
+        let (one, other) = world.pass_until(50 * MS, both).await;
+        assert_eq!(one.cut_off + other.cut_off, 1);
+        assert_eq!(world.store.calls(Op::Close), 1);
+    });
+}
+
+#[test]
+fn a_shutdown_that_is_given_up_can_be_called_again() {
+    test(async {
+        let world = World::new();
+        let guard = world.lock("k").acquire().await.unwrap();
+        let mut first = Box::pin(world.registry.shutdown(3600 * SECOND));
+        assert!(crate::support::poll_once(&mut first).is_pending());
+        drop(first);
+        guard.release().await.unwrap();
+        let report = world.pass_until(50 * MS, world.registry.shutdown(SECOND)).await;
+        assert_eq!((report.cut_off, report.unconfirmed), (0, 0));
+        assert_eq!(world.store.calls(Op::Close), 1);
+    });
+}

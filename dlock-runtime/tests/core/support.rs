@@ -1,0 +1,177 @@
+//! What the tests share: a world of its own per test, a store that misbehaves on demand, and time by hand.
+
+mod faulty;
+
+use std::future::Future;
+use std::sync::{Arc, LazyLock, Mutex};
+use std::time::{Duration, Instant};
+
+use dlock_runtime::backends::memory::Memory;
+use dlock_runtime::{Clock, Defaults, Event, Key, Label, Lock, LockKey, Observer, Registry, Wait};
+
+pub(crate) use faulty::{Faulty, Op, Step};
+
+pub(crate) const SECOND: Duration = Duration::from_secs(1);
+pub(crate) const MS: Duration = Duration::from_millis(1);
+
+/// The longest that anything here may take in real time; only a hang comes near it.
+const HANG: Duration = Duration::from_secs(60);
+
+/// One registry with one store, named `m`, on one clock.
+pub(crate) struct World {
+    pub(crate) clock: Clock,
+    pub(crate) memory: Memory,
+    pub(crate) store: Faulty,
+    pub(crate) registry: Registry,
+    pub(crate) events: Events,
+}
+
+impl World {
+    /// On a clock that only the test moves.
+    pub(crate) fn new() -> Self {
+        Self::on(&Clock::manual())
+    }
+
+    pub(crate) fn on(clock: &Clock) -> Self {
+        Self::with(clock, |_| {})
+    }
+
+    pub(crate) fn with(clock: &Clock, change: impl FnOnce(&mut dlock_runtime::Capabilities)) -> Self {
+        let memory = Memory::with_clock(clock);
+        let store = Faulty::around(&memory, clock, change);
+        let registry = Registry::with_clock(clock);
+        registry.install("m", store.clone()).unwrap();
+        registry.set_default("m").unwrap();
+        let events = Events::default();
+        registry.observe(events.clone());
+        Self { clock: clock.clone(), memory, store, registry, events }
+    }
+
+    pub(crate) fn configure(self, change: impl FnOnce(&mut Defaults)) -> Self {
+        self.registry.configure(change).unwrap();
+        self
+    }
+
+    #[track_caller]
+    pub(crate) fn lock(&self, key: &'static str) -> Lock {
+        self.registry.lock(key)
+    }
+
+    /// Lets time pass in small steps, and everybody act in between.
+    pub(crate) async fn pass(&self, time: Duration) {
+        let step = (time / 60).max(MS);
+        let mut left = time;
+        while !left.is_zero() {
+            let now = step.min(left);
+            self.clock.advance(now);
+            left -= now;
+            calm().await;
+        }
+    }
+
+    /// Lets time pass until `future` is ready.
+    pub(crate) async fn pass_until<T>(&self, step: Duration, future: impl Future<Output = T>) -> T {
+        let pass = async {
+            loop {
+                calm().await;
+                self.clock.advance(step);
+            }
+        };
+        tokio::select! {
+            biased;
+            output = future => output,
+            () = pass => unreachable!("time goes on for ever"),
+        }
+    }
+
+    /// Waits until nothing is left in the store; without any passing of time.
+    pub(crate) async fn empty(&self) {
+        until("the store is empty", || self.memory.is_empty()).await;
+    }
+}
+
+/// Is somebody other than the caller able to take the lock at once?
+pub(crate) async fn is_free(world: &World, key: &'static str) -> bool {
+    match world.lock(key).try_acquire().await {
+        Ok(guard) => guard.release().await.is_ok(),
+        Err(_) => false,
+    }
+}
+
+pub(crate) fn full(key: &'static str) -> LockKey {
+    LockKey::new("default", Key::text(key)).unwrap()
+}
+
+/// Runs a test on a runtime of its own, which ends it if it hangs.
+pub(crate) fn test<T>(body: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async { tokio::time::timeout(HANG, body).await.expect("the test hangs") })
+}
+
+/// Waits until a condition holds, without letting any of the test's time pass.
+pub(crate) async fn until(what: &str, mut condition: impl FnMut() -> bool) {
+    let begin = Instant::now();
+    while !condition() {
+        assert!(begin.elapsed() < HANG / 2, "this never came: {what}");
+        calm().await;
+    }
+}
+
+/// Lets the tasks of this runtime and those of dlock's own thread act until they wait for something.
+pub(crate) async fn calm() {
+    // A store with a connection per hold is served on dlock's own thread: each round trip lets that thread's queue pass.
+    static PULSE: LazyLock<Registry> = LazyLock::new(|| {
+        let clock = Clock::system();
+        let registry = Registry::new();
+        let pulse = Faulty::around(&Memory::with_clock(&clock), &clock, |caps| caps.connection_per_hold = true);
+        registry.install("pulse", pulse).unwrap();
+        registry
+    });
+    for _ in 0..3 {
+        for _ in 0..5 {
+            tokio::task::yield_now().await;
+        }
+        PULSE.lock("pulse").backend("pulse").holder().await.unwrap();
+    }
+}
+
+/// Polls once.
+pub(crate) fn poll_once<F: Future + Unpin>(future: &mut F) -> std::task::Poll<F::Output> {
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    std::pin::Pin::new(future).poll(&mut context)
+}
+
+/// No limit that a test would run into by itself.
+pub(crate) const LONG: Wait = Wait::UpTo(Duration::from_secs(3600));
+
+/// Remembers every event with its label.
+#[derive(Clone, Default)]
+pub(crate) struct Events(Arc<Mutex<Vec<(String, Event)>>>);
+
+impl Events {
+    /// The events so far, by their `Debug` names.
+    pub(crate) fn names(&self) -> Vec<String> {
+        let name = |event: &Event| format!("{event:?}").split([' ', '{', '(']).next().unwrap_or_default().to_owned();
+        self.0.lock().unwrap().iter().map(|(_, event)| name(event)).collect()
+    }
+
+    pub(crate) fn count(&self, name: &str) -> usize {
+        self.names().iter().filter(|seen| *seen == name).count()
+    }
+
+    pub(crate) fn all(&self) -> Vec<(String, Event)> {
+        self.0.lock().unwrap().clone()
+    }
+
+    /// Waits for an event of another thread.
+    pub(crate) async fn expect(&self, name: &str, count: usize) {
+        until(&format!("{count} x {name}"), || self.count(name) >= count).await;
+        assert_eq!(self.count(name), count, "{name} in {:?}", self.names());
+    }
+}
+
+impl Observer for Events {
+    fn on_event(&self, label: &Label, event: &Event) {
+        self.0.lock().unwrap().push((format!("{label:?}"), event.clone()));
+    }
+}

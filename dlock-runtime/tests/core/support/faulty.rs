@@ -1,0 +1,212 @@
+//! The memory backend, lying, hanging and failing as it is told to.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use dlock_runtime::backends::memory::Memory;
+use dlock_runtime::{
+    Attempt, Backend, Capabilities, Claim, Clock, Error, ErrorKind, Hold, LockKey, Note, Released, Result, Signal,
+    Stand, Standing, Wake, WakeStyle,
+};
+use futures::future::{BoxFuture, pending};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Op {
+    Acquire,
+    Renew,
+    Release,
+    Abandon,
+    Close,
+}
+
+/// What happens to one call.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Step {
+    Pass,
+    /// Fails, and a retry can help.
+    Fail,
+    /// Fails for good.
+    Refuse,
+    /// Nothing is done and no answer comes.
+    Hang,
+    /// It is done, but the answer is lost.
+    LostReply,
+    /// It is done, and the answer comes so much later.
+    Late(Duration),
+    /// Panics before it gives a future.
+    Panic,
+    /// Contended, with a signal that fails at once.
+    BrokenSignal,
+    /// It is done, and said to have begun so long ago.
+    Stale(Duration),
+}
+
+/// A store that misbehaves on demand. Clones are one store.
+#[derive(Clone)]
+pub(crate) struct Faulty {
+    memory: Memory,
+    clock: Clock,
+    capabilities: Arc<Capabilities>,
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Default)]
+struct State {
+    script: HashMap<Op, VecDeque<Step>>,
+    always: HashMap<Op, Step>,
+    calls: HashMap<Op, usize>,
+    threads: Vec<String>,
+}
+
+impl Faulty {
+    pub(crate) fn around(memory: &Memory, clock: &Clock, change: impl FnOnce(&mut Capabilities)) -> Self {
+        let mut capabilities = memory.capabilities().clone();
+        change(&mut capabilities);
+        Self {
+            memory: memory.clone(),
+            clock: clock.clone(),
+            capabilities: Arc::new(capabilities),
+            state: Arc::default(),
+        }
+    }
+
+    /// What happens to the next calls; afterwards they pass again.
+    pub(crate) fn next(&self, op: Op, steps: impl IntoIterator<Item = Step>) {
+        self.state.lock().unwrap().script.entry(op).or_default().extend(steps);
+    }
+
+    /// Drops what `next` still has in store.
+    pub(crate) fn behave(&self) {
+        self.state.lock().unwrap().script.clear();
+    }
+
+    /// What happens to all calls from now on.
+    pub(crate) fn always(&self, op: Op, step: Step) {
+        self.state.lock().unwrap().always.insert(op, step);
+    }
+
+    pub(crate) fn calls(&self, op: Op) -> usize {
+        self.state.lock().unwrap().calls.get(&op).copied().unwrap_or(0)
+    }
+
+    /// The names of the threads that have called, without repetitions.
+    pub(crate) fn threads(&self) -> Vec<String> {
+        let mut threads = self.state.lock().unwrap().threads.clone();
+        threads.sort();
+        threads.dedup();
+        threads
+    }
+
+    fn step(&self, op: Op) -> Step {
+        let mut state = self.state.lock().unwrap();
+        *state.calls.entry(op).or_default() += 1;
+        if state.threads.len() < 1000 {
+            state.threads.push(std::thread::current().name().unwrap_or("?").to_owned());
+        }
+        let scripted = state.script.get_mut(&op).and_then(VecDeque::pop_front);
+        scripted.or_else(|| state.always.get(&op).copied()).unwrap_or(Step::Pass)
+    }
+
+    /// Applies what is the same for all calls; `None` if the call shall be made and its answer counts.
+    async fn fault<T>(&self, step: Step, call: impl Future<Output = T>) -> Result<T> {
+        match step {
+            Step::Fail => Err(Error::outage("scripted outage")),
+            Step::Refuse => Err(Error::new(ErrorKind::PermissionDenied, "scripted refusal")),
+            Step::Hang => pending().await,
+            Step::LostReply => {
+                call.await;
+                pending().await
+            }
+            Step::Late(by) => {
+                let until = self.clock.now().after(by);
+                let answer = call.await;
+                self.clock.sleep_until(until).await;
+                Ok(answer)
+            }
+            _ => Ok(call.await),
+        }
+    }
+}
+
+fn panic_if(step: Step) {
+    assert!(!matches!(step, Step::Panic), "scripted panic");
+}
+
+impl Backend for Faulty {
+    fn kind(&self) -> &'static str {
+        "faulty"
+    }
+
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn try_acquire<'a>(&'a self, claim: &'a Arc<Claim>, stand: Stand) -> BoxFuture<'a, Result<Attempt>> {
+        let step = self.step(Op::Acquire);
+        panic_if(step);
+        Box::pin(async move {
+            if let Step::BrokenSignal = step {
+                let signal = async { Err::<Signal, _>(Error::outage("the push connection is down")) };
+                return Ok(Attempt::Contended(Wake::on(signal)));
+            }
+            // A store that can only be polled has no line.
+            let stand = if let WakeStyle::Poll { .. } = self.capabilities.wake { Stand::No } else { stand };
+            let mut attempt = self.fault(step, self.memory.try_acquire(claim, stand)).await??;
+            match &mut attempt {
+                Attempt::Acquired(hold) => {
+                    if let Step::Stale(by) = step {
+                        hold.validity.from = hold.validity.from.before(by);
+                    }
+                }
+                Attempt::Contended(wake) => {
+                    if let WakeStyle::Poll { .. } = self.capabilities.wake {
+                        (wake.signal, wake.ask_by) = (None, None);
+                    }
+                }
+            }
+            Ok(attempt)
+        })
+    }
+
+    fn renew<'a>(&'a self, holds: &'a [&'a Hold]) -> BoxFuture<'a, Vec<Result<Standing>>> {
+        let step = self.step(Op::Renew);
+        panic_if(step);
+        Box::pin(async move {
+            match self.fault(step, self.memory.renew(holds)).await {
+                Ok(mut answers) => {
+                    for answer in &mut answers {
+                        if let (Step::Stale(by), Ok(Standing::Renewed(validity))) = (step, answer) {
+                            validity.from = validity.from.before(by);
+                        }
+                    }
+                    answers
+                }
+                Err(error) => holds.iter().map(|_| Err(Error::new(error.kind().clone(), error.to_string()))).collect(),
+            }
+        })
+    }
+
+    fn release<'a>(&'a self, hold: &'a Hold) -> BoxFuture<'a, Result<Released>> {
+        let step = self.step(Op::Release);
+        panic_if(step);
+        Box::pin(async move { self.fault(step, self.memory.release(hold)).await? })
+    }
+
+    fn abandon<'a>(&'a self, claim: &'a Arc<Claim>) -> BoxFuture<'a, Result<()>> {
+        let step = self.step(Op::Abandon);
+        panic_if(step);
+        Box::pin(async move { self.fault(step, self.memory.abandon(claim)).await? })
+    }
+
+    fn holder<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<Option<Note>>> {
+        self.memory.holder(key)
+    }
+
+    fn close(&self) -> BoxFuture<'_, ()> {
+        let step = self.step(Op::Close);
+        Box::pin(async move {
+            let _ = self.fault(step, async {}).await;
+        })
+    }
+}

@@ -1,0 +1,112 @@
+//! The stores without a server: memory and a file.
+
+use std::any::Any;
+use std::sync::Arc;
+
+use dlock::backends::memory::Memory;
+use dlock::backends::sqlite::Sqlite;
+use dlock::conformance::{Outage, Store};
+use dlock::{Backend, Clock, Error, LockKey, Result};
+use futures::future::BoxFuture;
+use sqlx::sqlite::SqliteConnectOptions;
+use sqlx::{ConnectOptions, Connection, SqliteConnection};
+
+pub(crate) fn memory() -> Result<Box<dyn Store>, String> {
+    Ok(Box::new(InMemory(Memory::new())))
+}
+
+/// All clients are clones: another process would have another store.
+struct InMemory(Memory);
+
+impl Store for InMemory {
+    fn name(&self) -> String {
+        "memory".into()
+    }
+
+    fn open(&self, _: Clock) -> BoxFuture<'_, Result<Arc<dyn Backend>>> {
+        Box::pin(async { Ok(Arc::new(self.0.clone()) as Arc<dyn Backend>) })
+    }
+
+    fn leftovers<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<Vec<String>>> {
+        // It tells no names, but each case has a store of its own and looks at one key at a time.
+        let _ = key;
+        Box::pin(async { Ok(vec!["a key".to_owned(); self.0.len()]) })
+    }
+
+    fn evict<'a>(&'a self, key: &'a LockKey) -> Option<BoxFuture<'a, Result<()>>> {
+        Some(Box::pin(async {
+            self.0.forget(key);
+            Ok(())
+        }))
+    }
+
+    fn in_process(&self) -> bool {
+        true
+    }
+}
+
+pub(crate) fn sqlite() -> Result<Box<dyn Store>, String> {
+    let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
+    Ok(Box::new(File { folder }))
+}
+
+struct File {
+    folder: tempfile::TempDir,
+}
+
+impl File {
+    async fn connect(&self) -> Result<SqliteConnection> {
+        let options = SqliteConnectOptions::new().filename(self.folder.path().join("locks.db"));
+        options.connect().await.map_err(raw)
+    }
+}
+
+impl Store for File {
+    fn name(&self) -> String {
+        "sqlite".into()
+    }
+
+    fn open(&self, clock: Clock) -> BoxFuture<'_, Result<Arc<dyn Backend>>> {
+        Box::pin(async move {
+            let url = format!("sqlite://{}", self.folder.path().join("locks.db").display());
+            Ok(Arc::new(Sqlite::open(&url, &clock).await?) as Arc<dyn Backend>)
+        })
+    }
+
+    fn leftovers<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<Vec<String>>> {
+        Box::pin(async {
+            let mut connection = self.connect().await?;
+            let rows = sqlx::query_scalar("SELECT note FROM dlock_locks WHERE k = ?").bind(key.as_str());
+            let rows = rows.fetch_all(&mut connection).await.map_err(raw)?;
+            connection.close().await.map_err(raw)?;
+            Ok(rows)
+        })
+    }
+
+    fn evict<'a>(&'a self, key: &'a LockKey) -> Option<BoxFuture<'a, Result<()>>> {
+        Some(Box::pin(async {
+            let mut connection = self.connect().await?;
+            let gone = sqlx::query("DELETE FROM dlock_locks WHERE k = ?").bind(key.as_str());
+            gone.execute(&mut connection).await.map_err(raw)?;
+            connection.close().await.map_err(raw)
+        }))
+    }
+
+    /// A file is never refused; somebody else's transaction that does not end is all that can cut it off.
+    fn outage(&self, _: Outage) -> Option<BoxFuture<'_, Result<Box<dyn Any + Send>>>> {
+        Some(Box::pin(async {
+            let mut connection = self.connect().await?;
+            sqlx::query("BEGIN EXCLUSIVE").execute(&mut connection).await.map_err(raw)?;
+            Ok(Box::new(connection) as Box<dyn Any + Send>)
+        }))
+    }
+
+    /// There is no server; what counts is that clients which open the file later find everything.
+    fn restart(&self) -> Option<BoxFuture<'_, Result<()>>> {
+        Some(Box::pin(async { Ok(()) }))
+    }
+}
+
+fn raw(error: sqlx::Error) -> Error {
+    Error::outage("the raw connection failed").because(error)
+}

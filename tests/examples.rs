@@ -1,0 +1,129 @@
+//! The examples keep their promises, and the flash sale's judge is no friend of the shop.
+
+#![allow(
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test's helpers may stop at the first surprise, as the tests may"
+)]
+
+#[allow(dead_code, reason = "the example uses more of it")]
+#[path = "../examples/flash_sale/shop.rs"]
+mod shop;
+
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+use shop::Shop;
+
+/// Runs an example to its end. `cargo test` builds them all; with `--test examples` alone, what lies there is run.
+fn run(name: &str, args: &[&str]) -> Output {
+    let tests = std::env::current_exe().expect("this program");
+    let folder = tests.ancestors().nth(2).expect("the folder of the build").join("examples");
+    let program: PathBuf = folder.join(format!("{name}{}", std::env::consts::EXE_SUFFIX));
+    if !program.exists() {
+        let mut cargo = Command::new(env!("CARGO"));
+        let profile = if cfg!(debug_assertions) { "dev" } else { "release" };
+        cargo.args(["build", "--quiet", "--manifest-path", concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")]);
+        assert!(cargo.args(["--profile", profile, "--example", name]).status().expect("cargo").success());
+    }
+    Command::new(program).args(args).output().expect("the example starts")
+}
+
+fn text(output: &Output) -> String {
+    String::from_utf8_lossy(&[&output.stdout[..], &output.stderr[..]].concat()).into_owned()
+}
+
+/// The two figures in a line of the table: without and with the lock.
+fn figures(text: &str, name: &str) -> [u32; 2] {
+    let line = text.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_else(|| panic!("no {name} in:\n{text}"));
+    let figures: Vec<u32> = line.split_whitespace().map(|figure| figure.parse().expect("a number")).collect();
+    figures.try_into().expect("two figures")
+}
+
+#[test]
+fn the_flash_sale_oversells_without_the_lock_and_not_with_it() {
+    let output = run("flash_sale", &[]);
+    let text = text(&output);
+    assert!(output.status.success(), "{text}");
+    let [without, with] = figures(&text, "sold ");
+    assert!(without > 100, "{text}");
+    assert_eq!(with, 100, "{text}");
+    assert_eq!(figures(&text, "oversold "), [without - 100, 0], "{text}");
+    assert_eq!(figures(&text, "found it sold out ")[1], 900, "{text}");
+    for name in ["acquisitions/s", "wait p50", "wait p99"] {
+        assert!(text.contains(name), "{text}");
+    }
+}
+
+#[test]
+fn even_two_buyers_in_one_process_oversell_without_the_lock() {
+    let output = run("flash_sale", &["--workers", "1", "--buyers=2", "--stock", "1"]);
+    assert!(output.status.success(), "{}", text(&output));
+}
+
+#[test]
+fn wrong_arguments_of_the_flash_sale_are_explained_and_not_repeated() {
+    let wrong: [&[&str]; 9] = [
+        &["--url"],
+        &["--url", "memory://"],
+        &["--url", "redis.example:sekret"],
+        &["--url", "nosuch://:sekret@host"],
+        &["--ulr=redis://:sekret@host"],
+        &["redis://:sekret@host"],
+        &["--workers", "sekret"],
+        &["--workers", "0"],
+        &["--stock", "1000"],
+    ];
+    for args in wrong {
+        let output = run("flash_sale", args);
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {}", text(&output));
+        assert!(text(&output).contains("Usage:"), "{args:?}");
+        assert!(!text(&output).contains("sekret"), "{args:?}");
+    }
+}
+
+#[test]
+fn a_flash_sale_without_a_server_fails_and_keeps_the_password() {
+    let output = run("flash_sale", &["--url", "redis://:sekret@127.0.0.1:1"]);
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output));
+    assert!(text(&output).contains("FAILED"));
+    assert!(!text(&output).contains("sekret"));
+}
+
+#[test]
+fn the_small_examples_run_to_their_ends() {
+    for name in ["stock", "fenced_write"] {
+        let output = run(name, &[]);
+        assert!(output.status.success(), "{name}: {}", text(&output));
+    }
+}
+
+/// What was left, and the token.
+type Purchase = (u32, Option<u64>);
+
+/// What the count says of a shop with 3 things in which these purchases were made.
+async fn judged(purchases: &[Purchase]) -> Option<String> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let shop = Shop::create(&folder.path().join("shop.db"), 3).await.expect("a shop");
+    for (buyer, (remaining, token)) in (1..).zip(purchases) {
+        shop.sell(buyer, *remaining, *token).await.expect("a sale");
+    }
+    shop.count().await.expect("a count").broken_promise(3)
+}
+
+#[tokio::test]
+async fn the_count_sees_every_kind_of_broken_ledger() {
+    let t = Some;
+    assert_eq!(judged(&[(2, t(5)), (1, t(6)), (0, t(9))]).await, None);
+    let broken: [(&[Purchase], &str); 6] = [
+        (&[(2, t(5)), (1, t(6)), (1, t(7)), (0, t(8))], "4 of 3 were sold"),
+        (&[(2, t(5)), (1, t(6))], "2 of 3 were sold"),
+        (&[(2, t(5)), (1, t(6)), (1, t(7))], "all were sold, and yet 1 are left"),
+        (&[(2, t(5)), (1, t(5)), (0, t(6))], "token 5 follows 5 in the ledger"),
+        (&[(2, t(6)), (1, t(5)), (0, t(7))], "token 5 follows 6 in the ledger"),
+        (&[(2, t(5)), (1, None), (0, t(7))], "a purchase has no token"),
+    ];
+    for (purchases, why) in broken {
+        assert_eq!(judged(purchases).await.as_deref(), Some(why));
+    }
+}

@@ -1,0 +1,34 @@
+//! Shapes of functions that can be locked: each file compiles, and makes its futures without polling them.
+//!
+//! One test with many modules, since a test for each would be linked with all of the stores each time.
+
+mod async_trait;
+mod from_macro;
+mod generics;
+mod instrument;
+mod kept;
+mod methods;
+mod moved_args;
+mod no_prelude;
+mod not_send;
+mod options;
+mod patterns;
+mod returns;
+mod tokio_main;
+
+#[test]
+fn every_shape_makes_a_future() {
+    async_trait::make();
+    from_macro::make();
+    generics::make();
+    instrument::make();
+    kept::make();
+    methods::make();
+    moved_args::make();
+    no_prelude::make();
+    not_send::make();
+    options::make();
+    patterns::make();
+    returns::make();
+    tokio_main::make();
+}
