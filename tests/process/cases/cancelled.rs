@@ -39,7 +39,11 @@ pub(super) fn two_hundred_dropped_acquisitions_leave_nothing(arena: &Arena) {
         drop(third);
         tokio::time::sleep(arena.takeover()).await;
         let after = clients(arena).await;
-        assert!(after.len() <= before.len(), "clients before: {before:#?}\nafter: {after:#?}");
+        for kind in ["connection", "subscriber", "session", "lease", "proxied"] {
+            let count = |clients: &[String]| clients.iter().filter(|client| client.starts_with(kind)).count();
+            assert!(count(&after) <= count(&before), "{kind}s before: {before:#?}\nafter: {after:#?}");
+        }
+        assert!(!after.iter().any(|client| client.starts_with("lease")), "leases without holds: {after:#?}");
     });
 }
 
@@ -81,7 +85,7 @@ impl Points {
 async fn clients(arena: &Arena) -> Vec<String> {
     let mut clients = arena.probe.clients().await;
     let proxied = arena.proxy.as_ref().map_or(0, Proxy::connections);
-    clients.extend((0..proxied).map(|_| "a connection through the proxy".to_owned()));
+    clients.extend((0..proxied).map(|_| "proxied connection".to_owned()));
     clients
 }
 

@@ -17,7 +17,7 @@ pub(crate) trait Probe: Send + Sync {
     /// What stands for locks: keys, rows, places in line, sessions that hold or wait. One line each.
     fn places(&self) -> BoxFuture<'_, Vec<String>>;
 
-    /// What the clients keep: connections, subscribers, leases. One line each.
+    /// What the clients keep: connections, subscribers, sessions, leases. One line each, which begins with that word.
     fn clients(&self) -> BoxFuture<'_, Vec<String>>;
 }
 

@@ -40,7 +40,9 @@ impl Probe for Redis {
             let mut connection = self.connect().await;
             let me: u64 = redis::cmd("CLIENT").arg("ID").query_async(&mut connection).await.unwrap();
             let list: String = redis::cmd("CLIENT").arg("LIST").query_async(&mut connection).await.unwrap();
-            list.lines().filter(|line| !line.starts_with(&format!("id={me} "))).map(str::to_owned).collect()
+            let others = list.lines().filter(|line| !line.starts_with(&format!("id={me} ")));
+            let kind = |line: &str| if line.contains(" sub=0 ") { "connection" } else { "subscriber" };
+            others.map(|line| format!("{} {line}", kind(line))).collect()
         })
     }
 }

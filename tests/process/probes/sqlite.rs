@@ -1,5 +1,7 @@
 //! SQLite: the rows, and the open connections of this process.
 
+use std::path::PathBuf;
+
 use futures::future::BoxFuture;
 use sqlx::{Connection, SqliteConnection};
 
@@ -19,10 +21,11 @@ impl Probe for File {
         Box::pin(async {
             // One for each connection. The file itself would not do: SQLite closes it late, since an early close would
             // take the locks of its other connections away.
-            let path = format!("{}-wal", self.0.strip_prefix("sqlite://").unwrap());
+            let path = PathBuf::from(format!("{}-wal", self.0.strip_prefix("sqlite://").unwrap()));
             let open = std::fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
             let files = open.filter_map(|entry| std::fs::read_link(entry.path()).ok());
-            files.map(|file| file.display().to_string()).filter(|file| *file == path).collect()
+            let connections = files.filter(|file| *file == *path);
+            connections.map(|file| format!("connection {}", file.display())).collect()
         })
     }
 }
