@@ -77,13 +77,14 @@ impl Arena {
             (None, near.clone())
         };
         let probe = probes::probe(store, &near, &namespace, &memory);
-        let resource = Resource::beside(store, &near, folder.path(), &namespace);
+        let resource = Resource::beside(store, &near, folder.path());
         Ok(Self { store, namespace, proxy, server, probe, resource, near, far, memory, runtime, folder })
     }
 
-    /// Runs a trial to its end.
+    /// Runs a trial to its end; one that hangs fails.
     pub(crate) fn run(&self, trial: impl Future<Output = ()>) {
-        self.runtime.block_on(trial);
+        let ended = self.runtime.block_on(async { tokio::time::timeout(PATIENCE * 3 / 2, trial).await });
+        assert!(ended.is_ok(), "the trial hung");
     }
 
     /// A registry with connections of its own: as good as another process.

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use dlock::{Error, distributed_lock};
 
+use crate::arena::now;
 use crate::resource::Resource;
 
 pub(crate) use stopped::RESOURCE_VALUE_OF_THE_LATE;
@@ -34,7 +35,7 @@ pub(crate) fn play(role: &str) {
 /// Holds until it is killed.
 #[distributed_lock(key = "job", ttl = "2s", wait = "60s")]
 async fn hold() -> Result<(), Error> {
-    println!("held {}", dlock::current().unwrap().fence()?.get());
+    println!("held {} {}", dlock::current().unwrap().fence()?.get(), now().as_nanos());
     tokio::time::sleep(Duration::from_secs(3600)).await;
     Ok(())
 }

@@ -17,7 +17,7 @@ pub(crate) struct Resource {
 
 impl Resource {
     /// In the store itself where there are helpers for it, else in a file.
-    pub(crate) fn beside(store: Store, url: &str, folder: &Path, _namespace: &str) -> Self {
+    pub(crate) fn beside(store: Store, url: &str, folder: &Path) -> Self {
         let url = match store {
             Store::Redis | Store::MariaDb | Store::MySql => url.to_owned(),
             _ => format!("sqlite://{}?mode=rwc", folder.join("resource.db").display()),

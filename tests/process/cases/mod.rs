@@ -36,6 +36,7 @@ pub(crate) const ALL: &[Case] = cases![
     SHARED Shared killed::kill_9_holder,
     SHARED Shared killed::kill_9_holder_before_anybody_waits,
     SHARED Shared killed::kill_9_waiter_does_not_block_the_line,
+    SHARED Shared killed::a_stopped_waiter_neither_blocks_the_line_nor_uses_an_old_grant,
     SHARED Shared nemesis::at_most_one_holder_whatever_befalls_the_processes,
     SHARED Shared stopped::a_stopped_holder_learns_of_its_loss_and_writes_nothing,
     ANY Own cancelled::two_hundred_dropped_acquisitions_leave_nothing,

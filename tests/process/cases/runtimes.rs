@@ -1,6 +1,5 @@
 //! Runtimes that end: in the middle of a hold, and one after another in one process, as `#[tokio::test]` makes them.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::runtime::{Builder, Runtime};
@@ -84,10 +83,9 @@ pub(super) fn two_runtimes_share_one_registry(arena: &Arena) {
             held = Some(guard);
         });
     }
-    let shared = Arc::new(registry);
     arena.run(async {
         drop(held);
-        job(&shared).acquire().await.unwrap().release().await.unwrap();
+        job(&registry).acquire().await.unwrap().release().await.unwrap();
         arena.assert_nothing_left().await;
     });
 }
