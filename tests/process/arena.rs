@@ -133,10 +133,15 @@ impl Arena {
 
     /// Fails if something of this trial's locks is still in the store when everything must have expired.
     pub(crate) async fn assert_nothing_left(&self) {
+        self.assert_no_more_left_than(0).await;
+    }
+
+    /// The same, where so much is held by right.
+    pub(crate) async fn assert_no_more_left_than(&self, places: usize) {
         let start = Instant::now();
         loop {
             let left = self.probe.places().await;
-            if left.is_empty() {
+            if left.len() <= places {
                 return;
             }
             let over = start.elapsed() > self.takeover() + lateness::since(start);
