@@ -40,7 +40,11 @@ pub(super) fn two_hundred_dropped_acquisitions_leave_nothing(arena: &Arena) {
 
         let third = arena.near().await;
         for process in [&third, &dropper, &other] {
-            job(process).try_acquire().await.unwrap().release().await.unwrap();
+            // Cleaning up goes on behind the drop, but not for long.
+            let asked = Instant::now();
+            let guard = job(process).acquire().await.unwrap();
+            arena.assert_in_time(asked);
+            guard.release().await.unwrap();
         }
         beside.release().await.unwrap();
         arena.assert_nothing_left().await;
@@ -65,7 +69,7 @@ async fn warm_up(one: &Registry, other: &Registry) {
     drop(waiting.await.unwrap().unwrap());
 }
 
-/// Where to drop: by the seed, at places spread over a whole cycle of this store on this machine.
+/// Where to drop: by the seed, at places spread over a whole cycle of this store, and the connects before it, on this machine.
 struct Points {
     random: Rng,
     cycle: Duration,
@@ -95,14 +99,15 @@ impl Points {
     }
 
     fn moment(&mut self) -> Duration {
-        self.cycle.mul_f64(self.random.f64() * 2.0)
+        self.cycle.mul_f64(self.random.f64() * 3.0)
     }
 }
 
-/// What the server and the proxy know of clients.
+/// What the server knows of clients. One that counts no connections has the proxy count them; where the server does, a
+/// socket that it has closed, and that our side looks at only when it is used next, is no connection any more.
 async fn clients(arena: &Arena) -> Vec<String> {
     let mut clients = arena.probe.clients().await;
-    let proxied = arena.proxy.as_ref().map_or(0, Proxy::connections);
+    let proxied = arena.proxy.as_ref().filter(|_| !arena.store.is_session()).map_or(0, Proxy::connections);
     clients.extend((0..proxied).map(|_| "proxied connection".to_owned()));
     clients
 }
