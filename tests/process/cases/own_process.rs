@@ -21,7 +21,7 @@ pub(super) fn a_panic_releases(arena: &Arena) {
             held.check().unwrap();
             std::panic::panic_any(WORDS);
         });
-        let panic = tokio::spawn(async move { call.await.map(|()| ()) }).await.unwrap_err().into_panic();
+        let panic = tokio::spawn(call).await.unwrap_err().into_panic();
         assert_eq!(panic.downcast_ref(), Some(&WORDS));
         job(&second).acquire().await.unwrap().release().await.unwrap();
         arena.assert_nothing_left().await;
