@@ -1,0 +1,162 @@
+//! What one trial has to itself: a namespace in a store, ways to it with and without a proxy, and a fenced resource.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use dlock::backends::memory::Memory;
+use dlock::{BootInstant, Clock, Lock, Registry};
+use dlock_testkit::child::Child;
+use dlock_testkit::servers::Instance;
+use dlock_testkit::{Proxy, Result};
+use tempfile::TempDir;
+
+use crate::lateness;
+use crate::probes::{self, Probe};
+use crate::resource::Resource;
+use crate::store::Store;
+
+/// The ttl of nearly every lock here. Short, since trials wait for it; whole seconds, since some stores want that.
+pub(crate) const TTL: Duration = Duration::from_secs(2);
+
+/// So much later than the ttl a dead holder's lock is granted to the next.
+const GRACE: Duration = Duration::from_secs(1);
+
+/// Long enough for anything that is not measured.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The name of the lock that the holders take.
+pub(crate) const JOB: &str = "job";
+
+/// Whose server a trial runs on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Server {
+    Shared,
+    /// To be stopped, or to be asked about all that is in it.
+    Own,
+}
+
+/// See the [module](self).
+pub(crate) struct Arena {
+    pub(crate) store: Store,
+    pub(crate) namespace: String,
+    /// Between the store and [`Self::far`].
+    pub(crate) proxy: Option<Proxy>,
+    pub(crate) server: Option<Instance>,
+    pub(crate) probe: Box<dyn Probe>,
+    pub(crate) resource: Resource,
+    near: String,
+    far: String,
+    memory: Arc<Memory>,
+    runtime: tokio::runtime::Runtime,
+    /// Also for what processes tell each other. Last, so that the server goes before its files.
+    pub(crate) folder: TempDir,
+}
+
+impl Arena {
+    pub(crate) fn new(store: Store, server: Server) -> Result<Self> {
+        let namespace = format!("p{:012x}", fastrand::u64(..1 << 48));
+        let folder = tempfile::tempdir().unwrap();
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        let memory = Arc::new(Memory::new());
+        let server = if server == Server::Own { store.start()? } else { None };
+        let url = match &server {
+            Some(server) => Some(server.url()),
+            None => store.shared_url()?,
+        };
+        let near = match store {
+            Store::Memory => "memory://".to_owned(),
+            Store::Sqlite => format!("sqlite://{}", folder.path().join("locks.db").display()),
+            _ => url.unwrap(),
+        };
+        let near = runtime.block_on(probes::own_space(store, &near, &namespace));
+        let (proxy, far) = if store.is_remote() {
+            let (proxy, far) = Proxy::in_front_of(&near)?;
+            (Some(proxy), far)
+        } else {
+            (None, near.clone())
+        };
+        let probe = probes::probe(store, &near, &namespace, &memory);
+        let resource = Resource::beside(store, &near, folder.path());
+        Ok(Self { store, namespace, proxy, server, probe, resource, near, far, memory, runtime, folder })
+    }
+
+    /// Runs a trial to its end; one that hangs fails.
+    pub(crate) fn run(&self, trial: impl Future<Output = ()>) {
+        let ended = self.runtime.block_on(async { tokio::time::timeout(PATIENCE * 3 / 2, trial).await });
+        assert!(ended.is_ok(), "the trial hung");
+    }
+
+    /// A registry with connections of its own: as good as another process.
+    pub(crate) async fn near(&self) -> Registry {
+        self.open(&self.near).await
+    }
+
+    /// The same, through the proxy.
+    pub(crate) async fn far(&self) -> Registry {
+        self.open(&self.far).await
+    }
+
+    async fn open(&self, url: &str) -> Registry {
+        let registry = Registry::new();
+        registry.configure(|defaults| defaults.namespace.clone_from(&self.namespace)).unwrap();
+        if self.store == Store::Memory {
+            registry.install_shared("store", self.memory.clone()).unwrap();
+        } else {
+            registry.connect("store", url).await.unwrap();
+        }
+        registry.set_default("store").unwrap();
+        registry
+    }
+
+    /// Another process, behind the proxy, in one of the roles of [`crate::holder`].
+    pub(crate) fn child(&self, role: &str) -> Child {
+        self.child_with(role, &[])
+    }
+
+    pub(crate) fn child_with(&self, role: &str, more: &[(&str, &str)]) -> Child {
+        let own =
+            [("LOCKS", self.far.as_str()), ("NAMESPACE", &self.namespace), ("RESOURCE", self.resource.url.as_str())];
+        Child::spawn(role, &[&own, more].concat()).unwrap()
+    }
+
+    /// The longest that a dead holder may stand in the way.
+    pub(crate) fn takeover(&self) -> Duration {
+        TTL + GRACE + self.store.takeover_delay()
+    }
+
+    /// Fails if the next grant took longer than is promised after the holder's end.
+    pub(crate) fn assert_in_time(&self, since: Instant) {
+        let (took, allowed) = (since.elapsed(), self.takeover() + lateness::since(since));
+        assert!(took <= allowed, "the next grant came after {took:?}, promised and allowed are {allowed:?}");
+    }
+
+    /// Fails if something of this trial's locks is still in the store when everything must have expired.
+    pub(crate) async fn assert_nothing_left(&self) {
+        self.assert_no_more_left_than(0).await;
+    }
+
+    /// The same, where so much is held by right.
+    pub(crate) async fn assert_no_more_left_than(&self, places: usize) {
+        let start = Instant::now();
+        loop {
+            let left = self.probe.places().await;
+            if left.len() <= places {
+                return;
+            }
+            let over = start.elapsed() > self.takeover() + lateness::since(start);
+            assert!(!over, "still in {:?} after {:?}: {left:#?}", self.store, start.elapsed());
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+}
+
+/// The lock that the holders take, for another process.
+pub(crate) fn job(process: &Registry) -> Lock {
+    process.lock(JOB).ttl(TTL).wait(dlock::Wait::UpTo(PATIENCE))
+}
+
+/// Now, on the clock that goes on while a process is stopped; the same for all processes.
+pub(crate) fn now() -> BootInstant {
+    Clock::system().now()
+}

@@ -1,0 +1,139 @@
+//! Dropped futures: an acquisition that nobody awaits any more leaves nothing in the store.
+
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use dlock::{Guard, Registry, Result};
+use dlock_testkit::Proxy;
+use fastrand::Rng;
+
+use crate::arena::{Arena, TTL, job};
+
+const POINTS: u32 = 200;
+
+/// Enough to have as many connections side by side as there will ever be.
+const WARM_UP: u32 = 20;
+
+pub(super) fn two_hundred_dropped_acquisitions_leave_nothing(arena: &Arena) {
+    arena.run(async {
+        let mut points = Points { random: Rng::with_seed(super::seed(arena)), cycle: Duration::ZERO };
+        let (other, dropper) = (arena.near().await, arena.far().await);
+        job(&dropper).acquire().await.unwrap().release().await.unwrap();
+        let start = Instant::now();
+        job(&dropper).acquire().await.unwrap().release().await.unwrap();
+        points.cycle = start.elapsed();
+
+        warm_up(&other, &dropper).await;
+        warm_up(&dropper, &other).await;
+        points.drop_so_many(WARM_UP, &other, &dropper).await;
+        tokio::time::sleep(arena.takeover()).await;
+        // Whatever this process keeps alive for one lock must not keep the remains of another.
+        let beside = dropper.lock("beside").ttl(TTL).acquire().await.unwrap();
+        let its_places = arena.probe.places().await.len();
+        let before = clients(arena).await;
+        let granted = points.drop_so_many(POINTS, &other, &dropper).await;
+        println!("{}: {granted} of {POINTS} were granted before the drop", arena.store.name());
+        assert!(granted < POINTS, "no acquisition was dropped under way");
+        arena.assert_no_more_left_than(its_places).await;
+
+        let third = arena.near().await;
+        for process in [&third, &dropper, &other] {
+            // Cleaning up goes on behind the drop, but not for long.
+            let asked = Instant::now();
+            let guard = job(process).acquire().await.unwrap();
+            arena.assert_in_time(asked);
+            guard.release().await.unwrap();
+        }
+        beside.release().await.unwrap();
+        arena.assert_nothing_left().await;
+        third.shutdown(Duration::from_secs(1)).await;
+        drop(third);
+        tokio::time::sleep(arena.takeover()).await;
+        let after = clients(arena).await;
+        for kind in ["connection", "subscriber", "session", "lease", "proxied"] {
+            let count = |clients: &[String]| clients.iter().filter(|client| client.starts_with(kind)).count();
+            assert!(count(&after) <= count(&before), "{kind}s before: {before:#?}\nafter: {after:#?}");
+        }
+        assert!(!after.iter().any(|client| client.starts_with("lease")), "leases without holds: {after:#?}");
+    });
+}
+
+/// Has `one` open whatever it needs to wait, and our own thread whatever it needs to clean up for it.
+async fn warm_up(one: &Registry, other: &Registry) {
+    let guard = job(other).acquire().await.unwrap();
+    let waiting = tokio::spawn(job(one).acquire());
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    guard.release().await.unwrap();
+    drop(waiting.await.unwrap().unwrap());
+}
+
+/// Where to drop: by the seed, at places spread over a whole cycle of this store, and the connects before it, on this machine.
+struct Points {
+    random: Rng,
+    cycle: Duration,
+}
+
+impl Points {
+    /// Drops so many acquisitions; tells how many had been granted by then.
+    async fn drop_so_many(&mut self, points: u32, other: &Registry, dropper: &Registry) -> u32 {
+        let mut granted = 0;
+        for point in 0..points {
+            // Free; released at some moment around the drop; held throughout.
+            let guard = if point % 3 == 0 { None } else { Some(job(other).acquire().await.unwrap()) };
+            let released = if point % 3 == 1 { self.moment() } else { self.cycle * 2 };
+            let release = async {
+                if let Some(guard) = guard {
+                    spin(released).await;
+                    guard.release().await.unwrap();
+                }
+            };
+            // Between two steps of the future, or at a moment.
+            let steps = if point % 2 == 0 { u32::MAX } else { self.random.u32(1..8) };
+            let dropped = drop_at(job(dropper).acquire(), steps, self.moment());
+            let (acquired, ()) = tokio::join!(dropped, release);
+            granted += u32::from(acquired);
+        }
+        granted
+    }
+
+    fn moment(&mut self) -> Duration {
+        self.cycle.mul_f64(self.random.f64() * 3.0)
+    }
+}
+
+/// What the server knows of clients. One that counts no connections has the proxy count them; where the server does, a
+/// socket that it has closed, and that our side looks at only when it is used next, is no connection any more.
+async fn clients(arena: &Arena) -> Vec<String> {
+    let mut clients = arena.probe.clients().await;
+    let proxied = arena.proxy.as_ref().filter(|_| !arena.store.is_session()).map_or(0, Proxy::connections);
+    clients.extend((0..proxied).map(|_| "proxied connection".to_owned()));
+    clients
+}
+
+/// Polls so often or for so long at most, then drops. True if it was granted; then the guard is dropped.
+async fn drop_at(acquire: impl Future<Output = Result<Guard>>, steps: u32, moment: Duration) -> bool {
+    let mut left = steps;
+    let mut acquire = pin!(acquire);
+    let stepping = poll_fn(|cx| {
+        if left == 0 {
+            return Poll::Ready(None);
+        }
+        left -= 1;
+        acquire.as_mut().poll(cx).map(|guard| Some(guard.unwrap()))
+    });
+    tokio::select! {
+        biased;
+        granted = stepping => granted.is_some(),
+        () = spin(moment) => false,
+    }
+}
+
+/// Passes time in finer steps than the runtime's timer has.
+async fn spin(time: Duration) {
+    let start = Instant::now();
+    while start.elapsed() < time {
+        tokio::task::yield_now().await;
+    }
+}

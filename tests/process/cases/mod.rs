@@ -1,0 +1,62 @@
+//! The cases: one promise each.
+
+mod alert;
+mod cancelled;
+mod killed;
+mod nemesis;
+mod network;
+mod own_process;
+mod runtimes;
+mod server_stopped;
+mod stopped;
+
+use crate::arena::{Arena, Server};
+use crate::store::Store;
+
+/// A promise, the stores that it applies to, and how it is tried.
+pub(crate) struct Case {
+    pub(crate) name: &'static str,
+    pub(crate) applies: fn(Store) -> bool,
+    pub(crate) server: Server,
+    pub(crate) run: fn(&Arena),
+}
+
+const ANY: fn(Store) -> bool = |_| true;
+const SHARED: fn(Store) -> bool = Store::is_shared;
+const REMOTE: fn(Store) -> bool = Store::is_remote;
+
+macro_rules! cases {
+    ($($applies:ident $server:ident $module:ident :: $name:ident,)*) => {
+        &[$(Case { name: stringify!($name), applies: $applies, server: Server::$server, run: $module::$name },)*]
+    };
+}
+
+/// All of them, most important first.
+pub(crate) const ALL: &[Case] = cases![
+    SHARED Shared killed::kill_9_holder,
+    SHARED Shared killed::kill_9_holder_before_anybody_waits,
+    SHARED Shared killed::kill_9_waiter_does_not_block_the_line,
+    SHARED Shared killed::a_stopped_waiter_neither_blocks_the_line_nor_uses_an_old_grant,
+    SHARED Shared nemesis::at_most_one_holder_whatever_befalls_the_processes,
+    SHARED Shared stopped::a_stopped_holder_learns_of_its_loss_and_writes_nothing,
+    ANY Own cancelled::two_hundred_dropped_acquisitions_leave_nothing,
+    ANY Shared own_process::a_panic_releases,
+    ANY Shared own_process::a_blocking_body_keeps_the_lock,
+    ANY Shared runtimes::a_runtime_shut_down_during_a_hold_frees_it,
+    ANY Shared runtimes::a_guard_outlives_its_runtime,
+    ANY Shared runtimes::two_runtimes_share_one_registry,
+    ANY Shared alert::a_timeout_raises_an_alert,
+    REMOTE Shared network::a_silent_network_is_a_loss_by_the_own_deadline,
+    REMOTE Shared network::a_network_silent_one_way_is_a_loss_too,
+    REMOTE Shared network::a_lost_reply_to_a_release_frees_in_time,
+    REMOTE Shared network::a_lost_reply_to_a_renewal_makes_no_second_holder,
+    REMOTE Shared network::a_late_grant_is_short_or_refused,
+    REMOTE Own server_stopped::a_stopped_server_makes_no_second_holder,
+];
+
+/// The seed of a trial that chooses at random: printed, and taken from the environment to repeat it.
+fn seed(arena: &Arena) -> u64 {
+    let seed = std::env::var("DLOCK_SEED").map_or_else(|_| fastrand::u64(..), |seed| seed.parse().unwrap());
+    println!("{}: DLOCK_SEED={seed}", arena.store.name());
+    seed
+}

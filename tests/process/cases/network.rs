@@ -1,0 +1,112 @@
+//! Networks that swallow, delay and cut: at most one holder believes at any time.
+
+use std::time::{Duration, Instant};
+
+use dlock::{Error, ErrorKind, Guard, LossCause};
+use dlock_testkit::{Mode, Proxy};
+
+use crate::arena::{Arena, TTL, job};
+use crate::lateness;
+
+pub(super) fn a_silent_network_is_a_loss_by_the_own_deadline(arena: &Arena) {
+    lost_by_deadline(arena, Mode::BLACKHOLE);
+}
+
+pub(super) fn a_network_silent_one_way_is_a_loss_too(arena: &Arena) {
+    lost_by_deadline(arena, Mode::Blackhole { to_server: false, to_client: true });
+}
+
+fn lost_by_deadline(arena: &Arena, mode: Mode) {
+    arena.run(async {
+        let (first, second) = (arena.far().await, arena.near().await);
+        let guard = job(&first).acquire().await.unwrap();
+        let waiting = tokio::spawn(job(&second).acquire());
+        // Into the middle of the renewals.
+        tokio::time::sleep(TTL).await;
+        proxy(arena).set(mode);
+        let cut = Instant::now();
+        // Counted before the cut at the latest.
+        let believed = guard.remaining();
+        assert_eq!(*guard.lost().await.kind(), ErrorKind::Lost(LossCause::Deadline));
+        let told = cut.elapsed();
+        assert!(told <= believed + lateness::since(cut), "told after {told:?}, believed in for {believed:?}");
+        let next = waiting.await.unwrap().unwrap();
+        assert!(guard.check().is_err());
+        // One way, renewals still arrive until the deadline, so the ttl may begin there.
+        assert!(cut.elapsed() <= arena.takeover() + believed + lateness::since(cut));
+        next.release().await.unwrap();
+        arena.assert_nothing_left().await;
+    });
+}
+
+pub(super) fn a_lost_reply_to_a_release_frees_in_time(arena: &Arena) {
+    arena.run(async {
+        let (first, second) = (arena.far().await, arena.near().await);
+        let guard = job(&first).acquire().await.unwrap();
+        proxy(arena).set(Mode::DropReplies);
+        let released = Instant::now();
+        // What was done under the lock was covered by it, whatever becomes of the release.
+        guard.release().await.unwrap();
+        let next = job(&second).acquire().await.unwrap();
+        arena.assert_in_time(released);
+        // The release that is tried again must not end somebody else's hold.
+        proxy(arena).set(Mode::Pass);
+        tokio::time::sleep(TTL).await;
+        next.confirm().await.unwrap();
+        next.release().await.unwrap();
+        arena.assert_nothing_left().await;
+    });
+}
+
+pub(super) fn a_lost_reply_to_a_renewal_makes_no_second_holder(arena: &Arena) {
+    arena.run(async {
+        let (first, second) = (arena.far().await, arena.near().await);
+        let guard = job(&first).acquire().await.unwrap();
+        proxy(arena).set(Mode::DropReplies);
+        // At a third of the ttl there is a renewal. Recovers in time for the next one.
+        tokio::time::sleep(TTL / 2).await;
+        proxy(arena).set(Mode::Pass);
+        if arena.store.is_session() {
+            // The lock went with the connection; what counts is that the first holder knows it.
+            let next = job(&second).acquire().await.unwrap();
+            assert!(guard.check().is_err(), "two holders");
+            next.release().await.unwrap();
+        } else {
+            let start = Instant::now();
+            while start.elapsed() < TTL * 3 {
+                let busy = job(&second).try_acquire().await.unwrap_err();
+                assert_eq!(*busy.kind(), ErrorKind::Busy, "{busy}");
+                tokio::time::sleep(TTL / 10).await;
+            }
+            guard.check().unwrap();
+            guard.release().await.unwrap();
+        }
+        arena.assert_nothing_left().await;
+    });
+}
+
+pub(super) fn a_late_grant_is_short_or_refused(arena: &Arena) {
+    arena.run(async {
+        let (first, second) = (arena.far().await, arena.near().await);
+        // The connections are there already: only the grant itself comes late.
+        job(&first).acquire().await.unwrap().release().await.unwrap();
+        let late = TTL * 9 / 10;
+        proxy(arena).set(Mode::Delay { to_server: Duration::ZERO, to_client: late });
+        let asked = Instant::now();
+        let answer: Result<Guard, Error> = job(&first).try_acquire().await;
+        if let Ok(guard) = &answer {
+            assert!(asked.elapsed() >= late, "the grant came before its reply");
+            let most = TTL.saturating_sub(late);
+            assert!(guard.remaining() <= most, "{:?} is believed in", guard.remaining());
+        }
+        let next = job(&second).acquire().await.unwrap();
+        assert!(!answer.is_ok_and(|guard| guard.check().is_ok()), "two holders");
+        proxy(arena).set(Mode::Pass);
+        next.release().await.unwrap();
+        arena.assert_nothing_left().await;
+    });
+}
+
+fn proxy(arena: &Arena) -> &Proxy {
+    arena.proxy.as_ref().unwrap()
+}

@@ -1,0 +1,56 @@
+//! The other processes: this binary again, holding locks by the attribute as a user's program does.
+
+mod stopped;
+mod worker;
+
+use std::env;
+use std::time::Duration;
+
+use dlock::{Error, distributed_lock};
+
+use crate::arena::now;
+use crate::resource::Resource;
+
+pub(crate) use stopped::RESOURCE_VALUE_OF_THE_LATE;
+pub(crate) use worker::WORKER_TTL;
+
+/// The roles by name; none of them returns before its part is played.
+pub(crate) fn play(role: &str) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        connect().await;
+        match role {
+            "hold" => hold().await.unwrap(),
+            "wait" => {
+                println!("waiting");
+                hold().await.unwrap();
+            }
+            "stopped in the body" => stopped::in_the_body().await,
+            "work" => worker::work().await,
+            other => panic!("no role {other}"),
+        }
+    });
+}
+
+/// Holds until it is killed.
+#[distributed_lock(key = "job", ttl = "2s", wait = "60s")]
+async fn hold() -> Result<(), Error> {
+    println!("held {} {}", dlock::current().unwrap().fence()?.get(), now().as_nanos());
+    tokio::time::sleep(Duration::from_secs(3600)).await;
+    Ok(())
+}
+
+async fn connect() {
+    let namespace = var("NAMESPACE");
+    dlock::configure(|defaults| defaults.namespace = namespace).unwrap();
+    dlock::connect("store", &var("LOCKS")).await.unwrap();
+    dlock::set_default("store").unwrap();
+}
+
+fn resource() -> Resource {
+    Resource { url: var("RESOURCE") }
+}
+
+fn var(name: &str) -> String {
+    env::var(name).unwrap_or_else(|_| panic!("the variable {name} is not set"))
+}

@@ -1,0 +1,49 @@
+//! Real processes, real servers, real kills: what is promised about faults, as sentences, for every store.
+//!
+//! Two tables make the trials: [`store::ALL`] × [`cases::ALL`]. Another process is this binary again, see [`holder`];
+//! what is left behind is asked of the server, not of dlock, see [`probes`].
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test ends where it fails")]
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "processes talk to each other by their output")]
+
+mod arena;
+mod cases;
+mod history;
+mod holder;
+mod lateness;
+mod probes;
+mod resource;
+mod store;
+
+use dlock_testkit::child;
+use libtest_mimic::{Arguments, Trial};
+
+use arena::Arena;
+
+/// More than there are cores: a trial waits most of its time for a ttl to pass.
+const SIDE_BY_SIDE: usize = 12;
+
+fn main() {
+    if let Some(role) = child::role() {
+        return holder::play(&role);
+    }
+    lateness::watch();
+    let mut arguments = Arguments::from_args();
+    arguments.test_threads.get_or_insert(SIDE_BY_SIDE);
+    libtest_mimic::run(&arguments, trials()).exit();
+}
+
+fn trials() -> Vec<Trial> {
+    let mut trials = history::trials();
+    for case in cases::ALL {
+        for store in store::ALL {
+            if (case.applies)(store) {
+                let name = format!("{}::{}", store.name(), case.name);
+                trials.push(Trial::test(name, move || {
+                    (case.run)(&Arena::new(store, case.server)?);
+                    Ok(())
+                }));
+            }
+        }
+    }
+    trials
+}

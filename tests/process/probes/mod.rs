@@ -1,0 +1,53 @@
+//! Asks the servers themselves, with clients of their own, what the locks have left there.
+
+mod etcd;
+mod redis;
+mod sql;
+mod sqlite;
+
+use std::sync::Arc;
+
+use dlock::backends::memory::Memory;
+use futures::future::BoxFuture;
+
+use crate::store::Store;
+
+/// A look into one store, at what belongs to one namespace.
+pub(crate) trait Probe: Send + Sync {
+    /// What stands for locks: keys, rows, places in line, sessions that hold or wait. One line each.
+    fn places(&self) -> BoxFuture<'_, Vec<String>>;
+
+    /// What the clients keep: connections, subscribers, sessions, leases. One line each, which begins with that word.
+    fn clients(&self) -> BoxFuture<'_, Vec<String>>;
+}
+
+/// Makes room for a trial where the server counts connections by database; gives the URL.
+pub(crate) async fn own_space(store: Store, url: &str, namespace: &str) -> String {
+    match store {
+        Store::MariaDb | Store::MySql => sql::own_database(url, namespace).await,
+        Store::Etcd => format!("etcd://{}", url.split_once("://").unwrap().1),
+        _ => url.to_owned(),
+    }
+}
+
+/// The probe of a store.
+pub(crate) fn probe(store: Store, url: &str, namespace: &str, memory: &Arc<Memory>) -> Box<dyn Probe> {
+    let (url, namespace) = (url.to_owned(), namespace.to_owned());
+    match store {
+        Store::Memory => Box::new(memory.clone()),
+        Store::Sqlite => Box::new(sqlite::File(url)),
+        Store::Redis => Box::new(redis::Redis { url, namespace }),
+        Store::MariaDb | Store::MySql => Box::new(sql::Sql { url, namespace }),
+        Store::Etcd => Box::new(etcd::Etcd { url, namespace }),
+    }
+}
+
+impl Probe for Arc<Memory> {
+    fn places(&self) -> BoxFuture<'_, Vec<String>> {
+        Box::pin(async { (0..self.len()).map(|_| "a lock".to_owned()).collect() })
+    }
+
+    fn clients(&self) -> BoxFuture<'_, Vec<String>> {
+        Box::pin(async { Vec::new() })
+    }
+}

@@ -1,0 +1,50 @@
+//! MariaDB and MySQL: named locks and sessions, told apart by a database of the trial's own.
+
+use dlock::{Key, LockKey};
+use futures::future::BoxFuture;
+use sqlx::{AssertSqlSafe, Connection, Executor, MySqlConnection};
+
+use super::Probe;
+use crate::arena::JOB;
+
+pub(crate) struct Sql {
+    pub(crate) url: String,
+    pub(crate) namespace: String,
+}
+
+/// Makes the database `name`, and gives the URL with it.
+pub(super) async fn own_database(url: &str, name: &str) -> String {
+    let mut connection = MySqlConnection::connect(url).await.unwrap();
+    connection.execute(AssertSqlSafe(format!("CREATE DATABASE {name}"))).await.unwrap();
+    format!("{}/{name}", url.rsplit_once('/').unwrap().0)
+}
+
+/// A session counts with what it does and for how long, so that a failure explains itself.
+const SESSIONS: &str = "SELECT CONCAT_WS(' ', 'session', ID, COMMAND, TIME, COALESCE(STATE, ''), COALESCE(INFO, '')) \
+     FROM information_schema.PROCESSLIST WHERE DB = ? AND ID <> CONNECTION_ID()";
+
+impl Probe for Sql {
+    /// Sessions that hold the trial's lock, and those that wait for it.
+    fn places(&self) -> BoxFuture<'_, Vec<String>> {
+        Box::pin(async {
+            let mut connection = MySqlConnection::connect(&self.url).await.unwrap();
+            let key = LockKey::new(&self.namespace, Key::text(JOB)).unwrap();
+            let holder = "SELECT CAST(IS_USED_LOCK(CONCAT('d1', LEFT(LOWER(SHA2(?, 256)), 62))) AS SIGNED)";
+            let holder: Option<i64> =
+                sqlx::query_scalar(holder).bind(key.as_str()).fetch_one(&mut connection).await.unwrap();
+            let mut places: Vec<String> =
+                holder.map(|session| format!("held by session {session}")).into_iter().collect();
+            let sessions: Vec<String> =
+                sqlx::query_scalar(SESSIONS).bind(&self.namespace).fetch_all(&mut connection).await.unwrap();
+            places.extend(sessions.into_iter().filter(|session| session.contains("GET_LOCK(")));
+            places
+        })
+    }
+
+    fn clients(&self) -> BoxFuture<'_, Vec<String>> {
+        Box::pin(async {
+            let mut connection = MySqlConnection::connect(&self.url).await.unwrap();
+            sqlx::query_scalar(SESSIONS).bind(&self.namespace).fetch_all(&mut connection).await.unwrap()
+        })
+    }
+}

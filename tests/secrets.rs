@@ -1,0 +1,187 @@
+//! A canary in the place of a password: nothing that anybody prints, raises or logs may show it.
+
+use std::error::Error as StdError;
+use std::io::Write;
+use std::panic::{self, AssertUnwindSafe};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use dlock::{Error, Event, Label, Observer, Registry};
+use dlock_testkit::servers::{Etcd, Instance, MariaDb, Redis};
+use futures::FutureExt;
+use tracing_subscriber::fmt::MakeWriter;
+
+/// Spelt so that no other text holds it, also in part, in other letters, or percent-encoded.
+const CANARY: &str = "xCanaryBirdx";
+
+/// Everything that was written anywhere.
+#[derive(Clone, Default)]
+struct Heard(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Heard {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+impl<'a> MakeWriter<'a> for Heard {
+    type Writer = Self;
+
+    fn make_writer(&'a self) -> Self {
+        self.clone()
+    }
+}
+
+impl Observer for Heard {
+    fn on_event(&self, label: &Label, event: &Event) {
+        self.note(&format!("{label:?} {event:?}"));
+    }
+}
+
+impl Heard {
+    fn note(&self, text: &str) {
+        writeln!(self.0.lock().unwrap(), "{text}").unwrap();
+    }
+
+    /// An error in all of its forms, with all of its causes.
+    fn note_error(&self, error: &Error) {
+        let mut cause: Option<&dyn StdError> = Some(error);
+        while let Some(error) = cause {
+            self.note(&format!("{error}\n{error:?}\n{error:#?}"));
+            cause = error.source();
+        }
+    }
+
+    fn assert_no_canary(&self, context: &str) {
+        let text = String::from_utf8_lossy(&self.0.lock().unwrap()).into_owned();
+        let bytes: String = CANARY.bytes().map(|byte| format!("{byte}, ")).collect();
+        for form in [CANARY.to_lowercase(), bytes[..20].to_owned()] {
+            let line = text.lines().find(|line| line.to_lowercase().contains(&form));
+            assert!(line.is_none(), "{context}: the password is in: {}", line.unwrap_or_default());
+        }
+    }
+}
+
+/// Where a URL may hold a secret, rightly or by a mistake of whoever wrote it. `{}` is the canary.
+const URLS: &[&str] = &[
+    "redis://:{}@127.0.0.1:1/",
+    "redis://user:{}@127.0.0.1:1/0",
+    "redis://user:{}@127.0.0.1:1/?password={}&{}={}",
+    "redis://user:{}@127.0.0.1:notaport/",
+    "redis://user:{}@[::1/",
+    "redis://user:{}@/",
+    "redis://{}",
+    "rediss://user:{}@127.0.0.1:1/",
+    "rediss://user:{}@127.0.0.1:1/#{}",
+    "unix:///nowhere/redis.sock?pass={}",
+    "redis+unix:///nowhere/redis.sock?user=u&pass={}&{}=1",
+    "mysql://user:{}@127.0.0.1:1/db",
+    "mysql://user:{}@127.0.0.1:1/db?password={}",
+    "mysql://user:{}@127.0.0.1:1/db?ssl-mode=none&{}={}",
+    "mysql://user:{}@127.0.0.1:99999/db",
+    "mysql://user:{}%@127.0.0.1:1/db",
+    "mysql://user:{}@127.0.0.1:1/db?socket=/nowhere/{}",
+    "mysql://user:a/{}@127.0.0.1:1/db",
+    "mysql://{}",
+    "mariadb://user:{}@127.0.0.1:1/db",
+    "sqlite:///nowhere/at/all.db?password={}",
+    "sqlite://?key={}",
+    "memory://user:{}@here",
+    "memory://?password={}",
+    "etcd://user:{}@127.0.0.1:1",
+    "etcd://user:{}@127.0.0.1:1/?password={}",
+    "etcd://user:{}@",
+    "etcd://{}:x@127.0.0.1:1",
+    "postgres://user:{}@127.0.0.1:1/db",
+    "{}://user:{}@host",
+    "{}",
+    "user:{}@host",
+    "://{}",
+    "redis:/user:{}@host",
+    "redis://user:%78CanaryBirdx@127.0.0.1:1/",
+    "mysql://user:%78CanaryBirdx@127.0.0.1:1/db",
+    "etcd://user:%78CanaryBirdx@127.0.0.1:1",
+];
+
+fn heard() -> &'static Heard {
+    static HEARD: std::sync::LazyLock<Heard> = std::sync::LazyLock::new(|| {
+        let heard = Heard::default();
+        // The loudest log there is, of our crates and of the clients' alike.
+        tracing_subscriber::fmt().with_max_level(tracing::Level::TRACE).with_writer(heard.clone()).init();
+        let panics = heard.clone();
+        panic::set_hook(Box::new(move |info| {
+            panics.note(&info.to_string());
+            eprintln!("{info}");
+        }));
+        heard
+    });
+    &HEARD
+}
+
+#[tokio::test]
+async fn no_url_shows_its_password() {
+    let heard = heard();
+    for url in URLS {
+        let url = url.replace("{}", CANARY);
+        let registry = Registry::new();
+        registry.observe(heard.clone());
+        let connecting = tokio::time::timeout(Duration::from_secs(20), registry.connect("store", &url));
+        match AssertUnwindSafe(connecting).catch_unwind().await {
+            Ok(Ok(Ok(()))) => panic!("a URL without a server was taken: {}", url.replace(CANARY, "…")),
+            Ok(Ok(Err(error))) => heard.note_error(&error),
+            Ok(Err(elapsed)) => heard.note(&elapsed.to_string()),
+            // The hook has its words.
+            Err(_) => panic!("a panic, not an error"),
+        }
+        heard.note(&format!("{registry:?} {registry:#?}"));
+        heard.assert_no_canary(&url.replace(CANARY, "…"));
+    }
+}
+
+/// Servers that refuse a wrong password, take the right one, and then go away.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_store_in_use_shows_no_password() {
+    let redis = Instance::start(Redis::default()).unwrap();
+    redis.ask(&format!("CONFIG SET requirepass {CANARY}")).unwrap();
+    in_use(&redis, &|password| format!("redis://:{password}@{}/", redis.addr())).await;
+
+    let mariadb = Instance::start(MariaDb::default()).unwrap();
+    mariadb.ask(&format!("CREATE USER me@'%' IDENTIFIED BY '{CANARY}'")).unwrap();
+    mariadb.ask("GRANT ALL ON test.* TO me@'%'").unwrap();
+    in_use(&mariadb, &|password| format!("mysql://me:{password}@{}/test", mariadb.addr())).await;
+
+    let etcd = Instance::start(Etcd::default()).unwrap();
+    etcd.ask(&format!(r#"/v3/auth/user/add {{"name":"root","password":"{CANARY}"}}"#)).unwrap();
+    etcd.ask(r#"/v3/auth/user/grant {"user":"root","role":"root"}"#).unwrap();
+    etcd.ask("/v3/auth/enable {}").unwrap();
+    in_use(&etcd, &|password| format!("etcd://root:{password}@{}", etcd.addr())).await;
+
+    let text = String::from_utf8_lossy(&heard().0.lock().unwrap()).into_owned();
+    assert!(text.contains("renewal failed"), "the log was not listened to: nobody would hear a leak");
+}
+
+async fn in_use(server: &Instance, url: &dyn Fn(&str) -> String) {
+    let heard = heard();
+    let registry = Registry::new();
+    registry.observe(heard.clone());
+    heard.note_error(&registry.connect("wrong", &url(&CANARY.repeat(2))).await.unwrap_err());
+    registry.connect("store", &url(CANARY)).await.unwrap();
+    registry.set_default("store").unwrap();
+    let lock = || registry.lock("job").ttl(Duration::from_secs(2)).name("secrets");
+    let guard = lock().acquire().await.unwrap();
+    heard.note(&format!("{guard:?} {:?} {:?} {:?} {registry:#?}", guard.fence(), lock(), lock().holder().await));
+    heard.note_error(&lock().try_acquire().await.unwrap_err());
+    server.kill9().unwrap();
+    heard.note_error(&guard.lost().await);
+    heard.note_error(&lock().try_acquire().await.unwrap_err());
+    let panicking = registry.clone();
+    let panic = tokio::spawn(async move { panic!("{guard:?} {panicking:?}") }).await.unwrap_err();
+    heard.note(&format!("{panic} {panic:?}"));
+    heard.note(&format!("{:?}", registry.shutdown(Duration::ZERO).await));
+    heard.assert_no_canary(&url("…"));
+}
