@@ -137,16 +137,8 @@ impl Clock {
     }
 
     /// Gives `future`'s output, or `None` if `deadline` comes first; the future is dropped then.
-    pub async fn timeout_at<F: Future>(&self, deadline: BootInstant, future: F) -> Option<F::Output> {
-        let mut future = std::pin::pin!(future);
-        let mut sleep = self.sleep_until(deadline);
-        std::future::poll_fn(|cx| {
-            if let Poll::Ready(output) = future.as_mut().poll(cx) {
-                return Poll::Ready(Some(output));
-            }
-            Pin::new(&mut sleep).poll(cx).map(|()| None)
-        })
-        .await
+    pub fn timeout_at<F: Future>(&self, deadline: BootInstant, future: F) -> TimeoutAt<F> {
+        TimeoutAt { future, sleep: self.sleep_until(deadline) }
     }
 
     pub(crate) fn sleepers(&self) -> &Arc<Sleepers> {
@@ -173,6 +165,29 @@ fn system_now() -> BootInstant {
     let passed = instant.elapsed().max(wall.elapsed().unwrap_or_default());
     let nanos = u64::try_from(passed.as_nanos()).unwrap_or(u64::MAX);
     BootInstant(LATEST.fetch_max(nanos, Ordering::Relaxed).max(nanos))
+}
+
+pin_project_lite::pin_project! {
+    /// A future with a deadline; made by [`Clock::timeout_at`]. By hand, since an `async fn` would keep the future twice.
+    #[derive(Debug)]
+    #[must_use = "a future does nothing until it is awaited"]
+    pub struct TimeoutAt<F> {
+        #[pin]
+        future: F,
+        sleep: Sleep,
+    }
+}
+
+impl<F: Future> Future for TimeoutAt<F> {
+    type Output = Option<F::Output>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<F::Output>> {
+        let this = self.project();
+        match this.future.poll(cx) {
+            Poll::Ready(output) => Poll::Ready(Some(output)),
+            Poll::Pending => Pin::new(this.sleep).poll(cx).map(|()| None),
+        }
+    }
 }
 
 /// A sleep on a [`Clock`]; made by [`Clock::sleep_until`]. Dropping it ends it.

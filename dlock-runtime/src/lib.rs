@@ -35,7 +35,7 @@ mod watchdog;
 pub use backend::{Attempt, Backend, Claim, Fence, Hold, Released, Signal, Stand, Standing, Validity, Wake};
 pub use background::{Opened, PerRuntime};
 pub use capabilities::{Capabilities, Durability, Expiry, Fencing, REMOTE_POLL, TtlRange, WakeStyle};
-pub use clock::{BootInstant, Clock, Sleep};
+pub use clock::{BootInstant, Clock, Sleep, TimeoutAt};
 pub use error::{Error, ErrorKind, LossCause, Result};
 pub use guard::{Guard, Held};
 pub use key::{Key, KeyPart, KeyWriter, LockKey, MAX_KEY_BYTES};

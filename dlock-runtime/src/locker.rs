@@ -1,8 +1,11 @@
 //! One acquisition, from the call to the guard.
 
 use std::borrow::Cow;
+use std::future::ready;
 use std::sync::Arc;
 use std::time::Duration;
+
+use futures::future::BoxFuture;
 
 use crate::backend::{Attempt, Claim, Hold, Signal, Stand, Wake};
 use crate::background::{background_of, here};
@@ -41,134 +44,158 @@ const RETRY_MOST: Duration = Duration::from_secs(5);
 const LEAST_PATIENCE: Duration = Duration::from_millis(250);
 
 /// Acquires. Dropping the returned future leaves nothing behind in the store.
-pub(crate) async fn acquire(ask: Ask) -> Result<Guard> {
-    let shared = ask.registry.shared().clone();
-    let since = shared.clock.now();
-    let store = ask.registry.store(ask.backend.as_deref())?;
-    let defaults = ask.registry.defaults();
-    let label = Label::new(ask.place, store.name.clone());
-
-    let prepared = prepare(&ask.registry, &ask.options, &defaults, &store, &ask.key, &label);
-    let (options, claim) = prepared.map_err(|error| error.with_backend(&store.name))?;
-    let mut acquisition = Acquisition {
-        deadline: match options.wait {
-            Wait::None => since,
-            Wait::UpTo(wait) => since.after(wait),
-            Wait::Forever => BootInstant::NEVER,
-        },
-        shared,
-        store,
-        claim: Arc::new(claim),
-        options,
-        attempts: 0,
-    };
-    let won = acquisition.win(defaults.max_waiters).await;
-    let Acquisition { shared, store, claim, options, attempts, .. } = acquisition;
-    let waited = shared.clock.now().since(since);
-    let with_context = |error: Error| {
-        match error.kind() {
-            ErrorKind::Busy | ErrorKind::QueueFull { .. } => shared.events.tell(&label, &Event::Busy),
-            ErrorKind::WaitTimeout => shared.events.tell(&label, &Event::TimedOut { waited, attempts }),
-            kind => shared.events.tell(&label, &Event::Failed { kind: kind.clone() }),
-        }
-        error.with_key(claim.key.as_str()).with_backend(&store.name).with_attempts(attempts)
-    };
-    let (hold, turn, _job) = won.map_err(with_context)?;
-
-    let tenure = Arc::new(Tenure::begin(Beginning {
-        hold,
-        store: store.clone(),
-        shared: shared.clone(),
-        label,
-        parent: scope::innermost(),
-        cadence: options.cadence,
-        max_hold: options.max_hold,
-        turn,
-    }));
-    // From here on the guard releases, also if the watchdog refuses.
-    let guard = Guard::new(tenure.clone());
-    let added = if shared.closing.is_closed() { Err(shut_down()) } else { shared.watchdog.add(&tenure) };
-    if let Err(error) = added {
-        // Nobody was told that it began, so nobody is told that it ends.
-        tenure.end();
-        let (key, backend) = (tenure.hold.claim.key.as_str(), &tenure.store.name);
-        return Err(error.with_key(key).with_backend(backend).with_attempts(attempts));
+///
+/// What can be refused without asking the store is refused here and now, so that the future need not keep the question.
+pub(crate) fn acquire(ask: Ask) -> BoxFuture<'static, Result<Guard>> {
+    match prepare(ask) {
+        Ok(acquisition) => Box::pin(acquisition.run()),
+        Err(error) => Box::pin(ready(Err(error))),
     }
-    shared.events.tell(&tenure.label, &Event::Acquired { waited, attempts });
-    Ok(guard)
 }
 
-/// Everything that can be refused without asking the store.
-fn prepare(
-    registry: &Registry,
-    options: &LockOptions,
-    defaults: &crate::Defaults,
-    store: &Arc<Store>,
-    key: &KeyBuf,
-    label: &Label,
-) -> Result<(Resolved, Claim)> {
-    registry.check_open()?;
-    let options = options.resolve(defaults)?;
-    let key = LockKey::within(&defaults.namespace, key)?;
-    let named = |error: Error| error.with_key(key.as_str());
+fn prepare(ask: Ask) -> Result<Acquisition> {
+    let registry = &ask.registry;
+    let shared = registry.shared().clone();
+    let since = shared.clock.now();
+    let store = registry.store(ask.backend.as_deref())?;
+    let defaults = registry.defaults();
+    let named = |error: Error| error.with_backend(&store.name);
+    registry.check_open().map_err(named)?;
+    let options = ask.options.resolve(&defaults).map_err(named)?;
+    let key = LockKey::within(&defaults.namespace, &ask.key).map_err(named)?;
+    let named = |error: Error| error.with_key(key.as_str()).with_backend(&store.name);
     // One system call for all three that a fork would confuse: our thread, the random bytes, the note.
     let pid = std::process::id();
     background_of(pid).map_err(named)?;
-    if scope::holds(store, &key) {
+    if scope::holds(&store, &key) {
         return Err(named(Error::new(
             ErrorKind::WouldDeadlock,
             "the enclosing call holds this lock already, and would wait for itself",
         )));
     }
+    let capabilities = store.backend.capabilities();
     let claim = Claim {
         owner: Owner::fresh_in(pid)?,
         ttl: options.ttl,
         renewed: options.cadence.is_some(),
-        note: Note::new(pid, label.name(), registry.shared().clock.wall_ms(), registry.trace().as_deref()),
-        origin: if store.backend.capabilities().connection_per_hold { None } else { here() },
+        note: Note::new(pid, ask.place.name(), shared.clock.wall_ms(), registry.trace().as_deref()),
+        origin: if capabilities.connection_per_hold { None } else { here() },
         key: key.clone(),
     };
-    store.backend.capabilities().check(&claim).map_err(named)?;
-    Ok((options, claim))
+    capabilities.check(&claim).map_err(named)?;
+    Ok(Acquisition {
+        deadline: match options.wait {
+            Wait::None => since,
+            Wait::UpTo(wait) => since.after(wait),
+            Wait::Forever => BootInstant::NEVER,
+        },
+        label: Label::new(ask.place, store.name.clone()),
+        max_waiters: defaults.max_waiters,
+        shared,
+        store,
+        claim: Arc::new(claim),
+        options,
+        since,
+        attempts: 0,
+        turn: None,
+        job: None,
+        armed: false,
+    })
 }
 
+/// One acquisition on its way. It may have left something in the store; dropping it then cleans up on our thread.
 struct Acquisition {
     shared: Arc<Shared>,
     store: Arc<Store>,
     claim: Arc<Claim>,
+    label: Label,
     options: Resolved,
+    max_waiters: usize,
+    since: BootInstant,
     deadline: BootInstant,
     attempts: u32,
+    turn: Option<Turn>,
+    job: Option<Job>,
+    armed: bool,
+}
+
+impl Drop for Acquisition {
+    fn drop(&mut self) {
+        if self.armed {
+            let turn = Box::new(self.turn.take());
+            release::abandon_later(&self.shared, self.store.clone(), self.claim.clone(), turn);
+        }
+    }
 }
 
 impl Acquisition {
-    async fn win(&mut self, max_waiters: usize) -> Result<(Hold, Turn, Job)> {
-        let turn = self.turn(max_waiters).await?;
+    async fn run(mut self) -> Result<Guard> {
+        let won = self.win().await;
+        let waited = self.shared.clock.now().since(self.since);
+        match won {
+            Ok(hold) => self.begin(hold, waited),
+            Err(error) => {
+                let event = match error.kind() {
+                    ErrorKind::Busy | ErrorKind::QueueFull { .. } => Event::Busy,
+                    ErrorKind::WaitTimeout => Event::TimedOut { waited, attempts: self.attempts },
+                    kind => Event::Failed { kind: kind.clone() },
+                };
+                self.shared.events.tell(&self.label, &event);
+                Err(self.explained(error))
+            }
+        }
+    }
+
+    async fn win(&mut self) -> Result<Hold> {
+        self.turn = Some(self.join().await?);
         // A shutdown waits until this is over: until the hold is in the watchdog's table, or our thread abandons it.
-        let job = self.shared.jobs.begin();
-        let mut pending = Pending {
-            shared: self.shared.clone(),
+        self.job = Some(self.shared.jobs.begin());
+        match self.attempt().await? {
+            Ok(Attempt::Acquired(hold)) if hold.validity.deadline() > self.shared.clock.now() => Ok(hold),
+            // In a box, as all that an uncontended call does not need: its future stays small.
+            answer => Box::pin(self.contend(answer)).await,
+        }
+    }
+
+    /// The lock is ours: from here on a guard releases it.
+    fn begin(&mut self, hold: Hold, waited: Duration) -> Result<Guard> {
+        self.armed = false;
+        let tenure = Arc::new(Tenure::begin(Beginning {
+            hold,
             store: self.store.clone(),
-            claim: self.claim.clone(),
-            turn: Some(turn),
-            armed: false,
-        };
-        let hold = self.ask_until_held(&mut pending).await?;
-        pending.armed = false;
-        let turn = pending.turn.take().ok_or_else(|| Error::new(ErrorKind::Internal, "the local turn is gone"))?;
-        Ok((hold, turn, job))
+            shared: self.shared.clone(),
+            label: self.label.clone(),
+            parent: scope::innermost(),
+            cadence: self.options.cadence,
+            max_hold: self.options.max_hold,
+            turn: self.turn.take(),
+        }));
+        let guard = Guard::new(tenure.clone());
+        let shared = &self.shared;
+        let added = if shared.closing.is_closed() { Err(shut_down()) } else { shared.watchdog.add(&tenure) };
+        if let Err(error) = added {
+            // Nobody was told that it began, so nobody is told that it ends.
+            tenure.end();
+            return Err(self.explained(error));
+        }
+        shared.events.tell(&tenure.label, &Event::Acquired { waited, attempts: self.attempts });
+        Ok(guard)
+    }
+
+    fn explained(&self, error: Error) -> Error {
+        error.with_key(self.claim.key.as_str()).with_backend(&self.store.name).with_attempts(self.attempts)
     }
 
     /// Waits for the right to ask: one caller of this process and key at a time.
-    async fn turn(&self, max_waiters: usize) -> Result<Turn> {
-        match self.store.queue.join(&self.claim.key, max_waiters) {
+    async fn join(&self) -> Result<Turn> {
+        let max = self.max_waiters;
+        match self.store.queue.join(&self.claim.key, max) {
             Joined::Turn(turn) => Ok(turn),
             Joined::Full => Err(Error::new(
-                ErrorKind::QueueFull { max: max_waiters },
-                format!("{max_waiters} callers of this process wait for this lock already"),
+                ErrorKind::QueueFull { max },
+                format!("{max} callers of this process wait for this lock already"),
             )),
             Joined::Behind(_) if self.options.wait == Wait::None => Err(busy(None)),
-            // In a box, as all that an uncontended call does not need: its future stays small.
             Joined::Behind(waiting) => Box::pin(self.wait_for_turn(waiting)).await,
         }
     }
@@ -182,15 +209,8 @@ impl Acquisition {
         }
     }
 
-    async fn ask_until_held(&mut self, pending: &mut Pending) -> Result<Hold> {
-        match self.attempt(pending).await? {
-            Ok(Attempt::Acquired(hold)) if hold.validity.deadline() > self.shared.clock.now() => Ok(hold),
-            answer => Box::pin(self.contend(pending, answer)).await,
-        }
-    }
-
     /// What comes after a first attempt that did not win: waiting for news and asking again, until the deadline.
-    async fn contend(&mut self, pending: &mut Pending, first: Result<Attempt>) -> Result<Hold> {
+    async fn contend(&mut self, first: Result<Attempt>) -> Result<Hold> {
         let shared = self.shared.clone();
         let style = self.store.backend.capabilities().wake;
         let mut last: Option<Wake> = None;
@@ -200,7 +220,7 @@ impl Acquisition {
             let answer = match first.take() {
                 Some(answer) => answer,
                 // The last wake is kept until this attempt has answered: news may come in between.
-                None => self.attempt(pending).await?,
+                None => self.attempt().await?,
             };
             drop(last.take());
             let answer = match answer {
@@ -214,7 +234,7 @@ impl Acquisition {
             let wake = match answer {
                 Ok(wake) if self.options.wait == Wait::None => {
                     // Asked without a stand: nothing of ours is in the store.
-                    pending.armed = false;
+                    self.armed = false;
                     return Err(busy(wake.lease_left));
                 }
                 Ok(wake) => last.insert(wake),
@@ -255,16 +275,16 @@ impl Acquisition {
             if now >= self.deadline {
                 let left = wake.lease_left.map(|left| left.saturating_sub(now.since(told)));
                 drop(last);
-                self.give_up(pending).await;
+                self.give_up().await;
                 return Err(timed_out(left));
             }
         }
     }
 
     /// Asks once. The outer error is the end of everything: a shutdown.
-    async fn attempt(&mut self, pending: &mut Pending) -> Result<Result<Attempt>> {
+    async fn attempt(&mut self) -> Result<Result<Attempt>> {
         self.attempts += 1;
-        pending.armed = true;
+        self.armed = true;
         let stand = if self.options.wait == Wait::None { Stand::No } else { Stand::Until(self.deadline) };
         let left = self.deadline.since(self.shared.clock.now()).max(LEAST_PATIENCE);
         let bound = request_bound(self.claim.ttl);
@@ -288,30 +308,12 @@ impl Acquisition {
     }
 
     /// Leaves the line. In place, so that nothing of ours is in the store when the caller hears of the timeout.
-    async fn give_up(&self, pending: &mut Pending) {
+    async fn give_up(&mut self) {
         let (backend, claim) = (self.store.backend.clone(), self.claim.clone());
         let request = async move { backend.abandon(&claim).await };
         let bound = request_bound(self.claim.ttl).min(Duration::from_secs(1));
         if self.store.ask(&self.shared.clock, bound, request).await.is_ok() {
-            pending.armed = false;
-        }
-    }
-}
-
-/// An acquisition that may have left something in the store; dropping it cleans up on our thread.
-struct Pending {
-    shared: Arc<Shared>,
-    store: Arc<Store>,
-    claim: Arc<Claim>,
-    turn: Option<Turn>,
-    armed: bool,
-}
-
-impl Drop for Pending {
-    fn drop(&mut self) {
-        if self.armed {
-            let turn = Box::new(self.turn.take());
-            release::abandon_later(&self.shared, self.store.clone(), self.claim.clone(), turn);
+            self.armed = false;
         }
     }
 }
@@ -326,4 +328,27 @@ fn timed_out(left: Option<Duration>) -> Error {
 
 pub(crate) fn shut_down() -> Error {
     Error::new(ErrorKind::ShutDown, "dlock was shut down")
+}
+
+#[cfg(all(test, feature = "memory"))]
+mod tests {
+    use super::*;
+    use crate::sites::Named;
+
+    #[test]
+    fn the_futures_of_an_uncontended_call_stay_small() {
+        let ask = Ask {
+            registry: Registry::new(),
+            place: Place::Builder(Arc::new(Named { name: String::new(), template: String::new() })),
+            options: LockOptions::default(),
+            backend: None,
+            key: crate::Key::text("k").into(),
+        };
+        ask.registry.install("memory", crate::backends::memory::Memory::new()).unwrap();
+        ask.registry.set_default("memory").unwrap();
+        let future = prepare(ask).unwrap().run();
+        // Beyond 1 KiB glibc's allocator takes a lock that all threads share.
+        let size = std::mem::size_of_val(&future);
+        assert!(size <= 1024, "{size}");
+    }
 }

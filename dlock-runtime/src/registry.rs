@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::pin;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock, PoisonError, RwLock};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -365,16 +366,34 @@ impl Closing {
     }
 
     /// Gives the future's output, or `None` if the registry closes first.
-    pub(crate) async fn or<F: Future>(&self, future: F) -> Option<F::Output> {
-        let mut news = pin!(self.news.notified());
-        news.as_mut().enable();
-        if self.is_closed() {
-            return None;
+    pub(crate) fn or<F: Future>(&self, future: F) -> Or<'_, F> {
+        // From here on it hears of a close, also before it is polled.
+        Or { closing: self, news: self.news.notified(), future }
+    }
+}
+
+pin_project_lite::pin_project! {
+    /// See [`Closing::or`]. By hand, since an `async fn` would keep the future twice.
+    pub(crate) struct Or<'a, F> {
+        closing: &'a Closing,
+        #[pin]
+        news: tokio::sync::futures::Notified<'a>,
+        #[pin]
+        future: F,
+    }
+}
+
+impl<F: Future> Future for Or<'_, F> {
+    type Output = Option<F::Output>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<F::Output>> {
+        let this = self.project();
+        if this.closing.is_closed() {
+            return Poll::Ready(None);
         }
-        tokio::select! {
-            biased;
-            output = future => Some(output),
-            () = news => None,
+        match this.future.poll(cx) {
+            Poll::Ready(output) => Poll::Ready(Some(output)),
+            Poll::Pending => this.news.poll(cx).map(|()| None),
         }
     }
 }

@@ -64,7 +64,7 @@ pub fn run<F: Future>(site: &'static Site, key: KeyBuf, body: F) -> Run<F> {
         backend: site.spec.backend.map(Into::into),
         key,
     };
-    Run { body: Some(body), stage: Stage::Acquiring(Box::pin(acquire(ask))) }
+    Run { body: Some(body), stage: Stage::Acquiring(acquire(ask)) }
 }
 
 pin_project_lite::pin_project! {

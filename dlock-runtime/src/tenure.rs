@@ -75,7 +75,7 @@ pub(crate) struct Beginning {
     pub(crate) parent: Option<Arc<Tenure>>,
     pub(crate) cadence: Option<Duration>,
     pub(crate) max_hold: Duration,
-    pub(crate) turn: Turn,
+    pub(crate) turn: Option<Turn>,
 }
 
 impl Tenure {
@@ -92,7 +92,7 @@ impl Tenure {
             granted: AtomicU64::new(nanos(start.hold.validity.granted)),
             state: AtomicU8::new(HELD),
             waiting_for_loss: Mutex::default(),
-            turn: Mutex::new(Some(start.turn)),
+            turn: Mutex::new(start.turn),
             pace: Mutex::new(Pace { entry: None, next_renewal, renewing: false, near_told: false }),
             hold: start.hold,
             store: start.store,

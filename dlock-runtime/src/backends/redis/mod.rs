@@ -155,3 +155,21 @@ fn capabilities() -> Capabilities {
 fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_futures_of_an_uncontended_call_stay_small() {
+        fn size<A, B, F>(_: fn(A, B) -> F) -> usize {
+            std::mem::size_of::<F>()
+        }
+        fn size_3<A, B, C, F>(_: fn(A, B, C) -> F) -> usize {
+            std::mem::size_of::<F>()
+        }
+        let ask = size_3::<&'static Redis, &'static Arc<Claim>, Stand, _>(Redis::attempt);
+        let free = size::<&'static Redis, &'static Claim, _>(Redis::free);
+        println!("{ask} {free}");
+    }
+}
