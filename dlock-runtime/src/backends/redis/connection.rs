@@ -128,7 +128,8 @@ impl Connections {
     /// Sends one command; an error of the server is an answer.
     pub(super) async fn command(&self, connection: &Arc<Connection>, command: &Cmd) -> Result<Value> {
         let wait = AwaitsAnswer::new(connection, &self.clock);
-        let answer = connection.multiplexed.clone().send_packed_command(command).await;
+        let mut client = connection.multiplexed.clone();
+        let answer = Box::pin(client.send_packed_command(command)).await;
         wait.answered();
         let answer = answer.map_err(|error| self.broken(connection, &error))?;
         self.check_role(connection, &answer);
@@ -138,7 +139,8 @@ impl Connections {
     /// Sends commands in one go; an error of the server is an answer of its command.
     pub(super) async fn pipeline(&self, connection: &Arc<Connection>, pipeline: &Pipeline) -> Result<Vec<Value>> {
         let wait = AwaitsAnswer::new(connection, &self.clock);
-        let answers = connection.multiplexed.clone().send_packed_commands(pipeline, 0, pipeline.len()).await;
+        let mut client = connection.multiplexed.clone();
+        let answers = Box::pin(client.send_packed_commands(pipeline, 0, pipeline.len())).await;
         wait.answered();
         let answers = answers.map_err(|error| self.broken(connection, &error))?;
         answers.iter().for_each(|answer| self.check_role(connection, answer));
