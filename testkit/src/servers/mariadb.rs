@@ -7,7 +7,7 @@ use std::process::Command;
 
 use super::Recipe;
 use super::find::{find_program, missing, user_option};
-use super::sql_wire;
+use super::sql_wire::{self, TEMPORARY};
 use crate::Result;
 use crate::error::Context;
 
@@ -27,13 +27,13 @@ impl Recipe for MariaDb {
         let install = find_program("mariadb-install-db").ok_or_else(|| missing("mariadb-server"))?;
         let mut command = Command::new(install);
         command.args(["--no-defaults", "--auth-root-authentication-method=normal", "--skip-test-db"]);
-        command.arg(data_option(folder)).args(user_option());
+        command.arg(data_option(folder)).args(user_option()).env(TEMPORARY, folder);
         sql_wire::run_once(command).context("mariadb-install-db")
     }
 
     fn command(&self, folder: &Path, port: u16) -> Result<Command> {
         let mut command = Command::new(find_program("mariadbd").ok_or_else(|| missing("mariadb-server"))?);
-        command.arg("--no-defaults").arg(data_option(folder)).args(user_option());
+        command.arg("--no-defaults").arg(data_option(folder)).args(user_option()).env(TEMPORARY, folder);
         command.args(["--bind-address=127.0.0.1", "--skip-name-resolve", "--innodb-buffer-pool-size=32M"]);
         command.args([format!("--port={port}"), format!("--socket={}", folder.join("s.sock").display())]);
         command.arg(format!("--pid-file={}", folder.join("m.pid").display())).args(&self.extra);

@@ -8,7 +8,7 @@ use std::{fs, io};
 
 use super::Recipe;
 use super::find::{Tree, cache_folder, find_program, missing, user_option};
-use super::sql_wire;
+use super::sql_wire::{self, TEMPORARY};
 use crate::Result;
 use crate::error::Context;
 
@@ -38,7 +38,7 @@ impl Recipe for MySql {
         command.arg(format!("--pid-file={}", folder.join("m.pid").display()));
         // No --skip-name-resolve: there is only root@localhost, and 127.0.0.1 would be refused.
         command.args(["--bind-address=127.0.0.1", "--mysqlx=OFF", "--performance-schema=OFF", "--skip-log-bin"]);
-        command.args(["--innodb-buffer-pool-size=32M", REDO_LOG]).args(&self.extra);
+        command.args(["--innodb-buffer-pool-size=32M", REDO_LOG]).args(&self.extra).env(TEMPORARY, folder);
         Ok(command)
     }
 
@@ -98,7 +98,10 @@ fn initialised() -> Result<PathBuf> {
     fs::create_dir_all(cache_folder()).context("the cache folder")?;
     let draft = tempfile::tempdir_in(cache_folder()).context("the cache folder")?;
     let data = draft.path().join("data");
-    command.args(["--initialize-insecure", REDO_LOG]).arg(format!("--datadir={}", data.display()));
+    command
+        .args(["--initialize-insecure", REDO_LOG])
+        .arg(format!("--datadir={}", data.display()))
+        .env(TEMPORARY, draft.path());
     sql_wire::run_once(command).context("mysqld --initialize-insecure")?;
     // Another process may have been faster; its folder is as good.
     if let Err(error) = fs::rename(&data, &made)

@@ -8,6 +8,10 @@ use std::net::{SocketAddr, TcpStream};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+/// Where a server keeps temporary tables. It must be its own folder: a server that starts removes the temporary tables
+/// that it finds there, also those of a neighbour that is just being set up.
+pub(crate) const TEMPORARY: &str = "TMPDIR";
+
 /// Runs one statement. Rows come back as lines with tabs between columns, a change as `OK` and the number of rows.
 pub(crate) fn ask(addr: SocketAddr, statement: &str) -> io::Result<String> {
     let mut wire = Wire { stream: TcpStream::connect_timeout(&addr, Duration::from_secs(2))?, sequence: 0 };
