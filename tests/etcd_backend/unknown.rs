@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use dlock::backends::etcd::Etcd;
 use dlock::{Backend, Claim, Clock, Released, Standing};
+use dlock_testkit::Proxy;
 use tokio::runtime::Runtime;
 use tokio::time::{sleep, timeout};
 
-use crate::proxy::Proxy;
 use crate::server::{ask, claim, line, lock, process, shared, stand};
 
 #[tokio::test]
@@ -62,10 +62,9 @@ struct Slow {
 
 impl Slow {
     fn start() -> Self {
-        let proxy = Proxy::before(&shared().replace("etcd://", ""));
+        let (proxy, url) = Proxy::in_front_of(&shared()).unwrap();
         let slow = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let good = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-        let url = format!("etcd://{}", proxy.host());
         let process = slow.block_on(Etcd::open(&url, &Clock::system())).unwrap();
         Self { proxy, process, slow, good }
     }
