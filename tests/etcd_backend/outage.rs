@@ -39,7 +39,7 @@ async fn tokens_rise_over_a_restart_and_an_outage_is_retryable() {
 #[tokio::test]
 async fn the_shortest_ttl_is_the_servers() {
     let ttl = async |server: &Instance| {
-        let Capabilities { ttl, .. } = open(&url(&server)).await.unwrap().capabilities().clone();
+        let Capabilities { ttl, .. } = open(&url(server)).await.unwrap().capabilities().clone();
         (ttl.min, ttl.step)
     };
     let second = Duration::from_secs(1);
