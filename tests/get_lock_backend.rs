@@ -1,4 +1,4 @@
-//! The `GET_LOCK` backend on real servers: MariaDB, and MySQL where it is unpacked.
+//! The `GET_LOCK` backend on real servers: MariaDB and MySQL.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -6,6 +6,7 @@
     reason = "helpers of tests stop at the first surprise too"
 )]
 
+mod holds;
 #[path = "get_lock_backend/server.rs"]
 mod server;
 
@@ -16,9 +17,10 @@ use std::time::{Duration, Instant};
 use dlock::backends::get_lock::GetLock;
 use dlock::fenced::mysql as fenced;
 use dlock::{Attempt, Backend, Claim, Clock, ErrorKind, Fence, Hold, Key, LockKey, Released, Signal, Stand, Standing};
-use futures::FutureExt;
-use server::{Database, Kind, Server};
-use sqlx::{Connection, Executor};
+use dlock_testkit::{drop_after, text_of};
+use holds::{confirm, take, token};
+use server::{Database, Kind};
+use sqlx::{AssertSqlSafe, Connection, Executor};
 
 const TTL: Duration = Duration::from_secs(30);
 
@@ -66,8 +68,7 @@ async fn run<F>(kind: Kind, case: &str, body: F)
 where
     F: FnOnce(Database) -> futures::future::BoxFuture<'static, ()>,
 {
-    let Some(server) = server::shared(kind).await else { return };
-    body(server.database(case).await).await;
+    body(Database::create(&kind.shared().unwrap(), case).await).await;
 }
 
 async fn open(database: &Database) -> GetLock {
@@ -82,13 +83,6 @@ fn claim(database: &Database, text: &str, ttl: Duration) -> Arc<Claim> {
     Arc::new(Claim::new(key(database, text), ttl, "site").unwrap())
 }
 
-async fn take(store: &GetLock, claim: &Arc<Claim>) -> Hold {
-    match store.try_acquire(claim, Stand::No).await.unwrap() {
-        Attempt::Acquired(hold) => hold,
-        Attempt::Contended(_) => panic!("the lock is held"),
-    }
-}
-
 /// Takes the lock as soon as the server gives it, and says how long that took.
 async fn take_soon(store: &GetLock, claim: &Arc<Claim>) -> (Hold, Duration) {
     let started = Instant::now();
@@ -99,14 +93,6 @@ async fn take_soon(store: &GetLock, claim: &Arc<Claim>) -> (Hold, Duration) {
         assert!(started.elapsed() < Duration::from_secs(10), "the lock was never freed");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-}
-
-async fn confirm(store: &GetLock, hold: &Hold) -> Standing {
-    store.renew(&[hold]).await.remove(0).unwrap()
-}
-
-fn token(hold: &Hold) -> u64 {
-    hold.token.unwrap().get()
 }
 
 fn until(wait: Duration) -> Stand {
@@ -221,18 +207,6 @@ async fn abandon_frees_twice_and_touches_nobody_else(database: Database) {
     let other = take(&one, &self::claim(&database, "a", TTL)).await;
     one.abandon(&claim).await.unwrap();
     assert!(matches!(confirm(&one, &other).await, Standing::Renewed(_)));
-}
-
-/// Polls `future` so many times and drops it then; gives its output if it was done before.
-async fn drop_after<F: Future>(polls: usize, pause: Duration, future: F) -> Option<F::Output> {
-    let mut future = std::pin::pin!(future);
-    for _ in 0..polls {
-        if let Some(output) = future.as_mut().now_or_never() {
-            return Some(output);
-        }
-        tokio::time::sleep(pause).await;
-    }
-    None
 }
 
 async fn a_dropped_attempt_holds_nothing(database: Database) {
@@ -446,19 +420,13 @@ async fn fenced_writes_refuse_older_tokens(database: Database) {
 
 #[tokio::test]
 async fn an_account_is_used_and_never_shown() {
-    let Some(server) = server::shared(Kind::MariaDb).await else { return };
-    let database = server.database("account").await;
+    let database = Database::create(&Kind::MariaDb.shared().unwrap(), "account").await;
     let mut root = database.connect().await;
     root.execute("CREATE OR REPLACE USER 'canary'@'%' IDENTIFIED BY 'c@n/a:r?y#%é'").await.unwrap();
-    let url = |password: &str| format!("mysql://canary:{password}@127.0.0.1:{}/{}", server.port, database.name);
+    let url = |password: &str| database.url_of(&format!("canary:{password}"));
     let encoded = url("c%40n%2Fa%3Ar%3Fy%23%25%C3%A9");
     let silent = |error: dlock::Error| {
-        let mut text = format!("{error} {error:?}");
-        let mut source = std::error::Error::source(&error);
-        while let Some(inner) = source {
-            text += &format!(" {inner} {inner:?}");
-            source = inner.source();
-        }
+        let text = text_of(&error);
         assert!(!text.contains("c@n") && !text.contains("wrong-secret") && !text.contains("canary"), "{text}");
         error
     };
@@ -468,7 +436,8 @@ async fn an_account_is_used_and_never_shown() {
     let error = silent(GetLock::open(&url("wrong-secret"), &Clock::system()).await.unwrap_err());
     assert!(matches!(error.kind(), ErrorKind::PermissionDenied), "{error}");
     // May write, but not create.
-    root.execute("GRANT SELECT, INSERT, UPDATE ON account.* TO 'canary'@'%'").await.unwrap();
+    let grant = format!("GRANT SELECT, INSERT, UPDATE ON {}.* TO 'canary'@'%'", database.name);
+    root.execute(AssertSqlSafe(grant)).await.unwrap();
     let error = silent(GetLock::open(&encoded, &Clock::system()).await.unwrap_err());
     assert!(matches!(error.kind(), ErrorKind::PermissionDenied), "{error}");
     assert!(error.to_string().contains("CREATE TABLE IF NOT EXISTS dlock_named"), "{error}");
@@ -487,8 +456,8 @@ async fn a_closed_port_is_an_outage() {
 
 /// What would disturb the other cases, on a server of its own.
 async fn a_server_that_misbehaves(kind: Kind) {
-    let Some(mut server) = Server::start(kind).await else { return };
-    let database = server.database("alone").await;
+    let server = kind.start().unwrap();
+    let database = Database::create(&server.url(), "alone").await;
     let one = open(&database).await;
 
     let mut root = database.connect().await;
@@ -507,20 +476,20 @@ async fn a_server_that_misbehaves(kind: Kind) {
     root.execute("SET GLOBAL read_only = 0").await.unwrap();
 
     let hold = take(&one, &claim(&database, "a", TTL)).await;
-    server.pause();
+    server.pause().unwrap();
     let started = Instant::now();
     let error = one.try_acquire(&claim(&database, "b", TTL), Stand::No).await.unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Outage) && error.is_retryable(), "{error}");
     assert!(started.elapsed() < Duration::from_secs(7), "{:?}", started.elapsed());
     assert!(drop_after(5, Duration::from_millis(10), one.renew(&[&hold])).await.is_none(), "a paused server answered");
-    server.resume();
+    server.resume().unwrap();
     assert!(matches!(confirm(&one, &hold).await, Standing::Renewed(_)), "a pause of the server lost the lock");
 
-    server.crash();
+    server.kill9().unwrap();
     assert_eq!(confirm(&one, &hold).await, Standing::Lost);
     let error = one.try_acquire(&claim(&database, "b", TTL), Stand::No).await.unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Outage) && error.is_retryable(), "{error}");
-    server.restart().await;
+    let _server = tokio::task::spawn_blocking(move || server.restart().map(|()| server)).await.unwrap().unwrap();
     let next = take(&one, &claim(&database, "a", TTL)).await;
     assert!(token(&next) > token(&hold));
     assert_eq!(one.release(&hold).await.unwrap(), Released::NotOwner);

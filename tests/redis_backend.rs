@@ -1,51 +1,57 @@
-//! The Redis backend against a real server, a private one for each test.
+//! The Redis backend against a real server.
 
-use std::process::{Child, Command, Stdio};
+mod holds;
+
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
 use dlock::backends::redis::Redis;
 use dlock::{Attempt, Backend, Claim, Clock, ErrorKind, Hold, Key, LockKey, Released, Signal, Stand, Standing, Wake};
+use dlock_testkit::servers::{self, Instance, shared};
+use dlock_testkit::text_of;
+use holds::take;
 use redis::Commands;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A server that ends with the test. To be replaced by the testkit's.
-struct Server {
-    child: Child,
-    port: u16,
-    _dir: tempfile::TempDir,
+/// An empty database, and the server under it if it is the test's own.
+struct Database<S = ()> {
+    url: String,
+    server: S,
 }
 
-impl Server {
-    fn start(options: &[&str]) -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let child = Command::new("redis-server")
-            .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"])
-            .arg("--unixsocket")
-            .arg(dir.path().join("redis.sock"))
-            .args(options)
-            .current_dir(dir.path())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("redis-server is installed");
-        let end = Instant::now() + 10 * SECOND;
-        while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
-            assert!(Instant::now() < end, "redis-server did not start");
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        Self { child, port, _dir: dir }
+impl Database {
+    /// One of the server that all tests share, for those that disturb nobody.
+    fn shared() -> Self {
+        static LAST: AtomicU8 = AtomicU8::new(0);
+        let number = LAST.fetch_add(1, Ordering::Relaxed) + 1;
+        assert!(number < 16, "a server has 16 databases; the other tests need servers of their own");
+        let url = format!("{}{number}", shared().redis().unwrap());
+        let database = Self { url, server: () };
+        // A server from outside may have met this test before.
+        let _: () = redis::cmd("FLUSHDB").query(&mut database.raw()).unwrap();
+        database
+    }
+}
+
+impl Database<Instance> {
+    /// One of a server that the test may disturb.
+    fn own(options: &[&str]) -> Self {
+        let extra = options.iter().map(ToString::to_string).collect();
+        let server = Instance::start(servers::Redis { extra, ..servers::Redis::default() }).unwrap();
+        Self { url: server.url(), server }
     }
 
-    fn url(&self) -> String {
-        format!("redis://127.0.0.1:{}/", self.port)
+    fn port(&self) -> u16 {
+        self.server.port()
     }
+}
 
+impl<S> Database<S> {
     /// A connection of the test itself.
     fn raw(&self) -> redis::Connection {
-        redis::Client::open(self.url()).unwrap().get_connection().unwrap()
+        redis::Client::open(&*self.url).unwrap().get_connection().unwrap()
     }
 
     fn keys(&self) -> Vec<String> {
@@ -55,14 +61,7 @@ impl Server {
     }
 
     async fn open(&self) -> Redis {
-        Redis::connect(&self.url(), &Clock::system()).await.unwrap()
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        Redis::connect(&self.url, &Clock::system()).await.unwrap()
     }
 }
 
@@ -72,13 +71,6 @@ fn claim(key: &'static str, ttl: Duration) -> Arc<Claim> {
 
 fn until() -> Stand {
     Stand::Until(Clock::system().now().after(60 * SECOND))
-}
-
-async fn take(redis: &Redis, claim: &Arc<Claim>) -> Hold {
-    match redis.try_acquire(claim, Stand::No).await.unwrap() {
-        Attempt::Acquired(hold) => hold,
-        Attempt::Contended(_) => panic!("contended"),
-    }
 }
 
 async fn stand(redis: &Redis, claim: &Arc<Claim>) -> Wake {
@@ -103,7 +95,7 @@ fn is_contended(attempt: dlock::Result<Attempt>) -> bool {
 
 #[tokio::test]
 async fn a_cycle_leaves_nothing_but_the_counter() {
-    let server = Server::start(&[]);
+    let server = Database::shared();
     let redis = server.open().await;
     let first = take(&redis, &claim("k", SECOND)).await;
     assert_eq!(server.keys(), ["dl1:fence", "dl1:{test:k}"]);
@@ -115,12 +107,12 @@ async fn a_cycle_leaves_nothing_but_the_counter() {
     assert_eq!(redis.release(&first).await.unwrap(), Released::NotOwner);
     let second = take(&redis, &claim("k", SECOND)).await;
     assert!(second.token > first.token);
-    assert_eq!(format!("{redis:?}"), format!("Redis(127.0.0.1:{}/0)", server.port));
+    assert_eq!(format!("{redis:?}"), format!("Redis({})", server.url.trim_start_matches("redis://")));
 }
 
 #[tokio::test]
 async fn an_uncontended_cycle_is_two_commands_and_a_counter() {
-    let server = Server::start(&[]);
+    let server = Database::own(&[]);
     let redis = server.open().await;
     let calls = || {
         let stats: String = redis::cmd("INFO").arg("commandstats").query(&mut server.raw()).unwrap();
@@ -141,7 +133,7 @@ async fn an_uncontended_cycle_is_two_commands_and_a_counter() {
 
 #[tokio::test]
 async fn a_second_owner_is_refused_and_leaves_nothing() {
-    let server = Server::start(&[]);
+    let server = Database::shared();
     let (one, two) = (server.open().await, server.open().await);
     let hold = take(&one, &claim("k", 10 * SECOND)).await;
     let before = server.keys();
@@ -153,7 +145,7 @@ async fn a_second_owner_is_refused_and_leaves_nothing() {
 
 #[tokio::test]
 async fn the_same_owner_may_ask_again_and_the_lease_begins_anew() {
-    let server = Server::start(&[]);
+    let server = Database::shared();
     let redis = server.open().await;
     for stand in [Stand::No, until()] {
         let claim = claim("k", 10 * SECOND);
@@ -171,7 +163,7 @@ async fn the_same_owner_may_ask_again_and_the_lease_begins_anew() {
 
 #[tokio::test]
 async fn a_late_release_and_a_late_renewal_touch_nobody_elses_lock() {
-    let server = Server::start(&[]);
+    let server = Database::shared();
     let redis = server.open().await;
     let late = take(&redis, &claim("k", Duration::from_millis(30))).await;
     tokio::time::sleep(Duration::from_millis(60)).await;
@@ -201,7 +193,7 @@ async fn renew(redis: &Redis, holds: &[&Hold]) -> Vec<Standing> {
 
 #[tokio::test]
 async fn a_batch_is_renewed_in_order_also_after_the_scripts_are_gone() {
-    let server = Server::start(&[]);
+    let server = Database::own(&[]);
     let redis = server.open().await;
     let mut holds = Vec::new();
     for n in 0..250_u64 {
@@ -225,7 +217,7 @@ async fn a_batch_is_renewed_in_order_also_after_the_scripts_are_gone() {
 
 #[tokio::test]
 async fn an_expired_lock_goes_to_the_next_but_not_earlier() {
-    let server = Server::start(&[]);
+    let server = Database::shared();
     let redis = server.open().await;
     take(&redis, &claim("k", Duration::from_millis(200))).await;
     tokio::time::sleep(Duration::from_millis(100)).await;
@@ -238,7 +230,7 @@ async fn an_expired_lock_goes_to_the_next_but_not_earlier() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn those_who_stand_are_served_in_order_over_two_processes() {
-    let server = Server::start(&[]);
+    let server = Database::shared();
     let (one, two) = (server.open().await, server.open().await);
     let mut present = take(&one, &claim("k", 10 * SECOND)).await;
     let mut waiting = std::collections::VecDeque::new();
@@ -270,7 +262,7 @@ async fn those_who_stand_are_served_in_order_over_two_processes() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hold_that_nobody_renews_is_pushed_for_its_full_ttl() {
-    let server = Server::start(&[]);
+    let server = Database::shared();
     let redis = server.open().await;
     let present = take(&redis, &claim("k", 10 * SECOND)).await;
     let mut unrenewed = Claim::new(present.claim.key.clone(), 7 * SECOND, "t").unwrap();
@@ -282,7 +274,7 @@ async fn a_hold_that_nobody_renews_is_pushed_for_its_full_ttl() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_waiter_hears_of_a_lost_push_connection_and_asks() {
-    let server = Server::start(&[]);
+    let server = Database::own(&[]);
     let (one, two) = (server.open().await, server.open().await);
     let present = take(&one, &claim("k", 10 * SECOND)).await;
     let waiter = claim("k", 10 * SECOND);
@@ -310,7 +302,7 @@ async fn redis_retry(redis: &Redis, claim: &Arc<Claim>) -> Attempt {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_dead_waiter_is_skipped_at_once() {
-    let server = Server::start(&[]);
+    let server = Database::own(&[]);
     let (one, two) = (server.open().await, server.open().await);
     let present = take(&one, &claim("k", 10 * SECOND)).await;
     let _dead = stand(&two, &claim("k", 10 * SECOND)).await;
@@ -335,7 +327,7 @@ async fn a_dead_waiter_is_skipped_at_once() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_silent_process_costs_one_short_grant_for_all_its_places() {
-    let server = Server::start(&[]);
+    let server = Database::shared();
     let (one, two) = (server.open().await, server.open().await);
     let present = take(&one, &claim("k", 10 * SECOND)).await;
     // Alive and subscribed, but nobody there ever looks at the news.
@@ -357,7 +349,7 @@ async fn a_silent_process_costs_one_short_grant_for_all_its_places() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_abandoned_claim_leaves_no_trace_twice() {
-    let server = Server::start(&[]);
+    let server = Database::shared();
     let redis = server.open().await;
     let present = take(&redis, &claim("k", 10 * SECOND)).await;
     let waiter = claim("k", SECOND);
@@ -380,7 +372,7 @@ async fn an_abandoned_claim_leaves_no_trace_twice() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_push_that_nobody_awaits_is_given_back_at_once() {
-    let server = Server::start(&[]);
+    let server = Database::shared();
     let (one, two) = (server.open().await, server.open().await);
     let present = take(&one, &claim("k", 10 * SECOND)).await;
     let waiter = claim("k", 10 * SECOND);
@@ -403,7 +395,7 @@ async fn a_push_that_nobody_awaits_is_given_back_at_once() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_push_that_comes_after_the_answer_takes_nothing_away() {
-    let server = Server::start(&[]);
+    let server = Database::shared();
     let redis = server.open().await;
     let present = take(&redis, &claim("k", 10 * SECOND)).await;
     let waiter = claim("k", 10 * SECOND);
@@ -423,7 +415,7 @@ async fn a_push_that_comes_after_the_answer_takes_nothing_away() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_token_rises_after_everything_was_flushed() {
-    let server = Server::start(&[]);
+    let server = Database::own(&[]);
     let redis = server.open().await;
     let mut last = take(&redis, &claim("k", SECOND)).await;
     for round in 0..3 {
@@ -463,7 +455,7 @@ async fn the_token_rises_after_everything_was_flushed() {
 
 #[tokio::test]
 async fn a_spent_or_broken_counter_is_told_and_no_lock_is_kept() {
-    let server = Server::start(&[]);
+    let server = Database::shared();
     let redis = server.open().await;
     for (counter, kind) in [
         (i64::MAX.to_string(), ErrorKind::FenceExhausted),
@@ -479,7 +471,7 @@ async fn a_spent_or_broken_counter_is_told_and_no_lock_is_kept() {
 
 #[tokio::test]
 async fn very_many_keys_leave_none() {
-    let server = Server::start(&[]);
+    let server = Database::own(&[]);
     let redis = server.open().await;
     let cycles = (0..64_u64).map(|lane| {
         let redis = &redis;
@@ -497,7 +489,7 @@ async fn very_many_keys_leave_none() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_not_ours_is_a_conflict_and_stays() {
-    let server = Server::start(&[]);
+    let server = Database::shared();
     let redis = server.open().await;
     let mut raw = server.raw();
     let foreign = |value: &str| {
@@ -530,19 +522,19 @@ async fn what_is_not_ours_is_a_conflict_and_stays() {
 
 #[tokio::test]
 async fn unsafe_servers_are_refused() {
-    let server = Server::start(&["--maxmemory-policy", "allkeys-lru"]);
-    let error = Redis::connect(&server.url(), &Clock::system()).await.unwrap_err();
+    let server = Database::own(&["--maxmemory-policy", "allkeys-lru"]);
+    let error = Redis::connect(&server.url, &Clock::system()).await.unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::ConfigInvalid { field } if field == "maxmemory-policy"), "{error}");
-    Redis::connect(&format!("{}?eviction=allow", server.url()), &Clock::system()).await.unwrap();
+    Redis::connect(&format!("{}?eviction=allow", server.url), &Clock::system()).await.unwrap();
 
-    let primary = Server::start(&[]);
-    let replica = Server::start(&["--replicaof", "127.0.0.1", &primary.port.to_string()]);
-    let error = Redis::connect(&replica.url(), &Clock::system()).await.unwrap_err();
+    let primary = Database::own(&[]);
+    let replica = Database::own(&["--replicaof", "127.0.0.1", &primary.port().to_string()]);
+    let error = Redis::connect(&replica.url, &Clock::system()).await.unwrap_err();
     assert_eq!(*error.kind(), ErrorKind::NotPrimary);
 
     // One that becomes a replica while it is used.
     let redis = primary.open().await;
-    let _: () = redis::cmd("REPLICAOF").arg("127.0.0.1").arg(server.port).query(&mut primary.raw()).unwrap();
+    let _: () = redis::cmd("REPLICAOF").arg("127.0.0.1").arg(server.port()).query(&mut primary.raw()).unwrap();
     for _ in 0..2 {
         let error = redis.try_acquire(&claim("k", SECOND), Stand::No).await.unwrap_err();
         assert_eq!(*error.kind(), ErrorKind::NotPrimary, "{error}");
@@ -552,8 +544,8 @@ async fn unsafe_servers_are_refused() {
 #[tokio::test]
 async fn a_wrong_password_is_told_without_it() {
     const CANARY: &str = "c4n4ry";
-    let server = Server::start(&["--requirepass", "right@:/%#?"]);
-    let port = server.port;
+    let server = Database::own(&["--requirepass", "right@:/%#?"]);
+    let port = server.port();
     for url in [
         format!("redis://:{CANARY}%40@127.0.0.1:{port}/"),
         format!("redis://{CANARY}:{CANARY}@127.0.0.1:{port}/"),
@@ -562,12 +554,7 @@ async fn a_wrong_password_is_told_without_it() {
         let error = Redis::connect(&url, &Clock::system()).await.unwrap_err();
         assert_eq!(*error.kind(), ErrorKind::PermissionDenied, "{error}");
         assert!(!error.is_retryable());
-        let mut shown = format!("{error} {error:?}");
-        let mut source = std::error::Error::source(&error);
-        while let Some(cause) = source {
-            shown.push_str(&format!("{cause} {cause:?}"));
-            source = cause.source();
-        }
+        let shown = text_of(&error);
         assert!(!shown.contains(CANARY), "{shown}");
     }
     let url = format!("redis://:right%40%3A%2F%25%23%3F@127.0.0.1:{port}/0");
@@ -577,7 +564,7 @@ async fn a_wrong_password_is_told_without_it() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_account_with_only_what_locks_need_can_lock_and_wait() {
-    let server = Server::start(&[]);
+    let server = Database::own(&[]);
     let mut raw = server.raw();
     let _: () = redis::cmd("ACL")
         .arg("SETUSER")
@@ -586,7 +573,7 @@ async fn an_account_with_only_what_locks_need_can_lock_and_wait() {
         .query(&mut raw)
         .unwrap();
     let redis =
-        Redis::connect(&format!("redis://dlock:pw@127.0.0.1:{}/", server.port), &Clock::system()).await.unwrap();
+        Redis::connect(&format!("redis://dlock:pw@127.0.0.1:{}/", server.port()), &Clock::system()).await.unwrap();
     let hold = take(&redis, &claim("k", SECOND)).await;
     let mut wake = stand(&redis, &claim("k", SECOND)).await;
     redis.release(&hold).await.unwrap();
@@ -594,7 +581,7 @@ async fn an_account_with_only_what_locks_need_can_lock_and_wait() {
     // Without the right to subscribe, waiting is polling.
     let _: () = redis::cmd("ACL").arg("SETUSER").arg("dlock").arg("resetchannels").query(&mut raw).unwrap();
     let other =
-        Redis::connect(&format!("redis://dlock:pw@127.0.0.1:{}/", server.port), &Clock::system()).await.unwrap();
+        Redis::connect(&format!("redis://dlock:pw@127.0.0.1:{}/", server.port()), &Clock::system()).await.unwrap();
     let wake = stand(&other, &claim("k", SECOND)).await;
     assert!(wake.signal.is_none() && wake.ask_by.is_some());
     let _ = hold;
@@ -602,22 +589,17 @@ async fn an_account_with_only_what_locks_need_can_lock_and_wait() {
 
 #[tokio::test]
 async fn a_server_that_is_gone_is_an_outage_and_one_that_is_back_is_used() {
-    let mut server = Server::start(&[]);
+    let server = Database::own(&[]);
     let redis = server.open().await;
     let hold = take(&redis, &claim("k", 10 * SECOND)).await;
-    server.child.kill().unwrap();
-    server.child.wait().unwrap();
+    server.server.kill9().unwrap();
     let error = redis.try_acquire(&claim("k2", SECOND), Stand::No).await.unwrap_err();
     assert_eq!(*error.kind(), ErrorKind::Outage);
     assert!(error.is_retryable());
     let standings = redis.renew(&[&hold, &hold]).await;
     assert!(standings.len() == 2 && standings.iter().all(|standing| standing.as_ref().unwrap_err().is_retryable()));
-    let again = Command::new("redis-server")
-        .args(["--port", &server.port.to_string(), "--save", ""])
-        .stdout(Stdio::null())
-        .spawn()
-        .unwrap();
-    server.child = again;
+    // Asked while it starts.
+    let again = tokio::task::spawn_blocking(move || server.server.restart().map(|()| server));
     let end = Instant::now() + 5 * SECOND;
     let next = loop {
         match redis.try_acquire(&claim("k", SECOND), Stand::No).await {
@@ -627,13 +609,14 @@ async fn a_server_that_is_gone_is_an_outage_and_one_that_is_back_is_used() {
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
     };
+    let _server = again.await.unwrap().unwrap();
     assert!(next.token > hold.token);
     assert_eq!(redis.release(&hold).await.unwrap(), Released::NotOwner);
 }
 
 #[tokio::test]
 async fn an_idle_connection_that_was_closed_costs_no_failed_request() {
-    let server = Server::start(&[]);
+    let server = Database::own(&[]);
     let redis = server.open().await;
     let hold = take(&redis, &claim("k", 10 * SECOND)).await;
     let _: i64 = redis::cmd("CLIENT").arg("KILL").arg("TYPE").arg("normal").query(&mut server.raw()).unwrap();
@@ -643,24 +626,22 @@ async fn an_idle_connection_that_was_closed_costs_no_failed_request() {
 
 #[tokio::test]
 async fn a_connection_that_falls_silent_is_replaced() {
-    let server = Server::start(&[]);
+    let server = Database::own(&[]);
     let redis = server.open().await;
-    let pid = server.child.id().to_string();
-    let signal = |name: &str| assert!(Command::new("kill").args([name, &pid]).status().unwrap().success());
     let opened = || {
         let info: String = redis::cmd("INFO").arg("stats").query(&mut server.raw()).unwrap();
         let line = info.lines().find_map(|line| line.strip_prefix("total_connections_received:")).unwrap().to_owned();
         line.parse::<u64>().unwrap()
     };
     let before = opened();
-    signal("-STOP");
+    server.server.pause().unwrap();
     let waiting = claim("k", SECOND);
     let attempt = redis.try_acquire(&waiting, Stand::No);
     assert!(tokio::time::timeout(Duration::from_millis(2100), attempt).await.is_err());
     let other = claim("other", SECOND);
     let wake_up = async {
         tokio::time::sleep(Duration::from_millis(50)).await;
-        signal("-CONT");
+        server.server.resume().unwrap();
     };
     let (attempt, ()) = tokio::join!(redis.try_acquire(&other, Stand::No), wake_up);
     assert!(matches!(attempt.unwrap(), Attempt::Acquired(_)));
@@ -674,8 +655,8 @@ async fn a_connection_that_falls_silent_is_replaced() {
 #[cfg(unix)]
 #[tokio::test]
 async fn a_unix_socket_works() {
-    let server = Server::start(&[]);
-    let url = format!("unix://{}?db=1", server._dir.path().join("redis.sock").display());
+    let server = Database::own(&["--unixsocket", "redis.sock"]);
+    let url = format!("unix://{}?db=1", server.server.folder().join("redis.sock").display());
     let redis = Redis::connect(&url, &Clock::system()).await.unwrap();
     take(&redis, &claim("k", SECOND)).await;
     assert_eq!(server.keys(), Vec::<String>::new());
@@ -689,8 +670,8 @@ fn fence(key: &'static str, token: u64) -> dlock::Fence {
 #[tokio::test]
 async fn a_fenced_write_is_refused_after_a_later_one() {
     use dlock::fenced::redis::{NOTHING, Script, delete, set};
-    let server = Server::start(&[]);
-    let client = redis::Client::open(server.url()).unwrap();
+    let server = Database::shared();
+    let client = redis::Client::open(&*server.url).unwrap();
     let mut connection = client.get_multiplexed_async_connection().await.unwrap();
     let value = || redis::cmd("GET").arg("r").query::<Option<String>>(&mut server.raw()).unwrap();
     // Digits, not numbers: these two are one as doubles, and 9 is less than 10.

@@ -6,6 +6,8 @@
     reason = "helpers of tests stop at the first surprise too"
 )]
 
+mod holds;
+
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -14,7 +16,8 @@ use std::time::Duration;
 use dlock::backends::sqlite::Sqlite;
 use dlock::fenced::sqlite as fenced;
 use dlock::{Attempt, Backend, Claim, Clock, ErrorKind, Fence, Hold, Key, LockKey, Released, Stand, Standing};
-use futures::FutureExt;
+use dlock_testkit::drop_after;
+use holds::{confirm, take, token};
 use sqlx::{ConnectOptions, Connection};
 
 const TTL: Duration = Duration::from_secs(30);
@@ -63,13 +66,6 @@ fn claim(text: &str, ttl: Duration) -> Arc<Claim> {
     Arc::new(Claim::new(key(text), ttl, "site").unwrap())
 }
 
-async fn take(store: &Sqlite, claim: &Arc<Claim>) -> Hold {
-    match store.try_acquire(claim, Stand::No).await.unwrap() {
-        Attempt::Acquired(hold) => hold,
-        Attempt::Contended(_) => panic!("the lock is held"),
-    }
-}
-
 async fn is_held(store: &Sqlite, text: &str) -> bool {
     let probe = claim(text, TTL);
     match store.try_acquire(&probe, Stand::No).await.unwrap() {
@@ -79,14 +75,6 @@ async fn is_held(store: &Sqlite, text: &str) -> bool {
         }
         Attempt::Contended(_) => true,
     }
-}
-
-async fn confirm(store: &Sqlite, hold: &Hold) -> Standing {
-    store.renew(&[hold]).await.remove(0).unwrap()
-}
-
-fn token(hold: &Hold) -> u64 {
-    hold.token.unwrap().get()
 }
 
 #[tokio::test]
@@ -241,22 +229,6 @@ async fn abandon_frees_and_leaves_no_row_twice() {
     assert!(matches!(confirm(&one, &other).await, Standing::Renewed(_)), "it freed somebody else's lock");
 }
 
-/// Polls `future` so many times and drops it then; true if it was done before.
-async fn drop_after<F: Future>(polls: usize, pause: Duration, future: F) -> bool {
-    let mut future = std::pin::pin!(future);
-    for _ in 0..polls {
-        if future.as_mut().now_or_never().is_some() {
-            return true;
-        }
-        if pause.is_zero() {
-            tokio::task::yield_now().await;
-        } else {
-            tokio::time::sleep(pause).await;
-        }
-    }
-    false
-}
-
 #[tokio::test]
 async fn a_dropped_attempt_leaves_no_transaction_and_no_row() {
     let store = Store::new();
@@ -266,7 +238,7 @@ async fn a_dropped_attempt_leaves_no_transaction_and_no_row() {
     for round in 0..200 {
         let claim = claim("a", TTL);
         let pause = Duration::from_micros(fastrand::u64(0..400));
-        if drop_after(fastrand::usize(0..8), pause, one.try_acquire(&claim, Stand::No)).await {
+        if drop_after(fastrand::usize(0..8), pause, one.try_acquire(&claim, Stand::No)).await.is_some() {
             granted += 1;
         } else {
             dropped += 1;
@@ -300,7 +272,7 @@ async fn a_dropped_release_or_renewal_does_not_jam_the_connection() {
 async fn an_abandon_from_elsewhere_comes_after_the_attempt_it_ends() {
     let store = Store::new();
     let one = Arc::new(store.open().await);
-    take(&one, &claim("warm", TTL)).await;
+    take(&*one, &claim("warm", TTL)).await;
     for _ in 0..50 {
         let claim = claim("a", TTL);
         drop_after(1, Duration::ZERO, one.try_acquire(&claim, Stand::No)).await;
@@ -380,7 +352,7 @@ async fn a_file_held_by_a_writer_is_an_outage_and_renewals_recover() {
 async fn a_crowd_of_callers_does_not_hold_up_a_renewal() {
     let store = Store::new();
     let one = Arc::new(store.open().await);
-    let hold = take(&one, &claim("a", TTL)).await;
+    let hold = take(&*one, &claim("a", TTL)).await;
     let crowd: Vec<_> = (0..2000)
         .map(|number| {
             let (one, claim) = (one.clone(), claim(&format!("crowd {number}"), TTL));
@@ -389,7 +361,7 @@ async fn a_crowd_of_callers_does_not_hold_up_a_renewal() {
         .collect();
     tokio::task::yield_now().await;
     let started = std::time::Instant::now();
-    confirm(&one, &hold).await;
+    confirm(&*one, &hold).await;
     let renewal = started.elapsed();
     let mut failed = 0;
     for caller in crowd {

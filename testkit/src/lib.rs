@@ -22,9 +22,11 @@
 
 pub mod child;
 mod error;
+mod probe;
 pub mod proxy;
 pub mod servers;
 mod spawn;
 
 pub use error::{Error, Result};
+pub use probe::{drop_after, text_of};
 pub use proxy::{Mode, Proxy};

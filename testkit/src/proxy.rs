@@ -19,8 +19,8 @@ use std::convert::Infallible;
 use std::future;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{ReadHalf, WriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Builder;
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{Notify, oneshot, watch};
 use tokio::time::{Instant, sleep_until};
 
 use crate::error::Context;
@@ -88,6 +88,8 @@ impl Proxy {
             mode: watch::Sender::new(Mode::Pass),
             cuts: watch::Sender::new(0),
             connections: AtomicUsize::new(0),
+            lines: Mutex::default(),
+            keeping: Mutex::default(),
         });
         let (stop, stopped) = oneshot::channel();
         let shared = state.clone();
@@ -140,6 +142,32 @@ impl Proxy {
     pub fn connections(&self) -> usize {
         self.state.connections.load(Ordering::SeqCst)
     }
+
+    /// From now on keeps what clients send over the connections that there are, their ends included, for
+    /// [`deliver`](Self::deliver). Replies come through, and connections that are made later are not concerned: a slow
+    /// network beside a good one.
+    pub fn keep(&self) {
+        let lines: Vec<_> = lock(&self.state.lines).iter().filter_map(Weak::upgrade).collect();
+        for line in &lines {
+            lock(&line.kept).get_or_insert_default();
+        }
+        *lock(&self.state.keeping) = lines;
+    }
+
+    /// How many bytes are kept, for each of the connections that [`keep`](Self::keep) found.
+    pub fn kept(&self) -> Vec<usize> {
+        let kept = |line: &Arc<Line>| lock(&line.kept).as_ref().map_or(0, Vec::len);
+        lock(&self.state.keeping).iter().map(kept).collect()
+    }
+
+    /// Delivers the first so many of them, in the order of [`kept`](Self::kept), and still nothing more.
+    pub fn deliver(&self, amounts: &[usize]) {
+        for (line, amount) in lock(&self.state.keeping).iter().zip(amounts) {
+            let parcel: Vec<u8> = lock(&line.kept).iter_mut().flat_map(|kept| kept.drain(..*amount)).collect();
+            lock(&line.delivered).extend(parcel);
+            line.news.notify_one();
+        }
+    }
 }
 
 impl Drop for Proxy {
@@ -156,6 +184,39 @@ struct State {
     mode: watch::Sender<Mode>,
     cuts: watch::Sender<u64>,
     connections: AtomicUsize,
+    lines: Mutex<Vec<Weak<Line>>>,
+    keeping: Mutex<Vec<Arc<Line>>>,
+}
+
+/// One connection's way to the server, as far as [`Proxy::keep`] is concerned.
+#[derive(Default)]
+struct Line {
+    /// What came since; `None` if nothing is to be kept.
+    kept: Mutex<Option<Vec<u8>>>,
+    /// What is to go on after all.
+    delivered: Mutex<Vec<u8>>,
+    news: Notify,
+}
+
+impl Line {
+    /// Takes what was sent, unless it may go on.
+    fn keep(&self, bytes: &[u8]) -> bool {
+        lock(&self.kept).as_mut().map(|kept| kept.extend_from_slice(bytes)).is_some()
+    }
+
+    async fn delivered(&self) -> Vec<u8> {
+        loop {
+            let bytes = std::mem::take(&mut *lock(&self.delivered));
+            if !bytes.is_empty() {
+                return bytes;
+            }
+            self.news.notified().await;
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
 impl State {
@@ -169,16 +230,27 @@ async fn accept(listener: TcpListener, target: SocketAddr, state: Arc<State>) {
         let Ok((client, _)) = listener.accept().await else { continue };
         state.connections.fetch_add(1, Ordering::SeqCst);
         let state = state.clone();
-        // Before the task starts, so that no cut from now on passes it by.
+        // Before the task starts, so that no cut from now on passes it by, and no wish to keep.
         let cuts = state.cuts.subscribe();
+        let line = Arc::new(Line::default());
+        let mut lines = lock(&state.lines);
+        lines.retain(|line| line.strong_count() > 0);
+        lines.push(Arc::downgrade(&line));
+        drop(lines);
         tokio::spawn(async move {
-            connection(client, target, &state, cuts).await;
+            connection(client, target, &state, &line, cuts).await;
             state.connections.fetch_sub(1, Ordering::SeqCst);
         });
     }
 }
 
-async fn connection(mut client: TcpStream, target: SocketAddr, state: &State, mut cuts: watch::Receiver<u64>) {
+async fn connection(
+    mut client: TcpStream,
+    target: SocketAddr,
+    state: &State,
+    line: &Line,
+    mut cuts: watch::Receiver<u64>,
+) {
     if state.mode() == Mode::Refuse {
         return reset(&client);
     }
@@ -190,7 +262,7 @@ async fn connection(mut client: TcpStream, target: SocketAddr, state: &State, mu
         let (from_server, to_server) = server.split();
         let both = async {
             tokio::try_join!(
-                pump(from_client, to_server, Direction::ToServer, state),
+                pump(from_client, to_server, Direction::ToServer(line), state),
                 pump(from_server, to_client, Direction::ToClient, state),
             )
         };
@@ -214,17 +286,30 @@ impl From<io::Error> for Broken {
     }
 }
 
-#[derive(Clone, Copy, PartialEq)]
-enum Direction {
-    ToServer,
+#[derive(Clone, Copy)]
+enum Direction<'a> {
+    ToServer(&'a Line),
     ToClient,
+}
+
+impl Direction<'_> {
+    fn keep(self, bytes: &[u8]) -> bool {
+        matches!(self, Self::ToServer(line) if line.keep(bytes))
+    }
+
+    async fn delivered(self) -> Vec<u8> {
+        match self {
+            Self::ToServer(line) => line.delivered().await,
+            Self::ToClient => future::pending().await,
+        }
+    }
 }
 
 /// Forwards one direction up to its orderly end.
 async fn pump(
     mut from: ReadHalf<'_>,
     mut to: WriteHalf<'_>,
-    direction: Direction,
+    direction: Direction<'_>,
     state: &State,
 ) -> Result<(), Broken> {
     // In order of arrival, each with the time it is due. An empty one is the end of the stream.
@@ -235,6 +320,10 @@ async fn pump(
         let due = waiting.front().map(|(due, _)| *due);
         tokio::select! {
             read = from.read(&mut buffer), if !ended => {
+                if direction.keep(&buffer[..*read.as_ref().unwrap_or(&0)]) {
+                    ended = read.unwrap_or(0) == 0;
+                    continue;
+                }
                 let fate = fate(state.mode(), direction);
                 if read.is_err() && !matches!(fate, Fate::Swallow) {
                     return Err(Broken);
@@ -249,6 +338,7 @@ async fn pump(
                     Fate::Reset => return Err(Broken),
                 }
             }
+            bytes = direction.delivered() => waiting.push_back((Instant::now(), bytes)),
             () = until(due) => {
                 let Some((_, bytes)) = waiting.pop_front() else { continue };
                 if bytes.is_empty() {
@@ -267,12 +357,12 @@ enum Fate {
     Reset,
 }
 
-fn fate(mode: Mode, direction: Direction) -> Fate {
+fn fate(mode: Mode, direction: Direction<'_>) -> Fate {
     use Direction::{ToClient, ToServer};
     match (mode, direction) {
-        (Mode::Delay { to_server: delay, .. }, ToServer) => Fate::Forward(delay),
+        (Mode::Delay { to_server: delay, .. }, ToServer(_)) => Fate::Forward(delay),
         (Mode::Delay { to_client: delay, .. }, ToClient) => Fate::Forward(delay),
-        (Mode::Blackhole { to_server: true, .. }, ToServer) => Fate::Swallow,
+        (Mode::Blackhole { to_server: true, .. }, ToServer(_)) => Fate::Swallow,
         (Mode::Blackhole { to_client: true, .. }, ToClient) => Fate::Swallow,
         (Mode::DropReplies, ToClient) => Fate::Reset,
         (Mode::Refuse, _) => Fate::Reset,

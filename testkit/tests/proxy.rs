@@ -111,6 +111,30 @@ fn drop_replies_does_the_request_and_resets() {
 }
 
 #[test]
+fn kept_requests_arrive_when_they_are_delivered() {
+    let (server, proxy) = pair();
+    let mut client = Client::to(&proxy);
+    client.ask("a").unwrap();
+    proxy.keep();
+    client.send("b");
+    eventually(|| proxy.kept() == [2]);
+    let mut later = Client::to(&proxy);
+    assert_eq!(later.ask("c"), Ok("c".into()), "a connection made later is not concerned");
+    assert_eq!(server.asked(), 2);
+
+    client.send("dd");
+    eventually(|| proxy.kept() == [5]);
+    proxy.deliver(&[2]);
+    assert_eq!(client.receive(), Ok("b".into()));
+    assert_eq!((proxy.kept(), server.asked()), (vec![3], 3));
+
+    drop(client);
+    assert!(server.ends.recv_timeout(SHORT).is_err(), "the end is kept too");
+    proxy.deliver(&[3]);
+    eventually(|| server.asked() == 4);
+}
+
+#[test]
 fn cut_resets_both_sides_and_no_others() {
     let (server, proxy) = pair();
     let mut client = Client::to(&proxy);

@@ -72,6 +72,22 @@ fn two_mysql_servers_have_identities_of_their_own() {
     assert_ne!(id(&one), id(&two));
 }
 
+/// A server that starts removes the temporary tables that it finds, so it must not look where its neighbours keep theirs.
+#[test]
+fn a_database_server_keeps_its_temporary_tables_to_itself() {
+    for server in [Instance::start(MariaDb::default()).unwrap(), Instance::start(MySql::default()).unwrap()] {
+        assert_eq!(server.ask("SELECT @@tmpdir").unwrap(), server.folder().display().to_string());
+    }
+}
+
+#[test]
+fn a_redis_with_a_password_starts_and_its_socket_is_in_its_folder() {
+    let extra = ["--requirepass", "secret", "--unixsocket", "s.sock"].map(str::to_owned).into();
+    let server = Instance::start(Redis { extra, ..Redis::default() }).unwrap();
+    assert!(server.ask("GET a").is_err_and(|error| error.to_string().contains("NOAUTH")));
+    assert!(server.folder().join("s.sock").exists());
+}
+
 #[test]
 fn a_server_that_cannot_start_says_why_at_once() {
     let started = Instant::now();

@@ -5,11 +5,8 @@ use std::time::Duration;
 use dlock::backends::etcd::client::GetOptions;
 use dlock::{Backend, Clock, Hold, Released, Standing};
 
-use crate::server::{QUICK, Server, TTL, acquire, ask, claim, claim_for, held, line, lock, process, raw, soon};
-
-async fn standing(process: &impl Backend, hold: &Hold) -> Standing {
-    process.renew(&[hold]).await.pop().unwrap().unwrap()
-}
+use crate::holds::confirm;
+use crate::server::{TTL, acquire, ask, claim, claim_for, held, line, lock, own, process, raw, soon, url};
 
 async fn revoke(hold: &Hold) {
     raw().await.lease_client().revoke(hold.group.unwrap() as i64).await.unwrap();
@@ -31,7 +28,7 @@ async fn holds_share_a_lease_and_leave_it_to_each_other() {
     let abandoned = claim(&left);
     let _again = ask(&process, &abandoned).await.unwrap();
     process.abandon(&abandoned).await.unwrap();
-    assert!(matches!(standing(&process, &two).await, Standing::Renewed(_)));
+    assert!(matches!(confirm(&process, &two).await, Standing::Renewed(_)));
     assert_eq!(line(&right).await.len(), 1);
     // Another ttl is another lease.
     let three = ask(&process, &claim_for(&left, TTL * 2, true)).await.unwrap();
@@ -69,7 +66,7 @@ async fn a_lease_that_was_revoked_is_lost_for_all_and_followed_by_a_new_one() {
     revoke(&next).await;
     let third = ask(&process, &claim(&left)).await.unwrap();
     assert_ne!(third.group, next.group);
-    assert!(matches!(standing(&process, &third).await, Standing::Renewed(_)));
+    assert!(matches!(confirm(&process, &third).await, Standing::Renewed(_)));
 }
 
 #[tokio::test]
@@ -86,7 +83,7 @@ async fn a_waiter_whose_lease_was_revoked_stands_again_on_a_new_one() {
     assert_ne!(line(&key).await.pop().unwrap(), mine);
     one.release(&hold).await.unwrap();
     let next = acquire(&other, &waiter).await;
-    assert!(matches!(standing(&other, &next).await, Standing::Renewed(_)));
+    assert!(matches!(confirm(&other, &next).await, Standing::Renewed(_)));
 }
 
 #[tokio::test]
@@ -125,19 +122,19 @@ async fn what_is_not_renewed_has_a_lease_of_its_own_and_ends_with_it() {
     assert_ne!(hold.group, single.group);
     for _ in 0..5 {
         tokio::time::sleep(Duration::from_millis(700)).await;
-        assert!(matches!(standing(&process, &hold).await, Standing::Renewed(_)));
+        assert!(matches!(confirm(&process, &hold).await, Standing::Renewed(_)));
     }
     assert!(line(&alone).await.is_empty(), "renewing others kept it alive");
-    assert_eq!(standing(&process, &single).await, Standing::Lost);
+    assert_eq!(confirm(&process, &single).await, Standing::Lost);
     assert_eq!(process.release(&single).await.unwrap(), Released::NotOwner);
     assert_eq!(line(&shared).await.len(), 1);
 }
 
 #[tokio::test]
 async fn a_lease_of_its_own_leaves_no_trace() {
-    let server = Server::start(&QUICK);
-    let process = dlock::backends::etcd::Etcd::open(&server.url(), &Clock::system()).await.unwrap();
-    let mut raw = dlock::backends::etcd::client::Client::connect([server.host()], None).await.unwrap();
+    let server = own();
+    let process = dlock::backends::etcd::Etcd::open(&url(&server), &Clock::system()).await.unwrap();
+    let mut raw = dlock::backends::etcd::client::Client::connect([server.addr().to_string()], None).await.unwrap();
     let count = async |raw: &mut dlock::backends::etcd::client::Client| {
         raw.lease_client().leases().await.unwrap().leases().len()
     };

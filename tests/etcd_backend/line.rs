@@ -4,7 +4,8 @@ use std::time::{Duration, Instant};
 
 use dlock::{Backend, Signal, Stand};
 
-use crate::server::{TTL, acquire, ask, claim, claim_for, is_quiet, line, lock, process, raw, stand, token};
+use crate::holds::token;
+use crate::server::{TTL, acquire, ask, claim, claim_for, is_quiet, line, lock, process, raw, stand};
 
 #[tokio::test]
 async fn a_release_wakes_the_waiter_of_another_process() {

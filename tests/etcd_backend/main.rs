@@ -1,17 +1,19 @@
 //! The etcd backend against a real etcd: what holds beyond the suite that all backends pass.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test ends where it fails")]
 
+#[path = "../holds/mod.rs"]
+mod holds;
 mod leases;
 mod line;
 mod outage;
-mod proxy;
 mod server;
 mod unknown;
 
 use dlock::backends::etcd::client::PutOptions;
 use dlock::{Attempt, Backend, Clock, ErrorKind, Key, LockKey, Released, Stand};
 
-use self::server::{acquire, ask, claim, line, lock, prefix, process, raw, soon, stand, token};
+use self::holds::token;
+use self::server::{acquire, ask, claim, line, lock, prefix, process, raw, soon, stand};
 
 #[tokio::test]
 async fn a_lock_is_taken_refused_seen_and_freed() {

@@ -1,43 +1,34 @@
 //! Members that are down, silent or strict; and what must not be seen in errors.
 
-use std::error::Error as _;
 use std::time::Duration;
 
 use dlock::backends::etcd::Etcd;
 use dlock::backends::etcd::client::{Client, PermissionType};
 use dlock::{Backend, Capabilities, Clock, Durability, ErrorKind, Fencing, Standing};
+use dlock_testkit::servers::{self, Instance};
+use dlock_testkit::text_of;
 
-use crate::server::{QUICK, Server, ask, claim, lock, shared, token};
+use crate::holds::token;
+use crate::server::{ask, claim, lock, own, shared, url};
 
 async fn open(url: &str) -> dlock::Result<Etcd> {
     Etcd::open(url, &Clock::system()).await
 }
 
-/// All that can be read off an error.
-fn text(error: &dlock::Error) -> String {
-    let mut text = format!("{error} {error:?}");
-    let mut source = error.source();
-    while let Some(error) = source {
-        text += &format!(" {error} {error:?}");
-        source = error.source();
-    }
-    text
-}
-
 #[tokio::test]
 async fn tokens_rise_over_a_restart_and_an_outage_is_retryable() {
-    let mut server = Server::start(&QUICK);
-    let process = open(&server.url()).await.unwrap();
+    let server = own();
+    let process = open(&url(&server)).await.unwrap();
     let key = lock("restart");
     let long = |key: &_| crate::server::claim_for(key, Duration::from_secs(60), true);
     let hold = ask(&process, &long(&key)).await.unwrap();
-    server.kill();
+    server.kill9().unwrap();
     let error = process.try_acquire(&long(&key), dlock::Stand::No).await.unwrap_err();
     assert_eq!(error.kind(), &ErrorKind::Outage);
     assert!(error.is_retryable());
     let error = process.renew(&[&hold]).await.pop().unwrap().unwrap_err();
     assert_eq!(error.kind(), &ErrorKind::Outage);
-    server.restart();
+    server.restart().unwrap();
     assert!(ask(&process, &long(&key)).await.is_none(), "a restart forgot the holder");
     assert!(matches!(process.renew(&[&hold]).await.pop().unwrap().unwrap(), Standing::Renewed(_)));
     process.release(&hold).await.unwrap();
@@ -47,14 +38,16 @@ async fn tokens_rise_over_a_restart_and_an_outage_is_retryable() {
 
 #[tokio::test]
 async fn the_shortest_ttl_is_the_servers() {
-    let ttl = async |server: &Server| {
-        let Capabilities { ttl, .. } = open(&server.url()).await.unwrap().capabilities().clone();
+    let ttl = async |server: &Instance| {
+        let Capabilities { ttl, .. } = open(&url(server)).await.unwrap().capabilities().clone();
         (ttl.min, ttl.step)
     };
     let second = Duration::from_secs(1);
     // One and a half election timeouts, in whole seconds.
-    assert_eq!(ttl(&Server::start(&[])).await, (second * 2, second));
-    assert_eq!(ttl(&Server::start(&QUICK)).await, (second, second));
+    let extra = ["--heartbeat-interval", "100", "--election-timeout", "1000"].map(str::to_owned).into();
+    let slow = Instance::start(servers::Etcd { extra, ..servers::Etcd::default() }).unwrap();
+    assert_eq!(ttl(&slow).await, (second * 2, second));
+    assert_eq!(ttl(&own()).await, (second, second));
     let capabilities = open(&shared()).await.unwrap().capabilities().clone();
     assert_eq!((capabilities.fencing, capabilities.durability), (Fencing::Monotonic, Durability::Consensus));
     assert!(capabilities.fair && !capabilities.expires_alone && !capabilities.connection_per_hold);
@@ -72,7 +65,7 @@ async fn one_of_the_hosts_is_enough() {
     }
     let error = open(&format!("etcd://{dead}")).await.unwrap_err();
     assert_eq!(error.kind(), &ErrorKind::Outage);
-    assert!(error.is_retryable() && text(&error).contains("refused"), "{error}");
+    assert!(error.is_retryable() && text_of(&error).contains("refused"), "{error}");
 }
 
 #[tokio::test]
@@ -82,13 +75,13 @@ async fn a_silent_member_ends_an_open_in_time() {
     let error = open(&format!("etcd://me:canary@{}", silent.local_addr().unwrap())).await.unwrap_err();
     assert_eq!(error.kind(), &ErrorKind::Outage);
     assert!(before.elapsed() < Duration::from_secs(7));
-    assert!(!text(&error).contains("canary"));
+    assert!(!text_of(&error).contains("canary"));
 }
 
 #[tokio::test]
 async fn accounts_are_checked_and_passwords_not_shown() {
-    let server = Server::start(&QUICK);
-    let mut raw = Client::connect([server.host()], None).await.unwrap();
+    let server = own();
+    let mut raw = Client::connect([server.addr().to_string()], None).await.unwrap();
     raw.user_add("root", "r", None).await.unwrap();
     raw.user_grant_role("root", "root").await.unwrap();
     raw.user_add("me", "canary@:/%", None).await.unwrap();
@@ -98,19 +91,19 @@ async fn accounts_are_checked_and_passwords_not_shown() {
     raw.role_grant_permission("locks", permission).await.unwrap();
     raw.user_grant_role("me", "locks").await.unwrap();
 
-    let early = open(&format!("etcd://me:canary@{}", server.host())).await.unwrap_err();
+    let early = open(&format!("etcd://me:canary@{}", server.addr())).await.unwrap_err();
     assert!(matches!(early.kind(), ErrorKind::ConfigInvalid { .. }), "{early}");
     raw.auth_enable().await.unwrap();
 
-    for url in ["etcd://me:canary", "etcd://canary:x", "etcd://me:canary%40%3A%2F"] {
-        let error = open(&format!("{url}@{}", server.host())).await.unwrap_err();
+    for account in ["etcd://me:canary", "etcd://canary:x", "etcd://me:canary%40%3A%2F"] {
+        let error = open(&format!("{account}@{}", server.addr())).await.unwrap_err();
         assert_eq!(error.kind(), &ErrorKind::PermissionDenied, "{error}");
-        assert!(!text(&error).contains("canary"), "{error:?}");
+        assert!(!text_of(&error).contains("canary"), "{error:?}");
     }
-    assert_eq!(open(&server.url()).await.unwrap_err().kind(), &ErrorKind::PermissionDenied);
+    assert_eq!(open(&url(&server)).await.unwrap_err().kind(), &ErrorKind::PermissionDenied);
 
-    let process = open(&format!("etcd://me:canary%40%3A%2F%25@{}", server.host())).await.unwrap();
-    assert_eq!(format!("{process:?}"), format!("Etcd {{ hosts: [{:?}], .. }}", server.host()));
+    let process = open(&format!("etcd://me:canary%40%3A%2F%25@{}", server.addr())).await.unwrap();
+    assert_eq!(format!("{process:?}"), format!("Etcd {{ hosts: [\"{}\"], .. }}", server.addr()));
     let key = lock("account");
     let (mine, waiter) = (claim(&key), claim(&key));
     let hold = ask(&process, &mine).await.unwrap();
@@ -121,8 +114,8 @@ async fn accounts_are_checked_and_passwords_not_shown() {
     assert!(crate::server::stand(&process, &waiter).await.is_ok());
     process.abandon(&waiter).await.unwrap();
 
-    let poor = open(&format!("etcd://poor:canary@{}", server.host())).await.unwrap();
+    let poor = open(&format!("etcd://poor:canary@{}", server.addr())).await.unwrap();
     let error = poor.try_acquire(&claim(&key), dlock::Stand::No).await.unwrap_err();
     assert_eq!(error.kind(), &ErrorKind::PermissionDenied);
-    assert!(!text(&error).contains("canary"));
+    assert!(!text_of(&error).contains("canary"));
 }

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use dlock::backends::etcd::Etcd;
 use dlock::{Backend, Claim, Clock, Released, Standing};
+use dlock_testkit::Proxy;
 use tokio::runtime::Runtime;
 use tokio::time::{sleep, timeout};
 
-use crate::proxy::Proxy;
 use crate::server::{ask, claim, line, lock, process, shared, stand};
 
 #[tokio::test]
@@ -17,13 +17,14 @@ async fn attempts_dropped_anywhere_leave_nothing_and_harm_no_other_hold() {
     let (kept, key) = (lock("kept"), lock("dropped"));
     let hold = ask(&process, &claim(&kept)).await.unwrap();
     let mut outcomes = [0, 0];
-    for _ in 0..200 {
+    // A quick server answers most of them in time.
+    while outcomes[0] <= 20 || outcomes[0] + outcomes[1] < 200 {
+        assert!(outcomes[1] < 5000, "hardly any was dropped in time: {outcomes:?}");
         let claim = claim(&key);
         let point = Duration::from_micros(fastrand::u64(..2500));
         outcomes[usize::from(timeout(point, stand(&process, &claim)).await.is_ok())] += 1;
         process.abandon(&claim).await.unwrap();
     }
-    assert!(outcomes[0] > 20, "hardly any was dropped in time: {outcomes:?}");
     sleep(Duration::from_millis(300)).await;
     assert!(line(&key).await.is_empty());
     assert!(matches!(process.renew(&[&hold]).await.pop().unwrap().unwrap(), Standing::Renewed(_)));
@@ -62,10 +63,9 @@ struct Slow {
 
 impl Slow {
     fn start() -> Self {
-        let proxy = Proxy::before(&shared().replace("etcd://", ""));
+        let (proxy, url) = Proxy::in_front_of(&shared()).unwrap();
         let slow = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let good = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-        let url = format!("etcd://{}", proxy.host());
         let process = slow.block_on(Etcd::open(&url, &Clock::system())).unwrap();
         Self { proxy, process, slow, good }
     }

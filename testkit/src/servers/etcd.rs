@@ -14,8 +14,8 @@ use crate::Result;
 #[derive(Clone, Debug)]
 pub struct Etcd {
     /// For the other members, of which there are none.
-    peer_port: u16,
-    /// More options, as on the command line.
+    pub peer_port: u16,
+    /// More options, as on the command line; they overrule the recipe's.
     pub extra: Vec<String>,
 }
 
