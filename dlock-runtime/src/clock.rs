@@ -132,12 +132,12 @@ impl Clock {
 
     /// Ends at `instant`, also after a suspend, on any executor.
     #[must_use]
-    pub fn sleep_until(&self, instant: BootInstant) -> Sleep {
-        Sleep { clock: self.clone(), until: instant, entry: None }
+    pub fn sleep_until(&self, instant: BootInstant) -> Sleep<'_> {
+        Sleep { clock: self, until: instant, entry: None }
     }
 
     /// Gives `future`'s output, or `None` if `deadline` comes first; the future is dropped then.
-    pub fn timeout_at<F: Future>(&self, deadline: BootInstant, future: F) -> TimeoutAt<F> {
+    pub fn timeout_at<F: Future>(&self, deadline: BootInstant, future: F) -> TimeoutAt<'_, F> {
         TimeoutAt { future, sleep: self.sleep_until(deadline) }
     }
 
@@ -171,14 +171,14 @@ pin_project_lite::pin_project! {
     /// A future with a deadline; made by [`Clock::timeout_at`]. By hand, since an `async fn` would keep the future twice.
     #[derive(Debug)]
     #[must_use = "a future does nothing until it is awaited"]
-    pub struct TimeoutAt<F> {
+    pub struct TimeoutAt<'a, F> {
         #[pin]
         future: F,
-        sleep: Sleep,
+        sleep: Sleep<'a>,
     }
 }
 
-impl<F: Future> Future for TimeoutAt<F> {
+impl<F: Future> Future for TimeoutAt<'_, F> {
     type Output = Option<F::Output>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<F::Output>> {
@@ -192,13 +192,13 @@ impl<F: Future> Future for TimeoutAt<F> {
 
 /// A sleep on a [`Clock`]; made by [`Clock::sleep_until`]. Dropping it ends it.
 #[derive(Debug)]
-pub struct Sleep {
-    clock: Clock,
+pub struct Sleep<'a> {
+    clock: &'a Clock,
     until: BootInstant,
     entry: Option<u64>,
 }
 
-impl Future for Sleep {
+impl Future for Sleep<'_> {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
@@ -218,7 +218,7 @@ impl Future for Sleep {
     }
 }
 
-impl Drop for Sleep {
+impl Drop for Sleep<'_> {
     fn drop(&mut self) {
         if let Some(entry) = self.entry {
             self.clock.sleepers().clear(self.until, entry);

@@ -18,7 +18,7 @@ use crate::note::Note;
 use crate::observe::Event;
 use crate::options::{LockOptions, Resolved, Wait};
 use crate::owner::Owner;
-use crate::registry::{Job, Registry, Shared};
+use crate::registry::{Registry, Shared};
 use crate::release;
 use crate::scope;
 use crate::sites::{Label, Place};
@@ -89,7 +89,7 @@ fn prepare(ask: Ask) -> Result<Acquisition> {
             Wait::UpTo(wait) => since.after(wait),
             Wait::Forever => BootInstant::NEVER,
         },
-        label: Label::new(ask.place, store.name.clone()),
+        label: Some(Label::new(ask.place, store.name.clone())),
         max_waiters: defaults.max_waiters,
         shared,
         store,
@@ -98,7 +98,7 @@ fn prepare(ask: Ask) -> Result<Acquisition> {
         since,
         attempts: 0,
         turn: None,
-        job: None,
+        counted: false,
         armed: false,
     })
 }
@@ -108,14 +108,16 @@ struct Acquisition {
     shared: Arc<Shared>,
     store: Arc<Store>,
     claim: Arc<Claim>,
-    label: Label,
+    /// Goes to the tenure.
+    label: Option<Label>,
     options: Resolved,
     max_waiters: usize,
     since: BootInstant,
     deadline: BootInstant,
     attempts: u32,
     turn: Option<Turn>,
-    job: Option<Job>,
+    /// Among the jobs that a shutdown waits for.
+    counted: bool,
     armed: bool,
 }
 
@@ -124,6 +126,9 @@ impl Drop for Acquisition {
         if self.armed {
             let turn = Box::new(self.turn.take());
             release::abandon_later(&self.shared, self.store.clone(), self.claim.clone(), turn);
+        }
+        if self.counted {
+            self.shared.jobs.leave();
         }
     }
 }
@@ -140,7 +145,9 @@ impl Acquisition {
                     ErrorKind::WaitTimeout => Event::TimedOut { waited, attempts: self.attempts },
                     kind => Event::Failed { kind: kind.clone() },
                 };
-                self.shared.events.tell(&self.label, &event);
+                if let Some(label) = &self.label {
+                    self.shared.events.tell(label, &event);
+                }
                 Err(self.explained(error))
             }
         }
@@ -149,7 +156,8 @@ impl Acquisition {
     async fn win(&mut self) -> Result<Hold> {
         self.turn = Some(self.join().await?);
         // A shutdown waits until this is over: until the hold is in the watchdog's table, or our thread abandons it.
-        self.job = Some(self.shared.jobs.begin());
+        self.shared.jobs.enter();
+        self.counted = true;
         match self.attempt().await? {
             Ok(Attempt::Acquired(hold)) if hold.validity.deadline() > self.shared.clock.now() => Ok(hold),
             // In a box, as all that an uncontended call does not need: its future stays small.
@@ -159,12 +167,13 @@ impl Acquisition {
 
     /// The lock is ours: from here on a guard releases it.
     fn begin(&mut self, hold: Hold, waited: Duration) -> Result<Guard> {
+        let label = self.label.take().ok_or_else(|| Error::new(ErrorKind::Internal, "an acquisition began twice"))?;
         self.armed = false;
         let tenure = Arc::new(Tenure::begin(Beginning {
             hold,
             store: self.store.clone(),
             shared: self.shared.clone(),
-            label: self.label.clone(),
+            label,
             parent: scope::innermost(),
             cadence: self.options.cadence,
             max_hold: self.options.max_hold,

@@ -320,11 +320,28 @@ pub(crate) struct Jobs {
 #[derive(Debug)]
 pub(crate) struct Job(Arc<Jobs>);
 
+/// One of them in a caller's frame: every call has two, so they do without a count that all threads share.
+#[derive(Debug)]
+pub(crate) struct Call<'a>(&'a Jobs);
+
 impl Jobs {
     pub(crate) fn begin(self: &Arc<Self>) -> Job {
+        self.enter();
+        Job(self.clone())
+    }
+
+    pub(crate) fn call(&self) -> Call<'_> {
+        self.enter();
+        Call(self)
+    }
+
+    pub(crate) fn enter(&self) {
         // In one order with `Closing`: a shutdown sees this job, or whoever began it sees the shutdown.
         self.running.fetch_add(1, Ordering::SeqCst);
-        Job(self.clone())
+    }
+
+    pub(crate) fn leave(&self) {
+        self.running.fetch_sub(1, Ordering::AcqRel);
     }
 
     /// Has the shutdown ended, so that trying on is of no use?
@@ -344,7 +361,13 @@ impl Jobs {
 
 impl Drop for Job {
     fn drop(&mut self) {
-        self.0.running.fetch_sub(1, Ordering::AcqRel);
+        self.0.leave();
+    }
+}
+
+impl Drop for Call<'_> {
+    fn drop(&mut self) {
+        self.0.leave();
     }
 }
 

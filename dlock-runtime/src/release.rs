@@ -26,7 +26,8 @@ pub(crate) enum Outcome {
 /// Releases where the caller stands. If the returned future is dropped, our thread does it.
 pub(crate) async fn in_place(tenure: Arc<Tenure>) -> Outcome {
     // A shutdown waits for this too.
-    let _job = tenure.shared.jobs.begin();
+    let asked = tenure.clone();
+    let _call = asked.shared.jobs.call();
     let ours = tenure.end();
     tenure.shared.watchdog.remove(&tenure);
     let mut late = Late { tenure: Some(tenure), tell: if ours { Tell::Again } else { Tell::Nothing } };
