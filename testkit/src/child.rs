@@ -35,7 +35,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::error::Context;
 use crate::servers::shared;
-use crate::spawn::spawn;
+use crate::spawn::{spawn, wait_until_stopped};
 use crate::{Error, Result};
 
 const ROLE: &str = "DLOCK_CHILD";
@@ -110,7 +110,9 @@ impl Child {
 
     /// Freezes it where it stands (SIGSTOP), as a long garbage collection or a suspended machine would.
     pub fn stop(&mut self) -> Result<()> {
-        self.signal(Signal::STOP)
+        self.signal(Signal::STOP)?;
+        wait_until_stopped(self.process.id());
+        Ok(())
     }
 
     /// Lets it go on after [`stop`](Self::stop).

@@ -1,10 +1,12 @@
 //! Starting processes that cannot outlive us.
 
+use std::fs;
 use std::io;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::{OnceLock, mpsc};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use crate::servers::find_program;
 
@@ -60,4 +62,23 @@ fn tied(command: Command) -> Command {
 
 fn gone() -> io::Error {
     io::Error::other("the spawning thread is gone")
+}
+
+/// Returns once every thread of the process stands still. The signal alone says nothing: a thread on another core runs
+/// on for a moment, long enough for a server to answer one more request.
+pub(crate) fn wait_until_stopped(pid: u32) {
+    let deadline = Instant::now() + Duration::from_secs(2);
+    while Instant::now() < deadline && !is_stopped(pid) {
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Where the kernel does not show its threads, the process is believed to have stopped.
+fn is_stopped(pid: u32) -> bool {
+    let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else { return true };
+    threads.flatten().all(|thread| {
+        let stat = fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+        // The state is the letter behind the name, which stands in brackets and may hold anything.
+        stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with('T'))
+    })
 }

@@ -14,7 +14,7 @@ use super::Recipe;
 use super::folder::Folder;
 use super::ports;
 use crate::error::Context;
-use crate::spawn::spawn;
+use crate::spawn::{spawn, wait_until_stopped};
 use crate::{Error, Result};
 
 /// Long enough for a database on a machine that is busy compiling.
@@ -81,9 +81,11 @@ impl Instance {
         self.recipe.ask(self.addr(), request).context(format_args!("{} about `{request}`", self.recipe.name()))
     }
 
-    /// Stops it where it stands (SIGSTOP): connects still succeed, answers do not come.
+    /// Stops it where it stands (SIGSTOP), and returns when it has: connects still succeed, answers do not come.
     pub fn pause(&self) -> Result<()> {
-        self.signal(Signal::STOP)
+        self.signal(Signal::STOP)?;
+        self.pid().into_iter().for_each(wait_until_stopped);
+        Ok(())
     }
 
     /// Lets it go on after [`pause`](Self::pause).
