@@ -15,7 +15,7 @@ use std::process::ExitCode;
 use table::Row;
 
 /// Every row, in the order of the table.
-const ROWS: [(&str, fn() -> Result<Row, Failed>); 9] = [
+const ROWS: [(&str, Run); 9] = [
     ("uncontended-1", || uncontended::row(1)),
     ("uncontended-64", || uncontended::row(64)),
     ("uncontended-1024", || uncontended::row(1024)),
@@ -27,6 +27,7 @@ const ROWS: [(&str, fn() -> Result<Row, Failed>); 9] = [
     ("compile", compile::row),
 ];
 
+type Run = fn() -> Result<Row, Failed>;
 type Failed = Box<dyn std::error::Error + Send + Sync>;
 
 fn main() -> ExitCode {

@@ -82,7 +82,7 @@ async fn measure(contender: usize, tasks: usize, keyed: &Arc<Keyed>) -> Result<f
                     }
                     cycles += 1;
                     // Nothing here ever waits; without this a task would keep its worker to itself.
-                    if cycles % 64 == 0 {
+                    if u64::is_multiple_of(cycles, 64) {
                         tokio::task::yield_now().await;
                     }
                 }
