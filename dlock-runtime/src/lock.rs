@@ -75,6 +75,13 @@ impl Lock {
         self
     }
 
+    /// How often the store is asked at most; then the wait is over, however long it might still last. Default: as often
+    /// as the wait allows.
+    pub fn attempts(mut self, attempts: u32) -> Self {
+        self.options.attempts = Some(attempts);
+        self
+    }
+
     /// The longest hold: there renewal stops and the hold is lost.
     pub fn max_hold(mut self, max_hold: Duration) -> Self {
         self.options.max_hold = Some(max_hold);

@@ -262,6 +262,13 @@ impl Acquisition {
                 }
             };
             failed = 0;
+            if self.attempts >= self.options.attempts && wake.signal.is_none() {
+                // Nothing could come of waiting: no news, and no further attempt.
+                let left = wake.lease_left;
+                drop(last);
+                self.give_up().await;
+                return Err(timed_out(left));
+            }
             let told = shared.clock.now();
             let until = ask_again_at(told, wake, style, contended).min(self.deadline);
             let news = news(&self.store, &shared.clock, wake, until);
@@ -281,7 +288,7 @@ impl Acquisition {
             }
             contended += 1;
             let now = shared.clock.now();
-            if now >= self.deadline {
+            if now >= self.deadline || self.attempts >= self.options.attempts {
                 let left = wake.lease_left.map(|left| left.saturating_sub(now.since(told)));
                 drop(last);
                 self.give_up().await;

@@ -81,6 +81,8 @@ pub(crate) struct LockOptions {
     pub(crate) wait: Option<Wait>,
     pub(crate) renew: Option<Renew>,
     pub(crate) max_hold: Option<Duration>,
+    /// How often the store is asked at most; `None`: as often as the wait allows.
+    pub(crate) attempts: Option<u32>,
 }
 
 /// Options with the defaults filled in, and without contradictions.
@@ -91,6 +93,7 @@ pub(crate) struct Resolved {
     /// How often to renew; `None` for never.
     pub(crate) cadence: Option<Duration>,
     pub(crate) max_hold: Duration,
+    pub(crate) attempts: u32,
 }
 
 impl LockOptions {
@@ -120,7 +123,11 @@ impl LockOptions {
                 format!("max_hold ({max_hold:?}) must not be below the ttl ({ttl:?})"),
             ));
         }
-        Ok(Resolved { ttl, wait: self.wait.unwrap_or(defaults.wait), cadence, max_hold })
+        let attempts = self.attempts.unwrap_or(u32::MAX);
+        if attempts == 0 {
+            return Err(Error::config("attempts", "without an attempt nobody could acquire anything"));
+        }
+        Ok(Resolved { ttl, wait: self.wait.unwrap_or(defaults.wait), cadence, max_hold, attempts })
     }
 }
 
@@ -130,7 +137,7 @@ mod tests {
     use crate::error::ErrorKind;
 
     const fn options() -> LockOptions {
-        LockOptions { ttl: None, wait: None, renew: None, max_hold: None }
+        LockOptions { ttl: None, wait: None, renew: None, max_hold: None, attempts: None }
     }
 
     #[test]
@@ -149,6 +156,7 @@ mod tests {
             ("ttl", LockOptions { ttl: Some(Duration::ZERO), ..options() }),
             ("renew", LockOptions { ttl: Some(second), renew: Some(Renew::Every(second)), ..options() }),
             ("renew", LockOptions { renew: Some(Renew::Every(Duration::ZERO)), ..options() }),
+            ("attempts", LockOptions { attempts: Some(0), ..options() }),
             ("max_hold", LockOptions { ttl: Some(second), max_hold: Some(second / 2), ..options() }),
         ] {
             let error = bad.resolve(&Defaults::default()).unwrap_err();

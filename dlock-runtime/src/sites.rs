@@ -31,7 +31,7 @@ pub struct SiteSpec {
 impl Site {
     #[must_use]
     pub const fn new(spec: SiteSpec) -> Self {
-        let options = LockOptions { ttl: spec.ttl, wait: spec.wait, renew: spec.renew, max_hold: None };
+        let options = LockOptions { ttl: spec.ttl, wait: spec.wait, renew: spec.renew, max_hold: None, attempts: None };
         Self { spec, options }
     }
 }

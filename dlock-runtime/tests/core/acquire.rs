@@ -164,6 +164,18 @@ fn polling_is_spread_and_bounded_in_time() {
 }
 
 #[test]
+fn attempts_can_be_bounded_and_are_counted() {
+    test(async {
+        let (world, stranger) = polled();
+        let _held = stranger.lock("k").acquire().await.unwrap();
+        let asked = world.lock("k").wait(Wait::Forever).attempts(3).acquire();
+        let error = world.pass_until(20 * MS, asked).await.unwrap_err();
+        assert_eq!((error.kind(), error.attempts()), (&ErrorKind::WaitTimeout, 3));
+        assert_eq!(world.store.calls(Op::Acquire), 3);
+    });
+}
+
+#[test]
 fn a_signal_that_fails_at_once_does_not_make_a_busy_loop() {
     test(async {
         let world = World::new();
