@@ -476,9 +476,12 @@ async fn very_many_keys_leave_none() {
     let cycles = (0..64_u64).map(|lane| {
         let redis = &redis;
         async move {
+            let mut last = None;
             for n in 0..1600 {
                 let key = LockKey::new("test", Key::text("k").value(&(lane * 1600 + n))).unwrap();
                 let hold = take(redis, &Arc::new(Claim::new(key, 30 * SECOND, "t").unwrap())).await;
+                assert!(hold.token > last);
+                last = hold.token;
                 redis.release(&hold).await.unwrap();
             }
         }
