@@ -320,7 +320,7 @@ pub(crate) struct Jobs {
 #[derive(Debug)]
 pub(crate) struct Job(Arc<Jobs>);
 
-/// One of them in a caller's frame: every call has two, so they do without a count that all threads share.
+/// One of them in a caller's frame, which does without a reference of its own: every call has one.
 #[derive(Debug)]
 pub(crate) struct Call<'a>(&'a Jobs);
 

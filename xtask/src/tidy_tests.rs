@@ -16,7 +16,7 @@ fn lines(rule: fn(&Source) -> Vec<Finding>, path: &str, text: &str) -> Vec<usize
 
 #[test]
 fn no_paths_of_a_machine() {
-    let text = format!("fine\ncd {}\n{}x", concat!("/wo", "rk/main"), concat!("http://deb.debian", ".org/"));
+    let text = format!("fine\ncd {}\n{}x", concat!("/wo", "rk/main"), concat!("http:", "//deb.debian", ".org/"));
     assert_eq!(lines(machine_paths, "README.md", &text), [2, 3]);
     assert_eq!(lines(machine_paths, "README.md", "framework/ and root/"), []);
 }
