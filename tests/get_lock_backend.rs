@@ -315,6 +315,7 @@ async fn waiters_of_two_backends_never_hold_at_once(database: Database) {
             for claim in claims {
                 let hold = match store.try_acquire(&claim, until(TTL)).await.unwrap() {
                     Attempt::Acquired(hold) => hold,
+                    Attempt::AlreadyRun => panic!("a claim without a period"),
                     Attempt::Contended(wake) => match wake.signal.unwrap().await.unwrap() {
                         Signal::Granted(hold) => hold,
                         Signal::Ask => panic!("waited too long"),

@@ -76,6 +76,7 @@ fn until() -> Stand {
 async fn stand(redis: &Redis, claim: &Arc<Claim>) -> Wake {
     match redis.try_acquire(claim, until()).await.unwrap() {
         Attempt::Contended(wake) => wake,
+        Attempt::AlreadyRun => panic!("a claim without a period"),
         Attempt::Acquired(_) => panic!("acquired"),
     }
 }
@@ -341,6 +342,7 @@ async fn a_silent_process_costs_one_short_grant_for_all_its_places() {
         match one.try_acquire(&waiter, until()).await.unwrap() {
             Attempt::Acquired(_) => break,
             Attempt::Contended(next) => wake = next,
+            Attempt::AlreadyRun => panic!("a claim without a period"),
         }
     }
     assert!(before.elapsed() > Duration::from_millis(900), "{:?}", before.elapsed());
@@ -608,6 +610,7 @@ async fn a_server_that_is_gone_is_an_outage_and_one_that_is_back_is_used() {
         match redis.try_acquire(&claim("k", SECOND), Stand::No).await {
             Ok(Attempt::Acquired(next)) => break next,
             Ok(Attempt::Contended(_)) => panic!("a restart without a file forgets"),
+            Ok(Attempt::AlreadyRun) => panic!("a claim without a period"),
             Err(error) => assert!(error.is_retryable() && Instant::now() < end, "{error}"),
         }
         tokio::time::sleep(Duration::from_millis(10)).await;

@@ -74,6 +74,7 @@ async fn is_held(store: &Sqlite, text: &str) -> bool {
             false
         }
         Attempt::Contended(_) => true,
+        Attempt::AlreadyRun => panic!("a claim without a period"),
     }
 }
 
@@ -319,6 +320,7 @@ async fn two_backends_never_hold_at_once() {
                         wins += 1;
                     }
                     Attempt::Contended(_) => tokio::time::sleep(Duration::from_micros(500)).await,
+                    Attempt::AlreadyRun => panic!("a claim without a period"),
                 }
             }
             tokens

@@ -33,7 +33,7 @@ fn call(function: &LockedFn) -> TokenStream {
     quote_spanned! {Span::mixed_site()=>
         #site
         let __dlock_key = #key;
-        let __dlock_ran = ::dlock::__private::run(&__DLOCK_SITE, __dlock_key, async move #block).await;
+        let __dlock_ran = ::dlock::__private::run(&__DLOCK_SITE, ::dlock::__private::Call::new(__dlock_key), async move #block).await;
         #result
     }
 }
@@ -46,12 +46,22 @@ fn site(function: &LockedFn) -> TokenStream {
     let wait = option(function.wait.as_ref().map(wait));
     let renew = option(function.renew.as_ref().map(renew));
     quote_spanned! {Span::mixed_site()=>
-        static __DLOCK_SITE: ::dlock::__private::Site = ::dlock::__private::Site::new(::dlock::__private::SiteSpec {
+        static __DLOCK_SITE: ::dlock::__private::Site = ::dlock::__private::Site {
             name: ::core::concat!(::core::module_path!(), #name),
-            template: #template,
-            file: ::core::file!(), line: ::core::line!(),
-            backend: #backend, ttl: #ttl, wait: #wait, renew: #renew,
-        });
+            templates: &[#template],
+            computed: false,
+            file: ::core::file!(),
+            line: ::core::line!(),
+            backend: #backend,
+            per_call: &[],
+            options: ::dlock::__private::Options {
+                ttl: #ttl, wait: #wait, renew: #renew,
+                ..::dlock::__private::Options::DEFAULT
+            },
+            on_busy: ::dlock::__private::Otherwise::Error,
+            on_outage: ::dlock::__private::Otherwise::Error,
+        };
+        ::dlock::__private::inventory::submit! { ::dlock::__private::Registered(&__DLOCK_SITE) }
     }
 }
 

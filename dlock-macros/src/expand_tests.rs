@@ -26,23 +26,29 @@ fn an_async_function() {
     let expected = quote! {
         /// Takes `n` off the stock.
         pub async fn deduct(id: u64, n: u32) -> Result<(), OrderError> {
-            static __DLOCK_SITE: ::dlock::__private::Site = ::dlock::__private::Site::new(::dlock::__private::SiteSpec {
+            static __DLOCK_SITE: ::dlock::__private::Site = ::dlock::__private::Site {
                 name: ::core::concat!(::core::module_path!(), "::deduct"),
-                template: "stock:<id>",
+                templates: &["stock:<id>"],
+                computed: false,
                 file: ::core::file!(),
                 line: ::core::line!(),
                 backend: ::core::option::Option::Some("redis"),
-                ttl: ::core::option::Option::Some(::core::time::Duration::new(30u64, 0u32)),
-                wait: ::core::option::Option::Some(::dlock::__private::Wait::UpTo(::core::time::Duration::new(5u64, 0u32))),
-                renew: ::core::option::Option::Some(::dlock::__private::Renew::Auto),
-            });
+                per_call: &[],
+                options: ::dlock::__private::Options {
+                    ttl: ::core::option::Option::Some(::core::time::Duration::new(30u64, 0u32)), wait: ::core::option::Option::Some(::dlock::__private::Wait::UpTo(::core::time::Duration::new(5u64, 0u32))), renew: ::core::option::Option::Some(::dlock::__private::Renew::Auto),
+                    ..::dlock::__private::Options::DEFAULT
+                },
+                on_busy: ::dlock::__private::Otherwise::Error,
+                on_outage: ::dlock::__private::Otherwise::Error,
+            };
+            ::dlock::__private::inventory::submit! { ::dlock::__private::Registered(&__DLOCK_SITE) }
             let __dlock_key = {
                 let mut __dlock_k = ::dlock::__private::KeyBuilder::new();
                 __dlock_k.text("stock:");
                 __dlock_k.value(&id);
                 __dlock_k.finish()
             };
-            let __dlock_ran = ::dlock::__private::run(&__DLOCK_SITE, __dlock_key, async move {
+            let __dlock_ran = ::dlock::__private::run(&__DLOCK_SITE, ::dlock::__private::Call::new(__dlock_key), async move {
                 #[allow(unreachable_code, clippy::all, clippy::pedantic)]
                 if false {
                     let __dlock_return: Result<(), OrderError> = loop {};
@@ -86,22 +92,28 @@ fn a_function_that_async_trait_has_boxed() {
             Self: 'async_trait,
         {
             Box::pin(async move {
-                static __DLOCK_SITE: ::dlock::__private::Site = ::dlock::__private::Site::new(::dlock::__private::SiteSpec {
-                    name: ::core::concat!(::core::module_path!(), "::report"),
-                    template: "nightly",
-                    file: ::core::file!(),
-                    line: ::core::line!(),
-                    backend: ::core::option::Option::None,
-                    ttl: ::core::option::Option::None,
-                    wait: ::core::option::Option::None,
-                    renew: ::core::option::Option::None,
-                });
+                static __DLOCK_SITE: ::dlock::__private::Site = ::dlock::__private::Site {
+                name: ::core::concat!(::core::module_path!(), "::report"),
+                templates: &["nightly"],
+                computed: false,
+                file: ::core::file!(),
+                line: ::core::line!(),
+                backend: ::core::option::Option::None,
+                per_call: &[],
+                options: ::dlock::__private::Options {
+                    ttl: ::core::option::Option::None, wait: ::core::option::Option::None, renew: ::core::option::Option::None,
+                    ..::dlock::__private::Options::DEFAULT
+                },
+                on_busy: ::dlock::__private::Otherwise::Error,
+                on_outage: ::dlock::__private::Otherwise::Error,
+            };
+            ::dlock::__private::inventory::submit! { ::dlock::__private::Registered(&__DLOCK_SITE) }
                 let __dlock_key = {
                     let mut __dlock_k = ::dlock::__private::KeyBuilder::new();
                     __dlock_k.text("nightly");
                     __dlock_k.finish()
                 };
-                let __dlock_ran = ::dlock::__private::run(&__DLOCK_SITE, __dlock_key, async move {
+                let __dlock_ran = ::dlock::__private::run(&__DLOCK_SITE, ::dlock::__private::Call::new(__dlock_key), async move {
                     #[allow(unreachable_code, clippy::all, clippy::pedantic)]
                     if false {
                         let __dlock_return: Result<(), Error> = loop {};

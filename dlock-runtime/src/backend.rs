@@ -7,7 +7,7 @@ use std::any::Any;
 use std::fmt;
 use std::num::NonZeroU64;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use futures::future::BoxFuture;
 
@@ -16,6 +16,7 @@ use crate::clock::BootInstant;
 use crate::error::{Error, ErrorKind, Result};
 use crate::key::LockKey;
 use crate::note::Note;
+use crate::options::{Kind, OncePer};
 use crate::owner::Owner;
 
 /// A store that locks can live in. See `docs/ADDING_A_BACKEND.md`; the conformance suite says whether it is right.
@@ -50,13 +51,32 @@ pub trait Backend: Send + Sync + 'static {
     /// the lock too if it is this owner's. Leaves no trace; may be called more than once, also without need.
     fn abandon<'a>(&'a self, claim: &'a Arc<Claim>) -> BoxFuture<'a, Result<()>>;
 
-    /// The note of the present holder; `None` if nobody holds the lock.
+    /// Frees the lock as [`release`](Self::release) does, but in the given way. Only asked for what [`Capabilities`] says.
+    fn end<'a>(&'a self, hold: &'a Hold, ending: &'a Ending) -> BoxFuture<'a, Result<Released>> {
+        let _ = (hold, ending);
+        Box::pin(async { Err(unable("min_hold and once_per")) })
+    }
+
+    /// The last run that succeeded under this key, of those with [`Claim::once_per`].
+    fn last_success<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<Option<LastSuccess>>> {
+        let _ = key;
+        Box::pin(async { Err(unable("once_per")) })
+    }
+
+    /// The note of the present holder; `None` if nobody holds the lock. Of several holders, the one that came first.
     fn holder<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<Option<Note>>>;
 
     /// Ends connections and sessions, at the end of a shutdown. Holds were released before.
     fn close(&self) -> BoxFuture<'_, ()> {
         Box::pin(async {})
     }
+}
+
+fn unable(what: &str) -> Error {
+    Error::new(
+        ErrorKind::Unsupported { need: format!("a store that can do {what}") },
+        format!("this store cannot do {what}"),
+    )
 }
 
 /// What one acquisition asks for. Built once, unchanged through all of its attempts.
@@ -71,6 +91,12 @@ pub struct Claim {
     pub ttl: Duration,
     /// Will the hold be renewed? Where holds share a lease, one that is not renewed needs a lease of its own.
     pub renewed: bool,
+    /// Who may hold it beside whom. Only what [`Capabilities`] says the store can do.
+    pub kind: Kind,
+    /// Must nobody be overtaken who came earlier? Only where [`Capabilities::fair`].
+    pub fair: bool,
+    /// At most one start in each period; only where [`Capabilities::once_per`].
+    pub once_per: Option<OncePer>,
     /// What to store beside the owner.
     pub note: Note,
     /// The runtime in which the attempts run; an abandon goes over the same connection while that lives, since two
@@ -89,6 +115,9 @@ impl Claim {
             owner: Owner::fresh()?,
             ttl,
             renewed: true,
+            kind: Kind::Exclusive,
+            fair: false,
+            once_per: None,
             note: Note::new(std::process::id(), site, crate::Clock::system().wall_ms(), None),
             origin: crate::background::here(),
         })
@@ -111,6 +140,8 @@ pub enum Attempt {
     Acquired(Hold),
     /// Somebody else has it.
     Contended(Wake),
+    /// The run of this period was started already, by somebody; see [`Claim::once_per`]. Nothing of ours is left.
+    AlreadyRun,
 }
 
 /// How a waiter learns that it is worth asking again. Owned: it may hold a session or a place. Dropping it frees only
@@ -178,6 +209,8 @@ pub struct Hold {
     pub token: Option<NonZeroU64>,
     /// Since when, and for how long, the store has granted it.
     pub validity: Validity,
+    /// The number of the permit, from zero, unique among the living holders; only for [`Kind::Permits`].
+    pub slot: Option<u32>,
     /// Holds on one lease or session: renewed by one request, ended by one loss.
     pub group: Option<u64>,
     /// What else the store needs to renew and release: a connection, a lease. Downcast by the backend that made it.
@@ -192,7 +225,14 @@ impl Hold {
     pub fn new(claim: Arc<Claim>, token: u64, validity: Validity) -> Result<Self> {
         let token = NonZeroU64::new(token)
             .ok_or_else(|| Error::new(ErrorKind::Protocol, "the store gave zero as a fencing token"))?;
-        Ok(Self { claim, token: Some(token), validity, group: None, session: None })
+        Ok(Self { claim, token: Some(token), validity, slot: None, group: None, session: None })
+    }
+
+    /// Adds the permit's number.
+    #[must_use]
+    pub fn with_slot(mut self, slot: u32) -> Self {
+        self.slot = Some(slot);
+        self
     }
 
     /// Adds what the store needs to renew and release.
@@ -240,9 +280,45 @@ impl Validity {
     /// When we stop believing: a hundredth of the ttl and two milliseconds early, for clocks that drift.
     #[must_use]
     pub fn deadline(self) -> BootInstant {
-        let margin = self.granted / 100 + Duration::from_millis(2);
-        self.from.after(self.granted.saturating_sub(margin))
+        self.from.after(self.granted.saturating_sub(margin(self.granted)))
     }
+}
+
+/// How much of a ttl is left for clocks that drift.
+pub(crate) fn margin(ttl: Duration) -> Duration {
+    ttl / 100 + Duration::from_millis(2)
+}
+
+/// How a hold ends that cannot simply be freed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ending {
+    /// For how long the key stays taken, by the store's clock; only where [`Capabilities::min_hold`].
+    pub keep: Option<Duration>,
+    /// How the run of this period went; only for a claim with [`Claim::once_per`].
+    pub run: Option<RunEnd>,
+}
+
+/// How a run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RunEnd {
+    /// It came to its end and gave an error.
+    Failed,
+    /// It came to its end.
+    Succeeded {
+        /// For how long it ran.
+        took: Duration,
+    },
+}
+
+/// The last run of a lock with `once_per` that succeeded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LastSuccess {
+    /// When it started, by the store's clock.
+    pub started: SystemTime,
+    /// For how long it ran.
+    pub took: Duration,
+    /// Where it ran.
+    pub note: Note,
 }
 
 /// What a renewal found.

@@ -8,9 +8,10 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::task::{Context, Poll};
+use std::thread::ThreadId;
 
 use once_cell::sync::OnceCell;
-use tokio::runtime::{Handle, Id};
+use tokio::runtime::{Handle, Id, RuntimeFlavor};
 use tokio::task::{AbortHandle, JoinHandle};
 
 use crate::clock::{BootInstant, Clock};
@@ -134,6 +135,17 @@ impl<T> Drop for Run<T> {
 /// The runtime that the caller is in, if it is in one.
 pub(crate) fn here() -> Option<Id> {
     Handle::try_current().ok().map(|handle| handle.id())
+}
+
+/// A thread that is all its runtime has: while it is parked, no task of that runtime goes on.
+pub(crate) type Home = (Id, ThreadId);
+
+/// The present thread, if it drives a current-thread runtime. A thread of `spawn_blocking` is in that runtime too, and
+/// is another thread.
+pub(crate) fn home() -> Option<Home> {
+    let handle = Handle::try_current().ok()?;
+    let alone = handle.runtime_flavor() == RuntimeFlavor::CurrentThread;
+    alone.then(|| (handle.id(), std::thread::current().id()))
 }
 
 /// Ends the sleeps of the suspend-proof clock when they are over.

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::backend::Claim;
 use crate::error::{Error, ErrorKind};
+use crate::options::{Kind, Options};
 
 /// What a store can do. No field here that neither the core nor the suite branches on.
 #[derive(Clone, Debug)]
@@ -19,6 +20,14 @@ pub struct Capabilities {
     pub fencing: Fencing,
     /// Are waiters served in the order in which they came?
     pub fair: bool,
+    /// Can it do [`Kind::Read`](crate::Kind) and `Write`?
+    pub read_write: bool,
+    /// Can it do [`Kind::Permits`](crate::Kind)?
+    pub permits: bool,
+    /// Can it keep a key taken for some time after its release, by its own clock?
+    pub min_hold: bool,
+    /// Can it tell its time, and remember which period's run was started?
+    pub once_per: bool,
     /// How a waiter learns that it is worth asking again.
     pub wake: WakeStyle,
     /// Does every hold and every waiter have a connection of its own? Such a connection must not live on a caller's
@@ -96,20 +105,9 @@ pub const REMOTE_POLL: WakeStyle = WakeStyle::Poll { from: Duration::from_millis
 
 impl Capabilities {
     /// Refuses what the store cannot do, before any request.
-    pub(crate) fn check(&self, claim: &Claim) -> Result<(), Error> {
-        let TtlRange { min, max, step } = self.ttl;
-        if claim.ttl < min || claim.ttl > max {
-            return Err(Error::new(
-                ErrorKind::TtlOutOfRange { min, max },
-                format!("a ttl of {:?} is outside of what this store can do: {min:?} to {max:?}", claim.ttl),
-            ));
-        }
-        if step > Duration::ZERO && !claim.ttl.as_nanos().is_multiple_of(step.as_nanos()) {
-            return Err(Error::new(
-                ErrorKind::TtlOutOfRange { min, max },
-                format!("a ttl of {:?} is not a multiple of {step:?}, which is all this store can do", claim.ttl),
-            ));
-        }
+    pub(crate) fn check(&self, claim: &Claim, options: &Options) -> Result<(), Error> {
+        self.check_ttl(claim.ttl)?;
+        self.check_options(options)?;
         if claim.key.as_str().len() > self.max_key_bytes {
             return Err(Error::new(
                 ErrorKind::KeyTooLong { max: self.max_key_bytes },
@@ -117,5 +115,43 @@ impl Capabilities {
             ));
         }
         Ok(())
+    }
+
+    pub(crate) fn check_ttl(&self, ttl: Duration) -> Result<(), Error> {
+        let TtlRange { min, max, step } = self.ttl;
+        if ttl < min || ttl > max {
+            return Err(Error::new(
+                ErrorKind::TtlOutOfRange { min, max },
+                format!("a ttl of {ttl:?} is outside of what this store can do: {min:?} to {max:?}"),
+            ));
+        }
+        if step > Duration::ZERO && !ttl.as_nanos().is_multiple_of(step.as_nanos()) {
+            return Err(Error::new(
+                ErrorKind::TtlOutOfRange { min, max },
+                format!("a ttl of {ttl:?} is not a multiple of {step:?}, which is all this store can do"),
+            ));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn check_options(&self, options: &Options) -> Result<(), Error> {
+        let missing = match options.kind {
+            Kind::Read | Kind::Write if !self.read_write => Some("read and write locks"),
+            Kind::Permits(_) if !self.permits => Some("permits"),
+            _ if options.fair && !self.fair => Some("serving waiters in order (`fair`)"),
+            _ if options.min_hold.is_some() && !self.min_hold => Some("min_hold"),
+            _ if options.once_per.is_some() && !self.once_per => Some("once_per"),
+            _ if options.fence && self.fencing == Fencing::None => Some("fencing tokens"),
+            // No store reserves tokens for those to whom a lock is passed on.
+            _ if options.cohort.is_some() => Some("passing a lock on inside of a process (`cohort`)"),
+            _ => None,
+        };
+        match missing {
+            None => Ok(()),
+            Some(what) => Err(Error::new(
+                ErrorKind::Unsupported { need: format!("a store that can do {what}") },
+                format!("this store cannot do {what}"),
+            )),
+        }
     }
 }

@@ -20,6 +20,8 @@ pub enum ErrorKind {
     },
     /// The wait ran out while others held the lock.
     WaitTimeout,
+    /// The run of this period was started already; see `once_per`.
+    AlreadyRun,
     /// The body's own limit ran out.
     BodyTimeout,
     /// The store did not answer usefully: down, unreachable, overloaded, or answering too late to be of use.
@@ -82,6 +84,8 @@ pub enum ErrorKind {
     FenceInvalid,
     /// The store answered something that it never should.
     Protocol,
+    /// Every attempt of an optimistic function met a conflict with another writer.
+    Conflict,
     /// A fault inside dlock or the operating system; please report it.
     Internal,
 }
@@ -110,6 +114,7 @@ impl ErrorKind {
             Self::Busy => "busy",
             Self::QueueFull { .. } => "queue_full",
             Self::WaitTimeout => "wait_timeout",
+            Self::AlreadyRun => "already_run",
             Self::BodyTimeout => "body_timeout",
             Self::Outage => "outage",
             Self::Lost(_) => "lost",
@@ -131,6 +136,7 @@ impl ErrorKind {
             Self::FenceStale { .. } => "fence_stale",
             Self::FenceInvalid => "fence_invalid",
             Self::Protocol => "protocol",
+            Self::Conflict => "conflict",
             Self::Internal => "internal",
         }
     }
@@ -158,11 +164,17 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 impl Error {
     /// An error of this kind. Backends outside this crate make theirs with it too.
     ///
-    /// `Busy`, `QueueFull`, `WaitTimeout` and `Outage` start as retryable, all others as not.
+    /// `Busy`, `QueueFull`, `WaitTimeout`, `Conflict` and `Outage` start as retryable, all others as not.
     #[must_use]
     pub fn new(kind: ErrorKind, message: impl Into<Cow<'static, str>>) -> Self {
-        let retryable =
-            matches!(kind, ErrorKind::Busy | ErrorKind::QueueFull { .. } | ErrorKind::WaitTimeout | ErrorKind::Outage);
+        let retryable = matches!(
+            kind,
+            ErrorKind::Busy
+                | ErrorKind::QueueFull { .. }
+                | ErrorKind::WaitTimeout
+                | ErrorKind::Conflict
+                | ErrorKind::Outage
+        );
         Self(Box::new(Inner {
             kind,
             message: message.into(),
@@ -257,10 +269,13 @@ impl Error {
         self.0.retry_after
     }
 
-    /// Is the lock, or its line, simply taken by others?
+    /// Is the lock, its line, or the period's run simply taken by others?
     #[must_use]
     pub fn is_contention(&self) -> bool {
-        matches!(self.0.kind, ErrorKind::Busy | ErrorKind::QueueFull { .. } | ErrorKind::WaitTimeout)
+        matches!(
+            self.0.kind,
+            ErrorKind::Busy | ErrorKind::QueueFull { .. } | ErrorKind::WaitTimeout | ErrorKind::AlreadyRun
+        )
     }
 
     /// Was the lock lost while it was held?

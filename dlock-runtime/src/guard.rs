@@ -29,6 +29,11 @@ impl Guard {
         Self { held: Held(tenure), handed_over: false }
     }
 
+    /// A further use of the enclosing call's hold, which that call releases.
+    pub(crate) const fn joined(tenure: Arc<Tenure>) -> Self {
+        Self { held: Held(tenure), handed_over: true }
+    }
+
     /// Releases the lock and says whether it was ours to the end.
     ///
     /// If the store does not answer, the release goes on in the background and the ttl ends the lock at the latest;
@@ -51,6 +56,9 @@ impl Guard {
 /// Releases in place a hold that was just found to be ours; what happened to it decides, not what the store knows by
 /// now. If the returned future is dropped, also before it was ever polled, our thread releases.
 pub(crate) async fn finish(guard: Guard) -> Result<()> {
+    if guard.handed_over {
+        return guard.check();
+    }
     let tenure = guard.hand_over();
     match release::in_place(tenure.clone()).await {
         Outcome::Released | Outcome::Unknown => {
@@ -142,6 +150,12 @@ impl Held {
     /// Ends when the lock is lost, and tells how. Never ends if it is released in order.
     pub async fn lost(&self) -> Error {
         self.0.lost().await
+    }
+
+    /// The number of the permit, from zero, unique among its living holders; `None` unless the kind is `permits`.
+    #[must_use]
+    pub fn slot(&self) -> Option<u32> {
+        self.0.hold.slot
     }
 
     /// The lock's full name.

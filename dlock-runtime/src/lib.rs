@@ -6,6 +6,7 @@
 mod backend;
 pub mod backends;
 mod background;
+mod blocking;
 mod capabilities;
 mod clock;
 #[cfg(feature = "conformance")]
@@ -14,6 +15,7 @@ mod env;
 mod error;
 pub mod fenced;
 mod guard;
+mod guards;
 mod key;
 mod local_queue;
 mod lock;
@@ -21,6 +23,7 @@ mod locker;
 mod note;
 mod observe;
 mod options;
+mod outcome;
 mod owner;
 mod registry;
 mod release;
@@ -32,20 +35,24 @@ mod tenure;
 mod wait;
 mod watchdog;
 
-pub use backend::{Attempt, Backend, Claim, Fence, Hold, Released, Signal, Stand, Standing, Validity, Wake};
+pub use backend::{
+    Attempt, Backend, Claim, Ending, Fence, Hold, LastSuccess, Released, RunEnd, Signal, Stand, Standing, Validity,
+    Wake,
+};
 pub use background::{Opened, PerRuntime};
 pub use capabilities::{Capabilities, Durability, Expiry, Fencing, REMOTE_POLL, TtlRange, WakeStyle};
 pub use clock::{BootInstant, Clock, Sleep, TimeoutAt};
 pub use error::{Error, ErrorKind, LossCause, Result};
 pub use guard::{Guard, Held};
+pub use guards::Guards;
 pub use key::{Key, KeyPart, KeyWriter, LockKey, MAX_KEY_BYTES};
-pub use lock::Lock;
+pub use lock::{Lock, LockAll};
 pub use note::{MAX_NOTE_BYTES, Note};
 pub use observe::{Event, Observer};
-pub use options::{Defaults, Renew, Wait};
+pub use options::{Backoff, Cohort, Defaults, Kind, OnLost, OncePer, Renew, Retry, Wait};
+pub use outcome::{LockReturn, Outcome, SkipReturn, Skipped};
 pub use owner::Owner;
 pub use registry::{Registry, ShutdownReport};
-pub use run::LockReturn;
 pub use scope::{Inherit, current, inherit};
 pub use sites::Label;
 
@@ -102,6 +109,28 @@ pub fn lock(key: impl Into<Key>) -> Lock {
     Registry::global().lock(key)
 }
 
+/// Several locks, to be acquired together, all or none; see [`LockAll`].
+#[track_caller]
+pub fn lock_all(keys: impl IntoIterator<Item = impl Into<Key>>) -> LockAll {
+    Registry::global().lock_all(keys)
+}
+
+/// Does anybody hold this lock on the default backend? See [`Lock::is_locked`].
+///
+/// # Errors
+/// See [`Lock::is_locked`].
+pub async fn is_locked(key: impl Into<Key>) -> Result<bool> {
+    lock(key).is_locked().await
+}
+
+/// The last run that succeeded under this key on the default backend; see [`Lock::last_success`].
+///
+/// # Errors
+/// See [`Lock::last_success`].
+pub async fn last_success(key: impl Into<Key>) -> Result<Option<LastSuccess>> {
+    lock(key).last_success().await
+}
+
 /// The note of a lock's present holder on the default backend; see [`Lock::holder`].
 ///
 /// # Errors
@@ -118,8 +147,14 @@ pub async fn shutdown(deadline: Duration) -> ShutdownReport {
 /// What the macro's expansion names. No part of the public interface: it may change in any release.
 #[doc(hidden)]
 pub mod __private {
+    pub use inventory;
+
+    pub use crate::blocking::{begin_sync, hold_sync, run_sync};
+    pub use crate::guards::Guards;
     pub use crate::key::{KeyBuf, KeyBuilder};
-    pub use crate::options::{Renew, Wait};
-    pub use crate::run::{LockReturn, Ran, Run, run};
-    pub use crate::sites::{Site, SiteSpec};
+    pub use crate::options::{Backoff, Cohort, Kind, OnLost, OncePer, Options, Otherwise, Renew, Retry, Wait};
+    pub use crate::outcome::{LockReturn, Ran, Skip, SkipReturn, Succeeded};
+    pub use crate::run::{Run, begin, hold, run};
+    pub use crate::scope::holding_now;
+    pub use crate::sites::{Call, Registered, Site};
 }

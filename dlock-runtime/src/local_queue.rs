@@ -10,6 +10,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
+use crate::background::Home;
 use crate::clock::wake;
 use crate::key::LockKey;
 
@@ -24,9 +25,17 @@ pub(crate) struct LocalQueue {
 #[derive(Debug, Default)]
 struct Line {
     next_ticket: u64,
-    waiting: BTreeMap<u64, Option<Waker>>,
+    waiting: BTreeMap<u64, Place>,
+    /// The thread of whoever has the turn.
+    home: Option<Home>,
     /// Whose turn it is now, until its owner has noticed.
     called: Option<u64>,
+}
+
+#[derive(Debug)]
+struct Place {
+    waker: Option<Waker>,
+    home: Option<Home>,
 }
 
 /// What joining the queue gives.
@@ -41,11 +50,11 @@ pub(crate) enum Joined {
 }
 
 impl LocalQueue {
-    pub(crate) fn join(self: &Arc<Self>, key: &LockKey, max_waiters: usize) -> Joined {
+    pub(crate) fn join(self: &Arc<Self>, key: &LockKey, max_waiters: usize, home: Option<Home>) -> Joined {
         let mut shard = self.shard(key);
         match shard.entry(key.clone()) {
             Entry::Vacant(free) => {
-                free.insert(Line::default());
+                free.insert(Line { home, ..Line::default() });
                 Joined::Turn(Turn { queue: self.clone(), key: key.clone() })
             }
             Entry::Occupied(line) if line.get().waiting.len() >= max_waiters => Joined::Full,
@@ -53,10 +62,17 @@ impl LocalQueue {
                 let line = line.get_mut();
                 let ticket = line.next_ticket;
                 line.next_ticket += 1;
-                line.waiting.insert(ticket, None);
+                line.waiting.insert(ticket, Place { waker: None, home });
                 Joined::Behind(Waiting { queue: self.clone(), key: key.clone(), ticket: Some(ticket) })
             }
         }
+    }
+
+    /// Does anybody on this thread have the turn, or stand in the line? Parking it would keep them from going on.
+    pub(crate) fn has(&self, key: &LockKey, home: Home) -> bool {
+        let shard = self.shard(key);
+        let Some(line) = shard.get(key) else { return false };
+        line.home == Some(home) || line.waiting.values().any(|place| place.home == Some(home))
     }
 
     fn shard(&self, key: &LockKey) -> MutexGuard<'_, HashMap<LockKey, Line>> {
@@ -70,11 +86,12 @@ impl LocalQueue {
     fn pass_on(&self, key: &LockKey) {
         let mut shard = self.shard(key);
         let Some(line) = shard.get_mut(key) else { return };
-        let Some((ticket, waker)) = line.waiting.pop_first() else {
+        let Some((ticket, Place { waker, home })) = line.waiting.pop_first() else {
             shard.remove(key);
             return;
         };
         line.called = Some(ticket);
+        line.home = home;
         drop(shard);
         if let Some(waker) = waker {
             wake(waker);
@@ -119,7 +136,10 @@ impl Future for Waiting {
                 line.called = None;
                 (true, None)
             }
-            Some(line) => (false, line.waiting.insert(ticket, Some(cx.waker().clone()))),
+            Some(line) => {
+                let place = line.waiting.get_mut(&ticket);
+                (false, place.and_then(|place| place.waker.replace(cx.waker().clone())))
+            }
             None => (false, None),
         };
         drop(shard);
@@ -159,14 +179,14 @@ mod tests {
     }
 
     fn behind(queue: &Arc<LocalQueue>, key: &LockKey) -> Waiting {
-        match queue.join(key, 10) {
+        match queue.join(key, 10, None) {
             Joined::Behind(waiting) => waiting,
             other => panic!("{other:?}"),
         }
     }
 
     fn turn(queue: &Arc<LocalQueue>, key: &LockKey) -> Turn {
-        match queue.join(key, 10) {
+        match queue.join(key, 10, None) {
             Joined::Turn(turn) => turn,
             other => panic!("{other:?}"),
         }
@@ -217,10 +237,10 @@ mod tests {
     fn the_line_is_bounded() {
         let (queue, key) = (Arc::new(LocalQueue::default()), key("k"));
         let _turn = turn(&queue, &key);
-        let _waiting = match queue.join(&key, 1) {
+        let _waiting = match queue.join(&key, 1, None) {
             Joined::Behind(waiting) => waiting,
             other => panic!("{other:?}"),
         };
-        assert!(matches!(queue.join(&key, 1), Joined::Full));
+        assert!(matches!(queue.join(&key, 1, None), Joined::Full));
     }
 }

@@ -5,16 +5,20 @@ use std::panic::Location;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::backend::LastSuccess;
+use crate::blocking::{acquire_sync, hold_sync, release_sync};
 use crate::error::Result;
 use crate::guard::{Guard, Held};
+use crate::guards::Guards;
 use crate::key::{Key, LockKey};
-use crate::locker::{Ask, acquire};
+use crate::locker::{Ask, acquire, acquire_all};
 use crate::note::Note;
-use crate::options::{LockOptions, Renew, Wait};
+use crate::options::{Backoff, Cohort, Kind, OnLost, OncePer, Options, Renew, Retry, Wait};
+use crate::outcome::Ran;
 use crate::registry::Registry;
-use crate::run::{Ran, Run};
-use crate::sites::{Named, Place};
-use crate::store::request_bound;
+use crate::run::Run;
+use crate::sites::{Keys, Named, Place};
+use crate::store::{Store, request_bound};
 
 /// A lock to be acquired; made by [`lock`](crate::lock). What is not said here comes from the registry's defaults.
 ///
@@ -35,20 +39,38 @@ use crate::store::request_bound;
 /// ```
 #[derive(Clone, Debug)]
 #[must_use = "nothing is locked until `acquire`, `try_acquire` or `run`"]
-pub struct Lock {
+pub struct Lock<K = Key> {
     registry: Registry,
-    key: Key,
+    key: K,
     name: String,
     backend: Option<String>,
-    options: LockOptions,
+    options: Options,
 }
 
-impl Lock {
+/// Several locks to be acquired together, all or none; made by [`lock_all`](crate::lock_all).
+///
+/// They are acquired in the order of their names, whatever order they are given in, and each once, so that two callers
+/// cannot wait for each other; within one wait; and released in reverse.
+///
+/// ```
+/// # use dlock_runtime::{Key, lock_all};
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), dlock_runtime::Error> {
+/// dlock_runtime::connect("local", "memory://").await?;
+/// let accounts = [7, 3].map(|id| Key::text("account:").value(&id));
+/// let guards = lock_all(accounts).backend("local").acquire().await?;
+/// assert_eq!(guards.held().count(), 2);
+/// guards.release().await?;
+/// # Ok(()) }
+/// ```
+pub type LockAll = Lock<Vec<Key>>;
+
+impl<K> Lock<K> {
     #[track_caller]
-    pub(crate) fn new(registry: Registry, key: Key) -> Self {
+    pub(crate) fn new(registry: Registry, key: K) -> Self {
         let caller = Location::caller();
         let name = format!("{}:{}", caller.file(), caller.line());
-        Self { registry, key, name, backend: None, options: LockOptions::default() }
+        Self { registry, key, name, backend: None, options: Options::DEFAULT }
     }
 
     /// The name of an installed backend. Default: the registry's default.
@@ -82,6 +104,74 @@ impl Lock {
         self
     }
 
+    /// The pause between two questions to a store that can only be polled. Default: 100 ms to 5 s, or the store's own.
+    pub fn backoff(mut self, backoff: Backoff) -> Self {
+        self.options.backoff = Some(backoff);
+        self
+    }
+
+    /// How many callers of this process may wait for the key; more get [`ErrorKind::QueueFull`](crate::ErrorKind::QueueFull) at once.
+    pub fn max_waiters(mut self, max_waiters: usize) -> Self {
+        self.options.max_waiters = Some(max_waiters);
+        self
+    }
+
+    /// How often a store that fails is asked again. Default: the registry's.
+    pub fn retry(mut self, retry: Retry) -> Self {
+        self.options.retry = Some(retry);
+        self
+    }
+
+    /// Who may hold it beside whom. Default: nobody.
+    pub fn kind(mut self, kind: Kind) -> Self {
+        self.options.kind = kind;
+        self
+    }
+
+    /// Nobody overtakes those who came earlier. Refused where the store cannot do it.
+    pub fn fair(mut self, fair: bool) -> Self {
+        self.options.fair = fair;
+        self
+    }
+
+    /// Lets waiters of one process pass the lock on among themselves. Refused where the store cannot do it.
+    pub fn cohort(mut self, cohort: Option<Cohort>) -> Self {
+        self.options.cohort = cohort;
+        self
+    }
+
+    /// A nested call joins the hold of the enclosing one instead of getting
+    /// [`ErrorKind::WouldDeadlock`](crate::ErrorKind::WouldDeadlock); the outer call releases.
+    pub fn reentrant(mut self, reentrant: bool) -> Self {
+        self.options.reentrant = reentrant;
+        self
+    }
+
+    /// An early release keeps the key taken until so long after the grant, by the store's clock.
+    pub fn min_hold(mut self, min_hold: Duration) -> Self {
+        self.options.min_hold = Some(min_hold);
+        self
+    }
+
+    /// At most one start in each period, in the whole cluster; else [`ErrorKind::AlreadyRun`](crate::ErrorKind::AlreadyRun).
+    pub fn once_per(mut self, once_per: OncePer) -> Self {
+        self.options.once_per = Some(once_per);
+        self
+    }
+
+    /// The body's own limit, for [`run`](Self::run): the body is dropped, the lock released, and the caller gets
+    /// [`ErrorKind::BodyTimeout`](crate::ErrorKind::BodyTimeout).
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.options.timeout = Some(timeout);
+        self
+    }
+
+    /// What becomes of the body of [`run`](Self::run) when the lock is lost. Default: it is dropped.
+    pub fn on_lost(mut self, on_lost: OnLost) -> Self {
+        self.options.on_lost = on_lost;
+        self
+    }
+
     /// The longest hold: there renewal stops and the hold is lost.
     pub fn max_hold(mut self, max_hold: Duration) -> Self {
         self.options.max_hold = Some(max_hold);
@@ -94,6 +184,14 @@ impl Lock {
         self
     }
 
+    fn asks(&self, template: &str) -> Ask {
+        let named = Named { name: self.name.clone(), template: template.to_owned() };
+        let place = Place::Builder(Arc::new(named));
+        Ask::new(self.registry.clone(), place, self.options, self.backend.clone().map(Into::into))
+    }
+}
+
+impl Lock {
     /// Acquires, and gives a guard.
     ///
     /// The enclosing call of a later lock is the *body* of an annotated function or of [`run`](Self::run): a task that
@@ -102,7 +200,8 @@ impl Lock {
     /// # Errors
     /// See [`ErrorKind`](crate::ErrorKind): busy, wait timeout, outage, would-deadlock, and misuse of every kind.
     pub async fn acquire(self) -> Result<Guard> {
-        acquire(self.ask()).await
+        let ask = self.asks(self.key.template());
+        acquire(ask, &self.key.into()).await
     }
 
     /// Acquires if nobody holds the lock now; else [`ErrorKind::Busy`](crate::ErrorKind::Busy).
@@ -111,6 +210,19 @@ impl Lock {
     /// As [`acquire`](Self::acquire).
     pub async fn try_acquire(self) -> Result<Guard> {
         self.wait(Wait::None).acquire().await
+    }
+
+    /// As [`acquire`](Self::acquire), for code that is not async: this thread sleeps meanwhile.
+    ///
+    /// Works on any thread, also on a worker of a runtime, whose other tasks then wait. Dropping the guard releases in
+    /// the background.
+    ///
+    /// # Errors
+    /// As [`acquire`](Self::acquire); [`ErrorKind::WouldDeadlock`](crate::ErrorKind::WouldDeadlock) also where the holder
+    /// is a task that only this thread could go on with.
+    pub fn acquire_blocking(self) -> Result<Guard> {
+        let ask = self.asks(self.key.template()).parking();
+        acquire_sync(ask, Keys::One(self.key.into())).map(Guards::into_first)
     }
 
     /// Acquires, runs the body, releases. The body is dropped at its next await if the lock is lost.
@@ -123,12 +235,25 @@ impl Lock {
         F: FnOnce(Held) -> Fut,
         Fut: Future,
     {
+        let options = self.options;
         let guard = self.acquire().await?;
         let body = body(Held::clone(&guard));
-        match Run::holding(guard, body).await {
-            Ran::Done(output) => Ok(output),
-            Ran::NotRun(error) | Ran::Lost(error, _) => Err(error),
+        result(Run::holding(&options, Guards::one(guard), body).judged_by(|_| true).await)
+    }
+
+    /// As [`run`](Self::run), for code that is not async: the body runs on this thread. A loss cannot stop it; it can ask
+    /// [`Held::check`], and the caller is told in any case.
+    ///
+    /// # Errors
+    /// As [`acquire_blocking`](Self::acquire_blocking), and [`ErrorKind::Lost`](crate::ErrorKind::Lost).
+    pub fn run_blocking<T>(self, body: impl FnOnce(Held) -> T) -> Result<T> {
+        if self.options.timeout.is_some() {
+            let text = "a function that is not async cannot be stopped: give the limit to what it waits for";
+            return Err(crate::Error::config("timeout", text));
         }
+        let guard = self.acquire_blocking()?;
+        let held = Held::clone(&guard);
+        result(hold_sync(Guards::one(guard), Some(|_| true), move || body(held)))
     }
 
     /// The note of the present holder, as every process sees it; `None` if nobody holds the lock.
@@ -136,26 +261,84 @@ impl Lock {
     /// # Errors
     /// As [`acquire`](Self::acquire), without the waiting.
     pub async fn holder(self) -> Result<Option<Note>> {
+        self.look(|store, key| async move { store.backend.holder(&key).await }).await
+    }
+
+    /// Does anybody hold the lock, in this process or in another?
+    ///
+    /// # Errors
+    /// As [`holder`](Self::holder).
+    pub async fn is_locked(self) -> Result<bool> {
+        Ok(self.holder().await?.is_some())
+    }
+
+    /// The last run that succeeded, of those with [`once_per`](Self::once_per); `None` if there was none.
+    ///
+    /// # Errors
+    /// As [`holder`](Self::holder); [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) where the store keeps no such record.
+    pub async fn last_success(self) -> Result<Option<LastSuccess>> {
+        self.look(|store, key| async move { store.backend.last_success(&key).await }).await
+    }
+
+    async fn look<T, F>(self, request: impl FnOnce(Arc<Store>, LockKey) -> F) -> Result<T>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T>> + Send + 'static,
+    {
         let store = self.registry.store(self.backend.as_deref())?;
         let defaults = self.registry.defaults();
         let key = LockKey::within(&defaults.namespace, &self.key.into())?;
         crate::background::background()?;
-        let backend = store.backend.clone();
-        let asked = key.clone();
-        let request = async move { backend.holder(&asked).await };
         let bound = request_bound(defaults.ttl);
-        let note = store.ask(&self.registry.shared().clock, bound, request).await;
-        note.map_err(|error| error.with_key(key.as_str()).with_backend(&store.name))
+        let request = request(store.clone(), key.clone());
+        let answer = store.ask(&self.registry.shared().clock, bound, request).await;
+        answer.map_err(|error| error.with_key(key.as_str()).with_backend(&store.name))
+    }
+}
+
+impl LockAll {
+    /// Acquires all of them, or none.
+    ///
+    /// # Errors
+    /// As [`Lock::acquire`], for the first that cannot be had; the others are given back before. No key at all is
+    /// [`ErrorKind::ConfigInvalid`](crate::ErrorKind::ConfigInvalid).
+    pub async fn acquire(self) -> Result<Guards> {
+        let ask = self.ask();
+        acquire_all(ask, self.keys()).await
     }
 
-    fn ask(self) -> Ask {
-        let named = Named { name: self.name, template: self.key.template().to_owned() };
-        Ask {
-            registry: self.registry,
-            place: Place::Builder(Arc::new(named)),
-            options: self.options,
-            backend: self.backend.map(Into::into),
-            key: self.key.into(),
-        }
+    /// As [`acquire`](Self::acquire), for code that is not async.
+    ///
+    /// # Errors
+    /// As [`acquire`](Self::acquire) and [`Lock::acquire_blocking`].
+    pub fn acquire_blocking(self) -> Result<Guards> {
+        let ask = self.ask().parking();
+        acquire_sync(ask, self.keys())
+    }
+
+    fn ask(&self) -> Ask {
+        self.asks(self.key.first().map_or("", Key::template))
+    }
+
+    fn keys(self) -> Keys {
+        Keys::Several(self.key.into_iter().map(Into::into).collect())
+    }
+}
+
+impl Guard {
+    /// As [`release`](Self::release), for code that is not async.
+    ///
+    /// # Errors
+    /// As [`release`](Self::release).
+    pub fn release_blocking(self) -> Result<()> {
+        self.check()?;
+        release_sync(Guards::one(self))
+    }
+}
+
+fn result<T>(ran: Ran<T>) -> Result<T> {
+    match ran {
+        Ran::Done(output) => Ok(output),
+        Ran::Failed(error) | Ran::Lost(error, _) => Err(error),
     }
 }

@@ -8,52 +8,138 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 
 use crate::backend::{Attempt, Claim, Hold, Signal, Stand, Wake};
-use crate::background::{background_of, here};
+use crate::background::{Home, background_of, here, home};
 use crate::clock::BootInstant;
 use crate::error::{Error, ErrorKind, Result};
 use crate::guard::Guard;
+use crate::guards::{Guards, finish_all};
 use crate::key::{KeyBuf, LockKey};
 use crate::local_queue::{Joined, Turn, Waiting};
 use crate::note::Note;
 use crate::observe::Event;
-use crate::options::{LockOptions, Resolved, Wait};
+use crate::options::{Options, Resolved, Retry, Wait};
 use crate::owner::Owner;
 use crate::registry::{Registry, Shared};
 use crate::release;
 use crate::scope;
-use crate::sites::{Label, Place};
+use crate::sites::{Call, Keys, Label, Place, Site};
 use crate::store::{Store, request_bound};
 use crate::tenure::{Beginning, Tenure};
-use crate::wait::{ask_again_at, full_jitter, news};
+use crate::wait::{Pace, ask_again_at, full_jitter, news};
 
 /// What a caller asks for.
+#[derive(Clone)]
 pub(crate) struct Ask {
     pub(crate) registry: Registry,
     pub(crate) place: Place,
-    pub(crate) options: LockOptions,
+    pub(crate) options: Options,
     pub(crate) backend: Option<Cow<'static, str>>,
-    pub(crate) key: KeyBuf,
+    /// Does the caller's thread sleep meanwhile?
+    parks: bool,
 }
 
-/// How often a store that fails is asked again, and how long after the first failure.
-const RETRIES: u32 = 3;
-const RETRY_FIRST: Duration = Duration::from_millis(100);
-const RETRY_MOST: Duration = Duration::from_secs(5);
+impl Ask {
+    pub(crate) const fn new(
+        registry: Registry,
+        place: Place,
+        options: Options,
+        backend: Option<Cow<'static, str>>,
+    ) -> Self {
+        Self { registry, place, options, backend, parks: false }
+    }
+
+    /// What an annotated function asks for in one call.
+    pub(crate) fn of_site(site: &'static Site, call: &Call) -> Self {
+        let options =
+            Options { ttl: call.ttl.or(site.options.ttl), wait: call.wait.or(site.options.wait), ..site.options };
+        let backend = call.backend.clone().or(site.backend.map(Into::into));
+        Self::new(Registry::global().clone(), Place::Site(site), options, backend)
+    }
+
+    /// The caller's thread sleeps until there is an answer.
+    pub(crate) fn parking(mut self) -> Self {
+        self.parks = true;
+        self
+    }
+}
 
 /// An attempt is given this long even if the wait is shorter: opening a connection takes its time.
 const LEAST_PATIENCE: Duration = Duration::from_millis(250);
 
+/// Acquires one key, or several: sorted and without doubles, all or none. Two callers that sort alike cannot wait for
+/// each other.
+pub(crate) fn acquire_all(ask: Ask, keys: Keys) -> BoxFuture<'static, Result<Guards>> {
+    match keys {
+        Keys::One(key) => match prepare(ask, &key, None) {
+            Ok(Prepared::Asks(acquisition)) => {
+                let run = acquisition.run();
+                Box::pin(async move { run.await.map(Guards::one) })
+            }
+            Ok(Prepared::Joins(guard)) => Box::pin(ready(Ok(Guards::one(guard)))),
+            Err(error) => Box::pin(ready(Err(error))),
+        },
+        Keys::Several(keys) => Box::pin(scope::inherit(acquire_several(ask, keys))),
+    }
+}
+
 /// Acquires. Dropping the returned future leaves nothing behind in the store.
 ///
 /// What can be refused without asking the store is refused here and now, so that the future need not keep the question.
-pub(crate) fn acquire(ask: Ask) -> BoxFuture<'static, Result<Guard>> {
-    match prepare(ask) {
-        Ok(acquisition) => Box::pin(acquisition.run()),
+pub(crate) fn acquire(ask: Ask, key: &KeyBuf) -> BoxFuture<'static, Result<Guard>> {
+    acquire_until(ask, key, None)
+}
+
+fn acquire_until(ask: Ask, key: &KeyBuf, deadline: Option<BootInstant>) -> BoxFuture<'static, Result<Guard>> {
+    match prepare(ask, key, deadline) {
+        Ok(Prepared::Asks(acquisition)) => Box::pin(acquisition.run()),
+        Ok(Prepared::Joins(guard)) => Box::pin(ready(Ok(guard))),
         Err(error) => Box::pin(ready(Err(error))),
     }
 }
 
-fn prepare(ask: Ask) -> Result<Acquisition> {
+async fn acquire_several(ask: Ask, mut keys: Vec<KeyBuf>) -> Result<Guards> {
+    keys.sort_unstable_by(|one, other| one.0.cmp(&other.0));
+    keys.dedup_by(|one, other| one.0 == other.0);
+    let clock = &ask.registry.shared().clock;
+    let wait = ask.options.wait.unwrap_or(ask.registry.defaults().wait);
+    // One wait for all of them.
+    let deadline = deadline(clock.now(), wait);
+    let mut guards: Option<Guards> = None;
+    for key in keys {
+        // Inside of the one before: the same hold twice would wait for itself.
+        let outer = guards.as_ref().map_or_else(scope::innermost, |guards| Some(guards.innermost().clone()));
+        let next = scope::within(outer.clone(), || acquire_until(ask.clone(), &key, Some(deadline)));
+        match (scope::inside(outer, next).await, &mut guards) {
+            (Ok(guard), Some(guards)) => guards.push(guard),
+            (Ok(guard), none) => *none = Some(Guards::one(guard)),
+            (Err(error), _) => {
+                if let Some(guards) = guards.take() {
+                    // The caller hears why there is no lock; that one of the others ended meanwhile changes nothing.
+                    let _ = finish_all(guards).await;
+                }
+                return Err(error);
+            }
+        }
+    }
+    guards.ok_or_else(|| Error::config("keys", "there is no key in the list, so nothing would be locked"))
+}
+
+/// What a call comes to before anything is asked of the store.
+enum Prepared {
+    Asks(Acquisition),
+    /// The enclosing call's hold is used.
+    Joins(Guard),
+}
+
+fn deadline(since: BootInstant, wait: Wait) -> BootInstant {
+    match wait {
+        Wait::None => since,
+        Wait::UpTo(wait) => since.after(wait),
+        Wait::Forever => BootInstant::NEVER,
+    }
+}
+
+fn prepare(ask: Ask, key: &KeyBuf, until: Option<BootInstant>) -> Result<Prepared> {
     let registry = &ask.registry;
     let shared = registry.shared().clone();
     let since = shared.clock.now();
@@ -62,12 +148,15 @@ fn prepare(ask: Ask) -> Result<Acquisition> {
     let named = |error: Error| error.with_backend(&store.name);
     registry.check_open().map_err(named)?;
     let options = ask.options.resolve(&defaults).map_err(named)?;
-    let key = LockKey::within(&defaults.namespace, &ask.key).map_err(named)?;
+    let key = LockKey::within(&defaults.namespace, key).map_err(named)?;
     let named = |error: Error| error.with_key(key.as_str()).with_backend(&store.name);
     // One system call for all three that a fork would confuse: our thread, the random bytes, the note.
     let pid = std::process::id();
     background_of(pid).map_err(named)?;
-    if scope::holds(&store, &key) {
+    if let Some(outer) = scope::holding(&store, &key) {
+        if ask.options.reentrant && outer.hold.claim.kind.covers(ask.options.kind) {
+            return Ok(Prepared::Joins(Guard::joined(outer)));
+        }
         return Err(named(Error::new(
             ErrorKind::WouldDeadlock,
             "the enclosing call holds this lock already, and would wait for itself",
@@ -78,19 +167,19 @@ fn prepare(ask: Ask) -> Result<Acquisition> {
         owner: Owner::fresh_in(pid)?,
         ttl: options.ttl,
         renewed: options.cadence.is_some(),
+        kind: ask.options.kind,
+        fair: ask.options.fair,
+        once_per: ask.options.once_per,
         note: Note::new(pid, ask.place.name(), shared.clock.wall_ms(), registry.trace().as_deref()),
-        origin: if capabilities.connection_per_hold { None } else { here() },
+        origin: if capabilities.connection_per_hold || ask.parks { None } else { here() },
         key: key.clone(),
     };
-    capabilities.check(&claim).map_err(named)?;
-    Ok(Acquisition {
-        deadline: match options.wait {
-            Wait::None => since,
-            Wait::UpTo(wait) => since.after(wait),
-            Wait::Forever => BootInstant::NEVER,
-        },
+    capabilities.check(&claim, &ask.options).map_err(named)?;
+    Ok(Prepared::Asks(Acquisition {
+        deadline: until.unwrap_or_else(|| deadline(since, options.wait)),
         label: Some(Label::new(ask.place, store.name.clone())),
-        max_waiters: defaults.max_waiters,
+        home: home(),
+        parks: ask.parks,
         shared,
         store,
         claim: Arc::new(claim),
@@ -100,7 +189,7 @@ fn prepare(ask: Ask) -> Result<Acquisition> {
         turn: None,
         counted: false,
         armed: false,
-    })
+    }))
 }
 
 /// One acquisition on its way. It may have left something in the store; dropping it then cleans up on our thread.
@@ -111,7 +200,9 @@ struct Acquisition {
     /// Goes to the tenure.
     label: Option<Label>,
     options: Resolved,
-    max_waiters: usize,
+    home: Option<Home>,
+    /// Does the caller's thread sleep until this is over?
+    parks: bool,
     since: BootInstant,
     deadline: BootInstant,
     attempts: u32,
@@ -142,6 +233,7 @@ impl Acquisition {
             Err(error) => {
                 let event = match error.kind() {
                     ErrorKind::Busy | ErrorKind::QueueFull { .. } => Event::Busy,
+                    ErrorKind::AlreadyRun => Event::AlreadyRun,
                     ErrorKind::WaitTimeout => Event::TimedOut { waited, attempts: self.attempts },
                     kind => Event::Failed { kind: kind.clone() },
                 };
@@ -177,9 +269,15 @@ impl Acquisition {
             parent: scope::innermost(),
             cadence: self.options.cadence,
             max_hold: self.options.max_hold,
+            min_hold: self.options.min_hold,
+            home: self.home,
             turn: self.turn.take(),
         }));
         let guard = Guard::new(tenure.clone());
+        if self.claim.kind.is_shared() {
+            // The turn was the right to ask, and others may hold this beside us.
+            tenure.pass_turn();
+        }
         let shared = &self.shared;
         let added = if shared.closing.is_closed() { Err(shut_down()) } else { shared.watchdog.add(&tenure) };
         if let Err(error) = added {
@@ -197,16 +295,36 @@ impl Acquisition {
 
     /// Waits for the right to ask: one caller of this process and key at a time.
     async fn join(&self) -> Result<Turn> {
-        let max = self.max_waiters;
-        match self.store.queue.join(&self.claim.key, max) {
+        let max = self.options.max_waiters;
+        match self.store.queue.join(&self.claim.key, max, self.home) {
             Joined::Turn(turn) => Ok(turn),
             Joined::Full => Err(Error::new(
                 ErrorKind::QueueFull { max },
                 format!("{max} callers of this process wait for this lock already"),
             )),
             Joined::Behind(_) if self.options.wait == Wait::None => Err(busy(None)),
-            Joined::Behind(waiting) => Box::pin(self.wait_for_turn(waiting)).await,
+            Joined::Behind(waiting) => {
+                self.check_parking()?;
+                Box::pin(self.wait_for_turn(waiting)).await
+            }
         }
+    }
+
+    /// A caller that sleeps must not wait for a task that only its own thread could go on with.
+    fn check_parking(&self) -> Result<()> {
+        let Some(home) = self.home.filter(|_| self.parks) else { return Ok(()) };
+        let here = |tenure: &Arc<Tenure>| {
+            tenure.home == Some(home)
+                && Arc::ptr_eq(&tenure.store, &self.store)
+                && tenure.hold.claim.key == self.claim.key
+        };
+        if self.store.queue.has(&self.claim.key, home) || self.shared.watchdog.holds().iter().any(here) {
+            return Err(Error::new(
+                ErrorKind::WouldDeadlock,
+                "a task of this current-thread runtime has this lock or stands before us, and cannot go on while we block its thread; make the function async",
+            ));
+        }
+        Ok(())
     }
 
     async fn wait_for_turn(&self, waiting: Waiting) -> Result<Turn> {
@@ -222,6 +340,7 @@ impl Acquisition {
     async fn contend(&mut self, first: Result<Attempt>) -> Result<Hold> {
         let shared = self.shared.clone();
         let style = self.store.backend.capabilities().wake;
+        let pace = Pace { style, backoff: self.options.backoff };
         let mut last: Option<Wake> = None;
         let mut first = Some(first);
         let (mut contended, mut failed) = (0, 0);
@@ -234,6 +353,10 @@ impl Acquisition {
             drop(last.take());
             let answer = match answer {
                 Ok(Attempt::Contended(wake)) => Ok(wake),
+                Ok(Attempt::AlreadyRun) => {
+                    self.armed = self.attempts > 1;
+                    return Err(already_run());
+                }
                 Ok(Attempt::Acquired(hold)) => match self.accept(hold).await {
                     Some(hold) => return Ok(hold),
                     None => Err(Error::outage("the store's answer came too late to be of use")),
@@ -246,13 +369,20 @@ impl Acquisition {
                     self.armed = false;
                     return Err(busy(wake.lease_left));
                 }
-                Ok(wake) => last.insert(wake),
+                Ok(wake) => {
+                    if contended == 0 {
+                        // Before we go to sleep on it: the holder may be a reader, which keeps no turn.
+                        self.check_parking()?;
+                    }
+                    last.insert(wake)
+                }
                 Err(error) => {
                     failed += 1;
-                    if self.options.wait == Wait::None || failed > RETRIES || !error.is_retryable() {
+                    let Retry { times, backoff } = self.options.retry;
+                    if self.options.wait == Wait::None || failed > times || !error.is_retryable() {
                         return Err(error);
                     }
-                    let pause = full_jitter(failed - 1, RETRY_FIRST, RETRY_MOST);
+                    let pause = full_jitter(failed - 1, backoff.from, backoff.to);
                     let again = shared.clock.now().after(pause);
                     if again >= self.deadline {
                         return Err(error);
@@ -270,7 +400,7 @@ impl Acquisition {
                 return Err(timed_out(left));
             }
             let told = shared.clock.now();
-            let until = ask_again_at(told, wake, style, contended).min(self.deadline);
+            let until = ask_again_at(told, wake, pace, contended).min(self.deadline);
             let news = news(&self.store, &shared.clock, wake, until);
             let useful = match shared.closing.or(news).await.ok_or_else(shut_down)? {
                 Ok(Some(Signal::Granted(hold))) => match self.accept(hold).await {
@@ -283,7 +413,7 @@ impl Acquisition {
             if !useful {
                 // A signal that failed has told nothing, and the next one may fail as fast: the pace of one without.
                 wake.signal = None;
-                let again = ask_again_at(shared.clock.now(), wake, style, contended).min(self.deadline);
+                let again = ask_again_at(shared.clock.now(), wake, pace, contended).min(self.deadline);
                 shared.closing.or(shared.clock.sleep_until(again)).await.ok_or_else(shut_down)?;
             }
             contended += 1;
@@ -338,6 +468,10 @@ fn busy(left: Option<Duration>) -> Error {
     Error::new(ErrorKind::Busy, "somebody else holds the lock").with_retry_after(left)
 }
 
+fn already_run() -> Error {
+    Error::new(ErrorKind::AlreadyRun, "the run of this period was started already")
+}
+
 fn timed_out(left: Option<Duration>) -> Error {
     Error::new(ErrorKind::WaitTimeout, "the wait ran out while others held the lock").with_retry_after(left)
 }
@@ -353,16 +487,13 @@ mod tests {
 
     #[test]
     fn the_futures_of_an_uncontended_call_stay_small() {
-        let ask = Ask {
-            registry: Registry::new(),
-            place: Place::Builder(Arc::new(Named { name: String::new(), template: String::new() })),
-            options: LockOptions::default(),
-            backend: None,
-            key: crate::Key::text("k").into(),
-        };
+        let place = Place::Builder(Arc::new(Named { name: String::new(), template: String::new() }));
+        let ask = Ask::new(Registry::new(), place, Options::DEFAULT, None);
         ask.registry.install("memory", crate::backends::memory::Memory::new()).unwrap();
         ask.registry.set_default("memory").unwrap();
-        let future = prepare(ask).unwrap().run();
+        let key = crate::Key::text("k").into();
+        let Prepared::Asks(acquisition) = prepare(ask, &key, None).unwrap() else { panic!("nothing is held") };
+        let future = acquisition.run();
         // Beyond 1 KiB glibc's allocator takes a lock that all threads share.
         let size = std::mem::size_of_val(&future);
         assert!(size <= 1024, "{size}");

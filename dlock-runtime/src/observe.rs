@@ -26,6 +26,8 @@ pub enum Event {
     },
     /// Somebody else held it, and the caller did not want to wait.
     Busy,
+    /// The run of this period was started already.
+    AlreadyRun,
     /// The wait ran out.
     TimedOut {
         /// How long it was.
@@ -160,6 +162,7 @@ fn trace(label: &Label, event: &Event) {
             tracing::debug!(target: "dlock", name, key, backend, ?waited, attempts, "acquired");
         }
         Event::Busy => tracing::debug!(target: "dlock", name, key, backend, "busy"),
+        Event::AlreadyRun => tracing::debug!(target: "dlock", name, key, backend, "already run"),
         Event::TimedOut { waited, attempts } => {
             tracing::warn!(target: "dlock", name, key, backend, ?waited, attempts, "timed out");
         }

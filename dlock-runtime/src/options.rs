@@ -1,5 +1,6 @@
 //! What can be asked of a lock, from the site, the builder or the registry; checked once, then believed.
 
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use crate::error::{Error, Result};
@@ -13,6 +14,111 @@ pub enum Wait {
     UpTo(Duration),
     /// As long as it takes.
     Forever,
+}
+
+impl From<Duration> for Wait {
+    /// Waits at most so long; nothing at all means not to wait.
+    fn from(limit: Duration) -> Self {
+        if limit.is_zero() { Self::None } else { Self::UpTo(limit) }
+    }
+}
+
+/// Who may hold a lock beside whom.
+///
+/// Locks of different families do not mix under one key: `Exclusive`, `Read` with `Write`, and `Permits` of one number.
+/// Who comes with another one than is in use gets [`ErrorKind::KeyConflict`](crate::ErrorKind::KeyConflict).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// One holder, alone.
+    #[default]
+    Exclusive,
+    /// Beside other readers, never beside a writer.
+    Read,
+    /// Alone; readers that come while it waits stand behind it.
+    Write,
+    /// So many holders at most; each has a number of its own, see [`Held::slot`](crate::Held::slot).
+    Permits(NonZeroU32),
+}
+
+impl Kind {
+    /// May several hold it at a time?
+    #[must_use]
+    pub const fn is_shared(self) -> bool {
+        matches!(self, Self::Read | Self::Permits(_))
+    }
+
+    /// May both be asked for under one key?
+    #[must_use]
+    pub const fn mixes_with(self, other: Self) -> bool {
+        match (self, other) {
+            (Self::Exclusive, Self::Exclusive) | (Self::Read | Self::Write, Self::Read | Self::Write) => true,
+            (Self::Permits(one), Self::Permits(other)) => one.get() == other.get(),
+            _ => false,
+        }
+    }
+
+    /// Does a hold of this kind give all that `inner` would?
+    pub(crate) fn covers(self, inner: Self) -> bool {
+        self == inner || (self == Self::Write && inner == Self::Read)
+    }
+}
+
+/// At most one start in each period, in the whole cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OncePer {
+    /// The length of a period. A start belongs to the nearest boundary: those of 11:59:58 and 12:00:02 are one of `1h`.
+    pub period: Duration,
+    /// Is a run whose process died before its end started again, once its lease has ended?
+    pub rerun: bool,
+}
+
+/// What becomes of the body when its lock is lost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnLost {
+    /// It is dropped at its next await. A function that is not async can only be told.
+    #[default]
+    Cancel,
+    /// It goes on to its end; then the caller hears of the loss.
+    Continue,
+}
+
+/// What a function does instead of giving an error.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Otherwise {
+    /// Nothing: the caller gets the error.
+    #[default]
+    Error,
+    /// It returns without having run, and says so as its return type can.
+    Skip,
+    /// It calls another function with the same arguments.
+    Call,
+}
+
+/// A pause that grows from one bound to the other, each time random up to the bound.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Backoff {
+    /// The first bound.
+    pub from: Duration,
+    /// The last bound.
+    pub to: Duration,
+}
+
+/// How often a store that fails, in a way that can pass, is asked again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Retry {
+    /// How many further times; zero for none.
+    pub times: u32,
+    /// How long after each.
+    pub backoff: Backoff,
+}
+
+/// Within which bounds a lock may be passed on inside of one process while other processes wait for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cohort {
+    /// So many passes at most.
+    pub passes: u32,
+    /// For so long at most; `None`: a tenth of the ttl.
+    pub span: Option<Duration>,
 }
 
 /// Whether and when a hold is renewed.
@@ -40,6 +146,8 @@ pub struct Defaults {
     pub namespace: String,
     /// How many callers of this process may wait for one key; more get an error at once. 10 000.
     pub max_waiters: usize,
+    /// How often a store that fails is asked again. 3 times, after 100 ms to 5 s.
+    pub retry: Retry,
 }
 
 impl Default for Defaults {
@@ -50,6 +158,10 @@ impl Default for Defaults {
             max_hold: Duration::from_secs(3600),
             namespace: "default".into(),
             max_waiters: 10_000,
+            retry: Retry {
+                times: 3,
+                backoff: Backoff { from: Duration::from_millis(100), to: Duration::from_secs(5) },
+            },
         }
     }
 }
@@ -75,14 +187,57 @@ impl Defaults {
 }
 
 /// What one lock asks for; `None` takes the registry's default.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct LockOptions {
-    pub(crate) ttl: Option<Duration>,
-    pub(crate) wait: Option<Wait>,
-    pub(crate) renew: Option<Renew>,
-    pub(crate) max_hold: Option<Duration>,
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    pub ttl: Option<Duration>,
+    pub wait: Option<Wait>,
+    pub renew: Option<Renew>,
+    pub max_hold: Option<Duration>,
     /// How often the store is asked at most; `None`: as often as the wait allows.
-    pub(crate) attempts: Option<u32>,
+    pub attempts: Option<u32>,
+    pub backoff: Option<Backoff>,
+    pub max_waiters: Option<usize>,
+    pub retry: Option<Retry>,
+    pub kind: Kind,
+    pub fair: bool,
+    pub cohort: Option<Cohort>,
+    pub reentrant: bool,
+    pub timeout: Option<Duration>,
+    pub min_hold: Option<Duration>,
+    pub once_per: Option<OncePer>,
+    pub on_lost: OnLost,
+    /// Does the body use the fencing token?
+    pub fence: bool,
+}
+
+impl Options {
+    /// Nothing asked for.
+    pub const DEFAULT: Self = Self {
+        ttl: None,
+        wait: None,
+        renew: None,
+        max_hold: None,
+        attempts: None,
+        backoff: None,
+        max_waiters: None,
+        retry: None,
+        kind: Kind::Exclusive,
+        fair: false,
+        cohort: None,
+        reentrant: false,
+        timeout: None,
+        min_hold: None,
+        once_per: None,
+        on_lost: OnLost::Cancel,
+        fence: false,
+    };
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self::DEFAULT
+    }
 }
 
 /// Options with the defaults filled in, and without contradictions.
@@ -94,9 +249,13 @@ pub(crate) struct Resolved {
     pub(crate) cadence: Option<Duration>,
     pub(crate) max_hold: Duration,
     pub(crate) attempts: u32,
+    pub(crate) backoff: Option<Backoff>,
+    pub(crate) max_waiters: usize,
+    pub(crate) retry: Retry,
+    pub(crate) min_hold: Option<Duration>,
 }
 
-impl LockOptions {
+impl Options {
     pub(crate) fn resolve(&self, defaults: &Defaults) -> Result<Resolved> {
         let ttl = self.ttl.unwrap_or(defaults.ttl);
         if ttl.is_zero() {
@@ -123,11 +282,64 @@ impl LockOptions {
                 format!("max_hold ({max_hold:?}) must not be below the ttl ({ttl:?})"),
             ));
         }
-        let attempts = self.attempts.unwrap_or(u32::MAX);
-        if attempts == 0 {
+        let resolved = Resolved {
+            ttl,
+            wait: self.wait.unwrap_or(defaults.wait),
+            cadence,
+            max_hold,
+            attempts: self.attempts.unwrap_or(u32::MAX),
+            backoff: self.backoff,
+            max_waiters: self.max_waiters.unwrap_or(defaults.max_waiters),
+            retry: self.retry.unwrap_or(defaults.retry),
+            min_hold: self.min_hold,
+        };
+        self.check(&resolved)?;
+        Ok(resolved)
+    }
+
+    /// What cannot be, whatever the store.
+    fn check(&self, resolved: &Resolved) -> Result<()> {
+        let ttl = resolved.ttl;
+        if resolved.attempts == 0 {
             return Err(Error::config("attempts", "without an attempt nobody could acquire anything"));
         }
-        Ok(Resolved { ttl, wait: self.wait.unwrap_or(defaults.wait), cadence, max_hold, attempts })
+        if resolved.max_waiters == 0 {
+            return Err(Error::config("max_waiters", "with no waiter allowed nobody could acquire anything"));
+        }
+        check_backoff("backoff", self.backoff)?;
+        check_backoff("retry", Some(resolved.retry.backoff))?;
+        if self.min_hold.is_some_and(|min_hold| min_hold > ttl) {
+            let text =
+                format!("min_hold must not be above the ttl ({ttl:?}): a process that dies keeps the lock no longer");
+            return Err(Error::config("min_hold", text));
+        }
+        if let Some(timeout) = self.timeout {
+            if timeout.is_zero() {
+                return Err(Error::config("timeout", "a body needs more time than none"));
+            }
+            // A hold that nobody renews must outlast its body, with the margin that clocks need.
+            if resolved.cadence.is_none() && timeout.saturating_add(crate::backend::margin(ttl)) > ttl {
+                let text = format!("a hold of {ttl:?} that is not renewed does not cover a body of {timeout:?}");
+                return Err(Error::config("timeout", text));
+            }
+        }
+        if self.once_per.is_some_and(|once| once.period < Duration::from_millis(1)) {
+            return Err(Error::config("once_per", "a period has at least one millisecond"));
+        }
+        if self.once_per.is_some() && self.kind != Kind::Exclusive {
+            return Err(Error::config("once_per", "one start per period needs an exclusive lock"));
+        }
+        Ok(())
+    }
+}
+
+fn check_backoff(field: &'static str, backoff: Option<Backoff>) -> Result<()> {
+    match backoff {
+        Some(Backoff { from, to }) if from.is_zero() || to < from => Err(Error::config(
+            field,
+            format!("the pause must grow from more than nothing, not from {from:?} to {to:?}"),
+        )),
+        _ => Ok(()),
     }
 }
 
@@ -136,8 +348,8 @@ mod tests {
     use super::*;
     use crate::error::ErrorKind;
 
-    const fn options() -> LockOptions {
-        LockOptions { ttl: None, wait: None, renew: None, max_hold: None, attempts: None }
+    const fn options() -> Options {
+        Options::DEFAULT
     }
 
     #[test]
@@ -153,11 +365,11 @@ mod tests {
     fn contradictions_are_refused() {
         let second = Duration::from_secs(1);
         for (field, bad) in [
-            ("ttl", LockOptions { ttl: Some(Duration::ZERO), ..options() }),
-            ("renew", LockOptions { ttl: Some(second), renew: Some(Renew::Every(second)), ..options() }),
-            ("renew", LockOptions { renew: Some(Renew::Every(Duration::ZERO)), ..options() }),
-            ("attempts", LockOptions { attempts: Some(0), ..options() }),
-            ("max_hold", LockOptions { ttl: Some(second), max_hold: Some(second / 2), ..options() }),
+            ("ttl", Options { ttl: Some(Duration::ZERO), ..options() }),
+            ("renew", Options { ttl: Some(second), renew: Some(Renew::Every(second)), ..options() }),
+            ("renew", Options { renew: Some(Renew::Every(Duration::ZERO)), ..options() }),
+            ("attempts", Options { attempts: Some(0), ..options() }),
+            ("max_hold", Options { ttl: Some(second), max_hold: Some(second / 2), ..options() }),
         ] {
             let error = bad.resolve(&Defaults::default()).unwrap_err();
             assert!(matches!(error.kind(), ErrorKind::ConfigInvalid { field: named } if named == field), "{error}");
@@ -174,9 +386,9 @@ mod tests {
 
     #[test]
     fn renewal_can_be_off_or_paced() {
-        let off = LockOptions { renew: Some(Renew::Off), ..options() };
+        let off = Options { renew: Some(Renew::Off), ..options() };
         assert_eq!(off.resolve(&Defaults::default()).unwrap().cadence, None);
-        let paced = LockOptions { renew: Some(Renew::Every(Duration::from_secs(2))), ..options() };
+        let paced = Options { renew: Some(Renew::Every(Duration::from_secs(2))), ..options() };
         assert_eq!(paced.resolve(&Defaults::default()).unwrap().cadence, Some(Duration::from_secs(2)));
     }
 }

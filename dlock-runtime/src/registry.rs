@@ -17,7 +17,7 @@ use crate::backends;
 use crate::clock::{BootInstant, Clock};
 use crate::error::{Error, ErrorKind, LossCause, Result};
 use crate::key::Key;
-use crate::lock::Lock;
+use crate::lock::{Lock, LockAll};
 use crate::locker::shut_down;
 use crate::observe::{Events, Observer};
 use crate::options::Defaults;
@@ -191,6 +191,12 @@ impl Registry {
     #[track_caller]
     pub fn lock(&self, key: impl Into<Key>) -> Lock {
         Lock::new(self.clone(), key.into())
+    }
+
+    /// Several locks, to be acquired together, all or none; see [`LockAll`].
+    #[track_caller]
+    pub fn lock_all(&self, keys: impl IntoIterator<Item = impl Into<Key>>) -> LockAll {
+        Lock::new(self.clone(), keys.into_iter().map(Into::into).collect())
     }
 
     /// Stops granting, waits until what is held was released, and closes the backends.

@@ -115,7 +115,12 @@ const MOST: Duration = Duration::from_secs(5);
 
 async fn once(tenure: &Arc<Tenure>) -> Result<Released> {
     let asked = tenure.clone();
-    let request = async move { asked.store.backend.release(&asked.hold).await };
+    let request = async move {
+        match asked.ending() {
+            None => asked.store.backend.release(&asked.hold).await,
+            Some(ending) => asked.store.backend.end(&asked.hold, &ending).await,
+        }
+    };
     // The caller waits for this: less patience than an acquisition has.
     let bound = request_bound(tenure.hold.claim.ttl).min(Duration::from_secs(2));
     let released = tenure.store.ask(&tenure.shared.clock, bound, request).await?;

@@ -1,149 +1,200 @@
 //! The one future that the macro builds: acquire, run the body in place, release.
 //!
-//! Written by hand because an `async fn` would keep a second copy of the body. Dropped in the order of its fields: the
-//! body, and what it owns, goes before the lock does.
+//! The body has a box of its own, since a future of futures keeps what it was made of beside what it has become: a
+//! function with a large argument would carry it three times. Dropped in the order of its fields: the body, and what it
+//! owns, goes before the lock does.
 
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use futures::future::BoxFuture;
 
-use crate::error::{Error, Result};
-use crate::guard::{Guard, finish};
-use crate::key::KeyBuf;
-use crate::locker::{Ask, acquire};
-use crate::registry::Registry;
+use crate::error::{Error, ErrorKind, Result};
+use crate::guards::{Guards, finish_all};
+use crate::locker::{Ask, acquire_all};
+use crate::options::{OnLost, Options};
+use crate::outcome::Ran;
 use crate::scope;
-use crate::sites::{Place, Site};
+use crate::sites::{Call, Site};
 
-/// How an annotated call went; [`LockReturn`] makes the function's return value of it.
+/// Acquires the site's locks, runs `body`, releases.
 #[doc(hidden)]
-#[derive(Debug)]
-pub enum Ran<T> {
-    /// The body ran, and the lock was ours until it had ended.
-    Done(T),
-    /// The body did not run.
-    NotRun(Error),
-    /// The lock was lost; the body's output, if it had come to its end.
-    Lost(Error, Option<T>),
+pub fn run<F: Future>(site: &'static Site, call: Call, body: F) -> Run<F> {
+    Run::new(&site.options, body, Stage::Acquiring(begin(site, call)))
 }
 
-/// A return type that can carry the lock's error.
-#[diagnostic::on_unimplemented(
-    message = "a locked function must be able to return the lock's error, and `{Self}` cannot",
-    label = "cannot carry a `dlock::Error`",
-    note = "return `Result<T, E>` with an `E: From<dlock::Error>`: `Result<T, dlock::Error>`, `Box<dyn std::error::Error + Send + Sync>`, or your own error",
-    note = "for your own error write `impl From<dlock::Error> for YourError`"
-)]
-pub trait LockReturn: Sized {
-    /// Makes the return value.
-    #[doc(hidden)]
-    fn from_ran(ran: Ran<Self>) -> Self;
-}
-
-#[diagnostic::do_not_recommend]
-impl<T, E: From<Error>> LockReturn for Result<T, E> {
-    fn from_ran(ran: Ran<Self>) -> Self {
-        match ran {
-            Ran::Done(output) => output,
-            // If the body itself has failed, its error wins; the loss was told as an event.
-            Ran::Lost(_, Some(Err(error))) => Err(error),
-            Ran::NotRun(error) | Ran::Lost(error, _) => Err(error.into()),
-        }
-    }
-}
-
-/// Acquires the site's lock on `key`, runs `body`, releases.
+/// The first half of [`run`], for a function that does something else when it cannot have its locks.
 #[doc(hidden)]
-pub fn run<F: Future>(site: &'static Site, key: KeyBuf, body: F) -> Run<F> {
-    let ask = Ask {
-        registry: Registry::global().clone(),
-        place: Place::Site(site),
-        options: site.options,
-        backend: site.spec.backend.map(Into::into),
-        key,
-    };
-    Run { body: Some(body), stage: Stage::Acquiring(acquire(ask)) }
+pub fn begin(site: &'static Site, call: Call) -> BoxFuture<'static, Result<Guards>> {
+    acquire_all(Ask::of_site(site, &call), call.keys)
 }
 
-pin_project_lite::pin_project! {
-    /// See [`run`].
-    #[doc(hidden)]
-    #[must_use = "a future does nothing until it is awaited"]
-    pub struct Run<F: Future> {
-        #[pin]
-        body: Option<F>,
-        stage: Stage<F::Output>,
-    }
+/// The second half of [`run`].
+#[doc(hidden)]
+pub fn hold<F: Future>(site: &'static Site, guards: Guards, body: F) -> Run<F> {
+    Run::holding(&site.options, guards, body)
 }
+
+/// See [`run`].
+#[doc(hidden)]
+#[must_use = "a future does nothing until it is awaited"]
+pub struct Run<F: Future> {
+    body: Option<Pin<Box<F>>>,
+    limit: Option<BoxFuture<'static, ()>>,
+    stage: Stage<F::Output>,
+    on_lost: OnLost,
+    timeout: Option<Duration>,
+    /// Did the body do what it should? Asked only where that is recorded.
+    judge: Option<fn(&F::Output) -> bool>,
+}
+
+// The body is in a box, and nothing else is ever pinned.
+impl<F: Future> Unpin for Run<F> {}
 
 enum Stage<T> {
-    Acquiring(BoxFuture<'static, Result<Guard>>),
-    Body(Guard),
-    Releasing(BoxFuture<'static, Result<()>>, Option<T>),
+    Acquiring(BoxFuture<'static, Result<Guards>>),
+    Body(Guards),
+    /// With the body's output, or the error of its limit.
+    Releasing(BoxFuture<'static, Result<()>>, Option<Result<T>>),
     Ended,
 }
 
 impl<F: Future> Run<F> {
-    pub(crate) fn holding(guard: Guard, body: F) -> Self {
-        Self { body: Some(body), stage: Stage::Body(guard) }
+    fn new(options: &Options, body: F, stage: Stage<F::Output>) -> Self {
+        let Options { on_lost, timeout, .. } = *options;
+        Self { body: Some(Box::pin(body)), limit: None, stage, on_lost, timeout, judge: None }
     }
+
+    pub(crate) fn holding(options: &Options, guards: Guards, body: F) -> Self {
+        let mut run = Self::new(options, body, Stage::Ended);
+        run.start(guards);
+        run
+    }
+
+    fn start(&mut self, guards: Guards) {
+        self.limit = self.timeout.map(|timeout| {
+            let shared = guards.innermost().shared.clone();
+            let end = shared.clock.now().after(timeout);
+            Box::pin(async move { shared.clock.sleep_until(end).await }) as BoxFuture<'static, ()>
+        });
+        self.stage = Stage::Body(guards);
+    }
+
+    /// Sets how the run's success is told from its output.
+    #[doc(hidden)]
+    pub fn judged_by(mut self, judge: fn(&F::Output) -> bool) -> Self {
+        self.judge = Some(judge);
+        self
+    }
+
+    /// Runs the body as far as it goes. The guards stay in their place meanwhile: in a panic the body is dropped first.
+    fn step(&mut self, cx: &mut Context<'_>) -> Step<F::Output> {
+        let Self { body, limit, stage, on_lost, .. } = self;
+        let Stage::Body(guards) = stage else { return Step::Waits };
+        let tenure = guards.innermost().clone();
+        // What the body owns may still look for its lock when it is dropped.
+        let scoped = |work: &mut dyn FnMut()| scope::within(Some(tenure.clone()), work);
+        let cancels = *on_lost == OnLost::Cancel;
+        // Before every step, also the first: the grant may be old by now.
+        let lost = guards.check().err();
+        if let Some(loss) = lost
+            && cancels
+        {
+            scoped(&mut || *body = None);
+            return Step::Lost(loss, None);
+        }
+        let mut output = None;
+        scoped(&mut || {
+            if let Some(Poll::Ready(done)) = body.as_mut().map(|body| body.as_mut().poll(cx)) {
+                *body = None;
+                output = Some(done);
+            }
+        });
+        if let Some(output) = output {
+            return match guards.check() {
+                Ok(()) => Step::Done(output),
+                Err(loss) => Step::Lost(loss, Some(output)),
+            };
+        }
+        // Only a body that waits has somebody to wake.
+        if cancels && let Poll::Ready(loss) = guards.poll_lost(cx) {
+            scoped(&mut || *body = None);
+            return Step::Lost(loss, None);
+        }
+        if let Some(limit) = limit
+            && limit.as_mut().poll(cx).is_ready()
+        {
+            scoped(&mut || *body = None);
+            return Step::TimedOut;
+        }
+        Step::Waits
+    }
+
+    /// From the body to the release.
+    fn release(&mut self, output: Result<F::Output>) {
+        let Stage::Body(guards) = std::mem::replace(&mut self.stage, Stage::Ended) else { return };
+        let succeeded = output.as_ref().map_or(Some(false), |output| self.judge.map(|judge| judge(output)));
+        guards.tenures().for_each(|tenure| tenure.ran(succeeded));
+        self.stage = Stage::Releasing(Box::pin(finish_all(guards)), Some(output));
+    }
+
+    fn timed_out(&self) -> Error {
+        let text = format!("the body took longer than its limit of {:?}", self.timeout.unwrap_or_default());
+        match &self.stage {
+            Stage::Body(guards) => guards.innermost().error(ErrorKind::BodyTimeout, text),
+            _ => Error::new(ErrorKind::BodyTimeout, text),
+        }
+    }
+}
+
+/// How far the body came.
+enum Step<T> {
+    Waits,
+    Done(T),
+    Lost(Error, Option<T>),
+    TimedOut,
 }
 
 impl<F: Future> Future for Run<F> {
     type Output = Ran<F::Output>;
 
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let mut this = self.project();
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
         loop {
-            match this.stage {
+            match &mut this.stage {
                 Stage::Acquiring(acquiring) => match ready!(acquiring.as_mut().poll(cx)) {
-                    Ok(guard) => *this.stage = Stage::Body(guard),
+                    Ok(guards) => this.start(guards),
                     Err(error) => {
-                        this.body.set(None);
-                        *this.stage = Stage::Ended;
-                        return Poll::Ready(Ran::NotRun(error));
+                        this.body = None;
+                        this.stage = Stage::Ended;
+                        return Poll::Ready(Ran::Failed(error));
                     }
                 },
-                Stage::Body(guard) => {
-                    // Before every step of the body, also the first: the grant may be old by now.
-                    let mut lost = guard.check().err();
-                    let mut output = None;
-                    if lost.is_none() {
-                        output = scope::within(Some(guard.0.clone()), || {
-                            let output = this.body.as_mut().as_pin_mut().map(|body| body.poll(cx));
-                            let Some(Poll::Ready(output)) = output else { return None };
-                            this.body.set(None);
-                            Some(output)
-                        });
-                        lost = match output {
-                            Some(_) => guard.check().err(),
-                            // Only a body that waits has somebody to wake.
-                            None => match guard.0.poll_lost(cx) {
-                                Poll::Pending => return Poll::Pending,
-                                Poll::Ready(loss) => Some(loss),
-                            },
-                        };
+                Stage::Body(_) => match this.step(cx) {
+                    Step::Waits => return Poll::Pending,
+                    Step::Done(output) => this.release(Ok(output)),
+                    Step::TimedOut => {
+                        let error = this.timed_out();
+                        this.release(Err(error));
                     }
-                    if let Some(loss) = lost {
-                        scope::within(Some(guard.0.clone()), || this.body.set(None));
-                        // The guard hands over to our thread: the caller shall not wait for a store that is silent.
-                        *this.stage = Stage::Ended;
+                    Step::Lost(loss, output) => {
+                        // The guards hand over to our thread: the caller shall not wait for a store that is silent.
+                        this.stage = Stage::Ended;
                         return Poll::Ready(Ran::Lost(loss, output));
                     }
-                    let Stage::Body(guard) = std::mem::replace(this.stage, Stage::Ended) else { continue };
-                    *this.stage = Stage::Releasing(Box::pin(finish(guard)), output);
-                }
+                },
                 Stage::Releasing(releasing, output) => {
                     let released = ready!(releasing.as_mut().poll(cx));
                     let output = output.take();
-                    *this.stage = Stage::Ended;
-                    return Poll::Ready(match (released, output) {
-                        (Ok(()), Some(output)) => Ran::Done(output),
-                        (Ok(()), None) => return Poll::Pending,
-                        (Err(loss), output) => Ran::Lost(loss, output),
-                    });
+                    this.stage = Stage::Ended;
+                    return match (released, output) {
+                        (_, Some(Err(error))) => Poll::Ready(Ran::Failed(error)),
+                        (Ok(()), Some(Ok(output))) => Poll::Ready(Ran::Done(output)),
+                        (Err(loss), Some(Ok(output))) => Poll::Ready(Ran::Lost(loss, Some(output))),
+                        (_, None) => Poll::Pending,
+                    };
                 }
                 // Polled after its end, which no executor does.
                 Stage::Ended => return Poll::Pending,

@@ -9,6 +9,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use crate::error::{Error, ErrorKind, Result};
 use crate::guard::Held;
 use crate::key::LockKey;
 use crate::store::Store;
@@ -31,12 +32,26 @@ pub fn current() -> Option<Held> {
     innermost().map(Held)
 }
 
+/// The innermost lock, for a body that has asked for its guard.
+///
+/// # Errors
+/// Never inside of a body.
+#[doc(hidden)]
+pub fn holding_now() -> Result<Held> {
+    current().ok_or_else(|| Error::new(ErrorKind::Internal, "a body ran outside of its lock"))
+}
+
 /// Makes a future, to be spawned as a task of its own, count as the same holder as the present call.
 ///
 /// Inside, [`current`] finds the enclosing call's lock, and asking for it again gives `WouldDeadlock` at once instead
 /// of a wait for oneself. The lock still ends with the call that took it: await the child before that.
 pub fn inherit<F: Future>(future: F) -> Inherit<F> {
-    Inherit { held: innermost(), future }
+    inside(innermost(), future)
+}
+
+/// Makes a future run as if inside of a call that holds this.
+pub(crate) const fn inside<F: Future>(held: Option<Arc<Tenure>>, future: F) -> Inherit<F> {
+    Inherit { held, future }
 }
 
 pub(crate) fn innermost() -> Option<Arc<Tenure>> {
@@ -44,16 +59,16 @@ pub(crate) fn innermost() -> Option<Arc<Tenure>> {
     CURRENT.try_with(|current| current.borrow().clone()).ok().flatten()
 }
 
-/// Does the enclosing call, or one around it, hold this lock?
-pub(crate) fn holds(store: &Arc<Store>, key: &LockKey) -> bool {
+/// The hold of this lock that the enclosing call, or one around it, has.
+pub(crate) fn holding(store: &Arc<Store>, key: &LockKey) -> Option<Arc<Tenure>> {
     let mut tenure = innermost();
     while let Some(held) = tenure {
         if Arc::ptr_eq(&held.store, store) && held.hold.claim.key == *key && held.is_held() {
-            return true;
+            return Some(held);
         }
         tenure = held.parent.clone();
     }
-    false
+    None
 }
 
 /// Runs `poll` with `held` as the enclosing call's innermost lock.

@@ -1,38 +1,90 @@
 //! Where a lock is taken: an annotated function, or a place that uses the builder.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::options::{LockOptions, Renew, Wait};
+use crate::key::{Key, KeyBuf};
+use crate::options::{Options, Otherwise, Wait};
 
-/// One annotated function: its options and its place in the source. The macro makes one static of it.
-#[doc(hidden)]
-#[derive(Debug)]
-pub struct Site {
-    pub(crate) spec: SiteSpec,
-    pub(crate) options: LockOptions,
-}
-
-/// What the attribute said, as data.
+/// One annotated function: what the attribute said, as data, and its place in the source. The macro makes one static
+/// of it, and hands it in with [`Registered`].
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug)]
-pub struct SiteSpec {
+pub struct Site {
     pub name: &'static str,
-    pub template: &'static str,
+    /// The key's template, or those of several keys; the text of the expression where the key is one.
+    pub templates: &'static [&'static str],
+    /// Is the key an expression, so that its template says nothing about the name?
+    pub computed: bool,
     pub file: &'static str,
     pub line: u32,
+    /// `None` for the default, and where an expression names it at each call.
     pub backend: Option<&'static str>,
-    pub ttl: Option<Duration>,
-    pub wait: Option<Wait>,
-    pub renew: Option<Renew>,
+    /// The options that an expression gives at each call.
+    pub per_call: &'static [&'static str],
+    pub options: Options,
+    pub on_busy: Otherwise,
+    pub on_outage: Otherwise,
 }
 
-impl Site {
+/// All sites of the program, collected when it is linked.
+#[doc(hidden)]
+#[derive(Debug)]
+pub struct Registered(pub &'static Site);
+
+inventory::collect!(Registered);
+
+/// What one call of an annotated function adds to its site.
+#[doc(hidden)]
+#[derive(Debug)]
+pub struct Call {
+    pub(crate) keys: Keys,
+    pub(crate) backend: Option<Cow<'static, str>>,
+    pub(crate) ttl: Option<Duration>,
+    pub(crate) wait: Option<Wait>,
+}
+
+#[derive(Debug)]
+pub(crate) enum Keys {
+    One(KeyBuf),
+    Several(Vec<KeyBuf>),
+}
+
+impl Call {
     #[must_use]
-    pub const fn new(spec: SiteSpec) -> Self {
-        let options = LockOptions { ttl: spec.ttl, wait: spec.wait, renew: spec.renew, max_hold: None, attempts: None };
-        Self { spec, options }
+    pub const fn new(key: KeyBuf) -> Self {
+        Self { keys: Keys::One(key), backend: None, ttl: None, wait: None }
+    }
+
+    #[must_use]
+    pub const fn several(keys: Vec<KeyBuf>) -> Self {
+        Self { keys: Keys::Several(keys), backend: None, ttl: None, wait: None }
+    }
+
+    /// A key from an expression.
+    #[must_use]
+    pub fn computed(key: impl Into<Key>) -> Self {
+        Self::new(key.into().into())
+    }
+
+    #[must_use]
+    pub fn backend(mut self, name: impl Into<Cow<'static, str>>) -> Self {
+        self.backend = Some(name.into());
+        self
+    }
+
+    #[must_use]
+    pub const fn ttl(mut self, ttl: Duration) -> Self {
+        self.ttl = Some(ttl);
+        self
+    }
+
+    #[must_use]
+    pub fn wait(mut self, wait: impl Into<Wait>) -> Self {
+        self.wait = Some(wait.into());
+        self
     }
 }
 
@@ -59,7 +111,7 @@ pub(crate) struct Named {
 impl Place {
     pub(crate) fn name(&self) -> &str {
         match self {
-            Self::Site(site) => site.spec.name,
+            Self::Site(site) => site.name,
             Self::Builder(named) => &named.name,
         }
     }
@@ -70,17 +122,17 @@ impl Label {
         Self { place, backend }
     }
 
-    /// The annotated function's path, or the name given to the builder.
+    /// The annotated function's path, or the name given to the attribute or the builder.
     #[must_use]
     pub fn name(&self) -> &str {
         self.place.name()
     }
 
-    /// The key's template, without values.
+    /// The key's template, without values; the first one of several keys.
     #[must_use]
     pub fn template(&self) -> &str {
         match &self.place {
-            Place::Site(site) => site.spec.template,
+            Place::Site(site) => site.templates.first().copied().unwrap_or_default(),
             Place::Builder(named) => &named.template,
         }
     }

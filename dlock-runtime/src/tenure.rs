@@ -1,13 +1,15 @@
 //! The life of one hold in this process: how long we believe in it, and how it ended.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use crate::backend::{Fence, Hold, Validity};
+use crate::backend::{Ending, Fence, Hold, RunEnd, Validity};
+use crate::background::Home;
 use crate::clock::{BootInstant, wake};
 use crate::error::{Error, ErrorKind, LossCause, Result};
 use crate::local_queue::Turn;
@@ -30,6 +32,12 @@ pub(crate) struct Tenure {
     pub(crate) cadence: Option<Duration>,
     /// `max_hold`: no renewal prolongs it beyond.
     pub(crate) ends: BootInstant,
+    /// `min_hold`, from when the grant was heard of: the store then keeps the key rather too long than too short.
+    kept_until: Option<BootInstant>,
+    /// The caller's thread, if it is all that its runtime has.
+    pub(crate) home: Option<Home>,
+    /// How the run went, for those of which the store keeps a record.
+    run: OnceLock<RunEnd>,
     believed_until: AtomicU64,
     /// For how long the last grant or renewal was, in nanoseconds; a pushed grant is shorter than the ttl.
     granted: AtomicU64,
@@ -75,6 +83,8 @@ pub(crate) struct Beginning {
     pub(crate) parent: Option<Arc<Tenure>>,
     pub(crate) cadence: Option<Duration>,
     pub(crate) max_hold: Duration,
+    pub(crate) min_hold: Option<Duration>,
+    pub(crate) home: Option<Home>,
     pub(crate) turn: Option<Turn>,
 }
 
@@ -88,6 +98,9 @@ impl Tenure {
         });
         Self {
             ends: since.after(start.max_hold),
+            kept_until: start.min_hold.map(|min_hold| start.shared.clock.now().after(min_hold)),
+            home: start.home,
+            run: OnceLock::new(),
             believed_until: AtomicU64::new(start.hold.validity.deadline().as_nanos()),
             granted: AtomicU64::new(nanos(start.hold.validity.granted)),
             state: AtomicU8::new(HELD),
@@ -231,6 +244,25 @@ impl Tenure {
         }
     }
 
+    /// Notes how the body ended, if that is to be recorded.
+    pub(crate) fn ran(&self, succeeded: Option<bool>) {
+        if self.hold.claim.once_per.is_none() {
+            return;
+        }
+        let took = self.shared.clock.now().since(self.since);
+        let end = if succeeded == Some(true) { RunEnd::Succeeded { took } } else { RunEnd::Failed };
+        // Only the first end counts.
+        let _ = self.run.set(end);
+    }
+
+    /// How the store is to end the hold now, if not by simply freeing it.
+    pub(crate) fn ending(&self) -> Option<Ending> {
+        let now = self.shared.clock.now();
+        let keep = self.kept_until.map(|until| until.since(now)).filter(|keep| !keep.is_zero());
+        let run = self.run.get().copied();
+        (keep.is_some() || run.is_some()).then_some(Ending { keep, run })
+    }
+
     /// Lets the next caller of this process ask.
     pub(crate) fn pass_turn(&self) {
         let turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -248,7 +280,7 @@ impl Tenure {
         self.error(ErrorKind::Lost(cause), message)
     }
 
-    fn error(&self, kind: ErrorKind, message: &'static str) -> Error {
+    pub(crate) fn error(&self, kind: ErrorKind, message: impl Into<Cow<'static, str>>) -> Error {
         Error::new(kind, message).with_key(self.hold.claim.key.as_str()).with_backend(&self.store.name)
     }
 }

@@ -8,6 +8,7 @@ use crate::background::{background, here};
 use crate::capabilities::WakeStyle;
 use crate::clock::{BootInstant, Clock};
 use crate::error::Result;
+use crate::options::Backoff;
 use crate::store::Store;
 
 /// A random time up to a bound that doubles with each attempt, from `first` to `most`: full jitter spreads a herd best.
@@ -22,16 +23,25 @@ const NET: Duration = Duration::from_secs(5);
 /// Where news are promised but cannot come, as when a push connection is down.
 const FALLBACK: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
 
+/// How often to ask where news do not come.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pace {
+    pub(crate) style: WakeStyle,
+    /// What the caller said instead of the store's own pace.
+    pub(crate) backoff: Option<Backoff>,
+}
+
 /// When to ask again if no news come.
-pub(crate) fn ask_again_at(now: BootInstant, wake: &Wake, style: WakeStyle, contended: u32) -> BootInstant {
-    let pace = match (style, wake.signal.is_some()) {
+pub(crate) fn ask_again_at(now: BootInstant, wake: &Wake, pace: Pace, contended: u32) -> BootInstant {
+    let pause = match (pace.style, wake.signal.is_some()) {
         (_, true) => NET.mul_f64(0.5 + fastrand::f64() / 2.0),
+        (_, false) if let Some(Backoff { from, to }) = pace.backoff => full_jitter(contended, from, to),
         (WakeStyle::Poll { from, to }, false) => full_jitter(contended, from, to),
         (WakeStyle::Hint | WakeStyle::Grant, false) => full_jitter(contended, FALLBACK.0, FALLBACK.1),
     };
     // A little after the lease's end: asking at the very end finds it alive half of the time.
     let known = wake.ask_by.map(|by| by.after(Duration::from_millis(1 + fastrand::u64(0..10))));
-    let at = now.after(pace.max(Duration::from_millis(1)));
+    let at = now.after(pause.max(Duration::from_millis(1)));
     known.map_or(at, |known| known.min(at).max(now.after(Duration::from_millis(1))))
 }
 
@@ -82,13 +92,14 @@ mod tests {
         let now = BootInstant::from_nanos(1_000_000_000);
         let wake = Wake::poll().ask_by(now.after(Duration::from_millis(20)));
         let style = WakeStyle::Poll { from: Duration::from_secs(100), to: Duration::from_secs(100) };
-        assert!((0..100).all(|_| ask_again_at(now, &wake, style, 0) <= now.after(Duration::from_millis(31))));
+        let pace = Pace { style, backoff: None };
+        assert!((0..100).all(|_| ask_again_at(now, &wake, pace, 0) <= now.after(Duration::from_millis(31))));
     }
 
     #[test]
     fn there_is_always_a_pause() {
         let now = BootInstant::from_nanos(1_000_000_000);
         let wake = Wake::poll().ask_by(now.before(Duration::from_secs(1)));
-        assert!(ask_again_at(now, &wake, WakeStyle::Grant, 0) > now);
+        assert!(ask_again_at(now, &wake, Pace { style: WakeStyle::Grant, backoff: None }, 0) > now);
     }
 }

@@ -191,6 +191,7 @@ async fn a_wake_that_is_dropped_frees_only_what_is_local() {
     let waiter = claim(&key);
     let wake = match other.try_acquire(&waiter, Stand::Until(crate::server::soon())).await.unwrap() {
         dlock::Attempt::Contended(wake) => wake,
+        dlock::Attempt::AlreadyRun => panic!("a claim without a period"),
         dlock::Attempt::Acquired(_) => panic!("taken twice"),
     };
     let by = wake.ask_by.unwrap();

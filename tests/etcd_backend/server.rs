@@ -78,6 +78,7 @@ pub(crate) async fn stand(process: &Etcd, claim: &Arc<Claim>) -> Result<Hold, Wa
     match process.try_acquire(claim, Stand::Until(soon())).await.unwrap() {
         Attempt::Acquired(hold) => Ok(hold),
         Attempt::Contended(wake) => Err(wake),
+        Attempt::AlreadyRun => panic!("a claim without a period"),
     }
 }
 
@@ -101,6 +102,7 @@ pub(crate) fn held(attempt: Attempt) -> Option<Hold> {
     match attempt {
         Attempt::Acquired(hold) => Some(hold),
         Attempt::Contended(_) => None,
+        Attempt::AlreadyRun => panic!("a claim without a period"),
     }
 }
 

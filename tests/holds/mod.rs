@@ -10,6 +10,7 @@ pub(crate) async fn take(store: &impl Backend, claim: &Arc<Claim>) -> Hold {
     match store.try_acquire(claim, Stand::No).await.unwrap() {
         Attempt::Acquired(hold) => hold,
         Attempt::Contended(_) => panic!("the lock is held"),
+        Attempt::AlreadyRun => panic!("a claim without a period"),
     }
 }
 

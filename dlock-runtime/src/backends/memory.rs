@@ -74,6 +74,10 @@ impl Memory {
             // Seeded by the wall clock, so a resource that outlives the process sees rising tokens all the same.
             fencing: Fencing::MonotonicUnlessFailover,
             fair: true,
+            read_write: false,
+            permits: false,
+            min_hold: false,
+            once_per: false,
             wake: WakeStyle::Grant,
             connection_per_hold: false,
             takeover_delay: Duration::ZERO,
@@ -283,7 +287,7 @@ mod tests {
             .iter()
             .map(|claim| match ask(&store, claim, until(&clock)) {
                 Attempt::Contended(wake) => wake,
-                Attempt::Acquired(_) => panic!("taken"),
+                other => panic!("taken, but {other:?}"),
             })
             .collect();
         for (next, wake) in claims[1..].iter().zip(&mut wakes) {

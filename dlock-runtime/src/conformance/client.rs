@@ -37,7 +37,7 @@ impl Client {
     pub(super) async fn take(&self, claim: &Arc<Claim>) -> Tested<Hold> {
         match self.ask(claim, Stand::No).await? {
             Attempt::Acquired(hold) => Ok(hold),
-            Attempt::Contended(_) => Err(Stop::Failed("a free lock was refused".into())),
+            Attempt::Contended(_) | Attempt::AlreadyRun => Err(Stop::Failed("a free lock was refused".into())),
         }
     }
 
@@ -57,6 +57,7 @@ impl Client {
     pub(super) async fn refused(&self, claim: &Arc<Claim>, stand: Stand, other: Validity) -> Tested<Wake> {
         match self.ask(claim, stand).await? {
             Attempt::Contended(wake) => Ok(wake),
+            Attempt::AlreadyRun => Err(no_period()),
             Attempt::Acquired(_) => {
                 self.in_time(other)?;
                 Err(Stop::Failed("the lock was granted to a second owner while the first one held it".into()))
@@ -78,6 +79,7 @@ impl Client {
                 None => match self.ask(claim, Stand::Until(end)).await? {
                     Attempt::Acquired(hold) => return Ok(hold),
                     Attempt::Contended(wake) => wake,
+                    Attempt::AlreadyRun => return Err(no_period()),
                 },
             };
             let now = self.clock.now();
@@ -107,6 +109,7 @@ impl Client {
             last = match self.ask(claim, Stand::Until(end)).await? {
                 Attempt::Acquired(hold) => return Ok(hold),
                 Attempt::Contended(next) => Some(next),
+                Attempt::AlreadyRun => return Err(no_period()),
             };
             drop(wake);
         }
@@ -156,4 +159,8 @@ impl Client {
     pub(super) fn in_time(&self, validity: Validity) -> Tested {
         if self.clock.now() >= validity.deadline() { Err(Stop::Late) } else { Ok(()) }
     }
+}
+
+fn no_period() -> Stop {
+    Stop::Failed("a claim without a period was told that its period's run was started".into())
 }

@@ -87,7 +87,7 @@ async fn asked_again(bench: &Bench<'_>) -> Tested {
     let _lost = one.take(&claim).await?;
     let hold = match one.ask(&claim, Stand::No).await? {
         crate::Attempt::Acquired(hold) => hold,
-        crate::Attempt::Contended(_) => {
+        crate::Attempt::Contended(_) | crate::Attempt::AlreadyRun => {
             return Err(Stop::Failed("an owner was refused the lock that it holds itself".into()));
         }
     };
@@ -185,8 +185,14 @@ async fn stranger(bench: &Bench<'_>) -> Tested {
             Claim { owner: Owner::from_bytes(bytes), ..Claim::new(bench.key()?, bench.long(), "stranger")? };
         let own = other.take(&Arc::new(elsewhere)).await?;
         let claim = Arc::new(Claim { key: key.clone(), ..Claim::clone(&own.claim) });
-        let forged =
-            Hold { claim, token: holder.token, validity: own.validity, group: own.group, session: own.session.clone() };
+        let forged = Hold {
+            claim,
+            token: holder.token,
+            validity: own.validity,
+            slot: own.slot,
+            group: own.group,
+            session: own.session.clone(),
+        };
         // What it is told is its own affair; the holder must not notice anything.
         let _ = other.backend.renew(&[&forged]).await;
         let _ = other.backend.release(&forged).await;

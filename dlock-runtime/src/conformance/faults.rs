@@ -40,7 +40,7 @@ async fn refused(bench: &Bench<'_>, client: &Client) -> Tested {
         let answer = bounded(client.backend.try_acquire(&claim, Stand::No)).await;
         match answer {
             Err(error) => outage(&error)?,
-            Ok(Attempt::Contended(_)) => {
+            Ok(Attempt::Contended(_) | Attempt::AlreadyRun) => {
                 return Err(Stop::Failed("a store that cannot be reached was told as contention".into()));
             }
             Ok(Attempt::Acquired(_)) => {
@@ -105,7 +105,7 @@ async fn works_again(bench: &Bench<'_>) -> Tested {
                     client.give_back(&hold).await?;
                     break;
                 }
-                Ok(Attempt::Contended(_)) => {}
+                Ok(Attempt::Contended(_) | Attempt::AlreadyRun) => {}
                 Err(error) => ensure!(error.is_retryable(), "after an outage, a retry was given up: {error}"),
             }
             ensure!(bench.clock.now() < end, "the client did not find its store again within {BOUND:?}");

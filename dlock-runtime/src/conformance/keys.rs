@@ -60,7 +60,7 @@ async fn different(bench: &Bench<'_>, pairs: Vec<(String, String)>) -> Tested {
             let first = one.take(&bench.claim(&left, bench.long())?).await?;
             let second = match other.ask(&bench.claim(&right, bench.long())?, Stand::No).await? {
                 crate::Attempt::Acquired(hold) => hold,
-                crate::Attempt::Contended(_) => {
+                crate::Attempt::Contended(_) | crate::Attempt::AlreadyRun => {
                     return Err(Stop::Failed(format!("{right} was refused while {left} was held")));
                 }
             };

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use dlock_runtime::__private::{KeyBuilder, LockReturn, Site, SiteSpec, run};
+use dlock_runtime::__private::{Call, KeyBuilder, LockReturn, Options, Otherwise, Site, run};
 use dlock_runtime::{Error, ErrorKind, Held, LossCause, Registry, Renew};
 
 use crate::support::{LONG, Op, SECOND, Step, World, calm, full, test};
@@ -77,20 +77,26 @@ fn annotated<T: LockReturn>(
     ttl: Duration,
     body: impl Future<Output = T>,
 ) -> impl Future<Output = T> {
-    let site: &'static Site = Box::leak(Box::new(Site::new(SiteSpec {
+    let site = site(key, Options { ttl: Some(ttl), renew: Some(Renew::Off), ..Options::DEFAULT });
+    let mut builder = KeyBuilder::new();
+    builder.text(key);
+    let ran = run(site, Call::new(builder.finish()), body);
+    async move { T::from_ran(ran.await) }
+}
+
+fn site(template: &'static str, options: Options) -> &'static Site {
+    Box::leak(Box::new(Site {
         name: "core::annotated",
-        template: key,
+        templates: Box::leak(Box::new([template])),
+        computed: false,
         file: file!(),
         line: line!(),
         backend: Some("run"),
-        ttl: Some(ttl),
-        wait: None,
-        renew: Some(Renew::Off),
-    })));
-    let mut builder = KeyBuilder::new();
-    builder.text(key);
-    let ran = run(site, builder.finish(), body);
-    async move { T::from_ran(ran.await) }
+        per_call: &[],
+        options,
+        on_busy: Otherwise::Error,
+        on_outage: Otherwise::Error,
+    }))
 }
 
 fn install() {
@@ -239,17 +245,9 @@ fn the_hand_written_future_stores_the_body_once() {
         Ok::<_, Failure>(bytes.len())
     };
     let plain = size_of_val(&body([0; 1000]));
-    let site: &'static Site = Box::leak(Box::new(Site::new(SiteSpec {
-        name: "n",
-        template: "t",
-        file: "f",
-        line: 1,
-        backend: None,
-        ttl: None,
-        wait: None,
-        renew: None,
-    })));
-    let locked = size_of_val(&run(site, KeyBuilder::new().finish(), body([0; 1000])));
+    let run = run(site("t", Options::DEFAULT), Call::new(KeyBuilder::new().finish()), body([0; 1000]));
+    let locked = size_of_val(&run);
+    drop(run);
     assert!(locked <= plain + 128, "{locked} for {plain}");
 }
 

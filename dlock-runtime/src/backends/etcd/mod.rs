@@ -221,6 +221,10 @@ fn capabilities(shortest: Duration) -> Capabilities {
         expires_alone: false,
         fencing: Fencing::Monotonic,
         fair: true,
+        read_write: false,
+        permits: false,
+        min_hold: false,
+        once_per: false,
         wake: WakeStyle::Hint,
         connection_per_hold: false,
         // The server looks for ended leases every half second, and revokes at most a thousand per second.

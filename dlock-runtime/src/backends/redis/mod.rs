@@ -143,6 +143,10 @@ fn capabilities() -> Capabilities {
         expires_alone: true,
         fencing: Fencing::MonotonicUnlessFailover,
         fair: true,
+        read_write: false,
+        permits: false,
+        min_hold: false,
+        once_per: false,
         wake: WakeStyle::Grant,
         connection_per_hold: false,
         // A silent head of the line costs one short grant and one poll.

@@ -154,6 +154,7 @@ impl Backend for Faulty {
             let stand = if let WakeStyle::Poll { .. } = self.capabilities.wake { Stand::No } else { stand };
             let mut attempt = self.fault(step, self.memory.try_acquire(claim, stand)).await??;
             match &mut attempt {
+                Attempt::AlreadyRun => {}
                 Attempt::Acquired(hold) => {
                     if let Step::Stale(by) = step {
                         hold.validity.from = hold.validity.from.before(by);

@@ -1,0 +1,95 @@
+//! The holds of one call: nearly always one, several for several keys; won all or none, given back in reverse.
+
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use crate::error::{Error, Result};
+use crate::guard::{Guard, Held, finish};
+use crate::tenure::Tenure;
+
+/// Several locks that were acquired together; made by [`LockAll`](crate::LockAll). Dropping it releases them all.
+#[derive(Debug)]
+#[must_use = "the locks are released when this is dropped"]
+pub struct Guards {
+    // Dropped in this order: the later ones first.
+    more: More,
+    first: Guard,
+}
+
+#[derive(Debug, Default)]
+struct More(Vec<Guard>);
+
+impl Drop for More {
+    fn drop(&mut self) {
+        while self.0.pop().is_some() {}
+    }
+}
+
+impl Guards {
+    pub(crate) const fn one(guard: Guard) -> Self {
+        Self { more: More(Vec::new()), first: guard }
+    }
+
+    pub(crate) fn push(&mut self, guard: Guard) {
+        self.more.0.push(guard);
+    }
+
+    pub(crate) fn into_first(self) -> Guard {
+        let Self { more, first } = self;
+        drop(more);
+        first
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Guard> {
+        std::iter::once(&self.first).chain(&self.more.0)
+    }
+
+    /// A look at each hold, in the order in which they were acquired.
+    pub fn held(&self) -> impl Iterator<Item = &Held> {
+        self.all().map(|guard| &**guard)
+    }
+
+    /// Are all locks still ours? Local, without a round trip.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Lost`](crate::ErrorKind::Lost) of the first that is not.
+    pub fn check(&self) -> Result<()> {
+        self.all().try_for_each(|guard| guard.check())
+    }
+
+    /// Releases all, the last one first, and says whether all were ours to the end.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Lost`](crate::ErrorKind::Lost), if one of them had ended before; the others are released all the same.
+    pub async fn release(self) -> Result<()> {
+        let checked = self.check();
+        checked.and(finish_all(self).await)
+    }
+
+    pub(crate) fn innermost(&self) -> &Arc<Tenure> {
+        &self.more.0.last().unwrap_or(&self.first).0
+    }
+
+    /// Tells the stores how the run went, in the release.
+    pub(crate) fn tenures(&self) -> impl Iterator<Item = &Arc<Tenure>> {
+        self.all().map(|guard| &guard.0)
+    }
+
+    pub(crate) fn poll_lost(&self, cx: &mut Context<'_>) -> Poll<Error> {
+        for tenure in self.tenures() {
+            if let Poll::Ready(loss) = tenure.poll_lost(cx) {
+                return Poll::Ready(loss);
+            }
+        }
+        Poll::Pending
+    }
+}
+
+/// Releases in place; see [`finish`].
+pub(crate) async fn finish_all(mut guards: Guards) -> Result<()> {
+    let mut finished = Ok(());
+    while let Some(guard) = guards.more.0.pop() {
+        finished = finish(guard).await.and(finished);
+    }
+    finish(guards.into_first()).await.and(finished)
+}
