@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::backend::{Fence, Standing};
 use crate::error::{Error, ErrorKind, LossCause, Result};
-use crate::key::LockKey;
+use crate::key::{Key, LockKey};
 use crate::observe::Event;
 use crate::release::{self, Outcome};
 use crate::store::request_bound;
@@ -162,6 +162,13 @@ impl Held {
     #[must_use]
     pub fn key(&self) -> &LockKey {
         &self.0.hold.claim.key
+    }
+
+    /// Is it the lock of this key? The namespace is the one that it was taken in.
+    #[must_use]
+    pub fn is_of(&self, key: &Key) -> bool {
+        let full = self.key().as_str();
+        full.splitn(3, ':').nth(2) == Some(key.to_string().as_str())
     }
 
     /// The name under which the backend is installed.

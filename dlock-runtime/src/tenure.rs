@@ -36,6 +36,9 @@ pub(crate) struct Tenure {
     kept_until: Option<BootInstant>,
     /// The caller's thread, if it is all that its runtime has.
     pub(crate) home: Option<Home>,
+    /// Was it taken as one of several keys, which have one order?
+    #[cfg(debug_assertions)]
+    pub(crate) sorted: bool,
     /// How the run went, for those of which the store keeps a record.
     run: OnceLock<RunEnd>,
     believed_until: AtomicU64,
@@ -85,6 +88,7 @@ pub(crate) struct Beginning {
     pub(crate) max_hold: Duration,
     pub(crate) min_hold: Option<Duration>,
     pub(crate) home: Option<Home>,
+    pub(crate) sorted: bool,
     pub(crate) turn: Option<Turn>,
 }
 
@@ -100,6 +104,8 @@ impl Tenure {
             ends: since.after(start.max_hold),
             kept_until: start.min_hold.map(|min_hold| start.shared.clock.now().after(min_hold)),
             home: start.home,
+            #[cfg(debug_assertions)]
+            sorted: start.sorted,
             run: OnceLock::new(),
             believed_until: AtomicU64::new(start.hold.validity.deadline().as_nanos()),
             granted: AtomicU64::new(nanos(start.hold.validity.granted)),
