@@ -35,8 +35,12 @@ pub trait Backend: Send + Sync + 'static {
     ///
     /// Idempotent by owner: if the store already knows this owner as the holder (the reply of an earlier attempt was
     /// lost), the lease is armed anew and `valid.from` is the start of *this* request; its token may rise, and never
-    /// falls. Contended under [`Stand::No`],
-    /// it leaves nothing behind; under [`Stand::Until`] it may leave a place in a line.
+    /// falls, and its slot stays. Contended under [`Stand::No`], it leaves nothing behind; under [`Stand::Until`] it may
+    /// leave a place in a line. Every grant of whatever kind has a higher token than all earlier ones of its key.
+    ///
+    /// # Errors
+    /// [`ErrorKind::KeyConflict`], not retryable and without a trace, while the key is held or waited for by a kind that
+    /// does not [mix](Kind::mixes_with) with the claim's.
     fn try_acquire<'a>(&'a self, claim: &'a Arc<Claim>, stand: Stand) -> BoxFuture<'a, Result<Attempt>>;
 
     /// Prolongs holds; one answer for each, in order. It never creates: what is not ours any more is
@@ -52,12 +56,15 @@ pub trait Backend: Send + Sync + 'static {
     fn abandon<'a>(&'a self, claim: &'a Arc<Claim>) -> BoxFuture<'a, Result<()>>;
 
     /// Frees the lock as [`release`](Self::release) does, but in the given way. Only asked for what [`Capabilities`] says.
+    ///
+    /// Its owner has nothing left in any case: a renewal is [`Standing::Lost`], a second end or a release
+    /// [`Released::NotOwner`], and an abandon changes nothing.
     fn end<'a>(&'a self, hold: &'a Hold, ending: &'a Ending) -> BoxFuture<'a, Result<Released>> {
         let _ = (hold, ending);
         Box::pin(async { Err(unable("min_hold and once_per")) })
     }
 
-    /// The last run that succeeded under this key, of those with [`Claim::once_per`].
+    /// The last run that succeeded under this key, of those with [`Claim::once_per`]; kept for good.
     fn last_success<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<Option<LastSuccess>>> {
         let _ = key;
         Box::pin(async { Err(unable("once_per")) })
@@ -92,10 +99,23 @@ pub struct Claim {
     /// Will the hold be renewed? Where holds share a lease, one that is not renewed needs a lease of its own.
     pub renewed: bool,
     /// Who may hold it beside whom. Only what [`Capabilities`] says the store can do.
+    ///
+    /// Each holder has a lease, an owner and a note of its own, and ends alone. [`Kind::Read`] comes in beside readers,
+    /// but stands behind a writer that waits. [`Kind::Permits`] has the lowest [slot](Hold::slot) that no living hold
+    /// has; a hold that ends frees just its own.
     pub kind: Kind,
     /// Must nobody be overtaken who came earlier? Only where [`Capabilities::fair`].
     pub fair: bool,
     /// At most one start in each period; only where [`Capabilities::once_per`].
+    ///
+    /// The number of a period is the store's wall clock divided by the period, to the nearest whole, computed anew at
+    /// each attempt. If a run of this number or a later one was started under the key, the answer is
+    /// [`Attempt::AlreadyRun`], also while its winner still holds the lock. With [`OncePer::rerun`] a run that was
+    /// started and not ended (no [`RunEnd`] came) is granted again once its lock is free, and no earlier. A run of an
+    /// earlier period that still holds the lock is contention as usual.
+    ///
+    /// A grant notes its start in the same atomic step, also one out of a line. The note outlives release, abandon and
+    /// expiry, and may be forgotten two periods later.
     pub once_per: Option<OncePer>,
     /// What to store beside the owner.
     pub note: Note,
@@ -292,9 +312,12 @@ pub(crate) fn margin(ttl: Duration) -> Duration {
 /// How a hold ends that cannot simply be freed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ending {
-    /// For how long the key stays taken, by the store's clock; only where [`Capabilities::min_hold`].
+    /// For how long the key stays taken, by the store's clock; only where [`Capabilities::min_hold`]. Of a shared kind,
+    /// the hold's share does: a reader's keeps writers away, a permit's its slot. [`Backend::holder`] still tells of it,
+    /// and who waits gets it then.
     pub keep: Option<Duration>,
-    /// How the run of this period went; only for a claim with [`Claim::once_per`].
+    /// How the run of this period went; only for a claim with [`Claim::once_per`]. With it the run has ended: it is not
+    /// started again, however it went.
     pub run: Option<RunEnd>,
 }
 
@@ -313,7 +336,7 @@ pub enum RunEnd {
 /// The last run of a lock with `once_per` that succeeded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LastSuccess {
-    /// When it started, by the store's clock.
+    /// When its lock was granted, by the store's wall clock.
     pub started: SystemTime,
     /// For how long it ran.
     pub took: Duration,

@@ -11,6 +11,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::guards::{Guards, finish_all};
 use crate::locker::{Ask, acquire_all};
 use crate::outcome::Ran;
+use crate::probe;
 use crate::scope;
 use crate::sites::{Call, Site};
 
@@ -26,6 +27,9 @@ pub fn run_sync<T>(site: &'static Site, call: Call, judge: Option<fn(&T) -> bool
 /// The first half of [`run_sync`], for a function that does something else when it cannot have its locks.
 #[doc(hidden)]
 pub fn begin_sync(site: &'static Site, call: Call) -> Result<Guards> {
+    if let Some(stop) = probe::caught(site, &call.keys) {
+        return Err(stop);
+    }
     acquire_sync(Ask::of_site(site, &call).parking(), call.keys)
 }
 
@@ -45,7 +49,7 @@ pub fn hold_sync<T>(guards: Guards, judge: Option<fn(&T) -> bool>, body: impl Fn
         return Ran::Lost(loss, Some(output));
     }
     let run = judge.map(|judge| judge(&output));
-    guards.tenures().for_each(|tenure| tenure.ran(run));
+    guards.ran(run);
     match release_sync(guards) {
         Ok(()) => Ran::Done(output),
         Err(loss) => Ran::Lost(loss, Some(output)),

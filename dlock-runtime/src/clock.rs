@@ -69,7 +69,11 @@ struct Inner {
 enum Source {
     System,
     /// Stands still until a test advances it.
-    Manual(Mutex<BootInstant>),
+    Manual {
+        now: Mutex<BootInstant>,
+        /// The wall clock's reading at its start; it goes on with `now`.
+        wall_ms: u64,
+    },
 }
 
 impl Clock {
@@ -84,7 +88,8 @@ impl Clock {
     #[must_use]
     pub fn manual() -> Self {
         // Not zero, so that a test may look a little into the past.
-        Self::of(Source::Manual(Mutex::new(BootInstant(3_600_000_000_000))), 0)
+        let now = Mutex::new(BootInstant(3_600_000_000_000));
+        Self::of(Source::Manual { now, wall_ms: Self::system().wall_ms().saturating_sub(3_600_000) }, 0)
     }
 
     /// The machine's clock with a wall clock that is wrong by so many milliseconds; for tests.
@@ -107,20 +112,27 @@ impl Clock {
     pub fn now(&self) -> BootInstant {
         match &self.0.source {
             Source::System => system_now(),
-            Source::Manual(now) => *now.lock().unwrap_or_else(PoisonError::into_inner),
+            Source::Manual { now, .. } => *now.lock().unwrap_or_else(PoisonError::into_inner),
         }
     }
 
-    /// Milliseconds of wall-clock time since 1970, for people to read. Nothing may be decided by it.
+    /// Milliseconds of wall-clock time since 1970, for people to read. Nothing may be decided by it, except by a store
+    /// that lives here and has no other.
     #[must_use]
     pub fn wall_ms(&self) -> u64 {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        u64::try_from(now.as_millis()).unwrap_or(u64::MAX).saturating_add_signed(self.0.wall_skew_ms)
+        let wall = match &self.0.source {
+            Source::System => {
+                let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+                u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
+            }
+            Source::Manual { wall_ms, .. } => wall_ms.saturating_add(self.now().0 / 1_000_000),
+        };
+        wall.saturating_add_signed(self.0.wall_skew_ms)
     }
 
     /// Moves a manual clock forward and ends the sleeps that are then over. Does nothing to the machine's clock.
     pub fn advance(&self, by: Duration) {
-        if let Source::Manual(now) = &self.0.source {
+        if let Source::Manual { now, .. } = &self.0.source {
             let now = {
                 let mut now = now.lock().unwrap_or_else(PoisonError::into_inner);
                 *now = now.after(by);
@@ -309,10 +321,12 @@ mod tests {
         let clock = Clock::manual();
         let mut sleep = Box::pin(clock.sleep_until(clock.now().after(Duration::from_secs(5))));
         assert!(sleep.as_mut().now_or_never().is_none());
+        let wall = clock.wall_ms();
         clock.advance(Duration::from_secs(4));
         assert!(sleep.as_mut().now_or_never().is_none());
         clock.advance(Duration::from_secs(1));
         assert!(sleep.as_mut().now_or_never().is_some());
+        assert_eq!(clock.wall_ms(), wall + 5000);
     }
 
     #[test]

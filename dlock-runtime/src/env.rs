@@ -20,6 +20,8 @@ impl Registry {
     /// | `DLOCK_TTL` | a duration | `30s` |
     /// | `DLOCK_WAIT` | a duration, `none` or `forever` | `10s` |
     /// | `DLOCK_MAX_HOLD` | a duration | `1h` |
+    /// | `DLOCK_TUNE` | settings of single sites, see [`tune_from`](Self::tune_from) | `shop::deduct ttl=1m; nightly wait=none` |
+    /// | `DLOCK_TUNE_FILE` | a file with such settings; `DLOCK_TUNE` has the last word | `/etc/shop/locks` |
     ///
     /// # Errors
     /// [`ErrorKind::ConfigInvalid`](crate::ErrorKind::ConfigInvalid) naming the variable, without its value; and what
@@ -39,6 +41,7 @@ impl Registry {
     ) -> Result<Vec<String>> {
         let mut urls = Vec::new();
         let mut default = None;
+        let (mut tune_file, mut tune) = (None, None);
         let mut changed = (*self.defaults()).clone();
         for (name, value) in variables.filter(|(name, _)| name.starts_with("DLOCK_")) {
             let value = value.ok_or_else(|| Error::config(name.as_str(), "the variable's value is not valid UTF-8"));
@@ -54,6 +57,8 @@ impl Registry {
                     }
                 }
                 "DLOCK_DEFAULT" => default = Some(value?),
+                "DLOCK_TUNE" => tune = Some(value?),
+                "DLOCK_TUNE_FILE" => tune_file = Some(value?),
                 // Other names may belong to others: Kubernetes sets DLOCK_PORT for a service called dlock.
                 other => {
                     if let Some(backend) = other.strip_prefix(URL_PREFIX) {
@@ -71,6 +76,14 @@ impl Registry {
         }
         if let Some(default) = default {
             self.set_default(&default)?;
+        }
+        if let Some(path) = tune_file {
+            let text = std::fs::read_to_string(&path)
+                .map_err(|error| Error::config("DLOCK_TUNE_FILE", format!("{path} cannot be read")).because(error))?;
+            self.tune_from(&text)?;
+        }
+        if let Some(text) = tune {
+            self.tune_from(&text)?;
         }
         Ok(names)
     }

@@ -61,6 +61,11 @@ impl Key {
         self
     }
 
+    /// A key that the macro has built.
+    pub(crate) fn of(key: &KeyBuf, template: &str) -> Self {
+        Self { encoded: key.0.clone(), template: crate::catalogue::without_names(template) }
+    }
+
     /// The key with empty placeholders: the label for metrics, which must never hold a value.
     #[must_use]
     pub fn template(&self) -> &str {

@@ -8,6 +8,7 @@ pub mod backends;
 mod background;
 mod blocking;
 mod capabilities;
+mod catalogue;
 mod clock;
 #[cfg(feature = "conformance")]
 pub mod conformance;
@@ -23,8 +24,11 @@ mod locker;
 mod note;
 mod observe;
 mod options;
+#[cfg(debug_assertions)]
+mod order;
 mod outcome;
 mod owner;
+mod probe;
 mod registry;
 mod release;
 mod run;
@@ -32,8 +36,13 @@ mod scope;
 mod sites;
 mod store;
 mod tenure;
+#[cfg(feature = "testing")]
+pub mod testing;
+mod tuning;
 mod wait;
 mod watchdog;
+#[cfg(any(feature = "axum", feature = "tonic"))]
+mod web;
 
 pub use backend::{
     Attempt, Backend, Claim, Ending, Fence, Hold, LastSuccess, Released, RunEnd, Signal, Stand, Standing, Validity,
@@ -41,6 +50,7 @@ pub use backend::{
 };
 pub use background::{Opened, PerRuntime};
 pub use capabilities::{Capabilities, Durability, Expiry, Fencing, REMOTE_POLL, TtlRange, WakeStyle};
+pub use catalogue::{Explained, SiteInfo, Unusable, sites};
 pub use clock::{BootInstant, Clock, Sleep, TimeoutAt};
 pub use error::{Error, ErrorKind, LossCause, Result};
 pub use guard::{Guard, Held};
@@ -52,9 +62,11 @@ pub use observe::{Event, Observer};
 pub use options::{Backoff, Cohort, Defaults, Kind, OnLost, OncePer, Renew, Retry, Wait};
 pub use outcome::{LockReturn, Outcome, SkipReturn, Skipped};
 pub use owner::Owner;
+pub use probe::{key_of, key_of_blocking, keys_of};
 pub use registry::{Registry, ShutdownReport};
-pub use scope::{Inherit, current, inherit};
+pub use scope::{Inherit, current, current_locks, inherit};
 pub use sites::Label;
+pub use tuning::Tuning;
 
 use std::time::Duration;
 
@@ -96,6 +108,52 @@ pub fn set_default(name: &str) -> Result<()> {
 /// See [`Registry::configure`].
 pub fn configure(change: impl FnOnce(&mut Defaults)) -> Result<()> {
     Registry::global().configure(change)
+}
+
+/// Checks every annotated function of the program against what is installed; see [`Registry::verify`].
+///
+/// # Errors
+/// See [`Registry::verify`].
+pub fn verify() -> std::result::Result<(), Unusable> {
+    Registry::global().verify()
+}
+
+/// What every annotated function would do now; see [`Registry::explain`].
+#[must_use]
+pub fn explain() -> Explained {
+    Registry::global().explain()
+}
+
+/// Panics unless the enclosing call holds a lock, or this lock: for code that must only run under one.
+///
+/// A key is written as for [`lock`]: `assert_locked!("nightly")`, `assert_locked!(Key::text("stock:").value(&id))`.
+/// A hold that has ended meanwhile counts as none.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), dlock_runtime::Error> {
+/// # dlock_runtime::connect("local", "memory://").await?;
+/// fn write_off() {
+///     dlock_runtime::assert_locked!();
+///     dlock_runtime::assert_locked!("stock");
+/// }
+/// dlock_runtime::lock("stock").backend("local").run(|_| async { write_off() }).await?;
+/// # Ok(()) }
+/// ```
+#[macro_export]
+macro_rules! assert_locked {
+    () => {
+        ::core::assert!(
+            $crate::current_locks(|_| true),
+            "this code must run under a lock, and the enclosing call holds none"
+        )
+    };
+    ($key:expr $(,)?) => {{
+        let key = $crate::Key::from($key);
+        ::core::assert!(
+            $crate::current_locks(|held| held.is_of(&key)),
+            "this code must run under the lock {key}, which the enclosing call does not hold"
+        )
+    }};
 }
 
 /// Installs an observer of what happens to every lock; see [`Observer`].

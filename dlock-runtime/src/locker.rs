@@ -36,6 +36,8 @@ pub(crate) struct Ask {
     pub(crate) backend: Option<Cow<'static, str>>,
     /// Does the caller's thread sleep meanwhile?
     parks: bool,
+    /// Is it one of several keys, which are taken in one order?
+    sorted: bool,
 }
 
 impl Ask {
@@ -45,15 +47,17 @@ impl Ask {
         options: Options,
         backend: Option<Cow<'static, str>>,
     ) -> Self {
-        Self { registry, place, options, backend, parks: false }
+        Self { registry, place, options, backend, parks: false, sorted: false }
     }
 
     /// What an annotated function asks for in one call.
     pub(crate) fn of_site(site: &'static Site, call: &Call) -> Self {
-        let options =
+        let registry = Registry::here();
+        let said =
             Options { ttl: call.ttl.or(site.options.ttl), wait: call.wait.or(site.options.wait), ..site.options };
+        let options = registry.tuned(site.name, said);
         let backend = call.backend.clone().or(site.backend.map(Into::into));
-        Self::new(Registry::global().clone(), Place::Site(site), options, backend)
+        Self::new(registry, Place::Site(site), options, backend)
     }
 
     /// The caller's thread sleeps until there is an answer.
@@ -97,9 +101,10 @@ fn acquire_until(ask: Ask, key: &KeyBuf, deadline: Option<BootInstant>) -> BoxFu
     }
 }
 
-async fn acquire_several(ask: Ask, mut keys: Vec<KeyBuf>) -> Result<Guards> {
+async fn acquire_several(mut ask: Ask, mut keys: Vec<KeyBuf>) -> Result<Guards> {
     keys.sort_unstable_by(|one, other| one.0.cmp(&other.0));
     keys.dedup_by(|one, other| one.0 == other.0);
+    ask.sorted = true;
     let clock = &ask.registry.shared().clock;
     let wait = ask.options.wait.unwrap_or(ask.registry.defaults().wait);
     // One wait for all of them.
@@ -162,6 +167,9 @@ fn prepare(ask: Ask, key: &KeyBuf, until: Option<BootInstant>) -> Result<Prepare
             "the enclosing call holds this lock already, and would wait for itself",
         )));
     }
+    let label = Label::new(ask.place, store.name.clone());
+    #[cfg(debug_assertions)]
+    shared.order.note(&shared.events, &label);
     let capabilities = store.backend.capabilities();
     let claim = Claim {
         owner: Owner::fresh_in(pid)?,
@@ -170,16 +178,17 @@ fn prepare(ask: Ask, key: &KeyBuf, until: Option<BootInstant>) -> Result<Prepare
         kind: ask.options.kind,
         fair: ask.options.fair,
         once_per: ask.options.once_per,
-        note: Note::new(pid, ask.place.name(), shared.clock.wall_ms(), registry.trace().as_deref()),
+        note: Note::new(pid, label.name(), shared.clock.wall_ms(), registry.trace().as_deref()),
         origin: if capabilities.connection_per_hold || ask.parks { None } else { here() },
         key: key.clone(),
     };
     capabilities.check(&claim, &ask.options).map_err(named)?;
     Ok(Prepared::Asks(Acquisition {
         deadline: until.unwrap_or_else(|| deadline(since, options.wait)),
-        label: Some(Label::new(ask.place, store.name.clone())),
-        home: home(),
-        parks: ask.parks,
+        label: Some(label),
+        home: if ask.parks { None } else { home() },
+        parked: if ask.parks { home() } else { None },
+        sorted: ask.sorted,
         shared,
         store,
         claim: Arc::new(claim),
@@ -200,9 +209,11 @@ struct Acquisition {
     /// Goes to the tenure.
     label: Option<Label>,
     options: Resolved,
+    /// The thread that goes on with the caller's task, if it is all that its runtime has.
     home: Option<Home>,
-    /// Does the caller's thread sleep until this is over?
-    parks: bool,
+    /// The thread that sleeps until this is over, if it is all that its runtime has.
+    parked: Option<Home>,
+    sorted: bool,
     since: BootInstant,
     deadline: BootInstant,
     attempts: u32,
@@ -215,6 +226,9 @@ struct Acquisition {
 impl Drop for Acquisition {
     fn drop(&mut self) {
         if self.armed {
+            if let Some(turn) = &self.turn {
+                turn.leave();
+            }
             let turn = Box::new(self.turn.take());
             release::abandon_later(&self.shared, self.store.clone(), self.claim.clone(), turn);
         }
@@ -271,6 +285,7 @@ impl Acquisition {
             max_hold: self.options.max_hold,
             min_hold: self.options.min_hold,
             home: self.home,
+            sorted: self.sorted,
             turn: self.turn.take(),
         }));
         let guard = Guard::new(tenure.clone());
@@ -302,17 +317,22 @@ impl Acquisition {
                 ErrorKind::QueueFull { max },
                 format!("{max} callers of this process wait for this lock already"),
             )),
+            // An attempt that failed just now is no holder: nobody shall hear of contention because of it.
+            Joined::Behind(waiting) if self.options.wait == Wait::None && waiting.is_next_after_leftovers() => {
+                let until = self.shared.clock.now().after(LEAST_PATIENCE);
+                Box::pin(self.wait_for_turn(waiting, until)).await.map_err(|_| busy(None))
+            }
             Joined::Behind(_) if self.options.wait == Wait::None => Err(busy(None)),
             Joined::Behind(waiting) => {
                 self.check_parking()?;
-                Box::pin(self.wait_for_turn(waiting)).await
+                Box::pin(self.wait_for_turn(waiting, self.deadline)).await
             }
         }
     }
 
     /// A caller that sleeps must not wait for a task that only its own thread could go on with.
     fn check_parking(&self) -> Result<()> {
-        let Some(home) = self.home.filter(|_| self.parks) else { return Ok(()) };
+        let Some(home) = self.parked else { return Ok(()) };
         let here = |tenure: &Arc<Tenure>| {
             tenure.home == Some(home)
                 && Arc::ptr_eq(&tenure.store, &self.store)
@@ -327,8 +347,8 @@ impl Acquisition {
         Ok(())
     }
 
-    async fn wait_for_turn(&self, waiting: Waiting) -> Result<Turn> {
-        let waiting = self.shared.clock.timeout_at(self.deadline, waiting);
+    async fn wait_for_turn(&self, waiting: Waiting, until: BootInstant) -> Result<Turn> {
+        let waiting = self.shared.clock.timeout_at(until, waiting);
         match self.shared.closing.or(waiting).await {
             None => Err(shut_down()),
             Some(Some(turn)) => Ok(turn),
@@ -473,7 +493,13 @@ fn already_run() -> Error {
 }
 
 fn timed_out(left: Option<Duration>) -> Error {
-    Error::new(ErrorKind::WaitTimeout, "the wait ran out while others held the lock").with_retry_after(left)
+    let waited = "the wait ran out while others held the lock";
+    // Two callers that hold what the other one waits for: here each can read its half of it.
+    let text = match scope::held_keys() {
+        held if held.is_empty() => Cow::Borrowed(waited),
+        held => Cow::Owned(format!("{waited}; the caller itself holds {}", held.join(", "))),
+    };
+    Error::new(ErrorKind::WaitTimeout, text).with_retry_after(left)
 }
 
 pub(crate) fn shut_down() -> Error {

@@ -64,6 +64,12 @@ pub enum Event {
         /// Why.
         reason: Arc<str>,
     },
+    /// Locks are taken in two orders in this program, which can make two callers wait for each other. Told once for each
+    /// pair, in debug builds only.
+    OrderCycle {
+        /// Where the other order is taken.
+        elsewhere: Arc<str>,
+    },
     /// Less than a fifth of the ttl is left: the body outlives what it asked for, or renewals fail.
     NearExpiry {
         /// How much is left.
@@ -174,6 +180,9 @@ fn trace(label: &Label, event: &Event) {
         }
         Event::ReleaseFailed { reason } => {
             tracing::warn!(target: "dlock", name, key, backend, %reason, "release failed");
+        }
+        Event::OrderCycle { elsewhere } => {
+            tracing::warn!(target: "dlock", name, key, backend, %elsewhere, "locks are taken in two orders");
         }
         Event::NearExpiry { remaining } => {
             tracing::warn!(target: "dlock", name, key, backend, ?remaining, "near expiry");

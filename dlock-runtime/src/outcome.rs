@@ -1,6 +1,7 @@
 //! What an annotated call gives back: which return types can say that the body did not run, and how.
 
 use crate::error::{Error, ErrorKind};
+use crate::probe;
 
 /// How an annotated call went; [`LockReturn`] and [`SkipReturn`] make the function's return value of it.
 #[doc(hidden)]
@@ -150,10 +151,19 @@ impl Skip {
     label = "cannot say that the function was skipped",
     note = "return `Result<(), E>` or `Result<Option<T>, E>`"
 )]
-pub trait Skipped {
+pub trait Skipped: Sized {
     /// That value.
     #[doc(hidden)]
     fn skipped() -> Self;
+
+    /// That value, where the type cannot say what went wrong, so that the log must: nothing goes by in silence.
+    #[doc(hidden)]
+    fn untold(error: &Error, what: &str) -> Self {
+        if !probe::is_on() {
+            tracing::error!(target: "dlock", %error, "{what}");
+        }
+        Self::skipped()
+    }
 }
 
 impl Skipped for () {
@@ -173,15 +183,8 @@ macro_rules! without_errors {
                 match ran {
                     Ran::Done(output) => output,
                     Ran::Failed(error) if skip.covers(&error) => Self::skipped(),
-                    // The type cannot say it, so the log must: nothing goes by in silence.
-                    Ran::Failed(error) => {
-                        tracing::error!(target: "dlock", %error, "the locked function did not run to its end");
-                        Self::skipped()
-                    }
-                    Ran::Lost(error, _) => {
-                        tracing::error!(target: "dlock", %error, "the locked function has lost its lock");
-                        Self::skipped()
-                    }
+                    Ran::Failed(error) => Self::untold(&error, "the locked function did not run to its end"),
+                    Ran::Lost(error, _) => Self::untold(&error, "the locked function has lost its lock"),
                 }
             }
         }

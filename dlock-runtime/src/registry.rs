@@ -21,8 +21,11 @@ use crate::lock::{Lock, LockAll};
 use crate::locker::shut_down;
 use crate::observe::{Events, Observer};
 use crate::options::Defaults;
+#[cfg(debug_assertions)]
+use crate::order::Order;
 use crate::release;
 use crate::store::Store;
+use crate::tuning::Tunings;
 use crate::watchdog::Watchdog;
 
 /// The backends of a process by name. There is one global registry, which the attribute uses; a test may have its own.
@@ -34,6 +37,7 @@ struct Inner {
     stores: RwLock<Stores>,
     defaults: RwLock<Arc<Defaults>>,
     trace: RwLock<Option<Arc<Trace>>>,
+    tunings: Tunings,
 }
 
 type Trace = dyn Fn() -> Option<String> + Send + Sync;
@@ -52,6 +56,8 @@ pub(crate) struct Shared {
     pub(crate) events: Arc<Events>,
     pub(crate) jobs: Arc<Jobs>,
     pub(crate) closing: Closing,
+    #[cfg(debug_assertions)]
+    pub(crate) order: Order,
 }
 
 impl Shared {
@@ -98,10 +104,13 @@ impl Registry {
                 events: Arc::default(),
                 jobs: Arc::default(),
                 closing: Closing::default(),
+                #[cfg(debug_assertions)]
+                order: Order::default(),
             }),
             stores: RwLock::default(),
             defaults: RwLock::default(),
             trace: RwLock::default(),
+            tunings: Tunings::default(),
         }))
     }
 
@@ -110,6 +119,12 @@ impl Registry {
     pub fn global() -> &'static Self {
         static GLOBAL: LazyLock<Registry> = LazyLock::new(Registry::new);
         &GLOBAL
+    }
+
+    /// The registry that annotated functions use on this thread: the global one, unless a test has its own.
+    #[cfg(not(feature = "testing"))]
+    pub(crate) fn here() -> Self {
+        Self::global().clone()
     }
 
     /// Opens the store behind a URL and installs it under a name.
@@ -240,6 +255,10 @@ impl Registry {
 
     pub(crate) fn shared(&self) -> &Arc<Shared> {
         &self.0.shared
+    }
+
+    pub(crate) fn tunings(&self) -> &Tunings {
+        &self.0.tunings
     }
 
     pub(crate) fn defaults(&self) -> Arc<Defaults> {

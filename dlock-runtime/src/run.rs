@@ -4,9 +4,9 @@
 //! function with a large argument would carry it three times. Dropped in the order of its fields: the body, and what it
 //! owns, goes before the lock does.
 
-use std::future::Future;
+use std::future::{Future, ready};
 use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::task::{self, Context, Poll};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
@@ -16,6 +16,7 @@ use crate::guards::{Guards, finish_all};
 use crate::locker::{Ask, acquire_all};
 use crate::options::{OnLost, Options};
 use crate::outcome::Ran;
+use crate::probe;
 use crate::scope;
 use crate::sites::{Call, Site};
 
@@ -28,6 +29,9 @@ pub fn run<F: Future>(site: &'static Site, call: Call, body: F) -> Run<F> {
 /// The first half of [`run`], for a function that does something else when it cannot have its locks.
 #[doc(hidden)]
 pub fn begin(site: &'static Site, call: Call) -> BoxFuture<'static, Result<Guards>> {
+    if let Some(stop) = probe::caught(site, &call.keys) {
+        return Box::pin(ready(Err(stop)));
+    }
     acquire_all(Ask::of_site(site, &call), call.keys)
 }
 
@@ -136,7 +140,7 @@ impl<F: Future> Run<F> {
     fn release(&mut self, output: Result<F::Output>) {
         let Stage::Body(guards) = std::mem::replace(&mut self.stage, Stage::Ended) else { return };
         let succeeded = output.as_ref().map_or(Some(false), |output| self.judge.map(|judge| judge(output)));
-        guards.tenures().for_each(|tenure| tenure.ran(succeeded));
+        guards.ran(succeeded);
         self.stage = Stage::Releasing(Box::pin(finish_all(guards)), Some(output));
     }
 
@@ -164,7 +168,7 @@ impl<F: Future> Future for Run<F> {
         let this = &mut *self;
         loop {
             match &mut this.stage {
-                Stage::Acquiring(acquiring) => match ready!(acquiring.as_mut().poll(cx)) {
+                Stage::Acquiring(acquiring) => match task::ready!(acquiring.as_mut().poll(cx)) {
                     Ok(guards) => this.start(guards),
                     Err(error) => {
                         this.body = None;
@@ -186,7 +190,7 @@ impl<F: Future> Future for Run<F> {
                     }
                 },
                 Stage::Releasing(releasing, output) => {
-                    let released = ready!(releasing.as_mut().poll(cx));
+                    let released = task::ready!(releasing.as_mut().poll(cx));
                     let output = output.take();
                     this.stage = Stage::Ended;
                     return match (released, output) {

@@ -33,6 +33,12 @@ pub fn current() -> Option<Held> {
     innermost().map(Held)
 }
 
+/// Does the enclosing call, or one around it, hold a lock that `wanted` accepts, and is that still ours?
+#[must_use]
+pub fn current_locks(wanted: impl Fn(&Held) -> bool) -> bool {
+    chain().map(Held).any(|held| wanted(&held) && held.check().is_ok())
+}
+
 /// The innermost lock, for a body that has asked for its guard.
 ///
 /// # Errors
@@ -71,14 +77,17 @@ pub(crate) fn innermost() -> Option<Arc<Tenure>> {
 
 /// The hold of this lock that the enclosing call, or one around it, has.
 pub(crate) fn holding(store: &Arc<Store>, key: &LockKey) -> Option<Arc<Tenure>> {
-    let mut tenure = innermost();
-    while let Some(held) = tenure {
-        if Arc::ptr_eq(&held.store, store) && held.hold.claim.key == *key && held.is_held() {
-            return Some(held);
-        }
-        tenure = held.parent.clone();
-    }
-    None
+    chain().find(|held| Arc::ptr_eq(&held.store, store) && held.hold.claim.key == *key)
+}
+
+/// The locks that the enclosing calls hold, the innermost first.
+pub(crate) fn chain() -> impl Iterator<Item = Arc<Tenure>> {
+    std::iter::successors(innermost(), |tenure| tenure.parent.clone()).filter(|tenure| tenure.is_held())
+}
+
+/// Their names, as errors may show them.
+pub(crate) fn held_keys() -> Vec<String> {
+    chain().take(8).map(|tenure| tenure.hold.claim.key.as_str().chars().take(128).collect()).collect()
 }
 
 /// Runs `poll` with `held` as the enclosing call's innermost lock.

@@ -118,6 +118,23 @@ impl Place {
 }
 
 impl Label {
+    /// Was it taken at the same place in the source?
+    pub(crate) fn same_place(&self, other: &Self) -> bool {
+        match (&self.place, &other.place) {
+            (Place::Site(one), Place::Site(other)) => std::ptr::eq(*one, *other),
+            (Place::Builder(one), Place::Builder(other)) => one.name == other.name,
+            _ => false,
+        }
+    }
+
+    /// Where in the source, for people.
+    pub(crate) fn place(&self) -> String {
+        match &self.place {
+            Place::Site(site) => format!("{} ({}:{})", site.name, site.file, site.line),
+            Place::Builder(named) => named.name.clone(),
+        }
+    }
+
     pub(crate) const fn new(place: Place, backend: Arc<str>) -> Self {
         Self { place, backend }
     }

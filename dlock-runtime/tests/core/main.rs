@@ -11,16 +11,22 @@
 )]
 
 mod acquire;
+mod blocking;
 mod cancel;
 mod guard;
+mod joined;
+mod limits;
 mod loss;
 mod nesting;
 mod observers;
+#[cfg(debug_assertions)]
+mod order;
 mod outage;
 mod registry;
 mod renewal;
 mod run;
 mod runtimes;
+mod several;
 mod shutdown;
 mod stress;
 mod support;

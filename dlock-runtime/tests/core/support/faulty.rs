@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use dlock_runtime::backends::memory::Memory;
 use dlock_runtime::{
-    Attempt, Backend, Capabilities, Claim, Clock, Error, ErrorKind, Hold, LockKey, Note, Released, Result, Signal,
-    Stand, Standing, Wake, WakeStyle,
+    Attempt, Backend, Capabilities, Claim, Clock, Ending, Error, ErrorKind, Hold, LastSuccess, LockKey, Note, Released,
+    Result, Signal, Stand, Standing, Wake, WakeStyle,
 };
 use futures::future::{BoxFuture, pending};
 
@@ -192,6 +192,16 @@ impl Backend for Faulty {
         let step = self.step(Op::Release);
         panic_if(step);
         Box::pin(async move { self.fault(step, self.memory.release(hold)).await? })
+    }
+
+    fn end<'a>(&'a self, hold: &'a Hold, ending: &'a Ending) -> BoxFuture<'a, Result<Released>> {
+        let step = self.step(Op::Release);
+        panic_if(step);
+        Box::pin(async move { self.fault(step, self.memory.end(hold, ending)).await? })
+    }
+
+    fn last_success<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<Option<LastSuccess>>> {
+        self.memory.last_success(key)
     }
 
     fn abandon<'a>(&'a self, claim: &'a Arc<Claim>) -> BoxFuture<'a, Result<()>> {

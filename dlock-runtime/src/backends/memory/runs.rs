@@ -1,0 +1,88 @@
+//! Which period's run was started under a key, and which one succeeded last. Outlives the locks.
+
+use std::collections::HashMap;
+use std::time::{Duration, UNIX_EPOCH};
+
+use crate::backend::{LastSuccess, RunEnd};
+use crate::clock::{BootInstant, Clock};
+use crate::key::LockKey;
+use crate::note::Note;
+use crate::options::OncePer;
+
+/// One entry for each key that was ever used with a period: nobody else can tell when its last success is of no use.
+#[derive(Debug, Default)]
+pub(super) struct Runs(HashMap<LockKey, Record>);
+
+#[derive(Debug, Default)]
+struct Record {
+    start: Option<Start>,
+    success: Option<LastSuccess>,
+}
+
+#[derive(Debug)]
+struct Start {
+    number: u64,
+    ended: bool,
+    /// Beyond two periods it could stop nobody.
+    kept_until: BootInstant,
+}
+
+/// May a run start now?
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Due {
+    /// No run of this period or a later one was started.
+    First,
+    /// One was, and did not come to its end: once its lock is free.
+    Again,
+    /// One was.
+    Never,
+}
+
+impl Runs {
+    pub(super) fn due(&self, key: &LockKey, once: OncePer, clock: &Clock) -> Due {
+        let start = self.0.get(key).and_then(|record| record.start.as_ref());
+        match start.filter(|start| start.kept_until > clock.now()) {
+            Some(start) if start.number >= number(once, clock) => {
+                if once.rerun && !start.ended {
+                    Due::Again
+                } else {
+                    Due::Never
+                }
+            }
+            _ => Due::First,
+        }
+    }
+
+    /// Notes a start; gives its time.
+    pub(super) fn start(&mut self, key: &LockKey, once: OncePer, clock: &Clock) -> u64 {
+        let record = self.0.entry(key.clone()).or_default();
+        let kept_until = clock.now().after(once.period.saturating_mul(2));
+        // A wall clock that was set back does not make the latest period one that is to come.
+        let latest =
+            record.start.as_ref().filter(|start| start.kept_until > clock.now()).map_or(0, |start| start.number);
+        record.start = Some(Start { number: number(once, clock).max(latest), ended: false, kept_until });
+        clock.wall_ms()
+    }
+
+    pub(super) fn end(&mut self, key: &LockKey, end: RunEnd, began_ms: u64, note: &Note) {
+        let record = self.0.entry(key.clone()).or_default();
+        if let Some(start) = &mut record.start {
+            start.ended = true;
+        }
+        if let RunEnd::Succeeded { took } = end {
+            let started = UNIX_EPOCH + Duration::from_millis(began_ms);
+            record.success = Some(LastSuccess { started, took, note: note.clone() });
+        }
+    }
+
+    pub(super) fn last_success(&self, key: &LockKey) -> Option<LastSuccess> {
+        self.0.get(key)?.success.clone()
+    }
+}
+
+/// The number of the period whose boundary is nearest.
+fn number(once: OncePer, clock: &Clock) -> u64 {
+    let period = once.period.as_nanos().max(1);
+    let number = (u128::from(clock.wall_ms()) * 1_000_000 + period / 2) / period;
+    u64::try_from(number).unwrap_or(u64::MAX)
+}

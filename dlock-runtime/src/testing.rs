@@ -1,0 +1,319 @@
+//! A kit for the tests of code that locks: no server, a registry for each test, a store that fails when told to, and a
+//! clock to turn.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::future::Future;
+use std::marker::PhantomData;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+
+use crate::backend::{Attempt, Backend, Claim, Ending, Hold, LastSuccess, Released, Signal, Stand, Standing, Wake};
+use crate::backends::memory::Memory;
+use crate::capabilities::Capabilities;
+use crate::catalogue::sites;
+use crate::clock::{BootInstant, Clock};
+use crate::error::{Error, Result};
+use crate::key::LockKey;
+use crate::note::Note;
+use crate::registry::Registry;
+
+thread_local!(static ENTERED: RefCell<Vec<Registry>> = const { RefCell::new(Vec::new()) });
+
+/// A registry of its own for one test, with a store in memory under every name that annotated functions use, which is
+/// the default too.
+///
+/// While it is [entered](Self::enter), the annotated functions that this thread calls, and [`TestKit::lock`], use it
+/// and nothing else; tests that run side by side do not meet.
+///
+/// ```
+/// # use std::time::Duration;
+/// use dlock_runtime::testing::TestKit;
+/// use dlock_runtime::ErrorKind;
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() {
+/// let kit = TestKit::new();
+/// let _in = kit.enter();
+///
+/// kit.busy_for(Duration::from_secs(5));
+/// let busy = kit.lock("nightly").try_acquire().await.unwrap_err();
+/// assert_eq!(*busy.kind(), ErrorKind::Busy);
+///
+/// kit.clock().advance(Duration::from_secs(5));
+/// let guard = kit.lock("nightly").try_acquire().await.unwrap();
+///
+/// kit.outage(true);
+/// kit.clock().advance(Duration::from_secs(60)); // no renewal came through
+/// assert!(guard.check().unwrap_err().is_lost());
+/// # }
+/// ```
+pub struct TestKit {
+    registry: Registry,
+    clock: Clock,
+    switches: Arc<Mutex<Switches>>,
+}
+
+#[derive(Debug, Default)]
+struct Switches {
+    busy_until: Option<BootInstant>,
+    lost_after: Option<Duration>,
+    outage: bool,
+}
+
+impl TestKit {
+    /// A kit on a clock that stands still until it is turned.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::on(&Clock::manual())
+    }
+
+    /// A kit on the machine's clock.
+    #[must_use]
+    pub fn in_real_time() -> Self {
+        Self::on(&Clock::system())
+    }
+
+    fn on(clock: &Clock) -> Self {
+        let kit = Self { registry: Registry::with_clock(clock), clock: clock.clone(), switches: Arc::default() };
+        let store: Arc<dyn Backend> = Arc::new(Switchable {
+            memory: Memory::with_clock(clock),
+            clock: clock.clone(),
+            switches: kit.switches.clone(),
+        });
+        for name in std::iter::once("memory").chain(sites().iter().filter_map(|site| site.backend())) {
+            // Several sites name one backend.
+            let _ = kit.registry.install_shared(name, store.clone());
+        }
+        let _ = kit.registry.set_default("memory");
+        kit
+    }
+
+    /// Installs the kit's store under a further name: one that is only named while the program runs.
+    ///
+    /// # Errors
+    /// As [`Registry::install`].
+    pub fn install(&self, name: &str) -> Result<()> {
+        let store = self.registry.store(None)?;
+        self.registry.install_shared(name, store.backend.clone())
+    }
+
+    /// Makes this thread's annotated functions use the kit, until what is returned is dropped. In a `#[tokio::test]`,
+    /// whose tasks run on one thread, that is all; on several threads wrap each task in [`scope`](Self::scope).
+    #[must_use = "the kit is left when this is dropped"]
+    pub fn enter(&self) -> Entered {
+        let _ = ENTERED.try_with(|entered| entered.borrow_mut().push(self.registry.clone()));
+        Entered(PhantomData)
+    }
+
+    /// Makes a future use the kit, wherever it is polled.
+    pub fn scope<F: Future>(&self, future: F) -> impl Future<Output = F::Output> + use<F> {
+        Scoped { registry: self.registry.clone(), future: Box::pin(future) }
+    }
+
+    /// The kit's registry: to set defaults, to tune sites, to observe, to shut down.
+    #[must_use]
+    pub fn registry(&self) -> &Registry {
+        &self.registry
+    }
+
+    /// The kit's clock, to be turned with [`Clock::advance`].
+    #[must_use]
+    pub fn clock(&self) -> &Clock {
+        &self.clock
+    }
+
+    /// A lock to be acquired by hand, in the kit.
+    #[track_caller]
+    pub fn lock(&self, key: impl Into<crate::Key>) -> crate::Lock {
+        self.registry.lock(key)
+    }
+
+    /// From now on, and for so long on the kit's clock, every lock is held by somebody else. Zero ends it.
+    pub fn busy_for(&self, time: Duration) {
+        self.switches().busy_until = Some(self.clock.now().after(time));
+    }
+
+    /// Every lock that is granted from now on is lost so long after its grant, whatever its ttl. `None` ends it.
+    pub fn lost_after(&self, time: impl Into<Option<Duration>>) {
+        self.switches().lost_after = time.into();
+    }
+
+    /// From now on the store does not answer, or answers again.
+    pub fn outage(&self, down: bool) {
+        self.switches().outage = down;
+    }
+
+    fn switches(&self) -> MutexGuard<'_, Switches> {
+        lock(&self.switches)
+    }
+}
+
+impl Default for TestKit {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for TestKit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TestKit").field("switches", &*self.switches()).finish_non_exhaustive()
+    }
+}
+
+/// While it lives, its thread uses a kit; see [`TestKit::enter`]. It cannot leave the thread.
+#[derive(Debug)]
+pub struct Entered(PhantomData<*const ()>);
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        let left = ENTERED.try_with(|entered| entered.borrow_mut().pop());
+        drop(left);
+    }
+}
+
+struct Scoped<F> {
+    registry: Registry,
+    future: Pin<Box<F>>,
+}
+
+impl<F: Future> Future for Scoped<F> {
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        let _ = ENTERED.try_with(|entered| entered.borrow_mut().push(self.registry.clone()));
+        let _in = Entered(PhantomData);
+        self.future.as_mut().poll(cx)
+    }
+}
+
+impl Registry {
+    /// The registry that annotated functions use on this thread: the global one, unless a test has its own.
+    pub(crate) fn here() -> Self {
+        let entered = ENTERED.try_with(|entered| entered.borrow().last().cloned()).ok().flatten();
+        entered.unwrap_or_else(|| Self::global().clone())
+    }
+}
+
+/// The store in memory, and what was switched on.
+struct Switchable {
+    memory: Memory,
+    clock: Clock,
+    switches: Arc<Mutex<Switches>>,
+}
+
+fn lock(switches: &Mutex<Switches>) -> MutexGuard<'_, Switches> {
+    switches.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Switchable {
+    fn check_up(&self) -> Result<()> {
+        if lock(&self.switches).outage { Err(Error::outage("the test has switched the store off")) } else { Ok(()) }
+    }
+
+    /// Somebody else's hold that the test has switched on, if it lasts.
+    fn busy(&self) -> Option<Wake> {
+        let until = lock(&self.switches).busy_until?;
+        let now = self.clock.now();
+        (now < until).then(|| Wake::poll().ask_by(until).lease_left(until.since(now)))
+    }
+}
+
+/// A hold that ends before its ttl does, if that was switched on.
+fn shortened(switches: &Mutex<Switches>, mut hold: Hold) -> Hold {
+    if let Some(time) = lock(switches).lost_after {
+        hold.validity.granted = hold.validity.granted.min(time);
+        hold = hold.with_session(Arc::new(Shortened));
+    }
+    hold
+}
+
+/// The mark of a hold that no renewal prolongs.
+struct Shortened;
+
+impl Backend for Switchable {
+    fn kind(&self) -> &'static str {
+        "memory"
+    }
+
+    fn capabilities(&self) -> &Capabilities {
+        self.memory.capabilities()
+    }
+
+    fn try_acquire<'a>(&'a self, claim: &'a Arc<Claim>, stand: Stand) -> BoxFuture<'a, Result<Attempt>> {
+        Box::pin(async move {
+            self.check_up()?;
+            if let Some(wake) = self.busy() {
+                return Ok(Attempt::Contended(wake));
+            }
+            Ok(match self.memory.try_acquire(claim, stand).await? {
+                Attempt::Acquired(hold) => Attempt::Acquired(shortened(&self.switches, hold)),
+                Attempt::Contended(mut wake) => {
+                    if let Some(signal) = wake.signal.take() {
+                        let switches = self.switches.clone();
+                        wake.signal = Some(Box::pin(async move {
+                            Ok(match signal.await? {
+                                Signal::Granted(hold) => Signal::Granted(shortened(&switches, hold)),
+                                Signal::Ask => Signal::Ask,
+                            })
+                        }));
+                    }
+                    Attempt::Contended(wake)
+                }
+                Attempt::AlreadyRun => Attempt::AlreadyRun,
+            })
+        })
+    }
+
+    fn renew<'a>(&'a self, holds: &'a [&'a Hold]) -> BoxFuture<'a, Vec<Result<Standing>>> {
+        Box::pin(async move {
+            let mut standings = self.memory.renew(holds).await;
+            for (hold, standing) in holds.iter().zip(&mut standings) {
+                if let Err(down) = self.check_up() {
+                    *standing = Err(down);
+                } else if hold.session::<Shortened>().is_some() {
+                    *standing = Ok(Standing::Renewed(hold.validity));
+                }
+            }
+            standings
+        })
+    }
+
+    fn release<'a>(&'a self, hold: &'a Hold) -> BoxFuture<'a, Result<Released>> {
+        Box::pin(async move {
+            self.check_up()?;
+            self.memory.release(hold).await
+        })
+    }
+
+    fn end<'a>(&'a self, hold: &'a Hold, ending: &'a Ending) -> BoxFuture<'a, Result<Released>> {
+        Box::pin(async move {
+            self.check_up()?;
+            self.memory.end(hold, ending).await
+        })
+    }
+
+    fn abandon<'a>(&'a self, claim: &'a Arc<Claim>) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move {
+            self.check_up()?;
+            self.memory.abandon(claim).await
+        })
+    }
+
+    fn holder<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<Option<Note>>> {
+        Box::pin(async move {
+            self.check_up()?;
+            self.memory.holder(key).await
+        })
+    }
+
+    fn last_success<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<Option<LastSuccess>>> {
+        Box::pin(async move {
+            self.check_up()?;
+            self.memory.last_success(key).await
+        })
+    }
+}

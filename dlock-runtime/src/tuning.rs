@@ -1,0 +1,192 @@
+//! Settings of single sites from outside of the code: operations change them without a rebuild.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{PoisonError, RwLock};
+use std::time::Duration;
+
+use crate::catalogue::sites;
+use crate::error::{Error, Result};
+use crate::options::{Backoff, OnLost, Options, Renew, Retry, Wait};
+use crate::registry::Registry;
+
+/// What is said of single sites, by name.
+#[derive(Debug, Default)]
+pub(crate) struct Tunings {
+    /// Most programs have none, and pay one load.
+    any: AtomicBool,
+    by_name: RwLock<HashMap<String, Tuning>>,
+}
+
+/// What replaces a site's own settings; `None` leaves them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Tuning {
+    /// How long the store keeps the lock without a renewal.
+    pub ttl: Option<Duration>,
+    /// How long to wait for others.
+    pub wait: Option<Wait>,
+    /// Whether and how often to renew.
+    pub renew: Option<Renew>,
+    /// The longest hold.
+    pub max_hold: Option<Duration>,
+    /// The body's own limit; only an async body has one.
+    pub timeout: Option<Duration>,
+    /// For how long the key stays taken after the grant.
+    pub min_hold: Option<Duration>,
+    /// How often the store is asked at most.
+    pub attempts: Option<u32>,
+    /// The pause between two questions.
+    pub backoff: Option<Backoff>,
+    /// How many callers of this process may wait.
+    pub max_waiters: Option<usize>,
+    /// How often a store that fails is asked again.
+    pub retry: Option<Retry>,
+    /// What becomes of the body when the lock is lost.
+    pub on_lost: Option<OnLost>,
+}
+
+impl Tuning {
+    fn apply(self, options: Options) -> Options {
+        Options {
+            ttl: self.ttl.or(options.ttl),
+            wait: self.wait.or(options.wait),
+            renew: self.renew.or(options.renew),
+            max_hold: self.max_hold.or(options.max_hold),
+            timeout: self.timeout.or(options.timeout),
+            min_hold: self.min_hold.or(options.min_hold),
+            attempts: self.attempts.or(options.attempts),
+            backoff: self.backoff.or(options.backoff),
+            max_waiters: self.max_waiters.or(options.max_waiters),
+            retry: self.retry.or(options.retry),
+            on_lost: self.on_lost.unwrap_or(options.on_lost),
+            ..options
+        }
+    }
+
+    fn set(&mut self, option: &str, value: &str) -> Result<(), String> {
+        match option {
+            "ttl" => self.ttl = Some(time(value)?),
+            "wait" => {
+                self.wait = Some(match value {
+                    "none" => Wait::None,
+                    "forever" => Wait::Forever,
+                    text => Wait::UpTo(time(text)?),
+                });
+            }
+            "renew" => {
+                self.renew = Some(match value {
+                    "true" => Renew::Auto,
+                    "false" => Renew::Off,
+                    text => Renew::Every(time(text)?),
+                });
+            }
+            "max_hold" => self.max_hold = Some(time(value)?),
+            "timeout" => self.timeout = Some(time(value)?),
+            "min_hold" => self.min_hold = Some(time(value)?),
+            "attempts" => self.attempts = Some(count(value)?),
+            "max_waiters" => self.max_waiters = Some(count(value)?),
+            "backoff" => {
+                let (from, to) = value.split_once("..").ok_or("write both bounds, such as 100ms..5s")?;
+                self.backoff = Some(Backoff { from: time(from)?, to: time(to)? });
+            }
+            "on_lost" => {
+                self.on_lost = Some(match value {
+                    "cancel" => OnLost::Cancel,
+                    "continue" => OnLost::Continue,
+                    _ => return Err("write cancel or continue".into()),
+                });
+            }
+            "retry" => {
+                let Retry { backoff, .. } = crate::Defaults::default().retry;
+                self.retry = Some(Retry { times: count(value)?, backoff });
+            }
+            "on_busy" | "on_outage" => {
+                return Err("this is a part of the function's type, and cannot change without a rebuild".into());
+            }
+            _ => {
+                return Err("there is no such setting; there are ttl, wait, renew, max_hold, timeout, min_hold, attempts, backoff, max_waiters, retry, on_lost".into());
+            }
+        }
+        Ok(())
+    }
+}
+
+fn time(text: &str) -> Result<Duration, String> {
+    humantime::parse_duration(text).map_err(|_| "write a duration such as 30s, 1m30s or 500ms".into())
+}
+
+fn count<T: std::str::FromStr>(text: &str) -> Result<T, String> {
+    text.parse().map_err(|_| "write a whole number".into())
+}
+
+impl Registry {
+    /// Replaces settings of the site of this name (see [`sites`]) from its next call on, over what its attribute says.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use dlock_runtime::{Registry, Tuning};
+    /// let refused = Registry::new().tune("shop::deduct", |site| site.ttl = Some(Duration::from_secs(60)));
+    /// assert!(refused.unwrap_err().to_string().contains("no locked function")); // there is none in this program
+    /// ```
+    ///
+    /// # Errors
+    /// [`ErrorKind::ConfigInvalid`](crate::ErrorKind::ConfigInvalid) if no site has the name, or if the settings
+    /// contradict each other or the defaults. Whether the store can do them is told by [`verify`](Self::verify).
+    pub fn tune(&self, name: &str, change: impl FnOnce(&mut Tuning)) -> Result<()> {
+        let named: Vec<_> = sites().into_iter().filter(|site| site.name() == name).collect();
+        if named.is_empty() {
+            let known: Vec<_> = sites().iter().map(|site| site.name()).collect();
+            let text = format!("there is no locked function of the name {name:?}; there are: {}", known.join(", "));
+            return Err(Error::config("name", text));
+        }
+        let tunings = &self.tunings();
+        let mut by_name = tunings.by_name.write().unwrap_or_else(PoisonError::into_inner);
+        let mut tuning = by_name.get(name).copied().unwrap_or_default();
+        change(&mut tuning);
+        for site in named {
+            tuning.apply(site.0.options).resolve(&self.defaults())?;
+        }
+        by_name.insert(name.to_owned(), tuning);
+        tunings.any.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    /// Reads settings of sites from a text: on each line a name and settings, `shop::deduct ttl=1m wait=5s`. A line may
+    /// end with `;` instead, and what comes after `#` is a comment.
+    ///
+    /// # Errors
+    /// [`ErrorKind::ConfigInvalid`](crate::ErrorKind::ConfigInvalid) with the line; those before it are in force.
+    pub fn tune_from(&self, text: &str) -> Result<()> {
+        for (number, line) in text.split(['\n', ';']).enumerate() {
+            let line = line.split('#').next().unwrap_or_default();
+            let mut words = line.split_whitespace();
+            let Some(name) = words.next() else { continue };
+            let fault = |what: String| Error::config("tuning", format!("line {}: {what}", number + 1));
+            let mut settings = Vec::new();
+            for word in words {
+                let (option, value) =
+                    word.split_once('=').ok_or_else(|| fault(format!("{word:?} is not `setting=value`")))?;
+                // Read once to find the fault before anything is changed.
+                Tuning::default().set(option, value).map_err(|why| fault(format!("{option}: {why}")))?;
+                settings.push((option, value));
+            }
+            let change = |tuning: &mut Tuning| {
+                for (option, value) in &settings {
+                    let _ = tuning.set(option, value);
+                }
+            };
+            self.tune(name, change).map_err(|error| fault(error.to_string()))?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn tuned(&self, name: &str, options: Options) -> Options {
+        let tunings = self.tunings();
+        if !tunings.any.load(Ordering::Acquire) {
+            return options;
+        }
+        let by_name = tunings.by_name.read().unwrap_or_else(PoisonError::into_inner);
+        by_name.get(name).map_or(options, |tuning| tuning.apply(options))
+    }
+}

@@ -1,0 +1,170 @@
+//! Callers that are not async: on every kind of thread, and where they would park whoever must release.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use dlock_runtime::{Clock, ErrorKind, Kind, Wait, current};
+
+use crate::support::{MS, World, full, is_free, test};
+
+fn world() -> World {
+    World::on(&Clock::system())
+}
+
+#[test]
+fn without_a_runtime() {
+    let world = world();
+    let guard = world.lock("k").acquire_blocking().unwrap();
+    let busy = world.lock("k").wait(Wait::None).acquire_blocking().unwrap_err();
+    assert_eq!(busy.kind(), &ErrorKind::Busy);
+    guard.release_blocking().unwrap();
+    let key = world.lock("k").run_blocking(|_| current().unwrap().key().clone()).unwrap();
+    assert_eq!(key, full("k"));
+    assert!(current().is_none() && world.memory.is_empty());
+}
+
+#[test]
+fn threads_exclude_each_other() {
+    let world = Arc::new(world());
+    let inside = Arc::new(AtomicUsize::new(0));
+    let threads: Vec<_> = (0..8)
+        .map(|_| {
+            let (world, inside) = (world.clone(), inside.clone());
+            std::thread::spawn(move || {
+                for _ in 0..50 {
+                    let body = |_| {
+                        assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two holders");
+                        std::thread::yield_now();
+                        inside.fetch_sub(1, Ordering::SeqCst);
+                    };
+                    world.lock("k").wait(Wait::Forever).run_blocking(body).unwrap();
+                }
+            })
+        })
+        .collect();
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+}
+
+#[test]
+fn inside_of_every_runtime() {
+    let take = || {
+        let world = world();
+        world.lock("k").run_blocking(|_| ()).unwrap();
+    };
+    let single = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    single.block_on(async { take() });
+    tokio::task::LocalSet::new()
+        .block_on(&single, async { tokio::task::spawn_local(async move { take() }).await.unwrap() });
+    let several = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().unwrap();
+    several.block_on(async { tokio::spawn(async move { take() }).await.unwrap() });
+    several.block_on(async { tokio::task::spawn_blocking(take).await.unwrap() });
+}
+
+#[test]
+fn parking_the_holders_only_thread_is_told_at_once() {
+    test(async {
+        let world = world();
+        let _held = world.lock("k").acquire().await.unwrap();
+        let told = world.lock("k").wait(Wait::Forever).acquire_blocking().unwrap_err();
+        assert_eq!(told.kind(), &ErrorKind::WouldDeadlock);
+    });
+}
+
+#[test]
+fn parking_the_thread_of_one_who_stands_before_is_told_too() {
+    test(async {
+        let world = Arc::new(world());
+        let stranger = {
+            let world = world.clone();
+            std::thread::spawn(move || world.lock("k").acquire_blocking().unwrap()).join().unwrap()
+        };
+        let asking = world.lock("k").wait(Wait::Forever);
+        let waiting = tokio::spawn(async move { asking.acquire().await.map(drop) });
+        tokio::task::yield_now().await;
+        let told = world.lock("k").wait(Wait::Forever).acquire_blocking().unwrap_err();
+        assert_eq!(told.kind(), &ErrorKind::WouldDeadlock);
+        stranger.release_blocking().unwrap();
+        waiting.await.unwrap().unwrap();
+    });
+}
+
+#[test]
+fn a_reader_on_this_thread_is_seen_although_it_keeps_no_turn() {
+    test(async {
+        let world = World::with(&Clock::system(), |can| can.read_write = true);
+        let Ok(_reader) = world.lock("k").kind(Kind::Read).acquire().await else { panic!("free") };
+        let writer = world.lock("k").kind(Kind::Write).wait(Wait::Forever);
+        assert_eq!(writer.acquire_blocking().unwrap_err().kind(), &ErrorKind::WouldDeadlock);
+    });
+}
+
+#[test]
+fn a_thread_of_spawn_blocking_may_wait_for_a_task_of_the_same_runtime() {
+    test(async {
+        let world = world();
+        let held = world.lock("k").acquire().await.unwrap();
+        let lock = world.lock("k").wait(Wait::Forever);
+        let other = tokio::task::spawn_blocking(move || lock.run_blocking(|_| ()));
+        tokio::time::sleep(20 * MS).await;
+        held.release().await.unwrap();
+        other.await.unwrap().unwrap();
+    });
+}
+
+#[test]
+fn a_loss_does_not_stop_the_body_and_is_told() {
+    let world = world();
+    let lock = world.lock("k").ttl(50 * MS).renew(dlock_runtime::Renew::Off);
+    let ran = lock.run_blocking(|held| {
+        assert!(held.check().is_ok());
+        std::thread::sleep(Duration::from_millis(80));
+        assert!(held.check().unwrap_err().is_lost());
+    });
+    assert!(ran.unwrap_err().is_lost());
+}
+
+#[test]
+fn a_body_that_blocks_for_longer_than_the_ttl_keeps_its_lock() {
+    let world = world();
+    world.lock("k").ttl(60 * MS).run_blocking(|_| std::thread::sleep(Duration::from_millis(250))).unwrap();
+}
+
+#[test]
+fn a_panic_releases_and_goes_on() {
+    test(async {
+        let world = world();
+        let lock = world.lock("k");
+        let panic = std::thread::spawn(move || lock.run_blocking(|_| panic!("on purpose"))).join();
+        assert!(panic.is_err());
+        world.empty().await;
+        assert!(is_free(&world, "k").await);
+    });
+}
+
+#[test]
+fn nesting_is_told_or_joined() {
+    let world = world();
+    let (inner, joining) = (world.lock("k").wait(Wait::Forever), world.lock("k").reentrant(true));
+    world
+        .lock("k")
+        .run_blocking(|_| {
+            assert_eq!(inner.acquire_blocking().unwrap_err().kind(), &ErrorKind::WouldDeadlock);
+            joining.run_blocking(|_| ()).unwrap();
+        })
+        .unwrap();
+}
+
+#[test]
+fn several_keys() {
+    let world = world();
+    let guards = world.registry.lock_all(["b", "a"]).acquire_blocking().unwrap();
+    assert_eq!(guards.held().count(), 2);
+    drop(guards);
+}
+
+#[test]
+fn a_limit_for_a_body_that_cannot_be_stopped_is_refused() {
+    let error = world().lock("k").timeout(MS).run_blocking(|_| ()).unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::ConfigInvalid { field } if field == "timeout"), "{error}");
+}

@@ -1,0 +1,110 @@
+//! `reentrant`: a nested call uses the hold of the enclosing one.
+
+use dlock_runtime::{ErrorKind, Kind, current};
+
+use crate::support::{LONG, Op, SECOND, World, full, is_free, test};
+
+#[test]
+fn a_nested_call_joins_the_outer_hold_and_does_not_release_it() {
+    test(async {
+        let world = World::new();
+        let (world, inner) = (&world, world.lock("k").reentrant(true));
+        let body = |outer: dlock_runtime::Held| async move {
+            let token = inner.run(|held| async move { held.fence().unwrap().get() }).await.unwrap();
+            assert_eq!(token, outer.fence().unwrap().get());
+            assert!(outer.check().is_ok());
+            assert_eq!(current().unwrap().key(), &full("k"));
+            assert!(!is_free(world, "k").await);
+        };
+        world.lock("k").run(body).await.unwrap();
+        assert!(is_free(world, "k").await);
+        assert_eq!(world.events.count("Released"), 2, "the outer one and the look whether it is free");
+    });
+}
+
+#[test]
+fn a_joined_guard_that_is_dropped_or_released_frees_nothing() {
+    test(async {
+        let world = World::new();
+        let inner = world.lock("k").reentrant(true);
+        let outer = world.lock("k").run(|_| async {
+            drop(inner.clone().acquire().await.unwrap());
+            inner.acquire().await.unwrap().release().await.unwrap();
+            assert_eq!(world.store.calls(Op::Release), 0);
+        });
+        outer.await.unwrap();
+        assert_eq!((world.store.calls(Op::Acquire), world.store.calls(Op::Release)), (1, 1));
+    });
+}
+
+#[test]
+fn a_joined_call_hears_of_the_loss() {
+    test(async {
+        let world = World::new();
+        let inner = world.lock("k").reentrant(true).run(|_| async {
+            world.clock.advance(40 * SECOND);
+            std::future::pending::<()>().await;
+        });
+        let outer = world.lock("k").renew(dlock_runtime::Renew::Off).run(|_| inner).await;
+        assert!(outer.unwrap_err().is_lost());
+    });
+}
+
+#[test]
+fn without_the_option_it_is_told_and_siblings_wait() {
+    test(async {
+        let world = World::new();
+        let nested = world.lock("k").wait(LONG);
+        let told = world.lock("k").run(|_| async { nested.acquire().await.unwrap_err() }).await.unwrap();
+        assert_eq!(told.kind(), &ErrorKind::WouldDeadlock);
+        let sibling = || world.lock("k").wait(LONG).reentrant(true).run(|_| tokio::task::yield_now());
+        let (one, other) = tokio::join!(sibling(), sibling());
+        assert!(one.is_ok() && other.is_ok());
+        assert_eq!(world.store.calls(Op::Acquire), 3, "siblings are no enclosing calls");
+    });
+}
+
+#[test]
+fn only_a_hold_that_covers_the_nested_one_is_joined() {
+    let two = std::num::NonZeroU32::new(2).unwrap();
+    let table = [
+        (Kind::Write, Kind::Read, true),
+        (Kind::Write, Kind::Write, true),
+        (Kind::Read, Kind::Read, true),
+        (Kind::Read, Kind::Write, false),
+        (Kind::Permits(two), Kind::Permits(two), true),
+        (Kind::Exclusive, Kind::Read, false),
+    ];
+    test(async {
+        for (outer, inner, joins) in table {
+            let world =
+                World::with(&dlock_runtime::Clock::manual(), |can| (can.read_write, can.permits) = (true, true));
+            let nested = world.lock("k").kind(inner).reentrant(true).wait(LONG);
+            let ran = world.lock("k").kind(outer).run(|_| nested.run(|_| async {})).await.unwrap();
+            match ran {
+                Ok(()) => assert!(joins, "{outer:?} {inner:?}"),
+                Err(error) => {
+                    assert!(!joins && *error.kind() == ErrorKind::WouldDeadlock, "{outer:?} {inner:?} {error}")
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn a_joined_call_in_another_task_does_not_take_the_outer_ones_news() {
+    test(async {
+        let world = World::new();
+        let inner = world.lock("k").reentrant(true);
+        let outer = world.lock("k").run(|_| async {
+            let child = tokio::spawn(dlock_runtime::inherit(inner.run(|_| std::future::pending::<()>())));
+            child.await.unwrap()
+        });
+        let outer = tokio::spawn(outer);
+        crate::support::calm().await;
+        world.memory.forget(&full("k"));
+        world.pass(15 * SECOND).await;
+        // Both are woken: the outer one is dropped at its await, and tells.
+        assert!(outer.await.unwrap().unwrap_err().is_lost());
+    });
+}

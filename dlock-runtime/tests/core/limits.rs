@@ -1,0 +1,97 @@
+//! `timeout` and `on_lost`: what bounds a body, and what a loss does to it.
+
+use std::cell::Cell;
+
+use dlock_runtime::{ErrorKind, OnLost, Renew};
+
+use crate::support::{SECOND, World, calm, is_free, test};
+
+#[test]
+fn a_body_beyond_its_limit_is_dropped_and_the_lock_is_free() {
+    test(async {
+        let world = World::new();
+        let run = world.lock("k").timeout(5 * SECOND).run(|_| std::future::pending::<()>());
+        let error = world.pass_until(SECOND, run).await.unwrap_err();
+        assert_eq!((error.kind(), error.key()), (&ErrorKind::BodyTimeout, Some("dl1:default:k")));
+        assert!(world.memory.is_empty(), "released in place, before the caller hears of it");
+    });
+}
+
+#[test]
+fn a_body_within_its_limit_is_let_be_and_none_has_one_by_default() {
+    test(async {
+        let world = World::new();
+        world.lock("k").timeout(5 * SECOND).run(|_| async {}).await.unwrap();
+        let long = async {
+            world.clock.sleep_until(world.clock.now().after(1000 * SECOND)).await;
+        };
+        world.pass_until(SECOND, world.lock("k").run(|_| long)).await.unwrap();
+    });
+}
+
+#[test]
+fn the_wait_does_not_count() {
+    test(async {
+        let world = World::new();
+        let held = world.lock("k").acquire().await.unwrap();
+        let lock = world.lock("k").wait(crate::support::LONG).timeout(5 * SECOND);
+        let waiting = tokio::spawn(lock.run(|_| async {}));
+        calm().await;
+        world.pass(20 * SECOND).await;
+        held.release().await.unwrap();
+        waiting.await.unwrap().unwrap();
+    });
+}
+
+#[test]
+fn a_limit_that_an_unrenewed_hold_does_not_cover_is_refused() {
+    test(async {
+        let world = World::new();
+        let run = |timeout| world.lock("k").ttl(10 * SECOND).renew(Renew::Off).timeout(timeout).run(|_| async {});
+        let error = run(10 * SECOND).await.unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::ConfigInvalid { field } if field == "timeout"), "{error}");
+        run(9 * SECOND).await.unwrap();
+    });
+}
+
+#[test]
+fn a_loss_cancels_the_body_by_default_and_lets_it_end_on_demand() {
+    test(async {
+        for (on_lost, ends) in [(OnLost::Cancel, false), (OnLost::Continue, true)] {
+            let world = World::new();
+            let ended = Cell::new(false);
+            let body = async {
+                world.clock.sleep_until(world.clock.now().after(60 * SECOND)).await;
+                ended.set(true);
+            };
+            let run = world.lock("k").renew(Renew::Off).on_lost(on_lost).run(|_| body);
+            let error = world.pass_until(SECOND, run).await.unwrap_err();
+            assert!(error.is_lost(), "{error}");
+            assert_eq!(ended.get(), ends, "{on_lost:?}");
+            assert!(is_free(&world, "k").await);
+        }
+    });
+}
+
+#[test]
+fn a_panic_drops_the_body_before_the_lock() {
+    test(async {
+        struct Sees<'a>(&'a World, &'a Cell<bool>);
+        impl Drop for Sees<'_> {
+            fn drop(&mut self) {
+                self.1.set(!self.0.memory.is_empty());
+            }
+        }
+        let world = World::new();
+        let held = Cell::new(false);
+        let sees = Sees(&world, &held);
+        let body = async {
+            let _sees = sees;
+            panic!("on purpose");
+        };
+        let run = std::panic::AssertUnwindSafe(world.lock("k").run(|_| body));
+        assert!(futures::FutureExt::catch_unwind(run).await.is_err());
+        assert!(held.get());
+        world.empty().await;
+    });
+}

@@ -1,0 +1,69 @@
+//! The order of locks, in debug builds.
+
+use dlock_runtime::{Event, Key};
+
+use crate::support::{World, test};
+
+async fn nest(world: &World, outer: &'static str, inner: &'static str) {
+    let inside = world.lock(inner).name(format!("takes {inner}")).run(|_| async {});
+    world.lock(outer).name(format!("takes {outer}")).run(|_| inside).await.unwrap().unwrap();
+}
+
+fn cycles(world: &World) -> Vec<String> {
+    let told = |(label, event)| match event {
+        Event::OrderCycle { elsewhere } => Some(format!("{label} / {elsewhere}")),
+        _ => None,
+    };
+    world.events.all().into_iter().filter_map(told).collect()
+}
+
+#[test]
+fn two_orders_are_told_once_with_both_places() {
+    test(async {
+        let world = World::new();
+        for _ in 0..3 {
+            nest(&world, "a", "b").await;
+        }
+        assert_eq!(cycles(&world), [""; 0]);
+        for _ in 0..3 {
+            nest(&world, "b", "a").await;
+        }
+        assert_eq!(cycles(&world), ["takes a [a] on m / takes b"]);
+    });
+}
+
+#[test]
+fn a_cycle_of_three_is_seen() {
+    test(async {
+        let world = World::new();
+        nest(&world, "a", "b").await;
+        nest(&world, "b", "c").await;
+        nest(&world, "c", "a").await;
+        assert_eq!(cycles(&world), ["takes a [a] on m / takes b"]);
+    });
+}
+
+#[test]
+fn one_template_inside_of_itself_is_a_cycle_but_not_as_a_list() {
+    test(async {
+        let world = World::new();
+        let account = |id: u64| Key::text("account:").value(&id);
+        world.registry.lock_all([account(1), account(2)]).acquire().await.unwrap().release().await.unwrap();
+        assert_eq!(cycles(&world), [""; 0]);
+        let inside = world.registry.lock(account(2)).run(|_| async {});
+        world.registry.lock(account(1)).run(|_| inside).await.unwrap().unwrap();
+        assert_eq!(cycles(&world).len(), 1);
+    });
+}
+
+#[test]
+fn a_timeout_says_what_the_caller_holds() {
+    test(async {
+        let world = World::new();
+        let _other = world.lock("b").acquire().await.unwrap();
+        let inside = world.lock("b").wait(dlock_runtime::Wait::UpTo(crate::support::SECOND));
+        let run = world.lock("a").run(|_| inside.acquire());
+        let error = world.pass_until(crate::support::SECOND, run).await.unwrap().unwrap_err();
+        assert!(error.to_string().contains("the caller itself holds dl1:default:a"), "{error}");
+    });
+}
