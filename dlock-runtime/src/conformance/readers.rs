@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::Case;
 use super::bench::{Bench, SLACK, Stop, Tested, case, ensure};
-use crate::backend::{Attempt, Stand};
+use crate::backend::{Attempt, Released, Stand};
 use crate::options::Kind;
 
 pub(super) const CASES: &[Case] = &[
@@ -99,12 +99,15 @@ async fn silent_reader(bench: &Bench<'_>) -> Tested {
 async fn one_ends(bench: &Bench<'_>) -> Tested {
     let (key, one, other) = (bench.key()?, bench.client().await?, bench.client().await?);
     let first = one.take(&bench.claim_as(Kind::Read, &key, bench.long())?).await?;
-    let second = one.take(&bench.claim_as(Kind::Read, &key, bench.long())?).await?;
-    let released = one.give_back(&first).await?;
-    ensure!(released == crate::Released::Released, "the release of a reader was answered with {released:?}");
-    one.lost(&first).await?;
-    other.refused(&bench.claim_as(Kind::Write, &key, bench.long())?, Stand::No, second.validity).await?;
-    one.renew(&second, second.validity).await?;
-    one.give_back(&second).await?;
+    let ended = other.take(&bench.claim_as(Kind::Read, &key, bench.long())?).await?;
+    let last = one.take(&bench.claim_as(Kind::Read, &key, bench.long())?).await?;
+    let released = other.give_back(&ended).await?;
+    ensure!(released == Released::Released, "the release of a reader was answered with {released:?}");
+    other.lost(&ended).await?;
+    for hold in [&first, &last] {
+        one.renew(hold, hold.validity).await?;
+        other.refused(&bench.claim_as(Kind::Write, &key, bench.long())?, Stand::No, hold.validity).await?;
+        one.give_back(hold).await?;
+    }
     Ok(())
 }
