@@ -49,7 +49,7 @@ pub fn hold_sync<T>(guards: Guards, judge: Option<fn(&T) -> bool>, body: impl Fn
         return Ran::Lost(loss, Some(output));
     }
     let run = judge.map(|judge| judge(&output));
-    guards.tenures().for_each(|tenure| tenure.ran(run));
+    guards.ran(run);
     match release_sync(guards) {
         Ok(()) => Ran::Done(output),
         Err(loss) => Ran::Lost(loss, Some(output)),

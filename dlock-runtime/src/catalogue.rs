@@ -195,7 +195,7 @@ impl Registry {
 }
 
 /// A template with empty placeholders: `stock:<id>` and `stock:<sku>` make the same keys.
-fn without_names(template: &str) -> String {
+pub(crate) fn without_names(template: &str) -> String {
     let mut bare = String::with_capacity(template.len());
     let mut inside = false;
     let mut chars = template.chars().peekable();

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use crate::backend::{Fence, Standing};
@@ -11,7 +12,7 @@ use crate::key::{Key, LockKey};
 use crate::observe::Event;
 use crate::release::{self, Outcome};
 use crate::store::request_bound;
-use crate::tenure::Tenure;
+use crate::tenure::{Listener, Tenure};
 use crate::watchdog;
 
 /// A held lock. Dropping it releases on dlock's own thread; [`release`](Self::release) does so here and says how.
@@ -22,16 +23,30 @@ pub struct Guard {
     held: Held,
     /// Somebody else releases.
     handed_over: bool,
+    /// Listens for the loss of a hold that the enclosing call owns.
+    joined: Option<Listener>,
 }
 
 impl Guard {
     pub(crate) const fn new(tenure: Arc<Tenure>) -> Self {
-        Self { held: Held(tenure), handed_over: false }
+        Self { held: Held(tenure), handed_over: false, joined: None }
     }
 
     /// A further use of the enclosing call's hold, which that call releases.
-    pub(crate) const fn joined(tenure: Arc<Tenure>) -> Self {
-        Self { held: Held(tenure), handed_over: true }
+    pub(crate) fn joined(tenure: Arc<Tenure>) -> Self {
+        Self { joined: Some(Listener::new(tenure.clone())), held: Held(tenure), handed_over: true }
+    }
+
+    pub(crate) fn is_joined(&self) -> bool {
+        self.joined.is_some()
+    }
+
+    /// Ready once the hold is lost; for the one that runs the body.
+    pub(crate) fn poll_lost(&self, cx: &mut Context<'_>) -> Poll<Error> {
+        match &self.joined {
+            None => self.held.0.poll_lost(cx),
+            Some(listener) => listener.poll(cx),
+        }
     }
 
     /// Releases the lock and says whether it was ours to the end.
@@ -56,7 +71,7 @@ impl Guard {
 /// Releases in place a hold that was just found to be ours; what happened to it decides, not what the store knows by
 /// now. If the returned future is dropped, also before it was ever polled, our thread releases.
 pub(crate) async fn finish(guard: Guard) -> Result<()> {
-    if guard.handed_over {
+    if guard.is_joined() {
         return guard.check();
     }
     let tenure = guard.hand_over();

@@ -70,14 +70,14 @@ impl Guards {
         &self.more.0.last().unwrap_or(&self.first).0
     }
 
-    /// Tells the stores how the run went, in the release.
-    pub(crate) fn tenures(&self) -> impl Iterator<Item = &Arc<Tenure>> {
-        self.all().map(|guard| &guard.0)
+    /// Notes how the body ended, for the release to tell the stores; of a joined hold its own call tells that.
+    pub(crate) fn ran(&self, succeeded: Option<bool>) {
+        self.all().filter(|guard| !guard.is_joined()).for_each(|guard| guard.0.ran(succeeded));
     }
 
     pub(crate) fn poll_lost(&self, cx: &mut Context<'_>) -> Poll<Error> {
-        for tenure in self.tenures() {
-            if let Poll::Ready(loss) = tenure.poll_lost(cx) {
+        for guard in self.all() {
+            if let Poll::Ready(loss) = guard.poll_lost(cx) {
                 return Poll::Ready(loss);
             }
         }

@@ -63,7 +63,7 @@ impl Key {
 
     /// A key that the macro has built.
     pub(crate) fn of(key: &KeyBuf, template: &str) -> Self {
-        Self { encoded: key.0.clone(), template: template.to_owned() }
+        Self { encoded: key.0.clone(), template: crate::catalogue::without_names(template) }
     }
 
     /// The key with empty placeholders: the label for metrics, which must never hold a value.

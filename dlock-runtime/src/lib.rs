@@ -41,6 +41,8 @@ pub mod testing;
 mod tuning;
 mod wait;
 mod watchdog;
+#[cfg(any(feature = "axum", feature = "tonic"))]
+mod web;
 
 pub use backend::{
     Attempt, Backend, Claim, Ending, Fence, Hold, LastSuccess, Released, RunEnd, Signal, Stand, Standing, Validity,

@@ -30,6 +30,8 @@ struct Line {
     home: Option<Home>,
     /// Whose turn it is now, until its owner has noticed.
     called: Option<u64>,
+    /// The turn is only kept until what its owner may have left in the store is gone.
+    leaving: bool,
 }
 
 #[derive(Debug)]
@@ -92,6 +94,7 @@ impl LocalQueue {
         };
         line.called = Some(ticket);
         line.home = home;
+        line.leaving = false;
         drop(shard);
         if let Some(waker) = waker {
             wake(waker);
@@ -111,6 +114,15 @@ pub(crate) struct Turn {
     key: LockKey,
 }
 
+impl Turn {
+    /// From now on it is kept only until our leftovers are gone.
+    pub(crate) fn leave(&self) {
+        if let Some(line) = self.queue.shard(&self.key).get_mut(&self.key) {
+            line.leaving = true;
+        }
+    }
+}
+
 impl Drop for Turn {
     fn drop(&mut self) {
         self.queue.pass_on(&self.key);
@@ -123,6 +135,14 @@ pub(crate) struct Waiting {
     queue: Arc<LocalQueue>,
     key: LockKey,
     ticket: Option<u64>,
+}
+
+impl Waiting {
+    /// Is nobody before us but one who has given up already?
+    pub(crate) fn is_next_after_leftovers(&self) -> bool {
+        let shard = self.queue.shard(&self.key);
+        shard.get(&self.key).is_some_and(|line| line.leaving && line.waiting.len() == 1)
+    }
 }
 
 impl Future for Waiting {

@@ -226,6 +226,9 @@ struct Acquisition {
 impl Drop for Acquisition {
     fn drop(&mut self) {
         if self.armed {
+            if let Some(turn) = &self.turn {
+                turn.leave();
+            }
             let turn = Box::new(self.turn.take());
             release::abandon_later(&self.shared, self.store.clone(), self.claim.clone(), turn);
         }
@@ -314,10 +317,15 @@ impl Acquisition {
                 ErrorKind::QueueFull { max },
                 format!("{max} callers of this process wait for this lock already"),
             )),
+            // An attempt that failed just now is no holder: nobody shall hear of contention because of it.
+            Joined::Behind(waiting) if self.options.wait == Wait::None && waiting.is_next_after_leftovers() => {
+                let until = self.shared.clock.now().after(LEAST_PATIENCE);
+                Box::pin(self.wait_for_turn(waiting, until)).await.map_err(|_| busy(None))
+            }
             Joined::Behind(_) if self.options.wait == Wait::None => Err(busy(None)),
             Joined::Behind(waiting) => {
                 self.check_parking()?;
-                Box::pin(self.wait_for_turn(waiting)).await
+                Box::pin(self.wait_for_turn(waiting, self.deadline)).await
             }
         }
     }
@@ -339,8 +347,8 @@ impl Acquisition {
         Ok(())
     }
 
-    async fn wait_for_turn(&self, waiting: Waiting) -> Result<Turn> {
-        let waiting = self.shared.clock.timeout_at(self.deadline, waiting);
+    async fn wait_for_turn(&self, waiting: Waiting, until: BootInstant) -> Result<Turn> {
+        let waiting = self.shared.clock.timeout_at(until, waiting);
         match self.shared.closing.or(waiting).await {
             None => Err(shut_down()),
             Some(Some(turn)) => Ok(turn),

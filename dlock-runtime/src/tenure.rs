@@ -205,24 +205,8 @@ impl Tenure {
 
     /// Ends once the hold is lost; never if it is released in order. Dropping it stops listening.
     pub(crate) async fn lost(self: &Arc<Self>) -> Error {
-        struct Listener<'a>(&'a Tenure, Option<u64>);
-        impl Drop for Listener<'_> {
-            fn drop(&mut self) {
-                let gone = self.1.and_then(|id| self.0.listeners().others.remove(&id));
-                drop(gone);
-            }
-        }
-        let mut listener = Listener(self, None);
-        poll_fn(|cx| {
-            self.poll_lost_with(|listeners| {
-                let id = *listener.1.get_or_insert_with(|| {
-                    listeners.next += 1;
-                    listeners.next
-                });
-                listeners.others.insert(id, cx.waker().clone())
-            })
-        })
-        .await
+        let listener = Listener::new(self.clone());
+        poll_fn(|cx| listener.poll(cx)).await
     }
 
     fn poll_lost_with(self: &Arc<Self>, listen: impl FnOnce(&mut Listeners) -> Option<Waker>) -> Poll<Error> {
@@ -288,6 +272,38 @@ impl Tenure {
 
     pub(crate) fn error(&self, kind: ErrorKind, message: impl Into<Cow<'static, str>>) -> Error {
         Error::new(kind, message).with_key(self.hold.claim.key.as_str()).with_backend(&self.store.name)
+    }
+}
+
+/// Somebody who wants to hear of the loss, beside the one that runs the body. Dropping it stops listening.
+#[derive(Debug)]
+pub(crate) struct Listener {
+    tenure: Arc<Tenure>,
+    /// Its number among the others; zero before it was first polled.
+    id: AtomicU64,
+}
+
+impl Listener {
+    pub(crate) const fn new(tenure: Arc<Tenure>) -> Self {
+        Self { tenure, id: AtomicU64::new(0) }
+    }
+
+    /// Ready once the hold is lost.
+    pub(crate) fn poll(&self, cx: &mut Context<'_>) -> Poll<Error> {
+        self.tenure.poll_lost_with(|listeners| {
+            if self.id.load(Ordering::Relaxed) == 0 {
+                listeners.next += 1;
+                self.id.store(listeners.next, Ordering::Relaxed);
+            }
+            listeners.others.insert(self.id.load(Ordering::Relaxed), cx.waker().clone())
+        })
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        let gone = self.tenure.listeners().others.remove(self.id.get_mut());
+        drop(gone);
     }
 }
 

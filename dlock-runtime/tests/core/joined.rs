@@ -90,3 +90,21 @@ fn only_a_hold_that_covers_the_nested_one_is_joined() {
         }
     });
 }
+
+#[test]
+fn a_joined_call_in_another_task_does_not_take_the_outer_ones_news() {
+    test(async {
+        let world = World::new();
+        let inner = world.lock("k").reentrant(true);
+        let outer = world.lock("k").run(|_| async {
+            let child = tokio::spawn(dlock_runtime::inherit(inner.run(|_| std::future::pending::<()>())));
+            child.await.unwrap()
+        });
+        let outer = tokio::spawn(outer);
+        crate::support::calm().await;
+        world.memory.forget(&full("k"));
+        world.pass(15 * SECOND).await;
+        // Both are woken: the outer one is dropped at its await, and tells.
+        assert!(outer.await.unwrap().unwrap_err().is_lost());
+    });
+}

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use crate::support::{LONG, Op, SECOND, World, calm, test};
+use crate::support::{LONG, Op, SECOND, Step, World, calm, test};
 
 #[test]
 fn neighbours_are_served_in_the_order_in_which_they_came() {
@@ -55,5 +55,18 @@ fn the_next_one_asks_only_after_the_release() {
             next.await.unwrap().unwrap().release().await.unwrap();
         }
         assert_eq!(world.store.calls(Op::Acquire), 20);
+    });
+}
+
+#[test]
+fn the_leftovers_of_a_failed_attempt_are_no_contention() {
+    test(async {
+        let world = World::new();
+        for _ in 0..50 {
+            world.store.next(Op::Acquire, [Step::Refuse]);
+            world.lock("k").try_acquire().await.unwrap_err();
+            // Our thread may still be looking for what the first one left.
+            world.lock("k").try_acquire().await.unwrap().release().await.unwrap();
+        }
     });
 }

@@ -1,0 +1,77 @@
+//! Handlers of web frameworks, with the lock's error as their answer.
+
+use std::time::Duration;
+
+use axum::body::{Body, to_bytes};
+use axum::extract::Path;
+use axum::http::{Request, StatusCode};
+use dlock::testing::TestKit;
+use dlock::{Error, distributed_lock};
+use tower::ServiceExt;
+
+#[distributed_lock(key = "stock:<id>", wait = "none")]
+async fn deduct(Path(id): Path<u64>) -> Result<String, Error> {
+    Ok(format!("one of {id}"))
+}
+
+async fn ask() -> (StatusCode, Option<String>, String) {
+    let app = axum::Router::new().route("/stock/{id}", axum::routing::post(deduct));
+    let request = Request::post("/stock/7").body(Body::empty()).unwrap();
+    let response = app.oneshot(request).await.unwrap();
+    let retry = response.headers().get("retry-after").map(|value| value.to_str().unwrap().to_owned());
+    let status = response.status();
+    let body = to_bytes(response.into_body(), 1000).await.unwrap();
+    (status, retry, String::from_utf8(body.to_vec()).unwrap())
+}
+
+#[tokio::test]
+async fn an_axum_handler_says_when_to_come_back() {
+    let kit = TestKit::new();
+    let _in = kit.enter();
+    assert_eq!(ask().await, (StatusCode::OK, None, "one of 7".into()));
+
+    kit.busy_for(Duration::from_millis(2500));
+    let (status, retry, text) = ask().await;
+    assert_eq!((status, retry.as_deref()), (StatusCode::LOCKED, Some("3")));
+    assert!(!text.contains("stock") && !text.contains("memory"), "{text}");
+
+    kit.busy_for(Duration::ZERO);
+    kit.outage(true);
+    let (status, retry, _) = ask().await;
+    assert_eq!((status, retry.as_deref()), (StatusCode::SERVICE_UNAVAILABLE, Some("1")));
+}
+
+/// What `tonic` generates for a service.
+#[tonic::async_trait]
+trait Shop: Send + Sync + 'static {
+    async fn deduct(&self, request: tonic::Request<u64>) -> Result<tonic::Response<u64>, tonic::Status>;
+}
+
+struct Branch {
+    name: String,
+}
+
+#[tonic::async_trait]
+impl Shop for Branch {
+    #[distributed_lock(key = "stock:<self.name>", wait = "none")]
+    async fn deduct(&self, request: tonic::Request<u64>) -> Result<tonic::Response<u64>, tonic::Status> {
+        let id = request.into_inner();
+        if id == 0 {
+            return Err(tonic::Status::invalid_argument("no such thing"));
+        }
+        Ok(tonic::Response::new(id + 1))
+    }
+}
+
+#[tokio::test]
+async fn a_tonic_handler_answers_with_a_status() {
+    let kit = TestKit::new();
+    let _in = kit.enter();
+    let shop = Branch { name: "east".into() };
+    assert_eq!(shop.deduct(tonic::Request::new(6)).await.unwrap().into_inner(), 7);
+    assert_eq!(shop.deduct(tonic::Request::new(0)).await.unwrap_err().code(), tonic::Code::InvalidArgument);
+    kit.busy_for(Duration::from_secs(1));
+    let status = shop.deduct(tonic::Request::new(6)).await.unwrap_err();
+    assert_eq!(status.code(), tonic::Code::Unavailable);
+    assert!(std::error::Error::source(&status).unwrap().to_string().contains("busy"));
+}
