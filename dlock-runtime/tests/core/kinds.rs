@@ -1,6 +1,7 @@
 //! Locks that are not exclusive, and keys that stay taken: the core's side of them.
 
 use std::num::NonZeroU32;
+use std::time::Duration;
 
 use dlock_runtime::{Backoff, ErrorKind, Kind, Lock, Retry, Wait, WakeStyle};
 
@@ -126,7 +127,7 @@ fn what_a_store_cannot_do_is_refused_before_it_is_asked() {
 }
 
 /// Kept for five seconds from the grant, of which `held` have passed.
-async fn is_kept(world: &World, stranger: &World, held: std::time::Duration) {
+async fn is_kept(world: &World, stranger: &World, held: Duration) {
     let lock = || stranger.lock("k");
     assert!(lock().is_locked().await.unwrap());
     world.pass(5 * SECOND - held - MS).await;
@@ -142,7 +143,7 @@ fn an_early_release_keeps_the_key_by_whichever_way_it_comes() {
         let (world, stranger) = neighbours();
         let lock = || world.lock("k").min_hold(5 * SECOND);
         lock().acquire().await.unwrap().release().await.unwrap();
-        is_kept(&world, &stranger, 0 * SECOND).await;
+        is_kept(&world, &stranger, Duration::ZERO).await;
 
         let guard = lock().acquire().await.unwrap();
         world.pass(2 * SECOND).await;
@@ -153,14 +154,14 @@ fn an_early_release_keeps_the_key_by_whichever_way_it_comes() {
         let panics = tokio::spawn(lock().run(|_| async { panic!("on purpose") }));
         assert!(panics.await.unwrap_err().is_panic());
         calm().await;
-        is_kept(&world, &stranger, 0 * SECOND).await;
+        is_kept(&world, &stranger, Duration::ZERO).await;
 
         let cancelled = tokio::spawn(lock().run(|_| std::future::pending::<()>()));
         calm().await;
         cancelled.abort();
         let _ = cancelled.await;
         calm().await;
-        is_kept(&world, &stranger, 0 * SECOND).await;
+        is_kept(&world, &stranger, Duration::ZERO).await;
     });
 }
 
@@ -246,7 +247,7 @@ fn a_lock_may_have_a_pace_of_its_own() {
         let (usual, slow) =
             (attempts(None).await, attempts(Some(Backoff { from: 10 * SECOND, to: 10 * SECOND })).await);
         assert!(usual > 200 && slow < 60, "{usual} and {slow}");
-        let none = Backoff { from: 0 * SECOND, to: SECOND };
+        let none = Backoff { from: Duration::ZERO, to: SECOND };
         let error = World::new().lock("k").backoff(none).acquire().await.unwrap_err();
         assert_eq!(error.kind(), &ErrorKind::ConfigInvalid { field: "backoff".into() });
     });
