@@ -100,6 +100,11 @@ impl Stage {
         self.folder.path()
     }
 
+    /// Shall the example show that it would find a broken promise?
+    pub(crate) const fn unlocked(&self) -> bool {
+        self.unlocked
+    }
+
     pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.folder().join(name)
     }
