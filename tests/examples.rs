@@ -111,7 +111,7 @@ macro_rules! promises {
     )*};
 }
 
-promises! { payment cache order_state shared_file transfer long_task web worker_id rollout scheduled_report }
+promises! { payment cache order_state shared_file transfer long_task web worker_id rollout scheduled_report optimistic }
 
 #[test]
 fn wrong_arguments_of_an_example_are_explained_and_not_repeated() {
