@@ -49,7 +49,8 @@ impl Guard {
         }
     }
 
-    /// Releases the lock and says whether it was ours to the end.
+    /// Releases the lock and says whether it was ours to the end. Of a lock with `once_per` it also says that the run
+    /// has succeeded; one that has failed drops its guard.
     ///
     /// If the store does not answer, the release goes on in the background and the ttl ends the lock at the latest;
     /// that is no error, since what the caller did under the lock was covered by it.
@@ -59,6 +60,9 @@ impl Guard {
     pub async fn release(self) -> Result<()> {
         // A lost hold is given back in the background: its caller shall hear of the loss now.
         self.check()?;
+        if !self.is_joined() {
+            self.0.ran(Some(true));
+        }
         finish(self).await
     }
 

@@ -13,6 +13,7 @@ use std::task::{Context, Poll, Waker};
 use crate::background::Home;
 use crate::clock::wake;
 use crate::key::LockKey;
+use crate::options::Kind;
 
 /// The turns of one store.
 #[derive(Debug, Default)]
@@ -32,6 +33,8 @@ struct Line {
     called: Option<u64>,
     /// The turn is only kept until what its owner may have left in the store is gone.
     leaving: bool,
+    /// What all of them ask for, give or take reading and writing.
+    kind: Kind,
 }
 
 #[derive(Debug)]
@@ -49,16 +52,19 @@ pub(crate) enum Joined {
     Behind(Waiting),
     /// As many wait as are allowed to.
     Full,
+    /// The others use the key for a lock of another kind.
+    Mixed,
 }
 
 impl LocalQueue {
-    pub(crate) fn join(self: &Arc<Self>, key: &LockKey, max_waiters: usize, home: Option<Home>) -> Joined {
+    pub(crate) fn join(self: &Arc<Self>, key: &LockKey, kind: Kind, max_waiters: usize, home: Option<Home>) -> Joined {
         let mut shard = self.shard(key);
         match shard.entry(key.clone()) {
             Entry::Vacant(free) => {
-                free.insert(Line { home, ..Line::default() });
+                free.insert(Line { home, kind, ..Line::default() });
                 Joined::Turn(Turn { queue: self.clone(), key: key.clone() })
             }
+            Entry::Occupied(line) if !line.get().kind.mixes_with(kind) => Joined::Mixed,
             Entry::Occupied(line) if line.get().waiting.len() >= max_waiters => Joined::Full,
             Entry::Occupied(mut line) => {
                 let line = line.get_mut();
@@ -199,14 +205,14 @@ mod tests {
     }
 
     fn behind(queue: &Arc<LocalQueue>, key: &LockKey) -> Waiting {
-        match queue.join(key, 10, None) {
+        match queue.join(key, Kind::Exclusive, 10, None) {
             Joined::Behind(waiting) => waiting,
             other => panic!("{other:?}"),
         }
     }
 
     fn turn(queue: &Arc<LocalQueue>, key: &LockKey) -> Turn {
-        match queue.join(key, 10, None) {
+        match queue.join(key, Kind::Exclusive, 10, None) {
             Joined::Turn(turn) => turn,
             other => panic!("{other:?}"),
         }
@@ -257,10 +263,10 @@ mod tests {
     fn the_line_is_bounded() {
         let (queue, key) = (Arc::new(LocalQueue::default()), key("k"));
         let _turn = turn(&queue, &key);
-        let _waiting = match queue.join(&key, 1, None) {
+        let _waiting = match queue.join(&key, Kind::Exclusive, 1, None) {
             Joined::Behind(waiting) => waiting,
             other => panic!("{other:?}"),
         };
-        assert!(matches!(queue.join(&key, 1, None), Joined::Full));
+        assert!(matches!(queue.join(&key, Kind::Exclusive, 1, None), Joined::Full));
     }
 }

@@ -332,6 +332,9 @@ impl Guard {
     /// As [`release`](Self::release).
     pub fn release_blocking(self) -> Result<()> {
         self.check()?;
+        if !self.is_joined() {
+            self.0.ran(Some(true));
+        }
         release_sync(Guards::one(self))
     }
 }

@@ -315,11 +315,15 @@ impl Acquisition {
     /// Waits for the right to ask: one caller of this process and key at a time.
     async fn join(&self) -> Result<Turn> {
         let max = self.options.max_waiters;
-        match self.store.queue.join(&self.claim.key, max, self.home) {
+        match self.store.queue.join(&self.claim.key, self.claim.kind, max, self.home) {
             Joined::Turn(turn) => Ok(turn),
             Joined::Full => Err(Error::new(
                 ErrorKind::QueueFull { max },
                 format!("{max} callers of this process wait for this lock already"),
+            )),
+            Joined::Mixed => Err(Error::new(
+                ErrorKind::KeyConflict,
+                "other callers of this process use the key for a lock of another kind",
             )),
             // An attempt that failed just now is no holder: nobody shall hear of contention because of it.
             Joined::Behind(waiting) if self.options.wait == Wait::None && waiting.is_next_after_leftovers() => {

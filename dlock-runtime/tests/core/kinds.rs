@@ -269,3 +269,15 @@ fn a_lock_may_ask_a_failing_store_as_often_as_it_wants() {
         world.pass_until(MS, retry(6).acquire()).await.unwrap().release().await.unwrap();
     });
 }
+
+#[test]
+fn a_neighbour_with_another_kind_is_a_conflict_and_no_contention() {
+    test(async {
+        let world = World::new();
+        let held = world.lock("k").acquire().await.unwrap();
+        let error = world.lock("k").kind(Kind::Read).acquire().await.unwrap_err();
+        assert_eq!(error.kind(), &ErrorKind::KeyConflict);
+        held.release().await.unwrap();
+        world.lock("k").kind(Kind::Read).acquire().await.unwrap();
+    });
+}

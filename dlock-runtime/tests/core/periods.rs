@@ -167,3 +167,17 @@ fn what_cannot_be_is_refused() {
         assert!(world.events.all().iter().all(|(_, event)| !matches!(event, Event::Acquired { .. })));
     });
 }
+
+#[test]
+fn a_guard_that_is_released_has_run_and_one_that_is_dropped_has_not() {
+    test(async {
+        let world = world();
+        again(&world).acquire().await.unwrap().release().await.unwrap();
+        assert!(world.lock("k").last_success().await.unwrap().is_some());
+        assert_eq!(again(&world).acquire().await.unwrap_err().kind(), &ErrorKind::AlreadyRun);
+        to_next_period(&world);
+        drop(again(&world).acquire().await.unwrap());
+        world.empty().await;
+        again(&world).acquire().await.unwrap();
+    });
+}
