@@ -137,6 +137,11 @@ pub(crate) fn here() -> Option<Id> {
     Handle::try_current().ok().map(|handle| handle.id())
 }
 
+/// Runs `task` in the present runtime, for as long as that lives.
+pub(crate) fn spawn_here(task: impl Future<Output = ()> + Send + 'static) {
+    tokio::spawn(task);
+}
+
 /// A thread that is all its runtime has: while it is parked, no task of that runtime goes on.
 pub(crate) type Home = (Id, ThreadId);
 

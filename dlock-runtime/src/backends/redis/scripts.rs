@@ -103,6 +103,21 @@ end
 return {0,left,us}
 ";
 
+/// `l`; value, ttl. Tells as `ASK` does who has the lock, and takes nothing; our own is armed anew.
+const LOOK: &str = r"
+local v=redis.call('GET',L)
+if not v then return {0,0,us} end
+local me=ARGV[1]
+if v==me or v==me..' +line' then
+  redis.call('PEXPIRE',L,ARGV[2])
+  return {1,fence(),us}
+end
+if string.match(v,'^%x+ ()')~=34 then return {2,0,us} end
+local left=redis.call('PTTL',L)
+if left<0 then return {3,0,us} end
+return {0,left,us}
+";
+
 /// `l`; value. Without the mark it is the well-known compare-and-delete and nothing more.
 const RELEASE: &str = r"
 local L,me=KEYS[1],ARGV[1]
@@ -161,6 +176,7 @@ return f
 /// The scripts, with their digests.
 pub(super) struct Scripts {
     pub(super) ask: Lua,
+    pub(super) look: Lua,
     pub(super) release: Lua,
     pub(super) abandon: Lua,
     pub(super) renew: Lua,
@@ -181,6 +197,7 @@ pub(super) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| {
     };
     Scripts {
         ask: lua(&["local L=KEYS[1]", ADVANCE, ASK]),
+        look: lua(&["local L=KEYS[1]", ADVANCE, LOOK]),
         release: lua(&[RELEASE, ADVANCE, HAND_ON]),
         abandon: lua(&["local L=KEYS[1]", ADVANCE, ABANDON]),
         renew: lua(&[RENEW]),
@@ -195,7 +212,7 @@ mod tests {
 
     #[test]
     fn the_constants_are_those_of_the_scripts() {
-        let all = [ADVANCE, ASK, RELEASE, ABANDON, RENEW, REPAIR];
+        let all = [ADVANCE, ASK, LOOK, RELEASE, ABANDON, RENEW, REPAIR];
         assert!(all.iter().all(|text| text.contains(&format!("'{MARK}'"))));
         assert!(ASK.contains(&format!("string.sub(v,-{})", MARK.len())));
         assert!(ADVANCE.contains(&format!("'{FENCE}'")) && ADVANCE.contains(&format!("f<{LEAST_TOKEN} ")));
