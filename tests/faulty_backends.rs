@@ -4,10 +4,20 @@
 
 #[path = "faulty_backends/client.rs"]
 mod client;
+#[path = "faulty_backends/ends.rs"]
+mod ends;
 #[path = "faulty_backends/lies.rs"]
 mod lies;
+#[path = "faulty_backends/line.rs"]
+mod line;
+#[path = "faulty_backends/looks.rs"]
+mod looks;
+#[path = "faulty_backends/runs.rs"]
+mod runs;
 #[path = "faulty_backends/server.rs"]
 mod server;
+#[path = "faulty_backends/store.rs"]
+mod store;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -15,9 +25,9 @@ use std::sync::Arc;
 use dlock::conformance::{Outcome, Report, cases};
 use tokio::sync::Semaphore;
 
-use client::Reference;
 use lies::{LIES, Lie, SETUPS};
 use server::Setup;
+use store::Reference;
 
 /// Every lie is caught by exactly its cases, and every case is the only one to catch some lie.
 #[test]

@@ -1,195 +1,225 @@
-//! The options of the attribute: one row of a table each.
+//! What was written in the attribute, each value checked by itself. The options are in `table`, their values in `values`.
 
 use std::time::Duration;
 
-use proc_macro2::{Span, TokenStream, TokenTree};
+use proc_macro2::{Span, TokenStream};
 use quote::ToTokens;
 use syn::ext::IdentExt;
-use syn::parse::{Parse, ParseStream, Parser};
-use syn::{Expr, Ident, Lit, LitStr, Token};
+use syn::parse::{ParseStream, Parser};
+use syn::{Expr, Ident, LitStr, Path, Token};
 
-use crate::duration;
+use crate::values::{Backoff, Cohort, Given, Key, Kind, OnBusy, OnLost, Renew, Retry, Wait, ungrouped};
+
+/// An attribute: its name and what can be written in it.
+pub(crate) struct Dialect {
+    pub(crate) attribute: &'static str,
+    pub(crate) table: &'static [Row],
+    /// One option of each group must be there; else the text is the mistake.
+    pub(crate) required: &'static [(&'static [&'static str], &'static str)],
+    /// What the attribute means without saying it.
+    pub(crate) complete: fn(&mut Args),
+}
 
 /// One option: how it is written, what it means, and how its value is read.
 #[cfg_attr(not(test), expect(dead_code, reason = "a test writes the reference page, nothing else reads it"))]
-struct Row {
-    name: &'static str,
-    forms: &'static str,
-    default: &'static str,
-    doc: &'static str,
-    read: fn(&mut Args, &Expr) -> Result<(), String>,
+pub(crate) struct Row {
+    pub(crate) name: &'static str,
+    pub(crate) forms: &'static str,
+    pub(crate) default: &'static str,
+    pub(crate) doc: &'static str,
+    /// May it stand without a value?
+    pub(crate) flag: bool,
+    pub(crate) read: fn(&mut Args, &Written) -> Result<(), String>,
 }
 
-const TABLE: &[Row] = &[
-    Row {
-        name: "key",
-        forms: r#"`"stock:<id>"`"#,
-        default: "required",
-        doc: "The name of the lock; `<…>` puts in a parameter, a field of one, or a const generic; `<<` is a plain `<`.",
-        read: |args, value| {
-            args.key = Some(text(value).ok_or(r#"expected a string literal, such as `key = "stock:<id>"`"#)?);
-            Ok(())
-        },
-    },
-    Row {
-        name: "ttl",
-        forms: r#"`"30s"`, `"1m30s"`"#,
-        default: "the registry's (30 s)",
-        doc: "How long the lock outlives a process that died with it.",
-        read: |args, value| {
-            args.ttl = Some(span(value, time(value)?));
-            Ok(())
-        },
-    },
-    Row {
-        name: "backend",
-        forms: r#"`"redis"`, `path::TO_A_CONST`"#,
-        default: "the registry's default",
-        doc: "The name under which the store was installed.",
-        read: |args, value| {
-            args.backend = Some(backend(value)?);
-            Ok(())
-        },
-    },
-    Row {
-        name: "wait",
-        forms: r#"`"5s"`, `"none"`, `"forever"`"#,
-        default: "the registry's (10 s)",
-        doc: "How long to wait while somebody else holds the lock.",
-        read: |args, value| {
-            args.wait = Some(Wait::read(value)?);
-            Ok(())
-        },
-    },
-    Row {
-        name: "renew",
-        forms: r#"`true`, `false`, `"5s"`"#,
-        default: "`true`: a third of the ttl",
-        doc: "Whether the lock is renewed while the function runs, and how often.",
-        read: |args, value| {
-            args.renew = Some(span(value, Renew::read(value)?));
-            Ok(())
-        },
-    },
-];
+/// The value of one option, as it was written.
+pub(crate) struct Written {
+    word: &'static str,
+    order: usize,
+    value: Expr,
+}
 
-/// Names that the grammar keeps for later, so that they get an honest answer instead of a guess.
-#[rustfmt::skip]
-const LATER: &[&str] = &["keys", "kind", "fair", "reentrant", "max_hold", "min_hold", "timeout", "once_per", "on_busy", "on_lost", "on_outage", "guard", "fence", "name", "crate"];
+/// A value, and where it was said.
+pub(crate) struct Said<T> {
+    pub(crate) value: T,
+    pub(crate) place: Place,
+}
 
-/// What was written, each value checked by itself.
+/// What to point at, and to call it, when a value does not fit to another one.
+#[derive(Clone)]
+pub(crate) struct Place {
+    pub(crate) word: &'static str,
+    pub(crate) tokens: TokenStream,
+    order: usize,
+}
+
 #[derive(Default)]
 pub(crate) struct Args {
-    pub(crate) key: Option<LitStr>,
-    pub(crate) ttl: Option<Spanned<Duration>>,
-    /// A string literal or a path.
-    pub(crate) backend: Option<Expr>,
-    pub(crate) wait: Option<Wait>,
-    pub(crate) renew: Option<Spanned<Renew>>,
+    pub(crate) key: Option<Said<Key>>,
+    pub(crate) keys: Option<Said<Vec<LitStr>>>,
+    pub(crate) ttl: Option<Said<Given<Duration>>>,
+    pub(crate) wait: Option<Said<Given<Wait>>>,
+    pub(crate) attempts: Option<Said<u32>>,
+    pub(crate) backoff: Option<Said<Backoff>>,
+    pub(crate) max_waiters: Option<Said<u32>>,
+    pub(crate) backend: Option<Said<Given<String>>>,
+    pub(crate) kind: Option<Said<Kind>>,
+    pub(crate) fair: Option<Said<bool>>,
+    pub(crate) cohort: Option<Said<Option<Cohort>>>,
+    pub(crate) reentrant: Option<Said<bool>>,
+    pub(crate) renew: Option<Said<Renew>>,
+    pub(crate) max_hold: Option<Said<Duration>>,
+    pub(crate) timeout: Option<Said<Duration>>,
+    pub(crate) min_hold: Option<Said<Duration>>,
+    pub(crate) once_per: Option<Said<Duration>>,
+    pub(crate) rerun: Option<Said<()>>,
+    pub(crate) on_busy: Option<Said<OnBusy>>,
+    pub(crate) on_lost: Option<Said<OnLost>>,
+    pub(crate) on_outage: Option<Said<bool>>,
+    pub(crate) retry: Option<Said<Retry>>,
+    pub(crate) guard: Option<Said<Ident>>,
+    pub(crate) fence: Option<Said<Ident>>,
+    pub(crate) name: Option<Said<String>>,
+    pub(crate) krate: Option<Said<Path>>,
 }
 
-/// A value, and the tokens to point at when it does not fit to another one.
-pub(crate) struct Spanned<T> {
-    pub(crate) value: T,
-    pub(crate) tokens: TokenStream,
+impl Written {
+    pub(crate) fn set<T>(
+        &self,
+        slot: &mut Option<Said<T>>,
+        read: impl Fn(&Expr) -> Result<T, String>,
+    ) -> Result<(), String> {
+        let place = Place { word: self.word, tokens: self.value.to_token_stream(), order: self.order };
+        *slot = Some(Said { value: read(ungrouped(&self.value))?, place });
+        Ok(())
+    }
 }
 
-pub(crate) enum Wait {
-    None,
-    UpTo(Duration),
-    Forever,
-}
+impl Place {
+    /// Of two that do not fit together, the one that was written later is wrong.
+    pub(crate) fn later<'a>(&'a self, other: &'a Place) -> &'a Place {
+        if self.order > other.order { self } else { other }
+    }
 
-pub(crate) enum Renew {
-    Off,
-    Auto,
-    Every(Duration),
+    pub(crate) fn mistake(&self, text: impl std::fmt::Display) -> syn::Error {
+        syn::Error::new_spanned(&self.tokens, text)
+    }
 }
 
 impl Args {
     /// Reads the whole attribute. A mistake in one option does not hide those in the others.
-    pub(crate) fn parse(attribute: TokenStream, mistakes: &mut Vec<syn::Error>) -> Args {
-        let mut args = Args::default();
-        let mut seen: Vec<String> = Vec::new();
-        for option in split_at_commas(attribute) {
-            if let Err(mistake) = syn::parse2(option).and_then(|option| args.read(option, &mut seen)) {
-                mistakes.push(mistake);
+    pub(crate) fn parse(dialect: &Dialect, attribute: TokenStream, mistakes: &mut Vec<syn::Error>) -> Args {
+        let mut reader = Reader { dialect, args: Args::default(), seen: Vec::new(), mistakes };
+        let read = |input: ParseStream| {
+            while !input.is_empty() {
+                reader.option(input);
             }
-        }
-        if !seen.iter().any(|name| name == "key") {
-            let text = r#"`key` is missing: the lock needs a name, such as `key = "stock:<id>"`"#;
-            mistakes.push(syn::Error::new(Span::call_site(), text));
+            Ok(())
+        };
+        // What cannot be read is skipped and told, so the parser itself does not fail.
+        let _: syn::Result<()> = read.parse2(attribute);
+        let Reader { args, seen, mistakes, .. } = reader;
+        for (names, text) in dialect.required {
+            if !names.iter().any(|name| seen.contains(name)) {
+                mistakes.push(syn::Error::new(Span::call_site(), text));
+            }
         }
         args
     }
+}
 
-    fn read(&mut self, option: OptionTokens, seen: &mut Vec<String>) -> syn::Result<()> {
-        let OptionTokens { name, value } = option;
-        let word = name.unraw().to_string();
-        let Some(row) = TABLE.iter().find(|row| row.name == word) else {
-            return Err(syn::Error::new(name.span(), unknown(&word)));
-        };
-        if seen.contains(&word) {
-            return Err(syn::Error::new(name.span(), format!("`{word}` is given twice")));
+impl Args {
+    /// The keys as they were written, to be compared.
+    pub(crate) fn key_texts(&self) -> Option<Vec<String>> {
+        match (&self.key, &self.keys) {
+            (Some(Said { value: Key::Template(template), .. }), _) => Some(vec![template.value()]),
+            (Some(Said { value: Key::Computed(key), .. }), _) => Some(vec![key.to_token_stream().to_string()]),
+            (None, Some(keys)) => Some(keys.value.iter().map(LitStr::value).collect()),
+            (None, None) => None,
         }
-        seen.push(word);
-        let Some(value) = value else {
-            let text = format!("`{}` needs a value: {}", row.name, row.forms);
-            return Err(syn::Error::new(name.span(), text));
-        };
-        let value = whole_expression.parse2(value)?;
-        (row.read)(self, ungrouped(&value))
-            .map_err(|why| syn::Error::new_spanned(&value, format!("`{}`: {why}", row.name)))
+    }
+
+    pub(crate) fn key_place(&self) -> Option<&Place> {
+        self.key.as_ref().map(|key| &key.place).or(self.keys.as_ref().map(|keys| &keys.place))
     }
 }
 
-/// `name = value`, the value not looked at yet.
-struct OptionTokens {
-    name: Ident,
-    value: Option<TokenStream>,
+struct Reader<'a> {
+    dialect: &'a Dialect,
+    args: Args,
+    seen: Vec<&'static str>,
+    mistakes: &'a mut Vec<syn::Error>,
 }
 
-impl Parse for OptionTokens {
-    fn parse(input: ParseStream) -> syn::Result<Self> {
+impl Reader<'_> {
+    /// Reads `name = value,` or a bare flag, and whatever stands there instead.
+    fn option(&mut self, input: ParseStream) {
+        if let Err(mistake) = self.name_and_value(input) {
+            self.mistakes.push(mistake);
+        }
+        while !input.is_empty() && !input.peek(Token![,]) {
+            let _: syn::Result<proc_macro2::TokenTree> = input.parse();
+        }
+        let _: syn::Result<Option<Token![,]>> = input.parse();
+    }
+
+    fn name_and_value(&mut self, input: ParseStream) -> syn::Result<()> {
         if !input.peek(Ident::peek_any) {
-            return Err(input.error(r#"options are written `name = value`, such as `key = "stock:<id>"`"#));
+            return Err(input.error(self.form()));
         }
         let name = input.call(Ident::parse_any)?;
-        let has_value = input.parse::<Option<Token![=]>>()?.is_some();
-        let rest: TokenStream = input.parse()?;
-        Ok(OptionTokens { name, value: (has_value && !rest.is_empty()).then_some(rest) })
+        let given = input.parse::<Option<Token![=]>>()?.is_some();
+        let ends = |input: ParseStream| input.is_empty() || input.peek(Token![,]);
+        let value = if given && !ends(input) { Some(input.parse::<Expr>()) } else { None };
+        if matches!(value, Some(Ok(_))) && !ends(input) {
+            self.mistakes.push(input.error("expected `,` before this"));
+        }
+        let bare = !given && ends(input);
+
+        let word = name.unraw().to_string();
+        let Some(row) = self.dialect.table.iter().find(|row| row.name == word) else {
+            return Err(syn::Error::new(name.span(), self.unknown(&word)));
+        };
+        if self.seen.contains(&row.name) {
+            return Err(syn::Error::new(name.span(), format!("`{word}` is given twice")));
+        }
+        let order = self.seen.len();
+        self.seen.push(row.name);
+        let value = match value {
+            Some(value) => value?,
+            None if bare && row.flag => syn::parse_quote_spanned!(name.span()=> true),
+            None => return Err(syn::Error::new(name.span(), format!("`{word}` needs a value: {}", row.forms))),
+        };
+        let written = Written { word: row.name, order, value };
+        (row.read)(&mut self.args, &written)
+            .map_err(|why| syn::Error::new_spanned(&written.value, format!("`{word}`: {why}")))
     }
-}
 
-fn whole_expression(input: ParseStream) -> syn::Result<Expr> {
-    let value = input.parse()?;
-    if input.is_empty() { Ok(value) } else { Err(input.error("expected `,` before this")) }
-}
-
-/// Options are cut apart before they are parsed, so that a broken one leaves the others readable.
-fn split_at_commas(attribute: TokenStream) -> Vec<TokenStream> {
-    let mut options = vec![TokenStream::new()];
-    for token in attribute {
-        match (&token, options.last_mut()) {
-            (TokenTree::Punct(punct), _) if punct.as_char() == ',' => options.push(TokenStream::new()),
-            (_, Some(option)) => option.extend([token]),
-            (_, None) => {}
+    fn form(&self) -> String {
+        match self.dialect.table.first() {
+            Some(row) => format!("options are written `name = value`, as in `{} = …`: {}", row.name, row.forms),
+            None => "options are written `name = value`".into(),
         }
     }
-    options.retain(|option| !option.is_empty());
-    options
+
+    fn unknown(&self, word: &str) -> String {
+        let names = || self.dialect.table.iter().map(|row| row.name);
+        let meant = MEANT.iter().filter(|(other, _)| *other == word).map(|(_, name)| *name);
+        match meant.into_iter().find(|name| names().any(|known| known == *name)).or_else(|| nearest(word, names())) {
+            Some(near) => format!("unknown option `{word}`; did you mean `{near}`?"),
+            None => format!("unknown option `{word}`; the options are {}", list(names())),
+        }
+    }
 }
 
-fn unknown(word: &str) -> String {
-    if LATER.contains(&word) {
-        return format!("the option `{word}` is not supported in this version of dlock");
-    }
-    let names = TABLE.iter().map(|row| row.name);
-    match nearest(word, names.clone()) {
-        Some(near) => format!("unknown option `{word}`; did you mean `{near}`?"),
-        None => format!("unknown option `{word}`; the options are {}", list(names)),
-    }
-}
+/// What other libraries call our options, or other attributes of ours.
+#[rustfmt::skip]
+const MEANT: &[(&str, &str)] = &[
+    ("at_most", "ttl"), ("lease", "ttl"), ("lease_time", "ttl"), ("expire", "ttl"), ("expiry", "ttl"), ("lock_at_most_for", "at_most"),
+    ("at_least", "min_hold"), ("lock_at_least_for", "at_least"), ("wait_time", "wait"), ("wait_timeout", "wait"), ("acquire_timeout", "wait"),
+    ("auto_renew", "renew"), ("watchdog", "renew"), ("store", "backend"), ("redis", "backend"), ("shared", "kind"), ("permits", "kind"),
+    ("retries", "retry"), ("max_retries", "retries"), ("id", "name"), ("ttl", "at_most"), ("min_hold", "at_least"), ("key", "name"), ("fallback", "on_busy"),
+];
 
 /// The known name that was probably meant: at most one slip of the finger, or a few in a long word.
 pub(crate) fn nearest<'a>(word: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
@@ -201,74 +231,6 @@ pub(crate) fn nearest<'a>(word: &str, names: impl Iterator<Item = &'a str>) -> O
 
 pub(crate) fn list<'a>(names: impl Iterator<Item = &'a str>) -> String {
     names.map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
-}
-
-fn backend(value: &Expr) -> Result<Expr, String> {
-    let is_path = matches!(value, Expr::Path(path) if path.qself.is_none());
-    match text(value).map(|text| text.value()) {
-        Some(name) if name.is_empty() => Err("the name is empty".into()),
-        Some(name) if name.chars().any(char::is_control) => Err("the name has a control character".into()),
-        None if !is_path => {
-            Err(r#"expected a name, such as `"redis"`, or the path of a `const` that holds one"#.into())
-        }
-        _ => Ok(value.clone()),
-    }
-}
-
-impl Wait {
-    fn read(value: &Expr) -> Result<Self, String> {
-        match text(value).map(|text| text.value()).as_deref() {
-            Some("none") => Ok(Wait::None),
-            Some("forever") => Ok(Wait::Forever),
-            _ => match time(value) {
-                Ok(limit) => Ok(Wait::UpTo(limit)),
-                Err(why) => Err(format!(r#"{why}; or write `"none"` or `"forever"`"#)),
-            },
-        }
-    }
-}
-
-impl Renew {
-    fn read(value: &Expr) -> Result<Self, String> {
-        match value {
-            Expr::Lit(lit) if let Lit::Bool(on) = &lit.lit => Ok(if on.value { Renew::Auto } else { Renew::Off }),
-            _ => match time(value) {
-                Ok(cadence) => Ok(Renew::Every(cadence)),
-                Err(why) => Err(format!("{why}; or write `true` or `false`")),
-            },
-        }
-    }
-}
-
-fn time(value: &Expr) -> Result<Duration, String> {
-    match text(value) {
-        Some(text) => duration::parse(&text.value()),
-        None => Err(match value {
-            Expr::Lit(lit) if let Lit::Int(number) = &lit.lit => {
-                format!(r#"a number needs a unit, and quotes: write `"{}s"` for seconds"#, number.base10_digits())
-            }
-            _ => r#"expected a duration in quotes, such as `"30s"`"#.into(),
-        }),
-    }
-}
-
-fn text(value: &Expr) -> Option<LitStr> {
-    match value {
-        Expr::Lit(lit) if let Lit::Str(text) = &lit.lit => Some(text.clone()),
-        _ => None,
-    }
-}
-
-fn span<T>(tokens: &Expr, value: T) -> Spanned<T> {
-    Spanned { value, tokens: tokens.to_token_stream() }
-}
-
-/// A value that came through a `macro_rules!` fragment is wrapped in a group that nobody wrote.
-fn ungrouped(mut value: &Expr) -> &Expr {
-    while let Expr::Group(group) = value {
-        value = &group.expr;
-    }
-    value
 }
 
 #[cfg(test)]

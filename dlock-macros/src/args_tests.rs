@@ -1,10 +1,11 @@
 //! Every form of every option, and every mistake in one.
 
 use super::*;
+use crate::table::{LOCK, REFERENCE};
 
 fn read(attribute: &str) -> Result<Args, Vec<String>> {
     let mut mistakes = Vec::new();
-    let args = Args::parse(attribute.parse().expect("tokens"), &mut mistakes);
+    let args = Args::parse(&LOCK, attribute.parse().expect("tokens"), &mut mistakes);
     if mistakes.is_empty() { Ok(args) } else { Err(mistakes.iter().map(ToString::to_string).collect()) }
 }
 
@@ -14,15 +15,18 @@ fn mistake(attribute: &str) -> String {
     found.concat()
 }
 
-/// The option reference, written from the table.
+/// The option reference, written from the tables.
 fn reference() -> String {
     let mut page = String::from(
-        "# Options of `#[distributed_lock]`\n\n\
-         This page is written from the table in `dlock-macros/src/args.rs`; a test keeps the two the same.\n\n\
-         | option | forms | default | meaning |\n| --- | --- | --- | --- |\n",
+        "# Options\n\n\
+         This page is written from the tables in `dlock-macros/src/table.rs`; a test keeps the two the same.\n",
     );
-    for Row { name, forms, default, doc, .. } in TABLE {
-        page += &format!("| `{name}` | {forms} | {default} | {doc} |\n");
+    for (dialect, about) in REFERENCE {
+        page += &format!("\n## `#[{}]`\n\n{about}\n\n", dialect.attribute);
+        page += "| option | forms | default | meaning |\n| --- | --- | --- | --- |\n";
+        for Row { name, forms, default, doc, .. } in dialect.table {
+            page += &format!("| `{name}` | {forms} | {default} | {doc} |\n");
+        }
     }
     page
 }
@@ -38,42 +42,63 @@ fn the_reference_page_is_current() {
 }
 
 #[test]
-fn every_option_is_read() {
-    let args = read(r#"key = "a", ttl = "30s", backend = "redis", wait = "5s", renew = "5s","#).expect("valid");
-    assert_eq!(args.key.expect("key").value(), "a");
-    assert_eq!(args.ttl.expect("ttl").value, Duration::from_secs(30));
-    assert!(matches!(args.backend, Some(Expr::Lit(_))));
-    assert!(matches!(args.wait, Some(Wait::UpTo(limit)) if limit == Duration::from_secs(5)));
-    assert!(matches!(args.renew.expect("renew").value, Renew::Every(every) if every == Duration::from_secs(5)));
+fn every_form_is_read() {
+    for attribute in [
+        r#"key = "a", ttl = "30s", backend = "redis", wait = "5s", renew = "5s","#,
+        r#"key = "a", ttl = TTL, backend = names::MAIN, wait = config.wait, renew = true"#,
+        r#"key = order_key(&order), ttl = max::<A, B>(x, y), wait = "none", renew = false, fair"#,
+        r#"key = "a", wait = "forever", attempts = 5, backoff = "100ms..5s", max_waiters = 10, cohort = "64/3s""#,
+        r#"keys = ["a:<x>", "b:<y>"], kind = read, fair = true, cohort = false, reentrant, on_lost = continue"#,
+        r#"keys = "a:<x..>", kind = "write", reentrant = false, on_lost = "cancel", retry = "5, 100ms..2s""#,
+        r#"key = "a", kind = permits(3), cohort = true, max_hold = "1h", timeout = "5s", min_hold = "1s", retry = 5"#,
+        r#"key = "a", kind = "permits(3)", once_per = "1m", rerun = "on_crash", on_busy = skip, retry = false"#,
+        r#"key = "a", rerun = on_crash, once_per = "1m", on_busy = call(Self::other), on_outage = "skip", retry = "none""#,
+        r#"key = "a", on_busy = "call(<T as Other>::other)", on_outage = error, guard = held, fence = r#fn, retry = "5""#,
+        r#"key = "a", name = "label", crate = ::lib::dlock, on_busy = error, cohort = "64", kind = exclusive"#,
+        r#"key = "a", crate = "crate::other""#,
+    ] {
+        if let Err(mistakes) = read(attribute) {
+            panic!("{attribute}: {mistakes:?}");
+        }
+    }
 }
 
 #[test]
-fn every_other_form_is_read() {
-    let args = read(r#"key = "a", wait = "none", renew = true, backend = names::MAIN"#).expect("valid");
-    assert!(matches!(args.wait, Some(Wait::None)));
-    assert!(matches!(args.renew.expect("renew").value, Renew::Auto));
-    assert!(matches!(args.backend, Some(Expr::Path(_))));
-    let args = read(r#"key = "a", wait = "forever", renew = false"#).expect("valid");
-    assert!(matches!(args.wait, Some(Wait::Forever)));
-    assert!(matches!(args.renew.expect("renew").value, Renew::Off));
+fn values_are_what_they_say() {
+    let args = read(
+        r#"key = "a", kind = "permits(3)", cohort = "64/3s", retry = "5, 100ms..2s", renew = "5s", wait = "none""#,
+    );
+    let args = args.expect("valid");
+    assert!(matches!(args.kind, Some(Said { value: Kind::Permits(3), .. })));
+    let cohort = args.cohort.and_then(|cohort| cohort.value).expect("a cohort");
+    assert_eq!((cohort.passes, cohort.span), (64, Some(Duration::from_secs(3))));
+    let retry = args.retry.expect("retry").value;
+    assert_eq!(
+        (retry.times, retry.backoff.from, retry.backoff.to),
+        (5, Duration::from_millis(100), Duration::from_secs(2))
+    );
+    assert!(matches!(args.renew, Some(Said { value: Renew::Every(every), .. }) if every == Duration::from_secs(5)));
+    assert!(matches!(args.wait, Some(Said { value: Given::Literal(Wait::None), .. })));
 }
 
 #[test]
 fn one_mistake_has_one_message() {
     for (attribute, part) in [
         ("", "`key` is missing"),
-        ("key = 1", "`key`: expected a string literal"),
+        ("key = 1", "`key`: expected a template in quotes"),
         ("key", "`key` needs a value"),
         ("key =", "`key` needs a value"),
         (r#"key("a")"#, "`key` needs a value"),
+        (r#"key = format!("a:{id}")"#, "write `key = \"stock:<id>\"`"),
         (r#"key = "a", key = "b""#, "`key` is given twice"),
+        ("keys = []", "there is no key in the list"),
+        (r#"keys = ["a", b]"#, "expected templates in quotes"),
         (r#"key = "a", tll = "1s""#, "unknown option `tll`; did you mean `ttl`?"),
-        (r#"key = "a", colour = "red""#, "unknown option `colour`; the options are `key`, `ttl`"),
-        (r#"key = "a", on_lost = "abort""#, "`on_lost` is not supported in this version"),
-        (r#"key = "a", crate = lk"#, "`crate` is not supported in this version"),
+        (r#"key = "a", at_most = "1s""#, "unknown option `at_most`; did you mean `ttl`?"),
+        (r#"key = "a", colour = "red""#, "unknown option `colour`; the options are `key`, `keys`, `ttl`"),
         (r#"key = "a", ttl = 30"#, r#"`ttl`: a number needs a unit, and quotes: write `"30s"` for seconds"#),
         (r#"key = "a", ttl = 30s"#, r#"write `"30s"` for seconds"#),
-        (r#"key = "a", ttl = soon"#, "`ttl`: expected a duration in quotes"),
+        (r#"key = "a", ttl = true"#, "`ttl`: expected a duration in quotes, such as `\"30s\"`, or an expression"),
         (r#"key = "a", ttl = "30""#, "`ttl`: `30` is not a duration"),
         (r#"key = "a", wait = "never""#, r#"or write `"none"` or `"forever"`"#),
         (r#"key = "a", wait = "0s""#, r#"or write `"none"` or `"forever"`"#),
@@ -82,6 +107,34 @@ fn one_mistake_has_one_message() {
         (r#"key = "a", backend = "a\nb""#, "`backend`: the name has a control character"),
         (r#"key = "a", backend = 5"#, "`backend`: expected a name"),
         (r#"key = "a" ttl = "30s""#, "expected `,`"),
+        (r#"key = "a", max_hold = LONG"#, "`max_hold`: expected a duration in quotes"),
+        (r#"key = "a", attempts = 0"#, "`attempts`: expected 1 or more"),
+        (r#"key = "a", attempts = "3""#, "`attempts`: expected a count, such as `3`"),
+        (r#"key = "a", max_waiters = 99999999999"#, "`max_waiters`: `99999999999` is no count"),
+        (r#"key = "a", fair(true)"#, "`fair` needs a value: `fair`, `true`, `false`"),
+        (r#"key = "a", fair = "yes""#, "`fair`: expected `true` or `false`"),
+        (r#"key = "a", backoff = "5s..100ms""#, "write `\"100ms..5s\"`"),
+        (r#"key = "a", backoff = "5s""#, "`backoff`: expected two durations"),
+        (r#"key = "a", kind = shared"#, "`kind`: `shared` is not known; expected `exclusive`"),
+        (r#"key = "a", kind = raed"#, "did you mean `read`?"),
+        (r#"key = "a", kind = permits"#, "write `permits(3)`"),
+        (r#"key = "a", kind = permits(0)"#, "the least is `permits(1)`"),
+        (r#"key = "a", kind = permits(n)"#, "`permits` takes a count"),
+        (r#"key = "a", cohort = "many""#, "`cohort`: expected `true`"),
+        (r#"key = "a", on_busy = call"#, "which function?"),
+        (r#"key = "a", on_busy = call(a, 5)"#, "expected the path of one function"),
+        (r#"key = "a", on_busy = call("a")"#, "expected the path of one function"),
+        (r#"key = "a", on_busy = skp"#, "did you mean `skip`?"),
+        (r#"key = "a", on_lost = abort"#, "`abort` is not known; expected `cancel` or `continue`"),
+        (r#"key = "a", on_outage = continue"#, "`continue` is not known; expected `error` or `skip`"),
+        (r#"key = "a", rerun = true"#, "`rerun`: expected `on_crash`"),
+        (r#"key = "a", retry = true"#, "`retry`: expected `false`, a count"),
+        (r#"key = "a", retry = "5, 2s..1s""#, "write `\"1s..2s\"`"),
+        (r#"key = "a", guard = "held""#, "`guard`: expected a name for it in the body, without quotes"),
+        (r#"key = "a", guard = self"#, "`guard`: expected a name"),
+        (r#"key = "a", name = """#, "`name`: the name is empty"),
+        (r#"key = "a", name = label"#, "`name`: expected a name in quotes"),
+        (r#"key = "a", crate = "a b""#, "`crate`: expected the path"),
     ] {
         let found = mistake(attribute);
         assert!(found.contains(part), "{attribute}: {found}");

@@ -1,121 +1,176 @@
-//! A checked function to tokens: a static site, the key by reference, one call of the runtime. Nothing is checked here.
+//! A checked function to tokens: a static site, the call, and the runtime around the body. Nothing is checked here.
 
-use std::time::Duration;
-
-use proc_macro2::{Span, TokenStream};
+use proc_macro2::{Span, TokenStream, TokenTree};
 use quote::{ToTokens, quote, quote_spanned};
 use syn::Type;
-use syn::ext::IdentExt;
 use syn::spanned::Spanned;
 use syn::visit_mut::{self, VisitMut};
 
-use crate::args::{Renew, Wait};
-use crate::model::{KeyPiece, LockedFn};
+use crate::call::{call, located_at};
+use crate::item::Shape;
+use crate::model::{Busy, Keys, LockedFn};
+use crate::site::{option, site};
 
 pub(crate) fn expand(function: &LockedFn) -> TokenStream {
     let LockedFn { attrs, vis, sig, locked, .. } = function;
-    let call = call(function);
-    let body = match &locked.boxed {
-        None => quote!({ #call }),
-        Some(pin) => quote!({ #pin(async move { #call }) }),
+    let work = Work::new(function).tokens();
+    let body = match &locked.shape {
+        Shape::Async | Shape::Sync => quote!({ #work }),
+        Shape::Boxed(pin) => quote!({ #pin(async move { #work }) }),
     };
     quote!(#(#attrs)* #vis #sig #body)
 }
 
-/// The key is built before the body moves into its block, so that the body may move or change the arguments.
-fn call(function: &LockedFn) -> TokenStream {
-    let site = site(function);
-    let key = key(function);
-    let edge = return_edge(&function.locked.output);
-    let result = result(&function.locked.output);
-    let body = &function.locked.body.tokens;
-    let block = quote_spanned!(located_at(function.locked.body.span)=> { #edge #body });
-    quote_spanned! {Span::mixed_site()=>
-        #site
-        let __dlock_key = #key;
-        let __dlock_ran = ::dlock::__private::run(&__DLOCK_SITE, ::dlock::__private::Call::new(__dlock_key), async move #block).await;
-        #result
-    }
+struct Work<'a> {
+    function: &'a LockedFn,
+    rt: TokenStream,
+    output: &'a Type,
+    is_sync: bool,
 }
 
-fn site(function: &LockedFn) -> TokenStream {
-    let name = format!("::{}", function.sig.ident.unraw());
-    let template = function.template.value();
-    let backend = option(function.backend.as_ref());
-    let ttl = option(function.ttl.map(duration));
-    let wait = option(function.wait.as_ref().map(wait));
-    let renew = option(function.renew.as_ref().map(renew));
-    quote_spanned! {Span::mixed_site()=>
-        static __DLOCK_SITE: ::dlock::__private::Site = ::dlock::__private::Site {
-            name: ::core::concat!(::core::module_path!(), #name),
-            templates: &[#template],
-            computed: false,
-            file: ::core::file!(),
-            line: ::core::line!(),
-            backend: #backend,
-            per_call: &[],
-            options: ::dlock::__private::Options {
-                ttl: #ttl, wait: #wait, renew: #renew,
-                ..::dlock::__private::Options::DEFAULT
-            },
-            on_busy: ::dlock::__private::Otherwise::Error,
-            on_outage: ::dlock::__private::Otherwise::Error,
+impl<'a> Work<'a> {
+    fn new(function: &'a LockedFn) -> Self {
+        let runtime = &function.runtime;
+        let rt = quote_spanned!(Span::mixed_site()=> #runtime::__private);
+        Work { function, rt, output: &function.locked.output, is_sync: function.locked.shape.is_sync() }
+    }
+
+    fn tokens(&self) -> TokenStream {
+        let site = site(self.function, &self.rt);
+        let call = call(self.function, &self.rt);
+        let work = if self.in_two_steps() { self.begin_and_hold() } else { self.run() };
+        quote_spanned!(Span::mixed_site()=> #site #call #work)
+    }
+
+    /// Has something to be done between the acquisition and the body, or instead of the body?
+    fn in_two_steps(&self) -> bool {
+        matches!(self.function.on_busy, Busy::Call { .. }) || self.guards_name().is_some()
+    }
+
+    fn run(&self) -> TokenStream {
+        let (rt, body, judge) = (&self.rt, self.body(), self.judge());
+        let ran = if self.is_sync {
+            quote_spanned!(Span::mixed_site()=> #rt::run_sync(&__DLOCK_SITE, __dlock_call, #judge, #body))
+        } else {
+            quote_spanned!(Span::mixed_site()=> #rt::run(&__DLOCK_SITE, __dlock_call, #body)#judge.await)
         };
-        ::dlock::__private::inventory::submit! { ::dlock::__private::Registered(&__DLOCK_SITE) }
+        let result = self.returned(&quote_spanned!(Span::mixed_site()=> __dlock_ran));
+        quote_spanned!(Span::mixed_site()=> let __dlock_ran = #ran; #result)
     }
-}
 
-fn wait(wait: &Wait) -> TokenStream {
-    match wait {
-        Wait::None => quote!(::dlock::__private::Wait::None),
-        Wait::Forever => quote!(::dlock::__private::Wait::Forever),
-        Wait::UpTo(limit) => with(quote!(::dlock::__private::Wait::UpTo), *limit),
+    fn begin_and_hold(&self) -> TokenStream {
+        let (rt, body, judge) = (&self.rt, self.body(), self.judge());
+        let (begun, ran) = if self.is_sync {
+            let begun = quote_spanned!(Span::mixed_site()=> #rt::begin_sync(&__DLOCK_SITE, __dlock_call));
+            (begun, quote_spanned!(Span::mixed_site()=> #rt::hold_sync(__dlock_guards, #judge, #body)))
+        } else {
+            let begun = quote_spanned!(Span::mixed_site()=> #rt::begin(&__DLOCK_SITE, __dlock_call).await);
+            (begun, quote_spanned!(Span::mixed_site()=> #rt::hold(&__DLOCK_SITE, __dlock_guards, #body)#judge.await))
+        };
+        let guards = self
+            .guards_name()
+            .map(|_| quote_spanned!(Span::mixed_site()=> let __dlock_held = __dlock_guards.to_held();));
+        let instead = self.call_instead();
+        let result = self.returned(&quote_spanned!(Span::mixed_site()=> __dlock_ran));
+        let failed = self.returned(&quote_spanned!(Span::mixed_site()=> #rt::Ran::Failed(__dlock_error)));
+        quote_spanned! {Span::mixed_site()=>
+            match #begun {
+                ::core::result::Result::Ok(__dlock_guards) => {
+                    #guards
+                    let __dlock_ran = #ran;
+                    #result
+                }
+                #instead
+                ::core::result::Result::Err(__dlock_error) => #failed,
+            }
+        }
     }
-}
 
-fn renew(renew: &Renew) -> TokenStream {
-    match renew {
-        Renew::Off => quote!(::dlock::__private::Renew::Off),
-        Renew::Auto => quote!(::dlock::__private::Renew::Auto),
-        Renew::Every(cadence) => with(quote!(::dlock::__private::Renew::Every), *cadence),
+    fn call_instead(&self) -> Option<TokenStream> {
+        let Busy::Call { path, arguments } = &self.function.on_busy else { return None };
+        let wait = (!self.is_sync).then(|| quote!(.await));
+        let call = quote_spanned!(located_at(path.span())=> #path(#(#arguments),*)#wait);
+        Some(quote_spanned! {Span::mixed_site()=>
+            ::core::result::Result::Err(__dlock_error) if __dlock_error.is_contention() => #call,
+        })
     }
-}
 
-fn with(variant: TokenStream, time: Duration) -> TokenStream {
-    let time = duration(time);
-    quote!(#variant(#time))
-}
-
-fn option(value: Option<impl ToTokens>) -> TokenStream {
-    match value {
-        Some(value) => quote!(::core::option::Option::Some(#value)),
-        None => quote!(::core::option::Option::None),
+    /// The body as it was written, after what the compiler must know of it and the names that it asked for.
+    fn body(&self) -> TokenStream {
+        let edge = return_edge(self.output);
+        let guard = self.guard();
+        let body = &self.function.locked.body;
+        let (tokens, span) = (&body.tokens, located_at(body.span));
+        let start = if self.is_sync { quote_spanned!(span=> move ||) } else { quote_spanned!(span=> async move) };
+        quote_spanned!(span=> #start { #edge #guard #tokens })
     }
-}
 
-fn duration(duration: Duration) -> TokenStream {
-    let (seconds, nanos) = (duration.as_secs(), duration.subsec_nanos());
-    quote!(::core::time::Duration::new(#seconds, #nanos))
-}
+    fn guard(&self) -> TokenStream {
+        let LockedFn { guard, fence, .. } = self.function;
+        let rt = &self.rt;
+        let failed = self.returned(&quote_spanned!(Span::mixed_site()=> #rt::Ran::Failed(__dlock_error)));
+        let bind = |name: &syn::Ident, value: TokenStream| {
+            quote_spanned! {Span::mixed_site()=>
+                let #name = match #value {
+                    ::core::result::Result::Ok(__dlock_value) => __dlock_value,
+                    ::core::result::Result::Err(__dlock_error) => return #failed,
+                };
+            }
+        };
+        let guard = match (guard, self.guards_name()) {
+            (_, Some(guards)) => Some(quote_spanned!(Span::mixed_site()=> let #guards = __dlock_held;)),
+            (Some(guard), None) => Some(bind(guard, quote_spanned!(Span::mixed_site()=> #rt::holding_now()))),
+            (None, None) => None,
+        };
+        let fence = fence.as_ref().map(|name| bind(name, quote_spanned!(Span::mixed_site()=> #rt::fence_now())));
+        quote!(#guard #fence)
+    }
 
-/// Each value is spanned on the key, so that a type that cannot stand in a key is reported there.
-fn key(function: &LockedFn) -> TokenStream {
-    let at_key = located_at(function.template.span());
-    let pieces = function.key.iter().map(|piece| match piece {
-        KeyPiece::Text(text) => quote_spanned!(at_key=> __dlock_k.text(#text);),
-        KeyPiece::Value(value) => quote_spanned!(at_key=> __dlock_k.value(&#value);),
-    });
-    quote_spanned! {Span::mixed_site()=>
-        {
-            let mut __dlock_k = ::dlock::__private::KeyBuilder::new();
-            #(#pieces)*
-            __dlock_k.finish()
+    /// The name for the looks at several locks.
+    fn guards_name(&self) -> Option<&syn::Ident> {
+        match &self.function.keys {
+            Keys::Several(_) => self.function.guard.as_ref(),
+            Keys::One(..) | Keys::Computed(_) => None,
+        }
+    }
+
+    /// How success is told from the result; only runs that are counted are recorded.
+    fn judge(&self) -> TokenStream {
+        let judge = self.function.options.once_per.as_ref().map(|_| self.output_as("Succeeded", &quote!(succeeded)));
+        if self.is_sync {
+            return option(judge);
+        }
+        judge.map_or_else(TokenStream::new, |judge| quote_spanned!(Span::mixed_site()=> .judged_by(#judge)))
+    }
+
+    fn returned(&self, ran: &TokenStream) -> TokenStream {
+        let (busy, outage) = (matches!(self.function.on_busy, Busy::Skip), self.function.skips_outage);
+        let at_output = located_at(self.output.span());
+        if busy || outage {
+            let from_ran = self.output_as("SkipReturn", &quote_spanned!(at_output=> from_ran));
+            let rt = &self.rt;
+            let skip = quote_spanned!(Span::mixed_site()=> #rt::Skip { busy: #busy, outage: #outage });
+            return quote_spanned!(at_output=> #from_ran(#ran, #skip));
+        }
+        let from_ran = self.output_as("LockReturn", &quote_spanned!(at_output=> from_ran));
+        quote_spanned!(at_output=> #from_ran(#ran))
+    }
+
+    /// A method of the trait, named on the return type, so that one that cannot do it is reported there.
+    fn output_as(&self, name: &str, method: &TokenStream) -> TokenStream {
+        let output = self.output;
+        let at_output = located_at(output.span());
+        let name = syn::Ident::new(name, at_output);
+        let rt = moved_to(&self.rt, at_output);
+        match without_impl(output) {
+            (_, 0) => quote_spanned!(at_output=> <#output as #rt::#name>::#method),
+            _ => quote_spanned!(at_output=> #rt::#name::#method),
         }
     }
 }
 
 /// Tells the compiler what the block returns, so that a wrong type is reported in the body and not at the attribute.
-fn return_edge(output: &Type) -> TokenStream {
+pub(crate) fn return_edge(output: &Type) -> TokenStream {
     let (nameable, _) = without_impl(output);
     quote_spanned! {located_at(output.span())=>
         // It never runs and is never seen: what the lints say about it is of no use to anybody.
@@ -127,18 +182,13 @@ fn return_edge(output: &Type) -> TokenStream {
     }
 }
 
-/// The trait is named on the return type, so that one that cannot carry a lock error is reported there.
-fn result(output: &Type) -> TokenStream {
-    let subject = match without_impl(output) {
-        (_, 0) => quote_spanned!(located_at(output.span())=> <#output as ::dlock::__private::LockReturn>),
-        _ => quote_spanned!(located_at(output.span())=> ::dlock::__private::LockReturn),
-    };
-    quote_spanned!(located_at(output.span())=> #subject::from_ran(__dlock_ran))
-}
-
-/// Names that only the expansion can see, reported at a place in the user's code.
-fn located_at(span: Span) -> Span {
-    Span::mixed_site().located_at(span)
+/// The same names, reported at another place.
+fn moved_to(tokens: &TokenStream, span: Span) -> TokenStream {
+    let moved = tokens.clone().into_iter().map(|mut token: TokenTree| {
+        token.set_span(span.resolved_at(token.span()));
+        token
+    });
+    moved.collect::<TokenStream>().into_token_stream()
 }
 
 /// The type with `_` for every `impl Trait`, which has no name inside the function, and how many there were.

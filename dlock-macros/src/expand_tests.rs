@@ -1,87 +1,51 @@
-//! What the attribute turns into, to be read next to `expand.rs`.
+//! What the attributes turn into, as pages that a person can read: `tests/expansions/*.rs`.
 
 use proc_macro2::TokenStream;
 use quote::quote;
 
-use crate::lock;
+use crate::{lock, table};
 
-fn assert_same(found: &TokenStream, expected: &TokenStream) {
-    // Without blanks: whether `>>` is one token is of no interest.
-    let text = |tokens: &TokenStream| tokens.to_string().replace(' ', "");
-    assert_eq!(text(found), text(expected));
+/// Compares with the page, or writes it when `DLOCK_BLESS` is set.
+fn assert_page(name: &str, found: TokenStream) {
+    let file = syn::parse2(found).expect("an expansion that parses");
+    let found = prettyplease::unparse(&file);
+    let path =
+        std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/expansions").join(name).with_extension("rs");
+    if std::env::var_os("DLOCK_BLESS").is_some() {
+        std::fs::write(&path, &found).expect("write the page");
+    }
+    let page = std::fs::read_to_string(&path).unwrap_or_default();
+    assert_eq!(found, page, "{} is stale: run this test with DLOCK_BLESS=1 and review it", path.display());
 }
 
 #[test]
 fn an_async_function() {
-    let found = lock(
-        quote!(key = "stock:<id>", ttl = "30s", backend = "redis", wait = "5s", renew = true),
-        quote! {
-            /// Takes `n` off the stock.
-            pub async fn deduct(id: u64, n: u32) -> Result<(), OrderError> {
-                stock::take(id, n).await?;
-                Ok(())
-            }
-        },
-    );
-    let expected = quote! {
+    let attribute = quote!(key = "stock:<id>", ttl = "30s", backend = "redis", wait = "5s", renew = true);
+    let item = quote! {
         /// Takes `n` off the stock.
         pub async fn deduct(id: u64, n: u32) -> Result<(), OrderError> {
-            static __DLOCK_SITE: ::dlock::__private::Site = ::dlock::__private::Site {
-                name: ::core::concat!(::core::module_path!(), "::deduct"),
-                templates: &["stock:<id>"],
-                computed: false,
-                file: ::core::file!(),
-                line: ::core::line!(),
-                backend: ::core::option::Option::Some("redis"),
-                per_call: &[],
-                options: ::dlock::__private::Options {
-                    ttl: ::core::option::Option::Some(::core::time::Duration::new(30u64, 0u32)), wait: ::core::option::Option::Some(::dlock::__private::Wait::UpTo(::core::time::Duration::new(5u64, 0u32))), renew: ::core::option::Option::Some(::dlock::__private::Renew::Auto),
-                    ..::dlock::__private::Options::DEFAULT
-                },
-                on_busy: ::dlock::__private::Otherwise::Error,
-                on_outage: ::dlock::__private::Otherwise::Error,
-            };
-            ::dlock::__private::inventory::submit! { ::dlock::__private::Registered(&__DLOCK_SITE) }
-            let __dlock_key = {
-                let mut __dlock_k = ::dlock::__private::KeyBuilder::new();
-                __dlock_k.text("stock:");
-                __dlock_k.value(&id);
-                __dlock_k.finish()
-            };
-            let __dlock_ran = ::dlock::__private::run(&__DLOCK_SITE, ::dlock::__private::Call::new(__dlock_key), async move {
-                #[allow(unreachable_code, clippy::all, clippy::pedantic)]
-                if false {
-                    let __dlock_return: Result<(), OrderError> = loop {};
-                    return __dlock_return;
-                }
-                stock::take(id, n).await?;
-                Ok(())
-            }).await;
-            <Result<(), OrderError> as ::dlock::__private::LockReturn>::from_ran(__dlock_ran)
+            stock::take(id, n).await?;
+            Ok(())
         }
     };
-    assert_same(&found, &expected);
+    assert_page("async_fn", lock(&table::LOCK, attribute, item));
+}
+
+#[test]
+fn a_blocking_method() {
+    let attribute = quote!(key = "shop:<self.id>:<order.item.0>", crate = crate::other, retry = "5, 100ms..2s");
+    let item = quote! {
+        fn restock(&mut self, order: Order) -> Result<&mut u32, Error> {
+            self.sold += order.count()?;
+            Ok(&mut self.sold)
+        }
+    };
+    assert_page("sync_fn", lock(&table::LOCK, attribute, item));
 }
 
 #[test]
 fn a_function_that_async_trait_has_boxed() {
-    let found = lock(
-        quote!(key = "nightly"),
-        quote! {
-            fn report<'life0, 'async_trait>(
-                &'life0 self,
-            ) -> ::core::pin::Pin<
-                Box<dyn ::core::future::Future<Output = Result<(), Error>> + ::core::marker::Send + 'async_trait>,
-            >
-            where
-                'life0: 'async_trait,
-                Self: 'async_trait,
-            {
-                Box::pin(async move { write().await })
-            }
-        },
-    );
-    let expected = quote! {
+    let item = quote! {
         fn report<'life0, 'async_trait>(
             &'life0 self,
         ) -> ::core::pin::Pin<
@@ -91,63 +55,79 @@ fn a_function_that_async_trait_has_boxed() {
             'life0: 'async_trait,
             Self: 'async_trait,
         {
-            Box::pin(async move {
-                static __DLOCK_SITE: ::dlock::__private::Site = ::dlock::__private::Site {
-                name: ::core::concat!(::core::module_path!(), "::report"),
-                templates: &["nightly"],
-                computed: false,
-                file: ::core::file!(),
-                line: ::core::line!(),
-                backend: ::core::option::Option::None,
-                per_call: &[],
-                options: ::dlock::__private::Options {
-                    ttl: ::core::option::Option::None, wait: ::core::option::Option::None, renew: ::core::option::Option::None,
-                    ..::dlock::__private::Options::DEFAULT
-                },
-                on_busy: ::dlock::__private::Otherwise::Error,
-                on_outage: ::dlock::__private::Otherwise::Error,
-            };
-            ::dlock::__private::inventory::submit! { ::dlock::__private::Registered(&__DLOCK_SITE) }
-                let __dlock_key = {
-                    let mut __dlock_k = ::dlock::__private::KeyBuilder::new();
-                    __dlock_k.text("nightly");
-                    __dlock_k.finish()
-                };
-                let __dlock_ran = ::dlock::__private::run(&__DLOCK_SITE, ::dlock::__private::Call::new(__dlock_key), async move {
-                    #[allow(unreachable_code, clippy::all, clippy::pedantic)]
-                    if false {
-                        let __dlock_return: Result<(), Error> = loop {};
-                        return __dlock_return;
-                    }
-                    write().await
-                }).await;
-                <Result<(), Error> as ::dlock::__private::LockReturn>::from_ran(__dlock_ran)
-            })
+            Box::pin(async move { write().await })
         }
     };
-    assert_same(&found, &expected);
+    assert_page("async_trait", lock(&table::LOCK, quote!(key = "nightly"), item));
+}
+
+#[test]
+fn options_of_a_call() {
+    let attribute = quote!(
+        key = order_key(&order),
+        ttl = self.config.ttl,
+        wait = limit * 2,
+        backend = &self.store,
+        kind = permits(3),
+        guard = held,
+        fence = token
+    );
+    let item = quote! {
+        async fn ship(&self, order: Order, limit: Duration) -> Result<impl Display, Error> {
+            send(order, held.slot(), token).await
+        }
+    };
+    assert_page("per_call", lock(&table::LOCK, attribute, item));
+}
+
+#[test]
+fn several_keys() {
+    let attribute = quote!(keys = ["account:<from>", "account:<to>", "audit:<day>:<ids..>:x"], guard = held);
+    let item = quote! {
+        async fn transfer(from: u64, to: u64, day: u32, ids: &[u64]) -> Result<(), Error> {
+            book(from, to, held[0].fence()?).await
+        }
+    };
+    assert_page("several_keys", lock(&table::LOCK, attribute, item));
+}
+
+#[test]
+fn a_function_that_is_skipped() {
+    let attribute = quote!(key = "report", once_per = "1m", rerun = on_crash, on_busy = skip, on_outage = skip);
+    let item = quote! {
+        async fn report() {
+            write().await;
+        }
+    };
+    assert_page("skip", lock(&table::LOCK, attribute, item));
+}
+
+#[test]
+fn another_function_instead() {
+    let attribute = quote!(key = "cache:<page>", wait = "none", on_busy = call(Self::stale));
+    let item = quote! {
+        async fn rebuild(&self, mut page: u32) -> Result<Page, Error> {
+            page += 1;
+            render(page).await
+        }
+    };
+    assert_page("call_instead", lock(&table::LOCK, attribute, item));
 }
 
 #[test]
 fn a_function_with_mistakes_stays_as_it_was() {
     let item = quote! {
         pub async fn deduct(id: u64) -> Result<(), Error> {
-            Ok(())
+            write(held.fence()?)
         }
     };
-    let found = lock(quote!(key = "<idd>", tll = "30s"), item.clone());
-    let expected = quote! {
-        ::core::compile_error! { "unknown option `tll`; did you mean `ttl`?" }
-        ::core::compile_error! { "no parameter named `idd`; did you mean `id`? `deduct` has `id`" }
-        #item
-    };
-    assert_same(&found, &expected);
+    assert_page("mistakes", lock(&table::LOCK, quote!(key = "<idd>", tll = "30s", guard = held), item));
 }
 
 /// A body that syn could not parse is no concern of the attribute.
 #[test]
 fn the_body_is_not_parsed() {
-    let found =
-        lock(quote!(key = "a"), quote! { async fn tomorrow() -> Result<(), Error> { some syntax => of the future @ } });
+    let item = quote! { async fn tomorrow() -> Result<(), Error> { some syntax => of the future @ } };
+    let found = lock(&table::LOCK, quote!(key = "a"), item);
     assert!(found.to_string().contains("some syntax => of the future @"), "{found}");
 }

@@ -4,6 +4,8 @@ use proc_macro2::{Delimiter, Ident, Span, TokenStream, TokenTree};
 use syn::parse::{Parse, ParseStream};
 use syn::{Attribute, GenericArgument, PathArguments, ReturnType, Signature, Token, Type, TypeParamBound, Visibility};
 
+use crate::lazy;
+
 /// A function as it was written. Its body stays tokens, so that rustc and the editor read the user's own text.
 pub(crate) struct Function {
     pub(crate) attrs: Vec<Attribute>,
@@ -16,8 +18,20 @@ pub(crate) struct Function {
 pub(crate) struct Locked {
     pub(crate) body: Body,
     pub(crate) output: Type,
-    /// `Box::pin`, if the async block stands in a call of it: the shape that `#[async_trait]` leaves behind.
-    pub(crate) boxed: Option<TokenStream>,
+    pub(crate) shape: Shape,
+}
+
+pub(crate) enum Shape {
+    Async,
+    /// What `#[async_trait]` leaves behind: the async block stands in a call of this `Box::pin`.
+    Boxed(TokenStream),
+    Sync,
+}
+
+impl Shape {
+    pub(crate) fn is_sync(&self) -> bool {
+        matches!(self, Shape::Sync)
+    }
 }
 
 pub(crate) struct Body {
@@ -26,50 +40,46 @@ pub(crate) struct Body {
 }
 
 impl Function {
-    pub(crate) fn parse(item: TokenStream) -> syn::Result<Function> {
+    pub(crate) fn parse(attribute: &str, item: TokenStream) -> syn::Result<Function> {
         syn::parse2(item.clone()).map_err(|error| match item_keyword(item) {
-            Some(word) => {
-                syn::Error::new(word.span(), format!("#[distributed_lock] goes on an async function, not on `{word}`"))
-            }
+            Some(word) => syn::Error::new(word.span(), format!("#[{attribute}] goes on a function, not on `{word}`")),
             None => error,
         })
     }
 
-    /// Finds the async code in the function, or says why there is none that a lock could be put around.
-    pub(crate) fn locked(&mut self) -> syn::Result<Locked> {
+    /// Finds what runs in the function, or says why nothing in it can be run under the attribute.
+    pub(crate) fn locked(&mut self, attribute: &str) -> syn::Result<Locked> {
         let sig = &self.sig;
         if let Some(token) = &sig.constness {
-            return Err(syn::Error::new_spanned(token, "a `const fn` cannot be locked: a lock is taken at run time"));
+            let text =
+                format!("#[{attribute}] works at run time, and a `const fn` may run before that: drop the `const`");
+            return Err(syn::Error::new_spanned(token, text));
         }
         if let Some(abi) = &sig.abi {
-            return Err(syn::Error::new_spanned(
-                abi,
-                "an `extern` function cannot be locked: its callers cannot await",
-            ));
+            let text = format!(
+                "#[{attribute}] cannot stand on an `extern` function: put it on a Rust function that this one calls"
+            );
+            return Err(syn::Error::new_spanned(abi, text));
         }
         if let Some(variadic) = &sig.variadic {
-            return Err(syn::Error::new_spanned(variadic, "a variadic function cannot be locked"));
+            let text = format!("#[{attribute}] cannot pass on variadic arguments: put it on a function without them");
+            return Err(syn::Error::new_spanned(variadic, text));
         }
         let Some(body) = self.body.take() else {
-            let text = "this function has no body to lock: put #[distributed_lock] on the function in the impl";
+            let text =
+                format!("this function has no body that could be run: put #[{attribute}] on the function in the impl");
             return Err(syn::Error::new_spanned(&sig.ident, text));
         };
         if sig.asyncness.is_some() {
-            return Ok(Locked { body, output: output(sig), boxed: None });
+            return Ok(Locked { body, output: output(sig), shape: Shape::Async });
         }
         match async_trait_shape(sig, &body) {
             Some(locked) => Ok(locked),
-            None if returns_future(&sig.output) => Err(syn::Error::new_spanned(&sig.output, LAZY)),
-            None => Err(syn::Error::new_spanned(sig.fn_token, SYNC)),
+            None if lazy::is_lazy(&sig.output) => Err(syn::Error::new_spanned(&sig.output, lazy::TEXT)),
+            None => Ok(Locked { body, output: output(sig), shape: Shape::Sync }),
         }
     }
 }
-
-const LAZY: &str = "this function only makes the work and returns it: the lock would end before the work runs. \
-     Make it an `async fn` that does the work";
-
-const SYNC: &str = "dlock locks async functions: make it `async fn`. If it is one, then another attribute has changed it: \
-     put #[distributed_lock] above `#[tokio::main]` and `#[tokio::test]`";
 
 impl Parse for Function {
     fn parse(input: ParseStream) -> syn::Result<Self> {
@@ -147,7 +157,7 @@ fn async_trait_shape(sig: &Signature, body: &Body) -> Option<Locked> {
         return None;
     }
     let body = Body { tokens: block.stream(), span: block.span() };
-    Some(Locked { body, output, boxed: Some(tokens.into_iter().collect()) })
+    Some(Locked { body, output, shape: Shape::Boxed(tokens.into_iter().collect()) })
 }
 
 /// `T` of `name<T>`.
@@ -170,18 +180,4 @@ fn future_output(bound: &TypeParamBound) -> Option<Type> {
         GenericArgument::AssocType(item) if item.ident == "Output" => Some(item.ty.clone()),
         _ => None,
     })
-}
-
-/// Chooses the better of two messages; nothing unlocked gets through when the guess is wrong.
-fn returns_future(output: &ReturnType) -> bool {
-    const LAZY_NAMES: [&str; 7] =
-        ["Future", "BoxFuture", "LocalBoxFuture", "Stream", "BoxStream", "LocalBoxStream", "Iterator"];
-    fn mentions(tokens: TokenStream) -> bool {
-        tokens.into_iter().any(|token| match token {
-            TokenTree::Ident(word) => LAZY_NAMES.iter().any(|name| word == name),
-            TokenTree::Group(group) => mentions(group.stream()),
-            _ => false,
-        })
-    }
-    mentions(quote::ToTokens::to_token_stream(output))
 }

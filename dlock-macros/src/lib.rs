@@ -7,12 +7,19 @@
 #![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]
 
 mod args;
+mod call;
+mod checks;
 mod duration;
 mod expand;
 mod fallback;
 mod item;
+mod lazy;
 mod model;
+mod names;
+mod site;
+mod table;
 mod template;
+mod values;
 
 use proc_macro2::TokenStream;
 
@@ -156,12 +163,12 @@ use proc_macro2::TokenStream;
 /// ```
 #[proc_macro_attribute]
 pub fn distributed_lock(args: proc_macro::TokenStream, item: proc_macro::TokenStream) -> proc_macro::TokenStream {
-    lock(args.into(), item.into()).into()
+    lock(&table::LOCK, args.into(), item.into()).into()
 }
 
-fn lock(args: TokenStream, item: TokenStream) -> TokenStream {
-    match model::LockedFn::new(args, item.clone()) {
+fn lock(dialect: &args::Dialect, args: TokenStream, item: TokenStream) -> TokenStream {
+    match model::LockedFn::new(dialect, args.clone(), item.clone()) {
         Ok(locked) => expand::expand(&locked),
-        Err(mistakes) => fallback::report(&mistakes, &item),
+        Err(mistakes) => fallback::report(&mistakes, dialect, args, item),
     }
 }

@@ -3,194 +3,214 @@
 use std::time::Duration;
 
 use proc_macro2::{Span, TokenStream};
-use quote::{ToTokens, quote_spanned};
-use syn::ext::IdentExt;
-use syn::visit_mut::{self, VisitMut};
-use syn::{Attribute, Expr, FnArg, GenericParam, Ident, LitStr, Member, Meta, PatIdent, Signature, Visibility};
+use quote::ToTokens;
+use syn::{Attribute, Expr, ExprPath, FnArg, Ident, LitStr, Meta, Pat, Path, Signature, Visibility};
 
-use crate::args::{Args, Renew, Spanned, Wait, list, nearest};
+use crate::args::{Args, Dialect, Said};
+use crate::checks;
 use crate::item::{Function, Locked};
-use crate::template::{self, Piece, Placeholder};
+use crate::names::{KeyPiece, Names, Template};
+use crate::values::{Backoff, Cohort, Given, Key, Kind, OnBusy, OnLost, Renew, Retry, Wait};
 
 pub(crate) struct LockedFn {
     pub(crate) attrs: Vec<Attribute>,
     pub(crate) vis: Visibility,
     pub(crate) sig: Signature,
     pub(crate) locked: Locked,
-    pub(crate) template: LitStr,
-    pub(crate) key: Vec<KeyPiece>,
-    pub(crate) backend: Option<Expr>,
-    pub(crate) ttl: Option<Duration>,
-    pub(crate) wait: Option<Wait>,
-    pub(crate) renew: Option<Renew>,
+    /// Where the runtime is.
+    pub(crate) runtime: Path,
+    pub(crate) keys: Keys,
+    pub(crate) backend: Option<Given<String>>,
+    pub(crate) ttl: Option<Given<Duration>>,
+    pub(crate) wait: Option<Given<Wait>>,
+    pub(crate) name: Option<String>,
+    pub(crate) options: Options,
+    pub(crate) on_busy: Busy,
+    pub(crate) skips_outage: bool,
+    pub(crate) guard: Option<Ident>,
+    pub(crate) fence: Option<Ident>,
 }
 
-pub(crate) enum KeyPiece {
-    Text(String),
-    /// An expression over the parameters, such as `order.id`.
-    Value(TokenStream),
+pub(crate) enum Keys {
+    One(LitStr, Vec<KeyPiece>),
+    Several(Vec<(LitStr, Template)>),
+    Computed(Box<Expr>),
+}
+
+/// What goes into the static as it is.
+pub(crate) struct Options {
+    pub(crate) renew: Option<Renew>,
+    pub(crate) max_hold: Option<Duration>,
+    pub(crate) attempts: Option<u32>,
+    pub(crate) backoff: Option<Backoff>,
+    pub(crate) max_waiters: Option<u32>,
+    pub(crate) retry: Option<Retry>,
+    pub(crate) kind: Option<Kind>,
+    pub(crate) fair: Option<bool>,
+    pub(crate) cohort: Option<Cohort>,
+    pub(crate) reentrant: Option<bool>,
+    pub(crate) timeout: Option<Duration>,
+    pub(crate) min_hold: Option<Duration>,
+    pub(crate) once_per: Option<OncePer>,
+    pub(crate) on_lost: Option<OnLost>,
+}
+
+pub(crate) struct OncePer {
+    pub(crate) period: Duration,
+    pub(crate) rerun: bool,
+}
+
+/// What happens while somebody else holds the lock.
+pub(crate) enum Busy {
+    Error,
+    Skip,
+    Call { path: Box<ExprPath>, arguments: Vec<Ident> },
 }
 
 impl LockedFn {
     /// Every mistake of the attribute and of the function comes back at once.
-    pub(crate) fn new(attribute: TokenStream, item: TokenStream) -> Result<LockedFn, Vec<syn::Error>> {
+    pub(crate) fn new(
+        dialect: &Dialect,
+        attribute: TokenStream,
+        item: TokenStream,
+    ) -> Result<LockedFn, Vec<syn::Error>> {
         let mut mistakes = Vec::new();
-        let args = Args::parse(attribute, &mut mistakes);
-        check_renewal(&args, &mut mistakes);
-        let function = keep(Function::parse(item), &mut mistakes);
-        let (Some(mut function), Some(template)) = (function, args.key) else { return Err(mistakes) };
+        let mut args = Args::parse(dialect, attribute, &mut mistakes);
+        (dialect.complete)(&mut args);
+        checks::options(&args, &mut mistakes);
+        let Some(mut function) = keep(Function::parse(dialect.attribute, item), &mut mistakes) else {
+            return Err(mistakes);
+        };
 
-        check_second_lock(&function.attrs, &template, &mut mistakes);
-        let locked = keep(function.locked(), &mut mistakes);
-        let key = key_pieces(&template, &Names::of(&function.sig), &mut mistakes);
-        let Function { attrs, vis, sig, .. } = function;
-        match locked {
-            Some(locked) if mistakes.is_empty() => Ok(LockedFn {
-                attrs,
-                vis,
-                sig,
-                locked,
-                template,
-                key,
-                backend: args.backend,
-                ttl: args.ttl.map(|ttl| ttl.value),
-                wait: args.wait,
-                renew: args.renew.map(|renew| renew.value),
-            }),
-            _ => Err(mistakes),
+        check_second_lock(&function.attrs, &args, &mut mistakes);
+        let locked = keep(function.locked(dialect.attribute), &mut mistakes);
+        if let Some(locked) = &locked {
+            checks::shape(&args, &locked.shape, &mut mistakes);
         }
+        let keys = keys(args.key, args.keys, &Names::of(&function.sig), &mut mistakes);
+        let on_busy = busy(args.on_busy, &function.sig, &mut mistakes);
+        let Function { attrs, vis, sig, .. } = function;
+        let (Some(locked), Some(keys), true) = (locked, keys, mistakes.is_empty()) else { return Err(mistakes) };
+        let rerun = args.rerun.is_some();
+        Ok(LockedFn {
+            attrs,
+            vis,
+            sig,
+            locked,
+            runtime: args
+                .krate
+                .map_or_else(|| syn::parse_quote_spanned!(Span::mixed_site()=> ::dlock), |path| path.value),
+            keys,
+            backend: value(args.backend),
+            ttl: value(args.ttl),
+            wait: value(args.wait),
+            name: value(args.name),
+            options: Options {
+                renew: value(args.renew),
+                max_hold: value(args.max_hold),
+                attempts: value(args.attempts),
+                backoff: value(args.backoff),
+                max_waiters: value(args.max_waiters),
+                retry: value(args.retry),
+                kind: value(args.kind),
+                fair: value(args.fair),
+                cohort: value(args.cohort).flatten(),
+                reentrant: value(args.reentrant),
+                timeout: value(args.timeout),
+                min_hold: value(args.min_hold),
+                once_per: value(args.once_per).map(|period| OncePer { period, rerun }),
+                on_lost: value(args.on_lost),
+            },
+            on_busy,
+            skips_outage: value(args.on_outage).unwrap_or(false),
+            guard: value(args.guard),
+            fence: value(args.fence),
+        })
     }
 }
 
-fn keep<T>(result: syn::Result<T>, mistakes: &mut Vec<syn::Error>) -> Option<T> {
+fn value<T>(said: Option<Said<T>>) -> Option<T> {
+    said.map(|said| said.value)
+}
+
+pub(crate) fn keep<T>(result: syn::Result<T>, mistakes: &mut Vec<syn::Error>) -> Option<T> {
     result.map_err(|mistake| mistakes.push(mistake)).ok()
 }
 
-fn check_renewal(args: &Args, mistakes: &mut Vec<syn::Error>) {
-    if let (Some(ttl), Some(Spanned { value: Renew::Every(every), tokens })) = (&args.ttl, &args.renew)
-        && *every >= ttl.value
-    {
-        let text = "`renew`: the lock would run out before its first renewal; renew more often than once per ttl";
-        mistakes.push(syn::Error::new_spanned(tokens, text));
+fn keys(
+    key: Option<Said<Key>>,
+    keys: Option<Said<Vec<LitStr>>>,
+    names: &Names,
+    mistakes: &mut Vec<syn::Error>,
+) -> Option<Keys> {
+    match (value(key), value(keys)) {
+        (Some(Key::Computed(key)), _) => Some(Keys::Computed(key)),
+        (Some(Key::Template(template)), _) => match names.template(&template, mistakes) {
+            Template::One(pieces) => Some(Keys::One(template, pieces)),
+            Template::Each { .. } => {
+                let text = format!("a list makes several keys: write `keys = {}`", template.token());
+                mistakes.push(syn::Error::new(template.span(), text));
+                None
+            }
+        },
+        (None, Some(templates)) => {
+            let mut read = Vec::new();
+            for template in templates {
+                let keys = names.template(&template, mistakes);
+                read.push((template, keys));
+            }
+            Some(Keys::Several(read))
+        }
+        (None, None) => None,
     }
+}
+
+/// The function that is called instead is given what this one was given.
+fn busy(on_busy: Option<Said<OnBusy>>, sig: &Signature, mistakes: &mut Vec<syn::Error>) -> Busy {
+    let path = match value(on_busy) {
+        None | Some(OnBusy::Error) => return Busy::Error,
+        Some(OnBusy::Skip) => return Busy::Skip,
+        Some(OnBusy::Call(path)) => path,
+    };
+    let mut arguments = Vec::new();
+    for input in &sig.inputs {
+        match input {
+            FnArg::Receiver(receiver) => arguments.push(Ident::from(receiver.self_token)),
+            FnArg::Typed(typed) => match &*typed.pat {
+                Pat::Ident(name)
+                    if name.subpat.is_none()
+                        && name.by_ref.is_none()
+                        && typed.attrs.iter().all(|attr| !attr.path().is_ident("cfg")) =>
+                {
+                    arguments.push(name.ident.clone());
+                }
+                pattern => {
+                    let text = format!(
+                        "`on_busy`: `{}` is given the same arguments, so each needs one name: \
+                         write `name: Type` here, and take it apart in the body",
+                        path.to_token_stream().to_string().replace(' ', "")
+                    );
+                    mistakes.push(syn::Error::new_spanned(pattern, text));
+                }
+            },
+        }
+    }
+    Busy::Call { path, arguments }
 }
 
 /// A second lock on the same key would wait for the first one, which is ours.
-fn check_second_lock(attrs: &[Attribute], template: &LitStr, mistakes: &mut Vec<syn::Error>) {
+fn check_second_lock(attrs: &[Attribute], args: &Args, mistakes: &mut Vec<syn::Error>) {
     for attr in attrs {
         let Meta::List(list) = &attr.meta else { continue };
-        if list.path.segments.last().is_none_or(|name| name.ident != "distributed_lock") {
+        let Some(dialect) = list.path.segments.last().and_then(|name| crate::table::lock_named(&name.ident)) else {
             continue;
-        }
-        let other = Args::parse(list.tokens.clone(), &mut Vec::new());
-        if let Some(key) = other.key.filter(|key| key.value() == template.value()) {
-            let text = "this function already takes the lock with this key: remove one of the two attributes";
-            mistakes.push(syn::Error::new(key.span(), text));
-        }
-    }
-}
-
-fn key_pieces(template: &LitStr, names: &Names, mistakes: &mut Vec<syn::Error>) -> Vec<KeyPiece> {
-    let pieces = template::parse(&template.value()).unwrap_or_else(|found| {
-        mistakes.extend(found.into_iter().map(|mistake| syn::Error::new(part(template, mistake.at), mistake.text)));
-        Vec::new()
-    });
-    let resolve = |piece| match piece {
-        Piece::Text(text) => Some(KeyPiece::Text(text)),
-        Piece::Placeholder(placeholder) => keep(names.resolve(&placeholder, template), mistakes).map(KeyPiece::Value),
-    };
-    pieces.into_iter().filter_map(resolve).collect()
-}
-
-/// The bytes of the literal where the compiler can tell them (nightly), or the whole literal.
-fn part(template: &LitStr, at: std::ops::Range<usize>) -> Span {
-    let token = template.token();
-    let plain = token.to_string() == format!("\"{}\"", template.value());
-    let part = if plain { token.subspan(at.start + 1..at.end + 1) } else { None };
-    part.unwrap_or_else(|| template.span())
-}
-
-/// What a placeholder may name.
-struct Names {
-    function: Ident,
-    values: Vec<Ident>,
-}
-
-impl Names {
-    fn of(sig: &Signature) -> Names {
-        let mut names = Names { function: sig.ident.clone(), values: Vec::new() };
-        for input in &sig.inputs {
-            match input {
-                FnArg::Receiver(receiver) => names.values.push(Ident::from(receiver.self_token)),
-                FnArg::Typed(typed) => names.visit_pat_mut(&mut typed.pat.clone()),
-            }
-        }
-        let constants = sig.generics.params.iter().filter_map(|param| match param {
-            GenericParam::Const(constant) => Some(constant.ident.clone()),
-            _ => None,
-        });
-        names.values.extend(constants);
-        names
-    }
-
-    /// `order.id`, located at the key, but each name seen where it was declared: either may come from a macro.
-    fn resolve(&self, placeholder: &Placeholder, template: &LitStr) -> syn::Result<TokenStream> {
-        let span = part(template, placeholder.at.clone());
-        let Some(value) =
-            self.values.iter().find(|value| value.unraw() == placeholder.name || *value == &placeholder.name)
-        else {
-            return Err(syn::Error::new(span, self.unknown(&placeholder.name)));
         };
-        let mut value = value.clone();
-        value.set_span(span.resolved_at(value.span()));
-        let mut tokens = value.into_token_stream();
-        let span = Span::mixed_site().located_at(span);
-        for field in &placeholder.fields {
-            let field =
-                member(field, span).ok_or_else(|| syn::Error::new(span, format!("`{field}` is not a field")))?;
-            tokens.extend(quote_spanned!(span=> .#field));
-        }
-        Ok(tokens)
-    }
-
-    fn unknown(&self, name: &str) -> String {
-        let values: Vec<String> = self.values.iter().map(|value| value.unraw().to_string()).collect();
-        let values = || values.iter().map(String::as_str);
-        let function = &self.function;
-        if values().any(|value| value.starts_with("__arg")) {
-            return format!(
-                "no parameter named `{name}`; under #[async_trait] a key cannot use names bound by a pattern: \
-                 give the parameter one name and use its fields"
+        let other = Args::parse(dialect, list.tokens.clone(), &mut Vec::new());
+        let same = args.key_texts().is_some_and(|keys| other.key_texts().is_some_and(|others| keys == others));
+        if let (true, Some(place)) = (same, other.key_place()) {
+            mistakes.push(
+                place.mistake("this function already takes the lock with this key: remove one of the two attributes"),
             );
         }
-        match (nearest(name, values()), values().next()) {
-            (_, None) => format!("no parameter named `{name}`; `{function}` has no parameters"),
-            (Some(near), _) => {
-                format!("no parameter named `{name}`; did you mean `{near}`? `{function}` has {}", list(values()))
-            }
-            (None, _) => format!("no parameter named `{name}`; `{function}` has {}", list(values())),
-        }
     }
-}
-
-/// Every name that a pattern binds: `Path(id)`, `(a, b)`, `Foo { id, .. }`.
-impl VisitMut for Names {
-    fn visit_pat_ident_mut(&mut self, pat: &mut PatIdent) {
-        self.values.push(pat.ident.clone());
-        visit_mut::visit_pat_ident_mut(self, pat);
-    }
-}
-
-fn member(field: &str, span: Span) -> Option<Member> {
-    let member = syn::parse_str(field).or_else(|_| syn::parse_str(&format!("r#{field}"))).ok()?;
-    Some(match member {
-        Member::Named(mut name) => {
-            name.set_span(span);
-            Member::Named(name)
-        }
-        Member::Unnamed(mut index) => {
-            index.span = span;
-            Member::Unnamed(index)
-        }
-    })
 }

@@ -16,6 +16,8 @@ pub(crate) enum Piece {
 pub(crate) struct Placeholder {
     pub(crate) name: String,
     pub(crate) fields: Vec<String>,
+    /// `<ids..>`: stands for each value of a list, and makes a key of each.
+    pub(crate) spread: bool,
     pub(crate) at: Range<usize>,
 }
 
@@ -45,6 +47,7 @@ struct Reader {
     pieces: Vec<Piece>,
     mistakes: Vec<Mistake>,
     placeholders: usize,
+    spreads: usize,
 }
 
 impl Reader {
@@ -86,7 +89,8 @@ impl Reader {
     }
 
     fn placeholder(&mut self, inner: &str, at: Range<usize>) {
-        let mut segments = inner.split('.').map(str::to_owned);
+        let (path, spread) = inner.strip_suffix("..").map_or((inner, false), |path| (path, true));
+        let mut segments = path.split('.').map(str::to_owned);
         let name = segments.next().unwrap_or_default();
         let fields: Vec<String> = segments.collect();
         if inner.is_empty() {
@@ -104,7 +108,12 @@ impl Reader {
             if self.placeholders == MAX_PLACEHOLDERS + 1 {
                 self.mistake(at.clone(), format!("the key has more than {MAX_PLACEHOLDERS} placeholders"));
             }
-            self.pieces.push(Piece::Placeholder(Placeholder { name, fields, at }));
+            self.spreads += usize::from(spread);
+            if spread && self.spreads == 2 {
+                let text = format!("`<{inner}>` is the second list in this key: one key can go through one list only");
+                self.mistake(at.clone(), text);
+            }
+            self.pieces.push(Piece::Placeholder(Placeholder { name, fields, spread, at }));
         }
     }
 
@@ -143,7 +152,8 @@ mod tests {
         let show = |piece: Piece| match piece {
             Piece::Text(text) => format!("{text:?}"),
             Piece::Placeholder(p) => {
-                format!("[{}@{}..{}]", [vec![p.name], p.fields].concat().join(" "), p.at.start, p.at.end)
+                let dots = if p.spread { ".." } else { "" };
+                format!("[{}{dots}@{}..{}]", [vec![p.name], p.fields].concat().join(" "), p.at.start, p.at.end)
             }
         };
         parse(template).expect(template).into_iter().map(show).collect::<Vec<_>>().join(" ")
@@ -164,6 +174,8 @@ mod tests {
             ("<self.id>", "[self id@0..9]"),
             ("<r#type>", "[r#type@0..8]"),
             ("<größe>", "[größe@0..9]"),
+            ("o:<ids..>", r#""o:" [ids..@2..9]"#),
+            ("<order.ids..>:<n>", r#"[order ids..@0..13] ":" [n@14..17]"#),
         ] {
             assert_eq!(pieces(template), expected, "{template}");
         }
@@ -190,6 +202,10 @@ mod tests {
             ("< id>", "`< id>` is not a placeholder"),
             ("<id.>", "`<id.>` is not a placeholder"),
             ("<0>", "`<0>` is not a placeholder"),
+            ("<..>", "`<..>` is not a placeholder"),
+            ("<ids...>", "`<ids...>` is not a placeholder"),
+            ("<ids..id>", "`<ids..id>` is not a placeholder"),
+            ("<a..><b..>", "`<b..>` is the second list"),
             ("<f()>", "`<f()>` is not a placeholder"),
             ("<id:04>", "`<id:04>` is not a placeholder"),
             ("a\0b", r"the control character `\u{0}` at byte 1"),

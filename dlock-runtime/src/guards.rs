@@ -49,6 +49,13 @@ impl Guards {
         self.all().map(|guard| &**guard)
     }
 
+    /// The same, for a body that has asked for them.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn to_held(&self) -> Vec<Held> {
+        self.held().cloned().collect()
+    }
+
     /// Are all locks still ours? Local, without a round trip.
     ///
     /// # Errors

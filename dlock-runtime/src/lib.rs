@@ -206,6 +206,7 @@ pub async fn shutdown(deadline: Duration) -> ShutdownReport {
 #[doc(hidden)]
 pub mod __private {
     pub use inventory;
+    pub use std::vec::Vec;
 
     pub use crate::blocking::{begin_sync, hold_sync, run_sync};
     pub use crate::guards::Guards;
@@ -213,6 +214,6 @@ pub mod __private {
     pub use crate::options::{Backoff, Cohort, Kind, OnLost, OncePer, Options, Otherwise, Renew, Retry, Wait};
     pub use crate::outcome::{LockReturn, Ran, Skip, SkipReturn, Succeeded};
     pub use crate::run::{Run, begin, hold, run};
-    pub use crate::scope::holding_now;
+    pub use crate::scope::{fence_now, holding_now};
     pub use crate::sites::{Call, Registered, Site};
 }

@@ -130,6 +130,7 @@ async fn acquire_several(mut ask: Ask, mut keys: Vec<KeyBuf>) -> Result<Guards> 
 }
 
 /// What a call comes to before anything is asked of the store.
+#[expect(clippy::large_enum_variant, reason = "it is taken apart where it is made")]
 enum Prepared {
     Asks(Acquisition),
     /// The enclosing call's hold is used.

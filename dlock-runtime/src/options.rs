@@ -41,6 +41,13 @@ pub enum Kind {
 }
 
 impl Kind {
+    /// So many holders at most; at least one.
+    #[doc(hidden)]
+    #[must_use]
+    pub const fn permits(limit: u32) -> Self {
+        Self::Permits(NonZeroU32::MIN.saturating_add(limit.saturating_sub(1)))
+    }
+
     /// May several hold it at a time?
     #[must_use]
     pub const fn is_shared(self) -> bool {

@@ -9,6 +9,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use crate::backend::Fence;
 use crate::error::{Error, ErrorKind, Result};
 use crate::guard::Held;
 use crate::key::LockKey;
@@ -45,6 +46,15 @@ pub fn current_locks(wanted: impl Fn(&Held) -> bool) -> bool {
 #[doc(hidden)]
 pub fn holding_now() -> Result<Held> {
     current().ok_or_else(|| Error::new(ErrorKind::Internal, "a body ran outside of its lock"))
+}
+
+/// The fencing token of the innermost lock, for a body that has asked for it.
+///
+/// # Errors
+/// Never inside of a body, since a store without tokens was refused before.
+#[doc(hidden)]
+pub fn fence_now() -> Result<Fence> {
+    holding_now()?.fence()
 }
 
 /// Makes a future, to be spawned as a task of its own, count as the same holder as the present call.

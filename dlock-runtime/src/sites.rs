@@ -70,8 +70,8 @@ impl Call {
     }
 
     #[must_use]
-    pub fn backend(mut self, name: impl Into<Cow<'static, str>>) -> Self {
-        self.backend = Some(name.into());
+    pub fn backend(mut self, name: &(impl AsRef<str> + ?Sized)) -> Self {
+        self.backend = Some(name.as_ref().to_owned().into());
         self
     }
 

@@ -74,8 +74,12 @@ impl Store for Served {
     fn leftovers<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<Vec<String>>> {
         Box::pin(async move {
             match self.kind {
-                // The fence is one counter beside all locks, under no lock's name.
-                Kind::Redis => self.lines(format!("KEYS {}*", redis_name(key))).await,
+                // The fence is one counter beside all locks, under no lock's name. The record of runs is meant to stay.
+                Kind::Redis => {
+                    let mut found = self.lines(format!("KEYS {}*", redis_name(key))).await?;
+                    found.retain(|line| !line.ends_with("}:r"));
+                    Ok(found)
+                }
                 Kind::GetLock => {
                     let used = format!(
                         "SELECT CONCAT('held by ', IS_USED_LOCK({})) FROM DUAL \

@@ -1,74 +1,21 @@
 //! The reference backend: a client of the reference store. Correct, but for the one lie that it may be told to tell.
 
-use std::any::Any;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use dlock::conformance::{Outage, Store};
+use dlock::conformance::Outage;
 use dlock::{
-    Attempt, Backend, BootInstant, Capabilities, Claim, Clock, Durability, Error, ErrorKind, Expiry, Fencing, Hold,
-    LockKey, Note, Owner, Released, Result, Signal, Stand, Standing, TtlRange, Validity, Wake, WakeStyle,
+    Attempt, Backend, BootInstant, Capabilities, Claim, Clock, Durability, Ending, Error, ErrorKind, Expiry, Fencing,
+    Hold, LastSuccess, LockKey, Note, Owner, Released, Result, Signal, Stand, Standing, TtlRange, Validity, Wake,
+    WakeStyle,
 };
 use futures::future::BoxFuture;
 
 use crate::lies::Lie;
-use crate::server::{Answer, News, Server, Setup};
+use crate::server::{Answer, Grant, News, Server};
 
-/// The reference store as the suite sees it.
-pub(crate) struct Reference {
-    server: Arc<Server>,
-}
-
-impl Reference {
-    pub(crate) fn new(setup: Setup, lie: Option<Lie>) -> Self {
-        Self { server: Server::new(setup, lie) }
-    }
-}
-
-impl Store for Reference {
-    fn name(&self) -> String {
-        self.server.setup.name.into()
-    }
-
-    fn open(&self, clock: Clock) -> BoxFuture<'_, Result<Arc<dyn Backend>>> {
-        let client: Arc<dyn Backend> = Arc::new(Client::new(self.server.clone(), clock));
-        Box::pin(async { Ok(client) })
-    }
-
-    fn leftovers<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<Vec<String>>> {
-        Box::pin(async { Ok(self.server.leftovers(key)) })
-    }
-
-    fn evict<'a>(&'a self, key: &'a LockKey) -> Option<BoxFuture<'a, Result<()>>> {
-        Some(Box::pin(async {
-            self.server.evict(key);
-            Ok(())
-        }))
-    }
-
-    fn outage(&self, outage: Outage) -> Option<BoxFuture<'_, Result<Box<dyn Any + Send>>>> {
-        struct Ends(Arc<Server>);
-        impl Drop for Ends {
-            fn drop(&mut self) {
-                self.0.set_outage(None);
-            }
-        }
-        Some(Box::pin(async move {
-            self.server.set_outage(Some(outage));
-            Ok(Box::new(Ends(self.server.clone())) as Box<dyn Any + Send>)
-        }))
-    }
-
-    fn restart(&self) -> Option<BoxFuture<'_, Result<()>>> {
-        Some(Box::pin(async {
-            self.server.restart();
-            Ok(())
-        }))
-    }
-}
-
-struct Client {
+pub(crate) struct Client {
     server: Arc<Server>,
     id: u64,
     clock: Clock,
@@ -97,7 +44,7 @@ impl Drop for Session {
 }
 
 impl Client {
-    fn new(server: Arc<Server>, clock: Clock) -> Self {
+    pub(crate) fn new(server: Arc<Server>, clock: Clock) -> Self {
         let id = server.next_client();
         let delay = if server.tells(Lie::ChangesItsMind) { id } else { 0 };
         let capabilities = Capabilities {
@@ -110,10 +57,10 @@ impl Client {
             expires_alone: true,
             fencing: Fencing::Monotonic,
             fair: !matches!(server.setup.wake, WakeStyle::Poll { .. }),
-            read_write: false,
-            permits: false,
-            min_hold: false,
-            once_per: false,
+            read_write: server.setup.kinds,
+            permits: server.setup.kinds,
+            min_hold: server.setup.kinds,
+            once_per: server.setup.kinds,
             wake: server.setup.wake,
             connection_per_hold: false,
             takeover_delay: Duration::from_millis(delay),
@@ -175,15 +122,23 @@ impl Client {
             let free = !server.state().locks.contains_key(&name);
             if free {
                 tokio::time::sleep(Duration::from_millis(3)).await;
-                return Answer::Granted(server.grant(&mut server.state(), &name, &claim, id, server.now(wall)));
+                return Answer::Granted(server.grant(&mut server.state(), &name, &claim, id, wall));
             }
+        }
+        if self.tells(Lie::StartsInTwoSteps) && stand == Stand::No && claim.once_per.is_some() {
+            // Each takes its time between the two, so that the ones before have ended by then.
+            if server.is_late(&claim, id, wall) {
+                return Answer::AlreadyRun;
+            }
+            tokio::time::sleep(Duration::from_millis(20 * id)).await;
         }
         server.ask(&claim, stand, id, wall)
     }
 
-    fn hold(&self, claim: &Arc<Claim>, token: u64, from: BootInstant) -> Result<Hold> {
+    fn hold(&self, claim: &Arc<Claim>, Grant { token, slot }: Grant, from: BootInstant) -> Result<Hold> {
         let granted = self.server.stored(claim.ttl);
         let mut hold = Hold::new(claim.clone(), token, Validity { from, granted })?;
+        hold.slot = slot;
         if self.server.setup.expiry == Expiry::Session {
             hold = hold.with_session(Arc::new(Session(self.server.clone(), claim.clone())));
         }
@@ -205,9 +160,9 @@ impl Client {
                 let claim = claim.clone();
                 let wake = Wake::on(async move {
                     match news.await {
-                        Ok(News::Granted { token, at }) => {
+                        Ok(News::Granted { grant, at }) => {
                             let from = client.late(Lie::CountsFromNews, &claim, at);
-                            Ok(Signal::Granted(client.hold(&claim, token, from)?))
+                            Ok(Signal::Granted(client.hold(&claim, grant, from)?))
                         }
                         Ok(News::Ask) | Err(_) => Ok(Signal::Ask),
                     }
@@ -237,7 +192,7 @@ impl Backend for Client {
             let name = self.server.name(&claim.key);
             if self.tells(Lie::Remembers) {
                 let seen = self.memory().refused.get(&name).copied();
-                let published = self.server.state().locks.get(&name).map(|record| record.owner);
+                let published = self.server.holder(&name);
                 // A release is published, what an operator does is not.
                 if let Some((holder, until)) = seen
                     && self.clock.now() < until
@@ -260,13 +215,15 @@ impl Backend for Client {
             let answer = self.ask(claim, stand).await;
             self.reply().await;
             match answer {
-                Answer::Granted(token) => {
+                Answer::Conflict => Err(Error::new(ErrorKind::KeyConflict, "in use by another kind")),
+                Answer::AlreadyRun => Ok(Attempt::AlreadyRun),
+                Answer::Granted(grant) => {
                     self.memory().delivered.insert(claim.owner);
                     let from = self.late(Lie::CountsFromReply, claim, from);
-                    Ok(Attempt::Acquired(self.hold(claim, token, from)?))
+                    Ok(Attempt::Acquired(self.hold(claim, grant, from)?))
                 }
                 Answer::Refused { left, .. } => {
-                    let holder = self.server.state().locks.get(&name).map(|record| record.owner);
+                    let holder = self.server.holder(&name);
                     if let Some(holder) = holder {
                         self.memory().refused.insert(name, (holder, from.after(left)));
                     }
@@ -308,9 +265,13 @@ impl Backend for Client {
     }
 
     fn release<'a>(&'a self, hold: &'a Hold) -> BoxFuture<'a, Result<Released>> {
+        self.end(hold, &Ending { keep: None, run: None })
+    }
+
+    fn end<'a>(&'a self, hold: &'a Hold, ending: &'a Ending) -> BoxFuture<'a, Result<Released>> {
         Box::pin(async move {
             self.wire(&hold.claim.owner).await?;
-            let released = self.server.release(&hold.claim, self.id, self.clock.wall_ms());
+            let released = self.server.end(&hold.claim, *ending, self.id, self.clock.wall_ms());
             self.reply().await;
             Ok(if released { Released::Released } else { Released::NotOwner })
         })
@@ -326,6 +287,13 @@ impl Backend for Client {
             self.server.abandon(claim, delivered, self.clock.wall_ms());
             self.reply().await;
             Ok(())
+        })
+    }
+
+    fn last_success<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<Option<LastSuccess>>> {
+        Box::pin(async move {
+            self.wire(&Owner::from_bytes([0; 16])).await?;
+            Ok(self.server.last_success(key))
         })
     }
 

@@ -9,11 +9,15 @@ use crate::server::Setup;
 const SHORT_POLL: WakeStyle = WakeStyle::Poll { from: Duration::from_millis(5), to: Duration::from_millis(50) };
 
 /// Together they make every case applicable.
-pub(crate) const SETUPS: [Setup; 4] = [POLL, LINE, PUSH, SESSION];
-const POLL: Setup = Setup { name: "lease, poll", expiry: Expiry::Lease, wake: SHORT_POLL, grouped: false };
-const LINE: Setup = Setup { name: "lease, hint", expiry: Expiry::Lease, wake: WakeStyle::Hint, grouped: false };
-const PUSH: Setup = Setup { name: "lease, grant", expiry: Expiry::Lease, wake: WakeStyle::Grant, grouped: true };
-const SESSION: Setup = Setup { name: "session", expiry: Expiry::Session, wake: SHORT_POLL, grouped: false };
+pub(crate) const SETUPS: [Setup; 7] = [POLL, LINE, PUSH, SESSION, KINDS, POLLED_KINDS, PUSHED_KINDS];
+const POLL: Setup =
+    Setup { name: "lease, poll", expiry: Expiry::Lease, wake: SHORT_POLL, grouped: false, kinds: false };
+const LINE: Setup = Setup { name: "lease, hint", wake: WakeStyle::Hint, ..POLL };
+const PUSH: Setup = Setup { name: "lease, grant", wake: WakeStyle::Grant, grouped: true, ..POLL };
+const SESSION: Setup = Setup { name: "session", expiry: Expiry::Session, ..POLL };
+const KINDS: Setup = Setup { name: "kinds, hint", kinds: true, ..LINE };
+const POLLED_KINDS: Setup = Setup { name: "kinds, poll", kinds: true, ..POLL };
+const PUSHED_KINDS: Setup = Setup { name: "kinds, grant", kinds: true, ..PUSH };
 
 macro_rules! lies {
     ($($lie:ident $setup:ident [$($case:literal),+ $(,)?])*) => {
@@ -98,7 +102,51 @@ lies! {
     StaysBroken POLL ["after an outage the same client works again"]
     TrustsClientClock POLL ["a client's wrong clock changes nothing"]
 
+    ConflictWaits KINDS ["a kind of another family is a conflict, and leaves nothing"]
+    LeavesReader KINDS ["a lock of any kind leaves nothing in the store"]
+    TellsLatest KINDS ["of several holders the first one is told"]
+    TakesAnother KINDS ["a shared hold that is asked for again is one hold"]
+    TokensPerKind KINDS ["the token rises from kind to kind"]
+
+    FewReaders KINDS ["readers hold a lock together"]
+    ReaderBesideWriter KINDS ["a writer holds a lock alone"]
+    ReadersOvertake KINDS ["a reader does not overtake a writer that waits"]
+    GaveUpWriterBars KINDS ["a writer that gave up keeps no reader away"]
+    RenewsAllReaders KINDS ["a silent reader's share ends by itself, and alone"]
+    ReleaseEndsReaders KINDS ["the end of one reader leaves the others alone"]
+
+    OneTooMany KINDS ["so many permits are given, and not one more"]
+    HighestSlot KINDS ["a permit has the lowest slot that is free"]
+    LeaksPermits KINDS ["a silent holder's permit and slot come back, alone"]
+    MixesNumbers KINDS ["another number of permits is a conflict"]
+
+    KeepsHalf KINDS ["a kept key stays taken for its time"]
+    KeepsForTtl KINDS ["a kept key goes to a waiter at the end of its time"]
+    KeptIsRenewed KINDS ["a kept key is no longer its owner's"]
+    KeptIsReleased KINDS ["a kept key is no longer its owner's"]
+    KeptIsNobodys KINDS ["a kept key tells who held it"]
+    KeptAlone KINDS ["of a shared lock only the share is kept"]
+    KeepsNoShare KINDS ["of a shared lock only the share is kept"]
+
+    StartsInTwoSteps KINDS ["a period has one start, whoever asks"]
+    RunIsContention KINDS ["while a run goes on, others of its period hear that it was started"]
+    ChecksRunOnce KINDS ["of those who wait for one run, one gets it"]
+    FailureIsNoEnd KINDS ["a run that has ended is not started again, however it went"]
+    ReleaseForgetsStart KINDS ["a start outlives its release"]
+    ExpiryForgetsStart KINDS ["a run whose process died is not started again unasked"]
+    NeverReruns KINDS ["a run whose process died is started again if asked for, once its lock is free"]
+    RerunsAtOnce KINDS ["a run whose process died is started again if asked for, once its lock is free"]
+    EndedForGood KINDS ["the next period has a start of its own"]
+    HeldIsAlreadyRun KINDS ["a run of an earlier period that goes on is contention"]
+    PeriodOfClient KINDS ["a period is counted by the store's clock"]
+    FailureIsSuccess KINDS ["the last success is told, and a failure is none"]
+
     // Lies that break more than one promise.
+    StartsPerClient KINDS [
+        "a period has one start, whoever asks",
+        "of those who wait for one run, one gets it",
+        "a period is counted by the store's clock",
+    ]
     ReleasesAnybody POLL [
         "a late release is told NotOwner and leaves the next holder alone",
         "a stranger whose owner differs in one byte changes nothing",

@@ -14,7 +14,17 @@ mod not_send;
 mod options;
 mod patterns;
 mod returns;
+mod sync;
 mod tokio_main;
+
+fn install() {
+    static ONCE: std::sync::Once = std::sync::Once::new();
+    ONCE.call_once(|| {
+        let memory = dlock::backends::memory::Memory::new();
+        let installed = dlock::install("memory", memory).and_then(|()| dlock::set_default("memory"));
+        assert!(installed.is_ok(), "{installed:?}");
+    });
+}
 
 #[test]
 fn every_shape_makes_a_future() {
@@ -30,5 +40,6 @@ fn every_shape_makes_a_future() {
     options::make();
     patterns::make();
     returns::make();
+    sync::make();
     tokio_main::make();
 }

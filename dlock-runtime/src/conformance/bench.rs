@@ -11,6 +11,7 @@ use crate::capabilities::Capabilities;
 use crate::clock::{BootInstant, Clock};
 use crate::error::Error;
 use crate::key::{Key, KeyBuf, LockKey};
+use crate::options::{Kind, OncePer};
 
 /// Beyond every bound that a store declares: for a machine that is busy with something else.
 pub(super) const SLACK: Duration = Duration::from_secs(5);
@@ -114,6 +115,14 @@ impl<'a> Bench<'a> {
 
     pub(super) fn claim(&self, key: &LockKey, ttl: Duration) -> Tested<Arc<Claim>> {
         Ok(Arc::new(Claim::new(key.clone(), ttl, &format!("site{:08x}", fastrand::u32(..)))?))
+    }
+
+    pub(super) fn claim_as(&self, kind: Kind, key: &LockKey, ttl: Duration) -> Tested<Arc<Claim>> {
+        Ok(Arc::new(Claim { kind, ..Claim::clone(&*self.claim(key, ttl)?) }))
+    }
+
+    pub(super) fn claim_once(&self, once: OncePer, key: &LockKey, ttl: Duration) -> Tested<Arc<Claim>> {
+        Ok(Arc::new(Claim { once_per: Some(once), ..Claim::clone(&*self.claim(key, ttl)?) }))
     }
 
     pub(super) async fn client(&self) -> Tested<Client> {

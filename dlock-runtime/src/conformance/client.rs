@@ -6,8 +6,11 @@ use std::time::Duration;
 use futures::future::Either;
 
 use super::bench::{SLACK, Stop, Tested, ensure, pause};
-use crate::backend::{Attempt, Backend, Claim, Hold, Released, Signal, Stand, Standing, Validity, Wake};
+use crate::backend::{
+    Attempt, Backend, Claim, Ending, Hold, Released, RunEnd, Signal, Stand, Standing, Validity, Wake,
+};
 use crate::clock::Clock;
+use crate::error::ErrorKind;
 
 /// A client of the store, as one process would have it.
 #[derive(Clone)]
@@ -71,15 +74,25 @@ impl Client {
     }
 
     /// The same for one that stands in line already.
-    pub(super) async fn wait_on(&self, claim: &Arc<Claim>, mut last: Option<Wake>, bound: Duration) -> Tested<Hold> {
+    pub(super) async fn wait_on(&self, claim: &Arc<Claim>, last: Option<Wake>, bound: Duration) -> Tested<Hold> {
+        self.outcome(claim, last, bound).await?.ok_or_else(no_period)
+    }
+
+    /// The same for one with a period; `None`: its run was started by somebody else.
+    pub(super) async fn outcome(
+        &self,
+        claim: &Arc<Claim>,
+        mut last: Option<Wake>,
+        bound: Duration,
+    ) -> Tested<Option<Hold>> {
         let end = self.clock.now().after(bound);
         loop {
             let mut wake = match last.take() {
                 Some(wake) => wake,
                 None => match self.ask(claim, Stand::Until(end)).await? {
-                    Attempt::Acquired(hold) => return Ok(hold),
+                    Attempt::Acquired(hold) => return Ok(Some(hold)),
                     Attempt::Contended(wake) => wake,
-                    Attempt::AlreadyRun => return Err(no_period()),
+                    Attempt::AlreadyRun => return Ok(None),
                 },
             };
             let now = self.clock.now();
@@ -96,7 +109,7 @@ impl Client {
                     Either::Left((news, _)) => {
                         wake.signal = None;
                         match news {
-                            Ok(Signal::Granted(hold)) => return Ok(hold),
+                            Ok(Signal::Granted(hold)) => return Ok(Some(hold)),
                             Ok(Signal::Ask) => {}
                             Err(error) if error.is_retryable() => pause(20).await,
                             Err(error) => return Err(error.into()),
@@ -107,9 +120,9 @@ impl Client {
             }
             // Kept until the next attempt has answered, so no news falls between the two.
             last = match self.ask(claim, Stand::Until(end)).await? {
-                Attempt::Acquired(hold) => return Ok(hold),
+                Attempt::Acquired(hold) => return Ok(Some(hold)),
                 Attempt::Contended(next) => Some(next),
-                Attempt::AlreadyRun => return Err(no_period()),
+                Attempt::AlreadyRun => return Ok(None),
             };
             drop(wake);
         }
@@ -155,6 +168,38 @@ impl Client {
         Ok(self.backend.release(hold).await?)
     }
 
+    /// Ends the hold in a given way.
+    pub(super) async fn end(&self, hold: &Hold, keep: Option<Duration>, run: Option<RunEnd>) -> Tested {
+        let released = self.backend.end(hold, &Ending { keep, run }).await?;
+        if released == Released::NotOwner {
+            self.in_time(hold.validity)?;
+        }
+        ensure!(released == Released::Released, "the end of a held lock was answered with {released:?}");
+        Ok(())
+    }
+
+    /// The key is in use by another family: that must be said, and as something that waiting does not help.
+    pub(super) async fn conflict(&self, claim: &Arc<Claim>, stand: Stand, holder: &Hold) -> Tested {
+        let end = self.clock.now().after(SLACK);
+        loop {
+            let told = match self.backend.try_acquire(claim, stand).await {
+                Err(error) if error.is_retryable() && self.clock.now() < end => {
+                    pause(20).await;
+                    continue;
+                }
+                Err(error) if *error.kind() == ErrorKind::KeyConflict => {
+                    ensure!(!error.is_retryable(), "a conflict is told as something that a retry can help");
+                    return Ok(());
+                }
+                Err(error) => error.to_string(),
+                Ok(attempt) => format!("{attempt:?}"),
+            };
+            self.in_time(holder.validity)?;
+            let (asked, held) = (claim.kind, holder.claim.kind);
+            return Err(Stop::Failed(format!("{asked:?} was asked for beside {held:?}, and the answer was {told}")));
+        }
+    }
+
     /// Ends the run if the lease has run out meanwhile.
     pub(super) fn in_time(&self, validity: Validity) -> Tested {
         if self.clock.now() >= validity.deadline() { Err(Stop::Late) } else { Ok(()) }
@@ -162,5 +207,5 @@ impl Client {
 }
 
 fn no_period() -> Stop {
-    Stop::Failed("a claim without a period was told that its period's run was started".into())
+    Stop::Failed("a claim whose run nobody has started was told that it was started".into())
 }

@@ -2,6 +2,7 @@
 
 use super::Case;
 use super::bench::{Bench, SLACK, Tested, case, ensure};
+use super::kinds::all_kinds;
 use crate::backend::{Hold, Stand};
 use crate::key::LockKey;
 
@@ -11,6 +12,7 @@ pub(super) const CASES: &[Case] = &[
     case!("the token rises although an operator took the lock", fences, over_eviction),
     case!("the token rises from client to client and back", fences, over_clients),
     case!("the token rises over an abandoned grant", fences, over_abandon),
+    case!("the token rises from kind to kind", kinds_with_fences, over_kinds),
     case!("a repeated ask of its owner never lowers the token", fences, repeated),
     case!("the token rises over a restart of the store", fences, over_restart, disturbs),
     case!("a hold survives a restart of the store", durable, hold_over_restart, disturbs),
@@ -71,6 +73,25 @@ async fn over_abandon(bench: &Bench<'_>) -> Tested {
     Ok(())
 }
 
+async fn over_kinds(bench: &Bench<'_>) -> Tested {
+    let (key, one) = (bench.key()?, bench.client().await?);
+    let mut seen = 0;
+    // Twice over, so that the first follows the last.
+    for kind in [all_kinds(bench), all_kinds(bench)].concat() {
+        // Two at once, where that may be.
+        let mut holds = Vec::new();
+        for _ in 0..1 + usize::from(kind.is_shared()) {
+            let hold = one.take(&bench.claim_as(kind, &key, bench.long())?).await?;
+            seen = risen(bench, seen, &hold, "a hold of another kind")?;
+            holds.push(hold);
+        }
+        for hold in &holds {
+            one.give_back(hold).await?;
+        }
+    }
+    Ok(())
+}
+
 async fn repeated(bench: &Bench<'_>) -> Tested {
     let key = bench.key()?;
     raised(bench, &key).await?;
@@ -124,7 +145,7 @@ async fn raised(bench: &Bench<'_>, key: &LockKey) -> Tested<u64> {
     Ok(seen)
 }
 
-fn risen(bench: &Bench<'_>, before: u64, hold: &Hold, over: &str) -> Tested<u64> {
+pub(super) fn risen(bench: &Bench<'_>, before: u64, hold: &Hold, over: &str) -> Tested<u64> {
     let token = bench.token(hold)?;
     ensure!(token > before, "over {over}, the token went from {before} to {token}");
     Ok(token)

@@ -20,9 +20,14 @@ mod expiry;
 mod faults;
 mod fencing;
 mod handover;
+mod kept;
 mod keys;
+mod kinds;
 mod notes;
+mod permits;
+mod readers;
 mod report;
+mod runs;
 mod waiting;
 mod when;
 
@@ -111,6 +116,11 @@ pub fn cases() -> &'static [Case] {
             cleanup::CASES,
             waiting::CASES,
             handover::CASES,
+            kinds::CASES,
+            readers::CASES,
+            permits::CASES,
+            kept::CASES,
+            runs::CASES,
             keys::CASES,
             notes::CASES,
             faults::CASES,

@@ -40,6 +40,38 @@ pub(super) fn many_runtimes(can: &Capabilities) -> When {
     need(!can.connection_per_hold, "connection_per_hold: true")
 }
 
+pub(super) fn kinds(can: &Capabilities) -> When {
+    need(can.read_write || can.permits, "read_write, permits: false")
+}
+
+pub(super) fn kinds_with_fences(can: &Capabilities) -> When {
+    kinds(can).and(fences(can))
+}
+
+pub(super) fn readers(can: &Capabilities) -> When {
+    need(can.read_write, "read_write: false")
+}
+
+pub(super) fn readers_in_order(can: &Capabilities) -> When {
+    readers(can).and(fair(can))
+}
+
+pub(super) fn permits(can: &Capabilities) -> When {
+    need(can.permits, "permits: false")
+}
+
+pub(super) fn keeps(can: &Capabilities) -> When {
+    need(can.min_hold, "min_hold: false")
+}
+
+pub(super) fn keeps_permits(can: &Capabilities) -> When {
+    keeps(can).and(permits(can))
+}
+
+pub(super) fn periods(can: &Capabilities) -> When {
+    need(can.once_per, "once_per: false")
+}
+
 fn need(given: bool, otherwise: &'static str) -> When {
     if given { Ok(()) } else { Err(otherwise) }
 }

@@ -5,7 +5,7 @@
 use dlock::{Error, distributed_lock};
 
 #[distributed_lock(key = "stock:<idd>:<nn>", tll = "30s", wait = 5, renew = "0s", backend = "")]
-fn deduct(id: u64, n: u32) -> Result<(), Error> {
+const fn deduct(id: u64, n: u32) -> Result<(), Error> {
     Ok(())
 }
 

@@ -24,7 +24,7 @@ async fn wrong_type() -> Result<(), Error> {
     Ok(())
 }
 
-#[distributed_lock("stock:<id>", key = "a", ttl("30s"), renew)]
+#[distributed_lock("stock:<id>", key = "a", ttl("30s"), renew, fair("yes"), wait =)]
 async fn wrong_form() -> Result<(), Error> {
     Ok(())
 }
@@ -34,9 +34,14 @@ async fn missing_comma() -> Result<(), Error> {
     Ok(())
 }
 
-#[distributed_lock(key = "a", max_hold = "1h", kind = "shared", crate = other)]
-async fn later() -> Result<(), Error> {
+#[distributed_lock(key = "a", lease_time = "30s", auto_renew = true, store = "redis", retries = 3)]
+async fn words_of_others() -> Result<(), Error> {
     Ok(())
+}
+
+// A function is only called while its options are right: here only the options are reported.
+async fn callers() {
+    let _ = (misspelt().await, unknown().await, twice().await, wrong_type().await);
 }
 
 fn main() {}

@@ -34,6 +34,19 @@ fn iterator() -> Result<Box<dyn Iterator<Item = u8>>, Error> {
     Ok(Box::new(std::iter::empty()))
 }
 
+type Work = std::pin::Pin<Box<dyn Future<Output = Result<(), Error>>>>;
+
+// Not told by its name, but no future can carry the error.
+#[distributed_lock(key = "a")]
+fn own_alias() -> Work {
+    Box::pin(async move { Ok(()) })
+}
+
+#[distributed_lock(key = "a")]
+fn lazy_iterator(n: u8) -> Result<impl Iterator<Item = u8>, Error> {
+    Ok(std::iter::repeat_n(1, usize::from(n)))
+}
+
 // Nearly what #[async_trait] leaves behind, but the first statement would run without the lock.
 #[distributed_lock(key = "a")]
 fn work_before<'async_trait>() -> Pin<Box<dyn Future<Output = Result<(), Error>> + Send + 'async_trait>> {

@@ -1,4 +1,4 @@
-//! A backend is a name, or a constant that holds one.
+//! A backend is a name, or an expression that gives one.
 
 #![allow(unused, reason = "only the attribute is looked at")]
 
@@ -11,8 +11,13 @@ async fn empty() -> Result<(), Error> {
     Ok(())
 }
 
-#[distributed_lock(key = "a", backend = concat!("re", "dis"))]
-async fn expression() -> Result<(), Error> {
+#[distributed_lock(key = "a", backend = primary)]
+async fn no_such_constant() -> Result<(), Error> {
+    Ok(())
+}
+
+#[distributed_lock(key = "a", backend = 5)]
+async fn wrong_literal() -> Result<(), Error> {
     Ok(())
 }
 

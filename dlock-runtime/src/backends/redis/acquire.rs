@@ -6,19 +6,25 @@ use std::time::Duration;
 use ::redis::{Cmd, Value};
 
 use super::connection::{Connections, on};
+use super::grant::Anchor;
 use super::layout::{self, Name};
-use super::line::{self, Anchor, GRANT_LIMIT, PLACE_LEASE, Seat};
+use super::line::{self, PLACE_LEASE, Seat};
+use super::options::is_plain;
 use super::scripts::{FENCE, LEAST_TOKEN, SCRIPTS, TOKEN_END};
 use super::{Redis, fault, millis};
 use crate::backend::{Attempt, Claim, Hold, Stand, Validity, Wake};
 use crate::clock::BootInstant;
 use crate::error::{Error, ErrorKind, Result};
+use crate::options::Kind;
 
 /// How often to ask where the server cannot push.
-const POLL: Duration = Duration::from_millis(100);
+pub(super) const POLL: Duration = Duration::from_millis(100);
 
 impl Redis {
     pub(super) async fn attempt(&self, claim: &Arc<Claim>, stand: Stand) -> Result<Attempt> {
+        if !is_plain(claim) {
+            return Box::pin(self.attempt_with_options(claim, stand)).await;
+        }
         let standing = matches!(stand, Stand::Until(_));
         let known = standing && (self.contended.is(&claim.key, self.clock.now()) || self.places.has(&claim.owner));
         if !known && let Some(hold) = self.ask_lock(claim).await? {
@@ -79,7 +85,7 @@ impl Redis {
     }
 
     /// Asks for the lock or else for a place in its line.
-    async fn ask_line(&self, claim: &Arc<Claim>) -> Result<Attempt> {
+    pub(super) async fn ask_line(&self, claim: &Arc<Claim>) -> Result<Attempt> {
         // There before the request leaves: the news may be faster than the answer.
         let place = self.places.enlist(claim.owner);
         let shared = self.connections.here().await?;
@@ -102,17 +108,14 @@ impl Redis {
             (Said::Taken(left), server_us) => {
                 self.contended.note(&claim.key, sent);
                 place.anchored(Anchor { sent, server_us });
-                // A slow poll: as the present lease ends, and often enough to hear of a push that was lost.
-                let jitter = Duration::from_micros(fastrand::u64(1_000..20_000));
-                let poll = GRANT_LIMIT.mul_f64(0.8 + 0.2 * fastrand::f64()).min(left + jitter);
                 let news = line::news(place, self.places.clone(), claim.clone(), self.clock.clone());
-                Ok(Attempt::Contended(Wake::on(news).ask_by(sent.after(poll)).lease_left(left)))
+                Ok(Attempt::Contended(Wake::on(news).ask_by(sent.after(line::slow_poll(left))).lease_left(left)))
             }
         }
     }
 
     /// Makes a hold of a lock that is ours and of the token drawn for it; gives the lock back if the token is bad.
-    async fn granted(
+    pub(super) async fn granted(
         &self,
         claim: &Arc<Claim>,
         token: &Value,
@@ -153,19 +156,20 @@ impl Redis {
 
     async fn repair(&self, claim: &Claim, high: u64) -> Result<u64> {
         let shared = self.connections.here().await?;
-        let answer = self
-            .connections
-            .script(&shared, &SCRIPTS.repair, |command| {
-                command.arg(2).arg(Name(&claim.key)).arg(FENCE).arg(layout::Value(claim)).arg(high);
-            })
-            .await?;
+        let repair = self.connections.script(&shared, &SCRIPTS.repair, |command| {
+            command.arg(2).arg(Name(&claim.key)).arg(FENCE).arg(layout::Value(claim)).arg(high);
+        });
+        let answer = match claim.kind {
+            Kind::Exclusive => repair.await?,
+            _ => self.repair_share(&shared, claim, high).await?,
+        };
         match as_token(&answer)? {
             0 => Err(Error::outage("Redis forgot the lock at the moment it was granted")),
             token => Ok(token),
         }
     }
 
-    fn seat(&self, claim: &Claim) -> Arc<Seat> {
+    pub(super) fn seat(&self, claim: &Claim) -> Arc<Seat> {
         Arc::new(Seat { places: self.places.clone(), owner: claim.owner })
     }
 }
@@ -194,6 +198,13 @@ fn said(answer: &Value) -> Result<(Said<'_>, u64)> {
         _ => return Err(fault::unexpected(answer)),
     };
     Ok((said, u64::try_from(*server_us).unwrap_or_default()))
+}
+
+pub(super) fn as_array(answer: &Value) -> Result<&[Value]> {
+    match answer {
+        Value::Array(parts) => Ok(parts),
+        other => Err(fault::unexpected(other)),
+    }
 }
 
 fn as_token(answer: &Value) -> Result<u64> {

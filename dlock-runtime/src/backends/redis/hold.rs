@@ -8,12 +8,14 @@ use tokio::runtime::Id;
 use super::connection::{Connection, call, is_unknown_script, on};
 use super::layout::{self, Name};
 use super::line::GRANT_LIMIT;
-use super::scripts::SCRIPTS;
-use super::{Redis, fault, millis};
+use super::scripts::{Lua, SCRIPTS};
+use super::scripts_shares::MARKER;
+use super::{Redis, fault, millis, scripts_shares, shares};
 use crate::backend::{Claim, Hold, Released, Standing, Validity};
 use crate::error::{Error, Result};
 use crate::key::LockKey;
 use crate::note::Note;
+use crate::options::Kind;
 
 /// So many holds are renewed by one request at most; more would hold up everybody else's commands.
 const BATCH: usize = 100;
@@ -43,7 +45,10 @@ impl Redis {
         let mut answers = Vec::new();
         // The second time by the scripts' text, if the server has lost them.
         for whole in [false, true] {
-            let renew = |hold: &&Hold| call(&SCRIPTS.renew, whole, &|command: &mut Cmd| renewal(command, &hold.claim));
+            let renew = |hold: &&Hold| {
+                let (lua, build) = renewal_of(&hold.claim);
+                call(lua, whole, &|command: &mut Cmd| build(command, &hold.claim))
+            };
             answers = self.connections.pipeline(&shared, holds.iter().map(renew)).await?;
             if !answers.iter().any(is_unknown_script) {
                 break;
@@ -59,6 +64,9 @@ impl Redis {
     }
 
     pub(super) async fn free(&self, claim: &Claim) -> Result<Released> {
+        if claim.kind != Kind::Exclusive {
+            return Box::pin(self.end_share(claim, 0)).await;
+        }
         let shared = self.connections.here().await?;
         let answer = self
             .connections
@@ -66,12 +74,7 @@ impl Redis {
                 on(command, Name(&claim.key)).arg(layout::Value(claim));
             })
             .await?;
-        match answer {
-            Value::Int(1) => Ok(Released::Released),
-            Value::Int(0) => Ok(Released::NotOwner),
-            other if fault::is_wrong_type(&other) => Ok(Released::NotOwner),
-            other => Err(fault::unexpected(&other)),
-        }
+        released(&answer)
     }
 
     /// Leaves the line and frees the lock. Over the connection of `origin` if that is open: two have no order, and the
@@ -90,18 +93,17 @@ impl Redis {
     }
 
     async fn give_up_on(&self, shared: &Arc<Connection>, claim: &Claim) -> Result<Result<()>> {
+        if claim.kind != Kind::Exclusive {
+            return Box::pin(self.leave_shares(shared, claim)).await;
+        }
         let answer = self
             .connections
             .script(shared, &SCRIPTS.abandon, |command| {
                 on(command, Name(&claim.key)).arg(layout::Value(claim)).arg(self.entry(claim));
             })
             .await?;
-        Ok(match answer {
-            Value::Int(_) => Ok(()),
-            // What stands there is not ours, so nothing of ours is left.
-            other if fault::is_wrong_type(&other) => Ok(()),
-            other => Err(fault::unexpected(&other)),
-        })
+        // If what stands there is not ours, nothing of ours is left.
+        Ok(released(&answer).map(drop))
     }
 
     pub(super) async fn note(&self, key: &LockKey) -> Result<Option<Note>> {
@@ -110,9 +112,28 @@ impl Redis {
         get.arg("GET").arg(Name(key));
         match self.connections.command(&shared, get).await? {
             Value::Nil => Ok(None),
+            Value::BulkString(value) if value.starts_with(MARKER.as_bytes()) => self.earliest(key, &value).await,
             Value::BulkString(value) => layout::note_of(&value).map(Some),
             other => Err(fault::unexpected(&other)),
         }
+    }
+}
+
+/// The script that renews a claim of this kind, and what adds its arguments.
+fn renewal_of(claim: &Claim) -> (&'static Lua, fn(&mut Cmd, &Claim)) {
+    match claim.kind {
+        Kind::Exclusive => (&SCRIPTS.renew, renewal),
+        _ => (&scripts_shares::SCRIPTS.renew, shares::renewal),
+    }
+}
+
+/// What a script that ends holds has answered.
+pub(super) fn released(answer: &Value) -> Result<Released> {
+    match answer {
+        Value::Int(1) => Ok(Released::Released),
+        Value::Int(0) => Ok(Released::NotOwner),
+        other if fault::is_wrong_type(other) => Ok(Released::NotOwner),
+        other => Err(fault::unexpected(other)),
     }
 }
 

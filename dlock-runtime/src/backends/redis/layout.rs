@@ -88,9 +88,12 @@ pub(super) fn note_of(value: &[u8]) -> Result<Note> {
     Ok(Note::from_stored(note.strip_suffix(MARK).unwrap_or(&note)))
 }
 
-/// What stands under the lock's name was not written by dlock.
+/// What stands under the lock's name is no lock of this kind.
 pub(super) fn conflict() -> Error {
-    Error::new(ErrorKind::KeyConflict, "something that dlock did not write stands under the lock's name in Redis")
+    Error::new(
+        ErrorKind::KeyConflict,
+        "under the lock's name in Redis stands a lock of another kind, or something that dlock did not write",
+    )
 }
 
 #[cfg(test)]

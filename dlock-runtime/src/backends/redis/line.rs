@@ -1,4 +1,4 @@
-//! Who waits here, and what a pushed grant is worth.
+//! Who waits here, and for what.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -7,9 +7,8 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use super::layout::owner_of;
-use super::scripts::{LEAST_TOKEN, TOKEN_END};
-use crate::backend::{Claim, Hold, Signal, Validity};
+use super::grant::{Anchor, Grant};
+use crate::backend::{Claim, Signal};
 use crate::clock::{BootInstant, Clock};
 use crate::error::Result;
 use crate::key::LockKey;
@@ -25,50 +24,14 @@ pub(super) const PLACE_LEASE: Duration = Duration::from_secs(5);
 /// For how long a key counts as contended: a request then goes to the line at once instead of first to the lock.
 const CONTENDED_FOR: Duration = Duration::from_secs(3);
 
+/// When to ask again without any news: as the present lease ends, and often enough to hear of a push that was lost.
+pub(super) fn slow_poll(left: Duration) -> Duration {
+    let jitter = Duration::from_micros(fastrand::u64(1_000..20_000));
+    GRANT_LIMIT.mul_f64(0.8 + 0.2 * fastrand::f64()).min(left.saturating_add(jitter))
+}
+
 /// So many contended keys are remembered at most.
 const CONTENDED_MAX: usize = 4096;
-
-/// A grant that the server has pushed.
-#[derive(Debug)]
-pub(super) struct Grant {
-    pub(super) owner: Owner,
-    token: u64,
-    /// When the server granted it, in µs of its clock.
-    at_us: u64,
-    granted: Duration,
-}
-
-impl Grant {
-    /// Reads `<token> <µs> <ms> <name> <value>`. Gives the name and the value too: they are what a release needs.
-    pub(super) fn parse(text: &[u8]) -> Option<(Self, &[u8], &[u8])> {
-        let mut parts = text.splitn(5, |byte| *byte == b' ');
-        let mut number = || std::str::from_utf8(parts.next()?).ok()?.parse::<u64>().ok();
-        let (token, at_us, grant_ms) = (number()?, number()?, number()?);
-        let (name, value) = (parts.next()?, parts.next()?);
-        let grant = Self { owner: owner_of(value)?, token, at_us, granted: Duration::from_millis(grant_ms) };
-        Some((grant, name, value))
-    }
-
-    /// Since when and for how long it may be believed; `None` if that must be asked.
-    fn validity(&self, anchor: Anchor, now: BootInstant) -> Option<Validity> {
-        // Earlier than the latest answer: that answer knew of it, or the server's clock was set back.
-        let since_anchor = Duration::from_micros(self.at_us.checked_sub(anchor.server_us)?);
-        let from = anchor.sent.after(since_anchor);
-        // In the future, or long ago: the push was late, or the server's clock has jumped.
-        if from > now || now.since(from) > self.granted / 10 || !(LEAST_TOKEN..TOKEN_END).contains(&self.token) {
-            return None;
-        }
-        Some(Validity { from, granted: self.granted })
-    }
-}
-
-/// One moment on both clocks: the request left before the server read its own, so what is counted from here is early
-/// rather than late.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Anchor {
-    pub(super) sent: BootInstant,
-    pub(super) server_us: u64,
-}
 
 /// Where the news for one waiter arrives. It is there before the request that joins the line is sent.
 #[derive(Debug, Default)]
@@ -105,7 +68,7 @@ impl Place {
             let validity = news.anchor.and_then(|anchor| grant.validity(anchor, clock.now()));
             news.won = validity.is_some();
             return Some(match validity {
-                Some(validity) => Hold::new(claim.clone(), grant.token, validity).map(Signal::Granted),
+                Some(validity) => grant.hold(claim, validity).map(Signal::Granted),
                 None => Ok(Signal::Ask),
             });
         }
@@ -148,6 +111,15 @@ impl Places {
             place.changed.notify_one();
         }
         true
+    }
+
+    /// Lets one waiter ask, if it waits here.
+    pub(super) fn wake(&self, owner: &Owner) {
+        let place = self.table().get(owner).cloned();
+        if let Some(place) = place {
+            place.news().ask = true;
+            place.changed.notify_one();
+        }
     }
 
     /// Lets everybody ask: news may have been missed.
@@ -224,46 +196,17 @@ impl Contended {
 
 #[cfg(test)]
 mod tests {
+    use super::super::grant::Message;
     use super::*;
 
-    const TOKEN: u64 = LEAST_TOKEN + 7;
-
     fn grant(at_us: u64) -> Grant {
-        Grant { owner: Owner::fresh().unwrap(), token: TOKEN, at_us, granted: Duration::from_secs(1) }
+        grant_to(Owner::fresh().unwrap(), at_us)
     }
 
-    #[test]
-    fn a_push_is_read() {
-        let owner = Owner::fresh().unwrap();
-        let text = format!("{TOKEN} 17 1000 dl1:{{a:b}} {} h=x p=1 s=y t=2", owner.to_hex());
-        let (grant, name, value) = Grant::parse(text.as_bytes()).unwrap();
-        assert_eq!((grant.owner, grant.token, grant.at_us), (owner, TOKEN, 17));
-        assert_eq!((name, &value[33..]), (&b"dl1:{a:b}"[..], &b"h=x p=1 s=y t=2"[..]));
-        for bad in ["", "1 2 3 n v", "x 2 3 n v", "-1 2 3 n v", &text[..20]] {
-            assert!(Grant::parse(bad.as_bytes()).is_none(), "{bad}");
-        }
-    }
-
-    #[test]
-    fn a_push_counts_from_the_anchor_and_never_from_its_arrival() {
-        let clock = Clock::manual();
-        let sent = clock.now();
-        let anchor = Anchor { sent, server_us: 5_000_000 };
-        let now = sent.after(Duration::from_millis(320));
-        let validity = grant(5_300_000).validity(anchor, now).unwrap();
-        assert_eq!(validity.from, sent.after(Duration::from_millis(300)));
-        assert_eq!(validity.granted, Duration::from_secs(1));
-    }
-
-    #[test]
-    fn a_push_that_is_late_early_or_out_of_order_must_be_asked_for() {
-        let clock = Clock::manual();
-        let anchor = Anchor { sent: clock.now(), server_us: 5_000_000 };
-        let now = clock.now().after(Duration::from_millis(320));
-        assert!(grant(5_200_000).validity(anchor, now).is_none());
-        assert!(grant(5_330_000).validity(anchor, now).is_none());
-        assert!(grant(4_999_999).validity(anchor, now).is_none());
-        assert!(Grant { token: 3, ..grant(5_300_000) }.validity(anchor, now).is_none());
+    fn grant_to(owner: Owner, at_us: u64) -> Grant {
+        let text = format!("{} {at_us} 1000 n {} note", 1_u64 << 50, owner.to_hex());
+        let Some(Message::Granted(grant, _)) = Message::parse(text.as_bytes()) else { panic!() };
+        grant
     }
 
     #[test]
@@ -275,7 +218,7 @@ mod tests {
         assert!(places.deliver(push));
         assert!(places.enlist(owner).news().grant.is_none());
         places.dismiss(&owner);
-        assert!(!places.deliver(Grant { owner, ..grant(1) }));
+        assert!(!places.deliver(grant_to(owner, 1)));
     }
 
     #[test]

@@ -4,6 +4,12 @@
 //! compare-and-delete. Who finds the lock taken may stand in a line in the server; a release hands the lock to the
 //! head of the line and pushes the news to its process.
 //!
+//! The value of an exclusive lock is one string with a lease, under the lock's own name: other tools see it, and theirs
+//! keep ours out. Readers, writers and permits have each a lease of its own by the server's clock, in keys beside a
+//! marker that stands under the name for as long as the last of them; they come in by one script, in the order of
+//! their line. A key that has to stay taken after its hold belongs to nobody meanwhile. The runs of a key with
+//! `once_per` are noted in a record beside it, which stays until 400 days after its last use.
+//!
 //! What the server's memory forgets (a restart without its file, a failover to a replica that lags, `FLUSHALL`), it
 //! forgets of locks too: use the fencing token where that matters. Leases run by the server's wall clock.
 
@@ -12,11 +18,16 @@ mod check;
 mod combine;
 mod connection;
 pub(crate) mod fault;
+mod grant;
 mod hold;
 mod layout;
 mod line;
+mod options;
+mod periods;
 mod push;
 mod scripts;
+mod scripts_shares;
+mod shares;
 mod target;
 
 use std::fmt;
@@ -25,7 +36,7 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 
-use crate::backend::{Attempt, Backend, Claim, Hold, Released, Stand, Standing};
+use crate::backend::{Attempt, Backend, Claim, Ending, Hold, LastSuccess, Released, Stand, Standing};
 use crate::capabilities::{Capabilities, Durability, Expiry, Fencing, TtlRange, WakeStyle};
 use crate::clock::Clock;
 use crate::error::Result;
@@ -116,6 +127,14 @@ impl Backend for Redis {
         })
     }
 
+    fn end<'a>(&'a self, hold: &'a Hold, ending: &'a Ending) -> BoxFuture<'a, Result<Released>> {
+        Box::pin(self.finish(hold, ending))
+    }
+
+    fn last_success<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<Option<LastSuccess>>> {
+        Box::pin(self.success(key))
+    }
+
     fn holder<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<Option<Note>>> {
         Box::pin(self.note(key))
     }
@@ -144,10 +163,10 @@ fn capabilities() -> Capabilities {
         expires_alone: true,
         fencing: Fencing::MonotonicUnlessFailover,
         fair: true,
-        read_write: false,
-        permits: false,
-        min_hold: false,
-        once_per: false,
+        read_write: true,
+        permits: true,
+        min_hold: true,
+        once_per: true,
         wake: WakeStyle::Grant,
         connection_per_hold: false,
         // A silent head of the line costs one short grant and one poll.

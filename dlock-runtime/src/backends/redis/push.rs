@@ -5,13 +5,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use ::redis::aio::MultiplexedConnection;
-use ::redis::{PushInfo, PushKind, Value};
+use ::redis::{Cmd, PushInfo, PushKind, Value};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::connection::{Connections, config, on};
 use super::fault;
-use super::line::{Grant, Places};
+use super::grant::{Message, Stray};
+use super::line::Places;
 use super::scripts::SCRIPTS;
+use super::scripts_shares;
 use crate::error::{Error, Result};
 
 /// So long an attempt waits for the connection to open.
@@ -37,8 +39,8 @@ enum State {
 
 /// What the callback has seen and somebody must act upon.
 enum Event {
-    /// A lock was granted for which nobody waits: its name and its value.
-    Stray(Vec<u8>, Vec<u8>),
+    /// A lock was granted for which nobody waits.
+    Stray(Stray),
     Disconnected,
 }
 
@@ -115,8 +117,8 @@ impl Listener {
                     // Whatever was pushed while nobody listened is lost: everybody asks.
                     self.places.wake_all();
                     self.state.send_replace(State::Up);
-                    while let Some(Event::Stray(name, value)) = events.recv().await {
-                        self.give_back(name, value);
+                    while let Some(Event::Stray(stray)) = events.recv().await {
+                        self.give_back(stray);
                     }
                 }
                 Err(error) if pause.is_zero() => {
@@ -150,17 +152,26 @@ impl Listener {
     }
 
     /// Releases what was granted to nobody: a claim that was given up while its request was under way.
-    fn give_back(&self, name: Vec<u8>, value: Vec<u8>) {
+    fn give_back(&self, stray: Stray) {
         let connections = self.connections.clone();
         let release = async move {
-            if let Ok(shared) = connections.here().await {
-                // If it fails the grant ends by itself, soon.
-                let _ = connections
-                    .script(&shared, &SCRIPTS.release, |command| {
+            let Ok(shared) = connections.here().await else { return };
+            let Stray { name, value, marker } = stray;
+            // If it fails the grant ends by itself, soon.
+            let _ = match marker {
+                None => {
+                    let build = |command: &mut Cmd| {
                         on(command, &name).arg(&value);
-                    })
-                    .await;
-            }
+                    };
+                    connections.script(&shared, &SCRIPTS.release, build).await
+                }
+                Some(marker) => {
+                    let build = |command: &mut Cmd| {
+                        on(command, &name).arg(&marker).arg(value.get(..32)).arg(0).arg("");
+                    };
+                    connections.script(&shared, &scripts_shares::SCRIPTS.end, build).await
+                }
+            };
         };
         if let Ok(thread) = crate::background::background() {
             thread.spawn(release);
@@ -173,11 +184,15 @@ fn receive(places: &Places, events: &mpsc::UnboundedSender<Event>, push: PushInf
     let event = match (push.kind, &push.data[..]) {
         (PushKind::Disconnection, _) => Event::Disconnected,
         (PushKind::Message, [_, Value::BulkString(text)]) => {
-            let Some((grant, name, value)) = Grant::parse(text) else { return };
+            let (grant, stray) = match Message::parse(text) {
+                Some(Message::Granted(grant, stray)) => (grant, stray),
+                Some(Message::Ask(owner)) => return places.wake(&owner),
+                None => return,
+            };
             if places.deliver(grant) {
                 return;
             }
-            Event::Stray(name.to_vec(), value.to_vec())
+            Event::Stray(stray)
         }
         _ => return,
     };

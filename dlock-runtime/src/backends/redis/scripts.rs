@@ -21,9 +21,8 @@ pub(super) const LEAST_TOKEN: u64 = 1 << 50;
 /// From here on Lua's numbers are not exact. The clock comes here in 2255.
 pub(super) const TOKEN_END: u64 = 1 << 53;
 
-/// Shared by the scripts that may hand the lock on.
-const ADVANCE: &str = r"
-local Q,A=L..':q',L..':a'
+/// The server's time, and the next token.
+pub(super) const CLOCK: &str = r"
 local t=redis.call('TIME')
 local us=t[1]*1000000+t[2]
 local function fence()
@@ -35,6 +34,11 @@ local function fence()
   end
   return f
 end
+";
+
+/// Shared by the scripts that may hand the lock on; after [`CLOCK`], with `L`.
+pub(super) const ADVANCE: &str = r"
+local Q,A=L..':q',L..':a'
 -- Gives the lock to the first in line that lives: its fence if that is the asker, 0 if another one, false if nobody.
 local function advance(asker,ttl)
   while true do
@@ -190,20 +194,21 @@ pub(super) struct Lua {
     pub(super) digest: String,
 }
 
-pub(super) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| {
-    let lua = |parts: &[&str]| {
+impl Lua {
+    pub(super) fn new(parts: &[&str]) -> Self {
         let text = parts.concat();
-        Lua { digest: Script::new(&text).get_hash().to_owned(), text }
-    };
-    Scripts {
-        ask: lua(&["local L=KEYS[1]", ADVANCE, ASK]),
-        look: lua(&["local L=KEYS[1]", ADVANCE, LOOK]),
-        release: lua(&[RELEASE, ADVANCE, HAND_ON]),
-        abandon: lua(&["local L=KEYS[1]", ADVANCE, ABANDON]),
-        renew: lua(&[RENEW]),
-        seed: lua(&[SEED]),
-        repair: lua(&[REPAIR]),
+        Self { digest: Script::new(&text).get_hash().to_owned(), text }
     }
+}
+
+pub(super) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| Scripts {
+    ask: Lua::new(&["local L=KEYS[1]", CLOCK, ADVANCE, ASK]),
+    look: Lua::new(&["local L=KEYS[1]", CLOCK, LOOK]),
+    release: Lua::new(&[RELEASE, CLOCK, ADVANCE, HAND_ON]),
+    abandon: Lua::new(&["local L=KEYS[1]", CLOCK, ADVANCE, ABANDON]),
+    renew: Lua::new(&[RENEW]),
+    seed: Lua::new(&[SEED]),
+    repair: Lua::new(&[REPAIR]),
 });
 
 #[cfg(test)]
@@ -215,6 +220,6 @@ mod tests {
         let all = [ADVANCE, ASK, LOOK, RELEASE, ABANDON, RENEW, REPAIR];
         assert!(all.iter().all(|text| text.contains(&format!("'{MARK}'"))));
         assert!(ASK.contains(&format!("string.sub(v,-{})", MARK.len())));
-        assert!(ADVANCE.contains(&format!("'{FENCE}'")) && ADVANCE.contains(&format!("f<{LEAST_TOKEN} ")));
+        assert!(CLOCK.contains(&format!("'{FENCE}'")) && CLOCK.contains(&format!("f<{LEAST_TOKEN} ")));
     }
 }

@@ -1,0 +1,175 @@
+//! Options that do not fit together. Of two, the one that was written later is told; its text says what to write.
+//!
+//! What an expression gives is not known here: then the runtime checks, before it asks the store.
+
+use std::time::Duration;
+
+use crate::args::{Args, Place, Said};
+use crate::item::Shape;
+use crate::values::{Given, Kind, OnLost, Renew};
+
+/// What can be told from the attribute alone.
+pub(crate) fn options(args: &Args, mistakes: &mut Vec<syn::Error>) {
+    let mut found = Found(mistakes);
+    keys(args, &mut found);
+    if let Some((ttl, place)) = ttl(args) {
+        times(args, ttl, place, &mut found);
+    }
+    line(args, &mut found);
+    periods(args, &mut found);
+    if let (Some(guard), Some(fence)) = (&args.guard, &args.fence)
+        && guard.value == fence.value
+    {
+        found.between(
+            &guard.place,
+            &fence.place,
+            format!("`{}` cannot be the guard and the token at a time: take two names", guard.value),
+        );
+    }
+}
+
+/// What depends on whether the function is async.
+pub(crate) fn shape(args: &Args, shape: &Shape, mistakes: &mut Vec<syn::Error>) {
+    if !shape.is_sync() {
+        return;
+    }
+    if let Some(Said { place, .. }) = &args.timeout {
+        let text = "`timeout`: a function that is not async cannot be stopped: make it `async`, or check `dlock::current()` in its loop";
+        mistakes.push(place.mistake(text));
+    }
+    if let Some(Said { value: OnLost::Cancel, place }) = &args.on_lost {
+        let text = "`on_lost`: a function that is not async cannot be cancelled: it goes on, and its caller is told of the loss. \
+                    Leave this out, or make the function `async`";
+        mistakes.push(place.mistake(text));
+    }
+}
+
+struct Found<'a>(&'a mut Vec<syn::Error>);
+
+impl Found<'_> {
+    fn between(&mut self, one: &Place, other: &Place, text: impl std::fmt::Display) {
+        self.0.push(one.later(other).mistake(text));
+    }
+}
+
+fn keys(args: &Args, found: &mut Found) {
+    let Some(keys) = &args.keys else { return };
+    if let Some(key) = &args.key {
+        found.between(&key.place, &keys.place, "`key` and `keys` do not go together: list all of them in `keys`");
+    }
+    let mut seen = Vec::new();
+    for template in &keys.value {
+        if seen.contains(&template.value()) {
+            found
+                .0
+                .push(syn::Error::new(template.span(), "this key stands in the list already: remove one of the two"));
+        }
+        seen.push(template.value());
+    }
+    if let Some(fence) = &args.fence {
+        let text =
+            "`fence`: with `keys` each lock has a token of its own: write `guard = held` and take them from there";
+        found.between(&keys.place, &fence.place, text);
+    }
+    if let Some(period) = &args.once_per {
+        found.between(
+            &keys.place,
+            &period.place,
+            "`once_per` counts the starts under one key: write `key` instead of `keys`",
+        );
+    }
+}
+
+fn ttl(args: &Args) -> Option<(Duration, &Place)> {
+    match args.ttl.as_ref()? {
+        Said { value: Given::Literal(ttl), place } => Some((*ttl, place)),
+        Said { value: Given::Expr(_), .. } => None,
+    }
+}
+
+fn times(args: &Args, ttl: Duration, place: &Place, found: &mut Found) {
+    let said = place.word;
+    if let Some(Said { value: Renew::Every(every), place: renew }) = &args.renew
+        && *every >= ttl
+    {
+        let text = format!(
+            "`renew` must be less than the `{said}` of {}: the lock would run out before its first renewal. A third of it is usual: `renew = \"{}\"`",
+            show(ttl),
+            show(ttl / 3)
+        );
+        found.between(place, renew, text);
+    }
+    if let Some(least) = &args.min_hold
+        && least.value > ttl
+    {
+        let word = least.place.word;
+        let text = format!(
+            "`{word}` must not be above `{said}`, which is {}: a process that dies keeps the lock no longer",
+            show(ttl)
+        );
+        found.between(place, &least.place, text);
+    }
+    if let Some(most) = &args.max_hold
+        && most.value < ttl
+    {
+        let text = format!(
+            "`max_hold` must not be below `{said}`, which is {}: the lock is granted for so long at once",
+            show(ttl)
+        );
+        found.between(place, &most.place, text);
+    }
+    // A hold that nobody renews must outlast its body, with the margin that clocks need: the runtime's own figure.
+    let covered = ttl.saturating_sub(ttl / 100 + Duration::from_millis(2));
+    if let (Some(Said { value: Renew::Off, place: renew }), Some(limit)) = (&args.renew, &args.timeout)
+        && limit.value > covered
+    {
+        let text = format!(
+            "`timeout`: without renewal a `{said}` of {} covers a body of {} at most: shorten `timeout`, lengthen `{said}`, or leave out `renew = false`",
+            show(ttl),
+            show(covered)
+        );
+        let last = renew.later(&limit.place);
+        found.between(last, place, text);
+    }
+}
+
+fn line(args: &Args, found: &mut Found) {
+    if let (Some(Said { value: true, place: fair }), Some(Said { value: Some(_), place: cohort })) =
+        (&args.fair, &args.cohort)
+    {
+        let text = "`fair` and `cohort` do not go together: callers of one process that pass the lock on overtake those of others";
+        found.between(fair, cohort, text);
+    }
+}
+
+fn periods(args: &Args, found: &mut Found) {
+    match (&args.once_per, &args.rerun) {
+        (None, Some(rerun)) => {
+            found.0.push(
+                rerun
+                    .place
+                    .mistake("`rerun` says what becomes of a run of `once_per`: add that, such as `once_per = \"1m\"`"),
+            );
+        }
+        (Some(period), _) if period.value < Duration::from_millis(1) => {
+            found.0.push(
+                period.place.mistake("`once_per`: stores count in milliseconds: the shortest period is `\"1ms\"`"),
+            );
+        }
+        _ => {}
+    }
+    if let (Some(period), Some(kind)) = (&args.once_per, &args.kind)
+        && kind.value != Kind::Exclusive
+    {
+        found.between(
+            &period.place,
+            &kind.place,
+            "`once_per` needs one holder at a time: leave out `kind`, or make it `exclusive`",
+        );
+    }
+}
+
+/// As it is written in the attribute.
+fn show(time: Duration) -> String {
+    humantime::format_duration(time).to_string().replace(' ', "").replace("days", "d").replace("day", "d")
+}

@@ -1,0 +1,59 @@
+//! Return types of functions that only make the work and hand it out: a lock around them would end before it runs.
+
+use syn::visit_mut::{self, VisitMut};
+use syn::{Path, ReturnType, TypeImplTrait, TypeParamBound, TypePath, TypeTraitObject};
+
+pub(crate) const TEXT: &str = "this function only makes the work and returns it: the lock would end before the work runs. \
+     Make it an `async fn` that does the work, or one that returns the finished values, such as a `Vec`";
+
+/// Told from the names of traits and of the usual boxes. A type with a name of its own is judged by its traits instead,
+/// in the compiler: no future can carry the lock's error.
+pub(crate) fn is_lazy(output: &ReturnType) -> bool {
+    let mut seeker = Seeker(false);
+    seeker.visit_return_type_mut(&mut output.clone());
+    seeker.0
+}
+
+const TRAITS: [&str; 8] = [
+    "Future",
+    "IntoFuture",
+    "Stream",
+    "TryStream",
+    "AsyncIterator",
+    "Iterator",
+    "DoubleEndedIterator",
+    "ExactSizeIterator",
+];
+const BOXES: [&str; 4] = ["BoxFuture", "LocalBoxFuture", "BoxStream", "LocalBoxStream"];
+
+struct Seeker(bool);
+
+impl Seeker {
+    fn bounds<'a>(&mut self, bounds: impl IntoIterator<Item = &'a TypeParamBound>) {
+        self.0 |= bounds.into_iter().any(|bound| match bound {
+            TypeParamBound::Trait(bound) => ends_in(&bound.path, &TRAITS),
+            _ => false,
+        });
+    }
+}
+
+impl VisitMut for Seeker {
+    fn visit_type_impl_trait_mut(&mut self, ty: &mut TypeImplTrait) {
+        self.bounds(&ty.bounds);
+        visit_mut::visit_type_impl_trait_mut(self, ty);
+    }
+
+    fn visit_type_trait_object_mut(&mut self, ty: &mut TypeTraitObject) {
+        self.bounds(&ty.bounds);
+        visit_mut::visit_type_trait_object_mut(self, ty);
+    }
+
+    fn visit_type_path_mut(&mut self, ty: &mut TypePath) {
+        self.0 |= ends_in(&ty.path, &BOXES);
+        visit_mut::visit_type_path_mut(self, ty);
+    }
+}
+
+fn ends_in(path: &Path, names: &[&str]) -> bool {
+    path.segments.last().is_some_and(|last| names.iter().any(|name| last.ident == name))
+}

@@ -1,0 +1,123 @@
+//! The options of each attribute: one row each. `docs/options.md` is written from these tables.
+
+use syn::Ident;
+
+use crate::args::{Args, Dialect, Row, Written};
+use crate::values;
+
+/// `#[distributed_lock]`.
+pub(crate) const LOCK: Dialect = Dialect {
+    attribute: "distributed_lock",
+    table: LOCK_TABLE,
+    required: &[(&["key", "keys"], r#"`key` is missing: the lock needs a name, such as `key = "stock:<id>"`"#)],
+    complete: |_| {},
+};
+
+/// The dialect of an attribute that locks.
+pub(crate) fn lock_named(name: &Ident) -> Option<&'static Dialect> {
+    [&LOCK].into_iter().find(|dialect| name == dialect.attribute)
+}
+
+/// Short for a row that only reads a value into its place.
+macro_rules! row {
+    ($name:literal, $forms:literal, $default:literal, $doc:literal, $field:ident, $read:path) => {
+        row!($name, $forms, $default, $doc, $field, $read, false)
+    };
+    ($name:literal, $forms:literal, $default:literal, $doc:literal, $field:ident, $read:path, $flag:literal) => {
+        Row {
+            name: $name,
+            forms: $forms,
+            default: $default,
+            doc: $doc,
+            flag: $flag,
+            read: |args: &mut Args, written: &Written| written.set(&mut args.$field, $read),
+        }
+    };
+}
+
+#[rustfmt::skip]
+const LOCK_TABLE: &[Row] = &[
+    row!("key", r#"`"stock:<id>"`, or an expression that gives a `Key`"#, "required, or `keys`",
+        "The name of the lock; `<…>` puts in a parameter, a field of one, or a const generic; `<<` is a plain `<`.",
+        key, values::key),
+    row!("keys", r#"`["account:<from>", "account:<to>"]`, `"order:<ids..>"`"#, "–",
+        "Several locks, all or none, in an order that is the same for every caller; `<ids..>` stands for each value of a list.",
+        keys, values::keys),
+    row!("ttl", r#"`"30s"`, `"1m30s"`, or an expression of type `Duration`"#, "the registry's (30 s)",
+        "How long the lock outlives a process that died with it.",
+        ttl, values::time_or_expr),
+    row!("wait", r#"`"5s"`, `"none"`, `"forever"`, or an expression: a `Duration` or a `Wait`"#, "the registry's (10 s)",
+        "How long to wait while somebody else holds the lock.",
+        wait, values::wait),
+    row!("attempts", "`5`", "as many as the wait allows",
+        "How often the store is asked at most while somebody else holds the lock.",
+        attempts, values::count),
+    row!("backoff", r#"`"100ms..5s"`"#, "the store's",
+        "The pause before a store that can only be polled is asked again: random, up to a bound that doubles from the first to the second.",
+        backoff, values::backoff),
+    row!("max_waiters", "`100`", "the registry's (10 000)",
+        "How many callers of this process may wait for one key; one more fails at once.",
+        max_waiters, values::count),
+    row!("backend", r#"`"redis"`, or an expression that gives a name"#, "the registry's default",
+        "The name under which the store was installed.",
+        backend, values::backend),
+    row!("kind", "`exclusive`, `read`, `write`, `permits(3)`", "`exclusive`",
+        "Who may hold the lock beside whom: nobody, other readers, or so many at a time.",
+        kind, values::kind),
+    row!("fair", "`fair`, `true`, `false`", "`false`",
+        "Nobody overtakes those who came earlier; refused where the store cannot do it.",
+        fair, values::flag, true),
+    row!("cohort", r#"`true`, `false`, `"64"`, `"64/3s"`"#, "`false`",
+        "Callers of one process pass the lock on among themselves while others wait: so many times, and for so long, at most.",
+        cohort, values::cohort),
+    row!("reentrant", "`reentrant`, `true`, `false`", "`false`",
+        "A nested call for the same lock joins the hold of the enclosing one instead of failing.",
+        reentrant, values::flag, true),
+    row!("renew", r#"`true`, `false`, `"5s"`"#, "`true`: a third of the ttl",
+        "Whether the lock is renewed while the function runs, and how often.",
+        renew, values::renew),
+    row!("max_hold", r#"`"10m"`"#, "the registry's (1 h)",
+        "Renewal stops there, and the lock is lost.",
+        max_hold, values::time),
+    row!("timeout", r#"`"20s"`"#, "none",
+        "How long the body may take; then it is cancelled and the lock released. Async functions only.",
+        timeout, values::time),
+    row!("min_hold", r#"`"10s"`"#, "none",
+        "An early release keeps the key taken until so long after the grant; refused where the store cannot do it.",
+        min_hold, values::time),
+    row!("once_per", r#"`"1m"`"#, "none",
+        "At most one start in each period in the whole cluster; refused where the store cannot tell its time.",
+        once_per, values::time),
+    row!("rerun", "`on_crash`", "never",
+        "With `once_per`: a run whose process died is started again in its period, once its lease has ended.",
+        rerun, values::rerun),
+    row!("on_busy", "`error`, `skip`, `call(path)`", "`error`",
+        "What to do while somebody else holds the lock: fail, return without having run, or call another function with the same arguments.",
+        on_busy, values::on_busy),
+    row!("on_lost", "`cancel`, `continue`", "`cancel`",
+        "What becomes of the body when the lock is lost; a function that is not async always goes on.",
+        on_lost, values::on_lost),
+    row!("on_outage", "`error`, `skip`", "`error`",
+        "What to do when the store does not answer: fail, or return without having run.",
+        on_outage, values::on_outage),
+    row!("retry", r#"`false`, `5`, `"5, 100ms..2s"`"#, "the registry's (3, 100 ms to 5 s)",
+        "How often a store that fails in a way that can pass is asked again, and after which pauses.",
+        retry, values::retry),
+    row!("guard", "`held`", "–",
+        "A name in the body for the `Held` of the lock; a `Vec` of them with `keys`.",
+        guard, values::ident),
+    row!("fence", "`token`", "–",
+        "A name in the body for the fencing token; the function fails on a store that has none.",
+        fence, values::ident),
+    row!("name", r#"`"deduct_stock"`"#, "the function's path",
+        "The lock's name in metrics, spans and the catalogue.",
+        name, values::name),
+    row!("crate", "`other`, `::lib::dlock`", "`::dlock`",
+        "The path under which this crate knows dlock.",
+        krate, values::path),
+];
+
+/// The reference page: each attribute, and what is said above its table.
+#[cfg(test)]
+pub(crate) const REFERENCE: &[(&Dialect, &str)] =
+    &[(&LOCK, "Runs a function only while a distributed lock is held. What is left out is the default.")];

@@ -1,0 +1,381 @@
+//! How the values of options are written: each reader takes one expression, and says what to write instead of it.
+
+use std::time::Duration;
+
+use syn::ext::IdentExt;
+use syn::{Expr, ExprPath, Ident, Lit, LitStr, Path, UnOp};
+
+use crate::args::{list, nearest};
+use crate::duration;
+
+/// Known while the program is compiled, or at each call.
+#[derive(Clone)]
+pub(crate) enum Given<T> {
+    Literal(T),
+    Expr(Box<Expr>),
+}
+
+pub(crate) enum Key {
+    Template(LitStr),
+    Computed(Box<Expr>),
+}
+
+pub(crate) enum Wait {
+    None,
+    UpTo(Duration),
+    Forever,
+}
+
+pub(crate) enum Renew {
+    Off,
+    Auto,
+    Every(Duration),
+}
+
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum Kind {
+    Exclusive,
+    Read,
+    Write,
+    Permits(u32),
+}
+
+#[derive(Clone, Copy)]
+pub(crate) struct Backoff {
+    pub(crate) from: Duration,
+    pub(crate) to: Duration,
+}
+
+pub(crate) struct Retry {
+    pub(crate) times: u32,
+    pub(crate) backoff: Backoff,
+}
+
+pub(crate) struct Cohort {
+    pub(crate) passes: u32,
+    pub(crate) span: Option<Duration>,
+}
+
+pub(crate) enum OnBusy {
+    Error,
+    Skip,
+    Call(Box<ExprPath>),
+}
+
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum OnLost {
+    Cancel,
+    Continue,
+}
+
+const TIME: &str = r#"expected a duration in quotes, such as `"30s"`"#;
+const BACKOFF: &str = r#"expected two durations in quotes, such as `"100ms..5s"`"#;
+const RETRY: &str = r#"expected `false`, a count such as `3`, or a count and two durations such as `"5, 100ms..2s"`"#;
+const COHORT: &str =
+    r#"expected `true`, `false`, or bounds in quotes: `"64"` passes, or `"64/3s"` for passes and time"#;
+const KIND: &str = "expected `exclusive`, `read`, `write` or `permits(n)`";
+const ON_BUSY: &str = "expected `error`, `skip` or `call(path::to::a_function)`";
+
+/// What a store is retried with unless it is said.
+const PAUSES: Backoff = Backoff { from: Duration::from_millis(100), to: Duration::from_secs(5) };
+
+pub(crate) fn key(value: &Expr) -> Result<Key, String> {
+    match value {
+        Expr::Macro(call) if call.mac.path.segments.last().is_some_and(|name| name.ident == "format") => Err(
+            r#"text from `format!` cannot be told from text around it; write `key = "stock:<id>"`, or build one: `Key::text("stock:").value(&id)`"#
+                .into(),
+        ),
+        _ if let Some(template) = text(value) => Ok(Key::Template(template)),
+        _ if is_literal(value) => {
+            Err(r#"expected a template in quotes, such as `key = "stock:<id>"`, or an expression that gives a `Key`"#.into())
+        }
+        _ => Ok(Key::Computed(Box::new(value.clone()))),
+    }
+}
+
+pub(crate) fn keys(value: &Expr) -> Result<Vec<LitStr>, String> {
+    const FORMS: &str = r#"expected templates in quotes, such as `["account:<from>", "account:<to>"]`, or one with a list in it: `"order:<ids..>"`"#;
+    if let Some(template) = text(value) {
+        return Ok(vec![template]);
+    }
+    let Expr::Array(array) = value else { return Err(FORMS.into()) };
+    let templates: Option<Vec<LitStr>> = array.elems.iter().map(|element| text(ungrouped(element))).collect();
+    match templates {
+        Some(templates) if templates.is_empty() => Err(format!("there is no key in the list; {FORMS}")),
+        Some(templates) => Ok(templates),
+        None => Err(FORMS.into()),
+    }
+}
+
+pub(crate) fn time(value: &Expr) -> Result<Duration, String> {
+    match text(value) {
+        Some(text) => duration::parse(&text.value()),
+        None => Err(match value {
+            Expr::Lit(lit) if let Lit::Int(number) = &lit.lit => {
+                format!(r#"a number needs a unit, and quotes: write `"{}s"` for seconds"#, number.base10_digits())
+            }
+            _ => TIME.into(),
+        }),
+    }
+}
+
+pub(crate) fn time_or_expr(value: &Expr) -> Result<Given<Duration>, String> {
+    given(value, |value| {
+        time(value)
+            .map_err(|why| if why == TIME { format!("{TIME}, or an expression of type `Duration`") } else { why })
+    })
+}
+
+pub(crate) fn wait(value: &Expr) -> Result<Given<Wait>, String> {
+    given(value, |value| match text(value).map(|text| text.value()).as_deref() {
+        Some("none") => Ok(Wait::None),
+        Some("forever") => Ok(Wait::Forever),
+        _ => match time(value) {
+            Ok(limit) => Ok(Wait::UpTo(limit)),
+            Err(why) => Err(format!(r#"{why}; or write `"none"` or `"forever"`"#)),
+        },
+    })
+}
+
+pub(crate) fn backend(value: &Expr) -> Result<Given<String>, String> {
+    given(value, |value| match text(value) {
+        Some(name) => label(&name),
+        None => Err(r#"expected a name, such as `"redis"`, or an expression that gives one"#.into()),
+    })
+}
+
+pub(crate) fn name(value: &Expr) -> Result<String, String> {
+    text(value)
+        .map_or_else(|| Err(r#"expected a name in quotes, such as `"deduct_stock"`"#.into()), |name| label(&name))
+}
+
+fn label(name: &LitStr) -> Result<String, String> {
+    match name.value() {
+        name if name.is_empty() => Err("the name is empty".into()),
+        name if name.chars().any(char::is_control) => Err("the name has a control character".into()),
+        name => Ok(name),
+    }
+}
+
+pub(crate) fn renew(value: &Expr) -> Result<Renew, String> {
+    match boolean(value) {
+        Some(on) => Ok(if on { Renew::Auto } else { Renew::Off }),
+        None => match time(value) {
+            Ok(cadence) => Ok(Renew::Every(cadence)),
+            Err(why) => Err(format!("{why}; or write `true` or `false`")),
+        },
+    }
+}
+
+pub(crate) fn flag(value: &Expr) -> Result<bool, String> {
+    boolean(value).ok_or_else(|| "expected `true` or `false`".into())
+}
+
+pub(crate) fn count(value: &Expr) -> Result<u32, String> {
+    match number(value)? {
+        Some(0) => Err("expected 1 or more: with none of them nobody could acquire anything".into()),
+        Some(count) => Ok(count),
+        None => Err("expected a count, such as `3`".into()),
+    }
+}
+
+pub(crate) fn backoff(value: &Expr) -> Result<Backoff, String> {
+    text(value).map_or_else(|| Err(BACKOFF.into()), |bounds| pauses(&bounds.value()))
+}
+
+fn pauses(bounds: &str) -> Result<Backoff, String> {
+    let Some((from, to)) = bounds.split_once("..") else { return Err(BACKOFF.into()) };
+    let backoff = Backoff { from: duration::parse(from.trim())?, to: duration::parse(to.trim())? };
+    if backoff.from > backoff.to {
+        return Err(format!(
+            "the pause grows, so the first bound must not be above the second: write `\"{to}..{from}\"`"
+        ));
+    }
+    Ok(backoff)
+}
+
+pub(crate) fn retry(value: &Expr) -> Result<Retry, String> {
+    let times = |times| Ok(Retry { times, backoff: PAUSES });
+    if boolean(value) == Some(false) {
+        return times(0);
+    }
+    if let Some(count) = number(value)? {
+        return times(count);
+    }
+    let Some(text) = text(value).map(|text| text.value()) else { return Err(RETRY.into()) };
+    let (count, bounds) = text.split_once(',').map_or((text.as_str(), None), |(count, bounds)| (count, Some(bounds)));
+    match (count.trim().parse(), bounds) {
+        (_, None) if text == "none" => times(0),
+        (Ok(count), None) => times(count),
+        (Ok(times), Some(bounds)) => Ok(Retry { times, backoff: pauses(bounds.trim())? }),
+        (Err(_), _) => Err(RETRY.into()),
+    }
+}
+
+pub(crate) fn cohort(value: &Expr) -> Result<Option<Cohort>, String> {
+    if let Some(on) = boolean(value) {
+        return Ok(on.then_some(Cohort { passes: 64, span: None }));
+    }
+    let text = text(value).ok_or(COHORT)?.value();
+    let (passes, span) = text.split_once('/').map_or((text.as_str(), None), |(passes, span)| (passes, Some(span)));
+    match passes.trim().parse() {
+        Ok(0) => Err("with no pass allowed there is no cohort: write `false`".into()),
+        Ok(passes) => Ok(Some(Cohort { passes, span: span.map(|span| duration::parse(span.trim())).transpose()? })),
+        Err(_) => Err(COHORT.into()),
+    }
+}
+
+pub(crate) fn kind(value: &Expr) -> Result<Kind, String> {
+    let value = unquoted(value).map_err(|()| KIND)?;
+    match (word(&value).as_deref(), &value) {
+        (Some("exclusive"), _) => Ok(Kind::Exclusive),
+        (Some("read"), _) => Ok(Kind::Read),
+        (Some("write"), _) => Ok(Kind::Write),
+        (Some("permits"), _) => Err("how many may hold it at a time? write `permits(3)`".into()),
+        (Some(other), _) => Err(not_one_of(other, &["exclusive", "read", "write", "permits(n)"])),
+        (None, Expr::Call(call)) if word(&call.func).as_deref() == Some("permits") && call.args.len() == 1 => {
+            match number(&call.args[0])? {
+                Some(0) => Err("with no permit nobody could acquire anything; the least is `permits(1)`".into()),
+                Some(permits) => Ok(Kind::Permits(permits)),
+                None => Err("`permits` takes a count, such as `permits(3)`".into()),
+            }
+        }
+        _ => Err(KIND.into()),
+    }
+}
+
+pub(crate) fn on_busy(value: &Expr) -> Result<OnBusy, String> {
+    let value = unquoted(value).map_err(|()| ON_BUSY)?;
+    match (word(&value).as_deref(), value) {
+        (Some("error"), _) => Ok(OnBusy::Error),
+        (Some("skip"), _) => Ok(OnBusy::Skip),
+        (Some("call"), _) => Err("which function? write `call(path::to::a_function)`; it is given the same arguments".into()),
+        (Some(other), _) => Err(not_one_of(other, &["error", "skip", "call(path)"])),
+        (None, Expr::Call(call)) if word(&call.func).as_deref() == Some("call") => match (call.args.len(), call.args.first()) {
+            (1, Some(Expr::Path(path))) => Ok(OnBusy::Call(Box::new(path.clone()))),
+            _ => Err("expected the path of one function, such as `call(Self::queue_it)`; the arguments are passed on by themselves".into()),
+        },
+        _ => Err(ON_BUSY.into()),
+    }
+}
+
+pub(crate) fn on_lost(value: &Expr) -> Result<OnLost, String> {
+    match choice(value, &["cancel", "continue"])? {
+        0 => Ok(OnLost::Cancel),
+        _ => Ok(OnLost::Continue),
+    }
+}
+
+/// Is the function skipped in an outage?
+pub(crate) fn on_outage(value: &Expr) -> Result<bool, String> {
+    choice(value, &["error", "skip"]).map(|place| place == 1)
+}
+
+pub(crate) fn rerun(value: &Expr) -> Result<(), String> {
+    choice(value, &["on_crash"]).map(|_| ())
+}
+
+/// A name for something in the body.
+pub(crate) fn ident(value: &Expr) -> Result<Ident, String> {
+    const FORMS: &str = "expected a name for it in the body, without quotes, such as `held`";
+    let Expr::Path(path) = value else { return Err(FORMS.into()) };
+    let reserved = |name: &Ident| ["self", "Self", "super", "crate"].iter().any(|word| name == word);
+    match path.path.get_ident() {
+        Some(name) if !reserved(name) => Ok(name.clone()),
+        _ => Err(FORMS.into()),
+    }
+}
+
+pub(crate) fn path(value: &Expr) -> Result<Path, String> {
+    let path = match value {
+        Expr::Path(path) if path.qself.is_none() => Some(path.path.clone()),
+        _ => text(value).and_then(|text| text.parse().ok()),
+    };
+    path.ok_or_else(|| {
+        "expected the path under which this crate knows dlock, such as `crate = other` or `crate = ::lib::dlock`".into()
+    })
+}
+
+/// Which of the words it is, bare or in quotes.
+fn choice(value: &Expr, words: &[&str]) -> Result<usize, String> {
+    let word = text(value)
+        .map(|text| text.value())
+        .or_else(|| word(value))
+        .ok_or_else(|| format!("expected {}", either(words)))?;
+    words.iter().position(|known| *known == word).ok_or_else(|| not_one_of(&word, words))
+}
+
+fn not_one_of(word: &str, words: &[&str]) -> String {
+    match nearest(word, words.iter().copied()) {
+        Some(near) => format!("`{word}` is not known; did you mean `{near}`? There is {}", either(words)),
+        None => format!("`{word}` is not known; expected {}", either(words)),
+    }
+}
+
+fn either(words: &[&str]) -> String {
+    match words.split_last() {
+        Some((last, rest)) if !rest.is_empty() => format!("{} or `{last}`", list(rest.iter().copied())),
+        _ => list(words.iter().copied()),
+    }
+}
+
+fn given<T>(value: &Expr, read: impl Fn(&Expr) -> Result<T, String>) -> Result<Given<T>, String> {
+    if is_literal(value) { read(value).map(Given::Literal) } else { Ok(Given::Expr(Box::new(value.clone()))) }
+}
+
+fn is_literal(value: &Expr) -> bool {
+    match value {
+        Expr::Lit(_) => true,
+        Expr::Unary(unary) => matches!(unary.op, UnOp::Neg(_)) && is_literal(&unary.expr),
+        _ => false,
+    }
+}
+
+fn text(value: &Expr) -> Option<LitStr> {
+    match value {
+        Expr::Lit(lit) if let Lit::Str(text) = &lit.lit => Some(text.clone()),
+        _ => None,
+    }
+}
+
+fn boolean(value: &Expr) -> Option<bool> {
+    match value {
+        Expr::Lit(lit) if let Lit::Bool(on) = &lit.lit => Some(on.value),
+        _ => None,
+    }
+}
+
+fn number(value: &Expr) -> Result<Option<u32>, String> {
+    match value {
+        Expr::Lit(lit) if let Lit::Int(number) = &lit.lit => match number.base10_parse() {
+            Ok(count) => Ok(Some(count)),
+            Err(_) => Err(format!("`{number}` is no count between 1 and {}", u32::MAX)),
+        },
+        _ => Ok(None),
+    }
+}
+
+/// A single name; `continue` is a keyword, so it is an expression of its own.
+fn word(value: &Expr) -> Option<String> {
+    match value {
+        Expr::Path(path) => path.path.get_ident().map(|word| word.unraw().to_string()),
+        Expr::Continue(jump) if jump.label.is_none() => Some("continue".into()),
+        _ => None,
+    }
+}
+
+/// `"permits(3)"` means the same as `permits(3)`.
+fn unquoted(value: &Expr) -> Result<Expr, ()> {
+    match text(value) {
+        Some(text) => text.parse().map_err(|_| ()),
+        None => Ok(value.clone()),
+    }
+}
+
+/// A value that came through a `macro_rules!` fragment is wrapped in a group that nobody wrote.
+pub(crate) fn ungrouped(mut value: &Expr) -> &Expr {
+    while let Expr::Group(group) = value {
+        value = &group.expr;
+    }
+    value
+}

@@ -1,0 +1,172 @@
+//! How holds of the reference store go on and end.
+
+use dlock::{BootInstant, Claim, Clock, Ending, Kind, LockKey};
+
+use crate::lies::Lie;
+use crate::server::{Server, State};
+
+impl Server {
+    /// Is the lock still this owner's? Then for another ttl.
+    pub(crate) fn renew(&self, claim: &std::sync::Arc<Claim>, client: u64, wall: u64, alone: bool) -> bool {
+        let (name, now) = (self.name(&claim.key), self.now(wall));
+        let mut state = self.state();
+        let Some(records) = state.locks.get_mut(&name) else {
+            if self.tells(Lie::RenewalCreates) && alone {
+                self.grant(&mut state, &name, claim, client, wall);
+                return true;
+            }
+            return false;
+        };
+        let ours = |record: &&mut crate::server::Record| {
+            self.same(&record.owner, &claim.owner) && (!record.kept || self.tells(Lie::KeptIsRenewed))
+        };
+        let Some(record) = records.iter_mut().find(ours) else { return self.tells(Lie::RenewsNothing) };
+        if record.until <= now && !self.tells(Lie::RenewsExpired) || record.pushed && self.tells(Lie::HandsOverOnce) {
+            return false;
+        }
+        let until = now.after(self.stored(claim.ttl));
+        match self.lie() {
+            Some(Lie::RenewsInWords) => {}
+            Some(Lie::RenewedForEver) => record.until = BootInstant::NEVER,
+            Some(Lie::RenewsAllReaders) if claim.kind == Kind::Read => {
+                records.iter_mut().for_each(|record| record.until = until);
+            }
+            _ => record.until = until,
+        }
+        true
+    }
+
+    pub(crate) fn end(&self, claim: &Claim, ending: Ending, client: u64, wall: u64) -> bool {
+        let (name, now) = (self.name(&claim.key), self.now(wall));
+        let mut state = self.state();
+        let ours = state.locks.get_mut(&name).and_then(|records| {
+            records.iter_mut().find(|record| {
+                self.same(&record.owner, &claim.owner) && (!record.kept || self.tells(Lie::KeptIsReleased))
+            })
+        });
+        let Some(record) = ours else {
+            if self.tells(Lie::ReleasesAnybody) && state.locks.remove(&name).is_some() {
+                self.freed(&mut state, &name, wall);
+            }
+            return self.tells(Lie::LateReleaseIsFine);
+        };
+        let (held, since, began_ms) = (record.until > now, record.since, record.began_ms);
+        record.depth -= 1;
+        if record.depth > 0 {
+            return true;
+        }
+        let keep = ending.keep.filter(|_| !(claim.kind.is_shared() && self.tells(Lie::KeepsNoShare)));
+        if let Some(keep) = keep {
+            (record.kept, record.depth) = (true, 1);
+            record.until = match self.lie() {
+                Some(Lie::KeepsHalf) => now.after(keep / 2),
+                Some(Lie::KeepsForTtl) => record.until,
+                _ => now.after(keep),
+            };
+        } else {
+            let readers = claim.kind == Kind::Read && self.tells(Lie::ReleaseEndsReaders);
+            state.remove(&name, |record| self.same(&record.owner, &claim.owner) || readers && record.since < since);
+        }
+        self.ended(&mut state, &name, claim, ending, began_ms);
+        state.released_by.insert(name.clone(), client);
+        if self.tells(Lie::LeavesTombstone) {
+            state.traces.push((name.clone(), "a release".into()));
+        }
+        if self.tells(Lie::LeavesReader) && claim.kind == Kind::Read {
+            state.traces.push((name.clone(), "a reader".into()));
+        }
+        if self.tells(Lie::ReleaseEndsOlder) {
+            state.locks.retain(|_, records| {
+                records.retain(|record| record.client != client || record.since > since);
+                !records.is_empty()
+            });
+        }
+        self.freed(&mut state, &name, wall);
+        held && !self.tells(Lie::FreesSilently)
+    }
+
+    pub(crate) fn abandon(&self, claim: &Claim, delivered: bool, wall: u64) {
+        let name = self.name(&claim.key);
+        let mut state = self.state();
+        let left = self.leave(&mut state, &name, &claim.owner);
+        if left && self.tells(Lie::AbandonKeepsPlace) {
+            state.traces.push((name.clone(), "a place".into()));
+        }
+        if left && claim.kind == Kind::Write && self.tells(Lie::GaveUpWriterBars) {
+            state.barred.insert(name.clone());
+        }
+        let anybody = self.tells(Lie::AbandonFreesAnybody);
+        let ours = state.remove(&name, |record| {
+            let kept = record.pushed && self.tells(Lie::KeepsUntaken) || delivered && self.tells(Lie::KeepsDelivered);
+            self.same(&record.owner, &claim.owner) && !record.kept && !kept || anybody
+        });
+        if ours && self.tells(Lie::CounterAbandoned) {
+            state.fences.remove(&name);
+        }
+        if ours && delivered && self.tells(Lie::AbandonLeavesGhost) {
+            state.traces.push((name.clone(), "a grant".into()));
+        }
+        if left || ours {
+            self.freed(&mut state, &name, wall);
+        }
+    }
+
+    /// The session of a hold has ended.
+    pub(crate) fn session_ended(&self, claim: &Claim) {
+        if self.tells(Lie::SessionOutlives) {
+            return;
+        }
+        let name = self.name(&claim.key);
+        let mut state = self.state();
+        if state.remove(&name, |record| record.owner == claim.owner && !record.kept) {
+            self.freed(&mut state, &name, Clock::system().wall_ms());
+        }
+    }
+
+    pub(crate) fn evict(&self, key: &LockKey) {
+        let name = self.name(key);
+        let mut state = self.state();
+        state.locks.remove(&name);
+        state.released_by.remove(&name);
+        if self.tells(Lie::CounterInRecord) {
+            state.fences.remove(&name);
+        }
+        self.freed(&mut state, &name, Clock::system().wall_ms());
+    }
+
+    pub(crate) fn restart(&self) {
+        let mut state = self.state();
+        if self.tells(Lie::RestartForgetsTokens) {
+            state.fences.clear();
+        }
+        if self.tells(Lie::RestartForgetsHolds) {
+            state.locks.clear();
+        }
+    }
+
+    /// Ends what has run out.
+    pub(crate) fn tidy(&self, state: &mut State, name: &str, wall: u64) {
+        let now = self.now(wall);
+        if let Some(line) = state.lines.get_mut(name) {
+            line.retain(|place| place.until > now);
+        }
+        let over = state.records(name).iter().all(|record| record.until <= now);
+        let mut runs = false;
+        let ended = state.remove(name, |record| {
+            let leaks = matches!(record.kind, Kind::Permits(_)) && !record.kept && self.tells(Lie::LeaksPermits);
+            let ends = record.until <= now && !self.tells(Lie::NeverExpires) && (over || !leaks);
+            runs |= ends && record.once;
+            ends
+        });
+        if runs && self.tells(Lie::ExpiryForgetsStart) {
+            state.runs.remove(name);
+        }
+        if ended {
+            state.released_by.remove(name);
+            if self.tells(Lie::CounterExpires) {
+                state.fences.remove(name);
+            }
+            self.freed(state, name, wall);
+        }
+    }
+}

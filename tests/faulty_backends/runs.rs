@@ -1,0 +1,91 @@
+//! What the reference store keeps of runs.
+
+use std::time::{Duration, UNIX_EPOCH};
+
+use dlock::{Claim, Clock, Ending, LastSuccess, LockKey, OncePer, RunEnd};
+
+use crate::lies::Lie;
+use crate::server::{Server, State};
+
+/// The latest start under a key.
+pub(crate) struct Run {
+    number: u64,
+    ended: bool,
+}
+
+impl Server {
+    /// Was the run of this claim's period started already?
+    pub(crate) fn is_over(&self, state: &mut State, claim: &Claim, client: u64, wall: u64) -> bool {
+        let Some(once) = claim.once_per else { return false };
+        if self.tells(Lie::ChecksRunOnce) && state.due.contains(&claim.owner) {
+            return false;
+        }
+        let name = self.name(&claim.key);
+        let held = !state.records(&name).is_empty();
+        let number = self.number(once, wall);
+        let over = state.runs.get(&self.run_name(&name, client)).is_some_and(|run| {
+            let again = once.rerun && !run.ended && !self.tells(Lie::NeverReruns);
+            run.number >= number && !(again && (!held || self.tells(Lie::RerunsAtOnce)))
+                || run.ended && self.tells(Lie::EndedForGood)
+                || held && self.tells(Lie::HeldIsAlreadyRun)
+        });
+        if !over {
+            state.due.insert(claim.owner);
+        }
+        over
+    }
+
+    /// The same by itself, for those who ask in two steps; an owner may always ask again.
+    pub(crate) fn is_late(&self, claim: &Claim, client: u64, wall: u64) -> bool {
+        let name = self.name(&claim.key);
+        let mut state = self.state();
+        self.tidy(&mut state, &name, wall);
+        let ours = state.records(&name).iter().any(|record| record.owner == claim.owner);
+        !ours && self.is_over(&mut state, claim, client, wall)
+    }
+
+    /// Notes the start of a claim's run; gives its time.
+    pub(crate) fn start(&self, state: &mut State, name: &str, claim: &Claim, client: u64, wall: u64) -> u64 {
+        if let Some(once) = claim.once_per {
+            let run = Run { number: self.number(once, wall), ended: false };
+            state.runs.insert(self.run_name(name, client), run);
+        }
+        Clock::system().wall_ms()
+    }
+
+    /// Notes how a run has ended, if it has.
+    pub(crate) fn ended(&self, state: &mut State, name: &str, claim: &Claim, ending: Ending, began_ms: u64) {
+        let Some(end) = ending.run else {
+            if self.tells(Lie::ReleaseForgetsStart) {
+                state.runs.remove(name);
+            }
+            return;
+        };
+        let failed = end == RunEnd::Failed;
+        for (of, run) in &mut state.runs {
+            run.ended |= of.starts_with(name) && !(failed && self.tells(Lie::FailureIsNoEnd));
+        }
+        let took = match end {
+            RunEnd::Succeeded { took } => took,
+            RunEnd::Failed if self.tells(Lie::FailureIsSuccess) => Duration::ZERO,
+            RunEnd::Failed => return,
+        };
+        let started = UNIX_EPOCH + Duration::from_millis(began_ms);
+        state.successes.insert(name.to_owned(), LastSuccess { started, took, note: claim.note.clone() });
+    }
+
+    pub(crate) fn last_success(&self, key: &LockKey) -> Option<LastSuccess> {
+        self.state().successes.get(&self.name(key)).cloned()
+    }
+
+    fn run_name(&self, name: &str, client: u64) -> String {
+        if self.tells(Lie::StartsPerClient) { format!("{name} {client}") } else { name.to_owned() }
+    }
+
+    /// The number of the period whose boundary is nearest, by the store's clock.
+    fn number(&self, once: OncePer, wall: u64) -> u64 {
+        let wall = if self.tells(Lie::PeriodOfClient) { wall } else { Clock::system().wall_ms() };
+        let period = once.period.as_millis();
+        u64::try_from((u128::from(wall) + period / 2) / period).unwrap_or(u64::MAX)
+    }
+}

@@ -1,0 +1,65 @@
+//! The reference store as the suite sees it.
+
+use std::any::Any;
+use std::sync::Arc;
+
+use dlock::conformance::{Outage, Store};
+use dlock::{Backend, Clock, LockKey, Result};
+use futures::future::BoxFuture;
+
+use crate::client::Client;
+use crate::lies::Lie;
+use crate::server::{Server, Setup};
+
+/// The reference store as the suite sees it.
+pub(crate) struct Reference {
+    server: Arc<Server>,
+}
+
+impl Reference {
+    pub(crate) fn new(setup: Setup, lie: Option<Lie>) -> Self {
+        Self { server: Server::new(setup, lie) }
+    }
+}
+
+impl Store for Reference {
+    fn name(&self) -> String {
+        self.server.setup.name.into()
+    }
+
+    fn open(&self, clock: Clock) -> BoxFuture<'_, Result<Arc<dyn Backend>>> {
+        let client: Arc<dyn Backend> = Arc::new(Client::new(self.server.clone(), clock));
+        Box::pin(async { Ok(client) })
+    }
+
+    fn leftovers<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<Vec<String>>> {
+        Box::pin(async { Ok(self.server.leftovers(key)) })
+    }
+
+    fn evict<'a>(&'a self, key: &'a LockKey) -> Option<BoxFuture<'a, Result<()>>> {
+        Some(Box::pin(async {
+            self.server.evict(key);
+            Ok(())
+        }))
+    }
+
+    fn outage(&self, outage: Outage) -> Option<BoxFuture<'_, Result<Box<dyn Any + Send>>>> {
+        struct Ends(Arc<Server>);
+        impl Drop for Ends {
+            fn drop(&mut self) {
+                self.0.set_outage(None);
+            }
+        }
+        Some(Box::pin(async move {
+            self.server.set_outage(Some(outage));
+            Ok(Box::new(Ends(self.server.clone())) as Box<dyn Any + Send>)
+        }))
+    }
+
+    fn restart(&self) -> Option<BoxFuture<'_, Result<()>>> {
+        Some(Box::pin(async {
+            self.server.restart();
+            Ok(())
+        }))
+    }
+}

@@ -1,0 +1,170 @@
+//! A lock of its own for each test, on the server that all tests share.
+
+use std::collections::BTreeMap;
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use dlock::backends::redis::Redis;
+use dlock::{Attempt, Backend, Claim, Clock, Hold, Key, Kind, LockKey, OncePer, Owner, Signal, Stand, Standing, Wake};
+use dlock_testkit::servers::{self, Instance, shared};
+
+pub(crate) const MS: Duration = Duration::from_millis(1);
+pub(crate) const SECOND: Duration = Duration::from_secs(1);
+pub(crate) const LONG: Duration = Duration::from_secs(10);
+
+pub(crate) struct Bench {
+    pub(crate) key: LockKey,
+    url: String,
+    server: Option<Instance>,
+}
+
+impl Bench {
+    pub(crate) fn shared() -> Self {
+        Self::at(shared().redis().unwrap(), None)
+    }
+
+    /// A server that the test may disturb.
+    pub(crate) fn own() -> Self {
+        let server = Instance::start(servers::Redis::default()).unwrap();
+        Self::at(server.url(), Some(server))
+    }
+
+    fn at(url: String, server: Option<Instance>) -> Self {
+        let fresh = Owner::fresh().unwrap().to_hex();
+        Self { key: LockKey::new("test", Key::text("kinds:").value(&fresh)).unwrap(), url, server }
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.server.as_ref().unwrap().port()
+    }
+
+    pub(crate) async fn open(&self) -> Redis {
+        Redis::connect(&self.url, &Clock::system()).await.unwrap()
+    }
+
+    pub(crate) fn plain(&self, kind: Kind, ttl: Duration) -> Claim {
+        let mut claim = Claim::new(self.key.clone(), ttl, "tests::kinds").unwrap();
+        claim.kind = kind;
+        claim
+    }
+
+    pub(crate) fn claim(&self, kind: Kind, ttl: Duration) -> Arc<Claim> {
+        Arc::new(self.plain(kind, ttl))
+    }
+
+    pub(crate) fn fair(&self, ttl: Duration) -> Arc<Claim> {
+        let mut claim = self.plain(Kind::Exclusive, ttl);
+        claim.fair = true;
+        Arc::new(claim)
+    }
+
+    pub(crate) fn run(&self, period: Duration, rerun: bool, ttl: Duration) -> Arc<Claim> {
+        let mut claim = self.plain(Kind::Exclusive, ttl);
+        claim.once_per = Some(OncePer { period, rerun });
+        Arc::new(claim)
+    }
+
+    /// The name in the server.
+    pub(crate) fn name(&self) -> String {
+        self.key.as_str().replacen("dl1:", "dl1:{", 1) + "}"
+    }
+
+    pub(crate) fn raw(&self) -> redis::Connection {
+        redis::Client::open(&*self.url).unwrap().get_connection().unwrap()
+    }
+
+    /// What stands in the server for this lock, without its name.
+    pub(crate) fn keys(&self) -> Vec<String> {
+        let mut keys: Vec<String> = redis::cmd("KEYS").arg(format!("{}*", self.name())).query(&mut self.raw()).unwrap();
+        keys.sort();
+        keys.iter().map(|key| key.replace(&self.name(), "l")).collect()
+    }
+
+    /// Waits until nothing is left, within so long.
+    pub(crate) async fn empty(&self, limit: Duration) {
+        let end = Instant::now() + limit;
+        while !self.keys().is_empty() {
+            assert!(Instant::now() < end, "{:?}", self.keys());
+            tokio::time::sleep(5 * MS).await;
+        }
+    }
+
+    pub(crate) fn left(&self) -> i64 {
+        redis::cmd("PTTL").arg(self.name()).query(&mut self.raw()).unwrap()
+    }
+
+    /// How often the server was sent each command; those that scripts ran are among them.
+    pub(crate) fn calls(&self) -> BTreeMap<String, u64> {
+        let stats: String = redis::cmd("INFO").arg("commandstats").query(&mut self.raw()).unwrap();
+        let lines = stats.lines().filter_map(|line| line.strip_prefix("cmdstat_")?.split_once(":calls="));
+        lines.map(|(name, rest)| (name.to_owned(), rest.split(',').next().unwrap().parse().unwrap())).collect()
+    }
+}
+
+pub(crate) fn permits(most: u32) -> Kind {
+    Kind::Permits(NonZeroU32::new(most).unwrap())
+}
+
+pub(crate) fn until() -> Stand {
+    Stand::Until(Clock::system().now().after(60 * SECOND))
+}
+
+pub(crate) async fn ask(redis: &Redis, claim: &Arc<Claim>, stand: Stand) -> Option<Hold> {
+    match redis.try_acquire(claim, stand).await.unwrap() {
+        Attempt::Acquired(hold) => Some(hold),
+        Attempt::Contended(_) => None,
+        Attempt::AlreadyRun => panic!("already run"),
+    }
+}
+
+pub(crate) async fn contended(redis: &Redis, claim: &Arc<Claim>) {
+    assert!(ask(redis, claim, Stand::No).await.is_none());
+}
+
+pub(crate) async fn stand(redis: &Redis, claim: &Arc<Claim>) -> Wake {
+    match redis.try_acquire(claim, until()).await.unwrap() {
+        Attempt::Contended(wake) => wake,
+        _ => panic!("no contention"),
+    }
+}
+
+/// The hold that a wake brings.
+pub(crate) async fn granted(wake: &mut Wake) -> Hold {
+    match tokio::time::timeout(SECOND, wake.signal.as_mut().unwrap()).await.unwrap().unwrap() {
+        Signal::Granted(hold) => hold,
+        Signal::Ask => panic!("told to ask"),
+    }
+}
+
+/// Has the wake brought nothing so far?
+pub(crate) async fn silent(wake: &mut Wake) {
+    assert!(tokio::time::timeout(50 * MS, wake.signal.as_mut().unwrap()).await.is_err());
+}
+
+/// Waits as the core does.
+pub(crate) async fn wait(redis: &Redis, claim: &Arc<Claim>, limit: Duration) -> Hold {
+    let clock = Clock::system();
+    let end = clock.now().after(limit);
+    loop {
+        let mut wake = match redis.try_acquire(claim, until()).await.unwrap() {
+            Attempt::Acquired(hold) => return hold,
+            Attempt::Contended(wake) => wake,
+            Attempt::AlreadyRun => panic!("already run"),
+        };
+        assert!(clock.now() < end, "waited too long");
+        let again = wake.ask_by.unwrap_or(clock.now()).max(clock.now().after(MS));
+        match &mut wake.signal {
+            None => clock.sleep_until(again).await,
+            Some(signal) => {
+                if let Some(Ok(Signal::Granted(hold))) = clock.timeout_at(again, signal).await {
+                    return hold;
+                }
+            }
+        }
+    }
+}
+
+pub(crate) async fn is_lost(redis: &Redis, hold: &Hold) -> bool {
+    redis.renew(&[hold]).await.remove(0).unwrap() == Standing::Lost
+}

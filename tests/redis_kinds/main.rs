@@ -1,0 +1,13 @@
+//! What the Redis backend can do beyond a plain exclusive lock, against a real server.
+
+#[path = "../holds/mod.rs"]
+mod holds;
+
+mod bench;
+mod conflicts;
+mod core;
+mod order;
+mod periods;
+mod permits;
+mod readers;
+mod stress;

@@ -1,0 +1,74 @@
+//! Claims that want nobody to be overtaken.
+
+use dlock::{Backend, Kind, Released, Stand};
+
+use crate::bench::{Bench, LONG, MS, SECOND, ask, contended, granted, stand, until, wait};
+use crate::holds::take;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_fair_claim_does_not_overtake_after_a_death() {
+    let bench = Bench::shared();
+    let (one, two) = (bench.open().await, bench.open().await);
+    take(&one, &bench.fair(100 * MS)).await;
+    let waiter = bench.fair(LONG);
+    let mut wake = stand(&two, &waiter).await;
+    tokio::time::sleep(110 * MS).await;
+    // The lock is free, and somebody stands in its line.
+    let late = bench.fair(LONG);
+    assert!(ask(&one, &late, Stand::No).await.is_none());
+    let first = granted(&mut wake).await;
+    let mut behind = stand(&one, &late).await;
+    assert_eq!(two.release(&first).await.unwrap(), Released::Released);
+    let second = granted(&mut behind).await;
+    assert!(second.token > first.token);
+    one.release(&second).await.unwrap();
+    assert_eq!(bench.keys(), [""; 0]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_fair_claim_that_comes_first_has_the_lock_at_once() {
+    let bench = Bench::shared();
+    let redis = bench.open().await;
+    for how in [Stand::No, until()] {
+        let claim = bench.fair(LONG);
+        let hold = ask(&redis, &claim, how).await.unwrap();
+        let again = ask(&redis, &claim, how).await.unwrap();
+        assert!(again.token > hold.token);
+        contended(&redis, &bench.fair(SECOND)).await;
+        contended(&redis, &bench.claim(Kind::Exclusive, SECOND)).await;
+        assert_eq!(bench.keys(), ["l"]);
+        assert_eq!(redis.release(&again).await.unwrap(), Released::Released);
+        assert_eq!(bench.keys(), [""; 0]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_line_of_the_dead_holds_up_no_fair_claim() {
+    let bench = Bench::own();
+    let (one, two) = (bench.open().await, bench.open().await);
+    take(&one, &bench.fair(50 * MS)).await;
+    drop(stand(&two, &bench.fair(LONG)).await);
+    drop(two);
+    tokio::time::sleep(200 * MS).await;
+    assert!(ask(&one, &bench.fair(LONG), Stand::No).await.is_some());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn fair_waiters_are_served_in_the_order_in_which_they_came() {
+    let bench = Bench::shared();
+    let (one, two) = (bench.open().await, bench.open().await);
+    let mut hold = take(&one, &bench.fair(LONG)).await;
+    let mut wakes = Vec::new();
+    for n in 0..8 {
+        wakes.push(stand(if n % 2 == 0 { &one } else { &two }, &bench.fair(LONG)).await);
+    }
+    for mut wake in wakes {
+        assert_eq!(one.release(&hold).await.unwrap(), Released::Released);
+        let next = granted(&mut wake).await;
+        assert!(next.token > hold.token);
+        hold = next;
+    }
+    one.release(&hold).await.unwrap();
+    let _ = wait(&one, &bench.fair(10 * MS), SECOND).await;
+    bench.empty(100 * MS).await;
+}
