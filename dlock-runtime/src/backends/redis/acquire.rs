@@ -48,9 +48,7 @@ impl Redis {
         let from = self.clock.now();
         let mut set = Cmd::with_capacity(6, 256);
         set.arg("SET").arg(Name(&claim.key)).arg(layout::Value(claim)).arg("NX").arg("PX").arg(millis(claim.ttl));
-        let mut draw = Cmd::with_capacity(2, 32);
-        draw.arg("INCR").arg(FENCE);
-        let answers = self.connections.pipeline(&shared, [set, draw]).await?;
+        let answers = self.connections.drawing(&shared, set).await?;
         let [found, token] = &answers[..] else { return Err(fault::unexpected(&Value::Nil)) };
         match found {
             Value::Okay => self.granted(claim, token, high, from, None).await.map(Some),

@@ -13,11 +13,12 @@ use ::redis::{Cmd, Pipeline, Value};
 use tokio::sync::oneshot;
 
 use super::fault;
+use super::scripts::FENCE;
 use crate::background::spawn_here;
 use crate::error::{Error, Result};
 
 /// So many requests leave together at most. More would wait for each other's answers, and the server for us.
-const MOST: usize = 16;
+const MOST: usize = 64;
 
 /// The way to the server that the tasks of one runtime share.
 pub(super) struct Combiner {
@@ -33,6 +34,8 @@ struct Batch {
     number: u64,
     pipeline: Pipeline,
     asked: Vec<Asked>,
+    /// How many tokens are drawn for them, by one command at the end.
+    draws: i64,
     /// From the first request on, so that nothing overtakes what waits here: an abandon comes after its acquire.
     under_way: Option<UnderWay>,
 }
@@ -40,6 +43,8 @@ struct Batch {
 /// How many answers whose request waits for.
 struct Asked {
     answers: usize,
+    /// Which of the batch's tokens is its own, from zero.
+    draw: Option<i64>,
     to: oneshot::Sender<Result<Vec<Value>>>,
 }
 
@@ -51,7 +56,7 @@ impl Combiner {
     /// Sends one command.
     pub(super) async fn one(self: &Arc<Self>, command: Cmd) -> Result<Value> {
         if self.is_busy() {
-            let mut answers = self.together([command]).await?;
+            let mut answers = self.together([command], false).await?;
             return answers.pop().ok_or_else(|| fault::unexpected(&Value::Nil));
         }
         let _under_way = UnderWay::new(self);
@@ -63,13 +68,28 @@ impl Combiner {
     /// Sends commands in one go.
     pub(super) async fn all(self: &Arc<Self>, commands: impl IntoIterator<Item = Cmd>) -> Result<Vec<Value>> {
         if self.is_busy() {
-            return self.together(commands).await;
+            return self.together(commands, false).await;
         }
-        let _under_way = UnderWay::new(self);
-        let mut pipeline = Pipeline::with_capacity(2);
+        let mut pipeline = Pipeline::new();
         add(&mut pipeline, commands);
+        self.alone(&pipeline).await
+    }
+
+    /// Sends a command that may win a lock, and draws a token; gives both answers. A token is drawn after the command,
+    /// and so after all earlier winners of the same lock; requests that leave together draw theirs together.
+    pub(super) async fn drawing(self: &Arc<Self>, command: Cmd) -> Result<Vec<Value>> {
+        if self.is_busy() {
+            return self.together([command], true).await;
+        }
+        let mut pipeline = Pipeline::with_capacity(2);
+        pipeline.add_command(command).add_command(draw(1));
+        self.alone(&pipeline).await
+    }
+
+    async fn alone(self: &Arc<Self>, pipeline: &Pipeline) -> Result<Vec<Value>> {
+        let _under_way = UnderWay::new(self);
         let mut client = self.client.clone();
-        let answers = Box::pin(client.send_packed_commands(&pipeline, 0, pipeline.len())).await;
+        let answers = Box::pin(client.send_packed_commands(pipeline, 0, pipeline.len())).await;
         answers.map_err(|error| fault::client(&error))
     }
 
@@ -77,9 +97,9 @@ impl Combiner {
         self.under_way.load(Ordering::Relaxed) > 0
     }
 
-    async fn together(self: &Arc<Self>, commands: impl IntoIterator<Item = Cmd>) -> Result<Vec<Value>> {
+    async fn together(self: &Arc<Self>, commands: impl IntoIterator<Item = Cmd>, draws: bool) -> Result<Vec<Value>> {
         let (to, answers) = oneshot::channel();
-        let began = self.join(commands, to);
+        let began = self.join(commands, draws, to);
         if let Some(began) = began {
             // All who are ready to run get the chance to come along.
             tokio::task::yield_now().await;
@@ -92,13 +112,16 @@ impl Combiner {
     fn join(
         self: &Arc<Self>,
         commands: impl IntoIterator<Item = Cmd>,
+        draws: bool,
         to: oneshot::Sender<Result<Vec<Value>>>,
     ) -> Option<Began> {
         let mut next = self.lock();
         let before = next.pipeline.len();
         add(&mut next.pipeline, commands);
         let answers = next.pipeline.len() - before;
-        next.asked.push(Asked { answers, to });
+        let draw = draws.then_some(next.draws);
+        next.draws += i64::from(draws);
+        next.asked.push(Asked { answers, draw, to });
         next.under_way.get_or_insert_with(|| UnderWay::new(self));
         if next.asked.len() == MOST {
             self.leave(next);
@@ -125,19 +148,46 @@ impl Combiner {
 
 impl Batch {
     async fn send(self, mut client: MultiplexedConnection) {
-        let Self { pipeline, asked, under_way, .. } = self;
+        let Self { mut pipeline, asked, draws, under_way, .. } = self;
+        if draws > 0 {
+            pipeline.add_command(draw(draws));
+        }
         let answers = client.send_packed_commands(&pipeline, 0, pipeline.len()).await;
         drop(under_way);
-        let mut answers = answers.map(Vec::into_iter);
-        for Asked { answers: own, to } in asked {
-            let own = match &mut answers {
-                Ok(answers) => Ok(answers.by_ref().take(own).collect()),
-                Err(error) => Err(fault::client(error)),
-            };
+        let mut answers = match answers {
+            Ok(answers) => answers,
+            Err(error) => {
+                for Asked { to, .. } in asked {
+                    let _ = to.send(Err(fault::client(&error)));
+                }
+                return;
+            }
+        };
+        let drawn = if draws > 0 { answers.pop() } else { None };
+        let mut answers = answers.into_iter();
+        for Asked { answers: own, draw, to } in asked {
+            let mut own: Vec<Value> = answers.by_ref().take(own).chain(draw.map(|_| Value::Nil)).collect();
+            if let (Some(number), Some(drawn), Some(token)) = (draw, &drawn, own.last_mut()) {
+                *token = match drawn {
+                    // The highest of all that were drawn is the answer.
+                    Value::Int(highest) => Value::Int(highest - draws + 1 + number),
+                    other => other.clone(),
+                };
+            }
             // Nobody waits any more for a request that was given up.
-            let _ = to.send(own);
+            let _ = to.send(Ok(own));
         }
     }
+}
+
+/// Draws so many tokens.
+fn draw(tokens: i64) -> Cmd {
+    let mut draw = Cmd::with_capacity(3, 48);
+    match tokens {
+        1 => draw.arg("INCR").arg(FENCE),
+        _ => draw.arg("INCRBY").arg(FENCE).arg(tokens),
+    };
+    draw
 }
 
 fn add(pipeline: &mut Pipeline, commands: impl IntoIterator<Item = Cmd>) {

@@ -142,8 +142,21 @@ impl Connections {
         connection: &Arc<Connection>,
         commands: impl IntoIterator<Item = Cmd>,
     ) -> Result<Vec<Value>> {
+        self.all_of(connection, connection.way.all(commands)).await
+    }
+
+    /// Sends a command that may win a lock, and draws a token after it; gives both answers.
+    pub(super) async fn drawing(&self, connection: &Arc<Connection>, command: Cmd) -> Result<Vec<Value>> {
+        self.all_of(connection, connection.way.drawing(command)).await
+    }
+
+    async fn all_of(
+        &self,
+        connection: &Arc<Connection>,
+        request: impl Future<Output = Result<Vec<Value>>>,
+    ) -> Result<Vec<Value>> {
         let wait = AwaitsAnswer::new(connection, &self.clock);
-        let answers = connection.way.all(commands).await;
+        let answers = request.await;
         wait.answered();
         let answers = answers.inspect_err(|_| self.discard(connection))?;
         answers.iter().for_each(|answer| self.check_role(connection, answer));
