@@ -3,5 +3,5 @@
 #![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]
 
 #[cfg(feature = "macros")]
-pub use dlock_macros::distributed_lock;
+pub use dlock_macros::{distributed_lock, optimistic, scheduled_lock};
 pub use dlock_runtime::*;

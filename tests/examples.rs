@@ -98,6 +98,30 @@ fn the_small_examples_run_to_their_ends() {
     }
 }
 
+/// An example with workers keeps its promise; and it would tell if it did not, which is seen where locks exclude nobody.
+macro_rules! promises {
+    ($($name:ident)*) => {$(
+        #[test]
+        fn $name() {
+            let output = run(stringify!($name), &[]);
+            assert!(output.status.success(), "{}", text(&output));
+            let output = run(stringify!($name), &["--unlocked"]);
+            assert_eq!(output.status.code(), Some(1), "without a lock: {}", text(&output));
+        }
+    )*};
+}
+
+promises! { payment cache order_state shared_file transfer long_task web worker_id rollout scheduled_report optimistic }
+
+#[test]
+fn wrong_arguments_of_an_example_are_explained_and_not_repeated() {
+    for args in [&["--url"] as &[&str], &["--url", "memory://"], &["--url", "sekret"], &["redis://:sekret@host"]] {
+        let output = run("payment", args);
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {}", text(&output));
+        assert!(text(&output).contains("Usage:") && !text(&output).contains("sekret"), "{args:?}");
+    }
+}
+
 /// What was left, and the token.
 type Purchase = (u32, Option<u64>);
 

@@ -4,9 +4,10 @@
 
 use std::fmt::Display;
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
-use dlock::{Error, KeyPart, distributed_lock};
+use dlock::{Conflict, Error, Key, KeyPart, Outcome, Wait, distributed_lock, optimistic, scheduled_lock};
 use tracing::instrument;
 
 enum OrderError {
@@ -93,6 +94,89 @@ impl Restock for Shop {
         self.id.clear();
         Ok(n + STEP)
     }
+}
+
+#[distributed_lock(
+    key = "options:<id>", ttl = "30s", wait = "5s", attempts = 5, backoff = "100ms..5s", max_waiters = 10,
+    backend = "redis", kind = exclusive, fair, cohort = false, reentrant = true, renew = "5s", max_hold = "1h",
+    timeout = "20s", min_hold = "1s", once_per = "1m", rerun = "on_crash", on_busy = call(instead), on_lost = continue,
+    on_outage = skip, retry = "5, 100ms..2s", guard = held, fence = token, name = "all options", crate = ::dlock
+)]
+async fn all_options(id: String, n: u64) -> Result<Option<u64>, Error> {
+    held.check()?;
+    std::future::ready(()).await;
+    Ok(Some(token.get() + n + id.len() as u64))
+}
+
+async fn instead(id: String, n: u64) -> Result<Option<u64>, Error> {
+    drop(id);
+    Ok(Some(std::future::ready(n).await))
+}
+
+const STORE: &str = "redis";
+
+#[distributed_lock(key = Key::text("a:").value(&id), ttl = Duration::from_secs(id), wait = Wait::None, backend = STORE)]
+async fn expressions(id: u64) -> Result<u64, Error> {
+    Ok(id)
+}
+
+#[distributed_lock(keys = ["a:<a>", "b:<b>:<list..>"], guard = both, cohort = "64/3s", kind = permits(3))]
+async fn several(a: u8, b: u8, list: &[u8]) -> Result<usize, Error> {
+    Ok(both.len())
+}
+
+#[distributed_lock(key = "<id>", guard = held, fence = token, once_per = "1m", on_busy = "skip", retry = false)]
+fn blocking(id: u64, text: &mut String) -> Option<&str> {
+    held.check().ok()?;
+    text.push_str(&token.get().to_string());
+    Some(text)
+}
+
+#[distributed_lock(keys = "all:<ids..>", guard = held, on_busy = call(blocking_instead))]
+fn blocking_several(ids: &[u64]) -> Outcome<u64> {
+    held.iter().map(|held| u64::from(held.slot().unwrap_or(0))).sum::<u64>().into()
+}
+
+fn blocking_instead(ids: &[u64]) -> Outcome<u64> {
+    ids.iter().sum::<u64>().into()
+}
+
+#[scheduled_lock(name = "report", at_most = "30m", at_least = "5m", on_outage = skip)]
+async fn scheduled() {
+    std::future::ready(()).await;
+}
+
+#[scheduled_lock(name = "report:<region>", at_most = "30m", once_per = "1m")]
+fn scheduled_blocking(region: &str) -> Option<usize> {
+    Some(region.len())
+}
+
+impl Conflict for OrderError {
+    fn is_conflict(&self) -> bool {
+        matches!(self, OrderError::Empty)
+    }
+}
+
+#[optimistic]
+async fn again(id: u64, text: &str) -> Result<&str, OrderError> {
+    if id == 0 {
+        return Err(OrderError::Empty);
+    }
+    std::future::ready(()).await;
+    Ok(text)
+}
+
+#[optimistic(retries = 5, backoff = "1ms..2ms")]
+fn again_blocking(id: &mut u64) -> Result<u64, OrderError> {
+    *id += 1;
+    Ok(*id)
+}
+
+#[test]
+fn everything_is_a_function() {
+    drop((all_options(String::new(), 1), expressions(1), several(1, 2, &[3]), scheduled(), again(1, "a")));
+    let _ = (blocking(1, &mut String::new()), scheduled_blocking("north"), again_blocking(&mut 1));
+    let _: Outcome<u64> = blocking_several(&[1]);
 }
 
 #[test]

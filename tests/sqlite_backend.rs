@@ -402,7 +402,7 @@ async fn what_cannot_be_a_lock_file_is_refused_with_a_reason() {
 
     drop(store.open().await);
     let mut conn = sqlx::sqlite::SqliteConnectOptions::new().filename(store.path()).connect().await.unwrap();
-    sqlx::query("UPDATE dlock_schema SET version = 2").execute(&mut conn).await.unwrap();
+    sqlx::query("UPDATE dlock_schema SET version = 3").execute(&mut conn).await.unwrap();
     conn.close().await.unwrap();
     assert!(matches!(refused(&url(&store.path())).await.kind(), ErrorKind::SchemaMismatch));
 

@@ -8,7 +8,9 @@ use syn::ext::IdentExt;
 use syn::parse::{ParseStream, Parser};
 use syn::{Expr, Ident, LitStr, Path, Token};
 
-use crate::values::{Backoff, Cohort, Given, Key, Kind, OnBusy, OnLost, Renew, Retry, Wait, ungrouped};
+use crate::key_values::Key;
+use crate::literals::ungrouped;
+use crate::values::{Backoff, Cohort, Given, Kind, OnBusy, OnLost, Renew, Retry, Wait};
 
 /// An attribute: its name and what can be written in it.
 pub(crate) struct Dialect {
@@ -18,6 +20,8 @@ pub(crate) struct Dialect {
     pub(crate) required: &'static [(&'static [&'static str], &'static str)],
     /// What the attribute means without saying it.
     pub(crate) complete: fn(&mut Args),
+    /// What would be wrong with a function that only makes the work and returns it.
+    pub(crate) too_early: &'static str,
 }
 
 /// One option: how it is written, what it means, and how its value is read.
@@ -81,6 +85,7 @@ pub(crate) struct Args {
     pub(crate) fence: Option<Said<Ident>>,
     pub(crate) name: Option<Said<String>>,
     pub(crate) krate: Option<Said<Path>>,
+    pub(crate) retries: Option<Said<u32>>,
 }
 
 impl Written {
@@ -92,6 +97,13 @@ impl Written {
         let place = Place { word: self.word, tokens: self.value.to_token_stream(), order: self.order };
         *slot = Some(Said { value: read(ungrouped(&self.value))?, place });
         Ok(())
+    }
+}
+
+impl<T> Said<T> {
+    /// What the attribute means without saying it.
+    pub(crate) fn implied(word: &'static str, value: T) -> Self {
+        Said { value, place: Place { word, tokens: TokenStream::new(), order: 0 } }
     }
 }
 

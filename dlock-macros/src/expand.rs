@@ -88,8 +88,11 @@ impl<'a> Work<'a> {
 
     fn call_instead(&self) -> Option<TokenStream> {
         let Busy::Call { path, arguments } = &self.function.on_busy else { return None };
-        let wait = (!self.is_sync).then(|| quote!(.await));
-        let call = quote_spanned!(located_at(path.span())=> #path(#(#arguments),*)#wait);
+        let at_path = located_at(path.span());
+        let rt = moved_to(&self.rt, at_path);
+        let call = quote_spanned!(at_path=> #path(#(#arguments),*));
+        // In a box, so that the future of this function need not have room for that of the other.
+        let call = if self.is_sync { call } else { quote_spanned!(at_path=> #rt::Box::pin(#call).await) };
         Some(quote_spanned! {Span::mixed_site()=>
             ::core::result::Result::Err(__dlock_error) if __dlock_error.is_contention() => #call,
         })
@@ -136,7 +139,12 @@ impl<'a> Work<'a> {
 
     /// How success is told from the result; only runs that are counted are recorded.
     fn judge(&self) -> TokenStream {
-        let judge = self.function.options.once_per.as_ref().map(|_| self.output_as("Succeeded", &quote!(succeeded)));
+        let judge = self
+            .function
+            .options
+            .once_per
+            .as_ref()
+            .map(|_| self.output_as(&quote_spanned!(located_at(self.output.span())=> succeeded)));
         if self.is_sync {
             return option(judge);
         }
@@ -144,28 +152,35 @@ impl<'a> Work<'a> {
     }
 
     fn returned(&self, ran: &TokenStream) -> TokenStream {
-        let (busy, outage) = (matches!(self.function.on_busy, Busy::Skip), self.function.skips_outage);
         let at_output = located_at(self.output.span());
-        if busy || outage {
-            let from_ran = self.output_as("SkipReturn", &quote_spanned!(at_output=> from_ran));
-            let rt = &self.rt;
-            let skip = quote_spanned!(Span::mixed_site()=> #rt::Skip { busy: #busy, outage: #outage });
-            return quote_spanned!(at_output=> #from_ran(#ran, #skip));
+        let from_ran = self.output_as(&quote_spanned!(at_output=> from_ran));
+        if !self.skips() {
+            return quote_spanned!(at_output=> #from_ran(#ran));
         }
-        let from_ran = self.output_as("LockReturn", &quote_spanned!(at_output=> from_ran));
-        quote_spanned!(at_output=> #from_ran(#ran))
+        let (busy, outage) = (matches!(self.function.on_busy, Busy::Skip), self.function.skips_outage);
+        let rt = &self.rt;
+        let skip = quote_spanned!(Span::mixed_site()=> #rt::Skip { busy: #busy, outage: #outage });
+        quote_spanned!(at_output=> #from_ran(#ran, #skip))
     }
 
-    /// A method of the trait, named on the return type, so that one that cannot do it is reported there.
-    fn output_as(&self, name: &str, method: &TokenStream) -> TokenStream {
-        let output = self.output;
-        let at_output = located_at(output.span());
-        let name = syn::Ident::new(name, at_output);
-        let rt = moved_to(&self.rt, at_output);
-        match without_impl(output) {
-            (_, 0) => quote_spanned!(at_output=> <#output as #rt::#name>::#method),
-            _ => quote_spanned!(at_output=> #rt::#name::#method),
-        }
+    fn skips(&self) -> bool {
+        matches!(self.function.on_busy, Busy::Skip) || self.function.skips_outage
+    }
+
+    fn output_as(&self, method: &TokenStream) -> TokenStream {
+        let name = if self.skips() { "SkipReturn" } else { "LockReturn" };
+        output_as(self.output, &self.rt, name, method)
+    }
+}
+
+/// A method of the trait, named on the return type, so that one that cannot do it is reported there.
+pub(crate) fn output_as(output: &Type, rt: &TokenStream, name: &str, method: &TokenStream) -> TokenStream {
+    let at_output = located_at(output.span());
+    let name = syn::Ident::new(name, at_output);
+    let rt = moved_to(rt, at_output);
+    match without_impl(output) {
+        (_, 0) => quote_spanned!(at_output=> <#output as #rt::#name>::#method),
+        _ => quote_spanned!(at_output=> #rt::#name::#method),
     }
 }
 

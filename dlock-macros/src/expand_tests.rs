@@ -3,7 +3,7 @@
 use proc_macro2::TokenStream;
 use quote::quote;
 
-use crate::{lock, table};
+use crate::{again, lock, table};
 
 /// Compares with the page, or writes it when `DLOCK_BLESS` is set.
 fn assert_page(name: &str, found: TokenStream) {
@@ -112,6 +112,34 @@ fn another_function_instead() {
         }
     };
     assert_page("call_instead", lock(&table::LOCK, attribute, item));
+}
+
+#[test]
+fn a_scheduled_task() {
+    let attribute = quote!(name = "nightly-report", at_most = "30m", at_least = "5m");
+    let item = quote! {
+        fn report() -> Option<Report> {
+            Some(write())
+        }
+    };
+    assert_page("scheduled", lock(&table::SCHEDULED, attribute, item));
+}
+
+#[test]
+fn optimistic_functions() {
+    let item = quote! {
+        async fn deduct(&self, n: u32) -> Result<u32, StockError> {
+            let row = self.read().await?;
+            self.write(row.version, row.stock - n).await
+        }
+    };
+    assert_page("optimistic", again(quote!(retries = 5, backoff = "10ms..1s"), item));
+    let item = quote! {
+        fn deduct(&self, n: u32) -> Result<u32, StockError> {
+            self.write(self.read()?, n)
+        }
+    };
+    assert_page("optimistic_sync", again(quote!(), item));
 }
 
 #[test]

@@ -3,8 +3,13 @@
 use syn::visit_mut::{self, VisitMut};
 use syn::{Path, ReturnType, TypeImplTrait, TypeParamBound, TypePath, TypeTraitObject};
 
-pub(crate) const TEXT: &str = "this function only makes the work and returns it: the lock would end before the work runs. \
-     Make it an `async fn` that does the work, or one that returns the finished values, such as a `Vec`";
+pub(crate) fn mistake(output: &ReturnType, too_early: &str) -> syn::Error {
+    let text = format!(
+        "this function only makes the work and returns it: {too_early}. \
+         Make it an `async fn` that does the work, or one that returns the finished values, such as a `Vec`"
+    );
+    syn::Error::new_spanned(output, text)
+}
 
 /// Told from the names of traits and of the usual boxes. A type with a name of its own is judged by its traits instead,
 /// in the compiler: no future can carry the lock's error.

@@ -9,8 +9,9 @@ use syn::{Attribute, Expr, ExprPath, FnArg, Ident, LitStr, Meta, Pat, Path, Sign
 use crate::args::{Args, Dialect, Said};
 use crate::checks;
 use crate::item::{Function, Locked};
+use crate::key_values::Key;
 use crate::names::{KeyPiece, Names, Template};
-use crate::values::{Backoff, Cohort, Given, Key, Kind, OnBusy, OnLost, Renew, Retry, Wait};
+use crate::values::{Backoff, Cohort, Given, Kind, OnBusy, OnLost, Renew, Retry, Wait};
 
 pub(crate) struct LockedFn {
     pub(crate) attrs: Vec<Attribute>,
@@ -83,11 +84,11 @@ impl LockedFn {
         };
 
         check_second_lock(&function.attrs, &args, &mut mistakes);
-        let locked = keep(function.locked(dialect.attribute), &mut mistakes);
+        let locked = keep(function.locked(dialect), &mut mistakes);
         if let Some(locked) = &locked {
             checks::shape(&args, &locked.shape, &mut mistakes);
         }
-        let keys = keys(args.key, args.keys, &Names::of(&function.sig), &mut mistakes);
+        let keys = keys(dialect, args.key, args.keys, &Names::of(&function.sig), &mut mistakes);
         let on_busy = busy(args.on_busy, &function.sig, &mut mistakes);
         let Function { attrs, vis, sig, .. } = function;
         let (Some(locked), Some(keys), true) = (locked, keys, mistakes.is_empty()) else { return Err(mistakes) };
@@ -138,6 +139,7 @@ pub(crate) fn keep<T>(result: syn::Result<T>, mistakes: &mut Vec<syn::Error>) ->
 }
 
 fn keys(
+    dialect: &Dialect,
     key: Option<Said<Key>>,
     keys: Option<Said<Vec<LitStr>>>,
     names: &Names,
@@ -148,7 +150,11 @@ fn keys(
         (Some(Key::Template(template)), _) => match names.template(&template, mistakes) {
             Template::One(pieces) => Some(Keys::One(template, pieces)),
             Template::Each { .. } => {
-                let text = format!("a list makes several keys: write `keys = {}`", template.token());
+                let text = if dialect.table.iter().any(|row| row.name == "keys") {
+                    format!("a list makes several keys: write `keys = {}`", template.token())
+                } else {
+                    format!("a list makes several keys, and #[{}] takes one lock", dialect.attribute)
+                };
                 mistakes.push(syn::Error::new(template.span(), text));
                 None
             }

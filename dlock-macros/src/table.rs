@@ -2,8 +2,9 @@
 
 use syn::Ident;
 
-use crate::args::{Args, Dialect, Row, Written};
-use crate::values;
+use crate::args::{Args, Dialect, Row, Said, Written};
+use crate::key_values;
+use crate::values::{self, Given, OnBusy, Renew, Wait};
 
 /// `#[distributed_lock]`.
 pub(crate) const LOCK: Dialect = Dialect {
@@ -11,11 +12,39 @@ pub(crate) const LOCK: Dialect = Dialect {
     table: LOCK_TABLE,
     required: &[(&["key", "keys"], r#"`key` is missing: the lock needs a name, such as `key = "stock:<id>"`"#)],
     complete: |_| {},
+    too_early: LOCK_TOO_EARLY,
+};
+
+const LOCK_TOO_EARLY: &str = "the lock would end before the work runs";
+
+/// `#[scheduled_lock]`: the same machinery for those who think in schedules.
+pub(crate) const SCHEDULED: Dialect = Dialect {
+    attribute: "scheduled_lock",
+    table: SCHEDULED_TABLE,
+    required: &[
+        (&["name"], r#"`name` is missing: the task needs one, such as `name = "nightly-report"`"#),
+        (&["at_most"], r#"`at_most` is missing: how long may one run take? Such as `at_most = "30m"`"#),
+    ],
+    complete: |args| {
+        args.renew = Some(Said::implied("renew", Renew::Off));
+        args.wait = Some(Said::implied("wait", Given::Literal(Wait::None)));
+        args.on_busy.get_or_insert_with(|| Said::implied("on_busy", OnBusy::Skip));
+    },
+    too_early: LOCK_TOO_EARLY,
+};
+
+/// `#[optimistic]`: no lock at all, but the body again.
+pub(crate) const OPTIMISTIC: Dialect = Dialect {
+    attribute: "optimistic",
+    table: OPTIMISTIC_TABLE,
+    required: &[],
+    complete: |_| {},
+    too_early: "the attempts would be over before the work runs",
 };
 
 /// The dialect of an attribute that locks.
 pub(crate) fn lock_named(name: &Ident) -> Option<&'static Dialect> {
-    [&LOCK].into_iter().find(|dialect| name == dialect.attribute)
+    [&LOCK, &SCHEDULED].into_iter().find(|dialect| name == dialect.attribute)
 }
 
 /// Short for a row that only reads a value into its place.
@@ -39,10 +68,10 @@ macro_rules! row {
 const LOCK_TABLE: &[Row] = &[
     row!("key", r#"`"stock:<id>"`, or an expression that gives a `Key`"#, "required, or `keys`",
         "The name of the lock; `<…>` puts in a parameter, a field of one, or a const generic; `<<` is a plain `<`.",
-        key, values::key),
+        key, key_values::key),
     row!("keys", r#"`["account:<from>", "account:<to>"]`, `"order:<ids..>"`"#, "–",
         "Several locks, all or none, in an order that is the same for every caller; `<ids..>` stands for each value of a list.",
-        keys, values::keys),
+        keys, key_values::keys),
     row!("ttl", r#"`"30s"`, `"1m30s"`, or an expression of type `Duration`"#, "the registry's (30 s)",
         "How long the lock outlives a process that died with it.",
         ttl, values::time_or_expr),
@@ -117,7 +146,54 @@ const LOCK_TABLE: &[Row] = &[
         krate, values::path),
 ];
 
+#[rustfmt::skip]
+const SCHEDULED_TABLE: &[Row] = &[
+    row!("name", r#"`"nightly-report"`, `"report:<region>"`"#, "required",
+        "The task's name, which is the key of its lock.",
+        key, key_values::template),
+    row!("at_most", r#"`"30m"`, or an expression of type `Duration`"#, "required",
+        "How long a run may take, and so how long a node that dies keeps the others away. The lock is not renewed.",
+        ttl, values::time_or_expr),
+    row!("at_least", r#"`"5m"`"#, "none",
+        "How long others are kept away even if the run is over: longer than the clocks of the nodes differ.",
+        min_hold, values::time),
+    row!("backend", r#"`"redis"`, or an expression that gives a name"#, "the registry's default",
+        "The name under which the store was installed.",
+        backend, values::backend),
+    row!("once_per", r#"`"1m"`"#, "none",
+        "At most one start in each period in the whole cluster, whatever the nodes' clocks say; refused where the store cannot tell its time.",
+        once_per, values::time),
+    row!("rerun", "`on_crash`", "never",
+        "With `once_per`: a run whose process died is started again in its period, once its lease has ended.",
+        rerun, values::rerun),
+    row!("on_busy", "`skip`, `error`, `call(path)`", "`skip`",
+        "What to do while another node runs the task.",
+        on_busy, values::on_busy),
+    row!("on_outage", "`error`, `skip`", "`error`",
+        "What to do when the store does not answer.",
+        on_outage, values::on_outage),
+    row!("crate", "`other`, `::lib::dlock`", "`::dlock`",
+        "The path under which this crate knows dlock.",
+        krate, values::path),
+];
+
+#[rustfmt::skip]
+const OPTIMISTIC_TABLE: &[Row] = &[
+    row!("retries", "`3`", "`3`",
+        "How often the body is run again at most after a conflict.",
+        retries, values::retries),
+    row!("backoff", r#"`"50ms"`, `"50ms..2s"`"#, "`\"10ms..1s\"`",
+        "The pause before that: random, up to a bound that doubles, from the first to the second (5 s).",
+        backoff, values::pause),
+    row!("crate", "`other`, `::lib::dlock`", "`::dlock`",
+        "The path under which this crate knows dlock.",
+        krate, values::path),
+];
+
 /// The reference page: each attribute, and what is said above its table.
 #[cfg(test)]
-pub(crate) const REFERENCE: &[(&Dialect, &str)] =
-    &[(&LOCK, "Runs a function only while a distributed lock is held. What is left out is the default.")];
+pub(crate) const REFERENCE: &[(&Dialect, &str)] = &[
+    (&LOCK, "Runs a function only while a distributed lock is held."),
+    (&SCHEDULED, "For tasks that several nodes start at the same time: one of them runs, the others skip."),
+    (&OPTIMISTIC, "Takes no lock: runs the body again while it meets conflicts with other writers."),
+];

@@ -2,22 +2,16 @@
 
 use std::time::Duration;
 
-use syn::ext::IdentExt;
-use syn::{Expr, ExprPath, Ident, Lit, LitStr, Path, UnOp};
+use syn::{Expr, ExprPath, Ident, Lit, LitStr, Path};
 
-use crate::args::{list, nearest};
 use crate::duration;
+use crate::literals::{boolean, choice, is_literal, not_one_of, number, text, ungrouped, unquoted, word};
 
 /// Known while the program is compiled, or at each call.
 #[derive(Clone)]
 pub(crate) enum Given<T> {
     Literal(T),
     Expr(Box<Expr>),
-}
-
-pub(crate) enum Key {
-    Template(LitStr),
-    Computed(Box<Expr>),
 }
 
 pub(crate) enum Wait {
@@ -78,34 +72,6 @@ const ON_BUSY: &str = "expected `error`, `skip` or `call(path::to::a_function)`"
 
 /// What a store is retried with unless it is said.
 const PAUSES: Backoff = Backoff { from: Duration::from_millis(100), to: Duration::from_secs(5) };
-
-pub(crate) fn key(value: &Expr) -> Result<Key, String> {
-    match value {
-        Expr::Macro(call) if call.mac.path.segments.last().is_some_and(|name| name.ident == "format") => Err(
-            r#"text from `format!` cannot be told from text around it; write `key = "stock:<id>"`, or build one: `Key::text("stock:").value(&id)`"#
-                .into(),
-        ),
-        _ if let Some(template) = text(value) => Ok(Key::Template(template)),
-        _ if is_literal(value) => {
-            Err(r#"expected a template in quotes, such as `key = "stock:<id>"`, or an expression that gives a `Key`"#.into())
-        }
-        _ => Ok(Key::Computed(Box::new(value.clone()))),
-    }
-}
-
-pub(crate) fn keys(value: &Expr) -> Result<Vec<LitStr>, String> {
-    const FORMS: &str = r#"expected templates in quotes, such as `["account:<from>", "account:<to>"]`, or one with a list in it: `"order:<ids..>"`"#;
-    if let Some(template) = text(value) {
-        return Ok(vec![template]);
-    }
-    let Expr::Array(array) = value else { return Err(FORMS.into()) };
-    let templates: Option<Vec<LitStr>> = array.elems.iter().map(|element| text(ungrouped(element))).collect();
-    match templates {
-        Some(templates) if templates.is_empty() => Err(format!("there is no key in the list; {FORMS}")),
-        Some(templates) => Ok(templates),
-        None => Err(FORMS.into()),
-    }
-}
 
 pub(crate) fn time(value: &Expr) -> Result<Duration, String> {
     match text(value) {
@@ -194,6 +160,23 @@ fn pauses(bounds: &str) -> Result<Backoff, String> {
     Ok(backoff)
 }
 
+/// A first bound, or both.
+pub(crate) fn pause(value: &Expr) -> Result<Backoff, String> {
+    match text(value).map(|bounds| bounds.value()) {
+        Some(bounds) if bounds.contains("..") => pauses(&bounds),
+        Some(first) => duration::parse(&first).map(|from| Backoff { from, to: PAUSES.to.max(from) }),
+        None => Err(r#"expected a pause in quotes, such as `"50ms"` or `"50ms..2s"`"#.into()),
+    }
+}
+
+pub(crate) fn retries(value: &Expr) -> Result<u32, String> {
+    match number(value)? {
+        Some(0) => Err("without a further attempt this attribute does nothing: expected 1 or more".into()),
+        Some(count) => Ok(count),
+        None => Err("expected a count, such as `3`".into()),
+    }
+}
+
 pub(crate) fn retry(value: &Expr) -> Result<Retry, String> {
     let times = |times| Ok(Retry { times, backoff: PAUSES });
     if boolean(value) == Some(false) {
@@ -234,7 +217,7 @@ pub(crate) fn kind(value: &Expr) -> Result<Kind, String> {
         (Some("permits"), _) => Err("how many may hold it at a time? write `permits(3)`".into()),
         (Some(other), _) => Err(not_one_of(other, &["exclusive", "read", "write", "permits(n)"])),
         (None, Expr::Call(call)) if word(&call.func).as_deref() == Some("permits") && call.args.len() == 1 => {
-            match number(&call.args[0])? {
+            match number(ungrouped(&call.args[0]))? {
                 Some(0) => Err("with no permit nobody could acquire anything; the least is `permits(1)`".into()),
                 Some(permits) => Ok(Kind::Permits(permits)),
                 None => Err("`permits` takes a count, such as `permits(3)`".into()),
@@ -251,7 +234,7 @@ pub(crate) fn on_busy(value: &Expr) -> Result<OnBusy, String> {
         (Some("skip"), _) => Ok(OnBusy::Skip),
         (Some("call"), _) => Err("which function? write `call(path::to::a_function)`; it is given the same arguments".into()),
         (Some(other), _) => Err(not_one_of(other, &["error", "skip", "call(path)"])),
-        (None, Expr::Call(call)) if word(&call.func).as_deref() == Some("call") => match (call.args.len(), call.args.first()) {
+        (None, Expr::Call(call)) if word(&call.func).as_deref() == Some("call") => match (call.args.len(), call.args.first().map(ungrouped)) {
             (1, Some(Expr::Path(path))) => Ok(OnBusy::Call(Box::new(path.clone()))),
             _ => Err("expected the path of one function, such as `call(Self::queue_it)`; the arguments are passed on by themselves".into()),
         },
@@ -296,86 +279,6 @@ pub(crate) fn path(value: &Expr) -> Result<Path, String> {
     })
 }
 
-/// Which of the words it is, bare or in quotes.
-fn choice(value: &Expr, words: &[&str]) -> Result<usize, String> {
-    let word = text(value)
-        .map(|text| text.value())
-        .or_else(|| word(value))
-        .ok_or_else(|| format!("expected {}", either(words)))?;
-    words.iter().position(|known| *known == word).ok_or_else(|| not_one_of(&word, words))
-}
-
-fn not_one_of(word: &str, words: &[&str]) -> String {
-    match nearest(word, words.iter().copied()) {
-        Some(near) => format!("`{word}` is not known; did you mean `{near}`? There is {}", either(words)),
-        None => format!("`{word}` is not known; expected {}", either(words)),
-    }
-}
-
-fn either(words: &[&str]) -> String {
-    match words.split_last() {
-        Some((last, rest)) if !rest.is_empty() => format!("{} or `{last}`", list(rest.iter().copied())),
-        _ => list(words.iter().copied()),
-    }
-}
-
 fn given<T>(value: &Expr, read: impl Fn(&Expr) -> Result<T, String>) -> Result<Given<T>, String> {
     if is_literal(value) { read(value).map(Given::Literal) } else { Ok(Given::Expr(Box::new(value.clone()))) }
-}
-
-fn is_literal(value: &Expr) -> bool {
-    match value {
-        Expr::Lit(_) => true,
-        Expr::Unary(unary) => matches!(unary.op, UnOp::Neg(_)) && is_literal(&unary.expr),
-        _ => false,
-    }
-}
-
-fn text(value: &Expr) -> Option<LitStr> {
-    match value {
-        Expr::Lit(lit) if let Lit::Str(text) = &lit.lit => Some(text.clone()),
-        _ => None,
-    }
-}
-
-fn boolean(value: &Expr) -> Option<bool> {
-    match value {
-        Expr::Lit(lit) if let Lit::Bool(on) = &lit.lit => Some(on.value),
-        _ => None,
-    }
-}
-
-fn number(value: &Expr) -> Result<Option<u32>, String> {
-    match value {
-        Expr::Lit(lit) if let Lit::Int(number) = &lit.lit => match number.base10_parse() {
-            Ok(count) => Ok(Some(count)),
-            Err(_) => Err(format!("`{number}` is no count between 1 and {}", u32::MAX)),
-        },
-        _ => Ok(None),
-    }
-}
-
-/// A single name; `continue` is a keyword, so it is an expression of its own.
-fn word(value: &Expr) -> Option<String> {
-    match value {
-        Expr::Path(path) => path.path.get_ident().map(|word| word.unraw().to_string()),
-        Expr::Continue(jump) if jump.label.is_none() => Some("continue".into()),
-        _ => None,
-    }
-}
-
-/// `"permits(3)"` means the same as `permits(3)`.
-fn unquoted(value: &Expr) -> Result<Expr, ()> {
-    match text(value) {
-        Some(text) => text.parse().map_err(|_| ()),
-        None => Ok(value.clone()),
-    }
-}
-
-/// A value that came through a `macro_rules!` fragment is wrapped in a group that nobody wrote.
-pub(crate) fn ungrouped(mut value: &Expr) -> &Expr {
-    while let Expr::Group(group) = value {
-        value = &group.expr;
-    }
-    value
 }

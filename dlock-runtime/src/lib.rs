@@ -23,6 +23,7 @@ mod lock;
 mod locker;
 mod note;
 mod observe;
+mod optimistic;
 mod options;
 #[cfg(debug_assertions)]
 mod order;
@@ -59,6 +60,7 @@ pub use key::{Key, KeyPart, KeyWriter, LockKey, MAX_KEY_BYTES};
 pub use lock::{Lock, LockAll};
 pub use note::{MAX_NOTE_BYTES, Note};
 pub use observe::{Event, Observer};
+pub use optimistic::Conflict;
 pub use options::{Backoff, Cohort, Defaults, Kind, OnLost, OncePer, Renew, Retry, Wait};
 pub use outcome::{LockReturn, Outcome, SkipReturn, Skipped};
 pub use owner::Owner;
@@ -206,13 +208,14 @@ pub async fn shutdown(deadline: Duration) -> ShutdownReport {
 #[doc(hidden)]
 pub mod __private {
     pub use inventory;
-    pub use std::vec::Vec;
+    pub use std::{boxed::Box, vec::Vec};
 
     pub use crate::blocking::{begin_sync, hold_sync, run_sync};
     pub use crate::guards::Guards;
     pub use crate::key::{KeyBuf, KeyBuilder};
+    pub use crate::optimistic::{Attempts, OptimisticReturn, attempt, pause, pause_sync};
     pub use crate::options::{Backoff, Cohort, Kind, OnLost, OncePer, Options, Otherwise, Renew, Retry, Wait};
-    pub use crate::outcome::{LockReturn, Ran, Skip, SkipReturn, Succeeded};
+    pub use crate::outcome::{LockReturn, Ran, Skip, SkipReturn};
     pub use crate::run::{Run, begin, hold, run};
     pub use crate::scope::{fence_now, holding_now};
     pub use crate::sites::{Call, Registered, Site};

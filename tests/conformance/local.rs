@@ -76,7 +76,11 @@ impl Store for File {
     fn leftovers<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<Vec<String>>> {
         Box::pin(async {
             let mut connection = self.connect().await?;
-            let rows = sqlx::query_scalar("SELECT note FROM dlock_locks WHERE k = ?").bind(key.as_str());
+            let rows = sqlx::query_scalar(
+                "SELECT note FROM dlock_locks WHERE k = ?1 UNION ALL SELECT note FROM dlock_shares WHERE k = ?1 \
+                 UNION ALL SELECT 'a writer waits' FROM dlock_writers WHERE k = ?1",
+            )
+            .bind(key.as_str());
             let rows = rows.fetch_all(&mut connection).await.map_err(raw)?;
             connection.close().await.map_err(raw)?;
             Ok(rows)
@@ -86,8 +90,9 @@ impl Store for File {
     fn evict<'a>(&'a self, key: &'a LockKey) -> Option<BoxFuture<'a, Result<()>>> {
         Some(Box::pin(async {
             let mut connection = self.connect().await?;
-            let gone = sqlx::query("DELETE FROM dlock_locks WHERE k = ?").bind(key.as_str());
-            gone.execute(&mut connection).await.map_err(raw)?;
+            for gone in ["DELETE FROM dlock_shares WHERE k = ?", "DELETE FROM dlock_locks WHERE k = ?"] {
+                sqlx::query(gone).bind(key.as_str()).execute(&mut connection).await.map_err(raw)?;
+            }
             connection.close().await.map_err(raw)
         }))
     }

@@ -27,6 +27,32 @@ macro_rules! only_key {
     };
 }
 
+macro_rules! all_parts {
+    ($name:ident, $crate_path:path, $guard:ident, $call:path, $time:expr, $kind:expr, $template:literal, $flag:expr) => {
+        #[distributed_lock(key = $template, crate = $crate_path, guard = $guard, on_busy = call($call), ttl = $time,
+                                    kind = $kind, fair = $flag, backend = concat!("mem", "ory"), max_hold = "1h")]
+        fn $name(id: u8) -> Result<u8, Error> {
+            $guard.check()?;
+            Ok(id)
+        }
+    };
+}
+
+fn busy(id: u8) -> Result<u8, Error> {
+    Ok(id)
+}
+
+all_parts!(sync, ::dlock, held, busy, std::time::Duration::from_secs(5), permits(2), "sync:<id>", true);
+
+macro_rules! optimistic {
+    ($name:ident, $body:block) => {
+        #[dlock::optimistic(retries = 1)]
+        async fn $name() -> Result<u8, Error> $body
+    };
+}
+
+optimistic!(again, { Ok(5) });
+
 whole!(small, u8);
 whole!(large, u64);
 parts!("parts:<a>", "1m", (a, b), Result<u8, Error>, { Ok(a + b) });
@@ -42,6 +68,8 @@ impl Shop {
 }
 
 pub(crate) fn make() {
+    drop(sync(1));
+    drop(again());
     drop(small(1));
     drop(large(1));
     drop(parts((1, 2)));

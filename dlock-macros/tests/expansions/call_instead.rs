@@ -45,7 +45,7 @@ async fn rebuild(&self, mut page: u32) -> Result<Page, Error> {
             > as ::dlock::__private::LockReturn>::from_ran(__dlock_ran)
         }
         ::core::result::Result::Err(__dlock_error) if __dlock_error.is_contention() => {
-            Self::stale(self, page).await
+            ::dlock::__private::Box::pin(Self::stale(self, page)).await
         }
         ::core::result::Result::Err(__dlock_error) => {
             <Result<

@@ -14,59 +14,54 @@
 //! Where the wall clock decides, locks outlive a restart, and every commit waits for the disk.
 //!
 //! A free lock has no row. Tokens rise all the same, for ever: one counter, in a row of its own, serves all locks.
+//!
+//! A lock with one holder, by far the most frequent, is one row of one table. What several hold (`shares`), what
+//! starts once in a period (`runs`) and what stays taken after its end go by the same row: triggers put it there and
+//! take it away, so that each of them is still one statement, and each sees the others. Only starts of periods wait
+//! for the disk, since they count beyond a restart of the host.
 
+mod asked;
+mod exclusive;
 mod fault;
 mod file;
 mod line;
+mod renewals;
+mod runs;
 mod schema;
+mod shares;
+mod tables;
 mod time;
 
-use std::fmt::Write;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
 
+use self::asked::{Asked, ask, nanos};
 pub(crate) use self::fault::fault;
 use self::fault::primary_code;
 use self::file::Place;
 use self::line::{Line, Turn};
-use self::time::{Stamp, Time};
-use crate::backend::{Attempt, Backend, Claim, Hold, Released, Stand, Standing, Validity, Wake};
-use crate::background::PerRuntime;
+use self::time::Time;
+use crate::backend::{Attempt, Backend, Claim, Ending, Hold, LastSuccess, Released, Stand, Standing};
+use crate::background::{PerRuntime, here};
 use crate::capabilities::{Capabilities, Durability, Expiry, Fencing, TtlRange, WakeStyle};
 use crate::clock::Clock;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::key::{LockKey, MAX_KEY_BYTES};
 use crate::note::Note;
+use crate::options::Kind;
 
 /// Opens `sqlite://path`.
 pub(crate) async fn open(url: &str, clock: &Clock) -> Result<Arc<dyn Backend>> {
     Ok(Arc::new(Sqlite::open(url, clock).await?))
 }
 
-/// Wins if the lock is free, expired, from before a restart of the host, or this owner's already; the last keeps its
-/// token. A trigger raises the counter with every new grant, inside of the same statement.
-const ACQUIRE: &str = "\
-    INSERT INTO dlock_locks (k, owner, token, expires, boot, note) \
-    VALUES (?1, ?2, (SELECT token + 1 FROM dlock_fence), ?3, ?4, ?5) \
-    ON CONFLICT (k) DO UPDATE SET \
-        token = CASE WHEN owner = excluded.owner THEN token ELSE excluded.token END, \
-        owner = excluded.owner, expires = excluded.expires, boot = excluded.boot, note = excluded.note \
-    WHERE owner = excluded.owner OR boot <> excluded.boot OR expires <= ?6 \
-    RETURNING token";
-
-const LEASE_LEFT: &str = "SELECT expires - ?2 FROM dlock_locks WHERE k = ?1 AND boot = ?3";
-
-/// Any number of holds in one statement, hence in one commit.
-const RENEW: &str = "\
-    UPDATE dlock_locks SET expires = ?2 + (j.value ->> 2) FROM json_each(?1) AS j \
-    WHERE k = j.value ->> 0 AND owner = unhex(j.value ->> 1) AND boot = ?3 AND expires > ?2 \
-    RETURNING owner";
-
-const RELEASE: &str = "DELETE FROM dlock_locks WHERE k = ?1 AND owner = ?2";
-
-const HOLDER: &str = "SELECT note FROM dlock_locks WHERE k = ?1 AND boot = ?2 AND expires > ?3";
+/// Of several, the one that came first.
+const HOLDER: &str = "\
+    SELECT coalesce( \
+        (SELECT note FROM dlock_shares WHERE k = ?1 AND boot = ?2 AND expires > ?3 ORDER BY token LIMIT 1), note) \
+    FROM dlock_locks WHERE k = ?1 AND boot = ?2 AND expires > ?3";
 
 /// Locks in one SQLite file. See the [module](self).
 #[derive(Debug)]
@@ -108,88 +103,72 @@ impl Sqlite {
         Ok(self.lines.get(|| async { Ok(line()) }).await?.value)
     }
 
-    async fn acquire(&self, claim: &Arc<Claim>) -> Result<Attempt> {
+    async fn acquire(&self, claim: &Arc<Claim>, stand: Stand) -> Result<Attempt> {
+        let time = &self.site.time;
         let line = self.line().await?;
         let mut turn = line.turn().await?;
-        let now = self.site.time.now()?;
-        let asked = self.ask(&mut turn, claim, now).await;
-        // The counter has come to its bound.
-        let rows = match asked {
+        let asked = Asked::new(claim, time)?;
+        let answer = match ask(turn.conn(), &asked, time).await {
+            // The counter has come to its bound.
             Err(error) if primary_code(&error) == Some(19) => {
-                schema::reserve(turn.conn(), &self.site.time).await.map_err(|error| turn.fault(error))?;
-                self.ask(&mut turn, claim, now).await
+                schema::reserve(turn.conn(), time).await.map_err(|error| turn.fault(error))?;
+                ask(turn.conn(), &asked, time).await
             }
-            asked => asked,
+            answer => answer,
         };
-        let rows = rows.map_err(|error| turn.fault(error))?;
-        if let Some((token,)) = rows.first() {
-            let token = u64::try_from(*token).map_err(|_| schema::corrupt("a fencing token below zero"))?;
-            let validity = Validity { from: now.at, granted: claim.ttl };
-            return Ok(Attempt::Acquired(Hold::new(claim.clone(), token, validity)?));
+        if let Some(granted) = answer.map_err(|error| turn.fault(error))? {
+            return asked.acquired(granted);
         }
-        let left: Vec<(i64,)> = sqlx::query_as(LEASE_LEFT)
-            .bind(claim.key.as_str())
-            .bind(now.stored)
-            .bind(self.site.time.boot())
-            .fetch_all(turn.conn())
-            .await
-            .map_err(|error| turn.fault(error))?;
-        // No row: it was freed in between, so ask at once.
-        let left = Duration::from_nanos(left.first().map_or(0, |(left,)| u64::try_from(*left).unwrap_or(0)));
-        Ok(Attempt::Contended(Wake::poll().ask_by(now.at.after(left)).lease_left(left)))
-    }
-
-    async fn ask(&self, turn: &mut Turn<'_>, claim: &Claim, now: Stamp) -> sqlx::Result<Vec<(i64,)>> {
-        sqlx::query_as(ACQUIRE)
-            .bind(claim.key.as_str())
-            .bind(&claim.owner.as_bytes()[..])
-            .bind(now.stored.saturating_add(nanos(claim.ttl)))
-            .bind(self.site.time.boot())
-            .bind(claim.note.as_str())
-            .bind(now.stored)
-            .fetch_all(turn.conn())
-            .await
+        match (claim.kind, claim.once_per) {
+            (Kind::Exclusive, None) => exclusive::refused(&mut turn, &asked).await,
+            (Kind::Exclusive, Some(once)) => runs::refused(&mut turn, &asked, once).await,
+            _ => shares::refused(&mut turn, &asked, stand).await,
+        }
     }
 
     async fn renew_all(&self, holds: &[&Hold]) -> Result<Vec<Standing>> {
-        let mut turn = self.renewals.turn().await?;
-        let now = self.site.time.now()?;
-        let renewed: Vec<(Vec<u8>,)> = sqlx::query_as(RENEW)
-            .bind(renewal_list(holds))
-            .bind(now.stored)
-            .bind(self.site.time.boot())
-            .fetch_all(turn.conn())
-            .await
-            .map_err(|error| turn.fault(error))?;
-        let standing = |hold: &&Hold| {
-            let ours = renewed.iter().any(|(owner,)| owner == hold.claim.owner.as_bytes());
-            let validity = Validity { from: now.at, granted: hold.claim.ttl };
-            if ours { Standing::Renewed(validity) } else { Standing::Lost }
-        };
-        Ok(holds.iter().map(standing).collect())
+        renewals::renew(&mut self.renewals.turn().await?, &self.site.time, holds).await
     }
 
     async fn free(&self, turn: &mut Turn<'_>, claim: &Claim) -> Result<bool> {
-        let done = sqlx::query(RELEASE)
-            .bind(claim.key.as_str())
-            .bind(&claim.owner.as_bytes()[..])
-            .execute(turn.conn())
-            .await
-            .map_err(|error| turn.fault(error))?;
-        Ok(done.rows_affected() > 0)
+        match claim.kind {
+            Kind::Exclusive => exclusive::free(turn, claim).await,
+            _ => shares::free(turn, claim, self.site.time.boot(), self.site.time.now()?).await,
+        }
+    }
+
+    async fn finish(&self, claim: &Claim, ending: &Ending) -> Result<bool> {
+        let time = &self.site.time;
+        let line = self.line().await?;
+        let mut turn = line.turn().await?;
+        let now = time.now()?;
+        let keep = ending.keep.map(|keep| now.stored.saturating_add(nanos(keep)));
+        let alone = claim.kind == Kind::Exclusive;
+        match (ending.run.filter(|_| claim.once_per.is_some()), keep) {
+            (None, None) => self.free(&mut turn, claim).await,
+            (Some(run), keep) => runs::end(&mut turn, time, claim, run, keep).await,
+            (None, Some(until)) if alone => exclusive::keep(&mut turn, claim, now, until).await,
+            (None, Some(until)) => shares::keep(&mut turn, claim, time.boot(), now, until).await,
+        }
+    }
+
+    async fn give_up(&self, turn: &mut Turn<'_>, claim: &Claim) -> Result<()> {
+        if claim.kind == Kind::Write {
+            shares::wait_no_more(turn, claim).await?;
+        }
+        self.free(turn, claim).await.map(drop)
     }
 
     /// Over the line on which the attempts ran, where an acquisition may still be under way: what is sent later is
     /// done later. Should that line's runtime be blocked in the middle of a request, another line must do.
-    async fn give_up(&self, claim: &Claim) -> Result<()> {
+    async fn abandon_claim(&self, claim: &Claim) -> Result<()> {
         if let Some(line) = claim.origin.and_then(|origin| self.lines.peek(origin)) {
             let patience = self.site.time.clock().now().after(schema::BUSY * 2);
             if let Some(turn) = self.site.time.clock().timeout_at(patience, line.value.turn()).await {
-                return self.free(&mut turn?, claim).await.map(drop);
+                return self.give_up(&mut turn?, claim).await;
             }
         }
-        let mut turn = self.renewals.turn().await?;
-        self.free(&mut turn, claim).await.map(drop)
+        self.give_up(&mut self.renewals.turn().await?, claim).await
     }
 }
 
@@ -202,15 +181,15 @@ impl Backend for Sqlite {
         &self.capabilities
     }
 
-    fn try_acquire<'a>(&'a self, claim: &'a Arc<Claim>, _: Stand) -> BoxFuture<'a, Result<Attempt>> {
-        Box::pin(self.acquire(claim))
+    fn try_acquire<'a>(&'a self, claim: &'a Arc<Claim>, stand: Stand) -> BoxFuture<'a, Result<Attempt>> {
+        Box::pin(self.acquire(claim, stand))
     }
 
     fn renew<'a>(&'a self, holds: &'a [&'a Hold]) -> BoxFuture<'a, Vec<Result<Standing>>> {
         Box::pin(async move {
             match self.renew_all(holds).await {
                 Ok(standings) => standings.into_iter().map(Ok).collect(),
-                Err(error) => holds.iter().map(|_| Err(unknown(&error))).collect(),
+                Err(error) => holds.iter().map(|_| Err(renewals::unknown(&error))).collect(),
             }
         })
     }
@@ -219,12 +198,20 @@ impl Backend for Sqlite {
         Box::pin(async move {
             let line = self.line().await?;
             let freed = self.free(&mut line.turn().await?, &hold.claim).await?;
-            Ok(if freed { Released::Released } else { Released::NotOwner })
+            Ok(released(freed))
         })
     }
 
+    fn end<'a>(&'a self, hold: &'a Hold, ending: &'a Ending) -> BoxFuture<'a, Result<Released>> {
+        Box::pin(async move { self.finish(&hold.claim, ending).await.map(released) })
+    }
+
     fn abandon<'a>(&'a self, claim: &'a Arc<Claim>) -> BoxFuture<'a, Result<()>> {
-        Box::pin(self.give_up(claim))
+        Box::pin(self.abandon_claim(claim))
+    }
+
+    fn last_success<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<Option<LastSuccess>>> {
+        Box::pin(async move { runs::last_success(&mut self.line().await?.turn().await?, key).await })
     }
 
     fn holder<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<Option<Note>>> {
@@ -245,6 +232,11 @@ impl Backend for Sqlite {
 
     fn close(&self) -> BoxFuture<'_, ()> {
         Box::pin(async {
+            // In order where that is possible: a connection that is closed later, by its thread, still tidies up files
+            // that may be another's by then.
+            if let Some(line) = here().and_then(|here| self.lines.peek(here)) {
+                line.value.close().await;
+            }
             self.lines.clear();
             self.renewals.close().await;
         })
@@ -260,10 +252,10 @@ fn capabilities() -> Capabilities {
         expires_alone: true,
         fencing: Fencing::Monotonic,
         fair: false,
-        read_write: false,
-        permits: false,
-        min_hold: false,
-        once_per: false,
+        read_write: true,
+        permits: true,
+        min_hold: true,
+        once_per: true,
         wake: WakeStyle::Poll { from: Duration::from_millis(2), to: Duration::from_millis(50) },
         connection_per_hold: false,
         takeover_delay: Duration::from_millis(20),
@@ -272,27 +264,6 @@ fn capabilities() -> Capabilities {
     }
 }
 
-/// One failed request is the same news for every hold in it.
-fn unknown(error: &Error) -> Error {
-    Error::new(error.kind().clone(), "the request that would have renewed this lock failed")
-        .with_retryable(error.is_retryable())
-        .because(error.to_string())
-}
-
-fn nanos(time: Duration) -> i64 {
-    i64::try_from(time.as_nanos()).unwrap_or(i64::MAX)
-}
-
-/// `[[key, owner in hex, ttl in nanoseconds], …]`. Keys are printable ASCII: two characters need an escape.
-fn renewal_list(holds: &[&Hold]) -> String {
-    let mut list = String::from("[");
-    for hold in holds {
-        let separator = if list.len() > 1 { "," } else { "" };
-        let key = hold.claim.key.as_str().replace('\\', "\\\\").replace('"', "\\\"");
-        let (owner, ttl) = (hold.claim.owner.to_hex(), nanos(hold.claim.ttl));
-        // Writing into a string cannot fail.
-        let _ = write!(list, "{separator}[\"{key}\",\"{owner}\",{ttl}]");
-    }
-    list.push(']');
-    list
+fn released(freed: bool) -> Released {
+    if freed { Released::Released } else { Released::NotOwner }
 }

@@ -1,4 +1,4 @@
-//! The tables, and the settings without which a commit would promise too much.
+//! Opening the file: its tables, and the settings without which a commit would promise too much.
 
 use std::time::Duration;
 
@@ -9,6 +9,7 @@ use super::Site;
 use super::fault::{fault, primary_code};
 use super::file::Place;
 use super::line::Connected;
+use super::tables;
 use super::time::Time;
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind, Result};
@@ -19,37 +20,21 @@ pub(super) const BUSY: Duration = Duration::from_secs(1);
 /// Tokens between two waits for the disk.
 const BLOCK: i64 = 1 << 20;
 
-/// Version 1. The trigger is what makes a grant and its token one statement.
-const CREATE: &str = "\
-    CREATE TABLE dlock_schema (version INTEGER NOT NULL) STRICT;
-    CREATE TABLE dlock_fence (
-        id INTEGER PRIMARY KEY CHECK (id = 1),
-        token INTEGER NOT NULL CHECK (token <= bound),
-        bound INTEGER NOT NULL CHECK (bound < 9007199254740992),
-        boot TEXT NOT NULL
-    ) STRICT;
-    CREATE TABLE dlock_locks (
-        k TEXT PRIMARY KEY,
-        owner BLOB NOT NULL,
-        token INTEGER NOT NULL,
-        expires INTEGER NOT NULL,
-        boot TEXT NOT NULL,
-        note TEXT NOT NULL
-    ) STRICT, WITHOUT ROWID;
-    CREATE TRIGGER dlock_granted AFTER INSERT ON dlock_locks BEGIN
-        UPDATE dlock_fence SET token = new.token;
-    END;
-    CREATE TRIGGER dlock_taken_over AFTER UPDATE OF token ON dlock_locks WHEN new.token <> old.token BEGIN
-        UPDATE dlock_fence SET token = new.token;
-    END;
-    INSERT INTO dlock_schema (version) VALUES (1);";
-
 /// After a restart of the host the last tokens may be forgotten, but not their bound.
 const GO_ON: &str = "UPDATE dlock_fence SET token = bound, bound = bound + ?1, boot = ?2 WHERE boot <> ?2";
 
 const RAISE: &str = "UPDATE dlock_fence SET bound = bound + ?1 WHERE bound - token < ?1";
 
 const VERSION: &str = "SELECT version FROM dlock_schema";
+
+/// Fail where the tables are not what they must be.
+const LOOKS: &[&str] = &[
+    "SELECT k, owner, token, expires, boot, note FROM dlock_locks LIMIT 0",
+    "SELECT k, slot, family, alone, owner, token, expires, boot, note FROM dlock_shares LIMIT 0",
+    "SELECT k, owner, since, expires, boot FROM dlock_writers LIMIT 0",
+    "SELECT k, boundary, open, owner, token, expires, boot, note, started, good_started, \
+        good_took, good_note FROM dlock_runs LIMIT 0",
+];
 
 /// Connects; makes the file and its tables if they are not there.
 pub(super) async fn prepare(site: &Site) -> Result<Connected> {
@@ -64,14 +49,15 @@ pub(super) async fn prepare(site: &Site) -> Result<Connected> {
     }
     // Somebody may have switched it back by hand.
     use_log(conn, clock).await?;
-    let versions: Vec<(i64,)> = sqlx::query_as(VERSION).fetch_all(&mut *conn).await.map_err(fault)?;
-    if versions != [(1,)] {
+    if version(conn).await? == Some(1) {
+        upgrade(conn).await?;
+    }
+    if version(conn).await? != Some(2) {
         return Err(place.complain(ErrorKind::SchemaMismatch, "its tables are of another release of dlock"));
     }
-    sqlx::query("SELECT k, owner, token, expires, boot, note FROM dlock_locks LIMIT 0")
-        .fetch_all(&mut *conn)
-        .await
-        .map_err(fault)?;
+    for look in LOOKS {
+        sqlx::query(*look).fetch_all(&mut *conn).await.map_err(fault)?;
+    }
     let counters: Vec<(String,)> =
         sqlx::query_as("SELECT boot FROM dlock_fence").fetch_all(&mut *conn).await.map_err(fault)?;
     let [(boot,)] = &counters[..] else {
@@ -85,17 +71,22 @@ pub(super) async fn prepare(site: &Site) -> Result<Connected> {
 }
 
 /// What is written from here on ends with the host's boot, if the host can tell its boots apart.
-async fn no_more_waiting(conn: &mut SqliteConnection, time: &Time) -> sqlx::Result<()> {
+pub(super) async fn no_more_waiting(conn: &mut SqliteConnection, time: &Time) -> sqlx::Result<()> {
     if time.knows_boot() {
         sqlx::raw_sql("PRAGMA synchronous = NORMAL").execute(conn).await?;
     }
     Ok(())
 }
 
-/// Raises the bound of the tokens. If this is dropped in the middle, the connection goes on waiting for the disk at
-/// every commit: slow, but safe.
+/// What is written from here on outlives a power failure. If the caller is dropped before it takes that back, the
+/// connection goes on waiting for the disk at every commit: slow, but safe.
+pub(super) async fn wait_for_disk(conn: &mut SqliteConnection) -> sqlx::Result<()> {
+    sqlx::raw_sql("PRAGMA synchronous = FULL").execute(conn).await.map(drop)
+}
+
+/// Raises the bound of the tokens.
 pub(super) async fn reserve(conn: &mut SqliteConnection, time: &Time) -> sqlx::Result<()> {
-    sqlx::raw_sql("PRAGMA synchronous = FULL").execute(&mut *conn).await?;
+    wait_for_disk(conn).await?;
     sqlx::query(RAISE).bind(BLOCK).execute(&mut *conn).await?;
     no_more_waiting(conn, time).await
 }
@@ -153,6 +144,24 @@ async fn use_log(conn: &mut SqliteConnection, clock: &Clock) -> Result<()> {
     }
 }
 
+async fn version(conn: &mut SqliteConnection) -> Result<Option<i64>> {
+    let versions: Vec<(i64,)> = sqlx::query_as(VERSION).fetch_all(conn).await.map_err(fault)?;
+    Ok(match versions[..] {
+        [(version,)] => Some(version),
+        _ => None,
+    })
+}
+
+/// Adds what version 2 has more. Locks that are held stay so; the processes that hold them notice nothing.
+async fn upgrade(conn: &mut SqliteConnection) -> Result<()> {
+    let mut transaction = conn.begin_with("BEGIN IMMEDIATE").await.map_err(fault)?;
+    // Another process may have been faster.
+    if version(&mut transaction).await? == Some(1) {
+        sqlx::raw_sql(tables::SECOND).execute(&mut *transaction).await.map_err(fault)?;
+    }
+    transaction.commit().await.map_err(fault)
+}
+
 async fn create(conn: &mut SqliteConnection, site: &Site) -> Result<()> {
     let mut transaction = conn.begin_with("BEGIN IMMEDIATE").await.map_err(fault)?;
     // Another process may have been faster.
@@ -165,7 +174,9 @@ async fn create(conn: &mut SqliteConnection, site: &Site) -> Result<()> {
         let text = "it is the database of something else; locks need a file of their own";
         return Err(site.place.complain(ErrorKind::SchemaMismatch, text));
     }
-    sqlx::raw_sql(CREATE).execute(&mut *transaction).await.map_err(fault)?;
+    for tables in [tables::FIRST, tables::SECOND] {
+        sqlx::raw_sql(tables).execute(&mut *transaction).await.map_err(fault)?;
+    }
     // Begins with the time, so that tokens go on rising even if the file is deleted and made anew.
     let first = i64::try_from(site.time.clock().wall_ms()).unwrap_or(0).saturating_mul(1000);
     sqlx::query("INSERT INTO dlock_fence (id, token, bound, boot) VALUES (1, ?1, ?1 + ?2, ?3)")

@@ -1,0 +1,108 @@
+//! `#[optimistic]`: the body in a loop, which the runtime ends.
+
+use proc_macro2::{Span, TokenStream};
+use quote::{quote, quote_spanned};
+use syn::{Attribute, FnArg, Pat, Path, Signature, Visibility};
+
+use crate::args::Args;
+use crate::call::located_at;
+use crate::expand::{output_as, return_edge};
+use crate::item::{Function, Locked, Shape};
+use crate::model::keep;
+use crate::site::duration;
+use crate::table::OPTIMISTIC;
+use crate::values::Backoff;
+
+pub(crate) struct OptimisticFn {
+    attrs: Vec<Attribute>,
+    vis: Visibility,
+    sig: Signature,
+    locked: Locked,
+    runtime: Path,
+    retries: u32,
+    backoff: Backoff,
+}
+
+const RETRIES: u32 = 3;
+const BACKOFF: Backoff = Backoff { from: std::time::Duration::from_millis(10), to: std::time::Duration::from_secs(1) };
+
+impl OptimisticFn {
+    pub(crate) fn new(attribute: TokenStream, item: TokenStream) -> Result<OptimisticFn, Vec<syn::Error>> {
+        let mut mistakes = Vec::new();
+        let args = Args::parse(&OPTIMISTIC, attribute, &mut mistakes);
+        let function = keep(Function::parse(OPTIMISTIC.attribute, item), &mut mistakes);
+        let Some(mut function) = function else { return Err(mistakes) };
+        check_arguments(&function.sig, &mut mistakes);
+        let locked = keep(function.locked(&OPTIMISTIC), &mut mistakes);
+        let Function { attrs, vis, sig, .. } = function;
+        let (Some(locked), true) = (locked, mistakes.is_empty()) else { return Err(mistakes) };
+        Ok(OptimisticFn {
+            attrs,
+            vis,
+            sig,
+            locked,
+            runtime: args
+                .krate
+                .map_or_else(|| syn::parse_quote_spanned!(Span::mixed_site()=> ::dlock), |path| path.value),
+            retries: args.retries.map_or(RETRIES, |retries| retries.value),
+            backoff: args.backoff.map_or(BACKOFF, |backoff| backoff.value),
+        })
+    }
+
+    pub(crate) fn expand(&self) -> TokenStream {
+        let OptimisticFn { attrs, vis, sig, .. } = self;
+        let attempts = self.attempts();
+        let body = match &self.locked.shape {
+            Shape::Async | Shape::Sync => quote!({ #attempts }),
+            Shape::Boxed(pin) => quote!({ #pin(async move { #attempts }) }),
+        };
+        quote!(#(#attrs)* #vis #sig #body)
+    }
+
+    /// A block for each attempt that borrows the arguments: a body that would move one is refused by the compiler.
+    fn attempts(&self) -> TokenStream {
+        let OptimisticFn { locked, runtime, retries, backoff, .. } = self;
+        let rt = quote_spanned!(Span::mixed_site()=> #runtime::__private);
+        let (from, to) = (duration(backoff.from), duration(backoff.to));
+        let (edge, tokens, span) = (return_edge(&locked.output), &locked.body.tokens, located_at(locked.body.span));
+        let block = quote_spanned!(span=> { #edge #tokens });
+        let judged = output_as(&locked.output, &rt, "OptimisticReturn", &quote_spanned!(span=> judged));
+        let (result, pause) = if locked.shape.is_sync() {
+            let pause = quote_spanned!(Span::mixed_site()=> #rt::pause_sync(__dlock_pause));
+            (quote_spanned!(span=> #rt::attempt(|| #block)), pause)
+        } else {
+            let pause = quote_spanned!(Span::mixed_site()=> #rt::pause(__dlock_pause).await);
+            (quote_spanned!(span=> async #block.await), pause)
+        };
+        quote_spanned! {Span::mixed_site()=>
+            let mut __dlock_attempts = #rt::Attempts::new(#retries, #rt::Backoff { from: #from, to: #to });
+            loop {
+                let __dlock_result = #result;
+                match #judged(__dlock_result, &mut __dlock_attempts) {
+                    ::core::ops::ControlFlow::Break(__dlock_result) => break __dlock_result,
+                    ::core::ops::ControlFlow::Continue(__dlock_pause) => #pause,
+                }
+            }
+        }
+    }
+}
+
+/// Every attempt shall begin with the same arguments.
+fn check_arguments(sig: &Signature, mistakes: &mut Vec<syn::Error>) {
+    for input in &sig.inputs {
+        let changed = match input {
+            FnArg::Receiver(receiver) => receiver.mutability.map(|it| (it, "self".to_owned())),
+            FnArg::Typed(typed) => match &*typed.pat {
+                Pat::Ident(name) => name.mutability.map(|it| (it, name.ident.to_string())),
+                _ => None,
+            },
+        };
+        if let Some((mutable, name)) = changed {
+            let text = format!(
+                "the second attempt would begin with what the first one has made of `{name}`: \
+                 leave out `mut` here, and write `let mut {name} = {name};` in the body, or `{name}.clone()`"
+            );
+            mistakes.push(syn::Error::new_spanned(mutable, text));
+        }
+    }
+}

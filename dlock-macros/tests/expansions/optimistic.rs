@@ -1,0 +1,33 @@
+async fn deduct(&self, n: u32) -> Result<u32, StockError> {
+    let mut __dlock_attempts = ::dlock::__private::Attempts::new(
+        5u32,
+        ::dlock::__private::Backoff {
+            from: ::core::time::Duration::new(0u64, 10000000u32),
+            to: ::core::time::Duration::new(1u64, 0u32),
+        },
+    );
+    loop {
+        let __dlock_result = async {
+            #[allow(unreachable_code, clippy::all, clippy::pedantic)]
+            if false {
+                let __dlock_return: Result<u32, StockError> = loop {};
+                return __dlock_return;
+            }
+            let row = self.read().await?;
+            self.write(row.version, row.stock - n).await
+        }
+            .await;
+        match <Result<
+            u32,
+            StockError,
+        > as ::dlock::__private::OptimisticReturn>::judged(
+            __dlock_result,
+            &mut __dlock_attempts,
+        ) {
+            ::core::ops::ControlFlow::Break(__dlock_result) => break __dlock_result,
+            ::core::ops::ControlFlow::Continue(__dlock_pause) => {
+                ::dlock::__private::pause(__dlock_pause).await
+            }
+        }
+    }
+}

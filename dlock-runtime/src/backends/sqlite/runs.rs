@@ -1,0 +1,154 @@
+//! Locks that start at most once in each period, and the last run that succeeded.
+//!
+//! A key's row in `dlock_runs` says which boundary of its period was started last. Starting and ending a run are one
+//! statement each, on that row; triggers carry the lock's own row along. Unlike a lock, a start is still believed
+//! after a restart of the host: it waits for the disk.
+//!
+//! The time is the host's, read by SQLite itself. All processes share it, and none can be given another.
+
+use std::time::{Duration, UNIX_EPOCH};
+
+use sqlx::sqlite::SqliteConnection;
+
+use super::asked::{Asked, Granted, nanos, other_kind};
+use super::line::Turn;
+use super::schema;
+use super::time::Time;
+use crate::backend::{Attempt, Claim, LastSuccess, RunEnd};
+use crate::error::Result;
+use crate::key::LockKey;
+use crate::note::Note;
+use crate::options::OncePer;
+
+/// Wins if the lock is free, and no run of this boundary was started, or one that may be run again.
+const START: &str = "\
+    INSERT INTO dlock_runs (k, boundary, open, owner, token, expires, boot, note, started) \
+    SELECT ?1, (t.now + ?7 / 2) / ?7 * ?7, 1, ?2, (SELECT token + 1 FROM dlock_fence), ?3, ?4, ?5, t.now \
+    FROM (SELECT CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000000 AS now) AS t \
+    WHERE NOT EXISTS (SELECT 1 FROM dlock_locks WHERE k = ?1 AND boot = ?4 AND expires > ?6) \
+    ON CONFLICT (k) DO UPDATE SET \
+        boundary = max(boundary, excluded.boundary), open = 1, owner = excluded.owner, token = excluded.token, \
+        expires = excluded.expires, boot = excluded.boot, note = excluded.note, started = excluded.started \
+    WHERE boundary < excluded.boundary OR (?8 AND open) \
+    RETURNING token";
+
+/// The reply of an earlier attempt was lost.
+const ARM_ANEW: &str = "UPDATE dlock_locks SET expires = ?3, boot = ?4 WHERE k = ?1 AND owner = ?2 RETURNING token";
+
+/// Whether it is ours, of another kind, how long its lease still runs, and whether this boundary was started.
+const REFUSED: &str = "\
+    SELECT coalesce(l.owner = ?2, 0), coalesce(length(l.owner) NOT IN (0, 16), 0), coalesce(l.expires - ?3, 0), \
+        coalesce(r.boundary >= (t.now + ?5 / 2) / ?5 * ?5, 0), coalesce(r.open AND ?6, 0) \
+    FROM (SELECT CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000000 AS now) AS t \
+    LEFT JOIN dlock_locks AS l ON l.k = ?1 AND l.boot = ?4 \
+    LEFT JOIN dlock_runs AS r ON r.k = ?1";
+
+/// Ends the run and its hold in one, if both are this owner's. What it is kept until, or zero, goes by `expires`.
+const END: &str = "\
+    UPDATE dlock_runs SET open = 0, expires = ?3, \
+        good_started = CASE WHEN ?4 IS NULL THEN good_started ELSE started END, \
+        good_took = coalesce(?4, good_took), \
+        good_note = CASE WHEN ?4 IS NULL THEN good_note ELSE note END \
+    WHERE k = ?1 AND owner = ?2 AND open \
+        AND EXISTS (SELECT 1 FROM dlock_locks WHERE k = ?1 AND owner = ?2)";
+
+const LAST_SUCCESS: &str = "\
+    SELECT good_started, good_took, good_note FROM dlock_runs WHERE k = ?1 AND good_started IS NOT NULL";
+
+pub(super) async fn ask(
+    conn: &mut SqliteConnection,
+    asked: &Asked<'_>,
+    time: &Time,
+    once: OncePer,
+) -> sqlx::Result<Option<Granted>> {
+    schema::wait_for_disk(conn).await?;
+    let rows: sqlx::Result<Vec<(i64,)>> = sqlx::query_as(START)
+        .bind(asked.claim.key.as_str())
+        .bind(&asked.claim.owner.as_bytes()[..])
+        .bind(asked.until)
+        .bind(asked.boot)
+        .bind(asked.claim.note.as_str())
+        .bind(asked.now.stored)
+        .bind(nanos(once.period))
+        .bind(once.rerun)
+        .fetch_all(&mut *conn)
+        .await;
+    schema::no_more_waiting(conn, time).await?;
+    Ok(rows?.first().map(|(token,)| Granted { token: *token, slot: None }))
+}
+
+/// Why it was not started.
+pub(super) async fn refused(turn: &mut Turn<'_>, asked: &Asked<'_>, once: OncePer) -> Result<Attempt> {
+    let found: Vec<(bool, bool, i64, bool, bool)> = sqlx::query_as(REFUSED)
+        .bind(asked.claim.key.as_str())
+        .bind(&asked.claim.owner.as_bytes()[..])
+        .bind(asked.now.stored)
+        .bind(asked.boot)
+        .bind(nanos(once.period))
+        .bind(once.rerun)
+        .fetch_all(turn.conn())
+        .await
+        .map_err(|error| turn.fault(error))?;
+    let Some(&(ours, foreign, left, started, again)) = found.first() else {
+        return Err(schema::corrupt("it tells no time"));
+    };
+    if ours && let Some(granted) = arm_anew(turn, asked).await? {
+        return asked.acquired(granted);
+    }
+    if foreign && left > 0 {
+        return Err(other_kind());
+    }
+    // One that may be run again is so once its lock is free: by now it is.
+    if started && (left > 0 || !again) {
+        return Ok(Attempt::AlreadyRun);
+    }
+    Ok(asked.contended(left))
+}
+
+async fn arm_anew(turn: &mut Turn<'_>, asked: &Asked<'_>) -> Result<Option<Granted>> {
+    let rows: Vec<(i64,)> = sqlx::query_as(ARM_ANEW)
+        .bind(asked.claim.key.as_str())
+        .bind(&asked.claim.owner.as_bytes()[..])
+        .bind(asked.until)
+        .bind(asked.boot)
+        .fetch_all(turn.conn())
+        .await
+        .map_err(|error| turn.fault(error))?;
+    Ok(rows.first().map(|(token,)| Granted { token: *token, slot: None }))
+}
+
+pub(super) async fn end(
+    turn: &mut Turn<'_>,
+    time: &Time,
+    claim: &Claim,
+    run: RunEnd,
+    keep: Option<i64>,
+) -> Result<bool> {
+    let took = match run {
+        RunEnd::Failed => None,
+        RunEnd::Succeeded { took } => Some(nanos(took)),
+    };
+    schema::wait_for_disk(turn.conn()).await.map_err(|error| turn.fault(error))?;
+    let done = sqlx::query(END)
+        .bind(claim.key.as_str())
+        .bind(&claim.owner.as_bytes()[..])
+        .bind(keep.unwrap_or(0))
+        .bind(took)
+        .execute(turn.conn())
+        .await;
+    schema::no_more_waiting(turn.conn(), time).await.map_err(|error| turn.fault(error))?;
+    Ok(done.map_err(|error| turn.fault(error))?.rows_affected() > 0)
+}
+
+pub(super) async fn last_success(turn: &mut Turn<'_>, key: &LockKey) -> Result<Option<LastSuccess>> {
+    let rows: Vec<(u64, u64, String)> = sqlx::query_as(LAST_SUCCESS)
+        .bind(key.as_str())
+        .fetch_all(turn.conn())
+        .await
+        .map_err(|error| turn.fault(error))?;
+    let Some((started, took, note)) = rows.first() else { return Ok(None) };
+    let started = UNIX_EPOCH
+        .checked_add(Duration::from_nanos(*started))
+        .ok_or_else(|| schema::corrupt("a run that started at no time"))?;
+    Ok(Some(LastSuccess { started, took: Duration::from_nanos(*took), note: Note::from_stored(note) }))
+}

@@ -1,0 +1,232 @@
+//! Scheduled tasks: every node has the schedule, and each period's run is started once in the whole cluster.
+//!
+//! `cargo run --example scheduled_report`
+//!
+//! Three nodes run the same two tasks, one called by `tokio-cron-scheduler`, the other by a plain `interval`. Their
+//! clocks are up to 2 s apart, so each run is due on them at three different times: which period it is, the store's
+//! clock decides. Meanwhile a node is killed (`kill -9`) in the middle of two daily runs: the one is not run again on
+//! that day, the other, which says `rerun = on_crash`, is, but not before the dead node's lease has ended. The program
+//! exits with an error if any of this is not so.
+
+#![allow(clippy::print_stdout, reason = "an example talks to the person who runs it")]
+
+mod common;
+
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use common::{Failure, Job, Stage, database, ensure, finish, say};
+use dlock::{ErrorKind, Outcome, distributed_lock, scheduled_lock};
+use sqlx::SqlitePool;
+use tokio_cron_scheduler::{Job as CronJob, JobScheduler};
+
+const PERIOD: Duration = Duration::from_secs(4);
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+const TTL: Duration = Duration::from_secs(1);
+
+/// As people who come from ShedLock write it: one node runs it, the others skip, and `at_least` keeps the lock until the
+/// slowest clock has had its turn. So it must be longer than clocks differ, and shorter than the period.
+#[scheduled_lock(name = "report", at_most = "30s", at_least = "3s")]
+async fn report(db: &SqlitePool, node: u32) -> Result<(), Failure> {
+    write(db, "report", node).await
+}
+
+/// The same without a guess about clocks: one start in each period, whoever comes, and whenever.
+#[distributed_lock(key = "digest", ttl = "30s", wait = "none", once_per = "4s", on_busy = skip)]
+async fn digest(db: &SqlitePool, node: u32) -> Result<(), Failure> {
+    write(db, "digest", node).await
+}
+
+/// A daily task that must not be done twice, not even if it was only half done.
+#[distributed_lock(key = "settle", ttl = TTL, wait = "none", once_per = "1d")]
+async fn settle(fate: Fate) -> Outcome<()> {
+    fate.meet("settle").await.into()
+}
+
+/// A daily task that must be done, and may be begun anew. Somebody has to ask for that: its schedule comes round more
+/// often than once a day, and `once_per` says how often it is run.
+#[distributed_lock(key = "bill", ttl = TTL, wait = "none", once_per = "1d", rerun = on_crash)]
+async fn bill(fate: Fate) -> Outcome<()> {
+    fate.meet("bill").await.into()
+}
+
+/// The work: it takes its time, and goes into the ledger.
+async fn write(db: &SqlitePool, task: &str, node: u32) -> Result<(), Failure> {
+    let insert = sqlx::query("INSERT INTO starts (task, node, ms) VALUES (?, ?, ?)");
+    insert.bind(task).bind(node).bind(now_ms()?).execute(db).await?;
+    Ok(tokio::time::sleep(Duration::from_millis(50)).await)
+}
+
+fn now_ms() -> Result<i64, Failure> {
+    Ok(i64::try_from(SystemTime::now().duration_since(UNIX_EPOCH)?.as_millis())?)
+}
+
+/// A node with both schedulers. Its clock is `fast` by some seconds: what is due at 12:00:04 it starts before.
+async fn node(job: &mut Job) -> Result<(), Failure> {
+    let (db, node, fast): (_, u32, i64) = (database(&job.folder).await?, job.word(1)?, job.word(2)?);
+    let period = i64::try_from(PERIOD.as_secs())?;
+
+    let cron = JobScheduler::new().await?;
+    let second = (-fast).rem_euclid(period);
+    let pool = db.clone();
+    cron.add(CronJob::new_async(format!("{second}-59/{period} * * * * *"), move |_, _| {
+        let db = pool.clone();
+        Box::pin(async move {
+            if let Err(failure) = report(&db, node).await {
+                say(format!("failed: {failure}"));
+            }
+        })
+    })?)
+    .await?;
+    cron.start().await?;
+
+    let period = period * 1000;
+    let until_due = period - (now_ms()? + fast * 1000).rem_euclid(period);
+    let first = tokio::time::Instant::now() + Duration::from_millis(until_due.unsigned_abs());
+    let mut due = tokio::time::interval_at(first, PERIOD);
+    loop {
+        tokio::select! {
+            _ = due.tick() => digest(&db, node).await?,
+            end = job.order() => break end.map(drop),
+        }
+    }
+}
+
+/// What becomes of a node in the middle of a daily run.
+#[derive(Clone, Copy)]
+enum Fate {
+    Killed,
+    Lives,
+}
+
+impl Fate {
+    async fn meet(self, task: &str) {
+        say(format!("in {task}"));
+        if matches!(self, Self::Killed) {
+            std::future::pending().await
+        }
+    }
+}
+
+/// A node whose schedule comes round ten times a second, until a while after the bills were written; each time both
+/// daily tasks are due. It says how that goes, when that is something new.
+async fn daily(fate: Fate) -> Result<(), Failure> {
+    let (mut said, mut done) = ([String::new(), String::new()], None::<Instant>);
+    while done.is_none_or(|done| done.elapsed() < 2 * TTL) {
+        let (settled, billed) = tokio::join!(settle(fate), bill(fate));
+        if matches!(billed, Outcome::Ran(())) {
+            done = Some(Instant::now());
+        }
+        for (said, (task, outcome)) in said.iter_mut().zip([("settle", settled), ("bill", billed)]) {
+            let new = match outcome {
+                Outcome::Ran(()) => format!("{task} ran"),
+                Outcome::Busy(error) if *error.kind() == ErrorKind::AlreadyRun => format!("{task} was already run"),
+                other => format!("{task}: {other:?}"),
+            };
+            if *said != new {
+                say(&new);
+                *said = new;
+            }
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    Ok(())
+}
+
+async fn worker(job: &mut Job) -> Result<(), Failure> {
+    match job.word::<String>(0)?.as_str() {
+        "node" => node(job).await,
+        "killed" => daily(Fate::Killed).await,
+        _ => daily(Fate::Lives).await,
+    }
+}
+
+async fn parent(stage: &Stage) -> Result<(), Failure> {
+    let db = database(stage.folder()).await?;
+    let create = "CREATE TABLE starts (task TEXT NOT NULL, node INTEGER NOT NULL, ms INTEGER NOT NULL) STRICT";
+    sqlx::raw_sql(create).execute(&db).await?;
+    tokio::try_join!(three_nodes(stage, &db), a_node_dies(stage))?;
+    for task in ["digest", "settle", "bill"] {
+        // Kept by the store for each task with `once_per`, for whoever wants to know; here or in a dashboard.
+        match dlock::last_success(task).await? {
+            Some(run) => println!(
+                "{task}: last done {:.1} s ago by process {} on {}, in {} ms",
+                run.started.elapsed()?.as_secs_f64(),
+                run.note.pid().unwrap_or_default(),
+                run.note.host().unwrap_or_default(),
+                run.took.as_millis()
+            ),
+            None => println!("{task}: never done"),
+        }
+    }
+    ensure(dlock::last_success("bill").await?.is_some(), || "the bills were not written".into())?;
+    ensure(dlock::last_success("settle").await?.is_none(), || "a killed run counts as a success".into())
+}
+
+/// Two periods on three nodes whose clocks differ.
+async fn three_nodes(stage: &Stage, db: &SqlitePool) -> Result<(), Failure> {
+    let period = i64::try_from(PERIOD.as_millis())?;
+    // A start belongs to the nearest boundary, so a period ends in the middle between two.
+    let number = |ms: i64| (ms + period / 2) / period;
+    let middle = |number: i64| number * period + period / 2;
+    // The first that is due, on the fastest clock too, when the nodes have started; and the one after it.
+    let first = (now_ms()? + 1_700) / period + 1;
+    let last = first + 1;
+    let mut nodes = Vec::new();
+    for (node, fast) in [(1, -1), (2, 0), (3, 1)] {
+        nodes.push(stage.start(&[&"node", &node, &fast])?);
+    }
+    let end = middle(last) - now_ms()?;
+    tokio::time::sleep(Duration::from_millis(end.unsigned_abs())).await;
+    for node in &mut nodes {
+        node.order("end").await?;
+    }
+    let said = finish(nodes).await?.concat();
+    ensure(said.is_empty(), || format!("the nodes said {said:?}"))?;
+
+    let starts = sqlx::query_as("SELECT task, node, ms FROM starts ORDER BY ms").fetch_all(db).await?;
+    for task in ["report", "digest"] {
+        let mut numbers = Vec::new();
+        for (_, node, ms) in starts.iter().filter(|(of, _, _): &&(String, i64, i64)| of == task) {
+            let off = ms - number(*ms) * period;
+            println!("{task}: started by node {node}, {off:+} ms from when it is due");
+            numbers.push(number(*ms));
+        }
+        let twice = numbers.windows(2).any(|pair| pair[0] == pair[1]);
+        ensure(!twice, || format!("{task} was started twice in one period: {numbers:?}"))?;
+        // A lock that is kept for a time knows nothing of periods: one may pass without a run, where all came too early.
+        let all = task == "report" || (numbers.contains(&first) && numbers.contains(&last));
+        ensure(all, || format!("{task} was started in the periods {numbers:?}, and {first} and {last} were due"))?;
+        ensure(!numbers.is_empty(), || format!("{task} was never started"))?;
+    }
+    Ok(())
+}
+
+/// A node is killed in the middle of two daily runs, while another waits for them.
+async fn a_node_dies(stage: &Stage) -> Result<(), Failure> {
+    // A new day would be a new run: not in the middle of this.
+    let day = i64::try_from(DAY.as_millis())?;
+    let left = day - (now_ms()? + day / 2).rem_euclid(day);
+    if left < 5_000 {
+        tokio::time::sleep(Duration::from_millis(left.unsigned_abs())).await;
+    }
+    let mut killed = stage.start(&[&"killed"])?;
+    killed.hear("in").await?;
+    killed.hear("in").await?;
+    let mut heir = stage.start(&[&"lives"])?;
+    killed.kill().await?;
+    let dead = Instant::now();
+    heir.hear("in bill").await?;
+    let took = dead.elapsed();
+    println!("A node was killed in two daily runs; {:.1} s later another writes the bills.", took.as_secs_f64());
+    // The last renewal was a third of the ttl ago, or somewhat more on a busy machine.
+    ensure(took > TTL / 4, || "the dead node's lease cannot have ended".into())?;
+    let said = heir.end().await?;
+    println!("  Then it says: {}", said.join(", "));
+    let again = said.iter().any(|line| line.starts_with("in") || line == "settle ran");
+    ensure(!again, || "and that was too much".into())?;
+    ensure(said.last().is_some_and(|line| line == "bill was already run"), || "the bills were not kept".into())
+}
+
+fn main() -> std::process::ExitCode {
+    common::main(parent, worker)
+}

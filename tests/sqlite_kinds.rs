@@ -1,0 +1,34 @@
+//! What the SQLite backend can do beyond one holder: kept locks, periods, permits, readers and writers.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::print_stderr,
+    reason = "helpers of tests stop at the first surprise too"
+)]
+
+mod holds;
+#[path = "sqlite_kinds/store.rs"]
+mod store;
+
+#[path = "sqlite_kinds/crowds.rs"]
+mod crowds;
+#[path = "sqlite_kinds/files.rs"]
+mod files;
+#[path = "sqlite_kinds/kept.rs"]
+mod kept;
+#[path = "sqlite_kinds/permits.rs"]
+mod permits;
+#[path = "sqlite_kinds/readers.rs"]
+mod readers;
+#[path = "sqlite_kinds/runs.rs"]
+mod runs;
+
+/// The entry of child processes; see the test kit.
+#[test]
+fn child_main() {
+    match dlock_testkit::child::role().as_deref() {
+        Some("permit holder") => permits::hold_in_child(),
+        Some(other) => panic!("no role {other}"),
+        None => {}
+    }
+}

@@ -1,0 +1,116 @@
+//! Locks that stay taken for a while after their end.
+
+use std::time::Duration;
+
+use dlock::{Backend, Ending, Kind, Released, Stand, Standing};
+
+use crate::holds::{confirm, take, token};
+use crate::store::{Store, TTL, claim, claim_on, conflicts, contended, permits};
+
+const KEEP: Duration = Duration::from_secs(5);
+const KEPT: Ending = Ending { keep: Some(KEEP), run: None };
+const MOMENT: Duration = Duration::from_nanos(1);
+
+#[tokio::test]
+async fn a_kept_lock_is_nobodys_and_stays_taken_by_the_stores_clock() {
+    let store = Store::new();
+    let (one, other) = (store.open().await, store.open().await);
+    let first = claim(Kind::Exclusive);
+    let hold = take(&one, &first).await;
+    assert_eq!(one.end(&hold, &KEPT).await.unwrap(), Released::Released);
+    assert_eq!(confirm(&one, &hold).await, Standing::Lost);
+    assert_eq!(one.release(&hold).await.unwrap(), Released::NotOwner);
+    assert_eq!(one.end(&hold, &KEPT).await.unwrap(), Released::NotOwner);
+    one.abandon(&first).await.unwrap();
+    assert_eq!(other.holder(&first.key).await.unwrap().unwrap(), first.note);
+    let next = claim(Kind::Exclusive);
+    assert_eq!(contended(&other, &next, Stand::No).await.lease_left, Some(KEEP));
+    contended(&one, &first, Stand::No).await;
+    conflicts(&other, &claim(Kind::Read), Stand::No).await;
+    store.clock.advance(KEEP - MOMENT);
+    contended(&other, &next, Stand::No).await;
+    store.clock.advance(MOMENT);
+    assert_eq!(other.holder(&first.key).await.unwrap(), None);
+    let hold = take(&other, &next).await;
+    other.release(&hold).await.unwrap();
+    assert_eq!(store.rows().await, 0);
+}
+
+#[tokio::test]
+async fn without_a_time_to_keep_it_an_end_is_a_release() {
+    let store = Store::new();
+    let one = store.open().await;
+    for kind in [Kind::Exclusive, Kind::Read, Kind::Write, permits(2)] {
+        let hold = take(&one, &claim(kind)).await;
+        assert_eq!(one.end(&hold, &Ending { keep: None, run: None }).await.unwrap(), Released::Released);
+        assert_eq!(store.rows().await, 0);
+        assert_eq!(one.end(&hold, &KEPT).await.unwrap(), Released::NotOwner);
+        assert_eq!(store.rows().await, 0, "the end of a hold that was over has kept something");
+    }
+}
+
+#[tokio::test]
+async fn of_several_holders_only_the_share_of_one_is_kept() {
+    let store = Store::new();
+    let one = store.open().await;
+    let (held, kept) = (take(&one, &claim(permits(2))).await, take(&one, &claim(permits(2))).await);
+    one.end(&kept, &KEPT).await.unwrap();
+    assert_eq!(confirm(&one, &kept).await, Standing::Lost);
+    assert_eq!(one.release(&kept).await.unwrap(), Released::NotOwner);
+    contended(&one, &claim(permits(2)), Stand::No).await;
+    one.release(&held).await.unwrap();
+    assert_eq!(take(&one, &claim(permits(2))).await.slot, Some(0), "the slot that was not kept");
+    store.clock.advance(KEEP);
+    assert_eq!(take(&one, &claim(permits(2))).await.slot, Some(1));
+}
+
+#[tokio::test]
+async fn a_kept_reader_keeps_writers_out_and_lets_readers_in() {
+    let store = Store::new();
+    let one = store.open().await;
+    let first = claim(Kind::Read);
+    let hold = take(&one, &first).await;
+    one.end(&hold, &KEPT).await.unwrap();
+    let second = claim(Kind::Read);
+    let beside = take(&one, &second).await;
+    assert_eq!(one.holder(&first.key).await.unwrap().unwrap(), first.note, "the one that came first");
+    one.release(&beside).await.unwrap();
+    assert_eq!(contended(&one, &claim(Kind::Write), Stand::No).await.lease_left, Some(KEEP));
+    conflicts(&one, &claim(Kind::Exclusive), Stand::No).await;
+    store.clock.advance(KEEP);
+    let writer = take(&one, &claim(Kind::Write)).await;
+    assert!(token(&writer) > token(&beside));
+    one.end(&writer, &KEPT).await.unwrap();
+    contended(&one, &claim(Kind::Read), Stand::No).await;
+    store.clock.advance(KEEP);
+    take(&one, &claim(Kind::Exclusive)).await;
+    assert_eq!(store.ask("SELECT count(*) FROM dlock_shares").await, 0);
+}
+
+#[tokio::test]
+async fn a_dead_share_is_not_kept_in_a_place_that_others_have() {
+    let store = Store::new();
+    let one = store.open().await;
+    let dead = take(&one, &claim_on("a", Kind::Read, Duration::from_secs(1))).await;
+    store.clock.advance(Duration::from_secs(1));
+    let writer = take(&one, &claim(Kind::Write)).await;
+    assert_eq!(one.end(&dead, &KEPT).await.unwrap(), Released::NotOwner);
+    assert_eq!(one.release(&dead).await.unwrap(), Released::NotOwner);
+    one.release(&writer).await.unwrap();
+    assert_eq!(store.rows().await, 0);
+}
+
+#[tokio::test]
+async fn kept_locks_that_nobody_asks_for_again_are_swept() {
+    let store = Store::new();
+    let one = store.open().await;
+    for number in 0..50 {
+        for kind in [Kind::Exclusive, permits(3), Kind::Read] {
+            let hold = take(&one, &claim_on(&format!("{kind:?} {number}"), kind, TTL)).await;
+            one.end(&hold, &KEPT).await.unwrap();
+        }
+        store.clock.advance(Duration::from_secs(1));
+    }
+    let rows = store.rows().await;
+    assert!(rows <= 5 * (1 + 2 + 2) + 5, "{rows} rows are left");
+}

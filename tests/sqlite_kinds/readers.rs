@@ -1,0 +1,182 @@
+//! Readers beside readers, a writer alone.
+
+use std::time::Duration;
+
+use dlock::{Attempt, Backend, Kind, Released, Stand, Standing};
+use dlock_testkit::drop_after;
+
+use crate::holds::{confirm, take, token};
+use crate::store::{Store, TTL, claim, claim_on, contended};
+
+#[tokio::test]
+async fn readers_share_and_a_writer_is_alone() {
+    let store = Store::new();
+    let (one, other) = (store.open().await, store.open().await);
+    let (first, second) = (take(&one, &claim(Kind::Read)).await, take(&other, &claim(Kind::Read)).await);
+    assert_eq!((first.slot, second.slot), (None, None));
+    assert!(token(&second) > token(&first));
+    let writer = claim(Kind::Write);
+    contended(&other, &writer, Stand::No).await;
+    one.release(&first).await.unwrap();
+    contended(&other, &writer, Stand::No).await;
+    other.release(&second).await.unwrap();
+    let hold = take(&other, &writer).await;
+    assert!(token(&hold) > token(&second));
+    contended(&one, &claim(Kind::Read), Stand::No).await;
+    contended(&one, &claim(Kind::Write), Stand::No).await;
+    assert_eq!(other.release(&hold).await.unwrap(), Released::Released);
+    assert_eq!(store.rows().await, 0);
+}
+
+#[tokio::test]
+async fn a_dead_reader_ends_alone_at_its_ttl() {
+    let store = Store::new();
+    let one = store.open().await;
+    let dead = take(&one, &claim_on("a", Kind::Read, Duration::from_secs(5))).await;
+    let alive = take(&one, &claim(Kind::Read)).await;
+    let writer = claim(Kind::Write);
+    assert_eq!(contended(&one, &writer, Stand::No).await.lease_left, Some(TTL));
+    store.clock.advance(Duration::from_secs(5));
+    assert_eq!(confirm(&one, &dead).await, Standing::Lost);
+    assert!(matches!(confirm(&one, &alive).await, Standing::Renewed(_)));
+    one.release(&alive).await.unwrap();
+    take(&one, &writer).await;
+}
+
+#[tokio::test]
+async fn a_reader_that_lapsed_while_a_writer_was_there_does_not_come_back() {
+    let store = Store::new();
+    let one = store.open().await;
+    let reader = claim_on("a", Kind::Read, Duration::from_secs(5));
+    let lapsed = take(&one, &reader).await;
+    store.clock.advance(Duration::from_secs(5));
+    let writer = take(&one, &claim(Kind::Write)).await;
+    contended(&one, &reader, Stand::No).await;
+    one.release(&writer).await.unwrap();
+    let again = take(&one, &reader).await;
+    assert!(token(&again) > token(&writer) && token(&again) > token(&lapsed));
+}
+
+#[tokio::test]
+async fn readers_stand_back_while_a_writer_waits() {
+    let store = Store::new();
+    let (one, other) = (store.open().await, store.open().await);
+    let reader = take(&one, &claim(Kind::Read)).await;
+    let writer = claim(Kind::Write);
+    contended(&other, &writer, Stand::No).await;
+    assert_eq!(store.ask("SELECT count(*) FROM dlock_writers").await, 0, "it does not wait");
+    let until = Stand::Until(store.clock.now().after(TTL));
+    contended(&other, &writer, until).await;
+    contended(&one, &claim(Kind::Read), Stand::No).await;
+    assert!(matches!(confirm(&one, &reader).await, Standing::Renewed(_)), "who is in stays in");
+    let again = take(&one, &reader.claim).await;
+    assert_eq!(token(&again), token(&reader), "who is in may ask again");
+    store.clock.advance(Duration::from_millis(900));
+    contended(&other, &writer, until).await;
+    store.clock.advance(Duration::from_millis(900));
+    contended(&one, &claim(Kind::Read), Stand::No).await;
+    one.release(&reader).await.unwrap();
+    contended(&one, &claim(Kind::Read), Stand::No).await;
+    let hold = take(&other, &writer).await;
+    assert_eq!(store.ask("SELECT count(*) FROM dlock_writers").await, 0, "it waits no more");
+    other.release(&hold).await.unwrap();
+    take(&one, &claim(Kind::Read)).await;
+}
+
+#[tokio::test]
+async fn a_writer_that_died_or_gave_up_waits_no_more() {
+    let store = Store::new();
+    let one = store.open().await;
+    let reader = take(&one, &claim(Kind::Read)).await;
+    let until = Stand::Until(store.clock.now().after(TTL));
+    let gives_up = claim(Kind::Write);
+    contended(&one, &gives_up, until).await;
+    one.abandon(&gives_up).await.unwrap();
+    let second = take(&one, &claim(Kind::Read)).await;
+    contended(&one, &claim(Kind::Write), until).await;
+    let wake = contended(&one, &claim(Kind::Read), Stand::No).await;
+    store.clock.advance(wake.lease_left.unwrap());
+    let third = take(&one, &claim(Kind::Read)).await;
+    for hold in [reader, second, third] {
+        one.release(&hold).await.unwrap();
+    }
+    // The dead one's mark goes with the next one's.
+    let reader = take(&one, &claim(Kind::Read)).await;
+    let last = claim(Kind::Write);
+    contended(&one, &last, until).await;
+    assert_eq!(store.ask("SELECT count(*) FROM dlock_writers").await, 1);
+    one.release(&reader).await.unwrap();
+    one.abandon(&last).await.unwrap();
+    assert_eq!(store.rows().await, 0);
+}
+
+#[tokio::test]
+async fn a_writer_that_waits_when_another_family_comes_leaves_no_mark() {
+    let store = Store::new();
+    let one = store.open().await;
+    let reader = take(&one, &claim(Kind::Read)).await;
+    let until = Stand::Until(store.clock.now().after(TTL));
+    let writer = claim(Kind::Write);
+    contended(&one, &writer, until).await;
+    one.release(&reader).await.unwrap();
+    let other = take(&one, &claim(Kind::Exclusive)).await;
+    crate::store::conflicts(&one, &writer, until).await;
+    one.release(&other).await.unwrap();
+    assert_eq!(store.rows().await, 0);
+}
+
+#[tokio::test]
+async fn writers_are_not_starved_by_readers_that_overlap() {
+    let store = Store::on_real_time();
+    let stop = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let mut readers = Vec::new();
+    for _ in 0..4 {
+        let (one, stop) = (store.open().await, stop.clone());
+        readers.push(tokio::spawn(async move {
+            while !stop.load(std::sync::atomic::Ordering::SeqCst) {
+                if let Attempt::Acquired(hold) = one.try_acquire(&claim(Kind::Read), Stand::No).await.unwrap() {
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                    one.release(&hold).await.unwrap();
+                }
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        }));
+    }
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let (one, writer) = (store.open().await, claim(Kind::Write));
+    let started = std::time::Instant::now();
+    let hold = loop {
+        match one.try_acquire(&writer, Stand::Until(store.clock.now().after(TTL))).await.unwrap() {
+            Attempt::Acquired(hold) => break hold,
+            _ => tokio::time::sleep(Duration::from_millis(10)).await,
+        }
+        assert!(started.elapsed() < Duration::from_secs(5), "the writer starves");
+    };
+    one.release(&hold).await.unwrap();
+    stop.store(true, std::sync::atomic::Ordering::SeqCst);
+    for reader in readers {
+        reader.await.unwrap();
+    }
+    assert_eq!(store.rows().await, 0);
+}
+
+#[tokio::test]
+async fn a_dropped_attempt_of_any_kind_leaves_nothing_after_its_abandon() {
+    let store = Store::on_real_time();
+    let (one, other) = (store.open().await, store.open().await);
+    let until = Stand::Until(store.clock.now().after(TTL));
+    let blocker = take(&other, &claim(Kind::Read)).await;
+    for round in 0..150 {
+        let kind = [Kind::Read, Kind::Write][round % 2];
+        let claim = claim(kind);
+        let pause = Duration::from_micros(fastrand::u64(0..400));
+        drop_after(fastrand::usize(0..8), pause, one.try_acquire(&claim, until)).await;
+        // The other one could write nothing if a transaction were open.
+        let writes = take(&other, &claim_on("other", Kind::Exclusive, TTL)).await;
+        other.release(&writes).await.unwrap();
+        one.abandon(&claim).await.unwrap();
+        assert_eq!(store.rows().await, 2, "round {round}");
+    }
+    other.release(&blocker).await.unwrap();
+    assert_eq!(store.rows().await, 0);
+}

@@ -1,0 +1,119 @@
+//! A file, opened as several processes would, and the claims on it.
+
+use std::num::NonZeroU32;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use dlock::backends::sqlite::Sqlite;
+use dlock::{Attempt, Backend, Claim, Clock, ErrorKind, Hold, Key, Kind, LockKey, OncePer, Stand, Wake};
+use sqlx::{ConnectOptions, Connection, SqliteConnection};
+
+pub(crate) const TTL: Duration = Duration::from_secs(30);
+
+pub(crate) struct Store {
+    folder: tempfile::TempDir,
+    pub(crate) clock: Clock,
+}
+
+impl Store {
+    /// On a clock that stands still.
+    pub(crate) fn new() -> Self {
+        Self { folder: tempfile::Builder::new().prefix("sq_").tempdir().unwrap(), clock: Clock::manual() }
+    }
+
+    pub(crate) fn on_real_time() -> Self {
+        Self { clock: Clock::system(), ..Self::new() }
+    }
+
+    pub(crate) fn path(&self) -> PathBuf {
+        self.folder.path().join("locks.db")
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("sqlite://{}", self.path().display())
+    }
+
+    /// Another backend value on the same file, as another process would have.
+    pub(crate) async fn open(&self) -> Sqlite {
+        Sqlite::open(&self.url(), &self.clock).await.unwrap()
+    }
+
+    pub(crate) async fn connect(&self) -> SqliteConnection {
+        let options = sqlx::sqlite::SqliteConnectOptions::new().filename(self.path()).create_if_missing(true);
+        options.connect().await.unwrap()
+    }
+
+    /// Asks the file itself, over a connection of the test's own.
+    pub(crate) async fn ask(&self, sql: &'static str) -> i64 {
+        let mut conn = self.connect().await;
+        let (answer,) = sqlx::query_as(sql).fetch_one(&mut conn).await.unwrap();
+        conn.close().await.unwrap();
+        answer
+    }
+
+    pub(crate) async fn change(&self, sql: &'static str) {
+        let mut conn = self.connect().await;
+        sqlx::raw_sql(sql).execute(&mut conn).await.unwrap();
+        conn.close().await.unwrap();
+    }
+
+    /// Rows that stand for a lock, a holder, or somebody who waits.
+    pub(crate) async fn rows(&self) -> i64 {
+        self.ask(
+            "SELECT (SELECT count(*) FROM dlock_locks) + (SELECT count(*) FROM dlock_shares) \
+             + (SELECT count(*) FROM dlock_writers)",
+        )
+        .await
+    }
+}
+
+pub(crate) fn key(text: &str) -> LockKey {
+    LockKey::new("test", Key::new().value(text)).unwrap()
+}
+
+/// A claim on the key `a`.
+pub(crate) fn claim(kind: Kind) -> Arc<Claim> {
+    claim_on("a", kind, TTL)
+}
+
+pub(crate) fn claim_on(text: &str, kind: Kind, ttl: Duration) -> Arc<Claim> {
+    let mut claim = Claim::new(key(text), ttl, "site").unwrap();
+    claim.kind = kind;
+    Arc::new(claim)
+}
+
+/// A claim on the key `a` for one start in each period.
+pub(crate) fn run_claim(period: Duration, rerun: bool) -> Arc<Claim> {
+    let mut claim = Claim::new(key("a"), TTL, "site").unwrap();
+    claim.once_per = Some(OncePer { period, rerun });
+    Arc::new(claim)
+}
+
+pub(crate) fn permits(limit: u32) -> Kind {
+    Kind::Permits(NonZeroU32::new(limit).unwrap())
+}
+
+/// Refused because somebody holds it.
+pub(crate) async fn contended(store: &Sqlite, claim: &Arc<Claim>, stand: Stand) -> Wake {
+    match store.try_acquire(claim, stand).await.unwrap() {
+        Attempt::Contended(wake) => wake,
+        other => panic!("not contended: {other:?}"),
+    }
+}
+
+/// Refused because another kind holds it.
+pub(crate) async fn conflicts(store: &Sqlite, claim: &Arc<Claim>, stand: Stand) {
+    let error = store.try_acquire(claim, stand).await.unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::KeyConflict) && !error.is_retryable(), "{error}");
+}
+
+/// Refused because the period's run was started.
+pub(crate) async fn already_run(store: &Sqlite, claim: &Arc<Claim>) {
+    let answer = store.try_acquire(claim, Stand::No).await.unwrap();
+    assert!(matches!(answer, Attempt::AlreadyRun), "{answer:?}");
+}
+
+pub(crate) fn slot(hold: &Hold) -> u32 {
+    hold.slot.unwrap()
+}
