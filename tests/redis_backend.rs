@@ -574,7 +574,7 @@ async fn an_account_with_only_what_locks_need_can_lock_and_wait() {
     let _: () = redis::cmd("ACL")
         .arg("SETUSER")
         .arg(&["dlock", "on", ">pw", "resetkeys", "~dl1:*", "resetchannels", "&dl1:p:*", "-@all"])
-        .arg("+set +get +incr +del +pexpire +pttl +exists +zadd +zpopmin +zrem +hset +hget +hdel +publish +subscribe +time +role +eval +evalsha".split(' ').collect::<Vec<_>>())
+        .arg("+set +get +incrby +del +pexpire +pttl +exists +zadd +zpopmin +zrem +hset +hget +hdel +publish +subscribe +time +role +eval +evalsha".split(' ').collect::<Vec<_>>())
         .query(&mut raw)
         .unwrap();
     let redis =

@@ -14,7 +14,7 @@ use tokio::sync::oneshot;
 
 use super::fault;
 use super::scripts::FENCE;
-use crate::background::spawn_here;
+use crate::background::Place;
 use crate::error::{Error, Result};
 
 /// So many requests leave together at most. More would wait for each other's answers, and the server for us.
@@ -23,6 +23,7 @@ const MOST: usize = 64;
 /// The way to the server that the tasks of one runtime share.
 pub(super) struct Combiner {
     client: MultiplexedConnection,
+    runtime: Place,
     under_way: AtomicUsize,
     next: Mutex<Batch>,
 }
@@ -49,8 +50,8 @@ struct Asked {
 }
 
 impl Combiner {
-    pub(super) fn new(client: MultiplexedConnection) -> Self {
-        Self { client, under_way: AtomicUsize::new(0), next: Mutex::default() }
+    pub(super) fn new(client: MultiplexedConnection, runtime: Place) -> Self {
+        Self { client, runtime, under_way: AtomicUsize::new(0), next: Mutex::default() }
     }
 
     /// Sends one command.
@@ -137,7 +138,7 @@ impl Combiner {
         let mut sending = Box::pin(batch.send(self.client.clone()));
         // The first step hands it to the client; under the lock, so that batches keep their order.
         if sending.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {
-            spawn_here(sending);
+            self.runtime.spawn(sending);
         }
     }
 
@@ -180,13 +181,10 @@ impl Batch {
     }
 }
 
-/// Draws so many tokens.
+/// Draws so many tokens; the answer is the highest.
 fn draw(tokens: i64) -> Cmd {
     let mut draw = Cmd::with_capacity(3, 48);
-    match tokens {
-        1 => draw.arg("INCR").arg(FENCE),
-        _ => draw.arg("INCRBY").arg(FENCE).arg(tokens),
-    };
+    draw.arg("INCRBY").arg(FENCE).arg(tokens);
     draw
 }
 
@@ -205,7 +203,7 @@ struct Began {
 impl Drop for Began {
     fn drop(&mut self) {
         let next = self.combiner.lock();
-        if next.number == self.number && tokio::runtime::Handle::try_current().is_ok() {
+        if next.number == self.number {
             self.combiner.leave(next);
         }
     }

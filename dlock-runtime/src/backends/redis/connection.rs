@@ -13,7 +13,7 @@ use super::combine::Combiner;
 use super::fault;
 use super::scripts::{FENCE, Lua, SCRIPTS};
 use super::target::Target;
-use crate::background::PerRuntime;
+use crate::background::{PerRuntime, Place};
 use crate::clock::{BootInstant, Clock};
 use crate::error::{Error, ErrorKind, Result};
 
@@ -179,8 +179,8 @@ impl Connections {
     }
 
     async fn connect(&self) -> Result<Arc<Connection>> {
-        let outside = || Error::new(ErrorKind::Internal, "a backend was called outside of a runtime");
-        let runtime = crate::background::here().ok_or_else(outside)?;
+        let place = Place::here()?;
+        let runtime = place.id();
         let dead = Arc::new(AtomicBool::new(false));
         let died = dead.clone();
         let multiplexed = self
@@ -192,7 +192,7 @@ impl Connections {
             }))
             .await?;
         let mut opened = multiplexed.clone();
-        let way = Arc::new(Combiner::new(multiplexed));
+        let way = Arc::new(Combiner::new(multiplexed, place));
         let connection = Arc::new(Connection { runtime, way, dead, silent_since: AtomicU64::new(0) });
         let mut first = ::redis::pipe();
         first.cmd("ROLE");

@@ -26,7 +26,7 @@ pub(super) const CLOCK: &str = r"
 local t=redis.call('TIME')
 local us=t[1]*1000000+t[2]
 local function fence()
-  local f=redis.call('INCR','dl1:fence')
+  local f=redis.call('INCRBY','dl1:fence',1)
   -- Everything was flushed: begin again above all that was given before.
   if f<1125899906842624 then
     f=us
