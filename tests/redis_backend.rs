@@ -121,7 +121,7 @@ async fn an_uncontended_cycle_is_two_commands_and_a_counter() {
             let line = stats.lines().find_map(|line| line.strip_prefix(&format!("cmdstat_{name}:calls=")));
             line.map_or(0, |line| line.split(',').next().unwrap().parse::<u64>().unwrap())
         };
-        [calls("set"), calls("incr"), calls("evalsha"), calls("del"), calls("eval"), calls("pexpire")]
+        [calls("set"), calls("incrby"), calls("evalsha"), calls("del"), calls("eval"), calls("pexpire")]
     };
     let before = calls();
     for _ in 0..10 {
@@ -225,7 +225,8 @@ async fn an_expired_lock_goes_to_the_next_but_not_earlier() {
     let waiter = claim("k", SECOND);
     let wake = stand(&redis, &waiter).await;
     let ask_by = wake.ask_by.unwrap();
-    Clock::system().sleep_until(ask_by).await;
+    // A busy machine may have taken its time between our clock and the server's.
+    Clock::system().sleep_until(ask_by.after(Duration::from_millis(100))).await;
     assert!(matches!(redis.try_acquire(&waiter, until()).await.unwrap(), Attempt::Acquired(_)));
 }
 
@@ -574,7 +575,7 @@ async fn an_account_with_only_what_locks_need_can_lock_and_wait() {
     let _: () = redis::cmd("ACL")
         .arg("SETUSER")
         .arg(&["dlock", "on", ">pw", "resetkeys", "~dl1:*", "resetchannels", "&dl1:p:*", "-@all"])
-        .arg("+set +get +incr +del +pexpire +pttl +exists +zadd +zpopmin +zrem +hset +hget +hdel +publish +subscribe +time +role +eval +evalsha".split(' ').collect::<Vec<_>>())
+        .arg("+set +get +incrby +del +pexpire +pttl +exists +zadd +zpopmin +zrem +hset +hget +hdel +publish +subscribe +time +role +eval +evalsha".split(' ').collect::<Vec<_>>())
         .query(&mut raw)
         .unwrap();
     let redis =

@@ -41,7 +41,7 @@ impl Floor {
     pub(crate) async fn own(&mut self, key: &str, fence: &str) -> Result<(), Failed> {
         let token = token();
         let mut pipe = redis::pipe();
-        pipe.cmd("SET").arg(key).arg(&token).arg("NX").arg("GET").arg("PX").arg(30_000);
+        pipe.cmd("SET").arg(key).arg(&token).arg("NX").arg("PX").arg(30_000);
         pipe.cmd("INCR").arg(fence);
         let _: (redis::Value, u64) = pipe.query_async(&mut self.connection).await?;
         self.release(key, &token).await

@@ -137,6 +137,29 @@ pub(crate) fn here() -> Option<Id> {
     Handle::try_current().ok().map(|handle| handle.id())
 }
 
+/// A runtime of the caller's, to run tasks in from anywhere for as long as it lives.
+#[derive(Clone, Debug)]
+pub(crate) struct Place(Handle);
+
+impl Place {
+    /// The present runtime.
+    ///
+    /// # Errors
+    /// Outside of any.
+    pub(crate) fn here() -> Result<Self> {
+        let outside = |_| Error::new(ErrorKind::Internal, "a backend was called outside of a runtime");
+        Handle::try_current().map(Self).map_err(outside)
+    }
+
+    pub(crate) fn id(&self) -> Id {
+        self.0.id()
+    }
+
+    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.0.spawn(task);
+    }
+}
+
 /// A thread that is all its runtime has: while it is parked, no task of that runtime goes on.
 pub(crate) type Home = (Id, ThreadId);
 

@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -239,71 +240,92 @@ impl Drop for Sleep<'_> {
 }
 
 /// Who sleeps until when. Our thread drives the system clock's sleepers; `advance` drives a manual clock's.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Sleepers {
-    table: Mutex<Table>,
+    /// Several tables: nearly every request has a bound, and their tasks should not meet on one mutex.
+    tables: [Mutex<Table>; TABLES],
+    /// When the driver looks again by itself, in nanoseconds. Most sleeps are bounds of requests and end unused: only
+    /// one that is earlier than this is worth waking the driver for.
+    armed: AtomicU64,
     /// Tells the driver that an earlier sleep was added.
     earlier: tokio::sync::Notify,
 }
 
-#[derive(Debug)]
+const TABLES: usize = 8;
+
+#[derive(Debug, Default)]
 struct Table {
     next: u64,
     wakers: BTreeMap<(BootInstant, u64), Waker>,
-    /// When the driver looks again by itself. Most sleeps are bounds of requests and end unused: only one that is
-    /// earlier than this is worth waking the driver for.
-    armed: BootInstant,
 }
 
-impl Default for Table {
+impl Default for Sleepers {
     fn default() -> Self {
-        Self { next: 0, wakers: BTreeMap::new(), armed: BootInstant::NEVER }
+        let armed = AtomicU64::new(BootInstant::NEVER.as_nanos());
+        Self { tables: Default::default(), armed, earlier: tokio::sync::Notify::new() }
     }
 }
 
 impl Sleepers {
     fn set(&self, until: BootInstant, entry: Option<u64>, waker: &Waker) -> u64 {
-        let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
+        let place = entry.map_or_else(here, |entry| entry as usize % TABLES);
+        let mut table = self.table(place);
         let entry = entry.unwrap_or_else(|| {
             table.next += 1;
-            table.next
+            table.next * TABLES as u64 + place as u64
         });
-        let earlier = until < table.armed;
-        if earlier {
-            table.armed = until;
-        }
         let old = table.wakers.insert((until, entry), waker.clone());
         drop(table);
         // Outside of the lock: it may be the last that a foreign executor has of its task.
         drop(old);
-        if earlier {
+        // After the entry stands: the driver disarms before it looks, so it sees the entry or this sees that.
+        if until.as_nanos() < self.armed.load(Ordering::SeqCst) {
+            self.armed.fetch_min(until.as_nanos(), Ordering::SeqCst);
             self.earlier.notify_one();
         }
         entry
     }
 
     fn clear(&self, until: BootInstant, entry: u64) {
-        let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
-        let waker = table.wakers.remove(&(until, entry));
-        drop(table);
+        let waker = self.table(entry as usize % TABLES).wakers.remove(&(until, entry));
         drop(waker);
     }
 
     /// Wakes every sleep that is over at `now`; gives the end of the next one.
     pub(crate) fn wake_due(&self, now: BootInstant) -> Option<BootInstant> {
-        let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
-        let later = table.wakers.split_off(&(BootInstant(now.0.saturating_add(1)), 0));
-        let due = std::mem::replace(&mut table.wakers, later);
-        let next = table.wakers.first_key_value().map(|(key, _)| key.0);
-        table.armed = next.unwrap_or(BootInstant::NEVER);
-        drop(table);
-        due.into_values().for_each(wake);
-        next
+        self.armed.store(BootInstant::NEVER.as_nanos(), Ordering::SeqCst);
+        let mut next = BootInstant::NEVER;
+        for place in 0..TABLES {
+            let mut table = self.table(place);
+            let later = table.wakers.split_off(&(BootInstant(now.0.saturating_add(1)), 0));
+            let due = std::mem::replace(&mut table.wakers, later);
+            next = table.wakers.first_key_value().map_or(next, |(key, _)| next.min(key.0));
+            drop(table);
+            due.into_values().for_each(wake);
+        }
+        self.armed.fetch_min(next.as_nanos(), Ordering::SeqCst);
+        (next < BootInstant::NEVER).then_some(next)
     }
 
     pub(crate) async fn earlier(&self) {
         self.earlier.notified().await;
     }
+
+    fn table(&self, place: usize) -> MutexGuard<'_, Table> {
+        self.tables[place].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    #[cfg(test)]
+    fn len(&self) -> usize {
+        (0..TABLES).map(|place| self.table(place).wakers.len()).sum()
+    }
+}
+
+/// The table for the sleeps that begin on this thread.
+fn here() -> usize {
+    static THREADS: AtomicUsize = AtomicUsize::new(0);
+    thread_local!(static PLACE: usize = THREADS.fetch_add(1, Ordering::Relaxed) % TABLES);
+    PLACE.try_with(|place| *place).unwrap_or_default()
 }
 
 /// Wakes somebody. A waker is foreign code: one that panics must not end the thread that all locks depend on.
@@ -334,9 +356,9 @@ mod tests {
         let clock = Clock::manual();
         let mut sleep = Box::pin(clock.sleep_until(clock.now().after(Duration::from_secs(5))));
         assert!(sleep.as_mut().now_or_never().is_none());
-        assert_eq!(clock.sleepers().table.lock().unwrap().wakers.len(), 1);
+        assert_eq!(clock.sleepers().len(), 1);
         drop(sleep);
-        assert_eq!(clock.sleepers().table.lock().unwrap().wakers.len(), 0);
+        assert_eq!(clock.sleepers().len(), 0);
     }
 
     #[test]

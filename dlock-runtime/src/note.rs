@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 ///
 /// Stored beside the owner in every store, as `h=… p=… s=… t=… x=…`; part of the storage format since version 1.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Note(Box<str>);
+pub struct Note(String);
 
 /// The longest note.
 pub const MAX_NOTE_BYTES: usize = 256;
@@ -30,13 +30,13 @@ impl Note {
             note.push_str(" x=");
             push_plain(&mut note, trace, 64);
         }
-        Self(note.into())
+        Self(note)
     }
 
     /// Reads a note back. Anything is taken, also what another release or a stranger wrote: it is only shown.
     #[must_use]
     pub fn from_stored(text: &str) -> Self {
-        Self(plain_line(text).into())
+        Self(plain_line(text))
     }
 
     /// The note as it is stored.

@@ -164,7 +164,7 @@ async fn an_account_without_channels_waits_in_line_by_polling() {
         .arg("SETUSER")
         .arg(&["dlock", "on", ">pw", "resetkeys", "~dl1:*", "resetchannels", "-@all"])
         .arg(
-            "+set +get +incr +del +pexpire +pttl +exists +zadd +zpopmin +zrem +hset +hget +hdel +publish +subscribe \
+            "+set +get +incrby +del +pexpire +pttl +exists +zadd +zpopmin +zrem +hset +hget +hdel +publish +subscribe \
              +time +role +eval +evalsha +zrange +zcard +zscore +hgetall"
                 .split_whitespace()
                 .collect::<Vec<_>>(),

@@ -27,22 +27,17 @@ impl Redis {
         }
         let standing = matches!(stand, Stand::Until(_));
         let known = standing && (self.contended.is(&claim.key, self.clock.now()) || self.places.has(&claim.owner));
-        if !known {
-            if let Some(hold) = self.ask_lock(claim).await? {
-                return Ok(Attempt::Acquired(hold));
-            }
-            if !standing {
-                return Ok(Attempt::Contended(Wake::poll()));
-            }
+        if !known && let Some(hold) = self.ask_lock(claim).await? {
+            return Ok(Attempt::Acquired(hold));
         }
-        if self.pushes.is_up() || Box::pin(self.pushes.come_up()).await {
+        // In boxes, as all that an uncontended call does not need: its future stays small.
+        if standing && (self.pushes.is_up() || Box::pin(self.pushes.come_up()).await) {
             return Box::pin(self.ask_line(claim)).await;
         }
         if known && let Some(hold) = self.ask_lock(claim).await? {
             return Ok(Attempt::Acquired(hold));
         }
-        let soon = self.clock.now().after(POLL.mul_f64(0.5 + fastrand::f64()));
-        Ok(Attempt::Contended(Wake::poll().ask_by(soon)))
+        Box::pin(self.look(claim)).await
     }
 
     /// Asks for the lock itself: two plain commands in one go, which cost the server half of what a script does. The
@@ -51,36 +46,39 @@ impl Redis {
         let shared = self.connections.here().await?;
         let high = self.connections.high();
         let from = self.clock.now();
-        let mut set = Cmd::with_capacity(7, 512);
-        set.arg("SET")
-            .arg(Name(&claim.key))
-            .arg(layout::Value(claim))
-            .arg("NX")
-            .arg("GET")
-            .arg("PX")
-            .arg(millis(claim.ttl));
-        let mut pipeline = ::redis::Pipeline::with_capacity(2);
-        pipeline.add_command(set).cmd("INCR").arg(FENCE);
-        let answers = self.connections.pipeline(&shared, &pipeline).await?;
+        let mut set = Cmd::with_capacity(6, 256);
+        set.arg("SET").arg(Name(&claim.key)).arg(layout::Value(claim)).arg("NX").arg("PX").arg(millis(claim.ttl));
+        let answers = self.connections.drawing(&shared, set).await?;
         let [found, token] = &answers[..] else { return Err(fault::unexpected(&Value::Nil)) };
         match found {
-            Value::Nil => self.granted(claim, token, high, from, None).await.map(Some),
-            Value::BulkString(value) => match layout::owner_of(value) {
-                None => Err(layout::conflict()),
-                // The answer to an earlier attempt was lost. The lock has been ours all the time, so the token is too.
-                Some(owner) if owner == claim.owner => {
-                    let from = self.clock.now();
-                    match Box::pin(self.renew_one(claim)).await? {
-                        true => {
-                            self.places.enlist(owner).won();
-                            self.granted(claim, token, high, from, Some(self.seat(claim))).await.map(Some)
-                        }
-                        false => Ok(None),
-                    }
-                }
-                Some(_) => Ok(None),
-            },
+            Value::Okay => self.granted(claim, token, high, from, None).await.map(Some),
+            Value::Nil => Ok(None),
             other => Err(fault::unexpected(other)),
+        }
+    }
+
+    /// Looks at who has the lock, without a place in its line. It may be ours: the answer to an earlier attempt was lost.
+    async fn look(&self, claim: &Arc<Claim>) -> Result<Attempt> {
+        let shared = self.connections.here().await?;
+        let high = self.connections.high();
+        let sent = self.clock.now();
+        let answer = self
+            .connections
+            .script(&shared, &SCRIPTS.look, |command| {
+                on(command, Name(&claim.key)).arg(layout::Value(claim)).arg(millis(claim.ttl));
+            })
+            .await?;
+        match said(&answer)? {
+            (Said::Ours(token), _) => {
+                // That attempt may have stood in the line too, and then a push may come still.
+                self.places.enlist(claim.owner).won();
+                let hold = self.granted(claim, token, high, sent, Some(self.seat(claim))).await?;
+                Ok(Attempt::Acquired(hold))
+            }
+            (Said::Taken(left), _) => {
+                let soon = self.clock.now().after(POLL.mul_f64(0.5 + fastrand::f64()));
+                Ok(Attempt::Contended(Wake::poll().ask_by(soon).lease_left(left)))
+            }
         }
     }
 
@@ -99,25 +97,18 @@ impl Redis {
                 command.arg(&*self.pushes.process).arg(millis(claim.ttl)).arg(lease);
             })
             .await?;
-        let [Value::Int(outcome), second, Value::Int(server_us)] = as_array(&answer)? else {
-            return Err(fault::unexpected(&answer));
-        };
-        match (outcome, second) {
-            (1, token) => {
+        match said(&answer)? {
+            (Said::Ours(token), _) => {
                 place.won();
                 let hold = self.granted(claim, token, high, sent, Some(self.seat(claim))).await?;
                 Ok(Attempt::Acquired(hold))
             }
-            (0, Value::Int(left)) => {
+            (Said::Taken(left), server_us) => {
                 self.contended.note(&claim.key, sent);
-                place.anchored(Anchor { sent, server_us: u64::try_from(*server_us).unwrap_or_default() });
-                let left = Duration::from_millis(u64::try_from(*left).unwrap_or_default());
+                place.anchored(Anchor { sent, server_us });
                 let news = line::news(place, self.places.clone(), claim.clone(), self.clock.clone());
                 Ok(Attempt::Contended(Wake::on(news).ask_by(sent.after(line::slow_poll(left))).lease_left(left)))
             }
-            (2, _) => Err(layout::conflict()),
-            (3, _) => Err(Error::new(ErrorKind::CorruptState, "the lock in Redis has no lease, so it would never end")),
-            _ => Err(fault::unexpected(&answer)),
         }
     }
 
@@ -179,6 +170,32 @@ impl Redis {
     pub(super) fn seat(&self, claim: &Claim) -> Arc<Seat> {
         Arc::new(Seat { places: self.places.clone(), owner: claim.owner })
     }
+}
+
+/// What a script says of the lock.
+enum Said<'a> {
+    /// It is ours; with the token drawn for it.
+    Ours(&'a Value),
+    /// Somebody else's, for so long if nobody renews it.
+    Taken(Duration),
+}
+
+/// With the server's time in µs.
+fn said(answer: &Value) -> Result<(Said<'_>, u64)> {
+    let Value::Array(parts) = answer else { return Err(fault::unexpected(answer)) };
+    let [Value::Int(outcome), second, Value::Int(server_us)] = &parts[..] else {
+        return Err(fault::unexpected(answer));
+    };
+    let said = match (outcome, second) {
+        (1, token) => Said::Ours(token),
+        (0, Value::Int(left)) => Said::Taken(Duration::from_millis(u64::try_from(*left).unwrap_or_default())),
+        (2, _) => return Err(layout::conflict()),
+        (3, _) => {
+            return Err(Error::new(ErrorKind::CorruptState, "the lock in Redis has no lease, so it would never end"));
+        }
+        _ => return Err(fault::unexpected(answer)),
+    };
+    Ok((said, u64::try_from(*server_us).unwrap_or_default()))
 }
 
 pub(super) fn as_array(answer: &Value) -> Result<&[Value]> {

@@ -9,9 +9,10 @@ use crate::error::{Error, Result};
 /// Refuses a server on which locks would not be safe.
 pub(super) async fn check(connections: &Connections) -> Result<()> {
     let shared = connections.here().await?;
-    let mut ask = ::redis::pipe();
-    ask.cmd("INFO").cmd("CONFIG").arg("GET").arg("maxmemory-policy");
-    let answers = connections.pipeline(&shared, &ask).await?;
+    let info = ::redis::cmd("INFO");
+    let mut policy = ::redis::cmd("CONFIG");
+    policy.arg("GET").arg("maxmemory-policy");
+    let answers = connections.pipeline(&shared, [info, policy]).await?;
     let [info, policy] = &answers[..] else { return Err(fault::unexpected(&Value::Nil)) };
     if is_forbidden(info) {
         tracing::warn!("the Redis user may not run INFO, so dlock cannot see the server's version");

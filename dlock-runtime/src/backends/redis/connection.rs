@@ -6,13 +6,14 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use ::redis::aio::MultiplexedConnection;
-use ::redis::{AsyncConnectionConfig, Cmd, Pipeline, PushInfo, PushKind, ServerErrorKind, ToRedisArgs, Value};
+use ::redis::{AsyncConnectionConfig, Cmd, PushInfo, PushKind, ServerErrorKind, ToRedisArgs, Value};
 use tokio::runtime::Id;
 
+use super::combine::Combiner;
 use super::fault;
 use super::scripts::{FENCE, Lua, SCRIPTS};
 use super::target::Target;
-use crate::background::PerRuntime;
+use crate::background::{PerRuntime, Place};
 use crate::clock::{BootInstant, Clock};
 use crate::error::{Error, ErrorKind, Result};
 
@@ -39,7 +40,7 @@ pub(super) struct Connections {
 /// One connection, shared by all tasks of its runtime.
 pub(super) struct Connection {
     runtime: Id,
-    multiplexed: MultiplexedConnection,
+    way: Arc<Combiner>,
     /// Set by the client when the server has hung up, so that an idle connection's end costs no failed request.
     dead: Arc<AtomicBool>,
     /// Since when a request has waited that was given up, unless answers have come since; in nanoseconds, else 0.
@@ -126,23 +127,38 @@ impl Connections {
     }
 
     /// Sends one command; an error of the server is an answer.
-    pub(super) async fn command(&self, connection: &Arc<Connection>, command: &Cmd) -> Result<Value> {
+    pub(super) async fn command(&self, connection: &Arc<Connection>, command: Cmd) -> Result<Value> {
         let wait = AwaitsAnswer::new(connection, &self.clock);
-        let mut client = connection.multiplexed.clone();
-        let answer = Box::pin(client.send_packed_command(command)).await;
+        let answer = connection.way.one(command).await;
         wait.answered();
-        let answer = answer.map_err(|error| self.broken(connection, &error))?;
+        let answer = answer.inspect_err(|_| self.discard(connection))?;
         self.check_role(connection, &answer);
         Ok(answer)
     }
 
     /// Sends commands in one go; an error of the server is an answer of its command.
-    pub(super) async fn pipeline(&self, connection: &Arc<Connection>, pipeline: &Pipeline) -> Result<Vec<Value>> {
+    pub(super) async fn pipeline(
+        &self,
+        connection: &Arc<Connection>,
+        commands: impl IntoIterator<Item = Cmd>,
+    ) -> Result<Vec<Value>> {
+        self.all_of(connection, connection.way.all(commands)).await
+    }
+
+    /// Sends a command that may win a lock, and draws a token after it; gives both answers.
+    pub(super) async fn drawing(&self, connection: &Arc<Connection>, command: Cmd) -> Result<Vec<Value>> {
+        self.all_of(connection, connection.way.drawing(command)).await
+    }
+
+    async fn all_of(
+        &self,
+        connection: &Arc<Connection>,
+        request: impl Future<Output = Result<Vec<Value>>>,
+    ) -> Result<Vec<Value>> {
         let wait = AwaitsAnswer::new(connection, &self.clock);
-        let mut client = connection.multiplexed.clone();
-        let answers = Box::pin(client.send_packed_commands(pipeline, 0, pipeline.len())).await;
+        let answers = request.await;
         wait.answered();
-        let answers = answers.map_err(|error| self.broken(connection, &error))?;
+        let answers = answers.inspect_err(|_| self.discard(connection))?;
         answers.iter().for_each(|answer| self.check_role(connection, answer));
         Ok(answers)
     }
@@ -155,16 +171,16 @@ impl Connections {
         lua: &Lua,
         build: impl Fn(&mut Cmd),
     ) -> Result<Value> {
-        let answer = self.command(connection, &call(lua, false, &build)).await?;
+        let answer = self.command(connection, call(lua, false, &build)).await?;
         if !is_unknown_script(&answer) {
             return Ok(answer);
         }
-        Box::pin(self.command(connection, &call(lua, true, &build))).await
+        Box::pin(self.command(connection, call(lua, true, &build))).await
     }
 
     async fn connect(&self) -> Result<Arc<Connection>> {
-        let outside = || Error::new(ErrorKind::Internal, "a backend was called outside of a runtime");
-        let runtime = crate::background::here().ok_or_else(outside)?;
+        let place = Place::here()?;
+        let runtime = place.id();
         let dead = Arc::new(AtomicBool::new(false));
         let died = dead.clone();
         let multiplexed = self
@@ -176,10 +192,11 @@ impl Connections {
             }))
             .await?;
         let mut opened = multiplexed.clone();
-        let connection = Arc::new(Connection { runtime, multiplexed, dead, silent_since: AtomicU64::new(0) });
+        let way = Arc::new(Combiner::new(multiplexed, place));
+        let connection = Arc::new(Connection { runtime, way, dead, silent_since: AtomicU64::new(0) });
         let mut first = ::redis::pipe();
         first.cmd("ROLE");
-        for lua in [&SCRIPTS.ask, &SCRIPTS.release, &SCRIPTS.abandon, &SCRIPTS.renew] {
+        for lua in [&SCRIPTS.ask, &SCRIPTS.look, &SCRIPTS.release, &SCRIPTS.abandon, &SCRIPTS.renew] {
             first.cmd("SCRIPT").arg("LOAD").arg(&lua.text);
         }
         first.add_command(call(&SCRIPTS.seed, true, &|command: &mut Cmd| {
@@ -203,11 +220,6 @@ impl Connections {
             .timeout_at(limit, future)
             .await
             .ok_or_else(|| Error::outage(format!("Redis at {:?} did not answer within {OPEN_LIMIT:?}", self.target)))
-    }
-
-    fn broken(&self, connection: &Arc<Connection>, error: &::redis::RedisError) -> Error {
-        self.discard(connection);
-        fault::client(error)
     }
 
     /// A primary that has become a replica stays one on this connection; the next one may lead to the new primary.

@@ -39,27 +39,17 @@ impl Redis {
         standings
     }
 
-    pub(super) async fn renew_one(&self, claim: &Claim) -> Result<bool> {
-        let shared = self.connections.here().await?;
-        let answer = self.connections.script(&shared, &SCRIPTS.renew, |command| renewal(command, claim)).await?;
-        match answer {
-            Value::Int(renewed) => Ok(renewed == 1),
-            other => Err(fault::unexpected(&other)),
-        }
-    }
-
     async fn renew_batch(&self, holds: &[&Hold]) -> Result<Vec<Result<Standing>>> {
         let shared = self.connections.here().await?;
         let from = self.clock.now();
         let mut answers = Vec::new();
         // The second time by the scripts' text, if the server has lost them.
         for whole in [false, true] {
-            let mut pipeline = ::redis::Pipeline::with_capacity(holds.len());
-            for hold in holds {
+            let renew = |hold: &&Hold| {
                 let (lua, build) = renewal_of(&hold.claim);
-                pipeline.add_command(call(lua, whole, &|command: &mut Cmd| build(command, &hold.claim)));
-            }
-            answers = self.connections.pipeline(&shared, &pipeline).await?;
+                call(lua, whole, &|command: &mut Cmd| build(command, &hold.claim))
+            };
+            answers = self.connections.pipeline(&shared, holds.iter().map(renew)).await?;
             if !answers.iter().any(is_unknown_script) {
                 break;
             }
@@ -120,7 +110,7 @@ impl Redis {
         let shared = self.connections.here().await?;
         let mut get = Cmd::new();
         get.arg("GET").arg(Name(key));
-        match self.connections.command(&shared, &get).await? {
+        match self.connections.command(&shared, get).await? {
             Value::Nil => Ok(None),
             Value::BulkString(value) if value.starts_with(MARKER.as_bytes()) => self.earliest(key, &value).await,
             Value::BulkString(value) => layout::note_of(&value).map(Some),

@@ -1,6 +1,6 @@
 //! Redis 7.0 or newer, one primary.
 //!
-//! An uncontended cycle is two round trips: `SET NX GET PX` with `INCR` of the fencing counter in one go, and a
+//! An uncontended cycle is two round trips: `SET NX PX` with `INCR` of the fencing counter in one go, and a
 //! compare-and-delete. Who finds the lock taken may stand in a line in the server; a release hands the lock to the
 //! head of the line and pushes the news to its process.
 //!
@@ -15,6 +15,7 @@
 
 mod acquire;
 mod check;
+mod combine;
 mod connection;
 pub(crate) mod fault;
 mod grant;

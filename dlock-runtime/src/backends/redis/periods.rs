@@ -124,7 +124,7 @@ impl Redis {
         let shared = self.connections.here().await?;
         let mut get = Cmd::new();
         get.arg("HGET").arg(Record(key)).arg("ok");
-        match self.connections.command(&shared, &get).await? {
+        match self.connections.command(&shared, get).await? {
             Value::Nil => Ok(None),
             Value::BulkString(text) => read_success(&text).map(Some).ok_or_else(|| {
                 Error::new(ErrorKind::CorruptState, "the record of the last success in Redis is not in dlock's form")

@@ -26,7 +26,7 @@ pub(super) const CLOCK: &str = r"
 local t=redis.call('TIME')
 local us=t[1]*1000000+t[2]
 local function fence()
-  local f=redis.call('INCR','dl1:fence')
+  local f=redis.call('INCRBY','dl1:fence',1)
   -- Everything was flushed: begin again above all that was given before.
   if f<1125899906842624 then
     f=us
@@ -107,6 +107,21 @@ end
 return {0,left,us}
 ";
 
+/// `l`; value, ttl. Tells as `ASK` does who has the lock, and takes nothing; our own is armed anew.
+const LOOK: &str = r"
+local v=redis.call('GET',L)
+if not v then return {0,0,us} end
+local me=ARGV[1]
+if v==me or v==me..' +line' then
+  redis.call('PEXPIRE',L,ARGV[2])
+  return {1,fence(),us}
+end
+if string.match(v,'^%x+ ()')~=34 then return {2,0,us} end
+local left=redis.call('PTTL',L)
+if left<0 then return {3,0,us} end
+return {0,left,us}
+";
+
 /// `l`; value. Without the mark it is the well-known compare-and-delete and nothing more.
 const RELEASE: &str = r"
 local L,me=KEYS[1],ARGV[1]
@@ -165,6 +180,7 @@ return f
 /// The scripts, with their digests.
 pub(super) struct Scripts {
     pub(super) ask: Lua,
+    pub(super) look: Lua,
     pub(super) release: Lua,
     pub(super) abandon: Lua,
     pub(super) renew: Lua,
@@ -187,6 +203,7 @@ impl Lua {
 
 pub(super) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| Scripts {
     ask: Lua::new(&["local L=KEYS[1]", CLOCK, ADVANCE, ASK]),
+    look: Lua::new(&["local L=KEYS[1]", CLOCK, LOOK]),
     release: Lua::new(&[RELEASE, CLOCK, ADVANCE, HAND_ON]),
     abandon: Lua::new(&["local L=KEYS[1]", CLOCK, ADVANCE, ABANDON]),
     renew: Lua::new(&[RENEW]),
@@ -200,7 +217,7 @@ mod tests {
 
     #[test]
     fn the_constants_are_those_of_the_scripts() {
-        let all = [ADVANCE, ASK, RELEASE, ABANDON, RENEW, REPAIR];
+        let all = [ADVANCE, ASK, LOOK, RELEASE, ABANDON, RENEW, REPAIR];
         assert!(all.iter().all(|text| text.contains(&format!("'{MARK}'"))));
         assert!(ASK.contains(&format!("string.sub(v,-{})", MARK.len())));
         assert!(CLOCK.contains(&format!("'{FENCE}'")) && CLOCK.contains(&format!("f<{LEAST_TOKEN} ")));
