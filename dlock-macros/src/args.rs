@@ -8,8 +8,9 @@ use syn::ext::IdentExt;
 use syn::parse::{ParseStream, Parser};
 use syn::{Expr, Ident, LitStr, Path, Token};
 
+use crate::key_values::Key;
 use crate::literals::ungrouped;
-use crate::values::{Backoff, Cohort, Given, Key, Kind, OnBusy, OnLost, Renew, Retry, Wait};
+use crate::values::{Backoff, Cohort, Given, Kind, OnBusy, OnLost, Renew, Retry, Wait};
 
 /// An attribute: its name and what can be written in it.
 pub(crate) struct Dialect {

@@ -139,7 +139,12 @@ impl<'a> Work<'a> {
 
     /// How success is told from the result; only runs that are counted are recorded.
     fn judge(&self) -> TokenStream {
-        let judge = self.function.options.once_per.as_ref().map(|_| self.output_as("Succeeded", &quote!(succeeded)));
+        let judge = self
+            .function
+            .options
+            .once_per
+            .as_ref()
+            .map(|_| self.output_as(&quote_spanned!(located_at(self.output.span())=> succeeded)));
         if self.is_sync {
             return option(judge);
         }
@@ -147,19 +152,23 @@ impl<'a> Work<'a> {
     }
 
     fn returned(&self, ran: &TokenStream) -> TokenStream {
-        let (busy, outage) = (matches!(self.function.on_busy, Busy::Skip), self.function.skips_outage);
         let at_output = located_at(self.output.span());
-        if busy || outage {
-            let from_ran = self.output_as("SkipReturn", &quote_spanned!(at_output=> from_ran));
-            let rt = &self.rt;
-            let skip = quote_spanned!(Span::mixed_site()=> #rt::Skip { busy: #busy, outage: #outage });
-            return quote_spanned!(at_output=> #from_ran(#ran, #skip));
+        let from_ran = self.output_as(&quote_spanned!(at_output=> from_ran));
+        if !self.skips() {
+            return quote_spanned!(at_output=> #from_ran(#ran));
         }
-        let from_ran = self.output_as("LockReturn", &quote_spanned!(at_output=> from_ran));
-        quote_spanned!(at_output=> #from_ran(#ran))
+        let (busy, outage) = (matches!(self.function.on_busy, Busy::Skip), self.function.skips_outage);
+        let rt = &self.rt;
+        let skip = quote_spanned!(Span::mixed_site()=> #rt::Skip { busy: #busy, outage: #outage });
+        quote_spanned!(at_output=> #from_ran(#ran, #skip))
     }
 
-    fn output_as(&self, name: &str, method: &TokenStream) -> TokenStream {
+    fn skips(&self) -> bool {
+        matches!(self.function.on_busy, Busy::Skip) || self.function.skips_outage
+    }
+
+    fn output_as(&self, method: &TokenStream) -> TokenStream {
+        let name = if self.skips() { "SkipReturn" } else { "LockReturn" };
         output_as(self.output, &self.rt, name, method)
     }
 }

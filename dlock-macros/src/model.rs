@@ -9,8 +9,9 @@ use syn::{Attribute, Expr, ExprPath, FnArg, Ident, LitStr, Meta, Pat, Path, Sign
 use crate::args::{Args, Dialect, Said};
 use crate::checks;
 use crate::item::{Function, Locked};
+use crate::key_values::Key;
 use crate::names::{KeyPiece, Names, Template};
-use crate::values::{Backoff, Cohort, Given, Key, Kind, OnBusy, OnLost, Renew, Retry, Wait};
+use crate::values::{Backoff, Cohort, Given, Kind, OnBusy, OnLost, Renew, Retry, Wait};
 
 pub(crate) struct LockedFn {
     pub(crate) attrs: Vec<Attribute>,

@@ -3,6 +3,7 @@
 use syn::Ident;
 
 use crate::args::{Args, Dialect, Row, Said, Written};
+use crate::key_values;
 use crate::values::{self, Given, OnBusy, Renew, Wait};
 
 /// `#[distributed_lock]`.
@@ -67,10 +68,10 @@ macro_rules! row {
 const LOCK_TABLE: &[Row] = &[
     row!("key", r#"`"stock:<id>"`, or an expression that gives a `Key`"#, "required, or `keys`",
         "The name of the lock; `<…>` puts in a parameter, a field of one, or a const generic; `<<` is a plain `<`.",
-        key, values::key),
+        key, key_values::key),
     row!("keys", r#"`["account:<from>", "account:<to>"]`, `"order:<ids..>"`"#, "–",
         "Several locks, all or none, in an order that is the same for every caller; `<ids..>` stands for each value of a list.",
-        keys, values::keys),
+        keys, key_values::keys),
     row!("ttl", r#"`"30s"`, `"1m30s"`, or an expression of type `Duration`"#, "the registry's (30 s)",
         "How long the lock outlives a process that died with it.",
         ttl, values::time_or_expr),
@@ -149,7 +150,7 @@ const LOCK_TABLE: &[Row] = &[
 const SCHEDULED_TABLE: &[Row] = &[
     row!("name", r#"`"nightly-report"`, `"report:<region>"`"#, "required",
         "The task's name, which is the key of its lock.",
-        key, values::template),
+        key, key_values::template),
     row!("at_most", r#"`"30m"`, or an expression of type `Duration`"#, "required",
         "How long a run may take, and so how long a node that dies keeps the others away. The lock is not renewed.",
         ttl, values::time_or_expr),

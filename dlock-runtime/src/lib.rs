@@ -215,7 +215,7 @@ pub mod __private {
     pub use crate::key::{KeyBuf, KeyBuilder};
     pub use crate::optimistic::{Attempts, OptimisticReturn, attempt, pause, pause_sync};
     pub use crate::options::{Backoff, Cohort, Kind, OnLost, OncePer, Options, Otherwise, Renew, Retry, Wait};
-    pub use crate::outcome::{LockReturn, Ran, Skip, SkipReturn, Succeeded};
+    pub use crate::outcome::{LockReturn, Ran, Skip, SkipReturn};
     pub use crate::run::{Run, begin, hold, run};
     pub use crate::scope::{fence_now, holding_now};
     pub use crate::sites::{Call, Registered, Site};

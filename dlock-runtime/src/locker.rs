@@ -130,7 +130,10 @@ async fn acquire_several(mut ask: Ask, mut keys: Vec<KeyBuf>) -> Result<Guards> 
 }
 
 /// What a call comes to before anything is asked of the store.
-#[expect(clippy::large_enum_variant, reason = "it is taken apart where it is made")]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "moved once, into the future of the call; a box would be one more for each"
+)]
 enum Prepared {
     Asks(Acquisition),
     /// The enclosing call's hold is used.

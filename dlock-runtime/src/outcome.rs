@@ -95,6 +95,10 @@ pub trait LockReturn: Sized {
     /// Makes the return value.
     #[doc(hidden)]
     fn from_ran(ran: Ran<Self>) -> Self;
+
+    /// Did the body do what it should? For the record of the last success.
+    #[doc(hidden)]
+    fn succeeded(&self) -> bool;
 }
 
 #[diagnostic::do_not_recommend]
@@ -107,6 +111,10 @@ impl<T, E: From<Error>> LockReturn for Result<T, E> {
             Ran::Failed(error) | Ran::Lost(error, _) => Err(error.into()),
         }
     }
+
+    fn succeeded(&self) -> bool {
+        self.is_ok()
+    }
 }
 
 impl<T> LockReturn for Outcome<T> {
@@ -116,6 +124,10 @@ impl<T> LockReturn for Outcome<T> {
             Ran::Failed(error) => Self::failed(error),
             Ran::Lost(error, output) => Self::Lost(output.and_then(|output| output.into_result().ok()), error),
         }
+    }
+
+    fn succeeded(&self) -> bool {
+        matches!(self, Self::Ran(_))
     }
 }
 
@@ -129,6 +141,10 @@ pub trait SkipReturn: Sized {
     /// Makes the return value, where contention or an outage, or both, are no errors.
     #[doc(hidden)]
     fn from_ran(ran: Ran<Self>, skip: Skip) -> Self;
+
+    /// Did the body do what it should? For the record of the last success.
+    #[doc(hidden)]
+    fn succeeded(&self) -> bool;
 }
 
 /// What is no error but a reason to skip.
@@ -187,6 +203,10 @@ macro_rules! without_errors {
                     Ran::Lost(error, _) => Self::untold(&error, "the locked function has lost its lock"),
                 }
             }
+
+            fn succeeded(&self) -> bool {
+                true
+            }
         }
     )*};
 }
@@ -201,6 +221,10 @@ impl<T: Skipped, E: From<Error>> SkipReturn for Result<T, E> {
             ran => LockReturn::from_ran(ran),
         }
     }
+
+    fn succeeded(&self) -> bool {
+        LockReturn::succeeded(self)
+    }
 }
 
 impl<T> SkipReturn for Outcome<T> {
@@ -208,34 +232,8 @@ impl<T> SkipReturn for Outcome<T> {
     fn from_ran(ran: Ran<Self>, _: Skip) -> Self {
         LockReturn::from_ran(ran)
     }
-}
 
-/// Did the body do what it should? For the record of the last success.
-#[doc(hidden)]
-pub trait Succeeded {
-    fn succeeded(&self) -> bool;
-}
-
-impl Succeeded for () {
     fn succeeded(&self) -> bool {
-        true
-    }
-}
-
-impl<T> Succeeded for Option<T> {
-    fn succeeded(&self) -> bool {
-        true
-    }
-}
-
-impl<T, E> Succeeded for Result<T, E> {
-    fn succeeded(&self) -> bool {
-        self.is_ok()
-    }
-}
-
-impl<T> Succeeded for Outcome<T> {
-    fn succeeded(&self) -> bool {
-        matches!(self, Self::Ran(_))
+        LockReturn::succeeded(self)
     }
 }

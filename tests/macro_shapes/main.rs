@@ -14,6 +14,7 @@ mod not_send;
 mod options;
 mod patterns;
 mod returns;
+mod services;
 mod sync;
 mod tokio_main;
 
@@ -40,6 +41,7 @@ fn every_shape_makes_a_future() {
     options::make();
     patterns::make();
     returns::make();
+    services::make();
     sync::make();
     tokio_main::make();
 }

@@ -37,7 +37,7 @@ async fn report() {
                 write().await;
             },
         )
-        .judged_by(<() as ::dlock::__private::Succeeded>::succeeded)
+        .judged_by(<() as ::dlock::__private::SkipReturn>::succeeded)
         .await;
     <() as ::dlock::__private::SkipReturn>::from_ran(
         __dlock_ran,

@@ -239,7 +239,7 @@ pub(crate) fn neighbours() -> (World, World) {
     (world, stranger)
 }
 
-fn stranger(world: &World) -> World {
+pub(crate) fn stranger(world: &World) -> World {
     let registry = dlock_runtime::Registry::with_clock(&world.clock);
     registry.install("m", world.memory.clone()).unwrap();
     registry.set_default("m").unwrap();

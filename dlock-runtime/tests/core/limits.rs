@@ -68,8 +68,8 @@ fn a_loss_cancels_the_body_by_default_and_lets_it_end_on_demand() {
             let error = world.pass_until(SECOND, run).await.unwrap_err();
             assert!(error.is_lost(), "{error}");
             assert_eq!(ended.get(), ends, "{on_lost:?}");
-            // Our thread may have been the first to see it, and passes the turn on after it has said so.
-            calm().await;
+            // What was lost is given back on our thread.
+            world.empty().await;
             assert!(is_free(&world, "k").await);
         }
     });

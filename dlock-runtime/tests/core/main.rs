@@ -15,6 +15,7 @@ mod blocking;
 mod cancel;
 mod guard;
 mod joined;
+mod kinds;
 mod limits;
 mod loss;
 mod nesting;
@@ -22,6 +23,7 @@ mod observers;
 #[cfg(debug_assertions)]
 mod order;
 mod outage;
+mod periods;
 mod registry;
 mod renewal;
 mod run;

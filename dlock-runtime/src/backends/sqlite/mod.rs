@@ -44,7 +44,7 @@ use self::file::Place;
 use self::line::{Line, Turn};
 use self::time::Time;
 use crate::backend::{Attempt, Backend, Claim, Ending, Hold, LastSuccess, Released, Stand, Standing};
-use crate::background::PerRuntime;
+use crate::background::{PerRuntime, here};
 use crate::capabilities::{Capabilities, Durability, Expiry, Fencing, TtlRange, WakeStyle};
 use crate::clock::Clock;
 use crate::error::Result;
@@ -232,6 +232,11 @@ impl Backend for Sqlite {
 
     fn close(&self) -> BoxFuture<'_, ()> {
         Box::pin(async {
+            // In order where that is possible: a connection that is closed later, by its thread, still tidies up files
+            // that may be another's by then.
+            if let Some(line) = here().and_then(|here| self.lines.peek(here)) {
+                line.value.close().await;
+            }
             self.lines.clear();
             self.renewals.close().await;
         })

@@ -1,0 +1,43 @@
+//! How keys are written: templates, lists of them, and expressions.
+
+use syn::{Expr, LitStr};
+
+use crate::literals::{is_literal, text, ungrouped};
+
+pub(crate) enum Key {
+    Template(LitStr),
+    Computed(Box<Expr>),
+}
+
+pub(crate) fn key(value: &Expr) -> Result<Key, String> {
+    match value {
+        Expr::Macro(call) if call.mac.path.segments.last().is_some_and(|name| name.ident == "format") => Err(
+            r#"text from `format!` cannot be told from text around it; write `key = "stock:<id>"`, or build one: `Key::text("stock:").value(&id)`"#
+                .into(),
+        ),
+        _ if let Some(template) = text(value) => Ok(Key::Template(template)),
+        _ if is_literal(value) => {
+            Err(r#"expected a template in quotes, such as `key = "stock:<id>"`, or an expression that gives a `Key`"#.into())
+        }
+        _ => Ok(Key::Computed(Box::new(value.clone()))),
+    }
+}
+
+pub(crate) fn template(value: &Expr) -> Result<Key, String> {
+    let template = text(value).map(Key::Template);
+    template.ok_or_else(|| r#"expected a name in quotes, such as `"nightly-report"` or `"report:<region>"`"#.into())
+}
+
+pub(crate) fn keys(value: &Expr) -> Result<Vec<LitStr>, String> {
+    const FORMS: &str = r#"expected templates in quotes, such as `["account:<from>", "account:<to>"]`, or one with a list in it: `"order:<ids..>"`"#;
+    if let Some(template) = text(value) {
+        return Ok(vec![template]);
+    }
+    let Expr::Array(array) = value else { return Err(FORMS.into()) };
+    let templates: Option<Vec<LitStr>> = array.elems.iter().map(|element| text(ungrouped(element))).collect();
+    match templates {
+        Some(templates) if templates.is_empty() => Err(format!("there is no key in the list; {FORMS}")),
+        Some(templates) => Ok(templates),
+        None => Err(FORMS.into()),
+    }
+}

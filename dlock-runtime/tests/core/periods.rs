@@ -1,0 +1,169 @@
+//! One start per period: the core's side of it.
+
+use std::time::{Duration, UNIX_EPOCH};
+
+use dlock_runtime::{ErrorKind, Event, Kind, Lock, OncePer, Wait};
+
+use crate::acquire::neighbours;
+use crate::support::{LONG, Op, SECOND, World, calm, full, test};
+
+const PERIOD: Duration = Duration::from_secs(3600);
+
+fn once(world: &World) -> Lock {
+    world.lock("k").once_per(OncePer { period: PERIOD, rerun: false })
+}
+
+fn again(world: &World) -> Lock {
+    world.lock("k").once_per(OncePer { period: PERIOD, rerun: true })
+}
+
+/// A world at the beginning of a period.
+fn world() -> World {
+    let world = World::new();
+    to_next_period(&world);
+    world
+}
+
+fn to_next_period(world: &World) {
+    let period = u64::try_from(PERIOD.as_millis()).unwrap();
+    let into = (world.clock.wall_ms() + period / 2) % period;
+    world.clock.advance(Duration::from_millis(period - into));
+}
+
+#[test]
+fn a_period_has_one_run_and_the_next_another() {
+    test(async {
+        let world = world();
+        for round in 1..4 {
+            assert_eq!(once(&world).run(|_| async { round }).await.unwrap(), round);
+            for lock in [once(&world), again(&world).wait(LONG), once(&world).wait(Wait::None)] {
+                let error = lock.run(|_| async { panic!("a second run") }).await.unwrap_err();
+                assert_eq!((error.kind(), error.key()), (&ErrorKind::AlreadyRun, Some("dl1:default:k")));
+                assert!(!error.is_retryable() && !error.is_lost());
+            }
+            world.clock.advance(PERIOD - SECOND);
+            assert_eq!(again(&world).acquire().await.unwrap_err().kind(), &ErrorKind::AlreadyRun);
+            world.clock.advance(SECOND);
+            world.events.expect("AlreadyRun", 4 * round).await;
+            assert!(world.memory.is_empty());
+        }
+    });
+}
+
+#[test]
+fn others_hear_at_once_that_a_run_goes_on() {
+    test(async {
+        let (world, stranger) = neighbours();
+        to_next_period(&world);
+        let guard = once(&world).acquire().await.unwrap();
+        let error = once(&stranger).wait(LONG).acquire().await.unwrap_err();
+        assert_eq!((error.kind(), error.attempts()), (&ErrorKind::AlreadyRun, 1));
+        assert_eq!(world.store.calls(Op::Abandon), 0, "nothing of it was left");
+        guard.release().await.unwrap();
+        assert!(world.memory.is_empty());
+    });
+}
+
+#[test]
+fn of_those_who_wait_for_a_run_one_gets_it() {
+    test(async {
+        let (world, stranger) = neighbours();
+        to_next_period(&world);
+        // Somebody who has to do with no period.
+        let holder = stranger.lock("k").acquire().await.unwrap();
+        let registries: Vec<_> = (0..3).map(|_| crate::acquire::stranger(&world)).collect();
+        let waiting: Vec<_> =
+            registries.iter().map(|one| tokio::spawn(once(one).wait(LONG).run(|_| async {}))).collect();
+        calm().await;
+        holder.release().await.unwrap();
+        let mut ran = 0;
+        for one in waiting {
+            match one.await.unwrap() {
+                Ok(()) => ran += 1,
+                Err(error) => assert_eq!(error.kind(), &ErrorKind::AlreadyRun),
+            }
+        }
+        assert_eq!(ran, 1);
+        assert!(world.memory.is_empty());
+    });
+}
+
+#[test]
+fn a_success_is_told() {
+    test(async {
+        let world = world();
+        assert_eq!(world.lock("k").last_success().await.unwrap(), None);
+        let began = world.clock.wall_ms();
+        let clock = world.clock.clone();
+        let body = |_| async move { clock.advance(7 * SECOND) };
+        once(&world).name("nightly").run(body).await.unwrap();
+        let told = world.lock("k").last_success().await.unwrap().unwrap();
+        assert_eq!(told.started, UNIX_EPOCH + Duration::from_millis(began));
+        assert_eq!((told.took, told.note.site()), (7 * SECOND, Some("nightly")));
+        assert_eq!(world.lock("other").last_success().await.unwrap(), None);
+    });
+}
+
+#[test]
+fn a_body_that_ran_out_of_time_has_failed_and_is_not_repeated() {
+    test(async {
+        let world = world();
+        let run = once(&world).timeout(SECOND).run(|_| std::future::pending::<()>());
+        assert_eq!(world.pass_until(SECOND, run).await.unwrap_err().kind(), &ErrorKind::BodyTimeout);
+        assert_eq!(again(&world).acquire().await.unwrap_err().kind(), &ErrorKind::AlreadyRun);
+        assert_eq!(world.lock("k").last_success().await.unwrap(), None);
+    });
+}
+
+#[test]
+fn a_run_that_did_not_come_to_its_end_is_repeated_only_if_asked_for() {
+    test(async {
+        let world = world();
+        let panics = tokio::spawn(once(&world).run(|_| async { panic!("on purpose") }));
+        assert!(panics.await.unwrap_err().is_panic());
+        world.empty().await;
+        assert_eq!(once(&world).acquire().await.unwrap_err().kind(), &ErrorKind::AlreadyRun);
+        again(&world).run(|_| async {}).await.unwrap();
+        assert_eq!(again(&world).acquire().await.unwrap_err().kind(), &ErrorKind::AlreadyRun);
+    });
+}
+
+#[test]
+fn a_lost_run_is_repeated_only_after_its_loss() {
+    test(async {
+        let world = world();
+        let body = |_| async {
+            world.memory.forget(&full("k"));
+        };
+        assert!(once(&world).run(body).await.unwrap_err().is_lost());
+        assert_eq!(world.lock("k").last_success().await.unwrap(), None, "nobody knows what it has done");
+        again(&world).run(|_| async {}).await.unwrap();
+    });
+}
+
+#[test]
+fn a_run_ends_also_where_its_key_is_kept() {
+    test(async {
+        let world = world();
+        once(&world).min_hold(5 * SECOND).run(|_| async {}).await.unwrap();
+        assert!(world.lock("k").is_locked().await.unwrap());
+        assert!(world.lock("k").last_success().await.unwrap().is_some());
+        assert_eq!(again(&world).acquire().await.unwrap_err().kind(), &ErrorKind::AlreadyRun);
+    });
+}
+
+#[test]
+fn what_cannot_be_is_refused() {
+    test(async {
+        let world = world();
+        for lock in
+            [once(&world).kind(Kind::Read), world.lock("k").once_per(OncePer { period: Duration::ZERO, rerun: false })]
+        {
+            let error = lock.acquire().await.unwrap_err();
+            assert_eq!(error.kind(), &ErrorKind::ConfigInvalid { field: "once_per".into() });
+        }
+        let poor = World::with(&world.clock, |caps| caps.once_per = false);
+        assert_eq!(once(&poor).acquire().await.unwrap_err().kind().as_str(), "unsupported");
+        assert!(world.events.all().iter().all(|(_, event)| !matches!(event, Event::Acquired { .. })));
+    });
+}
