@@ -3,8 +3,9 @@
 //! `cargo run --example cache`
 //!
 //! Three processes with many readers each ask for one page at the same moment. While there is nothing to show, they
-//! wait for the page that one of them builds. When the page has become stale, they do not even wait: one rebuilds, the others serve
-//! the old page. The program counts the builds and exits with an error if there is more than one for each version.
+//! wait for the page that one of them builds. When the page has become stale, they do not even wait: one rebuilds, the
+//! others serve the old page. The program counts the builds and exits with an error if there is more than one for each
+//! version.
 
 #![allow(clippy::print_stdout, reason = "an example talks to the person who runs it")]
 
