@@ -3,8 +3,9 @@
 //! `cargo run --example cache`
 //!
 //! Three processes with many readers each ask for one page at the same moment. While there is nothing to show, they
-//! wait for the one that builds. When the page has become stale, they do not even wait: one rebuilds, the others serve
-//! the old page. The program counts the builds and exits with an error if there is more than one for each version.
+//! wait for the page that one of them builds. When the page has become stale, they do not even wait: one rebuilds, the
+//! others serve the old page. The program counts the builds and exits with an error if there is more than one for each
+//! version.
 
 #![allow(clippy::print_stdout, reason = "an example talks to the person who runs it")]
 
@@ -22,31 +23,29 @@ const READERS: usize = 50;
 
 /// Gives a page, the fresh one if that needs no waiting; its version stands for it here.
 async fn get(db: &SqlitePool, page: &str) -> Result<i64, Failure> {
-    match look(db, page).await? {
-        Some((version, true)) => Ok(version),
-        // Nobody waits for a new page while there is an old one.
-        Some((version, false)) => Ok(refresh(db, page).await?.unwrap_or(version)),
-        None => first(db, page).await,
+    loop {
+        let old = match look(db, page).await? {
+            Some((version, true)) => return Ok(version),
+            old => old,
+        };
+        match (rebuild(db, page).await?, old) {
+            (Some(version), _) => return Ok(version),
+            // Somebody else is at it, and nobody waits for a new page while there is an old one.
+            (None, Some((version, _))) => return Ok(version),
+            // There is nothing to show: wait for the page. To wait for the lock would be to queue up for what all of
+            // them only want to read. Should the builder die, its ttl ends, and one of these builds.
+            (None, None) => tokio::time::sleep(Duration::from_millis(20)).await,
+        }
     }
 }
 
 /// `None`, and at once, while somebody else is at it.
 #[distributed_lock(key = "page:<page>", ttl = "30s", wait = "none", on_busy = skip)]
-async fn refresh(db: &SqlitePool, page: &str) -> Result<Option<i64>, Failure> {
-    build_unless_fresh(db, page).await.map(Some)
-}
-
-/// The same lock, and patience: there is nothing else to show.
-#[distributed_lock(key = "page:<page>", ttl = "30s", wait = "20s")]
-async fn first(db: &SqlitePool, page: &str) -> Result<i64, Failure> {
-    build_unless_fresh(db, page).await
-}
-
-/// The second look is what makes it one build: who has waited finds the page that was built meanwhile.
-async fn build_unless_fresh(db: &SqlitePool, page: &str) -> Result<i64, Failure> {
+async fn rebuild(db: &SqlitePool, page: &str) -> Result<Option<i64>, Failure> {
+    // The second look makes it one build: the page that was missing before may have been built meanwhile.
     match look(db, page).await? {
-        Some((version, true)) => Ok(version),
-        _ => build(db, page).await,
+        Some((version, true)) => Ok(Some(version)),
+        _ => build(db, page).await.map(Some),
     }
 }
 

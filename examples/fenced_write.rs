@@ -71,7 +71,7 @@ async fn main() -> Result<(), Failure> {
 
 /// A short lock that nobody renews, as if the holder's process stood still from the beginning.
 async fn lock(registry: &Registry) -> Result<Guard, dlock::Error> {
-    registry.lock("stock:42").backend("main").ttl(Duration::from_millis(300)).renew(Renew::Off).acquire().await
+    registry.lock("stock:42").backend("main").ttl(Duration::from_secs(1)).renew(Renew::Off).acquire().await
 }
 
 async fn open_shop(file: &Path) -> Result<SqliteConnection, Failure> {

@@ -19,8 +19,8 @@ use dlock::fenced::sqlite as fenced;
 use dlock::{ErrorKind, Fence, distributed_lock};
 use sqlx::SqlitePool;
 
-const PARTS: i64 = 30;
-const TTL: Duration = Duration::from_secs(1);
+const PARTS: i64 = 40;
+const TTL: Duration = Duration::from_secs(2);
 
 /// Imports what of a file is not imported yet. `last` is for the example: it keeps the fence when the lock is lost.
 #[distributed_lock(key = "import:<file>", ttl = TTL, wait = "30s", fence = fence)]
@@ -28,7 +28,7 @@ async fn import(db: &SqlitePool, file: &str, last: &mut Option<Fence>) -> Result
     *last = Some(fence.clone());
     let done: i64 = sqlx::query_scalar("SELECT count(*) FROM parts WHERE file = ?").bind(file).fetch_one(db).await?;
     for part in done + 1..=PARTS {
-        tokio::time::sleep(Duration::from_millis(100)).await;
+        tokio::time::sleep(Duration::from_millis(150)).await;
         // The progress is in the database with the work, so that whoever takes over knows where to go on.
         save(db, &fence, file, part).await?;
         say(format!("part {part}"));

@@ -47,7 +47,7 @@ async fn remember(db: &SqlitePool, id: u64, receipt: &str) -> sqlx::Result<()> {
 
 /// The bank: takes its time, and does what it is told as often as it is told.
 async fn charge(db: &SqlitePool, id: u64, cents: u32) -> sqlx::Result<String> {
-    tokio::time::sleep(Duration::from_millis(20)).await;
+    tokio::time::sleep(Duration::from_millis(100)).await;
     let insert = sqlx::query("INSERT INTO charges (payment, cents) VALUES (?, ?)");
     let number = insert.bind(id as i64).bind(cents).execute(db).await?.last_insert_rowid();
     Ok(format!("receipt-{number}"))

@@ -30,7 +30,7 @@ async fn apply(folder: &Path, version: u32) -> Result<bool, Failure> {
     for file in FILES {
         fs::write(folder.join(file), version.to_string())?;
         // Here the configuration is neither the old one nor the new one.
-        tokio::time::sleep(Duration::from_millis(5)).await;
+        tokio::time::sleep(Duration::from_millis(20)).await;
     }
     Ok(true)
 }

@@ -45,9 +45,9 @@ fn tell(result: Result<u32, SellError>) {
     match result {
         Ok(left) => println!("sold, {left} left"),
         Err(SellError::SoldOut) => println!("sold out: the function's own error, the lock was fine"),
+        // `WaitTimeout` here; with `wait = "none"` it is `Busy`, and comes at once.
+        Err(SellError::Lock(error)) if error.is_contention() => println!("somebody else is at it: {error}"),
         Err(SellError::Lock(error)) => match error.kind() {
-            // With `wait = "none"` this is `Busy`, and comes at once.
-            ErrorKind::WaitTimeout | ErrorKind::Busy => println!("somebody else is at it: {error}"),
             // The function was stopped at an `.await`: what it had done so far is done, somebody else may go on.
             ErrorKind::Lost(cause) => println!("the lock was lost ({cause:?}): {error}"),
             _ => println!("nothing was sold: {error}"),

@@ -5,3 +5,8 @@
 #[cfg(feature = "macros")]
 pub use dlock_macros::{distributed_lock, optimistic, scheduled_lock};
 pub use dlock_runtime::*;
+
+/// What the guide for newcomers shows is compiled.
+#[cfg(all(doctest, feature = "macros"))]
+#[doc = include_str!("../docs/coming-from.md")]
+struct ComingFrom;

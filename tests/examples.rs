@@ -105,8 +105,9 @@ macro_rules! promises {
         fn $name() {
             let output = run(stringify!($name), &[]);
             assert!(output.status.success(), "{}", text(&output));
-            let output = run(stringify!($name), &["--unlocked"]);
-            assert_eq!(output.status.code(), Some(1), "without a lock: {}", text(&output));
+            // A race can be won by chance, but not three times.
+            let broken = || run(stringify!($name), &["--unlocked"]).status.code() == Some(1);
+            assert!((0..3).any(|_| broken()), "it does not tell that the locks exclude nobody");
         }
     )*};
 }

@@ -28,6 +28,9 @@ pub(crate) struct Job {
 pub(super) fn take() -> Option<Job> {
     let folder = env::var_os(FOLDER)?.into();
     let (url, namespace) = (env::var(URL).ok()?, env::var(NAMESPACE).ok()?);
+    // One that is paused cannot see that the parent is gone; the kernel does.
+    #[cfg(target_os = "linux")]
+    let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
     Some(Job { folder, words: env::args().skip(1).collect(), url, namespace, orders: orders() })
 }
 

@@ -70,10 +70,12 @@ async fn run(part: impl AsyncFnOnce() -> Result<(), Failure>) -> Result<(), Fail
 }
 
 /// The few lines with which a service begins.
-async fn connect(url: &str, namespace: &str) -> Result<(), dlock::Error> {
+async fn connect(url: &str, namespace: &str) -> Result<(), Failure> {
     dlock::configure(|defaults| defaults.namespace = namespace.into())?;
     dlock::connect("main", url).await?;
     dlock::set_default("main")?;
+    // Every annotated function of the program, before the first call of any: can the store do what it asks for?
+    dlock::verify()?;
     Ok(())
 }
 
