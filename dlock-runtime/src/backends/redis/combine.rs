@@ -18,7 +18,7 @@ use crate::background::Place;
 use crate::error::{Error, Result};
 
 /// So many requests leave together at most. More would wait for each other's answers, and the server for us.
-const MOST: usize = 64;
+const MOST: usize = 32;
 
 /// The way to the server that the tasks of one runtime share.
 pub(super) struct Combiner {

@@ -278,7 +278,7 @@ pub(super) fn config() -> AsyncConnectionConfig {
 
 /// A call of a script, without the number of its keys and what follows: `build` adds them.
 pub(super) fn call(lua: &Lua, whole: bool, build: &impl Fn(&mut Cmd)) -> Cmd {
-    let mut command = Cmd::with_capacity(9, if whole { lua.text.len() + 512 } else { 768 });
+    let mut command = Cmd::with_capacity(7, if whole { lua.text.len() + 512 } else { 320 });
     if whole {
         command.arg("EVAL").arg(&lua.text);
     } else {
