@@ -6,10 +6,10 @@
 
 use std::future::Future;
 
+use crate::ask::{Ask, acquire_all};
 use crate::background::background;
 use crate::error::{Error, ErrorKind, Result};
 use crate::guards::{Guards, finish_all};
-use crate::locker::{Ask, acquire_all};
 use crate::outcome::Ran;
 use crate::probe;
 use crate::scope;

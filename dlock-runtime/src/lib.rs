@@ -3,6 +3,7 @@
 // A library of locks neither panics nor prints.
 #![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]
 
+mod ask;
 mod backend;
 pub mod backends;
 mod background;
@@ -10,6 +11,7 @@ mod blocking;
 mod capabilities;
 mod catalogue;
 mod clock;
+mod closing;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 mod env;
@@ -29,6 +31,7 @@ mod options;
 mod order;
 mod outcome;
 mod owner;
+mod per_runtime;
 mod probe;
 mod registry;
 mod release;
@@ -49,7 +52,6 @@ pub use backend::{
     Attempt, Backend, Claim, Ending, Fence, Hold, LastSuccess, Released, RunEnd, Signal, Stand, Standing, Validity,
     Wake,
 };
-pub use background::{Opened, PerRuntime};
 pub use capabilities::{Capabilities, Durability, Expiry, Fencing, REMOTE_POLL, TtlRange, WakeStyle};
 pub use catalogue::{Explained, SiteInfo, Unusable, sites};
 pub use clock::{BootInstant, Clock, Sleep, TimeoutAt};
@@ -64,6 +66,7 @@ pub use optimistic::Conflict;
 pub use options::{Backoff, Cohort, Defaults, Kind, OnLost, OncePer, Renew, Retry, Wait};
 pub use outcome::{LockReturn, Outcome, SkipReturn, Skipped};
 pub use owner::Owner;
+pub use per_runtime::{Opened, PerRuntime};
 pub use probe::{key_of, key_of_blocking, keys_of};
 pub use registry::{Registry, ShutdownReport};
 pub use scope::{Inherit, current, current_locks, inherit};

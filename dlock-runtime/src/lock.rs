@@ -5,13 +5,14 @@ use std::panic::Location;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::ask::{Ask, acquire_all};
 use crate::backend::LastSuccess;
 use crate::blocking::{acquire_sync, hold_sync, release_sync};
 use crate::error::Result;
 use crate::guard::{Guard, Held};
 use crate::guards::Guards;
 use crate::key::{Key, LockKey};
-use crate::locker::{Ask, acquire, acquire_all};
+use crate::locker::acquire;
 use crate::note::Note;
 use crate::options::{Backoff, Cohort, Kind, OnLost, OncePer, Options, Renew, Retry, Wait};
 use crate::outcome::Ran;

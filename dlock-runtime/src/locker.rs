@@ -7,84 +7,28 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 
+use crate::ask::Ask;
 use crate::backend::{Attempt, Claim, Hold, Signal, Stand, Wake};
 use crate::background::{Home, background_of, here, home};
 use crate::clock::BootInstant;
 use crate::error::{Error, ErrorKind, Result};
 use crate::guard::Guard;
-use crate::guards::{Guards, finish_all};
 use crate::key::{KeyBuf, LockKey};
 use crate::local_queue::{Joined, Turn, Waiting};
 use crate::note::Note;
 use crate::observe::Event;
-use crate::options::{Options, Resolved, Retry, Wait};
+use crate::options::{Resolved, Retry, Wait};
 use crate::owner::Owner;
-use crate::registry::{Registry, Shared};
+use crate::registry::Shared;
 use crate::release;
 use crate::scope;
-use crate::sites::{Call, Keys, Label, Place, Site};
+use crate::sites::Label;
 use crate::store::{Store, request_bound};
 use crate::tenure::{Beginning, Tenure};
 use crate::wait::{Pace, ask_again_at, full_jitter, news};
 
-/// What a caller asks for.
-#[derive(Clone)]
-pub(crate) struct Ask {
-    pub(crate) registry: Registry,
-    pub(crate) place: Place,
-    pub(crate) options: Options,
-    pub(crate) backend: Option<Cow<'static, str>>,
-    /// Does the caller's thread sleep meanwhile?
-    parks: bool,
-    /// Is it one of several keys, which are taken in one order?
-    sorted: bool,
-}
-
-impl Ask {
-    pub(crate) const fn new(
-        registry: Registry,
-        place: Place,
-        options: Options,
-        backend: Option<Cow<'static, str>>,
-    ) -> Self {
-        Self { registry, place, options, backend, parks: false, sorted: false }
-    }
-
-    /// What an annotated function asks for in one call.
-    pub(crate) fn of_site(site: &'static Site, call: &Call) -> Self {
-        let registry = Registry::here();
-        let said =
-            Options { ttl: call.ttl.or(site.options.ttl), wait: call.wait.or(site.options.wait), ..site.options };
-        let options = registry.tuned(site.name, said);
-        let backend = call.backend.clone().or(site.backend.map(Into::into));
-        Self::new(registry, Place::Site(site), options, backend)
-    }
-
-    /// The caller's thread sleeps until there is an answer.
-    pub(crate) fn parking(mut self) -> Self {
-        self.parks = true;
-        self
-    }
-}
-
 /// An attempt is given this long even if the wait is shorter: opening a connection takes its time.
 const LEAST_PATIENCE: Duration = Duration::from_millis(250);
-
-/// Acquires one key, or several: sorted and without doubles, all or none. Two callers that sort alike cannot wait for
-/// each other.
-pub(crate) fn acquire_all(ask: Ask, keys: Keys) -> BoxFuture<'static, Result<Guards>> {
-    match keys {
-        Keys::One(key) => match prepare(ask, &key, None) {
-            Ok(Prepared::Asks(acquisition)) => {
-                let run = acquisition.run();
-                Box::pin(async move { run.await.map(Guards::one) })
-            }
-            Ok(Prepared::Joins(guard)) => Box::pin(ready(Ok(Guards::one(guard)))),
-            Err(error) => Box::pin(ready(Err(error))),
-        },
-        Keys::Several(keys) => Box::pin(scope::inherit(acquire_several(ask, keys))),
-    }
-}
 
 /// Acquires. Dropping the returned future leaves nothing behind in the store.
 ///
@@ -93,7 +37,11 @@ pub(crate) fn acquire(ask: Ask, key: &KeyBuf) -> BoxFuture<'static, Result<Guard
     acquire_until(ask, key, None)
 }
 
-fn acquire_until(ask: Ask, key: &KeyBuf, deadline: Option<BootInstant>) -> BoxFuture<'static, Result<Guard>> {
+pub(crate) fn acquire_until(
+    ask: Ask,
+    key: &KeyBuf,
+    deadline: Option<BootInstant>,
+) -> BoxFuture<'static, Result<Guard>> {
     match prepare(ask, key, deadline) {
         Ok(Prepared::Asks(acquisition)) => Box::pin(acquisition.run()),
         Ok(Prepared::Joins(guard)) => Box::pin(ready(Ok(guard))),
@@ -101,46 +49,18 @@ fn acquire_until(ask: Ask, key: &KeyBuf, deadline: Option<BootInstant>) -> BoxFu
     }
 }
 
-async fn acquire_several(mut ask: Ask, mut keys: Vec<KeyBuf>) -> Result<Guards> {
-    keys.sort_unstable_by(|one, other| one.0.cmp(&other.0));
-    keys.dedup_by(|one, other| one.0 == other.0);
-    ask.sorted = true;
-    let clock = &ask.registry.shared().clock;
-    let wait = ask.options.wait.unwrap_or(ask.registry.defaults().wait);
-    // One wait for all of them.
-    let deadline = deadline(clock.now(), wait);
-    let mut guards: Option<Guards> = None;
-    for key in keys {
-        // Inside of the one before: the same hold twice would wait for itself.
-        let outer = guards.as_ref().map_or_else(scope::innermost, |guards| Some(guards.innermost().clone()));
-        let next = scope::within(outer.clone(), || acquire_until(ask.clone(), &key, Some(deadline)));
-        match (scope::inside(outer, next).await, &mut guards) {
-            (Ok(guard), Some(guards)) => guards.push(guard),
-            (Ok(guard), none) => *none = Some(Guards::one(guard)),
-            (Err(error), _) => {
-                if let Some(guards) = guards.take() {
-                    // The caller hears why there is no lock; that one of the others ended meanwhile changes nothing.
-                    let _ = finish_all(guards).await;
-                }
-                return Err(error);
-            }
-        }
-    }
-    guards.ok_or_else(|| Error::config("keys", "there is no key in the list, so nothing would be locked"))
-}
-
 /// What a call comes to before anything is asked of the store.
 #[expect(
     clippy::large_enum_variant,
     reason = "moved once, into the future of the call; a box would be one more for each"
 )]
-enum Prepared {
+pub(crate) enum Prepared {
     Asks(Acquisition),
     /// The enclosing call's hold is used.
     Joins(Guard),
 }
 
-fn deadline(since: BootInstant, wait: Wait) -> BootInstant {
+pub(crate) fn deadline(since: BootInstant, wait: Wait) -> BootInstant {
     match wait {
         Wait::None => since,
         Wait::UpTo(wait) => since.after(wait),
@@ -148,7 +68,7 @@ fn deadline(since: BootInstant, wait: Wait) -> BootInstant {
     }
 }
 
-fn prepare(ask: Ask, key: &KeyBuf, until: Option<BootInstant>) -> Result<Prepared> {
+pub(crate) fn prepare(ask: Ask, key: &KeyBuf, until: Option<BootInstant>) -> Result<Prepared> {
     let registry = &ask.registry;
     let shared = registry.shared().clone();
     let since = shared.clock.now();
@@ -206,7 +126,7 @@ fn prepare(ask: Ask, key: &KeyBuf, until: Option<BootInstant>) -> Result<Prepare
 }
 
 /// One acquisition on its way. It may have left something in the store; dropping it then cleans up on our thread.
-struct Acquisition {
+pub(crate) struct Acquisition {
     shared: Arc<Shared>,
     store: Arc<Store>,
     claim: Arc<Claim>,
@@ -243,7 +163,7 @@ impl Drop for Acquisition {
 }
 
 impl Acquisition {
-    async fn run(mut self) -> Result<Guard> {
+    pub(crate) async fn run(mut self) -> Result<Guard> {
         let won = self.win().await;
         let waited = self.shared.clock.now().since(self.since);
         match won {
@@ -517,7 +437,9 @@ pub(crate) fn shut_down() -> Error {
 #[cfg(all(test, feature = "memory"))]
 mod tests {
     use super::*;
-    use crate::sites::Named;
+    use crate::Registry;
+    use crate::options::Options;
+    use crate::sites::{Named, Place};
 
     #[test]
     fn the_futures_of_an_uncontended_call_stay_small() {

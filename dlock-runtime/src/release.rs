@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use crate::backend::{Claim, Released};
 use crate::background::background;
+use crate::closing::Job;
 use crate::error::{LossCause, Result};
 use crate::observe::Event;
-use crate::registry::{Job, Shared};
+use crate::registry::Shared;
 use crate::store::{Store, request_bound};
 use crate::tenure::Tenure;
 use crate::wait::full_jitter;

@@ -11,9 +11,9 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 
+use crate::ask::{Ask, acquire_all};
 use crate::error::{Error, ErrorKind, Result};
 use crate::guards::{Guards, finish_all};
-use crate::locker::{Ask, acquire_all};
 use crate::options::{OnLost, Options};
 use crate::outcome::Ran;
 use crate::probe;

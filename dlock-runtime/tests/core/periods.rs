@@ -178,6 +178,6 @@ fn a_guard_that_is_released_has_run_and_one_that_is_dropped_has_not() {
         to_next_period(&world);
         drop(again(&world).acquire().await.unwrap());
         world.empty().await;
-        again(&world).acquire().await.unwrap();
+        again(&world).acquire().await.unwrap().release().await.unwrap();
     });
 }

@@ -15,9 +15,9 @@ use etcd_client::{
 
 use super::address::Address;
 use super::fault::Fault;
-use crate::background::{Opened, PerRuntime};
 use crate::clock::{BootInstant, Clock};
 use crate::error::{Error, ErrorKind, Result};
+use crate::per_runtime::{Opened, PerRuntime};
 
 /// How long a connect may take, over all hosts.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);

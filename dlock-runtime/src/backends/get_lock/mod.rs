@@ -27,13 +27,13 @@ pub(crate) use self::fault::fault;
 use self::link::{Answer, Link, PATIENCE};
 use self::session::Session;
 use crate::backend::{Attempt, Backend, Claim, Hold, Released, Signal, Stand, Standing, Validity, Wake};
-use crate::background::PerRuntime;
 use crate::capabilities::{Capabilities, Durability, Expiry, Fencing, TtlRange, WakeStyle};
 use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::key::{LockKey, MAX_KEY_BYTES};
 use crate::note::Note;
 use crate::owner::Owner;
+use crate::per_runtime::PerRuntime;
 
 /// Opens `mysql://user:password@host:port/database`.
 pub(crate) async fn open(url: &str, clock: &Clock) -> Result<Arc<dyn Backend>> {

@@ -13,9 +13,10 @@ use super::combine::Combiner;
 use super::fault;
 use super::scripts::{FENCE, Lua, SCRIPTS};
 use super::target::Target;
-use crate::background::{PerRuntime, Place};
+use crate::background::Place;
 use crate::clock::{BootInstant, Clock};
 use crate::error::{Error, ErrorKind, Result};
+use crate::per_runtime::PerRuntime;
 
 /// Opening takes no longer: a firewall that swallows packets would hold it for minutes.
 pub(super) const OPEN_LIMIT: Duration = Duration::from_secs(5);

@@ -44,13 +44,14 @@ use self::file::Place;
 use self::line::{Line, Turn};
 use self::time::Time;
 use crate::backend::{Attempt, Backend, Claim, Ending, Hold, LastSuccess, Released, Stand, Standing};
-use crate::background::{PerRuntime, here};
+use crate::background::here;
 use crate::capabilities::{Capabilities, Durability, Expiry, Fencing, TtlRange, WakeStyle};
 use crate::clock::Clock;
 use crate::error::Result;
 use crate::key::{LockKey, MAX_KEY_BYTES};
 use crate::note::Note;
 use crate::options::Kind;
+use crate::per_runtime::PerRuntime;
 
 /// Opens `sqlite://path`.
 pub(crate) async fn open(url: &str, clock: &Clock) -> Result<Arc<dyn Backend>> {

@@ -1,0 +1,98 @@
+//! What a caller asks for: one lock, or several that are won all or none.
+
+use std::borrow::Cow;
+use std::future::ready;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+
+use crate::error::{Error, Result};
+use crate::guards::{Guards, finish_all};
+use crate::key::KeyBuf;
+use crate::locker::{Prepared, acquire_until, deadline, prepare};
+use crate::options::Options;
+use crate::registry::Registry;
+use crate::scope;
+use crate::sites::{Call, Keys, Place, Site};
+
+/// What a caller asks for.
+#[derive(Clone)]
+pub(crate) struct Ask {
+    pub(crate) registry: Registry,
+    pub(crate) place: Place,
+    pub(crate) options: Options,
+    pub(crate) backend: Option<Cow<'static, str>>,
+    /// Does the caller's thread sleep meanwhile?
+    pub(crate) parks: bool,
+    /// Is it one of several keys, which are taken in one order?
+    pub(crate) sorted: bool,
+}
+
+impl Ask {
+    pub(crate) const fn new(
+        registry: Registry,
+        place: Place,
+        options: Options,
+        backend: Option<Cow<'static, str>>,
+    ) -> Self {
+        Self { registry, place, options, backend, parks: false, sorted: false }
+    }
+
+    /// What an annotated function asks for in one call.
+    pub(crate) fn of_site(site: &'static Site, call: &Call) -> Self {
+        let registry = Registry::here();
+        let said =
+            Options { ttl: call.ttl.or(site.options.ttl), wait: call.wait.or(site.options.wait), ..site.options };
+        let options = registry.tuned(site.name, said);
+        let backend = call.backend.clone().or(site.backend.map(Into::into));
+        Self::new(registry, Place::Site(site), options, backend)
+    }
+
+    /// The caller's thread sleeps until there is an answer.
+    pub(crate) fn parking(mut self) -> Self {
+        self.parks = true;
+        self
+    }
+}
+
+/// Acquires one key, or several: sorted and without doubles, all or none. Two callers that sort alike cannot wait for
+/// each other.
+pub(crate) fn acquire_all(ask: Ask, keys: Keys) -> BoxFuture<'static, Result<Guards>> {
+    match keys {
+        Keys::One(key) => match prepare(ask, &key, None) {
+            // A combinator, since an `async` block would keep the future twice.
+            Ok(Prepared::Asks(acquisition)) => Box::pin(acquisition.run().map(|won| won.map(Guards::one))),
+            Ok(Prepared::Joins(guard)) => Box::pin(ready(Ok(Guards::one(guard)))),
+            Err(error) => Box::pin(ready(Err(error))),
+        },
+        Keys::Several(keys) => Box::pin(scope::inherit(acquire_several(ask, keys))),
+    }
+}
+
+async fn acquire_several(mut ask: Ask, mut keys: Vec<KeyBuf>) -> Result<Guards> {
+    keys.sort_unstable_by(|one, other| one.0.cmp(&other.0));
+    keys.dedup_by(|one, other| one.0 == other.0);
+    ask.sorted = true;
+    let clock = &ask.registry.shared().clock;
+    let wait = ask.options.wait.unwrap_or(ask.registry.defaults().wait);
+    // One wait for all of them.
+    let deadline = deadline(clock.now(), wait);
+    let mut guards: Option<Guards> = None;
+    for key in keys {
+        // Inside of the one before: the same hold twice would wait for itself.
+        let outer = guards.as_ref().map_or_else(scope::innermost, |guards| Some(guards.innermost().clone()));
+        let next = scope::within(outer.clone(), || acquire_until(ask.clone(), &key, Some(deadline)));
+        match (scope::inside(outer, next).await, &mut guards) {
+            (Ok(guard), Some(guards)) => guards.push(guard),
+            (Ok(guard), none) => *none = Some(Guards::one(guard)),
+            (Err(error), _) => {
+                if let Some(guards) = guards.take() {
+                    // The caller hears why there is no lock; that one of the others ended meanwhile changes nothing.
+                    let _ = finish_all(guards).await;
+                }
+                return Err(error);
+            }
+        }
+    }
+    guards.ok_or_else(|| Error::config("keys", "there is no key in the list, so nothing would be locked"))
+}

@@ -1,0 +1,121 @@
+//! The end of a registry: what is still under way, and the news that nothing new begins.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::task::{Context, Poll};
+
+use tokio::sync::Notify;
+
+/// Releases and abandons under way on our thread.
+#[derive(Debug, Default)]
+pub(crate) struct Jobs {
+    running: AtomicUsize,
+    given_up: AtomicBool,
+}
+
+/// One of them; dropping it ends it.
+#[derive(Debug)]
+pub(crate) struct Job(Arc<Jobs>);
+
+/// One of them in a caller's frame, which does without a reference of its own: every call has one.
+#[derive(Debug)]
+pub(crate) struct Call<'a>(&'a Jobs);
+
+impl Jobs {
+    pub(crate) fn begin(self: &Arc<Self>) -> Job {
+        self.enter();
+        Job(self.clone())
+    }
+
+    pub(crate) fn call(&self) -> Call<'_> {
+        self.enter();
+        Call(self)
+    }
+
+    pub(crate) fn enter(&self) {
+        // In one order with `Closing`: a shutdown sees this job, or whoever began it sees the shutdown.
+        self.running.fetch_add(1, Ordering::SeqCst);
+    }
+
+    pub(crate) fn leave(&self) {
+        self.running.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    /// Has the shutdown ended, so that trying on is of no use?
+    pub(crate) fn given_up(&self) -> bool {
+        self.given_up.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn none(&self) -> bool {
+        self.running.load(Ordering::SeqCst) == 0
+    }
+
+    pub(crate) fn give_up(&self) -> usize {
+        self.given_up.store(true, Ordering::Release);
+        self.running.load(Ordering::Acquire)
+    }
+}
+
+impl Drop for Job {
+    fn drop(&mut self) {
+        self.0.leave();
+    }
+}
+
+impl Drop for Call<'_> {
+    fn drop(&mut self) {
+        self.0.leave();
+    }
+}
+
+/// Tells all waiters that the registry is shutting down.
+#[derive(Debug, Default)]
+pub(crate) struct Closing {
+    closed: AtomicBool,
+    news: Notify,
+}
+
+impl Closing {
+    pub(crate) fn close(&self) {
+        self.closed.store(true, Ordering::SeqCst);
+        self.news.notify_waiters();
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::SeqCst)
+    }
+
+    /// Gives the future's output, or `None` if the registry closes first.
+    pub(crate) fn or<F: Future>(&self, future: F) -> Or<'_, F> {
+        // From here on it hears of a close, also before it is polled.
+        Or { closing: self, news: self.news.notified(), future }
+    }
+}
+
+pin_project_lite::pin_project! {
+    /// See [`Closing::or`]. By hand, since an `async fn` would keep the future twice.
+    pub(crate) struct Or<'a, F> {
+        closing: &'a Closing,
+        #[pin]
+        news: tokio::sync::futures::Notified<'a>,
+        #[pin]
+        future: F,
+    }
+}
+
+impl<F: Future> Future for Or<'_, F> {
+    type Output = Option<F::Output>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<F::Output>> {
+        let this = self.project();
+        if this.closing.is_closed() {
+            return Poll::Ready(None);
+        }
+        match this.future.poll(cx) {
+            Poll::Ready(output) => Poll::Ready(Some(output)),
+            Poll::Pending => this.news.poll(cx).map(|()| None),
+        }
+    }
+}

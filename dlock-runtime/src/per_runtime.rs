@@ -1,0 +1,182 @@
+//! One value, such as a connection, for each runtime that asks for it: opened there, and forgotten when that runtime
+//! ends, since the value dies with it.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use tokio::runtime::Id;
+use tokio::task::AbortHandle;
+
+use crate::background::here;
+use crate::error::{Error, ErrorKind, Result};
+
+/// One value for each runtime that asks for it.
+#[derive(Debug)]
+pub struct PerRuntime<T> {
+    slots: Arc<Mutex<HashMap<Id, Slot<T>>>>,
+}
+
+#[derive(Debug)]
+struct Slot<T> {
+    generation: u64,
+    cell: Arc<tokio::sync::OnceCell<T>>,
+    /// The task that lives as long as the runtime, and whether it has gone.
+    tenant: AbortHandle,
+    gone: Arc<AtomicBool>,
+}
+
+/// A value of a [`PerRuntime`], with what is needed to discard just this one.
+#[derive(Clone, Debug)]
+pub struct Opened<T> {
+    /// The value.
+    pub value: T,
+    id: Id,
+    generation: u64,
+}
+
+impl<T: Clone + Send + Sync + 'static> PerRuntime<T> {
+    /// No values yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self { slots: Arc::default() }
+    }
+
+    /// The present runtime's value; opened now if there is none.
+    ///
+    /// # Errors
+    /// What `open` fails with, and [`ErrorKind::Internal`] outside of a runtime.
+    pub async fn get<F>(&self, open: impl FnOnce() -> F) -> Result<Opened<T>>
+    where
+        F: Future<Output = Result<T>>,
+    {
+        let Some(id) = here() else {
+            return Err(Error::new(ErrorKind::Internal, "a backend was called outside of a runtime"));
+        };
+        let (generation, cell) = self.slot(id);
+        let value = cell.get_or_try_init(open).await?.clone();
+        Ok(Opened { value, id, generation })
+    }
+
+    /// The value of the runtime `id`, if it is open and that runtime lives.
+    #[must_use]
+    pub fn peek(&self, id: Id) -> Option<Opened<T>> {
+        let slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
+        let slot = slots.get(&id)?;
+        Some(Opened { value: slot.cell.get()?.clone(), id, generation: slot.generation })
+    }
+
+    /// Forgets a value that has turned out broken, unless another one has taken its place already.
+    pub fn discard(&self, opened: &Opened<T>) {
+        let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
+        let slot = slots.get_mut(&opened.id).filter(|slot| slot.generation == opened.generation);
+        let broken = slot.map(|slot| {
+            slot.generation = fresh_generation();
+            std::mem::take(&mut slot.cell)
+        });
+        drop(slots);
+        // Outside of the lock: the value's own drop may do anything.
+        drop(broken);
+    }
+
+    /// Forgets all values.
+    pub fn clear(&self) {
+        let slots = std::mem::take(&mut *self.slots.lock().unwrap_or_else(PoisonError::into_inner));
+        slots.into_values().for_each(|slot| slot.tenant.abort());
+    }
+
+    fn slot(&self, id: Id) -> (u64, Arc<tokio::sync::OnceCell<T>>) {
+        let lock = || self.slots.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(slot) = lock().get(&id) {
+            return (slot.generation, slot.cell.clone());
+        }
+        let gone = Arc::new(AtomicBool::new(false));
+        let tenant = Tenant { slots: Arc::downgrade(&self.slots), id, gone: gone.clone() };
+        // Outside of the lock: a runtime that is being shut down drops the task, and so the tenant, on the spot.
+        let tenant = tokio::spawn(async move {
+            let _tenant = tenant;
+            std::future::pending::<()>().await;
+        });
+        let mut slots = lock();
+        if let Some(slot) = slots.get(&id) {
+            let found = (slot.generation, slot.cell.clone());
+            drop(slots);
+            tenant.abort();
+            return found;
+        }
+        let (generation, cell) = (fresh_generation(), Arc::default());
+        if !gone.load(Ordering::Acquire) {
+            let tenant = tenant.abort_handle();
+            slots.insert(id, Slot { generation, cell: Arc::clone(&cell), tenant, gone });
+        }
+        (generation, cell)
+    }
+}
+
+/// Never the same twice: what was opened before a `clear` must not discard what was opened after it.
+fn fresh_generation() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+impl<T: Clone + Send + Sync + 'static> Default for PerRuntime<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Lives in a task of the runtime; a runtime that ends drops its tasks, and so takes its value out of the table before
+/// its id can be given to another runtime.
+struct Tenant<T> {
+    slots: Weak<Mutex<HashMap<Id, Slot<T>>>>,
+    id: Id,
+    gone: Arc<AtomicBool>,
+}
+
+impl<T> Drop for Tenant<T> {
+    fn drop(&mut self) {
+        // First, so that whoever has not inserted the slot yet does not do so any more.
+        self.gone.store(true, Ordering::Release);
+        if let Some(slots) = self.slots.upgrade() {
+            let mut slots = slots.lock().unwrap_or_else(PoisonError::into_inner);
+            // After a `clear` the slot may be another tenant's.
+            let ours = slots.get(&self.id).is_some_and(|slot| Arc::ptr_eq(&slot.gone, &self.gone));
+            let slot = if ours { slots.remove(&self.id) } else { None };
+            drop(slots);
+            // Outside of the lock: the value's own drop may do anything.
+            drop(slot);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_runtime_has_its_own_value_until_it_ends() {
+        let values = PerRuntime::<u32>::new();
+        let runtime = || tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let (first, second) = (runtime(), runtime());
+        let open = |runtime: &tokio::runtime::Runtime, value| {
+            runtime.block_on(values.get(|| async move { Ok(value) })).unwrap().value
+        };
+        assert_eq!((open(&first, 1), open(&second, 2), open(&first, 3)), (1, 2, 1));
+        let id = first.handle().id();
+        assert!(values.peek(id).is_some());
+        drop(first);
+        assert!(values.peek(id).is_none());
+    }
+
+    #[test]
+    fn a_broken_value_is_opened_anew_once() {
+        let values = PerRuntime::<u32>::new();
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let broken = runtime.block_on(values.get(|| async { Ok(1) })).unwrap();
+        values.discard(&broken);
+        assert_eq!(runtime.block_on(values.get(|| async { Ok(2) })).unwrap().value, 2);
+        values.discard(&broken);
+        assert_eq!(runtime.block_on(values.get(|| async { Ok(3) })).unwrap().value, 2);
+    }
+}
