@@ -33,7 +33,7 @@ struct Line {
     called: Option<u64>,
     /// The turn is only kept until what its owner may have left in the store is gone.
     leaving: bool,
-    /// What all of them ask for, give or take reading and writing.
+    /// What the one with the turn asks for.
     kind: Kind,
 }
 
@@ -41,6 +41,7 @@ struct Line {
 struct Place {
     waker: Option<Waker>,
     home: Option<Home>,
+    kind: Kind,
 }
 
 /// What joining the queue gives.
@@ -64,13 +65,13 @@ impl LocalQueue {
                 free.insert(Line { home, kind, ..Line::default() });
                 Joined::Turn(Turn { queue: self.clone(), key: key.clone() })
             }
-            Entry::Occupied(line) if !line.get().kind.mixes_with(kind) => Joined::Mixed,
+            Entry::Occupied(line) if !line.get().leaving && !line.get().kind.mixes_with(kind) => Joined::Mixed,
             Entry::Occupied(line) if line.get().waiting.len() >= max_waiters => Joined::Full,
             Entry::Occupied(mut line) => {
                 let line = line.get_mut();
                 let ticket = line.next_ticket;
                 line.next_ticket += 1;
-                line.waiting.insert(ticket, Place { waker: None, home });
+                line.waiting.insert(ticket, Place { waker: None, home, kind });
                 Joined::Behind(Waiting { queue: self.clone(), key: key.clone(), ticket: Some(ticket) })
             }
         }
@@ -94,12 +95,13 @@ impl LocalQueue {
     fn pass_on(&self, key: &LockKey) {
         let mut shard = self.shard(key);
         let Some(line) = shard.get_mut(key) else { return };
-        let Some((ticket, Place { waker, home })) = line.waiting.pop_first() else {
+        let Some((ticket, Place { waker, home, kind })) = line.waiting.pop_first() else {
             shard.remove(key);
             return;
         };
         line.called = Some(ticket);
         line.home = home;
+        line.kind = kind;
         line.leaving = false;
         drop(shard);
         if let Some(waker) = waker {
