@@ -1,4 +1,4 @@
-//! What the options do when a function runs, on the memory backend.
+//! What the options make of a function, on the memory backend; what they do on each store is in `options`.
 
 use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use dlock::backends::memory::Memory;
-use dlock::{Error, ErrorKind, Fence, Held, Key, Outcome, Wait, distributed_lock, scheduled_lock};
+use dlock::{Error, ErrorKind, Fence, Held, Key, Outcome, distributed_lock, scheduled_lock};
 
 /// One store under two names for all tests; each of them has keys of its own.
 fn install() {
@@ -17,12 +17,6 @@ fn install() {
         }
         dlock::set_default("memory").expect("an installed name");
     });
-}
-
-/// Whether nobody holds the key; asked from a task of its own, which is inside of no lock.
-async fn is_free(key: &'static str) -> bool {
-    let ask = tokio::spawn(async move { dlock::lock(key).wait(Wait::None).acquire().await.is_ok() });
-    ask.await.expect("the task ends")
 }
 
 #[tokio::test]
@@ -179,80 +173,6 @@ async fn a_function_can_be_skipped_in_every_way_that_its_type_can_say() {
     nothing(&runs);
     assert!(matches!(outcome().await, Outcome::Ran(1)));
     assert_eq!(runs.load(Ordering::SeqCst), 1);
-}
-
-#[tokio::test]
-async fn a_body_that_takes_too_long_is_cancelled_and_its_lock_given_back() {
-    #[distributed_lock(key = "timeout", timeout = "20ms")]
-    async fn slow() -> Result<(), Error> {
-        std::future::pending().await
-    }
-    install();
-    assert_eq!(*slow().await.unwrap_err().kind(), ErrorKind::BodyTimeout);
-    assert!(is_free("timeout").await);
-}
-
-#[tokio::test]
-async fn a_nested_call_joins_if_it_says_so() {
-    #[distributed_lock(key = "nested")]
-    async fn outer(joins: bool) -> Result<u8, Error> {
-        if joins { joining().await } else { inner().await }
-    }
-    #[distributed_lock(key = "nested", reentrant)]
-    async fn joining() -> Result<u8, Error> {
-        Ok(1)
-    }
-    #[distributed_lock(key = "nested")]
-    async fn inner() -> Result<u8, Error> {
-        Ok(2)
-    }
-    install();
-    assert_eq!(outer(true).await.expect("joined"), 1);
-    assert_eq!(*outer(false).await.unwrap_err().kind(), ErrorKind::WouldDeadlock);
-}
-
-#[tokio::test]
-async fn kinds_are_passed_on() {
-    #[distributed_lock(key = "readers", kind = read)]
-    async fn read(deep: bool) -> Result<bool, Error> {
-        if deep { tokio::spawn(leaf()).await.expect("the task ends") } else { leaf().await }
-    }
-    #[distributed_lock(key = "readers", kind = "read", wait = "none")]
-    async fn leaf() -> Result<bool, Error> {
-        Ok(true)
-    }
-    #[distributed_lock(key = "workers", kind = permits(2), guard = held)]
-    fn slot() -> Result<Option<u32>, Error> {
-        Ok(held.slot())
-    }
-    install();
-    assert!(read(true).await.expect("beside each other"));
-    assert!(slot().expect("a free permit").is_some_and(|slot| slot < 2));
-}
-
-#[test]
-fn a_function_that_is_not_async_waits_for_its_turn() {
-    static INSIDE: AtomicU32 = AtomicU32::new(0);
-    #[distributed_lock(key = "blocking", wait = "20s")]
-    fn alone(times: &mut u32) -> Result<(), Error> {
-        assert_eq!(INSIDE.fetch_add(1, Ordering::SeqCst), 0);
-        std::thread::sleep(Duration::from_millis(1));
-        *times += 1;
-        INSIDE.fetch_sub(1, Ordering::SeqCst);
-        Ok(())
-    }
-    install();
-    std::thread::scope(|scope| {
-        for _ in 0..4 {
-            scope.spawn(|| {
-                let mut times = 0;
-                for _ in 0..25 {
-                    alone(&mut times).expect("in turn");
-                }
-                assert_eq!(times, 25);
-            });
-        }
-    });
 }
 
 #[tokio::test]

@@ -1,0 +1,42 @@
+//! `attempts` and `backoff`: how often a store is asked. Only SQLite is polled; the others tell.
+
+use dlock::{Error, ErrorKind, distributed_lock};
+
+use crate::stores::{Other, on_each};
+
+#[distributed_lock(key = "attempts", wait = "500ms", attempts = 2, backend = store)]
+async fn two(store: &str) -> Result<(), Error> {
+    Ok(())
+}
+
+#[distributed_lock(key = "attempts", wait = "500ms", backend = store)]
+async fn many(store: &str) -> Result<(), Error> {
+    Ok(())
+}
+
+#[distributed_lock(key = "attempts", wait = "500ms", backoff = "10m..10m", backend = store)]
+async fn rarely(store: &str) -> Result<(), Error> {
+    Ok(())
+}
+
+#[tokio::test]
+async fn attempts_and_pauses_are_bounded_where_they_are_said_to_be() {
+    on_each(async |store| {
+        let other = Other::holds(store, "attempts").await;
+        let attempts = |end: Result<(), Error>| {
+            let error = end.unwrap_err();
+            assert_eq!(*error.kind(), ErrorKind::WaitTimeout);
+            error.attempts()
+        };
+        let (two, many, rarely) = (two(store).await, many(store).await, rarely(store).await);
+        let (two, many, rarely) = (attempts(two), attempts(many), attempts(rarely));
+        if store == "sqlite" {
+            // Of a pause of up to ten minutes hardly one ends in half a second, and no four in a row.
+            assert!(two == 2 && many > 4 && rarely <= 4, "{two} {many} {rarely}");
+        } else {
+            assert!(two <= 2 && rarely <= 4, "{two} {rarely}");
+        }
+        other.releases().await;
+    })
+    .await;
+}

@@ -1,0 +1,85 @@
+//! `kind`: who may hold a lock beside whom.
+
+use dlock::{Error, ErrorKind, Kind, distributed_lock};
+
+use crate::stores::{Other, is_busy, on_each};
+
+#[distributed_lock(key = "shared", kind = read, wait = "none", backend = store)]
+async fn read(store: &str) -> Result<(), Error> {
+    Ok(())
+}
+
+#[distributed_lock(key = "shared", kind = "write", wait = "none", backend = store)]
+async fn write(store: &str) -> Result<(), Error> {
+    Ok(())
+}
+
+#[distributed_lock(key = "alone", wait = "none", backend = store)]
+async fn plain(store: &str) -> Result<(), Error> {
+    Ok(())
+}
+
+#[distributed_lock(key = "alone", kind = exclusive, wait = "none", backend = store)]
+async fn exclusive(store: &str) -> Result<(), Error> {
+    Ok(())
+}
+
+#[distributed_lock(key = "pool", kind = permits(3), wait = "none", guard = held, backend = store)]
+async fn permit(store: &str) -> Result<Option<u32>, Error> {
+    Ok(held.slot())
+}
+
+#[distributed_lock(key = "alone", wait = "none", guard = held, backend = store)]
+async fn slot(store: &str) -> Result<Option<u32>, Error> {
+    Ok(held.slot())
+}
+
+#[tokio::test]
+async fn readers_are_beside_each_other_and_a_writer_is_alone() {
+    on_each(async |store| {
+        let reader = Other::holds_as(store, "shared", Kind::Read).await;
+        read(store).await.unwrap();
+        is_busy(write(store).await);
+        reader.releases().await;
+        let writer = Other::holds_as(store, "shared", Kind::Write).await;
+        is_busy(read(store).await);
+        is_busy(write(store).await);
+        writer.releases().await;
+        write(store).await.unwrap();
+        read(store).await.unwrap();
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_lock_is_exclusive_by_default() {
+    on_each(async |store| {
+        let other = Other::holds(store, "alone").await;
+        is_busy(plain(store).await);
+        is_busy(exclusive(store).await);
+        other.releases().await;
+        let reader = Other::holds_as(store, "alone", Kind::Read).await;
+        for end in [plain(store).await, exclusive(store).await] {
+            assert_eq!(*end.unwrap_err().kind(), ErrorKind::KeyConflict);
+        }
+        reader.releases().await;
+        assert_eq!(slot(store).await.unwrap(), None);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn so_many_permits_and_each_has_a_number() {
+    on_each(async |store| {
+        let one = Other::holds_as(store, "pool", Kind::permits(3)).await;
+        let two = Other::holds_as(store, "pool", Kind::permits(3)).await;
+        assert_eq!(permit(store).await.unwrap(), Some(2));
+        let three = Other::holds_as(store, "pool", Kind::permits(3)).await;
+        is_busy(permit(store).await);
+        two.releases().await;
+        assert_eq!(permit(store).await.unwrap(), Some(1));
+        one.releases().await;
+        three.releases().await;
+    })
+    .await;
+}

@@ -1,0 +1,20 @@
+//! Every option of the attribute, on and off, against the running stores.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test ends where it fails")]
+
+mod stores;
+
+mod attempts;
+mod bodies;
+mod busy;
+mod keys;
+mod kinds;
+mod losses;
+mod names;
+mod nested;
+mod outages;
+mod outcome;
+mod periods;
+mod refused;
+mod renewals;
+mod sync;
+mod waits;

@@ -1,0 +1,87 @@
+//! `on_outage` and `retry`: a store that does not answer.
+
+use dlock::{Error, ErrorKind, Outcome, distributed_lock};
+use dlock_testkit::servers::{self, Instance};
+
+use crate::stores::{DOWN, MS, installed, soon};
+
+#[distributed_lock(key = "outage", retry = false, backend = "down")]
+async fn default() -> Result<(), Error> {
+    Ok(())
+}
+
+#[distributed_lock(key = "outage", retry = false, on_outage = error, backend = "down")]
+async fn error() -> Result<(), Error> {
+    Ok(())
+}
+
+#[distributed_lock(key = "outage", retry = false, on_outage = skip, backend = "down")]
+async fn skip() -> Option<u8> {
+    Some(1)
+}
+
+#[distributed_lock(key = "outage", retry = false, on_busy = skip, backend = "down")]
+async fn skips_the_other() -> Result<(), Error> {
+    Ok(())
+}
+
+#[distributed_lock(key = "outage", retry = false, backend = "down")]
+async fn outcome() -> Outcome<()> {
+    ().into()
+}
+
+#[distributed_lock(key = "outage", retry = "2, 1ms..2ms", backend = "down")]
+async fn thrice() -> Result<(), Error> {
+    Ok(())
+}
+
+#[distributed_lock(key = "outage", backend = "down")]
+async fn default_retry() -> Result<(), Error> {
+    Ok(())
+}
+
+#[distributed_lock(key = "restart", wait = "20s", retry = "1000, 20ms..50ms", backend = store)]
+async fn patient(store: &str) -> Result<(), Error> {
+    Ok(())
+}
+
+#[distributed_lock(key = "restart", wait = "20s", retry = false, backend = store)]
+async fn impatient(store: &str) -> Result<(), Error> {
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_outage_is_an_error_unless_the_function_is_to_be_skipped() {
+    installed();
+    for end in [default().await, error().await, skips_the_other().await] {
+        let error = end.unwrap_err();
+        assert_eq!((error.kind(), error.backend()), (&ErrorKind::Outage, Some(DOWN)));
+    }
+    assert_eq!(skip().await, None);
+    assert!(matches!(outcome().await, Outcome::Outage(_)));
+}
+
+#[tokio::test]
+async fn a_store_that_fails_is_asked_as_often_as_it_says() {
+    installed();
+    for (end, attempts) in [(default().await, 1), (thrice().await, 3), (default_retry().await, 4)] {
+        let error = end.unwrap_err();
+        assert_eq!((error.kind(), error.attempts()), (&ErrorKind::Outage, attempts));
+    }
+}
+
+#[tokio::test]
+async fn who_retries_outlasts_a_restart() {
+    let server = Instance::start(servers::Redis::default()).unwrap();
+    dlock::connect("restarted", &server.url()).await.unwrap();
+    server.kill9().unwrap();
+    assert_eq!(*impatient("restarted").await.unwrap_err().kind(), ErrorKind::Outage);
+    let restart = tokio::task::spawn_blocking(move || {
+        std::thread::sleep(200 * MS);
+        server.restart().unwrap();
+        server
+    });
+    let (end, server) = soon(async { tokio::join!(patient("restarted"), restart) }).await;
+    end.unwrap();
+    drop(server.unwrap());
+}

@@ -1,0 +1,27 @@
+//! `Outcome`: every way apart, without any option for it.
+
+use dlock::{Outcome, Wait, distributed_lock};
+
+use crate::stores::{MS, Other, on_each, soon};
+
+#[distributed_lock(key = "outcome", wait = wait, timeout = "2s", backend = store)]
+async fn call(store: &str, wait: Wait, takes_too_long: bool) -> Outcome<u8> {
+    if takes_too_long {
+        std::future::pending::<()>().await;
+    }
+    1.into()
+}
+
+#[tokio::test]
+async fn every_way_that_a_call_may_go_is_told_apart() {
+    on_each(async |store| {
+        assert!(matches!(call(store, Wait::None, false).await, Outcome::Ran(1)));
+        let other = Other::holds(store, "outcome").await;
+        assert!(matches!(call(store, Wait::None, false).await, Outcome::Busy(_)));
+        assert!(matches!(call(store, Wait::UpTo(20 * MS), false).await, Outcome::WaitTimeout(_)));
+        other.releases().await;
+        assert!(matches!(soon(call(store, Wait::None, true)).await, Outcome::BodyTimeout(_)));
+        assert!(matches!(call("nowhere", Wait::None, false).await, Outcome::Refused(_)));
+    })
+    .await;
+}

@@ -1,0 +1,90 @@
+//! `min_hold`, `once_per` and `rerun`: what outlasts a call.
+
+use std::time::Duration;
+
+use dlock::{Error, ErrorKind, distributed_lock};
+
+use crate::stores::{MS, Other, is_busy, is_free, on_each, soon};
+
+const WEEK: Duration = Duration::from_secs(7 * 24 * 3600);
+
+#[distributed_lock(key = "kept", min_hold = "20s", wait = "none", backend = store)]
+async fn kept(store: &str) -> Result<(), Error> {
+    Ok(())
+}
+
+#[distributed_lock(key = "kept:short", min_hold = "100ms", wait = "20s", backend = store)]
+async fn kept_shortly(store: &str) -> Result<(), Error> {
+    Ok(())
+}
+
+#[distributed_lock(key = "not:kept", wait = "none", backend = store)]
+async fn not_kept(store: &str) -> Result<(), Error> {
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_lock_is_kept_beyond_its_release_only_if_it_says_so() {
+    on_each(async |store| {
+        kept(store).await.unwrap();
+        is_busy(kept(store).await);
+        for _ in 0..2 {
+            kept_shortly(store).await.unwrap();
+            not_kept(store).await.unwrap();
+        }
+        is_free(store, "not:kept").await;
+    })
+    .await;
+}
+
+#[distributed_lock(key = "period:<id>", once_per = "1w", wait = "none", backend = store)]
+async fn once(store: &str, id: &str) -> Result<(), Error> {
+    Ok(())
+}
+
+#[distributed_lock(key = "period:<id>", once_per = "1w", rerun = on_crash, wait = "20s", backend = store)]
+async fn again(store: &str, id: &str) -> Result<(), Error> {
+    Ok(())
+}
+
+#[distributed_lock(key = "period:<id>", wait = "none", backend = store)]
+async fn at_will(store: &str, id: &str) -> Result<(), Error> {
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_period_is_started_once_only_by_those_who_say_so() {
+    on_each(async |store| {
+        once(store, "run").await.unwrap();
+        for end in [once(store, "run").await, again(store, "run").await] {
+            assert_eq!(*end.unwrap_err().kind(), ErrorKind::AlreadyRun);
+        }
+        for _ in 0..2 {
+            at_will(store, "run").await.unwrap();
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_run_whose_process_died_is_started_again_only_by_those_who_say_so() {
+    on_each(async |store| {
+        let key = dlock::key_of(once(store, "crashed")).unwrap();
+        Other::dies_running(store, key, WEEK, 200 * MS).await;
+        let run = async {
+            loop {
+                match again(store, "crashed").await {
+                    // The winner may still be alive, for all that anybody knows.
+                    Err(error) if *error.kind() == ErrorKind::AlreadyRun => tokio::time::sleep(20 * MS).await,
+                    end => break end,
+                }
+                assert_eq!(*once(store, "crashed").await.unwrap_err().kind(), ErrorKind::AlreadyRun);
+            }
+        };
+        soon(run).await.unwrap();
+        for end in [once(store, "crashed").await, again(store, "crashed").await] {
+            assert_eq!(*end.unwrap_err().kind(), ErrorKind::AlreadyRun);
+        }
+    })
+    .await;
+}

@@ -1,0 +1,132 @@
+//! The stores, each installed once in this process, and other processes that use them.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use dlock::backends::memory::Memory;
+use dlock::backends::redis::Redis;
+use dlock::backends::sqlite::Sqlite;
+use dlock::{
+    Attempt, Backend, Claim, Clock, Error, ErrorKind, Hold, Key, Kind, LockKey, OncePer, Owner, Registry, Released,
+    Stand,
+};
+use dlock_testkit::servers::{self, Instance, shared};
+use futures::FutureExt;
+use futures::future::join_all;
+
+pub(crate) const MS: Duration = Duration::from_millis(1);
+pub(crate) const LONG: Duration = Duration::from_secs(30);
+
+/// The names under which the stores are installed, which are the values of `backend`.
+pub(crate) const STORES: [&str; 3] = ["memory", "sqlite", "redis"];
+
+/// A store whose server has died.
+pub(crate) const DOWN: &str = "down";
+
+struct World {
+    namespace: String,
+    stores: [Arc<dyn Backend>; 3],
+    /// Its folder is that of the SQLite file too, and is removed when this process has ended.
+    _down: Instance,
+}
+
+/// Installed from a runtime that is gone when the first test begins, as the locks must not care.
+fn world() -> &'static World {
+    static WORLD: OnceLock<World> = OnceLock::new();
+    WORLD.get_or_init(|| {
+        let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        std::thread::spawn(move || runtime().block_on(install())).join().unwrap()
+    })
+}
+
+async fn install() -> World {
+    let down = Instance::start(servers::Redis::default()).unwrap();
+    dlock::connect(DOWN, &down.url()).await.unwrap();
+    down.kill9().unwrap();
+    let path = format!("sqlite://{}", down.folder().join("locks.db").display());
+    // A server from outside remembers the runs of earlier processes.
+    let namespace = format!("options{}", &Owner::fresh().unwrap().to_hex()[..12]);
+    dlock::configure(|defaults| defaults.namespace.clone_from(&namespace)).unwrap();
+    let clock = Clock::system();
+    let stores: [Arc<dyn Backend>; 3] = [
+        Arc::new(Memory::new()),
+        Arc::new(Sqlite::open(&path, &clock).await.unwrap()),
+        Arc::new(Redis::connect(&shared().redis().unwrap(), &clock).await.unwrap()),
+    ];
+    for (name, store) in STORES.into_iter().zip(&stores) {
+        Registry::global().install_shared(name, store.clone()).unwrap();
+    }
+    World { namespace, stores, _down: down }
+}
+
+/// For tests that name their stores themselves.
+pub(crate) fn installed() {
+    world();
+}
+
+/// Runs the test on each store, side by side.
+pub(crate) async fn on_each(test: impl AsyncFn(&'static str)) {
+    world();
+    let ends = join_all(STORES.map(|store| AssertUnwindSafe(test(store)).catch_unwind())).await;
+    for (store, end) in STORES.into_iter().zip(ends) {
+        if let Err(panic) = end {
+            eprintln!("on {store}");
+            std::panic::resume_unwind(panic);
+        }
+    }
+}
+
+/// A hold of somebody else, of whom this process knows nothing.
+pub(crate) struct Other {
+    store: &'static Arc<dyn Backend>,
+    hold: Hold,
+}
+
+impl Other {
+    /// Holds an exclusive lock.
+    pub(crate) async fn holds(store: &str, key: impl Into<Key>) -> Self {
+        Self::with(store, key, LONG, |_| ()).await
+    }
+
+    pub(crate) async fn holds_as(store: &str, key: impl Into<Key>, kind: Kind) -> Self {
+        Self::with(store, key, LONG, |claim| claim.kind = kind).await
+    }
+
+    /// Starts the run of a period, and dies so soon after.
+    pub(crate) async fn dies_running(store: &str, key: impl Into<Key>, period: Duration, ttl: Duration) {
+        Self::with(store, key, ttl, |claim| claim.once_per = Some(OncePer { period, rerun: false })).await;
+    }
+
+    async fn with(store: &str, key: impl Into<Key>, ttl: Duration, change: impl FnOnce(&mut Claim)) -> Self {
+        let world = world();
+        let at = STORES.iter().position(|name| *name == store).unwrap();
+        let key = LockKey::new(&world.namespace, key.into()).unwrap();
+        let mut claim = Claim::new(key, ttl, "tests::options").unwrap();
+        change(&mut claim);
+        let store = &world.stores[at];
+        match store.try_acquire(&Arc::new(claim), Stand::No).await.unwrap() {
+            Attempt::Acquired(hold) => Self { store, hold },
+            _ => panic!("the lock is not free"),
+        }
+    }
+
+    pub(crate) async fn releases(self) {
+        assert_eq!(self.store.release(&self.hold).await.unwrap(), Released::Released);
+    }
+}
+
+/// Nobody holds the key: somebody else gets it.
+pub(crate) async fn is_free(store: &str, key: impl Into<Key>) {
+    Other::holds(store, key).await.releases().await;
+}
+
+#[track_caller]
+pub(crate) fn is_busy<T: std::fmt::Debug>(result: Result<T, Error>) {
+    assert_eq!(*result.unwrap_err().kind(), ErrorKind::Busy);
+}
+
+/// Bounds what would never end if it were wrong.
+pub(crate) async fn soon<T>(future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(LONG, future).await.expect("an end")
+}

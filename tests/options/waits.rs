@@ -1,0 +1,150 @@
+//! `wait`, `max_waiters` and `fair`: what becomes of those who come while somebody holds the lock.
+
+use std::sync::Mutex;
+use std::time::Duration;
+
+use dlock::{Error, ErrorKind, Wait, distributed_lock};
+
+use crate::stores::{MS, Other, on_each, soon};
+
+#[distributed_lock(key = "wait", wait = "none", backend = store)]
+async fn none(store: &str) -> Result<(), Error> {
+    Ok(())
+}
+
+#[distributed_lock(key = "wait", wait = "50ms", backend = store)]
+async fn short(store: &str) -> Result<(), Error> {
+    Ok(())
+}
+
+#[distributed_lock(key = "wait", wait = limit, backend = store)]
+async fn given(store: &str, limit: Wait) -> Result<(), Error> {
+    Ok(())
+}
+
+#[distributed_lock(key = "wait", wait = limit * 2, backend = store)]
+async fn doubled(store: &str, limit: Duration) -> Result<(), Error> {
+    Ok(())
+}
+
+#[distributed_lock(key = "wait:long", wait = "forever", backend = store)]
+async fn forever(store: &str) -> Result<(), Error> {
+    Ok(())
+}
+
+#[distributed_lock(key = "wait:long", backend = store)]
+async fn default(store: &str) -> Result<(), Error> {
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_wait_ends_as_it_says() {
+    on_each(async |store| {
+        let other = Other::holds(store, "wait").await;
+        for (end, kind) in [
+            (none(store).await, ErrorKind::Busy),
+            (given(store, Wait::None).await, ErrorKind::Busy),
+            (doubled(store, Duration::ZERO).await, ErrorKind::Busy),
+            (short(store).await, ErrorKind::WaitTimeout),
+            (given(store, Wait::UpTo(50 * MS)).await, ErrorKind::WaitTimeout),
+            (doubled(store, 25 * MS).await, ErrorKind::WaitTimeout),
+        ] {
+            assert_eq!(*end.unwrap_err().kind(), kind);
+        }
+        other.releases().await;
+        none(store).await.unwrap();
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn who_waits_has_the_lock_when_it_is_given_back_and_so_by_default() {
+    on_each(async |store| {
+        let other = Other::holds(store, "wait:long").await;
+        let release = async {
+            tokio::time::sleep(100 * MS).await;
+            other.releases().await;
+        };
+        let (one, two, ()) = soon(async { tokio::join!(forever(store), default(store), release) }).await;
+        one.unwrap();
+        two.unwrap();
+    })
+    .await;
+}
+
+#[distributed_lock(key = "queue", wait = "20s", max_waiters = 1, backend = store)]
+async fn short_queue(store: &str) -> Result<(), Error> {
+    Ok(())
+}
+
+#[distributed_lock(key = "queue:long", wait = "20s", backend = store)]
+async fn long_queue(store: &str) -> Result<(), Error> {
+    Ok(())
+}
+
+#[tokio::test]
+async fn one_waiter_too_many_fails_at_once_where_a_bound_is_set() {
+    on_each(async |store| {
+        let other = Other::holds(store, "queue").await;
+        let mut waiting = Box::pin(async { tokio::join!(short_queue(store), short_queue(store)) });
+        let full = async {
+            while !matches!(short_queue(store).await.unwrap_err().kind(), ErrorKind::QueueFull { max: 1 }) {}
+            other.releases().await;
+        };
+        let ((one, two), ()) = soon(async { tokio::join!(&mut waiting, full) }).await;
+        one.unwrap();
+        two.unwrap();
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn many_may_wait_by_default() {
+    on_each(async |store| {
+        let other = Other::holds(store, "queue:long").await;
+        let waiting = futures::future::join_all((0..100).map(|_| long_queue(store)));
+        let release = async {
+            tokio::time::sleep(50 * MS).await;
+            other.releases().await;
+        };
+        let (ends, ()) = soon(async { tokio::join!(waiting, release) }).await;
+        ends.into_iter().for_each(|end| end.unwrap());
+    })
+    .await;
+}
+
+#[distributed_lock(key = "fair", fair, wait = "20s", backend = store)]
+async fn in_order(store: &str, n: u8, order: &Mutex<Vec<u8>>) -> Result<(), Error> {
+    order.lock().unwrap().push(n);
+    Ok(())
+}
+
+#[distributed_lock(key = "fair", wait = "20s", backend = store)]
+async fn in_any_order(store: &str) -> Result<(), Error> {
+    Ok(())
+}
+
+#[tokio::test]
+async fn who_comes_first_is_served_first_where_the_store_can() {
+    on_each(async |store| {
+        let order = Mutex::default();
+        let other = Other::holds(store, "fair").await;
+        let waiting = futures::future::join_all((0..9).map(|n| in_order(store, n, &order)));
+        let release = async {
+            tokio::time::sleep(50 * MS).await;
+            other.releases().await;
+        };
+        let (ends, ()) = soon(async { tokio::join!(waiting, release) }).await;
+        if store == "sqlite" {
+            let refused = |end: &Result<(), Error>| {
+                matches!(end, Err(error) if matches!(error.kind(), ErrorKind::Unsupported { .. }))
+            };
+            assert!(ends.iter().all(refused) && order.lock().unwrap().is_empty());
+        } else {
+            ends.into_iter().for_each(|end| end.unwrap());
+            assert!(order.lock().unwrap().is_sorted(), "{order:?}");
+        }
+        in_any_order(store).await.unwrap();
+    })
+    .await;
+}
