@@ -43,9 +43,9 @@ async fn settle(fate: Fate) -> Outcome<()> {
     Outcome::Ran(())
 }
 
-/// A daily task that must be done, and may be begun anew. Somebody has to ask for that: its schedule comes round more
-/// often than once a day, and `once_per` says how often it is run.
-#[distributed_lock(key = "bill", ttl = TTL, wait = "none", once_per = "1d", rerun = on_crash)]
+/// A daily task that must be done, and may be begun anew: while one node runs it the others wait, to take over if it
+/// dies.
+#[distributed_lock(key = "bill", ttl = TTL, wait = "10s", once_per = "1d", rerun = on_crash)]
 async fn bill(fate: Fate) -> Outcome<()> {
     fate.meet("bill").await;
     Outcome::Ran(())

@@ -110,9 +110,13 @@ pub struct Claim {
     ///
     /// The number of a period is the store's wall clock divided by the period, to the nearest whole, computed anew at
     /// each attempt. If a run of this number or a later one was started under the key, the answer is
-    /// [`Attempt::AlreadyRun`], also while its winner still holds the lock. With [`OncePer::rerun`] a run that was
-    /// started and not ended (no [`RunEnd`] came) is granted again once its lock is free, and no earlier. A run of an
-    /// earlier period that still holds the lock is contention as usual.
+    /// [`Attempt::AlreadyRun`], also while its winner still holds the lock. A run of an earlier period that still holds
+    /// the lock is contention as usual.
+    ///
+    /// With [`OncePer::rerun`], a run that was started and has not ended (no [`RunEnd`] came) is contention for as long
+    /// as the lock is held, by whomever, and is granted again once it is free, and no earlier. When it has ended the
+    /// answer is [`Attempt::AlreadyRun`], also while the key is [kept](Ending::keep): who waits learns of that end as of
+    /// a release, and not by the end of a lease.
     ///
     /// A grant notes its start in the same atomic step, also one out of a line. The note outlives release, abandon and
     /// expiry, and may be forgotten two periods later.

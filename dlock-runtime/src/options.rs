@@ -75,7 +75,9 @@ impl Kind {
 pub struct OncePer {
     /// The length of a period. A start belongs to the nearest boundary: those of 11:59:58 and 12:00:02 are one of `1h`.
     pub period: Duration,
-    /// Is a run whose process died before its end started again, once its lease has ended?
+    /// Is a run whose process died before its end started again, once its lease has ended? Then one that goes on is
+    /// contention: who waits for it takes over if it dies, and hears [`AlreadyRun`](crate::ErrorKind::AlreadyRun) when
+    /// it has ended. Otherwise everybody else hears that at once.
     pub rerun: bool,
 }
 

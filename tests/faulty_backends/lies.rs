@@ -135,7 +135,7 @@ lies! {
     ReleaseForgetsStart KINDS ["a start outlives its release"]
     ExpiryForgetsStart KINDS ["a run whose process died is not started again unasked"]
     NeverReruns KINDS ["a run whose process died is started again if asked for, once its lock is free"]
-    RerunsAtOnce KINDS ["a run whose process died is started again if asked for, once its lock is free"]
+    KeptGoesOn KINDS ["a run that goes on is contention for whoever would run it again, until its end"]
     EndedForGood KINDS ["the next period has a start of its own"]
     HeldIsAlreadyRun KINDS ["a run of an earlier period that goes on is contention"]
     PeriodOfClient KINDS ["a period is counted by the store's clock"]
@@ -146,6 +146,14 @@ lies! {
         "a period has one start, whoever asks",
         "of those who wait for one run, one gets it",
         "a period is counted by the store's clock",
+    ]
+    RerunsAtOnce KINDS [
+        "a run whose process died is started again if asked for, once its lock is free",
+        "a run that goes on is contention for whoever would run it again, until its end",
+    ]
+    RerunIsNoWait KINDS [
+        "a run whose process died is started again if asked for, once its lock is free",
+        "a run that goes on is contention for whoever would run it again, until its end",
     ]
     ReleasesAnybody POLL [
         "a late release is told NotOwner and leaves the next holder alone",

@@ -17,17 +17,19 @@ impl Server {
     /// Was the run of this claim's period started already?
     pub(crate) fn is_over(&self, state: &mut State, claim: &Claim, client: u64, wall: u64) -> bool {
         let Some(once) = claim.once_per else { return false };
-        if self.tells(Lie::ChecksRunOnce) && state.due.contains(&claim.owner) {
+        if self.tells(Lie::ChecksRunOnce) && !once.rerun && state.due.contains(&claim.owner) {
             return false;
         }
         let name = self.name(&claim.key);
         let held = !state.records(&name).is_empty();
         let number = self.number(once, wall);
         let over = state.runs.get(&self.run_name(&name, client)).is_some_and(|run| {
-            let again = once.rerun && !run.ended && !self.tells(Lie::NeverReruns);
-            run.number >= number && !(again && (!held || self.tells(Lie::RerunsAtOnce)))
+            let lies = if held { self.tells(Lie::RerunIsNoWait) } else { self.tells(Lie::NeverReruns) };
+            let goes_on = !run.ended || held && self.tells(Lie::KeptGoesOn);
+            let again = once.rerun && goes_on && !lies;
+            run.number >= number && !again
                 || run.ended && self.tells(Lie::EndedForGood)
-                || held && self.tells(Lie::HeldIsAlreadyRun)
+                || held && !once.rerun && self.tells(Lie::HeldIsAlreadyRun)
         });
         if !over {
             state.due.insert(claim.owner);

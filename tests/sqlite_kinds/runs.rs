@@ -24,7 +24,7 @@ async fn a_period_is_started_once_while_it_runs_and_after_every_kind_of_end() {
     for ending in [None, Some(FAILED), Some(SUCCEEDED)] {
         let hold = take(&one, &run_claim(HOUR, false)).await;
         already_run(&other, &run_claim(HOUR, false)).await;
-        already_run(&other, &run_claim(HOUR, true)).await;
+        contended(&other, &run_claim(HOUR, true), Stand::No).await;
         assert!(matches!(confirm(&one, &hold).await, Standing::Renewed(_)));
         let ended = match &ending {
             None => one.release(&hold).await,
@@ -53,12 +53,12 @@ async fn a_run_that_never_ended_is_started_again_on_demand_once_its_lock_is_free
     let store = Store::new();
     let (one, other) = (store.open().await, store.open().await);
     let dead = take(&one, &run_claim(HOUR, true)).await;
-    already_run(&other, &run_claim(HOUR, true)).await;
+    assert_eq!(contended(&other, &run_claim(HOUR, true), Stand::No).await.lease_left, Some(TTL));
     store.clock.advance(TTL);
     already_run(&other, &run_claim(HOUR, false)).await;
     let again = take(&other, &run_claim(HOUR, true)).await;
     assert!(token(&again) > token(&dead));
-    already_run(&one, &run_claim(HOUR, true)).await;
+    contended(&one, &run_claim(HOUR, true), Stand::No).await;
     assert_eq!(one.end(&dead, &SUCCEEDED).await.unwrap(), Released::NotOwner);
     assert_eq!(one.last_success(&key("a")).await.unwrap(), None, "the success of a hold that was lost");
     assert_eq!(other.end(&again, &FAILED).await.unwrap(), Released::Released);

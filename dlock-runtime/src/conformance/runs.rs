@@ -19,6 +19,7 @@ pub(super) const CASES: &[Case] = &[
     case!("a start outlives its release", periods, released),
     case!("a run whose process died is not started again unasked", periods, died),
     case!("a run whose process died is started again if asked for, once its lock is free", periods, rerun),
+    case!("a run that goes on is contention for whoever would run it again, until its end", periods, waits_to_rerun),
     case!("the next period has a start of its own", periods, next_period),
     case!("a run of an earlier period that goes on is contention", periods, earlier_period),
     case!("a period is counted by the store's clock", periods, stores_clock),
@@ -175,10 +176,34 @@ async fn rerun(bench: &Bench<'_>) -> Tested {
     };
     let early = hold.validity.deadline().since(bench.clock.now());
     ensure!(early.is_zero(), "a run was started again {early:?} before its lease had ended");
-    // Released without an end, as when its body has panicked.
+    // Released without an end, as when its body has panicked: it goes to one who waits.
+    let claim = bench.claim_once(again(once), &key, bench.long())?;
+    let until = Stand::Until(bench.clock.now().after(bench.long()));
+    let wake = one.refused(&claim, until, second.validity).await?;
     one.give_back(&second).await?;
-    let third = one.take_within(&bench.claim_once(again(once), &key, bench.long())?, SLACK).await?;
+    let third = one.wait_on(&claim, Some(wake), SLACK * 2).await?;
     one.end(&third, None, Some(RunEnd::Failed)).await?;
+    Ok(())
+}
+
+async fn waits_to_rerun(bench: &Bench<'_>) -> Tested {
+    let (once, one) = (again(quiet()), bench.client().await?);
+    // So long that who hears only of the end of this has heard too late.
+    let kept = bench.capabilities.min_hold.then_some(SLACK * 12);
+    for keep in std::iter::once(None).chain(kept.map(Some)) {
+        let key = bench.key()?;
+        let hold = one.take(&bench.claim_once(once, &key, bench.long())?).await?;
+        let before = bench.leftovers(&key).await?.len();
+        one.refused(&bench.claim_once(once, &key, bench.long())?, Stand::No, hold.validity).await?;
+        let found = bench.leftovers(&key).await?;
+        ensure!(found.len() == before, "who did not wait left something in the store: {}", found.join(", "));
+        let claim = bench.claim_once(once, &key, bench.long())?;
+        let until = Stand::Until(bench.clock.now().after(bench.long()));
+        let wake = one.refused(&claim, until, hold.validity).await?;
+        one.end(&hold, keep, Some(SUCCEEDED)).await?;
+        let again = one.outcome(&claim, Some(wake), SLACK * 2).await?;
+        ensure!(again.is_none(), "a run that has ended was started again");
+    }
     Ok(())
 }
 

@@ -65,6 +65,51 @@ fn others_hear_at_once_that_a_run_goes_on() {
 }
 
 #[test]
+fn who_would_rerun_hears_when_the_run_has_ended() {
+    test(async {
+        let (world, stranger) = neighbours();
+        to_next_period(&world);
+        for min_hold in [None, Some(5 * SECOND)] {
+            let mut winner = once(&world);
+            if let Some(min_hold) = min_hold {
+                winner = winner.min_hold(min_hold);
+            }
+            let guard = winner.acquire().await.unwrap();
+            let error = again(&stranger).wait(Wait::None).acquire().await.unwrap_err();
+            assert_eq!(error.kind(), &ErrorKind::Busy);
+            let waiting = tokio::spawn(again(&stranger).wait(LONG).run(|_| async { panic!("a second run") }));
+            calm().await;
+            assert!(!waiting.is_finished());
+            guard.release().await.unwrap();
+            // The clock stands still: it has not waited for the end of anything else.
+            let error = waiting.await.unwrap().unwrap_err();
+            assert_eq!(error.kind(), &ErrorKind::AlreadyRun);
+            assert_eq!(world.lock("k").is_locked().await.unwrap(), min_hold.is_some());
+            to_next_period(&world);
+        }
+    });
+}
+
+#[test]
+fn who_would_rerun_takes_over_what_has_not_come_to_its_end() {
+    test(async {
+        let (world, stranger) = neighbours();
+        to_next_period(&world);
+        for dies in [false, true] {
+            let guard = again(&world).acquire().await.unwrap();
+            let waiting = tokio::spawn(again(&stranger).wait(LONG).run(|_| async { "taken over" }));
+            calm().await;
+            if dies {
+                world.memory.forget(&full("k"));
+            }
+            drop(guard);
+            assert_eq!(waiting.await.unwrap().unwrap(), "taken over");
+            to_next_period(&world);
+        }
+    });
+}
+
+#[test]
 fn of_those_who_wait_for_a_run_one_gets_it() {
     test(async {
         let (world, stranger) = neighbours();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tokio::sync::oneshot;
 
-use super::runs::{Due, Runs};
+use super::runs::Runs;
 use crate::backend::{Attempt, Claim, Ending, Hold, Signal, Stand, Validity, Wake};
 use crate::clock::{BootInstant, Clock};
 use crate::error::{Error, ErrorKind, Result};
@@ -51,6 +51,13 @@ pub(super) struct Moment<'a> {
     pub(super) news: &'a mut News,
 }
 
+impl Moment<'_> {
+    /// Will no lock that comes free start this claim's run?
+    fn is_over(&self, claim: &Claim) -> bool {
+        claim.once_per.is_some_and(|once| self.runs.is_over(&claim.key, once, self.clock))
+    }
+}
+
 /// What is told once the table is unlocked: a waker is foreign code, and may ask for a lock of this store at once.
 #[derive(Default)]
 pub(super) struct News {
@@ -84,14 +91,9 @@ impl Lock {
                 "the key is in use by locks of another kind, or with another number of permits",
             ));
         }
-        let free = self.holders.is_empty();
-        match claim.once_per.map(|once| moment.runs.due(&claim.key, once, moment.clock)) {
-            None | Some(Due::First) => {}
-            Some(Due::Again) if free => {}
-            Some(Due::Again | Due::Never) => {
-                self.leave(&claim.owner, moment);
-                return Ok(Attempt::AlreadyRun);
-            }
+        if moment.is_over(claim) {
+            self.leave(&claim.owner, moment);
+            return Ok(Attempt::AlreadyRun);
         }
         if self.line.is_empty() && self.admits(claim.kind) {
             return self.grant(claim, moment).map(Attempt::Acquired);
@@ -124,8 +126,7 @@ impl Lock {
         self.line.retain(|waiter| !waiter.news.is_closed());
         while self.line.front().is_some_and(|first| self.admits(first.claim.kind)) {
             let Some(Waiter { claim, news }) = self.line.pop_front() else { return };
-            let due = claim.once_per.map(|once| moment.runs.due(&claim.key, once, moment.clock));
-            let granted = (due != Some(Due::Never)).then(|| self.grant(&claim, moment));
+            let granted = (!moment.is_over(&claim)).then(|| self.grant(&claim, moment));
             if let Some(Ok(hold)) = granted {
                 self.unseen(&claim.owner);
                 moment.news.granted.push((news, hold));
@@ -154,11 +155,7 @@ impl Lock {
         let mut began_ms = 0;
         if let Some(once) = claim.once_per {
             began_ms = moment.runs.start(&claim.key, once, moment.clock);
-            // Whoever waits for the same run hears at once that it was started.
-            let (runs, others): (VecDeque<_>, _) =
-                std::mem::take(&mut self.line).into_iter().partition(|waiter| waiter.claim.once_per.is_some());
-            self.line = others;
-            moment.news.ended.extend(runs.into_iter().map(|waiter| waiter.news));
+            self.tell_of_runs(moment);
         }
         self.holders.push(Holder {
             owner: Some(claim.owner),
@@ -200,8 +197,19 @@ impl Lock {
         }
         holder.owner = None;
         holder.ends = moment.now.after(ending.keep.unwrap_or_default());
+        if ending.run.is_some() {
+            self.tell_of_runs(moment);
+        }
         self.settle(moment);
         true
+    }
+
+    /// Whoever waits for a run that nobody will start any more hears of that at once, however long the key stays taken.
+    fn tell_of_runs(&mut self, moment: &mut Moment<'_>) {
+        let (over, others): (VecDeque<_>, _) =
+            std::mem::take(&mut self.line).into_iter().partition(|waiter| moment.is_over(&waiter.claim));
+        self.line = others;
+        moment.news.ended.extend(over.into_iter().map(|waiter| waiter.news));
     }
 
     /// Takes back a hold that was handed over to nobody, unless its owner has asked for it meanwhile.

@@ -27,30 +27,14 @@ struct Start {
     kept_until: BootInstant,
 }
 
-/// May a run start now?
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Due {
-    /// No run of this period or a later one was started.
-    First,
-    /// One was, and did not come to its end: once its lock is free.
-    Again,
-    /// One was.
-    Never,
-}
-
 impl Runs {
-    pub(super) fn due(&self, key: &LockKey, once: OncePer, clock: &Clock) -> Due {
+    /// Was a run of this period or a later one started, and may it not be run again once its lock is free?
+    pub(super) fn is_over(&self, key: &LockKey, once: OncePer, clock: &Clock) -> bool {
         let start = self.0.get(key).and_then(|record| record.start.as_ref());
-        match start.filter(|start| start.kept_until > clock.now()) {
-            Some(start) if start.number >= number(once, clock) => {
-                if once.rerun && !start.ended {
-                    Due::Again
-                } else {
-                    Due::Never
-                }
-            }
-            _ => Due::First,
-        }
+        start.is_some_and(|start| {
+            let again = once.rerun && !start.ended;
+            start.kept_until > clock.now() && start.number >= number(once, clock) && !again
+        })
     }
 
     /// Notes a start; gives its time.

@@ -245,13 +245,14 @@ fn a_period_has_one_start_around_its_boundary() {
     to_boundary(&clock);
     let minute = || once(60 * SECOND, true);
     let hold = take(&store, &minute());
-    assert!(is_over(&store, &minute()), "the winner still holds");
+    assert!(is_over(&store, &once(60 * SECOND, false)), "the winner still holds");
+    assert!(is_refused(&store, &minute()), "it may have to be run again");
     end(&store, &hold, None, Some(RunEnd::Failed));
     clock.advance(60 * SECOND - Duration::from_millis(1));
     assert!(is_over(&store, &minute()), "the same period: nearest boundary");
     clock.advance(Duration::from_millis(1));
     take(&store, &minute());
-    assert!(is_over(&store, &minute()));
+    assert!(is_over(&store, &once(60 * SECOND, false)));
 }
 
 #[test]
@@ -276,13 +277,38 @@ fn a_crashed_run_is_repeated_only_if_asked_for_and_when_its_lease_is_over() {
     let store = Memory::with_clock(&clock);
     to_boundary(&clock);
     let crashed = take(&store, &once(60 * SECOND, false));
-    assert!(is_over(&store, &once(60 * SECOND, true)), "its lease runs");
+    assert!(is_refused(&store, &once(60 * SECOND, true)), "its lease runs");
     clock.advance(SECOND);
     assert!(is_over(&store, &once(60 * SECOND, false)));
     let again = take(&store, &once(60 * SECOND, true));
     assert!(again.token > crashed.token);
     end(&store, &again, None, Some(RunEnd::Succeeded { took: SECOND }));
     assert!(is_over(&store, &once(60 * SECOND, true)));
+}
+
+#[test]
+fn who_would_rerun_takes_over_or_hears_of_the_end() {
+    let clock = Clock::manual();
+    let store = &Memory::with_clock(&clock);
+    for (keep, run) in [(None, Some(RunEnd::Failed)), (Some(SECOND), Some(RunEnd::Failed)), (None, None)] {
+        to_boundary(&clock);
+        let winner = take(store, &once(60 * SECOND, true));
+        let plain = stand(store, &claim("k"));
+        let mut wakes = [(); 2].map(|()| stand(store, &once(60 * SECOND, true)));
+        drop(plain);
+        end(store, &winner, keep, run);
+        let mut told = wakes.each_mut().map(|wake| wake.signal.as_mut().unwrap().now_or_never());
+        if run.is_some() {
+            assert!(told.iter().all(|told| matches!(told, Some(Ok(Signal::Ask)))), "{told:?}");
+            assert!(is_over(store, &once(60 * SECOND, true)));
+        } else {
+            let Some(Ok(Signal::Granted(again))) = told[0].take() else { panic!("{told:?}") };
+            assert!(told[1].is_none(), "the other goes on waiting");
+            end(store, &again, None, Some(RunEnd::Failed));
+            assert!(granted(&mut wakes[1]).is_none(), "it was run");
+        }
+        clock.advance(60 * SECOND);
+    }
 }
 
 #[test]

@@ -36,7 +36,8 @@ local run=redis.call('HGET',L..':r','run')
 if run then
   local last,state=string.match(run,'^(%d+) %d+ %S+ (%a)$')
   last=tonumber(last or '0')
-  local again=state=='s' and not v and ARGV[4]=='1'
+  -- One that may be run again is so once its lock is free.
+  local again=state=='s' and ARGV[4]=='1'
   if last>=due and not again then return {4,0,us} end
   due=math.max(due,last)
 end

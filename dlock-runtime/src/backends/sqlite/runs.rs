@@ -98,8 +98,8 @@ pub(super) async fn refused(turn: &mut Turn<'_>, asked: &Asked<'_>, once: OncePe
     if foreign && left > 0 {
         return Err(other_kind());
     }
-    // One that may be run again is so once its lock is free: by now it is.
-    if started && (left > 0 || !again) {
+    // One that may be run again is so once its lock is free.
+    if started && !again {
         return Ok(Attempt::AlreadyRun);
     }
     Ok(asked.contended(left))
