@@ -11,7 +11,7 @@ use std::thread::ThreadId;
 
 use once_cell::sync::OnceCell;
 use tokio::runtime::{Handle, Id, RuntimeFlavor};
-use tokio::task::JoinHandle;
+use tokio::task::{AbortHandle, JoinHandle};
 
 use crate::clock::{BootInstant, Clock};
 use crate::error::{Error, ErrorKind, Result};
@@ -154,8 +154,8 @@ impl Place {
         self.0.id()
     }
 
-    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        self.0.spawn(task);
+    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) -> AbortHandle {
+        self.0.spawn(task).abort_handle()
     }
 }
 

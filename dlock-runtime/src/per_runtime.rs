@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use tokio::runtime::Id;
 use tokio::task::AbortHandle;
 
-use crate::background::here;
-use crate::error::{Error, ErrorKind, Result};
+use crate::background::Place;
+use crate::error::Result;
 
 /// One value for each runtime that asks for it.
 #[derive(Debug)]
@@ -51,10 +51,9 @@ impl<T: Clone + Send + Sync + 'static> PerRuntime<T> {
     where
         F: Future<Output = Result<T>>,
     {
-        let Some(id) = here() else {
-            return Err(Error::new(ErrorKind::Internal, "a backend was called outside of a runtime"));
-        };
-        let (generation, cell) = self.slot(id);
+        let place = Place::here()?;
+        let id = place.id();
+        let (generation, cell) = self.slot(&place);
         let value = cell.get_or_try_init(open).await?.clone();
         Ok(Opened { value, id, generation })
     }
@@ -86,7 +85,8 @@ impl<T: Clone + Send + Sync + 'static> PerRuntime<T> {
         slots.into_values().for_each(|slot| slot.tenant.abort());
     }
 
-    fn slot(&self, id: Id) -> (u64, Arc<tokio::sync::OnceCell<T>>) {
+    fn slot(&self, place: &Place) -> (u64, Arc<tokio::sync::OnceCell<T>>) {
+        let id = place.id();
         let lock = || self.slots.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(slot) = lock().get(&id) {
             return (slot.generation, slot.cell.clone());
@@ -94,7 +94,7 @@ impl<T: Clone + Send + Sync + 'static> PerRuntime<T> {
         let gone = Arc::new(AtomicBool::new(false));
         let tenant = Tenant { slots: Arc::downgrade(&self.slots), id, gone: gone.clone() };
         // Outside of the lock: a runtime that is being shut down drops the task, and so the tenant, on the spot.
-        let tenant = tokio::spawn(async move {
+        let tenant = place.spawn(async move {
             let _tenant = tenant;
             std::future::pending::<()>().await;
         });
@@ -107,7 +107,6 @@ impl<T: Clone + Send + Sync + 'static> PerRuntime<T> {
         }
         let (generation, cell) = (fresh_generation(), Arc::default());
         if !gone.load(Ordering::Acquire) {
-            let tenant = tenant.abort_handle();
             slots.insert(id, Slot { generation, cell: Arc::clone(&cell), tenant, gone });
         }
         (generation, cell)
