@@ -121,7 +121,7 @@ impl Place {
 impl Args {
     /// Reads the whole attribute. A mistake in one option does not hide those in the others.
     pub(crate) fn parse(dialect: &Dialect, attribute: TokenStream, mistakes: &mut Vec<syn::Error>) -> Args {
-        let mut reader = Reader { dialect, args: Args::default(), seen: Vec::new(), mistakes };
+        let mut reader = Reader { dialect, args: Args::default(), seen: Vec::new(), meant: Vec::new(), mistakes };
         let read = |input: ParseStream| {
             while !input.is_empty() {
                 reader.option(input);
@@ -130,9 +130,10 @@ impl Args {
         };
         // What cannot be read is skipped and told, so the parser itself does not fail.
         let _: syn::Result<()> = read.parse2(attribute);
-        let Reader { args, seen, mistakes, .. } = reader;
+        let Reader { args, seen, meant, mistakes, .. } = reader;
         for (names, text) in dialect.required {
-            if !names.iter().any(|name| seen.contains(name)) {
+            // What was meant and misspelt was told already.
+            if !names.iter().any(|name| seen.contains(name) || meant.contains(name)) {
                 mistakes.push(syn::Error::new(Span::call_site(), text));
             }
         }
@@ -160,6 +161,8 @@ struct Reader<'a> {
     dialect: &'a Dialect,
     args: Args,
     seen: Vec<&'static str>,
+    /// Those that were probably meant by something else.
+    meant: Vec<&'static str>,
     mistakes: &'a mut Vec<syn::Error>,
 }
 
@@ -177,20 +180,24 @@ impl Reader<'_> {
 
     fn name_and_value(&mut self, input: ParseStream) -> syn::Result<()> {
         if !input.peek(Ident::peek_any) {
+            self.meant.extend(self.dialect.table.first().map(|row| row.name));
             return Err(input.error(self.form()));
         }
         let name = input.call(Ident::parse_any)?;
         let given = input.parse::<Option<Token![=]>>()?.is_some();
+        let colon = if given { None } else { input.parse::<Option<Token![:]>>()? };
         let ends = |input: ParseStream| input.is_empty() || input.peek(Token![,]);
         let value = if given && !ends(input) { Some(input.parse::<Expr>()) } else { None };
         if matches!(value, Some(Ok(_))) && !ends(input) {
             self.mistakes.push(input.error("expected `,` before this"));
         }
-        let bare = !given && ends(input);
+        let bare = !given && colon.is_none() && ends(input);
 
         let word = name.unraw().to_string();
         let Some(row) = self.dialect.table.iter().find(|row| row.name == word) else {
-            return Err(syn::Error::new(name.span(), self.unknown(&word)));
+            let meant = self.meant_by(&word);
+            self.meant.extend(meant);
+            return Err(syn::Error::new(name.span(), self.unknown(&word, meant)));
         };
         if self.seen.contains(&row.name) {
             return Err(syn::Error::new(name.span(), format!("`{word}` is given twice")));
@@ -200,6 +207,9 @@ impl Reader<'_> {
         let value = match value {
             Some(value) => value?,
             None if bare && row.flag => syn::parse_quote_spanned!(name.span()=> true),
+            None if let Some(colon) = colon => {
+                return Err(syn::Error::new_spanned(colon, format!("write `=` here, as in `{}`", example(row))));
+            }
             None => return Err(syn::Error::new(name.span(), format!("`{word}` needs a value: {}", row.forms))),
         };
         let written = Written { word: row.name, order, value };
@@ -209,19 +219,38 @@ impl Reader<'_> {
 
     fn form(&self) -> String {
         match self.dialect.table.first() {
-            Some(row) => format!("options are written `name = value`, as in `{} = …`: {}", row.name, row.forms),
+            Some(row) => format!("options are written `name = value`, as in `{}`", example(row)),
             None => "options are written `name = value`".into(),
         }
     }
 
-    fn unknown(&self, word: &str) -> String {
-        let names = || self.dialect.table.iter().map(|row| row.name);
-        let meant = MEANT.iter().filter(|(other, _)| *other == word).map(|(_, name)| *name);
-        match meant.into_iter().find(|name| names().any(|known| known == *name)).or_else(|| nearest(word, names())) {
+    fn names(&self) -> impl Iterator<Item = &'static str> + use<> {
+        self.dialect.table.iter().map(|row| row.name)
+    }
+
+    fn meant_by(&self, word: &str) -> Option<&'static str> {
+        let mut meant = MEANT.iter().filter(|(other, _)| *other == word).map(|(_, name)| *name);
+        meant.find(|name| self.names().any(|known| known == *name)).or_else(|| nearest(word, self.names()))
+    }
+
+    fn unknown(&self, word: &str, meant: Option<&str>) -> String {
+        match meant {
+            _ if ["read", "write", "exclusive"].contains(&word) && self.names().any(|name| name == "kind") => {
+                format!("unknown option `{word}`; write `kind = {word}`")
+            }
+            _ if word == "permits" && self.names().any(|name| name == "kind") => {
+                "unknown option `permits`; write `kind = permits(3)`".into()
+            }
             Some(near) => format!("unknown option `{word}`; did you mean `{near}`?"),
-            None => format!("unknown option `{word}`; the options are {}", list(names())),
+            None => format!("unknown option `{word}`; the options are {}", list(self.names())),
         }
     }
+}
+
+/// The first of the forms, with the name.
+fn example(row: &Row) -> String {
+    let form = row.forms.split('`').nth(1).unwrap_or("…");
+    format!("{} = {form}", row.name)
 }
 
 /// What other libraries call our options, or other attributes of ours.
@@ -229,7 +258,7 @@ impl Reader<'_> {
 const MEANT: &[(&str, &str)] = &[
     ("at_most", "ttl"), ("lease", "ttl"), ("lease_time", "ttl"), ("expire", "ttl"), ("expiry", "ttl"), ("lock_at_most_for", "at_most"),
     ("at_least", "min_hold"), ("lock_at_least_for", "at_least"), ("wait_time", "wait"), ("wait_timeout", "wait"), ("acquire_timeout", "wait"),
-    ("auto_renew", "renew"), ("watchdog", "renew"), ("store", "backend"), ("redis", "backend"), ("shared", "kind"), ("permits", "kind"),
+    ("auto_renew", "renew"), ("watchdog", "renew"), ("store", "backend"), ("redis", "backend"), ("shared", "kind"),
     ("retries", "retry"), ("max_retries", "retries"), ("id", "name"), ("ttl", "at_most"), ("min_hold", "at_least"), ("key", "name"), ("fallback", "on_busy"),
 ];
 

@@ -87,6 +87,14 @@ fn ttl(args: &Args) -> Option<(Duration, &Place)> {
     }
 }
 
+/// Short enough to be written: a tenth of a second, or of a millisecond, is exact enough.
+fn rounded(time: Duration) -> Duration {
+    let step = Duration::from_millis(100);
+    let step = if time < step { Duration::from_micros(100) } else { step };
+    let parts = time.as_nanos() / step.as_nanos();
+    u32::try_from(parts).ok().filter(|parts| *parts > 0).map_or(time, |parts| step * parts)
+}
+
 fn times(args: &Args, ttl: Duration, place: &Place, found: &mut Found) {
     let said = place.word;
     if let Some(Said { value: Renew::Every(every), place: renew }) = &args.renew
@@ -95,7 +103,7 @@ fn times(args: &Args, ttl: Duration, place: &Place, found: &mut Found) {
         let text = format!(
             "`renew` must be less than the `{said}` of {}: the lock would run out before its first renewal. A third of it is usual: `renew = \"{}\"`",
             show(ttl),
-            show(ttl / 3)
+            show(rounded(ttl / 3))
         );
         found.between(place, renew, text);
     }

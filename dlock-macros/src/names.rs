@@ -61,7 +61,11 @@ impl Names {
         let (mut before, mut spread) = (Vec::new(), None);
         for piece in pieces {
             let piece = match piece {
-                Piece::Text(text) => KeyPiece::Text(text),
+                Piece::Text(text) => {
+                    let mistake = self.of_another_language(&text);
+                    mistakes.extend(mistake.map(|text| syn::Error::new(template.span(), text)));
+                    KeyPiece::Text(text)
+                }
                 Piece::Placeholder(placeholder) => match self.resolve(&placeholder, template) {
                     Ok(list) if placeholder.spread => {
                         spread = Some((std::mem::take(&mut before), list));
@@ -100,6 +104,27 @@ impl Names {
             tokens.extend(quote_spanned!(span=> .#field));
         }
         Ok(tokens)
+    }
+
+    /// `{id}` and `#id` put a value in elsewhere. Here they are text, and nobody would see that all values share a lock.
+    fn of_another_language(&self, text: &str) -> Option<String> {
+        const MARKS: [char; 3] = ['{', '#', '$'];
+        let mut rest = text;
+        while let Some(at) = rest.find(MARKS) {
+            let found = &rest[at..];
+            rest = found.trim_start_matches(MARKS);
+            let ends = |c: char| !(c == '_' || c == '.' || c.is_alphanumeric());
+            let path = rest[..rest.find(ends).unwrap_or(rest.len())].trim_end_matches('.');
+            let name = path.split('.').next().unwrap_or_default();
+            if self.values.iter().any(|value| value.unraw() == name) {
+                let end = found.len() - rest.len() + path.len();
+                let written = &found[..end + usize::from(found[end..].starts_with('}'))];
+                return Some(format!(
+                    "`{written}` is plain text in a key, so all values of `{path}` would share one lock: write `<{path}>`"
+                ));
+            }
+        }
+        None
     }
 
     fn unknown(&self, name: &str) -> String {

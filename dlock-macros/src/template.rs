@@ -99,9 +99,12 @@ impl Reader {
         } else if name == "_" {
             self.mistake(at, "`<_>` names nothing: give the parameter a name and use that".into());
         } else if !is_name(&name) || !fields.iter().all(|field| is_name(field) || is_number(field)) {
-            let text = format!(
+            let mut text = format!(
                 "`<{inner}>` is not a placeholder: expected a parameter or a field of one, such as `<id>`, `<order.id>` or `<pair.0>`"
             );
+            if inner.contains('(') {
+                text += r#"; a template calls nothing, but #[distributed_lock] takes an expression: `key = Key::text("…").value(&…)`"#;
+            }
             self.mistake(at, text);
         } else {
             self.placeholders += 1;

@@ -192,7 +192,8 @@ impl KeyWriter<'_> {
     message = "`{Self}` cannot be a part of a lock's key",
     label = "this value stands in the key",
     note = "integers, `bool`, `char`, strings, bytes and `Option`s of them can; floats cannot, since `-0.0` and `NaN` make keys that do not compare",
-    note = "for a type of your own write `impl dlock::KeyPart for {Self}`, or name a field: `<order.id>`"
+    note = "for a type of your own write `impl dlock::KeyPart for {Self}`, or name a field: `<order.id>`",
+    note = "for a list write `keys = \"order:<ids..>\"`, which takes a lock for each value"
 )]
 pub trait KeyPart {
     /// Writes the value.

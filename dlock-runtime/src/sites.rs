@@ -65,13 +65,13 @@ impl Call {
 
     /// A key from an expression.
     #[must_use]
-    pub fn computed(key: impl Into<Key>) -> Self {
-        Self::new(key.into().into())
+    pub fn computed(key: impl IsKey) -> Self {
+        Self::new(key.key().into())
     }
 
     #[must_use]
-    pub fn backend(mut self, name: &(impl AsRef<str> + ?Sized)) -> Self {
-        self.backend = Some(name.as_ref().to_owned().into());
+    pub fn backend(mut self, name: &(impl IsName + ?Sized)) -> Self {
+        self.backend = Some(name.name().to_owned().into());
         self
     }
 
@@ -85,6 +85,42 @@ impl Call {
     pub fn wait(mut self, wait: impl Into<Wait>) -> Self {
         self.wait = Some(wait.into());
         self
+    }
+}
+
+/// What the expression of a `key` gives. No text: that of a constant is no template, and its `<id>` would be taken as it
+/// stands, one lock for every value.
+#[doc(hidden)]
+#[diagnostic::on_unimplemented(
+    message = "`key` needs a `dlock::Key`, and `{Self}` is none",
+    label = "not a `dlock::Key`",
+    note = "write a template in quotes, `key = \"stock:<id>\"`, or build a key: `key = dlock::Key::text(\"stock:\").value(&id)`"
+)]
+pub trait IsKey {
+    fn key(self) -> Key;
+}
+
+impl IsKey for Key {
+    fn key(self) -> Key {
+        self
+    }
+}
+
+/// What the expression of a `backend` gives.
+#[doc(hidden)]
+#[diagnostic::on_unimplemented(
+    message = "`backend` needs a name, and `{Self}` is none",
+    label = "not a text",
+    note = "write it in quotes, `backend = \"main\"`, or give an expression of type `&str` or `String`"
+)]
+pub trait IsName {
+    fn name(&self) -> &str;
+}
+
+#[diagnostic::do_not_recommend]
+impl<T: AsRef<str> + ?Sized> IsName for T {
+    fn name(&self) -> &str {
+        self.as_ref()
     }
 }
 
