@@ -76,6 +76,7 @@ pub(crate) struct Args {
     pub(crate) timeout: Option<Said<Duration>>,
     pub(crate) min_hold: Option<Said<Duration>>,
     pub(crate) once_per: Option<Said<Duration>>,
+    pub(crate) offset: Option<Said<Duration>>,
     pub(crate) rerun: Option<Said<()>>,
     pub(crate) on_busy: Option<Said<OnBusy>>,
     pub(crate) on_lost: Option<Said<OnLost>>,

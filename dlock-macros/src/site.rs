@@ -140,8 +140,8 @@ fn cohort(cohort: &Cohort, rt: &TokenStream) -> TokenStream {
 }
 
 fn once_per(once: &OncePer, rt: &TokenStream) -> TokenStream {
-    let (period, rerun) = (duration(once.period), once.rerun);
-    quote!(#rt::OncePer { period: #period, rerun: #rerun })
+    let (period, offset, rerun) = (duration(once.period), duration(once.offset), once.rerun);
+    quote!(#rt::OncePer { period: #period, offset: #offset, rerun: #rerun })
 }
 
 fn on_lost(on_lost: OnLost, rt: &TokenStream) -> TokenStream {

@@ -108,9 +108,9 @@ pub struct Claim {
     pub fair: bool,
     /// At most one start in each period; only where [`Capabilities::once_per`].
     ///
-    /// The number of a period is the store's wall clock divided by the period, to the nearest whole, computed anew at
-    /// each attempt. If a run of this number or a later one was started under the key, the answer is
-    /// [`Attempt::AlreadyRun`], also while its winner still holds the lock. A run of an earlier period that still holds
+    /// A period is told by its boundary: of the times [`offset`](OncePer::offset) + k × [`period`](OncePer::period)
+    /// since 1970, the one that is nearest by the store's wall clock, found anew at each attempt. If a run of this
+    /// boundary or a later one was started under the key, the answer is [`Attempt::AlreadyRun`], also while its winner still holds the lock. A run of an earlier period that still holds
     /// the lock is contention as usual.
     ///
     /// With [`OncePer::rerun`], a run that was started and has not ended (no [`RunEnd`] came) is contention for as long

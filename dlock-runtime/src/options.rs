@@ -75,6 +75,10 @@ impl Kind {
 pub struct OncePer {
     /// The length of a period. A start belongs to the nearest boundary: those of 11:59:58 and 12:00:02 are one of `1h`.
     pub period: Duration,
+    /// By how much the boundaries come after those that are counted from 1970 in UTC; less than the period. They belong
+    /// near the times at which the task fires: with a period of a day and no offset, noon lies exactly between two, and
+    /// two nodes whose clocks differ by a second would start it twice.
+    pub offset: Duration,
     /// Is a run whose process died before its end started again, once its lease has ended? Then one that goes on is
     /// contention: who waits for it takes over if it dies, and hears [`AlreadyRun`](crate::ErrorKind::AlreadyRun) when
     /// it has ended. Otherwise everybody else hears that at once.
@@ -334,6 +338,12 @@ impl Options {
         }
         if self.once_per.is_some_and(|once| once.period < Duration::from_millis(1)) {
             return Err(Error::config("once_per", "a period has at least one millisecond"));
+        }
+        if let Some(once) = self.once_per
+            && once.offset >= once.period
+        {
+            let text = format!("an offset of {:?} must be less than its period of {:?}", once.offset, once.period);
+            return Err(Error::config("offset", text));
         }
         if self.once_per.is_some() && self.kind != Kind::Exclusive {
             return Err(Error::config("once_per", "one start per period needs an exclusive lock"));

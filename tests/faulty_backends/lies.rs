@@ -138,6 +138,7 @@ lies! {
     KeptGoesOn KINDS ["a run that goes on is contention for whoever would run it again, until its end"]
     EndedForGood KINDS ["the next period has a start of its own"]
     HeldIsAlreadyRun KINDS ["a run of an earlier period that goes on is contention"]
+    IgnoresOffset KINDS ["the boundaries of periods come after their offset"]
     PeriodOfClient KINDS ["a period is counted by the store's clock"]
     FailureIsSuccess KINDS ["the last success is told, and a failure is none"]
 

@@ -9,7 +9,7 @@ use crate::server::{Server, State};
 
 /// The latest start under a key.
 pub(crate) struct Run {
-    number: u64,
+    boundary: u128,
     ended: bool,
 }
 
@@ -22,13 +22,13 @@ impl Server {
         }
         let name = self.name(&claim.key);
         let held = !state.records(&name).is_empty();
-        let number = self.number(once, wall);
+        let boundary = self.boundary(once, wall);
         let over = state.runs.get(&self.run_name(&name, client)).is_some_and(|run| {
             let lies = if held { self.tells(Lie::RerunIsNoWait) } else { self.tells(Lie::NeverReruns) };
             let goes_on = !run.ended || held && self.tells(Lie::KeptGoesOn);
             let again = once.rerun && goes_on && !lies;
-            run.number >= number && !again
-                || run.ended && self.tells(Lie::EndedForGood)
+            run.boundary >= boundary && !again
+                || run.ended && once.offset.is_zero() && self.tells(Lie::EndedForGood)
                 || held && !once.rerun && self.tells(Lie::HeldIsAlreadyRun)
         });
         if !over {
@@ -49,7 +49,7 @@ impl Server {
     /// Notes the start of a claim's run; gives its time.
     pub(crate) fn start(&self, state: &mut State, name: &str, claim: &Claim, client: u64, wall: u64) -> u64 {
         if let Some(once) = claim.once_per {
-            let run = Run { number: self.number(once, wall), ended: false };
+            let run = Run { boundary: self.boundary(once, wall), ended: false };
             state.runs.insert(self.run_name(name, client), run);
         }
         Clock::system().wall_ms()
@@ -84,10 +84,11 @@ impl Server {
         if self.tells(Lie::StartsPerClient) { format!("{name} {client}") } else { name.to_owned() }
     }
 
-    /// The number of the period whose boundary is nearest, by the store's clock.
-    fn number(&self, once: OncePer, wall: u64) -> u64 {
+    /// The boundary that is nearest by the store's clock.
+    fn boundary(&self, once: OncePer, wall: u64) -> u128 {
         let wall = if self.tells(Lie::PeriodOfClient) { wall } else { Clock::system().wall_ms() };
+        let offset = if self.tells(Lie::IgnoresOffset) { 0 } else { once.offset.as_millis() };
         let period = once.period.as_millis();
-        u64::try_from((u128::from(wall) + period / 2) / period).unwrap_or(u64::MAX)
+        (u128::from(wall) + period / 2).saturating_sub(offset) / period * period + offset
     }
 }

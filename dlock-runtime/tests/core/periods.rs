@@ -10,11 +10,11 @@ use crate::support::{LONG, Op, SECOND, World, calm, full, test};
 const PERIOD: Duration = Duration::from_secs(3600);
 
 fn once(world: &World) -> Lock {
-    world.lock("k").once_per(OncePer { period: PERIOD, rerun: false })
+    world.lock("k").once_per(OncePer { period: PERIOD, offset: Duration::ZERO, rerun: false })
 }
 
 fn again(world: &World) -> Lock {
-    world.lock("k").once_per(OncePer { period: PERIOD, rerun: true })
+    world.lock("k").once_per(OncePer { period: PERIOD, offset: Duration::ZERO, rerun: true })
 }
 
 /// A world at the beginning of a period.
@@ -201,11 +201,16 @@ fn a_run_ends_also_where_its_key_is_kept() {
 fn what_cannot_be_is_refused() {
     test(async {
         let world = world();
-        for lock in
-            [once(&world).kind(Kind::Read), world.lock("k").once_per(OncePer { period: Duration::ZERO, rerun: false })]
-        {
+        for lock in [
+            once(&world).kind(Kind::Read),
+            world.lock("k").once_per(OncePer { period: Duration::ZERO, offset: Duration::ZERO, rerun: false }),
+        ] {
             let error = lock.acquire().await.unwrap_err();
             assert_eq!(error.kind(), &ErrorKind::ConfigInvalid { field: "once_per".into() });
+        }
+        for offset in [PERIOD, 2 * PERIOD] {
+            let lock = world.lock("k").once_per(OncePer { period: PERIOD, offset, rerun: false });
+            assert_eq!(lock.acquire().await.unwrap_err().kind(), &ErrorKind::ConfigInvalid { field: "offset".into() });
         }
         let poor = World::with(&world.clock, |caps| caps.once_per = false);
         assert_eq!(once(&poor).acquire().await.unwrap_err().kind().as_str(), "unsupported");

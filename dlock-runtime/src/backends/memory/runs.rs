@@ -21,7 +21,8 @@ struct Record {
 
 #[derive(Debug)]
 struct Start {
-    number: u64,
+    /// In nanoseconds since 1970: it means the same to periods of every length.
+    boundary: u128,
     ended: bool,
     /// Beyond two periods it could stop nobody.
     kept_until: BootInstant,
@@ -33,7 +34,7 @@ impl Runs {
         let start = self.0.get(key).and_then(|record| record.start.as_ref());
         start.is_some_and(|start| {
             let again = once.rerun && !start.ended;
-            start.kept_until > clock.now() && start.number >= number(once, clock) && !again
+            start.kept_until > clock.now() && start.boundary >= boundary(once, clock) && !again
         })
     }
 
@@ -43,8 +44,8 @@ impl Runs {
         let kept_until = clock.now().after(once.period.saturating_mul(2));
         // A wall clock that was set back does not make the latest period one that is to come.
         let latest =
-            record.start.as_ref().filter(|start| start.kept_until > clock.now()).map_or(0, |start| start.number);
-        record.start = Some(Start { number: number(once, clock).max(latest), ended: false, kept_until });
+            record.start.as_ref().filter(|start| start.kept_until > clock.now()).map_or(0, |start| start.boundary);
+        record.start = Some(Start { boundary: boundary(once, clock).max(latest), ended: false, kept_until });
         clock.wall_ms()
     }
 
@@ -64,9 +65,9 @@ impl Runs {
     }
 }
 
-/// The number of the period whose boundary is nearest.
-fn number(once: OncePer, clock: &Clock) -> u64 {
-    let period = once.period.as_nanos().max(1);
-    let number = (u128::from(clock.wall_ms()) * 1_000_000 + period / 2) / period;
-    u64::try_from(number).unwrap_or(u64::MAX)
+/// The boundary that is nearest.
+fn boundary(once: OncePer, clock: &Clock) -> u128 {
+    let (period, offset) = (once.period.as_nanos().max(1), once.offset.as_nanos());
+    let middle = (u128::from(clock.wall_ms()) * 1_000_000 + period / 2).saturating_sub(offset);
+    middle / period * period + offset
 }

@@ -23,7 +23,7 @@ use crate::options::OncePer;
 /// Wins if the lock is free, and no run of this boundary was started, or one that may be run again.
 const START: &str = "\
     INSERT INTO dlock_runs (k, boundary, open, owner, token, expires, boot, note, started) \
-    SELECT ?1, (t.now + ?7 / 2) / ?7 * ?7, 1, ?2, (SELECT token + 1 FROM dlock_fence), ?3, ?4, ?5, t.now \
+    SELECT ?1, (t.now - ?9 + ?7 / 2) / ?7 * ?7 + ?9, 1, ?2, (SELECT token + 1 FROM dlock_fence), ?3, ?4, ?5, t.now \
     FROM (SELECT CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000000 AS now) AS t \
     WHERE NOT EXISTS (SELECT 1 FROM dlock_locks WHERE k = ?1 AND boot = ?4 AND expires > ?6) \
     ON CONFLICT (k) DO UPDATE SET \
@@ -38,7 +38,7 @@ const ARM_ANEW: &str = "UPDATE dlock_locks SET expires = ?3, boot = ?4 WHERE k =
 /// Whether it is ours, of another kind, how long its lease still runs, and whether this boundary was started.
 const REFUSED: &str = "\
     SELECT coalesce(l.owner = ?2, 0), coalesce(length(l.owner) NOT IN (0, 16), 0), coalesce(l.expires - ?3, 0), \
-        coalesce(r.boundary >= (t.now + ?5 / 2) / ?5 * ?5, 0), coalesce(r.open AND ?6, 0) \
+        coalesce(r.boundary >= (t.now - ?7 + ?5 / 2) / ?5 * ?5 + ?7, 0), coalesce(r.open AND ?6, 0) \
     FROM (SELECT CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000000 AS now) AS t \
     LEFT JOIN dlock_locks AS l ON l.k = ?1 AND l.boot = ?4 \
     LEFT JOIN dlock_runs AS r ON r.k = ?1";
@@ -71,6 +71,7 @@ pub(super) async fn ask(
         .bind(asked.now.stored)
         .bind(nanos(once.period))
         .bind(once.rerun)
+        .bind(nanos(once.offset))
         .fetch_all(&mut *conn)
         .await;
     schema::no_more_waiting(conn, time).await?;
@@ -86,6 +87,7 @@ pub(super) async fn refused(turn: &mut Turn<'_>, asked: &Asked<'_>, once: OncePe
         .bind(asked.boot)
         .bind(nanos(once.period))
         .bind(once.rerun)
+        .bind(nanos(once.offset))
         .fetch_all(turn.conn())
         .await
         .map_err(|error| turn.fault(error))?;
