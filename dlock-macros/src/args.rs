@@ -78,6 +78,7 @@ pub(crate) struct Args {
     pub(crate) once_per: Option<Said<Duration>>,
     pub(crate) offset: Option<Said<Duration>>,
     pub(crate) rerun: Option<Said<()>>,
+    pub(crate) record: bool,
     pub(crate) on_busy: Option<Said<OnBusy>>,
     pub(crate) on_lost: Option<Said<OnLost>>,
     pub(crate) on_outage: Option<Said<bool>>,

@@ -53,6 +53,7 @@ pub(crate) struct Options {
     pub(crate) timeout: Option<Duration>,
     pub(crate) min_hold: Option<Duration>,
     pub(crate) once_per: Option<OncePer>,
+    pub(crate) record: bool,
     pub(crate) on_lost: Option<OnLost>,
 }
 
@@ -121,6 +122,7 @@ impl LockedFn {
                 timeout: value(args.timeout),
                 min_hold: value(args.min_hold),
                 once_per: value(args.once_per).map(|period| OncePer { period, offset, rerun }),
+                record: args.record,
                 on_lost: value(args.on_lost),
             },
             on_busy,

@@ -28,6 +28,7 @@ pub(crate) const SCHEDULED: Dialect = Dialect {
     complete: |args| {
         args.renew = Some(Said::implied("renew", Renew::Off));
         args.wait = Some(Said::implied("wait", Given::Literal(Wait::None)));
+        args.record = true;
         args.on_busy.get_or_insert_with(|| Said::implied("on_busy", OnBusy::Skip));
     },
     too_early: LOCK_TOO_EARLY,
@@ -155,10 +156,10 @@ const SCHEDULED_TABLE: &[Row] = &[
         "The task's name, which is the key of its lock.",
         key, key_values::template),
     row!("at_most", r#"`"30m"`, or an expression of type `Duration`"#, "required",
-        "How long a run may take, and so how long a node that dies keeps the others away. The lock is not renewed.",
+        "How long a run may take: the lock is not renewed, so this is how long that of a dead node lasts, and a body that takes longer is cancelled. For the lock to be renewed, use `distributed_lock` with `once_per`.",
         ttl, values::time_or_expr),
     row!("at_least", r#"`"5m"`"#, "none",
-        "How long others are kept away even if the run is over: longer than the clocks of the nodes differ.",
+        "How long others are kept away even if the run is over: longer than the clocks of the nodes differ. It counts from the start, so after a late one the next is late too.",
         min_hold, values::time),
     row!("backend", r#"`"redis"`, or an expression that gives a name"#, "the registry's default",
         "The name under which the store was installed.",

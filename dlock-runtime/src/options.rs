@@ -219,6 +219,8 @@ pub struct Options {
     pub timeout: Option<Duration>,
     pub min_hold: Option<Duration>,
     pub once_per: Option<OncePer>,
+    /// Is the last success kept, also without periods? Only where the store can do that; nothing is refused.
+    pub record: bool,
     pub on_lost: OnLost,
     /// Does the body use the fencing token?
     pub fence: bool,
@@ -242,6 +244,7 @@ impl Options {
         timeout: None,
         min_hold: None,
         once_per: None,
+        record: false,
         on_lost: OnLost::Cancel,
         fence: false,
     };
@@ -266,6 +269,8 @@ pub(crate) struct Resolved {
     pub(crate) max_waiters: usize,
     pub(crate) retry: Retry,
     pub(crate) min_hold: Option<Duration>,
+    /// Shall the store hear how the run went, if it can keep that?
+    pub(crate) record: bool,
 }
 
 impl Options {
@@ -305,6 +310,7 @@ impl Options {
             max_waiters: self.max_waiters.unwrap_or(defaults.max_waiters),
             retry: self.retry.unwrap_or(defaults.retry),
             min_hold: self.min_hold,
+            record: self.record || self.once_per.is_some(),
         };
         self.check(&resolved)?;
         Ok(resolved)

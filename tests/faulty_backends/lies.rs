@@ -141,6 +141,8 @@ lies! {
     IgnoresOffset KINDS ["the boundaries of periods come after their offset"]
     PeriodOfClient KINDS ["a period is counted by the store's clock"]
     FailureIsSuccess KINDS ["the last success is told, and a failure is none"]
+    RecordsPeriodsOnly KINDS ["a success without a period is told, and is neither a start nor an end of one"]
+    AnyEndIsEnd KINDS ["a success without a period is told, and is neither a start nor an end of one"]
 
     // Lies that break more than one promise.
     StartsPerClient KINDS [

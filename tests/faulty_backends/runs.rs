@@ -24,7 +24,8 @@ impl Server {
         let held = !state.records(&name).is_empty();
         let boundary = self.boundary(once, wall);
         let over = state.runs.get(&self.run_name(&name, client)).is_some_and(|run| {
-            let lies = if held { self.tells(Lie::RerunIsNoWait) } else { self.tells(Lie::NeverReruns) };
+            let never = self.tells(Lie::NeverReruns) && !state.successes.contains_key(&name);
+            let lies = if held { self.tells(Lie::RerunIsNoWait) } else { never };
             let goes_on = !run.ended || held && self.tells(Lie::KeptGoesOn);
             let again = once.rerun && goes_on && !lies;
             run.boundary >= boundary && !again
@@ -64,14 +65,18 @@ impl Server {
             return;
         };
         let failed = end == RunEnd::Failed;
-        for (of, run) in &mut state.runs {
+        let period = claim.once_per.is_some();
+        for (of, run) in state.runs.iter_mut().filter(|_| period || self.tells(Lie::AnyEndIsEnd)) {
             run.ended |= of.starts_with(name) && !(failed && self.tells(Lie::FailureIsNoEnd));
         }
         let took = match end {
             RunEnd::Succeeded { took } => took,
-            RunEnd::Failed if self.tells(Lie::FailureIsSuccess) => Duration::ZERO,
+            RunEnd::Failed if period && self.tells(Lie::FailureIsSuccess) => Duration::ZERO,
             RunEnd::Failed => return,
         };
+        if !period && self.tells(Lie::RecordsPeriodsOnly) {
+            return;
+        }
         let started = UNIX_EPOCH + Duration::from_millis(began_ms);
         state.successes.insert(name.to_owned(), LastSuccess { started, took, note: claim.note.clone() });
     }

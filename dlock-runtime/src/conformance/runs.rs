@@ -25,6 +25,7 @@ pub(super) const CASES: &[Case] = &[
     case!("the boundaries of periods come after their offset", periods, offset),
     case!("a period is counted by the store's clock", periods, stores_clock),
     case!("the last success is told, and a failure is none", periods, last_success),
+    case!("a success without a period is told, and is neither a start nor an end of one", periods, without_period),
 ];
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -295,5 +296,29 @@ async fn last_success(bench: &Bench<'_>) -> Tested {
     one.end(&hold, None, Some(RunEnd::Failed)).await?;
     let told = other.backend.last_success(&key).await?;
     ensure!(told.is_none(), "a run that failed is told as the last success: {told:?}");
+    Ok(())
+}
+
+async fn without_period(bench: &Bench<'_>) -> Tested {
+    let (key, one, once) = (bench.key()?, bench.client().await?, quiet());
+    let failed = one.take(&bench.claim(&key, bench.long())?).await?;
+    one.end(&failed, None, Some(RunEnd::Failed)).await?;
+    let told = one.backend.last_success(&key).await?;
+    ensure!(told.is_none(), "a run that failed is told as the last success: {told:?}");
+    let plain = one.take(&bench.claim(&key, bench.long())?).await?;
+    one.end(&plain, None, Some(SUCCEEDED)).await?;
+    let told = one.backend.last_success(&key).await?;
+    let Some(told) = told else { return Err(Stop::Failed("a run has succeeded, and nothing is told of it".into())) };
+    ensure!(RunEnd::Succeeded { took: told.took } == SUCCEEDED, "a run that took 1.234s took {:?}", told.took);
+    ensure!(told.note == plain.claim.note, "the run of {} is told as that of {}", plain.claim.note, told.note);
+    bench.clean(&key, "after all were released").await?;
+    // It has started no run of a period.
+    let run = one.take(&bench.claim_once(once, &key, bench.long())?).await?;
+    one.give_back(&run).await?;
+    // That was started and has not ended; nor does it end by this.
+    let plain = one.take(&bench.claim(&key, bench.long())?).await?;
+    one.end(&plain, None, Some(SUCCEEDED)).await?;
+    let run = one.take(&bench.claim_once(again(once), &key, bench.long())?).await?;
+    one.end(&run, None, Some(RunEnd::Failed)).await?;
     Ok(())
 }

@@ -278,6 +278,6 @@ fn a_neighbour_with_another_kind_is_a_conflict_and_no_contention() {
         let error = world.lock("k").kind(Kind::Read).acquire().await.unwrap_err();
         assert_eq!(error.kind(), &ErrorKind::KeyConflict);
         held.release().await.unwrap();
-        world.lock("k").kind(Kind::Read).acquire().await.unwrap();
+        drop(world.lock("k").kind(Kind::Read).acquire().await.unwrap());
     });
 }

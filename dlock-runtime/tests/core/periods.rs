@@ -2,7 +2,7 @@
 
 use std::time::{Duration, UNIX_EPOCH};
 
-use dlock_runtime::{ErrorKind, Event, Kind, Lock, OncePer, Wait};
+use dlock_runtime::{Backend, ErrorKind, Event, Kind, Lock, OncePer, Wait};
 
 use crate::acquire::neighbours;
 use crate::support::{LONG, Op, SECOND, World, calm, full, test};
@@ -150,6 +150,24 @@ fn a_success_is_told() {
 }
 
 #[test]
+fn a_task_without_a_period_leaves_its_last_success_where_the_store_can_keep_it() {
+    test(async {
+        let world = world();
+        let began = world.clock.wall_ms();
+        let clock = world.clock.clone();
+        world.lock("k").record(true).run(|_| async move { clock.advance(7 * SECOND) }).await.unwrap();
+        let told = world.lock("k").last_success().await.unwrap().unwrap();
+        assert_eq!((told.started, told.took), (UNIX_EPOCH + Duration::from_millis(began), 7 * SECOND));
+        world.lock("k").run(|_| async {}).await.unwrap();
+        assert_eq!(world.lock("k").last_success().await.unwrap(), Some(told), "only of those that ask for it");
+        once(&world).run(|_| async {}).await.unwrap();
+        let poor = World::with(&world.clock, |caps| caps.once_per = false);
+        poor.lock("k").record(true).run(|_| async {}).await.unwrap();
+        assert_eq!(poor.memory.last_success(&full("k")).await.unwrap(), None);
+    });
+}
+
+#[test]
 fn a_body_that_ran_out_of_time_has_failed_and_is_not_repeated() {
     test(async {
         let world = world();
@@ -228,6 +246,6 @@ fn a_guard_that_is_released_has_run_and_one_that_is_dropped_has_not() {
         to_next_period(&world);
         drop(again(&world).acquire().await.unwrap());
         world.empty().await;
-        again(&world).acquire().await.unwrap();
+        drop(again(&world).acquire().await.unwrap());
     });
 }

@@ -3,13 +3,12 @@
 use std::collections::HashMap;
 use std::time::{Duration, UNIX_EPOCH};
 
-use crate::backend::{LastSuccess, RunEnd};
+use crate::backend::{Claim, LastSuccess, RunEnd};
 use crate::clock::{BootInstant, Clock};
 use crate::key::LockKey;
-use crate::note::Note;
 use crate::options::OncePer;
 
-/// One entry for each key that was ever used with a period: nobody else can tell when its last success is of no use.
+/// One entry for each key of which a run was ever noted: nobody else can tell when its last success is of no use.
 #[derive(Debug, Default)]
 pub(super) struct Runs(HashMap<LockKey, Record>);
 
@@ -38,25 +37,26 @@ impl Runs {
         })
     }
 
-    /// Notes a start; gives its time.
-    pub(super) fn start(&mut self, key: &LockKey, once: OncePer, clock: &Clock) -> u64 {
+    /// Notes a start.
+    pub(super) fn start(&mut self, key: &LockKey, once: OncePer, clock: &Clock) {
         let record = self.0.entry(key.clone()).or_default();
         let kept_until = clock.now().after(once.period.saturating_mul(2));
         // A wall clock that was set back does not make the latest period one that is to come.
         let latest =
             record.start.as_ref().filter(|start| start.kept_until > clock.now()).map_or(0, |start| start.boundary);
         record.start = Some(Start { boundary: boundary(once, clock).max(latest), ended: false, kept_until });
-        clock.wall_ms()
     }
 
-    pub(super) fn end(&mut self, key: &LockKey, end: RunEnd, began_ms: u64, note: &Note) {
-        let record = self.0.entry(key.clone()).or_default();
-        if let Some(start) = &mut record.start {
+    pub(super) fn end(&mut self, claim: &Claim, end: RunEnd, began_ms: u64) {
+        if claim.once_per.is_some()
+            && let Some(start) = self.0.get_mut(&claim.key).and_then(|record| record.start.as_mut())
+        {
             start.ended = true;
         }
         if let RunEnd::Succeeded { took } = end {
             let started = UNIX_EPOCH + Duration::from_millis(began_ms);
-            record.success = Some(LastSuccess { started, took, note: note.clone() });
+            let success = LastSuccess { started, took, note: claim.note.clone() };
+            self.0.entry(claim.key.clone()).or_default().success = Some(success);
         }
     }
 

@@ -64,7 +64,8 @@ if run~='' then
     at=string.format('%.0f',us-ARGV[4])
   end
   if run=='s' then redis.call('HSET',R,'ok',at..' '..ARGV[4]..' '..string.sub(me,34)) end
-  redis.call('PEXPIRE',R,ARGV[5])
+  -- Never shorter: another run under this name may have a longer period.
+  if redis.call('PTTL',R)<tonumber(ARGV[5]) then redis.call('PEXPIRE',R,ARGV[5]) end
 end
 if keep>0 then
   -- Nobody's, until it ends. The first in line asks again, to hear when that is.

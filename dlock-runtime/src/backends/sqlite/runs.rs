@@ -52,6 +52,17 @@ const END: &str = "\
     WHERE k = ?1 AND owner = ?2 AND open \
         AND EXISTS (SELECT 1 FROM dlock_locks WHERE k = ?1 AND owner = ?2)";
 
+/// A success without a period, of whoever holds the lock. The row that it goes into notes no start, and the trigger that
+/// carries a new one over changes nothing: it has the lock's own values.
+const RECORD: &str = "\
+    INSERT INTO dlock_runs \
+        (k, boundary, open, owner, token, expires, boot, note, started, good_started, good_took, good_note) \
+    SELECT l.k, -1, 0, l.owner, l.token, l.expires, l.boot, l.note, t.now, max(t.now - ?3, 0), ?3, l.note \
+    FROM dlock_locks AS l, (SELECT CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000000 AS now) AS t \
+    WHERE l.k = ?1 AND l.owner = ?2 \
+    ON CONFLICT (k) DO UPDATE SET \
+        good_started = excluded.good_started, good_took = excluded.good_took, good_note = excluded.good_note";
+
 const LAST_SUCCESS: &str = "\
     SELECT good_started, good_took, good_note FROM dlock_runs WHERE k = ?1 AND good_started IS NOT NULL";
 
@@ -140,6 +151,19 @@ pub(super) async fn end(
         .await;
     schema::no_more_waiting(turn.conn(), time).await.map_err(|error| turn.fault(error))?;
     Ok(done.map_err(|error| turn.fault(error))?.rows_affected() > 0)
+}
+
+/// Records the success of a hold that still is to be ended: should the caller be dropped in between, both are done again.
+pub(super) async fn record(turn: &mut Turn<'_>, time: &Time, claim: &Claim, took: Duration) -> Result<()> {
+    schema::wait_for_disk(turn.conn()).await.map_err(|error| turn.fault(error))?;
+    let done = sqlx::query(RECORD)
+        .bind(claim.key.as_str())
+        .bind(&claim.owner.as_bytes()[..])
+        .bind(nanos(took))
+        .execute(turn.conn())
+        .await;
+    schema::no_more_waiting(turn.conn(), time).await.map_err(|error| turn.fault(error))?;
+    done.map(drop).map_err(|error| turn.fault(error))
 }
 
 pub(super) async fn last_success(turn: &mut Turn<'_>, key: &LockKey) -> Result<Option<LastSuccess>> {
