@@ -195,6 +195,27 @@ async fn a_scheduled_task_runs_on_one_node() {
     assert!(strict().unwrap_err().is_contention());
 }
 
+#[tokio::test]
+async fn the_last_success_of_a_scheduled_task_is_kept() {
+    type Failure = Box<dyn std::error::Error + Send + Sync>;
+    #[scheduled_lock(name = "kept:async", at_most = "30s")]
+    async fn task(fails: bool) -> Result<(), Failure> {
+        if fails { Err("on purpose".into()) } else { Ok(()) }
+    }
+    #[scheduled_lock(name = "kept:sync", at_most = "30s")]
+    fn blocking() {}
+    install();
+    assert!(task(true).await.is_err());
+    assert_eq!(dlock::last_success("kept:async").await.expect("an answer"), None);
+    task(false).await.expect("a free lock");
+    let kept = dlock::last_success("kept:async").await.expect("an answer").expect("a success");
+    assert_eq!(kept.note.pid(), Some(std::process::id()));
+    assert!(task(true).await.is_err());
+    assert_eq!(dlock::last_success("kept:async").await.expect("an answer"), Some(kept));
+    blocking();
+    assert!(dlock::last_success("kept:sync").await.expect("an answer").is_some());
+}
+
 mod renamed {
     mod lib {
         pub(crate) use ::dlock as other;

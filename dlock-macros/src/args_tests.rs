@@ -51,7 +51,7 @@ fn every_form_is_read() {
         r#"keys = ["a:<x>", "b:<y>"], kind = read, fair = true, cohort = false, reentrant, on_lost = continue"#,
         r#"keys = "a:<x..>", kind = "write", reentrant = false, on_lost = "cancel", retry = "5, 100ms..2s""#,
         r#"key = "a", kind = permits(3), cohort = true, max_hold = "1h", timeout = "5s", min_hold = "1s", retry = 5"#,
-        r#"key = "a", kind = "permits(3)", once_per = "1m", rerun = "on_crash", on_busy = skip, retry = false"#,
+        r#"key = "a", kind = "permits(3)", once_per = "1m", offset = "30s", rerun = "on_crash", on_busy = skip, retry = false"#,
         r#"key = "a", rerun = on_crash, once_per = "1m", on_busy = call(Self::other), on_outage = "skip", retry = "none""#,
         r#"key = "a", on_busy = "call(<T as Other>::other)", on_outage = error, guard = held, fence = r#fn, retry = "5""#,
         r#"key = "a", name = "label", crate = ::lib::dlock, on_busy = error, cohort = "64", kind = exclusive"#,

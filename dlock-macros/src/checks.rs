@@ -166,6 +166,20 @@ fn periods(args: &Args, found: &mut Found) {
         }
         _ => {}
     }
+    match (&args.once_per, &args.offset) {
+        (None, Some(offset)) => {
+            let text = "`offset` says where the periods of `once_per` begin: add that, such as `once_per = \"1d\"`";
+            found.0.push(offset.place.mistake(text));
+        }
+        (Some(period), Some(offset)) if offset.value >= period.value => {
+            let text = format!(
+                "`offset` must be less than `once_per`, which is {}: after that the boundaries come again",
+                show(period.value)
+            );
+            found.between(&period.place, &offset.place, text);
+        }
+        _ => {}
+    }
     if let (Some(period), Some(kind)) = (&args.once_per, &args.kind)
         && kind.value != Kind::Exclusive
     {

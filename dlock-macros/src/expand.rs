@@ -137,14 +137,11 @@ impl<'a> Work<'a> {
         }
     }
 
-    /// How success is told from the result; only runs that are counted are recorded.
+    /// How success is told from the result; only runs of periods and of scheduled tasks are recorded.
     fn judge(&self) -> TokenStream {
-        let judge = self
-            .function
-            .options
-            .once_per
-            .as_ref()
-            .map(|_| self.output_as(&quote_spanned!(located_at(self.output.span())=> succeeded)));
+        let options = &self.function.options;
+        let judge = (options.record || options.once_per.is_some())
+            .then(|| self.output_as(&quote_spanned!(located_at(self.output.span())=> succeeded)));
         if self.is_sync {
             return option(judge);
         }

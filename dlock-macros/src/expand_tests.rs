@@ -93,7 +93,8 @@ fn several_keys() {
 
 #[test]
 fn a_function_that_is_skipped() {
-    let attribute = quote!(key = "report", once_per = "1m", rerun = on_crash, on_busy = skip, on_outage = skip);
+    let attribute =
+        quote!(key = "report", once_per = "1m", offset = "10s", rerun = on_crash, on_busy = skip, on_outage = skip);
     let item = quote! {
         async fn report() {
             write().await;

@@ -53,11 +53,13 @@ pub(crate) struct Options {
     pub(crate) timeout: Option<Duration>,
     pub(crate) min_hold: Option<Duration>,
     pub(crate) once_per: Option<OncePer>,
+    pub(crate) record: bool,
     pub(crate) on_lost: Option<OnLost>,
 }
 
 pub(crate) struct OncePer {
     pub(crate) period: Duration,
+    pub(crate) offset: Duration,
     pub(crate) rerun: bool,
 }
 
@@ -92,7 +94,7 @@ impl LockedFn {
         let on_busy = busy(args.on_busy, &function.sig, &mut mistakes);
         let Function { attrs, vis, sig, .. } = function;
         let (Some(locked), Some(keys), true) = (locked, keys, mistakes.is_empty()) else { return Err(mistakes) };
-        let rerun = args.rerun.is_some();
+        let (offset, rerun) = (value(args.offset).unwrap_or_default(), args.rerun.is_some());
         Ok(LockedFn {
             attrs,
             vis,
@@ -119,7 +121,8 @@ impl LockedFn {
                 reentrant: value(args.reentrant),
                 timeout: value(args.timeout),
                 min_hold: value(args.min_hold),
-                once_per: value(args.once_per).map(|period| OncePer { period, rerun }),
+                once_per: value(args.once_per).map(|period| OncePer { period, offset, rerun }),
+                record: args.record,
                 on_lost: value(args.on_lost),
             },
             on_busy,

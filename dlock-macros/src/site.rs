@@ -90,6 +90,7 @@ fn options(function: &LockedFn, rt: &TokenStream) -> TokenStream {
     field(quote!(timeout), options.timeout.as_ref().map(time));
     field(quote!(min_hold), options.min_hold.as_ref().map(time));
     field(quote!(once_per), options.once_per.as_ref().map(|it| some(once_per(it, rt))));
+    field(quote!(record), options.record.then(|| quote!(true)));
     field(quote!(on_lost), options.on_lost.map(|it| on_lost(it, rt)));
     field(quote!(fence), function.fence.as_ref().map(|_| quote!(true)));
     if fields.is_empty() {
@@ -140,8 +141,8 @@ fn cohort(cohort: &Cohort, rt: &TokenStream) -> TokenStream {
 }
 
 fn once_per(once: &OncePer, rt: &TokenStream) -> TokenStream {
-    let (period, rerun) = (duration(once.period), once.rerun);
-    quote!(#rt::OncePer { period: #period, rerun: #rerun })
+    let (period, offset, rerun) = (duration(once.period), duration(once.offset), once.rerun);
+    quote!(#rt::OncePer { period: #period, offset: #offset, rerun: #rerun })
 }
 
 fn on_lost(on_lost: OnLost, rt: &TokenStream) -> TokenStream {

@@ -28,6 +28,7 @@ pub(crate) const SCHEDULED: Dialect = Dialect {
     complete: |args| {
         args.renew = Some(Said::implied("renew", Renew::Off));
         args.wait = Some(Said::implied("wait", Given::Literal(Wait::None)));
+        args.record = true;
         args.on_busy.get_or_insert_with(|| Said::implied("on_busy", OnBusy::Skip));
     },
     too_early: LOCK_TOO_EARLY,
@@ -117,6 +118,9 @@ const LOCK_TABLE: &[Row] = &[
     row!("once_per", r#"`"1m"`"#, "none",
         "At most one start in each period in the whole cluster; refused where the store cannot tell its time.",
         once_per, values::time),
+    row!("offset", r#"`"12h"`"#, "none: midnight UTC for a day",
+        "With `once_per`: by how much the periods' boundaries come after those counted from 1970 in UTC. A boundary must be near the time at which the task fires, as `\"12h\"` is for one that is due daily at noon: a start counts for the nearest boundary, so one that comes more than half a period late counts for the next, and one that much early for the previous.",
+        offset, values::time),
     row!("rerun", "`on_crash`", "never",
         "With `once_per`: a run whose process died is started again in its period, once its lease has ended, by those who `wait` for it or ask then.",
         rerun, values::rerun),
@@ -152,10 +156,10 @@ const SCHEDULED_TABLE: &[Row] = &[
         "The task's name, which is the key of its lock.",
         key, key_values::template),
     row!("at_most", r#"`"30m"`, or an expression of type `Duration`"#, "required",
-        "How long a run may take, and so how long a node that dies keeps the others away. The lock is not renewed.",
+        "How long a run may take: the lock is not renewed, so this is how long that of a dead node lasts, and a body that takes longer is cancelled. For the lock to be renewed, use `distributed_lock` with `once_per`.",
         ttl, values::time_or_expr),
     row!("at_least", r#"`"5m"`"#, "none",
-        "How long others are kept away even if the run is over: longer than the clocks of the nodes differ.",
+        "How long others are kept away even if the run is over: longer than the clocks of the nodes differ. It counts from the start, so after a late one the next is late too.",
         min_hold, values::time),
     row!("backend", r#"`"redis"`, or an expression that gives a name"#, "the registry's default",
         "The name under which the store was installed.",
@@ -163,6 +167,9 @@ const SCHEDULED_TABLE: &[Row] = &[
     row!("once_per", r#"`"1m"`"#, "none",
         "At most one start in each period in the whole cluster, whatever the nodes' clocks say; refused where the store cannot tell its time.",
         once_per, values::time),
+    row!("offset", r#"`"12h"`"#, "none: midnight UTC for a day",
+        "With `once_per`: by how much the periods' boundaries come after those counted from 1970 in UTC. A boundary must be near the time at which the task fires, as `\"12h\"` is for one that is due daily at noon: a start counts for the nearest boundary, so one that comes more than half a period late counts for the next, and one that much early for the previous.",
+        offset, values::time),
     row!("rerun", "`on_crash`", "never",
         "With `once_per`: a run whose process died is started again in its period, once its lease has ended, by the next node that asks: nobody waits for it.",
         rerun, values::rerun),

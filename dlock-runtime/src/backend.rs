@@ -64,7 +64,7 @@ pub trait Backend: Send + Sync + 'static {
         Box::pin(async { Err(unable("min_hold and once_per")) })
     }
 
-    /// The last run that succeeded under this key, of those with [`Claim::once_per`]; kept for good.
+    /// The last run under this key whose [end](Ending::run) was a success; kept for good.
     fn last_success<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<Option<LastSuccess>>> {
         let _ = key;
         Box::pin(async { Err(unable("once_per")) })
@@ -108,9 +108,9 @@ pub struct Claim {
     pub fair: bool,
     /// At most one start in each period; only where [`Capabilities::once_per`].
     ///
-    /// The number of a period is the store's wall clock divided by the period, to the nearest whole, computed anew at
-    /// each attempt. If a run of this number or a later one was started under the key, the answer is
-    /// [`Attempt::AlreadyRun`], also while its winner still holds the lock. A run of an earlier period that still holds
+    /// A period is told by its boundary: of the times [`offset`](OncePer::offset) + k × [`period`](OncePer::period)
+    /// since 1970, the one that is nearest by the store's wall clock, found anew at each attempt. If a run of this
+    /// boundary or a later one was started under the key, the answer is [`Attempt::AlreadyRun`], also while its winner still holds the lock. A run of an earlier period that still holds
     /// the lock is contention as usual.
     ///
     /// With [`OncePer::rerun`], a run that was started and has not ended (no [`RunEnd`] came) is contention for as long
@@ -320,8 +320,9 @@ pub struct Ending {
     /// the hold's share does: a reader's keeps writers away, a permit's its slot. [`Backend::holder`] still tells of it,
     /// and who waits gets it then.
     pub keep: Option<Duration>,
-    /// How the run of this period went; only for a claim with [`Claim::once_per`]. With it the run has ended: it is not
-    /// started again, however it went.
+    /// How the run went; only where [`Capabilities::once_per`], and only of [`Kind::Exclusive`]. A success becomes the
+    /// [last one](Backend::last_success). With [`Claim::once_per`] the period's run has ended: it is not started again,
+    /// however it went. Without it no run of a period was started, and none has ended.
     pub run: Option<RunEnd>,
 }
 
@@ -337,10 +338,10 @@ pub enum RunEnd {
     },
 }
 
-/// The last run of a lock with `once_per` that succeeded.
+/// The last run that succeeded, of a lock with `once_per` or of a scheduled task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LastSuccess {
-    /// When its lock was granted, by the store's wall clock.
+    /// When its lock was granted, by the store's wall clock; without `once_per`, a store may count back from its end.
     pub started: SystemTime,
     /// For how long it ran.
     pub took: Duration,

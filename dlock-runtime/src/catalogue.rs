@@ -6,7 +6,7 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::error::{Error, Result};
-use crate::options::{Defaults, Kind, OnLost, Options, Otherwise, Resolved, Wait};
+use crate::options::{Defaults, Kind, OnLost, OncePer, Options, Otherwise, Resolved, Wait};
 use crate::registry::Registry;
 use crate::sites::{Registered, Site};
 
@@ -298,13 +298,13 @@ fn settings(site: &Site, options: &Options, resolved: &Resolved) -> Vec<(&'stati
     add("reentrant", options.reentrant.then(|| "yes".to_owned()));
     add("timeout", options.timeout.map(time));
     add("min_hold", options.min_hold.map(time));
-    add(
-        "once_per",
-        options
-            .once_per
-            .map(|once| format!("{}{}", time(once.period), if once.rerun { ", again after a crash" } else { "" })),
-    );
+    add("once_per", options.once_per.map(period));
     settings
+}
+
+fn period(once: OncePer) -> String {
+    let offset = if once.offset.is_zero() { String::new() } else { format!(" at {}", time(once.offset)) };
+    format!("{}{offset}{}", time(once.period), if once.rerun { ", again after a crash" } else { "" })
 }
 
 const fn otherwise(policy: Otherwise) -> &'static str {

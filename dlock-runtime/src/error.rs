@@ -345,6 +345,13 @@ impl StdError for Error {
     }
 }
 
+impl From<Error> for std::io::Error {
+    /// For functions that return an `io::Result`; the error itself is inside, see [`std::io::Error::get_ref`].
+    fn from(error: Error) -> Self {
+        Self::other(error)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -160,6 +160,13 @@ impl<K> Lock<K> {
         self
     }
 
+    /// Keeps the last success as `#[scheduled_lock]` does, where the store can.
+    #[doc(hidden)]
+    pub fn record(mut self, record: bool) -> Self {
+        self.options.record = record;
+        self
+    }
+
     /// The body's own limit, for [`run`](Self::run): the body is dropped, the lock released, and the caller gets
     /// [`ErrorKind::BodyTimeout`](crate::ErrorKind::BodyTimeout).
     pub fn timeout(mut self, timeout: Duration) -> Self {
@@ -273,7 +280,7 @@ impl Lock {
         Ok(self.holder().await?.is_some())
     }
 
-    /// The last run that succeeded, of those with [`once_per`](Self::once_per); `None` if there was none.
+    /// The last run that succeeded, of those with [`once_per`](Self::once_per) and of scheduled tasks; `None` if there was none.
     ///
     /// # Errors
     /// As [`holder`](Self::holder); [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) where the store keeps no such record.

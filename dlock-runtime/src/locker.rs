@@ -208,6 +208,7 @@ impl Acquisition {
             cadence: self.options.cadence,
             max_hold: self.options.max_hold,
             min_hold: self.options.min_hold,
+            recorded: self.options.record && self.store.backend.capabilities().once_per,
             home: self.home,
             sorted: self.sorted,
             turn: self.turn.take(),

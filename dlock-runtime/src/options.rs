@@ -75,6 +75,10 @@ impl Kind {
 pub struct OncePer {
     /// The length of a period. A start belongs to the nearest boundary: those of 11:59:58 and 12:00:02 are one of `1h`.
     pub period: Duration,
+    /// By how much the boundaries come after those that are counted from 1970 in UTC; less than the period. They belong
+    /// near the times at which the task fires: with a period of a day and no offset, noon lies exactly between two, and
+    /// two nodes whose clocks differ by a second would start it twice.
+    pub offset: Duration,
     /// Is a run whose process died before its end started again, once its lease has ended? Then one that goes on is
     /// contention: who waits for it takes over if it dies, and hears [`AlreadyRun`](crate::ErrorKind::AlreadyRun) when
     /// it has ended. Otherwise everybody else hears that at once.
@@ -215,6 +219,8 @@ pub struct Options {
     pub timeout: Option<Duration>,
     pub min_hold: Option<Duration>,
     pub once_per: Option<OncePer>,
+    /// Is the last success kept, also without periods? Only where the store can do that; nothing is refused.
+    pub record: bool,
     pub on_lost: OnLost,
     /// Does the body use the fencing token?
     pub fence: bool,
@@ -238,6 +244,7 @@ impl Options {
         timeout: None,
         min_hold: None,
         once_per: None,
+        record: false,
         on_lost: OnLost::Cancel,
         fence: false,
     };
@@ -262,6 +269,8 @@ pub(crate) struct Resolved {
     pub(crate) max_waiters: usize,
     pub(crate) retry: Retry,
     pub(crate) min_hold: Option<Duration>,
+    /// Shall the store hear how the run went, if it can keep that?
+    pub(crate) record: bool,
 }
 
 impl Options {
@@ -301,6 +310,7 @@ impl Options {
             max_waiters: self.max_waiters.unwrap_or(defaults.max_waiters),
             retry: self.retry.unwrap_or(defaults.retry),
             min_hold: self.min_hold,
+            record: self.record || self.once_per.is_some(),
         };
         self.check(&resolved)?;
         Ok(resolved)
@@ -334,6 +344,12 @@ impl Options {
         }
         if self.once_per.is_some_and(|once| once.period < Duration::from_millis(1)) {
             return Err(Error::config("once_per", "a period has at least one millisecond"));
+        }
+        if let Some(once) = self.once_per
+            && once.offset >= once.period
+        {
+            let text = format!("an offset of {:?} must be less than its period of {:?}", once.offset, once.period);
+            return Err(Error::config("offset", text));
         }
         if self.once_per.is_some() && self.kind != Kind::Exclusive {
             return Err(Error::config("once_per", "one start per period needs an exclusive lock"));

@@ -39,6 +39,8 @@ pub(crate) struct Tenure {
     /// Was it taken as one of several keys, which have one order?
     #[cfg(debug_assertions)]
     pub(crate) sorted: bool,
+    /// Does the store keep a record of the run?
+    recorded: bool,
     /// How the run went, for those of which the store keeps a record.
     run: OnceLock<RunEnd>,
     believed_until: AtomicU64,
@@ -87,6 +89,7 @@ pub(crate) struct Beginning {
     pub(crate) cadence: Option<Duration>,
     pub(crate) max_hold: Duration,
     pub(crate) min_hold: Option<Duration>,
+    pub(crate) recorded: bool,
     pub(crate) home: Option<Home>,
     pub(crate) sorted: bool,
     pub(crate) turn: Option<Turn>,
@@ -106,6 +109,7 @@ impl Tenure {
             home: start.home,
             #[cfg(debug_assertions)]
             sorted: start.sorted,
+            recorded: start.recorded,
             run: OnceLock::new(),
             believed_until: AtomicU64::new(start.hold.validity.deadline().as_nanos()),
             granted: AtomicU64::new(nanos(start.hold.validity.granted)),
@@ -236,7 +240,7 @@ impl Tenure {
 
     /// Notes how the body ended, if that is to be recorded.
     pub(crate) fn ran(&self, succeeded: Option<bool>) {
-        if self.hold.claim.once_per.is_none() {
+        if !self.recorded {
             return;
         }
         let took = self.shared.clock.now().since(self.since);

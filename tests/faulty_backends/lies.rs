@@ -138,8 +138,11 @@ lies! {
     KeptGoesOn KINDS ["a run that goes on is contention for whoever would run it again, until its end"]
     EndedForGood KINDS ["the next period has a start of its own"]
     HeldIsAlreadyRun KINDS ["a run of an earlier period that goes on is contention"]
+    IgnoresOffset KINDS ["the boundaries of periods come after their offset"]
     PeriodOfClient KINDS ["a period is counted by the store's clock"]
     FailureIsSuccess KINDS ["the last success is told, and a failure is none"]
+    RecordsPeriodsOnly KINDS ["a success without a period is told, and is neither a start nor an end of one"]
+    AnyEndIsEnd KINDS ["a success without a period is told, and is neither a start nor an end of one"]
 
     // Lies that break more than one promise.
     StartsPerClient KINDS [

@@ -9,7 +9,7 @@ use crate::server::{Server, State};
 
 /// The latest start under a key.
 pub(crate) struct Run {
-    number: u64,
+    boundary: u128,
     ended: bool,
 }
 
@@ -22,13 +22,14 @@ impl Server {
         }
         let name = self.name(&claim.key);
         let held = !state.records(&name).is_empty();
-        let number = self.number(once, wall);
+        let boundary = self.boundary(once, wall);
         let over = state.runs.get(&self.run_name(&name, client)).is_some_and(|run| {
-            let lies = if held { self.tells(Lie::RerunIsNoWait) } else { self.tells(Lie::NeverReruns) };
+            let never = self.tells(Lie::NeverReruns) && !state.successes.contains_key(&name);
+            let lies = if held { self.tells(Lie::RerunIsNoWait) } else { never };
             let goes_on = !run.ended || held && self.tells(Lie::KeptGoesOn);
             let again = once.rerun && goes_on && !lies;
-            run.number >= number && !again
-                || run.ended && self.tells(Lie::EndedForGood)
+            run.boundary >= boundary && !again
+                || run.ended && once.offset.is_zero() && self.tells(Lie::EndedForGood)
                 || held && !once.rerun && self.tells(Lie::HeldIsAlreadyRun)
         });
         if !over {
@@ -49,7 +50,7 @@ impl Server {
     /// Notes the start of a claim's run; gives its time.
     pub(crate) fn start(&self, state: &mut State, name: &str, claim: &Claim, client: u64, wall: u64) -> u64 {
         if let Some(once) = claim.once_per {
-            let run = Run { number: self.number(once, wall), ended: false };
+            let run = Run { boundary: self.boundary(once, wall), ended: false };
             state.runs.insert(self.run_name(name, client), run);
         }
         Clock::system().wall_ms()
@@ -64,14 +65,18 @@ impl Server {
             return;
         };
         let failed = end == RunEnd::Failed;
-        for (of, run) in &mut state.runs {
+        let period = claim.once_per.is_some();
+        for (of, run) in state.runs.iter_mut().filter(|_| period || self.tells(Lie::AnyEndIsEnd)) {
             run.ended |= of.starts_with(name) && !(failed && self.tells(Lie::FailureIsNoEnd));
         }
         let took = match end {
             RunEnd::Succeeded { took } => took,
-            RunEnd::Failed if self.tells(Lie::FailureIsSuccess) => Duration::ZERO,
+            RunEnd::Failed if period && self.tells(Lie::FailureIsSuccess) => Duration::ZERO,
             RunEnd::Failed => return,
         };
+        if !period && self.tells(Lie::RecordsPeriodsOnly) {
+            return;
+        }
         let started = UNIX_EPOCH + Duration::from_millis(began_ms);
         state.successes.insert(name.to_owned(), LastSuccess { started, took, note: claim.note.clone() });
     }
@@ -84,10 +89,11 @@ impl Server {
         if self.tells(Lie::StartsPerClient) { format!("{name} {client}") } else { name.to_owned() }
     }
 
-    /// The number of the period whose boundary is nearest, by the store's clock.
-    fn number(&self, once: OncePer, wall: u64) -> u64 {
+    /// The boundary that is nearest by the store's clock.
+    fn boundary(&self, once: OncePer, wall: u64) -> u128 {
         let wall = if self.tells(Lie::PeriodOfClient) { wall } else { Clock::system().wall_ms() };
+        let offset = if self.tells(Lie::IgnoresOffset) { 0 } else { once.offset.as_millis() };
         let period = once.period.as_millis();
-        u64::try_from((u128::from(wall) + period / 2) / period).unwrap_or(u64::MAX)
+        (u128::from(wall) + period / 2).saturating_sub(offset) / period * period + offset
     }
 }

@@ -16,6 +16,7 @@ fn report() -> Option<Report> {
             min_hold: ::core::option::Option::Some(
                 ::core::time::Duration::new(300u64, 0u32),
             ),
+            record: true,
             ..::dlock::__private::Options::DEFAULT
         },
         on_busy: ::dlock::__private::Otherwise::Skip,
@@ -32,7 +33,9 @@ fn report() -> Option<Report> {
     let __dlock_ran = ::dlock::__private::run_sync(
         &__DLOCK_SITE,
         __dlock_call,
-        ::core::option::Option::None,
+        ::core::option::Option::Some(
+            <Option<Report> as ::dlock::__private::SkipReturn>::succeeded,
+        ),
         move || {
             #[allow(unreachable_code, clippy::all, clippy::pedantic)]
             if false {

@@ -10,6 +10,7 @@ async fn report() {
         options: ::dlock::__private::Options {
             once_per: ::core::option::Option::Some(::dlock::__private::OncePer {
                 period: ::core::time::Duration::new(60u64, 0u32),
+                offset: ::core::time::Duration::new(10u64, 0u32),
                 rerun: true,
             }),
             ..::dlock::__private::Options::DEFAULT

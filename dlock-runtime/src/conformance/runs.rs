@@ -22,8 +22,10 @@ pub(super) const CASES: &[Case] = &[
     case!("a run that goes on is contention for whoever would run it again, until its end", periods, waits_to_rerun),
     case!("the next period has a start of its own", periods, next_period),
     case!("a run of an earlier period that goes on is contention", periods, earlier_period),
+    case!("the boundaries of periods come after their offset", periods, offset),
     case!("a period is counted by the store's clock", periods, stores_clock),
     case!("the last success is told, and a failure is none", periods, last_success),
+    case!("a success without a period is told, and is neither a start nor an end of one", periods, without_period),
 ];
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -38,12 +40,12 @@ fn quiet() -> OncePer {
         (2 * HOUR.as_secs()..period - 2 * HOUR.as_secs()).contains(&into)
     };
     let hours = (100..200).find(hours).unwrap_or(100);
-    OncePer { period: HOUR * u32::try_from(hours).unwrap_or(100), rerun: false }
+    OncePer { period: HOUR * u32::try_from(hours).unwrap_or(100), offset: Duration::ZERO, rerun: false }
 }
 
 /// A period whose end can be waited for.
 fn short(bench: &Bench<'_>) -> OncePer {
-    OncePer { period: bench.short().max(Duration::from_secs(1)), rerun: false }
+    OncePer { period: bench.short().max(Duration::from_secs(1)), offset: Duration::ZERO, rerun: false }
 }
 
 fn again(once: OncePer) -> OncePer {
@@ -242,6 +244,26 @@ async fn earlier_period(bench: &Bench<'_>) -> Tested {
     Ok(())
 }
 
+async fn offset(bench: &Bench<'_>) -> Tested {
+    let (key, one) = (bench.key()?, bench.client().await?);
+    let period = HOUR * 100;
+    // So many hours before or after now: half a period from where anything changes, by any clock that is not hours off.
+    let now = bench.clock.wall_ms() / 1000;
+    let boundary_at = |hours: i64| {
+        let at = (now + period.as_secs()).saturating_add_signed(hours * 3600);
+        OncePer { period, offset: Duration::from_secs(at % period.as_secs()), rerun: false }
+    };
+    for hours in [0, 10] {
+        let hold = one.take(&bench.claim_once(boundary_at(hours), &key, bench.long())?).await?;
+        one.end(&hold, None, Some(SUCCEEDED)).await?;
+        for earlier in [hours - 10, hours] {
+            let claim = bench.claim_once(boundary_at(earlier), &key, bench.long())?;
+            over(&one, &claim, Stand::No, "a run of this boundary or a later one was started").await?;
+        }
+    }
+    Ok(())
+}
+
 async fn stores_clock(bench: &Bench<'_>) -> Tested {
     let (key, once, one) = (bench.key()?, quiet(), bench.client().await?);
     let hold = one.take(&bench.claim_once(once, &key, bench.long())?).await?;
@@ -274,5 +296,29 @@ async fn last_success(bench: &Bench<'_>) -> Tested {
     one.end(&hold, None, Some(RunEnd::Failed)).await?;
     let told = other.backend.last_success(&key).await?;
     ensure!(told.is_none(), "a run that failed is told as the last success: {told:?}");
+    Ok(())
+}
+
+async fn without_period(bench: &Bench<'_>) -> Tested {
+    let (key, one, once) = (bench.key()?, bench.client().await?, quiet());
+    let failed = one.take(&bench.claim(&key, bench.long())?).await?;
+    one.end(&failed, None, Some(RunEnd::Failed)).await?;
+    let told = one.backend.last_success(&key).await?;
+    ensure!(told.is_none(), "a run that failed is told as the last success: {told:?}");
+    let plain = one.take(&bench.claim(&key, bench.long())?).await?;
+    one.end(&plain, None, Some(SUCCEEDED)).await?;
+    let told = one.backend.last_success(&key).await?;
+    let Some(told) = told else { return Err(Stop::Failed("a run has succeeded, and nothing is told of it".into())) };
+    ensure!(RunEnd::Succeeded { took: told.took } == SUCCEEDED, "a run that took 1.234s took {:?}", told.took);
+    ensure!(told.note == plain.claim.note, "the run of {} is told as that of {}", plain.claim.note, told.note);
+    bench.clean(&key, "after all were released").await?;
+    // It has started no run of a period.
+    let run = one.take(&bench.claim_once(once, &key, bench.long())?).await?;
+    one.give_back(&run).await?;
+    // That was started and has not ended; nor does it end by this.
+    let plain = one.take(&bench.claim(&key, bench.long())?).await?;
+    one.end(&plain, None, Some(SUCCEEDED)).await?;
+    let run = one.take(&bench.claim_once(again(once), &key, bench.long())?).await?;
+    one.end(&run, None, Some(RunEnd::Failed)).await?;
     Ok(())
 }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, UNIX_EPOCH};
 
-use dlock_runtime::{ErrorKind, Event, Kind, Lock, OncePer, Wait};
+use dlock_runtime::{Backend, ErrorKind, Event, Kind, Lock, OncePer, Wait};
 
 use crate::acquire::neighbours;
 use crate::support::{LONG, Op, SECOND, World, calm, full, test};
@@ -10,11 +10,11 @@ use crate::support::{LONG, Op, SECOND, World, calm, full, test};
 const PERIOD: Duration = Duration::from_secs(3600);
 
 fn once(world: &World) -> Lock {
-    world.lock("k").once_per(OncePer { period: PERIOD, rerun: false })
+    world.lock("k").once_per(OncePer { period: PERIOD, offset: Duration::ZERO, rerun: false })
 }
 
 fn again(world: &World) -> Lock {
-    world.lock("k").once_per(OncePer { period: PERIOD, rerun: true })
+    world.lock("k").once_per(OncePer { period: PERIOD, offset: Duration::ZERO, rerun: true })
 }
 
 /// A world at the beginning of a period.
@@ -150,6 +150,24 @@ fn a_success_is_told() {
 }
 
 #[test]
+fn a_task_without_a_period_leaves_its_last_success_where_the_store_can_keep_it() {
+    test(async {
+        let world = world();
+        let began = world.clock.wall_ms();
+        let clock = world.clock.clone();
+        world.lock("k").record(true).run(|_| async move { clock.advance(7 * SECOND) }).await.unwrap();
+        let told = world.lock("k").last_success().await.unwrap().unwrap();
+        assert_eq!((told.started, told.took), (UNIX_EPOCH + Duration::from_millis(began), 7 * SECOND));
+        world.lock("k").run(|_| async {}).await.unwrap();
+        assert_eq!(world.lock("k").last_success().await.unwrap(), Some(told), "only of those that ask for it");
+        once(&world).run(|_| async {}).await.unwrap();
+        let poor = World::with(&world.clock, |caps| caps.once_per = false);
+        poor.lock("k").record(true).run(|_| async {}).await.unwrap();
+        assert_eq!(poor.memory.last_success(&full("k")).await.unwrap(), None);
+    });
+}
+
+#[test]
 fn a_body_that_ran_out_of_time_has_failed_and_is_not_repeated() {
     test(async {
         let world = world();
@@ -201,11 +219,16 @@ fn a_run_ends_also_where_its_key_is_kept() {
 fn what_cannot_be_is_refused() {
     test(async {
         let world = world();
-        for lock in
-            [once(&world).kind(Kind::Read), world.lock("k").once_per(OncePer { period: Duration::ZERO, rerun: false })]
-        {
+        for lock in [
+            once(&world).kind(Kind::Read),
+            world.lock("k").once_per(OncePer { period: Duration::ZERO, offset: Duration::ZERO, rerun: false }),
+        ] {
             let error = lock.acquire().await.unwrap_err();
             assert_eq!(error.kind(), &ErrorKind::ConfigInvalid { field: "once_per".into() });
+        }
+        for offset in [PERIOD, 2 * PERIOD] {
+            let lock = world.lock("k").once_per(OncePer { period: PERIOD, offset, rerun: false });
+            assert_eq!(lock.acquire().await.unwrap_err().kind(), &ErrorKind::ConfigInvalid { field: "offset".into() });
         }
         let poor = World::with(&world.clock, |caps| caps.once_per = false);
         assert_eq!(once(&poor).acquire().await.unwrap_err().kind().as_str(), "unsupported");

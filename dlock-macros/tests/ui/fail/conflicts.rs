@@ -36,6 +36,16 @@ async fn rerun_alone() -> Result<(), Error> {
     Ok(())
 }
 
+#[distributed_lock(key = "a", offset = "12h")]
+async fn offset_alone() -> Result<(), Error> {
+    Ok(())
+}
+
+#[distributed_lock(key = "a", once_per = "1d", offset = "24h")]
+async fn whole_period() -> Result<(), Error> {
+    Ok(())
+}
+
 #[distributed_lock(key = "a", kind = read, once_per = "1m")]
 async fn shared_period() -> Result<(), Error> {
     Ok(())

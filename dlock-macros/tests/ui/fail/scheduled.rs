@@ -21,6 +21,9 @@ async fn wrong_types() {}
 #[scheduled_lock(name = "a:<ids..>", at_most = "5m", rerun = on_crash)]
 async fn list(ids: &[u8]) {}
 
+#[scheduled_lock(name = "a", at_most = "5m", offset = "1h")]
+async fn offset_alone() {}
+
 #[scheduled_lock(name = "a", at_most = "5m")]
 async fn number() -> u64 {
     5

@@ -152,9 +152,8 @@ impl Lock {
             .ok_or_else(|| Error::new(ErrorKind::FenceExhausted, "the fencing counter has no further number"))?;
         *moment.token = token;
         let slot = matches!(claim.kind, Kind::Permits(_)).then(|| self.lowest_free_slot());
-        let mut began_ms = 0;
         if let Some(once) = claim.once_per {
-            began_ms = moment.runs.start(&claim.key, once, moment.clock);
+            moment.runs.start(&claim.key, once, moment.clock);
             self.tell_of_runs(moment);
         }
         self.holders.push(Holder {
@@ -163,7 +162,7 @@ impl Lock {
             slot,
             token,
             ends: moment.now.after(claim.ttl),
-            began_ms,
+            began_ms: moment.clock.wall_ms(),
             note: claim.note.clone(),
             unseen: false,
         });
@@ -192,8 +191,8 @@ impl Lock {
     pub(super) fn end(&mut self, claim: &Claim, ending: Ending, moment: &mut Moment<'_>) -> bool {
         self.leave(&claim.owner, moment);
         let Some(holder) = self.held_by(&claim.owner) else { return false };
-        if let (Some(end), Some(_)) = (ending.run, claim.once_per) {
-            moment.runs.end(&claim.key, end, holder.began_ms, &claim.note);
+        if let Some(end) = ending.run {
+            moment.runs.end(claim, end, holder.began_ms);
         }
         holder.owner = None;
         holder.ends = moment.now.after(ending.keep.unwrap_or_default());

@@ -3,13 +3,12 @@
 use std::collections::HashMap;
 use std::time::{Duration, UNIX_EPOCH};
 
-use crate::backend::{LastSuccess, RunEnd};
+use crate::backend::{Claim, LastSuccess, RunEnd};
 use crate::clock::{BootInstant, Clock};
 use crate::key::LockKey;
-use crate::note::Note;
 use crate::options::OncePer;
 
-/// One entry for each key that was ever used with a period: nobody else can tell when its last success is of no use.
+/// One entry for each key of which a run was ever noted: nobody else can tell when its last success is of no use.
 #[derive(Debug, Default)]
 pub(super) struct Runs(HashMap<LockKey, Record>);
 
@@ -21,7 +20,8 @@ struct Record {
 
 #[derive(Debug)]
 struct Start {
-    number: u64,
+    /// In nanoseconds since 1970: it means the same to periods of every length.
+    boundary: u128,
     ended: bool,
     /// Beyond two periods it could stop nobody.
     kept_until: BootInstant,
@@ -33,29 +33,30 @@ impl Runs {
         let start = self.0.get(key).and_then(|record| record.start.as_ref());
         start.is_some_and(|start| {
             let again = once.rerun && !start.ended;
-            start.kept_until > clock.now() && start.number >= number(once, clock) && !again
+            start.kept_until > clock.now() && start.boundary >= boundary(once, clock) && !again
         })
     }
 
-    /// Notes a start; gives its time.
-    pub(super) fn start(&mut self, key: &LockKey, once: OncePer, clock: &Clock) -> u64 {
+    /// Notes a start.
+    pub(super) fn start(&mut self, key: &LockKey, once: OncePer, clock: &Clock) {
         let record = self.0.entry(key.clone()).or_default();
         let kept_until = clock.now().after(once.period.saturating_mul(2));
         // A wall clock that was set back does not make the latest period one that is to come.
         let latest =
-            record.start.as_ref().filter(|start| start.kept_until > clock.now()).map_or(0, |start| start.number);
-        record.start = Some(Start { number: number(once, clock).max(latest), ended: false, kept_until });
-        clock.wall_ms()
+            record.start.as_ref().filter(|start| start.kept_until > clock.now()).map_or(0, |start| start.boundary);
+        record.start = Some(Start { boundary: boundary(once, clock).max(latest), ended: false, kept_until });
     }
 
-    pub(super) fn end(&mut self, key: &LockKey, end: RunEnd, began_ms: u64, note: &Note) {
-        let record = self.0.entry(key.clone()).or_default();
-        if let Some(start) = &mut record.start {
+    pub(super) fn end(&mut self, claim: &Claim, end: RunEnd, began_ms: u64) {
+        if claim.once_per.is_some()
+            && let Some(start) = self.0.get_mut(&claim.key).and_then(|record| record.start.as_mut())
+        {
             start.ended = true;
         }
         if let RunEnd::Succeeded { took } = end {
             let started = UNIX_EPOCH + Duration::from_millis(began_ms);
-            record.success = Some(LastSuccess { started, took, note: note.clone() });
+            let success = LastSuccess { started, took, note: claim.note.clone() };
+            self.0.entry(claim.key.clone()).or_default().success = Some(success);
         }
     }
 
@@ -64,9 +65,9 @@ impl Runs {
     }
 }
 
-/// The number of the period whose boundary is nearest.
-fn number(once: OncePer, clock: &Clock) -> u64 {
-    let period = once.period.as_nanos().max(1);
-    let number = (u128::from(clock.wall_ms()) * 1_000_000 + period / 2) / period;
-    u64::try_from(number).unwrap_or(u64::MAX)
+/// The boundary that is nearest.
+fn boundary(once: OncePer, clock: &Clock) -> u128 {
+    let (period, offset) = (once.period.as_nanos().max(1), once.offset.as_nanos());
+    let middle = (u128::from(clock.wall_ms()) * 1_000_000 + period / 2).saturating_sub(offset);
+    middle / period * period + offset
 }

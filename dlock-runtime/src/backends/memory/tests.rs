@@ -88,7 +88,11 @@ fn permit(most: u32) -> Arc<Claim> {
 }
 
 fn once(period: Duration, rerun: bool) -> Arc<Claim> {
-    Arc::new(Claim { once_per: Some(OncePer { period, rerun }), ..Claim::clone(&claim("k")) })
+    once_from(Duration::ZERO, period, rerun)
+}
+
+fn once_from(offset: Duration, period: Duration, rerun: bool) -> Arc<Claim> {
+    Arc::new(Claim { once_per: Some(OncePer { period, offset, rerun }), ..Claim::clone(&claim("k")) })
 }
 
 fn take(store: &Memory, claim: &Arc<Claim>) -> Hold {
@@ -325,13 +329,46 @@ fn the_last_success_stays_and_starts_do_not() {
     let told = last().unwrap();
     assert_eq!(told.started.duration_since(std::time::UNIX_EPOCH).unwrap(), Duration::from_millis(began));
     assert_eq!((told.took, &told.note), (SECOND / 2, &hold.claim.note));
-    // A longer period counts other numbers: a start stands in its way for two periods of its own, and not for ever.
-    assert!(is_over(&store, &once(3600 * SECOND, false)));
-    clock.advance(120 * SECOND);
-    let hold = take(&store, &once(3600 * SECOND, false));
+    clock.advance(60 * SECOND);
+    let hold = take(&store, &once(60 * SECOND, false));
     end(&store, &hold, None, Some(RunEnd::Failed));
     assert_eq!(last(), Some(told));
     assert!(store.is_empty());
+}
+
+#[test]
+fn boundaries_begin_at_the_offset() {
+    const DAY: Duration = Duration::from_secs(86_400);
+    let clock = Clock::manual();
+    let store = Memory::with_clock(&clock);
+    let daily = || once_from(DAY / 2, DAY, false);
+    let into = Duration::from_millis(clock.wall_ms() % 86_400_000);
+    // Two seconds before noon.
+    clock.advance(DAY * 3 / 2 - into - 2 * SECOND);
+    let hold = take(&store, &daily());
+    end(&store, &hold, None, Some(RunEnd::Failed));
+    clock.advance(4 * SECOND);
+    assert!(is_over(&store, &daily()), "on both sides of noon it is one run");
+    clock.advance(DAY / 2 - 3 * SECOND);
+    assert!(is_over(&store, &daily()));
+    clock.advance(SECOND);
+    take(&store, &daily());
+}
+
+#[test]
+fn a_period_of_another_length_is_compared_by_its_time() {
+    let clock = Clock::manual();
+    let store = Memory::with_clock(&clock);
+    let into = Duration::from_millis(clock.wall_ms() % 3_600_000);
+    clock.advance(3600 * SECOND - into);
+    for period in [60 * SECOND, 3600 * SECOND, 60 * SECOND] {
+        let hold = take(&store, &once(period, false));
+        end(&store, &hold, None, Some(RunEnd::Failed));
+        // The hour's boundary is this minute's too.
+        assert!(is_over(&store, &once(60 * SECOND, false)));
+        assert!(is_over(&store, &once(3600 * SECOND, false)));
+        clock.advance(3600 * SECOND);
+    }
 }
 
 /// A waker may ask for a lock of the same store: it must not meet the table's own mutex.

@@ -24,14 +24,14 @@ use crate::options::{Kind, OncePer};
 /// For how long a record is kept after its last use.
 const RECORD_LEASE: Duration = Duration::from_secs(400 * 86_400);
 
-/// `l`; value, ttl, period in µs, 1 if a crashed run is run again, lease of the record. As `ASK` without a place, and 4
-/// if the period's run was started already.
+/// `l`; value, ttl, period in µs, 1 if a crashed run is run again, lease of the record, offset in µs. As `ASK` without a
+/// place, and 4 if the period's run was started already.
 ///
 /// Boundaries are compared, not numbers: a number of one period's length means nothing to another one's.
 const DUE: &str = r"
-local period=tonumber(ARGV[3])
-local due=us+period/2
-due=due-math.fmod(due,period)
+local period,offset=tonumber(ARGV[3]),tonumber(ARGV[6])
+local due=us-offset+period/2
+due=due-math.fmod(due,period)+offset
 local run=redis.call('HGET',L..':r','run')
 if run then
   local last,state=string.match(run,'^(%d+) %d+ %S+ (%a)$')
@@ -64,7 +64,8 @@ if run~='' then
     at=string.format('%.0f',us-ARGV[4])
   end
   if run=='s' then redis.call('HSET',R,'ok',at..' '..ARGV[4]..' '..string.sub(me,34)) end
-  redis.call('PEXPIRE',R,ARGV[5])
+  -- Never shorter: another run under this name may have a longer period.
+  if redis.call('PTTL',R)<tonumber(ARGV[5]) then redis.call('PEXPIRE',R,ARGV[5]) end
 end
 if keep>0 then
   -- Nobody's, until it ends. The first in line asks again, to hear when that is.
@@ -94,6 +95,7 @@ impl Redis {
             .script(&shared, &ONCE, |command| {
                 on(command, Name(&claim.key)).arg(layout::Value(claim)).arg(millis(claim.ttl));
                 command.arg(micros(once.period)).arg(u8::from(once.rerun)).arg(record_lease(Some(once)));
+                command.arg(micros(once.offset));
             })
             .await?;
         self.read_answer(claim, &answer, high, sent).await

@@ -43,7 +43,7 @@ use self::fault::primary_code;
 use self::file::Place;
 use self::line::{Line, Turn};
 use self::time::Time;
-use crate::backend::{Attempt, Backend, Claim, Ending, Hold, LastSuccess, Released, Stand, Standing};
+use crate::backend::{Attempt, Backend, Claim, Ending, Hold, LastSuccess, Released, RunEnd, Stand, Standing};
 use crate::background::here;
 use crate::capabilities::{Capabilities, Durability, Expiry, Fencing, TtlRange, WakeStyle};
 use crate::clock::Clock;
@@ -145,6 +145,9 @@ impl Sqlite {
         let now = time.now()?;
         let keep = ending.keep.map(|keep| now.stored.saturating_add(nanos(keep)));
         let alone = claim.kind == Kind::Exclusive;
+        if let (Some(RunEnd::Succeeded { took }), None, true) = (ending.run, claim.once_per, alone) {
+            runs::record(&mut turn, time, claim, took).await?;
+        }
         match (ending.run.filter(|_| claim.once_per.is_some()), keep) {
             (None, None) => self.free(&mut turn, claim).await,
             (Some(run), keep) => runs::end(&mut turn, time, claim, run, keep).await,

@@ -23,7 +23,7 @@ use crate::options::OncePer;
 /// Wins if the lock is free, and no run of this boundary was started, or one that may be run again.
 const START: &str = "\
     INSERT INTO dlock_runs (k, boundary, open, owner, token, expires, boot, note, started) \
-    SELECT ?1, (t.now + ?7 / 2) / ?7 * ?7, 1, ?2, (SELECT token + 1 FROM dlock_fence), ?3, ?4, ?5, t.now \
+    SELECT ?1, (t.now - ?9 + ?7 / 2) / ?7 * ?7 + ?9, 1, ?2, (SELECT token + 1 FROM dlock_fence), ?3, ?4, ?5, t.now \
     FROM (SELECT CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000000 AS now) AS t \
     WHERE NOT EXISTS (SELECT 1 FROM dlock_locks WHERE k = ?1 AND boot = ?4 AND expires > ?6) \
     ON CONFLICT (k) DO UPDATE SET \
@@ -38,7 +38,7 @@ const ARM_ANEW: &str = "UPDATE dlock_locks SET expires = ?3, boot = ?4 WHERE k =
 /// Whether it is ours, of another kind, how long its lease still runs, and whether this boundary was started.
 const REFUSED: &str = "\
     SELECT coalesce(l.owner = ?2, 0), coalesce(length(l.owner) NOT IN (0, 16), 0), coalesce(l.expires - ?3, 0), \
-        coalesce(r.boundary >= (t.now + ?5 / 2) / ?5 * ?5, 0), coalesce(r.open AND ?6, 0) \
+        coalesce(r.boundary >= (t.now - ?7 + ?5 / 2) / ?5 * ?5 + ?7, 0), coalesce(r.open AND ?6, 0) \
     FROM (SELECT CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000000 AS now) AS t \
     LEFT JOIN dlock_locks AS l ON l.k = ?1 AND l.boot = ?4 \
     LEFT JOIN dlock_runs AS r ON r.k = ?1";
@@ -51,6 +51,17 @@ const END: &str = "\
         good_note = CASE WHEN ?4 IS NULL THEN good_note ELSE note END \
     WHERE k = ?1 AND owner = ?2 AND open \
         AND EXISTS (SELECT 1 FROM dlock_locks WHERE k = ?1 AND owner = ?2)";
+
+/// A success without a period, of whoever holds the lock. The row that it goes into notes no start, and the trigger that
+/// carries a new one over changes nothing: it has the lock's own values.
+const RECORD: &str = "\
+    INSERT INTO dlock_runs \
+        (k, boundary, open, owner, token, expires, boot, note, started, good_started, good_took, good_note) \
+    SELECT l.k, -1, 0, l.owner, l.token, l.expires, l.boot, l.note, t.now, max(t.now - ?3, 0), ?3, l.note \
+    FROM dlock_locks AS l, (SELECT CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000000 AS now) AS t \
+    WHERE l.k = ?1 AND l.owner = ?2 \
+    ON CONFLICT (k) DO UPDATE SET \
+        good_started = excluded.good_started, good_took = excluded.good_took, good_note = excluded.good_note";
 
 const LAST_SUCCESS: &str = "\
     SELECT good_started, good_took, good_note FROM dlock_runs WHERE k = ?1 AND good_started IS NOT NULL";
@@ -71,6 +82,7 @@ pub(super) async fn ask(
         .bind(asked.now.stored)
         .bind(nanos(once.period))
         .bind(once.rerun)
+        .bind(nanos(once.offset))
         .fetch_all(&mut *conn)
         .await;
     schema::no_more_waiting(conn, time).await?;
@@ -86,6 +98,7 @@ pub(super) async fn refused(turn: &mut Turn<'_>, asked: &Asked<'_>, once: OncePe
         .bind(asked.boot)
         .bind(nanos(once.period))
         .bind(once.rerun)
+        .bind(nanos(once.offset))
         .fetch_all(turn.conn())
         .await
         .map_err(|error| turn.fault(error))?;
@@ -138,6 +151,19 @@ pub(super) async fn end(
         .await;
     schema::no_more_waiting(turn.conn(), time).await.map_err(|error| turn.fault(error))?;
     Ok(done.map_err(|error| turn.fault(error))?.rows_affected() > 0)
+}
+
+/// Records the success of a hold that still is to be ended: should the caller be dropped in between, both are done again.
+pub(super) async fn record(turn: &mut Turn<'_>, time: &Time, claim: &Claim, took: Duration) -> Result<()> {
+    schema::wait_for_disk(turn.conn()).await.map_err(|error| turn.fault(error))?;
+    let done = sqlx::query(RECORD)
+        .bind(claim.key.as_str())
+        .bind(&claim.owner.as_bytes()[..])
+        .bind(nanos(took))
+        .execute(turn.conn())
+        .await;
+    schema::no_more_waiting(turn.conn(), time).await.map_err(|error| turn.fault(error))?;
+    done.map(drop).map_err(|error| turn.fault(error))
 }
 
 pub(super) async fn last_success(turn: &mut Turn<'_>, key: &LockKey) -> Result<Option<LastSuccess>> {
