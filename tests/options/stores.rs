@@ -95,7 +95,10 @@ impl Other {
 
     /// Starts the run of a period, and dies so soon after.
     pub(crate) async fn dies_running(store: &str, key: impl Into<Key>, period: Duration, ttl: Duration) {
-        Self::with(store, key, ttl, |claim| claim.once_per = Some(OncePer { period, rerun: false })).await;
+        Self::with(store, key, ttl, |claim| {
+            claim.once_per = Some(OncePer { period, offset: Duration::ZERO, rerun: false })
+        })
+        .await;
     }
 
     async fn with(store: &str, key: impl Into<Key>, ttl: Duration, change: impl FnOnce(&mut Claim)) -> Self {
