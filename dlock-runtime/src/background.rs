@@ -137,11 +137,9 @@ pub(crate) fn here() -> Option<Id> {
 }
 
 /// A runtime of the caller's, to run tasks in from anywhere for as long as it lives.
-#[cfg(feature = "redis")]
 #[derive(Clone, Debug)]
 pub(crate) struct Place(Handle);
 
-#[cfg(feature = "redis")]
 impl Place {
     /// The present runtime.
     ///
