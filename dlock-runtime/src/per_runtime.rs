@@ -46,7 +46,7 @@ impl<T: Clone + Send + Sync + 'static> PerRuntime<T> {
     /// The present runtime's value; opened now if there is none.
     ///
     /// # Errors
-    /// What `open` fails with, and [`ErrorKind::Internal`] outside of a runtime.
+    /// What `open` fails with, and [`ErrorKind::Internal`](crate::ErrorKind::Internal) outside of a runtime.
     pub async fn get<F>(&self, open: impl FnOnce() -> F) -> Result<Opened<T>>
     where
         F: Future<Output = Result<T>>,
