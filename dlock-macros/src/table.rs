@@ -86,7 +86,7 @@ const LOCK_TABLE: &[Row] = &[
         "The pause before a store that can only be polled is asked again: random, up to a bound that doubles from the first to the second.",
         backoff, values::backoff),
     row!("max_waiters", "`100`", "the registry's (10 000)",
-        "How many callers of this process may wait for one key; one more fails at once.",
+        "How many callers of this process may wait for one key, beside the one that asks the store; one more fails at once.",
         max_waiters, values::count),
     row!("backend", r#"`"redis"`, or an expression that gives a name"#, "the registry's default",
         "The name under which the store was installed.",
