@@ -25,6 +25,7 @@ pub(crate) struct Ask {
     /// Does the caller's thread sleep meanwhile?
     pub(crate) parks: bool,
     /// Is it one of several keys, which are taken in one order?
+    #[cfg(debug_assertions)]
     pub(crate) sorted: bool,
 }
 
@@ -35,7 +36,15 @@ impl Ask {
         options: Options,
         backend: Option<Cow<'static, str>>,
     ) -> Self {
-        Self { registry, place, options, backend, parks: false, sorted: false }
+        Self {
+            registry,
+            place,
+            options,
+            backend,
+            parks: false,
+            #[cfg(debug_assertions)]
+            sorted: false,
+        }
     }
 
     /// What an annotated function asks for in one call.
@@ -72,7 +81,10 @@ pub(crate) fn acquire_all(ask: Ask, keys: Keys) -> BoxFuture<'static, Result<Gua
 async fn acquire_several(mut ask: Ask, mut keys: Vec<KeyBuf>) -> Result<Guards> {
     keys.sort_unstable_by(|one, other| one.0.cmp(&other.0));
     keys.dedup_by(|one, other| one.0 == other.0);
-    ask.sorted = true;
+    #[cfg(debug_assertions)]
+    {
+        ask.sorted = true;
+    }
     let clock = &ask.registry.shared().clock;
     let wait = ask.options.wait.unwrap_or(ask.registry.defaults().wait);
     // One wait for all of them.

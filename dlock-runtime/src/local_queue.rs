@@ -1,7 +1,8 @@
 //! Turns within this process: of all callers that want one key of one store, one asks; the others stand behind it.
 //!
 //! Keyed by the full key: Spring Integration striped such queues over 256 buckets, and foreign keys blocked each other
-//! (its issue 11146). A turn is the right to ask; an exclusive hold keeps it until its release.
+//! (its issue 11146). A turn is the right to ask; an exclusive hold keeps it until its release, unless the store hands
+//! its locks on: there the next caller takes its place in the store's line while the hold goes on.
 
 use std::collections::BTreeMap;
 use std::collections::hash_map::{Entry, HashMap};
@@ -22,11 +23,17 @@ pub(crate) struct LocalQueue {
     shards: [Mutex<HashMap<LockKey, Line>>; 16],
 }
 
-/// Present only while somebody has the turn.
+/// Present only while somebody has the turn, or a hold that has left it to others.
 #[derive(Debug, Default)]
 struct Line {
     next_ticket: u64,
     waiting: BTreeMap<u64, Place>,
+    /// Does anybody have the turn? If not, nobody waits either.
+    turn: bool,
+    /// How many holds have left the turn to others; two for the moment in which one passes to the next.
+    holds: usize,
+    /// Does the one with the turn wait too, since others hold the lock?
+    stands: bool,
     /// The thread of whoever has the turn.
     home: Option<Home>,
     /// Whose turn it is now, until its owner has noticed.
@@ -47,34 +54,54 @@ struct Place {
 /// What joining the queue gives.
 #[derive(Debug)]
 pub(crate) enum Joined {
-    /// Nobody was there: it is our turn.
+    /// It is our turn.
     Turn(Turn),
     /// Behind others.
     Behind(Waiting),
     /// As many wait as are allowed to.
     Full,
+    /// Others hold the lock or wait for it, and we do not want to wait.
+    Taken,
     /// The others use the key for a lock of another kind.
     Mixed,
 }
 
 impl LocalQueue {
-    pub(crate) fn join(self: &Arc<Self>, key: &LockKey, kind: Kind, max_waiters: usize, home: Option<Home>) -> Joined {
+    /// `waits`: for how many others at most; `None` if not at all.
+    pub(crate) fn join(
+        self: &Arc<Self>,
+        key: &LockKey,
+        kind: Kind,
+        waits: Option<usize>,
+        home: Option<Home>,
+    ) -> Joined {
+        let turn = || Joined::Turn(Turn { queue: self.clone(), key: key.clone(), held: false });
         let mut shard = self.shard(key);
-        match shard.entry(key.clone()) {
+        let line = match shard.entry(key.clone()) {
             Entry::Vacant(free) => {
-                free.insert(Line { home, kind, ..Line::default() });
-                Joined::Turn(Turn { queue: self.clone(), key: key.clone() })
+                free.insert(Line { turn: true, home, kind, ..Line::default() });
+                return turn();
             }
-            Entry::Occupied(line) if !line.get().leaving && !line.get().kind.mixes_with(kind) => Joined::Mixed,
-            Entry::Occupied(line) if line.get().waiting.len() >= max_waiters => Joined::Full,
-            Entry::Occupied(mut line) => {
-                let line = line.get_mut();
-                let ticket = line.next_ticket;
-                line.next_ticket += 1;
-                line.waiting.insert(ticket, Place { waker: None, home, kind });
-                Joined::Behind(Waiting { queue: self.clone(), key: key.clone(), ticket: Some(ticket) })
-            }
+            Entry::Occupied(line) => line.into_mut(),
+        };
+        if !line.leaving && !line.kind.mixes_with(kind) {
+            return Joined::Mixed;
         }
+        match waits {
+            // An attempt that failed just now is no holder: nobody shall hear of contention because of it.
+            None if line.holds > 0 || !line.leaving || !line.waiting.is_empty() => return Joined::Taken,
+            Some(max) if line.waiting.len() + usize::from(line.stands) >= max => return Joined::Full,
+            _ => {}
+        }
+        if !line.turn {
+            // For the holders of this process.
+            (line.turn, line.stands, line.home, line.kind) = (true, true, home, kind);
+            return turn();
+        }
+        let ticket = line.next_ticket;
+        line.next_ticket += 1;
+        line.waiting.insert(ticket, Place { waker: None, home, kind });
+        Joined::Behind(Waiting { queue: self.clone(), key: key.clone(), ticket: Some(ticket) })
     }
 
     /// Does anybody on this thread have the turn, or stand in the line? Parking it would keep them from going on.
@@ -93,20 +120,12 @@ impl LocalQueue {
 
     /// Calls the next of the line, or forgets the line.
     fn pass_on(&self, key: &LockKey) {
-        let mut shard = self.shard(key);
-        let Some(line) = shard.get_mut(key) else { return };
-        let Some((ticket, Place { waker, home, kind })) = line.waiting.pop_first() else {
-            shard.remove(key);
-            return;
-        };
-        line.called = Some(ticket);
-        line.home = home;
-        line.kind = kind;
-        line.leaving = false;
-        drop(shard);
-        if let Some(waker) = waker {
-            wake(waker);
-        }
+        let shard = self.shard(key);
+        call_next(shard, key, |_| {});
+    }
+
+    fn with<T>(&self, key: &LockKey, change: impl FnOnce(&mut Line) -> T) -> Option<T> {
+        self.shard(key).get_mut(key).map(change)
     }
 
     #[cfg(test)]
@@ -115,25 +134,69 @@ impl LocalQueue {
     }
 }
 
+/// Calls the next of the line after a change of it, or forgets the line if nobody has anything to do with it any more.
+fn call_next(mut shard: MutexGuard<'_, HashMap<LockKey, Line>>, key: &LockKey, change: impl FnOnce(&mut Line)) {
+    let Some(line) = shard.get_mut(key) else { return };
+    change(line);
+    line.leaving = false;
+    line.stands = line.holds > 0;
+    let Some((ticket, Place { waker, home, kind })) = line.waiting.pop_first() else {
+        line.turn = false;
+        line.stands = false;
+        line.home = None;
+        if line.holds == 0 {
+            shard.remove(key);
+        }
+        return;
+    };
+    line.called = Some(ticket);
+    line.home = home;
+    line.kind = kind;
+    drop(shard);
+    if let Some(waker) = waker {
+        wake(waker);
+    }
+}
+
 /// The right to ask the store for this key; dropping it passes it on.
 #[derive(Debug)]
 pub(crate) struct Turn {
     queue: Arc<LocalQueue>,
     key: LockKey,
+    /// It has become a hold, and the right is another's.
+    held: bool,
 }
 
 impl Turn {
     /// From now on it is kept only until our leftovers are gone.
     pub(crate) fn leave(&self) {
-        if let Some(line) = self.queue.shard(&self.key).get_mut(&self.key) {
-            line.leaving = true;
+        self.queue.with(&self.key, |line| line.leaving = true);
+    }
+
+    /// Whoever has it waits, since others hold the lock.
+    pub(crate) fn stands(&self) {
+        self.queue.with(&self.key, |line| line.stands = true);
+    }
+
+    /// From now on it stands for a hold, and the next caller may ask.
+    pub(crate) fn hold(&mut self) {
+        if !std::mem::replace(&mut self.held, true) {
+            call_next(self.queue.shard(&self.key), &self.key, |line| line.holds += 1);
         }
     }
 }
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        self.queue.pass_on(&self.key);
+        if !self.held {
+            return self.queue.pass_on(&self.key);
+        }
+        let mut shard = self.queue.shard(&self.key);
+        let Some(line) = shard.get_mut(&self.key) else { return };
+        line.holds = line.holds.saturating_sub(1);
+        if line.holds == 0 && !line.turn {
+            shard.remove(&self.key);
+        }
     }
 }
 
@@ -143,14 +206,6 @@ pub(crate) struct Waiting {
     queue: Arc<LocalQueue>,
     key: LockKey,
     ticket: Option<u64>,
-}
-
-impl Waiting {
-    /// Is nobody before us but one who has given up already?
-    pub(crate) fn is_next_after_leftovers(&self) -> bool {
-        let shard = self.queue.shard(&self.key);
-        shard.get(&self.key).is_some_and(|line| line.leaving && line.waiting.len() == 1)
-    }
 }
 
 impl Future for Waiting {
@@ -177,7 +232,7 @@ impl Future for Waiting {
             return Poll::Pending;
         }
         self.ticket = None;
-        Poll::Ready(Turn { queue: self.queue.clone(), key: self.key.clone() })
+        Poll::Ready(Turn { queue: self.queue.clone(), key: self.key.clone(), held: false })
     }
 }
 
@@ -207,14 +262,14 @@ mod tests {
     }
 
     fn behind(queue: &Arc<LocalQueue>, key: &LockKey) -> Waiting {
-        match queue.join(key, Kind::Exclusive, 10, None) {
+        match queue.join(key, Kind::Exclusive, Some(10), None) {
             Joined::Behind(waiting) => waiting,
             other => panic!("{other:?}"),
         }
     }
 
     fn turn(queue: &Arc<LocalQueue>, key: &LockKey) -> Turn {
-        match queue.join(key, Kind::Exclusive, 10, None) {
+        match queue.join(key, Kind::Exclusive, Some(10), None) {
             Joined::Turn(turn) => turn,
             other => panic!("{other:?}"),
         }
@@ -265,10 +320,10 @@ mod tests {
     fn the_line_is_bounded() {
         let (queue, key) = (Arc::new(LocalQueue::default()), key("k"));
         let _turn = turn(&queue, &key);
-        let _waiting = match queue.join(&key, Kind::Exclusive, 1, None) {
+        let _waiting = match queue.join(&key, Kind::Exclusive, Some(1), None) {
             Joined::Behind(waiting) => waiting,
             other => panic!("{other:?}"),
         };
-        assert!(matches!(queue.join(&key, Kind::Exclusive, 1, None), Joined::Full));
+        assert!(matches!(queue.join(&key, Kind::Exclusive, Some(1), None), Joined::Full));
     }
 }

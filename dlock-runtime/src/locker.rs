@@ -112,6 +112,7 @@ pub(crate) fn prepare(ask: Ask, key: &KeyBuf, until: Option<BootInstant>) -> Res
         label: Some(label),
         home: if ask.parks { None } else { home() },
         parked: if ask.parks { home() } else { None },
+        #[cfg(debug_assertions)]
         sorted: ask.sorted,
         shared,
         store,
@@ -137,6 +138,7 @@ pub(crate) struct Acquisition {
     home: Option<Home>,
     /// The thread that sleeps until this is over, if it is all that its runtime has.
     parked: Option<Home>,
+    #[cfg(debug_assertions)]
     sorted: bool,
     since: BootInstant,
     deadline: BootInstant,
@@ -210,6 +212,7 @@ impl Acquisition {
             min_hold: self.options.min_hold,
             recorded: self.options.record && self.store.backend.capabilities().once_per,
             home: self.home,
+            #[cfg(debug_assertions)]
             sorted: self.sorted,
             turn: self.turn.take(),
         }));
@@ -217,6 +220,9 @@ impl Acquisition {
         if self.claim.kind.is_shared() {
             // The turn was the right to ask, and others may hold this beside us.
             tenure.pass_turn();
+        } else if self.store.hands_on() {
+            // The next of this process takes its place in the store's line now, so that the release can hand it the lock.
+            tenure.share_turn();
         }
         let shared = &self.shared;
         let added = if shared.closing.is_closed() { Err(shut_down()) } else { shared.watchdog.add(&tenure) };
@@ -236,7 +242,8 @@ impl Acquisition {
     /// Waits for the right to ask: one caller of this process and key at a time.
     async fn join(&self) -> Result<Turn> {
         let max = self.options.max_waiters;
-        match self.store.queue.join(&self.claim.key, self.claim.kind, max, self.home) {
+        let waits = (self.options.wait != Wait::None).then_some(max);
+        match self.store.queue.join(&self.claim.key, self.claim.kind, waits, self.home) {
             Joined::Turn(turn) => Ok(turn),
             Joined::Full => Err(Error::new(
                 ErrorKind::QueueFull { max },
@@ -246,12 +253,12 @@ impl Acquisition {
                 ErrorKind::KeyConflict,
                 "other callers of this process use the key for a lock of another kind",
             )),
-            // An attempt that failed just now is no holder: nobody shall hear of contention because of it.
-            Joined::Behind(waiting) if self.options.wait == Wait::None && waiting.is_next_after_leftovers() => {
+            Joined::Taken => Err(busy(None)),
+            // Behind the leftovers of an attempt that failed just now.
+            Joined::Behind(waiting) if waits.is_none() => {
                 let until = self.shared.clock.now().after(LEAST_PATIENCE);
                 Box::pin(self.wait_for_turn(waiting, until)).await.map_err(|_| busy(None))
             }
-            Joined::Behind(_) if self.options.wait == Wait::None => Err(busy(None)),
             Joined::Behind(waiting) => {
                 self.check_parking()?;
                 Box::pin(self.wait_for_turn(waiting, self.deadline)).await
@@ -320,6 +327,9 @@ impl Acquisition {
                 }
                 Ok(wake) => {
                     if contended == 0 {
+                        if let Some(turn) = &self.turn {
+                            turn.stands();
+                        }
                         // Before we go to sleep on it: the holder may be a reader, which keeps no turn.
                         self.check_parking()?;
                     }

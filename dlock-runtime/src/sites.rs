@@ -155,6 +155,7 @@ impl Place {
 
 impl Label {
     /// Was it taken at the same place in the source?
+    #[cfg(debug_assertions)]
     pub(crate) fn same_place(&self, other: &Self) -> bool {
         match (&self.place, &other.place) {
             (Place::Site(one), Place::Site(other)) => std::ptr::eq(*one, *other),
@@ -164,6 +165,7 @@ impl Label {
     }
 
     /// Where in the source, for people.
+    #[cfg(debug_assertions)]
     pub(crate) fn place(&self) -> String {
         match &self.place {
             Place::Site(site) => format!("{} ({}:{})", site.name, site.file, site.line),

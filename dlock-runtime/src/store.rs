@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::backend::Backend;
 use crate::background::{background, here};
+use crate::capabilities::WakeStyle;
 use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::local_queue::LocalQueue;
@@ -33,6 +34,12 @@ pub(crate) fn request_bound(ttl: Duration) -> Duration {
 }
 
 impl Store {
+    /// Does a release hand the lock to the first of a line, in which a caller may stand without a connection of its own?
+    pub(crate) fn hands_on(&self) -> bool {
+        let can = self.backend.capabilities();
+        can.wake == WakeStyle::Grant && !can.connection_per_hold
+    }
+
     /// Runs a request where its connection lives: in place on the caller's runtime, or on our thread if the caller
     /// has none, or if every hold has a connection of its own, which a blocked runtime would leave unserved.
     pub(crate) async fn ask<T, F>(&self, clock: &Clock, bound: Duration, request: F) -> Result<T>

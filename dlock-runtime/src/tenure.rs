@@ -91,6 +91,7 @@ pub(crate) struct Beginning {
     pub(crate) min_hold: Option<Duration>,
     pub(crate) recorded: bool,
     pub(crate) home: Option<Home>,
+    #[cfg(debug_assertions)]
     pub(crate) sorted: bool,
     pub(crate) turn: Option<Turn>,
 }
@@ -261,6 +262,13 @@ impl Tenure {
     pub(crate) fn pass_turn(&self) {
         let turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner).take();
         drop(turn);
+    }
+
+    /// Lets the next caller of this process stand in the store's line, while this hold goes on.
+    pub(crate) fn share_turn(&self) {
+        if let Some(turn) = &mut *self.turn.lock().unwrap_or_else(PoisonError::into_inner) {
+            turn.hold();
+        }
     }
 
     pub(crate) fn loss(&self, cause: LossCause) -> Error {

@@ -131,11 +131,14 @@ fn one_dropped_in_the_local_line_gives_up_its_place() {
     test(async {
         let world = World::new();
         let held = world.lock("k").acquire().await.unwrap();
+        let stands = tokio::spawn(world.lock("k").wait(LONG).acquire());
+        calm().await;
         let mut first = Box::pin(world.lock("k").wait(LONG).acquire());
         let mut second = Box::pin(world.lock("k").wait(LONG).acquire());
         assert!(crate::support::poll_once(&mut first).is_pending());
         assert!(crate::support::poll_once(&mut second).is_pending());
         held.release().await.unwrap();
+        stands.await.unwrap().unwrap().release().await.unwrap();
         // Called, but gone before it has noticed.
         drop(first);
         second.await.unwrap().release().await.unwrap();

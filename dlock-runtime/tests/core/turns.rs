@@ -2,7 +2,10 @@
 
 use std::sync::{Arc, Mutex};
 
-use crate::support::{LONG, Op, SECOND, Step, World, calm, test};
+use dlock_runtime::{ErrorKind, WakeStyle};
+
+use crate::acquire::neighbours;
+use crate::support::{LONG, Op, SECOND, Step, World, calm, is_free, test};
 
 #[test]
 fn neighbours_are_served_in_the_order_in_which_they_came() {
@@ -19,7 +22,7 @@ fn neighbours_are_served_in_the_order_in_which_they_came() {
             })));
             calm().await;
         }
-        assert_eq!(world.store.calls(Op::Acquire), 1, "only one of a process asks");
+        assert_eq!(world.store.calls(Op::Acquire), 2, "one of a process holds, and one stands in the store's line");
         held.release().await.unwrap();
         for task in tasks {
             task.await.unwrap().unwrap();
@@ -34,6 +37,8 @@ fn the_wait_runs_also_in_the_local_line() {
     test(async {
         let world = World::new();
         let _held = world.lock("k").acquire().await.unwrap();
+        let _stands = tokio::spawn(world.lock("k").wait(LONG).acquire());
+        calm().await;
         let before = world.clock.now();
         let error = world.pass_until(SECOND / 10, world.lock("k").acquire()).await.unwrap_err();
         let waited = world.clock.now().since(before);
@@ -42,9 +47,9 @@ fn the_wait_runs_also_in_the_local_line() {
     });
 }
 
-/// The turn goes with the hold, so the next one finds the store free and need not ask twice.
+/// A caller that stands in the store's line while its neighbour holds is handed the lock by the release: it asks once.
 #[test]
-fn the_next_one_asks_only_after_the_release() {
+fn the_next_one_stands_in_line_during_the_hold() {
     test(async {
         let world = World::new();
         for _ in 0..10 {
@@ -55,6 +60,61 @@ fn the_next_one_asks_only_after_the_release() {
             next.await.unwrap().unwrap().release().await.unwrap();
         }
         assert_eq!(world.store.calls(Op::Acquire), 20);
+    });
+}
+
+/// Where a waiter would only poll, it asks after its neighbour's release, and finds the lock free.
+#[test]
+fn the_next_one_asks_only_after_the_release_where_nothing_is_handed_on() {
+    test(async {
+        let world = World::with(&dlock_runtime::Clock::manual(), |caps| {
+            caps.wake = WakeStyle::Poll { from: SECOND, to: SECOND };
+        });
+        for _ in 0..10 {
+            let guard = world.lock("k").acquire().await.unwrap();
+            let next = tokio::spawn(world.lock("k").wait(LONG).acquire());
+            calm().await;
+            guard.release().await.unwrap();
+            next.await.unwrap().unwrap().release().await.unwrap();
+        }
+        assert_eq!(world.store.calls(Op::Acquire), 20);
+    });
+}
+
+/// Whoever does not want to wait hears of a neighbour's hold without a request.
+#[test]
+fn a_neighbours_hold_is_contention_without_a_request() {
+    test(async {
+        let world = World::new();
+        let held = world.lock("k").acquire().await.unwrap();
+        for _ in 0..3 {
+            let error = world.lock("k").try_acquire().await.unwrap_err();
+            assert_eq!(error.kind().as_str(), "busy");
+        }
+        assert_eq!(world.store.calls(Op::Acquire), 1);
+        held.release().await.unwrap();
+    });
+}
+
+/// The one that asks the store waits too, if others hold the lock: also others of another process.
+#[test]
+fn all_who_wait_count() {
+    test(async {
+        let (world, stranger) = neighbours();
+        let held = stranger.lock("k").acquire().await.unwrap();
+        let first = tokio::spawn(world.lock("k").wait(LONG).max_waiters(1).acquire());
+        calm().await;
+        let error = world.lock("k").wait(LONG).max_waiters(1).acquire().await.unwrap_err();
+        assert_eq!(error.kind(), &ErrorKind::QueueFull { max: 1 });
+        held.release().await.unwrap();
+        let own = first.await.unwrap().unwrap();
+        let second = tokio::spawn(world.lock("k").wait(LONG).max_waiters(1).acquire());
+        calm().await;
+        let error = world.lock("k").wait(LONG).max_waiters(1).acquire().await.unwrap_err();
+        assert_eq!(error.kind(), &ErrorKind::QueueFull { max: 1 });
+        own.release().await.unwrap();
+        second.await.unwrap().unwrap().release().await.unwrap();
+        assert!(is_free(&world, "k").await);
     });
 }
 
