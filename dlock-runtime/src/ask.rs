@@ -78,13 +78,14 @@ pub(crate) fn acquire_all(ask: Ask, keys: Keys) -> BoxFuture<'static, Result<Gua
     }
 }
 
-async fn acquire_several(mut ask: Ask, mut keys: Vec<KeyBuf>) -> Result<Guards> {
+async fn acquire_several(ask: Ask, mut keys: Vec<KeyBuf>) -> Result<Guards> {
     keys.sort_unstable_by(|one, other| one.0.cmp(&other.0));
     keys.dedup_by(|one, other| one.0 == other.0);
-    #[cfg(debug_assertions)]
-    {
-        ask.sorted = true;
-    }
+    let ask = Ask {
+        #[cfg(debug_assertions)]
+        sorted: true,
+        ..ask
+    };
     let clock = &ask.registry.shared().clock;
     let wait = ask.options.wait.unwrap_or(ask.registry.defaults().wait);
     // One wait for all of them.

@@ -64,6 +64,15 @@ pub trait Backend: Send + Sync + 'static {
         Box::pin(async { Err(unable("min_hold and once_per")) })
     }
 
+    /// Prolongs a hold as [`renew`](Self::renew) does, and reserves fencing tokens for it: for callers of this process to
+    /// whom the core passes it on, one after another, without asking the store. Only where [`Capabilities::cohort`].
+    ///
+    /// The tokens are consecutive, above all that the key has had, and below that of every later grant.
+    fn reserve<'a>(&'a self, hold: &'a Hold, asked: Reservation) -> BoxFuture<'a, Result<Reserved>> {
+        let _ = (hold, asked);
+        Box::pin(async { Err(unable("cohort")) })
+    }
+
     /// The last run under this key whose [end](Ending::run) was a success; kept for good.
     fn last_success<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<Option<LastSuccess>>> {
         let _ = key;
@@ -354,6 +363,31 @@ pub struct LastSuccess {
 pub enum Standing {
     /// Still ours, and for so long again.
     Renewed(Validity),
+    /// Not ours any more.
+    Lost,
+}
+
+/// What is reserved for a hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reservation {
+    /// So many tokens.
+    pub tokens: u32,
+    /// Also while others wait for the lock, as far as the store knows?
+    pub even_if_awaited: bool,
+}
+
+/// What a reservation found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reserved {
+    /// Still ours, and prolonged; the tokens are ours.
+    Tokens {
+        /// The lowest.
+        first: u64,
+        /// As of a renewal.
+        validity: Validity,
+    },
+    /// Others wait, and nothing has changed.
+    Awaited,
     /// Not ours any more.
     Lost,
 }

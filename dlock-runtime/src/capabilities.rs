@@ -28,6 +28,8 @@ pub struct Capabilities {
     pub min_hold: bool,
     /// Can it tell its time, and remember which period's run was started?
     pub once_per: bool,
+    /// Can it [reserve](crate::Backend::reserve) tokens for those to whom a hold is passed on?
+    pub cohort: bool,
     /// How a waiter learns that it is worth asking again.
     pub wake: WakeStyle,
     /// Does every hold and every waiter have a connection of its own? Such a connection must not live on a caller's
@@ -142,8 +144,7 @@ impl Capabilities {
             _ if options.min_hold.is_some() && !self.min_hold => Some("min_hold"),
             _ if options.once_per.is_some() && !self.once_per => Some("once_per"),
             _ if options.fence && self.fencing == Fencing::None => Some("fencing tokens"),
-            // No store reserves tokens for those to whom a lock is passed on.
-            _ if options.cohort.is_some() => Some("passing a lock on inside of a process (`cohort`)"),
+            _ if options.cohort.is_some() && !self.cohort => Some("passing a lock on inside of a process (`cohort`)"),
             _ => None,
         };
         match missing {

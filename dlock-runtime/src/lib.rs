@@ -12,6 +12,7 @@ mod capabilities;
 mod catalogue;
 mod clock;
 mod closing;
+mod cohort;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 mod env;
@@ -49,8 +50,8 @@ mod watchdog;
 mod web;
 
 pub use backend::{
-    Attempt, Backend, Claim, Ending, Fence, Hold, LastSuccess, Released, RunEnd, Signal, Stand, Standing, Validity,
-    Wake,
+    Attempt, Backend, Claim, Ending, Fence, Hold, LastSuccess, Released, Reservation, Reserved, RunEnd, Signal, Stand,
+    Standing, Validity, Wake,
 };
 pub use capabilities::{Capabilities, Durability, Expiry, Fencing, REMOTE_POLL, TtlRange, WakeStyle};
 pub use catalogue::{Explained, SiteInfo, Unusable, sites};

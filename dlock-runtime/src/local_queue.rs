@@ -10,9 +10,11 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use crate::background::Home;
 use crate::clock::wake;
+use crate::cohort::Baton;
 use crate::key::LockKey;
 use crate::options::Kind;
 
@@ -38,6 +40,8 @@ struct Line {
     home: Option<Home>,
     /// Whose turn it is now, until its owner has noticed.
     called: Option<u64>,
+    /// The hold that is passed on to that one.
+    baton: Option<Box<Baton>>,
     /// The turn is only kept until what its owner may have left in the store is gone.
     leaving: bool,
     /// What the one with the turn asks for.
@@ -47,8 +51,19 @@ struct Line {
 #[derive(Debug)]
 struct Place {
     waker: Option<Waker>,
-    home: Option<Home>,
-    kind: Kind,
+    wish: Wish,
+}
+
+/// What a caller wants of the queue.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wish {
+    pub(crate) kind: Kind,
+    /// Behind how many others at most; `None`: it does not wait.
+    pub(crate) waits: Option<usize>,
+    /// The caller's thread, if it is all that its runtime has.
+    pub(crate) home: Option<Home>,
+    /// The ttl of one to whom a hold may be passed on.
+    pub(crate) member: Option<Duration>,
 }
 
 /// What joining the queue gives.
@@ -67,15 +82,9 @@ pub(crate) enum Joined {
 }
 
 impl LocalQueue {
-    /// `waits`: for how many others at most; `None` if not at all.
-    pub(crate) fn join(
-        self: &Arc<Self>,
-        key: &LockKey,
-        kind: Kind,
-        waits: Option<usize>,
-        home: Option<Home>,
-    ) -> Joined {
-        let turn = || Joined::Turn(Turn { queue: self.clone(), key: key.clone(), held: false });
+    pub(crate) fn join(self: &Arc<Self>, key: &LockKey, wish: Wish) -> Joined {
+        let Wish { kind, waits, home, .. } = wish;
+        let turn = || Joined::Turn(Turn::new(self, key, None));
         let mut shard = self.shard(key);
         let line = match shard.entry(key.clone()) {
             Entry::Vacant(free) => {
@@ -100,7 +109,7 @@ impl LocalQueue {
         }
         let ticket = line.next_ticket;
         line.next_ticket += 1;
-        line.waiting.insert(ticket, Place { waker: None, home, kind });
+        line.waiting.insert(ticket, Place { waker: None, wish });
         Joined::Behind(Waiting { queue: self.clone(), key: key.clone(), ticket: Some(ticket) })
     }
 
@@ -108,7 +117,7 @@ impl LocalQueue {
     pub(crate) fn has(&self, key: &LockKey, home: Home) -> bool {
         let shard = self.shard(key);
         let Some(line) = shard.get(key) else { return false };
-        line.home == Some(home) || line.waiting.values().any(|place| place.home == Some(home))
+        line.home == Some(home) || line.waiting.values().any(|place| place.wish.home == Some(home))
     }
 
     fn shard(&self, key: &LockKey) -> MutexGuard<'_, HashMap<LockKey, Line>> {
@@ -118,10 +127,13 @@ impl LocalQueue {
         self.shards[sum % self.shards.len()].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Calls the next of the line, or forgets the line.
-    fn pass_on(&self, key: &LockKey) {
-        let shard = self.shard(key);
-        call_next(shard, key, |_| {});
+    /// To how many of those who are next a hold with this ttl may be passed on; it is not counted beyond `most`.
+    pub(crate) fn members(&self, key: &LockKey, ttl: Duration, most: u32) -> u32 {
+        let members = |line: &mut Line| {
+            let most = usize::try_from(most).unwrap_or(usize::MAX);
+            line.waiting.values().take(most).take_while(|place| place.wish.member == Some(ttl)).count()
+        };
+        self.with(key, members).and_then(|members| u32::try_from(members).ok()).unwrap_or(0)
     }
 
     fn with<T>(&self, key: &LockKey, change: impl FnOnce(&mut Line) -> T) -> Option<T> {
@@ -140,7 +152,7 @@ fn call_next(mut shard: MutexGuard<'_, HashMap<LockKey, Line>>, key: &LockKey, c
     change(line);
     line.leaving = false;
     line.stands = line.holds > 0;
-    let Some((ticket, Place { waker, home, kind })) = line.waiting.pop_first() else {
+    let Some((ticket, Place { waker, wish })) = line.waiting.pop_first() else {
         line.turn = false;
         line.stands = false;
         line.home = None;
@@ -150,8 +162,8 @@ fn call_next(mut shard: MutexGuard<'_, HashMap<LockKey, Line>>, key: &LockKey, c
         return;
     };
     line.called = Some(ticket);
-    line.home = home;
-    line.kind = kind;
+    line.home = wish.home;
+    line.kind = wish.kind;
     drop(shard);
     if let Some(waker) = waker {
         wake(waker);
@@ -163,11 +175,26 @@ fn call_next(mut shard: MutexGuard<'_, HashMap<LockKey, Line>>, key: &LockKey, c
 pub(crate) struct Turn {
     queue: Arc<LocalQueue>,
     key: LockKey,
+    state: State,
+    /// The hold that came with it, until it is taken.
+    baton: Option<Box<Baton>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// Nobody else of this process asks.
+    Asks,
     /// It has become a hold, and the right is another's.
-    held: bool,
+    Holds,
+    /// Another one has it now.
+    Gone,
 }
 
 impl Turn {
+    fn new(queue: &Arc<LocalQueue>, key: &LockKey, baton: Option<Box<Baton>>) -> Self {
+        Self { queue: queue.clone(), key: key.clone(), state: State::Asks, baton }
+    }
+
     /// From now on it is kept only until our leftovers are gone.
     pub(crate) fn leave(&self) {
         self.queue.with(&self.key, |line| line.leaving = true);
@@ -180,22 +207,49 @@ impl Turn {
 
     /// From now on it stands for a hold, and the next caller may ask.
     pub(crate) fn hold(&mut self) {
-        if !std::mem::replace(&mut self.held, true) {
+        if self.state == State::Asks {
+            self.state = State::Holds;
             call_next(self.queue.shard(&self.key), &self.key, |line| line.holds += 1);
         }
+    }
+
+    /// The hold that was passed on to us.
+    pub(crate) fn take(&mut self) -> Option<Baton> {
+        self.baton.take().map(|baton| *baton)
+    }
+
+    /// Passes the turn on, with a hold, if the next one may have it; else gives the hold back.
+    pub(crate) fn pass(mut self, baton: Baton) -> Option<Self> {
+        let ttl = baton.hold.claim.ttl;
+        let shard = self.queue.shard(&self.key);
+        let next = shard.get(&self.key).and_then(|line| line.waiting.values().next());
+        if self.state != State::Asks || next.is_none_or(|next| next.wish.member != Some(ttl)) {
+            drop(shard);
+            return Some(self);
+        }
+        self.state = State::Gone;
+        call_next(shard, &self.key, |line| line.baton = Some(Box::new(baton)));
+        None
     }
 }
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        if !self.held {
-            return self.queue.pass_on(&self.key);
-        }
-        let mut shard = self.queue.shard(&self.key);
-        let Some(line) = shard.get_mut(&self.key) else { return };
-        line.holds = line.holds.saturating_sub(1);
-        if line.holds == 0 && !line.turn {
-            shard.remove(&self.key);
+        match self.state {
+            State::Gone => {}
+            State::Asks => match self.baton.take() {
+                // Nobody took the hold: it goes back first, for the next one would only meet it.
+                Some(baton) => baton.give_back(Self::new(&self.queue, &self.key, None)),
+                None => call_next(self.queue.shard(&self.key), &self.key, |_| {}),
+            },
+            State::Holds => {
+                let mut shard = self.queue.shard(&self.key);
+                let Some(line) = shard.get_mut(&self.key) else { return };
+                line.holds = line.holds.saturating_sub(1);
+                if line.holds == 0 && !line.turn {
+                    shard.remove(&self.key);
+                }
+            }
         }
     }
 }
@@ -214,25 +268,23 @@ impl Future for Waiting {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Turn> {
         let Some(ticket) = self.ticket else { return Poll::Pending };
         let mut shard = self.queue.shard(&self.key);
-        let (called, old) = match shard.get_mut(&self.key) {
+        let (baton, old) = match shard.get_mut(&self.key) {
             Some(line) if line.called == Some(ticket) => {
                 line.called = None;
-                (true, None)
+                (Some(line.baton.take()), None)
             }
             Some(line) => {
                 let place = line.waiting.get_mut(&ticket);
-                (false, place.and_then(|place| place.waker.replace(cx.waker().clone())))
+                (None, place.and_then(|place| place.waker.replace(cx.waker().clone())))
             }
-            None => (false, None),
+            None => (None, None),
         };
         drop(shard);
         // Outside of the lock: it may be the last that a foreign executor has of its task.
         drop(old);
-        if !called {
-            return Poll::Pending;
-        }
+        let Some(baton) = baton else { return Poll::Pending };
         self.ticket = None;
-        Poll::Ready(Turn { queue: self.queue.clone(), key: self.key.clone(), held: false })
+        Poll::Ready(Turn::new(&self.queue, &self.key, baton))
     }
 }
 
@@ -240,13 +292,14 @@ impl Drop for Waiting {
     fn drop(&mut self) {
         let Some(ticket) = self.ticket else { return };
         let mut shard = self.queue.shard(&self.key);
-        let line = shard.get_mut(&self.key);
-        let (called, old) =
-            line.map_or((false, None), |line| (line.called == Some(ticket), line.waiting.remove(&ticket)));
+        let Some(line) = shard.get_mut(&self.key) else { return };
+        let old = line.waiting.remove(&ticket);
+        let called = line.called == Some(ticket);
+        let baton = if called { line.baton.take() } else { None };
         drop(shard);
         drop(old);
         if called {
-            self.queue.pass_on(&self.key);
+            drop(Turn::new(&self.queue, &self.key, baton));
         }
     }
 }
@@ -261,15 +314,19 @@ mod tests {
         LockKey::new("test", Key::text(text)).unwrap()
     }
 
+    const fn wish(max: usize) -> Wish {
+        Wish { kind: Kind::Exclusive, waits: Some(max), home: None, member: None }
+    }
+
     fn behind(queue: &Arc<LocalQueue>, key: &LockKey) -> Waiting {
-        match queue.join(key, Kind::Exclusive, Some(10), None) {
+        match queue.join(key, wish(10)) {
             Joined::Behind(waiting) => waiting,
             other => panic!("{other:?}"),
         }
     }
 
     fn turn(queue: &Arc<LocalQueue>, key: &LockKey) -> Turn {
-        match queue.join(key, Kind::Exclusive, Some(10), None) {
+        match queue.join(key, wish(10)) {
             Joined::Turn(turn) => turn,
             other => panic!("{other:?}"),
         }
@@ -320,10 +377,10 @@ mod tests {
     fn the_line_is_bounded() {
         let (queue, key) = (Arc::new(LocalQueue::default()), key("k"));
         let _turn = turn(&queue, &key);
-        let _waiting = match queue.join(&key, Kind::Exclusive, Some(1), None) {
+        let _waiting = match queue.join(&key, wish(1)) {
             Joined::Behind(waiting) => waiting,
             other => panic!("{other:?}"),
         };
-        assert!(matches!(queue.join(&key, Kind::Exclusive, Some(1), None), Joined::Full));
+        assert!(matches!(queue.join(&key, wish(1)), Joined::Full));
     }
 }

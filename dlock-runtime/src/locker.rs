@@ -11,10 +11,11 @@ use crate::ask::Ask;
 use crate::backend::{Attempt, Claim, Hold, Signal, Stand, Wake};
 use crate::background::{Home, background_of, here, home};
 use crate::clock::BootInstant;
+use crate::cohort::Tenancy;
 use crate::error::{Error, ErrorKind, Result};
 use crate::guard::Guard;
 use crate::key::{KeyBuf, LockKey};
-use crate::local_queue::{Joined, Turn, Waiting};
+use crate::local_queue::{Joined, Turn, Waiting, Wish};
 use crate::note::Note;
 use crate::observe::Event;
 use crate::options::{Resolved, Retry, Wait};
@@ -121,6 +122,7 @@ pub(crate) fn prepare(ask: Ask, key: &KeyBuf, until: Option<BootInstant>) -> Res
         since,
         attempts: 0,
         turn: None,
+        tenancy: None,
         counted: false,
         armed: false,
     }))
@@ -144,6 +146,8 @@ pub(crate) struct Acquisition {
     deadline: BootInstant,
     attempts: u32,
     turn: Option<Turn>,
+    /// Of a hold that was passed on to us.
+    tenancy: Option<Box<Tenancy>>,
     /// Among the jobs that a shutdown waits for.
     counted: bool,
     armed: bool,
@@ -186,10 +190,19 @@ impl Acquisition {
     }
 
     async fn win(&mut self) -> Result<Hold> {
-        self.turn = Some(self.join().await?);
+        let mut turn = self.join().await?;
+        let passed = turn.take();
+        self.turn = Some(turn);
         // A shutdown waits until this is over: until the hold is in the watchdog's table, or our thread abandons it.
         self.shared.jobs.enter();
         self.counted = true;
+        if let Some(passed) = passed
+            // It may have come too late: then the store has freed it, or is about to.
+            && passed.hold.validity.deadline() > self.shared.clock.now()
+        {
+            self.tenancy = Some(Box::new(passed.tenancy));
+            return Ok(passed.hold);
+        }
         match self.attempt().await? {
             Ok(Attempt::Acquired(hold)) if hold.validity.deadline() > self.shared.clock.now() => Ok(hold),
             // In a box, as all that an uncontended call does not need: its future stays small.
@@ -201,6 +214,10 @@ impl Acquisition {
     fn begin(&mut self, hold: Hold, waited: Duration) -> Result<Guard> {
         let label = self.label.take().ok_or_else(|| Error::new(ErrorKind::Internal, "an acquisition began twice"))?;
         self.armed = false;
+        let since = if self.tenancy.is_some() { self.shared.clock.now() } else { hold.validity.from };
+        let first = || self.options.cohort.map(|bounds| Box::new(Tenancy::new(bounds, self.options.ttl, since)));
+        let tenancy = self.tenancy.take().or_else(first);
+        let passes = tenancy.is_some();
         let tenure = Arc::new(Tenure::begin(Beginning {
             hold,
             store: self.store.clone(),
@@ -215,12 +232,14 @@ impl Acquisition {
             #[cfg(debug_assertions)]
             sorted: self.sorted,
             turn: self.turn.take(),
+            since,
+            tenancy,
         }));
         let guard = Guard::new(tenure.clone());
         if self.claim.kind.is_shared() {
             // The turn was the right to ask, and others may hold this beside us.
             tenure.pass_turn();
-        } else if self.store.hands_on() {
+        } else if self.store.hands_on() && !passes {
             // The next of this process takes its place in the store's line now, so that the release can hand it the lock.
             tenure.share_turn();
         }
@@ -243,7 +262,9 @@ impl Acquisition {
     async fn join(&self) -> Result<Turn> {
         let max = self.options.max_waiters;
         let waits = (self.options.wait != Wait::None).then_some(max);
-        match self.store.queue.join(&self.claim.key, self.claim.kind, waits, self.home) {
+        let member = self.options.cohort.map(|_| self.claim.ttl);
+        let wish = Wish { kind: self.claim.kind, waits, home: self.home, member };
+        match self.store.queue.join(&self.claim.key, wish) {
             Joined::Turn(turn) => Ok(turn),
             Joined::Full => Err(Error::new(
                 ErrorKind::QueueFull { max },

@@ -268,6 +268,7 @@ pub(crate) struct Resolved {
     pub(crate) backoff: Option<Backoff>,
     pub(crate) max_waiters: usize,
     pub(crate) retry: Retry,
+    pub(crate) cohort: Option<Cohort>,
     pub(crate) min_hold: Option<Duration>,
     /// Shall the store hear how the run went, if it can keep that?
     pub(crate) record: bool,
@@ -309,6 +310,7 @@ impl Options {
             backoff: self.backoff,
             max_waiters: self.max_waiters.unwrap_or(defaults.max_waiters),
             retry: self.retry.unwrap_or(defaults.retry),
+            cohort: self.cohort,
             min_hold: self.min_hold,
             record: self.record || self.once_per.is_some(),
         };
@@ -325,6 +327,7 @@ impl Options {
         if resolved.max_waiters == 0 {
             return Err(Error::config("max_waiters", "with no waiter allowed nobody could acquire anything"));
         }
+        self.check_cohort(resolved)?;
         check_backoff("backoff", self.backoff)?;
         check_backoff("retry", Some(resolved.retry.backoff))?;
         if self.min_hold.is_some_and(|min_hold| min_hold > ttl) {
@@ -355,6 +358,21 @@ impl Options {
             return Err(Error::config("once_per", "one start per period needs an exclusive lock"));
         }
         Ok(())
+    }
+
+    /// A hold that is passed on is exclusive, is renewed, and can simply be freed; and who passes it on overtakes others.
+    fn check_cohort(&self, resolved: &Resolved) -> Result<()> {
+        let Some(cohort) = self.cohort else { return Ok(()) };
+        let against = match () {
+            () if cohort.passes == 0 => "passes: zero, which is no cohort",
+            () if self.kind != Kind::Exclusive => "a kind that is not exclusive",
+            () if self.fair => "fair",
+            () if self.min_hold.is_some() => "min_hold",
+            () if self.once_per.is_some() => "once_per",
+            () if resolved.cadence.is_none() => "renew = false",
+            () => return Ok(()),
+        };
+        Err(Error::config("cohort", format!("a lock cannot be passed on inside of a process together with {against}")))
     }
 }
 

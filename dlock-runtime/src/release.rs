@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::backend::{Claim, Released};
 use crate::background::background;
 use crate::closing::Job;
+use crate::cohort;
 use crate::error::{LossCause, Result};
 use crate::observe::Event;
 use crate::registry::Shared;
@@ -115,6 +116,11 @@ const STEP: Duration = Duration::from_millis(100);
 const MOST: Duration = Duration::from_secs(5);
 
 async fn once(tenure: &Arc<Tenure>) -> Result<Released> {
+    if let Some(tenancy) = tenure.take_tenancy()
+        && Box::pin(cohort::pass_on(tenure, *tenancy)).await
+    {
+        return Ok(Released::Released);
+    }
     let asked = tenure.clone();
     let request = async move {
         match asked.ending() {

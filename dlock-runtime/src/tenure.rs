@@ -8,9 +8,10 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use crate::backend::{Ending, Fence, Hold, RunEnd, Validity};
+use crate::backend::{Ending, Fence, Hold, RunEnd, Validity, margin};
 use crate::background::Home;
 use crate::clock::{BootInstant, wake};
+use crate::cohort::{Baton, Tenancy};
 use crate::error::{Error, ErrorKind, LossCause, Result};
 use crate::local_queue::Turn;
 use crate::registry::Shared;
@@ -50,6 +51,8 @@ pub(crate) struct Tenure {
     waiting_for_loss: Mutex<Listeners>,
     /// The local turn goes with the hold, so that no neighbour asks before the store is free.
     turn: Mutex<Option<Turn>>,
+    /// Present while the hold may be passed on inside of this process.
+    tenancy: Mutex<Option<Box<Tenancy>>>,
     pub(crate) pace: Mutex<Pace>,
 }
 
@@ -94,15 +97,19 @@ pub(crate) struct Beginning {
     #[cfg(debug_assertions)]
     pub(crate) sorted: bool,
     pub(crate) turn: Option<Turn>,
+    /// Since when; a hold that was passed on was granted to another one.
+    pub(crate) since: BootInstant,
+    pub(crate) tenancy: Option<Box<Tenancy>>,
 }
 
 impl Tenure {
     pub(crate) fn begin(start: Beginning) -> Self {
-        let since = start.hold.validity.from;
+        let since = start.since;
         let next_renewal = start.cadence.map_or(BootInstant::NEVER, |cadence| {
             // A grant shorter than the ttl, as a pushed one is, wants its first renewal earlier.
-            let pause = cadence.min(start.hold.validity.granted / 3);
-            together(since.after(pause), pause)
+            let granted = start.hold.validity.granted;
+            let pause = if granted < start.hold.claim.ttl { cadence.min(granted / 3) } else { cadence };
+            together(start.hold.validity.from.after(pause), pause)
         });
         Self {
             ends: since.after(start.max_hold),
@@ -117,6 +124,7 @@ impl Tenure {
             state: AtomicU8::new(HELD),
             waiting_for_loss: Mutex::default(),
             turn: Mutex::new(start.turn),
+            tenancy: Mutex::new(start.tenancy),
             pace: Mutex::new(Pace { entry: None, next_renewal, renewing: false, near_told: false }),
             hold: start.hold,
             store: start.store,
@@ -137,6 +145,13 @@ impl Tenure {
     pub(crate) fn believe(&self, validity: Validity) {
         self.believed_until.fetch_max(validity.deadline().as_nanos(), Ordering::AcqRel);
         self.granted.store(nanos(validity.granted), Ordering::Release);
+    }
+
+    /// What the store is known to have granted.
+    pub(crate) fn validity(&self) -> Validity {
+        let granted = Duration::from_nanos(self.granted.load(Ordering::Acquire));
+        let until = BootInstant::from_nanos(self.believed_until.load(Ordering::Acquire));
+        Validity { from: until.before(granted.saturating_sub(margin(granted))), granted }
     }
 
     /// When a fifth of what was granted is left.
@@ -269,6 +284,20 @@ impl Tenure {
         if let Some(turn) = &mut *self.turn.lock().unwrap_or_else(PoisonError::into_inner) {
             turn.hold();
         }
+    }
+
+    /// What allows to pass the hold on, once: only of a hold that was ours to its end and that can simply be freed.
+    pub(crate) fn take_tenancy(&self) -> Option<Box<Tenancy>> {
+        let tenancy = self.tenancy.lock().unwrap_or_else(PoisonError::into_inner).take();
+        tenancy.filter(|_| self.state.load(Ordering::Acquire) == RELEASED)
+    }
+
+    /// Lets the next caller of this process have the hold; false if there is nobody whom it can be given to.
+    pub(crate) fn pass_turn_with(&self, baton: Baton) -> bool {
+        let mut turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(own) = turn.take() else { return false };
+        *turn = own.pass(baton);
+        turn.is_none()
     }
 
     pub(crate) fn loss(&self, cause: LossCause) -> Error {

@@ -12,7 +12,9 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 
-use crate::backend::{Attempt, Backend, Claim, Ending, Hold, LastSuccess, Released, Signal, Stand, Standing, Wake};
+use crate::backend::{
+    Attempt, Backend, Claim, Ending, Hold, LastSuccess, Released, Reservation, Reserved, Signal, Stand, Standing, Wake,
+};
 use crate::backends::memory::Memory;
 use crate::capabilities::Capabilities;
 use crate::catalogue::sites;
@@ -293,6 +295,16 @@ impl Backend for Switchable {
         Box::pin(async move {
             self.check_up()?;
             self.memory.end(hold, ending).await
+        })
+    }
+
+    fn reserve<'a>(&'a self, hold: &'a Hold, asked: Reservation) -> BoxFuture<'a, Result<Reserved>> {
+        Box::pin(async move {
+            self.check_up()?;
+            if hold.session::<Shortened>().is_some() {
+                return Ok(Reserved::Awaited);
+            }
+            self.memory.reserve(hold, asked).await
         })
     }
 

@@ -61,6 +61,7 @@ impl Client {
             permits: server.setup.kinds,
             min_hold: server.setup.kinds,
             once_per: server.setup.kinds,
+            cohort: server.setup.kinds,
             wake: server.setup.wake,
             connection_per_hold: false,
             takeover_delay: Duration::from_millis(delay),

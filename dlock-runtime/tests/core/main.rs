@@ -13,6 +13,7 @@
 mod acquire;
 mod blocking;
 mod cancel;
+mod cohort;
 mod guard;
 mod joined;
 mod kinds;

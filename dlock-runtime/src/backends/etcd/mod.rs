@@ -225,6 +225,7 @@ fn capabilities(shortest: Duration) -> Capabilities {
         permits: false,
         min_hold: false,
         once_per: false,
+        cohort: false,
         wake: WakeStyle::Hint,
         connection_per_hold: false,
         // The server looks for ended leases every half second, and revokes at most a thousand per second.

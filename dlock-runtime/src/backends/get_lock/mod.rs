@@ -286,6 +286,7 @@ fn capabilities() -> Capabilities {
         permits: false,
         min_hold: false,
         once_per: false,
+        cohort: false,
         wake: WakeStyle::Grant,
         connection_per_hold: true,
         takeover_delay: Duration::from_secs(1),

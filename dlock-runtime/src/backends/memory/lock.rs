@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 
 use super::runs::Runs;
-use crate::backend::{Attempt, Claim, Ending, Hold, Signal, Stand, Validity, Wake};
+use crate::backend::{Attempt, Claim, Ending, Hold, Reservation, Reserved, Signal, Stand, Validity, Wake};
 use crate::clock::{BootInstant, Clock};
 use crate::error::{Error, ErrorKind, Result};
 use crate::note::Note;
@@ -146,10 +146,7 @@ impl Lock {
     }
 
     fn grant(&mut self, claim: &Arc<Claim>, moment: &mut Moment<'_>) -> Result<Hold> {
-        let token = moment
-            .token
-            .checked_add(1)
-            .ok_or_else(|| Error::new(ErrorKind::FenceExhausted, "the fencing counter has no further number"))?;
+        let token = moment.token.checked_add(1).ok_or_else(exhausted)?;
         *moment.token = token;
         let slot = matches!(claim.kind, Kind::Permits(_)).then(|| self.lowest_free_slot());
         if let Some(once) = claim.once_per {
@@ -185,6 +182,17 @@ impl Lock {
         holder.ends = moment.now.after(claim.ttl);
         holder.unseen = false;
         Some(Validity { from: moment.now, granted: claim.ttl })
+    }
+
+    /// Prolongs this owner's hold, and reserves tokens for it.
+    pub(super) fn reserve(&mut self, claim: &Claim, asked: Reservation, moment: &mut Moment<'_>) -> Result<Reserved> {
+        if self.held_by(&claim.owner).is_some() && !asked.even_if_awaited && !self.line.is_empty() {
+            return Ok(Reserved::Awaited);
+        }
+        let Some(validity) = self.renew(claim, moment) else { return Ok(Reserved::Lost) };
+        let first = *moment.token;
+        *moment.token = first.checked_add(u64::from(asked.tokens)).ok_or_else(exhausted)?;
+        Ok(Reserved::Tokens { first: first + 1, validity })
     }
 
     /// Ends this owner's hold and its place in line, and lets in who can come. Was there a hold?
@@ -241,6 +249,10 @@ impl Lock {
             moment.news.ended.extend(self.line.remove(at).map(|waiter| waiter.news));
         }
     }
+}
+
+fn exhausted() -> Error {
+    Error::new(ErrorKind::FenceExhausted, "the fencing counter has no further number")
 }
 
 fn hold(claim: &Arc<Claim>, token: u64, slot: Option<u32>, from: BootInstant) -> Result<Hold> {

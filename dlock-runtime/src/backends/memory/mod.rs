@@ -15,7 +15,9 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 
-use crate::backend::{Attempt, Backend, Claim, Ending, Hold, LastSuccess, Released, Stand, Standing};
+use crate::backend::{
+    Attempt, Backend, Claim, Ending, Hold, LastSuccess, Released, Reservation, Reserved, Stand, Standing,
+};
 use crate::capabilities::{Capabilities, Durability, Expiry, Fencing, TtlRange, WakeStyle};
 use crate::clock::Clock;
 use crate::error::{Error, Result};
@@ -64,6 +66,7 @@ impl Memory {
             permits: true,
             min_hold: true,
             once_per: true,
+            cohort: true,
             wake: WakeStyle::Grant,
             connection_per_hold: false,
             takeover_delay: Duration::ZERO,
@@ -190,6 +193,10 @@ impl Backend for Memory {
 
     fn end<'a>(&'a self, hold: &'a Hold, ending: &'a Ending) -> BoxFuture<'a, Result<Released>> {
         Box::pin(async move { Ok(self.free(&hold.claim, *ending)) })
+    }
+
+    fn reserve<'a>(&'a self, hold: &'a Hold, asked: Reservation) -> BoxFuture<'a, Result<Reserved>> {
+        Box::pin(async move { self.change(&hold.claim.key, |lock, moment| lock.reserve(&hold.claim, asked, moment)) })
     }
 
     fn last_success<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<Option<LastSuccess>>> {

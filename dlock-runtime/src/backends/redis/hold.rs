@@ -5,13 +5,13 @@ use std::sync::Arc;
 use ::redis::{Cmd, Value};
 use tokio::runtime::Id;
 
-use super::connection::{Connection, call, is_unknown_script, on};
+use super::connection::{Connection, Connections, call, is_unknown_script, on};
 use super::layout::{self, Name};
 use super::line::GRANT_LIMIT;
-use super::scripts::{Lua, SCRIPTS};
+use super::scripts::{FENCE, LEAST_TOKEN, Lua, SCRIPTS, TOKEN_END};
 use super::scripts_shares::MARKER;
 use super::{Redis, fault, millis, scripts_shares, shares};
-use crate::backend::{Claim, Hold, Released, Standing, Validity};
+use crate::backend::{Claim, Hold, Released, Reservation, Reserved, Standing, Validity};
 use crate::error::{Error, Result};
 use crate::key::LockKey;
 use crate::note::Note;
@@ -61,6 +61,39 @@ impl Redis {
             other => Err(fault::unexpected(other)),
         };
         Ok(holds.iter().zip(&answers).map(standing).collect())
+    }
+
+    /// Prolongs a lock and reserves tokens for it.
+    pub(super) async fn reserve_tokens(&self, claim: &Claim, asked: Reservation) -> Result<Reserved> {
+        let shared = self.connections.here().await?;
+        let high = self.connections.high();
+        let from = self.clock.now();
+        let answer = self
+            .connections
+            .script(&shared, &SCRIPTS.reserve, |command| {
+                command.arg(2).arg(Name(&claim.key)).arg(FENCE).arg(layout::Value(claim));
+                command.arg(millis(claim.ttl)).arg(asked.tokens).arg(u8::from(asked.even_if_awaited));
+            })
+            .await?;
+        let Value::Array(parts) = &answer else {
+            return if fault::is_wrong_type(&answer) { Ok(Reserved::Lost) } else { Err(fault::unexpected(&answer)) };
+        };
+        match parts[..] {
+            [Value::Int(0), _] => Ok(Reserved::Lost),
+            [Value::Int(2), _] => Ok(Reserved::Awaited),
+            [Value::Int(1), Value::Int(last)] => {
+                let first = u64::try_from(last - i64::from(asked.tokens) + 1).unwrap_or(0);
+                // The counter was forgotten: the next grant sets it up again.
+                if !(LEAST_TOKEN..TOKEN_END - u64::from(asked.tokens)).contains(&first)
+                    || Connections::is_behind(first, high)
+                {
+                    return Err(Error::outage("the fencing counter in Redis was lost"));
+                }
+                self.connections.saw(first + u64::from(asked.tokens) - 1);
+                Ok(Reserved::Tokens { first, validity: Validity { from, granted: claim.ttl } })
+            }
+            _ => Err(fault::unexpected(&answer)),
+        }
     }
 
     pub(super) async fn free(&self, claim: &Claim) -> Result<Released> {

@@ -36,7 +36,9 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 
-use crate::backend::{Attempt, Backend, Claim, Ending, Hold, LastSuccess, Released, Stand, Standing};
+use crate::backend::{
+    Attempt, Backend, Claim, Ending, Hold, LastSuccess, Released, Reservation, Reserved, Stand, Standing,
+};
 use crate::capabilities::{Capabilities, Durability, Expiry, Fencing, TtlRange, WakeStyle};
 use crate::clock::Clock;
 use crate::error::Result;
@@ -131,6 +133,10 @@ impl Backend for Redis {
         Box::pin(self.finish(hold, ending))
     }
 
+    fn reserve<'a>(&'a self, hold: &'a Hold, asked: Reservation) -> BoxFuture<'a, Result<Reserved>> {
+        Box::pin(self.reserve_tokens(&hold.claim, asked))
+    }
+
     fn last_success<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<Option<LastSuccess>>> {
         Box::pin(self.success(key))
     }
@@ -167,6 +173,7 @@ fn capabilities() -> Capabilities {
         permits: true,
         min_hold: true,
         once_per: true,
+        cohort: true,
         wake: WakeStyle::Grant,
         connection_per_hold: false,
         // A silent head of the line costs one short grant and one poll.

@@ -155,6 +155,19 @@ if v==ARGV[1] or v==ARGV[1]..' +line' then return redis.call('PEXPIRE',KEYS[1],A
 return 0
 ";
 
+/// `l`, fence; value, ttl, tokens, whether also while others wait. Gives 1 and the highest of the tokens, 0 for a lock that
+/// is not ours any more, 2 while others wait.
+const RESERVE: &str = r"
+local me,v=ARGV[1],redis.call('GET',KEYS[1])
+if v==me..' +line' then
+  if ARGV[4]=='0' then return {2,0} end
+elseif v~=me then
+  return {0,0}
+end
+redis.call('PEXPIRE',KEYS[1],ARGV[2])
+return {1,redis.call('INCRBY',KEYS[2],ARGV[3])}
+";
+
 /// Fence; the highest token that this process has seen. Run on every new connection: a restart or a failover always
 /// breaks connections, so the counter is right again before the first grant, without a look at the clock in each.
 const SEED: &str = r"
@@ -184,6 +197,7 @@ pub(super) struct Scripts {
     pub(super) release: Lua,
     pub(super) abandon: Lua,
     pub(super) renew: Lua,
+    pub(super) reserve: Lua,
     pub(super) seed: Lua,
     pub(super) repair: Lua,
 }
@@ -207,6 +221,7 @@ pub(super) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| Scripts {
     release: Lua::new(&[RELEASE, CLOCK, ADVANCE, HAND_ON]),
     abandon: Lua::new(&["local L=KEYS[1]", CLOCK, ADVANCE, ABANDON]),
     renew: Lua::new(&[RENEW]),
+    reserve: Lua::new(&[RESERVE]),
     seed: Lua::new(&[SEED]),
     repair: Lua::new(&[REPAIR]),
 });
@@ -217,7 +232,7 @@ mod tests {
 
     #[test]
     fn the_constants_are_those_of_the_scripts() {
-        let all = [ADVANCE, ASK, LOOK, RELEASE, ABANDON, RENEW, REPAIR];
+        let all = [ADVANCE, ASK, LOOK, RELEASE, ABANDON, RENEW, RESERVE, REPAIR];
         assert!(all.iter().all(|text| text.contains(&format!("'{MARK}'"))));
         assert!(ASK.contains(&format!("string.sub(v,-{})", MARK.len())));
         assert!(CLOCK.contains(&format!("'{FENCE}'")) && CLOCK.contains(&format!("f<{LEAST_TOKEN} ")));

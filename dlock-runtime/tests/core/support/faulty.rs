@@ -7,7 +7,7 @@ use std::time::Duration;
 use dlock_runtime::backends::memory::Memory;
 use dlock_runtime::{
     Attempt, Backend, Capabilities, Claim, Clock, Ending, Error, ErrorKind, Hold, LastSuccess, LockKey, Note, Released,
-    Result, Signal, Stand, Standing, Wake, WakeStyle,
+    Reservation, Reserved, Result, Signal, Stand, Standing, Wake, WakeStyle,
 };
 use futures::future::{BoxFuture, pending};
 
@@ -16,6 +16,7 @@ pub(crate) enum Op {
     Acquire,
     Renew,
     Release,
+    Reserve,
     Abandon,
     Close,
 }
@@ -198,6 +199,12 @@ impl Backend for Faulty {
         let step = self.step(Op::Release);
         panic_if(step);
         Box::pin(async move { self.fault(step, self.memory.end(hold, ending)).await? })
+    }
+
+    fn reserve<'a>(&'a self, hold: &'a Hold, asked: Reservation) -> BoxFuture<'a, Result<Reserved>> {
+        let step = self.step(Op::Reserve);
+        panic_if(step);
+        Box::pin(async move { self.fault(step, self.memory.reserve(hold, asked)).await? })
     }
 
     fn last_success<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<Option<LastSuccess>>> {

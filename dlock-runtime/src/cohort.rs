@@ -1,0 +1,106 @@
+//! Passing a hold on inside of one process, without a trip to the store.
+//!
+//! In the store the owner stays the caller who won the lock. Each further one has a fencing token of its own, out of a
+//! block that the store has reserved for the hold: a write of an earlier one may still be under way. While others wait
+//! for the lock, it is passed on within bounds only (the first block, and the span); whether they do is asked with each
+//! further block.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::backend::{Hold, Reservation, Reserved, Validity};
+use crate::clock::BootInstant;
+use crate::local_queue::Turn;
+use crate::options::Cohort;
+use crate::registry::Shared;
+use crate::release;
+use crate::store::{Store, request_bound};
+use crate::tenure::Tenure;
+
+/// What goes with a hold from one caller of the process to the next.
+#[derive(Debug)]
+pub(crate) struct Tenancy {
+    passes: u32,
+    span: Duration,
+    /// Reserved, and not given to anybody yet.
+    tokens: Range<u64>,
+    /// How many the last reservation was for; zero before the first.
+    block: u32,
+    /// Since when others may wait, as far as we know.
+    alone_at: BootInstant,
+}
+
+/// A hold on its way to the next caller.
+#[derive(Debug)]
+pub(crate) struct Baton {
+    pub(crate) hold: Hold,
+    pub(crate) tenancy: Tenancy,
+    store: Arc<Store>,
+    shared: Arc<Shared>,
+}
+
+impl Tenancy {
+    pub(crate) fn new(bounds: Cohort, ttl: Duration, now: BootInstant) -> Self {
+        let span = bounds.span.unwrap_or(ttl / 10);
+        Self { passes: bounds.passes, span, tokens: 0..0, block: 0, alone_at: now }
+    }
+
+    /// Asks the store for further tokens; it prolongs the hold too. `None`: the lock is to be released.
+    async fn reserve(&mut self, tenure: &Arc<Tenure>, members: u32, over: bool) -> Option<Validity> {
+        let now = tenure.shared.clock.now();
+        // Each token stands for one who waits, or whose like has waited: a counter that ran ahead of the clock could
+        // not be set up again from it.
+        let tokens = members.max(self.block.saturating_mul(2)).min(self.passes);
+        let first = self.block == 0 && !over;
+        let asked = Reservation { tokens, even_if_awaited: first };
+        let of = tenure.clone();
+        let request = async move { of.store.backend.reserve(&of.hold, asked).await };
+        let bound = request_bound(tenure.hold.claim.ttl).min(Duration::from_secs(2));
+        let answer = tenure.store.ask(&tenure.shared.clock, bound, request).await;
+        let Ok(Reserved::Tokens { first: token, validity }) = answer else { return None };
+        self.tokens = token..token.checked_add(u64::from(tokens))?;
+        self.block = tokens;
+        if !first {
+            self.alone_at = now;
+        }
+        Some(validity)
+    }
+}
+
+/// Passes the hold of a tenure that has just been released on to the next caller of this process. False if there is
+/// none, or if the store shall have it back: then nothing has changed.
+pub(crate) async fn pass_on(tenure: &Arc<Tenure>, tenancy: Tenancy) -> bool {
+    match next(tenure, tenancy).await {
+        Some(baton) => tenure.pass_turn_with(baton),
+        None => false,
+    }
+}
+
+async fn next(tenure: &Arc<Tenure>, mut tenancy: Tenancy) -> Option<Baton> {
+    let Tenure { hold, store, shared, .. } = &**tenure;
+    let members = store.queue.members(&hold.claim.key, hold.claim.ttl, tenancy.passes);
+    if members == 0 || shared.closing.is_closed() {
+        return None;
+    }
+    let now = shared.clock.now();
+    let mut validity = tenure.validity();
+    let over = now.since(tenancy.alone_at) > tenancy.span;
+    // Half of the ttl at least, so that the next one has time for its own first renewal.
+    let short = validity.deadline().since(now) < hold.claim.ttl / 2;
+    if tenancy.tokens.is_empty() || over || short {
+        validity = tenancy.reserve(tenure, members, over).await?;
+    }
+    let token = tenancy.tokens.next()?;
+    let mut next = Hold::new(hold.claim.clone(), token, validity).ok()?;
+    next.group = hold.group;
+    next.session.clone_from(&hold.session);
+    Some(Baton { hold: next, tenancy, store: store.clone(), shared: shared.clone() })
+}
+
+impl Baton {
+    /// Gives the lock back to the store, on our thread: the next one is gone. The turn waits for that.
+    pub(crate) fn give_back(self, turn: Turn) {
+        release::abandon_later(&self.shared, self.store, self.hold.claim.clone(), Box::new(turn));
+    }
+}

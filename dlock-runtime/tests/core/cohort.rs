@@ -1,0 +1,325 @@
+//! Passing a hold on inside of one process.
+
+use std::sync::{Arc, Mutex};
+
+use dlock_runtime::{Clock, Cohort, ErrorKind, Guard, Lock, Renew, Result};
+use tokio::task::JoinHandle;
+
+use crate::acquire::{neighbours, stranger};
+use crate::support::{LONG, MS, Op, SECOND, Step, World, calm, full, is_free, test};
+
+const COHORT: Cohort = Cohort { passes: 8, span: None };
+
+fn member(world: &World) -> Lock {
+    world.lock("k").wait(LONG).ttl(30 * SECOND).cohort(Some(COHORT))
+}
+
+fn waits(lock: Lock) -> JoinHandle<Result<Guard>> {
+    tokio::spawn(lock.acquire())
+}
+
+/// Holds once others wait, and gives the token.
+fn work(world: &World, seen: &Arc<Mutex<Vec<u64>>>) -> JoinHandle<()> {
+    let (lock, seen) = (member(world), seen.clone());
+    tokio::spawn(async move {
+        let guard = lock.acquire().await.unwrap();
+        seen.lock().unwrap().push(guard.fence().unwrap().get());
+        tokio::task::yield_now().await;
+        guard.check().unwrap();
+        guard.release().await.unwrap();
+    })
+}
+
+async fn all(tasks: impl IntoIterator<Item = JoinHandle<()>>) {
+    for task in tasks {
+        task.await.unwrap();
+    }
+}
+
+#[test]
+fn the_store_is_asked_once_for_many() {
+    test(async {
+        let (world, seen) = (World::new(), Arc::default());
+        all((0..40).map(|_| work(&world, &seen)).collect::<Vec<_>>()).await;
+        let seen = seen.lock().unwrap().clone();
+        assert_eq!(seen.len(), 40);
+        assert!(seen.is_sorted_by(|one, next| one < next), "each has a token of its own: {seen:?}");
+        assert_eq!((world.store.calls(Op::Acquire), world.store.calls(Op::Release)), (1, 1));
+        assert!(world.store.calls(Op::Reserve) <= 5, "{}", world.store.calls(Op::Reserve));
+        assert!(world.memory.is_empty());
+    });
+}
+
+#[test]
+fn it_is_off_unless_asked_for() {
+    test(async {
+        let world = World::new();
+        let held = world.lock("k").acquire().await.unwrap();
+        let others: Vec<_> = (0..3).map(|_| tokio::spawn(world.lock("k").wait(LONG).run(async |_| ()))).collect();
+        calm().await;
+        held.release().await.unwrap();
+        for other in others {
+            other.await.unwrap().unwrap();
+        }
+        assert_eq!((world.store.calls(Op::Acquire), world.store.calls(Op::Reserve)), (4, 0));
+    });
+}
+
+#[test]
+fn each_is_told_of_its_own_hold() {
+    test(async {
+        let world = World::new();
+        let first = member(&world).acquire().await.unwrap();
+        let second = waits(member(&world));
+        calm().await;
+        let token = first.fence().unwrap().get();
+        first.release().await.unwrap();
+        let second = second.await.unwrap().unwrap();
+        assert!(second.fence().unwrap().get() > token);
+        assert!(second.remaining() > 29 * SECOND, "{:?}", second.remaining());
+        assert_eq!(world.events.names(), ["Acquired", "Released", "Acquired"]);
+        // The watchdog knows it.
+        world.pass(100 * SECOND).await;
+        second.check().unwrap();
+        second.release().await.unwrap();
+        assert!(world.memory.is_empty());
+    });
+}
+
+#[test]
+fn others_get_the_lock_after_the_bound() {
+    test(async {
+        let (world, other) = neighbours();
+        let first = member(&world).acquire().await.unwrap();
+        let seen = Arc::default();
+        let members: Vec<_> = (0..30).map(|_| work(&world, &seen)).collect();
+        calm().await;
+        let strange = waits(other.lock("k").wait(LONG));
+        calm().await;
+        first.release().await.unwrap();
+        let strange = strange.await.unwrap().unwrap();
+        // The waiters of the first block, and no more.
+        assert_eq!(seen.lock().unwrap().len(), 8);
+        strange.release().await.unwrap();
+        all(members).await;
+        assert!(world.memory.is_empty());
+    });
+}
+
+#[test]
+fn others_get_the_lock_after_the_span() {
+    test(async {
+        let (world, other) = neighbours();
+        let first = member(&world).acquire().await.unwrap();
+        let next = waits(member(&world));
+        let strange = waits(other.lock("k").wait(LONG));
+        calm().await;
+        world.pass(3 * SECOND + 100 * MS).await;
+        first.release().await.unwrap();
+        calm().await;
+        assert!(!next.is_finished(), "a tenth of the ttl is over, and others wait");
+        strange.await.unwrap().unwrap().release().await.unwrap();
+        next.await.unwrap().unwrap().release().await.unwrap();
+    });
+}
+
+#[test]
+fn nobody_gets_less_than_half_of_its_ttl() {
+    test(async {
+        let world = World::new();
+        let bounds = Cohort { passes: 8, span: Some(60 * SECOND) };
+        let lock = || member(&world).cohort(Some(bounds)).renew(Renew::Every(29 * SECOND));
+        let first = lock().acquire().await.unwrap();
+        let (second, third) = (waits(lock()), waits(lock()));
+        calm().await;
+        first.release().await.unwrap();
+        let second = second.await.unwrap().unwrap();
+        world.pass(20 * SECOND).await;
+        assert!(second.remaining() < 15 * SECOND);
+        second.release().await.unwrap();
+        let third = third.await.unwrap().unwrap();
+        assert!(third.remaining() > 29 * SECOND, "{:?}", third.remaining());
+        third.release().await.unwrap();
+        assert_eq!(world.store.calls(Op::Acquire), 1);
+    });
+}
+
+#[test]
+fn only_a_like_one_is_next() {
+    test(async {
+        for other in [
+            |lock: Lock| lock.cohort(None),
+            |lock: Lock| lock.ttl(20 * SECOND),
+            |lock: Lock| lock.cohort(None).fair(true),
+            |lock: Lock| lock.cohort(None).renew(Renew::Off),
+        ] {
+            let world = World::new();
+            let first = member(&world).acquire().await.unwrap();
+            let second = waits(other(member(&world)));
+            calm().await;
+            first.release().await.unwrap();
+            second.await.unwrap().unwrap().release().await.unwrap();
+            assert_eq!((world.store.calls(Op::Acquire), world.store.calls(Op::Reserve)), (2, 0));
+        }
+    });
+}
+
+#[test]
+fn a_lost_hold_is_not_passed_on() {
+    test(async {
+        let world = World::new();
+        let first = member(&world).acquire().await.unwrap();
+        let second = waits(member(&world));
+        calm().await;
+        world.memory.forget(&full("k"));
+        let strange = stranger(&world).lock("k").acquire().await.unwrap();
+        // The store says so when it is asked for tokens; the release then says it too.
+        assert_eq!(first.release().await.unwrap_err().kind().as_str(), "lost");
+        calm().await;
+        assert!(!second.is_finished());
+        strange.release().await.unwrap();
+        second.await.unwrap().unwrap().release().await.unwrap();
+    });
+}
+
+#[test]
+fn a_hold_that_ran_out_is_not_passed_on() {
+    test(async {
+        let world = World::new();
+        world.store.always(Op::Renew, Step::Hang);
+        let first = member(&world).acquire().await.unwrap();
+        let second = waits(member(&world));
+        calm().await;
+        world.pass(31 * SECOND).await;
+        let second = second.await.unwrap().unwrap();
+        first.release().await.unwrap_err();
+        calm().await;
+        second.check().unwrap();
+        assert!(!is_free(&stranger(&world), "k").await, "a late release frees nothing");
+        assert_eq!(world.store.calls(Op::Reserve), 0);
+        second.release().await.unwrap();
+    });
+}
+
+#[test]
+fn one_that_is_gone_before_it_has_noticed_gives_the_hold_back() {
+    test(async {
+        let world = World::new();
+        let first = member(&world).acquire().await.unwrap();
+        let mut second = Box::pin(member(&world).acquire());
+        assert!(crate::support::poll_once(&mut second).is_pending());
+        let third = waits(member(&world));
+        calm().await;
+        first.release().await.unwrap();
+        drop(second);
+        third.await.unwrap().unwrap().release().await.unwrap();
+        world.empty().await;
+        assert!(is_free(&world, "k").await);
+    });
+}
+
+#[test]
+fn a_dropped_guard_passes_the_hold_on_too() {
+    test(async {
+        let world = World::new();
+        let first = member(&world).acquire().await.unwrap();
+        let second = waits(member(&world));
+        calm().await;
+        drop(first);
+        second.await.unwrap().unwrap().release().await.unwrap();
+        assert_eq!(world.store.calls(Op::Acquire), 1);
+        world.empty().await;
+    });
+}
+
+#[test]
+fn without_an_answer_about_tokens_the_lock_is_released() {
+    test(async {
+        for step in [Step::Fail, Step::Refuse, Step::LostReply] {
+            let world = World::new();
+            let first = member(&world).acquire().await.unwrap();
+            let second = waits(member(&world));
+            calm().await;
+            world.store.next(Op::Reserve, [step]);
+            drop(first);
+            let second = world.pass_until(100 * MS, second).await.unwrap().unwrap();
+            second.release().await.unwrap();
+            assert_eq!(world.store.calls(Op::Acquire), 2, "{step:?}");
+            world.empty().await;
+        }
+    });
+}
+
+#[test]
+fn a_release_dropped_while_it_asks_for_tokens_is_done_all_the_same() {
+    test(async {
+        let world = World::new();
+        let first = member(&world).acquire().await.unwrap();
+        let second = waits(member(&world));
+        calm().await;
+        world.store.next(Op::Reserve, [Step::Hang]);
+        let mut release = Box::pin(first.release());
+        assert!(crate::support::poll_once(&mut release).is_pending());
+        drop(release);
+        second.await.unwrap().unwrap().release().await.unwrap();
+        world.empty().await;
+    });
+}
+
+#[test]
+fn max_hold_counts_for_each() {
+    test(async {
+        let world = World::new();
+        let lock = || member(&world).max_hold(40 * SECOND).cohort(Some(Cohort { passes: 8, span: Some(60 * SECOND) }));
+        let first = lock().acquire().await.unwrap();
+        let second = waits(lock());
+        world.pass(30 * SECOND).await;
+        first.release().await.unwrap();
+        let second = second.await.unwrap().unwrap();
+        world.pass(30 * SECOND).await;
+        second.check().unwrap();
+        world.pass(11 * SECOND).await;
+        assert_eq!(second.check().unwrap_err().kind().as_str(), "lost");
+        assert_eq!(world.store.calls(Op::Acquire), 1);
+    });
+}
+
+#[test]
+fn a_shutdown_leaves_nothing() {
+    test(async {
+        let world = World::new();
+        let first = member(&world).acquire().await.unwrap();
+        let second = waits(member(&world));
+        calm().await;
+        let registry = world.registry.clone();
+        let down = tokio::spawn(async move { registry.shutdown(SECOND).await });
+        calm().await;
+        // What was under way may end; nobody begins anew.
+        first.release().await.unwrap();
+        assert_eq!(second.await.unwrap().unwrap_err().kind().as_str(), "shut_down");
+        let _ = world.pass_until(100 * MS, down).await;
+        assert_eq!(world.store.calls(Op::Reserve), 0);
+        world.empty().await;
+    });
+}
+
+#[test]
+fn what_cannot_be_passed_on_is_refused() {
+    test(async {
+        let world = World::new();
+        for bad in [
+            |lock: Lock| lock.fair(true),
+            |lock: Lock| lock.kind(dlock_runtime::Kind::Read),
+            |lock: Lock| lock.min_hold(SECOND),
+            |lock: Lock| lock.renew(Renew::Off),
+            |lock: Lock| lock.cohort(Some(Cohort { passes: 0, span: None })),
+        ] {
+            let error = bad(member(&world)).acquire().await.unwrap_err();
+            assert_eq!(error.kind(), &ErrorKind::ConfigInvalid { field: "cohort".into() });
+        }
+        let world = World::with(&Clock::manual(), |caps| caps.cohort = false);
+        let error = member(&world).acquire().await.unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::Unsupported { .. }), "{error}");
+        assert_eq!(world.store.calls(Op::Acquire), 0);
+    });
+}
