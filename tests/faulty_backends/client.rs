@@ -7,11 +7,12 @@ use std::time::Duration;
 use dlock::conformance::Outage;
 use dlock::{
     Attempt, Backend, BootInstant, Capabilities, Claim, Clock, Durability, Ending, Error, ErrorKind, Expiry, Fencing,
-    Hold, LastSuccess, LockKey, Note, Owner, Released, Result, Signal, Stand, Standing, TtlRange, Validity, Wake,
-    WakeStyle,
+    Hold, LastSuccess, LockKey, Note, Owner, Released, Reservation, Reserved, Result, Signal, Stand, Standing,
+    TtlRange, Validity, Wake, WakeStyle,
 };
 use futures::future::BoxFuture;
 
+use crate::ends::Refused;
 use crate::lies::Lie;
 use crate::server::{Answer, Grant, News, Server};
 
@@ -275,6 +276,22 @@ impl Backend for Client {
             let released = self.server.end(&hold.claim, *ending, self.id, self.clock.wall_ms());
             self.reply().await;
             Ok(if released { Released::Released } else { Released::NotOwner })
+        })
+    }
+
+    fn reserve<'a>(&'a self, hold: &'a Hold, asked: Reservation) -> BoxFuture<'a, Result<Reserved>> {
+        Box::pin(async move {
+            let from = self.clock.now();
+            self.wire(&hold.claim.owner).await?;
+            let reserved = self.server.reserve(&hold.claim, asked, self.id, self.clock.wall_ms());
+            self.reply().await;
+            Ok(match reserved {
+                Err(Refused::Lost) => Reserved::Lost,
+                Err(Refused::Awaited) => Reserved::Awaited,
+                Ok(first) => {
+                    Reserved::Tokens { first, validity: Validity { from, granted: self.server.stored(hold.claim.ttl) } }
+                }
+            })
         })
     }
 

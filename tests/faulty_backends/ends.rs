@@ -1,9 +1,15 @@
 //! How holds of the reference store go on and end.
 
-use dlock::{BootInstant, Claim, Clock, Ending, Kind, LockKey};
+use dlock::{BootInstant, Claim, Clock, Ending, Kind, LockKey, Reservation};
 
 use crate::lies::Lie;
 use crate::server::{Server, State};
+
+/// Why nothing was reserved.
+pub(crate) enum Refused {
+    Awaited,
+    Lost,
+}
 
 impl Server {
     /// Is the lock still this owner's? Then for another ttl.
@@ -34,6 +40,33 @@ impl Server {
             _ => record.until = until,
         }
         true
+    }
+
+    /// Prolongs the lock and gives the first of the tokens that are reserved for it.
+    pub(crate) fn reserve(
+        &self,
+        claim: &std::sync::Arc<Claim>,
+        asked: Reservation,
+        client: u64,
+        wall: u64,
+    ) -> Result<u64, Refused> {
+        let name = self.name(&claim.key);
+        let awaited = self.state().lines.get(&name).is_some_and(|line| !line.is_empty());
+        if awaited && !asked.even_if_awaited && !self.tells(Lie::ReservesBeforeOthers) {
+            return Err(Refused::Awaited);
+        }
+        let ours = self.tells(Lie::ReservesOnly) && self.holder(&name) == Some(claim.owner)
+            || self.renew(claim, client, wall, true);
+        if !ours && !self.tells(Lie::ReservesForLost) {
+            return Err(Refused::Lost);
+        }
+        let mut state = self.state();
+        let fence = state.fences.entry(self.counted(&name, claim, client)).or_default();
+        let first = *fence + 1;
+        if !self.tells(Lie::ReservesNothing) {
+            *fence += u64::from(asked.tokens);
+        }
+        Ok(first)
     }
 
     pub(crate) fn end(&self, claim: &Claim, ending: Ending, client: u64, wall: u64) -> bool {

@@ -80,6 +80,11 @@ lies! {
     CountsFromNews PUSH ["a lock that was handed over does not count from its news"]
     KeepsUntaken PUSH ["news that nobody took do not block the next one"]
 
+    ReservesNothing KINDS ["reserved tokens are above the hold's and below those of the next holder"]
+    ReservesOnly KINDS ["a reservation prolongs the lock in the store"]
+    ReservesForLost KINDS ["a reservation after the hold's end is Lost and creates nothing"]
+    ReservesBeforeOthers KINDS ["nothing is reserved while others wait, unless that is asked for"]
+
     FoldsCase POLL ["keys that differ by case are different locks"]
     TrimsBlanks POLL ["keys that differ by what trails are different locks"]
     CutsKeys POLL ["keys that differ after a long common beginning are different locks"]

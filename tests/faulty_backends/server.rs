@@ -222,11 +222,7 @@ impl Server {
 
     pub(crate) fn grant(&self, state: &mut State, name: &str, claim: &Arc<Claim>, client: u64, wall: u64) -> Grant {
         let raise = !(self.tells(Lie::KeepsTokenOfClient) && state.released_by.get(name) == Some(&client));
-        let counted = match self.lie {
-            Some(Lie::BlocksPerClient) => format!("{name} {client}"),
-            Some(Lie::TokensPerKind) => format!("{name} {:?}", claim.kind),
-            _ => name.to_owned(),
-        };
+        let counted = self.counted(name, claim, client);
         let first = if self.tells(Lie::BlocksPerClient) { client * 1000 } else { 0 };
         let fence = state.fences.entry(counted).or_insert(first);
         *fence += u64::from(raise || *fence == first);
@@ -257,6 +253,15 @@ impl Server {
         };
         state.locks.entry(name.to_owned()).or_default().push(record);
         Grant { token, slot }
+    }
+
+    /// The name of the counter of tokens.
+    pub(crate) fn counted(&self, name: &str, claim: &Claim, client: u64) -> String {
+        match self.lie {
+            Some(Lie::BlocksPerClient) => format!("{name} {client}"),
+            Some(Lie::TokensPerKind) => format!("{name} {:?}", claim.kind),
+            _ => name.to_owned(),
+        }
     }
 
     fn free_slot(&self, records: &[Record], most: u32) -> Option<u32> {

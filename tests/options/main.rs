@@ -6,6 +6,7 @@ mod stores;
 mod attempts;
 mod bodies;
 mod busy;
+mod cohort;
 mod keys;
 mod kinds;
 mod losses;

@@ -9,27 +9,12 @@ async fn fair() -> Result<(), Error> {
     Ok(())
 }
 
-#[distributed_lock(key = "refused:memory", cohort = true, backend = "memory")]
-async fn cohort_memory() -> Result<(), Error> {
-    Ok(())
-}
-
 #[distributed_lock(key = "refused:sqlite", cohort = "64", backend = "sqlite")]
 async fn cohort_sqlite() -> Result<(), Error> {
     Ok(())
 }
 
-#[distributed_lock(key = "refused:redis", cohort = "64/3s", backend = "redis")]
-async fn cohort_redis() -> Result<(), Error> {
-    Ok(())
-}
-
 /// The server is gone: an answer that is no outage needed none.
-#[distributed_lock(key = "refused:down", cohort = true, backend = "down")]
-async fn cohort_down() -> Result<(), Error> {
-    Ok(())
-}
-
 #[distributed_lock(key = "refused:ttl", ttl = "1ms", backend = "down")]
 async fn ttl_down() -> Result<(), Error> {
     Ok(())
@@ -48,7 +33,7 @@ async fn fair_off(store: &str) -> Result<(), Error> {
 #[tokio::test]
 async fn a_call_for_what_the_store_cannot_do_asks_the_store_nothing() {
     installed();
-    for end in [fair().await, cohort_memory().await, cohort_sqlite().await, cohort_redis().await, cohort_down().await] {
+    for end in [fair().await, cohort_sqlite().await] {
         let error = end.unwrap_err();
         assert!(matches!(error.kind(), ErrorKind::Unsupported { .. }), "{error}");
         assert_eq!(error.attempts(), 0);
@@ -75,10 +60,7 @@ fn verify_finds_exactly_what_the_stores_cannot_do() {
         found,
         [
             ("options::refused::fair", "unsupported"),
-            ("options::refused::cohort_memory", "unsupported"),
             ("options::refused::cohort_sqlite", "unsupported"),
-            ("options::refused::cohort_redis", "unsupported"),
-            ("options::refused::cohort_down", "unsupported"),
             ("options::refused::ttl_down", "ttl_out_of_range"),
         ]
     );

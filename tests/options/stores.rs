@@ -119,6 +119,16 @@ impl Other {
     }
 }
 
+/// What another process would have: its own turns, on the same stores.
+pub(crate) fn stranger(store: &str) -> Registry {
+    let world = world();
+    let at = STORES.iter().position(|name| *name == store).unwrap();
+    let registry = Registry::new();
+    registry.configure(|defaults| defaults.namespace.clone_from(&world.namespace)).unwrap();
+    registry.install_shared(store, world.stores[at].clone()).unwrap();
+    registry
+}
+
 /// Nobody holds the key: somebody else gets it.
 pub(crate) async fn is_free(store: &str, key: impl Into<Key>) {
     Other::holds(store, key).await.releases().await;

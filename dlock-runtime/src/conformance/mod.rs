@@ -27,6 +27,7 @@ mod notes;
 mod permits;
 mod readers;
 mod report;
+mod reserved;
 mod runs;
 mod waiting;
 mod when;
@@ -116,6 +117,7 @@ pub fn cases() -> &'static [Case] {
             cleanup::CASES,
             waiting::CASES,
             handover::CASES,
+            reserved::CASES,
             kinds::CASES,
             readers::CASES,
             permits::CASES,

@@ -72,6 +72,14 @@ pub(super) fn periods(can: &Capabilities) -> When {
     need(can.once_per, "once_per: false")
 }
 
+pub(super) fn cohorts(can: &Capabilities) -> When {
+    need(can.cohort, "cohort: false")
+}
+
+pub(super) fn cohorts_in_line(can: &Capabilities) -> When {
+    cohorts(can).and(wakes(can))
+}
+
 fn need(given: bool, otherwise: &'static str) -> When {
     if given { Ok(()) } else { Err(otherwise) }
 }
