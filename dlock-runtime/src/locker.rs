@@ -221,8 +221,9 @@ impl Acquisition {
         let shared = &self.shared;
         let added = if shared.closing.is_closed() { Err(shut_down()) } else { shared.watchdog.add(&tenure) };
         if let Err(error) = added {
-            // Nobody was told that it began, so nobody is told that it ends.
+            // Nobody was told that it began, so nobody is told that it ends; what its store noted of it is undone.
             tenure.end();
+            self.armed = true;
             return Err(self.explained(error));
         }
         shared.events.tell(&tenure.label, &Event::Acquired { waited, attempts: self.attempts });

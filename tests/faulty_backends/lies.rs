@@ -133,8 +133,11 @@ lies! {
     ChecksRunOnce KINDS ["of those who wait for one run, one gets it"]
     FailureIsNoEnd KINDS ["a run that has ended is not started again, however it went"]
     ReleaseForgetsStart KINDS ["a start outlives its release"]
+    AbandonIsStart KINDS ["an abandoned start gives its own period back"]
+    AbandonForgetsAll KINDS ["an abandoned start gives its own period back"]
+    AbandonForgetsRerun KINDS ["a run that was to be started again, and was abandoned, stays started"]
+    OwnStartIsOver KINDS ["a claim that asks again has not begun its run"]
     ExpiryForgetsStart KINDS ["a run whose process died is not started again unasked"]
-    NeverReruns KINDS ["a run whose process died is started again if asked for, once its lock is free"]
     KeptGoesOn KINDS ["a run that goes on is contention for whoever would run it again, until its end"]
     EndedForGood KINDS ["the next period has a start of its own"]
     HeldIsAlreadyRun KINDS ["a run of an earlier period that goes on is contention"]
@@ -149,6 +152,10 @@ lies! {
         "a period has one start, whoever asks",
         "of those who wait for one run, one gets it",
         "a period is counted by the store's clock",
+    ]
+    NeverReruns KINDS [
+        "a run that was to be started again, and was abandoned, stays started",
+        "a run whose process died is started again if asked for, once its lock is free",
     ]
     RerunsAtOnce KINDS [
         "a run whose process died is started again if asked for, once its lock is free",
