@@ -16,7 +16,7 @@ use crate::clock::BootInstant;
 use crate::error::{Error, ErrorKind, Result};
 use crate::key::LockKey;
 use crate::note::Note;
-use crate::options::{Kind, OncePer};
+use crate::options::{Backoff, Kind, OncePer};
 use crate::owner::Owner;
 
 /// A store that locks can live in. See `docs/ADDING_A_BACKEND.md`; the conformance suite says whether it is right.
@@ -39,8 +39,8 @@ pub trait Backend: Send + Sync + 'static {
     /// leave a place in a line. Every grant of whatever kind has a higher token than all earlier ones of its key.
     ///
     /// # Errors
-    /// [`ErrorKind::KeyConflict`], not retryable and without a trace, while the key is held or waited for by a kind that
-    /// does not [mix](Kind::mixes_with) with the claim's.
+    /// [`ErrorKind::KeyConflict`], not retryable and without a trace, while the key is held by a kind that does not
+    /// [mix](Kind::mixes_with) with the claim's, or, in a store with a line, is waited for by one.
     fn try_acquire<'a>(&'a self, claim: &'a Arc<Claim>, stand: Stand) -> BoxFuture<'a, Result<Attempt>>;
 
     /// Prolongs holds; one answer for each, in order. It never creates: what is not ours any more is
@@ -124,6 +124,9 @@ pub struct Claim {
     /// was run under it, so the period is due again; and while the claim still asks, a start of its own is none. With
     /// `rerun` it may stay as a start that has not ended.
     pub once_per: Option<OncePer>,
+    /// The pause between two attempts, where its caller has said one: for a store that can only be polled, and notes who
+    /// waits.
+    pub backoff: Option<Backoff>,
     /// What to store beside the owner.
     pub note: Note,
     /// The runtime in which the attempts run; an abandon goes over the same connection while that lives, since two
@@ -145,6 +148,7 @@ impl Claim {
             kind: Kind::Exclusive,
             fair: false,
             once_per: None,
+            backoff: None,
             note: Note::new(std::process::id(), site, crate::Clock::system().wall_ms(), None),
             origin: crate::background::here(),
         })

@@ -102,6 +102,7 @@ pub(crate) fn prepare(ask: Ask, key: &KeyBuf, until: Option<BootInstant>) -> Res
         kind: ask.options.kind,
         fair: ask.options.fair,
         once_per: ask.options.once_per,
+        backoff: options.backoff,
         note: Note::new(pid, label.name(), shared.clock.wall_ms(), registry.trace().as_deref()),
         origin: if capabilities.connection_per_hold || ask.parks { None } else { here() },
         key: key.clone(),

@@ -138,6 +138,7 @@ lies! {
     AbandonForgetsRerun KINDS ["a run that was to be started again, and was abandoned, stays started"]
     OwnStartIsOver KINDS ["a claim that asks again has not begun its run"]
     ExpiryForgetsStart KINDS ["a run whose process died is not started again unasked"]
+    NeverReruns KINDS ["a run whose process died is started again if asked for, once its lock is free"]
     KeptGoesOn KINDS ["a run that goes on is contention for whoever would run it again, until its end"]
     EndedForGood KINDS ["the next period has a start of its own"]
     HeldIsAlreadyRun KINDS ["a run of an earlier period that goes on is contention"]
@@ -152,10 +153,6 @@ lies! {
         "a period has one start, whoever asks",
         "of those who wait for one run, one gets it",
         "a period is counted by the store's clock",
-    ]
-    NeverReruns KINDS [
-        "a run that was to be started again, and was abandoned, stays started",
-        "a run whose process died is started again if asked for, once its lock is free",
     ]
     RerunsAtOnce KINDS [
         "a run whose process died is started again if asked for, once its lock is free",

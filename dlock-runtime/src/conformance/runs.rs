@@ -172,6 +172,9 @@ async fn abandoned(bench: &Bench<'_>) -> Tested {
 
 async fn abandoned_rerun(bench: &Bench<'_>) -> Tested {
     let (key, once, one) = (bench.key()?, quiet(), bench.client().await?);
+    // One without a period, which changes nothing.
+    let plain = one.take(&bench.claim(&key, bench.long())?).await?;
+    one.end(&plain, None, Some(SUCCEEDED)).await?;
     let died = one.take(&bench.claim_once(again(once), &key, bench.short())?).await?;
     let claim = bench.claim_once(again(once), &key, bench.long())?;
     let hold = one.take_within(&claim, bench.takeover(bench.short())).await?;
