@@ -34,6 +34,9 @@ async fn an_axum_handler_says_when_to_come_back() {
     let (status, retry, text) = ask().await;
     assert_eq!((status, retry.as_deref()), (StatusCode::LOCKED, Some("3")));
     assert!(!text.contains("stock") && !text.contains("memory"), "{text}");
+    // A holder that renews: when its lease would end says nothing about when it will be done.
+    kit.busy_for(Duration::from_secs(30));
+    assert_eq!(ask().await.1.as_deref(), Some("5"));
 
     kit.busy_for(Duration::ZERO);
     kit.outage(true);

@@ -16,7 +16,7 @@ use crate::clock::BootInstant;
 use crate::error::{Error, ErrorKind, Result};
 use crate::key::LockKey;
 use crate::note::Note;
-use crate::options::{Kind, OncePer};
+use crate::options::{Backoff, Kind, OncePer};
 use crate::owner::Owner;
 
 /// A store that locks can live in. See `docs/ADDING_A_BACKEND.md`; the conformance suite says whether it is right.
@@ -39,8 +39,8 @@ pub trait Backend: Send + Sync + 'static {
     /// leave a place in a line. Every grant of whatever kind has a higher token than all earlier ones of its key.
     ///
     /// # Errors
-    /// [`ErrorKind::KeyConflict`], not retryable and without a trace, while the key is held or waited for by a kind that
-    /// does not [mix](Kind::mixes_with) with the claim's.
+    /// [`ErrorKind::KeyConflict`], not retryable and without a trace, while the key is held by a kind that does not
+    /// [mix](Kind::mixes_with) with the claim's, or, in a store with a line, is waited for by one.
     fn try_acquire<'a>(&'a self, claim: &'a Arc<Claim>, stand: Stand) -> BoxFuture<'a, Result<Attempt>>;
 
     /// Prolongs holds; one answer for each, in order. It never creates: what is not ours any more is
@@ -52,7 +52,8 @@ pub trait Backend: Send + Sync + 'static {
     fn release<'a>(&'a self, hold: &'a Hold) -> BoxFuture<'a, Result<Released>>;
 
     /// Ends an acquisition that may have left something: a place in a line, or a grant whose answer was lost. Frees
-    /// the lock too if it is this owner's. Leaves no trace; may be called more than once, also without need.
+    /// the lock too if it is this owner's, and gives the period of [`Claim::once_per`] back. Leaves no trace; may be
+    /// called more than once, also without need, but never once the claim's hold was used.
     fn abandon<'a>(&'a self, claim: &'a Arc<Claim>) -> BoxFuture<'a, Result<()>>;
 
     /// Frees the lock as [`release`](Self::release) does, but in the given way. Only asked for what [`Capabilities`] says.
@@ -119,17 +120,22 @@ pub struct Claim {
     ///
     /// A period is told by its boundary: of the times [`offset`](OncePer::offset) + k × [`period`](OncePer::period)
     /// since 1970, the one that is nearest by the store's wall clock, found anew at each attempt. If a run of this
-    /// boundary or a later one was started under the key, the answer is [`Attempt::AlreadyRun`], also while its winner still holds the lock. A run of an earlier period that still holds
-    /// the lock is contention as usual.
+    /// boundary or a later one was started under the key, the answer is [`Attempt::AlreadyRun`], also
+    /// while its winner still holds the lock. A run of an earlier period that still holds the lock is contention as usual.
     ///
     /// With [`OncePer::rerun`], a run that was started and has not ended (no [`RunEnd`] came) is contention for as long
     /// as the lock is held, by whomever, and is granted again once it is free, and no earlier. When it has ended the
     /// answer is [`Attempt::AlreadyRun`], also while the key is [kept](Ending::keep): who waits learns of that end as of
     /// a release, and not by the end of a lease.
     ///
-    /// A grant notes its start in the same atomic step, also one out of a line. The note outlives release, abandon and
-    /// expiry, and may be forgotten two periods later.
+    /// A grant notes its start in the same atomic step, also one out of a line. The note outlives release and expiry, and
+    /// may be forgotten two periods later. An [abandon](Backend::abandon) takes it back, the claim's own alone: nothing
+    /// was run under it, so the period is due again; and while the claim still asks, a start of its own is none. With
+    /// `rerun` it may stay as a start that has not ended.
     pub once_per: Option<OncePer>,
+    /// The pause between two attempts, where its caller has said one: for a store that can only be polled, and notes who
+    /// waits.
+    pub backoff: Option<Backoff>,
     /// What to store beside the owner.
     pub note: Note,
     /// The runtime in which the attempts run; an abandon goes over the same connection while that lives, since two
@@ -151,6 +157,7 @@ impl Claim {
             kind: Kind::Exclusive,
             fair: false,
             once_per: None,
+            backoff: None,
             note: Note::new(std::process::id(), site, crate::Clock::system().wall_ms(), None),
             origin: crate::background::here(),
         })

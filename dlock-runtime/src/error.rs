@@ -142,6 +142,9 @@ impl ErrorKind {
     }
 }
 
+/// The longest that [`Error::retry_after`] tells anybody to stay away.
+const MOST_RETRY_AFTER: Duration = Duration::from_secs(5);
+
 /// The error of everything here.
 ///
 /// One pointer wide. It never holds a URL, a password or an owner; keys are shown escaped and cut at 128 bytes.
@@ -263,10 +266,12 @@ impl Error {
         self.0.retryable
     }
 
-    /// When trying again is worth it, if the store told how long the present holder's lease still runs.
+    /// When trying again is worth it, if the store told how long the present holder's lease still runs: when that ends,
+    /// and in 5 s at the latest. A holder that is alive renews its lease, so its end says little about when the lock
+    /// will be free; who was told 30 s would come back long after that.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
-        self.0.retry_after
+        self.0.retry_after.map(|after| after.min(MOST_RETRY_AFTER))
     }
 
     /// Is the lock, its line, or the period's run simply taken by others?

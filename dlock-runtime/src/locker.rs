@@ -103,6 +103,7 @@ pub(crate) fn prepare(ask: Ask, key: &KeyBuf, until: Option<BootInstant>) -> Res
         kind: ask.options.kind,
         fair: ask.options.fair,
         once_per: ask.options.once_per,
+        backoff: options.backoff,
         note: Note::new(pid, label.name(), shared.clock.wall_ms(), registry.trace().as_deref()),
         origin: if capabilities.connection_per_hold || ask.parks { None } else { here() },
         key: key.clone(),
@@ -246,8 +247,9 @@ impl Acquisition {
         let shared = &self.shared;
         let added = if shared.closing.is_closed() { Err(shut_down()) } else { shared.watchdog.add(&tenure) };
         if let Err(error) = added {
-            // Nobody was told that it began, so nobody is told that it ends.
+            // Nobody was told that it began, so nobody is told that it ends; what its store noted of it is undone.
             tenure.end();
+            self.armed = true;
             return Err(self.explained(error));
         }
         shared.events.tell(&tenure.label, &Event::Acquired { waited, attempts: self.attempts });

@@ -182,7 +182,8 @@ fn trace(label: &Label, event: &Event) {
             tracing::warn!(target: "dlock", name, key, backend, %reason, "release failed");
         }
         Event::OrderCycle { elsewhere } => {
-            tracing::warn!(target: "dlock", name, key, backend, %elsewhere, "locks are taken in two orders");
+            let here = label.place();
+            tracing::warn!(target: "dlock", name, key, backend, here, %elsewhere, "locks are taken in two orders");
         }
         Event::NearExpiry { remaining } => {
             tracing::warn!(target: "dlock", name, key, backend, ?remaining, "near expiry");

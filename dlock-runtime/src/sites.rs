@@ -164,9 +164,9 @@ impl Label {
         }
     }
 
-    /// Where in the source, for people.
-    #[cfg(debug_assertions)]
-    pub(crate) fn place(&self) -> String {
+    /// Where in the source, for people: an annotated function with its file and line, or the name given to the builder.
+    #[must_use]
+    pub fn place(&self) -> String {
         match &self.place {
             Place::Site(site) => format!("{} ({}:{})", site.name, site.file, site.line),
             Place::Builder(named) => named.name.clone(),

@@ -8,6 +8,7 @@
 //! | the body's own limit ran out | 504 Gateway Timeout | `DEADLINE_EXCEEDED` |
 //! | the lock was lost; everything else | 500 Internal Server Error | `INTERNAL` |
 //!
+//! `Retry-After` is in whole seconds: [`Error::retry_after`], so 5 at most, and 1 where the store has told nothing.
 //! The client is told neither the key nor the backend.
 
 use crate::error::{Error, ErrorKind};
@@ -58,7 +59,6 @@ impl axum_core::response::IntoResponse for Error {
         };
         let mut response = (status, answer.text()).into_response();
         if matches!(answer, Answer::Locked | Answer::Down) {
-            // In whole seconds: when the present holder's lease ends, if the store has told.
             let after = self.retry_after().unwrap_or_default().as_millis().div_ceil(1000).max(1);
             let after = HeaderValue::from(u64::try_from(after).unwrap_or(u64::MAX));
             response.headers_mut().insert(header::RETRY_AFTER, after);

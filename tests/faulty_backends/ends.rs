@@ -133,6 +133,7 @@ impl Server {
             let kept = record.pushed && self.tells(Lie::KeepsUntaken) || delivered && self.tells(Lie::KeepsDelivered);
             self.same(&record.owner, &claim.owner) && !record.kept && !kept || anybody
         });
+        self.give_back(&mut state, &name, claim);
         if ours && self.tells(Lie::CounterAbandoned) {
             state.fences.remove(&name);
         }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, UNIX_EPOCH};
 
-use dlock::{Claim, Clock, Ending, LastSuccess, LockKey, OncePer, RunEnd};
+use dlock::{Claim, Clock, Ending, LastSuccess, LockKey, OncePer, Owner, RunEnd};
 
 use crate::lies::Lie;
 use crate::server::{Server, State};
@@ -10,6 +10,7 @@ use crate::server::{Server, State};
 /// The latest start under a key.
 pub(crate) struct Run {
     boundary: u128,
+    owner: Owner,
     ended: bool,
 }
 
@@ -27,7 +28,8 @@ impl Server {
             let never = self.tells(Lie::NeverReruns) && !state.successes.contains_key(&name);
             let lies = if held { self.tells(Lie::RerunIsNoWait) } else { never };
             let goes_on = !run.ended || held && self.tells(Lie::KeptGoesOn);
-            let again = once.rerun && goes_on && !lies;
+            let own = run.owner == claim.owner && !run.ended && !self.tells(Lie::OwnStartIsOver);
+            let again = own || once.rerun && goes_on && !lies;
             run.boundary >= boundary && !again
                 || run.ended && once.offset.is_zero() && self.tells(Lie::EndedForGood)
                 || held && !once.rerun && self.tells(Lie::HeldIsAlreadyRun)
@@ -50,10 +52,25 @@ impl Server {
     /// Notes the start of a claim's run; gives its time.
     pub(crate) fn start(&self, state: &mut State, name: &str, claim: &Claim, client: u64, wall: u64) -> u64 {
         if let Some(once) = claim.once_per {
-            let run = Run { boundary: self.boundary(once, wall), ended: false };
+            let run = Run { boundary: self.boundary(once, wall), owner: claim.owner, ended: false };
             state.runs.insert(self.run_name(name, client), run);
         }
         Clock::system().wall_ms()
+    }
+
+    /// Nothing was run under this claim. With `rerun` a start that has not ended stays, since it may be another one's.
+    pub(crate) fn give_back(&self, state: &mut State, name: &str, claim: &Claim) {
+        let Some(once) = claim.once_per else { return };
+        let rerun = once.rerun && !self.tells(Lie::AbandonForgetsRerun);
+        if rerun || self.tells(Lie::AbandonIsStart) {
+            return;
+        }
+        for (_, run) in state.runs.iter_mut().filter(|(of, _)| of.starts_with(name)) {
+            let ours = run.owner == claim.owner && !run.ended;
+            if ours || self.tells(Lie::AbandonForgetsAll) {
+                run.boundary -= 1;
+            }
+        }
     }
 
     /// Notes how a run has ended, if it has.

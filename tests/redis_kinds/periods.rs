@@ -162,16 +162,24 @@ async fn the_next_period_waits_for_a_run_that_is_not_over() {
 }
 
 #[tokio::test]
-async fn a_start_outlives_its_abandon() {
+async fn an_abandoned_start_gives_its_period_back_also_when_its_lease_is_over() {
     let bench = Bench::shared();
     let redis = bench.open().await;
+    let late = bench.run(HOUR, false, 50 * MS);
+    take(&redis, &late).await;
+    tokio::time::sleep(100 * MS).await;
+    redis.abandon(&late).await.unwrap();
+    assert_eq!(bench.keys(), ["l:r"]);
     let claim = bench.run(HOUR, false, LONG);
     take(&redis, &claim).await;
-    redis.abandon(&claim).await.unwrap();
-    redis.abandon(&claim).await.unwrap();
-    assert_eq!(bench.keys(), ["l:r"]);
+    // Not the next one's.
+    redis.abandon(&late).await.unwrap();
     assert!(already_run(&redis, &bench.run(HOUR, false, LONG)).await);
-    take(&redis, &bench.run(HOUR, true, LONG)).await;
+    redis.abandon(&claim).await.unwrap();
+    let hold = take(&redis, &bench.run(HOUR, false, LONG)).await;
+    redis.end(&hold, &ran(RunEnd::Failed)).await.unwrap();
+    redis.abandon(&hold.claim).await.unwrap();
+    assert!(already_run(&redis, &bench.run(HOUR, true, LONG)).await, "it was run");
 }
 
 async fn ask_run(redis: &impl Backend, claim: &Arc<Claim>) -> bool {

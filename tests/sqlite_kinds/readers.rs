@@ -1,8 +1,9 @@
 //! Readers beside readers, a writer alone.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use dlock::{Attempt, Backend, Kind, Released, Stand, Standing};
+use dlock::{Attempt, Backend, Backoff, Claim, Kind, Released, Stand, Standing};
 use dlock_testkit::drop_after;
 
 use crate::holds::{confirm, take, token};
@@ -81,6 +82,26 @@ async fn readers_stand_back_while_a_writer_waits() {
     assert_eq!(store.ask("SELECT count(*) FROM dlock_writers").await, 0, "it waits no more");
     other.release(&hold).await.unwrap();
     take(&one, &claim(Kind::Read)).await;
+}
+
+/// One that asks again only every ten seconds would otherwise be overtaken in each of its pauses.
+#[tokio::test]
+async fn a_writer_that_said_its_pause_is_waited_for_so_long_but_not_beyond_its_ttl() {
+    let store = Store::new();
+    let one = store.open().await;
+    let second = Duration::from_secs(1);
+    for (to, held_up) in [(10 * second, 11 * second), (100 * TTL, TTL + second)] {
+        let reader = take(&one, &claim(Kind::Read)).await;
+        let mut writer = Claim::clone(&claim(Kind::Write));
+        writer.backoff = Some(Backoff { from: to, to });
+        contended(&one, &Arc::new(writer), Stand::Until(store.clock.now().after(TTL))).await;
+        one.release(&reader).await.unwrap();
+        store.clock.advance(held_up - second / 10);
+        contended(&one, &claim(Kind::Read), Stand::No).await;
+        store.clock.advance(second / 10);
+        let next = take(&one, &claim(Kind::Read)).await;
+        one.release(&next).await.unwrap();
+    }
 }
 
 #[tokio::test]

@@ -124,11 +124,34 @@ async fn an_owner_that_asks_again_has_started_once() {
     let first = take(&one, &claim).await;
     store.clock.advance(TTL * 2);
     let again = take(&one, &claim).await;
-    assert_eq!(token(&again), token(&first));
+    assert!(token(&again) > token(&first), "its lease was over");
     assert!(matches!(confirm(&one, &again).await, Standing::Renewed(_)));
-    one.abandon(&claim).await.unwrap();
-    assert_eq!(store.rows().await, 0);
+    let repeated = take(&one, &claim).await;
+    assert_eq!(token(&repeated), token(&again));
     already_run(&one, &run_claim(HOUR, false)).await;
+    one.end(&repeated, &FAILED).await.unwrap();
+    already_run(&one, &claim).await;
+}
+
+#[tokio::test]
+async fn an_abandoned_start_gives_its_period_back_also_when_its_lease_is_over() {
+    let store = Store::new();
+    let (one, other) = (store.open().await, store.open().await);
+    let late = run_claim(HOUR, false);
+    take(&one, &late).await;
+    store.clock.advance(TTL * 2);
+    one.abandon(&late).await.unwrap();
+    assert_eq!(store.rows().await, 0);
+    let claim = run_claim(HOUR, false);
+    take(&other, &claim).await;
+    // Not the next one's.
+    one.abandon(&late).await.unwrap();
+    already_run(&one, &run_claim(HOUR, false)).await;
+    other.abandon(&claim).await.unwrap();
+    let hold = take(&one, &run_claim(HOUR, false)).await;
+    one.end(&hold, &FAILED).await.unwrap();
+    one.abandon(&hold.claim).await.unwrap();
+    already_run(&one, &run_claim(HOUR, true)).await;
 }
 
 #[tokio::test]

@@ -17,6 +17,9 @@ pub(super) const CASES: &[Case] = &[
     case!("of those who wait for one run, one gets it", periods, one_of_those_who_wait),
     case!("a run that has ended is not started again, however it went", periods, ended),
     case!("a start outlives its release", periods, released),
+    case!("an abandoned start gives its own period back", periods, abandoned),
+    case!("a run that was to be started again, and was abandoned, stays started", periods, abandoned_rerun),
+    case!("a claim that asks again has not begun its run", periods, asks_again),
     case!("a run whose process died is not started again unasked", periods, died),
     case!("a run whose process died is started again if asked for, once its lock is free", periods, rerun),
     case!("a run that goes on is contention for whoever would run it again, until its end", periods, waits_to_rerun),
@@ -146,6 +149,57 @@ async fn released(bench: &Bench<'_>) -> Tested {
     one.give_back(&hold).await?;
     let claim = bench.claim_once(once, &key, bench.long())?;
     over(&one, &claim, Stand::No, "the run was started, and its lock released").await
+}
+
+async fn abandoned(bench: &Bench<'_>) -> Tested {
+    let (key, once, one) = (bench.key()?, quiet(), bench.client().await?);
+    let claim = bench.claim_once(once, &key, bench.long())?;
+    one.take(&claim).await?;
+    for _ in 0..2 {
+        one.backend.abandon(&claim).await?;
+    }
+    bench.clean(&key, "after an abandon").await?;
+    let hold = match one.ask(&bench.claim_once(once, &key, bench.long())?, Stand::No).await? {
+        Attempt::Acquired(hold) => hold,
+        answer => return Err(Stop::Failed(format!("nothing was run in this period, and the answer was {answer:?}"))),
+    };
+    one.backend.abandon(&claim).await?;
+    one.end(&hold, None, Some(SUCCEEDED)).await?;
+    one.backend.abandon(&claim).await?;
+    let next = bench.claim_once(once, &key, bench.long())?;
+    over(&one, &next, Stand::No, "another claim than the one that ran was abandoned").await
+}
+
+async fn abandoned_rerun(bench: &Bench<'_>) -> Tested {
+    let (key, once, one) = (bench.key()?, quiet(), bench.client().await?);
+    // One without a period, which changes nothing.
+    let plain = one.take(&bench.claim(&key, bench.long())?).await?;
+    one.end(&plain, None, Some(SUCCEEDED)).await?;
+    let died = one.take(&bench.claim_once(again(once), &key, bench.short())?).await?;
+    let claim = bench.claim_once(again(once), &key, bench.long())?;
+    let hold = one.take_within(&claim, bench.takeover(bench.short())).await?;
+    ensure!(hold.token > died.token, "a run was repeated with a token that is not above that of the first");
+    one.backend.abandon(&claim).await?;
+    // Nothing is known of how the first one ended.
+    let unasked = bench.claim_once(once, &key, bench.long())?;
+    over(&one, &unasked, Stand::No, "the run was started, and a claim that was to repeat it abandoned").await?;
+    let hold = one.take(&bench.claim_once(again(once), &key, bench.long())?).await?;
+    one.end(&hold, None, Some(SUCCEEDED)).await?;
+    Ok(())
+}
+
+async fn asks_again(bench: &Bench<'_>) -> Tested {
+    let (key, once, one) = (bench.key()?, quiet(), bench.client().await?);
+    let claim = bench.claim_once(once, &key, bench.long())?;
+    let late = one.take(&claim).await?;
+    // As the core does with a grant that comes so late that nothing is left of it.
+    one.give_back(&late).await?;
+    let hold = match one.ask(&claim, Stand::No).await? {
+        Attempt::Acquired(hold) => hold,
+        answer => return Err(Stop::Failed(format!("its own start was told to a claim that asks again as {answer:?}"))),
+    };
+    one.end(&hold, None, Some(SUCCEEDED)).await?;
+    Ok(())
 }
 
 async fn died(bench: &Bench<'_>) -> Tested {

@@ -5,7 +5,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use dlock_runtime::{Backend, ErrorKind, Event, Kind, Lock, OncePer, Wait};
 
 use crate::acquire::neighbours;
-use crate::support::{LONG, Op, SECOND, World, calm, full, test};
+use crate::support::{LONG, Op, SECOND, Step, World, calm, full, poll_once, test, until};
 
 const PERIOD: Duration = Duration::from_secs(3600);
 
@@ -130,6 +130,61 @@ fn of_those_who_wait_for_a_run_one_gets_it() {
         }
         assert_eq!(ran, 1);
         assert!(world.memory.is_empty());
+    });
+}
+
+#[test]
+fn a_caller_that_gives_up_before_it_heard_of_its_grant_leaves_the_period_to_others() {
+    test(async {
+        let world = world();
+        world.store.next(Op::Acquire, [Step::LostReply]);
+        let mut dropped = Box::pin(once(&world).acquire());
+        assert!(poll_once(&mut dropped).is_pending());
+        drop(dropped);
+        world.empty().await;
+        assert_eq!(once(&world).run(|_| async { "ran" }).await.unwrap(), "ran");
+        assert_eq!(once(&world).acquire().await.unwrap_err().kind(), &ErrorKind::AlreadyRun);
+    });
+}
+
+#[test]
+fn a_grant_that_came_too_late_is_asked_for_again() {
+    test(async {
+        let world = world();
+        for wait in [LONG, Wait::None] {
+            world.store.next(Op::Acquire, [Step::Stale(3600 * SECOND)]);
+            let ran = once(&world).wait(wait).run(|_| async { "ran" });
+            let ran = world.pass_until(SECOND, ran).await;
+            match wait {
+                // Nobody else may try in this period: it is this call that goes on.
+                LONG => assert_eq!(ran.unwrap(), "ran"),
+                _ => {
+                    assert_eq!(ran.unwrap_err().kind(), &ErrorKind::Outage);
+                    world.empty().await;
+                    once(&world).run(|_| async {}).await.unwrap();
+                }
+            }
+            assert_eq!(once(&world).acquire().await.unwrap_err().kind(), &ErrorKind::AlreadyRun);
+            to_next_period(&world);
+        }
+    });
+}
+
+#[test]
+fn a_grant_that_comes_into_a_shutdown_leaves_the_period_to_others() {
+    test(async {
+        let (world, stranger) = neighbours();
+        to_next_period(&world);
+        let registry = world.registry.clone();
+        world.store.meanwhile(move || {
+            // Its beginning: from here on nothing begins.
+            let _ = poll_once(&mut Box::pin(registry.shutdown(Duration::ZERO)));
+        });
+        assert_eq!(once(&world).acquire().await.unwrap_err().kind(), &ErrorKind::ShutDown);
+        world.empty().await;
+        until("the period is given back", || world.store.calls(Op::Abandon) == 1).await;
+        calm().await;
+        once(&stranger).run(|_| async {}).await.unwrap();
     });
 }
 

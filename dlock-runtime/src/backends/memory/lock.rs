@@ -54,7 +54,7 @@ pub(super) struct Moment<'a> {
 impl Moment<'_> {
     /// Will no lock that comes free start this claim's run?
     fn is_over(&self, claim: &Claim) -> bool {
-        claim.once_per.is_some_and(|once| self.runs.is_over(&claim.key, once, self.clock))
+        claim.once_per.is_some_and(|once| self.runs.is_over(claim, once, self.clock))
     }
 }
 
@@ -150,7 +150,7 @@ impl Lock {
         *moment.token = token;
         let slot = matches!(claim.kind, Kind::Permits(_)).then(|| self.lowest_free_slot());
         if let Some(once) = claim.once_per {
-            moment.runs.start(&claim.key, once, moment.clock);
+            moment.runs.start(claim, once, moment.clock);
             self.tell_of_runs(moment);
         }
         self.holders.push(Holder {
@@ -219,9 +219,19 @@ impl Lock {
         moment.news.ended.extend(over.into_iter().map(|waiter| waiter.news));
     }
 
+    /// Ends an acquisition of which nothing was used.
+    pub(super) fn abandon(&mut self, claim: &Claim, moment: &mut Moment<'_>) {
+        moment.runs.give_back(claim);
+        self.end(claim, Ending { keep: None, run: None }, moment);
+    }
+
     /// Takes back a hold that was handed over to nobody, unless its owner has asked for it meanwhile.
     pub(super) fn take_back(&mut self, hold: &Hold, moment: &mut Moment<'_>) {
-        self.holders.retain(|holder| !(holder.unseen && holder.owner == Some(hold.claim.owner)));
+        let untaken = |holder: &Holder| holder.unseen && holder.owner == Some(hold.claim.owner);
+        if self.holders.iter().any(untaken) {
+            moment.runs.give_back(&hold.claim);
+            self.holders.retain(|holder| !untaken(holder));
+        }
         self.settle(moment);
     }
 

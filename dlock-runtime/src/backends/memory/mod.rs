@@ -186,7 +186,7 @@ impl Backend for Memory {
 
     fn abandon<'a>(&'a self, claim: &'a Arc<Claim>) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
-            self.free(claim, SIMPLY);
+            self.change(&claim.key, |lock, moment| lock.abandon(claim, moment));
             Ok(())
         })
     }

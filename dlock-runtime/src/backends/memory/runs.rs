@@ -7,6 +7,7 @@ use crate::backend::{Claim, LastSuccess, RunEnd};
 use crate::clock::{BootInstant, Clock};
 use crate::key::LockKey;
 use crate::options::OncePer;
+use crate::owner::Owner;
 
 /// One entry for each key of which a run was ever noted: nobody else can tell when its last success is of no use.
 #[derive(Debug, Default)]
@@ -22,29 +23,46 @@ struct Record {
 struct Start {
     /// In nanoseconds since 1970: it means the same to periods of every length.
     boundary: u128,
+    /// Whose claim it is.
+    owner: Owner,
     ended: bool,
     /// Beyond two periods it could stop nobody.
     kept_until: BootInstant,
 }
 
 impl Runs {
-    /// Was a run of this period or a later one started, and may it not be run again once its lock is free?
-    pub(super) fn is_over(&self, key: &LockKey, once: OncePer, clock: &Clock) -> bool {
-        let start = self.0.get(key).and_then(|record| record.start.as_ref());
+    /// Was a run of this period or a later one started, and may it not be run again once its lock is free? A claim that
+    /// still asks has not begun its own.
+    pub(super) fn is_over(&self, claim: &Claim, once: OncePer, clock: &Clock) -> bool {
+        let start = self.0.get(&claim.key).and_then(|record| record.start.as_ref());
         start.is_some_and(|start| {
-            let again = once.rerun && !start.ended;
+            let again = !start.ended && (once.rerun || start.owner == claim.owner);
             start.kept_until > clock.now() && start.boundary >= boundary(once, clock) && !again
         })
     }
 
     /// Notes a start.
-    pub(super) fn start(&mut self, key: &LockKey, once: OncePer, clock: &Clock) {
-        let record = self.0.entry(key.clone()).or_default();
+    pub(super) fn start(&mut self, claim: &Claim, once: OncePer, clock: &Clock) {
+        let record = self.0.entry(claim.key.clone()).or_default();
         let kept_until = clock.now().after(once.period.saturating_mul(2));
         // A wall clock that was set back does not make the latest period one that is to come.
         let latest =
             record.start.as_ref().filter(|start| start.kept_until > clock.now()).map_or(0, |start| start.boundary);
-        record.start = Some(Start { boundary: boundary(once, clock).max(latest), ended: false, kept_until });
+        let boundary = boundary(once, clock).max(latest);
+        record.start = Some(Start { boundary, owner: claim.owner, ended: false, kept_until });
+    }
+
+    /// Nothing was run under this claim: its period is due again, all earlier ones are not. With `rerun` a start that has
+    /// not ended may be run again as it is, and it may be another one's that died.
+    pub(super) fn give_back(&mut self, claim: &Claim) {
+        if claim.once_per.is_some_and(|once| !once.rerun)
+            && let Some(start) = self.0.get_mut(&claim.key).and_then(|record| record.start.as_mut())
+            && start.owner == claim.owner
+            && !start.ended
+        {
+            start.boundary = start.boundary.saturating_sub(1);
+            start.ended = true;
+        }
     }
 
     pub(super) fn end(&mut self, claim: &Claim, end: RunEnd, began_ms: u64) {

@@ -129,6 +129,9 @@ impl Redis {
         if claim.kind != Kind::Exclusive {
             return Box::pin(self.leave_shares(shared, claim)).await;
         }
+        if let Some(once) = claim.once_per {
+            return Box::pin(self.abandon_run(shared, claim, once)).await;
+        }
         let answer = self
             .connections
             .script(shared, &SCRIPTS.abandon, |command| {

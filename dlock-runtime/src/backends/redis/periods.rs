@@ -9,7 +9,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use ::redis::{Cmd, RedisWrite, ToRedisArgs, Value};
 
-use super::connection::on;
+use super::connection::{Connection, on};
 use super::hold::released;
 use super::layout::{self, Name};
 use super::options::{LOOK, TAKE};
@@ -34,10 +34,10 @@ local due=us-offset+period/2
 due=due-math.fmod(due,period)+offset
 local run=redis.call('HGET',L..':r','run')
 if run then
-  local last,state=string.match(run,'^(%d+) %d+ %S+ (%a)$')
+  local last,o,state=string.match(run,'^(%d+) %d+ (%S+) (%a)$')
   last=tonumber(last or '0')
-  -- One that may be run again is so once its lock is free.
-  local again=state=='s' and ARGV[4]=='1'
+  -- One that may be run again is so once its lock is free; and a claim that still asks has not begun its own.
+  local again=state=='s' and (ARGV[4]=='1' or o==string.sub(me,1,32))
   if last>=due and not again then return {4,0,us} end
   due=math.max(due,last)
 end
@@ -81,8 +81,25 @@ end
 return 1
 ";
 
+/// `l`; value, 1 if its period is to be given back: nothing was run under the claim, so its boundary is due again, and all
+/// earlier ones are not.
+const ABANDON: &str = r"
+local me=ARGV[1]
+if ARGV[2]=='1' then
+  local last,at,o=string.match(redis.call('HGET',L..':r','run') or '','^(%d+) (%d+) (%S+) s$')
+  if o==string.sub(me,1,32) then
+    redis.call('HSET',L..':r','run',string.format('%.0f %s - e',last-1,at))
+  end
+end
+local v=redis.call('GET',L)
+if v~=me and v~=me..' +line' then return 0 end
+if v==me or not advance() then redis.call('DEL',L) end
+return 1
+";
+
 static ONCE: LazyLock<Lua> = LazyLock::new(|| Lua::new(&["local L=KEYS[1]", CLOCK, ADVANCE, LOOK, DUE, TAKE, START]));
 static FINISH: LazyLock<Lua> = LazyLock::new(|| Lua::new(&["local L=KEYS[1]", CLOCK, ADVANCE, END]));
+static UNDO: LazyLock<Lua> = LazyLock::new(|| Lua::new(&["local L=KEYS[1]", CLOCK, ADVANCE, ABANDON]));
 
 impl Redis {
     /// Polls: there is nothing to stand in line for, since a neighbour's win ends the wait too.
@@ -99,6 +116,23 @@ impl Redis {
             })
             .await?;
         self.read_answer(claim, &answer, high, sent).await
+    }
+
+    /// Frees the lock, and gives the period back. Not with `rerun`: there a start that has not ended may be run again as
+    /// it is, and it may be another one's that died.
+    pub(super) async fn abandon_run(
+        &self,
+        shared: &Arc<Connection>,
+        claim: &Claim,
+        once: OncePer,
+    ) -> Result<Result<()>> {
+        let answer = self
+            .connections
+            .script(shared, &UNDO, |command| {
+                on(command, Name(&claim.key)).arg(layout::Value(claim)).arg(u8::from(!once.rerun));
+            })
+            .await?;
+        Ok(released(&answer).map(drop))
     }
 
     pub(super) async fn finish(&self, hold: &Hold, ending: &Ending) -> Result<Released> {

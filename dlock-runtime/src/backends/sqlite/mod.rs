@@ -160,6 +160,9 @@ impl Sqlite {
         if claim.kind == Kind::Write {
             shares::wait_no_more(turn, claim).await?;
         }
+        if let Some(once) = claim.once_per {
+            runs::give_back(turn, claim, once).await?;
+        }
         self.free(turn, claim).await.map(drop)
     }
 

@@ -20,7 +20,8 @@ use crate::key::LockKey;
 use crate::note::Note;
 use crate::options::OncePer;
 
-/// Wins if the lock is free, and no run of this boundary was started, or one that may be run again.
+/// Wins if the lock is free, and no run of this boundary was started, or one that may be run again, or by this very
+/// claim, which has not begun it if it still asks.
 const START: &str = "\
     INSERT INTO dlock_runs (k, boundary, open, owner, token, expires, boot, note, started) \
     SELECT ?1, (t.now - ?9 + ?7 / 2) / ?7 * ?7 + ?9, 1, ?2, (SELECT token + 1 FROM dlock_fence), ?3, ?4, ?5, t.now \
@@ -29,7 +30,7 @@ const START: &str = "\
     ON CONFLICT (k) DO UPDATE SET \
         boundary = max(boundary, excluded.boundary), open = 1, owner = excluded.owner, token = excluded.token, \
         expires = excluded.expires, boot = excluded.boot, note = excluded.note, started = excluded.started \
-    WHERE boundary < excluded.boundary OR (?8 AND open) \
+    WHERE boundary < excluded.boundary OR open AND (?8 OR owner = excluded.owner) \
     RETURNING token";
 
 /// The reply of an earlier attempt was lost.
@@ -38,7 +39,7 @@ const ARM_ANEW: &str = "UPDATE dlock_locks SET expires = ?3, boot = ?4 WHERE k =
 /// Whether it is ours, of another kind, how long its lease still runs, and whether this boundary was started.
 const REFUSED: &str = "\
     SELECT coalesce(l.owner = ?2, 0), coalesce(length(l.owner) NOT IN (0, 16), 0), coalesce(l.expires - ?3, 0), \
-        coalesce(r.boundary >= (t.now - ?7 + ?5 / 2) / ?5 * ?5 + ?7, 0), coalesce(r.open AND ?6, 0) \
+        coalesce(r.boundary >= (t.now - ?7 + ?5 / 2) / ?5 * ?5 + ?7, 0), coalesce(r.open AND (?6 OR r.owner = ?2), 0) \
     FROM (SELECT CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000000 AS now) AS t \
     LEFT JOIN dlock_locks AS l ON l.k = ?1 AND l.boot = ?4 \
     LEFT JOIN dlock_runs AS r ON r.k = ?1";
@@ -51,6 +52,11 @@ const END: &str = "\
         good_note = CASE WHEN ?4 IS NULL THEN good_note ELSE note END \
     WHERE k = ?1 AND owner = ?2 AND open \
         AND EXISTS (SELECT 1 FROM dlock_locks WHERE k = ?1 AND owner = ?2)";
+
+/// Nothing was run under this claim: its boundary is due again, and all earlier ones are not. The trigger of the run's end
+/// frees the lock.
+const GIVE_BACK: &str = "\
+    UPDATE dlock_runs SET boundary = boundary - 1, open = 0, expires = 0 WHERE k = ?1 AND owner = ?2 AND open";
 
 /// A success without a period, of whoever holds the lock. The row that it goes into notes no start, and the trigger that
 /// carries a new one over changes nothing: it has the lock's own values.
@@ -151,6 +157,17 @@ pub(super) async fn end(
         .await;
     schema::no_more_waiting(turn.conn(), time).await.map_err(|error| turn.fault(error))?;
     Ok(done.map_err(|error| turn.fault(error))?.rows_affected() > 0)
+}
+
+/// Gives the period back. Not with `rerun`: there a start that has not ended may be run again as it is, and it may be
+/// another one's that died. A power failure may undo it; then the period is used up, which is the safe side.
+pub(super) async fn give_back(turn: &mut Turn<'_>, claim: &Claim, once: OncePer) -> Result<()> {
+    if once.rerun {
+        return Ok(());
+    }
+    let done =
+        sqlx::query(GIVE_BACK).bind(claim.key.as_str()).bind(&claim.owner.as_bytes()[..]).execute(turn.conn()).await;
+    done.map(drop).map_err(|error| turn.fault(error))
 }
 
 /// Records the success of a hold that still is to be ended: should the caller be dropped in between, both are done again.

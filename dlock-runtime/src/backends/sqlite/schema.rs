@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection, SqliteSynchronous};
-use sqlx::{ConnectOptions, Connection};
+use sqlx::{AssertSqlSafe, ConnectOptions, Connection};
 
 use super::Site;
 use super::fault::{fault, primary_code};
@@ -16,6 +16,9 @@ use crate::error::{Error, ErrorKind, Result};
 
 /// How long a request waits for another process's request.
 pub(super) const BUSY: Duration = Duration::from_secs(1);
+
+/// The same for whoever opens the file: many processes may start at once, and each waits for the disk.
+const OPENING: Duration = Duration::from_secs(5);
 
 /// Tokens between two waits for the disk.
 const BLOCK: i64 = 1 << 20;
@@ -67,6 +70,8 @@ pub(super) async fn prepare(site: &Site) -> Result<Connected> {
         sqlx::query(GO_ON).bind(BLOCK).bind(time.boot()).execute(&mut *conn).await.map_err(fault)?;
     }
     no_more_waiting(conn, time).await.map_err(fault)?;
+    let patience = format!("PRAGMA busy_timeout = {}", BUSY.as_millis());
+    sqlx::raw_sql(AssertSqlSafe(patience)).execute(&mut *conn).await.map_err(fault)?;
     Ok(connected)
 }
 
@@ -91,14 +96,14 @@ pub(super) async fn reserve(conn: &mut SqliteConnection, time: &Time) -> sqlx::R
     no_more_waiting(conn, time).await
 }
 
-/// Connects to a file that is there.
+/// Connects to a file that is there, with the patience of one that opens it.
 async fn connect(place: &Place) -> Result<Connected> {
     // Which file it is, is asked before it is opened: if it is replaced in between, the first use notices.
     let file = place.identity().map_err(|error| Error::outage("the lock file has just gone").because(error))?;
     let conn = SqliteConnectOptions::new()
         .filename(&place.path)
         .create_if_missing(false)
-        .busy_timeout(BUSY)
+        .busy_timeout(OPENING)
         // The bound of the tokens must survive a power failure.
         .synchronous(SqliteSynchronous::Full)
         .thread_name(|_| "dlock-sqlite".into())
@@ -123,7 +128,7 @@ async fn is_ours(conn: &mut SqliteConnection) -> Result<bool> {
 
 /// Readers and the writer do not wait for each other in this mode. It stays with the file.
 async fn use_log(conn: &mut SqliteConnection, clock: &Clock) -> Result<()> {
-    let patience = clock.now().after(BUSY * 5);
+    let patience = clock.now().after(OPENING);
     loop {
         let mode = sqlx::query_as::<_, (String,)>("PRAGMA journal_mode = WAL").fetch_all(&mut *conn).await;
         match mode {

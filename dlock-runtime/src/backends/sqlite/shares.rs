@@ -4,8 +4,9 @@
 //! that must be alone. The key's row in `dlock_locks` sums them up, kept right by triggers, so that a grant, a renewal
 //! and a release stay one statement each.
 //!
-//! A writer that was refused says that it waits; readers who come later stand back. That mark has a short lease, since
-//! its owner may die, and is written anew by each attempt.
+//! A writer that was refused says that it waits; readers who come later stand back. That mark has a lease, since its
+//! owner may die: a little longer than its pause, and never much longer than what a dead holder costs. Each attempt
+//! writes it anew.
 
 use std::time::Duration;
 
@@ -18,8 +19,15 @@ use crate::backend::{Attempt, Claim, Stand};
 use crate::error::Result;
 use crate::options::Kind;
 
-/// How long a waiting writer holds up readers without asking again. Many times the longest pause between two attempts.
+/// How long a waiting writer holds up readers beyond its own pause without asking again. Many times the longest pause of
+/// those who have not said one.
 const WRITER_WAITS: Duration = Duration::from_secs(1);
+
+/// Bounded by the ttl: a writer that dies while it waits costs no more than one that dies while it holds. One that pauses
+/// for longer than that may be overtaken.
+fn writer_waits(claim: &Claim) -> Duration {
+    WRITER_WAITS + claim.backoff.map_or(Duration::ZERO, |backoff| backoff.to.min(claim.ttl))
+}
 
 /// Wins if no other kind has the key, nobody is there who must be alone, and a number is free: the lowest. Who has it
 /// already keeps number and token. What is dead is written over.
@@ -149,7 +157,7 @@ async fn wait_as_writer(turn: &mut Turn<'_>, asked: &Asked<'_>) -> Result<()> {
         .bind(asked.claim.key.as_str())
         .bind(&asked.claim.owner.as_bytes()[..])
         .bind(asked.now.stored)
-        .bind(asked.now.stored.saturating_add(nanos(WRITER_WAITS)))
+        .bind(asked.now.stored.saturating_add(nanos(writer_waits(asked.claim))))
         .bind(asked.boot)
         .execute(turn.conn())
         .await;

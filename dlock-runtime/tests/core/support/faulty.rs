@@ -58,6 +58,7 @@ struct State {
     always: HashMap<Op, Step>,
     calls: HashMap<Op, usize>,
     threads: Vec<String>,
+    meanwhile: Option<Box<dyn FnOnce() + Send>>,
 }
 
 impl Faulty {
@@ -75,6 +76,11 @@ impl Faulty {
     /// What happens to the next calls; afterwards they pass again.
     pub(crate) fn next(&self, op: Op, steps: impl IntoIterator<Item = Step>) {
         self.state.lock().unwrap().script.entry(op).or_default().extend(steps);
+    }
+
+    /// What happens between the next grant and its answer.
+    pub(crate) fn meanwhile(&self, work: impl FnOnce() + Send + 'static) {
+        self.state.lock().unwrap().meanwhile = Some(Box::new(work));
     }
 
     /// Drops what `next` still has in store.
@@ -157,6 +163,8 @@ impl Backend for Faulty {
             match &mut attempt {
                 Attempt::AlreadyRun => {}
                 Attempt::Acquired(hold) => {
+                    let meanwhile = self.state.lock().unwrap().meanwhile.take();
+                    meanwhile.into_iter().for_each(|work| work());
                     if let Step::Stale(by) = step {
                         hold.validity.from = hold.validity.from.before(by);
                     }

@@ -1,0 +1,216 @@
+//! What a program can know of its locks as a whole: sites that do not mix, the order of annotated functions, settings
+//! from the environment of the process; and a body under the test kit.
+
+use std::process::Command;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use dlock::backends::memory::Memory;
+use dlock::testing::TestKit;
+use dlock::{Error, ErrorKind, Event, Label, LossCause, Observer, Outcome, Registry, distributed_lock, is_locked};
+
+#[distributed_lock(key = "shelf:<id>")]
+async fn fill(id: u64) -> Result<u64, Error> {
+    Ok(id)
+}
+
+/// The same key by another name of its placeholder.
+#[distributed_lock(key = "shelf:<number>", kind = read)]
+async fn look(number: u64) -> Result<u64, Error> {
+    Ok(number)
+}
+
+#[distributed_lock(key = "gate", kind = permits(2))]
+async fn two_at_the_gate() -> Result<(), Error> {
+    Ok(())
+}
+
+#[distributed_lock(key = "gate", kind = permits(3))]
+async fn three_at_the_gate() -> Result<(), Error> {
+    Ok(())
+}
+
+/// On a store of its own, where the key is another one.
+#[distributed_lock(key = "gate", backend = "other")]
+async fn alone_at_another_gate() -> Result<(), Error> {
+    Ok(())
+}
+
+#[distributed_lock(key = "config", kind = read)]
+async fn load() -> Result<(), Error> {
+    Ok(())
+}
+
+/// Mixes with it.
+#[distributed_lock(key = "config", kind = write)]
+async fn roll_out() -> Result<(), Error> {
+    Ok(())
+}
+
+#[distributed_lock(key = "left")]
+async fn left(inner: bool) -> Result<(), Error> {
+    if inner { Box::pin(right(false)).await } else { Ok(()) }
+}
+
+#[distributed_lock(key = "right", wait = "2s")]
+async fn right(inner: bool) -> Result<(), Error> {
+    if inner { Box::pin(left(false)).await } else { Ok(()) }
+}
+
+/// How a body ends that waits for ever.
+#[distributed_lock(key = "job", ttl = "30s", wait = "none")]
+async fn job(begun: Arc<Mutex<u32>>) -> Outcome<()> {
+    *begun.lock().unwrap() += 1;
+    std::future::pending().await
+}
+
+fn registry() -> Registry {
+    let registry = Registry::new();
+    registry.install("memory", Memory::new()).unwrap();
+    registry.install("other", Memory::new()).unwrap();
+    registry.set_default("memory").unwrap();
+    registry
+}
+
+#[test]
+fn sites_that_share_a_template_and_do_not_mix_are_found_with_both_places() {
+    let found = registry().verify().unwrap_err();
+    let names: Vec<_> = found.iter().map(|(site, error)| (site.name(), error.kind().clone())).collect();
+    let kind = ErrorKind::ConfigInvalid { field: "kind".into() };
+    assert_eq!(names, [("knowing::look", kind.clone()), ("knowing::three_at_the_gate", kind)]);
+    let text = found.to_string();
+    for part in ["is that of knowing::fill (tests/knowing.rs:", "knowing::look (tests/knowing.rs:", "do not mix"] {
+        assert!(text.contains(part), "{part} in {text}");
+    }
+    // What it warns of: the second kind fails at once, while the first is held.
+}
+
+#[derive(Clone, Default)]
+struct Cycles(Arc<Mutex<Vec<[String; 2]>>>);
+
+impl Observer for Cycles {
+    fn on_event(&self, label: &Label, event: &Event) {
+        if let Event::OrderCycle { elsewhere } = event {
+            self.0.lock().unwrap().push([label.place(), elsewhere.to_string()]);
+        }
+    }
+}
+
+#[cfg(debug_assertions)]
+#[tokio::test]
+async fn two_orders_of_annotated_functions_are_told_once_with_both_places() {
+    let kit = TestKit::in_real_time();
+    let _in = kit.enter();
+    let cycles = Cycles::default();
+    kit.registry().observe(cycles.clone());
+    for _ in 0..3 {
+        left(true).await.unwrap();
+        right(true).await.unwrap();
+    }
+    // Observers are told on a thread of their own.
+    for _ in 0..500 {
+        if !cycles.0.lock().unwrap().is_empty() {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let told = cycles.0.lock().unwrap().clone();
+    let [[here, elsewhere]] = &told[..] else { panic!("{told:?}") };
+    assert!(here.starts_with("knowing::left (tests/knowing.rs:"), "{here}");
+    assert!(elsewhere.starts_with("knowing::right (tests/knowing.rs:"), "{elsewhere}");
+}
+
+#[tokio::test]
+async fn a_timeout_in_an_annotated_function_says_what_its_caller_holds() {
+    let kit = TestKit::in_real_time();
+    let _in = kit.enter();
+    let _other = kit.lock("right").acquire().await.unwrap();
+    kit.registry().tune("knowing::right", |site| site.wait = Some(Duration::from_millis(50).into())).unwrap();
+    let error = left(true).await.unwrap_err();
+    assert_eq!(error.kind(), &ErrorKind::WaitTimeout);
+    assert!(error.to_string().contains("the caller itself holds dl1:default:left"), "{error}");
+}
+
+#[tokio::test]
+async fn a_body_under_the_kit_is_dropped_when_its_lock_is_lost() {
+    for by_outage in [false, true] {
+        let kit = TestKit::new();
+        let begun = Arc::new(Mutex::new(0));
+        if !by_outage {
+            kit.lost_after(Duration::from_secs(3));
+        }
+        let running = tokio::spawn(kit.scope(job(begun.clone())));
+        while *begun.lock().unwrap() == 0 {
+            tokio::task::yield_now().await;
+        }
+        assert!(kit.lock("job").is_locked().await.unwrap());
+        kit.outage(by_outage);
+        kit.clock().advance(Duration::from_secs(if by_outage { 31 } else { 4 }));
+        let Outcome::Lost(None, error) = running.await.unwrap() else { panic!("it was lost") };
+        assert_eq!(error.kind(), &ErrorKind::Lost(LossCause::Deadline));
+        assert_eq!(Arc::strong_count(&begun), 1, "what the body owned is gone");
+    }
+}
+
+#[tokio::test]
+async fn a_busy_kit_lets_those_in_who_wait_longer() {
+    let kit = TestKit::new();
+    kit.busy_for(Duration::from_secs(5));
+    let waits = tokio::spawn(kit.scope(fill(1)));
+    while !waits.is_finished() {
+        tokio::task::yield_now().await;
+        kit.clock().advance(Duration::from_millis(100));
+    }
+    assert_eq!(waits.await.unwrap().unwrap(), 1);
+    kit.busy_for(Duration::from_secs(5));
+    let _in = kit.enter();
+    assert!(matches!(job(Arc::default()).await, Outcome::Busy(_)));
+}
+
+/// The environment is the process's: this program once more, with one test and these variables.
+fn with_environment(test: &str, variables: &[(&str, &str)]) -> String {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", test, "--ignored", "--nocapture"]).envs(variables.iter().copied());
+    let output = command.output().unwrap();
+    String::from_utf8_lossy(&[&output.stdout[..], &output.stderr[..]].concat()).into_owned()
+}
+
+/// Started by the next test.
+#[tokio::test]
+#[ignore = "a part of another test"]
+async fn tells_how_it_is_tuned() {
+    match dlock::connect_from_env().await {
+        Ok(_) => println!("{}", dlock::explain()),
+        Err(error) => println!("refused: {error}"),
+    }
+    assert!(!is_locked("job").await.unwrap_or_default());
+}
+
+#[test]
+fn a_process_is_tuned_by_a_file_and_the_last_word_is_the_variables() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("locks");
+    std::fs::write(&file, "# night shift\nknowing::job ttl=2m max_hold=3h\nknowing::load wait=forever\n").unwrap();
+    let file = file.to_str().unwrap();
+    let store = ("DLOCK_URL_MEMORY", "memory://");
+    let tuned = with_environment(
+        "tells_how_it_is_tuned",
+        &[store, ("DLOCK_TUNE_FILE", file), ("DLOCK_TUNE", "knowing::job ttl=5m; knowing::fill attempts=7")],
+    );
+    let of = |site: &str, setting: &str| {
+        let section = tuned.split("\nknowing::").find(|section| section.starts_with(site));
+        let line = section.into_iter().flat_map(str::lines).find(|line| line.trim().starts_with(setting));
+        line.and_then(|line| line.split_whitespace().nth(1)).unwrap_or_else(|| panic!("{site} {setting} in {tuned}")).to_owned()
+    };
+    assert_eq!([of("job ", "ttl"), of("job ", "max_hold"), of("load ", "wait"), of("fill ", "attempts")], [
+        "5m", "3h", "forever", "7"
+    ]);
+    for (variables, part) in [
+        ([store, ("DLOCK_TUNE", "knowing::nobody ttl=1s")], "no locked function of the name"),
+        ([store, ("DLOCK_TUNE", "knowing::job on_busy=skip")], "cannot change without a rebuild"),
+        ([store, ("DLOCK_TUNE_FILE", "/nowhere/locks")], "/nowhere/locks cannot be read"),
+    ] {
+        let said = with_environment("tells_how_it_is_tuned", &variables);
+        assert!(said.contains("refused: ") && said.contains(part), "{part} in {said}");
+    }
+}
