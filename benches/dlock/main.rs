@@ -15,7 +15,7 @@ use std::process::ExitCode;
 use table::Row;
 
 /// Every row, in the order of the table.
-const ROWS: [(&str, Run); 9] = [
+const ROWS: [(&str, Run); 12] = [
     ("uncontended-1", || uncontended::row(1)),
     ("uncontended-64", || uncontended::row(64)),
     ("uncontended-1024", || uncontended::row(1024)),
@@ -23,6 +23,9 @@ const ROWS: [(&str, Run); 9] = [
     ("contended-16", || contended::row(1, 16)),
     ("contended-128", || contended::row(1, 128)),
     ("contended-4x4", || contended::row(4, 4)),
+    ("contended-4x16", || contended::row(4, 16)),
+    ("cohort-1x64", || contended::cohort_row(1, 64)),
+    ("cohort-4x64", || contended::cohort_row(4, 64)),
     ("memory", memory::row),
     ("compile", compile::row),
 ];
