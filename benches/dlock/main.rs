@@ -7,6 +7,7 @@ mod compile;
 mod contended;
 mod floors;
 mod memory;
+mod renewals;
 mod table;
 mod uncontended;
 
@@ -15,7 +16,7 @@ use std::process::ExitCode;
 use table::Row;
 
 /// Every row, in the order of the table.
-const ROWS: [(&str, Run); 12] = [
+const ROWS: [(&str, Run); 13] = [
     ("uncontended-1", || uncontended::row(1)),
     ("uncontended-64", || uncontended::row(64)),
     ("uncontended-1024", || uncontended::row(1024)),
@@ -26,6 +27,7 @@ const ROWS: [(&str, Run); 12] = [
     ("contended-4x16", || contended::row(4, 16)),
     ("cohort-1x64", || contended::cohort_row(1, 64)),
     ("cohort-4x64", || contended::cohort_row(4, 64)),
+    ("renewals-100k", renewals::row),
     ("memory", memory::row),
     ("compile", compile::row),
 ];
