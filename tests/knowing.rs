@@ -200,11 +200,14 @@ fn a_process_is_tuned_by_a_file_and_the_last_word_is_the_variables() {
     let of = |site: &str, setting: &str| {
         let section = tuned.split("\nknowing::").find(|section| section.starts_with(site));
         let line = section.into_iter().flat_map(str::lines).find(|line| line.trim().starts_with(setting));
-        line.and_then(|line| line.split_whitespace().nth(1)).unwrap_or_else(|| panic!("{site} {setting} in {tuned}")).to_owned()
+        line.and_then(|line| line.split_whitespace().nth(1))
+            .unwrap_or_else(|| panic!("{site} {setting} in {tuned}"))
+            .to_owned()
     };
-    assert_eq!([of("job ", "ttl"), of("job ", "max_hold"), of("load ", "wait"), of("fill ", "attempts")], [
-        "5m", "3h", "forever", "7"
-    ]);
+    assert_eq!(
+        [of("job ", "ttl"), of("job ", "max_hold"), of("load ", "wait"), of("fill ", "attempts")],
+        ["5m", "3h", "forever", "7"]
+    );
     for (variables, part) in [
         ([store, ("DLOCK_TUNE", "knowing::nobody ttl=1s")], "no locked function of the name"),
         ([store, ("DLOCK_TUNE", "knowing::job on_busy=skip")], "cannot change without a rebuild"),

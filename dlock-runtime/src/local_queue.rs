@@ -146,10 +146,10 @@ pub(crate) struct Waiting {
 }
 
 impl Waiting {
-    /// Is nobody before us but one who has given up already?
+    /// Is nobody before us but one who has given up already, or who is gone by now?
     pub(crate) fn is_next_after_leftovers(&self) -> bool {
         let shard = self.queue.shard(&self.key);
-        shard.get(&self.key).is_some_and(|line| line.leaving && line.waiting.len() == 1)
+        shard.get(&self.key).is_some_and(|line| line.called == self.ticket || line.leaving && line.waiting.len() == 1)
     }
 }
 
@@ -218,6 +218,18 @@ mod tests {
             Joined::Turn(turn) => turn,
             other => panic!("{other:?}"),
         }
+    }
+
+    #[test]
+    fn whose_turn_it_is_already_is_behind_nobody() {
+        let (queue, key) = (Arc::new(LocalQueue::default()), key("k"));
+        let first = turn(&queue, &key);
+        let second = behind(&queue, &key);
+        assert!(!second.is_next_after_leftovers());
+        first.leave();
+        assert!(second.is_next_after_leftovers());
+        drop(first);
+        assert!(second.is_next_after_leftovers());
     }
 
     #[test]
