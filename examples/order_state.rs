@@ -60,6 +60,8 @@ async fn worker(job: &mut Job) -> Result<(), Failure> {
     job.ready().await?;
     let orders = (1..=ORDERS).filter(|id| action != "cancel" || id % 2 == 0);
     try_join_all(orders.map(async |id| {
+        // Who comes to an order first is luck: so some of them are met in every order of events.
+        tokio::time::sleep(Duration::from_millis(fastrand::u64(..200))).await;
         // Whoever ships looks again until the order is paid, or is over.
         while step(&db, id, &action).await? == "new" {
             tokio::time::sleep(Duration::from_millis(20)).await;

@@ -148,8 +148,8 @@ async fn parent(stage: &Stage) -> Result<(), Failure> {
     let create = "CREATE TABLE starts (task TEXT NOT NULL, node INTEGER NOT NULL, ms INTEGER NOT NULL) STRICT";
     sqlx::raw_sql(create).execute(&db).await?;
     tokio::try_join!(three_nodes(stage, &db), a_node_dies(stage))?;
-    for task in ["digest", "settle", "bill"] {
-        // Kept by the store for each task with `once_per`, for whoever wants to know; here or in a dashboard.
+    for task in ["report", "digest", "settle", "bill"] {
+        // Kept by the store for scheduled tasks and those with `once_per`, for whoever wants to know; in a dashboard, say.
         match dlock::last_success(task).await? {
             Some(run) => println!(
                 "{task}: last done {:.1} s ago by process {} on {}, in {} ms",
@@ -161,7 +161,9 @@ async fn parent(stage: &Stage) -> Result<(), Failure> {
             None => println!("{task}: never done"),
         }
     }
-    ensure(dlock::last_success("bill").await?.is_some(), || "the bills were not written".into())?;
+    for task in ["report", "digest", "bill"] {
+        ensure(dlock::last_success(task).await?.is_some(), || format!("nothing is kept of {task}"))?;
+    }
     ensure(dlock::last_success("settle").await?.is_none(), || "a killed run counts as a success".into())
 }
 

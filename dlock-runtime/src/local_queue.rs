@@ -333,6 +333,25 @@ mod tests {
     }
 
     #[test]
+    fn who_does_not_wait_stands_behind_nothing_but_leftovers() {
+        let (queue, key) = (Arc::new(LocalQueue::default()), key("k"));
+        let asks = || queue.join(&key, Wish { waits: None, ..wish(1) });
+        let first = turn(&queue, &key);
+        assert!(matches!(asks(), Joined::Taken));
+        first.leave();
+        let Joined::Behind(mut second) = asks() else { panic!("it only waits for what the first one left") };
+        assert!(matches!(asks(), Joined::Taken));
+        drop(first);
+        assert!((&mut second).now_or_never().is_some());
+        let mut held = turn(&queue, &key);
+        held.hold();
+        assert!(matches!(asks(), Joined::Taken));
+        let stands = turn(&queue, &key);
+        stands.leave();
+        assert!(matches!(asks(), Joined::Taken), "somebody holds it");
+    }
+
+    #[test]
     fn turns_come_in_order_and_leave_nothing() {
         let (queue, key) = (Arc::new(LocalQueue::default()), key("k"));
         let first = turn(&queue, &key);

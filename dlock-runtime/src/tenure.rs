@@ -8,11 +8,12 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use crate::backend::{Ending, Fence, Hold, RunEnd, Validity, margin};
+use crate::backend::{Ending, Fence, Hold, RunEnd, Validity};
 use crate::background::Home;
 use crate::clock::{BootInstant, wake};
 use crate::cohort::{Baton, Tenancy};
 use crate::error::{Error, ErrorKind, LossCause, Result};
+use crate::hold::margin;
 use crate::local_queue::Turn;
 use crate::registry::Shared;
 use crate::sites::Label;

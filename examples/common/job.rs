@@ -19,13 +19,13 @@ pub(crate) struct Job {
     pub(crate) folder: PathBuf,
     /// What the parent has started it with.
     words: Vec<String>,
-    pub(super) url: String,
-    pub(super) namespace: String,
+    pub(crate) url: String,
+    pub(crate) namespace: String,
     orders: mpsc::UnboundedReceiver<String>,
 }
 
 /// What this process is to do as a worker; `None` in the parent.
-pub(super) fn take() -> Option<Job> {
+pub(crate) fn take() -> Option<Job> {
     let folder = env::var_os(FOLDER)?.into();
     let (url, namespace) = (env::var(URL).ok()?, env::var(NAMESPACE).ok()?);
     // One that is paused cannot see that the parent is gone; the kernel does.

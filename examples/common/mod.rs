@@ -18,7 +18,7 @@ use std::time::Duration;
 
 pub(crate) use args::Args;
 pub(crate) use database::database;
-pub(crate) use job::{Job, say};
+pub(crate) use job::{Job, say, take as job};
 pub(crate) use worker::{Worker, finish, together};
 
 pub(crate) type Failure = Box<dyn std::error::Error + Send + Sync>;
@@ -70,7 +70,7 @@ async fn run(part: impl AsyncFnOnce() -> Result<(), Failure>) -> Result<(), Fail
 }
 
 /// The few lines with which a service begins.
-async fn connect(url: &str, namespace: &str) -> Result<(), Failure> {
+pub(crate) async fn connect(url: &str, namespace: &str) -> Result<(), Failure> {
     dlock::configure(|defaults| defaults.namespace = namespace.into())?;
     dlock::connect("main", url).await?;
     dlock::set_default("main")?;
@@ -89,7 +89,7 @@ pub(crate) struct Stage {
 }
 
 impl Stage {
-    fn new(args: Args) -> Result<Self, Failure> {
+    pub(crate) fn new(args: Args) -> Result<Self, Failure> {
         let folder = tempfile::Builder::new().prefix("dlock-example-").tempdir()?;
         let url = args.url.unwrap_or_else(|| sqlite_url(&folder.path().join("locks.db")));
         // A store that was here before this run knows nothing of it.
@@ -100,6 +100,11 @@ impl Stage {
 
     pub(crate) fn folder(&self) -> &Path {
         self.folder.path()
+    }
+
+    /// Where the locks are.
+    pub(crate) fn url(&self) -> &str {
+        &self.url
     }
 
     /// Shall the example show that it would find a broken promise?

@@ -16,35 +16,35 @@
 
 mod args;
 mod buyer;
+#[path = "../common/mod.rs"]
+mod common;
 mod report;
 mod sale;
 mod shop;
 mod worker;
 
-use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use crate::args::{Args, Ask};
+use crate::common::{Failure, Stage};
 use crate::report::table;
 use crate::sale::{Sale, sell};
 
-type Failure = Box<dyn std::error::Error + Send + Sync>;
-
 fn main() -> ExitCode {
-    if let Some(job) = worker::job() {
-        return worker::main(job);
-    }
-    let result = match args::parse(std::env::args().skip(1)) {
-        Ok(Ask::Run(args)) => run(&args),
-        Ok(Ask::Help) => {
-            println!("{}", args::USAGE);
-            return ExitCode::SUCCESS;
-        }
-        Err(mistake) => {
-            eprintln!("{mistake}\n\n{}", args::USAGE);
-            return ExitCode::from(2);
-        }
+    let result = match common::job() {
+        Some(job) => worker::work(job),
+        None => match args::parse(std::env::args().skip(1)) {
+            Ok(Ask::Run(args)) => run(&args),
+            Ok(Ask::Help) => {
+                println!("{}", args::USAGE);
+                return ExitCode::SUCCESS;
+            }
+            Err(mistake) => {
+                eprintln!("{mistake}\n\n{}", args::USAGE);
+                return ExitCode::from(2);
+            }
+        },
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -61,25 +61,24 @@ fn main() -> ExitCode {
 
 #[tokio::main(flavor = "current_thread")]
 async fn run(args: &Args) -> Result<(), Failure> {
-    let folder = tempfile::Builder::new().prefix("flash-sale-").tempdir()?;
+    let stage = Stage::new(common::Args { url: args.url.clone(), unlocked: false })?;
     // The workers are killed and the folder is removed on every way out.
     tokio::select! {
         biased;
         interrupt = tokio::signal::ctrl_c() => interrupt.map_err(Failure::from).and(Err("interrupted".into())),
-        result = both_sales(args, folder.path()) => result,
+        result = both_sales(args, &stage) => result,
     }
 }
 
-async fn both_sales(args: &Args, folder: &Path) -> Result<(), Failure> {
+async fn both_sales(args: &Args, stage: &Stage) -> Result<(), Failure> {
     let Args { workers, buyers, stock, .. } = *args;
-    let url = args.url.clone().unwrap_or_else(|| sqlite_url(&folder.join("locks.db")));
     // One clear word about a wrong URL now, not one from each worker later.
-    dlock::connect("main", &url).await?;
+    dlock::connect("main", stage.url()).await?;
     dlock::shutdown(Duration::ZERO).await;
 
-    println!("{buyers} buyers in {workers} processes, {stock} things to sell, lock on {}\n", scheme(&url));
-    let without = sell("without lock", args, None, &folder.join("unlocked.db")).await?;
-    let with = sell("with lock", args, Some(&url), &folder.join("locked.db")).await?;
+    println!("{buyers} buyers in {workers} processes, {stock} things to sell, lock on {}\n", scheme(stage.url()));
+    let without = sell("without lock", stage, args, false).await?;
+    let with = sell("with lock", stage, args, true).await?;
     println!("{}\n", table(stock, &[&without, &with]));
     judge(stock, &without, &with)
 }
@@ -101,11 +100,6 @@ fn judge(stock: u32, without: &Sale, with: &Sale) -> Result<(), Failure> {
         with.count.token_range(),
     );
     Ok(())
-}
-
-fn sqlite_url(file: &Path) -> String {
-    // These two mean something in a URL.
-    format!("sqlite://{}", file.display().to_string().replace('%', "%25").replace('?', "%3F"))
 }
 
 fn is_bad_url(failure: &Failure) -> bool {

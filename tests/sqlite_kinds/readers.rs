@@ -105,6 +105,23 @@ async fn a_writer_that_said_its_pause_is_waited_for_so_long_but_not_beyond_its_t
 }
 
 #[tokio::test]
+async fn what_a_caller_says_of_its_pause_reaches_the_file() {
+    let store = Store::on_real_time();
+    let registry = dlock::Registry::new();
+    registry.connect("main", &store.url()).await.unwrap();
+    registry.set_default("main").unwrap();
+    let _reader = registry.lock("a").kind(Kind::Read).acquire().await.unwrap();
+    let backoff = Backoff { from: Duration::from_secs(7), to: Duration::from_secs(7) };
+    let waits = tokio::spawn(registry.lock("a").kind(Kind::Write).backoff(backoff).acquire());
+    let mark = "SELECT coalesce(max(expires - since), 0) / 1000000000 FROM dlock_writers";
+    while store.ask(mark).await == 0 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert_eq!(store.ask(mark).await, 8);
+    waits.abort();
+}
+
+#[tokio::test]
 async fn a_writer_that_died_or_gave_up_waits_no_more() {
     let store = Store::new();
     let one = store.open().await;

@@ -3,7 +3,8 @@
 use super::Case;
 use super::bench::{Bench, SLACK, Tested, case, ensure, pause};
 use super::kinds::permits;
-use crate::backend::{Attempt, Released, Stand, margin};
+use crate::backend::{Attempt, Released, Stand};
+use crate::hold::margin;
 
 pub(super) const CASES: &[Case] = &[
     case!("a kept key stays taken for its time", keeps, for_its_time),

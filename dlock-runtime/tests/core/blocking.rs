@@ -2,11 +2,10 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
 use dlock_runtime::{Clock, ErrorKind, Kind, Wait, current};
 
-use crate::support::{MS, World, full, is_free, test};
+use crate::support::{MS, SECOND, World, block_for_three_ttls, full, is_free, test};
 
 fn world() -> World {
     World::on(&Clock::system())
@@ -114,11 +113,11 @@ fn a_thread_of_spawn_blocking_may_wait_for_a_task_of_the_same_runtime() {
 
 #[test]
 fn a_loss_does_not_stop_the_body_and_is_told() {
-    let world = world();
-    let lock = world.lock("k").ttl(50 * MS).renew(dlock_runtime::Renew::Off);
+    let world = World::new();
+    let lock = world.lock("k").ttl(SECOND).renew(dlock_runtime::Renew::Off);
     let ran = lock.run_blocking(|held| {
         assert!(held.check().is_ok());
-        std::thread::sleep(Duration::from_millis(80));
+        world.clock.advance(SECOND);
         assert!(held.check().unwrap_err().is_lost());
     });
     assert!(ran.unwrap_err().is_lost());
@@ -126,8 +125,8 @@ fn a_loss_does_not_stop_the_body_and_is_told() {
 
 #[test]
 fn a_body_that_blocks_for_longer_than_the_ttl_keeps_its_lock() {
-    let world = world();
-    world.lock("k").ttl(60 * MS).run_blocking(|_| std::thread::sleep(Duration::from_millis(250))).unwrap();
+    let world = World::new();
+    world.lock("k").ttl(6 * SECOND).run_blocking(|held| block_for_three_ttls(&world, &held)).unwrap();
 }
 
 #[test]

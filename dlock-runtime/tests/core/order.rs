@@ -40,6 +40,9 @@ fn a_cycle_of_three_is_seen() {
         nest(&world, "b", "c").await;
         nest(&world, "c", "a").await;
         assert_eq!(cycles(&world), ["takes a [a] on m / takes b"]);
+        // The same two from the other side: told already.
+        nest(&world, "a", "c").await;
+        assert_eq!(cycles(&world).len(), 1);
     });
 }
 

@@ -122,10 +122,10 @@ fn the_error_of_a_body_wins_over_the_loss() {
     test(async {
         install();
         let late = |result: Result<(), Failure>| async move {
-            std::thread::sleep(Duration::from_millis(40));
+            std::thread::sleep(Duration::from_millis(600));
             result
         };
-        let ttl = Duration::from_millis(20);
+        let ttl = Duration::from_millis(400);
         assert_eq!(annotated("own", ttl, late(Err(Failure::Own))).await, Err(Failure::Own));
         let lost = Failure::Lock(ErrorKind::Lost(LossCause::Deadline));
         assert_eq!(annotated("ok", ttl, late(Ok(()))).await, Err(lost));

@@ -7,7 +7,7 @@ use std::sync::{Arc, LazyLock, Mutex};
 use std::time::{Duration, Instant};
 
 use dlock_runtime::backends::memory::Memory;
-use dlock_runtime::{Clock, Defaults, Event, Key, Label, Lock, LockKey, Observer, Registry, Wait};
+use dlock_runtime::{Clock, Defaults, Event, Held, Key, Label, Lock, LockKey, Observer, Registry, Wait};
 
 pub(crate) use faulty::{Faulty, Op, Step};
 
@@ -132,6 +132,20 @@ pub(crate) async fn calm() {
             tokio::task::yield_now().await;
         }
         PULSE.lock("pulse").backend("pulse").holder().await.unwrap();
+    }
+}
+
+/// Lets three ttls of 6 s pass without giving up this thread: only another one's renewals can keep the hold.
+pub(crate) fn block_for_three_ttls(world: &World, held: &Held) {
+    for _ in 0..18 {
+        world.clock.advance(SECOND);
+        let begin = Instant::now();
+        // Renewed every 2 s.
+        while held.remaining() <= 3 * SECOND {
+            held.check().unwrap();
+            assert!(begin.elapsed() < HANG / 2, "no renewal came");
+            std::thread::sleep(MS);
+        }
     }
 }
 

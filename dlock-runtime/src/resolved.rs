@@ -1,0 +1,186 @@
+//! What one lock asks for, with the defaults filled in: checked once, then believed.
+
+use std::time::Duration;
+
+use crate::error::{Error, Result};
+use crate::options::{Backoff, Cohort, Defaults, Kind, Options, Renew, Retry, Wait};
+
+/// Options with the defaults filled in, and without contradictions.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Resolved {
+    pub(crate) ttl: Duration,
+    pub(crate) wait: Wait,
+    /// How often to renew; `None` for never.
+    pub(crate) cadence: Option<Duration>,
+    pub(crate) max_hold: Duration,
+    pub(crate) attempts: u32,
+    pub(crate) backoff: Option<Backoff>,
+    pub(crate) max_waiters: usize,
+    pub(crate) retry: Retry,
+    pub(crate) cohort: Option<Cohort>,
+    pub(crate) min_hold: Option<Duration>,
+    /// Shall the store hear how the run went, if it can keep that?
+    pub(crate) record: bool,
+}
+
+impl Options {
+    pub(crate) fn resolve(&self, defaults: &Defaults) -> Result<Resolved> {
+        let ttl = self.ttl.unwrap_or(defaults.ttl);
+        if ttl.is_zero() {
+            return Err(Error::config("ttl", "a ttl must be longer than nothing"));
+        }
+        let cadence = match self.renew.unwrap_or(Renew::Auto) {
+            Renew::Auto => Some(ttl / 3),
+            Renew::Off => None,
+            Renew::Every(every) if every.is_zero() || every >= ttl => {
+                return Err(Error::config(
+                    "renew",
+                    format!(
+                        "a hold of {ttl:?} cannot be renewed every {every:?}: it must be less than the ttl, and more than nothing"
+                    ),
+                ));
+            }
+            Renew::Every(every) => Some(every),
+        };
+        // A longer ttl than the default bound was asked for knowingly; it then is the bound.
+        let max_hold = self.max_hold.unwrap_or(defaults.max_hold.max(ttl));
+        if max_hold < ttl {
+            return Err(Error::config(
+                "max_hold",
+                format!("max_hold ({max_hold:?}) must not be below the ttl ({ttl:?})"),
+            ));
+        }
+        let resolved = Resolved {
+            ttl,
+            wait: self.wait.unwrap_or(defaults.wait),
+            cadence,
+            max_hold,
+            attempts: self.attempts.unwrap_or(u32::MAX),
+            backoff: self.backoff,
+            max_waiters: self.max_waiters.unwrap_or(defaults.max_waiters),
+            retry: self.retry.unwrap_or(defaults.retry),
+            cohort: self.cohort,
+            min_hold: self.min_hold,
+            record: self.record || self.once_per.is_some(),
+        };
+        self.check(&resolved)?;
+        Ok(resolved)
+    }
+
+    /// What cannot be, whatever the store.
+    fn check(&self, resolved: &Resolved) -> Result<()> {
+        let ttl = resolved.ttl;
+        if resolved.attempts == 0 {
+            return Err(Error::config("attempts", "without an attempt nobody could acquire anything"));
+        }
+        if resolved.max_waiters == 0 {
+            return Err(Error::config("max_waiters", "with no waiter allowed nobody could acquire anything"));
+        }
+        self.check_cohort(resolved)?;
+        check_backoff("backoff", self.backoff)?;
+        check_backoff("retry", Some(resolved.retry.backoff))?;
+        if self.min_hold.is_some_and(|min_hold| min_hold > ttl) {
+            let text =
+                format!("min_hold must not be above the ttl ({ttl:?}): a process that dies keeps the lock no longer");
+            return Err(Error::config("min_hold", text));
+        }
+        if let Some(timeout) = self.timeout {
+            if timeout.is_zero() {
+                return Err(Error::config("timeout", "a body needs more time than none"));
+            }
+            // A hold that nobody renews must outlast its body, with the margin that clocks need.
+            if resolved.cadence.is_none() && timeout.saturating_add(crate::hold::margin(ttl)) > ttl {
+                let text = format!("a hold of {ttl:?} that is not renewed does not cover a body of {timeout:?}");
+                return Err(Error::config("timeout", text));
+            }
+        }
+        if self.once_per.is_some_and(|once| once.period < Duration::from_millis(1)) {
+            return Err(Error::config("once_per", "a period has at least one millisecond"));
+        }
+        if let Some(once) = self.once_per
+            && once.offset >= once.period
+        {
+            let text = format!("an offset of {:?} must be less than its period of {:?}", once.offset, once.period);
+            return Err(Error::config("offset", text));
+        }
+        if self.once_per.is_some() && self.kind != Kind::Exclusive {
+            return Err(Error::config("once_per", "one start per period needs an exclusive lock"));
+        }
+        Ok(())
+    }
+
+    /// A hold that is passed on is exclusive, is renewed, and can simply be freed; and who passes it on overtakes others.
+    fn check_cohort(&self, resolved: &Resolved) -> Result<()> {
+        let Some(cohort) = self.cohort else { return Ok(()) };
+        let against = match () {
+            () if cohort.passes == 0 => "passes: zero, which is no cohort",
+            () if self.kind != Kind::Exclusive => "a kind that is not exclusive",
+            () if self.fair => "fair",
+            () if self.min_hold.is_some() => "min_hold",
+            () if self.once_per.is_some() => "once_per",
+            () if resolved.cadence.is_none() => "renew = false",
+            () => return Ok(()),
+        };
+        Err(Error::config("cohort", format!("a lock cannot be passed on inside of a process together with {against}")))
+    }
+}
+
+fn check_backoff(field: &'static str, backoff: Option<Backoff>) -> Result<()> {
+    match backoff {
+        Some(Backoff { from, to }) if from.is_zero() || to < from => Err(Error::config(
+            field,
+            format!("the pause must grow from more than nothing, not from {from:?} to {to:?}"),
+        )),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::ErrorKind;
+
+    const fn options() -> Options {
+        Options::DEFAULT
+    }
+
+    #[test]
+    fn the_defaults_are_the_documented_ones() {
+        let resolved = options().resolve(&Defaults::default()).unwrap();
+        assert_eq!(resolved.ttl, Duration::from_secs(30));
+        assert_eq!(resolved.wait, Wait::UpTo(Duration::from_secs(10)));
+        assert_eq!(resolved.cadence, Some(Duration::from_secs(10)));
+        assert_eq!(resolved.max_hold, Duration::from_secs(3600));
+    }
+
+    #[test]
+    fn contradictions_are_refused() {
+        let second = Duration::from_secs(1);
+        for (field, bad) in [
+            ("ttl", Options { ttl: Some(Duration::ZERO), ..options() }),
+            ("renew", Options { ttl: Some(second), renew: Some(Renew::Every(second)), ..options() }),
+            ("renew", Options { renew: Some(Renew::Every(Duration::ZERO)), ..options() }),
+            ("attempts", Options { attempts: Some(0), ..options() }),
+            ("max_hold", Options { ttl: Some(second), max_hold: Some(second / 2), ..options() }),
+        ] {
+            let error = bad.resolve(&Defaults::default()).unwrap_err();
+            assert!(matches!(error.kind(), ErrorKind::ConfigInvalid { field: named } if named == field), "{error}");
+        }
+        for bad in [
+            Defaults { ttl: Duration::ZERO, ..Defaults::default() },
+            Defaults { max_hold: second, ..Defaults::default() },
+            Defaults { namespace: "a:b".into(), ..Defaults::default() },
+            Defaults { max_waiters: 0, ..Defaults::default() },
+        ] {
+            assert!(bad.check().is_err());
+        }
+    }
+
+    #[test]
+    fn renewal_can_be_off_or_paced() {
+        let off = Options { renew: Some(Renew::Off), ..options() };
+        assert_eq!(off.resolve(&Defaults::default()).unwrap().cadence, None);
+        let paced = Options { renew: Some(Renew::Every(Duration::from_secs(2))), ..options() };
+        assert_eq!(paced.resolve(&Defaults::default()).unwrap().cadence, Some(Duration::from_secs(2)));
+    }
+}
