@@ -3,9 +3,16 @@
 
 mod stores;
 
+#[test]
+fn child_main() {
+    fair::child();
+}
+
 mod attempts;
 mod bodies;
 mod busy;
+mod constants;
+mod fair;
 mod keys;
 mod kinds;
 mod losses;
