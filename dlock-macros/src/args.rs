@@ -222,7 +222,10 @@ impl Reader<'_> {
             _ if colon || called => {
                 return Err(syn::Error::new(instead, format!("write `=` here, as in `{}`", example(row))));
             }
-            Some(value) => value?,
+            Some(Ok(value)) => value,
+            Some(Err(mistake)) => {
+                return Err(syn::Error::new(mistake.span(), format!("`{word}`: {mistake}; write {}", row.forms)));
+            }
             None if bare && row.flag => syn::parse_quote_spanned!(name.span()=> true),
             None => return Err(syn::Error::new(name.span(), format!("`{word}` needs a value: {}", row.forms))),
         };
@@ -275,22 +278,29 @@ impl Reader<'_> {
 }
 
 /// What of a value are names of the program, as far as that can be told: an import that only a broken attribute needs
-/// shall not be called unused.
+/// shall not be called unused, and a word that was meant as one of ours shall not be sought.
 fn mentioned(option: Option<&str>, value: &Expr) -> Vec<Expr> {
     let Ok(value) = unquoted(value) else { return Vec::new() };
-    match &value {
-        _ if option == Some("crate") => Vec::new(),
-        Expr::Call(call) if word(&call.func).is_some_and(|word| ["call", "permits"].contains(&word.as_str())) => {
-            call.args.iter().filter(|argument| matches!(argument, Expr::Path(_))).cloned().collect()
+    let constant = |value: &Expr| match value {
+        Expr::Path(path) => {
+            path.path.get_ident().is_none_or(|name| name.to_string().chars().all(|c| !c.is_lowercase()))
         }
-        // A word of ours, or one that should be.
-        Expr::Path(path)
-            if path.path.get_ident().is_some_and(|name| !name.to_string().starts_with(char::is_uppercase)) =>
-        {
-            Vec::new()
+        _ => false,
+    };
+    let called = match &value {
+        Expr::Call(call) => word(&call.func).map(|word| (word, call)),
+        _ => None,
+    };
+    match (option, called) {
+        (Some("on_busy"), Some((word, call))) if word == "call" => {
+            call.args.iter().filter(|path| matches!(path, Expr::Path(_))).cloned().collect()
         }
-        Expr::Path(_) => vec![value],
-        _ if !is_literal(&value) && option.is_some_and(takes_expressions) => vec![value],
+        (Some("kind"), Some((word, call))) if word == "permits" => {
+            call.args.iter().filter(|value| constant(value)).cloned().collect()
+        }
+        (Some("crate" | "kind" | "on_busy" | "on_lost" | "on_outage" | "rerun"), _) => Vec::new(),
+        _ if constant(&value) => vec![value],
+        (Some(option), _) if takes_expressions(option) && !is_literal(&value) && word(&value).is_none() => vec![value],
         _ => Vec::new(),
     }
 }

@@ -8,7 +8,7 @@ use syn::{Attribute, Expr, ExprPath, FnArg, Ident, LitStr, Meta, Pat, Path, Sign
 
 use crate::args::{Args, Dialect, Said};
 use crate::checks;
-use crate::constants;
+use crate::expressions;
 use crate::item::{Function, Locked};
 use crate::key_values::Key;
 use crate::names::{KeyPiece, Names, Template};
@@ -93,7 +93,7 @@ impl LockedFn {
         }
         let names = Names::of(&function.sig);
         checks::names(&args, &names, &mut mistakes);
-        constants::check(dialect, &args, &names, &mut mistakes);
+        expressions::check(dialect, &args, &names, &mut mistakes);
         let keys = keys(dialect, args.key, args.keys, &names, &mut mistakes);
         let on_busy = busy(args.on_busy, &function.sig, &mut mistakes);
         let Function { attrs, vis, sig, .. } = function;

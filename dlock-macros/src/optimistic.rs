@@ -6,8 +6,8 @@ use syn::{Attribute, FnArg, Pat, Path, Signature, Visibility};
 
 use crate::args::Args;
 use crate::call::located_at;
-use crate::constants;
 use crate::expand::{output_as, return_edge};
+use crate::expressions;
 use crate::item::{Function, Locked, Shape};
 use crate::model::keep;
 use crate::names::Names;
@@ -35,7 +35,7 @@ impl OptimisticFn {
         let function = keep(Function::parse(OPTIMISTIC.attribute, item), &mut mistakes);
         let Some(mut function) = function else { return Err(mistakes) };
         check_arguments(&function.sig, &mut mistakes);
-        constants::check(&OPTIMISTIC, &args, &Names::of(&function.sig), &mut mistakes);
+        expressions::check(&OPTIMISTIC, &args, &Names::of(&function.sig), &mut mistakes);
         let locked = keep(function.locked(&OPTIMISTIC), &mut mistakes);
         let Function { attrs, vis, sig, .. } = function;
         let (Some(locked), true) = (locked, mistakes.is_empty()) else { return Err(mistakes) };

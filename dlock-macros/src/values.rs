@@ -266,6 +266,9 @@ pub(crate) fn kind(value: &Expr) -> Result<Kind, String> {
             });
             permits.map(Kind::Permits)
         }
+        (None, Expr::Call(call)) if word(&call.func).as_deref() == Some("permits") => {
+            Err("`permits` takes one count, such as `permits(3)`".into())
+        }
         _ => Err(closed(&value, KIND)),
     }
 }
@@ -276,7 +279,11 @@ pub(crate) fn on_busy(value: &Expr) -> Result<OnBusy, String> {
         (Some("error"), _) => Ok(OnBusy::Error),
         (Some("skip"), _) => Ok(OnBusy::Skip),
         (Some("call"), _) => Err("which function? write `call(path::to::a_function)`; it is given the same arguments".into()),
-        (Some(other), _) => Err(not_one_of(other, &["error", "skip", "call(path)"])),
+        (Some(other), _) => {
+            let why = not_one_of(other, &["error", "skip", "call(path)"]);
+            let small = other.starts_with(char::is_lowercase);
+            Err(if small && !why.contains("did you mean") { format!("{why}; to call a function write `call({other})`") } else { why })
+        }
         (None, Expr::Call(call)) if word(&call.func).as_deref() == Some("call") => match (call.args.len(), call.args.first().map(ungrouped)) {
             (1, Some(Expr::Path(path))) => Ok(OnBusy::Call(Box::new(path.clone()))),
             _ => Err("expected the path of one function, such as `call(Self::queue_it)`; the arguments are passed on by themselves".into()),

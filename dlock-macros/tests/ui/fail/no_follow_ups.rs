@@ -88,6 +88,16 @@ mod bodies {
         Ok(x.get())
     }
 
+    #[distributed_lock(key = "a", on_busy = Skip, kind = permits(three), cohort = On, retry = Times)]
+    pub fn words() -> Result<(), Error> {
+        Ok(())
+    }
+
+    #[distributed_lock(key = "a", kind = Kind::Read, on_lost = OnLost::Cancel)]
+    pub fn types() -> Result<(), Error> {
+        Ok(())
+    }
+
     #[scheduled_lock(name = "a")]
     pub fn scheduled(region: &str) {}
 }

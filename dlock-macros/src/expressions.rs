@@ -1,10 +1,12 @@
-//! Values that the compiler works out: they are a part of the function, so nothing of a call can stand in them.
+//! What the values that are expressions may name. Those that the compiler works out are a part of the function, so
+//! nothing of a call can stand in them.
 
 use syn::ext::IdentExt;
 use syn::visit_mut::{self, VisitMut};
 use syn::{Expr, ExprPath};
 
 use crate::args::{Args, Dialect, Place, Said};
+use crate::key_values::Key;
 use crate::names::Names;
 use crate::values::{Given, Kind, Renew};
 
@@ -21,10 +23,34 @@ pub(crate) fn check(dialect: &Dialect, args: &Args, names: &Names, mistakes: &mu
     if let Some(Said { value: Kind::Permits(Given::Expr(permits)), place }) = &args.kind {
         found.push((place, permits));
     }
+    per_call(dialect, args, names, mistakes);
     for (place, value) in found {
         let forms = dialect.table.iter().find(|row| row.name == place.word).map_or("", |row| row.forms);
         if let Some(why) = why_not(value, names) {
             let text = format!("`{}`: {why}; write {forms}", place.word);
+            mistakes.push(syn::Error::new_spanned(value, text));
+        }
+    }
+}
+
+/// What an expression of a call may name: whoever writes a single small word that is no parameter has forgotten the quotes.
+fn per_call(dialect: &Dialect, args: &Args, names: &Names, mistakes: &mut Vec<syn::Error>) {
+    let computed = args.key.as_ref().and_then(|key| match &key.value {
+        Key::Computed(value) => Some((&key.place, &**value)),
+        Key::Template(_) => None,
+    });
+    let found = [
+        computed,
+        args.ttl.as_ref().and_then(expr),
+        args.wait.as_ref().and_then(expr),
+        args.backend.as_ref().and_then(expr),
+    ];
+    for (place, value) in found.into_iter().flatten() {
+        let Expr::Path(path) = value else { continue };
+        let Some(name) = path.path.get_ident().filter(|name| *name != "self" && !names.bind(name)) else { continue };
+        if name.unraw().to_string().starts_with(char::is_lowercase) {
+            let forms = dialect.table.iter().find(|row| row.name == place.word).map_or("", |row| row.forms);
+            let text = format!("`{}`: `{name}` is no parameter of the function; write {forms}", place.word);
             mistakes.push(syn::Error::new_spanned(value, text));
         }
     }
