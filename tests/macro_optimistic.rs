@@ -129,6 +129,28 @@ async fn the_last_conflict_is_told_with_the_number_of_attempts() {
     assert_eq!(RUNS.load(Ordering::SeqCst), 3);
 }
 
+#[tokio::test]
+async fn the_pauses_and_the_number_of_attempts_are_those_that_are_said() {
+    #[optimistic(retries = 1, backoff = "1h..1h")]
+    async fn patient() -> Result<(), Failure> {
+        Err(Failure::Stale)
+    }
+    #[optimistic]
+    async fn default() -> Result<(), Failure> {
+        Err(Failure::Stale)
+    }
+    // Of random pauses of up to an hour hardly one is shorter than what the other function takes with all of its own.
+    let Some(end) = tokio::select! {
+        biased;
+        _ = patient() => None,
+        end = default() => Some(end),
+    } else {
+        panic!("an hour has passed")
+    };
+    let Err(Failure::GaveUp(error)) = end else { panic!("it gives up") };
+    assert_eq!(error.attempts(), 4);
+}
+
 #[test]
 fn other_errors_are_the_end() {
     static RUNS: AtomicU32 = AtomicU32::new(0);

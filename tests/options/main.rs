@@ -21,6 +21,7 @@ mod nested;
 mod outages;
 mod outcome;
 mod periods;
+mod plain;
 mod refused;
 mod renewals;
 mod sync;

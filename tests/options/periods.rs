@@ -66,6 +66,31 @@ async fn a_period_is_started_once_only_by_those_who_say_so() {
     .await;
 }
 
+#[distributed_lock(key = "offset:<id>", once_per = "2w", wait = "none", backend = store)]
+async fn at_the_boundary(store: &str, id: &str) -> Result<(), Error> {
+    Ok(())
+}
+
+#[distributed_lock(key = "offset:<id>", once_per = "2w", offset = "1w", wait = "none", backend = store)]
+async fn between_two(store: &str, id: &str) -> Result<(), Error> {
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_offset_moves_the_boundaries() {
+    on_each(async |store| {
+        // One of both belongs to the later boundary, and so has not run when the other one has.
+        at_the_boundary(store, "first").await.unwrap();
+        let second = between_two(store, "first").await;
+        between_two(store, "second").await.unwrap();
+        let first = at_the_boundary(store, "second").await;
+        let (later, earlier) = if first.is_ok() { (first, second) } else { (second, first) };
+        later.unwrap();
+        assert_eq!(*earlier.unwrap_err().kind(), ErrorKind::AlreadyRun);
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn a_run_whose_process_died_is_started_again_only_by_those_who_say_so() {
     on_each(async |store| {
