@@ -140,12 +140,10 @@ async fn the_pauses_and_the_number_of_attempts_are_those_that_are_said() {
         Err(Failure::Stale)
     }
     // Of random pauses of up to an hour hardly one is shorter than what the other function takes with all of its own.
-    let Some(end) = tokio::select! {
+    let end = tokio::select! {
         biased;
-        _ = patient() => None,
-        end = default() => Some(end),
-    } else {
-        panic!("an hour has passed")
+        _ = patient() => panic!("an hour has passed"),
+        end = default() => end,
     };
     let Err(Failure::GaveUp(error)) = end else { panic!("it gives up") };
     assert_eq!(error.attempts(), 4);
