@@ -126,7 +126,7 @@ async fn constants(id: u64) -> Result<u64, Error> {
 }
 
 fn at_once(id: u64) -> Result<u64, Error> {
-    Ok(id)
+    dlock::current().map_or(Ok(id), |held| held.check().map(|()| id))
 }
 
 #[optimistic(retries = WORKERS)]

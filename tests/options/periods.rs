@@ -92,7 +92,30 @@ async fn an_offset_moves_the_boundaries() {
 }
 
 #[tokio::test]
-async fn a_run_whose_process_died_is_started_again_only_by_those_who_say_so() {
+async fn a_run_whose_process_died_has_been_started_for_all_others() {
+    on_each(async |store| {
+        let key = dlock::key_of(once(store, "dead")).unwrap();
+        Other::dies_running(store, key.clone(), WEEK, 100 * MS).await;
+        // Until its lease has ended: then the lock is free for whoever asks without a period.
+        soon(at_will_after(store, "dead")).await;
+        for _ in 0..3 {
+            assert_eq!(*once(store, "dead").await.unwrap_err().kind(), ErrorKind::AlreadyRun);
+        }
+        soon(again(store, "dead")).await.unwrap();
+        is_free(store, key).await;
+    })
+    .await;
+}
+
+/// Asks until it may.
+async fn at_will_after(store: &str, id: &str) {
+    while at_will(store, id).await.is_err() {
+        tokio::time::sleep(10 * MS).await;
+    }
+}
+
+#[tokio::test]
+async fn a_run_whose_process_died_is_is_started_again_only_by_those_who_say_so() {
     on_each(async |store| {
         let key = dlock::key_of(once(store, "crashed")).unwrap();
         Other::dies_running(store, key, WEEK, 200 * MS).await;
