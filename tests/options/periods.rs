@@ -115,7 +115,7 @@ async fn at_will_after(store: &str, id: &str) {
 }
 
 #[tokio::test]
-async fn a_run_whose_process_died_is_is_started_again_only_by_those_who_say_so() {
+async fn a_run_whose_process_died_is_started_again_only_by_those_who_say_so() {
     on_each(async |store| {
         let key = dlock::key_of(once(store, "crashed")).unwrap();
         Other::dies_running(store, key, WEEK, 200 * MS).await;
