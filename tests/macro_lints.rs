@@ -114,6 +114,25 @@ async fn instead(id: String, n: u64) -> Result<Option<u64>, Error> {
 }
 
 const STORE: &str = "redis";
+const WORKERS: u32 = 3;
+const LIMIT: Duration = Duration::from_secs(20);
+
+#[distributed_lock(
+    key = "constants", attempts = WORKERS + 2, max_waiters = WORKERS, kind = permits(WORKERS), renew = Duration::from_secs(5),
+    max_hold = LIMIT.saturating_mul(10), timeout = LIMIT, min_hold = LIMIT, wait = none, on_busy = call(at_once)
+)]
+async fn constants(id: u64) -> Result<u64, Error> {
+    Ok(std::future::ready(id).await)
+}
+
+fn at_once(id: u64) -> Result<u64, Error> {
+    dlock::current().map_or(Ok(id), |held| held.check().map(|()| id))
+}
+
+#[optimistic(retries = WORKERS)]
+fn again_by_constant(id: u64) -> Result<u64, OrderError> {
+    Ok(id)
+}
 
 #[distributed_lock(key = Key::text("a:").value(&id), ttl = Duration::from_secs(id), wait = Wait::None, backend = STORE)]
 async fn expressions(id: u64) -> Result<u64, Error> {
@@ -174,7 +193,15 @@ fn again_blocking(id: &mut u64) -> Result<u64, OrderError> {
 
 #[test]
 fn everything_is_a_function() {
-    drop((all_options(String::new(), 1), expressions(1), several(1, 2, &[3]), scheduled(), again(1, "a")));
+    drop((
+        all_options(String::new(), 1),
+        constants(1),
+        again_by_constant(1),
+        expressions(1),
+        several(1, 2, &[3]),
+        scheduled(),
+        again(1, "a"),
+    ));
     let _ = (blocking(1, &mut String::new()), scheduled_blocking("north"), again_blocking(&mut 1));
     let _: Outcome<u64> = blocking_several(&[1]);
 }

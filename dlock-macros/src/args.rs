@@ -9,7 +9,8 @@ use syn::parse::{ParseStream, Parser};
 use syn::{Expr, Ident, LitStr, Path, Token};
 
 use crate::key_values::Key;
-use crate::literals::ungrouped;
+use crate::literals::{is_literal, text, ungrouped, unquoted, word};
+use crate::table::takes_expressions;
 use crate::values::{Backoff, Cohort, Given, Kind, OnBusy, OnLost, Renew, Retry, Wait};
 
 /// An attribute: its name and what can be written in it.
@@ -63,20 +64,20 @@ pub(crate) struct Args {
     pub(crate) keys: Option<Said<Vec<LitStr>>>,
     pub(crate) ttl: Option<Said<Given<Duration>>>,
     pub(crate) wait: Option<Said<Given<Wait>>>,
-    pub(crate) attempts: Option<Said<u32>>,
+    pub(crate) attempts: Option<Said<Given<u32>>>,
     pub(crate) backoff: Option<Said<Backoff>>,
-    pub(crate) max_waiters: Option<Said<u32>>,
+    pub(crate) max_waiters: Option<Said<Given<u32>>>,
     pub(crate) backend: Option<Said<Given<String>>>,
     pub(crate) kind: Option<Said<Kind>>,
     pub(crate) fair: Option<Said<bool>>,
     pub(crate) cohort: Option<Said<Option<Cohort>>>,
     pub(crate) reentrant: Option<Said<bool>>,
     pub(crate) renew: Option<Said<Renew>>,
-    pub(crate) max_hold: Option<Said<Duration>>,
-    pub(crate) timeout: Option<Said<Duration>>,
-    pub(crate) min_hold: Option<Said<Duration>>,
-    pub(crate) once_per: Option<Said<Duration>>,
-    pub(crate) offset: Option<Said<Duration>>,
+    pub(crate) max_hold: Option<Said<Given<Duration>>>,
+    pub(crate) timeout: Option<Said<Given<Duration>>>,
+    pub(crate) min_hold: Option<Said<Given<Duration>>>,
+    pub(crate) once_per: Option<Said<Given<Duration>>>,
+    pub(crate) offset: Option<Said<Given<Duration>>>,
     pub(crate) rerun: Option<Said<()>>,
     pub(crate) record: bool,
     pub(crate) on_busy: Option<Said<OnBusy>>,
@@ -87,7 +88,11 @@ pub(crate) struct Args {
     pub(crate) fence: Option<Said<Ident>>,
     pub(crate) name: Option<Said<String>>,
     pub(crate) krate: Option<Said<Path>>,
-    pub(crate) retries: Option<Said<u32>>,
+    pub(crate) retries: Option<Said<Given<u32>>>,
+    /// What of the program the values name, also those that could not be read.
+    pub(crate) mentioned: Vec<Expr>,
+    /// What the body expects to see, also where that could not be read.
+    pub(crate) in_body: Vec<Ident>,
 }
 
 impl Written {
@@ -187,36 +192,59 @@ impl Reader<'_> {
         }
         let name = input.call(Ident::parse_any)?;
         let given = input.parse::<Option<Token![=]>>()?.is_some();
-        let colon = if given { None } else { input.parse::<Option<Token![:]>>()? };
+        // What other languages write instead of it.
+        let (colon, called) = (!given && input.peek(Token![:]), !given && input.peek(syn::token::Paren));
+        let instead = input.span();
+        if colon {
+            input.parse::<Token![:]>()?;
+        }
         let ends = |input: ParseStream| input.is_empty() || input.peek(Token![,]);
-        let value = if given && !ends(input) { Some(input.parse::<Expr>()) } else { None };
+        let value = if (given || colon || called) && !ends(input) { Some(input.parse::<Expr>()) } else { None };
         if matches!(value, Some(Ok(_))) && !ends(input) {
             self.mistakes.push(input.error("expected `,` before this"));
         }
-        let bare = !given && colon.is_none() && ends(input);
+        let bare = !given && value.is_none() && ends(input);
 
         let word = name.unraw().to_string();
         let Some(row) = self.dialect.table.iter().find(|row| row.name == word) else {
             let meant = self.meant_by(&word);
             self.meant.extend(meant);
+            self.mention(meant, value.as_ref());
             return Err(syn::Error::new(name.span(), self.unknown(&word, meant)));
         };
+        self.mention(Some(row.name), value.as_ref());
         if self.seen.contains(&row.name) {
             return Err(syn::Error::new(name.span(), format!("`{word}` is given twice")));
         }
         let order = self.seen.len();
         self.seen.push(row.name);
         let value = match value {
-            Some(value) => value?,
-            None if bare && row.flag => syn::parse_quote_spanned!(name.span()=> true),
-            None if let Some(colon) = colon => {
-                return Err(syn::Error::new_spanned(colon, format!("write `=` here, as in `{}`", example(row))));
+            _ if colon || called => {
+                return Err(syn::Error::new(instead, format!("write `=` here, as in `{}`", example(row))));
             }
+            Some(Ok(value)) => value,
+            Some(Err(mistake)) => {
+                return Err(syn::Error::new(mistake.span(), format!("`{word}`: {mistake}; write {}", row.forms)));
+            }
+            None if bare && row.flag => syn::parse_quote_spanned!(name.span()=> true),
             None => return Err(syn::Error::new(name.span(), format!("`{word}` needs a value: {}", row.forms))),
         };
         let written = Written { word: row.name, order, value };
         (row.read)(&mut self.args, &written)
             .map_err(|why| syn::Error::new_spanned(&written.value, format!("`{word}`: {why}")))
+    }
+
+    fn mention(&mut self, option: Option<&str>, value: Option<&syn::Result<Expr>>) {
+        let Some(Ok(value)) = value else { return };
+        let value = ungrouped(value);
+        let name = match value {
+            Expr::Paren(inner) => name_in(&inner.expr),
+            value => name_in(value),
+        };
+        match option {
+            Some("guard" | "fence") => self.args.in_body.extend(name),
+            _ => self.args.mentioned.extend(mentioned(option, value)),
+        }
     }
 
     fn form(&self) -> String {
@@ -249,9 +277,48 @@ impl Reader<'_> {
     }
 }
 
-/// The first of the forms, with the name.
+/// What of a value are names of the program, as far as that can be told: an import that only a broken attribute needs
+/// shall not be called unused, and a word that was meant as one of ours shall not be sought.
+fn mentioned(option: Option<&str>, value: &Expr) -> Vec<Expr> {
+    let Ok(value) = unquoted(value) else { return Vec::new() };
+    let constant = |value: &Expr| match value {
+        Expr::Path(path) => {
+            path.path.get_ident().is_none_or(|name| name.to_string().chars().all(|c| !c.is_lowercase()))
+        }
+        _ => false,
+    };
+    let called = match &value {
+        Expr::Call(call) => word(&call.func).map(|word| (word, call)),
+        _ => None,
+    };
+    match (option, called) {
+        (Some("on_busy"), Some((word, call))) if word == "call" => {
+            call.args.iter().filter(|path| matches!(path, Expr::Path(_))).cloned().collect()
+        }
+        (Some("kind"), Some((word, call))) if word == "permits" => {
+            call.args.iter().filter(|value| constant(value)).cloned().collect()
+        }
+        (Some("crate" | "kind" | "on_busy" | "on_lost" | "on_outage" | "rerun"), _) => Vec::new(),
+        _ if constant(&value) => vec![value],
+        (Some(option), _) if takes_expressions(option) && !is_literal(&value) && word(&value).is_none() => vec![value],
+        _ => Vec::new(),
+    }
+}
+
+/// A name for the body, also in quotes, where it is a mistake.
+fn name_in(value: &Expr) -> Option<Ident> {
+    let name: Option<Ident> = match value {
+        Expr::Path(path) => path.path.get_ident().filter(|name| *name != "self").cloned(),
+        value => text(value)?.parse().ok(),
+    };
+    // Others would be no names in a pattern.
+    name.filter(|name| !name.unraw().to_string().starts_with(char::is_uppercase))
+}
+
+/// The first of the forms that is a value, with the name.
 fn example(row: &Row) -> String {
-    let form = row.forms.split('`').nth(1).unwrap_or("…");
+    let place = if row.flag { 3 } else { 1 };
+    let form = row.forms.split('`').nth(place).unwrap_or("…");
     format!("{} = {form}", row.name)
 }
 

@@ -52,9 +52,11 @@ fn every_form_is_read() {
         r#"keys = "a:<x..>", kind = "write", reentrant = false, on_lost = "cancel", retry = "5, 100ms..2s""#,
         r#"key = "a", kind = permits(3), cohort = true, max_hold = "1h", timeout = "5s", min_hold = "1s", retry = 5"#,
         r#"key = "a", kind = "permits(3)", once_per = "1m", offset = "30s", rerun = "on_crash", on_busy = skip, retry = false"#,
-        r#"key = "a", rerun = on_crash, once_per = "1m", on_busy = call(Self::other), on_outage = "skip", retry = "none""#,
+        r#"key = "a", rerun = on_crash, once_per = "1m", on_busy = call(Self::other), on_outage = "skip", retry = false"#,
         r#"key = "a", on_busy = "call(<T as Other>::other)", on_outage = error, guard = held, fence = r#fn, retry = "5""#,
         r#"key = "a", name = "label", crate = ::lib::dlock, on_busy = error, cohort = "64", kind = exclusive"#,
+        r#"key = "a", wait = none, cohort = 64, attempts = ATTEMPTS, max_waiters = limits::WAITERS, kind = permits(N * 2)"#,
+        r#"key = "a", wait = forever, renew = EVERY, max_hold = LONG, timeout = Duration::from_secs(1), min_hold = A, once_per = B"#,
         r#"key = "a", crate = "crate::other""#,
     ] {
         if let Err(mistakes) = read(attribute) {
@@ -69,7 +71,7 @@ fn values_are_what_they_say() {
         r#"key = "a", kind = "permits(3)", cohort = "64/3s", retry = "5, 100ms..2s", renew = "5s", wait = "none""#,
     );
     let args = args.expect("valid");
-    assert!(matches!(args.kind, Some(Said { value: Kind::Permits(3), .. })));
+    assert!(matches!(args.kind, Some(Said { value: Kind::Permits(Given::Literal(3)), .. })));
     let cohort = args.cohort.and_then(|cohort| cohort.value).expect("a cohort");
     assert_eq!((cohort.passes, cohort.span), (64, Some(Duration::from_secs(3))));
     let retry = args.retry.expect("retry").value;
@@ -77,7 +79,9 @@ fn values_are_what_they_say() {
         (retry.times, retry.backoff.from, retry.backoff.to),
         (5, Duration::from_millis(100), Duration::from_secs(2))
     );
-    assert!(matches!(args.renew, Some(Said { value: Renew::Every(every), .. }) if every == Duration::from_secs(5)));
+    assert!(
+        matches!(args.renew, Some(Said { value: Renew::Every(Given::Literal(every)), .. }) if every == Duration::from_secs(5))
+    );
     assert!(matches!(args.wait, Some(Said { value: Given::Literal(Wait::None), .. })));
 }
 
@@ -88,7 +92,8 @@ fn one_mistake_has_one_message() {
         ("key = 1", "`key`: expected a template in quotes"),
         ("key", "`key` needs a value"),
         ("key =", "`key` needs a value"),
-        (r#"key("a")"#, "`key` needs a value"),
+        (r#"key("a")"#, r#"write `=` here, as in `key = "stock:<id>"`"#),
+        (r#"key: "a""#, "write `=` here"),
         (r#"key = format!("a:{id}")"#, "write `key = \"stock:<id>\"`"),
         (r#"key = "a", key = "b""#, "`key` is given twice"),
         ("keys = []", "there is no key in the list"),
@@ -107,11 +112,15 @@ fn one_mistake_has_one_message() {
         (r#"key = "a", backend = "a\nb""#, "`backend`: the name has a control character"),
         (r#"key = "a", backend = 5"#, "`backend`: expected a name"),
         (r#"key = "a" ttl = "30s""#, "expected `,`"),
-        (r#"key = "a", max_hold = LONG"#, "`max_hold`: expected a duration in quotes"),
+        (
+            r#"key = "a", max_hold = true"#,
+            "`max_hold`: expected a duration in quotes, such as `\"30s\"`, or a `const` of type",
+        ),
         (r#"key = "a", attempts = 0"#, "`attempts`: expected 1 or more"),
-        (r#"key = "a", attempts = "3""#, "`attempts`: expected a count, such as `3`"),
+        (r#"key = "a", attempts = "3""#, "`attempts`: a count has no quotes: write `3`"),
+        (r#"key = "a", attempts = "some""#, "`attempts`: expected a count, such as `3`, or a `const` of type `u32`"),
         (r#"key = "a", max_waiters = 99999999999"#, "`max_waiters`: `99999999999` is no count"),
-        (r#"key = "a", fair(true)"#, "`fair` needs a value: `fair`, `true`, `false`"),
+        (r#"key = "a", fair(true)"#, "write `=` here, as in `fair = true`"),
         (r#"key = "a", fair = "yes""#, "`fair`: expected `true` or `false`"),
         (r#"key = "a", backoff = "5s..100ms""#, "write `\"100ms..5s\"`"),
         (r#"key = "a", backoff = "5s""#, "`backoff`: expected two durations"),
@@ -119,7 +128,18 @@ fn one_mistake_has_one_message() {
         (r#"key = "a", kind = raed"#, "did you mean `read`?"),
         (r#"key = "a", kind = permits"#, "write `permits(3)`"),
         (r#"key = "a", kind = permits(0)"#, "the least is `permits(1)`"),
-        (r#"key = "a", kind = permits(n)"#, "`permits` takes a count"),
+        (r#"key = "a", kind = permits(true)"#, "`permits` takes a count"),
+        (r#"key = "a", kind = Kind::Read"#, "no expression here: expected `exclusive`"),
+        (r#"key = "a", fair = cfg!(unix)"#, "no expression here: expected `true` or `false`"),
+        (r#"key = "a", on_lost = policy()"#, "no expression here: expected `cancel` or `continue`"),
+        (r#"key = "a", backoff = BACKOFF"#, "no expression here: expected two durations"),
+        (r#"key = "a", retry = RETRIES"#, "no expression here: expected `false`, a count"),
+        (r#"key = "a", retry = 0"#, "never to ask again is written `retry = false`"),
+        (r#"key = "a", retry = "0, 1s..2s""#, "never to ask again is written `retry = false`"),
+        (r#"key = "a", retry = "none""#, "never to ask again is written `retry = false`"),
+        (r#"key = "a", cohort = 0"#, "with no pass allowed there is no cohort: write `false`"),
+        (r#"key = "a", cohort = PASSES"#, "no expression here: expected `true`"),
+        (r#"key = "a", name = NAME"#, "no expression here: expected a name in quotes"),
         (r#"key = "a", cohort = "many""#, "`cohort`: expected `true`"),
         (r#"key = "a", on_busy = call"#, "which function?"),
         (r#"key = "a", on_busy = call(a, 5)"#, "expected the path of one function"),
@@ -130,10 +150,21 @@ fn one_mistake_has_one_message() {
         (r#"key = "a", rerun = true"#, "`rerun`: expected `on_crash`"),
         (r#"key = "a", retry = true"#, "`retry`: expected `false`, a count"),
         (r#"key = "a", retry = "5, 2s..1s""#, "write `\"1s..2s\"`"),
-        (r#"key = "a", guard = "held""#, "`guard`: expected a name for it in the body, without quotes"),
+        (
+            r#"key = "a", guard = "held""#,
+            "`guard`: expected a name for it in the body, without quotes, such as `guard = held`",
+        ),
         (r#"key = "a", guard = self"#, "`guard`: expected a name"),
+        (
+            r#"key = "a", guard = Held"#,
+            "`guard`: a name in the body begins with a small letter, such as `guard = held`",
+        ),
+        (
+            r#"key = "a", fence = true"#,
+            "`fence`: expected a name for it in the body, without quotes, such as `fence = token`",
+        ),
         (r#"key = "a", name = """#, "`name`: the name is empty"),
-        (r#"key = "a", name = label"#, "`name`: expected a name in quotes"),
+        (r#"key = "a", name = label"#, "`name`: no expression here: expected a name in quotes"),
         (r#"key = "a", crate = "a b""#, "`crate`: expected the path"),
     ] {
         let found = mistake(attribute);

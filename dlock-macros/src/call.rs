@@ -1,8 +1,8 @@
 //! What one call adds to its site: the keys, and the options that an expression gives. All of it is read by reference,
 //! before the body may move the arguments.
 
-use proc_macro2::{Span, TokenStream};
-use quote::{quote, quote_spanned};
+use proc_macro2::{Span, TokenStream, TokenTree};
+use quote::{ToTokens, quote, quote_spanned};
 use syn::spanned::Spanned;
 use syn::{Expr, ExprReference, Token};
 
@@ -94,4 +94,13 @@ fn push(template: &Template, at_key: Span, rt: &TokenStream) -> TokenStream {
 /// Names that only the expansion can see, reported at a place in the user's code.
 pub(crate) fn located_at(span: Span) -> Span {
     Span::mixed_site().located_at(span)
+}
+
+/// The same names, reported at another place.
+pub(crate) fn moved_to(tokens: &TokenStream, span: Span) -> TokenStream {
+    let moved = tokens.clone().into_iter().map(|mut token: TokenTree| {
+        token.set_span(span.resolved_at(token.span()));
+        token
+    });
+    moved.collect::<TokenStream>().into_token_stream()
 }

@@ -4,21 +4,24 @@
 
 use std::time::Duration;
 
+use syn::ext::IdentExt;
+
 use crate::args::{Args, Place, Said};
 use crate::item::Shape;
-use crate::values::{Given, Kind, OnLost, Renew};
+use crate::names::Names;
+use crate::values::{Given, Kind, OnLost, Renew, Wait};
 
 /// What can be told from the attribute alone.
 pub(crate) fn options(args: &Args, mistakes: &mut Vec<syn::Error>) {
     let mut found = Found(mistakes);
     keys(args, &mut found);
-    if let Some((ttl, place)) = ttl(args) {
+    if let Some((ttl, place)) = known(args.ttl.as_ref()) {
         times(args, ttl, place, &mut found);
     }
     line(args, &mut found);
     periods(args, &mut found);
     if let (Some(guard), Some(fence)) = (&args.guard, &args.fence)
-        && guard.value == fence.value
+        && guard.value.unraw() == fence.value.unraw()
     {
         found.between(
             &guard.place,
@@ -40,6 +43,31 @@ pub(crate) fn shape(args: &Args, shape: &Shape, mistakes: &mut Vec<syn::Error>) 
     if let Some(Said { value: OnLost::Cancel, place }) = &args.on_lost {
         let text = "`on_lost`: a function that is not async cannot be cancelled: it goes on, and its caller is told of the loss. \
                     Leave this out, or make the function `async`";
+        mistakes.push(place.mistake(text));
+    }
+}
+
+/// What depends on the names of the parameters.
+pub(crate) fn names(args: &Args, names: &Names, mistakes: &mut Vec<syn::Error>) {
+    let in_body = [(&args.guard, "held"), (&args.fence, "token")];
+    let mut seen = Vec::new();
+    for (name, example) in in_body.into_iter().filter_map(|(said, example)| Some((said.as_ref()?, example))) {
+        // Two of one name were told already.
+        if names.bind(&name.value) && !seen.contains(&&name.value) {
+            let (word, text) = (name.place.word, &name.value);
+            mistakes.push(name.place.mistake(format!(
+                "`{word}`: the function has a parameter `{text}` already: take another name, such as `{word} = {example}`"
+            )));
+        }
+        seen.push(&name.value);
+    }
+    if let Some(Said { value: Given::Literal(Wait::None | Wait::Forever), place }) = &args.wait
+        && let Ok(word) = syn::parse2::<syn::Ident>(place.tokens.clone())
+        && names.bind(&word)
+    {
+        let text = format!(
+            "`wait`: is this the word or the parameter? Write `\"{word}\"` for the word, or give the parameter another name"
+        );
         mistakes.push(place.mistake(text));
     }
 }
@@ -80,11 +108,10 @@ fn keys(args: &Args, found: &mut Found) {
     }
 }
 
-fn ttl(args: &Args) -> Option<(Duration, &Place)> {
-    match args.ttl.as_ref()? {
-        Said { value: Given::Literal(ttl), place } => Some((*ttl, place)),
-        Said { value: Given::Expr(_), .. } => None,
-    }
+/// What can be compared here.
+fn known(said: Option<&Said<Given<Duration>>>) -> Option<(Duration, &Place)> {
+    let said = said?;
+    said.value.literal().map(|time| (*time, &said.place))
 }
 
 /// Short enough to be written: a tenth of a second, or of a millisecond, is exact enough.
@@ -97,7 +124,7 @@ fn rounded(time: Duration) -> Duration {
 
 fn times(args: &Args, ttl: Duration, place: &Place, found: &mut Found) {
     let said = place.word;
-    if let Some(Said { value: Renew::Every(every), place: renew }) = &args.renew
+    if let Some(Said { value: Renew::Every(Given::Literal(every)), place: renew }) = &args.renew
         && *every >= ttl
     {
         let text = format!(
@@ -107,36 +134,37 @@ fn times(args: &Args, ttl: Duration, place: &Place, found: &mut Found) {
         );
         found.between(place, renew, text);
     }
-    if let Some(least) = &args.min_hold
-        && least.value > ttl
+    if let Some((least, at_least)) = known(args.min_hold.as_ref())
+        && least > ttl
     {
-        let word = least.place.word;
+        let word = at_least.word;
         let text = format!(
             "`{word}` must not be above `{said}`, which is {}: a process that dies keeps the lock no longer",
             show(ttl)
         );
-        found.between(place, &least.place, text);
+        found.between(place, at_least, text);
     }
-    if let Some(most) = &args.max_hold
-        && most.value < ttl
+    if let Some((most, at_most)) = known(args.max_hold.as_ref())
+        && most < ttl
     {
         let text = format!(
             "`max_hold` must not be below `{said}`, which is {}: the lock is granted for so long at once",
             show(ttl)
         );
-        found.between(place, &most.place, text);
+        found.between(place, at_most, text);
     }
     // A hold that nobody renews must outlast its body, with the margin that clocks need: the runtime's own figure.
     let covered = ttl.saturating_sub(ttl / 100 + Duration::from_millis(2));
-    if let (Some(Said { value: Renew::Off, place: renew }), Some(limit)) = (&args.renew, &args.timeout)
-        && limit.value > covered
+    if let (Some(Said { value: Renew::Off, place: renew }), Some((limit, at_limit))) =
+        (&args.renew, known(args.timeout.as_ref()))
+        && limit > covered
     {
         let text = format!(
             "`timeout`: without renewal a `{said}` of {} covers a body of {} at most: shorten `timeout`, lengthen `{said}`, or leave out `renew = false`",
             show(ttl),
             show(covered)
         );
-        let last = renew.later(&limit.place);
+        let last = renew.later(at_limit);
         found.between(last, place, text);
     }
 }
@@ -159,7 +187,7 @@ fn periods(args: &Args, found: &mut Found) {
                     .mistake("`rerun` says what becomes of a run of `once_per`: add that, such as `once_per = \"1m\"`"),
             );
         }
-        (Some(period), _) if period.value < Duration::from_millis(1) => {
+        (Some(period), _) if period.value.literal().is_some_and(|period| *period < Duration::from_millis(1)) => {
             found.0.push(
                 period.place.mistake("`once_per`: stores count in milliseconds: the shortest period is `\"1ms\"`"),
             );
@@ -171,17 +199,20 @@ fn periods(args: &Args, found: &mut Found) {
             let text = "`offset` says where the periods of `once_per` begin: add that, such as `once_per = \"1d\"`";
             found.0.push(offset.place.mistake(text));
         }
-        (Some(period), Some(offset)) if offset.value >= period.value => {
-            let text = format!(
-                "`offset` must be less than `once_per`, which is {}: after that the boundaries come again",
-                show(period.value)
-            );
-            found.between(&period.place, &offset.place, text);
+        (period, offset) => {
+            if let (Some((period, place)), Some((offset, at_offset))) = (known(period.as_ref()), known(offset.as_ref()))
+                && offset >= period
+            {
+                let text = format!(
+                    "`offset` must be less than `once_per`, which is {}: after that the boundaries come again",
+                    show(period)
+                );
+                found.between(place, at_offset, text);
+            }
         }
-        _ => {}
     }
     if let (Some(period), Some(kind)) = (&args.once_per, &args.kind)
-        && kind.value != Kind::Exclusive
+        && !matches!(kind.value, Kind::Exclusive)
     {
         found.between(
             &period.place,

@@ -1,12 +1,12 @@
 //! A checked function to tokens: a static site, the call, and the runtime around the body. Nothing is checked here.
 
-use proc_macro2::{Span, TokenStream, TokenTree};
-use quote::{ToTokens, quote, quote_spanned};
+use proc_macro2::{Span, TokenStream};
+use quote::{quote, quote_spanned};
 use syn::Type;
 use syn::spanned::Spanned;
 use syn::visit_mut::{self, VisitMut};
 
-use crate::call::{call, located_at};
+use crate::call::{call, located_at, moved_to};
 use crate::item::Shape;
 use crate::model::{Busy, Keys, LockedFn};
 use crate::site::{option, site};
@@ -90,17 +90,29 @@ impl<'a> Work<'a> {
         let Busy::Call { path, arguments } = &self.function.on_busy else { return None };
         let at_path = located_at(path.span());
         let rt = moved_to(&self.rt, at_path);
+        let (output, _) = without_impl(self.output);
         let call = quote_spanned!(at_path=> #path(#(#arguments),*));
-        // In a box, so that the future of this function need not have room for that of the other.
-        let call = if self.is_sync { call } else { quote_spanned!(at_path=> #rt::Box::pin(#call).await) };
-        Some(quote_spanned! {Span::mixed_site()=>
-            ::core::result::Result::Err(__dlock_error) if __dlock_error.is_contention() => #call,
+        let given = if self.is_sync {
+            call
+        } else {
+            quote_spanned! {at_path=>
+                {
+                    use #rt::{MadeFuture as _, MadeValue as _};
+                    let __dlock_made = #rt::Made::new(#call);
+                    (&__dlock_made).how().output(__dlock_made).await
+                }
+            }
+        };
+        Some(quote_spanned! {at_path=>
+            ::core::result::Result::Err(__dlock_error) if __dlock_error.is_contention() => {
+                #rt::Instead::<#output>::output(#given)
+            }
         })
     }
 
     /// The body as it was written, after what the compiler must know of it and the names that it asked for.
     fn body(&self) -> TokenStream {
-        let edge = return_edge(self.output);
+        let edge = return_edge(self.output, &self.rt);
         let guard = self.guard();
         let body = &self.function.locked.body;
         let (tokens, span) = (&body.tokens, located_at(body.span));
@@ -182,25 +194,17 @@ pub(crate) fn output_as(output: &Type, rt: &TokenStream, name: &str, method: &To
 }
 
 /// Tells the compiler what the block returns, so that a wrong type is reported in the body and not at the attribute.
-pub(crate) fn return_edge(output: &Type) -> TokenStream {
+///
+/// No lint is switched off for it: a crate may forbid that.
+pub(crate) fn return_edge(output: &Type, rt: &TokenStream) -> TokenStream {
     let (nameable, _) = without_impl(output);
-    quote_spanned! {located_at(output.span())=>
-        // It never runs and is never seen: what the lints say about it is of no use to anybody.
-        #[allow(unreachable_code, clippy::all, clippy::pedantic)]
+    let at_output = located_at(output.span());
+    let rt = moved_to(rt, at_output);
+    quote_spanned! {at_output=>
         if false {
-            let __dlock_return: #nameable = loop {};
-            return __dlock_return;
+            return #rt::unreached::<#nameable>();
         }
     }
-}
-
-/// The same names, reported at another place.
-fn moved_to(tokens: &TokenStream, span: Span) -> TokenStream {
-    let moved = tokens.clone().into_iter().map(|mut token: TokenTree| {
-        token.set_span(span.resolved_at(token.span()));
-        token
-    });
-    moved.collect::<TokenStream>().into_token_stream()
 }
 
 /// The type with `_` for every `impl Trait`, which has no name inside the function, and how many there were.

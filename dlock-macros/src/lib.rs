@@ -1,7 +1,7 @@
 //! The attribute of dlock. Use it through the crate `dlock-rs`, which brings the runtime that it calls.
 //!
 //! Reading order: `table` (what can be written), `args`, `values`, `key_values` and `literals` (how it is read), `template`, `duration` (two small
-//! languages in strings), `item` and `lazy` (the function), `names` (what a key may name), `checks` (what does not fit
+//! languages in strings), `item` and `lazy` (the function), `names` (what a key may name), `expressions` (what an expression may), `checks` (what does not fit
 //! together), `model` (everything checked), `expand` with `site` and `call` (tokens). `fallback` is for functions with
 //! mistakes, `optimistic` for the attribute that takes no lock.
 
@@ -13,6 +13,7 @@ mod call;
 mod checks;
 mod duration;
 mod expand;
+mod expressions;
 mod fallback;
 mod item;
 mod key_values;

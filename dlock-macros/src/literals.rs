@@ -7,10 +7,10 @@ use crate::args::{list, nearest};
 
 /// Which of the words it is, bare or in quotes.
 pub(crate) fn choice(value: &Expr, words: &[&str]) -> Result<usize, String> {
-    let word = text(value)
-        .map(|text| text.value())
-        .or_else(|| word(value))
-        .ok_or_else(|| format!("expected {}", either(words)))?;
+    let word = text(value).map(|text| text.value()).or_else(|| word(value)).ok_or_else(|| match value {
+        _ if is_literal(value) => format!("expected {}", either(words)),
+        _ => format!("no expression here: expected {}", either(words)),
+    })?;
     words.iter().position(|known| *known == word).ok_or_else(|| not_one_of(&word, words))
 }
 

@@ -8,6 +8,7 @@ use syn::{Attribute, Expr, ExprPath, FnArg, Ident, LitStr, Meta, Pat, Path, Sign
 
 use crate::args::{Args, Dialect, Said};
 use crate::checks;
+use crate::expressions;
 use crate::item::{Function, Locked};
 use crate::key_values::Key;
 use crate::names::{KeyPiece, Names, Template};
@@ -41,25 +42,25 @@ pub(crate) enum Keys {
 /// What goes into the static as it is.
 pub(crate) struct Options {
     pub(crate) renew: Option<Renew>,
-    pub(crate) max_hold: Option<Duration>,
-    pub(crate) attempts: Option<u32>,
+    pub(crate) max_hold: Option<Given<Duration>>,
+    pub(crate) attempts: Option<Given<u32>>,
     pub(crate) backoff: Option<Backoff>,
-    pub(crate) max_waiters: Option<u32>,
+    pub(crate) max_waiters: Option<Given<u32>>,
     pub(crate) retry: Option<Retry>,
     pub(crate) kind: Option<Kind>,
     pub(crate) fair: Option<bool>,
     pub(crate) cohort: Option<Cohort>,
     pub(crate) reentrant: Option<bool>,
-    pub(crate) timeout: Option<Duration>,
-    pub(crate) min_hold: Option<Duration>,
+    pub(crate) timeout: Option<Given<Duration>>,
+    pub(crate) min_hold: Option<Given<Duration>>,
     pub(crate) once_per: Option<OncePer>,
     pub(crate) record: bool,
     pub(crate) on_lost: Option<OnLost>,
 }
 
 pub(crate) struct OncePer {
-    pub(crate) period: Duration,
-    pub(crate) offset: Duration,
+    pub(crate) period: Given<Duration>,
+    pub(crate) offset: Option<Given<Duration>>,
     pub(crate) rerun: bool,
 }
 
@@ -90,11 +91,14 @@ impl LockedFn {
         if let Some(locked) = &locked {
             checks::shape(&args, &locked.shape, &mut mistakes);
         }
-        let keys = keys(dialect, args.key, args.keys, &Names::of(&function.sig), &mut mistakes);
+        let names = Names::of(&function.sig);
+        checks::names(&args, &names, &mut mistakes);
+        expressions::check(dialect, &args, &names, &mut mistakes);
+        let keys = keys(dialect, args.key, args.keys, &names, &mut mistakes);
         let on_busy = busy(args.on_busy, &function.sig, &mut mistakes);
         let Function { attrs, vis, sig, .. } = function;
         let (Some(locked), Some(keys), true) = (locked, keys, mistakes.is_empty()) else { return Err(mistakes) };
-        let (offset, rerun) = (value(args.offset).unwrap_or_default(), args.rerun.is_some());
+        let (offset, rerun) = (value(args.offset), args.rerun.is_some());
         Ok(LockedFn {
             attrs,
             vis,

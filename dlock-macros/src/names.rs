@@ -33,11 +33,12 @@ fn part(template: &LitStr, at: std::ops::Range<usize>) -> Span {
 pub(crate) struct Names {
     function: Ident,
     values: Vec<Ident>,
+    types: Vec<Ident>,
 }
 
 impl Names {
     pub(crate) fn of(sig: &Signature) -> Names {
-        let mut names = Names { function: sig.ident.clone(), values: Vec::new() };
+        let mut names = Names { function: sig.ident.clone(), values: Vec::new(), types: Vec::new() };
         for input in &sig.inputs {
             match input {
                 FnArg::Receiver(receiver) => names.values.push(Ident::from(receiver.self_token)),
@@ -49,7 +50,18 @@ impl Names {
             _ => None,
         });
         names.values.extend(constants);
+        names.types.extend(sig.generics.type_params().map(|param| param.ident.clone()));
         names
+    }
+
+    /// Is it a parameter, a name that one binds, or a const generic?
+    pub(crate) fn bind(&self, name: &Ident) -> bool {
+        self.values.iter().any(|value| value.unraw() == name.unraw())
+    }
+
+    /// Is it a type that the caller chooses?
+    pub(crate) fn is_type(&self, name: &Ident) -> bool {
+        self.types.contains(name)
     }
 
     /// Everything that is wrong with a template comes back at once.

@@ -7,11 +7,13 @@ use syn::{Attribute, FnArg, Pat, Path, Signature, Visibility};
 use crate::args::Args;
 use crate::call::located_at;
 use crate::expand::{output_as, return_edge};
+use crate::expressions;
 use crate::item::{Function, Locked, Shape};
 use crate::model::keep;
-use crate::site::duration;
+use crate::names::Names;
+use crate::site::{duration, fixed_count};
 use crate::table::OPTIMISTIC;
-use crate::values::Backoff;
+use crate::values::{Backoff, Given};
 
 pub(crate) struct OptimisticFn {
     attrs: Vec<Attribute>,
@@ -19,7 +21,7 @@ pub(crate) struct OptimisticFn {
     sig: Signature,
     locked: Locked,
     runtime: Path,
-    retries: u32,
+    retries: Given<u32>,
     backoff: Backoff,
 }
 
@@ -33,6 +35,7 @@ impl OptimisticFn {
         let function = keep(Function::parse(OPTIMISTIC.attribute, item), &mut mistakes);
         let Some(mut function) = function else { return Err(mistakes) };
         check_arguments(&function.sig, &mut mistakes);
+        expressions::check(&OPTIMISTIC, &args, &Names::of(&function.sig), &mut mistakes);
         let locked = keep(function.locked(&OPTIMISTIC), &mut mistakes);
         let Function { attrs, vis, sig, .. } = function;
         let (Some(locked), true) = (locked, mistakes.is_empty()) else { return Err(mistakes) };
@@ -44,7 +47,7 @@ impl OptimisticFn {
             runtime: args
                 .krate
                 .map_or_else(|| syn::parse_quote_spanned!(Span::mixed_site()=> ::dlock), |path| path.value),
-            retries: args.retries.map_or(RETRIES, |retries| retries.value),
+            retries: args.retries.map_or(Given::Literal(RETRIES), |retries| retries.value),
             backoff: args.backoff.map_or(BACKOFF, |backoff| backoff.value),
         })
     }
@@ -63,8 +66,10 @@ impl OptimisticFn {
     fn attempts(&self) -> TokenStream {
         let OptimisticFn { locked, runtime, retries, backoff, .. } = self;
         let rt = quote_spanned!(Span::mixed_site()=> #runtime::__private);
+        let retries = fixed_count(retries, &rt);
         let (from, to) = (duration(backoff.from), duration(backoff.to));
-        let (edge, tokens, span) = (return_edge(&locked.output), &locked.body.tokens, located_at(locked.body.span));
+        let (edge, tokens, span) =
+            (return_edge(&locked.output, &rt), &locked.body.tokens, located_at(locked.body.span));
         let block = quote_spanned!(span=> { #edge #tokens });
         let judged = output_as(&locked.output, &rt, "OptimisticReturn", &quote_spanned!(span=> judged));
         let (result, pause) = if locked.shape.is_sync() {
@@ -75,7 +80,8 @@ impl OptimisticFn {
             (quote_spanned!(span=> async #block.await), pause)
         };
         quote_spanned! {Span::mixed_site()=>
-            let mut __dlock_attempts = #rt::Attempts::new(#retries, #rt::Backoff { from: #from, to: #to });
+            const __DLOCK_RETRIES: ::core::primitive::u32 = #retries;
+            let mut __dlock_attempts = #rt::Attempts::new(__DLOCK_RETRIES, #rt::Backoff { from: #from, to: #to });
             loop {
                 let __dlock_result = #result;
                 match #judged(__dlock_result, &mut __dlock_attempts) {

@@ -5,7 +5,9 @@ use std::time::Duration;
 use proc_macro2::{Span, TokenStream};
 use quote::{ToTokens, quote, quote_spanned};
 use syn::ext::IdentExt;
+use syn::spanned::Spanned;
 
+use crate::call::{located_at, moved_to};
 use crate::model::{Busy, Keys, LockedFn, OncePer};
 use crate::values::{Backoff, Cohort, Given, Kind, OnLost, Renew, Retry, Wait};
 
@@ -55,10 +57,7 @@ pub(crate) fn site(function: &LockedFn, rt: &TokenStream) -> TokenStream {
 }
 
 fn literal<T>(given: Option<&Given<T>>) -> Option<&T> {
-    match given {
-        Some(Given::Literal(value)) => Some(value),
-        _ => None,
-    }
+    given?.literal()
 }
 
 fn is_expr<T>(given: Option<&Given<T>>) -> bool {
@@ -73,17 +72,17 @@ fn options(function: &LockedFn, rt: &TokenStream) -> TokenStream {
         fields.extend(value.map(|value| quote!(#name: #value)));
     };
     let some = |value: TokenStream| quote!(::core::option::Option::Some(#value));
-    let time = |time: &Duration| some(duration(*time));
-    let count = |count: &u32| some(count.to_token_stream());
-    field(quote!(ttl), literal(function.ttl.as_ref()).map(time));
+    let time = |time: &Given<Duration>| some(fixed_time(time, rt));
+    let count = |count: &Given<u32>| some(fixed_count(count, rt));
+    field(quote!(ttl), literal(function.ttl.as_ref()).map(|ttl| some(duration(*ttl))));
     field(quote!(wait), literal(function.wait.as_ref()).map(|it| some(wait(it, rt))));
     field(quote!(renew), options.renew.as_ref().map(|it| some(renew(it, rt))));
     field(quote!(max_hold), options.max_hold.as_ref().map(time));
     field(quote!(attempts), options.attempts.as_ref().map(count));
     field(quote!(backoff), options.backoff.as_ref().map(|it| some(backoff(it, rt))));
-    field(quote!(max_waiters), options.max_waiters.map(|it| some((it as usize).to_token_stream())));
+    field(quote!(max_waiters), options.max_waiters.as_ref().map(|it| some(max_waiters(it, rt))));
     field(quote!(retry), options.retry.as_ref().map(|it| some(retry(it, rt))));
-    field(quote!(kind), options.kind.map(|it| kind(it, rt)));
+    field(quote!(kind), options.kind.as_ref().map(|it| kind(it, rt)));
     field(quote!(fair), options.fair.map(ToTokens::into_token_stream));
     field(quote!(cohort), options.cohort.as_ref().map(|it| some(cohort(it, rt))));
     field(quote!(reentrant), options.reentrant.map(ToTokens::into_token_stream));
@@ -104,7 +103,10 @@ fn wait(wait: &Wait, rt: &TokenStream) -> TokenStream {
     match wait {
         Wait::None => quote!(#rt::Wait::None),
         Wait::Forever => quote!(#rt::Wait::Forever),
-        Wait::UpTo(limit) => with(&quote!(#rt::Wait::UpTo), *limit),
+        Wait::UpTo(limit) => {
+            let limit = duration(*limit);
+            quote!(#rt::Wait::UpTo(#limit))
+        }
     }
 }
 
@@ -112,7 +114,10 @@ fn renew(renew: &Renew, rt: &TokenStream) -> TokenStream {
     match renew {
         Renew::Off => quote!(#rt::Renew::Off),
         Renew::Auto => quote!(#rt::Renew::Auto),
-        Renew::Every(cadence) => with(&quote!(#rt::Renew::Every), *cadence),
+        Renew::Every(cadence) => {
+            let cadence = fixed_time(cadence, rt);
+            quote!(#rt::Renew::Every(#cadence))
+        }
     }
 }
 
@@ -126,12 +131,15 @@ fn retry(retry: &Retry, rt: &TokenStream) -> TokenStream {
     quote!(#rt::Retry { times: #times, backoff: #backoff })
 }
 
-fn kind(kind: Kind, rt: &TokenStream) -> TokenStream {
+fn kind(kind: &Kind, rt: &TokenStream) -> TokenStream {
     match kind {
         Kind::Exclusive => quote!(#rt::Kind::Exclusive),
         Kind::Read => quote!(#rt::Kind::Read),
         Kind::Write => quote!(#rt::Kind::Write),
-        Kind::Permits(permits) => quote!(#rt::Kind::permits(#permits)),
+        Kind::Permits(permits) => {
+            let permits = fixed_count(permits, rt);
+            quote!(#rt::Kind::permits(#permits))
+        }
     }
 }
 
@@ -141,7 +149,8 @@ fn cohort(cohort: &Cohort, rt: &TokenStream) -> TokenStream {
 }
 
 fn once_per(once: &OncePer, rt: &TokenStream) -> TokenStream {
-    let (period, offset, rerun) = (duration(once.period), duration(once.offset), once.rerun);
+    let offset = once.offset.as_ref().map_or_else(|| duration(Duration::ZERO), |offset| fixed_time(offset, rt));
+    let (period, rerun) = (fixed_time(&once.period, rt), once.rerun);
     quote!(#rt::OncePer { period: #period, offset: #offset, rerun: #rerun })
 }
 
@@ -152,9 +161,35 @@ fn on_lost(on_lost: OnLost, rt: &TokenStream) -> TokenStream {
     }
 }
 
-fn with(variant: &TokenStream, time: Duration) -> TokenStream {
-    let time = duration(time);
-    quote!(#variant(#time))
+/// Checked by the compiler, and reported where it is written.
+fn fixed_time(time: &Given<Duration>, rt: &TokenStream) -> TokenStream {
+    match time {
+        Given::Literal(time) => duration(*time),
+        Given::Expr(time) => {
+            let rt = moved_to(rt, located_at(time.span()));
+            quote_spanned!(located_at(time.span())=> #rt::fixed_time(#time))
+        }
+    }
+}
+
+pub(crate) fn fixed_count(count: &Given<u32>, rt: &TokenStream) -> TokenStream {
+    match count {
+        Given::Literal(count) => count.to_token_stream(),
+        Given::Expr(count) => {
+            let rt = moved_to(rt, located_at(count.span()));
+            quote_spanned!(located_at(count.span())=> #rt::fixed_count(#count))
+        }
+    }
+}
+
+fn max_waiters(waiters: &Given<u32>, rt: &TokenStream) -> TokenStream {
+    match waiters {
+        Given::Literal(waiters) => (*waiters as usize).to_token_stream(),
+        Given::Expr(_) => {
+            let waiters = fixed_count(waiters, rt);
+            quote!(#waiters as usize)
+        }
+    }
 }
 
 pub(crate) fn option(value: Option<impl ToTokens>) -> TokenStream {

@@ -2,16 +2,33 @@
 
 use std::time::Duration;
 
+use syn::ext::IdentExt;
 use syn::{Expr, ExprPath, Ident, Lit, LitStr, Path};
 
 use crate::duration;
 use crate::literals::{boolean, choice, is_literal, not_one_of, number, text, ungrouped, unquoted, word};
 
-/// Known while the program is compiled, or at each call.
+/// Said as it is, or by an expression: one for each call, or one that the compiler works out.
 #[derive(Clone)]
 pub(crate) enum Given<T> {
     Literal(T),
     Expr(Box<Expr>),
+}
+
+impl<T> Given<T> {
+    pub(crate) fn literal(&self) -> Option<&T> {
+        match self {
+            Given::Literal(value) => Some(value),
+            Given::Expr(_) => None,
+        }
+    }
+
+    pub(crate) fn expr(&self) -> Option<&Expr> {
+        match self {
+            Given::Literal(_) => None,
+            Given::Expr(expr) => Some(expr),
+        }
+    }
 }
 
 pub(crate) enum Wait {
@@ -23,15 +40,14 @@ pub(crate) enum Wait {
 pub(crate) enum Renew {
     Off,
     Auto,
-    Every(Duration),
+    Every(Given<Duration>),
 }
 
-#[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Kind {
     Exclusive,
     Read,
     Write,
-    Permits(u32),
+    Permits(Given<u32>),
 }
 
 #[derive(Clone, Copy)]
@@ -63,10 +79,11 @@ pub(crate) enum OnLost {
 }
 
 const TIME: &str = r#"expected a duration in quotes, such as `"30s"`"#;
+const COUNT: &str = "expected a count, such as `3`";
 const BACKOFF: &str = r#"expected two durations in quotes, such as `"100ms..5s"`"#;
 const RETRY: &str = r#"expected `false`, a count such as `3`, or a count and two durations such as `"5, 100ms..2s"`"#;
 const COHORT: &str =
-    r#"expected `true`, `false`, or bounds in quotes: `"64"` passes, or `"64/3s"` for passes and time"#;
+    r#"expected `true`, `false`, a number of passes such as `64`, or passes and time such as `"64/3s"`"#;
 const KIND: &str = "expected `exclusive`, `read`, `write` or `permits(n)`";
 const ON_BUSY: &str = "expected `error`, `skip` or `call(path::to::a_function)`";
 
@@ -85,6 +102,13 @@ pub(crate) fn time(value: &Expr) -> Result<Duration, String> {
     }
 }
 
+/// What the compiler can work out: it is a part of the function.
+pub(crate) fn fixed_time(value: &Expr) -> Result<Given<Duration>, String> {
+    given(value, |value| {
+        time(value).map_err(|why| if why == TIME { format!("{TIME}, or a `const` of type `Duration`") } else { why })
+    })
+}
+
 pub(crate) fn time_or_expr(value: &Expr) -> Result<Given<Duration>, String> {
     given(value, |value| {
         time(value)
@@ -93,13 +117,14 @@ pub(crate) fn time_or_expr(value: &Expr) -> Result<Given<Duration>, String> {
 }
 
 pub(crate) fn wait(value: &Expr) -> Result<Given<Wait>, String> {
-    given(value, |value| match text(value).map(|text| text.value()).as_deref() {
-        Some("none") => Ok(Wait::None),
-        Some("forever") => Ok(Wait::Forever),
-        _ => match time(value) {
-            Ok(limit) => Ok(Wait::UpTo(limit)),
-            Err(why) => Err(format!(r#"{why}; or write `"none"` or `"forever"`"#)),
-        },
+    match word(value).or_else(|| text(value).map(|text| text.value())).as_deref() {
+        Some("none") => return Ok(Given::Literal(Wait::None)),
+        Some("forever") => return Ok(Given::Literal(Wait::Forever)),
+        _ => {}
+    }
+    given(value, |value| match time(value) {
+        Ok(limit) => Ok(Wait::UpTo(limit)),
+        Err(why) => Err(format!(r#"{why}; or write `"none"` or `"forever"`"#)),
     })
 }
 
@@ -111,8 +136,10 @@ pub(crate) fn backend(value: &Expr) -> Result<Given<String>, String> {
 }
 
 pub(crate) fn name(value: &Expr) -> Result<String, String> {
-    text(value)
-        .map_or_else(|| Err(r#"expected a name in quotes, such as `"deduct_stock"`"#.into()), |name| label(&name))
+    text(value).map_or_else(
+        || Err(closed(value, r#"expected a name in quotes, such as `"deduct_stock"`"#)),
+        |name| label(&name),
+    )
 }
 
 fn label(name: &LitStr) -> Result<String, String> {
@@ -126,7 +153,7 @@ fn label(name: &LitStr) -> Result<String, String> {
 pub(crate) fn renew(value: &Expr) -> Result<Renew, String> {
     match boolean(value) {
         Some(on) => Ok(if on { Renew::Auto } else { Renew::Off }),
-        None => match time(value) {
+        None => match fixed_time(value) {
             Ok(cadence) => Ok(Renew::Every(cadence)),
             Err(why) => Err(format!("{why}; or write `true` or `false`")),
         },
@@ -134,19 +161,31 @@ pub(crate) fn renew(value: &Expr) -> Result<Renew, String> {
 }
 
 pub(crate) fn flag(value: &Expr) -> Result<bool, String> {
-    boolean(value).ok_or_else(|| "expected `true` or `false`".into())
+    boolean(value).ok_or_else(|| closed(value, "expected `true` or `false`"))
 }
 
-pub(crate) fn count(value: &Expr) -> Result<u32, String> {
-    match number(value)? {
+pub(crate) fn count(value: &Expr) -> Result<Given<u32>, String> {
+    given(value, |value| match number(value)? {
         Some(0) => Err("expected 1 or more: with none of them nobody could acquire anything".into()),
         Some(count) => Ok(count),
-        None => Err("expected a count, such as `3`".into()),
+        None => Err(no_count(value)),
+    })
+}
+
+fn no_count(value: &Expr) -> String {
+    match text(value).map(|text| text.value()) {
+        Some(text) if text.trim().parse::<u32>().is_ok() => format!("a count has no quotes: write `{}`", text.trim()),
+        _ => format!("{COUNT}, or a `const` of type `u32`"),
     }
 }
 
+/// Says that an expression cannot stand where one does, before it says what can.
+fn closed(value: &Expr, expected: &str) -> String {
+    if is_literal(value) { expected.into() } else { format!("no expression here: {expected}") }
+}
+
 pub(crate) fn backoff(value: &Expr) -> Result<Backoff, String> {
-    text(value).map_or_else(|| Err(BACKOFF.into()), |bounds| pauses(&bounds.value()))
+    text(value).map_or_else(|| Err(closed(value, BACKOFF)), |bounds| pauses(&bounds.value()))
 }
 
 fn pauses(bounds: &str) -> Result<Backoff, String> {
@@ -165,32 +204,32 @@ pub(crate) fn pause(value: &Expr) -> Result<Backoff, String> {
     match text(value).map(|bounds| bounds.value()) {
         Some(bounds) if bounds.contains("..") => pauses(&bounds),
         Some(first) => duration::parse(&first).map(|from| Backoff { from, to: PAUSES.to.max(from) }),
-        None => Err(r#"expected a pause in quotes, such as `"50ms"` or `"50ms..2s"`"#.into()),
+        None => Err(closed(value, r#"expected a pause in quotes, such as `"50ms"` or `"50ms..2s"`"#)),
     }
 }
 
-pub(crate) fn retries(value: &Expr) -> Result<u32, String> {
-    match number(value)? {
+pub(crate) fn retries(value: &Expr) -> Result<Given<u32>, String> {
+    given(value, |value| match number(value)? {
         Some(0) => Err("without a further attempt this attribute does nothing: expected 1 or more".into()),
         Some(count) => Ok(count),
-        None => Err("expected a count, such as `3`".into()),
-    }
+        None => Err(no_count(value)),
+    })
 }
 
 pub(crate) fn retry(value: &Expr) -> Result<Retry, String> {
-    let times = |times| Ok(Retry { times, backoff: PAUSES });
     if boolean(value) == Some(false) {
-        return times(0);
+        return Ok(Retry { times: 0, backoff: PAUSES });
     }
-    if let Some(count) = number(value)? {
-        return times(count);
-    }
-    let Some(text) = text(value).map(|text| text.value()) else { return Err(RETRY.into()) };
+    let text = match number(value)? {
+        Some(count) => count.to_string(),
+        None => text(value).ok_or_else(|| closed(value, RETRY))?.value(),
+    };
     let (count, bounds) = text.split_once(',').map_or((text.as_str(), None), |(count, bounds)| (count, Some(bounds)));
     match (count.trim().parse(), bounds) {
-        (_, None) if text == "none" => times(0),
-        (Ok(count), None) => times(count),
+        (Ok(0), _) => Err("never to ask again is written `retry = false`".into()),
+        (Ok(times), None) => Ok(Retry { times, backoff: PAUSES }),
         (Ok(times), Some(bounds)) => Ok(Retry { times, backoff: pauses(bounds.trim())? }),
+        (Err(_), _) if text == "none" => Err("never to ask again is written `retry = false`".into()),
         (Err(_), _) => Err(RETRY.into()),
     }
 }
@@ -199,7 +238,10 @@ pub(crate) fn cohort(value: &Expr) -> Result<Option<Cohort>, String> {
     if let Some(on) = boolean(value) {
         return Ok(on.then_some(Cohort { passes: 64, span: None }));
     }
-    let text = text(value).ok_or(COHORT)?.value();
+    let text = match number(value)? {
+        Some(passes) => passes.to_string(),
+        None => text(value).ok_or_else(|| closed(value, COHORT))?.value(),
+    };
     let (passes, span) = text.split_once('/').map_or((text.as_str(), None), |(passes, span)| (passes, Some(span)));
     match passes.trim().parse() {
         Ok(0) => Err("with no pass allowed there is no cohort: write `false`".into()),
@@ -217,13 +259,17 @@ pub(crate) fn kind(value: &Expr) -> Result<Kind, String> {
         (Some("permits"), _) => Err("how many may hold it at a time? write `permits(3)`".into()),
         (Some(other), _) => Err(not_one_of(other, &["exclusive", "read", "write", "permits(n)"])),
         (None, Expr::Call(call)) if word(&call.func).as_deref() == Some("permits") && call.args.len() == 1 => {
-            match number(ungrouped(&call.args[0]))? {
+            let permits = given(ungrouped(&call.args[0]), |value| match number(value)? {
                 Some(0) => Err("with no permit nobody could acquire anything; the least is `permits(1)`".into()),
-                Some(permits) => Ok(Kind::Permits(permits)),
-                None => Err("`permits` takes a count, such as `permits(3)`".into()),
-            }
+                Some(permits) => Ok(permits),
+                None => Err("`permits` takes a count, such as `permits(3)`, or a `const` of type `u32`".into()),
+            });
+            permits.map(Kind::Permits)
         }
-        _ => Err(KIND.into()),
+        (None, Expr::Call(call)) if word(&call.func).as_deref() == Some("permits") => {
+            Err("`permits` takes one count, such as `permits(3)`".into())
+        }
+        _ => Err(closed(&value, KIND)),
     }
 }
 
@@ -233,12 +279,16 @@ pub(crate) fn on_busy(value: &Expr) -> Result<OnBusy, String> {
         (Some("error"), _) => Ok(OnBusy::Error),
         (Some("skip"), _) => Ok(OnBusy::Skip),
         (Some("call"), _) => Err("which function? write `call(path::to::a_function)`; it is given the same arguments".into()),
-        (Some(other), _) => Err(not_one_of(other, &["error", "skip", "call(path)"])),
+        (Some(other), _) => {
+            let why = not_one_of(other, &["error", "skip", "call(path)"]);
+            let small = other.starts_with(char::is_lowercase);
+            Err(if small && !why.contains("did you mean") { format!("{why}; to call a function write `call({other})`") } else { why })
+        }
         (None, Expr::Call(call)) if word(&call.func).as_deref() == Some("call") => match (call.args.len(), call.args.first().map(ungrouped)) {
             (1, Some(Expr::Path(path))) => Ok(OnBusy::Call(Box::new(path.clone()))),
             _ => Err("expected the path of one function, such as `call(Self::queue_it)`; the arguments are passed on by themselves".into()),
         },
-        _ => Err(ON_BUSY.into()),
+        (None, value) => Err(closed(&value, ON_BUSY)),
     }
 }
 
@@ -258,15 +308,26 @@ pub(crate) fn rerun(value: &Expr) -> Result<(), String> {
     choice(value, &["on_crash"]).map(|_| ())
 }
 
-/// A name for something in the body.
-pub(crate) fn ident(value: &Expr) -> Result<Ident, String> {
-    const FORMS: &str = "expected a name for it in the body, without quotes, such as `held`";
-    let Expr::Path(path) = value else { return Err(FORMS.into()) };
-    let reserved = |name: &Ident| ["self", "Self", "super", "crate"].iter().any(|word| name == word);
-    match path.path.get_ident() {
-        Some(name) if !reserved(name) => Ok(name.clone()),
-        _ => Err(FORMS.into()),
+pub(crate) fn guard(value: &Expr) -> Result<Ident, String> {
+    name_in_body(value, "guard = held")
+}
+
+pub(crate) fn fence(value: &Expr) -> Result<Ident, String> {
+    name_in_body(value, "fence = token")
+}
+
+fn name_in_body(value: &Expr, example: &str) -> Result<Ident, String> {
+    let form = || format!("expected a name for it in the body, without quotes, such as `{example}`");
+    let Expr::Path(path) = value else { return Err(form()) };
+    let Some(name) = path.path.get_ident() else { return Err(form()) };
+    if ["self", "super", "crate"].iter().any(|word| name == word) {
+        return Err(form());
     }
+    // A pattern of such a name would be compared with a constant or a type instead of binding anything.
+    if name.unraw().to_string().starts_with(char::is_uppercase) {
+        return Err(format!("a name in the body begins with a small letter, such as `{example}`"));
+    }
+    Ok(name.clone())
 }
 
 pub(crate) fn path(value: &Expr) -> Result<Path, String> {

@@ -6,7 +6,7 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::error::{Error, Result};
-use crate::options::{Defaults, Kind, OnLost, OncePer, Options, Otherwise, Resolved, Wait};
+use crate::options::{Cohort, Defaults, Kind, OnLost, OncePer, Options, Otherwise, Resolved, Wait};
 use crate::registry::Registry;
 use crate::sites::{Registered, Site};
 
@@ -74,6 +74,14 @@ impl SiteInfo {
     fn per_call(self, option: &str) -> bool {
         self.0.per_call.contains(&option)
     }
+
+    /// Where each call says its ttl: with the longest that it may say. What does not fit to that one fits to none.
+    fn with_some_ttl(self, mut options: Options) -> Options {
+        if self.per_call("ttl") {
+            options.ttl = options.ttl.or(options.max_hold).or(Some(Duration::MAX / 4));
+        }
+        options
+    }
 }
 
 impl fmt::Debug for SiteInfo {
@@ -122,7 +130,7 @@ impl Registry {
 
     fn verify_site(&self, site: SiteInfo) -> Result<()> {
         let options = self.tuned(site.name(), site.0.options);
-        let resolved = options.resolve(&self.defaults())?;
+        let resolved = site.with_some_ttl(options).resolve(&self.defaults())?;
         if site.per_call("backend") {
             return Ok(());
         }
@@ -171,7 +179,8 @@ impl Registry {
     fn explain_site(&self, site: SiteInfo, defaults: &Defaults) -> Explanation {
         let options = self.tuned(site.name(), site.0.options);
         let backend = self.store(site.backend());
-        let mut settings = match options.resolve(defaults) {
+        let resolved = options.resolve(defaults).or_else(|_| site.with_some_ttl(options).resolve(defaults));
+        let mut settings = match resolved {
             Ok(resolved) => settings(site.0, &options, &resolved),
             Err(error) => vec![("error", error.to_string())],
         };
@@ -294,6 +303,7 @@ fn settings(site: &Site, options: &Options, resolved: &Resolved) -> Vec<(&'stati
     let mut add = |name, value: Option<String>| settings.extend(value.map(|value| (name, value)));
     add("attempts", options.attempts.map(|attempts| attempts.to_string()));
     add("backoff", options.backoff.map(|backoff| format!("{} to {}", time(backoff.from), time(backoff.to))));
+    add("cohort", options.cohort.map(cohort));
     add("fair", options.fair.then(|| "yes".to_owned()));
     add("reentrant", options.reentrant.then(|| "yes".to_owned()));
     add("timeout", options.timeout.map(time));
@@ -305,6 +315,11 @@ fn settings(site: &Site, options: &Options, resolved: &Resolved) -> Vec<(&'stati
 fn period(once: OncePer) -> String {
     let offset = if once.offset.is_zero() { String::new() } else { format!(" at {}", time(once.offset)) };
     format!("{}{offset}{}", time(once.period), if once.rerun { ", again after a crash" } else { "" })
+}
+
+fn cohort(cohort: Cohort) -> String {
+    let span = cohort.span.map_or_else(String::new, |span| format!(" in {}", time(span)));
+    format!("{} passes{span}", cohort.passes)
 }
 
 const fn otherwise(policy: Otherwise) -> &'static str {

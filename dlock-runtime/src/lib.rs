@@ -18,9 +18,11 @@ pub mod conformance;
 mod env;
 mod error;
 pub mod fenced;
+mod fixed;
 mod guard;
 mod guards;
 mod hold;
+mod instead;
 mod key;
 mod key_part;
 mod local_queue;
@@ -219,11 +221,13 @@ pub mod __private {
     pub use std::{boxed::Box, vec::Vec};
 
     pub use crate::blocking::{begin_sync, hold_sync, run_sync};
+    pub use crate::fixed::{fixed_count, fixed_time};
     pub use crate::guards::Guards;
+    pub use crate::instead::{Instead, Made, MadeFuture, MadeValue};
     pub use crate::key::{KeyBuf, KeyBuilder};
     pub use crate::optimistic::{Attempts, OptimisticReturn, attempt, pause, pause_sync};
     pub use crate::options::{Backoff, Cohort, Kind, OnLost, OncePer, Options, Otherwise, Renew, Retry, Wait};
-    pub use crate::outcome::{LockReturn, Ran, Skip, SkipReturn};
+    pub use crate::outcome::{LockReturn, Ran, Skip, SkipReturn, unreached};
     pub use crate::run::{Run, begin, hold, run};
     pub use crate::scope::{fence_now, holding_now};
     pub use crate::sites::{Call, Registered, Site};

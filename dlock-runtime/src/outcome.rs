@@ -192,26 +192,35 @@ impl<T> Skipped for Option<T> {
     }
 }
 
-macro_rules! without_errors {
-    ($(<$($generic:ident)?> $type:ty)*) => {$(
-        impl$(<$generic>)? SkipReturn for $type {
-            fn from_ran(ran: Ran<Self>, skip: Skip) -> Self {
-                match ran {
-                    Ran::Done(output) => output,
-                    Ran::Failed(error) if skip.covers(&error) => Self::skipped(),
-                    Ran::Failed(error) => Self::untold(&error, "the locked function did not run to its end"),
-                    Ran::Lost(error, _) => Self::untold(&error, "the locked function has lost its lock"),
-                }
-            }
+impl SkipReturn for () {
+    fn from_ran(ran: Ran<Self>, skip: Skip) -> Self {
+        without_error(ran, skip)
+    }
 
-            fn succeeded(&self) -> bool {
-                true
-            }
-        }
-    )*};
+    fn succeeded(&self) -> bool {
+        true
+    }
 }
 
-without_errors! { <> () <T> Option<T> }
+impl<T> SkipReturn for Option<T> {
+    fn from_ran(ran: Ran<Self>, skip: Skip) -> Self {
+        without_error(ran, skip)
+    }
+
+    fn succeeded(&self) -> bool {
+        true
+    }
+}
+
+/// For types that can only say that nothing has run.
+fn without_error<S: Skipped>(ran: Ran<S>, skip: Skip) -> S {
+    match ran {
+        Ran::Done(output) => output,
+        Ran::Failed(error) if skip.covers(&error) => S::skipped(),
+        Ran::Failed(error) => S::untold(&error, "the locked function did not run to its end"),
+        Ran::Lost(error, _) => S::untold(&error, "the locked function has lost its lock"),
+    }
+}
 
 #[diagnostic::do_not_recommend]
 impl<T: Skipped, E: From<Error>> SkipReturn for Result<T, E> {
@@ -235,5 +244,13 @@ impl<T> SkipReturn for Outcome<T> {
 
     fn succeeded(&self) -> bool {
         LockReturn::succeeded(self)
+    }
+}
+
+/// Tells the compiler what a body returns; it stands where nothing ever comes.
+#[doc(hidden)]
+pub fn unreached<T>() -> T {
+    loop {
+        std::thread::park();
     }
 }

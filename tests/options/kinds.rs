@@ -51,6 +51,39 @@ async fn readers_are_beside_each_other_and_a_writer_is_alone() {
     .await;
 }
 
+#[distributed_lock(keys = "shared:<ids..>", kind = read, wait = "none", backend = store)]
+async fn read_each(store: &str, ids: &[u8]) -> Result<(), Error> {
+    Ok(())
+}
+
+#[distributed_lock(keys = ["pool:a", "pool:b"], kind = permits(3), wait = "none", guard = held, backend = store)]
+async fn permits_of_both(store: &str) -> Result<Vec<Option<u32>>, Error> {
+    Ok(held.iter().map(dlock::Held::slot).collect())
+}
+
+#[tokio::test]
+async fn several_keys_are_all_of_the_kind() {
+    let key = |id: u8| dlock::Key::text("shared:").value(&id);
+    on_each(async |store| {
+        let reader = Other::holds_as(store, key(2), Kind::Read).await;
+        read_each(store, &[1, 2]).await.unwrap();
+        reader.releases().await;
+        let writer = Other::holds_as(store, key(2), Kind::Write).await;
+        is_busy(read_each(store, &[1, 2]).await);
+        Other::holds_as(store, key(1), Kind::Write).await.releases().await;
+        writer.releases().await;
+
+        let other = Other::holds_as(store, "pool:b", Kind::permits(3)).await;
+        assert_eq!(permits_of_both(store).await.unwrap(), [Some(0), Some(1)]);
+        other.releases().await;
+        let other = Other::holds(store, "pool:b").await;
+        assert_eq!(*permits_of_both(store).await.unwrap_err().kind(), ErrorKind::KeyConflict);
+        Other::holds(store, "pool:a").await.releases().await;
+        other.releases().await;
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn a_lock_is_exclusive_by_default() {
     on_each(async |store| {

@@ -3,10 +3,17 @@
 
 mod stores;
 
+#[test]
+fn child_main() {
+    fair::child();
+}
+
 mod attempts;
 mod bodies;
 mod busy;
 mod cohort;
+mod constants;
+mod fair;
 mod keys;
 mod kinds;
 mod losses;
@@ -15,6 +22,7 @@ mod nested;
 mod outages;
 mod outcome;
 mod periods;
+mod plain;
 mod refused;
 mod renewals;
 mod sync;

@@ -20,6 +20,11 @@ async fn skip() -> Option<u8> {
     Some(1)
 }
 
+#[distributed_lock(key = "outage", retry = false, on_outage = skip, backend = "down")]
+async fn skip_and_say_so() -> Result<Option<u8>, Error> {
+    Ok(Some(1))
+}
+
 #[distributed_lock(key = "outage", retry = false, on_busy = skip, backend = "down")]
 async fn skips_the_other() -> Result<(), Error> {
     Ok(())
@@ -58,6 +63,8 @@ async fn an_outage_is_an_error_unless_the_function_is_to_be_skipped() {
         assert_eq!((error.kind(), error.backend()), (&ErrorKind::Outage, Some(DOWN)));
     }
     assert_eq!(skip().await, None);
+    // Here an error could be told from it.
+    assert_eq!(skip_and_say_so().await.unwrap(), None);
     assert!(matches!(outcome().await, Outcome::Outage(_)));
 }
 

@@ -66,6 +66,54 @@ async fn a_period_is_started_once_only_by_those_who_say_so() {
     .await;
 }
 
+#[distributed_lock(key = "offset:<id>", once_per = "2w", wait = "none", backend = store)]
+async fn at_the_boundary(store: &str, id: &str) -> Result<(), Error> {
+    Ok(())
+}
+
+#[distributed_lock(key = "offset:<id>", once_per = "2w", offset = "1w", wait = "none", backend = store)]
+async fn between_two(store: &str, id: &str) -> Result<(), Error> {
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_offset_moves_the_boundaries() {
+    on_each(async |store| {
+        // One of both belongs to the later boundary, and so has not run when the other one has.
+        at_the_boundary(store, "first").await.unwrap();
+        let second = between_two(store, "first").await;
+        between_two(store, "second").await.unwrap();
+        let first = at_the_boundary(store, "second").await;
+        let (later, earlier) = if first.is_ok() { (first, second) } else { (second, first) };
+        later.unwrap();
+        assert_eq!(*earlier.unwrap_err().kind(), ErrorKind::AlreadyRun);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_run_whose_process_died_has_been_started_for_all_others() {
+    on_each(async |store| {
+        let key = dlock::key_of(once(store, "dead")).unwrap();
+        Other::dies_running(store, key.clone(), WEEK, 100 * MS).await;
+        // Until its lease has ended: then the lock is free for whoever asks without a period.
+        soon(at_will_after(store, "dead")).await;
+        for _ in 0..3 {
+            assert_eq!(*once(store, "dead").await.unwrap_err().kind(), ErrorKind::AlreadyRun);
+        }
+        soon(again(store, "dead")).await.unwrap();
+        is_free(store, key).await;
+    })
+    .await;
+}
+
+/// Asks until it may.
+async fn at_will_after(store: &str, id: &str) {
+    while at_will(store, id).await.is_err() {
+        tokio::time::sleep(10 * MS).await;
+    }
+}
+
 #[tokio::test]
 async fn a_run_whose_process_died_is_started_again_only_by_those_who_say_so() {
     on_each(async |store| {

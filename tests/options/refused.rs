@@ -1,5 +1,7 @@
 //! What a store cannot do is refused: by `verify()`, and by the call before it asks the store anything.
 
+use std::time::Duration;
+
 use dlock::{Error, ErrorKind, distributed_lock};
 
 use crate::stores::{installed, on_each};
@@ -20,6 +22,18 @@ async fn ttl_down() -> Result<(), Error> {
     Ok(())
 }
 
+/// Whatever the ttl of a call is.
+#[distributed_lock(key = "refused:times", ttl = ttl, min_hold = "20s", max_hold = "10s", backend = "memory")]
+async fn times(ttl: Duration) -> Result<(), Error> {
+    Ok(())
+}
+
+/// What depends on the ttl of a call is judged when it comes.
+#[distributed_lock(key = "refused:later", ttl = ttl, renew = "10m", max_hold = "2h", min_hold = "5m", backend = "memory")]
+async fn later(ttl: Duration) -> Result<(), Error> {
+    Ok(())
+}
+
 #[distributed_lock(key = "cohort:off", cohort = false, backend = store)]
 async fn cohort_off(store: &str) -> Result<(), Error> {
     Ok(())
@@ -37,6 +51,20 @@ async fn a_call_for_what_the_store_cannot_do_asks_the_store_nothing() {
         let error = end.unwrap_err();
         assert!(matches!(error.kind(), ErrorKind::Unsupported { .. }), "{error}");
         assert_eq!(error.attempts(), 0);
+    }
+    let minutes = |n: u64| Duration::from_secs(n * 60);
+    for (end, wrong) in [
+        (times(minutes(1)).await, Some("max_hold")),
+        (later(minutes(1)).await, Some("renew")),
+        (later(minutes(180)).await, Some("max_hold")),
+        (later(minutes(60)).await, None),
+    ] {
+        let field = match end.as_ref().map_err(Error::kind) {
+            Ok(()) => None,
+            Err(ErrorKind::ConfigInvalid { field }) => Some(field.as_str()),
+            Err(other) => panic!("{other:?}"),
+        };
+        assert_eq!(field, wrong);
     }
     let error = ttl_down().await.unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::TtlOutOfRange { .. }), "{error}");
@@ -62,6 +90,7 @@ fn verify_finds_exactly_what_the_stores_cannot_do() {
             ("options::refused::fair", "unsupported"),
             ("options::refused::cohort_sqlite", "unsupported"),
             ("options::refused::ttl_down", "ttl_out_of_range"),
+            ("options::refused::times", "config_invalid"),
         ]
     );
 }

@@ -38,7 +38,7 @@ async fn renewed(held: &Held, within: Duration) -> bool {
 
 #[distributed_lock(key = "cadence", renew = "50ms", guard = held, backend = store)]
 async fn often(store: &str) -> Result<bool, Error> {
-    Ok(renewed(&held, LONG / 3).await)
+    Ok(renewed(&held, LONG / 6).await)
 }
 
 #[distributed_lock(key = "cadence:default", guard = held, backend = store)]

@@ -60,6 +60,11 @@ async fn install() -> World {
     World { namespace, stores, _down: down }
 }
 
+/// The first part of all keys.
+pub(crate) fn namespace() -> &'static str {
+    &world().namespace
+}
+
 /// For tests that name their stores themselves.
 pub(crate) fn installed() {
     world();
@@ -91,6 +96,11 @@ impl Other {
 
     pub(crate) async fn holds_as(store: &str, key: impl Into<Key>, kind: Kind) -> Self {
         Self::with(store, key, LONG, |claim| claim.kind = kind).await
+    }
+
+    /// Holds a lock whose waiters are served in the order in which they came.
+    pub(crate) async fn holds_fairly(store: &str, key: impl Into<Key>) -> Self {
+        Self::with(store, key, LONG, |claim| claim.fair = true).await
     }
 
     /// Starts the run of a period, and dies so soon after.

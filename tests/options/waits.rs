@@ -12,6 +12,16 @@ async fn none(store: &str) -> Result<(), Error> {
     Ok(())
 }
 
+#[distributed_lock(key = "wait", wait = none, backend = store)]
+async fn bare_none(store: &str) -> Result<(), Error> {
+    Ok(())
+}
+
+#[distributed_lock(key = "wait:long", wait = forever, backend = store)]
+async fn bare_forever(store: &str) -> Result<(), Error> {
+    Ok(())
+}
+
 #[distributed_lock(key = "wait", wait = "50ms", backend = store)]
 async fn short(store: &str) -> Result<(), Error> {
     Ok(())
@@ -43,6 +53,7 @@ async fn a_wait_ends_as_it_says() {
         let other = Other::holds(store, "wait").await;
         for (end, kind) in [
             (none(store).await, ErrorKind::Busy),
+            (bare_none(store).await, ErrorKind::Busy),
             (given(store, Wait::None).await, ErrorKind::Busy),
             (doubled(store, Duration::ZERO).await, ErrorKind::Busy),
             (short(store).await, ErrorKind::WaitTimeout),
@@ -65,9 +76,11 @@ async fn who_waits_has_the_lock_when_it_is_given_back_and_so_by_default() {
             tokio::time::sleep(100 * MS).await;
             other.releases().await;
         };
-        let (one, two, ()) = soon(async { tokio::join!(forever(store), default(store), release) }).await;
-        one.unwrap();
-        two.unwrap();
+        let all = async { tokio::join!(forever(store), bare_forever(store), default(store), release) };
+        let (one, two, three, ()) = soon(all).await;
+        for end in [one, two, three] {
+            end.unwrap();
+        }
     })
     .await;
 }

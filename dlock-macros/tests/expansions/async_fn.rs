@@ -32,10 +32,8 @@ pub async fn deduct(id: u64, n: u32) -> Result<(), OrderError> {
             &__DLOCK_SITE,
             __dlock_call,
             async move {
-                #[allow(unreachable_code, clippy::all, clippy::pedantic)]
                 if false {
-                    let __dlock_return: Result<(), OrderError> = loop {};
-                    return __dlock_return;
+                    return ::dlock::__private::unreached::<Result<(), OrderError>>();
                 }
                 stock::take(id, n).await?;
                 Ok(())

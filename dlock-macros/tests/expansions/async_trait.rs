@@ -36,10 +36,8 @@ where
                 &__DLOCK_SITE,
                 __dlock_call,
                 async move {
-                    #[allow(unreachable_code, clippy::all, clippy::pedantic)]
                     if false {
-                        let __dlock_return: Result<(), Error> = loop {};
-                        return __dlock_return;
+                        return ::dlock::__private::unreached::<Result<(), Error>>();
                     }
                     write().await
                 },

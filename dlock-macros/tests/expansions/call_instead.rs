@@ -29,10 +29,10 @@ async fn rebuild(&self, mut page: u32) -> Result<Page, Error> {
                     &__DLOCK_SITE,
                     __dlock_guards,
                     async move {
-                        #[allow(unreachable_code, clippy::all, clippy::pedantic)]
                         if false {
-                            let __dlock_return: Result<Page, Error> = loop {};
-                            return __dlock_return;
+                            return ::dlock::__private::unreached::<
+                                Result<Page, Error>,
+                            >();
                         }
                         page += 1;
                         render(page).await
@@ -45,7 +45,15 @@ async fn rebuild(&self, mut page: u32) -> Result<Page, Error> {
             > as ::dlock::__private::LockReturn>::from_ran(__dlock_ran)
         }
         ::core::result::Result::Err(__dlock_error) if __dlock_error.is_contention() => {
-            ::dlock::__private::Box::pin(Self::stale(self, page)).await
+            ::dlock::__private::Instead::<
+                Result<Page, Error>,
+            >::output({
+                use ::dlock::__private::{MadeFuture as _, MadeValue as _};
+                let __dlock_made = ::dlock::__private::Made::new(
+                    Self::stale(self, page),
+                );
+                (&__dlock_made).how().output(__dlock_made).await
+            })
         }
         ::core::result::Result::Err(__dlock_error) => {
             <Result<

@@ -1,6 +1,7 @@
 async fn deduct(&self, n: u32) -> Result<u32, StockError> {
+    const __DLOCK_RETRIES: ::core::primitive::u32 = 5u32;
     let mut __dlock_attempts = ::dlock::__private::Attempts::new(
-        5u32,
+        __DLOCK_RETRIES,
         ::dlock::__private::Backoff {
             from: ::core::time::Duration::new(0u64, 10000000u32),
             to: ::core::time::Duration::new(1u64, 0u32),
@@ -8,10 +9,8 @@ async fn deduct(&self, n: u32) -> Result<u32, StockError> {
     );
     loop {
         let __dlock_result = async {
-            #[allow(unreachable_code, clippy::all, clippy::pedantic)]
             if false {
-                let __dlock_return: Result<u32, StockError> = loop {};
-                return __dlock_return;
+                return ::dlock::__private::unreached::<Result<u32, StockError>>();
             }
             let row = self.read().await?;
             self.write(row.version, row.stock - n).await

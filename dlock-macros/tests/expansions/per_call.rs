@@ -26,10 +26,8 @@ async fn ship(&self, order: Order, limit: Duration) -> Result<impl Display, Erro
             &__DLOCK_SITE,
             __dlock_call,
             async move {
-                #[allow(unreachable_code, clippy::all, clippy::pedantic)]
                 if false {
-                    let __dlock_return: Result<_, Error> = loop {};
-                    return __dlock_return;
+                    return ::dlock::__private::unreached::<Result<_, Error>>();
                 }
                 let held = match ::dlock::__private::holding_now() {
                     ::core::result::Result::Ok(__dlock_value) => __dlock_value,

@@ -37,10 +37,8 @@ fn report() -> Option<Report> {
             <Option<Report> as ::dlock::__private::SkipReturn>::succeeded,
         ),
         move || {
-            #[allow(unreachable_code, clippy::all, clippy::pedantic)]
             if false {
-                let __dlock_return: Option<Report> = loop {};
-                return __dlock_return;
+                return ::dlock::__private::unreached::<Option<Report>>();
             }
             Some(write())
         },

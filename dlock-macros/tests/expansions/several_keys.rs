@@ -48,10 +48,8 @@ async fn transfer(from: u64, to: u64, day: u32, ids: &[u64]) -> Result<(), Error
                     &__DLOCK_SITE,
                     __dlock_guards,
                     async move {
-                        #[allow(unreachable_code, clippy::all, clippy::pedantic)]
                         if false {
-                            let __dlock_return: Result<(), Error> = loop {};
-                            return __dlock_return;
+                            return ::dlock::__private::unreached::<Result<(), Error>>();
                         }
                         let held = __dlock_held;
                         book(from, to, held[0].fence()?).await

@@ -30,10 +30,8 @@ async fn report() {
             &__DLOCK_SITE,
             __dlock_call,
             async move {
-                #[allow(unreachable_code, clippy::all, clippy::pedantic)]
                 if false {
-                    let __dlock_return: () = loop {};
-                    return __dlock_return;
+                    return ::dlock::__private::unreached::<()>();
                 }
                 write().await;
             },

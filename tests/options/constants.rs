@@ -1,0 +1,128 @@
+//! Options whose value is a constant do what a literal does.
+
+use std::time::Duration;
+
+use dlock::{Error, ErrorKind, Kind, LossCause, distributed_lock, scheduled_lock};
+
+use crate::stores::{MS, Other, is_busy, on_each, soon};
+
+const SHORT: Duration = Duration::from_millis(500);
+const LONG: Duration = Duration::from_secs(20);
+const ONE: u32 = 1;
+
+struct Limits;
+
+impl Limits {
+    const WORKERS: u32 = 2;
+
+    const fn longest() -> Duration {
+        Duration::from_millis(700)
+    }
+}
+
+#[distributed_lock(key = "constants:max_hold", ttl = SHORT, max_hold = Limits::longest(), backend = store)]
+async fn max_hold(store: &str) -> Result<(), Error> {
+    std::future::pending().await
+}
+
+#[distributed_lock(key = "constants:timeout", timeout = SHORT, backend = store)]
+async fn timeout(store: &str) -> Result<(), Error> {
+    std::future::pending().await
+}
+
+#[distributed_lock(key = "constants:renew", ttl = "1s", renew = Duration::from_millis(300), backend = store)]
+async fn renew(store: &str) -> Result<(), Error> {
+    tokio::time::sleep(1500 * MS).await;
+    Ok(())
+}
+
+#[distributed_lock(key = "constants:min_hold", min_hold = LONG, wait = none, backend = store)]
+async fn min_hold(store: &str) -> Result<(), Error> {
+    Ok(())
+}
+
+#[scheduled_lock(name = "constants:at_least", at_most = LONG, at_least = LONG, on_busy = error, backend = store)]
+async fn at_least(store: &str) -> Result<(), Error> {
+    Ok(())
+}
+
+#[distributed_lock(key = "constants:once_per", once_per = Duration::from_secs(7 * 24 * 3600), offset = LONG, backend = store)]
+async fn once_per(store: &str) -> Result<(), Error> {
+    Ok(())
+}
+
+#[distributed_lock(key = "constants:pool", kind = permits(Limits::WORKERS), wait = "none", guard = held, backend = store)]
+async fn permit(store: &str) -> Result<Option<u32>, Error> {
+    Ok(held.slot())
+}
+
+#[distributed_lock(key = "constants:attempts", wait = forever, attempts = ONE, backend = store)]
+async fn attempts(store: &str) -> Result<(), Error> {
+    Ok(())
+}
+
+#[distributed_lock(key = "constants:waiters", wait = "20s", max_waiters = ONE, backend = store)]
+async fn max_waiters(store: &str) -> Result<(), Error> {
+    Ok(())
+}
+
+#[tokio::test]
+async fn times_that_are_constants_are_kept() {
+    on_each(async |store| {
+        let all = async { tokio::join!(max_hold(store), timeout(store), renew(store)) };
+        let (max_hold, timeout, renew) = soon(all).await;
+        assert_eq!(*max_hold.unwrap_err().kind(), ErrorKind::Lost(LossCause::MaxHold));
+        assert_eq!(*timeout.unwrap_err().kind(), ErrorKind::BodyTimeout);
+        renew.unwrap();
+        min_hold(store).await.unwrap();
+        is_busy(min_hold(store).await);
+        at_least(store).await.unwrap();
+        is_busy(at_least(store).await);
+        once_per(store).await.unwrap();
+        assert_eq!(*once_per(store).await.unwrap_err().kind(), ErrorKind::AlreadyRun);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn counts_that_are_constants_are_kept() {
+    on_each(async |store| {
+        let one = Other::holds_as(store, "constants:pool", Kind::permits(2)).await;
+        assert_eq!(permit(store).await.unwrap(), Some(1));
+        let two = Other::holds_as(store, "constants:pool", Kind::permits(2)).await;
+        is_busy(permit(store).await);
+        one.releases().await;
+        two.releases().await;
+
+        let other = Other::holds(store, "constants:attempts").await;
+        assert_eq!(soon(attempts(store)).await.unwrap_err().attempts(), 1);
+        other.releases().await;
+
+        let other = Other::holds(store, "constants:waiters").await;
+        let mut waiting = Box::pin(async { tokio::join!(max_waiters(store), max_waiters(store)) });
+        let full = async {
+            while !matches!(max_waiters(store).await.unwrap_err().kind(), ErrorKind::QueueFull { max: 1 }) {}
+            other.releases().await;
+        };
+        let ((one, two), ()) = soon(async { tokio::join!(&mut waiting, full) }).await;
+        one.unwrap();
+        two.unwrap();
+    })
+    .await;
+}
+
+#[distributed_lock(key = "constants:of:site", ttl = "10s", timeout = SHORT, attempts = ONE, min_hold = MS, backend = "memory")]
+async fn listed() -> Result<(), Error> {
+    Ok(())
+}
+
+#[test]
+fn what_a_constant_gives_is_listed() {
+    crate::stores::installed();
+    drop(listed());
+    let explained = dlock::explain().to_string();
+    let of_site = explained.split_once("constants::listed").unwrap().1;
+    for line in ["attempts     1", "timeout      500ms", "min_hold     1ms"] {
+        assert!(of_site.lines().take(20).any(|found| found.trim() == line), "{line}: {of_site}");
+    }
+}

@@ -1,0 +1,104 @@
+//! A store that can do nothing but exclude: whatever else is asked of it is refused, and nothing that is not asked.
+
+use std::sync::Arc;
+
+use dlock::backends::memory::Memory;
+use dlock::{
+    Attempt, Backend, Capabilities, Claim, Error, ErrorKind, Fencing, Hold, LockKey, Note, Released, Stand, Standing,
+    distributed_lock,
+};
+use futures::future::BoxFuture;
+
+struct Plain {
+    inner: Memory,
+    capabilities: Capabilities,
+}
+
+impl Plain {
+    fn new() -> Self {
+        let inner = Memory::new();
+        let mut capabilities = inner.capabilities().clone();
+        capabilities.fencing = Fencing::None;
+        (capabilities.read_write, capabilities.permits, capabilities.fair) = (false, false, false);
+        (capabilities.min_hold, capabilities.once_per) = (false, false);
+        Self { inner, capabilities }
+    }
+}
+
+impl Backend for Plain {
+    fn kind(&self) -> &'static str {
+        "plain"
+    }
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+    fn try_acquire<'a>(&'a self, claim: &'a Arc<Claim>, stand: Stand) -> BoxFuture<'a, Result<Attempt, Error>> {
+        self.inner.try_acquire(claim, stand)
+    }
+    fn renew<'a>(&'a self, holds: &'a [&'a Hold]) -> BoxFuture<'a, Vec<Result<Standing, Error>>> {
+        self.inner.renew(holds)
+    }
+    fn release<'a>(&'a self, hold: &'a Hold) -> BoxFuture<'a, Result<Released, Error>> {
+        self.inner.release(hold)
+    }
+    fn abandon<'a>(&'a self, claim: &'a Arc<Claim>) -> BoxFuture<'a, Result<(), Error>> {
+        self.inner.abandon(claim)
+    }
+    fn holder<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<Option<Note>, Error>> {
+        self.inner.holder(key)
+    }
+}
+
+#[distributed_lock(key = "plain:fence", fence = token, backend = store)]
+async fn fence(store: &str) -> Result<(), Error> {
+    let _: u64 = token.get();
+    Ok(())
+}
+
+#[distributed_lock(key = "plain:read", kind = read, backend = store)]
+async fn read(store: &str) -> Result<(), Error> {
+    Ok(())
+}
+
+#[distributed_lock(key = "plain:permits", kind = permits(3), backend = store)]
+async fn permits(store: &str) -> Result<(), Error> {
+    Ok(())
+}
+
+#[distributed_lock(key = "plain:fair", fair, backend = store)]
+async fn fair(store: &str) -> Result<(), Error> {
+    Ok(())
+}
+
+#[distributed_lock(key = "plain:min_hold", min_hold = "1s", backend = store)]
+async fn min_hold(store: &str) -> Result<(), Error> {
+    Ok(())
+}
+
+#[distributed_lock(key = "plain:once_per", once_per = "1m", backend = store)]
+async fn once_per(store: &str) -> Result<(), Error> {
+    Ok(())
+}
+
+#[distributed_lock(key = "plain", guard = held, reentrant, on_lost = continue, timeout = "5s", backend = store)]
+async fn what_needs_no_store(store: &str) -> Result<(), Error> {
+    held.check()
+}
+
+#[tokio::test]
+async fn what_a_store_cannot_do_is_refused_and_nothing_else() {
+    crate::stores::installed();
+    dlock::install("plain", Plain::new()).unwrap();
+    for end in [
+        fence("plain").await,
+        read("plain").await,
+        permits("plain").await,
+        fair("plain").await,
+        min_hold("plain").await,
+        once_per("plain").await,
+    ] {
+        let error = end.unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::Unsupported { .. }) && error.attempts() == 0, "{error}");
+    }
+    what_needs_no_store("plain").await.unwrap();
+}
