@@ -213,6 +213,11 @@ impl Error {
         self
     }
 
+    /// The same for one more who waits for it, without its cause.
+    pub(crate) fn again(&self) -> Self {
+        Self::new(self.0.kind.clone(), self.0.message.clone()).with_retryable(self.0.retryable)
+    }
+
     pub(crate) fn with_key(mut self, key: &str) -> Self {
         self.0.key.get_or_insert_with(|| cut(key).into());
         self
