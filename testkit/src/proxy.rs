@@ -107,12 +107,22 @@ impl Proxy {
 
     /// Starts a proxy to the host and port of `url`; returns it and the URL that leads through it.
     pub fn in_front_of(url: &str) -> Result<(Self, String)> {
+        let (mut proxies, through) = Self::in_front_of_each(url)?;
+        match (proxies.pop(), proxies.is_empty()) {
+            (Some(proxy), true) => Ok((proxy, through)),
+            _ => Err(Error::new("the URL names several hosts, and each wants a proxy")),
+        }
+    }
+
+    /// The same for a URL with several hosts, separated by commas: one proxy for each, in their order.
+    pub fn in_front_of_each(url: &str) -> Result<(Vec<Self>, String)> {
         let after_scheme = url.find("://").map_or(0, |at| at + 3);
         let end = url[after_scheme..].find(['/', '?']).map_or(url.len(), |at| after_scheme + at);
         let start = url[after_scheme..end].rfind('@').map_or(after_scheme, |at| after_scheme + at + 1);
-        let proxy = Self::start(&url[start..end])?;
-        let through = format!("{}{}{}", &url[..start], proxy.addr, &url[end..]);
-        Ok((proxy, through))
+        let proxies = url[start..end].split(',').map(Self::start).collect::<Result<Vec<_>>>()?;
+        let hosts: Vec<_> = proxies.iter().map(|proxy| proxy.addr.to_string()).collect();
+        let through = format!("{}{}{}", &url[..start], hosts.join(","), &url[end..]);
+        Ok((proxies, through))
     }
 
     /// Where clients connect to.
