@@ -218,6 +218,10 @@ impl Error {
         Self::new(self.0.kind.clone(), self.0.message.clone()).with_retryable(self.0.retryable)
     }
 
+    pub(crate) fn message(&self) -> &str {
+        &self.0.message
+    }
+
     pub(crate) fn with_key(mut self, key: &str) -> Self {
         self.0.key.get_or_insert_with(|| cut(key).into());
         self

@@ -126,13 +126,15 @@ impl Tally {
         if self.resting == 0 {
             return shortage(self.nodes, &self.unable);
         }
-        let error = Error::outage(format!(
-            "no majority of the {} Redlock nodes can vote: {} may have forgotten locks in a restart and have no vote until max_ttl is over, {} did not answer usefully",
-            self.nodes,
-            self.resting,
-            self.unable.len()
-        ));
-        because(error, &self.unable)
+        because(
+            format!(
+                "no majority of the {} Redlock nodes can vote: {} may have forgotten locks in a restart and have no vote until max_ttl is over, {} did not answer usefully",
+                self.nodes,
+                self.resting,
+                self.unable.len()
+            ),
+            &self.unable,
+        )
     }
 }
 
@@ -143,14 +145,14 @@ pub(super) fn shortage(nodes: usize, unable: &[Arc<Error>]) -> Error {
     if let Some(first) = for_good.next().filter(|_| count > nodes - majority(nodes)) {
         return first.again();
     }
-    let error = Error::outage(format!("{} of the {nodes} Redlock nodes did not answer usefully", unable.len()));
-    because(error, unable)
+    because(format!("{} of the {nodes} Redlock nodes did not answer usefully", unable.len()), unable)
 }
 
-fn because(error: Error, unable: &[Arc<Error>]) -> Error {
+fn because(text: String, unable: &[Arc<Error>]) -> Error {
     match unable.first() {
-        Some(first) => error.because(first.clone()),
-        None => error,
+        // In the text too: few print the cause of an error.
+        Some(first) => Error::outage(format!("{text}; one of them: {}", first.message())).because(first.clone()),
+        None => Error::outage(text),
     }
 }
 
