@@ -82,7 +82,9 @@ impl Proxy {
         let target = target.to_socket_addrs().context("the proxy's target")?.next();
         let target = target.ok_or_else(|| Error::new("the proxy's target has no address"))?;
         let runtime = Builder::new_current_thread().enable_all().build().context("the proxy's runtime")?;
-        let listener = runtime.block_on(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))).context("the proxy's port")?;
+        // Not by the runtime: a test that is inside of another one may start proxies too.
+        let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("the proxy's port")?;
+        listener.set_nonblocking(true).context("the proxy's port")?;
         let addr = listener.local_addr().context("the proxy's port")?;
         let state = Arc::new(State {
             mode: watch::Sender::new(Mode::Pass),
@@ -95,6 +97,7 @@ impl Proxy {
         let shared = state.clone();
         let thread = thread::spawn(move || {
             runtime.block_on(async {
+                let Ok(listener) = TcpListener::from_std(listener) else { return };
                 tokio::select! {
                     _ = stopped => {}
                     () = accept(listener, target, shared) => {}

@@ -74,6 +74,8 @@ struct Run {
     id: String,
     /// Not later than this.
     started: BootInstant,
+    /// Did it come up with all that the run before it had?
+    remembered: bool,
 }
 
 impl Roster {
@@ -103,13 +105,14 @@ impl Roster {
         let Some(place) = runs.get_mut(node) else { return Ok(BootInstant::NEVER) };
         // The server counts whole seconds, by a wall clock that may have been set forward since.
         let told = now.before(identity.uptime.saturating_sub(Duration::from_secs(1)));
-        let started = match place {
-            Some(run) if run.id == identity.run_id => run.started.min(told),
-            Some(_) => told.max(last_seen),
-            None => told,
+        // What is set while a server runs says nothing of how it came up.
+        let (started, remembered) = match place {
+            Some(run) if run.id == identity.run_id => (run.started.min(told), run.remembered),
+            Some(_) => (told.max(last_seen), identity.remembers),
+            None => (told, identity.remembers),
         };
-        *place = Some(Run { id: identity.run_id, started });
-        Ok(if identity.remembers { BootInstant::from_nanos(0) } else { started.after(self.guard) })
+        *place = Some(Run { id: identity.run_id, started, remembered });
+        Ok(if remembered { BootInstant::from_nanos(0) } else { started.after(self.guard) })
     }
 }
 
@@ -155,6 +158,14 @@ mod tests {
         assert_eq!(roster.admit(0, identity("a", 2, "no"), later, NOW).unwrap(), first);
         // One that was set forward does not give it early.
         assert_eq!(roster.admit(0, identity("b", 9999, "no"), later, NOW).unwrap(), NOW.after(roster.guard));
+    }
+
+    #[test]
+    fn a_server_that_is_told_to_remember_while_it_runs_has_forgotten_all_the_same() {
+        let roster = minute();
+        let votes = roster.admit(0, identity("a", 10, "everysec"), NOW, LONG_AGO).unwrap();
+        assert_eq!(roster.admit(0, identity("a", 10, "always"), NOW, NOW).unwrap(), votes);
+        assert!(roster.admit(0, identity("b", 0, "always"), NOW, NOW).unwrap() < NOW);
     }
 
     #[test]

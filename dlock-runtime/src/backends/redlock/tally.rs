@@ -128,7 +128,7 @@ impl Tally {
         }
         because(
             format!(
-                "no majority of the {} Redlock nodes can vote: {} may have forgotten locks in a restart and have no vote until max_ttl is over, {} did not answer usefully",
+                "no majority of the {} Redlock nodes can vote: {} or more may have forgotten locks in a restart and have no vote until max_ttl is over, {} did not answer usefully",
                 self.nodes,
                 self.resting,
                 self.unable.len()
@@ -145,7 +145,7 @@ pub(super) fn shortage(nodes: usize, unable: &[Arc<Error>]) -> Error {
     if let Some(first) = for_good.next().filter(|_| count > nodes - majority(nodes)) {
         return first.again();
     }
-    because(format!("{} of the {nodes} Redlock nodes did not answer usefully", unable.len()), unable)
+    because(format!("{} or more of the {nodes} Redlock nodes did not answer usefully", unable.len()), unable)
 }
 
 fn because(text: String, unable: &[Arc<Error>]) -> Error {
