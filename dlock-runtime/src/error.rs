@@ -213,15 +213,6 @@ impl Error {
         self
     }
 
-    /// The same for one more who waits for it, without its cause.
-    pub(crate) fn again(&self) -> Self {
-        Self::new(self.0.kind.clone(), self.0.message.clone()).with_retryable(self.0.retryable)
-    }
-
-    pub(crate) fn message(&self) -> &str {
-        &self.0.message
-    }
-
     pub(crate) fn with_key(mut self, key: &str) -> Self {
         self.0.key.get_or_insert_with(|| cut(key).into());
         self
@@ -240,6 +231,12 @@ impl Error {
     pub(crate) fn with_retry_after(mut self, after: Option<Duration>) -> Self {
         self.0.retry_after = after;
         self
+    }
+
+    /// What went wrong in words, without the key and what else [`Display`](fmt::Display) adds.
+    #[must_use]
+    pub fn message(&self) -> &str {
+        &self.0.message
     }
 
     /// What went wrong.

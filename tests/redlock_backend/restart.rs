@@ -9,7 +9,7 @@ use dlock_testkit::text_of;
 use fastrand::Rng;
 
 use crate::cluster::{Cluster, SECOND, SLACK, attempt, claim, seed, win};
-use crate::holds::{take, token};
+use crate::holds::token;
 
 /// The longest ttl, and what comes on top: the part for drift, and the whole seconds in which a server counts.
 const MAX_TTL: Duration = Duration::from_secs(3);

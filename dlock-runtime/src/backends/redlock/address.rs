@@ -30,9 +30,7 @@ impl Address {
         let (authority, db) = rest.split_once('/').unwrap_or((rest, ""));
         let (account, hosts) = match authority.split_once('@') {
             Some((_, hosts)) if hosts.contains('@') => {
-                return Err(bad(
-                    "a Redlock URL has one user and password, for all nodes; write an @ in them as %40, and a comma as %2C",
-                ));
+                return Err(bad("a Redlock URL has one user and password, for all nodes; write an @ in them as %40"));
             }
             Some((account, hosts)) => (format!("{account}@"), hosts),
             None => (String::new(), authority),
@@ -88,7 +86,7 @@ mod tests {
 
     #[test]
     fn every_node_has_the_account_and_the_database() {
-        let url = "redlock://us%40er:p%2C%40%3A%2F@a:1,[::1]:2,c/3?max_ttl=90s&eviction=allow";
+        let url = "redlock://us%40er:p,%40%3A%2F@a:1,[::1]:2,c/3?max_ttl=90s&eviction=allow";
         assert_eq!(places(url), ["a:1/3", "::1:2/3", "c:6379/3"]);
         let address = Address::parse(url).unwrap();
         assert_eq!(address.max_ttl, Duration::from_secs(90));
@@ -117,7 +115,6 @@ mod tests {
             "redlock://u:c4n4ry#@a,b,c",
             "redlock://u:x?c4n4ry@a,b,c",
             "redlock://u:x/c4n4ry@a,b,c",
-            "redlock://u:x,c4n4ry@a,b,c",
             "redlock://a,b,c/c4n4ry",
             "redlock://a,b,c:c4n4ry",
             "redlock://a,b,c/0?c4n4ry=1",
@@ -127,11 +124,7 @@ mod tests {
             "redlock://a,b,c/0?eviction=c4n4ry",
             "c4n4ry",
         ] {
-            let Err(error) = Address::parse(url) else {
-                // A comma in a password is one more host, and that is refused when it is not found.
-                assert_eq!(url, "redlock://u:x,c4n4ry@a,b,c");
-                continue;
-            };
+            let error = Address::parse(url).err().unwrap();
             let shown = format!("{error} {error:?}");
             assert!(!shown.contains("c4n4ry"), "{shown}");
             assert!(std::error::Error::source(&error).is_none());

@@ -9,7 +9,7 @@ use super::attempt::{Round, is_one};
 use super::node::{Link, Node};
 use super::round::{Patience, ask};
 use super::scripts::SCRIPTS;
-use super::tally::{Count, decided, majority, shortage};
+use super::tally::{Count, again, decided, majority, shortage};
 use super::{Redlock, millis};
 use crate::backend::{Claim, Hold, Released, Standing, Validity};
 use crate::backends::redis::connection::{call, is_unknown_script, on};
@@ -29,7 +29,7 @@ impl Redlock {
         for batch in holds.chunks(BATCH) {
             match self.renew_batch(batch).await {
                 Ok(answers) => standings.extend(answers),
-                Err(error) => standings.extend(batch.iter().map(|_| Err(error.again()))),
+                Err(error) => standings.extend(batch.iter().map(|_| Err(again(&error)))),
             }
         }
         standings

@@ -38,7 +38,7 @@ use address::Address;
 use identity::Roster;
 use node::{Link, Node};
 use round::Patience;
-use tally::{majority, shortage};
+use tally::{again, majority, shortage};
 
 /// Below it a round over several nodes leaves too little of a ttl.
 const MIN_TTL: Duration = Duration::from_millis(500);
@@ -90,7 +90,7 @@ impl Redlock {
         while let Some((number, met)) = asked.next().await {
             match met {
                 Ok(()) => {}
-                Err(error) if !error.is_retryable() => return Err(error.again()),
+                Err(error) if !error.is_retryable() => return Err(again(&error)),
                 Err(error) => {
                     tracing::warn!(node = ?self.nodes.get(number), %error, "a Redlock node cannot be reached; the others are a majority as long as they stay");
                     unable.push(error);

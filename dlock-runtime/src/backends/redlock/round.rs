@@ -67,7 +67,7 @@ where
     let one = |number: usize| {
         let node = nodes.get(number)?.clone();
         let (request, over, place) = (request.clone(), over.clone(), place.clone());
-        let asked = async move { (number, one(node, &place, patience, &over, request).await.map_err(again)) };
+        let asked = async move { (number, one(node, &place, patience, &over, request).await.map_err(shared)) };
         Some(Box::pin(asked) as BoxFuture<'static, _>)
     };
     let answers = which.filter_map(one).collect();
@@ -75,7 +75,7 @@ where
 }
 
 /// An error of which others may have a part.
-fn again(error: OneOrShared) -> Arc<Error> {
+fn shared(error: OneOrShared) -> Arc<Error> {
     match error {
         OneOrShared::One(error) => Arc::new(error),
         OneOrShared::Shared(error) => error,

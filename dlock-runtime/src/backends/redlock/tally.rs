@@ -143,9 +143,14 @@ pub(super) fn shortage(nodes: usize, unable: &[Arc<Error>]) -> Error {
     let mut for_good = unable.iter().filter(|error| !error.is_retryable());
     let count = for_good.clone().count();
     if let Some(first) = for_good.next().filter(|_| count > nodes - majority(nodes)) {
-        return first.again();
+        return again(first);
     }
     because(format!("{} or more of the {nodes} Redlock nodes did not answer usefully", unable.len()), unable)
+}
+
+/// The same for one more who waits for it, without its cause.
+pub(super) fn again(error: &Error) -> Error {
+    Error::new(error.kind().clone(), error.message().to_owned()).with_retryable(error.is_retryable())
 }
 
 fn because(text: String, unable: &[Arc<Error>]) -> Error {
