@@ -10,3 +10,7 @@ pub use dlock_runtime::*;
 #[cfg(all(doctest, feature = "macros"))]
 #[doc = include_str!("../docs/coming-from.md")]
 struct ComingFrom;
+
+#[cfg(doctest)]
+#[doc = include_str!("../docs/redlock.md")]
+struct Redlock;

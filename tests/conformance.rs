@@ -7,6 +7,8 @@
 
 #[path = "conformance/local.rs"]
 mod local;
+#[path = "conformance/redlock.rs"]
+mod redlock;
 #[path = "conformance/served.rs"]
 mod served;
 
@@ -27,6 +29,7 @@ const STORES: &[(&str, Start)] = &[
     ("memory", local::memory),
     ("sqlite", local::sqlite),
     ("redis", served::redis),
+    ("redlock", redlock::redlock),
     ("mariadb", served::mariadb),
     ("mysql", served::mysql),
     // Left out by a plain `cargo test`, like the backend.

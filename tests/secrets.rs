@@ -80,6 +80,16 @@ const URLS: &[&str] = &[
     "rediss://user:{}@127.0.0.1:1/#{}",
     "unix:///nowhere/redis.sock?pass={}",
     "redis+unix:///nowhere/redis.sock?user=u&pass={}&{}=1",
+    "redlock://user:{}@127.0.0.1:1,127.0.0.1:2,127.0.0.1:3/",
+    "redlock://:{}@127.0.0.1:1,127.0.0.1:2,127.0.0.1:3/?max_ttl={}",
+    "redlock://:{}@127.0.0.1:1,127.0.0.1:2/",
+    "redlock://:{}@127.0.0.1:1,127.0.0.1:2,127.0.0.1:1/",
+    "redlock://u:{}@127.0.0.1:1,u:{}@127.0.0.1:2,u:{}@127.0.0.1:3/",
+    "redlock://user:a,{}@127.0.0.1:1,127.0.0.1:2/",
+    "redlock://user:{},@127.0.0.1:1,127.0.0.1:2,127.0.0.1:3/{}",
+    "redlock://user:{}#@127.0.0.1:1,127.0.0.1:2,127.0.0.1:3",
+    "redlock://{},{},{}",
+    "redlock://user:%78CanaryBirdx@127.0.0.1:1,127.0.0.1:2,127.0.0.1:3/?{}",
     "mysql://user:{}@127.0.0.1:1/db",
     "mysql://user:{}@127.0.0.1:1/db?password={}",
     "mysql://user:{}@127.0.0.1:1/db?ssl-mode=none&{}={}",
@@ -148,24 +158,30 @@ async fn no_url_shows_its_password() {
 async fn a_store_in_use_shows_no_password() {
     let redis = Instance::start(Redis::default()).unwrap();
     redis.ask(&format!("CONFIG SET requirepass {CANARY}")).unwrap();
-    in_use(&redis, &|password| format!("redis://:{password}@{}/", redis.addr())).await;
+    in_use(&[&redis], &|password| format!("redis://:{password}@{}/", redis.addr())).await;
+
+    let secured = || Redis { aof_always: true, extra: vec!["--requirepass".into(), CANARY.into()] };
+    let nodes = Instance::start_all([(); 3].map(|()| secured())).unwrap();
+    let hosts: Vec<_> = nodes.iter().map(|node| node.addr().to_string()).collect();
+    let url = |password: &str| format!("redlock://:{password}@{}/", hosts.join(","));
+    in_use(&nodes.iter().collect::<Vec<_>>(), &url).await;
 
     let mariadb = Instance::start(MariaDb::default()).unwrap();
     mariadb.ask(&format!("CREATE USER me@'%' IDENTIFIED BY '{CANARY}'")).unwrap();
     mariadb.ask("GRANT ALL ON test.* TO me@'%'").unwrap();
-    in_use(&mariadb, &|password| format!("mysql://me:{password}@{}/test", mariadb.addr())).await;
+    in_use(&[&mariadb], &|password| format!("mysql://me:{password}@{}/test", mariadb.addr())).await;
 
     let etcd = Instance::start(Etcd::default()).unwrap();
     etcd.ask(&format!(r#"/v3/auth/user/add {{"name":"root","password":"{CANARY}"}}"#)).unwrap();
     etcd.ask(r#"/v3/auth/user/grant {"user":"root","role":"root"}"#).unwrap();
     etcd.ask("/v3/auth/enable {}").unwrap();
-    in_use(&etcd, &|password| format!("etcd://root:{password}@{}", etcd.addr())).await;
+    in_use(&[&etcd], &|password| format!("etcd://root:{password}@{}", etcd.addr())).await;
 
     let text = String::from_utf8_lossy(&heard().0.lock().unwrap()).into_owned();
     assert!(text.contains("renewal failed"), "the log was not listened to: nobody would hear a leak");
 }
 
-async fn in_use(server: &Instance, url: &dyn Fn(&str) -> String) {
+async fn in_use(servers: &[&Instance], url: &dyn Fn(&str) -> String) {
     let heard = heard();
     let registry = Registry::new();
     registry.observe(heard.clone());
@@ -176,7 +192,7 @@ async fn in_use(server: &Instance, url: &dyn Fn(&str) -> String) {
     let guard = lock().acquire().await.unwrap();
     heard.note(&format!("{guard:?} {:?} {:?} {:?} {registry:#?}", guard.fence(), lock(), lock().holder().await));
     heard.note_error(&lock().try_acquire().await.unwrap_err());
-    server.kill9().unwrap();
+    servers.iter().for_each(|server| server.kill9().unwrap());
     heard.note_error(&guard.lost().await);
     heard.note_error(&lock().try_acquire().await.unwrap_err());
     let panicking = registry.clone();

@@ -236,6 +236,12 @@ impl Error {
         self
     }
 
+    /// What went wrong in words, without the key and what else [`Display`](fmt::Display) adds.
+    #[must_use]
+    pub fn message(&self) -> &str {
+        &self.0.message
+    }
+
     /// What went wrong.
     #[must_use]
     pub fn kind(&self) -> &ErrorKind {

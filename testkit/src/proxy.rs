@@ -82,7 +82,9 @@ impl Proxy {
         let target = target.to_socket_addrs().context("the proxy's target")?.next();
         let target = target.ok_or_else(|| Error::new("the proxy's target has no address"))?;
         let runtime = Builder::new_current_thread().enable_all().build().context("the proxy's runtime")?;
-        let listener = runtime.block_on(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))).context("the proxy's port")?;
+        // Not by the runtime: a test that is inside of another one may start proxies too.
+        let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("the proxy's port")?;
+        listener.set_nonblocking(true).context("the proxy's port")?;
         let addr = listener.local_addr().context("the proxy's port")?;
         let state = Arc::new(State {
             mode: watch::Sender::new(Mode::Pass),
@@ -95,6 +97,7 @@ impl Proxy {
         let shared = state.clone();
         let thread = thread::spawn(move || {
             runtime.block_on(async {
+                let Ok(listener) = TcpListener::from_std(listener) else { return };
                 tokio::select! {
                     _ = stopped => {}
                     () = accept(listener, target, shared) => {}
@@ -107,12 +110,22 @@ impl Proxy {
 
     /// Starts a proxy to the host and port of `url`; returns it and the URL that leads through it.
     pub fn in_front_of(url: &str) -> Result<(Self, String)> {
+        let (mut proxies, through) = Self::in_front_of_each(url)?;
+        match (proxies.pop(), proxies.is_empty()) {
+            (Some(proxy), true) => Ok((proxy, through)),
+            _ => Err(Error::new("the URL names several hosts, and each wants a proxy")),
+        }
+    }
+
+    /// The same for a URL with several hosts, separated by commas: one proxy for each, in their order.
+    pub fn in_front_of_each(url: &str) -> Result<(Vec<Self>, String)> {
         let after_scheme = url.find("://").map_or(0, |at| at + 3);
         let end = url[after_scheme..].find(['/', '?']).map_or(url.len(), |at| after_scheme + at);
         let start = url[after_scheme..end].rfind('@').map_or(after_scheme, |at| after_scheme + at + 1);
-        let proxy = Self::start(&url[start..end])?;
-        let through = format!("{}{}{}", &url[..start], proxy.addr, &url[end..]);
-        Ok((proxy, through))
+        let proxies = url[start..end].split(',').map(Self::start).collect::<Result<Vec<_>>>()?;
+        let hosts: Vec<_> = proxies.iter().map(|proxy| proxy.addr.to_string()).collect();
+        let through = format!("{}{}{}", &url[..start], hosts.join(","), &url[end..]);
+        Ok((proxies, through))
     }
 
     /// Where clients connect to.

@@ -8,7 +8,7 @@ use dlock::backends::memory::Memory;
 use dlock::{BootInstant, Clock, Lock, Registry};
 use dlock_testkit::child::Child;
 use dlock_testkit::servers::Instance;
-use dlock_testkit::{Proxy, Result};
+use dlock_testkit::{Mode, Proxy, Result};
 use tempfile::TempDir;
 
 use crate::lateness;
@@ -40,9 +40,10 @@ pub(crate) enum Server {
 pub(crate) struct Arena {
     pub(crate) store: Store,
     pub(crate) namespace: String,
-    /// Between the store and [`Self::far`].
-    pub(crate) proxy: Option<Proxy>,
-    pub(crate) server: Option<Instance>,
+    /// Between the store and [`Self::far`]: one for each server.
+    pub(crate) proxies: Vec<Proxy>,
+    /// The trial's own, if it has any.
+    pub(crate) servers: Vec<Instance>,
     pub(crate) probe: Box<dyn Probe>,
     pub(crate) resource: Resource,
     near: String,
@@ -59,26 +60,24 @@ impl Arena {
         let folder = tempfile::tempdir().unwrap();
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         let memory = Arc::new(Memory::new());
-        let server = if server == Server::Own { store.start()? } else { None };
-        let url = match &server {
-            Some(server) => Some(server.url()),
-            None => store.shared_url()?,
-        };
+        let servers = if server == Server::Own { store.start()? } else { Vec::new() };
+        let url = if servers.is_empty() { store.shared_url()? } else { store.url_of(&servers) };
         let near = match store {
             Store::Memory => "memory://".to_owned(),
             Store::Sqlite => format!("sqlite://{}", folder.path().join("locks.db").display()),
             _ => url.unwrap(),
         };
         let near = runtime.block_on(probes::own_space(store, &near, &namespace));
-        let (proxy, far) = if store.is_remote() {
-            let (proxy, far) = Proxy::in_front_of(&near)?;
-            (Some(proxy), far)
-        } else {
-            (None, near.clone())
-        };
+        let (proxies, far) =
+            if store.is_remote() { Proxy::in_front_of_each(&near)? } else { (Vec::new(), near.clone()) };
         let probe = probes::probe(store, &near, &namespace, &memory);
         let resource = Resource::beside(store, &near, folder.path());
-        Ok(Self { store, namespace, proxy, server, probe, resource, near, far, memory, runtime, folder })
+        Ok(Self { store, namespace, proxies, servers, probe, resource, near, far, memory, runtime, folder })
+    }
+
+    /// Changes what becomes of the traffic with all servers of the store.
+    pub(crate) fn set(&self, mode: Mode) {
+        self.proxies.iter().for_each(|proxy| proxy.set(mode));
     }
 
     /// Runs a trial to its end; one that hangs fails.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use dlock_testkit::Result;
-use dlock_testkit::servers::{Etcd, Instance, MariaDb, MySql, Redis, shared};
+use dlock_testkit::servers::{Etcd, Instance, MariaDb, MySql, Redis, redlock_url, shared};
 
 /// A store that locks are kept in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,14 +11,15 @@ pub(crate) enum Store {
     Memory,
     Sqlite,
     Redis,
+    Redlock,
     MariaDb,
     MySql,
     Etcd,
 }
 
 /// All of them.
-pub(crate) const ALL: [Store; 6] =
-    [Store::Memory, Store::Sqlite, Store::Redis, Store::MariaDb, Store::MySql, Store::Etcd];
+pub(crate) const ALL: [Store; 7] =
+    [Store::Memory, Store::Sqlite, Store::Redis, Store::Redlock, Store::MariaDb, Store::MySql, Store::Etcd];
 
 impl Store {
     pub(crate) const fn name(self) -> &'static str {
@@ -26,6 +27,7 @@ impl Store {
             Self::Memory => "memory",
             Self::Sqlite => "sqlite",
             Self::Redis => "redis",
+            Self::Redlock => "redlock",
             Self::MariaDb => "mariadb",
             Self::MySql => "mysql",
             Self::Etcd => "etcd",
@@ -49,8 +51,13 @@ impl Store {
 
     /// How much later than promised to all a dead holder's lock is free, by the store's own documentation.
     pub(crate) fn takeover_delay(self) -> Duration {
-        // etcd looks for expired leases now and then.
-        if self == Self::Etcd { Duration::from_secs(2) } else { Duration::ZERO }
+        match self {
+            // It looks for expired leases now and then.
+            Self::Etcd => Duration::from_secs(2),
+            // Waiters ask again after 2 s at most, and may meet each other.
+            Self::Redlock => Duration::from_secs(2),
+            _ => Duration::ZERO,
+        }
     }
 
     /// The server that all trials share; `None` where there is no server.
@@ -58,20 +65,36 @@ impl Store {
         match self {
             Self::Memory | Self::Sqlite => Ok(None),
             Self::Redis => shared().redis().map(Some),
+            Self::Redlock => shared().redlock().map(with_long_ttls).map(Some),
             Self::MariaDb => shared().mariadb().map(Some),
             Self::MySql => shared().mysql().map(Some),
             Self::Etcd => shared().etcd().map(Some),
         }
     }
 
-    /// A server for one trial alone.
-    pub(crate) fn start(self) -> Result<Option<Instance>> {
+    /// Servers for one trial alone; none where there is no server.
+    pub(crate) fn start(self) -> Result<Vec<Instance>> {
         match self {
-            Self::Memory | Self::Sqlite => Ok(None),
-            Self::Redis => Instance::start(Redis::default()).map(Some),
-            Self::MariaDb => Instance::start(MariaDb::default()).map(Some),
-            Self::MySql => Instance::start(MySql::default()).map(Some),
-            Self::Etcd => Instance::start(Etcd::default()).map(Some),
+            Self::Memory | Self::Sqlite => Ok(Vec::new()),
+            Self::Redis => Instance::start_all([Redis::default()]),
+            // Nodes that forget have no vote for the first minute.
+            Self::Redlock => Instance::start_all([(); 5].map(|()| Redis { aof_always: true, ..Redis::default() })),
+            Self::MariaDb => Instance::start_all([MariaDb::default()]),
+            Self::MySql => Instance::start_all([MySql::default()]),
+            Self::Etcd => Instance::start_all([Etcd::default()]),
         }
     }
+
+    /// The address of those servers.
+    pub(crate) fn url_of(self, servers: &[Instance]) -> Option<String> {
+        match (self, servers) {
+            (Self::Redlock, nodes) => Some(with_long_ttls(redlock_url(nodes))),
+            (_, servers) => servers.first().map(Instance::url),
+        }
+    }
+}
+
+/// For locks that no trial waits for.
+fn with_long_ttls(url: String) -> String {
+    format!("{url}?max_ttl=10m")
 }

@@ -9,6 +9,8 @@ pub mod etcd;
 pub mod get_lock;
 #[cfg(feature = "redis")]
 pub mod redis;
+#[cfg(feature = "redlock")]
+pub mod redlock;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 
@@ -35,6 +37,8 @@ pub(crate) async fn open(url: &str, clock: &Clock) -> Result<Arc<dyn Backend>> {
         "sqlite" => sqlite::open(url, clock).await,
         #[cfg(feature = "redis")]
         "redis" | "rediss" | "redis+unix" | "unix" => redis::open(url, clock).await,
+        #[cfg(feature = "redlock")]
+        "redlock" => redlock::open(url, clock).await,
         #[cfg(feature = "mysql")]
         "mysql" | "mariadb" => get_lock::open(url, clock).await,
         #[cfg(feature = "etcd")]
@@ -44,13 +48,14 @@ pub(crate) async fn open(url: &str, clock: &Clock) -> Result<Arc<dyn Backend>> {
 }
 
 /// Every scheme that some build knows, with the feature that it needs.
-const SCHEMES: [(&str, &str); 9] = [
+const SCHEMES: [(&str, &str); 10] = [
     ("memory", "memory"),
     ("sqlite", "sqlite"),
     ("redis", "redis"),
     ("rediss", "redis"),
     ("redis+unix", "redis"),
     ("unix", "redis"),
+    ("redlock", "redlock"),
     ("mysql", "mysql"),
     ("mariadb", "mysql"),
     ("etcd", "etcd"),
@@ -67,7 +72,7 @@ fn unknown(scheme: &str) -> Error {
         // The scheme itself is not echoed: a URL that lost its scheme may begin with a password.
         None => Error::config(
             "url",
-            "a backend's URL begins with memory://, sqlite://, redis://, rediss://, mysql://, mariadb:// or etcd://",
+            "a backend's URL begins with memory://, sqlite://, redis://, rediss://, redlock://, mysql://, mariadb:// or etcd://",
         ),
     }
 }

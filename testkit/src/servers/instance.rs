@@ -43,6 +43,15 @@ impl Instance {
         Ok(instance)
     }
 
+    /// Starts several side by side; none is left if one does not start.
+    pub fn start_all<R: Recipe>(recipes: impl IntoIterator<Item = R>) -> Result<Vec<Self>> {
+        thread::scope(|scope| {
+            let starting: Vec<_> = recipes.into_iter().map(|recipe| scope.spawn(move || Self::start(recipe))).collect();
+            let panicked = |_| Error::new("a start panicked");
+            starting.into_iter().map(|start| start.join().map_err(panicked)?).collect()
+        })
+    }
+
     /// The address as clients write it.
     pub fn url(&self) -> String {
         self.recipe.url(self.port)

@@ -28,7 +28,7 @@ pub use instance::Instance;
 pub use mariadb::MariaDb;
 pub use mysql::MySql;
 pub use ports::claim as free_port;
-pub use redis::Redis;
+pub use redis::{Redis, redlock_url};
 pub use shared::{SharedSet, shared};
 
 /// What differs from one kind of server to the next.

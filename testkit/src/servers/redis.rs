@@ -6,8 +6,8 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use super::Recipe;
 use super::find::{find_program, missing};
+use super::{Instance, Recipe};
 use crate::Result;
 
 /// A Redis without persistence, unless asked for.
@@ -56,6 +56,17 @@ impl Recipe for Redis {
     fn url(&self, port: u16) -> String {
         format!("redis://127.0.0.1:{port}/")
     }
+}
+
+/// Independent servers, as many as Redlock usually has; each syncs every write, so it votes from its start on.
+pub(super) fn five() -> Result<Vec<Instance>> {
+    Instance::start_all([(); 5].map(|()| Redis { aof_always: true, ..Redis::default() }))
+}
+
+/// The address of several servers together, as Redlock's clients write it.
+pub fn redlock_url(nodes: &[Instance]) -> String {
+    let nodes: Vec<_> = nodes.iter().map(|node| node.addr().to_string()).collect();
+    format!("redlock://{}/", nodes.join(","))
 }
 
 /// A reply as text; arrays one element per line, nothing as `(nil)`.

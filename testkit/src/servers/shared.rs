@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 use std::{env, thread};
 
-use super::{Etcd, Instance, MariaDb, MySql, Redis};
+use super::{Etcd, Instance, MariaDb, MySql, Redis, redis, redlock_url};
 use crate::{Error, Result};
 
 /// The servers that all tests of this process share.
@@ -16,7 +16,7 @@ pub fn shared() -> &'static Shared {
 ///
 /// Instances started here are never dropped: they end with the process, and the next one removes their folders.
 pub struct Shared {
-    slots: [OnceLock<Result<Instance, String>>; KINDS.len()],
+    slots: [OnceLock<Result<Vec<Instance>, String>>; KINDS.len()],
 }
 
 impl Shared {
@@ -40,50 +40,62 @@ impl Shared {
         self.url(3)
     }
 
+    /// Five independent Redis servers that forget nothing, as `redlock://127.0.0.1:PORT,…/`.
+    pub fn redlock(&self) -> Result<String> {
+        self.url(4)
+    }
+
     /// The variables under which a child process finds the servers that were started here.
     pub(crate) fn started(&self) -> Vec<(&'static str, String)> {
-        let running = |slot: &OnceLock<Result<Instance, String>>| slot.get()?.as_ref().ok().map(Instance::url);
-        KINDS.iter().zip(&self.slots).filter_map(|(kind, slot)| Some((kind.variable, running(slot)?))).collect()
+        let running = self.slots.iter().map(|slot| slot.get()?.as_ref().ok());
+        KINDS.iter().zip(running).filter_map(|(kind, running)| Some((kind.variable, (kind.url)(running?)))).collect()
     }
 
     fn url(&self, kind: usize) -> Result<String> {
         if let Ok(url) = env::var(KINDS[kind].variable) {
             return Ok(url);
         }
-        let instance = self.slots[kind].get_or_init(|| (KINDS[kind].start)().map_err(|error| error.to_string()));
-        instance.as_ref().map(Instance::url).map_err(Error::new)
+        let instances = self.slots[kind].get_or_init(|| (KINDS[kind].start)().map_err(|error| error.to_string()));
+        instances.as_ref().map(|instances| (KINDS[kind].url)(instances)).map_err(Error::new)
     }
 }
 
 /// A whole set, to be handed to other processes. It ends when dropped.
-pub struct SharedSet(Vec<(&'static str, Instance)>);
+pub struct SharedSet(Vec<(Kind, Vec<Instance>)>);
 
 impl SharedSet {
     /// Starts one server of each kind, side by side.
     pub fn start() -> Result<Self> {
         let started: Vec<_> = thread::scope(|scope| {
-            let starting = KINDS.map(|kind| (kind.variable, scope.spawn(kind.start)));
-            starting.map(|(variable, start)| (variable, start.join())).into()
+            let starting = KINDS.map(|kind| (kind, scope.spawn(kind.start)));
+            starting.map(|(kind, start)| (kind, start.join())).into()
         });
-        let join = |result: thread::Result<_>| result.map_err(|_| Error::new("a start panicked"))?;
-        started.into_iter().map(|(variable, start)| Ok((variable, join(start)?))).collect::<Result<_>>().map(Self)
+        let join =
+            |result: thread::Result<Result<Vec<Instance>>>| result.map_err(|_| Error::new("a start panicked"))?;
+        started.into_iter().map(|(kind, start)| Ok((kind, join(start)?))).collect::<Result<_>>().map(Self)
     }
 
     /// The environment variables that [`shared`] looks at, and the URLs.
     pub fn env(&self) -> impl Iterator<Item = (&'static str, String)> {
-        self.0.iter().map(|(variable, instance)| (*variable, instance.url()))
+        self.0.iter().map(|(kind, instances)| (kind.variable, (kind.url)(instances)))
     }
 }
 
 #[derive(Clone, Copy)]
 struct Kind {
     variable: &'static str,
-    start: fn() -> Result<Instance>,
+    start: fn() -> Result<Vec<Instance>>,
+    url: fn(&[Instance]) -> String,
 }
 
-const KINDS: [Kind; 4] = [
-    Kind { variable: "DLOCK_TEST_REDIS", start: || Instance::start(Redis::default()) },
-    Kind { variable: "DLOCK_TEST_MARIADB", start: || Instance::start(MariaDb::default()) },
-    Kind { variable: "DLOCK_TEST_MYSQL", start: || Instance::start(MySql::default()) },
-    Kind { variable: "DLOCK_TEST_ETCD", start: || Instance::start(Etcd::default()) },
+const KINDS: [Kind; 5] = [
+    Kind { variable: "DLOCK_TEST_REDIS", start: || Instance::start_all([Redis::default()]), url: one },
+    Kind { variable: "DLOCK_TEST_MARIADB", start: || Instance::start_all([MariaDb::default()]), url: one },
+    Kind { variable: "DLOCK_TEST_MYSQL", start: || Instance::start_all([MySql::default()]), url: one },
+    Kind { variable: "DLOCK_TEST_ETCD", start: || Instance::start_all([Etcd::default()]), url: one },
+    Kind { variable: "DLOCK_TEST_REDLOCK", start: redis::five, url: redlock_url },
 ];
+
+fn one(instances: &[Instance]) -> String {
+    instances.first().map(Instance::url).unwrap_or_default()
+}

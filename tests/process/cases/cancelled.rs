@@ -107,7 +107,7 @@ impl Points {
 /// socket that it has closed, and that our side looks at only when it is used next, is no connection any more.
 async fn clients(arena: &Arena) -> Vec<String> {
     let mut clients = arena.probe.clients().await;
-    let proxied = arena.proxy.as_ref().filter(|_| !arena.store.is_session()).map_or(0, Proxy::connections);
+    let proxied: usize = if arena.store.is_session() { 0 } else { arena.proxies.iter().map(Proxy::connections).sum() };
     clients.extend((0..proxied).map(|_| "proxied connection".to_owned()));
     clients
 }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use dlock::{Error, ErrorKind, Guard, LossCause};
-use dlock_testkit::{Mode, Proxy};
+use dlock_testkit::Mode;
 
 use crate::arena::{Arena, TTL, job};
 use crate::lateness;
@@ -23,7 +23,7 @@ fn lost_by_deadline(arena: &Arena, mode: Mode) {
         let waiting = tokio::spawn(job(&second).acquire());
         // Into the middle of the renewals.
         tokio::time::sleep(TTL).await;
-        proxy(arena).set(mode);
+        arena.set(mode);
         let cut = Instant::now();
         // Counted before the cut at the latest.
         let believed = guard.remaining();
@@ -43,14 +43,14 @@ pub(super) fn a_lost_reply_to_a_release_frees_in_time(arena: &Arena) {
     arena.run(async {
         let (first, second) = (arena.far().await, arena.near().await);
         let guard = job(&first).acquire().await.unwrap();
-        proxy(arena).set(Mode::DropReplies);
+        arena.set(Mode::DropReplies);
         let released = Instant::now();
         // What was done under the lock was covered by it, whatever becomes of the release.
         guard.release().await.unwrap();
         let next = job(&second).acquire().await.unwrap();
         arena.assert_in_time(released);
         // The release that is tried again must not end somebody else's hold.
-        proxy(arena).set(Mode::Pass);
+        arena.set(Mode::Pass);
         tokio::time::sleep(TTL).await;
         next.confirm().await.unwrap();
         next.release().await.unwrap();
@@ -62,10 +62,10 @@ pub(super) fn a_lost_reply_to_a_renewal_makes_no_second_holder(arena: &Arena) {
     arena.run(async {
         let (first, second) = (arena.far().await, arena.near().await);
         let guard = job(&first).acquire().await.unwrap();
-        proxy(arena).set(Mode::DropReplies);
+        arena.set(Mode::DropReplies);
         // At a third of the ttl there is a renewal. Recovers in time for the next one.
         tokio::time::sleep(TTL / 2).await;
-        proxy(arena).set(Mode::Pass);
+        arena.set(Mode::Pass);
         if arena.store.is_session() {
             // The lock went with the connection; what counts is that the first holder knows it.
             let next = job(&second).acquire().await.unwrap();
@@ -91,7 +91,7 @@ pub(super) fn a_late_grant_is_short_or_refused(arena: &Arena) {
         // The connections are there already: only the grant itself comes late.
         job(&first).acquire().await.unwrap().release().await.unwrap();
         let late = TTL * 9 / 10;
-        proxy(arena).set(Mode::Delay { to_server: Duration::ZERO, to_client: late });
+        arena.set(Mode::Delay { to_server: Duration::ZERO, to_client: late });
         let asked = Instant::now();
         let answer: Result<Guard, Error> = job(&first).try_acquire().await;
         if let Ok(guard) = &answer {
@@ -101,12 +101,8 @@ pub(super) fn a_late_grant_is_short_or_refused(arena: &Arena) {
         }
         let next = job(&second).acquire().await.unwrap();
         assert!(!answer.is_ok_and(|guard| guard.check().is_ok()), "two holders");
-        proxy(arena).set(Mode::Pass);
+        arena.set(Mode::Pass);
         next.release().await.unwrap();
         arena.assert_nothing_left().await;
     });
-}
-
-fn proxy(arena: &Arena) -> &Proxy {
-    arena.proxy.as_ref().unwrap()
 }

@@ -7,15 +7,14 @@ use crate::arena::{Arena, TTL, job};
 pub(super) fn a_stopped_server_makes_no_second_holder(arena: &Arena) {
     arena.run(async {
         let (first, second) = (arena.near().await, arena.near().await);
-        let server = arena.server.as_ref().unwrap();
         let guard = job(&first).acquire().await.unwrap();
         let waiting = tokio::spawn(job(&second).acquire());
         tokio::time::sleep(TTL / 4).await;
-        server.pause().unwrap();
+        arena.servers.iter().for_each(|server| server.pause().unwrap());
         tokio::time::sleep(TTL * 2).await;
         let loss = guard.check().unwrap_err();
         assert_eq!(*loss.kind(), ErrorKind::Lost(LossCause::Deadline));
-        server.resume().unwrap();
+        arena.servers.iter().for_each(|server| server.resume().unwrap());
         // The waiter may have been told of the outage; then it asks again, as its error says.
         let next = match waiting.await.unwrap() {
             Ok(guard) => guard,

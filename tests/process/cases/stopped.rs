@@ -22,9 +22,7 @@ pub(super) fn a_stopped_holder_learns_of_its_loss_and_writes_nothing(arena: &Are
         arena.resource.write(&fence, "by the second holder").await.unwrap();
 
         // It wakes to a silent network: whatever it says about its lock, it has asked nobody.
-        if let Some(proxy) = &arena.proxy {
-            proxy.set(Mode::BLACKHOLE);
-        }
+        arena.set(Mode::BLACKHOLE);
         tokio::time::sleep((TTL * 2).saturating_sub(stopped.elapsed())).await;
         holder.cont().unwrap();
         assert_eq!(holder.wait_line("check ", PATIENCE).unwrap(), "lost");

@@ -36,7 +36,8 @@ pub(crate) fn probe(store: Store, url: &str, namespace: &str, memory: &Arc<Memor
     match store {
         Store::Memory => Box::new(memory.clone()),
         Store::Sqlite => Box::new(sqlite::File(url)),
-        Store::Redis => Box::new(redis::Redis { url, namespace }),
+        Store::Redis => Box::new(redis::Redis { urls: vec![url], namespace }),
+        Store::Redlock => Box::new(redis::Redis { urls: redis::nodes(&url), namespace }),
         Store::MariaDb | Store::MySql => Box::new(sql::Sql { url, namespace }),
         Store::Etcd => Box::new(etcd::Etcd { url, namespace }),
     }

@@ -1,4 +1,4 @@
-//! Redis: SCAN and CLIENT LIST.
+//! Redis, one server or several: SCAN and CLIENT LIST.
 
 use futures::future::BoxFuture;
 use redis::aio::MultiplexedConnection;
@@ -6,43 +6,55 @@ use redis::aio::MultiplexedConnection;
 use super::Probe;
 
 pub(crate) struct Redis {
-    pub(crate) url: String,
+    pub(crate) urls: Vec<String>,
     pub(crate) namespace: String,
 }
 
-impl Redis {
-    async fn connect(&self) -> MultiplexedConnection {
-        redis::Client::open(self.url.as_str()).unwrap().get_multiplexed_async_connection().await.unwrap()
-    }
+/// The single servers behind a URL of Redlock.
+pub(super) fn nodes(url: &str) -> Vec<String> {
+    let hosts = url.strip_prefix("redlock://").unwrap().split('/').next().unwrap();
+    hosts.split(',').map(|host| format!("redis://{host}/")).collect()
+}
+
+async fn connect(url: &str) -> MultiplexedConnection {
+    redis::Client::open(url).unwrap().get_multiplexed_async_connection().await.unwrap()
 }
 
 impl Probe for Redis {
     fn places(&self) -> BoxFuture<'_, Vec<String>> {
         Box::pin(async {
-            let mut connection = self.connect().await;
-            let (mut cursor, mut found) = (0_u64, Vec::new());
-            loop {
-                let mut scan = redis::cmd("SCAN");
-                scan.arg(cursor).arg("MATCH").arg(format!("dl1:*{}*", self.namespace)).arg("COUNT").arg(1000);
-                let (next, keys): (u64, Vec<String>) = scan.query_async(&mut connection).await.unwrap();
-                found.extend(keys);
-                if next == 0 {
-                    return found;
+            let mut found = Vec::new();
+            for url in &self.urls {
+                let mut connection = connect(url).await;
+                let mut cursor = 0_u64;
+                loop {
+                    let mut scan = redis::cmd("SCAN");
+                    scan.arg(cursor).arg("MATCH").arg(format!("dl1:*{}*", self.namespace)).arg("COUNT").arg(1000);
+                    let (next, keys): (u64, Vec<String>) = scan.query_async(&mut connection).await.unwrap();
+                    found.extend(keys);
+                    if next == 0 {
+                        break;
+                    }
+                    cursor = next;
                 }
-                cursor = next;
             }
+            found
         })
     }
 
-    /// All clients of the server, so it must be the trial's own.
+    /// All clients of the servers, so they must be the trial's own.
     fn clients(&self) -> BoxFuture<'_, Vec<String>> {
         Box::pin(async {
-            let mut connection = self.connect().await;
-            let me: u64 = redis::cmd("CLIENT").arg("ID").query_async(&mut connection).await.unwrap();
-            let list: String = redis::cmd("CLIENT").arg("LIST").query_async(&mut connection).await.unwrap();
-            let others = list.lines().filter(|line| !line.starts_with(&format!("id={me} ")));
-            let kind = |line: &str| if line.contains(" sub=0 ") { "connection" } else { "subscriber" };
-            others.map(|line| format!("{} {line}", kind(line))).collect()
+            let mut clients = Vec::new();
+            for url in &self.urls {
+                let mut connection = connect(url).await;
+                let me: u64 = redis::cmd("CLIENT").arg("ID").query_async(&mut connection).await.unwrap();
+                let list: String = redis::cmd("CLIENT").arg("LIST").query_async(&mut connection).await.unwrap();
+                let others = list.lines().filter(|line| !line.starts_with(&format!("id={me} ")));
+                let kind = |line: &str| if line.contains(" sub=0 ") { "connection" } else { "subscriber" };
+                clients.extend(others.map(|line| format!("{} {line}", kind(line))));
+            }
+            clients
         })
     }
 }

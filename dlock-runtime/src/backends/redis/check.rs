@@ -7,7 +7,7 @@ use super::fault;
 use crate::error::{Error, Result};
 
 /// Refuses a server on which locks would not be safe.
-pub(super) async fn check(connections: &Connections) -> Result<()> {
+pub(in crate::backends) async fn check(connections: &Connections) -> Result<()> {
     let shared = connections.here().await?;
     let info = ::redis::cmd("INFO");
     let mut policy = ::redis::cmd("CONFIG");
@@ -52,7 +52,7 @@ fn check_policy(policy: &str, allowed: bool) -> Result<()> {
     ))
 }
 
-fn is_forbidden(answer: &Value) -> bool {
+pub(in crate::backends) fn is_forbidden(answer: &Value) -> bool {
     // Hosted servers rename what their customers may not use, and then it is unknown.
     matches!(answer, Value::ServerError(error)
         if matches!(error.kind(), Some(ServerErrorKind::NoPerm | ServerErrorKind::ResponseError)))
@@ -66,7 +66,7 @@ fn policy_of(answer: &Value) -> Option<&str> {
     }
 }
 
-fn text(answer: &Value) -> Option<&str> {
+pub(in crate::backends) fn text(answer: &Value) -> Option<&str> {
     match answer {
         Value::BulkString(bytes) => std::str::from_utf8(bytes).ok(),
         Value::VerbatimString { text, .. } => Some(text),

@@ -19,7 +19,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::per_runtime::PerRuntime;
 
 /// Opening takes no longer: a firewall that swallows packets would hold it for minutes.
-pub(super) const OPEN_LIMIT: Duration = Duration::from_secs(5);
+pub(in crate::backends) const OPEN_LIMIT: Duration = Duration::from_secs(5);
 
 /// A connection that has left requests unanswered for so long is not used for new ones.
 const SILENCE_LIMIT: Duration = Duration::from_secs(2);
@@ -28,18 +28,18 @@ const SILENCE_LIMIT: Duration = Duration::from_secs(2);
 const HIGH_STEP: u64 = 1024;
 
 /// All connections to one server.
-pub(super) struct Connections {
+pub(in crate::backends) struct Connections {
     /// Which one of this process's stores.
     store: u64,
-    pub(super) target: Target,
-    pub(super) clock: Clock,
+    pub(in crate::backends) target: Target,
+    pub(in crate::backends) clock: Clock,
     /// The highest token that this process has seen, or up to a step less.
     high: AtomicU64,
     open: PerRuntime<Arc<Connection>>,
 }
 
 /// One connection, shared by all tasks of its runtime.
-pub(super) struct Connection {
+pub(in crate::backends) struct Connection {
     runtime: Id,
     way: Arc<Combiner>,
     /// Set by the client when the server has hung up, so that an idle connection's end costs no failed request.
@@ -55,14 +55,14 @@ thread_local! {
 }
 
 impl Connections {
-    pub(super) fn new(target: Target, clock: Clock) -> Self {
+    pub(in crate::backends) fn new(target: Target, clock: Clock) -> Self {
         static STORES: AtomicU64 = AtomicU64::new(0);
         let store = STORES.fetch_add(1, Ordering::Relaxed);
         Self { store, target, clock, high: AtomicU64::new(0), open: PerRuntime::new() }
     }
 
     /// The present runtime's connection, opened if there is none that lives.
-    pub(super) async fn here(&self) -> Result<Arc<Connection>> {
+    pub(in crate::backends) async fn here(&self) -> Result<Arc<Connection>> {
         match self.latest() {
             Some(connection) if connection.is_usable(&self.clock) => Ok(connection),
             _ => Box::pin(self.find()).await,
@@ -105,7 +105,7 @@ impl Connections {
         }
     }
 
-    pub(super) fn close(&self) {
+    pub(in crate::backends) fn close(&self) {
         self.open.clear();
     }
 
@@ -120,7 +120,7 @@ impl Connections {
     }
 
     /// Notes a token.
-    pub(super) fn saw(&self, token: u64) {
+    pub(in crate::backends) fn saw(&self, token: u64) {
         // Not each one: a place that all threads write to is slow.
         if token >= self.high() {
             self.high.fetch_max(token, Ordering::Relaxed);
@@ -128,7 +128,7 @@ impl Connections {
     }
 
     /// Sends one command; an error of the server is an answer.
-    pub(super) async fn command(&self, connection: &Arc<Connection>, command: Cmd) -> Result<Value> {
+    pub(in crate::backends) async fn command(&self, connection: &Arc<Connection>, command: Cmd) -> Result<Value> {
         let wait = AwaitsAnswer::new(connection, &self.clock);
         let answer = connection.way.one(command).await;
         wait.answered();
@@ -138,7 +138,7 @@ impl Connections {
     }
 
     /// Sends commands in one go; an error of the server is an answer of its command.
-    pub(super) async fn pipeline(
+    pub(in crate::backends) async fn pipeline(
         &self,
         connection: &Arc<Connection>,
         commands: impl IntoIterator<Item = Cmd>,
@@ -166,7 +166,7 @@ impl Connections {
 
     /// Runs a script by its digest; by its text, which the server then keeps, if it does not know it. That is safe:
     /// unknown means that nothing has run.
-    pub(super) async fn script(
+    pub(in crate::backends) async fn script(
         &self,
         connection: &Arc<Connection>,
         lua: &Lua,
@@ -232,7 +232,7 @@ impl Connections {
 }
 
 impl Connection {
-    fn is_usable(&self, clock: &Clock) -> bool {
+    pub(in crate::backends) fn is_usable(&self, clock: &Clock) -> bool {
         if self.dead.load(Ordering::Relaxed) {
             return false;
         }
@@ -278,7 +278,7 @@ pub(super) fn config() -> AsyncConnectionConfig {
 }
 
 /// A call of a script, without the number of its keys and what follows: `build` adds them.
-pub(super) fn call(lua: &Lua, whole: bool, build: &impl Fn(&mut Cmd)) -> Cmd {
+pub(in crate::backends) fn call(lua: &Lua, whole: bool, build: &impl Fn(&mut Cmd)) -> Cmd {
     let mut command = Cmd::with_capacity(7, if whole { lua.text.len() + 512 } else { 320 });
     if whole {
         command.arg("EVAL").arg(&lua.text);
@@ -289,7 +289,7 @@ pub(super) fn call(lua: &Lua, whole: bool, build: &impl Fn(&mut Cmd)) -> Cmd {
     command
 }
 
-pub(super) fn is_unknown_script(answer: &Value) -> bool {
+pub(in crate::backends) fn is_unknown_script(answer: &Value) -> bool {
     matches!(answer, Value::ServerError(error) if error.kind() == Some(ServerErrorKind::NoScript))
 }
 
@@ -321,6 +321,6 @@ fn check_first(answers: &[Value]) -> Result<()> {
 }
 
 /// Adds the one key of a script.
-pub(super) fn on(command: &mut Cmd, key: impl ToRedisArgs) -> &mut Cmd {
+pub(in crate::backends) fn on(command: &mut Cmd, key: impl ToRedisArgs) -> &mut Cmd {
     command.arg(1).arg(key)
 }

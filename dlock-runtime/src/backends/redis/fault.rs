@@ -47,7 +47,7 @@ pub(crate) fn unexpected(answer: &Value) -> Error {
 }
 
 /// Does the answer say that the value under the name is not even a string?
-pub(super) fn is_wrong_type(answer: &Value) -> bool {
+pub(in crate::backends) fn is_wrong_type(answer: &Value) -> bool {
     matches!(answer, Value::ServerError(error) if error.code() == "WRONGTYPE")
 }
 
@@ -95,7 +95,7 @@ fn by_code(code: &str, detail: &str) -> Error {
     }
 }
 
-pub(super) fn no_cluster() -> Error {
+pub(in crate::backends) fn no_cluster() -> Error {
     Error::new(
         ErrorKind::Unsupported { need: "a single Redis primary".into() },
         "this server is part of a Redis Cluster, which dlock cannot use yet",

@@ -164,7 +164,7 @@ fn renewal_of(claim: &Claim) -> (&'static Lua, fn(&mut Cmd, &Claim)) {
 }
 
 /// What a script that ends holds has answered.
-pub(super) fn released(answer: &Value) -> Result<Released> {
+pub(in crate::backends) fn released(answer: &Value) -> Result<Released> {
     match answer {
         Value::Int(1) => Ok(Released::Released),
         Value::Int(0) => Ok(Released::NotOwner),

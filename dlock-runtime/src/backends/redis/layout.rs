@@ -13,7 +13,7 @@ use crate::owner::Owner;
 
 /// The name of a lock: `dl1:{shop:stock:<42>}`. The braces put all keys of one lock into one hash slot; the part before
 /// them is the same for all, so that an ACL can say `~dl1:*`.
-pub(super) struct Name<'a>(pub(super) &'a LockKey);
+pub(in crate::backends) struct Name<'a>(pub(in crate::backends) &'a LockKey);
 
 /// The value of a lock: the owner in 32 hexadecimal digits, a blank, the note.
 pub(super) struct Value<'a>(pub(super) &'a Claim);
@@ -80,7 +80,7 @@ pub(super) fn owner_of(value: &[u8]) -> Option<Owner> {
 }
 
 /// The note in a value: never the owner, which is a secret.
-pub(super) fn note_of(value: &[u8]) -> Result<Note> {
+pub(in crate::backends) fn note_of(value: &[u8]) -> Result<Note> {
     if owner_of(value).is_none() {
         return Err(conflict());
     }
@@ -89,7 +89,7 @@ pub(super) fn note_of(value: &[u8]) -> Result<Note> {
 }
 
 /// What stands under the lock's name is no lock of this kind.
-pub(super) fn conflict() -> Error {
+pub(in crate::backends) fn conflict() -> Error {
     Error::new(
         ErrorKind::KeyConflict,
         "under the lock's name in Redis stands a lock of another kind, or something that dlock did not write",

@@ -14,21 +14,21 @@
 //! forgets of locks too: use the fencing token where that matters. Leases run by the server's wall clock.
 
 mod acquire;
-mod check;
+pub(in crate::backends) mod check;
 mod combine;
-mod connection;
+pub(in crate::backends) mod connection;
 pub(crate) mod fault;
 mod grant;
-mod hold;
-mod layout;
+pub(in crate::backends) mod hold;
+pub(in crate::backends) mod layout;
 mod line;
-mod options;
+pub(in crate::backends) mod options;
 mod periods;
 mod push;
-mod scripts;
+pub(in crate::backends) mod scripts;
 mod scripts_shares;
 mod shares;
-mod target;
+pub(in crate::backends) mod target;
 
 use std::fmt;
 use std::sync::Arc;
@@ -183,7 +183,7 @@ fn capabilities() -> Capabilities {
     }
 }
 
-fn millis(duration: Duration) -> u64 {
+pub(in crate::backends) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 

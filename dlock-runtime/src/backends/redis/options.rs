@@ -21,7 +21,7 @@ pub(super) fn is_plain(claim: &Claim) -> bool {
 }
 
 /// `l`; value, ttl. Looks at the present value.
-pub(super) const LOOK: &str = r"
+pub(in crate::backends) const LOOK: &str = r"
 local me,ttl=ARGV[1],ARGV[2]
 local v=redis.call('GET',L)
 if v==me or v==me..' +line' then

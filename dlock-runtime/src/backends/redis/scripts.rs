@@ -10,19 +10,19 @@ use std::sync::LazyLock;
 use ::redis::Script;
 
 /// The counter of all fencing tokens of this server.
-pub(super) const FENCE: &str = "dl1:fence";
+pub(in crate::backends) const FENCE: &str = "dl1:fence";
 
 /// Ends the value of a lock for which others stand in line. Without it a release looks no further.
-pub(super) const MARK: &str = " +line";
+pub(in crate::backends) const MARK: &str = " +line";
 
 /// A token below this is no token of ours: the counter is never below the server's clock in µs, which passed it in 2005.
-pub(super) const LEAST_TOKEN: u64 = 1 << 50;
+pub(in crate::backends) const LEAST_TOKEN: u64 = 1 << 50;
 
 /// From here on Lua's numbers are not exact. The clock comes here in 2255.
-pub(super) const TOKEN_END: u64 = 1 << 53;
+pub(in crate::backends) const TOKEN_END: u64 = 1 << 53;
 
 /// The server's time, and the next token.
-pub(super) const CLOCK: &str = r"
+pub(in crate::backends) const CLOCK: &str = r"
 local t=redis.call('TIME')
 local us=t[1]*1000000+t[2]
 local function fence()
@@ -37,7 +37,7 @@ end
 ";
 
 /// Shared by the scripts that may hand the lock on; after [`CLOCK`], with `L`.
-pub(super) const ADVANCE: &str = r"
+pub(in crate::backends) const ADVANCE: &str = r"
 local Q,A=L..':q',L..':a'
 -- Gives the lock to the first in line that lives: its fence if that is the asker, 0 if another one, false if nobody.
 local function advance(asker,ttl)
@@ -191,31 +191,31 @@ return f
 ";
 
 /// The scripts, with their digests.
-pub(super) struct Scripts {
+pub(in crate::backends) struct Scripts {
     pub(super) ask: Lua,
     pub(super) look: Lua,
-    pub(super) release: Lua,
+    pub(in crate::backends) release: Lua,
     pub(super) abandon: Lua,
-    pub(super) renew: Lua,
+    pub(in crate::backends) renew: Lua,
     pub(super) reserve: Lua,
     pub(super) seed: Lua,
     pub(super) repair: Lua,
 }
 
 /// One script.
-pub(super) struct Lua {
-    pub(super) text: String,
+pub(in crate::backends) struct Lua {
+    pub(in crate::backends) text: String,
     pub(super) digest: String,
 }
 
 impl Lua {
-    pub(super) fn new(parts: &[&str]) -> Self {
+    pub(in crate::backends) fn new(parts: &[&str]) -> Self {
         let text = parts.concat();
         Self { digest: Script::new(&text).get_hash().to_owned(), text }
     }
 }
 
-pub(super) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| Scripts {
+pub(in crate::backends) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| Scripts {
     ask: Lua::new(&["local L=KEYS[1]", CLOCK, ADVANCE, ASK]),
     look: Lua::new(&["local L=KEYS[1]", CLOCK, LOOK]),
     release: Lua::new(&[RELEASE, CLOCK, ADVANCE, HAND_ON]),

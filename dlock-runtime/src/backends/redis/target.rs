@@ -9,16 +9,16 @@ use ::redis::{Client, ConnectionAddr, IntoConnectionInfo, ProtocolVersion};
 use crate::error::{Error, Result};
 
 /// Which server, and what may be told about it: host, port, database.
-pub(super) struct Target {
-    pub(super) client: Client,
-    pub(super) eviction_allowed: bool,
+pub(in crate::backends) struct Target {
+    pub(in crate::backends) client: Client,
+    pub(in crate::backends) eviction_allowed: bool,
     place: String,
     db: i64,
 }
 
 impl Target {
     /// Reads `redis://[user:password@]host[:port][/db][?eviction=allow]` or `unix:///path[?db=…&user=…&pass=…]`.
-    pub(super) fn parse(text: &str) -> Result<Self> {
+    pub(in crate::backends) fn parse(text: &str) -> Result<Self> {
         let bad = |why: &'static str| Error::config("url", why);
         let url = ::redis::parse_redis_url(text).ok_or_else(|| {
             bad("the Redis URL cannot be read; in a user or password write @ : / % # ? as %40 %3A %2F %25 %23 %3F")

@@ -1,0 +1,245 @@
+//! What happens to a hold, and to a claim that is given up: each step by a majority, and sent to every node.
+
+use std::sync::Arc;
+
+use ::redis::{Cmd, Value};
+use futures::future::join;
+
+use super::attempt::{Round, is_one};
+use super::node::{Link, Node};
+use super::round::{Patience, ask};
+use super::scripts::SCRIPTS;
+use super::tally::{Count, again, decided, majority, shortage};
+use super::{Redlock, millis};
+use crate::backend::{Claim, Hold, Released, Standing, Validity};
+use crate::backends::redis::connection::{call, is_unknown_script, on};
+use crate::backends::redis::fault;
+use crate::backends::redis::layout::{self, Name};
+use crate::backends::redis::scripts::{Lua, MARK, SCRIPTS as SINGLE};
+use crate::error::{Error, ErrorKind, Result};
+use crate::key::LockKey;
+use crate::note::Note;
+
+/// So many holds are renewed by one request to a node at most; more would hold up everybody else's commands.
+const BATCH: usize = 100;
+
+impl Redlock {
+    pub(super) async fn renew_all(&self, holds: &[&Hold]) -> Vec<Result<Standing>> {
+        let mut standings = Vec::with_capacity(holds.len());
+        for batch in holds.chunks(BATCH) {
+            match self.renew_batch(batch).await {
+                Ok(answers) => standings.extend(answers),
+                Err(error) => standings.extend(batch.iter().map(|_| Err(again(&error)))),
+            }
+        }
+        standings
+    }
+
+    async fn renew_batch(&self, holds: &[&Hold]) -> Result<Vec<Result<Standing>>> {
+        let rounds = holds.iter().map(|hold| Ok((hold.claim.clone(), round_of(hold)?))).collect::<Result<Vec<_>>>()?;
+        let rounds = Arc::new(rounds);
+        let patience = holds.iter().map(|hold| hold.claim.ttl).min().map_or(Patience::FIRST, Patience::of);
+        let nodes = self.nodes.len();
+        let from = self.clock.now();
+        let mut asked = ask(&self.nodes, 0..nodes, patience, move |node, link| {
+            let rounds = rounds.clone();
+            async move { renew_on(&node, &link, &rounds).await }
+        })?;
+        let (mut counts, mut unable) = (vec![Count::default(); holds.len()], Vec::new());
+        while counts.iter().any(|count| count.decision(nodes).is_none())
+            && let Some((_, renewed)) = asked.next().await
+        {
+            match renewed {
+                Ok(renewed) => {
+                    counts.iter_mut().zip(renewed).for_each(|(count, renewed)| match renewed {
+                        Ok(renewed) => count.add(renewed),
+                        Err(error) => unable.push(Arc::new(error)),
+                    });
+                }
+                Err(error) => unable.push(error),
+            }
+        }
+        let standing = |(hold, count): (&&Hold, &Count)| match decided(count, nodes, &unable)? {
+            true => Ok(Standing::Renewed(Validity { from, granted: hold.claim.ttl })),
+            false => Ok(Standing::Lost),
+        };
+        Ok(holds.iter().zip(&counts).map(standing).collect())
+    }
+
+    pub(super) async fn free(&self, hold: &Hold) -> Result<Released> {
+        let round = round_of(hold)?;
+        let value = round.value.clone();
+        let (count, unable) = self.undo(&hold.claim, &SINGLE.release, value, 0..self.nodes.len()).await?;
+        Ok(match decided(&count, self.nodes.len(), &unable)? {
+            true => Released::Released,
+            false => Released::NotOwner,
+        })
+    }
+
+    /// Takes one round back from these nodes. A node that cannot be reached keeps it to the end of the ttl.
+    pub(super) async fn give_back(
+        &self,
+        claim: &Arc<Claim>,
+        round: &Round,
+        which: impl Iterator<Item = usize>,
+    ) -> Result<()> {
+        self.undo(claim, &SINGLE.release, round.value.clone(), which).await.map(drop)
+    }
+
+    /// Takes everything of this owner back.
+    pub(super) async fn give_up(&self, claim: &Arc<Claim>) -> Result<()> {
+        let nodes = self.nodes.len();
+        let (count, unable) = self.undo(claim, &SCRIPTS.abandon, claim.owner.to_hex(), 0..nodes).await?;
+        // A minority may be away for long; what it has of ours stands in nobody's way, and not beyond the ttl.
+        if count.yes + count.no >= majority(nodes) { Ok(()) } else { Err(shortage(nodes, &unable)) }
+    }
+
+    /// Sends a release of some kind to these nodes, whatever they said before, and waits for them all, but not long.
+    async fn undo(
+        &self,
+        claim: &Arc<Claim>,
+        lua: &'static Lua,
+        whose: String,
+        which: impl Iterator<Item = usize>,
+    ) -> Result<(Count, Vec<Arc<Error>>)> {
+        let patience = Patience::of(claim.ttl);
+        let (claim, whose) = (claim.clone(), Arc::<str>::from(whose));
+        let request = move |node: Arc<Node>, link: Arc<Link>| {
+            let (claim, whose) = (claim.clone(), whose.clone());
+            async move { undo_on(&node, &link, patience, &claim, lua, &whose).await }
+        };
+        let mut asked = ask(&self.nodes, which, patience, request)?.insist();
+        let until = self.clock.now().after(patience.answer);
+        let (mut count, mut unable) = (Count::default(), Vec::new());
+        while let Some((_, undone)) = asked.next_until(&self.clock, until).await {
+            match undone {
+                Ok(undone) => count.add(undone),
+                Err(error) => unable.push(error),
+            }
+        }
+        let silent = (0..asked.pending()).map(|_| Arc::new(Error::outage("a Redlock node did not answer in time")));
+        unable.extend(silent);
+        Ok((count, unable))
+    }
+
+    pub(super) async fn note(&self, key: &LockKey) -> Result<Option<Note>> {
+        let nodes = self.nodes.len();
+        let asked_for = key.clone();
+        let mut asked = ask(&self.nodes, 0..nodes, Patience::FIRST, move |node, link| {
+            let key = asked_for.clone();
+            async move {
+                let mut get = Cmd::new();
+                get.arg("GET").arg(Name(&key));
+                match node.pipeline(&link, [get]).await?.pop() {
+                    Some(Value::Nil) => Ok(None),
+                    Some(Value::BulkString(value)) => Ok(Some(value)),
+                    other => Err(fault::unexpected(&other.unwrap_or(Value::Nil))),
+                }
+            }
+        })?;
+        let (mut free, mut values, mut unable) = (0, Vec::<Vec<u8>>::new(), Vec::new());
+        loop {
+            let same = |value: &&Vec<u8>| values.iter().filter(|other| owner_part(other) == owner_part(value)).count();
+            let most = values.iter().max_by_key(same);
+            let count = most.as_ref().map_or(0, same);
+            if let Some(value) = most.filter(|_| count >= majority(nodes)) {
+                return note_of(value).map(Some);
+            }
+            // With all who have not answered, nobody has a majority.
+            let unknown = nodes - free - values.len();
+            if count + unknown < majority(nodes) {
+                return Ok(None);
+            }
+            match asked.next().await {
+                Some((_, Ok(Some(value)))) => values.push(value),
+                Some((_, Ok(None))) => free += 1,
+                Some((_, Err(error))) => unable.push(error),
+                None => return Err(shortage(nodes, &unable)),
+            }
+        }
+    }
+}
+
+fn round_of(hold: &Hold) -> Result<Arc<Round>> {
+    let session = hold.session.clone().and_then(|session| session.downcast::<Round>().ok());
+    session.ok_or_else(|| Error::new(ErrorKind::Internal, "a hold of another backend was given to Redlock"))
+}
+
+async fn renew_on(node: &Node, link: &Link, rounds: &[(Arc<Claim>, Arc<Round>)]) -> Result<Vec<Result<bool>>> {
+    let mut answers = Vec::new();
+    // The second time by the script's text, if the server has lost it.
+    for whole in [false, true] {
+        let renew = |(claim, round): &(Arc<Claim>, Arc<Round>)| {
+            call(&SINGLE.renew, whole, &|command: &mut Cmd| {
+                on(command, Name(&claim.key)).arg(&round.value).arg(millis(claim.ttl));
+            })
+        };
+        answers = node.pipeline(link, rounds.iter().map(renew)).await?;
+        if !answers.iter().any(is_unknown_script) {
+            break;
+        }
+    }
+    Ok(answers.iter().map(is_one).collect())
+}
+
+/// Over the present runtime's connection, and over the one that the attempt went over if that is another: two have no
+/// order, and on a slow node the attempt may be on its way still.
+async fn undo_on(
+    node: &Arc<Node>,
+    link: &Arc<Link>,
+    patience: Patience,
+    claim: &Claim,
+    lua: &Lua,
+    whose: &str,
+) -> Result<bool> {
+    let undo = |link: Arc<Link>| {
+        let build = |command: &mut Cmd| {
+            on(command, Name(&claim.key)).arg(whose);
+        };
+        async move { is_one(&node.script(&link, lua, build).await?) }
+    };
+    let origin = claim.origin.and_then(|runtime| node.link_of(runtime)).filter(|origin| !Arc::ptr_eq(origin, link));
+    let Some(origin) = origin else { return undo(link.clone()).await };
+    // That runtime may be blocked, or end at this moment.
+    let limit = node.clock().now().after(patience.answer / 2);
+    let (here, there) = join(undo(link.clone()), node.clock().timeout_at(limit, undo(origin))).await;
+    match there {
+        Some(Ok(true)) => Ok(true),
+        _ => here,
+    }
+}
+
+/// The owner, and the blank after it.
+fn owner_part(value: &[u8]) -> &[u8] {
+    value.get(..33).unwrap_or(value)
+}
+
+/// The note in a value, without the round.
+fn note_of(value: &[u8]) -> Result<Note> {
+    let value = value.strip_suffix(MARK.as_bytes()).unwrap_or(value);
+    let round = value
+        .iter()
+        .rposition(|byte| *byte == b'@')
+        .filter(|at| value[..*at].ends_with(b" ") && *at > 33 && value[at + 1..].iter().all(u8::is_ascii_hexdigit));
+    layout::note_of(round.map_or(value, |at| &value[..at - 1]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::key::Key;
+    use std::time::Duration;
+
+    #[test]
+    fn a_note_is_read_back_without_its_round() {
+        let key = LockKey::new("shop", Key::text("k")).unwrap();
+        let claim = Claim::new(key, Duration::from_secs(1), "shop::deduct").unwrap();
+        let plain = format!("{} {}", claim.owner.to_hex(), claim.note);
+        for value in [plain.clone(), format!("{plain} @1f"), format!("{plain} @1f{MARK}"), format!("{plain}{MARK}")] {
+            assert_eq!(note_of(value.as_bytes()).unwrap(), claim.note, "{value}");
+        }
+        let empty = format!("{}  @1", claim.owner.to_hex());
+        assert_eq!(note_of(empty.as_bytes()).unwrap().as_str(), "");
+        assert!(note_of(b"foreign @1").is_err());
+    }
+}

@@ -1,0 +1,166 @@
+//! Redlock: an odd number of independent Redis servers, of which a majority decides.
+//!
+//! A lock is held by whoever has it on more than half of the nodes, for as long as the ttl is not over, counted from
+//! before the first request. A minority may be down, slow or away. Each node's part is the single server's: one value
+//! with a lease, which holds the owner and is only changed by it.
+//!
+//! What it promises rests on clocks that run at about the same rate, and on nodes that do not forget: a node that was
+//! restarted has no vote until the longest ttl is over (`max_ttl` in the URL, the same for all programs), unless it
+//! syncs every write to its disk. It cannot see `FLUSHALL`, nor a server that was replaced by another one behind the
+//! same name. A holder that is paused beyond its ttl has another one beside it, as with every store: its late write is
+//! stopped by the fencing token and by nothing else. Tokens rise with every grant, whichever majority gave it.
+//!
+//! Nobody stands in line: who finds the lock taken asks again, at random moments.
+
+mod address;
+mod attempt;
+mod hold;
+mod identity;
+mod node;
+mod round;
+mod scripts;
+mod tally;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+
+use crate::backend::{Attempt, Backend, Claim, Hold, Released, Stand, Standing};
+use crate::backends::redis::millis;
+use crate::capabilities::{Capabilities, Durability, Expiry, Fencing, TtlRange, WakeStyle};
+use crate::clock::Clock;
+use crate::error::Result;
+use crate::key::{LockKey, MAX_KEY_BYTES};
+use crate::note::Note;
+use address::Address;
+use identity::Roster;
+use node::{Link, Node};
+use round::Patience;
+use tally::{again, majority, shortage};
+
+/// Below it a round over several nodes leaves too little of a ttl.
+const MIN_TTL: Duration = Duration::from_millis(500);
+
+/// For so long a node would have no vote after a restart.
+const LONGEST_MAX_TTL: Duration = Duration::from_secs(86_400);
+
+/// Locks in a majority of several Redis servers.
+pub struct Redlock {
+    nodes: Vec<Arc<Node>>,
+    capabilities: Capabilities,
+    clock: Clock,
+}
+
+/// Opens the nodes behind a URL.
+pub(crate) async fn open(url: &str, clock: &Clock) -> Result<Arc<dyn Backend>> {
+    Ok(Arc::new(Redlock::connect(url, clock).await?))
+}
+
+impl Redlock {
+    /// Connects to `redlock://[user:password@]host[:port],host[:port],host[:port][/db][?max_ttl=60s]`: an odd number of
+    /// independent primaries, three at least, five as a rule. A minority may be down.
+    ///
+    /// User, password and database are the same for all nodes. `max_ttl` is the longest ttl that any program uses on
+    /// these nodes, and must be the same for all; it is how long a node stays without a vote after a restart.
+    /// `eviction=allow` accepts servers that may evict locks when their memory is full.
+    ///
+    /// # Errors
+    /// [`ErrorKind::ConfigInvalid`](crate::ErrorKind::ConfigInvalid) for a URL that cannot be used, an even number of
+    /// nodes, and two names of one server; what [`Redis::connect`](super::redis::Redis::connect) fails with, for any
+    /// node that answers; [`ErrorKind::Outage`](crate::ErrorKind::Outage) if fewer than a majority answer.
+    pub async fn connect(url: &str, clock: &Clock) -> Result<Self> {
+        let Address { targets, max_ttl } = Address::parse(url)?;
+        // Our thread runs the timers that bound what follows.
+        crate::background::background()?;
+        let roster = Arc::new(Roster::new(targets.len(), max_ttl));
+        let node = |(number, target)| Arc::new(Node::new(number, target, clock, &roster));
+        let nodes = targets.into_iter().enumerate().map(node).collect();
+        let redlock = Self { nodes, capabilities: capabilities(max_ttl), clock: clock.clone() };
+        redlock.meet().await?;
+        Ok(redlock)
+    }
+
+    /// Looks at all nodes once: what is wrong with one of them is said now, and not when the others fail.
+    async fn meet(&self) -> Result<()> {
+        let nodes = self.nodes.len();
+        let mut asked = round::ask(&self.nodes, 0..nodes, Patience::FIRST, |_, _| async { Ok(()) })?;
+        let mut unable = Vec::new();
+        while let Some((number, met)) = asked.next().await {
+            match met {
+                Ok(()) => {}
+                Err(error) if !error.is_retryable() => return Err(again(&error)),
+                Err(error) => {
+                    tracing::warn!(node = ?self.nodes.get(number), %error, "a Redlock node cannot be reached; the others are a majority as long as they stay");
+                    unable.push(error);
+                }
+            }
+        }
+        if nodes - unable.len() < majority(nodes) { Err(shortage(nodes, &unable)) } else { Ok(()) }
+    }
+}
+
+impl Backend for Redlock {
+    fn kind(&self) -> &'static str {
+        "redlock"
+    }
+
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn try_acquire<'a>(&'a self, claim: &'a Arc<Claim>, _: Stand) -> BoxFuture<'a, Result<Attempt>> {
+        Box::pin(self.attempt(claim))
+    }
+
+    fn renew<'a>(&'a self, holds: &'a [&'a Hold]) -> BoxFuture<'a, Vec<Result<Standing>>> {
+        Box::pin(self.renew_all(holds))
+    }
+
+    fn release<'a>(&'a self, hold: &'a Hold) -> BoxFuture<'a, Result<Released>> {
+        Box::pin(self.free(hold))
+    }
+
+    fn abandon<'a>(&'a self, claim: &'a Arc<Claim>) -> BoxFuture<'a, Result<()>> {
+        Box::pin(self.give_up(claim))
+    }
+
+    fn holder<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<Option<Note>>> {
+        Box::pin(self.note(key))
+    }
+
+    fn close(&self) -> BoxFuture<'_, ()> {
+        self.nodes.iter().for_each(|node| node.close());
+        Box::pin(async {})
+    }
+}
+
+impl fmt::Debug for Redlock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Redlock({:?})", self.nodes)
+    }
+}
+
+fn capabilities(max_ttl: Duration) -> Capabilities {
+    Capabilities {
+        expiry: Expiry::Lease,
+        ttl: TtlRange { min: MIN_TTL, max: max_ttl, step: Duration::from_millis(1) },
+        expires_alone: true,
+        fencing: Fencing::MonotonicUnlessFailover,
+        fair: false,
+        read_write: false,
+        permits: false,
+        min_hold: false,
+        once_per: false,
+        cohort: false,
+        // Each question goes to all nodes, so less often than to one; the end of a lease is known besides.
+        wake: WakeStyle::Poll { from: Duration::from_millis(50), to: Duration::from_secs(2) },
+        connection_per_hold: false,
+        // Some rounds of split votes, among those who waited for the end.
+        takeover_delay: Duration::from_secs(1),
+        // One node may restart; all of them together forget.
+        durability: Durability::Memory,
+        max_key_bytes: MAX_KEY_BYTES,
+    }
+}

@@ -1,0 +1,286 @@
+//! The votes for one claim, and what they come to.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::round::Answer;
+use crate::error::{Error, Result};
+
+/// What a node said about a claim.
+#[derive(Clone, Debug)]
+pub(super) enum Vote {
+    /// It is ours there; with the token drawn for it.
+    Granted {
+        /// The token.
+        token: u64,
+        /// Has the node a vote? One that may have forgotten has none yet.
+        counts: bool,
+    },
+    /// Somebody else has it there.
+    Refused {
+        /// Somebody, told apart from others but not named.
+        by: String,
+        /// For how long, if nobody renews it.
+        left: Duration,
+        /// Has the node a vote?
+        counts: bool,
+    },
+}
+
+/// What the votes come to.
+#[derive(Debug)]
+pub(super) enum Verdict {
+    /// A majority has granted it; with the highest token that was drawn.
+    Won(u64),
+    /// One other owner has it on a majority, at least for so long if nobody renews it.
+    Held(Duration),
+    /// Nobody has a majority: several have asked at once, or somebody has gone half way.
+    Split,
+    /// A majority cannot vote.
+    Short(Error),
+}
+
+/// Votes counted so far.
+#[derive(Debug)]
+pub(super) struct Tally {
+    nodes: usize,
+    granted: usize,
+    refused: usize,
+    /// Nodes without a vote that have answered.
+    resting: usize,
+    token: u64,
+    refusals: Vec<(String, Duration)>,
+    unable: Vec<Arc<Error>>,
+    /// Which nodes said that somebody else has it: there is nothing of ours there.
+    pub(super) said_no: Vec<usize>,
+}
+
+/// More than half.
+pub(super) const fn majority(nodes: usize) -> usize {
+    nodes / 2 + 1
+}
+
+impl Tally {
+    pub(super) fn new(nodes: usize) -> Self {
+        Self {
+            nodes,
+            granted: 0,
+            refused: 0,
+            resting: 0,
+            token: 0,
+            refusals: Vec::new(),
+            unable: Vec::new(),
+            said_no: Vec::new(),
+        }
+    }
+
+    pub(super) fn count(&mut self, node: usize, vote: Answer<Vote>) {
+        match vote {
+            Ok(Vote::Granted { token, counts }) => {
+                self.token = self.token.max(token);
+                *(if counts { &mut self.granted } else { &mut self.resting }) += 1;
+            }
+            Ok(Vote::Refused { by, left, counts }) => {
+                self.said_no.push(node);
+                self.refusals.push((by, left));
+                *(if counts { &mut self.refused } else { &mut self.resting }) += 1;
+            }
+            Err(error) => self.unable.push(error),
+        }
+    }
+
+    /// Can the answers that are still to come change nothing?
+    pub(super) fn is_decided(&self, pending: usize) -> bool {
+        let majority = majority(self.nodes);
+        let cannot_be_won = self.granted + pending < majority;
+        self.granted >= majority
+            || self.is_short()
+            // Whether it is contention or an outage must be sure too.
+            || (cannot_be_won && self.granted + self.refused >= majority)
+            || pending == 0
+    }
+
+    fn is_short(&self) -> bool {
+        self.unable.len() + self.resting > self.nodes - majority(self.nodes)
+    }
+
+    pub(super) fn verdict(&self) -> Verdict {
+        let majority = majority(self.nodes);
+        if self.granted >= majority {
+            return Verdict::Won(self.token);
+        }
+        if self.is_short() {
+            return Verdict::Short(self.shortage());
+        }
+        let mut refusals = self.refusals.clone();
+        refusals.sort();
+        let holder = refusals.chunk_by(|one, other| one.0 == other.0).find(|of_one| of_one.len() >= majority);
+        match holder {
+            // When so many of its leases have ended that it has no majority any more; those of one are sorted by time.
+            Some(leases) => Verdict::Held(leases[leases.len() - majority].1),
+            None => Verdict::Split,
+        }
+    }
+
+    fn shortage(&self) -> Error {
+        if self.resting == 0 {
+            return shortage(self.nodes, &self.unable);
+        }
+        because(
+            format!(
+                "no majority of the {} Redlock nodes can vote: {} or more may have forgotten locks in a restart and have no vote until max_ttl is over, {} did not answer usefully",
+                self.nodes,
+                self.resting,
+                self.unable.len()
+            ),
+            &self.unable,
+        )
+    }
+}
+
+/// Why too few nodes have answered: an outage, unless so many refuse for good that no retry can help.
+pub(super) fn shortage(nodes: usize, unable: &[Arc<Error>]) -> Error {
+    let mut for_good = unable.iter().filter(|error| !error.is_retryable());
+    let count = for_good.clone().count();
+    if let Some(first) = for_good.next().filter(|_| count > nodes - majority(nodes)) {
+        return again(first);
+    }
+    because(format!("{} or more of the {nodes} Redlock nodes did not answer usefully", unable.len()), unable)
+}
+
+/// The same for one more who waits for it, without its cause.
+pub(super) fn again(error: &Error) -> Error {
+    Error::new(error.kind().clone(), error.message().to_owned()).with_retryable(error.is_retryable())
+}
+
+fn because(text: String, unable: &[Arc<Error>]) -> Error {
+    match unable.first() {
+        // In the text too: few print the cause of an error.
+        Some(first) => Error::outage(format!("{text}; one of them: {}", first.message())).because(first.clone()),
+        None => Error::outage(text),
+    }
+}
+
+/// How many nodes said yes and no.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Count {
+    pub(super) yes: usize,
+    pub(super) no: usize,
+}
+
+impl Count {
+    pub(super) fn add(&mut self, yes: bool) {
+        *(if yes { &mut self.yes } else { &mut self.no }) += 1;
+    }
+
+    /// What the nodes say as a whole; `None`: nothing yet.
+    pub(super) fn decision(&self, nodes: usize) -> Option<bool> {
+        if self.yes >= majority(nodes) {
+            Some(true)
+        } else if self.no > nodes - majority(nodes) {
+            Some(false)
+        } else {
+            None
+        }
+    }
+}
+
+/// A shortage, unless the decision has fallen.
+pub(super) fn decided(count: &Count, nodes: usize, unable: &[Arc<Error>]) -> Result<bool> {
+    count.decision(nodes).ok_or_else(|| shortage(nodes, unable))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::ErrorKind;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn yes(token: u64) -> Answer<Vote> {
+        Ok(Vote::Granted { token, counts: true })
+    }
+
+    fn no(by: &str, left: u32) -> Answer<Vote> {
+        Ok(Vote::Refused { by: by.into(), left: SECOND * left, counts: true })
+    }
+
+    fn down() -> Answer<Vote> {
+        Err(Arc::new(Error::outage("down")))
+    }
+
+    fn resting() -> Answer<Vote> {
+        Ok(Vote::Granted { token: 9, counts: false })
+    }
+
+    fn foreign() -> Answer<Vote> {
+        Err(Arc::new(Error::new(ErrorKind::KeyConflict, "foreign")))
+    }
+
+    /// Counts in this order up to the decision; tells how many answers it took.
+    fn count(votes: &[Answer<Vote>]) -> (usize, Verdict) {
+        let mut tally = Tally::new(5);
+        for (number, vote) in votes.iter().enumerate() {
+            if tally.is_decided(5 - number) {
+                return (number, tally.verdict());
+            }
+            tally.count(number, vote.clone());
+        }
+        assert!(tally.is_decided(0));
+        (votes.len(), tally.verdict())
+    }
+
+    #[test]
+    fn a_majority_wins_with_the_highest_token() {
+        let (taken, verdict) = count(&[yes(3), down(), yes(7), yes(5), down()]);
+        assert!(matches!((taken, verdict), (4, Verdict::Won(7))));
+    }
+
+    #[test]
+    fn two_of_five_are_no_majority_and_neither_are_nodes_without_a_vote() {
+        assert!(matches!(count(&[yes(1), yes(1), resting(), resting(), resting()]), (5, Verdict::Short(_))));
+        assert!(matches!(count(&[yes(1), yes(1), resting(), no("a", 1), no("a", 1)]), (5, Verdict::Split)));
+    }
+
+    #[test]
+    fn a_holder_is_told_from_a_split_vote() {
+        let (taken, verdict) = count(&[no("a", 3), no("a", 1), no("a", 2), yes(1), yes(1)]);
+        assert!(matches!((taken, verdict), (3, Verdict::Held(left)) if left == SECOND));
+        let held = [no("a", 3), no("a", 1), no("a", 2), no("b", 1), no("a", 9)];
+        let mut tally = Tally::new(5);
+        held.iter().enumerate().for_each(|(node, vote)| tally.count(node, vote.clone()));
+        // Of its four leases two may end, and then it has no majority.
+        assert!(matches!(tally.verdict(), Verdict::Held(left) if left == 2 * SECOND));
+        assert_eq!(tally.said_no, [0, 1, 2, 3, 4]);
+        assert!(matches!(count(&[no("a", 3), no("b", 1), yes(1), yes(1), no("c", 1)]).1, Verdict::Split));
+    }
+
+    #[test]
+    fn an_outage_is_not_taken_for_contention_whatever_comes_first() {
+        for votes in
+            [[no("a", 1), no("a", 1), down(), down(), down()], [down(), no("a", 1), down(), no("a", 1), down()]]
+        {
+            let (taken, verdict) = count(&votes);
+            assert!(matches!(&verdict, Verdict::Short(error) if *error.kind() == ErrorKind::Outage), "{verdict:?}");
+            assert_eq!(taken, 5);
+        }
+        assert!(matches!(count(&[down(), down(), down()]), (3, Verdict::Short(_))));
+    }
+
+    #[test]
+    fn what_no_retry_can_help_is_told_once_a_majority_says_it() {
+        let kind = |votes: &[Answer<Vote>]| match count(votes).1 {
+            Verdict::Short(error) => error.kind().clone(),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(kind(&[foreign(), foreign(), foreign()]), ErrorKind::KeyConflict);
+        assert_eq!(kind(&[foreign(), down(), foreign()]), ErrorKind::Outage);
+        assert!(matches!(count(&[foreign(), foreign(), yes(1), yes(1), yes(1)]).1, Verdict::Won(1)));
+    }
+
+    #[test]
+    fn a_decision_needs_a_majority_for_or_against() {
+        let of = |yes, no| Count { yes, no }.decision(5);
+        assert_eq!([of(3, 2), of(2, 3), of(2, 2), of(0, 2)], [Some(true), Some(false), None, None]);
+    }
+}

@@ -1,0 +1,20 @@
+//! Redlock against several real servers: nodes that are down, slow, forgetful, or that answer into the void.
+
+#[path = "../holds/mod.rs"]
+mod holds;
+
+mod cluster;
+mod contention;
+mod lost;
+mod opening;
+mod outage;
+mod restart;
+mod tokens;
+
+/// The entry of other processes; see [`dlock_testkit::child`].
+#[test]
+fn child_main() {
+    if let Some(role) = dlock_testkit::child::role() {
+        opening::play(&role);
+    }
+}
