@@ -7,6 +7,8 @@
 
 #[path = "conformance/local.rs"]
 mod local;
+#[path = "conformance/redis_sets.rs"]
+mod redis_sets;
 #[path = "conformance/served.rs"]
 mod served;
 
@@ -27,6 +29,8 @@ const STORES: &[(&str, Start)] = &[
     ("memory", local::memory),
     ("sqlite", local::sqlite),
     ("redis", served::redis),
+    ("redis-sentinel", redis_sets::sentinel),
+    ("redis-cluster", redis_sets::cluster),
     ("mariadb", served::mariadb),
     ("mysql", served::mysql),
     // Left out by a plain `cargo test`, like the backend.

@@ -12,7 +12,7 @@ pub mod redis;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 
-#[cfg(any(feature = "sqlite", feature = "mysql"))]
+#[cfg(any(feature = "sqlite", feature = "mysql", feature = "redis"))]
 mod percent;
 
 use std::sync::Arc;
@@ -34,7 +34,8 @@ pub(crate) async fn open(url: &str, clock: &Clock) -> Result<Arc<dyn Backend>> {
         #[cfg(feature = "sqlite")]
         "sqlite" => sqlite::open(url, clock).await,
         #[cfg(feature = "redis")]
-        "redis" | "rediss" | "redis+unix" | "unix" => redis::open(url, clock).await,
+        "redis" | "rediss" | "redis+unix" | "unix" | "redis-sentinel" | "rediss-sentinel" | "redis-cluster"
+        | "rediss-cluster" => redis::open(url, clock).await,
         #[cfg(feature = "mysql")]
         "mysql" | "mariadb" => get_lock::open(url, clock).await,
         #[cfg(feature = "etcd")]
@@ -44,11 +45,15 @@ pub(crate) async fn open(url: &str, clock: &Clock) -> Result<Arc<dyn Backend>> {
 }
 
 /// Every scheme that some build knows, with the feature that it needs.
-const SCHEMES: [(&str, &str); 9] = [
+const SCHEMES: [(&str, &str); 13] = [
     ("memory", "memory"),
     ("sqlite", "sqlite"),
     ("redis", "redis"),
-    ("rediss", "redis"),
+    ("rediss", "redis-tls"),
+    ("redis-sentinel", "redis"),
+    ("rediss-sentinel", "redis-tls"),
+    ("redis-cluster", "redis"),
+    ("rediss-cluster", "redis-tls"),
     ("redis+unix", "redis"),
     ("unix", "redis"),
     ("mysql", "mysql"),
@@ -67,7 +72,7 @@ fn unknown(scheme: &str) -> Error {
         // The scheme itself is not echoed: a URL that lost its scheme may begin with a password.
         None => Error::config(
             "url",
-            "a backend's URL begins with memory://, sqlite://, redis://, rediss://, mysql://, mariadb:// or etcd://",
+            "a backend's URL begins with memory://, sqlite://, redis://, rediss://, redis-sentinel://, redis-cluster://, mysql://, mariadb:// or etcd://",
         ),
     }
 }

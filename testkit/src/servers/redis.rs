@@ -20,6 +20,15 @@ pub struct Redis {
     /// More options, as on the command line. A path without a `/` in front, as of a unix socket, is in the instance's
     /// [`folder`](super::Instance::folder).
     pub extra: Vec<String>,
+    /// The program: `redis-server` if nothing is said.
+    pub program: Option<&'static str>,
+}
+
+impl Redis {
+    /// One with these options.
+    pub fn with(options: &[&str]) -> Self {
+        Self { extra: options.iter().map(ToString::to_string).collect(), ..Self::default() }
+    }
 }
 
 impl Recipe for Redis {
@@ -28,7 +37,8 @@ impl Recipe for Redis {
     }
 
     fn command(&self, folder: &Path, port: u16) -> Result<Command> {
-        let mut command = Command::new(find_program("redis-server").ok_or_else(|| missing("redis-server"))?);
+        let program = self.program.unwrap_or("redis-server");
+        let mut command = Command::new(find_program(program).ok_or_else(|| missing(program))?);
         command.args(["--bind", "127.0.0.1", "--port", &port.to_string()]).arg("--dir").arg(folder);
         command.args(["--daemonize", "no", "--save", "", "--appendfsync", "always"]);
         command.args(["--appendonly", if self.aof_always { "yes" } else { "no" }]);
@@ -37,10 +47,7 @@ impl Recipe for Redis {
     }
 
     fn ask(&self, addr: SocketAddr, request: &str) -> io::Result<String> {
-        let mut stream = TcpStream::connect_timeout(&addr, Duration::from_secs(2))?;
-        stream.set_read_timeout(Some(Duration::from_secs(2)))?;
-        stream.write_all(format!("{request}\r\n").as_bytes())?;
-        read_reply(&mut BufReader::new(stream))
+        ask(addr, request)
     }
 
     fn check(&self, addr: SocketAddr) -> io::Result<()> {
@@ -56,6 +63,14 @@ impl Recipe for Redis {
     fn url(&self, port: u16) -> String {
         format!("redis://127.0.0.1:{port}/")
     }
+}
+
+/// One inline command over a fresh connection.
+pub(super) fn ask(addr: SocketAddr, request: &str) -> io::Result<String> {
+    let mut stream = TcpStream::connect_timeout(&addr, Duration::from_secs(2))?;
+    stream.set_read_timeout(Some(Duration::from_secs(2)))?;
+    stream.write_all(format!("{request}\r\n").as_bytes())?;
+    read_reply(&mut BufReader::new(stream))
 }
 
 /// A reply as text; arrays one element per line, nothing as `(nil)`.

@@ -97,8 +97,8 @@ fn by_code(code: &str, detail: &str) -> Error {
 
 pub(super) fn no_cluster() -> Error {
     Error::new(
-        ErrorKind::Unsupported { need: "a single Redis primary".into() },
-        "this server is part of a Redis Cluster, which dlock cannot use yet",
+        ErrorKind::Unsupported { need: "a URL that begins with redis-cluster://".into() },
+        "this server is part of a Redis Cluster: its URL begins with redis-cluster://",
     )
 }
 

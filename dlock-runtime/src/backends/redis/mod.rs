@@ -27,11 +27,13 @@ mod periods;
 mod push;
 mod scripts;
 mod scripts_shares;
+mod settings;
 mod shares;
 mod target;
+mod topology;
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
@@ -48,6 +50,7 @@ use layout::Entry;
 use line::{Contended, GRANT_LIMIT, Places};
 use push::Pushes;
 use target::Target;
+use topology::watch::Watch;
 
 /// Locks in one Redis server.
 pub struct Redis {
@@ -57,6 +60,8 @@ pub struct Redis {
     contended: Contended,
     capabilities: Capabilities,
     clock: Clock,
+    /// Follows failovers.
+    watch: Mutex<Option<Watch>>,
 }
 
 /// Opens the server behind a URL.
@@ -80,6 +85,7 @@ impl Redis {
         crate::background::background()?;
         let connections = Arc::new(Connections::new(target, clock.clone()));
         check::check(&connections).await?;
+        let watch = Watch::start(&connections)?;
         let places = Arc::<Places>::default();
         let process: Arc<str> = Owner::fresh()?.to_hex().get(..16).unwrap_or_default().into();
         Ok(Self {
@@ -89,6 +95,7 @@ impl Redis {
             contended: Contended::default(),
             capabilities: capabilities(),
             clock: clock.clone(),
+            watch: Mutex::new(watch),
         })
     }
 
@@ -140,6 +147,7 @@ impl Backend for Redis {
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {
+        *self.watch.lock().unwrap_or_else(PoisonError::into_inner) = None;
         self.pushes.stop();
         self.connections.close();
         Box::pin(async {})
