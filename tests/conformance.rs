@@ -29,6 +29,7 @@ const STORES: &[(&str, Start)] = &[
     ("memory", local::memory),
     ("sqlite", local::sqlite),
     ("redis", served::redis),
+    ("valkey", served::valkey),
     ("redis-sentinel", redis_sets::sentinel),
     ("redis-cluster", redis_sets::cluster),
     ("mariadb", served::mariadb),

@@ -7,7 +7,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use super::Recipe;
-use super::find::{find_program, missing};
+use super::find::{Tree, find_program, missing};
 use crate::Result;
 
 /// A Redis without persistence, unless asked for.
@@ -20,8 +20,8 @@ pub struct Redis {
     /// More options, as on the command line. A path without a `/` in front, as of a unix socket, is in the instance's
     /// [`folder`](super::Instance::folder).
     pub extra: Vec<String>,
-    /// The program: `redis-server` if nothing is said.
-    pub program: Option<&'static str>,
+    /// Valkey instead, of a version with commands that this Redis has not.
+    pub valkey: bool,
 }
 
 impl Redis {
@@ -33,12 +33,19 @@ impl Redis {
 
 impl Recipe for Redis {
     fn name(&self) -> &'static str {
-        "redis"
+        if self.valkey { "valkey" } else { "redis" }
     }
 
     fn command(&self, folder: &Path, port: u16) -> Result<Command> {
-        let program = self.program.unwrap_or("redis-server");
-        let mut command = Command::new(find_program(program).ok_or_else(|| missing(program))?);
+        let mut command = if self.valkey {
+            let tree = Tree::named("valkey");
+            if tree.version().is_none() {
+                return Err(missing("valkey-server"));
+            }
+            tree.command("usr/bin/valkey-server")
+        } else {
+            Command::new(find_program("redis-server").ok_or_else(|| missing("redis-server"))?)
+        };
         command.args(["--bind", "127.0.0.1", "--port", &port.to_string()]).arg("--dir").arg(folder);
         command.args(["--daemonize", "no", "--save", "", "--appendfsync", "always"]);
         command.args(["--appendonly", if self.aof_always { "yes" } else { "no" }]);

@@ -4,6 +4,7 @@ use ::redis::{ServerErrorKind, Value};
 
 use super::connection::Connections;
 use super::fault;
+use super::rights;
 use crate::error::{Error, Result};
 
 /// Refuses a server, or a cluster with one, on which locks would not be safe.
@@ -12,6 +13,7 @@ pub(super) async fn check(connections: &Connections) -> Result<()> {
     let mut policy = ::redis::cmd("CONFIG");
     policy.arg("GET").arg("maxmemory-policy");
     let is_cluster = connections.cluster().is_some();
+    rights::judge(&connections.command(&shared, rights::question(is_cluster)).await?, is_cluster)?;
     for (server, info) in &connections.everywhere(&shared, ::redis::cmd("INFO")).await? {
         if is_forbidden(info) {
             tracing::warn!(server, "the Redis user may not run INFO, so dlock cannot see the server's version");
@@ -31,7 +33,7 @@ pub(super) async fn check(connections: &Connections) -> Result<()> {
 }
 
 fn check_info(info: &str, cluster: bool) -> Result<()> {
-    let field = |name: &str| info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    let field = |name: &str| field(info, name);
     let major = field("redis_version").and_then(|version| version.split('.').next()?.parse::<u32>().ok());
     if major.is_none_or(|major| major < 7) {
         return Err(fault::too_old());
@@ -71,7 +73,12 @@ fn policy_of(answer: &Value) -> Option<&str> {
     }
 }
 
-fn text(answer: &Value) -> Option<&str> {
+/// One line of what `INFO` answers.
+pub(super) fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
+    info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
+}
+
+pub(super) fn text(answer: &Value) -> Option<&str> {
     match answer {
         Value::BulkString(bytes) => std::str::from_utf8(bytes).ok(),
         Value::VerbatimString { text, .. } => Some(text),

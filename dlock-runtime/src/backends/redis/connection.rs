@@ -13,6 +13,9 @@ use tokio::sync::watch;
 
 use super::combine::Combiner;
 use super::fault;
+use super::guards::{Guards, Seen};
+use super::native::Native;
+use super::rights;
 use super::scripts::{FENCE, Lua, SCRIPTS};
 use super::target::Target;
 use super::topology::cluster::ClusterWay;
@@ -37,6 +40,8 @@ pub(super) struct Connections {
     store: u64,
     pub(super) target: Target,
     pub(super) clock: Clock,
+    pub(super) guards: Guards,
+    pub(super) native: Native,
     /// The highest token that this process has seen, or up to a step less.
     high: AtomicU64,
     open: PerRuntime<Arc<Connection>>,
@@ -78,6 +83,8 @@ impl Connections {
         let store = STORES.fetch_add(1, Ordering::Relaxed);
         Self {
             store,
+            guards: Guards::new(&target.settings),
+            native: Native::default(),
             target,
             clock,
             high: AtomicU64::new(0),
@@ -314,7 +321,8 @@ impl Connections {
         let way = Way::Server(Arc::new(Combiner::new(multiplexed, place)));
         let connection = Arc::new(Connection { runtime, way, switches, dead, silent_since: AtomicU64::new(0) });
         let mut first = ::redis::pipe();
-        first.cmd("ROLE");
+        first.cmd("ROLE").cmd("INFO").arg("server").cmd("INFO").arg("persistence");
+        first.cmd("CONFIG").arg("GET").arg("appendfsync");
         for lua in [&SCRIPTS.ask, &SCRIPTS.look, &SCRIPTS.release, &SCRIPTS.abandon, &SCRIPTS.renew] {
             first.cmd("SCRIPT").arg("LOAD").arg(&lua.text);
         }
@@ -323,7 +331,20 @@ impl Connections {
         }));
         let answers = self.bounded(opened.send_packed_commands(&first, 0, first.len())).await?;
         let answers = answers.map_err(|error| fault::client(&error))?;
-        check_first(&answers)?;
+        if let Err(error) = check_first(&answers) {
+            if *error.kind() == ErrorKind::PermissionDenied {
+                // Inside of a script the server does not say what it was.
+                let asked = self.bounded(opened.send_packed_command(&rights::question(false))).await?;
+                rights::judge(&asked.map_err(|error| fault::client(&error))?, false)?;
+            }
+            return Err(error);
+        }
+        if let [_, server, persistence, fsync, ..] = &answers[..] {
+            self.native.look_at(server);
+            if let Some(seen) = Seen::read(server, persistence, fsync) {
+                self.guards.met(seen, self.clock.now(), &self.target);
+            }
+        }
         Ok(connection)
     }
 

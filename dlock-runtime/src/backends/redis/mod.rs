@@ -19,12 +19,16 @@ mod combine;
 mod connection;
 pub(crate) mod fault;
 mod grant;
+mod guards;
 mod hold;
 mod layout;
 mod line;
+mod native;
 mod options;
 mod periods;
 mod push;
+mod replicas;
+mod rights;
 mod scripts;
 mod scripts_shares;
 mod settings;
@@ -85,6 +89,10 @@ impl Redis {
         crate::background::background()?;
         let connections = Arc::new(Connections::new(target, clock.clone()));
         check::check(&connections).await?;
+        let mut capabilities = capabilities();
+        if connections.target.settings.wait_replicas > 0 {
+            capabilities.wake = WakeStyle::Hint;
+        }
         let watch = Watch::start(&connections)?;
         let places = Arc::<Places>::default();
         let process: Arc<str> = Owner::fresh()?.to_hex().get(..16).unwrap_or_default().into();
@@ -93,10 +101,36 @@ impl Redis {
             connections,
             places,
             contended: Contended::default(),
-            capabilities: capabilities(),
+            capabilities,
             clock: clock.clone(),
             watch: Mutex::new(watch),
         })
+    }
+
+    /// One attempt, with a look at what the server may have forgotten before, and at its replicas after.
+    async fn guarded(&self, claim: &Arc<Claim>, stand: Stand) -> Result<Attempt> {
+        let guards = &self.connections.guards;
+        guards.asks_for(claim.ttl);
+        // Opens the connection, if there is none, and so finds out.
+        drop(self.connections.here().await?);
+        guards.check(|| self.clock.now())?;
+        let attempt = self.attempt(claim, stand).await?;
+        match attempt {
+            Attempt::Acquired(hold) => {
+                if let Err(error) = guards.check(|| self.clock.now()) {
+                    Box::pin(self.give_up(claim, None)).await?;
+                    return Err(error);
+                }
+                match self.connections.target.settings.wait_replicas {
+                    0 => Ok(Attempt::Acquired(hold)),
+                    _ => Box::pin(self.replicated(hold)).await.map(Attempt::Acquired),
+                }
+            }
+            Attempt::Contended(wake) if self.connections.target.settings.wait_replicas > 0 => {
+                Ok(Attempt::Contended(Self::as_hint(wake)))
+            }
+            other => Ok(other),
+        }
     }
 
     fn entry<'a>(&'a self, claim: &'a Claim) -> Entry<'a> {
@@ -116,7 +150,7 @@ impl Backend for Redis {
     }
 
     fn try_acquire<'a>(&'a self, claim: &'a Arc<Claim>, stand: Stand) -> BoxFuture<'a, Result<Attempt>> {
-        Box::pin(self.attempt(claim, stand))
+        Box::pin(self.guarded(claim, stand))
     }
 
     fn renew<'a>(&'a self, holds: &'a [&'a Hold]) -> BoxFuture<'a, Vec<Result<Standing>>> {
@@ -200,7 +234,7 @@ mod tests {
         fn size_3<A, B, C, F>(_: fn(A, B, C) -> F) -> usize {
             std::mem::size_of::<F>()
         }
-        let ask = size_3::<&'static Redis, &'static Arc<Claim>, Stand, _>(Redis::attempt);
+        let ask = size_3::<&'static Redis, &'static Arc<Claim>, Stand, _>(Redis::guarded);
         let free = size::<&'static Redis, &'static Claim, _>(Redis::free);
         // Beyond 1 KiB glibc's allocator takes a lock that all threads share.
         assert!(ask <= 1024 && free <= 1024, "{ask} {free}");

@@ -14,6 +14,9 @@ pub(in super::super) struct Tls {
     files: TlsCertificates,
 }
 
+#[cfg(feature = "redis-tls")]
+const CERTIFICATE: &[u8] = b"-----BEGIN CERTIFICATE-----";
+
 impl Tls {
     /// # Errors
     /// Without the feature `redis-tls`; and for a file that cannot be read, whose path is not repeated.
@@ -42,7 +45,13 @@ impl Tls {
             (None, None) => None,
             _ => return Err(Error::config("cert", "a client's certificate needs its key: give both cert= and key=")),
         };
-        Ok(Self { files: TlsCertificates { client_tls, root_cert: read("ca", &settings.ca)? } })
+        let root_cert = read("ca", &settings.ca)?;
+        // A file without any would only make every certificate a stranger's.
+        let is_empty = |pem: &Vec<u8>| !pem.windows(CERTIFICATE.len()).any(|text| text == CERTIFICATE);
+        if root_cert.as_ref().is_some_and(is_empty) {
+            return Err(Error::config("ca", "the file named by ca= holds no certificate in PEM"));
+        }
+        Ok(Self { files: TlsCertificates { client_tls, root_cert } })
     }
 
     /// The client of a server behind an address with TLS.
