@@ -30,6 +30,7 @@ const STORES: &[(&str, Start)] = &[
     ("sqlite", local::sqlite),
     ("redis", served::redis),
     ("valkey", served::valkey),
+    ("redis-tls", redis_sets::tls),
     ("redis-sentinel", redis_sets::sentinel),
     ("redis-cluster", redis_sets::cluster),
     ("mariadb", served::mariadb),

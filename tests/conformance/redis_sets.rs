@@ -1,12 +1,13 @@
-//! Redis as several servers: behind sentinels, and as a cluster.
+//! Redis as more than one plain server: behind sentinels, as a cluster, with TLS.
 
 use std::any::Any;
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 use dlock::backends::redis::Redis;
 use dlock::conformance::{Outage, Store};
 use dlock::{Backend, Clock, LockKey, Result};
-use dlock_testkit::servers::{RedisCluster, RedisSentinels};
+use dlock_testkit::servers::{RedisCluster, RedisSentinels, RedisTls};
 use dlock_testkit::{Mode, Proxy};
 use futures::future::BoxFuture;
 
@@ -25,7 +26,15 @@ pub(crate) fn cluster() -> Result<Box<dyn Store>, String> {
     Ok(Box::new(Set { name: "redis-cluster", kind: Arc::new(Kind::Cluster(set)) }))
 }
 
+pub(crate) fn tls() -> Result<Box<dyn Store>, String> {
+    let tls = RedisTls::start().map_err(|error| error.to_string())?;
+    let proxy = Proxy::start((Ipv4Addr::LOCALHOST, tls.port)).map_err(|error| error.to_string())?;
+    let kind = Kind::Tls(tls, proxy);
+    Ok(Box::new(Set { name: "redis-tls", kind: Arc::new(kind) }))
+}
+
 enum Kind {
+    Tls(RedisTls, Proxy),
     Sentinel(RedisSentinels),
     Cluster(RedisCluster),
 }
@@ -38,6 +47,7 @@ struct Set {
 impl Kind {
     fn proxies(&self) -> Vec<&Proxy> {
         match self {
+            Self::Tls(_, proxy) => vec![proxy],
             Self::Sentinel(set) => set.proxy.iter().collect(),
             Self::Cluster(set) => set.proxies.iter().collect(),
         }
@@ -46,6 +56,7 @@ impl Kind {
     /// Asks the server that has the name.
     fn ask(&self, name: &str, request: &str) -> dlock_testkit::Result<String> {
         match self {
+            Self::Tls(tls, _) => tls.server.ask(request),
             Self::Sentinel(set) => set.servers[0].ask(request),
             Self::Cluster(set) => set.ask_owner(name, request),
         }
@@ -66,6 +77,7 @@ impl Store for Set {
 
     fn open(&self, clock: Clock) -> BoxFuture<'_, Result<Arc<dyn Backend>>> {
         let url = match &*self.kind {
+            Kind::Tls(tls, proxy) => tls.url_at(proxy.port()),
             Kind::Sentinel(set) => set.url(),
             Kind::Cluster(set) => set.url(),
         };
@@ -104,6 +116,7 @@ impl Store for Set {
     fn restart(&self) -> Option<BoxFuture<'_, Result<()>>> {
         let kind = self.kind.clone();
         Some(Box::pin(blocking(move || match &*kind {
+            Kind::Tls(tls, _) => tls.server.restart(),
             Kind::Sentinel(set) => set.servers[0].restart(),
             Kind::Cluster(set) => set.restart(),
         })))

@@ -303,12 +303,16 @@ async fn a_node_that_fails_takes_only_its_own_slots_along() {
     let (mine, other) = (key_at(&cluster, 0), key_at(&cluster, 1));
     let held = take(&redis, &claim(&mine, LIMIT)).await;
     let elsewhere = take(&redis, &claim(&other, LIMIT)).await;
-    tokio::time::sleep(200 * MS).await;
     let dead = cluster.clone();
-    blocking(move || dead.nodes[0].kill9().unwrap()).await;
+    blocking(move || {
+        dead.wait_for_replica(3, 0).unwrap();
+        dead.nodes[0].kill9().unwrap();
+    })
+    .await;
     assert!(matches!(standing_soon(&redis, &elsewhere, LIMIT).await, Standing::Renewed(_)));
     // The replica had it.
-    assert!(matches!(standing_soon(&redis, &held, LIMIT).await, Standing::Renewed(_)));
+    let standing = standing_soon(&redis, &held, LIMIT).await;
+    assert!(matches!(standing, Standing::Renewed(_)), "{standing:?}");
     assert_eq!(cluster.owner_of(&name(&mine)).unwrap(), 3);
     assert_eq!(redis.release(&held).await.unwrap(), Released::Released);
     let next = take_soon(&redis, &claim(&mine, LIMIT), LIMIT).await;

@@ -1,6 +1,6 @@
 //! `wait_replicas`, with replicas that hear and with some that do not.
 
-use dlock::{Attempt, Backend, ErrorKind, Stand};
+use dlock::{Attempt, Backend, ErrorKind, Released, Stand};
 use dlock_testkit::servers::{Instance, Redis};
 
 use crate::holds::{take, token};
@@ -9,9 +9,9 @@ use crate::{MS, SECOND, blocking, claim, name, open, refusal, take_soon, with};
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_grant_that_too_few_replicas_have_is_given_back() {
     let (primary, replica) = blocking(|| {
-        let primary = Instance::start(Redis::default()).unwrap();
+        let primary = Instance::start(Redis::with(&["--repl-diskless-sync-delay", "0"])).unwrap();
         let of = format!("127.0.0.1 {}", primary.port());
-        let replica = Instance::start(Redis::with(&["--replicaof", &of, "--repl-diskless-sync-delay", "0"])).unwrap();
+        let replica = Instance::start(Redis::with(&["--replicaof", &of])).unwrap();
         while !replica.ask("INFO replication").unwrap().contains("master_link_status:up") {
             std::thread::sleep(10 * MS);
         }
@@ -45,4 +45,30 @@ async fn a_grant_that_too_few_replicas_have_is_given_back() {
     let redis = open(&with(&primary.url(), "wait_replicas=2")).await;
     let error = refusal(&redis, &claim("other", SECOND)).await;
     assert!(error.to_string().contains("1 of 2 replicas"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_with_a_command_for_it_releases_without_a_script() {
+    let server = blocking(|| Instance::start(Redis { valkey: true, ..Redis::default() }).unwrap()).await;
+    let redis = open(&server.url()).await;
+    let calls = |command: &str| {
+        let stats = server.ask("INFO commandstats").unwrap();
+        let line = stats.lines().find_map(|line| line.strip_prefix(&format!("cmdstat_{command}:calls=")).map(str::to_owned));
+        line.map_or(0, |line| line.split(',').next().unwrap().parse::<u64>().unwrap())
+    };
+    let scripts = calls("evalsha");
+    for _ in 0..5 {
+        let hold = take(&redis, &claim("k", SECOND)).await;
+        assert_eq!(redis.release(&hold).await.unwrap(), Released::Released);
+    }
+    assert_eq!((calls("delifeq"), calls("evalsha")), (5, scripts));
+
+    // An account that may not: the script does the same.
+    server.ask("ACL SETUSER old reset on >pw ~dl1:* &dl1:* +@all -delifeq").unwrap();
+    let old = open(&format!("redis://old:pw@127.0.0.1:{}/", server.port())).await;
+    for _ in 0..2 {
+        let hold = take(&old, &claim("k", SECOND)).await;
+        assert_eq!(old.release(&hold).await.unwrap(), Released::Released);
+        assert_eq!(old.release(&hold).await.unwrap(), Released::NotOwner);
+    }
 }

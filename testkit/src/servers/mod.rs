@@ -14,6 +14,7 @@ mod ports;
 mod redis;
 mod redis_cluster;
 mod redis_sentinel;
+mod redis_tls;
 mod shared;
 mod sql_wire;
 
@@ -33,6 +34,7 @@ pub use ports::claim as free_port;
 pub use redis::Redis;
 pub use redis_cluster::RedisCluster;
 pub use redis_sentinel::{RedisSentinels, Sentinel};
+pub use redis_tls::RedisTls;
 pub use shared::{SharedSet, shared};
 
 /// What differs from one kind of server to the next.

@@ -8,6 +8,9 @@ use super::{Instance, free_port};
 use crate::error::Context;
 use crate::{Error, Proxy, Result};
 
+/// As long as a busy machine may let a server wait for its turn; a failover takes about two seconds more.
+const NODE_TIMEOUT_MS: &str = "2000";
+
 /// Servers that share the slots, and replicas of the first of them.
 pub struct RedisCluster {
     /// Primaries, and after them the replicas of the first one.
@@ -25,7 +28,7 @@ impl RedisCluster {
             let (port, addr) = reserve();
             let bus = free_port().to_string();
             let mut all = vec!["--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf"];
-            all.extend(["--cluster-node-timeout", "1000", "--cluster-port", &bus, "--repl-diskless-sync-delay", "0"]);
+            all.extend(["--cluster-node-timeout", NODE_TIMEOUT_MS, "--cluster-port", &bus, "--repl-diskless-sync-delay", "0"]);
             let announced;
             if behind_proxies {
                 let proxy = Proxy::start(addr).context("a proxy")?;
@@ -109,6 +112,16 @@ impl RedisCluster {
             })
         };
         self.nodes.iter().filter(|node| node.pid().is_some()).try_for_each(|node| until("a whole cluster", || whole(node)))
+    }
+
+    /// Waits until this replica has everything that its primary has.
+    pub fn wait_for_replica(&self, replica: usize, primary: usize) -> Result<()> {
+        let offset = |node: usize| {
+            let info = self.nodes[node].ask("INFO replication").ok()?;
+            info.lines().find_map(|line| line.strip_prefix("master_repl_offset:"))?.parse::<u64>().ok()
+        };
+        let wanted = offset(primary);
+        until("a replica keeps up", || wanted.is_some() && offset(replica) >= wanted)
     }
 
     fn any(&self, request: &str) -> Result<String> {

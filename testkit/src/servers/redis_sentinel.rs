@@ -82,13 +82,14 @@ pub struct RedisSentinels {
 impl RedisSentinels {
     /// Starts them, and returns when the sentinels know everybody. `options` are those of the servers.
     pub fn start(replicas: usize, down_after_ms: u32, behind_proxy: bool, options: &[&str]) -> Result<Self> {
+        let options = &[options, &["--repl-diskless-sync-delay", "0"]].concat();
         let primary = Instance::start(Redis::with(options))?;
         let proxy = behind_proxy.then(|| Proxy::start(primary.addr())).transpose().context("the proxy")?;
         let port = proxy.as_ref().map_or(primary.port(), Proxy::port);
         let mut servers = vec![primary];
         for _ in 0..replicas {
             let of = format!("127.0.0.1 {port}");
-            let mut all = vec!["--replicaof", &of, "--repl-diskless-sync-delay", "0"];
+            let mut all = vec!["--replicaof", &of];
             all.extend(options);
             servers.push(Instance::start(Redis::with(&all))?);
         }

@@ -13,7 +13,7 @@ pub(super) async fn check(connections: &Connections) -> Result<()> {
     let mut policy = ::redis::cmd("CONFIG");
     policy.arg("GET").arg("maxmemory-policy");
     let is_cluster = connections.cluster().is_some();
-    rights::judge(&connections.command(&shared, rights::question(is_cluster)).await?, is_cluster)?;
+    rights::judge(&connections.command(&shared, rights::question(is_cluster)).await?)?;
     for (server, info) in &connections.everywhere(&shared, ::redis::cmd("INFO")).await? {
         if is_forbidden(info) {
             tracing::warn!(server, "the Redis user may not run INFO, so dlock cannot see the server's version");

@@ -335,7 +335,7 @@ impl Connections {
             if *error.kind() == ErrorKind::PermissionDenied {
                 // Inside of a script the server does not say what it was.
                 let asked = self.bounded(opened.send_packed_command(&rights::question(false))).await?;
-                rights::judge(&asked.map_err(|error| fault::client(&error))?, false)?;
+                rights::judge(&asked.map_err(|error| fault::client(&error))?)?;
             }
             return Err(error);
         }

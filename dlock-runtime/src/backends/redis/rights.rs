@@ -10,8 +10,11 @@ use crate::error::{Error, ErrorKind, Result};
 /// Needed by every lock.
 pub(super) const EXCLUSIVE: &[&str] = &[
     "set", "get", "del", "incrby", "pexpire", "pttl", "exists", "time", "zadd", "zrem", "zpopmin", "hset", "hget", "hdel",
-    "publish", "spublish", "evalsha",
+    "evalsha",
 ];
+
+/// Needed beside those to hand a lock on; an account that may neither publish nor subscribe waits by polling.
+const PUSHES: [&str; 2] = ["publish", "spublish"];
 
 /// Needed beside those by readers, writers and permits, and by `min_hold`.
 pub(super) const SHARED: &[&str] = &["zrange", "zcard", "zscore", "hgetall"];
@@ -30,19 +33,15 @@ return missing
 
 /// The question.
 pub(super) fn question(is_cluster: bool) -> Cmd {
+    let push = PUSHES[usize::from(is_cluster)];
     let (key, script) = ("dl1:{dlock}", Lua::new(&[MISSING]).on(None));
     call(&script, true, &|command: &mut Cmd| {
-        command.arg(1).arg(key).arg(needed(is_cluster).collect::<Vec<_>>()).arg(SHARED);
+        command.arg(1).arg(key).arg(EXCLUSIVE).arg(SHARED).arg(push);
     })
 }
 
-fn needed(is_cluster: bool) -> impl Iterator<Item = &'static str> {
-    let unused = if is_cluster { "publish" } else { "spublish" };
-    EXCLUSIVE.iter().copied().filter(move |name| *name != unused)
-}
-
 /// Refuses a user without the rights that every lock needs, and names what lacks; warns of others.
-pub(super) fn judge(answer: &Value, is_cluster: bool) -> Result<()> {
+pub(super) fn judge(answer: &Value) -> Result<()> {
     let missing = match answer {
         Value::Array(missing) => missing,
         Value::ServerError(error) if error.code() == "ERR" => {
@@ -56,15 +55,19 @@ pub(super) fn judge(answer: &Value, is_cluster: bool) -> Result<()> {
         Value::BulkString(name) => std::str::from_utf8(name).ok(),
         _ => None,
     });
-    let (lacking, others): (Vec<_>, Vec<_>) = names.partition(|name| needed(is_cluster).any(|needed| needed == *name));
+    let (lacking, others): (Vec<_>, Vec<_>) = names.partition(|name| EXCLUSIVE.contains(name));
     if !lacking.is_empty() {
         return Err(Error::new(
             ErrorKind::PermissionDenied,
             format!(
-                "the Redis user may not run {}, which locks need, on the keys dl1:* and the channels dl1:p:*",
+                "the Redis user may not run {}, which locks need, on the keys dl1:*",
                 lacking.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
             ),
         ));
+    }
+    let (pushes, others): (Vec<_>, Vec<_>) = others.into_iter().partition(|name| PUSHES.contains(name));
+    if !pushes.is_empty() {
+        tracing::warn!("the Redis user may not publish to dl1:p:*: nobody can wait in line for what it holds");
     }
     if !others.is_empty() {
         tracing::warn!(

@@ -163,8 +163,13 @@ impl ClusterWay {
         Self { client, clock, dead }
     }
 
-    /// Sends a command to the server of its key.
+    /// Sends a command to the server of its key, wherever that goes.
     pub(in super::super) async fn one(&self, command: &Cmd) -> Result<Value> {
+        self.send(command, false).await
+    }
+
+    /// With another way at hand, it does not wait for the keys of a slot to come together.
+    async fn send(&self, command: &Cmd, has_other_way: bool) -> Result<Value> {
         let routing = routing_of(command);
         let patience = Patience { way: self, since: self.clock.now() };
         let end = patience.since.after(FOLLOW_LIMIT);
@@ -175,7 +180,8 @@ impl ClusterWay {
                 Some((host, port)) => self.ask_at(host, port, command).await,
                 None => answer,
             };
-            if !is_on_the_move(&answer) || self.clock.now() >= end {
+            let gives_up = self.clock.now() >= end || has_other_way && is_torn(&answer);
+            if gives_up || !is_on_the_move(&answer) {
                 break answer;
             }
             // The client has looked, or is looking, for the slot's new place.
@@ -228,9 +234,10 @@ impl ClusterWay {
     /// Runs a script by its digest, or by its text where the server does not know it. All keys that it may touch are
     /// declared, so that a server that has only some of them, in the middle of a move, refuses before anything has run.
     pub(in super::super) async fn script(&self, lua: &Lua, build: &impl Fn(&mut Cmd)) -> Result<Value> {
+        let has_other_way = [&OWN.take.digest, &SCRIPTS.release.digest].contains(&&lua.digest);
         for whole in [false, true] {
             let command = spread(&call(lua, whole, build), lua)?;
-            match self.one(&command).await {
+            match self.send(&command, has_other_way).await {
                 Ok(answer) if !whole && is_unknown_script(&answer) => {}
                 Err(error) if error.is_retryable() && lua.digest == SCRIPTS.release.digest => {
                     return self.release_alone(&command).await?.ok_or(error);
@@ -326,6 +333,11 @@ fn is_on_the_move(answer: &RedisResult<Value>) -> bool {
     use ServerErrorKind::{Ask, Moved, ReadOnly, TryAgain};
     let kinds = [Ask, Moved, ReadOnly, TryAgain];
     answer.as_ref().is_err_and(|error| kinds.iter().any(|kind| error.kind() == (*kind).into()))
+}
+
+/// Are some of the keys here and some not?
+fn is_torn(answer: &RedisResult<Value>) -> bool {
+    answer.as_ref().is_err_and(|error| error.kind() == ServerErrorKind::TryAgain.into())
 }
 
 fn moving(code: &str) -> Error {
