@@ -7,6 +7,8 @@
 
 #[path = "conformance/local.rs"]
 mod local;
+#[path = "conformance/redis_sets.rs"]
+mod redis_sets;
 #[path = "conformance/redlock.rs"]
 mod redlock;
 #[path = "conformance/served.rs"]
@@ -30,6 +32,10 @@ const STORES: &[(&str, Start)] = &[
     ("sqlite", local::sqlite),
     ("redis", served::redis),
     ("redlock", redlock::redlock),
+    ("valkey", served::valkey),
+    ("redis-tls", redis_sets::tls),
+    ("redis-sentinel", redis_sets::sentinel),
+    ("redis-cluster", redis_sets::cluster),
     ("mariadb", served::mariadb),
     ("mysql", served::mysql),
     // Left out by a plain `cargo test`, like the backend.

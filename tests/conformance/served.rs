@@ -19,6 +19,10 @@ pub(crate) fn redis() -> Result<Box<dyn Store>, String> {
     serve("redis", Kind::Redis, servers::Redis::default())
 }
 
+pub(crate) fn valkey() -> Result<Box<dyn Store>, String> {
+    serve("valkey", Kind::Redis, servers::Redis { valkey: true, ..servers::Redis::default() })
+}
+
 pub(crate) fn mariadb() -> Result<Box<dyn Store>, String> {
     serve("mariadb", Kind::GetLock, servers::MariaDb::default())
 }

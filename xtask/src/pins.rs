@@ -26,14 +26,16 @@ pub(crate) enum How {
 use How::{Install, Unpack, UnpackAll};
 
 /// All of them. Versions of the running suite are Debian 12's.
-pub(crate) const PINS: [Pin; 7] = [
+pub(crate) const PINS: [Pin; 9] = [
     pin(line!(), "redis-server", "5:7.0.15", Install, "redis-server"),
     pin(line!(), "mariadb-server", "1:10.11.", Install, "mariadbd"),
     pin(line!(), "protobuf-compiler", "3.21.", Install, "protoc"),
     pin(line!(), "libprotobuf-dev", "3.21.", Install, "/usr/include/google/protobuf/descriptor.proto"),
     pin(line!(), "util-linux", "2.", Install, "setpriv"),
+    pin(line!(), "openssl", "3.0.", Install, "openssl"),
     pin(line!(), "etcd-server", "3.5.", Unpack { suite: "sid", tree: "etcd" }, "etcd"),
     pin(line!(), "mysql-server-core", "9.7.", UnpackAll { suite: "sid", tree: "mysql" }, "mysqld"),
+    pin(line!(), "valkey-server", "9.1.", UnpackAll { suite: "sid", tree: "valkey" }, "valkey-server"),
 ];
 
 const fn pin(line: u32, package: &'static str, version: &'static str, how: How, evidence: &'static str) -> Pin {
@@ -58,7 +60,7 @@ mod tests {
 
     #[test]
     fn a_version_that_is_gone_names_the_line_to_change() {
-        let pin = &PINS[5];
+        let pin = &PINS[6];
         assert_eq!(pin.choose(&["3.6.1-1".into(), "3.5.30-2".into()]), Ok("3.5.30-2"));
         let error = pin.choose(&["3.6.1-1".into()]).unwrap_err();
         assert!(error.contains("3.6.1-1"), "{error}");

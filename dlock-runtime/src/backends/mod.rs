@@ -14,7 +14,7 @@ pub mod redlock;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 
-#[cfg(any(feature = "sqlite", feature = "mysql"))]
+#[cfg(any(feature = "sqlite", feature = "mysql", feature = "redis"))]
 mod percent;
 
 use std::sync::Arc;
@@ -36,7 +36,8 @@ pub(crate) async fn open(url: &str, clock: &Clock) -> Result<Arc<dyn Backend>> {
         #[cfg(feature = "sqlite")]
         "sqlite" => sqlite::open(url, clock).await,
         #[cfg(feature = "redis")]
-        "redis" | "rediss" | "redis+unix" | "unix" => redis::open(url, clock).await,
+        "redis" | "rediss" | "redis+unix" | "unix" | "redis-sentinel" | "rediss-sentinel" | "redis-cluster"
+        | "rediss-cluster" => redis::open(url, clock).await,
         #[cfg(feature = "redlock")]
         "redlock" => redlock::open(url, clock).await,
         #[cfg(feature = "mysql")]
@@ -48,11 +49,15 @@ pub(crate) async fn open(url: &str, clock: &Clock) -> Result<Arc<dyn Backend>> {
 }
 
 /// Every scheme that some build knows, with the feature that it needs.
-const SCHEMES: [(&str, &str); 10] = [
+const SCHEMES: [(&str, &str); 14] = [
     ("memory", "memory"),
     ("sqlite", "sqlite"),
     ("redis", "redis"),
-    ("rediss", "redis"),
+    ("rediss", "redis-tls"),
+    ("redis-sentinel", "redis"),
+    ("rediss-sentinel", "redis-tls"),
+    ("redis-cluster", "redis"),
+    ("rediss-cluster", "redis-tls"),
     ("redis+unix", "redis"),
     ("unix", "redis"),
     ("redlock", "redlock"),
@@ -72,7 +77,7 @@ fn unknown(scheme: &str) -> Error {
         // The scheme itself is not echoed: a URL that lost its scheme may begin with a password.
         None => Error::config(
             "url",
-            "a backend's URL begins with memory://, sqlite://, redis://, rediss://, redlock://, mysql://, mariadb:// or etcd://",
+            "a backend's URL begins with memory://, sqlite://, redis://, rediss://, redis-sentinel://, redis-cluster://, redlock://, mysql://, mariadb:// or etcd://",
         ),
     }
 }

@@ -1,4 +1,4 @@
-//! Percent-decoding for the URLs of the SQL stores.
+//! Percent-decoding for the URLs that no general reader of URLs takes.
 
 /// Decodes `%2F` and the like; `None` for a broken escape, or for bytes that are not UTF-8.
 pub(super) fn decode(text: &str) -> Option<String> {

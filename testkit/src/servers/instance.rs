@@ -36,9 +36,14 @@ pub struct Instance {
 impl Instance {
     /// Starts a server and returns once it answers.
     pub fn start(recipe: impl Recipe) -> Result<Self> {
+        Self::start_on(recipe, ports::claim())
+    }
+
+    /// The same on a port that was [claimed](super::free_port) before, so that others could be told of it.
+    pub fn start_on(recipe: impl Recipe, port: u16) -> Result<Self> {
         let folder = Folder::new(recipe.name()).context("a folder for the server")?;
         recipe.prepare(folder.path())?;
-        let instance = Self { recipe: Box::new(recipe), port: ports::claim(), process: Mutex::new(None), folder };
+        let instance = Self { recipe: Box::new(recipe), port, process: Mutex::new(None), folder };
         instance.launch()?;
         Ok(instance)
     }

@@ -12,6 +12,9 @@ mod mariadb;
 mod mysql;
 mod ports;
 mod redis;
+mod redis_cluster;
+mod redis_sentinel;
+mod redis_tls;
 mod shared;
 mod sql_wire;
 
@@ -29,6 +32,9 @@ pub use mariadb::MariaDb;
 pub use mysql::MySql;
 pub use ports::claim as free_port;
 pub use redis::{Redis, redlock_url};
+pub use redis_cluster::RedisCluster;
+pub use redis_sentinel::{RedisSentinels, Sentinel};
+pub use redis_tls::RedisTls;
 pub use shared::{SharedSet, shared};
 
 /// What differs from one kind of server to the next.

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use super::find::{find_program, missing};
+use super::find::{Tree, find_program, missing};
 use super::{Instance, Recipe};
 use crate::Result;
 
@@ -20,15 +20,32 @@ pub struct Redis {
     /// More options, as on the command line. A path without a `/` in front, as of a unix socket, is in the instance's
     /// [`folder`](super::Instance::folder).
     pub extra: Vec<String>,
+    /// Valkey instead, of a version with commands that this Redis has not.
+    pub valkey: bool,
+}
+
+impl Redis {
+    /// One with these options.
+    pub fn with(options: &[&str]) -> Self {
+        Self { extra: options.iter().map(ToString::to_string).collect(), ..Self::default() }
+    }
 }
 
 impl Recipe for Redis {
     fn name(&self) -> &'static str {
-        "redis"
+        if self.valkey { "valkey" } else { "redis" }
     }
 
     fn command(&self, folder: &Path, port: u16) -> Result<Command> {
-        let mut command = Command::new(find_program("redis-server").ok_or_else(|| missing("redis-server"))?);
+        let mut command = if self.valkey {
+            let tree = Tree::named("valkey");
+            if tree.version().is_none() {
+                return Err(missing("valkey-server"));
+            }
+            tree.command("usr/bin/valkey-server")
+        } else {
+            Command::new(find_program("redis-server").ok_or_else(|| missing("redis-server"))?)
+        };
         command.args(["--bind", "127.0.0.1", "--port", &port.to_string()]).arg("--dir").arg(folder);
         command.args(["--daemonize", "no", "--save", "", "--appendfsync", "always"]);
         command.args(["--appendonly", if self.aof_always { "yes" } else { "no" }]);
@@ -37,10 +54,7 @@ impl Recipe for Redis {
     }
 
     fn ask(&self, addr: SocketAddr, request: &str) -> io::Result<String> {
-        let mut stream = TcpStream::connect_timeout(&addr, Duration::from_secs(2))?;
-        stream.set_read_timeout(Some(Duration::from_secs(2)))?;
-        stream.write_all(format!("{request}\r\n").as_bytes())?;
-        read_reply(&mut BufReader::new(stream))
+        ask(addr, request)
     }
 
     fn check(&self, addr: SocketAddr) -> io::Result<()> {
@@ -67,6 +81,14 @@ pub(super) fn five() -> Result<Vec<Instance>> {
 pub fn redlock_url(nodes: &[Instance]) -> String {
     let nodes: Vec<_> = nodes.iter().map(|node| node.addr().to_string()).collect();
     format!("redlock://{}/", nodes.join(","))
+}
+
+/// One inline command over a fresh connection.
+pub(super) fn ask(addr: SocketAddr, request: &str) -> io::Result<String> {
+    let mut stream = TcpStream::connect_timeout(&addr, Duration::from_secs(2))?;
+    stream.set_read_timeout(Some(Duration::from_secs(2)))?;
+    stream.write_all(format!("{request}\r\n").as_bytes())?;
+    read_reply(&mut BufReader::new(stream))
 }
 
 /// A reply as text; arrays one element per line, nothing as `(nil)`.

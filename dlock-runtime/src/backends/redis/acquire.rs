@@ -31,7 +31,7 @@ impl Redis {
             return Ok(Attempt::Acquired(hold));
         }
         // In boxes, as all that an uncontended call does not need: its future stays small.
-        if standing && (self.pushes.is_up() || Box::pin(self.pushes.come_up()).await) {
+        if standing && (self.pushes.is_up(&claim.key) || Box::pin(self.pushes.come_up(&claim.key)).await) {
             return Box::pin(self.ask_line(claim)).await;
         }
         if known && let Some(hold) = self.ask_lock(claim).await? {

@@ -2,17 +2,24 @@
 
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
-use ::redis::aio::MultiplexedConnection;
+use ::redis::aio::{AsyncPushSender, MultiplexedConnection};
+use ::redis::cluster_async::ClusterConnection;
 use ::redis::{AsyncConnectionConfig, Cmd, PushInfo, PushKind, ServerErrorKind, ToRedisArgs, Value};
 use tokio::runtime::Id;
+use tokio::sync::watch;
 
 use super::combine::Combiner;
 use super::fault;
+use super::guards::{Guards, Seen};
+use super::native::Native;
+use super::rights;
 use super::scripts::{FENCE, Lua, SCRIPTS};
 use super::target::Target;
+use super::topology::cluster::ClusterWay;
+use super::topology::{Address, ClusterPlan, Plan};
 use crate::background::Place;
 use crate::clock::{BootInstant, Clock};
 use crate::error::{Error, ErrorKind, Result};
@@ -33,19 +40,35 @@ pub(in crate::backends) struct Connections {
     store: u64,
     pub(in crate::backends) target: Target,
     pub(in crate::backends) clock: Clock,
+    pub(super) guards: Guards,
+    pub(super) native: Native,
     /// The highest token that this process has seen, or up to a step less.
     high: AtomicU64,
     open: PerRuntime<Arc<Connection>>,
+    /// How many times another server became the primary: what was opened before leads to the wrong one.
+    switches: watch::Sender<u64>,
+    /// Where the primary was found last, by whoever has to ask for it.
+    primary: Mutex<Option<Address>>,
+    /// Of a cluster: the one client that all runtimes share. It lives on our own thread.
+    cluster: Mutex<Option<ClusterConnection>>,
 }
 
 /// One connection, shared by all tasks of its runtime.
 pub(in crate::backends) struct Connection {
     runtime: Id,
-    way: Arc<Combiner>,
+    way: Way,
+    /// As [`Connections::switches`] when it was opened.
+    switches: u64,
     /// Set by the client when the server has hung up, so that an idle connection's end costs no failed request.
     dead: Arc<AtomicBool>,
     /// Since when a request has waited that was given up, unless answers have come since; in nanoseconds, else 0.
     silent_since: AtomicU64,
+}
+
+/// How requests get to their server.
+enum Way {
+    Server(Arc<Combiner>),
+    Cluster(Box<ClusterWay>),
 }
 
 thread_local! {
@@ -58,20 +81,31 @@ impl Connections {
     pub(in crate::backends) fn new(target: Target, clock: Clock) -> Self {
         static STORES: AtomicU64 = AtomicU64::new(0);
         let store = STORES.fetch_add(1, Ordering::Relaxed);
-        Self { store, target, clock, high: AtomicU64::new(0), open: PerRuntime::new() }
+        Self {
+            store,
+            guards: Guards::new(&target.settings),
+            native: Native::default(),
+            target,
+            clock,
+            high: AtomicU64::new(0),
+            open: PerRuntime::new(),
+            switches: watch::Sender::new(0),
+            primary: Mutex::default(),
+            cluster: Mutex::default(),
+        }
     }
 
     /// The present runtime's connection, opened if there is none that lives.
     pub(in crate::backends) async fn here(&self) -> Result<Arc<Connection>> {
         match self.latest() {
-            Some(connection) if connection.is_usable(&self.clock) => Ok(connection),
+            Some(connection) if self.is_usable(&connection) => Ok(connection),
             _ => Box::pin(self.find()).await,
         }
     }
 
     async fn find(&self) -> Result<Arc<Connection>> {
         let mut connection = self.open.get(|| self.connect()).await?.value;
-        if !connection.is_usable(&self.clock) {
+        if !self.is_usable(&connection) {
             self.discard(&connection);
             connection = self.open.get(|| self.connect()).await?.value;
         }
@@ -93,11 +127,19 @@ impl Connections {
     /// The connection of that runtime, if it is open still.
     pub(super) fn of(&self, runtime: Id) -> Option<Arc<Connection>> {
         let connection = self.open.peek(runtime)?.value;
-        (!connection.dead.load(Ordering::Relaxed)).then_some(connection)
+        let current = connection.switches == self.switches();
+        (current && !connection.dead.load(Ordering::Relaxed)).then_some(connection)
+    }
+
+    fn is_usable(&self, connection: &Connection) -> bool {
+        connection.switches == self.switches() && connection.is_usable(&self.clock)
     }
 
     fn discard(&self, connection: &Arc<Connection>) {
         connection.dead.store(true, Ordering::Relaxed);
+        if matches!(connection.way, Way::Cluster(_)) {
+            *self.cluster_client() = None;
+        }
         // Another one may have taken its place already.
         if let Some(opened) = self.open.peek(connection.runtime).filter(|opened| Arc::ptr_eq(&opened.value, connection))
         {
@@ -107,10 +149,50 @@ impl Connections {
 
     pub(in crate::backends) fn close(&self) {
         self.open.clear();
+        *self.cluster_client() = None;
     }
 
-    /// No token that was seen so far is above this one.
+    /// How many times another server became the primary.
+    pub(super) fn switches(&self) -> u64 {
+        *self.switches.borrow()
+    }
+
+    /// Ends when another server becomes the primary.
+    pub(super) async fn switched(&self, since: u64) {
+        // It cannot fail: we have the sender.
+        let _ = self.switches.subscribe().wait_for(|switches| *switches != since).await;
+    }
+
+    /// Leaves the present primary, if it is not this one.
+    pub(super) fn follow(&self, primary: &Address) {
+        let mut known = self.primary.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.as_ref().is_some_and(|known| known != primary) {
+            *known = Some(primary.clone());
+            drop(known);
+            tracing::warn!(server = ?self.target, "another Redis has become the primary; all connections begin anew");
+            self.switches.send_modify(|switches| *switches += 1);
+            self.open.clear();
+        }
+    }
+
+    /// Is it a cluster?
+    pub(super) fn cluster(&self) -> Option<&ClusterPlan> {
+        match &self.target.plan {
+            Plan::Cluster(cluster) => Some(cluster),
+            _ => None,
+        }
+    }
+
+    fn cluster_client(&self) -> std::sync::MutexGuard<'_, Option<ClusterConnection>> {
+        self.cluster.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// No token that was seen so far is above this one. In a cluster the counters of the slots run by the clocks of
+    /// different servers, and nothing follows from the tokens of one for another.
     pub(super) fn high(&self) -> u64 {
+        if self.cluster().is_some() {
+            return 0;
+        }
         self.high.load(Ordering::Relaxed).saturating_add(HIGH_STEP)
     }
 
@@ -122,7 +204,7 @@ impl Connections {
     /// Notes a token.
     pub(in crate::backends) fn saw(&self, token: u64) {
         // Not each one: a place that all threads write to is slow.
-        if token >= self.high() {
+        if self.cluster().is_none() && token >= self.high() {
             self.high.fetch_max(token, Ordering::Relaxed);
         }
     }
@@ -130,10 +212,13 @@ impl Connections {
     /// Sends one command; an error of the server is an answer.
     pub(in crate::backends) async fn command(&self, connection: &Arc<Connection>, command: Cmd) -> Result<Value> {
         let wait = AwaitsAnswer::new(connection, &self.clock);
-        let answer = connection.way.one(command).await;
+        let answer = match &connection.way {
+            Way::Server(way) => way.one(command).await,
+            Way::Cluster(way) => Box::pin(way.one(&command)).await,
+        };
         wait.answered();
-        let answer = answer.inspect_err(|_| self.discard(connection))?;
-        self.check_role(connection, &answer);
+        let answer = answer.inspect_err(|_| self.failed(connection))?;
+        self.check_role(connection, &answer)?;
         Ok(answer)
     }
 
@@ -143,12 +228,18 @@ impl Connections {
         connection: &Arc<Connection>,
         commands: impl IntoIterator<Item = Cmd>,
     ) -> Result<Vec<Value>> {
-        self.all_of(connection, connection.way.all(commands)).await
+        match &connection.way {
+            Way::Server(way) => self.all_of(connection, way.all(commands)).await,
+            Way::Cluster(way) => self.all_of(connection, Box::pin(way.all(commands))).await,
+        }
     }
 
     /// Sends a command that may win a lock, and draws a token after it; gives both answers.
     pub(super) async fn drawing(&self, connection: &Arc<Connection>, command: Cmd) -> Result<Vec<Value>> {
-        self.all_of(connection, connection.way.drawing(command)).await
+        match &connection.way {
+            Way::Server(way) => self.all_of(connection, way.drawing(command)).await,
+            Way::Cluster(way) => self.all_of(connection, Box::pin(way.drawing(&command))).await,
+        }
     }
 
     async fn all_of(
@@ -159,8 +250,8 @@ impl Connections {
         let wait = AwaitsAnswer::new(connection, &self.clock);
         let answers = request.await;
         wait.answered();
-        let answers = answers.inspect_err(|_| self.discard(connection))?;
-        answers.iter().for_each(|answer| self.check_role(connection, answer));
+        let answers = answers.inspect_err(|_| self.failed(connection))?;
+        answers.iter().try_for_each(|answer| self.check_role(connection, answer))?;
         Ok(answers)
     }
 
@@ -172,6 +263,12 @@ impl Connections {
         lua: &Lua,
         build: impl Fn(&mut Cmd),
     ) -> Result<Value> {
+        if let Way::Cluster(way) = &connection.way {
+            let wait = AwaitsAnswer::new(connection, &self.clock);
+            let answer = Box::pin(way.script(lua, &build)).await;
+            wait.answered();
+            return answer;
+        }
         let answer = self.command(connection, call(lua, false, &build)).await?;
         if !is_unknown_script(&answer) {
             return Ok(answer);
@@ -179,8 +276,37 @@ impl Connections {
         Box::pin(self.command(connection, call(lua, true, &build))).await
     }
 
-    async fn connect(&self) -> Result<Arc<Connection>> {
+    /// Sends a command to the server, or to each primary of a cluster; what each answers, with its address.
+    pub(super) async fn everywhere(&self, connection: &Arc<Connection>, command: Cmd) -> Result<Vec<(String, Value)>> {
+        match &connection.way {
+            Way::Cluster(way) => way.everywhere(command).await,
+            Way::Server(_) => Ok(vec![(String::new(), self.command(connection, command).await?)]),
+        }
+    }
+
+    async fn connect_cluster(&self, plan: &ClusterPlan) -> Result<Arc<Connection>> {
         let place = Place::here()?;
+        let known = self.cluster_client().clone();
+        let client = match known {
+            Some(client) => client,
+            None => {
+                let opened =
+                    plan.open(&self.clock, None::<fn(PushInfo) -> Result<(), ::redis::aio::SendError>>).await?;
+                // Another runtime may have been faster; one client is enough.
+                self.cluster_client().get_or_insert(opened).clone()
+            }
+        };
+        let dead = Arc::new(AtomicBool::new(false));
+        let way = Way::Cluster(Box::new(ClusterWay::new(client, self.clock.clone(), dead.clone())));
+        Ok(Arc::new(Connection { runtime: place.id(), way, switches: 0, dead, silent_since: AtomicU64::new(0) }))
+    }
+
+    async fn connect(&self) -> Result<Arc<Connection>> {
+        if let Plan::Cluster(plan) = &self.target.plan {
+            return self.connect_cluster(plan).await;
+        }
+        let place = Place::here()?;
+        let switches = self.switches();
         let runtime = place.id();
         let dead = Arc::new(AtomicBool::new(false));
         let died = dead.clone();
@@ -193,10 +319,11 @@ impl Connections {
             }))
             .await?;
         let mut opened = multiplexed.clone();
-        let way = Arc::new(Combiner::new(multiplexed, place));
-        let connection = Arc::new(Connection { runtime, way, dead, silent_since: AtomicU64::new(0) });
+        let way = Way::Server(Arc::new(Combiner::new(multiplexed, place)));
+        let connection = Arc::new(Connection { runtime, way, switches, dead, silent_since: AtomicU64::new(0) });
         let mut first = ::redis::pipe();
-        first.cmd("ROLE");
+        first.cmd("ROLE").cmd("INFO").arg("server").cmd("INFO").arg("persistence");
+        first.cmd("CONFIG").arg("GET").arg("appendfsync");
         for lua in [&SCRIPTS.ask, &SCRIPTS.look, &SCRIPTS.release, &SCRIPTS.abandon, &SCRIPTS.renew] {
             first.cmd("SCRIPT").arg("LOAD").arg(&lua.text);
         }
@@ -205,14 +332,48 @@ impl Connections {
         }));
         let answers = self.bounded(opened.send_packed_commands(&first, 0, first.len())).await?;
         let answers = answers.map_err(|error| fault::client(&error))?;
-        check_first(&answers)?;
+        if let Err(error) = check_first(&answers) {
+            if *error.kind() == ErrorKind::PermissionDenied {
+                // Inside of a script the server does not say what it was.
+                let asked = self.bounded(opened.send_packed_command(&rights::question(false))).await?;
+                rights::judge(&asked.map_err(|error| fault::client(&error))?)?;
+            }
+            return Err(error);
+        }
+        if let [_, server, persistence, fsync, ..] = &answers[..] {
+            self.native.look_at(server);
+            if let Some(seen) = Seen::read(server, persistence, fsync) {
+                self.guards.met(seen, self.clock.now(), &self.target);
+            }
+        }
         Ok(connection)
     }
 
     /// Opens a connection, in bounded time.
     pub(super) async fn dial(&self, config: AsyncConnectionConfig) -> Result<MultiplexedConnection> {
-        let opened = self.bounded(self.target.client.get_multiplexed_async_connection_with_config(&config)).await?;
+        let client = match &self.target.plan {
+            Plan::Server(client) => client.clone(),
+            Plan::Sentinel(sentinels) => {
+                let primary = sentinels.primary(&self.clock).await?;
+                self.follow(&primary);
+                *self.primary.lock().unwrap_or_else(PoisonError::into_inner) = Some(primary.clone());
+                sentinels.server(primary)?
+            }
+            Plan::Cluster(_) => {
+                return Err(Error::new(ErrorKind::Internal, "a cluster has no one server to connect to"));
+            }
+        };
+        let opened = self.bounded(client.get_multiplexed_async_connection_with_config(&config)).await?;
         opened.map_err(|error| fault::client(&error))
+    }
+
+    /// Opens a client of a cluster, on which pushes arrive.
+    pub(super) async fn dial_cluster(
+        &self,
+        plan: &ClusterPlan,
+        pushes: impl AsyncPushSender,
+    ) -> Result<ClusterConnection> {
+        plan.open(&self.clock, Some(pushes)).await
     }
 
     async fn bounded<F: Future>(&self, future: F) -> Result<F::Output> {
@@ -223,11 +384,25 @@ impl Connections {
             .ok_or_else(|| Error::outage(format!("Redis at {:?} did not answer within {OPEN_LIMIT:?}", self.target)))
     }
 
+    /// A cluster's client repairs its connections by itself; it is given up where a server is silent.
+    fn failed(&self, connection: &Arc<Connection>) {
+        if matches!(connection.way, Way::Server(_)) {
+            self.discard(connection);
+        }
+    }
+
     /// A primary that has become a replica stays one on this connection; the next one may lead to the new primary.
-    fn check_role(&self, connection: &Arc<Connection>, answer: &Value) {
+    ///
+    /// # Errors
+    /// If another server has become the primary since the request left: what the old one has granted counts nowhere.
+    fn check_role(&self, connection: &Arc<Connection>, answer: &Value) -> Result<()> {
         if matches!(answer, Value::ServerError(error) if error.kind() == Some(ServerErrorKind::ReadOnly)) {
             self.discard(connection);
         }
+        if connection.switches != self.switches() {
+            return Err(Error::outage("another Redis has become the primary"));
+        }
+        Ok(())
     }
 }
 

@@ -22,6 +22,9 @@ pub(crate) fn client(error: &RedisError) -> Error {
             let wrapped = error.source().and_then(|source| source.downcast_ref::<Arc<dyn StdError + Send + Sync>>());
             let io = wrapped.and_then(|wrapped| wrapped.downcast_ref::<std::io::Error>());
             match io {
+                Some(io) if io.kind() == std::io::ErrorKind::InvalidData => Error::outage(
+                    "TLS with Redis failed: the certificate was not accepted, or one side does not speak TLS",
+                ),
                 Some(io) => Error::outage(format!("the connection to Redis failed: {}", io.kind())),
                 None => Error::outage("the connection to Redis failed"),
             }
@@ -72,10 +75,7 @@ fn by_code(code: &str, detail: &str) -> Error {
         "READONLY" => {
             Error::new(ErrorKind::NotPrimary, "this Redis is a replica: a lock taken there excludes nobody (READONLY)")
         }
-        "NOPERM" => Error::new(
-            ErrorKind::PermissionDenied,
-            "the Redis user may not run a command that locks need, or not on dl1:* (NOPERM)",
-        ),
+        "NOPERM" => no_permission(detail),
         "NOAUTH" => Error::new(ErrorKind::PermissionDenied, "Redis wants a password (NOAUTH)"),
         "WRONGPASS" => Error::new(ErrorKind::PermissionDenied, "Redis refuses the user or the password (WRONGPASS)"),
         "WRONGTYPE" => super::layout::conflict(),
@@ -86,6 +86,10 @@ fn by_code(code: &str, detail: &str) -> Error {
         _ if detail.contains("not an integer") => {
             Error::new(ErrorKind::CorruptState, "the fencing counter in Redis, dl1:fence, is no number")
         }
+        // How Redis 7.0 says NOPERM of what a script does.
+        _ if detail.contains("user executing the script can't") || detail.contains("ACL failure in script") => {
+            no_permission(detail)
+        }
         _ if detail.contains("max number of clients") => outage("Redis takes no more connections (maxclients)"),
         _ if detail.contains("unknown command") => Error::new(
             ErrorKind::Unsupported { need: "a Redis with scripts, and none of its commands renamed".into() },
@@ -95,10 +99,27 @@ fn by_code(code: &str, detail: &str) -> Error {
     }
 }
 
+/// Names the command, if the server does; only one that can be no argument.
+fn no_permission(detail: &str) -> Error {
+    let command = detail.split_once("run the '").and_then(|(_, rest)| rest.split_once('\''));
+    let command = command.map(|(command, _)| command).filter(|command| {
+        command.len() <= 32 && command.bytes().all(|byte| byte.is_ascii_lowercase() || b"|-".contains(&byte))
+    });
+    let text = match command {
+        Some(command) => format!("the Redis user may not run `{command}`, which locks need (NOPERM)"),
+        None if detail.contains("channel") => {
+            "the Redis user may not publish or subscribe to dl1:p:* (NOPERM)".to_owned()
+        }
+        None if detail.contains("key") => "the Redis user may not touch keys under dl1:* (NOPERM)".to_owned(),
+        None => "the Redis user may not run a command that locks need, or not on dl1:* (NOPERM)".to_owned(),
+    };
+    Error::new(ErrorKind::PermissionDenied, text)
+}
+
 pub(in crate::backends) fn no_cluster() -> Error {
     Error::new(
-        ErrorKind::Unsupported { need: "a single Redis primary".into() },
-        "this server is part of a Redis Cluster, which dlock cannot use yet",
+        ErrorKind::Unsupported { need: "a URL that begins with redis-cluster://".into() },
+        "this server is part of a Redis Cluster: its URL begins with redis-cluster://",
     )
 }
 
@@ -120,6 +141,13 @@ mod tests {
         assert_eq!(kind("WRONGTYPE"), ErrorKind::KeyConflict);
         for code in ["NOPERM", "NOAUTH", "WRONGPASS"] {
             assert_eq!(kind(code), ErrorKind::PermissionDenied);
+        }
+        let named = by_code("NOPERM", "User x has no permissions to run the 'script|load' command");
+        assert!(named.to_string().contains("`script|load`"), "{named}");
+        let hidden = by_code("NOPERM", "no permissions to run the 'SECRET' command");
+        assert!(!hidden.to_string().contains("SECRET"), "{hidden}");
+        for detail in ["The user executing the script can't run this command", "ACL failure in script: x"] {
+            assert_eq!(*by_code("ERR", detail).kind(), ErrorKind::PermissionDenied);
         }
         assert!(matches!(kind("MOVED"), ErrorKind::Unsupported { .. }));
         assert_eq!(kind("ERR"), ErrorKind::Protocol);

@@ -19,19 +19,25 @@ mod combine;
 pub(in crate::backends) mod connection;
 pub(crate) mod fault;
 mod grant;
+mod guards;
 pub(in crate::backends) mod hold;
 pub(in crate::backends) mod layout;
 mod line;
+mod native;
 pub(in crate::backends) mod options;
 mod periods;
 mod push;
+mod replicas;
+mod rights;
 pub(in crate::backends) mod scripts;
 mod scripts_shares;
+mod settings;
 mod shares;
 pub(in crate::backends) mod target;
+mod topology;
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
@@ -50,6 +56,7 @@ use layout::Entry;
 use line::{Contended, GRANT_LIMIT, Places};
 use push::Pushes;
 use target::Target;
+use topology::watch::Watch;
 
 /// Locks in one Redis server.
 pub struct Redis {
@@ -59,6 +66,8 @@ pub struct Redis {
     contended: Contended,
     capabilities: Capabilities,
     clock: Clock,
+    /// Follows failovers.
+    watch: Mutex<Option<Watch>>,
 }
 
 /// Opens the server behind a URL.
@@ -82,6 +91,11 @@ impl Redis {
         crate::background::background()?;
         let connections = Arc::new(Connections::new(target, clock.clone()));
         check::check(&connections).await?;
+        let mut capabilities = capabilities();
+        if connections.target.settings.wait_replicas > 0 {
+            capabilities.wake = WakeStyle::Hint;
+        }
+        let watch = Watch::start(&connections)?;
         let places = Arc::<Places>::default();
         let process: Arc<str> = Owner::fresh()?.to_hex().get(..16).unwrap_or_default().into();
         Ok(Self {
@@ -89,9 +103,36 @@ impl Redis {
             connections,
             places,
             contended: Contended::default(),
-            capabilities: capabilities(),
+            capabilities,
             clock: clock.clone(),
+            watch: Mutex::new(watch),
         })
+    }
+
+    /// One attempt, with a look at what the server may have forgotten before, and at its replicas after.
+    async fn guarded(&self, claim: &Arc<Claim>, stand: Stand) -> Result<Attempt> {
+        let guards = &self.connections.guards;
+        guards.asks_for(claim.ttl);
+        // Opens the connection, if there is none, and so finds out.
+        drop(self.connections.here().await?);
+        guards.check(|| self.clock.now())?;
+        let attempt = self.attempt(claim, stand).await?;
+        match attempt {
+            Attempt::Acquired(hold) => {
+                if let Err(error) = guards.check(|| self.clock.now()) {
+                    Box::pin(self.give_up(claim, None)).await?;
+                    return Err(error);
+                }
+                match self.connections.target.settings.wait_replicas {
+                    0 => Ok(Attempt::Acquired(hold)),
+                    _ => Box::pin(self.replicated(hold)).await.map(Attempt::Acquired),
+                }
+            }
+            Attempt::Contended(wake) if self.connections.target.settings.wait_replicas > 0 => {
+                Ok(Attempt::Contended(Self::as_hint(wake)))
+            }
+            other => Ok(other),
+        }
     }
 
     fn entry<'a>(&'a self, claim: &'a Claim) -> Entry<'a> {
@@ -111,7 +152,7 @@ impl Backend for Redis {
     }
 
     fn try_acquire<'a>(&'a self, claim: &'a Arc<Claim>, stand: Stand) -> BoxFuture<'a, Result<Attempt>> {
-        Box::pin(self.attempt(claim, stand))
+        Box::pin(self.guarded(claim, stand))
     }
 
     fn renew<'a>(&'a self, holds: &'a [&'a Hold]) -> BoxFuture<'a, Vec<Result<Standing>>> {
@@ -146,6 +187,7 @@ impl Backend for Redis {
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {
+        *self.watch.lock().unwrap_or_else(PoisonError::into_inner) = None;
         self.pushes.stop();
         self.connections.close();
         Box::pin(async {})
@@ -199,7 +241,7 @@ mod tests {
         fn size_3<A, B, C, F>(_: fn(A, B, C) -> F) -> usize {
             std::mem::size_of::<F>()
         }
-        let ask = size_3::<&'static Redis, &'static Arc<Claim>, Stand, _>(Redis::attempt);
+        let ask = size_3::<&'static Redis, &'static Arc<Claim>, Stand, _>(Redis::guarded);
         let free = size::<&'static Redis, &'static Claim, _>(Redis::free);
         // Beyond 1 KiB glibc's allocator takes a lock that all threads share.
         assert!(ask <= 1024 && free <= 1024, "{ask} {free}");

@@ -61,7 +61,7 @@ impl Redis {
     /// Straight to the line: the plain commands may overtake it once, after a holder's death.
     async fn ask_in_order(&self, claim: &Arc<Claim>, stand: Stand) -> Result<Attempt> {
         let standing = matches!(stand, Stand::Until(_));
-        if standing && (self.pushes.is_up() || self.pushes.come_up().await) {
+        if standing && (self.pushes.is_up(&claim.key) || self.pushes.come_up(&claim.key).await) {
             return self.ask_line(claim).await;
         }
         let sent = self.clock.now();

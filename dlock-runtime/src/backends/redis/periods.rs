@@ -73,7 +73,7 @@ if keep>0 then
   local e=redis.call('ZRANGE',Q,0,0)[1]
   if e then
     local p,o=string.match(e,'^(%x+) %d+ (%x+)')
-    redis.call('PUBLISH','dl1:p:'..p,'ask '..o..' ')
+    tell(p,'ask '..o..' ')
   end
 elseif v==me or not advance() then
   redis.call('DEL',L)

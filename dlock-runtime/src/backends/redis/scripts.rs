@@ -22,17 +22,27 @@ pub(in crate::backends) const LEAST_TOKEN: u64 = 1 << 50;
 pub(in crate::backends) const TOKEN_END: u64 = 1 << 53;
 
 /// The server's time, and the next token.
+///
+/// In a cluster the counter is the slot's, and is passed in. No connection is ours to seed it on, and after a failover it
+/// may be an old one: there it is never below the clock.
 pub(in crate::backends) const CLOCK: &str = r"
 local t=redis.call('TIME')
 local us=t[1]*1000000+t[2]
+local F=KEYS[2] or 'dl1:fence'
+local least=KEYS[2] and us or 1125899906842624
 local function fence()
-  local f=redis.call('INCRBY','dl1:fence',1)
+  local f=redis.call('INCRBY',F,1)
   -- Everything was flushed: begin again above all that was given before.
-  if f<1125899906842624 then
+  if f<least then
     f=us
-    redis.call('SET','dl1:fence',string.format('%.0f',f))
+    redis.call('SET',F,string.format('%.0f',f))
   end
   return f
+end
+-- Pushes to a process; gives how many connections have heard it.
+local function tell(p,news)
+  if KEYS[2] then return redis.call('SPUBLISH','dl1:p:'..p..':'..string.match(F,'{.*'),news) end
+  return redis.call('PUBLISH','dl1:p:'..p,news)
 end
 ";
 
@@ -58,7 +68,7 @@ local function advance(asker,ttl)
     if tonumber(redis.call('HGET',A,p) or '0')*1000>us then
       local f=fence()
       local news=string.format('%.0f %.0f %s %s %s',f,us,claim,L,value)
-      if redis.call('PUBLISH','dl1:p:'..p,news)>0 then
+      if tell(p,news)>0 then
         redis.call('SET',L,kept,'PX',claim)
         if more then redis.call('HSET',A,'?',p) else redis.call('DEL',A) end
         return 0
@@ -165,7 +175,13 @@ elseif v~=me then
   return {0,0}
 end
 redis.call('PEXPIRE',KEYS[1],ARGV[2])
-return {1,redis.call('INCRBY',KEYS[2],ARGV[3])}
+local f=redis.call('INCRBY',F,ARGV[3])
+if f<us then
+  -- It was forgotten, or is an old one.
+  f=us+ARGV[3]
+  redis.call('SET',F,string.format('%.0f',f))
+end
+return {1,f}
 ";
 
 /// Fence; the highest token that this process has seen. Run on every new connection: a restart or a failover always
@@ -206,24 +222,38 @@ pub(in crate::backends) struct Scripts {
 pub(in crate::backends) struct Lua {
     pub(in crate::backends) text: String,
     pub(super) digest: String,
+    /// What it may touch beside the lock in a cluster, where all keys are declared: the slot's counter and the names with
+    /// these endings; `None` for nothing but the lock.
+    pub(super) keys: Option<&'static [&'static str]>,
 }
+
+/// What stands beside a lock for which others wait.
+const LINE: Option<&[&str]> = Some(&[":q", ":a"]);
+
+/// All that can stand beside a lock.
+const BESIDE: &[&str] = &[":q", ":a", ":r", ":s", ":h", ":n", ":w", ":p"];
 
 impl Lua {
     pub(in crate::backends) fn new(parts: &[&str]) -> Self {
         let text = parts.concat();
-        Self { digest: Script::new(&text).get_hash().to_owned(), text }
+        Self { digest: Script::new(&text).get_hash().to_owned(), text, keys: Some(BESIDE) }
+    }
+
+    /// Says what it touches, if that is less than everything.
+    pub(super) fn on(self, keys: Option<&'static [&'static str]>) -> Self {
+        Self { keys, ..self }
     }
 }
 
 pub(in crate::backends) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| Scripts {
-    ask: Lua::new(&["local L=KEYS[1]", CLOCK, ADVANCE, ASK]),
-    look: Lua::new(&["local L=KEYS[1]", CLOCK, LOOK]),
-    release: Lua::new(&[RELEASE, CLOCK, ADVANCE, HAND_ON]),
-    abandon: Lua::new(&["local L=KEYS[1]", CLOCK, ADVANCE, ABANDON]),
-    renew: Lua::new(&[RENEW]),
-    reserve: Lua::new(&[RESERVE]),
+    ask: Lua::new(&["local L=KEYS[1]", CLOCK, ADVANCE, ASK]).on(LINE),
+    look: Lua::new(&["local L=KEYS[1]", CLOCK, LOOK]).on(Some(&[])),
+    release: Lua::new(&[RELEASE, CLOCK, ADVANCE, HAND_ON]).on(LINE),
+    abandon: Lua::new(&["local L=KEYS[1]", CLOCK, ADVANCE, ABANDON]).on(LINE),
+    renew: Lua::new(&[RENEW]).on(None),
+    reserve: Lua::new(&[CLOCK, RESERVE]).on(Some(&[])),
     seed: Lua::new(&[SEED]),
-    repair: Lua::new(&[REPAIR]),
+    repair: Lua::new(&[REPAIR]).on(Some(&[])),
 });
 
 #[cfg(test)]
@@ -235,6 +265,6 @@ mod tests {
         let all = [ADVANCE, ASK, LOOK, RELEASE, ABANDON, RENEW, RESERVE, REPAIR];
         assert!(all.iter().all(|text| text.contains(&format!("'{MARK}'"))));
         assert!(ASK.contains(&format!("string.sub(v,-{})", MARK.len())));
-        assert!(CLOCK.contains(&format!("'{FENCE}'")) && CLOCK.contains(&format!("f<{LEAST_TOKEN} ")));
+        assert!(CLOCK.contains(&format!("'{FENCE}'")) && CLOCK.contains(&format!("us or {LEAST_TOKEN}\n")));
     }
 }

@@ -97,11 +97,10 @@ local function serve(asker,ttl)
     end
     local p,claim,mode,o,note=string.match(e,'^(%x+) (%d+) (%a) (%x+) (.*)$')
     local lease=tonumber(redis.call('HGET',P,p) or '0')
-    local news='dl1:p:'..p
     local gone=math.abs(lease)*1000<=us
     if not gone and not fits(mode) then
       -- A writer that has died would keep readers out for as long as its place lasts.
-      gone=mode=='w' and o~=asker and lease>0 and reading() and redis.call('PUBLISH',news,'')==0
+      gone=mode=='w' and o~=asker and lease>0 and reading() and tell(p,'')==0
       if not gone then return won,number end
     elseif not gone and o==asker then
       won,number=grant(o,ttl,mode,'-',note,fence())
@@ -110,7 +109,7 @@ local function serve(asker,ttl)
     elseif not gone then
       local f=fence()
       local text=string.format('%s %.0f %.0f %.0f %s %s %s %s',M,slot(mode),f,us,claim,L,o,note)
-      gone=redis.call('PUBLISH',news,text)==0
+      gone=tell(p,text)==0
       if not gone then grant(o,claim,mode,p,note,f) end
     end
     redis.call('ZREM',W,e)
@@ -170,7 +169,7 @@ serve()
 local e=keep>0 and redis.call('ZRANGE',W,0,0)[1]
 if e then
   local p,o=string.match(e,'^(%x+) %d+ %a (%x+)')
-  redis.call('PUBLISH','dl1:p:'..p,'ask '..o..' ')
+  tell(p,'ask '..o..' ')
 end
 settle()
 return ours and 1 or 0
@@ -189,9 +188,9 @@ return 1
 /// `l`, marker, owner; fence, the highest token seen. As the exclusive lock's `REPAIR`.
 const REPAIR: &str = r"
 if v~=M or not redis.call('ZSCORE',S,me) then return 0 end
-local f=tonumber(redis.call('GET','dl1:fence') or '0') or 0
+local f=tonumber(redis.call('GET',F) or '0') or 0
 f=math.max(f,us,tonumber(ARGV[3]))+1
-redis.call('SET','dl1:fence',string.format('%.0f',f))
+redis.call('SET',F,string.format('%.0f',f))
 return f
 ";
 
@@ -226,13 +225,11 @@ pub(super) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| Scripts {
 
 #[cfg(test)]
 mod tests {
-    use super::super::scripts::FENCE;
     use super::super::shares::PLACE_LEASE;
     use super::*;
 
     #[test]
     fn the_constants_are_those_of_the_scripts() {
-        assert!(REPAIR.contains(&format!("'{FENCE}'")));
         assert!(SHARES.contains(&format!("math.max(ms or 0,{PLACE_LEASE})")));
     }
 }

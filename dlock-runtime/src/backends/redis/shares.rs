@@ -48,7 +48,7 @@ impl Redis {
         if stand == Stand::No {
             return self.ask_shares(claim, 0).await;
         }
-        let known = self.pushes.is_up() || self.places.has(&claim.owner);
+        let known = self.pushes.is_up(&claim.key) || self.places.has(&claim.owner);
         if !known {
             // Nobody may be there, and then nothing needs to be opened.
             let answer = self.ask_shares(claim, 0).await?;
@@ -57,7 +57,11 @@ impl Redis {
             }
         }
         // Where nothing can be pushed, one stands in line all the same, and polls.
-        let place = if self.pushes.is_up() || self.pushes.come_up().await { PLACE_LEASE } else { -PLACE_LEASE };
+        let place = if self.pushes.is_up(&claim.key) || self.pushes.come_up(&claim.key).await {
+            PLACE_LEASE
+        } else {
+            -PLACE_LEASE
+        };
         self.ask_shares(claim, place).await
     }
 

@@ -6,63 +6,98 @@ use std::time::Duration;
 use ::redis::io::tcp::TcpSettings;
 use ::redis::{Client, ConnectionAddr, IntoConnectionInfo, ProtocolVersion};
 
+use super::settings::{Scheme, Settings};
+use super::topology::{ClusterPlan, Plan, Sentinels, Tls};
 use crate::error::{Error, Result};
 
-/// Which server, and what may be told about it: host, port, database.
+/// Which servers, and what may be told about them: host, port, database.
 pub(in crate::backends) struct Target {
-    pub(in crate::backends) client: Client,
-    pub(in crate::backends) eviction_allowed: bool,
+    pub(super) plan: Plan,
+    pub(super) settings: Settings,
     place: String,
     db: i64,
 }
 
 impl Target {
-    /// Reads `redis://[user:password@]host[:port][/db][?eviction=allow]` or `unix:///path[?db=…&user=…&pass=…]`.
+    /// The account, and whether eviction is allowed, of a single server.
+    #[cfg(test)]
+    pub(in crate::backends) fn account(&self) -> (Option<&str>, Option<&str>, bool) {
+        let Plan::Server(client) = &self.plan else { panic!("more than one server") };
+        let settings = client.get_connection_info().redis_settings();
+        (settings.username(), settings.password(), self.settings.eviction_allowed)
+    }
+
+    /// Reads a URL of any topology.
     pub(in crate::backends) fn parse(text: &str) -> Result<Self> {
+        let (scheme, rest) = text.split_once("://").unwrap_or_default();
+        match &*scheme.to_ascii_lowercase() {
+            "redis-sentinel" => Self::sentinel(rest, false),
+            "rediss-sentinel" => Self::sentinel(rest, true),
+            "redis-cluster" => Self::cluster(rest, false),
+            "rediss-cluster" => Self::cluster(rest, true),
+            _ => Self::server(text),
+        }
+    }
+
+    /// `redis://[user:password@]host[:port][/db][?…]`, the same with `rediss`, or `unix:///path[?db=…&user=…&pass=…]`.
+    fn server(text: &str) -> Result<Self> {
         let bad = |why: &'static str| Error::config("url", why);
         let url = ::redis::parse_redis_url(text).ok_or_else(|| {
             bad("the Redis URL cannot be read; in a user or password write @ : / % # ? as %40 %3A %2F %25 %23 %3F")
         })?;
-        let unix = matches!(url.scheme(), "unix" | "redis+unix");
-        if !unix && url.scheme() != "redis" {
-            return Err(bad(
-                "this build of dlock has no TLS for Redis: use redis:// over a trusted network or a tunnel",
-            ));
-        }
+        let scheme = match url.scheme() {
+            "unix" | "redis+unix" => Scheme::Socket,
+            "redis" | "rediss" => Scheme::Server,
+            _ => {
+                return Err(bad(
+                    "a Redis URL begins with redis://, rediss://, unix://, redis-sentinel:// or redis-cluster://",
+                ));
+            }
+        };
         // A password with an unescaped # or ? ends up there; half of it would pass for a host and a port.
         if url.fragment().is_some() {
             return Err(bad("a Redis URL has no part after #; in a password write %23"));
         }
-        let mut eviction_allowed = false;
+        let (mut settings, with_tls) = (Settings::default(), url.scheme() == "rediss");
         for (name, value) in url.query_pairs() {
-            match (&*name, &*value) {
-                ("eviction", "allow") => eviction_allowed = true,
-                ("db" | "user" | "pass", _) if unix => {}
-                _ => return Err(bad("the Redis URL has a parameter that dlock does not know; known: eviction=allow")),
-            }
+            settings.set(scheme, with_tls, &name, &value)?;
         }
-        if url.host().is_none() != unix {
+        if url.host().is_none() != (scheme == Scheme::Socket) {
             return Err(bad("the Redis URL names no host, or a host before a socket's path"));
         }
+        let tls = if with_tls { Some(Tls::new(&settings)?) } else { None };
         // Its error repeats parts of the URL, so it goes no further.
         let info = url.into_connection_info().map_err(|_| {
             bad("the Redis URL cannot be used: after the host come a port and the number of a database")
         })?;
         let place = match info.addr() {
-            ConnectionAddr::Tcp(host, port) => format!("{host}:{port}"),
+            ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => format!("{host}:{port}"),
             _ => "unix socket".into(),
         };
         let redis = info.redis_settings().clone();
         let db = redis.db();
         let redis = redis.set_protocol(ProtocolVersion::RESP3).set_lib_name("dlock", env!("CARGO_PKG_VERSION"));
         let info = info.set_redis_settings(redis).set_tcp_settings(tcp());
-        let client = Client::open(info).map_err(|_| bad("the Redis URL cannot be used"))?;
-        Ok(Self { client, eviction_allowed, place, db })
+        let client = match tls {
+            None => Client::open(info).map_err(|_| bad("the Redis URL cannot be used"))?,
+            Some(tls) => tls.open(info)?,
+        };
+        Ok(Self { plan: Plan::Server(client), settings, place, db })
+    }
+
+    fn sentinel(rest: &str, tls: bool) -> Result<Self> {
+        let (sentinels, settings) = Sentinels::new(rest, tls)?;
+        Ok(Self { place: format!("{sentinels:?}"), db: sentinels.db(), plan: Plan::Sentinel(sentinels), settings })
+    }
+
+    fn cluster(rest: &str, tls: bool) -> Result<Self> {
+        let (cluster, settings) = ClusterPlan::new(rest, tls)?;
+        Ok(Self { place: format!("{cluster:?}"), db: 0, plan: Plan::Cluster(cluster), settings })
     }
 }
 
 /// Small requests leave at once, and a peer that has vanished is noticed.
-fn tcp() -> TcpSettings {
+pub(super) fn tcp() -> TcpSettings {
     let settings = TcpSettings::default().set_nodelay(true);
     #[cfg(target_os = "linux")]
     let settings = settings.set_user_timeout(Duration::from_secs(10));
@@ -84,11 +119,12 @@ mod tests {
     #[test]
     fn a_password_is_decoded_and_never_shown() {
         let target = Target::parse("redis://us%40er:c4n4ry%40%3A%2F%25%23%3F@[::1]:7000/3?eviction=allow").unwrap();
-        let settings = target.client.get_connection_info().redis_settings();
+        let Plan::Server(client) = &target.plan else { panic!() };
+        let settings = client.get_connection_info().redis_settings();
         assert_eq!(settings.password(), Some("c4n4ry@:/%#?"));
         assert_eq!(settings.username(), Some("us@er"));
         assert_eq!(format!("{target:?}"), "::1:7000/3");
-        assert!(target.eviction_allowed);
+        assert!(target.settings.eviction_allowed);
     }
 
     #[cfg(unix)]
@@ -97,6 +133,23 @@ mod tests {
         for url in ["unix:///run/redis.sock?db=2&pass=c4n4ry", "redis+unix:///run/redis.sock?db=2"] {
             assert_eq!(format!("{:?}", Target::parse(url).unwrap()), "unix socket/2");
         }
+    }
+
+    #[test]
+    fn several_hosts_are_told_by_their_number() {
+        let shown = |url| format!("{:?}", Target::parse(url).unwrap());
+        assert_eq!(shown("redis-sentinel://:c4n4ry@a,b:1,c/main/2?sentinel_password=c4n4ry"), "main by 3 sentinels/2");
+        assert_eq!(shown("redis-cluster://u:c4n4ry@a:1,b:2"), "cluster of a:1, b:2/0");
+    }
+
+    #[cfg(feature = "redis-tls")]
+    #[test]
+    fn tls_is_a_letter_in_the_scheme() {
+        for url in ["rediss://:c4n4ry@host/1", "rediss-sentinel://a,b/main", "rediss-cluster://a"] {
+            Target::parse(url).unwrap();
+        }
+        let error = Target::parse("rediss://host?ca=/c4n4ry/none.pem").unwrap_err();
+        assert!(!format!("{error:?}").contains(CANARY));
     }
 
     #[test]
@@ -110,7 +163,13 @@ mod tests {
             "redis://host/c4n4ry",
             "redis://host:c4n4ry",
             "redis://a,c4n4ry b/0",
-            "rediss://:c4n4ry@host",
+            "rediss://:c4n4ry@host?ca=/nowhere/c4n4ry",
+            "redis-sentinel://:c4n4ry@host",
+            "redis-sentinel://host/name/c4n4ry",
+            "redis-sentinel://host/a/0/c4n4ry",
+            "redis-cluster://host/c4n4ry",
+            "redis-cluster://host?wait_replicas=c4n4ry",
+            "redis-other://c4n4ry",
             "redis://host?c4n4ry=1",
             "redis://host?eviction=c4n4ry",
             "unix://c4n4ry/path",

@@ -91,9 +91,7 @@ mod tests {
         let address = Address::parse(url).unwrap();
         assert_eq!(address.max_ttl, Duration::from_secs(90));
         for target in &address.targets {
-            let settings = target.client.get_connection_info().redis_settings();
-            assert_eq!((settings.username(), settings.password()), (Some("us@er"), Some("p,@:/")));
-            assert!(target.eviction_allowed);
+            assert_eq!(target.account(), (Some("us@er"), Some("p,@:/"), true));
         }
         assert_eq!(places("redlock://a,b,c"), ["a:6379/0", "b:6379/0", "c:6379/0"]);
         assert_eq!(Address::parse("redlock://a,b,c").unwrap().max_ttl, MAX_TTL);

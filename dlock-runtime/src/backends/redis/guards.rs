@@ -1,0 +1,201 @@
+//! What a server may have forgotten: after a restart without its file, or after a failover to a replica that lagged, a lock
+//! that looks free may be somebody's. No grants then, until every lock of before has ended.
+//!
+//! A restart is seen by the server's `run_id`, which is looked at on every new connection: a restart and a failover break
+//! all of them. Holds that the server still knows are renewed, released and handed on as ever.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use ::redis::Value;
+
+use super::check::{field, text};
+use super::settings::{Guard, Settings};
+use crate::clock::BootInstant;
+use crate::error::{Error, Result};
+
+/// The guards of one store.
+pub(super) struct Guards {
+    restart: Guard,
+    failover: Guard,
+    /// The longest ttl that this process has asked for, in ms.
+    longest: AtomicU64,
+    /// Nothing is granted before, in nanoseconds of our clock; 0 if nothing was forgotten.
+    until: AtomicU64,
+    known: Mutex<Option<Life>>,
+}
+
+/// One run of one server.
+struct Life {
+    run_id: String,
+    /// When it was connected to last.
+    met: BootInstant,
+}
+
+/// What the first answers on a connection say about the server.
+pub(super) struct Seen {
+    run_id: String,
+    uptime: Duration,
+    /// Is everything on disk that was acknowledged?
+    durable: bool,
+}
+
+impl Seen {
+    /// Reads the answers to `INFO server`, `INFO persistence` and `CONFIG GET appendfsync`; nothing where the user may not
+    /// ask for the first.
+    pub(super) fn read(server: &Value, persistence: &Value, fsync: &Value) -> Option<Self> {
+        let server = text(server)?;
+        let appends = text(persistence).and_then(|info| field(info, "aof_enabled")) == Some("1");
+        let fsync = match fsync {
+            Value::Map(pairs) => pairs.first().and_then(|pair| text(&pair.1)),
+            Value::Array(pair) => pair.get(1).and_then(text),
+            _ => None,
+        };
+        Some(Self {
+            run_id: field(server, "run_id")?.to_owned(),
+            uptime: Duration::from_secs(field(server, "uptime_in_seconds")?.parse().ok()?),
+            durable: appends && fsync == Some("always"),
+        })
+    }
+}
+
+impl Guards {
+    pub(super) fn new(settings: &Settings) -> Self {
+        Self {
+            restart: settings.restart_guard,
+            failover: settings.failover_guard,
+            longest: AtomicU64::new(0),
+            until: AtomicU64::new(0),
+            known: Mutex::default(),
+        }
+    }
+
+    /// Notes that a lock of this ttl is asked for.
+    pub(super) fn asks_for(&self, ttl: Duration) {
+        let ttl = super::millis(ttl);
+        if ttl > self.longest.load(Ordering::Relaxed) {
+            self.longest.fetch_max(ttl, Ordering::Relaxed);
+        }
+    }
+
+    /// Notes which server a new connection has led to.
+    pub(super) fn met(&self, seen: Seen, now: BootInstant, place: &impl std::fmt::Debug) {
+        let Seen { run_id, uptime, durable } = seen;
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let started = now.before(uptime);
+        let (guard, from) = match &*known {
+            Some(life) if life.run_id == run_id => (Guard::Off, now),
+            // It ran already while the other one served us: nobody knows when that one gave its last lock.
+            Some(life) if started < life.met => (self.failover, now),
+            Some(_) if durable => (Guard::Off, now),
+            Some(_) => (self.restart, started),
+            // For whom it is new, only what was asked for by name: a server is not suspect for being young.
+            None if durable => (Guard::Off, now),
+            None => (if matches!(self.restart, Guard::For(_)) { self.restart } else { Guard::Off }, started),
+        };
+        let first = known.is_none();
+        *known = Some(Life { run_id, met: now });
+        drop(known);
+        let length = match guard {
+            Guard::Off => return,
+            Guard::For(length) => length,
+            Guard::Auto => Duration::from_millis(self.longest.load(Ordering::Relaxed)),
+        };
+        let until = from.after(length);
+        if until > now {
+            self.until.fetch_max(until.as_nanos(), Ordering::Relaxed);
+            let wait = until.since(now);
+            if first {
+                tracing::warn!(?place, ?wait, "Redis has started a moment ago; nothing is granted yet (restart_guard)");
+            } else {
+                tracing::warn!(?place, ?wait, "Redis may have forgotten locks; nothing is granted meanwhile");
+            }
+        }
+    }
+
+    /// # Errors
+    /// While a lock that looks free may be somebody's.
+    pub(super) fn check(&self, now: impl FnOnce() -> BootInstant) -> Result<()> {
+        let until = self.until.load(Ordering::Relaxed);
+        if until == 0 {
+            return Ok(());
+        }
+        let left = BootInstant::from_nanos(until).since(now());
+        if left.is_zero() {
+            let _ = self.until.compare_exchange(until, 0, Ordering::Relaxed, Ordering::Relaxed);
+            return Ok(());
+        }
+        Err(Error::outage(format!(
+            "Redis was restarted or replaced and may have forgotten locks: none is granted for another {left:.1?} \
+             (restart_guard, failover_guard)"
+        )))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::Clock;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn seen(run_id: &str, uptime: u64, durable: bool) -> Seen {
+        Seen { run_id: run_id.into(), uptime: Duration::from_secs(uptime), durable }
+    }
+
+    fn guards(restart: Guard, failover: Guard) -> Guards {
+        Guards::new(&Settings { restart_guard: restart, failover_guard: failover, ..Settings::default() })
+    }
+
+    #[test]
+    fn a_restart_that_was_seen_keeps_grants_back_for_the_longest_ttl_since_the_start() {
+        let (clock, guards) = (Clock::manual(), guards(Guard::Auto, Guard::Auto));
+        clock.advance(SECOND * 1000);
+        guards.asks_for(SECOND * 7);
+        guards.asks_for(SECOND);
+        guards.met(seen("a", 500, false), clock.now(), &"");
+        guards.check(|| clock.now()).unwrap();
+        clock.advance(SECOND * 10);
+        guards.met(seen("b", 3, false), clock.now(), &"");
+        assert!(guards.check(|| clock.now()).unwrap_err().is_retryable());
+        clock.advance(SECOND * 4);
+        guards.check(|| clock.now()).unwrap();
+        // The same one again is nothing new.
+        guards.met(seen("b", 7, false), clock.now(), &"");
+        guards.check(|| clock.now()).unwrap();
+    }
+
+    #[test]
+    fn another_server_that_ran_before_counts_from_now() {
+        let (clock, guards) = (Clock::manual(), guards(Guard::Off, Guard::For(SECOND * 5)));
+        clock.advance(SECOND * 1000);
+        guards.met(seen("a", 500, true), clock.now(), &"");
+        guards.met(seen("b", 400, true), clock.now(), &"");
+        clock.advance(SECOND * 4);
+        guards.check(|| clock.now()).unwrap_err();
+        clock.advance(SECOND);
+        guards.check(|| clock.now()).unwrap();
+    }
+
+    #[test]
+    fn what_is_on_disk_is_not_forgotten_and_a_young_server_is_suspect_by_name_only() {
+        let clock = Clock::manual();
+        clock.advance(SECOND * 1000);
+        for (restart, first, then, free) in [
+            (Guard::Auto, seen("a", 1, false), None, true),
+            (Guard::For(SECOND * 5), seen("a", 1, false), None, false),
+            (Guard::For(SECOND * 5), seen("a", 1, true), None, true),
+            (Guard::For(SECOND * 5), seen("a", 9, false), None, true),
+            (Guard::For(SECOND * 5), seen("a", 9, false), Some(seen("b", 0, true)), true),
+            (Guard::For(SECOND * 5), seen("a", 9, false), Some(seen("b", 0, false)), false),
+        ] {
+            let guards = guards(restart, Guard::Off);
+            guards.met(first, clock.now(), &"");
+            if let Some(then) = then {
+                guards.met(then, clock.now(), &"");
+            }
+            assert_eq!(guards.check(|| clock.now()).is_ok(), free, "{restart:?}");
+        }
+    }
+}

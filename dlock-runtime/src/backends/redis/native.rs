@@ -1,0 +1,82 @@
+//! Compare-and-delete as one command of the server's, where it has one: `DELEX … IFEQ` of Redis 8.4, `DELIFEQ` of Valkey 9.
+
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use ::redis::{Cmd, Value};
+
+use super::check::{field, text};
+use super::layout::{self, Name};
+use crate::backend::Claim;
+
+const NONE: u8 = 0;
+const DELEX: u8 = 1;
+const DELIFEQ: u8 = 2;
+
+/// Which one the server has.
+#[derive(Debug, Default)]
+pub(super) struct Native(AtomicU8);
+
+impl Native {
+    /// Looks at what a server says of itself.
+    pub(super) fn look_at(&self, info: &Value) {
+        let version = |name| {
+            let mut parts = text(info).and_then(|info| field(info, name))?.split('.').map(str::parse::<u32>);
+            Some((parts.next()?.ok()?, parts.next()?.ok()?))
+        };
+        let found = match version("valkey_version") {
+            Some(version) if version >= (9, 0) => DELIFEQ,
+            Some(_) => NONE,
+            None if version("redis_version").is_some_and(|version| version >= (8, 4)) => DELEX,
+            None => NONE,
+        };
+        self.0.store(found, Ordering::Relaxed);
+    }
+
+    /// The release of a lock for which nobody waits.
+    pub(super) fn delete(&self, claim: &Claim) -> Option<Cmd> {
+        let mut delete = Cmd::with_capacity(4, 160);
+        match self.0.load(Ordering::Relaxed) {
+            DELEX => delete.arg("DELEX").arg(Name(&claim.key)).arg("IFEQ").arg(layout::Value(claim)),
+            DELIFEQ => delete.arg("DELIFEQ").arg(Name(&claim.key)).arg(layout::Value(claim)),
+            _ => return None,
+        };
+        Some(delete)
+    }
+
+    /// Is the lock gone by it? If not, the script finds out why: somebody waits, or it was not ours.
+    pub(super) fn has_deleted(&self, answer: &Value) -> bool {
+        if matches!(answer, Value::ServerError(_)) {
+            // Renamed, or not allowed, or of another type: the script does without.
+            self.0.store(NONE, Ordering::Relaxed);
+        }
+        *answer == Value::Int(1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::key::{Key, LockKey};
+    use std::time::Duration;
+
+    #[test]
+    fn versions_are_told_apart() {
+        let claim = Claim::new(LockKey::new("a", Key::text("k")).unwrap(), Duration::from_secs(1), "s").unwrap();
+        for (info, command) in [
+            ("redis_version:7.0.15\r\n", None),
+            ("redis_version:8.3.0\r\n", None),
+            ("redis_version:8.4.0\r\n", Some("DELEX")),
+            ("redis_version:10.0.1\r\n", Some("DELEX")),
+            ("redis_version:7.2.4\r\nserver_name:valkey\r\nvalkey_version:8.1.1\r\n", None),
+            ("redis_version:7.2.4\r\nserver_name:valkey\r\nvalkey_version:9.1.2\r\n", Some("DELIFEQ")),
+        ] {
+            let native = Native::default();
+            native.look_at(&Value::BulkString(info.into()));
+            let found = native.delete(&claim).map(|command| command.get_packed_command());
+            assert_eq!(found.is_some(), command.is_some(), "{info}");
+            if let (Some(found), Some(command)) = (found, command) {
+                assert!(String::from_utf8_lossy(&found).contains(command));
+            }
+        }
+    }
+}

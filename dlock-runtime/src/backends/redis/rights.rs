@@ -1,0 +1,79 @@
+//! Which commands the user may run, asked before the first lock: inside of a script the server does not say which one it was.
+
+use ::redis::{Cmd, Value};
+
+use super::connection::call;
+use super::fault;
+use super::scripts::Lua;
+use crate::error::{Error, ErrorKind, Result};
+
+/// Needed by every lock.
+pub(super) const EXCLUSIVE: &[&str] = &[
+    "set", "get", "del", "incrby", "pexpire", "pttl", "exists", "time", "zadd", "zrem", "zpopmin", "hset", "hget",
+    "hdel", "evalsha",
+];
+
+/// Needed beside those to hand a lock on; an account that may neither publish nor subscribe waits by polling.
+const PUSHES: [&str; 2] = ["publish", "spublish"];
+
+/// Needed beside those by readers, writers and permits, and by `min_hold`.
+pub(super) const SHARED: &[&str] = &["zrange", "zcard", "zscore", "hgetall"];
+
+/// The names among the arguments that the user may not run; asked of the server, nothing is run.
+const MISSING: &str = r"
+local k=KEYS[1]
+local with={set={k,''},incrby={k,1},pexpire={k,1},zadd={k,1,''},zrem={k,''},zrange={k,0,0},hset={k,'',''},hget={k,''},
+  hdel={k,''},zscore={k,''},time={},evalsha={'','0'},publish={'dl1:p:x',''},spublish={'dl1:p:x',''}}
+local missing={}
+for _,c in ipairs(ARGV) do
+  if not redis.acl_check_cmd(c,unpack(with[c] or {k})) then table.insert(missing,c) end
+end
+return missing
+";
+
+/// The question.
+pub(super) fn question(is_cluster: bool) -> Cmd {
+    let push = PUSHES[usize::from(is_cluster)];
+    let (key, script) = ("dl1:{dlock}", Lua::new(&[MISSING]).on(None));
+    call(&script, true, &|command: &mut Cmd| {
+        command.arg(1).arg(key).arg(EXCLUSIVE).arg(SHARED).arg(push);
+    })
+}
+
+/// Refuses a user without the rights that every lock needs, and names what lacks; warns of others.
+pub(super) fn judge(answer: &Value) -> Result<()> {
+    let missing = match answer {
+        Value::Array(missing) => missing,
+        Value::ServerError(error) if error.code() == "ERR" => {
+            // A server without such a question; what lacks is found when it is needed.
+            tracing::debug!("this Redis cannot tell what its user may do");
+            return Ok(());
+        }
+        other => return Err(fault::unexpected(other)),
+    };
+    let names = missing.iter().filter_map(|name| match name {
+        Value::BulkString(name) => std::str::from_utf8(name).ok(),
+        _ => None,
+    });
+    let (lacking, others): (Vec<_>, Vec<_>) = names.partition(|name| EXCLUSIVE.contains(name));
+    if !lacking.is_empty() {
+        return Err(Error::new(
+            ErrorKind::PermissionDenied,
+            format!(
+                "the Redis user may not run {}, which locks need, on the keys dl1:*",
+                lacking.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
+            ),
+        ));
+    }
+    let (pushes, others): (Vec<_>, Vec<_>) = others.into_iter().partition(|name| PUSHES.contains(name));
+    if !pushes.is_empty() {
+        tracing::warn!("the Redis user may not publish to dl1:p:*: nobody can wait in line for what it holds");
+    }
+    if !others.is_empty() {
+        tracing::warn!(
+            commands = others.join(" "),
+            "the Redis user may not run what readers, writers, permits and min_hold need"
+        );
+    }
+    Ok(())
+}

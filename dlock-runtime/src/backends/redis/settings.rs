@@ -1,0 +1,137 @@
+//! What a Redis URL says beside the servers' addresses: its parameters.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::error::{Error, Result};
+
+/// The parameters of all topologies; each refuses those that mean nothing to it.
+#[derive(Clone, Default)]
+pub(super) struct Settings {
+    /// `eviction=allow`: a server that may evict locks is accepted.
+    pub(super) eviction_allowed: bool,
+    /// `wait_replicas=n`: a grant counts once so many replicas have it.
+    pub(super) wait_replicas: u32,
+    /// `restart_guard=…`: no grants after a restart that may have forgotten some.
+    pub(super) restart_guard: Guard,
+    /// `failover_guard=…`: no grants after a failover that may have forgotten some.
+    pub(super) failover_guard: Guard,
+    /// `ca=…`, `cert=…`, `key=…`: files for TLS.
+    pub(super) ca: Option<String>,
+    pub(super) cert: Option<String>,
+    pub(super) key: Option<String>,
+    /// `sentinel_user=…`, `sentinel_password=…`: who asks the sentinels.
+    pub(super) sentinel_user: Option<String>,
+    pub(super) sentinel_password: Option<String>,
+}
+
+/// For how long nothing is granted after the server may have forgotten.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Guard {
+    /// For the longest ttl that this process has asked for: older locks of its own kind have ended by then.
+    #[default]
+    Auto,
+    /// Not at all.
+    Off,
+    /// For so long; also for a process that has not known the server before.
+    For(Duration),
+}
+
+/// What kind of URL a parameter stands in.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Scheme {
+    Server,
+    Socket,
+    Sentinel,
+    Cluster,
+}
+
+const UNKNOWN: &str = "the Redis URL has a parameter that dlock does not know, or that this topology cannot do; known: \
+                       eviction=allow, wait_replicas=n, restart_guard, failover_guard (a time, auto or off), \
+                       ca, cert and key (files, with TLS), sentinel_user and sentinel_password (of redis-sentinel://)";
+
+impl Settings {
+    /// Takes one parameter in. Neither its name nor its value is repeated: half a password may have ended up here.
+    pub(super) fn set(&mut self, scheme: Scheme, tls: bool, name: &str, value: &str) -> Result<()> {
+        let text = || Some(value.to_owned());
+        match name {
+            "eviction" if value == "allow" => self.eviction_allowed = true,
+            "wait_replicas" if scheme != Scheme::Cluster => {
+                let number = value.parse().ok().filter(|number| (1..=100).contains(number));
+                self.wait_replicas = number.ok_or_else(|| {
+                    Error::config("wait_replicas", "wait_replicas is a number of replicas, from 1 to 100")
+                })?;
+            }
+            "restart_guard" if scheme != Scheme::Cluster => self.restart_guard = guard("restart_guard", value)?,
+            "failover_guard" if scheme == Scheme::Sentinel => self.failover_guard = guard("failover_guard", value)?,
+            "ca" if tls => self.ca = text(),
+            "cert" if tls => self.cert = text(),
+            "key" if tls => self.key = text(),
+            "sentinel_user" if scheme == Scheme::Sentinel => self.sentinel_user = text(),
+            "sentinel_password" if scheme == Scheme::Sentinel => self.sentinel_password = text(),
+            // The client reads these by itself.
+            "db" | "user" | "pass" if scheme == Scheme::Socket => {}
+            _ => return Err(Error::config("url", UNKNOWN)),
+        }
+        Ok(())
+    }
+}
+
+fn guard(name: &'static str, value: &str) -> Result<Guard> {
+    match value {
+        "auto" => Ok(Guard::Auto),
+        "off" => Ok(Guard::Off),
+        time => match humantime::parse_duration(time) {
+            Ok(time) if time <= Duration::from_secs(86_400) => Ok(Guard::For(time)),
+            _ => Err(Error::config(name, format!("{name} is a time of at most a day such as 30s, or auto, or off"))),
+        },
+    }
+}
+
+impl fmt::Debug for Settings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Neither files nor credentials.
+        f.debug_struct("Settings")
+            .field("eviction_allowed", &self.eviction_allowed)
+            .field("wait_replicas", &self.wait_replicas)
+            .field("restart_guard", &self.restart_guard)
+            .field("failover_guard", &self.failover_guard)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(scheme: Scheme, tls: bool, name: &str, value: &str) -> Result<Settings> {
+        let mut settings = Settings::default();
+        settings.set(scheme, tls, name, value).map(|()| settings)
+    }
+
+    #[test]
+    fn each_topology_refuses_what_means_nothing_to_it() {
+        for (scheme, tls, name, value) in [
+            (Scheme::Server, false, "failover_guard", "30s"),
+            (Scheme::Server, false, "ca", "/ca.pem"),
+            (Scheme::Server, false, "sentinel_password", "x"),
+            (Scheme::Cluster, false, "wait_replicas", "1"),
+            (Scheme::Server, false, "eviction", "maybe"),
+            (Scheme::Server, false, "db", "1"),
+        ] {
+            assert!(set(scheme, tls, name, value).is_err(), "{name}");
+        }
+        assert_eq!(set(Scheme::Server, true, "ca", "/ca.pem").unwrap().ca.as_deref(), Some("/ca.pem"));
+    }
+
+    #[test]
+    fn a_guard_is_a_time_auto_or_off() {
+        let read =
+            |value| set(Scheme::Sentinel, false, "failover_guard", value).map(|settings| settings.failover_guard);
+        assert_eq!(read("30s").unwrap(), Guard::For(Duration::from_secs(30)));
+        assert_eq!((read("off").unwrap(), read("auto").unwrap()), (Guard::Off, Guard::Auto));
+        for bad in ["", "30", "2d", "yes"] {
+            assert!(read(bad).is_err(), "{bad}");
+        }
+    }
+}

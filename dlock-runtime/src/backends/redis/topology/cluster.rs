@@ -1,0 +1,421 @@
+//! Cluster: the client knows which server has which slot; what is told to go elsewhere goes there from here.
+//!
+//! The client's own retries are off. It would also repeat a request whose connection broke, and a repeated release says
+//! that the lock was somebody else's.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use ::redis::aio::AsyncPushSender;
+use ::redis::cluster::{ClusterClient, ClusterClientBuilder};
+use ::redis::cluster_async::ClusterConnection;
+use ::redis::cluster_routing::{MultipleNodeRoutingInfo, Route, RoutingInfo, SingleNodeRoutingInfo, SlotAddr};
+use ::redis::{
+    Arg, Cmd, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion, RedisError, RedisResult,
+    ServerErrorKind, Value,
+};
+use futures::future::join_all;
+
+use super::super::connection::{OPEN_LIMIT, call, is_unknown_script};
+use super::super::fault;
+use super::super::scripts::{Lua, SCRIPTS};
+use super::super::settings::{Scheme, Settings};
+use super::super::target::tcp;
+use super::hosts::Hosts;
+use super::sentinel::redis_settings;
+use super::slots::{Slot, fence};
+use super::tls::Tls;
+use crate::background::background;
+use crate::clock::{BootInstant, Clock};
+use crate::error::{Error, ErrorKind, Result};
+
+/// A server that takes longer is passed over when the client connects to all of them.
+const CONNECT_LIMIT: Duration = Duration::from_secs(1);
+
+/// A server that lets a request wait for so long is taken for dead, and the way to its slots is found anew.
+const SILENCE_LIMIT: Duration = Duration::from_millis(1500);
+
+/// For so long a request follows the cluster around by itself.
+const FOLLOW_LIMIT: Duration = Duration::from_secs(3);
+
+/// The servers that a URL names, of which one is enough to find all others.
+pub(in super::super) struct ClusterPlan {
+    nodes: Vec<ConnectionInfo>,
+    names: String,
+    tls: Option<Tls>,
+}
+
+impl ClusterPlan {
+    /// `host[:port],…`.
+    pub(in super::super) fn new(rest: &str, tls: bool) -> Result<(Self, Settings)> {
+        let Hosts { user, password, hosts, path, settings } = Hosts::parse(rest, Scheme::Cluster, tls, 6379)?;
+        if !(path.is_empty() || path == ["0"]) {
+            return Err(Error::config(
+                "url",
+                "a Redis Cluster has one database, 0: nothing follows its hosts in the URL",
+            ));
+        }
+        let tls = if tls { Some(Tls::new(&settings)?) } else { None };
+        let names: Vec<_> = hosts.iter().map(|(host, port)| format!("{host}:{port}")).collect();
+        let node = |(host, port)| {
+            let address = match &tls {
+                None => ConnectionAddr::Tcp(host, port),
+                Some(_) => ConnectionAddr::TcpTls { host, port, insecure: false, tls_params: None },
+            };
+            let info =
+                address.into_connection_info().map_err(|_| Error::config("url", "the Redis URL cannot be used"))?;
+            Ok(info.set_redis_settings(redis_settings(user.as_deref(), password.as_deref(), 0)).set_tcp_settings(tcp()))
+        };
+        let nodes = hosts.into_iter().map(node).collect::<Result<_>>()?;
+        let plan = Self { nodes, names: names.join(", "), tls };
+        // Files that are no certificates are found now.
+        plan.client(None::<fn(::redis::PushInfo) -> Result<(), ::redis::aio::SendError>>)?;
+        Ok((plan, settings))
+    }
+
+    fn client(&self, pushes: Option<impl AsyncPushSender>) -> Result<ClusterClient> {
+        let mut builder = ClusterClientBuilder::new(self.nodes.clone())
+            .use_protocol(ProtocolVersion::RESP3)
+            .tcp_settings(tcp())
+            .connection_timeout(CONNECT_LIMIT)
+            .response_timeout(SILENCE_LIMIT)
+            // That one would need a timer in the caller's runtime.
+            .overall_response_timeout(None)
+            .retries(0);
+        if let Some(pushes) = pushes {
+            builder = builder.push_sender(pushes);
+        }
+        #[cfg(feature = "redis-tls")]
+        if let Some(tls) = &self.tls {
+            builder = builder.certs(tls.files());
+        }
+        let _ = &self.tls;
+        builder.build().map_err(|_| Error::config("url", "the Redis URL cannot be used, or its files for TLS cannot"))
+    }
+
+    /// Opens the client; on our own thread, which has the timers that it needs.
+    pub(in super::super) async fn open(
+        &self,
+        clock: &Clock,
+        pushes: Option<impl AsyncPushSender>,
+    ) -> Result<ClusterConnection> {
+        let client = self.client(pushes)?;
+        let opening = background()?.run(async move { client.get_async_connection().await });
+        match clock.timeout_at(clock.now().after(OPEN_LIMIT), opening).await {
+            Some(opened) => opened?.map_err(|error| fault_of(&error)),
+            None => Err(Error::outage(format!("no server of the {self:?} answered within {OPEN_LIMIT:?}"))),
+        }
+    }
+}
+
+impl fmt::Debug for ClusterPlan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cluster of {}", self.names)
+    }
+}
+
+/// The way to all servers of a cluster.
+pub(in super::super) struct ClusterWay {
+    client: ClusterConnection,
+    clock: Clock,
+    /// Of the connection that this belongs to.
+    dead: Arc<AtomicBool>,
+}
+
+/// Takes a free lock; its token, or nothing.
+const TAKE: &str = r"
+if redis.call('SET',L,ARGV[1],'NX','PX',ARGV[2]) then return fence() end
+return false
+";
+
+/// The counter alone: the next token.
+const DRAW: &str = r"
+local t=redis.call('TIME')
+local us=t[1]*1000000+t[2]
+local f=redis.call('INCRBY',KEYS[1],1)
+if f<us then
+  f=us
+  redis.call('SET',KEYS[1],string.format('%.0f',f))
+end
+return f
+";
+
+/// The release that touches nothing but the lock; -1 if somebody stands in its line.
+const RELEASE_ALONE: &str = r"
+local v=redis.call('GET',KEYS[1])
+if v==ARGV[1] then return redis.call('DEL',KEYS[1]) end
+if v==ARGV[1]..' +line' then return -1 end
+return 0
+";
+
+struct Own {
+    take: Lua,
+    draw: Lua,
+    release_alone: Lua,
+}
+
+static OWN: std::sync::LazyLock<Own> = std::sync::LazyLock::new(|| Own {
+    take: Lua::new(&["local L=KEYS[1]", super::super::scripts::CLOCK, TAKE]).on(Some(&[])),
+    draw: Lua::new(&[DRAW]).on(None),
+    release_alone: Lua::new(&[RELEASE_ALONE]).on(None),
+});
+
+impl ClusterWay {
+    pub(in super::super) fn new(client: ClusterConnection, clock: Clock, dead: Arc<AtomicBool>) -> Self {
+        Self { client, clock, dead }
+    }
+
+    /// Sends a command to the server of its key, wherever that goes.
+    pub(in super::super) async fn one(&self, command: &Cmd) -> Result<Value> {
+        self.send(command, false).await
+    }
+
+    /// With another way at hand, it does not wait for the keys of a slot to come together.
+    async fn send(&self, command: &Cmd, has_other_way: bool) -> Result<Value> {
+        let routing = routing_of(command);
+        let patience = Patience { way: self, since: self.clock.now() };
+        let end = patience.since.after(FOLLOW_LIMIT);
+        let mut pause = Duration::from_millis(5);
+        let answer = loop {
+            let answer = self.client.clone().route_command(command.clone(), routing.clone()).await;
+            let answer = match asked_elsewhere(&answer) {
+                Some((host, port)) => self.ask_at(host, port, command).await,
+                None => answer,
+            };
+            let gives_up = self.clock.now() >= end || has_other_way && is_torn(&answer);
+            if gives_up || !is_on_the_move(&answer) {
+                break answer;
+            }
+            // The client has looked, or is looking, for the slot's new place.
+            self.clock.sleep_until(self.clock.now().after(pause)).await;
+            pause = (pause * 2).min(Duration::from_millis(100));
+        };
+        patience.answered(&answer);
+        match answer {
+            Ok(value) => Ok(value),
+            // An answer as any other, for those who look at it.
+            Err(error) => match error.clone().try_into() {
+                Ok(server) if !is_on_the_move(&Err(error)) => Ok(Value::ServerError(server)),
+                Ok(server) => Err(moving(server.code())),
+                Err(error) => Err(fault_of(&error)),
+            },
+        }
+    }
+
+    /// Asks the server that a slot is moving to. In one go: on a shared connection somebody else's command could come
+    /// between, and take the permission for itself.
+    async fn ask_at(&self, host: String, port: u16, command: &Cmd) -> RedisResult<Value> {
+        let mut both = ::redis::pipe();
+        both.cmd("ASKING").add_command(command.clone());
+        let route = SingleNodeRoutingInfo::ByAddress { host, port };
+        let mut answers = self.client.clone().route_pipeline(both, 0, 2, route).await?;
+        Ok(answers.pop().unwrap_or(Value::Nil))
+    }
+
+    /// Sends each command to the server of its key, all at once.
+    pub(in super::super) async fn all(&self, commands: impl IntoIterator<Item = Cmd>) -> Result<Vec<Value>> {
+        let commands: Vec<_> = commands.into_iter().collect();
+        join_all(commands.iter().map(|command| self.one(command))).await.into_iter().collect()
+    }
+
+    /// Sends a command to all primaries; address and answer of each.
+    pub(in super::super) async fn everywhere(&self, command: Cmd) -> Result<Vec<(String, Value)>> {
+        let routing = RoutingInfo::MultiNode((MultipleNodeRoutingInfo::AllMasters, None));
+        match self.client.clone().route_command(command, routing).await.map_err(|error| fault_of(&error))? {
+            Value::Map(answers) => Ok(answers
+                .into_iter()
+                .map(|(address, answer)| match address {
+                    Value::BulkString(address) => (String::from_utf8_lossy(&address).into_owned(), answer),
+                    _ => (String::new(), answer),
+                })
+                .collect()),
+            other => Err(fault::unexpected(&other)),
+        }
+    }
+
+    /// Runs a script by its digest, or by its text where the server does not know it. All keys that it may touch are
+    /// declared, so that a server that has only some of them, in the middle of a move, refuses before anything has run.
+    pub(in super::super) async fn script(&self, lua: &Lua, build: &impl Fn(&mut Cmd)) -> Result<Value> {
+        let has_other_way = [&OWN.take.digest, &SCRIPTS.release.digest].contains(&&lua.digest);
+        for whole in [false, true] {
+            let command = spread(&call(lua, whole, build), lua)?;
+            match self.send(&command, has_other_way).await {
+                Ok(answer) if !whole && is_unknown_script(&answer) => {}
+                Err(error) if error.is_retryable() && lua.digest == SCRIPTS.release.digest => {
+                    return self.release_alone(&command).await?.ok_or(error);
+                }
+                answer => return answer,
+            }
+        }
+        Err(Error::new(ErrorKind::Protocol, "Redis does not know a script that came with its text"))
+    }
+
+    /// While a slot moves, a lock for which nobody waits can be released by a script that touches nothing else.
+    async fn release_alone(&self, release: &Cmd) -> Result<Option<Value>> {
+        let (keys, rest) = parts(release)?;
+        let build = |command: &mut Cmd| {
+            command.arg(1).arg(keys[0]);
+            rest.iter().for_each(|argument| {
+                command.arg(argument);
+            });
+        };
+        let answer = Box::pin(self.plain(&OWN.release_alone, &build)).await?;
+        Ok((answer != Value::Int(-1)).then_some(answer))
+    }
+
+    /// `SET name value NX PX ttl`, and a token if it wins; gives both answers.
+    pub(in super::super) async fn drawing(&self, set: &Cmd) -> Result<Vec<Value>> {
+        let args = simple(set);
+        let &[_, name, value, _, _, ttl] = &args[..] else { return Err(fault::unexpected(&Value::Nil)) };
+        let take = |command: &mut Cmd| {
+            command.arg(1).arg(name).arg(value).arg(ttl);
+        };
+        match self.script(&OWN.take, &take).await {
+            Ok(token @ Value::Int(_)) => Ok(vec![Value::Okay, token]),
+            Ok(Value::Nil) => Ok(vec![Value::Nil, Value::Nil]),
+            Ok(other) => Ok(vec![other, Value::Nil]),
+            // Lock and counter may be at two servers just now; then one after the other.
+            Err(error) if error.is_retryable() && *error.kind() == ErrorKind::Outage => {
+                let found = self.one(set).await.map_err(|_| error)?;
+                if found != Value::Okay {
+                    return Ok(vec![found, Value::Nil]);
+                }
+                let counter = fence(Slot::for_key(name));
+                let draw = |command: &mut Cmd| {
+                    command.arg(1).arg(&counter);
+                };
+                Ok(vec![found, self.plain(&OWN.draw, &draw).await?])
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// A script that touches nothing but its one key.
+    async fn plain(&self, lua: &Lua, build: &impl Fn(&mut Cmd)) -> Result<Value> {
+        let answer = self.one(&call(lua, false, build)).await?;
+        if !is_unknown_script(&answer) {
+            return Ok(answer);
+        }
+        self.one(&call(lua, true, build)).await
+    }
+}
+
+/// Finds out that a server has been silent, also when the caller had less patience.
+struct Patience<'a> {
+    way: &'a ClusterWay,
+    since: BootInstant,
+}
+
+impl Patience<'_> {
+    fn answered(self, answer: &RedisResult<Value>) {
+        if answer.as_ref().is_err_and(RedisError::is_timeout) {
+            self.way.dead.store(true, Ordering::Relaxed);
+        }
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for Patience<'_> {
+    fn drop(&mut self) {
+        if self.way.clock.now().since(self.since) > SILENCE_LIMIT / 2 {
+            self.way.dead.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+/// The address to ask at, if that is what the answer says.
+fn asked_elsewhere(answer: &RedisResult<Value>) -> Option<(String, u16)> {
+    let error = answer.as_ref().err().filter(|error| error.kind() == ServerErrorKind::Ask.into())?;
+    let (host, port) = error.redirect_node()?.0.rsplit_once(':')?;
+    Some((host.to_owned(), port.parse().ok()?))
+}
+
+/// Was nothing done, because the slot is somewhere else or on its way?
+fn is_on_the_move(answer: &RedisResult<Value>) -> bool {
+    use ServerErrorKind::{Ask, Moved, ReadOnly, TryAgain};
+    let kinds = [Ask, Moved, ReadOnly, TryAgain];
+    answer.as_ref().is_err_and(|error| kinds.iter().any(|kind| error.kind() == (*kind).into()))
+}
+
+/// Are some of the keys here and some not?
+fn is_torn(answer: &RedisResult<Value>) -> bool {
+    answer.as_ref().is_err_and(|error| error.kind() == ServerErrorKind::TryAgain.into())
+}
+
+fn moving(code: &str) -> Error {
+    match code {
+        "MOVED" => Error::outage("the slot is moving from server to server (MOVED)"),
+        "ASK" => Error::outage("the slot is moving, and its new server cannot be reached (ASK)"),
+        "READONLY" => Error::outage("the slot's server has become a replica, and there is no new one yet (READONLY)"),
+        _ => Error::outage("the cluster is moving the slot (TRYAGAIN)"),
+    }
+}
+
+fn fault_of(error: &RedisError) -> Error {
+    match error.kind() {
+        ::redis::ErrorKind::ClusterConnectionNotFound => Error::outage("no server of the cluster can be reached"),
+        // As told by the servers that were asked first, with their texts, which go no further.
+        ::redis::ErrorKind::Io if error.code().is_none() && error.detail().is_some() => {
+            let detail = error.detail().unwrap_or_default();
+            if detail.contains("AuthenticationFailed") || detail.contains("NOAUTH") || detail.contains("WRONGPASS") {
+                return Error::new(ErrorKind::PermissionDenied, "the cluster refuses the user or the password");
+            }
+            Error::outage("no server of the cluster that the URL names can be reached")
+        }
+        _ => fault::client(error),
+    }
+}
+
+/// Declares all keys of a script instead of just the lock's.
+fn spread(command: &Cmd, lua: &Lua) -> Result<Cmd> {
+    let args = simple(command);
+    let (keys, rest) = parts(command)?;
+    let name = keys[0];
+    let mut whole = Cmd::with_capacity(args.len() + 9, 640);
+    whole.arg(args[0]).arg(args[1]);
+    match lua.keys {
+        None => {
+            whole.arg(1).arg(name);
+        }
+        Some(more) => {
+            whole.arg(2 + more.len()).arg(name).arg(fence(Slot::for_key(name)));
+            for suffix in more {
+                whole.arg([name, suffix.as_bytes()].concat());
+            }
+        }
+    }
+    rest.iter().for_each(|argument| {
+        whole.arg(*argument);
+    });
+    Ok(whole)
+}
+
+/// The keys of a script's call, of which there is at least one, and its arguments.
+fn parts(command: &Cmd) -> Result<(Vec<&[u8]>, Vec<&[u8]>)> {
+    let args = simple(command);
+    let keys = args.get(2).and_then(|count| std::str::from_utf8(count).ok()?.parse::<usize>().ok());
+    let keys = keys.filter(|count| (1..=args.len() - 3).contains(count));
+    let keys = keys.ok_or_else(|| Error::new(ErrorKind::Internal, "a script was called without a key"))?;
+    Ok((args[3..3 + keys].to_vec(), args[3 + keys..].to_vec()))
+}
+
+/// The primary of the key's slot. The key is the first argument, or the fourth of a script.
+fn routing_of(command: &Cmd) -> RoutingInfo {
+    let args = simple(command);
+    let is_script = args.first().is_some_and(|name| name.starts_with(b"EVAL"));
+    let key = args.get(if is_script { 3 } else { 1 });
+    RoutingInfo::SingleNode(match key {
+        Some(key) => SingleNodeRoutingInfo::SpecificNode(Route::with_key(key, SlotAddr::Master)),
+        None => SingleNodeRoutingInfo::RandomPrimary,
+    })
+}
+
+fn simple(command: &Cmd) -> Vec<&[u8]> {
+    let simple = command.args_iter().map(|argument| match argument {
+        Arg::Simple(bytes) => bytes,
+        _ => &[],
+    });
+    simple.collect()
+}

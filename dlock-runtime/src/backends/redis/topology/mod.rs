@@ -1,0 +1,29 @@
+//! Which servers there are, and who leads to the one that grants.
+//!
+//! | plan | the server that grants | what follows a change |
+//! | --- | --- | --- |
+//! | one server ([`Plan::Server`]) | the one in the URL; refused if it is a replica | nothing: connections break and are opened anew |
+//! | Sentinel ([`sentinel`]) | the primary that a majority of the sentinels names; `ROLE` is looked at on every connection | [`watch`]: news of the sentinels, and all connections are dropped |
+//! | Cluster ([`cluster`]) | the primary of the lock's slot, found by the client | the client follows `MOVED` and `ASK` |
+//!
+//! Everything else of this backend knows connections, not servers.
+
+pub(super) mod cluster;
+mod hosts;
+mod sentinel;
+pub(super) mod slots;
+mod tls;
+pub(super) mod watch;
+
+use ::redis::Client;
+
+pub(super) use cluster::ClusterPlan;
+pub(super) use sentinel::{Address, Sentinels};
+pub(super) use tls::Tls;
+
+/// Who leads to the server that grants.
+pub(super) enum Plan {
+    Server(Client),
+    Sentinel(Sentinels),
+    Cluster(ClusterPlan),
+}

@@ -1,0 +1,151 @@
+//! A Redis Cluster.
+
+use std::thread;
+
+use super::redis::Redis;
+use super::redis_sentinel::{reserve, until};
+use super::{Instance, free_port};
+use crate::error::Context;
+use crate::{Error, Proxy, Result};
+
+/// As long as a busy machine may let a server wait for its turn; a failover takes about two seconds more.
+const NODE_TIMEOUT_MS: &str = "2000";
+
+/// Servers that share the slots, and replicas of the first of them.
+pub struct RedisCluster {
+    /// Primaries, and after them the replicas of the first one.
+    pub nodes: Vec<Instance>,
+    /// One in front of each node, if they were asked for: clients and nodes know only these.
+    pub proxies: Vec<Proxy>,
+    primaries: usize,
+}
+
+impl RedisCluster {
+    /// Starts it, and returns when all slots are served.
+    pub fn start(primaries: usize, replicas: usize, behind_proxies: bool, options: &[&str]) -> Result<Self> {
+        let (mut nodes, mut proxies) = (Vec::new(), Vec::new());
+        for _ in 0..primaries + replicas {
+            let (port, addr) = reserve();
+            let bus = free_port().to_string();
+            let mut all = vec!["--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf"];
+            all.extend([
+                "--cluster-node-timeout",
+                NODE_TIMEOUT_MS,
+                "--cluster-port",
+                &bus,
+                "--repl-diskless-sync-delay",
+                "0",
+            ]);
+            let announced;
+            if behind_proxies {
+                let proxy = Proxy::start(addr).context("a proxy")?;
+                announced = proxy.port().to_string();
+                all.extend(["--cluster-announce-port", &announced, "--cluster-announce-bus-port", &bus]);
+                proxies.push(proxy);
+            }
+            all.extend(options);
+            nodes.push((Instance::start_on(Redis::with(&all), port)?, bus));
+        }
+        for (number, (node, _)) in nodes.iter().enumerate() {
+            node.ask(&format!("CLUSTER SET-CONFIG-EPOCH {}", number + 1))?;
+            if number < primaries {
+                let (first, next) = (16_384 * number / primaries, 16_384 * (number + 1) / primaries);
+                node.ask(&format!("CLUSTER ADDSLOTSRANGE {first} {}", next - 1))?;
+            }
+        }
+        for (node, bus) in &nodes[1..] {
+            nodes[0].0.ask(&format!("CLUSTER MEET 127.0.0.1 {} {bus}", node.port()))?;
+        }
+        let set = Self { nodes: nodes.into_iter().map(|(node, _)| node).collect(), proxies, primaries };
+        set.wait_until_whole()?;
+        let first = set.id(0)?;
+        for replica in &set.nodes[primaries..] {
+            until("a node has heard of its primary", || replica.ask(&format!("CLUSTER REPLICATE {first}")).is_ok())?;
+            until("a replica follows", || {
+                replica.ask("INFO replication").is_ok_and(|info| info.contains("master_link_status:up"))
+            })?;
+        }
+        Ok(set)
+    }
+
+    /// The address as clients write it: all nodes.
+    pub fn url(&self) -> String {
+        let port = |number: usize| self.proxies.get(number).map_or(self.nodes[number].port(), Proxy::port);
+        let hosts: Vec<_> = (0..self.nodes.len()).map(|number| format!("127.0.0.1:{}", port(number))).collect();
+        format!("redis-cluster://{}", hosts.join(","))
+    }
+
+    /// The name that a node has among the others.
+    pub fn id(&self, node: usize) -> Result<String> {
+        self.nodes[node].ask("CLUSTER MYID")
+    }
+
+    /// Which node has the slot of this key, as the first node that answers sees it.
+    pub fn owner_of(&self, key: &str) -> Result<usize> {
+        let slot: u32 = self.any(&format!("CLUSTER KEYSLOT {key}"))?.parse().map_err(|_| Error::new("no slot"))?;
+        let listed = self.any("CLUSTER NODES")?;
+        let has = |line: &str| {
+            line.split(' ').skip(8).filter(|range| !range.starts_with('[')).any(|range| {
+                let (first, last) = range.split_once('-').unwrap_or((range, range));
+                first.parse::<u32>().is_ok_and(|first| first <= slot)
+                    && last.parse::<u32>().is_ok_and(|last| slot <= last)
+            })
+        };
+        let id = listed.lines().find(|line| has(line)).and_then(|line| line.split(' ').next());
+        let id = id.ok_or_else(|| Error::new("nobody has the slot"))?;
+        (0..self.nodes.len())
+            .find(|node| self.id(*node).is_ok_and(|own| own == id))
+            .ok_or_else(|| Error::new("the slot's node is down"))
+    }
+
+    /// One request to the node that has the key.
+    pub fn ask_owner(&self, key: &str, request: &str) -> Result<String> {
+        self.nodes[self.owner_of(key)?].ask(request)
+    }
+
+    /// Kills all nodes and starts them again, and returns when all slots are served.
+    pub fn restart(&self) -> Result<()> {
+        self.nodes.iter().try_for_each(Instance::kill9)?;
+        thread::scope(|scope| {
+            let starts: Vec<_> = self.nodes.iter().map(|node| scope.spawn(|| node.restart())).collect();
+            starts.into_iter().try_for_each(|start| start.join().map_err(|_| Error::new("a start panicked"))?)
+        })?;
+        self.wait_until_whole()
+    }
+
+    /// Waits until every node that runs sees all slots served.
+    pub fn wait_until_whole(&self) -> Result<()> {
+        let whole = |node: &Instance| {
+            node.ask("CLUSTER INFO").is_ok_and(|info| {
+                info.contains("cluster_state:ok")
+                    && info.contains(&format!("cluster_known_nodes:{}", self.nodes.len()))
+                    && info.contains(&format!("cluster_size:{}", self.primaries))
+            })
+        };
+        self.nodes
+            .iter()
+            .filter(|node| node.pid().is_some())
+            .try_for_each(|node| until("a whole cluster", || whole(node)))
+    }
+
+    /// Waits until this replica has everything that its primary has.
+    pub fn wait_for_replica(&self, replica: usize, primary: usize) -> Result<()> {
+        let offset = |node: usize| {
+            let info = self.nodes[node].ask("INFO replication").ok()?;
+            info.lines().find_map(|line| line.strip_prefix("master_repl_offset:"))?.parse::<u64>().ok()
+        };
+        let wanted = offset(primary);
+        until("a replica keeps up", || wanted.is_some() && offset(replica) >= wanted)
+    }
+
+    fn any(&self, request: &str) -> Result<String> {
+        let mut answer = Err(Error::new("no node runs"));
+        for node in self.nodes.iter().filter(|node| node.pid().is_some()) {
+            answer = node.ask(request);
+            if answer.is_ok() {
+                break;
+            }
+        }
+        answer
+    }
+}

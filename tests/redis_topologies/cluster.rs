@@ -1,0 +1,347 @@
+//! A cluster: slots that move, nodes that fail, and locks in many slots.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dlock::backends::redis::Redis;
+use dlock::{Attempt, Backend, Claim, Clock, ErrorKind, Key, Kind, Registry, Released, Signal, Stand, Standing, Wait};
+use dlock_testkit::servers::{self, Instance, RedisCluster};
+
+use crate::holds::{confirm, take, token};
+use crate::{MS, SECOND, attempt, blocking, claim, name, open, refusal, standing_soon, take_soon};
+
+const LIMIT: Duration = Duration::from_secs(30);
+
+async fn cluster(primaries: usize, replicas: usize) -> Arc<RedisCluster> {
+    Arc::new(blocking(move || RedisCluster::start(primaries, replicas, false, &[])).await.unwrap())
+}
+
+fn until() -> Stand {
+    Stand::Until(Clock::system().now().after(60 * SECOND))
+}
+
+/// A key whose slot is at this node.
+fn key_at(cluster: &RedisCluster, node: usize) -> String {
+    (0..).map(|n| format!("key{n}")).find(|key| cluster.owner_of(&name(key)).unwrap() == node).unwrap()
+}
+
+fn claim_of(kind: Kind, key: &str) -> Arc<Claim> {
+    let mut claim = Claim::clone(&claim(key, LIMIT));
+    claim.kind = kind;
+    Arc::new(claim)
+}
+
+/// Outages pass.
+fn patient() -> dlock::Retry {
+    let backoff = dlock::Backoff { from: 20 * MS, to: 200 * MS };
+    dlock::Retry { times: 100, backoff }
+}
+
+/// A slot on its way from one node to another, step by step.
+struct Move {
+    cluster: Arc<RedisCluster>,
+    slot: u32,
+    from: usize,
+    to: usize,
+}
+
+impl Move {
+    fn of(cluster: &Arc<RedisCluster>, key: &str) -> Self {
+        let from = cluster.owner_of(&name(key)).unwrap();
+        let to = (from + 1) % 3;
+        let slot = cluster.nodes[from].ask(&format!("CLUSTER KEYSLOT {}", name(key))).unwrap().parse().unwrap();
+        Self { cluster: cluster.clone(), slot, from, to }
+    }
+
+    fn begin(&self) {
+        let Self { cluster, slot, from, to } = self;
+        let (old, new) = (cluster.id(*from).unwrap(), cluster.id(*to).unwrap());
+        cluster.nodes[*to].ask(&format!("CLUSTER SETSLOT {slot} IMPORTING {old}")).unwrap();
+        cluster.nodes[*from].ask(&format!("CLUSTER SETSLOT {slot} MIGRATING {new}")).unwrap();
+    }
+
+    /// Moves the names that end so.
+    fn carry(&self, ending: &str) -> usize {
+        let Self { cluster, slot, from, to } = self;
+        let keys = cluster.nodes[*from].ask(&format!("CLUSTER GETKEYSINSLOT {slot} 100")).unwrap();
+        let keys: Vec<_> = keys.lines().filter(|key| !key.is_empty() && key.ends_with(ending)).collect();
+        let port = cluster.nodes[*to].port();
+        for key in &keys {
+            cluster.nodes[*from].ask(&format!("MIGRATE 127.0.0.1 {port} {key} 0 5000")).unwrap();
+        }
+        keys.len()
+    }
+
+    fn finish(&self) {
+        self.carry("");
+        let new = self.cluster.id(self.to).unwrap();
+        for node in [self.to, self.from, 3 - self.to - self.from] {
+            self.cluster.nodes[node].ask(&format!("CLUSTER SETSLOT {} NODE {new}", self.slot)).unwrap();
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn one_cluster_for_those_who_break_nothing() {
+    let cluster = cluster(3, 0).await;
+    let url = cluster.url();
+    several_locks_lie_in_several_slots(&url).await;
+    a_process_hears_of_locks_in_many_slots(&url).await;
+    each_slot_has_one_counter(&cluster).await;
+    slots_move_under_held_locks(&cluster).await;
+    slots_move_under_waiters(&cluster).await;
+    scripts_and_connections_come_back(&cluster).await;
+    the_wrong_url_is_refused(&cluster).await;
+    a_slot_that_nobody_serves_is_an_outage(&cluster).await;
+}
+
+async fn several_locks_lie_in_several_slots(url: &str) {
+    let registries = [Registry::new(), Registry::new()];
+    for registry in &registries {
+        registry.connect("redis", url).await.unwrap();
+        registry.set_default("redis").unwrap();
+    }
+    let keys = || (0..12).map(|n| Key::text("account:").value(&n));
+    let tasks = (0..8).map(|n| {
+        let all = registries[n % 2].lock_all(keys());
+        tokio::spawn(async move {
+            let guards = all.ttl(10 * SECOND).wait(Wait::UpTo(LIMIT)).acquire().await.unwrap();
+            tokio::time::sleep(5 * MS).await;
+            guards.release().await.unwrap();
+        })
+    });
+    for task in tasks.collect::<Vec<_>>() {
+        task.await.unwrap();
+    }
+    for registry in registries {
+        let report = registry.shutdown(SECOND).await;
+        assert_eq!((report.cut_off, report.unconfirmed), (0, 0));
+    }
+}
+
+async fn a_process_hears_of_locks_in_many_slots(url: &str) {
+    let (holder, waiter) = (open(url).await, open(url).await);
+    let (mut holds, mut wakes) = (Vec::new(), Vec::new());
+    for n in 0..20 {
+        let key = format!("many{n}");
+        holds.push(take(&holder, &claim(&key, LIMIT)).await);
+        let waiting = claim(&key, LIMIT);
+        let Attempt::Contended(wake) = waiter.try_acquire(&waiting, until()).await.unwrap() else { panic!() };
+        assert!(wake.signal.is_some(), "pushes arrive");
+        wakes.push(wake);
+    }
+    for (hold, wake) in holds.iter().zip(&mut wakes) {
+        assert_eq!(holder.release(hold).await.unwrap(), Released::Released);
+        let news = tokio::time::timeout(SECOND, wake.signal.as_mut().unwrap()).await.unwrap().unwrap();
+        let Signal::Granted(next) = news else { panic!("{news:?}") };
+        assert!(token(&next) > token(hold));
+        assert_eq!(waiter.release(&next).await.unwrap(), Released::Released);
+    }
+    waiter.close().await;
+}
+
+async fn each_slot_has_one_counter(cluster: &Arc<RedisCluster>) {
+    let redis = open(&cluster.url()).await;
+    let before = counters(cluster);
+    for _ in 0..3 {
+        for n in 0..10 {
+            let hold = take(&redis, &claim(&format!("many{n}"), SECOND)).await;
+            redis.release(&hold).await.unwrap();
+        }
+    }
+    assert_eq!(counters(cluster), before, "known slots need no further counters");
+    let digits = |name: &String| name.strip_prefix("dl1:fence:{").unwrap().strip_suffix('}').unwrap().parse::<u32>();
+    assert!(before.iter().all(|name| digits(name).is_ok()), "{before:?}");
+}
+
+fn counters(cluster: &RedisCluster) -> Vec<String> {
+    let mut found: Vec<String> = cluster
+        .nodes
+        .iter()
+        .flat_map(|node| node.ask("KEYS dl1:fence*").unwrap().lines().map(str::to_owned).collect::<Vec<_>>())
+        .filter(|name| !name.is_empty())
+        .collect();
+    found.sort();
+    found
+}
+
+async fn slots_move_under_held_locks(cluster: &Arc<RedisCluster>) {
+    let redis = open(&cluster.url()).await;
+    let key = "moves";
+    let hold = take(&redis, &claim(key, LIMIT)).await;
+    let shares =
+        [claim_of(Kind::Read, "moved"), claim_of(Kind::Permits(std::num::NonZeroU32::new(2).unwrap()), "moving")];
+    let mut holds = Vec::new();
+    for share in &shares {
+        holds.push(take(&redis, share).await);
+    }
+    let (slot, slow) = (Move::of(cluster, key), Move::of(cluster, "moved"));
+    for step in [&slot, &slow] {
+        step.begin();
+    }
+    // Half of it is there: the lock at the new node and its counter at the old one, and the other way round.
+    for ending in ["}", ""] {
+        assert!(matches!(confirm(&redis, &hold).await, Standing::Renewed(_)));
+        assert!(matches!(attempt(&redis, &claim(key, LIMIT)).await, Ok(Attempt::Contended(_)) | Err(_)));
+        slot.carry(&format!(">{ending}"));
+    }
+    assert!(matches!(confirm(&redis, &hold).await, Standing::Renewed(_)));
+    assert_eq!(redis.release(&hold).await.unwrap(), Released::Released, "a lock alone is released in mid-move");
+    let next = take_soon(&redis, &claim(key, LIMIT), LIMIT).await;
+    assert!(token(&next) > token(&hold));
+    slot.finish();
+    slow.finish();
+    assert!(matches!(confirm(&redis, &next).await, Standing::Renewed(_)));
+    assert_eq!(redis.release(&next).await.unwrap(), Released::Released);
+    for hold in &holds {
+        assert!(matches!(standing_soon(&redis, hold, LIMIT).await, Standing::Renewed(_)));
+        assert_eq!(redis.release(hold).await.unwrap(), Released::Released);
+    }
+    let after = take(&redis, &claim(key, SECOND)).await;
+    assert!(token(&after) > token(&next), "the counter has moved too");
+    redis.release(&after).await.unwrap();
+}
+
+async fn slots_move_under_waiters(cluster: &Arc<RedisCluster>) {
+    let registries = [Registry::new(), Registry::new()];
+    for registry in &registries {
+        registry.connect("redis", &cluster.url()).await.unwrap();
+        registry.set_default("redis").unwrap();
+    }
+    let lock = |n: usize| {
+        let key = Key::text("k:").value(&"waited");
+        registries[n].lock(key).ttl(LIMIT).wait(Wait::UpTo(LIMIT)).retry(patient())
+    };
+    let guard = lock(0).acquire().await.unwrap();
+    let first = guard.fence().unwrap().get();
+    let wait = |n: usize| {
+        let asked = lock(n % 2).acquire();
+        tokio::spawn(async move {
+            let guard = asked.await.unwrap_or_else(|error| panic!("{error}"));
+            let token = guard.fence().unwrap().get();
+            guard.release().await.unwrap();
+            token
+        })
+    };
+    let waiters: Vec<_> = (0..4).map(wait).collect();
+    tokio::time::sleep(300 * MS).await;
+    let stored = guard.key().as_str().replacen("dl1:", "dl1:{", 1) + "}";
+    let cluster = cluster.clone();
+    let step = blocking(move || {
+        let from = cluster.owner_of(&stored).unwrap();
+        let slot = cluster.nodes[from].ask(&format!("CLUSTER KEYSLOT {stored}")).unwrap().parse().unwrap();
+        let step = Move { cluster, slot, from, to: (from + 1) % 3 };
+        step.begin();
+        step.carry("");
+        step
+    })
+    .await;
+    let release = tokio::spawn(async move {
+        tokio::time::sleep(300 * MS).await;
+        guard.release().await
+    });
+    blocking(move || {
+        std::thread::sleep(600 * MS);
+        step.finish();
+    })
+    .await;
+    release.await.unwrap().unwrap();
+    let mut seen = vec![first];
+    for waiter in waiters {
+        seen.push(tokio::time::timeout(LIMIT, waiter).await.unwrap().unwrap());
+    }
+    let mut sorted = seen.clone();
+    sorted.sort_unstable();
+    sorted.dedup();
+    assert_eq!(sorted.len(), seen.len(), "all tokens differ");
+    for registry in registries {
+        registry.shutdown(SECOND).await;
+    }
+}
+
+async fn scripts_and_connections_come_back(cluster: &Arc<RedisCluster>) {
+    let redis = open(&cluster.url()).await;
+    let hold = take(&redis, &claim("flush", LIMIT)).await;
+    for request in ["SCRIPT FLUSH", "CLIENT KILL TYPE normal"] {
+        for node in &cluster.nodes {
+            // The asking connection is killed too, which is an error to it.
+            let _ = node.ask(request);
+        }
+        assert!(matches!(standing_soon(&redis, &hold, LIMIT).await, Standing::Renewed(_)));
+        assert!(matches!(attempt(&redis, &claim("flush", SECOND)).await.unwrap(), Attempt::Contended(_)));
+    }
+    assert_eq!(redis.release(&hold).await.unwrap(), Released::Released);
+}
+
+async fn the_wrong_url_is_refused(cluster: &Arc<RedisCluster>) {
+    let error = Redis::connect(&cluster.nodes[0].url(), &Clock::system()).await.unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::Unsupported { .. }), "{error}");
+    assert!(error.to_string().contains("redis-cluster://"), "{error}");
+    let single = blocking(|| Instance::start(servers::Redis::default()).unwrap()).await;
+    let url = format!("redis-cluster://127.0.0.1:{}", single.port());
+    let error = Redis::connect(&url, &Clock::system()).await.unwrap_err();
+    assert!(!error.is_retryable(), "{error}");
+    let nobody = Redis::connect("redis-cluster://127.0.0.1:1,127.0.0.1:2", &Clock::system()).await.unwrap_err();
+    assert_eq!(*nobody.kind(), ErrorKind::Outage, "{nobody}");
+}
+
+async fn a_slot_that_nobody_serves_is_an_outage(cluster: &Arc<RedisCluster>) {
+    let redis = open(&cluster.url()).await;
+    let slot = Move::of(cluster, "gone");
+    for node in &cluster.nodes {
+        node.ask(&format!("CLUSTER DELSLOTS {}", slot.slot)).unwrap();
+    }
+    tokio::time::sleep(SECOND).await;
+    let error = refusal(&redis, &claim("gone", SECOND)).await;
+    assert_eq!(*error.kind(), ErrorKind::Outage, "{error}");
+    assert!(error.is_retryable(), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_node_that_fails_takes_only_its_own_slots_along() {
+    let cluster = cluster(3, 1).await;
+    let redis = open(&cluster.url()).await;
+    let (mine, other) = (key_at(&cluster, 0), key_at(&cluster, 1));
+    let held = take(&redis, &claim(&mine, LIMIT)).await;
+    let elsewhere = take(&redis, &claim(&other, LIMIT)).await;
+    let dead = cluster.clone();
+    blocking(move || {
+        dead.wait_for_replica(3, 0).unwrap();
+        dead.nodes[0].kill9().unwrap();
+    })
+    .await;
+    assert!(matches!(standing_soon(&redis, &elsewhere, LIMIT).await, Standing::Renewed(_)));
+    // The replica had it.
+    let standing = standing_soon(&redis, &held, LIMIT).await;
+    assert!(matches!(standing, Standing::Renewed(_)), "{standing:?}");
+    assert_eq!(cluster.owner_of(&name(&mine)).unwrap(), 3);
+    assert_eq!(redis.release(&held).await.unwrap(), Released::Released);
+    let next = take_soon(&redis, &claim(&mine, LIMIT), LIMIT).await;
+    assert!(token(&next) > token(&held));
+
+    // Pushes come from the new node.
+    let waiter = open(&cluster.url()).await;
+    let Attempt::Contended(mut wake) = waiter.try_acquire(&claim(&mine, LIMIT), until()).await.unwrap() else {
+        panic!()
+    };
+    redis.release(&next).await.unwrap();
+    let news = tokio::time::timeout(SECOND, wake.signal.as_mut().unwrap()).await.unwrap().unwrap();
+    assert!(matches!(news, Signal::Granted(_)));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_node_that_stands_still_is_left_when_its_replica_takes_over() {
+    let cluster = cluster(3, 1).await;
+    let redis = open(&cluster.url()).await;
+    let (key, other) = (key_at(&cluster, 0), key_at(&cluster, 1));
+    let held = take(&redis, &claim(&key, LIMIT)).await;
+    let still = cluster.clone();
+    blocking(move || still.nodes[0].pause().unwrap()).await;
+    let elsewhere = claim(&other, SECOND);
+    take_soon(&redis, &elsewhere, LIMIT).await;
+    let standing = standing_soon(&redis, &held, LIMIT).await;
+    assert!(matches!(standing, Standing::Renewed(_) | Standing::Lost));
+    let next = claim("after", LIMIT);
+    take_soon(&redis, &next, LIMIT).await;
+    cluster.nodes[0].resume().unwrap();
+}

@@ -1,0 +1,191 @@
+//! What a server says when it cannot: each its own error, and whether a retry helps.
+
+use dlock::backends::redis::Redis;
+use dlock::{Attempt, Backend, Clock, ErrorKind, Standing};
+use dlock_testkit::servers::{self, Instance};
+
+use crate::holds::{confirm, take};
+use crate::{MS, SECOND, attempt, blocking, claim, name, open, refusal, standing_soon, take_soon};
+
+async fn server(options: &'static [&'static str]) -> Instance {
+    blocking(|| Instance::start(servers::Redis::with(options)).unwrap()).await
+}
+
+/// How to bring a server into a state, how to end it, and what a request is then told.
+struct Fault {
+    begin: &'static [&'static str],
+    end: &'static [&'static str],
+    kind: ErrorKind,
+    says: &'static str,
+}
+
+const FAULTS: &[Fault] = &[
+    Fault {
+        begin: &["CONFIG SET maxmemory 1"],
+        end: &["CONFIG SET maxmemory 0"],
+        kind: ErrorKind::Outage,
+        says: "OOM",
+    },
+    Fault {
+        begin: &["CONFIG SET min-replicas-to-write 1"],
+        end: &["CONFIG SET min-replicas-to-write 0"],
+        kind: ErrorKind::Outage,
+        says: "NOREPLICAS",
+    },
+    Fault {
+        begin: &["CONFIG SET save \"3600 1\"", "BGSAVE"],
+        end: &["CONFIG SET stop-writes-on-bgsave-error no"],
+        kind: ErrorKind::Outage,
+        says: "MISCONF",
+    },
+    Fault {
+        begin: &["REPLICAOF 127.0.0.1 1"],
+        end: &["REPLICAOF NO ONE"],
+        kind: ErrorKind::NotPrimary,
+        says: "replica",
+    },
+];
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_refusal_of_a_server_is_its_own_error_and_passes_with_its_cause() {
+    let server = blocking(|| {
+        // A folder stands where the file would be written.
+        let server = Instance::start(servers::Redis::with(&["--dbfilename", "taken"])).unwrap();
+        std::fs::create_dir(server.folder().join("taken")).unwrap();
+        server
+    })
+    .await;
+    let redis = open(&server.url()).await;
+    let held = take(&redis, &claim("held", 60 * SECOND)).await;
+    for fault in FAULTS {
+        for request in fault.begin {
+            server.ask(request).unwrap();
+        }
+        tokio::time::sleep(300 * MS).await;
+        let error = refusal(&redis, &claim("k", SECOND)).await;
+        assert_eq!(*error.kind(), fault.kind, "{error}");
+        assert!(error.to_string().contains(fault.says), "{error}");
+        assert_eq!(error.is_retryable(), fault.kind == ErrorKind::Outage, "{error}");
+        for request in fault.end {
+            server.ask(request).unwrap();
+        }
+        let hold = take_soon(&redis, &claim("k", SECOND), 5 * SECOND).await;
+        redis.release(&hold).await.unwrap();
+        assert!(matches!(standing_soon(&redis, &held, 5 * SECOND).await, Standing::Renewed(_)), "nothing was lost");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_busy_script_a_foreign_value_and_a_flush_are_told_apart() {
+    let server = server(&["--busy-reply-threshold", "50"]).await;
+    let redis = open(&server.url()).await;
+    let hold = take(&redis, &claim("held", 60 * SECOND)).await;
+
+    // BUSY. The asking connection waits for the script, and is given up.
+    let _ = server.ask("SCRIPT FLUSH");
+    let addr = server.addr();
+    let script = std::thread::spawn(move || {
+        use std::io::{Read, Write};
+        let mut stream = std::net::TcpStream::connect(addr).unwrap();
+        stream.write_all(b"*3\r\n$4\r\nEVAL\r\n$17\r\nwhile true do end\r\n$1\r\n0\r\n").unwrap();
+        let _ = stream.read(&mut [0; 64]);
+    });
+    tokio::time::sleep(300 * MS).await;
+    let error = refusal(&redis, &claim("k", SECOND)).await;
+    assert!(
+        *error.kind() == ErrorKind::Outage && error.is_retryable() && error.to_string().contains("BUSY"),
+        "{error}"
+    );
+    server.ask("SCRIPT KILL").unwrap();
+    script.join().unwrap();
+    // Nor does it matter that all scripts were forgotten (NOSCRIPT).
+    assert!(matches!(confirm(&redis, &hold).await, Standing::Renewed(_)));
+    assert!(matches!(attempt(&redis, &claim("held", SECOND)).await.unwrap(), Attempt::Contended(_)));
+
+    // WRONGTYPE and a value that is not ours.
+    for request in [format!("LPUSH {} x", name("list")), format!("SET {} foreign PX 60000", name("text"))] {
+        server.ask(&request).unwrap();
+    }
+    for key in ["list", "text"] {
+        let error = refusal(&redis, &claim(key, SECOND)).await;
+        assert!(*error.kind() == ErrorKind::KeyConflict && !error.is_retryable(), "{error}");
+    }
+
+    // CLIENT KILL breaks what is under way at most.
+    let _ = server.ask("CLIENT KILL TYPE normal");
+    assert!(matches!(standing_soon(&redis, &hold, 5 * SECOND).await, Standing::Renewed(_)));
+    // FLUSHALL is found by the next renewal.
+    server.ask("FLUSHALL").unwrap();
+    assert_eq!(confirm(&redis, &hold).await, Standing::Lost);
+    let next = take(&redis, &claim("held", SECOND)).await;
+    assert!(next.token > hold.token);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_loads_its_data_is_an_outage_and_then_serves() {
+    let server = blocking(|| {
+        let slow = ["--key-load-delay", "3000", "--loading-process-events-interval-bytes", "1024"];
+        let recipe = servers::Redis { aof_always: true, ..servers::Redis::with(&slow) };
+        let server = Instance::start(recipe).unwrap();
+        for n in 0..600 {
+            server.ask(&format!("SET filler:{n} {}", "x".repeat(200))).unwrap();
+        }
+        // As one file of keys, which are loaded one by one.
+        server.ask("BGREWRITEAOF").unwrap();
+        std::thread::sleep(SECOND);
+        server
+    })
+    .await;
+    let url = server.url();
+    let redis = open(&url).await;
+    let hold = take(&redis, &claim("held", 60 * SECOND)).await;
+    let restart = tokio::task::spawn_blocking(move || {
+        server.restart().unwrap();
+        server
+    });
+    let mut loading = 0;
+    let end = tokio::time::Instant::now() + 20 * SECOND;
+    while loading == 0 && !restart.is_finished() && tokio::time::Instant::now() < end {
+        match Redis::connect(&url, &Clock::system()).await {
+            Err(error) => {
+                assert!(*error.kind() == ErrorKind::Outage && error.is_retryable(), "{error}");
+                loading += usize::from(error.to_string().contains("LOADING"));
+            }
+            Ok(_) => tokio::time::sleep(5 * MS).await,
+        }
+    }
+    let server = restart.await.unwrap();
+    assert!(loading > 0, "the server was never seen loading");
+    assert!(matches!(standing_soon(&redis, &hold, 5 * SECOND).await, Standing::Renewed(_)));
+    drop(server);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_stands_still_loses_nothing() {
+    let server = server(&[]).await;
+    let redis = open(&server.url()).await;
+    let hold = take(&redis, &claim("held", 60 * SECOND)).await;
+    server.pause().unwrap();
+    let error = refusal(&redis, &claim("k", SECOND)).await;
+    assert_eq!(*error.kind(), ErrorKind::Outage);
+    server.resume().unwrap();
+    assert!(matches!(standing_soon(&redis, &hold, 5 * SECOND).await, Standing::Renewed(_)));
+    // Given up while it stood still, and carried out when it went on.
+    redis.abandon(&claim("k", SECOND)).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_more_connections_is_an_outage() {
+    let server = server(&["--maxclients", "4"]).await;
+    let redis = open(&server.url()).await;
+    let mut others = Vec::new();
+    let error = loop {
+        match Redis::connect(&server.url(), &Clock::system()).await {
+            Ok(other) => others.push(other),
+            Err(error) => break error,
+        }
+        assert!(others.len() < 8);
+    };
+    assert!(*error.kind() == ErrorKind::Outage && error.is_retryable(), "{error}");
+    take(&redis, &claim("k", SECOND)).await;
+}

@@ -1,0 +1,88 @@
+//! Redis as it is run: behind sentinels, as a cluster, with TLS and accounts; and what happens when a part of it fails.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test ends where it fails")]
+
+#[path = "../holds/mod.rs"]
+mod holds;
+
+mod accounts;
+mod cluster;
+mod faults;
+mod replicas;
+mod restarts;
+mod sentinel;
+mod tls;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use dlock::backends::redis::Redis;
+use dlock::{Attempt, Backend, Claim, Clock, Error, Hold, Key, LockKey, Stand, Standing};
+
+const SECOND: Duration = Duration::from_secs(1);
+const MS: Duration = Duration::from_millis(1);
+
+fn claim(key: &str, ttl: Duration) -> Arc<Claim> {
+    Arc::new(Claim::new(LockKey::new("test", Key::text("k:").value(key)).unwrap(), ttl, "tests::topologies").unwrap())
+}
+
+/// The name in the server.
+fn name(key: &str) -> String {
+    format!("dl1:{{test:k:<{key}>}}")
+}
+
+async fn open(url: &str) -> Redis {
+    Redis::connect(url, &Clock::system()).await.unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// What blocks, beside the runtime.
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    tokio::task::spawn_blocking(work).await.unwrap()
+}
+
+/// Asks until the lock is granted, through outages; all errors must be of those that pass.
+async fn take_soon(redis: &Redis, claim: &Arc<Claim>, limit: Duration) -> Hold {
+    let end = Instant::now() + limit;
+    loop {
+        let last = match attempt(redis, claim).await {
+            Ok(Attempt::Acquired(hold)) => return hold,
+            Ok(_) => "contended".to_owned(),
+            Err(error) => {
+                assert!(error.is_retryable() || *error.kind() == dlock::ErrorKind::NotPrimary, "{error}");
+                error.to_string()
+            }
+        };
+        assert!(Instant::now() < end, "not within {limit:?}: {last}");
+        tokio::time::sleep(20 * MS).await;
+    }
+}
+
+/// One attempt with the patience of the core.
+async fn attempt(redis: &Redis, claim: &Arc<Claim>) -> Result<Attempt, Error> {
+    let answer = tokio::time::timeout(5 * SECOND, redis.try_acquire(claim, Stand::No)).await;
+    answer.unwrap_or_else(|_| Err(Error::outage("no answer")))
+}
+
+/// What becomes of a hold, as soon as it is known.
+async fn standing_soon(redis: &Redis, hold: &Hold, limit: Duration) -> Standing {
+    let end = Instant::now() + limit;
+    loop {
+        let renewal = async { redis.renew(&[hold]).await.remove(0) };
+        let answer = tokio::time::timeout(2 * SECOND, renewal).await;
+        match answer.unwrap_or_else(|_| Err(Error::outage("no answer"))) {
+            Ok(standing) => return standing,
+            Err(error) => assert!(Instant::now() < end, "not within {limit:?}: {error}"),
+        }
+        tokio::time::sleep(20 * MS).await;
+    }
+}
+
+async fn refusal(redis: &Redis, claim: &Arc<Claim>) -> Error {
+    match attempt(redis, claim).await {
+        Err(error) => error,
+        Ok(other) => panic!("{other:?}"),
+    }
+}
+
+fn with(url: &str, parameter: &str) -> String {
+    format!("{url}{}{parameter}", if url.contains('?') { '&' } else { '?' })
+}

@@ -1,0 +1,75 @@
+//! `wait_replicas`, with replicas that hear and with some that do not.
+
+use dlock::{Attempt, Backend, ErrorKind, Released, Stand};
+use dlock_testkit::servers::{Instance, Redis};
+
+use crate::holds::{take, token};
+use crate::{MS, SECOND, blocking, claim, name, open, refusal, take_soon, with};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_grant_that_too_few_replicas_have_is_given_back() {
+    let (primary, replica) = blocking(|| {
+        let primary = Instance::start(Redis::with(&["--repl-diskless-sync-delay", "0"])).unwrap();
+        let of = format!("127.0.0.1 {}", primary.port());
+        let replica = Instance::start(Redis::with(&["--replicaof", &of])).unwrap();
+        while !replica.ask("INFO replication").unwrap().contains("master_link_status:up") {
+            std::thread::sleep(10 * MS);
+        }
+        (primary, replica)
+    })
+    .await;
+    let redis = open(&with(&primary.url(), "wait_replicas=1")).await;
+    let hold = take(&redis, &claim("k", 10 * SECOND)).await;
+    assert_eq!(replica.ask(&format!("EXISTS {}", name("k"))).unwrap(), "1");
+
+    // A release hands the lock on; who gets it asks, so that its replicas are waited for too.
+    let next = claim("k", 10 * SECOND);
+    let until = Stand::Until(dlock::Clock::system().now().after(60 * SECOND));
+    let Attempt::Contended(mut wake) = redis.try_acquire(&next, until).await.unwrap() else { panic!() };
+    redis.release(&hold).await.unwrap();
+    let news = tokio::time::timeout(SECOND, wake.signal.as_mut().unwrap()).await.unwrap().unwrap();
+    assert!(matches!(news, dlock::Signal::Ask));
+    let Attempt::Acquired(second) = redis.try_acquire(&next, until).await.unwrap() else { panic!() };
+    assert!(token(&second) > token(&hold));
+    redis.release(&second).await.unwrap();
+
+    replica.pause().unwrap();
+    let error = refusal(&redis, &claim("k", 10 * SECOND)).await;
+    assert_eq!(*error.kind(), ErrorKind::Outage);
+    assert!(error.is_retryable() && error.to_string().contains("0 of 1 replicas"), "{error}");
+    assert_eq!(primary.ask(&format!("EXISTS {}", name("k"))).unwrap(), "0", "nothing is left of it");
+    replica.resume().unwrap();
+    take_soon(&redis, &claim("k", 10 * SECOND), 10 * SECOND).await;
+
+    // More than there are.
+    let redis = open(&with(&primary.url(), "wait_replicas=2")).await;
+    let error = refusal(&redis, &claim("other", SECOND)).await;
+    assert!(error.to_string().contains("1 of 2 replicas"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_with_a_command_for_it_releases_without_a_script() {
+    let server = blocking(|| Instance::start(Redis { valkey: true, ..Redis::default() }).unwrap()).await;
+    let redis = open(&server.url()).await;
+    let calls = |command: &str| {
+        let stats = server.ask("INFO commandstats").unwrap();
+        let line =
+            stats.lines().find_map(|line| line.strip_prefix(&format!("cmdstat_{command}:calls=")).map(str::to_owned));
+        line.map_or(0, |line| line.split(',').next().unwrap().parse::<u64>().unwrap())
+    };
+    let scripts = calls("evalsha");
+    for _ in 0..5 {
+        let hold = take(&redis, &claim("k", SECOND)).await;
+        assert_eq!(redis.release(&hold).await.unwrap(), Released::Released);
+    }
+    assert_eq!((calls("delifeq"), calls("evalsha")), (5, scripts));
+
+    // An account that may not: the script does the same.
+    server.ask("ACL SETUSER old reset on >pw ~dl1:* &dl1:* +@all -delifeq").unwrap();
+    let old = open(&format!("redis://old:pw@127.0.0.1:{}/", server.port())).await;
+    for _ in 0..2 {
+        let hold = take(&old, &claim("k", SECOND)).await;
+        assert_eq!(old.release(&hold).await.unwrap(), Released::Released);
+        assert_eq!(old.release(&hold).await.unwrap(), Released::NotOwner);
+    }
+}

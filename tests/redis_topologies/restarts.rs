@@ -1,0 +1,53 @@
+//! A server that comes back with less than it had.
+
+use dlock::{Attempt, Backend, ErrorKind, Released, Standing};
+use dlock_testkit::servers::{Instance, Redis};
+
+use crate::holds::{take, token};
+use crate::{SECOND, attempt, blocking, claim, open, refusal, standing_soon, take_soon, with};
+
+async fn restarted(server: Instance) -> Instance {
+    blocking(move || {
+        server.restart().unwrap();
+        server
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_saw_a_server_forget_grants_nothing_until_the_longest_ttl_is_over() {
+    let server = blocking(|| Instance::start(Redis::default()).unwrap()).await;
+    let (redis, holder) = (open(&server.url()).await, open(&server.url()).await);
+    take(&redis, &claim("mine", 4 * SECOND)).await;
+    let held = take(&holder, &claim("held", 4 * SECOND)).await;
+    let server = restarted(server).await;
+    let since = tokio::time::Instant::now();
+    let error = refusal(&redis, &claim("held", SECOND)).await;
+    assert_eq!(*error.kind(), ErrorKind::Outage);
+    assert!(error.is_retryable() && error.to_string().contains("restart_guard"), "{error}");
+    // The holder is told at once.
+    assert_eq!(standing_soon(&holder, &held, SECOND).await, Standing::Lost);
+    let next = take_soon(&redis, &claim("held", SECOND), 10 * SECOND).await;
+    assert!(since.elapsed() > 2 * SECOND && token(&next) > token(&held), "{:?}", since.elapsed());
+
+    // For whom it is new, a young server is like any other, unless a time was asked for.
+    let server = restarted(server).await;
+    take(&open(&server.url()).await, &claim("new", SECOND)).await;
+    let strict = open(&with(&server.url(), "restart_guard=4s")).await;
+    refusal(&strict, &claim("strict", SECOND)).await;
+    take_soon(&strict, &claim("strict", SECOND), 10 * SECOND).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_writes_everything_down_forgets_nothing() {
+    let server = blocking(|| Instance::start(Redis { aof_always: true, ..Redis::default() }).unwrap()).await;
+    let redis = open(&with(&server.url(), "restart_guard=30s")).await;
+    let held = take(&redis, &claim("held", 30 * SECOND)).await;
+    let server = restarted(server).await;
+    assert!(matches!(attempt(&redis, &claim("held", SECOND)).await.unwrap(), Attempt::Contended(_)));
+    let other = take(&redis, &claim("other", SECOND)).await;
+    assert!(token(&other) > token(&held));
+    assert!(matches!(standing_soon(&redis, &held, SECOND).await, Standing::Renewed(_)));
+    assert_eq!(redis.release(&held).await.unwrap(), Released::Released);
+    drop(server);
+}
