@@ -146,7 +146,8 @@ async fn a_body_under_the_kit_is_dropped_when_its_lock_is_lost() {
         assert!(kit.lock("job").is_locked().await.unwrap());
         kit.outage(by_outage);
         kit.clock().advance(Duration::from_secs(if by_outage { 31 } else { 4 }));
-        let Outcome::Lost(None, error) = running.await.unwrap() else { panic!("it was lost") };
+        let ended = tokio::time::timeout(HANG, running).await.expect("the loss ends it").unwrap();
+        let Outcome::Lost(None, error) = ended else { panic!("it was lost") };
         assert_eq!(error.kind(), &ErrorKind::Lost(LossCause::Deadline));
         assert_eq!(Arc::strong_count(&begun), 1, "what the body owned is gone");
     }
@@ -164,8 +165,12 @@ async fn a_busy_kit_lets_those_in_who_wait_longer() {
     assert_eq!(waits.await.unwrap().unwrap(), 1);
     kit.busy_for(Duration::from_secs(5));
     let _in = kit.enter();
-    assert!(matches!(job(Arc::default()).await, Outcome::Busy(_)));
+    let busy = tokio::time::timeout(HANG, job(Arc::default())).await.expect("it does not wait");
+    assert!(matches!(busy, Outcome::Busy(_)));
 }
+
+/// In real time; only a body that runs on for ever comes near it.
+const HANG: Duration = Duration::from_secs(20);
 
 const CHILD: &str = "DLOCK_KNOWING_TEST_CHILD";
 

@@ -16,11 +16,11 @@ use crate::key::LockKey;
 pub struct Hold {
     /// What was asked for.
     pub claim: Arc<Claim>,
-    /// The fencing token; `None` only where [`Capabilities::fencing`] says so.
+    /// The fencing token; `None` only where [`Capabilities::fencing`](crate::Capabilities::fencing) says so.
     pub token: Option<NonZeroU64>,
     /// Since when, and for how long, the store has granted it.
     pub validity: Validity,
-    /// The number of the permit, from zero, unique among the living holders; only for [`Kind::Permits`].
+    /// The number of the permit, from zero, unique among the living holders; only for [`Kind::Permits`](crate::Kind::Permits).
     pub slot: Option<u32>,
     /// Holds on one lease or session: renewed by one request, ended by one loss.
     pub group: Option<u64>,
