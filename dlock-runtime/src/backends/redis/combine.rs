@@ -9,11 +9,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Waker};
 
 use ::redis::aio::MultiplexedConnection;
-use ::redis::{Cmd, Pipeline, Value};
+use ::redis::{Arg, Cmd, Pipeline, Value};
+use smallvec::SmallVec;
 use tokio::sync::oneshot;
 
+use super::connection::{call, on};
 use super::fault;
-use super::scripts::FENCE;
+use super::layout::{self, Name};
+use super::scripts::{FENCE, SCRIPTS};
+use crate::backend::Claim;
 use crate::background::Place;
 use crate::error::{Error, Result};
 
@@ -28,6 +32,9 @@ pub(super) struct Combiner {
     next: Mutex<Batch>,
 }
 
+/// The answers to one request, seldom more than two.
+pub(super) type Answers = SmallVec<[Value; 2]>;
+
 /// Requests that will leave together.
 #[derive(Default)]
 struct Batch {
@@ -35,18 +42,36 @@ struct Batch {
     number: u64,
     pipeline: Pipeline,
     asked: Vec<Asked>,
+    releases: Releases,
     /// How many tokens are drawn for them, by one command at the end.
     draws: i64,
     /// From the first request on, so that nothing overtakes what waits here: an abandon comes after its acquire.
     under_way: Option<UnderWay>,
 }
 
-/// How many answers whose request waits for.
+/// Whose request waits for which answers.
 struct Asked {
-    answers: usize,
-    /// Which of the batch's tokens is its own, from zero.
-    draw: Option<i64>,
-    to: oneshot::Sender<Result<Vec<Value>>>,
+    wants: Wants,
+    to: oneshot::Sender<Result<Answers>>,
+}
+
+#[derive(Clone, Copy)]
+enum Wants {
+    /// So many.
+    Answers(usize),
+    /// One, and one of the batch's tokens, counted from zero.
+    Draw(i64),
+    /// What became of its release.
+    Release,
+}
+
+/// Locks that are released together, by one script: a call of its own for each costs the server twice as much.
+#[derive(Default)]
+struct Releases {
+    /// Arguments of the command to be, which has all names before all values.
+    names: Cmd,
+    values: Cmd,
+    count: usize,
 }
 
 impl Combiner {
@@ -57,7 +82,7 @@ impl Combiner {
     /// Sends one command.
     pub(super) async fn one(self: &Arc<Self>, command: Cmd) -> Result<Value> {
         if self.is_busy() {
-            let mut answers = self.together([command], false).await?;
+            let mut answers = self.together(|batch| batch.put([command])).await?;
             return answers.pop().ok_or_else(|| fault::unexpected(&Value::Nil));
         }
         let _under_way = UnderWay::new(self);
@@ -66,10 +91,27 @@ impl Combiner {
         answer.map_err(|error| fault::client(&error))
     }
 
+    /// Releases a lock as the release script does. 2 for one that must be released by that script, since others wait.
+    pub(super) async fn release(self: &Arc<Self>, claim: &Claim) -> Result<Value> {
+        if !self.is_busy() {
+            return self
+                .one(call(&SCRIPTS.release, false, &|command: &mut Cmd| {
+                    on(command, Name(&claim.key)).arg(layout::Value(claim));
+                }))
+                .await;
+        }
+        let put = |batch: &mut Batch| {
+            batch.releases.put(claim);
+            Wants::Release
+        };
+        let mut answers = self.together(put).await?;
+        answers.pop().ok_or_else(|| fault::unexpected(&Value::Nil))
+    }
+
     /// Sends commands in one go.
-    pub(super) async fn all(self: &Arc<Self>, commands: impl IntoIterator<Item = Cmd>) -> Result<Vec<Value>> {
+    pub(super) async fn all(self: &Arc<Self>, commands: impl IntoIterator<Item = Cmd>) -> Result<Answers> {
         if self.is_busy() {
-            return self.together(commands, false).await;
+            return self.together(|batch| batch.put(commands)).await;
         }
         let mut pipeline = Pipeline::new();
         add(&mut pipeline, commands);
@@ -78,29 +120,34 @@ impl Combiner {
 
     /// Sends a command that may win a lock, and draws a token; gives both answers. A token is drawn after the command,
     /// and so after all earlier winners of the same lock; requests that leave together draw theirs together.
-    pub(super) async fn drawing(self: &Arc<Self>, command: Cmd) -> Result<Vec<Value>> {
+    pub(super) async fn drawing(self: &Arc<Self>, command: Cmd) -> Result<Answers> {
         if self.is_busy() {
-            return self.together([command], true).await;
+            let put = |batch: &mut Batch| {
+                batch.pipeline.add_command(command);
+                batch.draws += 1;
+                Wants::Draw(batch.draws - 1)
+            };
+            return self.together(put).await;
         }
         let mut pipeline = Pipeline::with_capacity(2);
         pipeline.add_command(command).add_command(draw(1));
         self.alone(&pipeline).await
     }
 
-    async fn alone(self: &Arc<Self>, pipeline: &Pipeline) -> Result<Vec<Value>> {
+    async fn alone(self: &Arc<Self>, pipeline: &Pipeline) -> Result<Answers> {
         let _under_way = UnderWay::new(self);
         let mut client = self.client.clone();
         let answers = Box::pin(client.send_packed_commands(pipeline, 0, pipeline.len())).await;
-        answers.map_err(|error| fault::client(&error))
+        answers.map(Answers::from_vec).map_err(|error| fault::client(&error))
     }
 
     fn is_busy(&self) -> bool {
         self.under_way.load(Ordering::Relaxed) > 0
     }
 
-    async fn together(self: &Arc<Self>, commands: impl IntoIterator<Item = Cmd>, draws: bool) -> Result<Vec<Value>> {
+    async fn together(self: &Arc<Self>, put: impl FnOnce(&mut Batch) -> Wants) -> Result<Answers> {
         let (to, answers) = oneshot::channel();
-        let began = self.join(commands, draws, to);
+        let began = self.join(put, to);
         if let Some(began) = began {
             // All who are ready to run get the chance to come along.
             tokio::task::yield_now().await;
@@ -112,17 +159,12 @@ impl Combiner {
     /// Puts a request into the next batch; whoever begins one must let it leave.
     fn join(
         self: &Arc<Self>,
-        commands: impl IntoIterator<Item = Cmd>,
-        draws: bool,
-        to: oneshot::Sender<Result<Vec<Value>>>,
+        put: impl FnOnce(&mut Batch) -> Wants,
+        to: oneshot::Sender<Result<Answers>>,
     ) -> Option<Began> {
         let mut next = self.lock();
-        let before = next.pipeline.len();
-        add(&mut next.pipeline, commands);
-        let answers = next.pipeline.len() - before;
-        let draw = draws.then_some(next.draws);
-        next.draws += i64::from(draws);
-        next.asked.push(Asked { answers, draw, to });
+        let wants = put(&mut next);
+        next.asked.push(Asked { wants, to });
         next.under_way.get_or_insert_with(|| UnderWay::new(self));
         if next.asked.len() == MOST {
             self.leave(next);
@@ -148,11 +190,20 @@ impl Combiner {
 }
 
 impl Batch {
+    fn put(&mut self, commands: impl IntoIterator<Item = Cmd>) -> Wants {
+        let before = self.pipeline.len();
+        add(&mut self.pipeline, commands);
+        Wants::Answers(self.pipeline.len() - before)
+    }
+
     async fn send(self, mut client: MultiplexedConnection) {
-        let Self { mut pipeline, asked, draws, under_way, .. } = self;
+        let Self { mut pipeline, asked, releases, draws, under_way, .. } = self;
         if draws > 0 {
             pipeline.add_command(draw(draws));
         }
+        let releasing = releases.call();
+        let releases = releasing.is_some();
+        add(&mut pipeline, releasing);
         let answers = client.send_packed_commands(&pipeline, 0, pipeline.len()).await;
         drop(under_way);
         let mut answers = match answers {
@@ -164,20 +215,56 @@ impl Batch {
                 return;
             }
         };
+        let mut released = if releases { each(answers.pop()) } else { Box::new(std::iter::empty()) };
         let drawn = if draws > 0 { answers.pop() } else { None };
         let mut answers = answers.into_iter();
-        for Asked { answers: own, draw, to } in asked {
-            let mut own: Vec<Value> = answers.by_ref().take(own).chain(draw.map(|_| Value::Nil)).collect();
-            if let (Some(number), Some(drawn), Some(token)) = (draw, &drawn, own.last_mut()) {
-                *token = match drawn {
-                    // The highest of all that were drawn is the answer.
-                    Value::Int(highest) => Value::Int(highest - draws + 1 + number),
-                    other => other.clone(),
-                };
-            }
+        for Asked { wants, to } in asked {
+            let own = match wants {
+                Wants::Answers(count) => answers.by_ref().take(count).collect(),
+                // The highest of all that were drawn is the answer.
+                Wants::Draw(number) => {
+                    let token = match &drawn {
+                        Some(Value::Int(highest)) => Some(Value::Int(highest - draws + 1 + number)),
+                        other => other.clone(),
+                    };
+                    answers.next().into_iter().chain(token).collect()
+                }
+                Wants::Release => released.next().into_iter().collect(),
+            };
             // Nobody waits any more for a request that was given up.
             let _ = to.send(Ok(own));
         }
+    }
+}
+
+/// The answers of a script that has many, or its one failure for each.
+pub(super) fn each(answer: Option<Value>) -> Box<dyn Iterator<Item = Value> + Send> {
+    match answer {
+        Some(Value::Array(answers)) => Box::new(answers.into_iter()),
+        Some(failure) => Box::new(std::iter::repeat(failure)),
+        None => Box::new(std::iter::empty()),
+    }
+}
+
+impl Releases {
+    fn put(&mut self, claim: &Claim) {
+        self.names.arg(Name(&claim.key));
+        self.values.arg(layout::Value(claim));
+        self.count += 1;
+    }
+
+    fn call(&self) -> Option<Cmd> {
+        if self.count == 0 {
+            return None;
+        }
+        let mut command = call(&SCRIPTS.release_all, false, &|_: &mut Cmd| {});
+        command.arg(self.count);
+        for argument in self.names.args_iter().chain(self.values.args_iter()) {
+            if let Arg::Simple(bytes) = argument {
+                command.arg(bytes);
+            }
+        }
+        Some(command)
     }
 }
 

@@ -11,15 +11,17 @@ use ::redis::{AsyncConnectionConfig, Cmd, PushInfo, PushKind, ServerErrorKind, T
 use tokio::runtime::Id;
 use tokio::sync::watch;
 
-use super::combine::Combiner;
+use super::combine::{Answers, Combiner};
 use super::fault;
 use super::guards::{Guards, Seen};
+use super::layout::{self, Name};
 use super::native::Native;
 use super::rights;
 use super::scripts::{FENCE, Lua, SCRIPTS};
 use super::target::Target;
 use super::topology::cluster::ClusterWay;
 use super::topology::{Address, ClusterPlan, Plan};
+use crate::backend::Claim;
 use crate::background::Place;
 use crate::clock::{BootInstant, Clock};
 use crate::error::{Error, ErrorKind, Result};
@@ -47,6 +49,8 @@ pub(in crate::backends) struct Connections {
     open: PerRuntime<Arc<Connection>>,
     /// How many times another server became the primary: what was opened before leads to the wrong one.
     switches: watch::Sender<u64>,
+    /// The same number, for everybody who only looks: a load instead of a lock.
+    switched: AtomicU64,
     /// Where the primary was found last, by whoever has to ask for it.
     primary: Mutex<Option<Address>>,
     /// Of a cluster: the one client that all runtimes share. It lives on our own thread.
@@ -90,6 +94,7 @@ impl Connections {
             high: AtomicU64::new(0),
             open: PerRuntime::new(),
             switches: watch::Sender::new(0),
+            switched: AtomicU64::new(0),
             primary: Mutex::default(),
             cluster: Mutex::default(),
         }
@@ -154,7 +159,7 @@ impl Connections {
 
     /// How many times another server became the primary.
     pub(super) fn switches(&self) -> u64 {
-        *self.switches.borrow()
+        self.switched.load(Ordering::Acquire)
     }
 
     /// Ends when another server becomes the primary.
@@ -170,6 +175,7 @@ impl Connections {
             *known = Some(primary.clone());
             drop(known);
             tracing::warn!(server = ?self.target, "another Redis has become the primary; all connections begin anew");
+            self.switched.fetch_add(1, Ordering::AcqRel);
             self.switches.send_modify(|switches| *switches += 1);
             self.open.clear();
         }
@@ -227,7 +233,7 @@ impl Connections {
         &self,
         connection: &Arc<Connection>,
         commands: impl IntoIterator<Item = Cmd>,
-    ) -> Result<Vec<Value>> {
+    ) -> Result<Answers> {
         match &connection.way {
             Way::Server(way) => self.all_of(connection, way.all(commands)).await,
             Way::Cluster(way) => self.all_of(connection, Box::pin(way.all(commands))).await,
@@ -235,22 +241,44 @@ impl Connections {
     }
 
     /// Sends a command that may win a lock, and draws a token after it; gives both answers.
-    pub(super) async fn drawing(&self, connection: &Arc<Connection>, command: Cmd) -> Result<Vec<Value>> {
+    pub(super) async fn drawing(&self, connection: &Arc<Connection>, command: Cmd) -> Result<Answers> {
         match &connection.way {
             Way::Server(way) => self.all_of(connection, way.drawing(command)).await,
             Way::Cluster(way) => self.all_of(connection, Box::pin(way.drawing(&command))).await,
         }
     }
 
+    /// Runs the release script on a lock, or several such releases in one; 2 for one that was left to be released alone.
+    pub(super) async fn release(&self, connection: &Arc<Connection>, claim: &Claim) -> Result<Value> {
+        let answer = match &connection.way {
+            Way::Server(way) => {
+                let wait = AwaitsAnswer::new(connection, &self.clock);
+                let answer = way.release(claim).await;
+                wait.answered();
+                let answer = answer.inspect_err(|_| self.failed(connection))?;
+                self.check_role(connection, &answer)?;
+                answer
+            }
+            Way::Cluster(_) => Value::Int(2),
+        };
+        if answer != Value::Int(2) && !is_unknown_script(&answer) {
+            return Ok(answer);
+        }
+        let script = self.script(connection, &SCRIPTS.release, |command| {
+            on(command, Name(&claim.key)).arg(layout::Value(claim));
+        });
+        Box::pin(script).await
+    }
+
     async fn all_of(
         &self,
         connection: &Arc<Connection>,
-        request: impl Future<Output = Result<Vec<Value>>>,
-    ) -> Result<Vec<Value>> {
+        request: impl Future<Output = Result<impl Into<Answers>>>,
+    ) -> Result<Answers> {
         let wait = AwaitsAnswer::new(connection, &self.clock);
         let answers = request.await;
         wait.answered();
-        let answers = answers.inspect_err(|_| self.failed(connection))?;
+        let answers = answers.inspect_err(|_| self.failed(connection))?.into();
         answers.iter().try_for_each(|answer| self.check_role(connection, answer))?;
         Ok(answers)
     }
@@ -324,7 +352,9 @@ impl Connections {
         let mut first = ::redis::pipe();
         first.cmd("ROLE").cmd("INFO").arg("server").cmd("INFO").arg("persistence");
         first.cmd("CONFIG").arg("GET").arg("appendfsync");
-        for lua in [&SCRIPTS.ask, &SCRIPTS.look, &SCRIPTS.release, &SCRIPTS.abandon, &SCRIPTS.renew] {
+        for lua in
+            [&SCRIPTS.ask, &SCRIPTS.look, &SCRIPTS.release, &SCRIPTS.release_all, &SCRIPTS.abandon, &SCRIPTS.renew]
+        {
             first.cmd("SCRIPT").arg("LOAD").arg(&lua.text);
         }
         first.add_command(call(&SCRIPTS.seed, true, &|command: &mut Cmd| {

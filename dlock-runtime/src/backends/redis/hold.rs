@@ -5,6 +5,7 @@ use std::sync::Arc;
 use ::redis::{Cmd, Value};
 use tokio::runtime::Id;
 
+use super::combine::each;
 use super::connection::{Connection, Connections, call, is_unknown_script, on};
 use super::layout::{self, Name};
 use super::line::GRANT_LIMIT;
@@ -42,25 +43,35 @@ impl Redis {
     async fn renew_batch(&self, holds: &[&Hold]) -> Result<Vec<Result<Standing>>> {
         let shared = self.connections.here().await?;
         let from = self.clock.now();
+        // In a cluster, the locks of one call would have to be of one slot.
+        let is_joint = |hold: &Hold| hold.claim.kind == Kind::Exclusive && self.connections.cluster().is_none();
+        let joint: Vec<&Claim> = holds.iter().filter(|hold| is_joint(hold)).map(|hold| &*hold.claim).collect();
         let mut answers = Vec::new();
         // The second time by the scripts' text, if the server has lost them.
         for whole in [false, true] {
-            let renew = |hold: &&Hold| {
+            let all = (!joint.is_empty())
+                .then(|| call(&SCRIPTS.renew_all, whole, &|command: &mut Cmd| renewals(command, &joint)));
+            let others = holds.iter().filter(|hold| !is_joint(hold)).map(|hold| {
                 let (lua, build) = renewal_of(&hold.claim);
                 call(lua, whole, &|command: &mut Cmd| build(command, &hold.claim))
-            };
-            answers = self.connections.pipeline(&shared, holds.iter().map(renew)).await?;
+            });
+            answers = self.connections.pipeline(&shared, all.into_iter().chain(others)).await?.into_vec();
             if !answers.iter().any(is_unknown_script) {
                 break;
             }
         }
-        let standing = |(hold, answer): (&&Hold, &Value)| match answer {
-            Value::Int(1) => Ok(Standing::Renewed(Validity { from, granted: hold.claim.ttl })),
-            Value::Int(0) => Ok(Standing::Lost),
-            other if fault::is_wrong_type(other) => Ok(Standing::Lost),
-            other => Err(fault::unexpected(other)),
+        let mut answers = answers.into_iter();
+        let mut of_joint = each(if joint.is_empty() { None } else { answers.next() });
+        let standing = |hold: &&Hold| {
+            let answer = if is_joint(hold) { of_joint.next() } else { answers.next() };
+            match answer.unwrap_or(Value::Nil) {
+                Value::Int(1) => Ok(Standing::Renewed(Validity { from, granted: hold.claim.ttl })),
+                Value::Int(0) => Ok(Standing::Lost),
+                other if fault::is_wrong_type(&other) => Ok(Standing::Lost),
+                other => Err(fault::unexpected(&other)),
+            }
         };
-        Ok(holds.iter().zip(&answers).map(standing).collect())
+        Ok(holds.iter().map(standing).collect())
     }
 
     /// Prolongs a lock and reserves tokens for it.
@@ -110,12 +121,7 @@ impl Redis {
                 return Ok(Released::Released);
             }
         }
-        let answer = self
-            .connections
-            .script(&shared, &SCRIPTS.release, |command| {
-                on(command, Name(&claim.key)).arg(layout::Value(claim));
-            })
-            .await?;
+        let answer = self.connections.release(&shared, claim).await?;
         released(&answer)
     }
 
@@ -179,6 +185,16 @@ pub(in crate::backends) fn released(answer: &Value) -> Result<Released> {
         Value::Int(0) => Ok(Released::NotOwner),
         other if fault::is_wrong_type(other) => Ok(Released::NotOwner),
         other => Err(fault::unexpected(other)),
+    }
+}
+
+fn renewals(command: &mut Cmd, claims: &[&Claim]) {
+    command.arg(claims.len());
+    for claim in claims {
+        command.arg(Name(&claim.key));
+    }
+    for claim in claims {
+        command.arg(layout::Value(claim)).arg(millis(claim.ttl));
     }
 }
 

@@ -140,6 +140,24 @@ if v==me then return redis.call('DEL',L) end
 if v~=me..' +line' then return 0 end
 ";
 
+/// Names; values. Releases each as [`RELEASE`] does, but for those with the mark: 2, and nothing has changed.
+const RELEASE_ALL: &str = r"
+local done={}
+for i,l in ipairs(KEYS) do
+  local v=redis.pcall('GET',l)
+  if v==ARGV[i] then
+    done[i]=redis.call('DEL',l)
+  elseif v==ARGV[i]..' +line' then
+    done[i]=2
+  elseif type(v)=='table' and v.err and not string.find(v.err,'^WRONGTYPE') then
+    return v
+  else
+    done[i]=0
+  end
+end
+return done
+";
+
 const HAND_ON: &str = r"
 if not advance() then redis.call('DEL',L) end
 return 1
@@ -163,6 +181,22 @@ const RENEW: &str = r"
 local v=redis.call('GET',KEYS[1])
 if v==ARGV[1] or v==ARGV[1]..' +line' then return redis.call('PEXPIRE',KEYS[1],ARGV[2]) end
 return 0
+";
+
+/// Names; value and ttl of each. Prolongs each as [`RENEW`] does.
+const RENEW_ALL: &str = r"
+local done={}
+for i,l in ipairs(KEYS) do
+  local me,v=ARGV[2*i-1],redis.pcall('GET',l)
+  if v==me or v==me..' +line' then
+    done[i]=redis.call('PEXPIRE',l,ARGV[2*i])
+  elseif type(v)=='table' and v.err and not string.find(v.err,'^WRONGTYPE') then
+    return v
+  else
+    done[i]=0
+  end
+end
+return done
 ";
 
 /// `l`, fence; value, ttl, tokens, whether also while others wait. Gives 1 and the highest of the tokens, 0 for a lock that
@@ -211,8 +245,10 @@ pub(in crate::backends) struct Scripts {
     pub(super) ask: Lua,
     pub(super) look: Lua,
     pub(in crate::backends) release: Lua,
+    pub(super) release_all: Lua,
     pub(super) abandon: Lua,
     pub(in crate::backends) renew: Lua,
+    pub(super) renew_all: Lua,
     pub(super) reserve: Lua,
     pub(super) seed: Lua,
     pub(super) repair: Lua,
@@ -249,8 +285,10 @@ pub(in crate::backends) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| Scr
     ask: Lua::new(&["local L=KEYS[1]", CLOCK, ADVANCE, ASK]).on(LINE),
     look: Lua::new(&["local L=KEYS[1]", CLOCK, LOOK]).on(Some(&[])),
     release: Lua::new(&[RELEASE, CLOCK, ADVANCE, HAND_ON]).on(LINE),
+    release_all: Lua::new(&[RELEASE_ALL]).on(None),
     abandon: Lua::new(&["local L=KEYS[1]", CLOCK, ADVANCE, ABANDON]).on(LINE),
     renew: Lua::new(&[RENEW]).on(None),
+    renew_all: Lua::new(&[RENEW_ALL]).on(None),
     reserve: Lua::new(&[CLOCK, RESERVE]).on(Some(&[])),
     seed: Lua::new(&[SEED]),
     repair: Lua::new(&[REPAIR]).on(Some(&[])),
@@ -262,7 +300,7 @@ mod tests {
 
     #[test]
     fn the_constants_are_those_of_the_scripts() {
-        let all = [ADVANCE, ASK, LOOK, RELEASE, ABANDON, RENEW, RESERVE, REPAIR];
+        let all = [ADVANCE, ASK, LOOK, RELEASE, RELEASE_ALL, ABANDON, RENEW, RENEW_ALL, RESERVE, REPAIR];
         assert!(all.iter().all(|text| text.contains(&format!("'{MARK}'"))));
         assert!(ASK.contains(&format!("string.sub(v,-{})", MARK.len())));
         assert!(CLOCK.contains(&format!("'{FENCE}'")) && CLOCK.contains(&format!("us or {LEAST_TOKEN}\n")));

@@ -150,7 +150,7 @@ impl Node {
         let sent = self.clock().now();
         let answers = self.connections.pipeline(&link.connection, commands).await?;
         self.saw(sent);
-        Ok(answers)
+        Ok(answers.into_vec())
     }
 
     fn saw(&self, sent: BootInstant) {
