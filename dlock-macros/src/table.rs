@@ -106,7 +106,7 @@ const LOCK_TABLE: &[Row] = &[
         "Who may hold the lock beside whom: nobody, other readers, or so many at a time.",
         kind, values::kind),
     row!("fair", "`fair`, `true`, `false`", "`false`",
-        "Nobody who stands in the store's line is overtaken; of each process, one caller stands there at a time, in the order in which they came. Refused where the store cannot do it.",
+        "Callers of all processes are served in the order in which they came. Refused where the store cannot do it.",
         fair, values::flag, true),
     row!("cohort", r#"`true`, `false`, `64`, `"64/3s"`"#, "`false`",
         "Callers of one process pass the lock on among themselves while others wait: so many times, and for so long, at most.",

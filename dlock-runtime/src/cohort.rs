@@ -41,9 +41,14 @@ pub(crate) struct Baton {
 }
 
 impl Tenancy {
-    pub(crate) fn new(bounds: Cohort, ttl: Duration, now: BootInstant) -> Self {
+    pub(crate) fn new(bounds: Cohort, ttl: Duration) -> Self {
         let span = bounds.span.unwrap_or(ttl / 10);
-        Self { passes: bounds.passes, span, tokens: 0..0, block: 0, alone_at: now }
+        Self { passes: bounds.passes, span, tokens: 0..0, block: 0, alone_at: BootInstant::from_nanos(0) }
+    }
+
+    /// The store has granted the lock.
+    pub(crate) fn begin(&mut self, since: BootInstant) {
+        self.alone_at = since;
     }
 
     /// Asks the store for further tokens; it prolongs the hold too. `None`: the lock is to be released.

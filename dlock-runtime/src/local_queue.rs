@@ -34,6 +34,8 @@ struct Line {
     turn: bool,
     /// How many holds have left the turn to others; two for the moment in which one passes to the next.
     holds: usize,
+    /// Those who have left it to others and stand in the store's line: the threads of their callers.
+    standing: Vec<Option<Home>>,
     /// Does the one with the turn wait too, since others hold the lock?
     stands: bool,
     /// The thread of whoever has the turn.
@@ -98,12 +100,14 @@ impl LocalQueue {
         }
         match waits {
             // An attempt that failed just now is no holder: nobody shall hear of contention because of it.
-            None if line.holds > 0 || !line.leaving || !line.waiting.is_empty() => return Joined::Taken,
-            Some(max) if line.waiting.len() + usize::from(line.stands) >= max => return Joined::Full,
+            None if line.is_shared() || !line.leaving || !line.waiting.is_empty() => return Joined::Taken,
+            Some(max) if line.waiting.len() + line.standing.len() + usize::from(line.stands) >= max => {
+                return Joined::Full;
+            }
             _ => {}
         }
         if !line.turn {
-            // For the holders of this process.
+            // Those of this process who hold it or stand in the store's line have left it to us.
             (line.turn, line.stands, line.home, line.kind) = (true, true, home, kind);
             return turn();
         }
@@ -117,7 +121,8 @@ impl LocalQueue {
     pub(crate) fn has(&self, key: &LockKey, home: Home) -> bool {
         let shard = self.shard(key);
         let Some(line) = shard.get(key) else { return false };
-        line.home == Some(home) || line.waiting.values().any(|place| place.wish.home == Some(home))
+        let waits = |place: &Place| place.wish.home == Some(home);
+        line.home == Some(home) || line.standing.contains(&Some(home)) || line.waiting.values().any(waits)
     }
 
     fn shard(&self, key: &LockKey) -> MutexGuard<'_, HashMap<LockKey, Line>> {
@@ -146,17 +151,31 @@ impl LocalQueue {
     }
 }
 
+impl Line {
+    /// Has anybody left the turn to others?
+    fn is_shared(&self) -> bool {
+        self.holds > 0 || !self.standing.is_empty()
+    }
+
+    /// Whoever stands in the store's line does not any more.
+    fn step_out(&mut self, home: Option<Home>) {
+        if let Some(at) = self.standing.iter().position(|standing| *standing == home) {
+            self.standing.swap_remove(at);
+        }
+    }
+}
+
 /// Calls the next of the line after a change of it, or forgets the line if nobody has anything to do with it any more.
 fn call_next(mut shard: MutexGuard<'_, HashMap<LockKey, Line>>, key: &LockKey, change: impl FnOnce(&mut Line)) {
     let Some(line) = shard.get_mut(key) else { return };
     change(line);
     line.leaving = false;
-    line.stands = line.holds > 0;
+    line.stands = line.is_shared();
     let Some((ticket, Place { waker, wish })) = line.waiting.pop_first() else {
         line.turn = false;
         line.stands = false;
         line.home = None;
-        if line.holds == 0 {
+        if !line.is_shared() {
             shard.remove(key);
         }
         return;
@@ -184,6 +203,8 @@ pub(crate) struct Turn {
 enum State {
     /// Nobody else of this process asks.
     Asks,
+    /// It stands in the store's line, and the right is another's.
+    Stands(Option<Home>),
     /// It has become a hold, and the right is another's.
     Holds,
     /// Another one has it now.
@@ -197,7 +218,9 @@ impl Turn {
 
     /// From now on it is kept only until our leftovers are gone.
     pub(crate) fn leave(&self) {
-        self.queue.with(&self.key, |line| line.leaving = true);
+        if self.state == State::Asks {
+            self.queue.with(&self.key, |line| line.leaving = true);
+        }
     }
 
     /// Whoever has it waits, since others hold the lock.
@@ -205,11 +228,25 @@ impl Turn {
         self.queue.with(&self.key, |line| line.stands = true);
     }
 
+    /// From now on whoever has it stands in the store's line, and the next caller may ask.
+    pub(crate) fn stand(&mut self, home: Option<Home>) {
+        if self.state == State::Asks {
+            self.state = State::Stands(home);
+            call_next(self.queue.shard(&self.key), &self.key, |line| line.standing.push(home));
+        }
+    }
+
     /// From now on it stands for a hold, and the next caller may ask.
     pub(crate) fn hold(&mut self) {
-        if self.state == State::Asks {
-            self.state = State::Holds;
-            call_next(self.queue.shard(&self.key), &self.key, |line| line.holds += 1);
+        match std::mem::replace(&mut self.state, State::Holds) {
+            State::Asks => call_next(self.queue.shard(&self.key), &self.key, |line| line.holds += 1),
+            State::Stands(home) => {
+                self.queue.with(&self.key, |line| {
+                    line.step_out(home);
+                    line.holds += 1;
+                });
+            }
+            before => self.state = before,
         }
     }
 
@@ -242,11 +279,14 @@ impl Drop for Turn {
                 Some(baton) => baton.give_back(Self::new(&self.queue, &self.key, None)),
                 None => call_next(self.queue.shard(&self.key), &self.key, |_| {}),
             },
-            State::Holds => {
+            State::Stands(_) | State::Holds => {
                 let mut shard = self.queue.shard(&self.key);
                 let Some(line) = shard.get_mut(&self.key) else { return };
-                line.holds = line.holds.saturating_sub(1);
-                if line.holds == 0 && !line.turn {
+                match self.state {
+                    State::Stands(home) => line.step_out(home),
+                    _ => line.holds = line.holds.saturating_sub(1),
+                }
+                if !line.is_shared() && !line.turn {
                     shard.remove(&self.key);
                 }
             }

@@ -123,7 +123,8 @@ pub(crate) fn prepare(ask: Ask, key: &KeyBuf, until: Option<BootInstant>) -> Res
         since,
         attempts: 0,
         turn: None,
-        tenancy: None,
+        tenancy: ask.options.cohort.map(|bounds| Box::new(Tenancy::new(bounds, options.ttl))),
+        passed: false,
         counted: false,
         armed: false,
     }))
@@ -147,8 +148,10 @@ pub(crate) struct Acquisition {
     deadline: BootInstant,
     attempts: u32,
     turn: Option<Turn>,
-    /// Of a hold that was passed on to us.
+    /// Of a hold that may be passed on.
     tenancy: Option<Box<Tenancy>>,
+    /// It was passed on to us.
+    passed: bool,
     /// Among the jobs that a shutdown waits for.
     counted: bool,
     armed: bool,
@@ -191,18 +194,12 @@ impl Acquisition {
     }
 
     async fn win(&mut self) -> Result<Hold> {
-        let mut turn = self.join().await?;
-        let passed = turn.take();
-        self.turn = Some(turn);
+        self.turn = Some(self.join().await?);
         // A shutdown waits until this is over: until the hold is in the watchdog's table, or our thread abandons it.
         self.shared.jobs.enter();
         self.counted = true;
-        if let Some(passed) = passed
-            // It may have come too late: then the store has freed it, or is about to.
-            && passed.hold.validity.deadline() > self.shared.clock.now()
-        {
-            self.tenancy = Some(Box::new(passed.tenancy));
-            return Ok(passed.hold);
+        if let Some(hold) = self.take_over() {
+            return Ok(hold);
         }
         match self.attempt().await? {
             Ok(Attempt::Acquired(hold)) if hold.validity.deadline() > self.shared.clock.now() => Ok(hold),
@@ -211,13 +208,29 @@ impl Acquisition {
         }
     }
 
+    /// The hold that was passed on to us with the turn.
+    fn take_over(&mut self) -> Option<Hold> {
+        let passed = self.turn.as_mut()?.take()?;
+        // It may have come too late: then the store has freed it, or is about to.
+        if passed.hold.validity.deadline() <= self.shared.clock.now() {
+            return None;
+        }
+        self.tenancy = Some(Box::new(passed.tenancy));
+        self.passed = true;
+        Some(passed.hold)
+    }
+
     /// The lock is ours: from here on a guard releases it.
     fn begin(&mut self, hold: Hold, waited: Duration) -> Result<Guard> {
         let label = self.label.take().ok_or_else(|| Error::new(ErrorKind::Internal, "an acquisition began twice"))?;
         self.armed = false;
-        let since = if self.tenancy.is_some() { self.shared.clock.now() } else { hold.validity.from };
-        let first = || self.options.cohort.map(|bounds| Box::new(Tenancy::new(bounds, self.options.ttl, since)));
-        let tenancy = self.tenancy.take().or_else(first);
+        let since = if self.passed { self.shared.clock.now() } else { hold.validity.from };
+        let mut tenancy = self.tenancy.take();
+        if let Some(tenancy) = &mut tenancy
+            && !self.passed
+        {
+            tenancy.begin(since);
+        }
         let passes = tenancy.is_some();
         let tenure = Arc::new(Tenure::begin(Beginning {
             hold,
@@ -264,7 +277,7 @@ impl Acquisition {
     async fn join(&self) -> Result<Turn> {
         let max = self.options.max_waiters;
         let waits = (self.options.wait != Wait::None).then_some(max);
-        let member = self.options.cohort.map(|_| self.claim.ttl);
+        let member = self.tenancy.as_ref().map(|_| self.claim.ttl);
         let wish = Wish { kind: self.claim.kind, waits, home: self.home, member };
         match self.store.queue.join(&self.claim.key, wish) {
             Joined::Turn(turn) => Ok(turn),
@@ -350,8 +363,12 @@ impl Acquisition {
                 }
                 Ok(wake) => {
                     if contended == 0 {
-                        if let Some(turn) = &self.turn {
+                        if let Some(turn) = &mut self.turn {
                             turn.stands();
+                            // The store's line has an order for all processes: a neighbour takes its own place there.
+                            if self.claim.fair {
+                                turn.stand(self.home);
+                            }
                         }
                         // Before we go to sleep on it: the holder may be a reader, which keeps no turn.
                         self.check_parking()?;

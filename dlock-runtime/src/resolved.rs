@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::error::{Error, Result};
-use crate::options::{Backoff, Cohort, Defaults, Kind, Options, Renew, Retry, Wait};
+use crate::options::{Backoff, Defaults, Kind, Options, Renew, Retry, Wait};
 
 /// Options with the defaults filled in, and without contradictions.
 #[derive(Clone, Copy, Debug)]
@@ -17,7 +17,6 @@ pub(crate) struct Resolved {
     pub(crate) backoff: Option<Backoff>,
     pub(crate) max_waiters: usize,
     pub(crate) retry: Retry,
-    pub(crate) cohort: Option<Cohort>,
     pub(crate) min_hold: Option<Duration>,
     /// Shall the store hear how the run went, if it can keep that?
     pub(crate) record: bool,
@@ -59,7 +58,6 @@ impl Options {
             backoff: self.backoff,
             max_waiters: self.max_waiters.unwrap_or(defaults.max_waiters),
             retry: self.retry.unwrap_or(defaults.retry),
-            cohort: self.cohort,
             min_hold: self.min_hold,
             record: self.record || self.once_per.is_some(),
         };

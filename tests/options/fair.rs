@@ -13,8 +13,6 @@ use crate::stores::{LONG, MS, Other, installed, namespace, on_each, soon};
 
 #[distributed_lock(key = "fair:cluster", fair, wait = "60s", fence = token, backend = "redis")]
 async fn in_order() -> Result<u64, Error> {
-    // Time for the next caller of the process to take its place.
-    tokio::time::sleep(100 * MS).await;
     Ok(token.get())
 }
 
@@ -125,18 +123,20 @@ async fn callers_of_two_processes_are_served_in_the_order_in_which_they_came() {
     let other = Other::holds_fairly("redis", "fair:cluster").await;
     let start = tokio::task::spawn_blocking(|| {
         let (mut one, mut two) = (Process::start("one"), Process::start("two"));
+        // Two of one process before one of the other, which shall not come in between.
         one.calls("a");
         stand(1);
-        two.calls("b");
+        one.calls("b");
         stand(2);
-        // One caller of a process stands in the server's line at a time.
-        one.calls("c");
-        two.calls("d");
+        two.calls("c");
+        stand(3);
+        one.calls("d");
+        stand(4);
         (one, two)
     });
     let (mut one, mut two) = start.await.unwrap();
     other.releases().await;
-    let tokens = [one.token("a"), two.token("b"), one.token("c"), two.token("d")];
+    let tokens = [one.token("a"), one.token("b"), two.token("c"), one.token("d")];
     assert!(tokens.is_sorted(), "{tokens:?}");
     for process in [one, two] {
         process.ends();

@@ -130,3 +130,49 @@ fn the_leftovers_of_a_failed_attempt_are_no_contention() {
         }
     });
 }
+
+/// The store's line knows in which order the callers of all processes came.
+#[test]
+fn whoever_wants_fairness_stands_in_the_stores_line_itself() {
+    test(async {
+        let (world, other) = neighbours();
+        let order = Arc::new(Mutex::new(Vec::new()));
+        let held = other.lock("k").acquire().await.unwrap();
+        let mut tasks = Vec::new();
+        for (id, place) in [&world, &world, &other, &world].into_iter().enumerate() {
+            let order = order.clone();
+            tasks.push(tokio::spawn(place.lock("k").fair(true).wait(LONG).run(move |_| async move {
+                order.lock().unwrap().push(id);
+            })));
+            calm().await;
+        }
+        assert_eq!(world.store.calls(Op::Acquire), 3, "each asks for itself");
+        let error = world.lock("k").fair(true).wait(LONG).max_waiters(3).acquire().await.unwrap_err();
+        assert_eq!(error.kind(), &ErrorKind::QueueFull { max: 3 });
+        assert_eq!(world.lock("k").fair(true).try_acquire().await.unwrap_err().kind().as_str(), "busy");
+        held.release().await.unwrap();
+        for task in tasks {
+            task.await.unwrap().unwrap();
+        }
+        assert_eq!(*order.lock().unwrap(), [0, 1, 2, 3]);
+        world.empty().await;
+        assert!(is_free(&world, "k").await);
+    });
+}
+
+#[test]
+fn one_who_leaves_the_stores_line_leaves_nothing() {
+    test(async {
+        let (world, other) = neighbours();
+        let held = other.lock("k").acquire().await.unwrap();
+        let gone = tokio::spawn(world.lock("k").fair(true).wait(LONG).acquire());
+        let stays = tokio::spawn(world.lock("k").fair(true).wait(LONG).acquire());
+        calm().await;
+        gone.abort();
+        calm().await;
+        held.release().await.unwrap();
+        stays.await.unwrap().unwrap().release().await.unwrap();
+        world.empty().await;
+        assert!(is_free(&world, "k").await);
+    });
+}

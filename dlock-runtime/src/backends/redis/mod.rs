@@ -116,16 +116,27 @@ impl Redis {
         // Opens the connection, if there is none, and so finds out.
         drop(self.connections.here().await?);
         guards.check(|| self.clock.now())?;
-        let attempt = self.attempt(claim, stand).await?;
+        match self.attempt(claim, stand).await? {
+            attempt
+                if guards.check(|| self.clock.now()).is_ok() && self.connections.target.settings.wait_replicas == 0 =>
+            {
+                Ok(attempt)
+            }
+            attempt => Box::pin(self.doubted(claim, attempt)).await,
+        }
+    }
+
+    /// What becomes of an answer that the server may forget.
+    async fn doubted(&self, claim: &Arc<Claim>, attempt: Attempt) -> Result<Attempt> {
         match attempt {
             Attempt::Acquired(hold) => {
-                if let Err(error) = guards.check(|| self.clock.now()) {
-                    Box::pin(self.give_up(claim, None)).await?;
+                if let Err(error) = self.connections.guards.check(|| self.clock.now()) {
+                    self.give_up(claim, None).await?;
                     return Err(error);
                 }
                 match self.connections.target.settings.wait_replicas {
                     0 => Ok(Attempt::Acquired(hold)),
-                    _ => Box::pin(self.replicated(hold)).await.map(Attempt::Acquired),
+                    _ => self.replicated(hold).await.map(Attempt::Acquired),
                 }
             }
             Attempt::Contended(wake) if self.connections.target.settings.wait_replicas > 0 => {
