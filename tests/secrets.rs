@@ -160,7 +160,7 @@ async fn a_store_in_use_shows_no_password() {
     redis.ask(&format!("CONFIG SET requirepass {CANARY}")).unwrap();
     in_use(&[&redis], &|password| format!("redis://:{password}@{}/", redis.addr())).await;
 
-    let secured = || Redis { aof_always: true, extra: vec!["--requirepass".into(), CANARY.into()] };
+    let secured = || Redis { aof_always: true, extra: vec!["--requirepass".into(), CANARY.into()], ..Redis::default() };
     let nodes = Instance::start_all([(); 3].map(|()| secured())).unwrap();
     let hosts: Vec<_> = nodes.iter().map(|node| node.addr().to_string()).collect();
     let url = |password: &str| format!("redlock://:{password}@{}/", hosts.join(","));

@@ -77,7 +77,8 @@ async fn what_is_wrong_with_one_node_is_said_at_the_start() {
 
 #[tokio::test]
 async fn one_account_opens_all_nodes() {
-    let secured = || Redis { aof_always: true, extra: vec!["--requirepass".into(), "p@ss,w".into()] };
+    let secured =
+        || Redis { aof_always: true, extra: vec!["--requirepass".into(), "p@ss,w".into()], ..Redis::default() };
     let nodes = Instance::start_all([(); 3].map(|()| secured())).unwrap();
     let hosts: Vec<_> = nodes.iter().map(|node| node.addr().to_string()).collect();
     let url = format!("redlock://default:p%40ss%2Cw@{}/3", hosts.join(","));

@@ -16,6 +16,7 @@ use crate::backends::redis::connection::{call, is_unknown_script, on};
 use crate::backends::redis::fault;
 use crate::backends::redis::layout::{self, Name};
 use crate::backends::redis::scripts::{Lua, MARK, SCRIPTS as SINGLE};
+use crate::clock::BootInstant;
 use crate::error::{Error, ErrorKind, Result};
 use crate::key::LockKey;
 use crate::note::Note;
@@ -69,7 +70,8 @@ impl Redlock {
     pub(super) async fn free(&self, hold: &Hold) -> Result<Released> {
         let round = round_of(hold)?;
         let value = round.value.clone();
-        let (count, unable) = self.undo(&hold.claim, &SINGLE.release, value, 0..self.nodes.len()).await?;
+        let least = majority(self.nodes.len());
+        let (count, unable) = self.undo(&hold.claim, &SINGLE.release, value, 0..self.nodes.len(), least).await?;
         Ok(match decided(&count, self.nodes.len(), &unable)? {
             true => Released::Released,
             false => Released::NotOwner,
@@ -83,24 +85,28 @@ impl Redlock {
         round: &Round,
         which: impl Iterator<Item = usize>,
     ) -> Result<()> {
-        self.undo(claim, &SINGLE.release, round.value.clone(), which).await.map(drop)
+        // It is sent, which is what counts: nobody hears how it went.
+        self.undo(claim, &SINGLE.release, round.value.clone(), which, 0).await.map(drop)
     }
 
     /// Takes everything of this owner back.
     pub(super) async fn give_up(&self, claim: &Arc<Claim>) -> Result<()> {
         let nodes = self.nodes.len();
-        let (count, unable) = self.undo(claim, &SCRIPTS.abandon, claim.owner.to_hex(), 0..nodes).await?;
+        let (count, unable) =
+            self.undo(claim, &SCRIPTS.abandon, claim.owner.to_hex(), 0..nodes, majority(nodes)).await?;
         // A minority may be away for long; what it has of ours stands in nobody's way, and not beyond the ttl.
         if count.yes + count.no >= majority(nodes) { Ok(()) } else { Err(shortage(nodes, &unable)) }
     }
 
-    /// Sends a release of some kind to these nodes, whatever they said before, and waits for them all, but not long.
+    /// Sends a release of some kind to these nodes, whatever they said before, and waits for them all, but not long; a
+    /// little longer while fewer than `least` have answered.
     async fn undo(
         &self,
         claim: &Arc<Claim>,
         lua: &'static Lua,
         whose: String,
         which: impl Iterator<Item = usize>,
+        least: usize,
     ) -> Result<(Count, Vec<Arc<Error>>)> {
         let patience = Patience::of(claim.ttl);
         let (claim, whose) = (claim.clone(), Arc::<str>::from(whose));
@@ -108,13 +114,16 @@ impl Redlock {
             let (claim, whose) = (claim.clone(), whose.clone());
             async move { undo_on(&node, &link, patience, &claim, lua, &whose).await }
         };
-        let mut asked = ask(&self.nodes, which, patience, request)?.insist();
-        let until = self.clock.now().after(patience.answer);
+        let mut asked = ask(&self.nodes, which, patience.or_unhurried(), request)?.insist();
+        let short = self.clock.now().after(patience.answer);
         let (mut count, mut unable) = (Count::default(), Vec::new());
-        while let Some((_, undone)) = asked.next_until(&self.clock, until).await {
-            match undone {
-                Ok(undone) => count.add(undone),
-                Err(error) => unable.push(error),
+        loop {
+            // Each node's own time is bounded too.
+            let until = if count.yes + count.no < least { BootInstant::NEVER } else { short };
+            match asked.next_until(&self.clock, until).await {
+                Some((_, Ok(undone))) => count.add(undone),
+                Some((_, Err(error))) => unable.push(error),
+                None => break,
             }
         }
         let silent = (0..asked.pending()).map(|_| Arc::new(Error::outage("a Redlock node did not answer in time")));

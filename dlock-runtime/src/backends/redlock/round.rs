@@ -35,9 +35,17 @@ impl Patience {
         Self { answer, open: (ttl / 4).min(Duration::from_secs(1)).max(answer) }
     }
 
+    /// For what is no race against a ttl, and of which a majority has to be heard all the same: a release.
+    pub(super) fn or_unhurried(self) -> Self {
+        Self { answer: self.answer.max(UNHURRIED), open: self.open.max(UNHURRIED) }
+    }
+
     /// For the first look at all nodes.
     pub(super) const FIRST: Self = Self { answer: OPEN_LIMIT, open: OPEN_LIMIT };
 }
+
+/// Less than the second after which the core gives up an abandon.
+const UNHURRIED: Duration = Duration::from_millis(800);
 
 /// What one node answered, or why there is no answer.
 pub(super) type Answer<T> = Result<T, Arc<Error>>;
