@@ -171,7 +171,9 @@ impl Served {
     }
 }
 
-pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> dlock_testkit::Result<T> + Send + 'static) -> Result<T> {
+pub(crate) async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> dlock_testkit::Result<T> + Send + 'static,
+) -> Result<T> {
     let done =
         tokio::task::spawn_blocking(work).await.map_err(|error| Error::outage("a task failed").because(error))?;
     done.map_err(|error| Error::outage("the server's keeper failed").because(error))

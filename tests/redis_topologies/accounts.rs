@@ -8,7 +8,7 @@ use crate::holds::take;
 use crate::{SECOND, blocking, claim, open};
 
 /// As docs/backends.md lists them.
-const RIGHTS: &str = "~dl1:* &dl1:p:* -@all +eval +evalsha +set +get +del +incrby +pexpire +pttl +exists +time +zadd +zrem \
+pub(crate) const RIGHTS: &str = "~dl1:* &dl1:p:* -@all +eval +evalsha +set +get +del +incrby +pexpire +pttl +exists +time +zadd +zrem \
                       +zpopmin +hset +hget +hdel +publish +subscribe";
 /// For kinds and `min_hold`.
 const KINDS: &str = "+zrange +zcard +zscore +hgetall";
@@ -44,7 +44,17 @@ async fn the_listed_rights_are_enough_and_each_one_is_missed_by_its_name() {
         assert!(!error.is_retryable() && error.to_string().contains(&format!("`{command}`")), "{command}: {error}");
     }
     // What it can do without.
-    for right in ["-subscribe", "-publish", "resetchannels", "-role", "-info", "-config|get", "-script|load", "-zrange", "-hgetall"] {
+    for right in [
+        "-subscribe",
+        "-publish",
+        "resetchannels",
+        "-role",
+        "-info",
+        "-config|get",
+        "-script|load",
+        "-zrange",
+        "-hgetall",
+    ] {
         let redis = open(&account(&server, "lean", &format!("{RIGHTS} {KINDS} {LOOKS} {right}"))).await;
         take(&redis, &claim(right, SECOND)).await;
     }

@@ -91,6 +91,7 @@ async fn one_cluster_for_those_who_break_nothing() {
     slots_move_under_held_locks(&cluster).await;
     slots_move_under_waiters(&cluster).await;
     scripts_and_connections_come_back(&cluster).await;
+    an_account_needs_a_few_rights_more(&cluster).await;
     the_wrong_url_is_refused(&cluster).await;
     a_slot_that_nobody_serves_is_an_outage(&cluster).await;
 }
@@ -169,7 +170,8 @@ async fn slots_move_under_held_locks(cluster: &Arc<RedisCluster>) {
     let redis = open(&cluster.url()).await;
     let key = "moves";
     let hold = take(&redis, &claim(key, LIMIT)).await;
-    let shares = [claim_of(Kind::Read, "moved"), claim_of(Kind::Permits(std::num::NonZeroU32::new(2).unwrap()), "moving")];
+    let shares =
+        [claim_of(Kind::Read, "moved"), claim_of(Kind::Permits(std::num::NonZeroU32::new(2).unwrap()), "moving")];
     let mut holds = Vec::new();
     for share in &shares {
         holds.push(take(&redis, share).await);
@@ -272,6 +274,29 @@ async fn scripts_and_connections_come_back(cluster: &Arc<RedisCluster>) {
     assert_eq!(redis.release(&hold).await.unwrap(), Released::Released);
 }
 
+async fn an_account_needs_a_few_rights_more(cluster: &Arc<RedisCluster>) {
+    let rights = crate::accounts::RIGHTS.replace("+publish +subscribe", "+spublish +ssubscribe");
+    let rights = format!("{rights} +cluster|slots +asking");
+    for node in &cluster.nodes {
+        node.ask(&format!("ACL SETUSER app reset on >p,w {rights}")).unwrap();
+    }
+    let url = cluster.url().replace("://", "://app:p%2Cw@");
+    let redis = open(&url).await;
+    let hold = take(&redis, &claim("account", LIMIT)).await;
+    let waiting = claim("account", LIMIT);
+    let Attempt::Contended(mut wake) = redis.try_acquire(&waiting, until()).await.unwrap() else { panic!() };
+    redis.release(&hold).await.unwrap();
+    let news = tokio::time::timeout(SECOND, wake.signal.as_mut().unwrap()).await.unwrap().unwrap();
+    assert!(matches!(news, Signal::Granted(_)));
+    let error = Redis::connect(&url.replace("p%2Cw", "other"), &Clock::system()).await.unwrap_err();
+    assert_eq!(*error.kind(), ErrorKind::PermissionDenied, "{error}");
+    for node in &cluster.nodes {
+        node.ask("ACL SETUSER app -zpopmin").unwrap();
+    }
+    let error = Redis::connect(&url, &Clock::system()).await.unwrap_err();
+    assert!(*error.kind() == ErrorKind::PermissionDenied && error.to_string().contains("`zpopmin`"), "{error}");
+}
+
 async fn the_wrong_url_is_refused(cluster: &Arc<RedisCluster>) {
     let error = Redis::connect(&cluster.nodes[0].url(), &Clock::system()).await.unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Unsupported { .. }), "{error}");
@@ -320,7 +345,9 @@ async fn a_node_that_fails_takes_only_its_own_slots_along() {
 
     // Pushes come from the new node.
     let waiter = open(&cluster.url()).await;
-    let Attempt::Contended(mut wake) = waiter.try_acquire(&claim(&mine, LIMIT), until()).await.unwrap() else { panic!() };
+    let Attempt::Contended(mut wake) = waiter.try_acquire(&claim(&mine, LIMIT), until()).await.unwrap() else {
+        panic!()
+    };
     redis.release(&next).await.unwrap();
     let news = tokio::time::timeout(SECOND, wake.signal.as_mut().unwrap()).await.unwrap().unwrap();
     assert!(matches!(news, Signal::Granted(_)));

@@ -20,7 +20,12 @@ struct Fault {
 }
 
 const FAULTS: &[Fault] = &[
-    Fault { begin: &["CONFIG SET maxmemory 1"], end: &["CONFIG SET maxmemory 0"], kind: ErrorKind::Outage, says: "OOM" },
+    Fault {
+        begin: &["CONFIG SET maxmemory 1"],
+        end: &["CONFIG SET maxmemory 0"],
+        kind: ErrorKind::Outage,
+        says: "OOM",
+    },
     Fault {
         begin: &["CONFIG SET min-replicas-to-write 1"],
         end: &["CONFIG SET min-replicas-to-write 0"],
@@ -33,7 +38,12 @@ const FAULTS: &[Fault] = &[
         kind: ErrorKind::Outage,
         says: "MISCONF",
     },
-    Fault { begin: &["REPLICAOF 127.0.0.1 1"], end: &["REPLICAOF NO ONE"], kind: ErrorKind::NotPrimary, says: "replica" },
+    Fault {
+        begin: &["REPLICAOF 127.0.0.1 1"],
+        end: &["REPLICAOF NO ONE"],
+        kind: ErrorKind::NotPrimary,
+        says: "replica",
+    },
 ];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -82,7 +92,10 @@ async fn a_busy_script_a_foreign_value_and_a_flush_are_told_apart() {
     });
     tokio::time::sleep(300 * MS).await;
     let error = refusal(&redis, &claim("k", SECOND)).await;
-    assert!(*error.kind() == ErrorKind::Outage && error.is_retryable() && error.to_string().contains("BUSY"), "{error}");
+    assert!(
+        *error.kind() == ErrorKind::Outage && error.is_retryable() && error.to_string().contains("BUSY"),
+        "{error}"
+    );
     server.ask("SCRIPT KILL").unwrap();
     script.join().unwrap();
     // Nor does it matter that all scripts were forgotten (NOSCRIPT).

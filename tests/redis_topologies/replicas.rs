@@ -53,7 +53,8 @@ async fn a_server_with_a_command_for_it_releases_without_a_script() {
     let redis = open(&server.url()).await;
     let calls = |command: &str| {
         let stats = server.ask("INFO commandstats").unwrap();
-        let line = stats.lines().find_map(|line| line.strip_prefix(&format!("cmdstat_{command}:calls=")).map(str::to_owned));
+        let line =
+            stats.lines().find_map(|line| line.strip_prefix(&format!("cmdstat_{command}:calls=")).map(str::to_owned));
         line.map_or(0, |line| line.split(',').next().unwrap().parse::<u64>().unwrap())
     };
     let scripts = calls("evalsha");

@@ -41,7 +41,10 @@ async fn a_lock_that_a_replica_has_survives_the_primary() {
     let other = open(&with(&set.url(), "failover_guard=off")).await;
     match standing {
         Standing::Renewed(_) => {
-            assert!(matches!(crate::attempt(&other, &claim("held", SECOND)).await.unwrap(), dlock::Attempt::Contended(_)));
+            assert!(matches!(
+                crate::attempt(&other, &claim("held", SECOND)).await.unwrap(),
+                dlock::Attempt::Contended(_)
+            ));
             assert_eq!(redis.release(&hold).await.unwrap(), Released::Released);
         }
         Standing::Lost => {}
@@ -176,7 +179,11 @@ async fn less_than_a_majority_of_the_sentinels_is_nobody() {
 async fn sentinels_have_credentials_of_their_own() {
     let (_server, sentinel) = blocking(|| {
         let server = Instance::start(dlock_testkit::servers::Redis::with(&["--requirepass", "server/pass"])).unwrap();
-        let lines = ["sentinel auth-pass main server/pass", "user default off", "user ask on >sent:pass +@all allkeys allchannels"];
+        let lines = [
+            "sentinel auth-pass main server/pass",
+            "user default off",
+            "user ask on >sent:pass -@all +sentinel|get-master-addr-by-name +subscribe resetchannels &+switch-master",
+        ];
         let extra = lines.map(str::to_owned).to_vec();
         let sentinel = Instance::start(Sentinel { primary: server.port(), down_after_ms: 5000, extra }).unwrap();
         (server, sentinel)

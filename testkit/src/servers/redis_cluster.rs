@@ -28,7 +28,14 @@ impl RedisCluster {
             let (port, addr) = reserve();
             let bus = free_port().to_string();
             let mut all = vec!["--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf"];
-            all.extend(["--cluster-node-timeout", NODE_TIMEOUT_MS, "--cluster-port", &bus, "--repl-diskless-sync-delay", "0"]);
+            all.extend([
+                "--cluster-node-timeout",
+                NODE_TIMEOUT_MS,
+                "--cluster-port",
+                &bus,
+                "--repl-diskless-sync-delay",
+                "0",
+            ]);
             let announced;
             if behind_proxies {
                 let proxy = Proxy::start(addr).context("a proxy")?;
@@ -54,7 +61,9 @@ impl RedisCluster {
         let first = set.id(0)?;
         for replica in &set.nodes[primaries..] {
             until("a node has heard of its primary", || replica.ask(&format!("CLUSTER REPLICATE {first}")).is_ok())?;
-            until("a replica follows", || replica.ask("INFO replication").is_ok_and(|info| info.contains("master_link_status:up")))?;
+            until("a replica follows", || {
+                replica.ask("INFO replication").is_ok_and(|info| info.contains("master_link_status:up"))
+            })?;
         }
         Ok(set)
     }
@@ -78,7 +87,8 @@ impl RedisCluster {
         let has = |line: &str| {
             line.split(' ').skip(8).filter(|range| !range.starts_with('[')).any(|range| {
                 let (first, last) = range.split_once('-').unwrap_or((range, range));
-                first.parse::<u32>().is_ok_and(|first| first <= slot) && last.parse::<u32>().is_ok_and(|last| slot <= last)
+                first.parse::<u32>().is_ok_and(|first| first <= slot)
+                    && last.parse::<u32>().is_ok_and(|last| slot <= last)
             })
         };
         let id = listed.lines().find(|line| has(line)).and_then(|line| line.split(' ').next());
@@ -107,11 +117,15 @@ impl RedisCluster {
     pub fn wait_until_whole(&self) -> Result<()> {
         let whole = |node: &Instance| {
             node.ask("CLUSTER INFO").is_ok_and(|info| {
-                info.contains("cluster_state:ok") && info.contains(&format!("cluster_known_nodes:{}", self.nodes.len()))
+                info.contains("cluster_state:ok")
+                    && info.contains(&format!("cluster_known_nodes:{}", self.nodes.len()))
                     && info.contains(&format!("cluster_size:{}", self.primaries))
             })
         };
-        self.nodes.iter().filter(|node| node.pid().is_some()).try_for_each(|node| until("a whole cluster", || whole(node)))
+        self.nodes
+            .iter()
+            .filter(|node| node.pid().is_some())
+            .try_for_each(|node| until("a whole cluster", || whole(node)))
     }
 
     /// Waits until this replica has everything that its primary has.

@@ -94,7 +94,9 @@ impl RedisSentinels {
             servers.push(Instance::start(Redis::with(&all))?);
         }
         for replica in &servers[1..] {
-            until("a replica follows", || replica.ask("INFO replication").is_ok_and(|info| info.contains("master_link_status:up")))?;
+            until("a replica follows", || {
+                replica.ask("INFO replication").is_ok_and(|info| info.contains("master_link_status:up"))
+            })?;
         }
         let sentinel = || Sentinel { primary: port, down_after_ms, extra: Vec::new() };
         let sentinels = (0..3).map(|_| Instance::start(sentinel())).collect::<Result<Vec<_>>>()?;

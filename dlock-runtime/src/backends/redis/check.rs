@@ -23,7 +23,10 @@ pub(super) async fn check(connections: &Connections) -> Result<()> {
     }
     for (server, policy) in &connections.everywhere(&shared, policy).await? {
         if is_forbidden(policy) {
-            tracing::warn!(server, "the Redis user may not run CONFIG GET: make sure that maxmemory-policy is noeviction");
+            tracing::warn!(
+                server,
+                "the Redis user may not run CONFIG GET: make sure that maxmemory-policy is noeviction"
+            );
             continue;
         }
         let policy = policy_of(policy).ok_or_else(|| fault::unexpected(policy))?;

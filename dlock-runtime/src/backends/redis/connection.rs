@@ -9,7 +9,7 @@ use ::redis::aio::{AsyncPushSender, MultiplexedConnection};
 use ::redis::cluster_async::ClusterConnection;
 use ::redis::{AsyncConnectionConfig, Cmd, PushInfo, PushKind, ServerErrorKind, ToRedisArgs, Value};
 use tokio::runtime::Id;
-use tokio::sync::watch;
+use tokio::sync::Notify;
 
 use super::combine::Combiner;
 use super::fault;
@@ -46,7 +46,9 @@ pub(super) struct Connections {
     high: AtomicU64,
     open: PerRuntime<Arc<Connection>>,
     /// How many times another server became the primary: what was opened before leads to the wrong one.
-    switches: watch::Sender<u64>,
+    switches: AtomicU64,
+    /// Says so to those who wait for it.
+    switched: Notify,
     /// Where the primary was found last, by whoever has to ask for it.
     primary: Mutex<Option<Address>>,
     /// Of a cluster: the one client that all runtimes share. It lives on our own thread.
@@ -89,7 +91,8 @@ impl Connections {
             clock,
             high: AtomicU64::new(0),
             open: PerRuntime::new(),
-            switches: watch::Sender::new(0),
+            switches: AtomicU64::new(0),
+            switched: Notify::new(),
             primary: Mutex::default(),
             cluster: Mutex::default(),
         }
@@ -154,13 +157,20 @@ impl Connections {
 
     /// How many times another server became the primary.
     pub(super) fn switches(&self) -> u64 {
-        *self.switches.borrow()
+        self.switches.load(Ordering::Acquire)
     }
 
     /// Ends when another server becomes the primary.
     pub(super) async fn switched(&self, since: u64) {
-        // It cannot fail: we have the sender.
-        let _ = self.switches.subscribe().wait_for(|switches| *switches != since).await;
+        loop {
+            let mut news = std::pin::pin!(self.switched.notified());
+            // Before the look, so that none falls between.
+            news.as_mut().enable();
+            if self.switches() != since {
+                return;
+            }
+            news.await;
+        }
     }
 
     /// Leaves the present primary, if it is not this one.
@@ -170,7 +180,8 @@ impl Connections {
             *known = Some(primary.clone());
             drop(known);
             tracing::warn!(server = ?self.target, "another Redis has become the primary; all connections begin anew");
-            self.switches.send_modify(|switches| *switches += 1);
+            self.switches.fetch_add(1, Ordering::AcqRel);
+            self.switched.notify_waiters();
             self.open.clear();
         }
     }
@@ -290,7 +301,8 @@ impl Connections {
         let client = match known {
             Some(client) => client,
             None => {
-                let opened = plan.open(&self.clock, None::<fn(PushInfo) -> Result<(), ::redis::aio::SendError>>).await?;
+                let opened =
+                    plan.open(&self.clock, None::<fn(PushInfo) -> Result<(), ::redis::aio::SendError>>).await?;
                 // Another runtime may have been faster; one client is enough.
                 self.cluster_client().get_or_insert(opened).clone()
             }
@@ -358,7 +370,9 @@ impl Connections {
                 *self.primary.lock().unwrap_or_else(PoisonError::into_inner) = Some(primary.clone());
                 sentinels.server(primary)?
             }
-            Plan::Cluster(_) => return Err(Error::new(ErrorKind::Internal, "a cluster has no one server to connect to")),
+            Plan::Cluster(_) => {
+                return Err(Error::new(ErrorKind::Internal, "a cluster has no one server to connect to"));
+            }
         };
         let opened = self.bounded(client.get_multiplexed_async_connection_with_config(&config)).await?;
         opened.map_err(|error| fault::client(&error))

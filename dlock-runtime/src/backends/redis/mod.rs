@@ -1,4 +1,4 @@
-//! Redis 7.0 or newer, one primary.
+//! Redis 7.0 or newer: one primary, one behind sentinels, or a cluster; see `topology`.
 //!
 //! An uncontended cycle is two round trips: `SET NX PX` with `INCR` of the fencing counter in one go, and a
 //! compare-and-delete. Who finds the lock taken may stand in a line in the server; a release hands the lock to the
@@ -74,15 +74,18 @@ pub(crate) async fn open(url: &str, clock: &Clock) -> Result<Arc<dyn Backend>> {
 }
 
 impl Redis {
-    /// Connects to `redis://[user:password@]host[:port][/db]` or `unix:///path[?db=…&user=…&pass=…]`.
+    /// Connects to `redis://[user:password@]host[:port][/db]` or `unix:///path[?db=…&user=…&pass=…]`, to the primary that
+    /// `redis-sentinel://[user:password@]host[:port],…/name[/db]` leads to, or to the cluster of
+    /// `redis-cluster://[user:password@]host[:port],…`; with `rediss` in the place of `redis` by TLS.
     ///
-    /// In a user or password, `@ : / % # ?` are percent-encoded. `?eviction=allow` accepts a server that may evict
-    /// locks when its memory is full.
+    /// In a user or password, `@ : / % # ?` are percent-encoded. `docs/backends.md` lists the parameters: `eviction`,
+    /// `restart_guard`, `failover_guard`, `wait_replicas`, files for TLS, the sentinels' own credentials.
     ///
     /// # Errors
     /// [`ErrorKind::ConfigInvalid`](crate::ErrorKind::ConfigInvalid) for a URL that cannot be used and for a server that may evict locks;
-    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) below Redis 7.0 and in a cluster; [`ErrorKind::NotPrimary`](crate::ErrorKind::NotPrimary) for a replica;
-    /// [`ErrorKind::PermissionDenied`](crate::ErrorKind::PermissionDenied); [`ErrorKind::Outage`](crate::ErrorKind::Outage) if there is no answer.
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) below Redis 7.0 and for a cluster behind a plain URL; [`ErrorKind::NotPrimary`](crate::ErrorKind::NotPrimary) for a replica;
+    /// [`ErrorKind::PermissionDenied`](crate::ErrorKind::PermissionDenied), with the rights that lack; [`ErrorKind::Outage`](crate::ErrorKind::Outage) if there is no answer,
+    /// or no majority of the sentinels.
     pub async fn connect(url: &str, clock: &Clock) -> Result<Self> {
         let target = Target::parse(url)?;
         // Our thread runs the timers that bound what follows.

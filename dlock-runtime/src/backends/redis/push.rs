@@ -219,7 +219,9 @@ impl Listener {
                         }
                     }
                 }
-                Err(error) => tracing::warn!(%error, "the cluster pushes nothing to this process, so waiting means polling"),
+                Err(error) => {
+                    tracing::warn!(%error, "the cluster pushes nothing to this process, so waiting means polling")
+                }
             }
             self.state.send_replace(State::Down);
             *lock(&self.slots) = Slots::default();

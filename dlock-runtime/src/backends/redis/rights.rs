@@ -9,8 +9,8 @@ use crate::error::{Error, ErrorKind, Result};
 
 /// Needed by every lock.
 pub(super) const EXCLUSIVE: &[&str] = &[
-    "set", "get", "del", "incrby", "pexpire", "pttl", "exists", "time", "zadd", "zrem", "zpopmin", "hset", "hget", "hdel",
-    "evalsha",
+    "set", "get", "del", "incrby", "pexpire", "pttl", "exists", "time", "zadd", "zrem", "zpopmin", "hset", "hget",
+    "hdel", "evalsha",
 ];
 
 /// Needed beside those to hand a lock on; an account that may neither publish nor subscribe waits by polling.

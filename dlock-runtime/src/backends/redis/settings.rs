@@ -126,7 +126,8 @@ mod tests {
 
     #[test]
     fn a_guard_is_a_time_auto_or_off() {
-        let read = |value| set(Scheme::Sentinel, false, "failover_guard", value).map(|settings| settings.failover_guard);
+        let read =
+            |value| set(Scheme::Sentinel, false, "failover_guard", value).map(|settings| settings.failover_guard);
         assert_eq!(read("30s").unwrap(), Guard::For(Duration::from_secs(30)));
         assert_eq!((read("off").unwrap(), read("auto").unwrap()), (Guard::Off, Guard::Auto));
         for bad in ["", "30", "2d", "yes"] {

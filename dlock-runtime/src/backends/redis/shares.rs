@@ -57,7 +57,11 @@ impl Redis {
             }
         }
         // Where nothing can be pushed, one stands in line all the same, and polls.
-        let place = if self.pushes.is_up(&claim.key) || self.pushes.come_up(&claim.key).await { PLACE_LEASE } else { -PLACE_LEASE };
+        let place = if self.pushes.is_up(&claim.key) || self.pushes.come_up(&claim.key).await {
+            PLACE_LEASE
+        } else {
+            -PLACE_LEASE
+        };
         self.ask_shares(claim, place).await
     }
 

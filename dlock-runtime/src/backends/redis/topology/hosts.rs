@@ -31,7 +31,9 @@ impl Hosts {
         };
         // A password with an unescaped @ ends up among the hosts.
         if hosts.contains('@') {
-            return Err(bad("the Redis URL cannot be read; in a user or password write @ : / % # ? as %40 %3A %2F %25 %23 %3F"));
+            return Err(bad(
+                "the Redis URL cannot be read; in a user or password write @ : / % # ? as %40 %3A %2F %25 %23 %3F",
+            ));
         }
         let (mut user, mut password) = (None, None);
         if let Some(credentials) = credentials {
@@ -39,13 +41,18 @@ impl Hosts {
             user = Some(decode(name).ok_or_else(escapes)?).filter(|user| !user.is_empty());
             password = Some(decode(secret).ok_or_else(escapes)?).filter(|password| !password.is_empty());
         }
+        // The client would log nobody in, and go on as whoever needs no password.
+        if user.is_some() && password.is_none() {
+            return Err(bad("the Redis URL names a user without a password"));
+        }
         let mut settings = Settings::default();
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             settings.set(scheme, tls, &decode(name).ok_or_else(escapes)?, &decode(value).ok_or_else(escapes)?)?;
         }
         let hosts = hosts.split(',').map(|host| read_host(host, port)).collect::<Option<Vec<_>>>();
-        let hosts = hosts.ok_or_else(|| bad("the Redis URL names a host that is none: host[:port], with commas between"))?;
+        let hosts =
+            hosts.ok_or_else(|| bad("the Redis URL names a host that is none: host[:port], with commas between"))?;
         let path = path.split('/').filter(|part| !part.is_empty()).map(decode).collect::<Option<Vec<_>>>();
         Ok(Self { user, password, hosts, path: path.ok_or_else(escapes)?, settings })
     }
@@ -96,6 +103,7 @@ mod tests {
             "a,,b",
             "a:0",
             "a:c4n4ry",
+            "c4n4ry@h",
             "u:c4n4ry@x@h",
             "u:c4n4ry%zz@h",
             "u:c4n4ry#@h",

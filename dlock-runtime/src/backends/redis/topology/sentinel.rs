@@ -36,7 +36,9 @@ impl Sentinels {
         let Hosts { user, password, hosts, path, settings } = Hosts::parse(rest, Scheme::Sentinel, tls, 26379)?;
         let (name, db) = match &path[..] {
             [name] => (name, 0),
-            [name, db] => (name, db.parse().map_err(|_| Error::config("url", "the database of a Redis URL is a number"))?),
+            [name, db] => {
+                (name, db.parse().map_err(|_| Error::config("url", "the database of a Redis URL is a number"))?)
+            }
             _ => {
                 return Err(Error::config(
                     "url",
@@ -105,8 +107,7 @@ impl Sentinels {
 
     async fn ask(&self, sentinel: &Client) -> Result<Option<Address>> {
         let failed = |error| fault::client(&error);
-        let mut connection =
-            sentinel.get_multiplexed_async_connection_with_config(&config()).await.map_err(failed)?;
+        let mut connection = sentinel.get_multiplexed_async_connection_with_config(&config()).await.map_err(failed)?;
         let mut ask = ::redis::cmd("SENTINEL");
         ask.arg("GET-MASTER-ADDR-BY-NAME").arg(&self.name);
         match connection.send_packed_command(&ask).await.map_err(failed)? {

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
-pub(in super::super) use ::redis::cluster_routing::Slot;
 use ::redis::ToRedisArgs;
+pub(in super::super) use ::redis::cluster_routing::Slot;
 
 use super::super::layout::Name;
 use crate::key::LockKey;
