@@ -112,26 +112,34 @@ impl Redis {
 
     /// One attempt, with a look at what the server may have forgotten before, and at its replicas after.
     async fn guarded(&self, claim: &Arc<Claim>, stand: Stand) -> Result<Attempt> {
-        let guards = &self.connections.guards;
-        guards.asks_for(claim.ttl);
+        self.connections.guards.asks_for(claim.ttl);
         // Opens the connection, if there is none, and so finds out.
         drop(self.connections.here().await?);
-        guards.check(|| self.clock.now())?;
+        self.connections.guards.check(|| self.clock.now())?;
         let attempt = self.attempt(claim, stand).await?;
+        let replicas = self.connections.target.settings.wait_replicas;
+        if replicas == 0 && self.connections.guards.check(|| self.clock.now()).is_ok() {
+            return Ok(attempt);
+        }
+        Box::pin(self.checked(claim, attempt)).await
+    }
+
+    /// What is left of an attempt where the server has been found to forget, or where replicas must have it too.
+    async fn checked(&self, claim: &Arc<Claim>, attempt: Attempt) -> Result<Attempt> {
+        let replicas = self.connections.target.settings.wait_replicas;
         match attempt {
             Attempt::Acquired(hold) => {
-                if let Err(error) = guards.check(|| self.clock.now()) {
-                    Box::pin(self.give_up(claim, None)).await?;
+                if let Err(error) = self.connections.guards.check(|| self.clock.now()) {
+                    self.give_up(claim, None).await?;
                     return Err(error);
                 }
-                match self.connections.target.settings.wait_replicas {
-                    0 => Ok(Attempt::Acquired(hold)),
-                    _ => Box::pin(self.replicated(hold)).await.map(Attempt::Acquired),
+                if replicas == 0 {
+                    Ok(Attempt::Acquired(hold))
+                } else {
+                    self.replicated(hold).await.map(Attempt::Acquired)
                 }
             }
-            Attempt::Contended(wake) if self.connections.target.settings.wait_replicas > 0 => {
-                Ok(Attempt::Contended(Self::as_hint(wake)))
-            }
+            Attempt::Contended(wake) if replicas > 0 => Ok(Attempt::Contended(Self::as_hint(wake))),
             other => Ok(other),
         }
     }
