@@ -40,7 +40,7 @@ pub(super) struct Connections {
     store: u64,
     pub(super) target: Target,
     pub(super) clock: Clock,
-    pub(super) guards: Guards,
+    pub(super) guards: Arc<Guards>,
     pub(super) native: Native,
     /// The highest token that this process has seen, or up to a step less.
     high: AtomicU64,
@@ -85,7 +85,7 @@ impl Connections {
         let store = STORES.fetch_add(1, Ordering::Relaxed);
         Self {
             store,
-            guards: Guards::new(&target.settings),
+            guards: Arc::new(Guards::new(&target.settings)),
             native: Native::default(),
             target,
             clock,
@@ -139,7 +139,9 @@ impl Connections {
     }
 
     fn discard(&self, connection: &Arc<Connection>) {
-        connection.dead.store(true, Ordering::Relaxed);
+        if !connection.dead.swap(true, Ordering::Relaxed) {
+            self.guards.ended(self.clock.now());
+        }
         if matches!(connection.way, Way::Cluster(_)) {
             *self.cluster_client() = None;
         }
@@ -320,11 +322,12 @@ impl Connections {
         let switches = self.switches();
         let runtime = place.id();
         let dead = Arc::new(AtomicBool::new(false));
-        let died = dead.clone();
+        let (died, guards, clock) = (dead.clone(), self.guards.clone(), self.clock.clone());
         let multiplexed = self
             .dial(config().set_push_sender(move |push: PushInfo| {
                 if push.kind == PushKind::Disconnection {
                     died.store(true, Ordering::Relaxed);
+                    guards.ended(clock.now());
                 }
                 Ok::<(), ::redis::aio::SendError>(())
             }))
