@@ -8,7 +8,7 @@ use crate::holds::take;
 use crate::{SECOND, blocking, claim, open};
 
 /// As docs/backends.md lists them.
-const RIGHTS: &str = "~dl1:* &dl1:p:* -@all +eval +evalsha +set +get +del +incrby +pexpire +pttl +exists +time +zadd +zrem \
+pub(crate) const RIGHTS: &str = "~dl1:* &dl1:p:* -@all +eval +evalsha +set +get +del +incrby +pexpire +pttl +exists +time +zadd +zrem \
                       +zpopmin +hset +hget +hdel +publish +subscribe";
 /// For kinds and `min_hold`.
 const KINDS: &str = "+zrange +zcard +zscore +hgetall";

@@ -91,6 +91,7 @@ async fn one_cluster_for_those_who_break_nothing() {
     slots_move_under_held_locks(&cluster).await;
     slots_move_under_waiters(&cluster).await;
     scripts_and_connections_come_back(&cluster).await;
+    an_account_needs_a_few_rights_more(&cluster).await;
     the_wrong_url_is_refused(&cluster).await;
     a_slot_that_nobody_serves_is_an_outage(&cluster).await;
 }
@@ -271,6 +272,29 @@ async fn scripts_and_connections_come_back(cluster: &Arc<RedisCluster>) {
         assert!(matches!(attempt(&redis, &claim("flush", SECOND)).await.unwrap(), Attempt::Contended(_)));
     }
     assert_eq!(redis.release(&hold).await.unwrap(), Released::Released);
+}
+
+async fn an_account_needs_a_few_rights_more(cluster: &Arc<RedisCluster>) {
+    let rights = crate::accounts::RIGHTS.replace("+publish +subscribe", "+spublish +ssubscribe");
+    let rights = format!("{rights} +cluster|slots +asking");
+    for node in &cluster.nodes {
+        node.ask(&format!("ACL SETUSER app reset on >p,w {rights}")).unwrap();
+    }
+    let url = cluster.url().replace("://", "://app:p%2Cw@");
+    let redis = open(&url).await;
+    let hold = take(&redis, &claim("account", LIMIT)).await;
+    let waiting = claim("account", LIMIT);
+    let Attempt::Contended(mut wake) = redis.try_acquire(&waiting, until()).await.unwrap() else { panic!() };
+    redis.release(&hold).await.unwrap();
+    let news = tokio::time::timeout(SECOND, wake.signal.as_mut().unwrap()).await.unwrap().unwrap();
+    assert!(matches!(news, Signal::Granted(_)));
+    let error = Redis::connect(&url.replace("p%2Cw", "other"), &Clock::system()).await.unwrap_err();
+    assert_eq!(*error.kind(), ErrorKind::PermissionDenied, "{error}");
+    for node in &cluster.nodes {
+        node.ask("ACL SETUSER app -zpopmin").unwrap();
+    }
+    let error = Redis::connect(&url, &Clock::system()).await.unwrap_err();
+    assert!(*error.kind() == ErrorKind::PermissionDenied && error.to_string().contains("`zpopmin`"), "{error}");
 }
 
 async fn the_wrong_url_is_refused(cluster: &Arc<RedisCluster>) {

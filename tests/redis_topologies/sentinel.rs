@@ -182,7 +182,7 @@ async fn sentinels_have_credentials_of_their_own() {
         let lines = [
             "sentinel auth-pass main server/pass",
             "user default off",
-            "user ask on >sent:pass +@all allkeys allchannels",
+            "user ask on >sent:pass -@all +sentinel|get-master-addr-by-name +subscribe resetchannels &+switch-master",
         ];
         let extra = lines.map(str::to_owned).to_vec();
         let sentinel = Instance::start(Sentinel { primary: server.port(), down_after_ms: 5000, extra }).unwrap();

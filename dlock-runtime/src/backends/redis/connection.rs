@@ -9,7 +9,7 @@ use ::redis::aio::{AsyncPushSender, MultiplexedConnection};
 use ::redis::cluster_async::ClusterConnection;
 use ::redis::{AsyncConnectionConfig, Cmd, PushInfo, PushKind, ServerErrorKind, ToRedisArgs, Value};
 use tokio::runtime::Id;
-use tokio::sync::watch;
+use tokio::sync::Notify;
 
 use super::combine::{Answers, Combiner};
 use super::fault;
@@ -42,15 +42,15 @@ pub(in crate::backends) struct Connections {
     store: u64,
     pub(in crate::backends) target: Target,
     pub(in crate::backends) clock: Clock,
-    pub(super) guards: Guards,
+    pub(super) guards: Arc<Guards>,
     pub(super) native: Native,
     /// The highest token that this process has seen, or up to a step less.
     high: AtomicU64,
     open: PerRuntime<Arc<Connection>>,
     /// How many times another server became the primary: what was opened before leads to the wrong one.
-    switches: watch::Sender<u64>,
-    /// The same number, for everybody who only looks: a load instead of a lock.
-    switched: AtomicU64,
+    switches: AtomicU64,
+    /// Says so to those who wait for it.
+    switched: Notify,
     /// Where the primary was found last, by whoever has to ask for it.
     primary: Mutex<Option<Address>>,
     /// Of a cluster: the one client that all runtimes share. It lives on our own thread.
@@ -87,14 +87,14 @@ impl Connections {
         let store = STORES.fetch_add(1, Ordering::Relaxed);
         Self {
             store,
-            guards: Guards::new(&target.settings),
+            guards: Arc::new(Guards::new(&target.settings)),
             native: Native::default(),
             target,
             clock,
             high: AtomicU64::new(0),
             open: PerRuntime::new(),
-            switches: watch::Sender::new(0),
-            switched: AtomicU64::new(0),
+            switches: AtomicU64::new(0),
+            switched: Notify::new(),
             primary: Mutex::default(),
             cluster: Mutex::default(),
         }
@@ -141,7 +141,9 @@ impl Connections {
     }
 
     fn discard(&self, connection: &Arc<Connection>) {
-        connection.dead.store(true, Ordering::Relaxed);
+        if !connection.dead.swap(true, Ordering::Relaxed) {
+            self.guards.ended(self.clock.now());
+        }
         if matches!(connection.way, Way::Cluster(_)) {
             *self.cluster_client() = None;
         }
@@ -159,13 +161,20 @@ impl Connections {
 
     /// How many times another server became the primary.
     pub(super) fn switches(&self) -> u64 {
-        self.switched.load(Ordering::Acquire)
+        self.switches.load(Ordering::Acquire)
     }
 
     /// Ends when another server becomes the primary.
     pub(super) async fn switched(&self, since: u64) {
-        // It cannot fail: we have the sender.
-        let _ = self.switches.subscribe().wait_for(|switches| *switches != since).await;
+        loop {
+            let mut news = std::pin::pin!(self.switched.notified());
+            // Before the look, so that none falls between.
+            news.as_mut().enable();
+            if self.switches() != since {
+                return;
+            }
+            news.await;
+        }
     }
 
     /// Leaves the present primary, if it is not this one.
@@ -175,8 +184,8 @@ impl Connections {
             *known = Some(primary.clone());
             drop(known);
             tracing::warn!(server = ?self.target, "another Redis has become the primary; all connections begin anew");
-            self.switched.fetch_add(1, Ordering::AcqRel);
-            self.switches.send_modify(|switches| *switches += 1);
+            self.switches.fetch_add(1, Ordering::AcqRel);
+            self.switched.notify_waiters();
             self.open.clear();
         }
     }
@@ -337,11 +346,12 @@ impl Connections {
         let switches = self.switches();
         let runtime = place.id();
         let dead = Arc::new(AtomicBool::new(false));
-        let died = dead.clone();
+        let (died, guards, clock) = (dead.clone(), self.guards.clone(), self.clock.clone());
         let multiplexed = self
             .dial(config().set_push_sender(move |push: PushInfo| {
                 if push.kind == PushKind::Disconnection {
                     died.store(true, Ordering::Relaxed);
+                    guards.ended(clock.now());
                 }
                 Ok::<(), ::redis::aio::SendError>(())
             }))

@@ -79,7 +79,13 @@ fn by_code(code: &str, detail: &str) -> Error {
         "NOAUTH" => Error::new(ErrorKind::PermissionDenied, "Redis wants a password (NOAUTH)"),
         "WRONGPASS" => Error::new(ErrorKind::PermissionDenied, "Redis refuses the user or the password (WRONGPASS)"),
         "WRONGTYPE" => super::layout::conflict(),
-        "MOVED" | "ASK" | "CROSSSLOT" => no_cluster(),
+        "MOVED" | "ASK" => no_cluster(),
+        "CROSSSLOT" => {
+            Error::new(ErrorKind::Internal, "one lock's keys lie in several slots (CROSSSLOT); please report it")
+        }
+        _ if detail.contains("access a non local key") => {
+            outage("a part of the lock is at another server of the cluster")
+        }
         _ if detail.contains("increment or decrement would overflow") => {
             Error::new(ErrorKind::FenceExhausted, "the fencing counter in Redis has no further number")
         }
@@ -150,6 +156,7 @@ mod tests {
             assert_eq!(*by_code("ERR", detail).kind(), ErrorKind::PermissionDenied);
         }
         assert!(matches!(kind("MOVED"), ErrorKind::Unsupported { .. }));
+        assert_eq!(kind("CROSSSLOT"), ErrorKind::Internal);
         assert_eq!(kind("ERR"), ErrorKind::Protocol);
         assert_eq!(*by_code("ERR", "increment or decrement would overflow").kind(), ErrorKind::FenceExhausted);
     }

@@ -23,6 +23,8 @@ pub(super) struct Guards {
     longest: AtomicU64,
     /// Nothing is granted before, in nanoseconds of our clock; 0 if nothing was forgotten.
     until: AtomicU64,
+    /// When a connection ended last, as far as that was noticed, in nanoseconds of our clock.
+    ended: AtomicU64,
     known: Mutex<Option<Life>>,
 }
 
@@ -67,6 +69,7 @@ impl Guards {
             failover: settings.failover_guard,
             longest: AtomicU64::new(0),
             until: AtomicU64::new(0),
+            ended: AtomicU64::new(0),
             known: Mutex::default(),
         }
     }
@@ -79,15 +82,21 @@ impl Guards {
         }
     }
 
+    /// Notes that a connection has ended.
+    pub(super) fn ended(&self, now: BootInstant) {
+        self.ended.fetch_max(now.as_nanos(), Ordering::Relaxed);
+    }
+
     /// Notes which server a new connection has led to.
     pub(super) fn met(&self, seen: Seen, now: BootInstant, place: &impl std::fmt::Debug) {
         let Seen { run_id, uptime, durable } = seen;
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let started = now.before(uptime);
+        let ended = BootInstant::from_nanos(self.ended.load(Ordering::Relaxed));
         let (guard, from) = match &*known {
             Some(life) if life.run_id == run_id => (Guard::Off, now),
             // It ran already while the other one served us: nobody knows when that one gave its last lock.
-            Some(life) if started < life.met => (self.failover, now),
+            Some(life) if started < life.met.max(ended) => (self.failover, now),
             Some(_) if durable => (Guard::Off, now),
             Some(_) => (self.restart, started),
             // For whom it is new, only what was asked for by name: a server is not suspect for being young.
@@ -164,6 +173,20 @@ mod tests {
         // The same one again is nothing new.
         guards.met(seen("b", 7, false), clock.now(), &"");
         guards.check(|| clock.now()).unwrap();
+    }
+
+    #[test]
+    fn another_server_is_told_from_a_restart_by_when_the_connection_ended() {
+        for (uptime, free) in [(500, false), (1, true)] {
+            let (clock, guards) = (Clock::manual(), guards(Guard::Off, Guard::For(SECOND * 5)));
+            clock.advance(SECOND * 1000);
+            guards.met(seen("a", 500, false), clock.now(), &"");
+            clock.advance(SECOND * 900);
+            guards.ended(clock.now());
+            clock.advance(SECOND * 2);
+            guards.met(seen("b", uptime, false), clock.now(), &"");
+            assert_eq!(guards.check(|| clock.now()).is_ok(), free, "{uptime}");
+        }
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Redis 7.0 or newer, one primary.
+//! Redis 7.0 or newer: one primary, one behind sentinels, or a cluster; see `topology`.
 //!
 //! An uncontended cycle is two round trips: `SET NX PX` with `INCR` of the fencing counter in one go, and a
 //! compare-and-delete. Who finds the lock taken may stand in a line in the server; a release hands the lock to the
@@ -76,15 +76,18 @@ pub(crate) async fn open(url: &str, clock: &Clock) -> Result<Arc<dyn Backend>> {
 }
 
 impl Redis {
-    /// Connects to `redis://[user:password@]host[:port][/db]` or `unix:///path[?db=…&user=…&pass=…]`.
+    /// Connects to `redis://[user:password@]host[:port][/db]` or `unix:///path[?db=…&user=…&pass=…]`, to the primary that
+    /// `redis-sentinel://[user:password@]host[:port],…/name[/db]` leads to, or to the cluster of
+    /// `redis-cluster://[user:password@]host[:port],…`; with `rediss` in the place of `redis` by TLS.
     ///
-    /// In a user or password, `@ : / % # ?` are percent-encoded. `?eviction=allow` accepts a server that may evict
-    /// locks when its memory is full.
+    /// In a user or password, `@ : / % # ?` are percent-encoded. `docs/backends.md` lists the parameters: `eviction`,
+    /// `restart_guard`, `failover_guard`, `wait_replicas`, files for TLS, the sentinels' own credentials.
     ///
     /// # Errors
     /// [`ErrorKind::ConfigInvalid`](crate::ErrorKind::ConfigInvalid) for a URL that cannot be used and for a server that may evict locks;
-    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) below Redis 7.0 and in a cluster; [`ErrorKind::NotPrimary`](crate::ErrorKind::NotPrimary) for a replica;
-    /// [`ErrorKind::PermissionDenied`](crate::ErrorKind::PermissionDenied); [`ErrorKind::Outage`](crate::ErrorKind::Outage) if there is no answer.
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) below Redis 7.0 and for a cluster behind a plain URL; [`ErrorKind::NotPrimary`](crate::ErrorKind::NotPrimary) for a replica;
+    /// [`ErrorKind::PermissionDenied`](crate::ErrorKind::PermissionDenied), with the rights that lack; [`ErrorKind::Outage`](crate::ErrorKind::Outage) if there is no answer,
+    /// or no majority of the sentinels.
     pub async fn connect(url: &str, clock: &Clock) -> Result<Self> {
         let target = Target::parse(url)?;
         // Our thread runs the timers that bound what follows.
@@ -111,37 +114,34 @@ impl Redis {
 
     /// One attempt, with a look at what the server may have forgotten before, and at its replicas after.
     async fn guarded(&self, claim: &Arc<Claim>, stand: Stand) -> Result<Attempt> {
-        let guards = &self.connections.guards;
-        guards.asks_for(claim.ttl);
+        self.connections.guards.asks_for(claim.ttl);
         // Opens the connection, if there is none, and so finds out.
         drop(self.connections.here().await?);
-        guards.check(|| self.clock.now())?;
-        match self.attempt(claim, stand).await? {
-            attempt
-                if guards.check(|| self.clock.now()).is_ok() && self.connections.target.settings.wait_replicas == 0 =>
-            {
-                Ok(attempt)
-            }
-            attempt => Box::pin(self.doubted(claim, attempt)).await,
+        self.connections.guards.check(|| self.clock.now())?;
+        let attempt = self.attempt(claim, stand).await?;
+        let replicas = self.connections.target.settings.wait_replicas;
+        if replicas == 0 && self.connections.guards.check(|| self.clock.now()).is_ok() {
+            return Ok(attempt);
         }
+        Box::pin(self.checked(claim, attempt)).await
     }
 
-    /// What becomes of an answer that the server may forget.
-    async fn doubted(&self, claim: &Arc<Claim>, attempt: Attempt) -> Result<Attempt> {
+    /// What is left of an attempt where the server has been found to forget, or where replicas must have it too.
+    async fn checked(&self, claim: &Arc<Claim>, attempt: Attempt) -> Result<Attempt> {
+        let replicas = self.connections.target.settings.wait_replicas;
         match attempt {
             Attempt::Acquired(hold) => {
                 if let Err(error) = self.connections.guards.check(|| self.clock.now()) {
                     self.give_up(claim, None).await?;
                     return Err(error);
                 }
-                match self.connections.target.settings.wait_replicas {
-                    0 => Ok(Attempt::Acquired(hold)),
-                    _ => self.replicated(hold).await.map(Attempt::Acquired),
+                if replicas == 0 {
+                    Ok(Attempt::Acquired(hold))
+                } else {
+                    self.replicated(hold).await.map(Attempt::Acquired)
                 }
             }
-            Attempt::Contended(wake) if self.connections.target.settings.wait_replicas > 0 => {
-                Ok(Attempt::Contended(Self::as_hint(wake)))
-            }
+            Attempt::Contended(wake) if replicas > 0 => Ok(Attempt::Contended(Self::as_hint(wake))),
             other => Ok(other),
         }
     }

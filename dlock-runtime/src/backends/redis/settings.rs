@@ -63,7 +63,7 @@ impl Settings {
                 })?;
             }
             "restart_guard" if scheme != Scheme::Cluster => self.restart_guard = guard("restart_guard", value)?,
-            "failover_guard" if scheme == Scheme::Sentinel => self.failover_guard = guard("failover_guard", value)?,
+            "failover_guard" if scheme != Scheme::Cluster => self.failover_guard = guard("failover_guard", value)?,
             "ca" if tls => self.ca = text(),
             "cert" if tls => self.cert = text(),
             "key" if tls => self.key = text(),
@@ -112,7 +112,7 @@ mod tests {
     #[test]
     fn each_topology_refuses_what_means_nothing_to_it() {
         for (scheme, tls, name, value) in [
-            (Scheme::Server, false, "failover_guard", "30s"),
+            (Scheme::Cluster, false, "failover_guard", "30s"),
             (Scheme::Server, false, "ca", "/ca.pem"),
             (Scheme::Server, false, "sentinel_password", "x"),
             (Scheme::Cluster, false, "wait_replicas", "1"),

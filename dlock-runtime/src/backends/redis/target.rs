@@ -75,6 +75,9 @@ impl Target {
             _ => "unix socket".into(),
         };
         let redis = info.redis_settings().clone();
+        if redis.username().is_some() && redis.password().is_none() {
+            return Err(bad("the Redis URL names a user without a password"));
+        }
         let db = redis.db();
         let redis = redis.set_protocol(ProtocolVersion::RESP3).set_lib_name("dlock", env!("CARGO_PKG_VERSION"));
         let info = info.set_redis_settings(redis).set_tcp_settings(tcp());
@@ -156,6 +159,7 @@ mod tests {
     fn what_is_wrong_with_a_url_is_said_without_it() {
         for url in [
             "redis://",
+            "redis://c4n4ry@host",
             "redis://:c4n4ry#@host",
             "redis://user:12#c4n4ry@host",
             "redis://user:12?c4n4ry@host",

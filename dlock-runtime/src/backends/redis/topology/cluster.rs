@@ -3,118 +3,27 @@
 //! The client's own retries are off. It would also repeat a request whose connection broke, and a repeated release says
 //! that the lock was somebody else's.
 
-use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use ::redis::aio::AsyncPushSender;
-use ::redis::cluster::{ClusterClient, ClusterClientBuilder};
 use ::redis::cluster_async::ClusterConnection;
 use ::redis::cluster_routing::{MultipleNodeRoutingInfo, Route, RoutingInfo, SingleNodeRoutingInfo, SlotAddr};
-use ::redis::{
-    Arg, Cmd, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion, RedisError, RedisResult,
-    ServerErrorKind, Value,
-};
+use ::redis::{Arg, Cmd, RedisError, RedisResult, ServerErrorKind, Value};
 use futures::future::join_all;
 
-use super::super::connection::{OPEN_LIMIT, call, is_unknown_script};
+use super::super::connection::{call, is_unknown_script};
 use super::super::fault;
-use super::super::scripts::{Lua, SCRIPTS};
-use super::super::settings::{Scheme, Settings};
-use super::super::target::tcp;
-use super::hosts::Hosts;
-use super::sentinel::redis_settings;
+use super::super::scripts::{CLOCK, Lua, SCRIPTS};
 use super::slots::{Slot, fence};
-use super::tls::Tls;
-use crate::background::background;
 use crate::clock::{BootInstant, Clock};
 use crate::error::{Error, ErrorKind, Result};
 
-/// A server that takes longer is passed over when the client connects to all of them.
-const CONNECT_LIMIT: Duration = Duration::from_secs(1);
-
 /// A server that lets a request wait for so long is taken for dead, and the way to its slots is found anew.
-const SILENCE_LIMIT: Duration = Duration::from_millis(1500);
+pub(super) const SILENCE_LIMIT: Duration = Duration::from_millis(1500);
 
 /// For so long a request follows the cluster around by itself.
 const FOLLOW_LIMIT: Duration = Duration::from_secs(3);
-
-/// The servers that a URL names, of which one is enough to find all others.
-pub(in super::super) struct ClusterPlan {
-    nodes: Vec<ConnectionInfo>,
-    names: String,
-    tls: Option<Tls>,
-}
-
-impl ClusterPlan {
-    /// `host[:port],…`.
-    pub(in super::super) fn new(rest: &str, tls: bool) -> Result<(Self, Settings)> {
-        let Hosts { user, password, hosts, path, settings } = Hosts::parse(rest, Scheme::Cluster, tls, 6379)?;
-        if !(path.is_empty() || path == ["0"]) {
-            return Err(Error::config(
-                "url",
-                "a Redis Cluster has one database, 0: nothing follows its hosts in the URL",
-            ));
-        }
-        let tls = if tls { Some(Tls::new(&settings)?) } else { None };
-        let names: Vec<_> = hosts.iter().map(|(host, port)| format!("{host}:{port}")).collect();
-        let node = |(host, port)| {
-            let address = match &tls {
-                None => ConnectionAddr::Tcp(host, port),
-                Some(_) => ConnectionAddr::TcpTls { host, port, insecure: false, tls_params: None },
-            };
-            let info =
-                address.into_connection_info().map_err(|_| Error::config("url", "the Redis URL cannot be used"))?;
-            Ok(info.set_redis_settings(redis_settings(user.as_deref(), password.as_deref(), 0)).set_tcp_settings(tcp()))
-        };
-        let nodes = hosts.into_iter().map(node).collect::<Result<_>>()?;
-        let plan = Self { nodes, names: names.join(", "), tls };
-        // Files that are no certificates are found now.
-        plan.client(None::<fn(::redis::PushInfo) -> Result<(), ::redis::aio::SendError>>)?;
-        Ok((plan, settings))
-    }
-
-    fn client(&self, pushes: Option<impl AsyncPushSender>) -> Result<ClusterClient> {
-        let mut builder = ClusterClientBuilder::new(self.nodes.clone())
-            .use_protocol(ProtocolVersion::RESP3)
-            .tcp_settings(tcp())
-            .connection_timeout(CONNECT_LIMIT)
-            .response_timeout(SILENCE_LIMIT)
-            // That one would need a timer in the caller's runtime.
-            .overall_response_timeout(None)
-            .retries(0);
-        if let Some(pushes) = pushes {
-            builder = builder.push_sender(pushes);
-        }
-        #[cfg(feature = "redis-tls")]
-        if let Some(tls) = &self.tls {
-            builder = builder.certs(tls.files());
-        }
-        let _ = &self.tls;
-        builder.build().map_err(|_| Error::config("url", "the Redis URL cannot be used, or its files for TLS cannot"))
-    }
-
-    /// Opens the client; on our own thread, which has the timers that it needs.
-    pub(in super::super) async fn open(
-        &self,
-        clock: &Clock,
-        pushes: Option<impl AsyncPushSender>,
-    ) -> Result<ClusterConnection> {
-        let client = self.client(pushes)?;
-        let opening = background()?.run(async move { client.get_async_connection().await });
-        match clock.timeout_at(clock.now().after(OPEN_LIMIT), opening).await {
-            Some(opened) => opened?.map_err(|error| fault_of(&error)),
-            None => Err(Error::outage(format!("no server of the {self:?} answered within {OPEN_LIMIT:?}"))),
-        }
-    }
-}
-
-impl fmt::Debug for ClusterPlan {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "cluster of {}", self.names)
-    }
-}
 
 /// The way to all servers of a cluster.
 pub(in super::super) struct ClusterWay {
@@ -156,8 +65,8 @@ struct Own {
     release_alone: Lua,
 }
 
-static OWN: std::sync::LazyLock<Own> = std::sync::LazyLock::new(|| Own {
-    take: Lua::new(&["local L=KEYS[1]", super::super::scripts::CLOCK, TAKE]).on(Some(&[])),
+static OWN: LazyLock<Own> = LazyLock::new(|| Own {
+    take: Lua::new(&["local L=KEYS[1]", CLOCK, TAKE]).on(Some(&[])),
     draw: Lua::new(&[DRAW]).on(None),
     release_alone: Lua::new(&[RELEASE_ALONE]).on(None),
 });
@@ -353,7 +262,7 @@ fn moving(code: &str) -> Error {
     }
 }
 
-fn fault_of(error: &RedisError) -> Error {
+pub(super) fn fault_of(error: &RedisError) -> Error {
     match error.kind() {
         ::redis::ErrorKind::ClusterConnectionNotFound => Error::outage("no server of the cluster can be reached"),
         // As told by the servers that were asked first, with their texts, which go no further.
@@ -392,8 +301,10 @@ fn spread(command: &Cmd, lua: &Lua) -> Result<Cmd> {
     Ok(whole)
 }
 
+type Arguments<'a> = Vec<&'a [u8]>;
+
 /// The keys of a script's call, of which there is at least one, and its arguments.
-fn parts(command: &Cmd) -> Result<(Vec<&[u8]>, Vec<&[u8]>)> {
+fn parts(command: &Cmd) -> Result<(Arguments<'_>, Arguments<'_>)> {
     let args = simple(command);
     let keys = args.get(2).and_then(|count| std::str::from_utf8(count).ok()?.parse::<usize>().ok());
     let keys = keys.filter(|count| (1..=args.len() - 3).contains(count));
@@ -412,7 +323,7 @@ fn routing_of(command: &Cmd) -> RoutingInfo {
     })
 }
 
-fn simple(command: &Cmd) -> Vec<&[u8]> {
+fn simple(command: &Cmd) -> Arguments<'_> {
     let simple = command.args_iter().map(|argument| match argument {
         Arg::Simple(bytes) => bytes,
         _ => &[],

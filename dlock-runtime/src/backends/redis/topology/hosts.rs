@@ -41,6 +41,10 @@ impl Hosts {
             user = Some(decode(name).ok_or_else(escapes)?).filter(|user| !user.is_empty());
             password = Some(decode(secret).ok_or_else(escapes)?).filter(|password| !password.is_empty());
         }
+        // The client would log nobody in, and go on as whoever needs no password.
+        if user.is_some() && password.is_none() {
+            return Err(bad("the Redis URL names a user without a password"));
+        }
         let mut settings = Settings::default();
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
@@ -99,6 +103,7 @@ mod tests {
             "a,,b",
             "a:0",
             "a:c4n4ry",
+            "c4n4ry@h",
             "u:c4n4ry@x@h",
             "u:c4n4ry%zz@h",
             "u:c4n4ry#@h",

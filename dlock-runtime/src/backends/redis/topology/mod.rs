@@ -10,6 +10,7 @@
 
 pub(super) mod cluster;
 mod hosts;
+mod nodes;
 mod sentinel;
 pub(super) mod slots;
 mod tls;
@@ -17,7 +18,7 @@ pub(super) mod watch;
 
 use ::redis::Client;
 
-pub(super) use cluster::ClusterPlan;
+pub(super) use nodes::ClusterPlan;
 pub(super) use sentinel::{Address, Sentinels};
 pub(super) use tls::Tls;
 
