@@ -1,5 +1,7 @@
 //! One acquisition, from the call to the guard.
 
+mod contend;
+
 use std::borrow::Cow;
 use std::future::ready;
 use std::sync::Arc;
@@ -8,7 +10,7 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 
 use crate::ask::Ask;
-use crate::backend::{Attempt, Claim, Hold, Signal, Stand, Wake};
+use crate::backend::{Attempt, Claim, Hold};
 use crate::background::{Home, background_of, here, home};
 use crate::clock::BootInstant;
 use crate::cohort::Tenancy;
@@ -18,15 +20,14 @@ use crate::key::{KeyBuf, LockKey};
 use crate::local_queue::{Joined, Turn, Waiting, Wish};
 use crate::note::Note;
 use crate::observe::Event;
-use crate::options::{Resolved, Retry, Wait};
+use crate::options::{Resolved, Wait};
 use crate::owner::Owner;
 use crate::registry::Shared;
 use crate::release;
 use crate::scope;
 use crate::sites::Label;
-use crate::store::{Store, request_bound};
+use crate::store::Store;
 use crate::tenure::{Beginning, Tenure};
-use crate::wait::{Pace, ask_again_at, full_jitter, news};
 
 /// An attempt is given this long even if the wait is shorter: opening a connection takes its time.
 const LEAST_PATIENCE: Duration = Duration::from_millis(250);
@@ -325,140 +326,6 @@ impl Acquisition {
             None => Err(shut_down()),
             Some(Some(turn)) => Ok(turn),
             Some(None) => Err(timed_out(None)),
-        }
-    }
-
-    /// What comes after a first attempt that did not win: waiting for news and asking again, until the deadline.
-    async fn contend(&mut self, first: Result<Attempt>) -> Result<Hold> {
-        let shared = self.shared.clone();
-        let style = self.store.backend.capabilities().wake;
-        let pace = Pace { style, backoff: self.options.backoff };
-        let mut last: Option<Wake> = None;
-        let mut first = Some(first);
-        let (mut contended, mut failed) = (0, 0);
-        loop {
-            let answer = match first.take() {
-                Some(answer) => answer,
-                // The last wake is kept until this attempt has answered: news may come in between.
-                None => self.attempt().await?,
-            };
-            drop(last.take());
-            let answer = match answer {
-                Ok(Attempt::Contended(wake)) => Ok(wake),
-                Ok(Attempt::AlreadyRun) => {
-                    self.armed = self.attempts > 1;
-                    return Err(already_run());
-                }
-                Ok(Attempt::Acquired(hold)) => match self.accept(hold).await {
-                    Some(hold) => return Ok(hold),
-                    None => Err(Error::outage("the store's answer came too late to be of use")),
-                },
-                Err(error) => Err(error),
-            };
-            let wake = match answer {
-                Ok(wake) if self.options.wait == Wait::None => {
-                    // Asked without a stand: nothing of ours is in the store.
-                    self.armed = false;
-                    return Err(busy(wake.lease_left));
-                }
-                Ok(wake) => {
-                    if contended == 0 {
-                        if let Some(turn) = &mut self.turn {
-                            turn.stands();
-                            // The store's line has an order for all processes: a neighbour takes its own place there.
-                            if self.claim.fair {
-                                turn.stand(self.home);
-                            }
-                        }
-                        // Before we go to sleep on it: the holder may be a reader, which keeps no turn.
-                        self.check_parking()?;
-                    }
-                    last.insert(wake)
-                }
-                Err(error) => {
-                    failed += 1;
-                    let Retry { times, backoff } = self.options.retry;
-                    if self.options.wait == Wait::None || failed > times || !error.is_retryable() {
-                        return Err(error);
-                    }
-                    let pause = full_jitter(failed - 1, backoff.from, backoff.to);
-                    let again = shared.clock.now().after(pause);
-                    if again >= self.deadline {
-                        return Err(error);
-                    }
-                    shared.closing.or(shared.clock.sleep_until(again)).await.ok_or_else(shut_down)?;
-                    continue;
-                }
-            };
-            failed = 0;
-            if self.attempts >= self.options.attempts && wake.signal.is_none() {
-                // Nothing could come of waiting: no news, and no further attempt.
-                let left = wake.lease_left;
-                drop(last);
-                self.give_up().await;
-                return Err(timed_out(left));
-            }
-            let told = shared.clock.now();
-            let until = ask_again_at(told, wake, pace, contended).min(self.deadline);
-            let news = news(&self.store, &shared.clock, wake, until);
-            let useful = match shared.closing.or(news).await.ok_or_else(shut_down)? {
-                Ok(Some(Signal::Granted(hold))) => match self.accept(hold).await {
-                    Some(hold) => return Ok(hold),
-                    None => false,
-                },
-                Ok(_) => true,
-                Err(_) => false,
-            };
-            if !useful {
-                // A signal that failed has told nothing, and the next one may fail as fast: the pace of one without.
-                wake.signal = None;
-                let again = ask_again_at(shared.clock.now(), wake, pace, contended).min(self.deadline);
-                shared.closing.or(shared.clock.sleep_until(again)).await.ok_or_else(shut_down)?;
-            }
-            contended += 1;
-            let now = shared.clock.now();
-            if now >= self.deadline || self.attempts >= self.options.attempts {
-                let left = wake.lease_left.map(|left| left.saturating_sub(now.since(told)));
-                drop(last);
-                self.give_up().await;
-                return Err(timed_out(left));
-            }
-        }
-    }
-
-    /// Asks once. The outer error is the end of everything: a shutdown.
-    async fn attempt(&mut self) -> Result<Result<Attempt>> {
-        self.attempts += 1;
-        self.armed = true;
-        let stand = if self.options.wait == Wait::None { Stand::No } else { Stand::Until(self.deadline) };
-        let left = self.deadline.since(self.shared.clock.now()).max(LEAST_PATIENCE);
-        let bound = request_bound(self.claim.ttl);
-        let bound = if self.options.wait == Wait::None { bound } else { bound.min(left) };
-        let (backend, claim) = (self.store.backend.clone(), self.claim.clone());
-        let request = async move { backend.try_acquire(&claim, stand).await };
-        let answer = self.store.ask(&self.shared.clock, bound, request);
-        self.shared.closing.or(answer).await.ok_or_else(shut_down)
-    }
-
-    /// A grant that came so late that nothing is left of it is given back, not used.
-    async fn accept(&self, hold: Hold) -> Option<Hold> {
-        if hold.validity.deadline() > self.shared.clock.now() {
-            return Some(hold);
-        }
-        let backend = self.store.backend.clone();
-        let request = async move { backend.release(&hold).await };
-        // If this fails, the abandon that is still armed, or the ttl, does it.
-        let _ = self.store.ask(&self.shared.clock, request_bound(self.claim.ttl), request).await;
-        None
-    }
-
-    /// Leaves the line. In place, so that nothing of ours is in the store when the caller hears of the timeout.
-    async fn give_up(&mut self) {
-        let (backend, claim) = (self.store.backend.clone(), self.claim.clone());
-        let request = async move { backend.abandon(&claim).await };
-        let bound = request_bound(self.claim.ttl).min(Duration::from_secs(1));
-        if self.store.ask(&self.shared.clock, bound, request).await.is_ok() {
-            self.armed = false;
         }
     }
 }

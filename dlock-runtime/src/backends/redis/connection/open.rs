@@ -1,0 +1,159 @@
+//! How a connection comes up: where to, with what limits, and what is asked first.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError};
+
+use ::redis::aio::{AsyncPushSender, MultiplexedConnection};
+use ::redis::cluster_async::ClusterConnection;
+use ::redis::{AsyncConnectionConfig, Cmd, PushInfo, PushKind, ServerErrorKind, Value};
+
+use super::super::combine::Combiner;
+use super::super::guards::Seen;
+use super::super::scripts::{FENCE, SCRIPTS};
+use super::super::topology::cluster::ClusterWay;
+use super::super::topology::{ClusterPlan, Plan};
+use super::super::{fault, rights};
+use super::{Connection, Connections, OPEN_LIMIT, Way, call};
+use crate::background::Place;
+use crate::error::{Error, ErrorKind, Result};
+
+impl Connections {
+    async fn connect_cluster(&self, plan: &ClusterPlan) -> Result<Arc<Connection>> {
+        let place = Place::here()?;
+        let known = self.cluster_client().clone();
+        let client = match known {
+            Some(client) => client,
+            None => {
+                let opened =
+                    plan.open(&self.clock, None::<fn(PushInfo) -> Result<(), ::redis::aio::SendError>>).await?;
+                // Another runtime may have been faster; one client is enough.
+                self.cluster_client().get_or_insert(opened).clone()
+            }
+        };
+        let dead = Arc::new(AtomicBool::new(false));
+        let way = Way::Cluster(Box::new(ClusterWay::new(client, self.clock.clone(), dead.clone())));
+        Ok(Arc::new(Connection { runtime: place.id(), way, switches: 0, dead, silent_since: AtomicU64::new(0) }))
+    }
+
+    pub(super) async fn connect(&self) -> Result<Arc<Connection>> {
+        if let Plan::Cluster(plan) = &self.target.plan {
+            return self.connect_cluster(plan).await;
+        }
+        let place = Place::here()?;
+        let switches = self.switches();
+        let runtime = place.id();
+        let dead = Arc::new(AtomicBool::new(false));
+        let (died, guards, clock) = (dead.clone(), self.guards.clone(), self.clock.clone());
+        let multiplexed = self
+            .dial(config().set_push_sender(move |push: PushInfo| {
+                if push.kind == PushKind::Disconnection {
+                    died.store(true, Ordering::Relaxed);
+                    guards.ended(clock.now());
+                }
+                Ok::<(), ::redis::aio::SendError>(())
+            }))
+            .await?;
+        let mut opened = multiplexed.clone();
+        let way = Way::Server(Arc::new(Combiner::new(multiplexed, place)));
+        let connection = Arc::new(Connection { runtime, way, switches, dead, silent_since: AtomicU64::new(0) });
+        let mut first = ::redis::pipe();
+        first.cmd("ROLE").cmd("INFO").arg("server").cmd("INFO").arg("persistence");
+        first.cmd("CONFIG").arg("GET").arg("appendfsync");
+        for lua in
+            [&SCRIPTS.ask, &SCRIPTS.look, &SCRIPTS.release, &SCRIPTS.release_all, &SCRIPTS.abandon, &SCRIPTS.renew_all]
+        {
+            first.cmd("SCRIPT").arg("LOAD").arg(&lua.text);
+        }
+        first.add_command(call(&SCRIPTS.seed, true, &|command: &mut Cmd| {
+            command.arg(1).arg(FENCE).arg(self.high());
+        }));
+        let answers = self.bounded(opened.send_packed_commands(&first, 0, first.len())).await?;
+        let answers = answers.map_err(|error| fault::client(&error))?;
+        if let Err(error) = check_first(&answers) {
+            if *error.kind() == ErrorKind::PermissionDenied {
+                // Inside of a script the server does not say what it was.
+                let asked = self.bounded(opened.send_packed_command(&rights::question(false))).await?;
+                rights::judge(&asked.map_err(|error| fault::client(&error))?)?;
+            }
+            return Err(error);
+        }
+        if let [_, server, persistence, fsync, ..] = &answers[..] {
+            self.native.look_at(server);
+            if let Some(seen) = Seen::read(server, persistence, fsync) {
+                self.guards.met(seen, self.clock.now(), &self.target);
+            }
+        }
+        Ok(connection)
+    }
+
+    /// Opens a connection, in bounded time.
+    pub(in super::super) async fn dial(&self, config: AsyncConnectionConfig) -> Result<MultiplexedConnection> {
+        let client = match &self.target.plan {
+            Plan::Server(client) => client.clone(),
+            Plan::Sentinel(sentinels) => {
+                let primary = sentinels.primary(&self.clock).await?;
+                self.follow(&primary);
+                *self.primary.lock().unwrap_or_else(PoisonError::into_inner) = Some(primary.clone());
+                sentinels.server(primary)?
+            }
+            Plan::Cluster(_) => {
+                return Err(Error::new(ErrorKind::Internal, "a cluster has no one server to connect to"));
+            }
+        };
+        let opened = self.bounded(client.get_multiplexed_async_connection_with_config(&config)).await?;
+        opened.map_err(|error| fault::client(&error))
+    }
+
+    /// Opens a client of a cluster, on which pushes arrive.
+    pub(in super::super) async fn dial_cluster(
+        &self,
+        plan: &ClusterPlan,
+        pushes: impl AsyncPushSender,
+    ) -> Result<ClusterConnection> {
+        plan.open(&self.clock, Some(pushes)).await
+    }
+
+    async fn bounded<F: Future>(&self, future: F) -> Result<F::Output> {
+        let limit = self.clock.now().after(OPEN_LIMIT);
+        self.clock
+            .timeout_at(limit, future)
+            .await
+            .ok_or_else(|| Error::outage(format!("Redis at {:?} did not answer within {OPEN_LIMIT:?}", self.target)))
+    }
+}
+
+/// The client's own time limits need tokio's timer, which a caller's runtime may lack; the core and we have our own.
+pub(in super::super) fn config() -> AsyncConnectionConfig {
+    AsyncConnectionConfig::new()
+        .set_response_timeout(None)
+        .set_connection_timeout(None)
+        // As many waiting requests as busy programs have tasks: a full queue costs a second wake-up each.
+        .set_pipeline_buffer_size(1024)
+}
+
+/// The answers to the first requests: the role first, the counter's seed last.
+fn check_first(answers: &[Value]) -> Result<()> {
+    let [role, .., seed] = answers else { return Err(fault::unexpected(&Value::Nil)) };
+    match role {
+        Value::Array(role) => match role.first() {
+            Some(Value::BulkString(role)) if role == b"master" => {}
+            _ => {
+                return Err(Error::new(
+                    ErrorKind::NotPrimary,
+                    "this Redis is a replica or a sentinel: a lock taken there excludes nobody",
+                ));
+            }
+        },
+        Value::ServerError(error) if error.kind() == Some(ServerErrorKind::NoPerm) => {
+            tracing::warn!("the Redis user may not run ROLE, so dlock cannot see whether the server is the primary");
+        }
+        other => return Err(fault::unexpected(other)),
+    }
+    match seed {
+        Value::Int(1) => Ok(()),
+        Value::Int(0) => {
+            Err(Error::new(ErrorKind::CorruptState, "the fencing counter in Redis, dl1:fence, is no number"))
+        }
+        other => Err(fault::unexpected(other)),
+    }
+}
