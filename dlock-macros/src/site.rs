@@ -167,7 +167,7 @@ fn fixed_time(time: &Given<Duration>, rt: &TokenStream) -> TokenStream {
         Given::Literal(time) => duration(*time),
         Given::Expr(time) => {
             let rt = moved_to(rt, located_at(time.span()));
-            quote_spanned!(located_at(time.span())=> #rt::fixed_time(#time))
+            quote_spanned!(located_at(time.span())=> const { #rt::fixed_time(#time) })
         }
     }
 }
@@ -177,7 +177,7 @@ pub(crate) fn fixed_count(count: &Given<u32>, rt: &TokenStream) -> TokenStream {
         Given::Literal(count) => count.to_token_stream(),
         Given::Expr(count) => {
             let rt = moved_to(rt, located_at(count.span()));
-            quote_spanned!(located_at(count.span())=> #rt::fixed_count(#count))
+            quote_spanned!(located_at(count.span())=> const { #rt::fixed_count(#count) })
         }
     }
 }
