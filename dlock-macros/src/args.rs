@@ -199,6 +199,7 @@ impl Reader<'_> {
             input.parse::<Token![:]>()?;
         }
         let ends = |input: ParseStream| input.is_empty() || input.peek(Token![,]);
+        let mutable = if given { input.parse::<Option<Token![mut]>>()? } else { None };
         let value = if (given || colon || called) && !ends(input) { Some(input.parse::<Expr>()) } else { None };
         if matches!(value, Some(Ok(_))) && !ends(input) {
             self.mistakes.push(input.error("expected `,` before this"));
@@ -222,7 +223,13 @@ impl Reader<'_> {
             _ if colon || called => {
                 return Err(syn::Error::new(instead, format!("write `=` here, as in `{}`", example(row))));
             }
-            Some(Ok(value)) => value,
+            Some(Ok(value)) => {
+                if let Some(mutable) = mutable {
+                    let text = format!("`{word}`: leave out `mut`: write `{word} = {}`", value.to_token_stream());
+                    return Err(syn::Error::new(mutable.span, text));
+                }
+                value
+            }
             Some(Err(mistake)) => {
                 return Err(syn::Error::new(mistake.span(), format!("`{word}`: {mistake}; write {}", row.forms)));
             }

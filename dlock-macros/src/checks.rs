@@ -1,4 +1,4 @@
-//! Options that do not fit together. Of two, the one that was written later is told; its text says what to write.
+//! Options that do not fit together. Of two, the one that the text begins with is told, else the one that was written later.
 //!
 //! What an expression gives is not known here: then the runtime checks, before it asks the store.
 
@@ -26,7 +26,7 @@ pub(crate) fn options(args: &Args, mistakes: &mut Vec<syn::Error>) {
         found.between(
             &guard.place,
             &fence.place,
-            format!("`{}` cannot be the guard and the token at a time: take two names", guard.value),
+            format!("`{}` cannot be the guard and the token at the same time: take two names", guard.value),
         );
     }
 }
@@ -75,6 +75,11 @@ pub(crate) fn names(args: &Args, names: &Names, mistakes: &mut Vec<syn::Error>) 
 struct Found<'a>(&'a mut Vec<syn::Error>);
 
 impl Found<'_> {
+    /// The text begins with the option that it is about.
+    fn at(&mut self, place: &Place, text: impl std::fmt::Display) {
+        self.0.push(place.mistake(text));
+    }
+
     fn between(&mut self, one: &Place, other: &Place, text: impl std::fmt::Display) {
         self.0.push(one.later(other).mistake(text));
     }
@@ -132,7 +137,7 @@ fn times(args: &Args, ttl: Duration, place: &Place, found: &mut Found) {
             show(ttl),
             show(rounded(ttl / 3))
         );
-        found.between(place, renew, text);
+        found.at(renew, text);
     }
     if let Some((least, at_least)) = known(args.min_hold.as_ref())
         && least > ttl
@@ -142,7 +147,7 @@ fn times(args: &Args, ttl: Duration, place: &Place, found: &mut Found) {
             "`{word}` must not be above `{said}`, which is {}: a process that dies keeps the lock no longer",
             show(ttl)
         );
-        found.between(place, at_least, text);
+        found.at(at_least, text);
     }
     if let Some((most, at_most)) = known(args.max_hold.as_ref())
         && most < ttl
@@ -151,12 +156,11 @@ fn times(args: &Args, ttl: Duration, place: &Place, found: &mut Found) {
             "`max_hold` must not be below `{said}`, which is {}: the lock is granted for so long at once",
             show(ttl)
         );
-        found.between(place, at_most, text);
+        found.at(at_most, text);
     }
     // A hold that nobody renews must outlast its body, with the margin that clocks need: the runtime's own figure.
     let covered = ttl.saturating_sub(ttl / 100 + Duration::from_millis(2));
-    if let (Some(Said { value: Renew::Off, place: renew }), Some((limit, at_limit))) =
-        (&args.renew, known(args.timeout.as_ref()))
+    if let (Some(Said { value: Renew::Off, .. }), Some((limit, at_limit))) = (&args.renew, known(args.timeout.as_ref()))
         && limit > covered
     {
         let text = format!(
@@ -164,8 +168,7 @@ fn times(args: &Args, ttl: Duration, place: &Place, found: &mut Found) {
             show(ttl),
             show(covered)
         );
-        let last = renew.later(at_limit);
-        found.between(last, place, text);
+        found.at(at_limit, text);
     }
 }
 
@@ -200,14 +203,14 @@ fn periods(args: &Args, found: &mut Found) {
             found.0.push(offset.place.mistake(text));
         }
         (period, offset) => {
-            if let (Some((period, place)), Some((offset, at_offset))) = (known(period.as_ref()), known(offset.as_ref()))
+            if let (Some((period, _)), Some((offset, at_offset))) = (known(period.as_ref()), known(offset.as_ref()))
                 && offset >= period
             {
                 let text = format!(
                     "`offset` must be less than `once_per`, which is {}: after that the boundaries come again",
                     show(period)
                 );
-                found.between(place, at_offset, text);
+                found.at(at_offset, text);
             }
         }
     }

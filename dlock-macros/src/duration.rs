@@ -5,34 +5,93 @@ use std::time::Duration;
 /// Months and years are left out: `M` is too near to `m`, and no lock is held for a year.
 const UNITS: [&str; 8] = ["ns", "us", "ms", "s", "m", "h", "d", "w"];
 
+/// How long each unit is.
+const NANOS: [u128; 8] = {
+    const SECOND: u128 = 1_000_000_000;
+    [1, 1_000, 1_000_000, SECOND, 60 * SECOND, 3600 * SECOND, 86_400 * SECOND, 604_800 * SECOND]
+};
+
 /// Far above every use, and far below where arithmetic on clocks overflows.
 const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 
-/// Numbers with units and nothing else: `30s`, `500ms`, `1m30s`.
-pub(crate) fn parse(text: &str) -> Result<Duration, String> {
-    if let Err(why) = check_grammar(text) {
-        return Err(format!("{why}; expected a number with a unit, such as `30s`, `500ms` or `1m30s`"));
-    }
-    match humantime::parse_duration(text) {
-        Ok(Duration::ZERO) => Err(format!("`{text}` is zero")),
-        Ok(duration) if duration <= LONGEST => Ok(duration),
-        _ => Err(format!("`{text}` is longer than 100 years")),
+/// What is wrong with a duration.
+#[derive(Debug)]
+pub(crate) enum Wrong {
+    NoText,
+    Zero(String),
+    TooLong(String),
+    /// The number that has none, and the text with one.
+    NoUnit(String, String),
+    /// It is clear what was meant, and the text says how that is written.
+    Meant(String),
+    Other(String),
+}
+
+impl From<Wrong> for String {
+    fn from(wrong: Wrong) -> String {
+        match wrong {
+            Wrong::NoText => "expected a duration in quotes, such as `\"30s\"`".into(),
+            Wrong::Zero(text) => format!("`{text}` is zero: write a longer time"),
+            Wrong::TooLong(text) => format!("`{text}` is longer than 100 years"),
+            Wrong::NoUnit(number, seconds) => format!("`{number}` has no unit: write `{seconds}` for seconds"),
+            Wrong::Meant(text) => text,
+            Wrong::Other(why) => format!("{why}; expected a number with a unit, such as `30s`, `500ms` or `1m30s`"),
+        }
     }
 }
 
-fn check_grammar(text: &str) -> Result<(), String> {
+/// Numbers with units and nothing else: `30s`, `500ms`, `1m30s`.
+pub(crate) fn parse(text: &str) -> Result<Duration, Wrong> {
+    if let Err(why) = check_grammar(text) {
+        return Err(meant(text).unwrap_or(why));
+    }
+    match humantime::parse_duration(text) {
+        Ok(Duration::ZERO) => Err(Wrong::Zero(text.into())),
+        Ok(duration) if duration <= LONGEST => Ok(duration),
+        _ => Err(Wrong::TooLong(text.into())),
+    }
+}
+
+/// A duration but for a blank or a fraction.
+fn meant(text: &str) -> Option<Wrong> {
+    let joined: String = text.split_whitespace().collect();
+    if joined != text && check_grammar(&joined).is_ok() {
+        let inside = text.split_whitespace().any(|part| part.bytes().all(|byte| byte.is_ascii_digit()));
+        let place = if inside { " between number and unit" } else { "s in a duration" };
+        return Some(Wrong::Meant(format!("no blank{place}: write `{joined}`")));
+    }
+    let (whole, rest) = text.split_once('.')?;
+    let (fraction, unit) = split_where(rest, |c| !c.is_ascii_digit());
+    let at = UNITS.iter().position(|known| *known == unit)?;
+    let exponent = u32::try_from(fraction.len()).ok().filter(|digits| *digits <= 9)?;
+    let digits: u128 = format!("{whole}{fraction}").parse().ok()?;
+    let nanos = digits.checked_mul(NANOS[at])?;
+    let parts = 10_u128.pow(exponent);
+    let whole = |&unit: &usize| nanos > 0 && nanos % (NANOS[unit] * parts) == 0;
+    let unit = (0..=at).rev().find(whole)?;
+    Some(Wrong::Meant(format!(
+        "no fractions: write `{}{}` instead of `{text}`",
+        nanos / parts / NANOS[unit],
+        UNITS[unit]
+    )))
+}
+
+fn check_grammar(text: &str) -> Result<(), Wrong> {
     let mut rest = text;
     loop {
         let (number, tail) = split_where(rest, |c| !c.is_ascii_digit());
         let (unit, tail) = split_where(tail, |c| !c.is_ascii_alphabetic());
         if number.is_empty() {
-            return Err(format!("`{text}` is not a duration"));
+            return Err(Wrong::Other(format!("`{text}` is not a duration")));
+        }
+        if unit.is_empty() && tail.is_empty() {
+            return Err(Wrong::NoUnit(number.into(), format!("{text}s")));
         }
         if unit.is_empty() {
-            return Err(format!("`{text}` is not a duration: `{number}` has no unit"));
+            return Err(Wrong::Other(format!("`{text}` is not a duration: `{number}` has no unit")));
         }
         if !UNITS.contains(&unit) {
-            return Err(format!("`{unit}` is not a unit of time (there are {})", UNITS.join(", ")));
+            return Err(Wrong::Other(format!("`{unit}` is not a unit of time (there are {})", UNITS.join(", "))));
         }
         if tail.is_empty() {
             return Ok(());
@@ -63,7 +122,7 @@ mod tests {
             ("1w", Duration::from_secs(604_800)),
             ("36500d", LONGEST),
         ] {
-            assert_eq!(parse(text), Ok(duration), "{text}");
+            assert_eq!(parse(text).expect(text), duration, "{text}");
         }
     }
 
@@ -71,19 +130,26 @@ mod tests {
     fn refuses_everything_else() {
         for (text, part) in [
             ("", "is not a duration"),
-            ("30", "`30` has no unit"),
-            ("1m30", "`30` has no unit"),
+            ("30", "`30` has no unit: write `30s` for seconds"),
+            ("1m30", "`30` has no unit: write `1m30s` for seconds"),
             ("s", "is not a duration"),
             ("-5s", "is not a duration"),
-            ("1.5s", "`1` has no unit"),
+            ("1.5s", "no fractions: write `1500ms` instead of `1.5s`"),
+            ("0.5h", "write `30m` instead"),
+            ("1.50w", "write `252h` instead"),
+            ("1.5ns", "`1` has no unit"),
+            ("1.99999999999999999999999999999999999999999999s", "`1` has no unit"),
+            ("0.00000000000000000000000000000000000001s", "`0` has no unit"),
+            (".s", "is not a duration"),
+            ("0.0s", "`0` has no unit"),
             ("1.5x", "`1` has no unit"),
             ("5x", "`x` is not a unit of time"),
             ("1M", "`M` is not a unit of time"),
             ("1y", "`y` is not a unit of time"),
-            (" 30s", "is not a duration"),
-            ("30s ", "is not a duration"),
-            ("30 s", "has no unit"),
-            ("1m 30s", "is not a duration"),
+            (" 30s", "no blanks in a duration: write `30s`"),
+            ("30s ", "no blanks in a duration: write `30s`"),
+            ("30 s", "no blank between number and unit: write `30s`"),
+            ("1m 30s", "no blanks in a duration: write `1m30s`"),
             ("\u{ff13}\u{ff10}s", "is not a duration"),
             ("3\u{ff10}s", "`3` has no unit"),
             ("30µs", "has no unit"),
@@ -93,7 +159,7 @@ mod tests {
             ("99999999999d", "longer than 100 years"),
             ("99999999999999999999999s", "longer than 100 years"),
         ] {
-            let why = parse(text).expect_err(text);
+            let why = String::from(parse(text).expect_err(text));
             assert!(why.contains(part), "{text}: {why}");
         }
     }

@@ -3,7 +3,7 @@
 
 use syn::ext::IdentExt;
 use syn::visit_mut::{self, VisitMut};
-use syn::{Expr, ExprPath};
+use syn::{Expr, ExprPath, Ident};
 
 use crate::args::{Args, Dialect, Place, Said};
 use crate::key_values::Key;
@@ -25,10 +25,24 @@ pub(crate) fn check(dialect: &Dialect, args: &Args, names: &Names, mistakes: &mu
     }
     per_call(dialect, args, names, mistakes);
     for (place, value) in found {
-        let forms = dialect.table.iter().find(|row| row.name == place.word).map_or("", |row| row.forms);
         if let Some(why) = why_not(value, names) {
-            let text = format!("`{}`: {why}; write {forms}", place.word);
-            mistakes.push(syn::Error::new_spanned(value, text));
+            let word = place.word;
+            let text = match why {
+                WhyNot::Call(name) => format!(
+                    "`{name}` is known in a call only, and this is worked out when the program is compiled; write {}",
+                    forms(dialect, word)
+                ),
+                WhyNot::Unknown(name) => format!("`{name}` is not a `const`; write {}", forms(dialect, word)),
+                WhyNot::ConstGeneric(name) => {
+                    let literal = if is_count(word) { "a number" } else { "a duration in quotes" };
+                    format!(
+                        "`{name}` is a const generic of this function, and this value must be the same for all of its instances: \
+                         write {literal}, or a `const` item outside of the function"
+                    )
+                }
+                WhyNot::Type => "`Self` and type parameters cannot be used here: write the concrete type".into(),
+            };
+            mistakes.push(syn::Error::new_spanned(value, format!("`{word}`: {text}")));
         }
     }
 }
@@ -49,8 +63,13 @@ fn per_call(dialect: &Dialect, args: &Args, names: &Names, mistakes: &mut Vec<sy
         let Expr::Path(path) = value else { continue };
         let Some(name) = path.path.get_ident().filter(|name| *name != "self" && !names.bind(name)) else { continue };
         if name.unraw().to_string().starts_with(char::is_lowercase) {
-            let forms = dialect.table.iter().find(|row| row.name == place.word).map_or("", |row| row.forms);
-            let text = format!("`{}`: `{name}` is no parameter of the function; write {forms}", place.word);
+            let word = place.word;
+            let instead = if ["key", "backend"].contains(&word) {
+                format!("if that is the name itself, put it in quotes: `{word} = \"{name}\"`")
+            } else {
+                format!("write {}", forms(dialect, word))
+            };
+            let text = format!("`{word}`: there is no parameter `{name}`; {instead}");
             mistakes.push(syn::Error::new_spanned(value, text));
         }
     }
@@ -60,7 +79,23 @@ fn expr<T>(said: &Said<Given<T>>) -> Option<(&Place, &Expr)> {
     said.value.expr().map(|value| (&said.place, value))
 }
 
-fn why_not(value: &Expr, names: &Names) -> Option<String> {
+fn forms(dialect: &Dialect, option: &str) -> &'static str {
+    dialect.table.iter().find(|row| row.name == option).map_or("", |row| row.forms)
+}
+
+fn is_count(option: &str) -> bool {
+    ["attempts", "max_waiters", "retries", "kind"].contains(&option)
+}
+
+/// Why the compiler could not work a value out.
+enum WhyNot {
+    Call(Ident),
+    ConstGeneric(Ident),
+    Type,
+    Unknown(Ident),
+}
+
+fn why_not(value: &Expr, names: &Names) -> Option<WhyNot> {
     let mut seeker = Seeker { names, found: None };
     seeker.visit_expr_mut(&mut value.clone());
     let word = match value {
@@ -69,24 +104,24 @@ fn why_not(value: &Expr, names: &Names) -> Option<String> {
     };
     // Whoever writes a single small word means one of ours.
     let unknown = word.filter(|word| !word.to_string().starts_with(char::is_uppercase));
-    seeker.found.or(unknown.map(|word| format!("`{word}` is not known")))
+    seeker.found.or(unknown.map(WhyNot::Unknown))
 }
 
 /// Seeks what belongs to a call.
 struct Seeker<'a> {
     names: &'a Names,
-    found: Option<String>,
+    found: Option<WhyNot>,
 }
 
 impl VisitMut for Seeker<'_> {
     fn visit_expr_path_mut(&mut self, path: &mut ExprPath) {
         if let Some(first) = path.path.segments.first().map(|first| &first.ident) {
             if first == "Self" || self.names.is_type(first) {
-                let text = "`{}` cannot stand here, since the value is the same for every type: name a type, as in `Limits::LONGEST`";
-                self.found = Some(text.replace("{}", &first.to_string()));
+                self.found = Some(WhyNot::Type);
+            } else if path.path.segments.len() == 1 && self.names.is_const_generic(first) {
+                self.found = Some(WhyNot::ConstGeneric(first.clone()));
             } else if path.path.segments.len() == 1 && self.names.bind(first) {
-                let text = "`{}` is known in a call only, and this is worked out when the program is compiled";
-                self.found = Some(text.replace("{}", &first.to_string()));
+                self.found = Some(WhyNot::Call(first.clone()));
             }
         }
         visit_mut::visit_expr_path_mut(self, path);

@@ -12,12 +12,12 @@ pub(crate) enum Key {
 pub(crate) fn key(value: &Expr) -> Result<Key, String> {
     match value {
         Expr::Macro(call) if call.mac.path.segments.last().is_some_and(|name| name.ident == "format") => Err(
-            r#"text from `format!` cannot be told from text around it; write `key = "stock:<id>"`, or build one: `Key::text("stock:").value(&id)`"#
+            r#"text from `format!` cannot be told from text around it; write `key = "stock:<id>"`, or build one: `key = dlock::Key::text("stock:").value(&id)`"#
                 .into(),
         ),
         _ if let Some(template) = text(value) => Ok(Key::Template(template)),
         _ if is_literal(value) => {
-            Err(r#"expected a template in quotes, such as `key = "stock:<id>"`, or an expression that gives a `Key`"#.into())
+            Err(r#"expected a template in quotes, such as `key = "stock:<id>"`, or an expression that gives a `dlock::Key`"#.into())
         }
         _ => Ok(Key::Computed(Box::new(value.clone()))),
     }

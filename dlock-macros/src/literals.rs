@@ -9,9 +9,13 @@ use crate::args::{list, nearest};
 pub(crate) fn choice(value: &Expr, words: &[&str]) -> Result<usize, String> {
     let word = text(value).map(|text| text.value()).or_else(|| word(value)).ok_or_else(|| match value {
         _ if is_literal(value) => format!("expected {}", either(words)),
-        _ => format!("no expression here: expected {}", either(words)),
+        _ => no_expression(&either(words)),
     })?;
     words.iter().position(|known| *known == word).ok_or_else(|| not_one_of(&word, words))
+}
+
+pub(crate) fn no_expression(expected: &str) -> String {
+    format!("an expression is not allowed here: write {}", expected.trim_start_matches("expected "))
 }
 
 pub(crate) fn not_one_of(word: &str, words: &[&str]) -> String {

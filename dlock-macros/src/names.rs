@@ -4,7 +4,7 @@ use proc_macro2::{Span, TokenStream};
 use quote::{ToTokens, quote_spanned};
 use syn::ext::IdentExt;
 use syn::visit_mut::{self, VisitMut};
-use syn::{FnArg, GenericParam, Ident, LitStr, Member, PatIdent, Signature};
+use syn::{FnArg, GenericParam, Ident, LitStr, Member, Pat, PatIdent, Signature, Type};
 
 use crate::args::{list, nearest};
 use crate::template::{self, Piece, Placeholder};
@@ -34,22 +34,38 @@ pub(crate) struct Names {
     function: Ident,
     values: Vec<Ident>,
     types: Vec<Ident>,
+    const_generics: Vec<Ident>,
+    /// Parameters whose type is written as one that is no list.
+    single: Vec<Ident>,
 }
 
 impl Names {
     pub(crate) fn of(sig: &Signature) -> Names {
-        let mut names = Names { function: sig.ident.clone(), values: Vec::new(), types: Vec::new() };
+        let mut names = Names {
+            function: sig.ident.clone(),
+            values: Vec::new(),
+            types: Vec::new(),
+            const_generics: Vec::new(),
+            single: Vec::new(),
+        };
         for input in &sig.inputs {
             match input {
                 FnArg::Receiver(receiver) => names.values.push(Ident::from(receiver.self_token)),
-                FnArg::Typed(typed) => names.visit_pat_mut(&mut typed.pat.clone()),
+                FnArg::Typed(typed) => {
+                    names.visit_pat_mut(&mut typed.pat.clone());
+                    if let (Pat::Ident(name), true) = (&*typed.pat, is_single(&typed.ty)) {
+                        names.single.push(name.ident.clone());
+                    }
+                }
             }
         }
         let constants = sig.generics.params.iter().filter_map(|param| match param {
             GenericParam::Const(constant) => Some(constant.ident.clone()),
             _ => None,
         });
-        names.values.extend(constants);
+        names.const_generics.extend(constants);
+        names.values.extend(names.const_generics.iter().cloned());
+        names.single.extend(names.const_generics.iter().cloned());
         names.types.extend(sig.generics.type_params().map(|param| param.ident.clone()));
         names
     }
@@ -57,6 +73,10 @@ impl Names {
     /// Is it a parameter, a name that one binds, or a const generic?
     pub(crate) fn bind(&self, name: &Ident) -> bool {
         self.values.iter().any(|value| value.unraw() == name.unraw())
+    }
+
+    pub(crate) fn is_const_generic(&self, name: &Ident) -> bool {
+        self.const_generics.contains(name)
     }
 
     /// Is it a type that the caller chooses?
@@ -74,8 +94,8 @@ impl Names {
         for piece in pieces {
             let piece = match piece {
                 Piece::Text(text) => {
-                    let mistake = self.of_another_language(&text);
-                    mistakes.extend(mistake.map(|text| syn::Error::new(template.span(), text)));
+                    let found = self.of_another_language(&text);
+                    mistakes.extend(found.into_iter().map(|text| syn::Error::new(template.span(), text)));
                     KeyPiece::Text(text)
                 }
                 Piece::Placeholder(placeholder) => match self.resolve(&placeholder, template) {
@@ -106,6 +126,12 @@ impl Names {
         else {
             return Err(syn::Error::new(span, self.unknown(&placeholder.name)));
         };
+        if placeholder.spread && placeholder.fields.is_empty() && self.single.contains(value) {
+            return Err(syn::Error::new(
+                span,
+                format!("`{value}` is not a list; for a single value write `<{value}>`"),
+            ));
+        }
         let mut value = value.clone();
         value.set_span(span.resolved_at(value.span()));
         let mut tokens = value.into_token_stream();
@@ -119,9 +145,9 @@ impl Names {
     }
 
     /// `{id}` and `#id` put a value in elsewhere. Here they are text, and nobody would see that all values share a lock.
-    fn of_another_language(&self, text: &str) -> Option<String> {
+    fn of_another_language(&self, text: &str) -> Vec<String> {
         const MARKS: [char; 3] = ['{', '#', '$'];
-        let mut rest = text;
+        let (mut rest, mut mistakes) = (text, Vec::new());
         while let Some(at) = rest.find(MARKS) {
             let found = &rest[at..];
             rest = found.trim_start_matches(MARKS);
@@ -131,12 +157,12 @@ impl Names {
             if self.values.iter().any(|value| value.unraw() == name) {
                 let end = found.len() - rest.len() + path.len();
                 let written = &found[..end + usize::from(found[end..].starts_with('}'))];
-                return Some(format!(
+                mistakes.push(format!(
                     "`{written}` is plain text in a key, so all values of `{path}` would share one lock: write `<{path}>`"
                 ));
             }
         }
-        None
+        mistakes
     }
 
     fn unknown(&self, name: &str) -> String {
@@ -164,6 +190,20 @@ impl VisitMut for Names {
     fn visit_pat_ident_mut(&mut self, pat: &mut PatIdent) {
         self.values.push(pat.ident.clone());
         visit_mut::visit_pat_ident_mut(self, pat);
+    }
+}
+
+/// What is known to be no list whatever the program says: other types may have a name of their own.
+fn is_single(ty: &Type) -> bool {
+    const SINGLE: [&str; 17] = [
+        "u8", "u16", "u32", "u64", "u128", "usize", "i8", "i16", "i32", "i64", "i128", "isize", "bool", "char", "str",
+        "String", "Uuid",
+    ];
+    match ty {
+        Type::Reference(reference) => is_single(&reference.elem),
+        Type::Group(group) => is_single(&group.elem),
+        Type::Path(path) => path.path.get_ident().is_some_and(|name| SINGLE.iter().any(|single| name == single)),
+        _ => false,
     }
 }
 

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use proc_macro2::{Span, TokenStream};
 use quote::{ToTokens, quote, quote_spanned};
+use syn::Expr;
 use syn::ext::IdentExt;
 use syn::spanned::Spanned;
 
@@ -161,13 +162,21 @@ fn on_lost(on_lost: OnLost, rt: &TokenStream) -> TokenStream {
     }
 }
 
+/// In a constant, since of a static the compiler would say to make it lazy. A name needs none: it is a constant already.
+fn worked_out(value: &Expr, checked: &TokenStream) -> TokenStream {
+    match value {
+        Expr::Path(_) => checked.clone(),
+        _ => quote_spanned!(located_at(value.span())=> const { #checked }),
+    }
+}
+
 /// Checked by the compiler, and reported where it is written.
 fn fixed_time(time: &Given<Duration>, rt: &TokenStream) -> TokenStream {
     match time {
         Given::Literal(time) => duration(*time),
         Given::Expr(time) => {
             let rt = moved_to(rt, located_at(time.span()));
-            quote_spanned!(located_at(time.span())=> #rt::fixed_time(#time))
+            worked_out(time, &quote_spanned!(located_at(time.span())=> #rt::fixed_time(#time)))
         }
     }
 }
@@ -177,7 +186,7 @@ pub(crate) fn fixed_count(count: &Given<u32>, rt: &TokenStream) -> TokenStream {
         Given::Literal(count) => count.to_token_stream(),
         Given::Expr(count) => {
             let rt = moved_to(rt, located_at(count.span()));
-            quote_spanned!(located_at(count.span())=> #rt::fixed_count(#count))
+            worked_out(count, &quote_spanned!(located_at(count.span())=> #rt::fixed_count(#count)))
         }
     }
 }

@@ -73,14 +73,14 @@ impl Reader {
             return start + 2;
         }
         if rest.starts_with('>') {
-            self.mistake(start..start + 1, format!("stray `>` at byte {start} of the key: no `<` opens it"));
+            self.mistake(start..start + 1, format!("stray `>` at byte {start} of the key: no `<` opens it. A template cannot have a plain `>`; in #[distributed_lock] build such a key: `key = dlock::Key::text(\"a>b\")`"));
             return start + 1;
         }
         let inner = &rest[1..];
         let length = inner.find(['<', '>']).unwrap_or(inner.len());
         let end = start + 1 + length;
         if inner[length..].starts_with('>') {
-            self.placeholder(&inner[..length], start..end + 1);
+            self.placeholder(template, &inner[..length], start..end + 1);
             return end + 1;
         }
         let text = format!("unclosed `<` at byte {start} of the key: close it with `>`, or write `<<` for a plain `<`");
@@ -88,7 +88,7 @@ impl Reader {
         end
     }
 
-    fn placeholder(&mut self, inner: &str, at: Range<usize>) {
+    fn placeholder(&mut self, template: &str, inner: &str, at: Range<usize>) {
         let (path, spread) = inner.strip_suffix("..").map_or((inner, false), |path| (path, true));
         let mut segments = path.split('.').map(str::to_owned);
         let name = segments.next().unwrap_or_default();
@@ -103,7 +103,11 @@ impl Reader {
                 "`<{inner}>` is not a placeholder: expected a parameter or a field of one, such as `<id>`, `<order.id>` or `<pair.0>`"
             );
             if inner.contains('(') {
-                text += r#"; a template calls nothing, but #[distributed_lock] takes an expression: `key = Key::text("…").value(&…)`"#;
+                let before = &template[..at.start];
+                let start = if before.is_empty() || before.contains(['<', '>']) { "…" } else { before };
+                text = format!(
+                    "`<{inner}>` is not a placeholder: a template cannot call anything; in #[distributed_lock] build the key: `key = dlock::Key::text({start:?}).value(&{inner})`"
+                );
             }
             self.mistake(at, text);
         } else {

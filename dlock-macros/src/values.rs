@@ -5,8 +5,10 @@ use std::time::Duration;
 use syn::ext::IdentExt;
 use syn::{Expr, ExprPath, Ident, Lit, LitStr, Path};
 
-use crate::duration;
-use crate::literals::{boolean, choice, is_literal, not_one_of, number, text, ungrouped, unquoted, word};
+use crate::duration::{self, Wrong};
+use crate::literals::{
+    boolean, choice, is_literal, no_expression, not_one_of, number, text, ungrouped, unquoted, word,
+};
 
 /// Said as it is, or by an expression: one for each call, or one that the compiler works out.
 #[derive(Clone)]
@@ -78,7 +80,7 @@ pub(crate) enum OnLost {
     Continue,
 }
 
-const TIME: &str = r#"expected a duration in quotes, such as `"30s"`"#;
+const OR_CONST: &str = ", or a `const` of type `Duration`";
 const COUNT: &str = "expected a count, such as `3`";
 const BACKOFF: &str = r#"expected two durations in quotes, such as `"100ms..5s"`"#;
 const RETRY: &str = r#"expected `false`, a count such as `3`, or a count and two durations such as `"5, 100ms..2s"`"#;
@@ -90,30 +92,36 @@ const ON_BUSY: &str = "expected `error`, `skip` or `call(path::to::a_function)`"
 /// What a store is retried with unless it is said.
 const PAUSES: Backoff = Backoff { from: Duration::from_millis(100), to: Duration::from_secs(5) };
 
-pub(crate) fn time(value: &Expr) -> Result<Duration, String> {
+fn time(value: &Expr) -> Result<Duration, Wrong> {
     match text(value) {
-        Some(text) => duration::parse(&text.value()),
-        None => Err(match value {
-            Expr::Lit(lit) if let Lit::Int(number) = &lit.lit => {
-                format!(r#"a number needs a unit, and quotes: write `"{}s"` for seconds"#, number.base10_digits())
+        Some(text) => duration::parse(&text.value()).map_err(|wrong| match wrong {
+            Wrong::NoUnit(number, seconds) => {
+                Wrong::Meant(format!(r#"`{number}` has no unit: write `"{seconds}"` for seconds"#))
             }
-            _ => TIME.into(),
+            wrong => wrong,
+        }),
+        None => Err(match value {
+            Expr::Lit(lit) if let Lit::Int(number) = &lit.lit => Wrong::Meant(format!(
+                r#"a number needs a unit, and quotes: write `"{}s"` for seconds"#,
+                number.base10_digits()
+            )),
+            _ => Wrong::NoText,
         }),
     }
 }
 
+fn or(wrong: Wrong, more: &str) -> String {
+    let more = if matches!(wrong, Wrong::NoText) { more } else { "" };
+    String::from(wrong) + more
+}
+
 /// What the compiler can work out: it is a part of the function.
 pub(crate) fn fixed_time(value: &Expr) -> Result<Given<Duration>, String> {
-    given(value, |value| {
-        time(value).map_err(|why| if why == TIME { format!("{TIME}, or a `const` of type `Duration`") } else { why })
-    })
+    given(value, |value| time(value).map_err(|wrong| or(wrong, OR_CONST)))
 }
 
 pub(crate) fn time_or_expr(value: &Expr) -> Result<Given<Duration>, String> {
-    given(value, |value| {
-        time(value)
-            .map_err(|why| if why == TIME { format!("{TIME}, or an expression of type `Duration`") } else { why })
-    })
+    given(value, |value| time(value).map_err(|wrong| or(wrong, ", or an expression of type `Duration`")))
 }
 
 pub(crate) fn wait(value: &Expr) -> Result<Given<Wait>, String> {
@@ -124,7 +132,12 @@ pub(crate) fn wait(value: &Expr) -> Result<Given<Wait>, String> {
     }
     given(value, |value| match time(value) {
         Ok(limit) => Ok(Wait::UpTo(limit)),
-        Err(why) => Err(format!(r#"{why}; or write `"none"` or `"forever"`"#)),
+        Err(Wrong::Zero(text)) => Err(format!(r#"`{text}` is zero: not to wait is `wait = "none"`"#)),
+        Err(Wrong::TooLong(text)) => {
+            Err(format!(r#"`{text}` is longer than 100 years: to wait without a limit is `wait = "forever"`"#))
+        }
+        Err(Wrong::Meant(text)) => Err(text),
+        Err(wrong) => Err(String::from(wrong) + r#"; or write `"none"` or `"forever"`"#),
     })
 }
 
@@ -153,10 +166,14 @@ fn label(name: &LitStr) -> Result<String, String> {
 pub(crate) fn renew(value: &Expr) -> Result<Renew, String> {
     match boolean(value) {
         Some(on) => Ok(if on { Renew::Auto } else { Renew::Off }),
-        None => match fixed_time(value) {
-            Ok(cadence) => Ok(Renew::Every(cadence)),
-            Err(why) => Err(format!("{why}; or write `true` or `false`")),
-        },
+        None => given(value, |value| {
+            time(value).map_err(|wrong| match wrong {
+                Wrong::Zero(_) => String::from(wrong) + ", or `renew = false`",
+                Wrong::NoText | Wrong::Other(_) => or(wrong, OR_CONST) + "; or write `true` or `false`",
+                wrong => wrong.into(),
+            })
+        })
+        .map(Renew::Every),
     }
 }
 
@@ -172,6 +189,19 @@ pub(crate) fn count(value: &Expr) -> Result<Given<u32>, String> {
     })
 }
 
+pub(crate) fn max_waiters(value: &Expr) -> Result<Given<u32>, String> {
+    given(value, |value| {
+        match number(value)? {
+        Some(0) => Err(
+            r#"expected 1 or more, since the caller that asks the store counts as a waiter as soon as it knows that others hold the lock; not to wait is `wait = "none"`"#
+                .into(),
+        ),
+        Some(count) => Ok(count),
+        None => Err(no_count(value)),
+    }
+    })
+}
+
 fn no_count(value: &Expr) -> String {
     match text(value).map(|text| text.value()) {
         Some(text) if text.trim().parse::<u32>().is_ok() => format!("a count has no quotes: write `{}`", text.trim()),
@@ -181,7 +211,7 @@ fn no_count(value: &Expr) -> String {
 
 /// Says that an expression cannot stand where one does, before it says what can.
 fn closed(value: &Expr, expected: &str) -> String {
-    if is_literal(value) { expected.into() } else { format!("no expression here: {expected}") }
+    if is_literal(value) { expected.into() } else { no_expression(expected) }
 }
 
 pub(crate) fn backoff(value: &Expr) -> Result<Backoff, String> {
@@ -203,7 +233,7 @@ fn pauses(bounds: &str) -> Result<Backoff, String> {
 pub(crate) fn pause(value: &Expr) -> Result<Backoff, String> {
     match text(value).map(|bounds| bounds.value()) {
         Some(bounds) if bounds.contains("..") => pauses(&bounds),
-        Some(first) => duration::parse(&first).map(|from| Backoff { from, to: PAUSES.to.max(from) }),
+        Some(first) => Ok(duration::parse(&first).map(|from| Backoff { from, to: PAUSES.to.max(from) })?),
         None => Err(closed(value, r#"expected a pause in quotes, such as `"50ms"` or `"50ms..2s"`"#)),
     }
 }
@@ -256,7 +286,7 @@ pub(crate) fn kind(value: &Expr) -> Result<Kind, String> {
         (Some("exclusive"), _) => Ok(Kind::Exclusive),
         (Some("read"), _) => Ok(Kind::Read),
         (Some("write"), _) => Ok(Kind::Write),
-        (Some("permits"), _) => Err("how many may hold it at a time? write `permits(3)`".into()),
+        (Some("permits"), _) => Err("how many may hold it at the same time? write `permits(3)`".into()),
         (Some(other), _) => Err(not_one_of(other, &["exclusive", "read", "write", "permits(n)"])),
         (None, Expr::Call(call)) if word(&call.func).as_deref() == Some("permits") && call.args.len() == 1 => {
             let permits = given(ungrouped(&call.args[0]), |value| match number(value)? {
@@ -278,6 +308,7 @@ pub(crate) fn on_busy(value: &Expr) -> Result<OnBusy, String> {
     match (word(&value).as_deref(), value) {
         (Some("error"), _) => Ok(OnBusy::Error),
         (Some("skip"), _) => Ok(OnBusy::Skip),
+        (Some("wait"), _) => Err(r#"waiting is set by `wait = "5s"`; `on_busy` says what happens after that: `error`, `skip` or `call(path)`"#.into()),
         (Some("call"), _) => Err("which function? write `call(path::to::a_function)`; it is given the same arguments".into()),
         (Some(other), _) => {
             let why = not_one_of(other, &["error", "skip", "call(path)"]);

@@ -22,9 +22,9 @@ use std::sync::Arc;
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be a part of a lock's key",
     label = "this value stands in the key",
-    note = "integers, `bool`, `char`, strings, bytes and `Option`s of them can; floats cannot, since `-0.0` and `NaN` make keys that do not compare",
-    note = "for a type of your own write `impl dlock::KeyPart for {Self}`, or name a field: `<order.id>`",
-    note = "for a list write `keys = \"order:<ids..>\"`, which takes a lock for each value"
+    note = "for a list write `keys = \"order:<ids..>\"`, which takes a lock for each value",
+    note = "if the type is your own, implement `dlock::KeyPart` for it; else name a field (`<order.id>`) or make a key of your own (`key = dlock::Key::text(\"order:\").value(&…)`)",
+    note = "integers, `bool`, `char`, strings, bytes and `Option`s of them can; floats cannot, since `-0.0` and `NaN` make keys that do not compare: use `to_bits()` or whole units"
 )]
 pub trait KeyPart {
     /// Writes the value.

@@ -86,8 +86,8 @@ impl<T> Outcome<T> {
 #[diagnostic::on_unimplemented(
     message = "a locked function must be able to say that the lock failed, and `{Self}` cannot",
     label = "cannot carry a `dlock::Error`",
-    note = "return `Result<T, E>` with an `E: From<dlock::Error>`: `Result<T, dlock::Error>`, `Box<dyn std::error::Error + Send + Sync>`, or your own error",
-    note = "for your own error write `impl From<dlock::Error> for YourError`",
+    note = "a `Result` can if its error can be made from a `dlock::Error`: for an error of your own write `impl From<dlock::Error> for YourError`",
+    note = "else return `Result<T, dlock::Error>` or `Result<T, Box<dyn std::error::Error + Send + Sync>>`",
     note = "or return `dlock::Outcome<T>`, which tells every way apart",
     note = "or let the function be skipped while others hold the lock: `on_busy = \"skip\"`, and return `Option<T>` or nothing"
 )]

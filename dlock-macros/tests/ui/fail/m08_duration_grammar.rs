@@ -24,4 +24,9 @@ async fn words() -> Result<(), Error> {
     Ok(())
 }
 
+#[distributed_lock(key = "a", ttl = "1.5s", wait = "1m 30s", renew = "1m30")]
+async fn nearly() -> Result<(), Error> {
+    Ok(())
+}
+
 fn main() {}

@@ -1,4 +1,4 @@
-//! Times that do not fit together; of two, the later one is told.
+//! Times that do not fit together: the one that the text begins with is told.
 
 #![allow(unused, reason = "only the attribute is looked at")]
 
