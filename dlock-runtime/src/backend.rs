@@ -43,6 +43,12 @@ pub trait Backend: Send + Sync + 'static {
     /// [mix](Kind::mixes_with) with the claim's, or, in a store with a line, is waited for by one.
     fn try_acquire<'a>(&'a self, claim: &'a Arc<Claim>, stand: Stand) -> BoxFuture<'a, Result<Attempt>>;
 
+    /// Callers of this process wait for each other's holds of this key: the next attempts will hardly be alone. A hint,
+    /// for stores that ask in another way then.
+    fn expects_others(&self, key: &LockKey) {
+        let _ = key;
+    }
+
     /// Prolongs holds; one answer for each, in order. It never creates: what is not ours any more is
     /// [`Standing::Lost`]; so is a hold whose session has surely ended. An error means *unknown*, and unknown is not
     /// lost. Renewing one hold of a group may prolong the others; the core counts only on the answers.

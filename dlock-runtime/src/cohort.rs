@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use crate::backend::{Hold, Reservation, Reserved, Validity};
 use crate::clock::BootInstant;
+use crate::closing::Job;
 use crate::local_queue::Turn;
 use crate::options::Cohort;
 use crate::registry::Shared;
@@ -38,6 +39,8 @@ pub(crate) struct Baton {
     pub(crate) tenancy: Tenancy,
     store: Arc<Store>,
     shared: Arc<Shared>,
+    /// In no table, and still a hold: a shutdown waits for whoever takes it, or for its way back.
+    job: Job,
 }
 
 impl Tenancy {
@@ -63,7 +66,16 @@ impl Tenancy {
         let request = async move { of.store.backend.reserve(&of.hold, asked).await };
         let bound = request_bound(tenure.hold.claim.ttl).min(Duration::from_secs(2));
         let answer = tenure.store.ask(&tenure.shared.clock, bound, request).await;
-        let Ok(Reserved::Tokens { first: token, validity }) = answer else { return None };
+        let (token, validity) = match answer {
+            Ok(Reserved::Tokens { first, validity }) => (first, validity),
+            Ok(Reserved::Awaited | Reserved::Lost) => return None,
+            Err(_) => {
+                // It may have been prolonged: so long the release is tried again.
+                tenure.believe(Validity { from: now, granted: tenure.hold.claim.ttl });
+                return None;
+            }
+        };
+        tenure.believe(validity);
         self.tokens = token..token.checked_add(u64::from(tokens))?;
         self.block = tokens;
         if !first {
@@ -93,19 +105,21 @@ async fn next(tenure: &Arc<Tenure>, mut tenancy: Tenancy) -> Option<Baton> {
     let over = now.since(tenancy.alone_at) > tenancy.span;
     // Half of the ttl at least, so that the next one has time for its own first renewal.
     let short = validity.deadline().since(now) < hold.claim.ttl / 2;
-    if tenancy.tokens.is_empty() || over || short {
+    // What a renewal under way finds out, the next one would not hear: so it is asked now.
+    if tenancy.tokens.is_empty() || over || short || tenure.is_renewing() {
         validity = tenancy.reserve(tenure, members, over).await?;
     }
     let token = tenancy.tokens.next()?;
     let mut next = Hold::new(hold.claim.clone(), token, validity).ok()?;
     next.group = hold.group;
     next.session.clone_from(&hold.session);
-    Some(Baton { hold: next, tenancy, store: store.clone(), shared: shared.clone() })
+    Some(Baton { hold: next, tenancy, store: store.clone(), shared: shared.clone(), job: shared.jobs.begin() })
 }
 
 impl Baton {
     /// Gives the lock back to the store, on our thread: the next one is gone. The turn waits for that.
     pub(crate) fn give_back(self, turn: Turn) {
         release::abandon_later(&self.shared, self.store, self.hold.claim.clone(), Box::new(turn));
+        drop(self.job);
     }
 }

@@ -117,6 +117,7 @@ const MOST: Duration = Duration::from_secs(5);
 
 async fn once(tenure: &Arc<Tenure>) -> Result<Released> {
     if let Some(tenancy) = tenure.take_tenancy()
+        && tenure.ending().is_none()
         && Box::pin(cohort::pass_on(tenure, *tenancy)).await
     {
         return Ok(Released::Released);

@@ -283,8 +283,20 @@ impl Tenure {
     /// Lets the next caller of this process stand in the store's line, while this hold goes on.
     pub(crate) fn share_turn(&self) {
         if let Some(turn) = &mut *self.turn.lock().unwrap_or_else(PoisonError::into_inner) {
-            turn.hold();
+            turn.hold(self.home);
         }
+    }
+
+    /// Lets no other caller of this process ask while this hold goes on.
+    pub(crate) fn keep_turn(&self) {
+        if let Some(turn) = &mut *self.turn.lock().unwrap_or_else(PoisonError::into_inner) {
+            turn.keep(self.home);
+        }
+    }
+
+    /// Is a renewal under way?
+    pub(crate) fn is_renewing(&self) -> bool {
+        self.pace.lock().unwrap_or_else(PoisonError::into_inner).renewing
     }
 
     /// What allows to pass the hold on, once: only of a hold that was ours to its end and that can simply be freed.

@@ -35,9 +35,10 @@ struct Line {
     waiting: BTreeMap<u64, Place>,
     /// Does anybody have the turn? If not, nobody waits either.
     turn: bool,
-    /// How many holds have left the turn to others; two for the moment in which one passes to the next.
-    holds: usize,
-    /// Those who have left it to others and stand in the store's line: the threads of their callers.
+    /// The holds that have left the turn to others, by the threads of their callers; two for the moment in which one
+    /// passes to the next.
+    holds: Vec<Option<Home>>,
+    /// Those who have left it to others and stand in the store's line.
     standing: Vec<Option<Home>>,
     /// Does the one with the turn wait too, since others hold the lock?
     stands: bool,
@@ -98,12 +99,13 @@ impl LocalQueue {
             }
             Entry::Occupied(line) => line.into_mut(),
         };
-        if !line.leaving && !line.kind.mixes_with(kind) {
+        let is_only_left = line.leaving && !line.is_shared();
+        if !is_only_left && !line.kind.mixes_with(kind) {
             return Joined::Mixed;
         }
         match waits {
             // An attempt that failed just now is no holder: nobody shall hear of contention because of it.
-            None if line.is_shared() || !line.leaving || !line.waiting.is_empty() => return Joined::Taken,
+            None if !is_only_left || !line.waiting.is_empty() => return Joined::Taken,
             Some(max) if line.waiting.len() + line.standing.len() + usize::from(line.stands) >= max => {
                 return Joined::Full;
             }
@@ -125,7 +127,11 @@ impl LocalQueue {
         let shard = self.shard(key);
         let Some(line) = shard.get(key) else { return false };
         let waits = |place: &Place| place.wish.home == Some(home);
-        line.home == Some(home) || line.standing.contains(&Some(home)) || line.waiting.values().any(waits)
+        let home = Some(home);
+        line.home == home
+            || line.holds.contains(&home)
+            || line.standing.contains(&home)
+            || line.waiting.values().any(waits)
     }
 
     fn shard(&self, key: &LockKey) -> MutexGuard<'_, HashMap<LockKey, Line>> {
@@ -157,14 +163,14 @@ impl LocalQueue {
 impl Line {
     /// Has anybody left the turn to others?
     fn is_shared(&self) -> bool {
-        self.holds > 0 || !self.standing.is_empty()
+        !self.holds.is_empty() || !self.standing.is_empty()
     }
+}
 
-    /// Whoever stands in the store's line does not any more.
-    fn step_out(&mut self, home: Option<Home>) {
-        if let Some(at) = self.standing.iter().position(|standing| *standing == home) {
-            self.standing.swap_remove(at);
-        }
+/// Removes one of these.
+fn remove_one(homes: &mut Vec<Option<Home>>, home: Option<Home>) {
+    if let Some(at) = homes.iter().position(|one| *one == home) {
+        homes.swap_remove(at);
     }
 }
 
@@ -282,7 +288,7 @@ mod tests {
         drop(first);
         assert!((&mut second).now_or_never().is_some());
         let mut held = turn(&queue, &key);
-        held.hold();
+        held.hold(None);
         assert!(matches!(asks(), Joined::Taken));
         let stands = turn(&queue, &key);
         stands.leave();

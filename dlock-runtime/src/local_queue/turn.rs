@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{LocalQueue, call_next};
+use super::{LocalQueue, call_next, remove_one};
 use crate::background::Home;
 use crate::cohort::Baton;
 use crate::key::LockKey;
@@ -24,7 +24,7 @@ enum State {
     /// It stands in the store's line, and the right is another's.
     Stands(Option<Home>),
     /// It has become a hold, and the right is another's.
-    Holds,
+    Holds(Option<Home>),
     /// Another one has it now.
     Gone,
 }
@@ -55,16 +55,24 @@ impl Turn {
     }
 
     /// From now on it stands for a hold, and the next caller may ask.
-    pub(crate) fn hold(&mut self) {
-        match std::mem::replace(&mut self.state, State::Holds) {
-            State::Asks => call_next(self.queue.shard(&self.key), &self.key, |line| line.holds += 1),
-            State::Stands(home) => {
+    pub(crate) fn hold(&mut self, home: Option<Home>) {
+        match std::mem::replace(&mut self.state, State::Holds(home)) {
+            State::Asks => call_next(self.queue.shard(&self.key), &self.key, |line| line.holds.push(home)),
+            State::Stands(stood) => {
                 self.queue.with(&self.key, |line| {
-                    line.step_out(home);
-                    line.holds += 1;
+                    remove_one(&mut line.standing, stood);
+                    line.holds.push(home);
                 });
             }
             before => self.state = before,
+        }
+    }
+
+    /// From now on it stands for a hold, and nobody else may ask, unless others do already.
+    pub(crate) fn keep(&mut self, home: Option<Home>) {
+        match self.state {
+            State::Asks => drop(self.queue.with(&self.key, |line| line.stands = false)),
+            _ => self.hold(home),
         }
     }
 
@@ -97,12 +105,13 @@ impl Drop for Turn {
                 Some(baton) => baton.give_back(Self::new(&self.queue, &self.key, None)),
                 None => call_next(self.queue.shard(&self.key), &self.key, |_| {}),
             },
-            State::Stands(_) | State::Holds => {
+            State::Stands(_) | State::Holds(_) => {
                 let mut shard = self.queue.shard(&self.key);
                 let Some(line) = shard.get_mut(&self.key) else { return };
                 match self.state {
-                    State::Stands(home) => line.step_out(home),
-                    _ => line.holds = line.holds.saturating_sub(1),
+                    State::Stands(home) => remove_one(&mut line.standing, home),
+                    State::Holds(home) => remove_one(&mut line.holds, home),
+                    State::Asks | State::Gone => {}
                 }
                 if !line.is_shared() && !line.turn {
                     shard.remove(&self.key);

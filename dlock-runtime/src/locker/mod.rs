@@ -26,7 +26,7 @@ use crate::registry::Shared;
 use crate::release;
 use crate::scope;
 use crate::sites::Label;
-use crate::store::Store;
+use crate::store::{Store, request_bound};
 use crate::tenure::{Beginning, Tenure};
 
 /// An attempt is given this long even if the wait is shorter: opening a connection takes its time.
@@ -199,8 +199,10 @@ impl Acquisition {
         // A shutdown waits until this is over: until the hold is in the watchdog's table, or our thread abandons it.
         self.shared.jobs.enter();
         self.counted = true;
-        if let Some(hold) = self.take_over() {
-            return Ok(hold);
+        match self.take_over() {
+            Some(Ok(hold)) => return Ok(hold),
+            Some(Err(late)) => Box::pin(self.clear(late)).await,
+            None => {}
         }
         match self.attempt().await? {
             Ok(Attempt::Acquired(hold)) if hold.validity.deadline() > self.shared.clock.now() => Ok(hold),
@@ -209,16 +211,26 @@ impl Acquisition {
         }
     }
 
-    /// The hold that was passed on to us with the turn.
-    fn take_over(&mut self) -> Option<Hold> {
+    /// The hold that was passed on to us with the turn; only what was asked for if it has come too late.
+    fn take_over(&mut self) -> Option<std::result::Result<Hold, Arc<Claim>>> {
         let passed = self.turn.as_mut()?.take()?;
-        // It may have come too late: then the store has freed it, or is about to.
         if passed.hold.validity.deadline() <= self.shared.clock.now() {
-            return None;
+            return Some(Err(passed.hold.claim.clone()));
         }
         self.tenancy = Some(Box::new(passed.tenancy));
         self.passed = true;
-        Some(passed.hold)
+        Some(Ok(passed.hold))
+    }
+
+    /// Frees what came too late: a renewal that was under way may have prolonged it in the store.
+    async fn clear(&self, late: Arc<Claim>) {
+        let backend = self.store.backend.clone();
+        let request = async move { backend.abandon(&late).await };
+        // Without an answer its lease ends it.
+        let _ = self
+            .store
+            .ask(&self.shared.clock, request_bound(self.claim.ttl).min(Duration::from_secs(1)), request)
+            .await;
     }
 
     /// The lock is ours: from here on a guard releases it.
@@ -257,6 +269,8 @@ impl Acquisition {
         } else if self.store.hands_on() && !passes {
             // The next of this process takes its place in the store's line now, so that the release can hand it the lock.
             tenure.share_turn();
+        } else {
+            tenure.keep_turn();
         }
         let shared = &self.shared;
         let added = if shared.closing.is_closed() { Err(shut_down()) } else { shared.watchdog.add(&tenure) };
@@ -298,6 +312,7 @@ impl Acquisition {
             }
             Joined::Behind(waiting) => {
                 self.check_parking()?;
+                self.store.backend.expects_others(&self.claim.key);
                 Box::pin(self.wait_for_turn(waiting, self.deadline)).await
             }
         }

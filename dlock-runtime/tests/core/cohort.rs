@@ -304,6 +304,77 @@ fn a_shutdown_leaves_nothing() {
 }
 
 #[test]
+fn a_shutdown_waits_for_a_hold_that_nobody_has_noticed() {
+    test(async {
+        let world = World::new();
+        let first = member(&world).acquire().await.unwrap();
+        let mut second = Box::pin(member(&world).acquire());
+        assert!(crate::support::poll_once(&mut second).is_pending());
+        first.release().await.unwrap();
+        let registry = world.registry.clone();
+        let down = tokio::spawn(async move { registry.shutdown(60 * SECOND).await });
+        calm().await;
+        assert!(!down.is_finished(), "the hold is on its way");
+        drop(second);
+        world.pass_until(10 * MS, down).await.unwrap();
+        assert!(world.memory.is_empty());
+    });
+}
+
+#[test]
+fn a_hold_that_is_noticed_too_late_is_cleared_away() {
+    test(async {
+        let world = World::new();
+        let first = member(&world).acquire().await.unwrap();
+        let mut second = Box::pin(member(&world).acquire());
+        assert!(crate::support::poll_once(&mut second).is_pending());
+        first.release().await.unwrap();
+        world.pass(31 * SECOND).await;
+        let second = second.await.unwrap();
+        assert_eq!((world.store.calls(Op::Acquire), world.store.calls(Op::Abandon)), (2, 1));
+        second.release().await.unwrap();
+        assert!(world.memory.is_empty());
+    });
+}
+
+#[test]
+fn a_renewal_under_way_is_not_passed_over() {
+    test(async {
+        let world = World::new();
+        world.store.always(Op::Renew, Step::Hang);
+        let lock = || member(&world).cohort(Some(Cohort { passes: 8, span: Some(60 * SECOND) }));
+        let first = lock().acquire().await.unwrap();
+        let (second, third) = (waits(lock()), waits(lock()));
+        calm().await;
+        // Two tokens are reserved for the two who wait.
+        first.release().await.unwrap();
+        let second = second.await.unwrap().unwrap();
+        world.pass(11 * SECOND).await;
+        assert!(world.store.calls(Op::Renew) > 0);
+        second.release().await.unwrap();
+        third.await.unwrap().unwrap().release().await.unwrap();
+        assert_eq!(world.store.calls(Op::Reserve), 2, "what the renewal would find out is asked before the pass");
+    });
+}
+
+#[test]
+fn a_holder_that_had_waited_is_no_waiter() {
+    test(async {
+        let (world, other) = neighbours();
+        let held = other.lock("k").acquire().await.unwrap();
+        let first = waits(member(&world));
+        calm().await;
+        held.release().await.unwrap();
+        let first = first.await.unwrap().unwrap();
+        let second = waits(member(&world).max_waiters(1));
+        calm().await;
+        assert!(!second.is_finished());
+        first.release().await.unwrap();
+        second.await.unwrap().unwrap().release().await.unwrap();
+    });
+}
+
+#[test]
 fn what_cannot_be_passed_on_is_refused() {
     test(async {
         let world = World::new();

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use dlock_runtime::{ErrorKind, WakeStyle};
+use dlock_runtime::{ErrorKind, Kind, WakeStyle};
 
 use crate::acquire::neighbours;
 use crate::support::{LONG, Op, SECOND, Step, World, calm, is_free, test};
@@ -174,5 +174,25 @@ fn one_who_leaves_the_stores_line_leaves_nothing() {
         stays.await.unwrap().unwrap().release().await.unwrap();
         world.empty().await;
         assert!(is_free(&world, "k").await);
+    });
+}
+
+/// Who comes after somebody's leftovers may be of another kind; not so while a neighbour holds the lock.
+#[test]
+fn another_kind_is_a_conflict_while_a_neighbour_holds() {
+    test(async {
+        let world = World::new();
+        world.store.always(Op::Abandon, Step::Hang);
+        let held = world.lock("k").acquire().await.unwrap();
+        let gone = tokio::spawn(world.lock("k").wait(LONG).acquire());
+        calm().await;
+        gone.abort();
+        calm().await;
+        let error = world.lock("k").kind(Kind::Read).wait(LONG).acquire().await.unwrap_err();
+        assert_eq!(error.kind(), &ErrorKind::KeyConflict);
+        let next = tokio::spawn(world.lock("k").wait(LONG).acquire());
+        calm().await;
+        held.release().await.unwrap();
+        world.pass_until(SECOND / 10, next).await.unwrap().unwrap().release().await.unwrap();
     });
 }

@@ -166,6 +166,10 @@ impl Backend for Redis {
         Box::pin(self.guarded(claim, stand))
     }
 
+    fn expects_others(&self, key: &LockKey) {
+        self.contended.note(key, self.clock.now());
+    }
+
     fn renew<'a>(&'a self, holds: &'a [&'a Hold]) -> BoxFuture<'a, Vec<Result<Standing>>> {
         Box::pin(self.renew_all(holds))
     }
