@@ -97,7 +97,7 @@ pub(crate) async fn pass_on(tenure: &Arc<Tenure>, tenancy: Tenancy) -> bool {
 async fn next(tenure: &Arc<Tenure>, mut tenancy: Tenancy) -> Option<Baton> {
     let Tenure { hold, store, shared, .. } = &**tenure;
     let members = store.queue.members(&hold.claim.key, hold.claim.ttl, tenancy.passes);
-    if members == 0 || shared.closing.is_closed() {
+    if members == 0 {
         return None;
     }
     let now = shared.clock.now();
