@@ -295,6 +295,24 @@ mod tests {
         assert!(matches!(asks(), Joined::Taken), "somebody holds it");
     }
 
+    /// A caller that sleeps would wait for ever for a release that only its own thread could send.
+    #[test]
+    fn the_thread_of_a_hold_is_known_until_the_hold_is_gone() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let home = runtime.block_on(async { crate::background::home() }).unwrap();
+        let (queue, key) = (Arc::new(LocalQueue::default()), key("k"));
+        let mut held = turn(&queue, &key);
+        held.hold(Some(home));
+        assert!(queue.has(&key, home));
+        let mut stands = turn(&queue, &key);
+        stands.stand(Some(home));
+        drop(held);
+        assert!(queue.has(&key, home));
+        drop(stands);
+        assert!(!queue.has(&key, home));
+        assert_eq!(queue.len(), 0);
+    }
+
     #[test]
     fn turns_come_in_order_and_leave_nothing() {
         let (queue, key) = (Arc::new(LocalQueue::default()), key("k"));

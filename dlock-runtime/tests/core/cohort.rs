@@ -357,6 +357,28 @@ fn a_renewal_under_way_is_not_passed_over() {
     });
 }
 
+/// The store may have prolonged the lock for tokens that nobody heard of: the old deadline is not its end.
+#[test]
+fn a_release_is_tried_for_as_long_as_the_lock_may_last() {
+    test(async {
+        let world = World::new();
+        world.store.always(Op::Renew, Step::Hang);
+        let first = member(&world).cohort(Some(Cohort { passes: 8, span: Some(60 * SECOND) })).acquire().await.unwrap();
+        let second = waits(member(&world));
+        world.pass(27 * SECOND).await;
+        world.store.next(Op::Reserve, [Step::LostReply]);
+        world.store.always(Op::Release, Step::Fail);
+        drop(first);
+        calm().await;
+        second.abort();
+        world.pass(10 * SECOND).await;
+        assert!(!world.memory.is_empty(), "it was prolonged");
+        world.store.always(Op::Release, Step::Pass);
+        world.pass(10 * SECOND).await;
+        assert!(world.memory.is_empty());
+    });
+}
+
 #[test]
 fn a_holder_that_had_waited_is_no_waiter() {
     test(async {

@@ -19,12 +19,12 @@ pub(in crate::backends) struct Target {
 }
 
 impl Target {
-    /// The account, and whether eviction is allowed, of a single server.
+    /// The account, and whether eviction is allowed; of a single server.
     #[cfg(test)]
-    pub(in crate::backends) fn account(&self) -> (Option<&str>, Option<&str>, bool) {
-        let Plan::Server(client) = &self.plan else { panic!("more than one server") };
+    pub(in crate::backends) fn account(&self) -> Option<(Option<&str>, Option<&str>, bool)> {
+        let Plan::Server(client) = &self.plan else { return None };
         let settings = client.get_connection_info().redis_settings();
-        (settings.username(), settings.password(), self.settings.eviction_allowed)
+        Some((settings.username(), settings.password(), self.settings.eviction_allowed))
     }
 
     /// Reads a URL of any topology.

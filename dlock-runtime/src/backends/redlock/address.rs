@@ -91,7 +91,7 @@ mod tests {
         let address = Address::parse(url).unwrap();
         assert_eq!(address.max_ttl, Duration::from_secs(90));
         for target in &address.targets {
-            assert_eq!(target.account(), (Some("us@er"), Some("p,@:/"), true));
+            assert_eq!(target.account(), Some((Some("us@er"), Some("p,@:/"), true)));
         }
         assert_eq!(places("redlock://a,b,c"), ["a:6379/0", "b:6379/0", "c:6379/0"]);
         assert_eq!(Address::parse("redlock://a,b,c").unwrap().max_ttl, MAX_TTL);
