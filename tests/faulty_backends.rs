@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may fail by it")]
 
+#[path = "faulty_backends/carried.rs"]
+mod carried;
 #[path = "faulty_backends/client.rs"]
 mod client;
 #[path = "faulty_backends/ends.rs"]

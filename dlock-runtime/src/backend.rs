@@ -57,6 +57,21 @@ pub trait Backend: Send + Sync + 'static {
     /// Frees the lock, if it is still this owner's.
     fn release<'a>(&'a self, hold: &'a Hold) -> BoxFuture<'a, Result<Released>>;
 
+    /// Frees the lock as [`release`](Self::release) does, and asks for it for the next caller of this process in the same
+    /// request, as [`try_acquire`](Self::try_acquire) does with a stand until then. Only where [`Capabilities::carries`].
+    ///
+    /// `None` in the place of the answer: the lock was not asked for, and nothing of `next` is in the store. An error
+    /// means that nothing is known of either.
+    fn release_to<'a>(
+        &'a self,
+        hold: &'a Hold,
+        next: &'a Arc<Claim>,
+        until: BootInstant,
+    ) -> BoxFuture<'a, Result<(Released, Option<Attempt>)>> {
+        let _ = (next, until);
+        Box::pin(async move { Ok((self.release(hold).await?, None)) })
+    }
+
     /// Ends an acquisition that may have left something: a place in a line, or a grant whose answer was lost. Frees
     /// the lock too if it is this owner's, and gives the period of [`Claim::once_per`] back. Leaves no trace; may be
     /// called more than once, also without need, but never once the claim's hold was used.

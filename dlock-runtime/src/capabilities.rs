@@ -30,6 +30,9 @@ pub struct Capabilities {
     pub once_per: bool,
     /// Can it [reserve](crate::Backend::reserve) tokens for those to whom a hold is passed on?
     pub cohort: bool,
+    /// Can one request [free a lock and ask for it](crate::Backend::release_to)? Callers of one process then take their
+    /// places in the store's line as the one before them leaves.
+    pub carries: bool,
     /// How a waiter learns that it is worth asking again.
     pub wake: WakeStyle,
     /// Does every hold and every waiter have a connection of its own? Such a connection must not live on a caller's

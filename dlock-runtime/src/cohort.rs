@@ -10,13 +10,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::{Hold, Reservation, Reserved, Validity};
+use crate::baton::{Baton, What};
 use crate::clock::BootInstant;
-use crate::closing::Job;
-use crate::local_queue::Turn;
 use crate::options::Cohort;
-use crate::registry::Shared;
-use crate::release;
-use crate::store::{Store, request_bound};
+use crate::store::request_bound;
 use crate::tenure::Tenure;
 
 /// What goes with a hold from one caller of the process to the next.
@@ -30,17 +27,6 @@ pub(crate) struct Tenancy {
     block: u32,
     /// Since when others may wait, as far as we know.
     alone_at: BootInstant,
-}
-
-/// A hold on its way to the next caller.
-#[derive(Debug)]
-pub(crate) struct Baton {
-    pub(crate) hold: Hold,
-    pub(crate) tenancy: Tenancy,
-    store: Arc<Store>,
-    shared: Arc<Shared>,
-    /// In no table, and still a hold: a shutdown waits for whoever takes it, or for its way back.
-    job: Job,
 }
 
 impl Tenancy {
@@ -113,13 +99,5 @@ async fn next(tenure: &Arc<Tenure>, mut tenancy: Tenancy) -> Option<Baton> {
     let mut next = Hold::new(hold.claim.clone(), token, validity).ok()?;
     next.group = hold.group;
     next.session.clone_from(&hold.session);
-    Some(Baton { hold: next, tenancy, store: store.clone(), shared: shared.clone(), job: shared.jobs.begin() })
-}
-
-impl Baton {
-    /// Gives the lock back to the store, on our thread: the next one is gone. The turn waits for that.
-    pub(crate) fn give_back(self, turn: Turn) {
-        release::abandon_later(&self.shared, self.store, self.hold.claim.clone(), Box::new(turn));
-        drop(self.job);
-    }
+    Some(Baton::new(What::Hold { hold: next, tenancy }, &hold.claim, store, shared))
 }

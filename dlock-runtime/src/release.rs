@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::backend::{Claim, Released};
 use crate::background::background;
+use crate::carry::Carry;
 use crate::closing::Job;
 use crate::cohort;
 use crate::error::{LossCause, Result};
@@ -122,16 +123,25 @@ async fn once(tenure: &Arc<Tenure>) -> Result<Released> {
     {
         return Ok(Released::Released);
     }
-    let asked = tenure.clone();
+    let carry = Carry::begin(tenure);
+    let (asked, next) = (tenure.clone(), carry.as_ref().map(|carry| carry.asked()));
     let request = async move {
-        match asked.ending() {
-            None => asked.store.backend.release(&asked.hold).await,
-            Some(ending) => asked.store.backend.end(&asked.hold, &ending).await,
+        let (backend, hold) = (&asked.store.backend, &asked.hold);
+        if let Some((next, until)) = &next {
+            return backend.release_to(hold, next, *until).await;
         }
+        let released = match asked.ending() {
+            None => backend.release(hold).await,
+            Some(ending) => backend.end(hold, &ending).await,
+        };
+        released.map(|released| (released, None))
     };
     // The caller waits for this: less patience than an acquisition has.
     let bound = request_bound(tenure.hold.claim.ttl).min(Duration::from_secs(2));
-    let released = tenure.store.ask(&tenure.shared.clock, bound, request).await?;
+    let (released, answer) = tenure.store.ask(&tenure.shared.clock, bound, request).await?;
+    if let Some(carry) = carry {
+        carry.deliver(answer);
+    }
     tenure.pass_turn();
     Ok(released)
 }

@@ -11,10 +11,11 @@ use std::time::Duration;
 use crate::backend::{Ending, Fence, Hold, RunEnd, Validity};
 use crate::background::Home;
 use crate::clock::{BootInstant, wake};
-use crate::cohort::{Baton, Tenancy};
+use crate::baton::Baton;
+use crate::cohort::Tenancy;
 use crate::error::{Error, ErrorKind, LossCause, Result};
 use crate::hold::margin;
-use crate::local_queue::Turn;
+use crate::local_queue::{Holding, Turn};
 use crate::registry::Shared;
 use crate::sites::Label;
 use crate::store::Store;
@@ -274,17 +275,29 @@ impl Tenure {
         (keep.is_some() || run.is_some()).then_some(Ending { keep, run })
     }
 
+    /// Has the turn not been passed on yet?
+    pub(crate) fn has_turn(&self) -> bool {
+        self.turn.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+
     /// Lets the next caller of this process ask.
     pub(crate) fn pass_turn(&self) {
         let turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner).take();
         drop(turn);
     }
 
-    /// Lets the next caller of this process stand in the store's line, while this hold goes on.
+    /// Lets the next caller of this process stand in the store's line, while this hold goes on; or, if its release asks
+    /// for that one anyway, those who have to stand there themselves.
     pub(crate) fn share_turn(&self) {
         if let Some(turn) = &mut *self.turn.lock().unwrap_or_else(PoisonError::into_inner) {
-            turn.hold(self.home);
+            turn.hold(Holding { home: self.home, carries: self.carries() });
         }
+    }
+
+    /// Can its release ask for the next caller of this process?
+    pub(crate) fn carries(&self) -> bool {
+        let plainly = self.kept_until.is_none() && !self.recorded && !self.hold.claim.kind.is_shared();
+        plainly && self.store.backend.capabilities().carries
     }
 
     /// Lets no other caller of this process ask while this hold goes on.

@@ -32,6 +32,7 @@ struct Memory {
     notes: HashMap<String, Note>,
     delivered: HashSet<Owner>,
     abandoned: HashSet<Owner>,
+    carried: HashSet<Owner>,
     broken: bool,
 }
 
@@ -63,6 +64,7 @@ impl Client {
             min_hold: server.setup.kinds,
             once_per: server.setup.kinds,
             cohort: server.setup.kinds,
+            carries: server.setup.kinds && server.setup.wake == WakeStyle::Grant,
             wake: server.setup.wake,
             connection_per_hold: false,
             takeover_delay: Duration::from_millis(delay),
@@ -279,6 +281,27 @@ impl Backend for Client {
         })
     }
 
+    fn release_to<'a>(
+        &'a self,
+        hold: &'a Hold,
+        next: &'a Arc<Claim>,
+        until: BootInstant,
+    ) -> BoxFuture<'a, Result<(Released, Option<Attempt>)>> {
+        Box::pin(async move {
+            let from = self.clock.now();
+            self.wire(&next.owner).await?;
+            self.memory().carried.insert(next.owner);
+            let (released, answer) = self.server.release_to(&hold.claim, next, until, self.id, self.clock.wall_ms());
+            self.reply().await;
+            let released = if released { Released::Released } else { Released::NotOwner };
+            let answer = match answer {
+                Answer::Granted(grant) => Attempt::Acquired(self.hold(next, grant, from)?),
+                answer => self.wake(next, answer)?,
+            };
+            Ok((released, Some(answer)))
+        })
+    }
+
     fn reserve<'a>(&'a self, hold: &'a Hold, asked: Reservation) -> BoxFuture<'a, Result<Reserved>> {
         Box::pin(async move {
             let from = self.clock.now();
@@ -300,6 +323,9 @@ impl Backend for Client {
             self.wire(&claim.owner).await?;
             if !self.memory().abandoned.insert(claim.owner) && self.tells(Lie::AbandonsOnce) {
                 return Err(Error::new(ErrorKind::Protocol, "nothing to abandon"));
+            }
+            if self.tells(Lie::KeepsCarried) && self.memory().carried.contains(&claim.owner) {
+                return Ok(());
             }
             let delivered = self.memory().delivered.contains(&claim.owner);
             self.server.abandon(claim, delivered, self.clock.wall_ms());

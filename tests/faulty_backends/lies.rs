@@ -85,6 +85,11 @@ lies! {
     ReservesForLost KINDS ["a reservation after the hold's end is Lost and creates nothing"]
     ReservesBeforeOthers KINDS ["nothing is reserved while others wait, unless that is asked for"]
 
+    CarriesOldToken PUSHED_KINDS ["a release that asks for the next caller gives it the free lock"]
+    CarriedComesFirst PUSHED_KINDS ["a release that asks for the next caller puts it behind those who wait"]
+    CarriesFromAnybody PUSHED_KINDS ["a release that comes too late asks, and takes the lock from nobody"]
+    KeepsCarried PUSHED_KINDS ["what a release has asked for leaves nothing when it is given up"]
+
     FoldsCase POLL ["keys that differ by case are different locks"]
     TrimsBlanks POLL ["keys that differ by what trails are different locks"]
     CutsKeys POLL ["keys that differ after a long common beginning are different locks"]

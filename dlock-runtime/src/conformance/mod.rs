@@ -13,6 +13,7 @@
 //! ```
 
 mod bench;
+mod carried;
 mod cleanup;
 mod client;
 mod exclusion;
@@ -118,6 +119,7 @@ pub fn cases() -> &'static [Case] {
             waiting::CASES,
             handover::CASES,
             reserved::CASES,
+            carried::CASES,
             kinds::CASES,
             readers::CASES,
             permits::CASES,

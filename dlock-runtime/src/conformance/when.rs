@@ -80,6 +80,10 @@ pub(super) fn cohorts_in_line(can: &Capabilities) -> When {
     cohorts(can).and(wakes(can))
 }
 
+pub(super) fn carries(can: &Capabilities) -> When {
+    need(can.carries, "carries: false")
+}
+
 fn need(given: bool, otherwise: &'static str) -> When {
     if given { Ok(()) } else { Err(otherwise) }
 }

@@ -2,7 +2,8 @@
 //!
 //! Keyed by the full key: Spring Integration striped such queues over 256 buckets, and foreign keys blocked each other
 //! (its issue 11146). A turn is the right to ask; an exclusive hold keeps it until its release, unless the store hands
-//! its locks on: there the next caller takes its place in the store's line while the hold goes on.
+//! its locks on. There the hold leaves it to others: to one whose place in the store's line its release cannot take for
+//! it, and to nobody as long as it can.
 
 mod turn;
 
@@ -15,8 +16,9 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use crate::background::Home;
-use crate::clock::wake;
-use crate::cohort::Baton;
+use crate::backend::Claim;
+use crate::baton::Baton;
+use crate::clock::{BootInstant, wake};
 use crate::key::LockKey;
 use crate::options::Kind;
 pub(crate) use turn::Turn;
@@ -33,11 +35,10 @@ pub(crate) struct LocalQueue {
 struct Line {
     next_ticket: u64,
     waiting: BTreeMap<u64, Place>,
-    /// Does anybody have the turn? If not, nobody waits either.
+    /// Does anybody have the turn? If not, nobody waits, but for those for whom the release of a hold asks.
     turn: bool,
-    /// The holds that have left the turn to others, by the threads of their callers; two for the moment in which one
-    /// passes to the next.
-    holds: Vec<Option<Home>>,
+    /// The holds that have left the turn to others; two for the moment in which one passes to the next.
+    holds: Vec<Holding>,
     /// Those who have left it to others and stand in the store's line.
     standing: Vec<Option<Home>>,
     /// Does the one with the turn wait too, since others hold the lock?
@@ -46,7 +47,7 @@ struct Line {
     home: Option<Home>,
     /// Whose turn it is now, until its owner has noticed.
     called: Option<u64>,
-    /// The hold that is passed on to that one.
+    /// What comes to that one with it.
     baton: Option<Box<Baton>>,
     /// The turn is only kept until what its owner may have left in the store is gone.
     leaving: bool,
@@ -60,8 +61,17 @@ struct Place {
     wish: Wish,
 }
 
+/// A hold that has left the turn to others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Holding {
+    /// The thread of its caller.
+    pub(crate) home: Option<Home>,
+    /// Can its release ask for the next caller?
+    pub(crate) carries: bool,
+}
+
 /// What a caller wants of the queue.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Wish {
     pub(crate) kind: Kind,
     /// Behind how many others at most; `None`: it does not wait.
@@ -70,6 +80,19 @@ pub(crate) struct Wish {
     pub(crate) home: Option<Home>,
     /// The ttl of one to whom a hold may be passed on.
     pub(crate) member: Option<Duration>,
+    /// Does it stand in the store's line from the beginning?
+    pub(crate) fair: bool,
+    /// What a neighbour's release may ask for, and until when it is waited for.
+    pub(crate) carried: Option<(Arc<Claim>, BootInstant)>,
+}
+
+/// The first one who waits, for whom a release asks now. It has the turn, and does not know it yet.
+#[derive(Debug)]
+pub(crate) struct Next {
+    pub(crate) turn: Turn,
+    pub(crate) ticket: u64,
+    pub(crate) claim: Arc<Claim>,
+    pub(crate) until: BootInstant,
 }
 
 /// What joining the queue gives.
@@ -89,7 +112,8 @@ pub(crate) enum Joined {
 
 impl LocalQueue {
     pub(crate) fn join(self: &Arc<Self>, key: &LockKey, wish: Wish) -> Joined {
-        let Wish { kind, waits, home, .. } = wish;
+        let Wish { kind, waits, home, fair, .. } = wish;
+        let carried = wish.carried.is_some();
         let turn = || Joined::Turn(Turn::new(self, key, None));
         let mut shard = self.shard(key);
         let line = match shard.entry(key.clone()) {
@@ -111,7 +135,8 @@ impl LocalQueue {
             }
             _ => {}
         }
-        if !line.turn {
+        let behind = carried && line.carries() || !line.waiting.is_empty();
+        if !line.turn && (fair || !behind) {
             // Those of this process who hold it or stand in the store's line have left it to us.
             (line.turn, line.stands, line.home, line.kind) = (true, true, home, kind);
             return turn();
@@ -129,7 +154,7 @@ impl LocalQueue {
         let waits = |place: &Place| place.wish.home == Some(home);
         let home = Some(home);
         line.home == home
-            || line.holds.contains(&home)
+            || line.holds.iter().any(|hold| hold.home == home)
             || line.standing.contains(&home)
             || line.waiting.values().any(waits)
     }
@@ -150,6 +175,19 @@ impl LocalQueue {
         self.with(key, members).and_then(|members| u32::try_from(members).ok()).unwrap_or(0)
     }
 
+    /// For whom the release of a hold that has left the turn shall ask; `None` if there is nobody.
+    pub(crate) fn next(self: &Arc<Self>, key: &LockKey) -> Option<Next> {
+        let mut shard = self.shard(key);
+        let line = shard.get_mut(key)?;
+        let (ticket, Place { wish, .. }) = line.waiting.first_key_value()?;
+        let (ticket, (claim, until)) = (*ticket, wish.carried.clone()?);
+        if line.turn {
+            return None;
+        }
+        (line.turn, line.stands, line.home, line.kind) = (true, false, wish.home, wish.kind);
+        Some(Next { turn: Turn::new(self, key, None), ticket, claim, until })
+    }
+
     fn with<T>(&self, key: &LockKey, change: impl FnOnce(&mut Line) -> T) -> Option<T> {
         self.shard(key).get_mut(key).map(change)
     }
@@ -165,12 +203,17 @@ impl Line {
     fn is_shared(&self) -> bool {
         !self.holds.is_empty() || !self.standing.is_empty()
     }
+
+    /// Will a release ask for whoever is next?
+    fn carries(&self) -> bool {
+        self.holds.iter().any(|hold| hold.carries)
+    }
 }
 
 /// Removes one of these.
-fn remove_one(homes: &mut Vec<Option<Home>>, home: Option<Home>) {
-    if let Some(at) = homes.iter().position(|one| *one == home) {
-        homes.swap_remove(at);
+fn remove_one<T: PartialEq>(all: &mut Vec<T>, one: T) {
+    if let Some(at) = all.iter().position(|other| *other == one) {
+        all.swap_remove(at);
     }
 }
 
@@ -179,8 +222,9 @@ fn call_next(mut shard: MutexGuard<'_, HashMap<LockKey, Line>>, key: &LockKey, c
     let Some(line) = shard.get_mut(key) else { return };
     change(line);
     line.leaving = false;
-    line.stands = line.is_shared();
-    let Some((ticket, Place { waker, wish })) = line.waiting.pop_first() else {
+    let carries = line.carries();
+    let next = line.waiting.first_entry().filter(|first| !(carries && first.get().wish.carried.is_some()));
+    let Some((ticket, Place { waker, wish })) = next.map(|first| first.remove_entry()) else {
         line.turn = false;
         line.stands = false;
         line.home = None;
@@ -189,6 +233,8 @@ fn call_next(mut shard: MutexGuard<'_, HashMap<LockKey, Line>>, key: &LockKey, c
         }
         return;
     };
+    line.turn = true;
+    line.stands = line.is_shared();
     line.called = Some(ticket);
     line.home = wish.home;
     line.kind = wish.kind;
@@ -259,7 +305,7 @@ mod tests {
     }
 
     const fn wish(max: usize) -> Wish {
-        Wish { kind: Kind::Exclusive, waits: Some(max), home: None, member: None }
+        Wish { kind: Kind::Exclusive, waits: Some(max), home: None, member: None, fair: false, carried: None }
     }
 
     fn behind(queue: &Arc<LocalQueue>, key: &LockKey) -> Waiting {
@@ -288,7 +334,7 @@ mod tests {
         drop(first);
         assert!((&mut second).now_or_never().is_some());
         let mut held = turn(&queue, &key);
-        held.hold(None);
+        held.hold(Holding { home: None, carries: false });
         assert!(matches!(asks(), Joined::Taken));
         let stands = turn(&queue, &key);
         stands.leave();
@@ -302,7 +348,7 @@ mod tests {
         let home = runtime.block_on(async { crate::background::home() }).unwrap();
         let (queue, key) = (Arc::new(LocalQueue::default()), key("k"));
         let mut held = turn(&queue, &key);
-        held.hold(Some(home));
+        held.hold(Holding { home: Some(home), carries: false });
         assert!(queue.has(&key, home));
         let mut stands = turn(&queue, &key);
         stands.stand(Some(home));

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use super::{LocalQueue, call_next, remove_one};
+use super::{Holding, LocalQueue, Wish, call_next, remove_one};
 use crate::background::Home;
-use crate::cohort::Baton;
+use crate::baton::Baton;
 use crate::key::LockKey;
 
 /// The right to ask the store for this key; dropping it passes it on.
@@ -13,7 +13,7 @@ pub(crate) struct Turn {
     queue: Arc<LocalQueue>,
     key: LockKey,
     state: State,
-    /// The hold that came with it, until it is taken.
+    /// What came with it, until it is taken.
     baton: Option<Box<Baton>>,
 }
 
@@ -24,7 +24,7 @@ enum State {
     /// It stands in the store's line, and the right is another's.
     Stands(Option<Home>),
     /// It has become a hold, and the right is another's.
-    Holds(Option<Home>),
+    Holds(Holding),
     /// Another one has it now.
     Gone,
 }
@@ -54,14 +54,14 @@ impl Turn {
         }
     }
 
-    /// From now on it stands for a hold, and the next caller may ask.
-    pub(crate) fn hold(&mut self, home: Option<Home>) {
-        match std::mem::replace(&mut self.state, State::Holds(home)) {
-            State::Asks => call_next(self.queue.shard(&self.key), &self.key, |line| line.holds.push(home)),
+    /// From now on it stands for a hold, and the next caller may ask, unless the release will do so.
+    pub(crate) fn hold(&mut self, hold: Holding) {
+        match std::mem::replace(&mut self.state, State::Holds(hold)) {
+            State::Asks => call_next(self.queue.shard(&self.key), &self.key, |line| line.holds.push(hold)),
             State::Stands(stood) => {
                 self.queue.with(&self.key, |line| {
                     remove_one(&mut line.standing, stood);
-                    line.holds.push(home);
+                    line.holds.push(hold);
                 });
             }
             before => self.state = before,
@@ -72,27 +72,39 @@ impl Turn {
     pub(crate) fn keep(&mut self, home: Option<Home>) {
         match self.state {
             State::Asks => drop(self.queue.with(&self.key, |line| line.stands = false)),
-            _ => self.hold(home),
+            _ => self.hold(Holding { home, carries: false }),
         }
     }
 
-    /// The hold that was passed on to us.
+    /// What came with it.
     pub(crate) fn take(&mut self) -> Option<Baton> {
         self.baton.take().map(|baton| *baton)
     }
 
     /// Passes the turn on, with a hold, if the next one may have it; else gives the hold back.
-    pub(crate) fn pass(mut self, baton: Baton) -> Option<Self> {
-        let ttl = baton.hold.claim.ttl;
-        let shard = self.queue.shard(&self.key);
-        let next = shard.get(&self.key).and_then(|line| line.waiting.values().next());
-        if self.state != State::Asks || next.is_none_or(|next| next.wish.member != Some(ttl)) {
+    pub(crate) fn pass(self, baton: Baton) -> Option<Self> {
+        let ttl = baton.claim.ttl;
+        self.pass_if(baton, |_, wish| wish.member == Some(ttl)).err().map(|(turn, _)| turn)
+    }
+
+    /// Passes the turn on to the one with this ticket; gives both back if it waits no more.
+    pub(crate) fn pass_to(self, ticket: u64, baton: Baton) -> Result<(), (Self, Baton)> {
+        self.pass_if(baton, |first, _| first == ticket)
+    }
+
+    fn pass_if(mut self, baton: Baton, is_meant: impl FnOnce(u64, &Wish) -> bool) -> Result<(), (Self, Baton)> {
+        let mut shard = self.queue.shard(&self.key);
+        let line = shard.get_mut(&self.key).filter(|_| self.state == State::Asks);
+        let first = line.and_then(|line| line.waiting.first_entry());
+        let Some(mut first) = first.filter(|first| is_meant(*first.key(), &first.get().wish)) else {
             drop(shard);
-            return Some(self);
-        }
+            return Err((self, baton));
+        };
+        // It is called now: no release shall ask for it any more.
+        first.get_mut().wish.carried = None;
         self.state = State::Gone;
         call_next(shard, &self.key, |line| line.baton = Some(Box::new(baton)));
-        None
+        Ok(())
     }
 }
 
@@ -110,11 +122,12 @@ impl Drop for Turn {
                 let Some(line) = shard.get_mut(&self.key) else { return };
                 match self.state {
                     State::Stands(home) => remove_one(&mut line.standing, home),
-                    State::Holds(home) => remove_one(&mut line.holds, home),
+                    State::Holds(hold) => remove_one(&mut line.holds, hold),
                     State::Asks | State::Gone => {}
                 }
-                if !line.is_shared() && !line.turn {
-                    shard.remove(&self.key);
+                // Whoever waited for this one's release to ask.
+                if !line.turn {
+                    call_next(shard, &self.key, |_| {});
                 }
             }
         }

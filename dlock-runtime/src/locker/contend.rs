@@ -123,7 +123,7 @@ impl Acquisition {
     }
 
     /// A grant that came so late that nothing is left of it is given back, not used.
-    async fn accept(&self, hold: Hold) -> Option<Hold> {
+    async fn accept(&mut self, hold: Hold) -> Option<Hold> {
         if hold.validity.deadline() > self.shared.clock.now() {
             return Some(hold);
         }

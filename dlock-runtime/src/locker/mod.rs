@@ -12,6 +12,7 @@ use futures::future::BoxFuture;
 use crate::ask::Ask;
 use crate::backend::{Attempt, Claim, Hold};
 use crate::background::{Home, background_of, here, home};
+use crate::baton::What;
 use crate::clock::BootInstant;
 use crate::cohort::Tenancy;
 use crate::error::{Error, ErrorKind, Result};
@@ -20,7 +21,7 @@ use crate::key::{KeyBuf, LockKey};
 use crate::local_queue::{Joined, Turn, Waiting, Wish};
 use crate::note::Note;
 use crate::observe::Event;
-use crate::options::{Resolved, Wait};
+use crate::options::{Kind, Resolved, Wait};
 use crate::owner::Owner;
 use crate::registry::Shared;
 use crate::release;
@@ -199,31 +200,56 @@ impl Acquisition {
         // A shutdown waits until this is over: until the hold is in the watchdog's table, or our thread abandons it.
         self.shared.jobs.enter();
         self.counted = true;
-        match self.take_over() {
-            Some(Ok(hold)) => return Ok(hold),
-            Some(Err(late)) => Box::pin(self.clear(late)).await,
-            None => {}
-        }
-        match self.attempt().await? {
+        let answer = match self.take_over() {
+            Some(Taken::Hold(hold)) => return Ok(hold),
+            Some(Taken::Late(late)) => {
+                Box::pin(self.clear(late)).await;
+                None
+            }
+            Some(Taken::Answer(answer)) => Some(Ok(answer)),
+            None => None,
+        };
+        let answer = match answer {
+            Some(answer) => answer,
+            None => self.attempt().await?,
+        };
+        match answer {
             Ok(Attempt::Acquired(hold)) if hold.validity.deadline() > self.shared.clock.now() => Ok(hold),
             // In a box, as all that an uncontended call does not need: its future stays small.
             answer => Box::pin(self.contend(answer)).await,
         }
     }
 
-    /// The hold that was passed on to us with the turn; only what was asked for if it has come too late.
-    fn take_over(&mut self) -> Option<std::result::Result<Hold, Arc<Claim>>> {
+    /// What came to us with the turn.
+    fn take_over(&mut self) -> Option<Taken> {
         let passed = self.turn.as_mut()?.take()?;
-        if passed.hold.validity.deadline() <= self.shared.clock.now() {
-            return Some(Err(passed.hold.claim.clone()));
+        match passed.what {
+            What::Hold { hold, .. } if hold.validity.deadline() <= self.shared.clock.now() => {
+                Some(Taken::Late(passed.claim))
+            }
+            What::Hold { hold, tenancy } => {
+                self.tenancy = Some(Box::new(tenancy));
+                self.passed = true;
+                Some(Taken::Hold(hold))
+            }
+            What::Answer(answer) => {
+                // As if we had asked ourselves, under the name that the release has asked with.
+                // What is asked from here on goes over our own connection, and so does what undoes it.
+                let origin = self.claim.origin;
+                self.claim = if passed.claim.origin == origin {
+                    passed.claim
+                } else {
+                    Arc::new(Claim { origin, ..(*passed.claim).clone() })
+                };
+                self.attempts += 1;
+                self.armed = true;
+                Some(Taken::Answer(answer))
+            }
         }
-        self.tenancy = Some(Box::new(passed.tenancy));
-        self.passed = true;
-        Some(Ok(passed.hold))
     }
 
     /// Frees what came too late: a renewal that was under way may have prolonged it in the store.
-    async fn clear(&self, late: Arc<Claim>) {
+    async fn clear(&mut self, late: Arc<Claim>) {
         let backend = self.store.backend.clone();
         let request = async move { backend.abandon(&late).await };
         // Without an answer its lease ends it.
@@ -289,11 +315,15 @@ impl Acquisition {
     }
 
     /// Waits for the right to ask: one caller of this process and key at a time.
-    async fn join(&self) -> Result<Turn> {
+    async fn join(&mut self) -> Result<Turn> {
         let max = self.options.max_waiters;
         let waits = (self.options.wait != Wait::None).then_some(max);
         let member = self.tenancy.as_ref().map(|_| self.claim.ttl);
-        let wish = Wish { kind: self.claim.kind, waits, home: self.home, member };
+        let fair = self.claim.fair;
+        let plain = self.claim.kind == Kind::Exclusive && !fair && self.claim.once_per.is_none();
+        // Who counts attempts makes them.
+        let carried = (plain && waits.is_some() && self.options.attempts == u32::MAX).then(|| (self.claim.clone(), self.deadline));
+        let wish = Wish { kind: self.claim.kind, waits, home: self.home, member, fair, carried };
         match self.store.queue.join(&self.claim.key, wish) {
             Joined::Turn(turn) => Ok(turn),
             Joined::Full => Err(Error::new(
@@ -335,7 +365,7 @@ impl Acquisition {
         Ok(())
     }
 
-    async fn wait_for_turn(&self, waiting: Waiting, until: BootInstant) -> Result<Turn> {
+    async fn wait_for_turn(&mut self, waiting: Waiting, until: BootInstant) -> Result<Turn> {
         let waiting = self.shared.clock.timeout_at(until, waiting);
         match self.shared.closing.or(waiting).await {
             None => Err(shut_down()),
@@ -343,6 +373,14 @@ impl Acquisition {
             Some(None) => Err(timed_out(None)),
         }
     }
+}
+
+/// What came with a turn.
+enum Taken {
+    Hold(Hold),
+    /// A hold that has come too late; only what was asked for.
+    Late(Arc<Claim>),
+    Answer(Attempt),
 }
 
 fn busy(left: Option<Duration>) -> Error {

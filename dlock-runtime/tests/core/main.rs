@@ -13,6 +13,7 @@
 mod acquire;
 mod blocking;
 mod cancel;
+mod carry;
 mod cohort;
 mod guard;
 mod joined;

@@ -226,6 +226,7 @@ fn capabilities(shortest: Duration) -> Capabilities {
         min_hold: false,
         once_per: false,
         cohort: false,
+        carries: false,
         wake: WakeStyle::Hint,
         connection_per_hold: false,
         // The server looks for ended leases every half second, and revokes at most a thousand per second.

@@ -287,6 +287,7 @@ fn capabilities() -> Capabilities {
         min_hold: false,
         once_per: false,
         cohort: false,
+        carries: false,
         wake: WakeStyle::Grant,
         connection_per_hold: true,
         takeover_delay: Duration::from_secs(1),

@@ -19,7 +19,7 @@ use crate::backend::{
     Attempt, Backend, Claim, Ending, Hold, LastSuccess, Released, Reservation, Reserved, Stand, Standing,
 };
 use crate::capabilities::{Capabilities, Durability, Expiry, Fencing, TtlRange, WakeStyle};
-use crate::clock::Clock;
+use crate::clock::{BootInstant, Clock};
 use crate::error::{Error, Result};
 use crate::key::{LockKey, MAX_KEY_BYTES};
 use crate::note::Note;
@@ -67,6 +67,7 @@ impl Memory {
             min_hold: true,
             once_per: true,
             cohort: true,
+            carries: true,
             wake: WakeStyle::Grant,
             connection_per_hold: false,
             takeover_delay: Duration::ZERO,
@@ -182,6 +183,18 @@ impl Backend for Memory {
 
     fn release<'a>(&'a self, hold: &'a Hold) -> BoxFuture<'a, Result<Released>> {
         Box::pin(async move { Ok(self.free(&hold.claim, SIMPLY)) })
+    }
+
+    fn release_to<'a>(
+        &'a self,
+        hold: &'a Hold,
+        next: &'a Arc<Claim>,
+        until: BootInstant,
+    ) -> BoxFuture<'a, Result<(Released, Option<Attempt>)>> {
+        Box::pin(async move {
+            let freed = self.free(&hold.claim, SIMPLY);
+            Ok((freed, self.attempt(next, Stand::Until(until)).ok()))
+        })
     }
 
     fn abandon<'a>(&'a self, claim: &'a Arc<Claim>) -> BoxFuture<'a, Result<()>> {

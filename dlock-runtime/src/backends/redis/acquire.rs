@@ -8,11 +8,12 @@ use ::redis::{Cmd, Value};
 use super::connection::{Connections, on};
 use super::grant::Anchor;
 use super::layout::{self, Name};
-use super::line::{self, PLACE_LEASE, Seat};
+use super::hold::released;
+use super::line::{self, PLACE_LEASE, Place, Seat};
 use super::options::is_plain;
 use super::scripts::{FENCE, LEAST_TOKEN, SCRIPTS, TOKEN_END};
 use super::{Redis, fault, millis};
-use crate::backend::{Attempt, Claim, Hold, Stand, Validity, Wake};
+use crate::backend::{Attempt, Claim, Hold, Released, Stand, Validity, Wake};
 use crate::clock::BootInstant;
 use crate::error::{Error, ErrorKind, Result};
 use crate::options::Kind;
@@ -89,15 +90,26 @@ impl Redis {
         let shared = self.connections.here().await?;
         let high = self.connections.high();
         let sent = self.clock.now();
-        let lease = u64::try_from(PLACE_LEASE.as_millis()).unwrap_or(u64::MAX);
         let answer = self
             .connections
             .script(&shared, &SCRIPTS.ask, |command| {
                 on(command, Name(&claim.key)).arg(layout::Value(claim)).arg(self.entry(claim));
-                command.arg(&*self.pushes.process).arg(millis(claim.ttl)).arg(lease);
+                command.arg(&*self.pushes.process).arg(millis(claim.ttl)).arg(millis(PLACE_LEASE));
             })
             .await?;
-        match said(&answer)? {
+        self.settle(claim, place, &answer, high, sent).await
+    }
+
+    /// What the line's answer comes to.
+    async fn settle(
+        &self,
+        claim: &Arc<Claim>,
+        place: Arc<Place>,
+        answer: &Value,
+        high: u64,
+        sent: BootInstant,
+    ) -> Result<Attempt> {
+        match said(answer)? {
             (Said::Ours(token), _) => {
                 place.won();
                 let hold = self.granted(claim, token, high, sent, Some(self.seat(claim))).await?;
@@ -110,6 +122,42 @@ impl Redis {
                 Ok(Attempt::Contended(Wake::on(news).ask_by(sent.after(line::slow_poll(left))).lease_left(left)))
             }
         }
+    }
+
+    /// Releases a lock and asks for it for another caller of this process, in one request.
+    pub(super) async fn free_to(&self, claim: &Claim, next: &Arc<Claim>) -> Result<(Released, Option<Attempt>)> {
+        let can = claim.kind == Kind::Exclusive && is_plain(next) && self.pushes.is_up(&claim.key);
+        if !can || self.connections.guards.check(|| self.clock.now()).is_err() {
+            return Ok((self.free(claim).await?, None));
+        }
+        self.connections.guards.asks_for(next.ttl);
+        let place = self.places.enlist(next.owner);
+        let shared = self.connections.here().await?;
+        let high = self.connections.high();
+        let sent = self.clock.now();
+        let answer = self
+            .connections
+            .script(&shared, &SCRIPTS.release_to, |command| {
+                on(command, Name(&claim.key)).arg(layout::Value(claim)).arg(layout::Value(next)).arg(self.entry(next));
+                command.arg(&*self.pushes.process).arg(millis(next.ttl)).arg(millis(PLACE_LEASE));
+            })
+            .await?;
+        let (freed, asked) = match &answer {
+            Value::Array(parts) if parts.len() == 2 => (released(&parts[0])?, &parts[1]),
+            other => (released(other)?, &Value::Nil),
+        };
+        let answer = match asked {
+            Value::Nil => None,
+            asked => match self.settle(next, place, asked, high, sent).await {
+                // Whoever asks next hears of what was wrong.
+                Err(_) => None,
+                Ok(attempt) => self.checked(next, attempt).await.ok(),
+            },
+        };
+        if answer.is_none() {
+            self.places.dismiss(&next.owner);
+        }
+        Ok((freed, answer))
     }
 
     /// Makes a hold of a lock that is ours and of the token drawn for it; gives the lock back if the token is bad.

@@ -46,7 +46,7 @@ use crate::backend::{
     Attempt, Backend, Claim, Ending, Hold, LastSuccess, Released, Reservation, Reserved, Stand, Standing,
 };
 use crate::capabilities::{Capabilities, Durability, Expiry, Fencing, TtlRange, WakeStyle};
-use crate::clock::Clock;
+use crate::clock::{BootInstant, Clock};
 use crate::error::Result;
 use crate::key::{LockKey, MAX_KEY_BYTES};
 use crate::note::Note;
@@ -97,6 +97,7 @@ impl Redis {
         let mut capabilities = capabilities();
         if connections.target.settings.wait_replicas > 0 {
             capabilities.wake = WakeStyle::Hint;
+            capabilities.carries = false;
         }
         let watch = Watch::start(&connections)?;
         let places = Arc::<Places>::default();
@@ -178,6 +179,15 @@ impl Backend for Redis {
         Box::pin(self.free(&hold.claim))
     }
 
+    fn release_to<'a>(
+        &'a self,
+        hold: &'a Hold,
+        next: &'a Arc<Claim>,
+        _until: BootInstant,
+    ) -> BoxFuture<'a, Result<(Released, Option<Attempt>)>> {
+        Box::pin(self.free_to(&hold.claim, next))
+    }
+
     fn abandon<'a>(&'a self, claim: &'a Arc<Claim>) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
             self.places.dismiss(&claim.owner);
@@ -231,6 +241,7 @@ fn capabilities() -> Capabilities {
         min_hold: true,
         once_per: true,
         cohort: true,
+        carries: true,
         wake: WakeStyle::Grant,
         connection_per_hold: false,
         // A silent head of the line costs one short grant and one poll.

@@ -80,41 +80,61 @@ local function advance(asker,ttl)
 end
 ";
 
+/// Shared by the scripts that ask for the lock or else for a place in its line; after [`ADVANCE`].
+const ASKING: &str = r"
+-- Of the lock's present value and whether it was freed just now; value, entry, process, ttl and lease of the place of
+-- the asker.
+local function ask(v,freed,me,e,p,ttl,lease)
+  if v==me or v==me..' +line' then
+    redis.call('PEXPIRE',L,ttl)
+    return {1,fence(),us}
+  end
+  local left
+  if v then
+    if string.match(v,'^%x+ ()')~=34 then return {2,0,us} end
+    left=redis.call('PTTL',L)
+    if left<0 then return {3,0,us} end
+    if string.sub(v,-6)~=' +line' then redis.call('SET',L,v..' +line','KEEPTTL') end
+  else
+    -- The lock ended without a release: who was handed it and stayed silent is not tried again.
+    local silent=not freed and redis.call('HGET',A,'?')
+    if silent then redis.call('HDEL',A,silent,'?') end
+    if redis.call('EXISTS',Q)==0 then
+      redis.call('SET',L,me,'PX',ttl)
+      return {1,fence(),us}
+    end
+  end
+  redis.call('ZADD',Q,'NX',us,e)
+  redis.call('HSET',A,p,math.floor(us/1000)+lease)
+  -- Whatever happens to those who stand here, the line itself does not outlive them for long.
+  redis.call('PEXPIRE',Q,30000)
+  redis.call('PEXPIRE',A,30000)
+  if not v then
+    local f=advance(me,ttl)
+    if f and f>0 then return {1,f,us} end
+    left=redis.call('PTTL',L)
+  end
+  return {0,left,us}
+end
+";
+
 /// `l`; value, entry, process, ttl, lease of the place. Gives 1 and the fence, 0 and the lease left, 2 for a foreign
 /// value, 3 for a value without a lease; and the server's time in µs.
 const ASK: &str = r"
-local v=redis.call('GET',L)
-local me,e,p,ttl=ARGV[1],ARGV[2],ARGV[3],ARGV[4]
-if v==me or v==me..' +line' then
-  redis.call('PEXPIRE',L,ttl)
-  return {1,fence(),us}
+return ask(redis.call('GET',L),false,ARGV[1],ARGV[2],ARGV[3],ARGV[4],ARGV[5])
+";
+
+/// `l`; value, and of another one what [`ASK`] takes. Releases the lock and asks for it for the other one; gives what
+/// `RELEASE` gives, and what `ASK` gives, or nothing if asking has failed: the lock is released all the same.
+const RELEASE_TO: &str = r"
+local me,v=ARGV[1],redis.call('GET',L)
+local freed=v==me or v==me..' +line'
+if freed then
+  redis.call('DEL',L)
+  v=false
 end
-local left
-if v then
-  if string.match(v,'^%x+ ()')~=34 then return {2,0,us} end
-  left=redis.call('PTTL',L)
-  if left<0 then return {3,0,us} end
-  if string.sub(v,-6)~=' +line' then redis.call('SET',L,v..' +line','KEEPTTL') end
-else
-  -- The lock ended without a release: who was handed it and stayed silent is not tried again.
-  local silent=redis.call('HGET',A,'?')
-  if silent then redis.call('HDEL',A,silent,'?') end
-  if redis.call('EXISTS',Q)==0 then
-    redis.call('SET',L,me,'PX',ttl)
-    return {1,fence(),us}
-  end
-end
-redis.call('ZADD',Q,'NX',us,e)
-redis.call('HSET',A,p,math.floor(us/1000)+ARGV[5])
--- Whatever happens to those who stand here, the line itself does not outlive them for long.
-redis.call('PEXPIRE',Q,30000)
-redis.call('PEXPIRE',A,30000)
-if not v then
-  local f=advance(me,ttl)
-  if f and f>0 then return {1,f,us} end
-  left=redis.call('PTTL',L)
-end
-return {0,left,us}
+local asked,answer=pcall(ask,v,freed,ARGV[2],ARGV[3],ARGV[4],ARGV[5],ARGV[6])
+return {freed and 1 or 0,asked and answer}
 ";
 
 /// `l`; value, ttl. Tells as `ASK` does who has the lock, and takes nothing; our own is armed anew.
@@ -246,6 +266,7 @@ pub(in crate::backends) struct Scripts {
     pub(super) look: Lua,
     pub(in crate::backends) release: Lua,
     pub(super) release_all: Lua,
+    pub(super) release_to: Lua,
     pub(super) abandon: Lua,
     pub(in crate::backends) renew: Lua,
     pub(super) renew_all: Lua,
@@ -282,10 +303,11 @@ impl Lua {
 }
 
 pub(in crate::backends) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| Scripts {
-    ask: Lua::new(&["local L=KEYS[1]", CLOCK, ADVANCE, ASK]).on(LINE),
+    ask: Lua::new(&["local L=KEYS[1]", CLOCK, ADVANCE, ASKING, ASK]).on(LINE),
     look: Lua::new(&["local L=KEYS[1]", CLOCK, LOOK]).on(Some(&[])),
     release: Lua::new(&[RELEASE, CLOCK, ADVANCE, HAND_ON]).on(LINE),
     release_all: Lua::new(&[RELEASE_ALL]).on(None),
+    release_to: Lua::new(&["local L=KEYS[1]", CLOCK, ADVANCE, ASKING, RELEASE_TO]).on(LINE),
     abandon: Lua::new(&["local L=KEYS[1]", CLOCK, ADVANCE, ABANDON]).on(LINE),
     renew: Lua::new(&[RENEW]).on(None),
     renew_all: Lua::new(&[RENEW_ALL]).on(None),
@@ -300,9 +322,9 @@ mod tests {
 
     #[test]
     fn the_constants_are_those_of_the_scripts() {
-        let all = [ADVANCE, ASK, LOOK, RELEASE, RELEASE_ALL, ABANDON, RENEW, RENEW_ALL, RESERVE, REPAIR];
+        let all = [ADVANCE, ASKING, RELEASE_TO, LOOK, RELEASE, RELEASE_ALL, ABANDON, RENEW, RENEW_ALL, RESERVE, REPAIR];
         assert!(all.iter().all(|text| text.contains(&format!("'{MARK}'"))));
-        assert!(ASK.contains(&format!("string.sub(v,-{})", MARK.len())));
+        assert!(ASKING.contains(&format!("string.sub(v,-{})", MARK.len())));
         assert!(CLOCK.contains(&format!("'{FENCE}'")) && CLOCK.contains(&format!("us or {LEAST_TOKEN}\n")));
     }
 }

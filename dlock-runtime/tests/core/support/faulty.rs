@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use dlock_runtime::backends::memory::Memory;
 use dlock_runtime::{
-    Attempt, Backend, Capabilities, Claim, Clock, Ending, Error, ErrorKind, Hold, LastSuccess, LockKey, Note, Released,
+    Attempt, Backend, BootInstant, Capabilities, Claim, Clock, Ending, Error, ErrorKind, Hold, LastSuccess, LockKey, Note, Released,
     Reservation, Reserved, Result, Signal, Stand, Standing, Wake, WakeStyle,
 };
 use futures::future::{BoxFuture, pending};
@@ -16,6 +16,8 @@ pub(crate) enum Op {
     Acquire,
     Renew,
     Release,
+    /// A release that asks for the next one too; its step is that of a release.
+    Carry,
     Reserve,
     Abandon,
     Close,
@@ -201,6 +203,18 @@ impl Backend for Faulty {
         let step = self.step(Op::Release);
         panic_if(step);
         Box::pin(async move { self.fault(step, self.memory.release(hold)).await? })
+    }
+
+    fn release_to<'a>(
+        &'a self,
+        hold: &'a Hold,
+        next: &'a Arc<Claim>,
+        until: BootInstant,
+    ) -> BoxFuture<'a, Result<(Released, Option<Attempt>)>> {
+        self.step(Op::Carry);
+        let step = self.step(Op::Release);
+        panic_if(step);
+        Box::pin(async move { self.fault(step, self.memory.release_to(hold, next, until)).await? })
     }
 
     fn end<'a>(&'a self, hold: &'a Hold, ending: &'a Ending) -> BoxFuture<'a, Result<Released>> {

@@ -1,0 +1,227 @@
+//! A release that asks for the next caller of its process.
+
+use std::sync::{Arc, Mutex};
+
+use dlock_runtime::{ErrorKind, Wait};
+
+use crate::acquire::neighbours;
+use crate::support::{LONG, MS, Op, SECOND, Step, World, calm, is_free, poll_once, test};
+
+#[test]
+fn a_release_asks_for_the_next_one() {
+    test(async {
+        let world = World::new();
+        let mut guard = world.lock("k").acquire().await.unwrap();
+        for carried in 1..=10 {
+            let next = tokio::spawn(world.lock("k").wait(LONG).acquire());
+            calm().await;
+            let token = guard.fence().unwrap();
+            guard.release().await.unwrap();
+            assert_eq!(world.store.calls(Op::Carry), carried);
+            guard = next.await.unwrap().unwrap();
+            assert!(guard.fence().unwrap().get() > token.get());
+        }
+        guard.release().await.unwrap();
+        assert_eq!((world.store.calls(Op::Acquire), world.store.calls(Op::Carry)), (1, 10));
+        assert_eq!((world.store.calls(Op::Release), world.store.calls(Op::Abandon)), (11, 0));
+        assert!(world.memory.is_empty());
+    });
+}
+
+#[test]
+fn so_does_a_guard_that_is_dropped() {
+    test(async {
+        let world = World::new();
+        let guard = world.lock("k").acquire().await.unwrap();
+        let next = tokio::spawn(world.lock("k").wait(LONG).acquire());
+        calm().await;
+        drop(guard);
+        next.await.unwrap().unwrap().release().await.unwrap();
+        assert_eq!((world.store.calls(Op::Acquire), world.store.calls(Op::Carry)), (1, 1));
+    });
+}
+
+/// Whoever waits in another process comes first; the answer that the release has brought is good for what comes then.
+#[test]
+fn it_stands_behind_those_who_wait_elsewhere() {
+    test(async {
+        let (world, stranger) = neighbours();
+        let held = world.lock("k").acquire().await.unwrap();
+        let next = tokio::spawn(world.lock("k").wait(LONG).acquire());
+        let elsewhere = tokio::spawn(stranger.lock("k").wait(LONG).acquire());
+        calm().await;
+        held.release().await.unwrap();
+        let theirs = elsewhere.await.unwrap().unwrap();
+        calm().await;
+        assert!(!next.is_finished());
+        theirs.release().await.unwrap();
+        let ours = next.await.unwrap().unwrap();
+        assert_eq!((world.store.calls(Op::Acquire), world.store.calls(Op::Carry)), (1, 1));
+        ours.release().await.unwrap();
+        assert!(world.memory.is_empty());
+    });
+}
+
+/// What it would ask for is not what a release can ask for.
+#[test]
+fn those_with_wishes_of_their_own_ask_themselves() {
+    test(async {
+        let world = World::new();
+        let ways: [fn(dlock_runtime::Lock) -> dlock_runtime::Lock; 2] =
+            [|lock| lock.fair(true), |lock| lock.attempts(1000)];
+        for with in ways {
+            let held = world.lock("k").acquire().await.unwrap();
+            let before = world.store.calls(Op::Acquire);
+            let next = tokio::spawn(with(world.lock("k").wait(LONG)).acquire());
+            calm().await;
+            assert_eq!(world.store.calls(Op::Acquire), before + 1, "it stands in the store's line already");
+            held.release().await.unwrap();
+            next.await.unwrap().unwrap().release().await.unwrap();
+        }
+        assert_eq!(world.store.calls(Op::Carry), 0);
+    });
+}
+
+/// A key that has to stay taken is not free at the release.
+#[test]
+fn a_hold_that_is_not_simply_freed_carries_nobody() {
+    test(async {
+        let world = World::new();
+        let held = world.lock("k").min_hold(SECOND).acquire().await.unwrap();
+        let next = tokio::spawn(world.lock("k").wait(LONG).acquire());
+        calm().await;
+        assert_eq!(world.store.calls(Op::Acquire), 2, "it stands in the store's line already");
+        held.release().await.unwrap();
+        world.pass_until(SECOND / 10, next).await.unwrap().unwrap().release().await.unwrap();
+        assert_eq!(world.store.calls(Op::Carry), 0);
+    });
+}
+
+/// A caller of the local line is behind nobody once the hold before it is lost.
+#[test]
+fn a_loss_lets_the_next_one_ask_itself() {
+    test(async {
+        let world = World::new();
+        let held = world.lock("k").ttl(6 * SECOND).renew(dlock_runtime::Renew::Off).acquire().await.unwrap();
+        let next = tokio::spawn(world.lock("k").wait(LONG).acquire());
+        calm().await;
+        let next = world.pass_until(SECOND / 10, next).await.unwrap().unwrap();
+        assert_eq!(world.store.calls(Op::Acquire), 2);
+        assert!(held.check().is_err());
+        next.release().await.unwrap();
+        assert_eq!(world.store.calls(Op::Carry), 0);
+    });
+}
+
+#[test]
+fn one_that_goes_while_a_release_asks_for_it_leaves_nothing() {
+    test(async {
+        for steps in [Step::Late(SECOND), Step::LostReply, Step::Hang, Step::Fail] {
+            let world = World::new();
+            let held = world.lock("k").acquire().await.unwrap();
+            let mut next = Box::pin(world.lock("k").wait(LONG).acquire());
+            assert!(poll_once(&mut next).is_pending());
+            world.store.next(Op::Release, [steps]);
+            let mut release = Box::pin(held.release());
+            let asked = poll_once(&mut release);
+            drop(next);
+            if asked.is_pending() {
+                // Ours to the end, as far as is known, however its answer was lost.
+                world.pass_until(SECOND / 10, release).await.unwrap();
+            }
+            world.pass(3 * SECOND).await;
+            world.empty().await;
+        }
+    });
+}
+
+/// The release is given up in the middle, or its answer is lost: the next one gets the lock all the same, and once only.
+#[test]
+fn a_carry_without_an_answer_costs_the_next_one_only_time() {
+    test(async {
+        for polls in 0..4 {
+            for step in [Step::Pass, Step::Late(SECOND), Step::LostReply, Step::Hang, Step::Fail] {
+                let world = World::new();
+                let held = world.lock("k").acquire().await.unwrap();
+                let token = held.fence().unwrap();
+                let next = tokio::spawn(world.lock("k").wait(LONG).acquire());
+                calm().await;
+                world.store.next(Op::Release, [step]);
+                let mut release = Box::pin(held.release());
+                for _ in 0..polls {
+                    if poll_once(&mut release).is_ready() {
+                        break;
+                    }
+                    calm().await;
+                }
+                drop(release);
+                let next = world.pass_until(SECOND / 10, next).await.unwrap().unwrap();
+                assert!(next.fence().unwrap().get() > token.get());
+                world.pass(3 * SECOND).await;
+                next.check().unwrap();
+                next.release().await.unwrap();
+                world.pass(3 * SECOND).await;
+                world.empty().await;
+            }
+        }
+    });
+}
+
+#[test]
+fn an_answer_that_is_too_late_is_not_used() {
+    test(async {
+        let world = World::new();
+        let held = world.lock("k").ttl(SECOND).acquire().await.unwrap();
+        let next = tokio::spawn(world.lock("k").ttl(200 * MS).wait(LONG).acquire());
+        calm().await;
+        world.store.next(Op::Release, [Step::Late(SECOND / 2)]);
+        let release = tokio::spawn(held.release());
+        let next = world.pass_until(SECOND / 10, next).await.unwrap().unwrap();
+        next.check().unwrap();
+        release.await.unwrap().unwrap();
+        next.release().await.unwrap();
+        world.pass(SECOND).await;
+        world.empty().await;
+    });
+}
+
+/// Its wait ends in the local line, without a request.
+#[test]
+fn the_wait_ends_behind_a_neighbour() {
+    test(async {
+        let world = World::new();
+        let held = world.lock("k").acquire().await.unwrap();
+        let next = world.lock("k").wait(Wait::UpTo(SECOND)).acquire();
+        let error = world.pass_until(SECOND / 10, next).await.unwrap_err();
+        assert_eq!((error.kind(), error.attempts()), (&ErrorKind::WaitTimeout, 0));
+        held.release().await.unwrap();
+        assert_eq!(world.store.calls(Op::Carry), 0);
+        assert!(is_free(&world, "k").await);
+    });
+}
+
+/// Each waits in the order in which it came, whoever asks for it.
+#[test]
+fn those_who_ask_themselves_do_not_overtake() {
+    test(async {
+        let world = World::new();
+        let order = Arc::new(Mutex::new(Vec::new()));
+        let held = world.lock("k").acquire().await.unwrap();
+        let mut tasks = Vec::new();
+        for id in 0..12 {
+            let order = order.clone();
+            let lock = world.lock("k").wait(LONG);
+            let lock = if id % 3 == 2 { lock.attempts(1000) } else { lock };
+            tasks.push(tokio::spawn(lock.run(move |_| async move {
+                order.lock().unwrap().push(id);
+            })));
+            calm().await;
+        }
+        held.release().await.unwrap();
+        for task in tasks {
+            task.await.unwrap().unwrap();
+        }
+        assert!(order.lock().unwrap().iter().copied().eq(0..12), "{order:?}");
+        assert!(world.memory.is_empty());
+    });
+}
