@@ -70,7 +70,7 @@ async fn given_up(bench: &Bench<'_>) -> Tested {
     let former = known_as_waiter(bench, &key, &one, &other).await?;
     let (waiter, waits) = stand(bench, &other, &former).await?;
     let next = bench.claim(&key, bench.long())?;
-    drop(contended(release_to(bench, &one, &former, &next).await?)?);
+    drop(release_to(bench, &one, &former, &next).await?);
     one.backend.abandon(&next).await?;
     let second = other.wait_on(&waiter, Some(waits), SLACK).await?;
     other.give_back(&second).await?;

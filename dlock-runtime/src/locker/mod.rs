@@ -175,22 +175,25 @@ impl Drop for Acquisition {
 }
 
 impl Acquisition {
-    pub(crate) async fn run(mut self) -> Result<Guard> {
-        let won = self.win().await;
-        let waited = self.shared.clock.now().since(self.since);
-        match won {
-            Ok(hold) => self.begin(hold, waited),
-            Err(error) => {
-                let event = match error.kind() {
-                    ErrorKind::Busy | ErrorKind::QueueFull { .. } => Event::Busy,
-                    ErrorKind::AlreadyRun => Event::AlreadyRun,
-                    ErrorKind::WaitTimeout => Event::TimedOut { waited, attempts: self.attempts },
-                    kind => Event::Failed { kind: kind.clone() },
-                };
-                if let Some(label) = &self.label {
-                    self.shared.events.tell(label, &event);
+    // Not an `async fn`: that would keep all this twice.
+    pub(crate) fn run(mut self) -> impl Future<Output = Result<Guard>> + Send {
+        async move {
+            let won = self.win().await;
+            let waited = self.shared.clock.now().since(self.since);
+            match won {
+                Ok(hold) => self.begin(hold, waited),
+                Err(error) => {
+                    let event = match error.kind() {
+                        ErrorKind::Busy | ErrorKind::QueueFull { .. } => Event::Busy,
+                        ErrorKind::AlreadyRun => Event::AlreadyRun,
+                        ErrorKind::WaitTimeout => Event::TimedOut { waited, attempts: self.attempts },
+                        kind => Event::Failed { kind: kind.clone() },
+                    };
+                    if let Some(label) = &self.label {
+                        self.shared.events.tell(label, &event);
+                    }
+                    Err(self.explained(error))
                 }
-                Err(self.explained(error))
             }
         }
     }
@@ -200,24 +203,24 @@ impl Acquisition {
         // A shutdown waits until this is over: until the hold is in the watchdog's table, or our thread abandons it.
         self.shared.jobs.enter();
         self.counted = true;
-        let answer = match self.take_over() {
+        match self.take_over() {
             Some(Taken::Hold(hold)) => return Ok(hold),
-            Some(Taken::Late(late)) => {
-                Box::pin(self.clear(late)).await;
-                None
-            }
-            Some(Taken::Answer(answer)) => Some(Ok(answer)),
-            None => None,
-        };
-        let answer = match answer {
-            Some(answer) => answer,
-            None => self.attempt().await?,
-        };
-        match answer {
+            Some(Taken::Late(late)) => return Box::pin(self.begin_anew(late)).await,
+            Some(Taken::Answer(answer)) => return Box::pin(self.contend(Ok(answer))).await,
+            None => {}
+        }
+        match self.attempt().await? {
             Ok(Attempt::Acquired(hold)) if hold.validity.deadline() > self.shared.clock.now() => Ok(hold),
             // In a box, as all that an uncontended call does not need: its future stays small.
             answer => Box::pin(self.contend(answer)).await,
         }
+    }
+
+    /// What was passed on to us came too late.
+    async fn begin_anew(&mut self, late: Arc<Claim>) -> Result<Hold> {
+        self.clear(late).await;
+        let answer = self.attempt().await?;
+        self.contend(answer).await
     }
 
     /// What came to us with the turn.
@@ -243,7 +246,10 @@ impl Acquisition {
                 };
                 self.attempts += 1;
                 self.armed = true;
-                Some(Taken::Answer(answer))
+                Some(match answer {
+                    Attempt::Acquired(hold) if hold.validity.deadline() > self.shared.clock.now() => Taken::Hold(hold),
+                    answer => Taken::Answer(answer),
+                })
             }
         }
     }
