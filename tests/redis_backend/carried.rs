@@ -1,0 +1,98 @@
+//! Releases that ask for the next caller of their process.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use dlock::{Backend, Clock, ErrorKind, Registry, Released, Stand, Wait};
+use redis::Commands;
+
+use crate::database::{Database, SECOND, claim, granted, stand};
+use crate::holds::take;
+
+/// How many commands clients have sent, by name.
+fn sent<S>(server: &Database<S>) -> BTreeMap<String, u64> {
+    let info: String = redis::cmd("INFO").arg("commandstats").query(&mut server.raw()).unwrap();
+    let line = |line: &str| {
+        let (name, rest) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;
+        Some((name.to_owned(), rest.split(',').next()?.parse().ok()?))
+    };
+    info.lines().filter_map(line).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn callers_of_one_process_cost_one_command_each() {
+    let server = Database::own(&[]);
+    let registry = Registry::new();
+    registry.install("redis", server.open().await).unwrap();
+    registry.set_default("redis").unwrap();
+    let lock = || registry.lock("k").wait(Wait::Forever);
+    // The first ones learn that there are others.
+    let first = lock().acquire().await.unwrap();
+    let wait_for = |count: usize| {
+        let waiting: Vec<_> = (0..count).map(|_| tokio::spawn(lock().run(async |_| ()))).collect();
+        async {
+            for waiter in waiting {
+                waiter.await.unwrap().unwrap();
+            }
+        }
+    };
+    let warm = wait_for(3);
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    first.release().await.unwrap();
+    warm.await;
+    let held = lock().acquire().await.unwrap();
+    let others = wait_for(100);
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let before = sent(&server);
+    held.release().await.unwrap();
+    others.await;
+    let after = sent(&server);
+    let scripts = after["evalsha"] - before["evalsha"];
+    // Each release but the last one asks for the next; a task that came late has asked itself.
+    assert!((101..=105).contains(&scripts), "{scripts}");
+    assert_eq!(server.keys(), ["dl1:fence"]);
+}
+
+/// Somebody has broken the line. The lock is free all the same, and whoever asks for a place in it hears what is wrong.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_lock_is_released_although_asking_fails() {
+    let server = Database::own(&[]);
+    let (one, other) = (server.open().await, server.open().await);
+    let former = take(&other, &claim("k", 10 * SECOND)).await;
+    let mut wake = stand(&one, &claim("k", 10 * SECOND)).await;
+    other.release(&former).await.unwrap();
+    let held = granted(&mut wake, SECOND).await.unwrap();
+    let _: () = server.raw().set("dl1:{test:k}:q", "theirs").unwrap();
+    let next = claim("k", 10 * SECOND);
+    let until = Clock::system().now().after(60 * SECOND);
+    let (released, asked) = one.release_to(&held, &next, until).await.unwrap();
+    assert!(released == Released::Released && asked.is_none(), "{released:?} {asked:?}");
+    assert_eq!(server.keys(), ["dl1:fence", "dl1:{test:k}:q"]);
+    let told = one.try_acquire(&next, Stand::Until(until)).await.unwrap_err();
+    assert_eq!(*told.kind(), ErrorKind::KeyConflict, "{told}");
+}
+
+/// An operator has put something else there meanwhile.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_not_ours_is_neither_released_nor_taken() {
+    let server = Database::own(&[]);
+    let (one, other) = (server.open().await, server.open().await);
+    for foreign in ["text", "list"] {
+        let former = take(&other, &claim("k", 10 * SECOND)).await;
+        let mut wake = stand(&one, &claim("k", 10 * SECOND)).await;
+        other.release(&former).await.unwrap();
+        let held = granted(&mut wake, SECOND).await.unwrap();
+        let mut raw = server.raw();
+        let _: () = raw.del("dl1:{test:k}").unwrap();
+        let _: () = match foreign {
+            "text" => raw.set_ex("dl1:{test:k}", "theirs", 100).unwrap(),
+            _ => raw.rpush("dl1:{test:k}", "theirs").unwrap(),
+        };
+        let next = claim("k", 10 * SECOND);
+        let until = Clock::system().now().after(60 * SECOND);
+        let (released, asked) = one.release_to(&held, &next, until).await.unwrap();
+        assert!(released == Released::NotOwner && asked.is_none(), "{released:?} {asked:?}");
+        assert_eq!(server.keys(), ["dl1:fence", "dl1:{test:k}"]);
+        let _: () = raw.del("dl1:{test:k}").unwrap();
+    }
+}

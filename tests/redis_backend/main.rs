@@ -1,0 +1,12 @@
+//! The Redis backend against a real server.
+
+#[path = "../holds/mod.rs"]
+mod holds;
+
+mod carried;
+mod cycle;
+mod database;
+mod fenced;
+mod line;
+mod server;
+mod tokens;
