@@ -10,13 +10,14 @@ mod memory;
 mod renewals;
 mod table;
 mod uncontended;
+mod waiters;
 
 use std::process::ExitCode;
 
 use table::Row;
 
 /// Every row, in the order of the table.
-const ROWS: [(&str, Run); 13] = [
+const ROWS: [(&str, Run); 14] = [
     ("uncontended-1", || uncontended::row(1)),
     ("uncontended-64", || uncontended::row(64)),
     ("uncontended-1024", || uncontended::row(1024)),
@@ -28,6 +29,7 @@ const ROWS: [(&str, Run); 13] = [
     ("cohort-1x64", || contended::cohort_row(1, 64)),
     ("cohort-4x64", || contended::cohort_row(4, 64)),
     ("renewals-100k", renewals::row),
+    ("waiters-10k", waiters::row),
     ("memory", memory::row),
     ("compile", compile::row),
 ];

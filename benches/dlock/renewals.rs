@@ -97,7 +97,7 @@ fn lock(registry: &Registry, number: usize) -> dlock::Lock {
 }
 
 /// Calls of scripts so far, by all clients.
-async fn calls(server: &mut MultiplexedConnection) -> Result<u64, Failed> {
+pub(crate) async fn calls(server: &mut MultiplexedConnection) -> Result<u64, Failed> {
     let text: String = redis::cmd("INFO").arg("commandstats").query_async(server).await?;
     let of = |name: &str| {
         let line = text.lines().find_map(|line| line.strip_prefix(&format!("cmdstat_{name}:calls=")));
@@ -107,7 +107,7 @@ async fn calls(server: &mut MultiplexedConnection) -> Result<u64, Failed> {
 }
 
 /// What this process has of memory, in bytes.
-fn resident() -> Result<u64, Failed> {
+pub(crate) fn resident() -> Result<u64, Failed> {
     let status = std::fs::read_to_string("/proc/self/status")?;
     let fields: HashMap<_, _> = status.lines().filter_map(|line| line.split_once(':')).collect();
     let kib = fields.get("VmRSS").and_then(|text| text.trim().split(' ').next()?.parse::<u64>().ok());

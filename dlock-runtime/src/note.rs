@@ -17,7 +17,8 @@ impl Note {
     pub(crate) fn new(pid: u32, site: &str, since_ms: u64, trace: Option<&str>) -> Self {
         static HOST: LazyLock<String> = LazyLock::new(host);
         // Made for every acquisition, so in one string and without `format!`.
-        let mut note = String::with_capacity(HOST.len() + site.len() + 96);
+        let numbers_and_names = 42 + trace.map_or(0, |trace| trace.len() + 3);
+        let mut note = String::with_capacity(HOST.len() + site.len() + numbers_and_names);
         note.push_str("h=");
         push_plain(&mut note, &HOST, 64);
         note.push_str(" p=");

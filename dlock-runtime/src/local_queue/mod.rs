@@ -15,8 +15,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use crate::background::Home;
+use smallvec::SmallVec;
+
 use crate::backend::Claim;
+use crate::background::Home;
 use crate::baton::Baton;
 use crate::clock::{BootInstant, wake};
 use crate::key::LockKey;
@@ -38,9 +40,9 @@ struct Line {
     /// Does anybody have the turn? If not, nobody waits, but for those for whom the release of a hold asks.
     turn: bool,
     /// The holds that have left the turn to others; two for the moment in which one passes to the next.
-    holds: Vec<Holding>,
+    holds: SmallVec<[Holding; 1]>,
     /// Those who have left it to others and stand in the store's line.
-    standing: Vec<Option<Home>>,
+    standing: SmallVec<[Option<Home>; 1]>,
     /// Does the one with the turn wait too, since others hold the lock?
     stands: bool,
     /// The thread of whoever has the turn.
@@ -211,7 +213,7 @@ impl Line {
 }
 
 /// Removes one of these.
-fn remove_one<T: PartialEq>(all: &mut Vec<T>, one: T) {
+fn remove_one<T: PartialEq>(all: &mut SmallVec<[T; 1]>, one: T) {
     if let Some(at) = all.iter().position(|other| *other == one) {
         all.swap_remove(at);
     }
