@@ -61,7 +61,7 @@ pub trait Backend: Send + Sync + 'static {
     /// request, as [`try_acquire`](Self::try_acquire) does with a stand until then. Only where [`Capabilities::carries`].
     ///
     /// `None` in the place of the answer: the lock was not asked for, and nothing of `next` is in the store. An error
-    /// means that nothing is known of either.
+    /// means that nothing is known of either. A [`Wake`] in the answer is awaited by another task, on whatever executor.
     fn release_to<'a>(
         &'a self,
         hold: &'a Hold,

@@ -38,6 +38,7 @@ impl Baton {
     pub(crate) fn give_back(self, turn: Turn) {
         // Its wake first: no news is awaited any more.
         drop(self.what);
+        turn.leave();
         release::abandon_later(&self.shared, self.store, self.claim, Box::new(turn));
         drop(self.job);
     }

@@ -31,7 +31,7 @@ pub struct Capabilities {
     /// Can it [reserve](crate::Backend::reserve) tokens for those to whom a hold is passed on?
     pub cohort: bool,
     /// Can one request [free a lock and ask for it](crate::Backend::release_to)? Callers of one process then take their
-    /// places in the store's line as the one before them leaves.
+    /// places in the store's line as the one before them leaves. It counts only beside [`WakeStyle::Grant`].
     pub carries: bool,
     /// How a waiter learns that it is worth asking again.
     pub wake: WakeStyle,

@@ -1,56 +1,82 @@
-//! A release that asks for the next caller of this process: one request where there were two.
+//! A release that asks for the next caller of its process: one request where there were two.
 //!
 //! It asks under a name of its own, not under the one that the caller would ask with: if its answer is lost, whoever
-//! sent it undoes it, over the connection on which it went, and the caller is free to ask by itself meanwhile.
+//! sent it undoes it, over the connection on which it went, and the caller is free to ask by itself meanwhile. It runs as
+//! a task: somebody waits for what it brings, also while nobody polls the future that releases.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use crate::backend::{Attempt, Claim};
-use crate::background::here;
+use tokio::sync::oneshot;
+
+use crate::backend::{Attempt, Claim, Released};
+use crate::background::{Place, background, here};
 use crate::baton::{Baton, What};
 use crate::clock::BootInstant;
+use crate::closing::Job;
+use crate::error::{Error, Result};
 use crate::local_queue::{Next, Turn};
 use crate::owner::Owner;
-use crate::registry::Shared;
 use crate::release;
-use crate::store::Store;
 use crate::tenure::Tenure;
 
-/// What a release asks for beside itself. Dropped without an answer, it undoes what it may have left in the store.
+/// A release on its way, with what it asks for. Dropped without an answer, it undoes what it may have left in the store.
 pub(crate) struct Carry {
+    tenure: Arc<Tenure>,
     claim: Arc<Claim>,
     until: BootInstant,
     /// Whom it is for; `None` once that one has the answer.
     next: Option<(Turn, u64)>,
-    store: Arc<Store>,
-    shared: Arc<Shared>,
+    /// A shutdown waits for it.
+    _job: Job,
 }
 
 impl Carry {
     /// `None` if nobody waits for whom the release of this hold could ask.
-    pub(crate) fn begin(tenure: &Tenure) -> Option<Box<Self>> {
-        if !tenure.carries() || !tenure.has_turn() {
+    pub(crate) fn begin(tenure: &Arc<Tenure>) -> Option<Self> {
+        let Next { turn, ticket, claim, until } = tenure.next()?;
+        // Whoever waits is about to hear of the shutdown.
+        if tenure.shared.closing.is_closed() {
             return None;
         }
-        let Next { turn, ticket, claim, until } = tenure.store.queue.next(&tenure.hold.claim.key)?;
         let owner = Owner::fresh().ok()?;
-        Some(Box::new(Self {
+        Some(Self {
             claim: Arc::new(Claim { owner, origin: here(), ..(*claim).clone() }),
             until,
             next: Some((turn, ticket)),
-            store: tenure.store.clone(),
-            shared: tenure.shared.clone(),
-        }))
+            tenure: tenure.clone(),
+            _job: tenure.shared.jobs.begin(),
+        })
     }
 
-    pub(crate) fn asked(&self) -> (Arc<Claim>, BootInstant) {
-        (self.claim.clone(), self.until)
+    /// Sends the release. Dropping the returned future does not end it.
+    pub(crate) async fn send(self, bound: Duration) -> Result<Released> {
+        let (to, answer) = oneshot::channel();
+        let task = async move {
+            // Whoever released may be gone.
+            let _ = to.send(self.run(bound).await);
+        };
+        match Place::here() {
+            Ok(place) => drop(place.spawn(task)),
+            Err(_) => background()?.spawn(task),
+        }
+        answer.await.unwrap_or_else(|_| Err(Error::outage("the runtime ended before the release was answered")))
+    }
+
+    async fn run(self, bound: Duration) -> Result<Released> {
+        let (tenure, claim, until) = (self.tenure.clone(), self.claim.clone(), self.until);
+        let request = async move { tenure.store.backend.release_to(&tenure.hold, &claim, until).await };
+        let (released, answer) = self.tenure.store.ask(&self.tenure.shared.clock, bound, request).await?;
+        let tenure = self.tenure.clone();
+        self.deliver(answer);
+        tenure.pass_turn();
+        Ok(released)
     }
 
     /// Gives the caller its turn, and with it the store's answer; `None` if the store was not asked.
-    pub(crate) fn deliver(mut self, answer: Option<Attempt>) {
+    fn deliver(mut self, answer: Option<Attempt>) {
         let (Some((turn, ticket)), Some(answer)) = (self.next.take(), answer) else { return };
-        let baton = Baton::new(What::Answer(answer), &self.claim, &self.store, &self.shared);
+        let baton = Baton::new(What::Answer(answer), &self.claim, &self.tenure.store, &self.tenure.shared);
         if let Err((turn, baton)) = turn.pass_to(ticket, baton) {
             baton.give_back(turn);
         }
@@ -60,7 +86,9 @@ impl Carry {
 impl Drop for Carry {
     fn drop(&mut self) {
         if let Some((turn, _)) = self.next.take() {
-            release::abandon_later(&self.shared, self.store.clone(), self.claim.clone(), Box::new(turn));
+            turn.leave();
+            let Tenure { shared, store, .. } = &*self.tenure;
+            release::abandon_later(shared, store.clone(), self.claim.clone(), Box::new(turn));
         }
     }
 }

@@ -123,25 +123,19 @@ async fn once(tenure: &Arc<Tenure>) -> Result<Released> {
     {
         return Ok(Released::Released);
     }
-    let carry = Carry::begin(tenure);
-    let (asked, next) = (tenure.clone(), carry.as_ref().map(|carry| carry.asked()));
-    let request = async move {
-        let (backend, hold) = (&asked.store.backend, &asked.hold);
-        if let Some((next, until)) = &next {
-            return backend.release_to(hold, next, *until).await;
-        }
-        let released = match asked.ending() {
-            None => backend.release(hold).await,
-            Some(ending) => backend.end(hold, &ending).await,
-        };
-        released.map(|released| (released, None))
-    };
     // The caller waits for this: less patience than an acquisition has.
     let bound = request_bound(tenure.hold.claim.ttl).min(Duration::from_secs(2));
-    let (released, answer) = tenure.store.ask(&tenure.shared.clock, bound, request).await?;
-    if let Some(carry) = carry {
-        carry.deliver(answer);
+    if let Some(carry) = Carry::begin(tenure) {
+        return Box::pin(carry.send(bound)).await;
     }
+    let asked = tenure.clone();
+    let request = async move {
+        match asked.ending() {
+            None => asked.store.backend.release(&asked.hold).await,
+            Some(ending) => asked.store.backend.end(&asked.hold, &ending).await,
+        }
+    };
+    let released = tenure.store.ask(&tenure.shared.clock, bound, request).await?;
     tenure.pass_turn();
     Ok(released)
 }

@@ -10,12 +10,12 @@ use std::time::Duration;
 
 use crate::backend::{Ending, Fence, Hold, RunEnd, Validity};
 use crate::background::Home;
-use crate::clock::{BootInstant, wake};
 use crate::baton::Baton;
+use crate::clock::{BootInstant, wake};
 use crate::cohort::Tenancy;
 use crate::error::{Error, ErrorKind, LossCause, Result};
 use crate::hold::margin;
-use crate::local_queue::{Holding, Turn};
+use crate::local_queue::{Carries, Holding, Next, Turn};
 use crate::registry::Shared;
 use crate::sites::Label;
 use crate::store::Store;
@@ -275,9 +275,9 @@ impl Tenure {
         (keep.is_some() || run.is_some()).then_some(Ending { keep, run })
     }
 
-    /// Has the turn not been passed on yet?
-    pub(crate) fn has_turn(&self) -> bool {
-        self.turn.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+    /// For which caller of this process the release shall ask.
+    pub(crate) fn next(&self) -> Option<Next> {
+        self.turn.lock().unwrap_or_else(PoisonError::into_inner).as_mut()?.next()
     }
 
     /// Lets the next caller of this process ask.
@@ -290,12 +290,13 @@ impl Tenure {
     /// for that one anyway, those who have to stand there themselves.
     pub(crate) fn share_turn(&self) {
         if let Some(turn) = &mut *self.turn.lock().unwrap_or_else(PoisonError::into_inner) {
-            turn.hold(Holding { home: self.home, carries: self.carries() });
+            let carries = self.carries().then_some(Carries(self.hold.claim.origin));
+            turn.hold(Holding { home: self.home, carries });
         }
     }
 
     /// Can its release ask for the next caller of this process?
-    pub(crate) fn carries(&self) -> bool {
+    fn carries(&self) -> bool {
         let plainly = self.kept_until.is_none() && !self.recorded && !self.hold.claim.kind.is_shared();
         plainly && self.store.backend.capabilities().carries
     }

@@ -129,4 +129,3 @@ async fn an_expired_lock_goes_to_the_next_but_not_earlier() {
     Clock::system().sleep_until(ask_by.after(Duration::from_millis(100))).await;
     assert!(matches!(redis.try_acquire(&waiter, until()).await.unwrap(), Attempt::Acquired(_)));
 }
-

@@ -203,4 +203,3 @@ async fn a_push_that_comes_after_the_answer_takes_nothing_away() {
     tokio::time::sleep(Duration::from_millis(100)).await;
     assert_eq!(redis.release(&hold).await.unwrap(), Released::Released);
 }
-

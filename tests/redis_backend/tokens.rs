@@ -84,4 +84,3 @@ async fn very_many_keys_leave_none() {
     futures::future::join_all(cycles).await;
     assert_eq!(server.keys(), ["dl1:fence"]);
 }
-

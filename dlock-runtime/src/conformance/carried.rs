@@ -21,7 +21,9 @@ async fn gives(bench: &Bench<'_>) -> Tested {
     let next = bench.claim(&key, bench.long())?;
     let hold = match release_to(bench, &one, &former, &next).await? {
         (Released::Released, Attempt::Acquired(hold)) => hold,
-        told => return Err(Stop::Failed(format!("a lock for which nobody waits was asked for with a release: {told:?}"))),
+        told => {
+            return Err(Stop::Failed(format!("a lock for which nobody waits was asked for with a release: {told:?}")));
+        }
     };
     if let Some(former) = former.token {
         let token = bench.token(&hold)?;

@@ -81,7 +81,7 @@ pub(super) fn cohorts_in_line(can: &Capabilities) -> When {
 }
 
 pub(super) fn carries(can: &Capabilities) -> When {
-    need(can.carries, "carries: false")
+    need(can.carries, "carries: false").and(grants(can))
 }
 
 fn need(given: bool, otherwise: &'static str) -> When {

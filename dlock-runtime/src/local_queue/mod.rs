@@ -37,7 +37,8 @@ pub(crate) struct LocalQueue {
 struct Line {
     next_ticket: u64,
     waiting: BTreeMap<u64, Place>,
-    /// Does anybody have the turn? If not, nobody waits, but for those for whom the release of a hold asks.
+    /// Does anybody have the turn? If not, nobody waits, but for one for whom the release of a hold will ask, and those
+    /// behind it.
     turn: bool,
     /// The holds that have left the turn to others; two for the moment in which one passes to the next.
     holds: SmallVec<[Holding; 1]>,
@@ -68,9 +69,14 @@ struct Place {
 pub(crate) struct Holding {
     /// The thread of its caller.
     pub(crate) home: Option<Home>,
-    /// Can its release ask for the next caller?
-    pub(crate) carries: bool,
+    /// For callers of which runtime its release will ask; of another one, which may be alive while this one stands
+    /// still, nobody waits for it.
+    pub(crate) carries: Option<Carries>,
 }
+
+/// The callers of one runtime, or those outside of any.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Carries(pub(crate) Option<tokio::runtime::Id>);
 
 /// What a caller wants of the queue.
 #[derive(Clone, Debug)]
@@ -115,7 +121,6 @@ pub(crate) enum Joined {
 impl LocalQueue {
     pub(crate) fn join(self: &Arc<Self>, key: &LockKey, wish: Wish) -> Joined {
         let Wish { kind, waits, home, fair, .. } = wish;
-        let carried = wish.carried.is_some();
         let turn = || Joined::Turn(Turn::new(self, key, None));
         let mut shard = self.shard(key);
         let line = match shard.entry(key.clone()) {
@@ -137,8 +142,12 @@ impl LocalQueue {
             }
             _ => {}
         }
-        let behind = carried && line.carries() || !line.waiting.is_empty();
-        if !line.turn && (fair || !behind) {
+        let behind = if fair {
+            line.waiting.values().any(|place| place.wish.fair)
+        } else {
+            line.carries(&wish) || !line.waiting.is_empty()
+        };
+        if !line.turn && !behind {
             // Those of this process who hold it or stand in the store's line have left it to us.
             (line.turn, line.stands, line.home, line.kind) = (true, true, home, kind);
             return turn();
@@ -177,16 +186,18 @@ impl LocalQueue {
         self.with(key, members).and_then(|members| u32::try_from(members).ok()).unwrap_or(0)
     }
 
-    /// For whom the release of a hold that has left the turn shall ask; `None` if there is nobody.
-    pub(crate) fn next(self: &Arc<Self>, key: &LockKey) -> Option<Next> {
+    /// For whom the release of this hold shall ask. `None` if there is nobody, or if somebody asks already; then it does
+    /// so for nobody who comes later either: the answer to its release may be a long time coming.
+    pub(crate) fn next(self: &Arc<Self>, key: &LockKey, hold: Holding) -> Option<Next> {
         let mut shard = self.shard(key);
         let line = shard.get_mut(key)?;
-        let (ticket, Place { wish, .. }) = line.waiting.first_key_value()?;
-        let (ticket, (claim, until)) = (*ticket, wish.carried.clone()?);
-        if line.turn {
-            return None;
-        }
-        (line.turn, line.stands, line.home, line.kind) = (true, false, wish.home, wish.kind);
+        let first = line.waiting.first_key_value();
+        let first = first.filter(|(_, first)| !line.turn && line.carries(&first.wish));
+        let next = first.and_then(|(ticket, first)| Some((*ticket, first.wish.home, first.wish.carried.clone()?)));
+        remove_one(&mut line.holds, hold);
+        line.holds.push(Holding { carries: None, ..hold });
+        let (ticket, home, (claim, until)) = next?;
+        (line.turn, line.stands, line.home, line.kind) = (true, false, home, claim.kind);
         Some(Next { turn: Turn::new(self, key, None), ticket, claim, until })
     }
 
@@ -206,9 +217,22 @@ impl Line {
         !self.holds.is_empty() || !self.standing.is_empty()
     }
 
-    /// Will a release ask for whoever is next?
-    fn carries(&self) -> bool {
-        self.holds.iter().any(|hold| hold.carries)
+    /// Will a release ask for this one?
+    fn carries(&self, wish: &Wish) -> bool {
+        let Some((claim, _)) = &wish.carried else { return false };
+        self.holds.iter().any(|hold| hold.carries == Some(Carries(claim.origin)))
+    }
+
+    /// Takes the next one out of the line: the first, or, while a release will ask for that one, the first that must stand
+    /// in the store's line from the beginning.
+    fn take_next(&mut self) -> Option<(u64, Place)> {
+        let (ticket, first) = self.waiting.first_key_value()?;
+        if !self.carries(&first.wish) {
+            return Some((*ticket, self.waiting.pop_first()?.1));
+        }
+        let fair = self.waiting.iter().find(|(_, place)| place.wish.fair);
+        let ticket = fair.map(|(ticket, _)| *ticket)?;
+        self.waiting.remove_entry(&ticket)
     }
 }
 
@@ -224,9 +248,7 @@ fn call_next(mut shard: MutexGuard<'_, HashMap<LockKey, Line>>, key: &LockKey, c
     let Some(line) = shard.get_mut(key) else { return };
     change(line);
     line.leaving = false;
-    let carries = line.carries();
-    let next = line.waiting.first_entry().filter(|first| !(carries && first.get().wish.carried.is_some()));
-    let Some((ticket, Place { waker, wish })) = next.map(|first| first.remove_entry()) else {
+    let Some((ticket, Place { waker, wish })) = line.take_next() else {
         line.turn = false;
         line.stands = false;
         line.home = None;
@@ -288,7 +310,12 @@ impl Drop for Waiting {
         let old = line.waiting.remove(&ticket);
         let called = line.called == Some(ticket);
         let baton = if called { line.baton.take() } else { None };
-        drop(shard);
+        if line.turn {
+            drop(shard);
+        } else {
+            // It may have been the one for whom a release would ask, and the one behind it asks itself.
+            call_next(shard, &self.key, |_| {});
+        }
         drop(old);
         if called {
             drop(Turn::new(&self.queue, &self.key, baton));
@@ -336,7 +363,7 @@ mod tests {
         drop(first);
         assert!((&mut second).now_or_never().is_some());
         let mut held = turn(&queue, &key);
-        held.hold(Holding { home: None, carries: false });
+        held.hold(Holding { home: None, carries: None });
         assert!(matches!(asks(), Joined::Taken));
         let stands = turn(&queue, &key);
         stands.leave();
@@ -350,7 +377,7 @@ mod tests {
         let home = runtime.block_on(async { crate::background::home() }).unwrap();
         let (queue, key) = (Arc::new(LocalQueue::default()), key("k"));
         let mut held = turn(&queue, &key);
-        held.hold(Holding { home: Some(home), carries: false });
+        held.hold(Holding { home: Some(home), carries: None });
         assert!(queue.has(&key, home));
         let mut stands = turn(&queue, &key);
         stands.stand(Some(home));

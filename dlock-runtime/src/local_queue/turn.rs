@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Holding, LocalQueue, Wish, call_next, remove_one};
+use super::{Holding, LocalQueue, Next, Wish, call_next, remove_one};
 use crate::background::Home;
 use crate::baton::Baton;
 use crate::key::LockKey;
@@ -37,7 +37,7 @@ impl Turn {
     /// From now on it is kept only until our leftovers are gone.
     pub(crate) fn leave(&self) {
         if self.state == State::Asks {
-            self.queue.with(&self.key, |line| line.leaving = true);
+            self.queue.with(&self.key, |line| (line.leaving, line.home) = (true, None));
         }
     }
 
@@ -72,8 +72,15 @@ impl Turn {
     pub(crate) fn keep(&mut self, home: Option<Home>) {
         match self.state {
             State::Asks => drop(self.queue.with(&self.key, |line| line.stands = false)),
-            _ => self.hold(Holding { home, carries: false }),
+            _ => self.hold(Holding { home, carries: None }),
         }
+    }
+
+    /// For whom the release of the hold for which this stands shall ask.
+    pub(crate) fn next(&mut self) -> Option<Next> {
+        let State::Holds(hold) = self.state else { return None };
+        self.state = State::Holds(Holding { carries: None, ..hold });
+        self.queue.next(&self.key, hold)
     }
 
     /// What came with it.

@@ -235,6 +235,10 @@ impl Acquisition {
                 self.passed = true;
                 Some(Taken::Hold(hold))
             }
+            // Nobody has looked at it for longer than it lasts.
+            What::Answer(Attempt::Acquired(hold)) if hold.validity.deadline() <= self.shared.clock.now() => {
+                Some(Taken::Late(passed.claim))
+            }
             What::Answer(answer) => {
                 // As if we had asked ourselves, under the name that the release has asked with.
                 // What is asked from here on goes over our own connection, and so does what undoes it.
@@ -247,7 +251,7 @@ impl Acquisition {
                 self.attempts += 1;
                 self.armed = true;
                 Some(match answer {
-                    Attempt::Acquired(hold) if hold.validity.deadline() > self.shared.clock.now() => Taken::Hold(hold),
+                    Attempt::Acquired(hold) => Taken::Hold(hold),
                     answer => Taken::Answer(answer),
                 })
             }
@@ -299,7 +303,8 @@ impl Acquisition {
             // The turn was the right to ask, and others may hold this beside us.
             tenure.pass_turn();
         } else if self.store.hands_on() && !passes {
-            // The next of this process takes its place in the store's line now, so that the release can hand it the lock.
+            // The next of this process takes its place in the store's line now, so that the release can hand it the lock;
+            // unless the release asks for it.
             tenure.share_turn();
         } else {
             tenure.keep_turn();
@@ -328,7 +333,8 @@ impl Acquisition {
         let fair = self.claim.fair;
         let plain = self.claim.kind == Kind::Exclusive && !fair && self.claim.once_per.is_none();
         // Who counts attempts makes them.
-        let carried = (plain && waits.is_some() && self.options.attempts == u32::MAX).then(|| (self.claim.clone(), self.deadline));
+        let carried = (plain && waits.is_some() && self.options.attempts == u32::MAX)
+            .then(|| (self.claim.clone(), self.deadline));
         let wish = Wish { kind: self.claim.kind, waits, home: self.home, member, fair, carried };
         match self.store.queue.join(&self.claim.key, wish) {
             Joined::Turn(turn) => Ok(turn),

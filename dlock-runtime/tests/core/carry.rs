@@ -2,10 +2,12 @@
 
 use std::sync::{Arc, Mutex};
 
-use dlock_runtime::{ErrorKind, Wait};
+use dlock_runtime::{Backoff, ErrorKind, Retry, Wait};
 
 use crate::acquire::neighbours;
 use crate::support::{LONG, MS, Op, SECOND, Step, World, calm, is_free, poll_once, test};
+
+const NEVER_AGAIN: Retry = Retry { times: 0, backoff: Backoff { from: SECOND, to: SECOND } };
 
 #[test]
 fn a_release_asks_for_the_next_one() {
@@ -224,4 +226,138 @@ fn those_who_ask_themselves_do_not_overtake() {
         assert!(order.lock().unwrap().iter().copied().eq(0..12), "{order:?}");
         assert!(world.memory.is_empty());
     });
+}
+
+/// Whoever releases may have something else to do before it looks for the answer.
+#[test]
+fn nobody_waits_for_a_release_that_is_not_polled() {
+    test(async {
+        for waits_already in [false, true] {
+            let world = World::new();
+            let held = world.lock("k").acquire().await.unwrap();
+            let wait = || tokio::spawn(world.lock("k").wait(LONG).acquire());
+            let early = waits_already.then(&wait);
+            calm().await;
+            if !waits_already {
+                world.store.next(Op::Release, [Step::LostReply]);
+            }
+            let mut release = Box::pin(held.release());
+            assert!(poll_once(&mut release).is_pending());
+            let next = early.unwrap_or_else(wait);
+            next.await.unwrap().unwrap().release().await.unwrap();
+            drop(release);
+            world.pass(3 * SECOND).await;
+            world.empty().await;
+        }
+    });
+}
+
+/// They are in the store's line in the order in which they came, also those who found a neighbour asking.
+#[test]
+fn fair_ones_wait_for_no_neighbour() {
+    test(async {
+        let world = World::new();
+        let held = world.lock("k").acquire().await.unwrap();
+        let plain = tokio::spawn(world.lock("k").wait(LONG).acquire());
+        calm().await;
+        let order = Arc::new(Mutex::new(Vec::new()));
+        // All three come before the first of them has been answered.
+        let fair: Vec<_> = (0..3)
+            .map(|id| {
+                let order = order.clone();
+                tokio::spawn(world.lock("k").fair(true).wait(LONG).run(async move |_| order.lock().unwrap().push(id)))
+            })
+            .collect();
+        calm().await;
+        assert_eq!(world.store.calls(Op::Acquire), 4, "each of them stands in the store's line");
+        held.release().await.unwrap();
+        for task in fair {
+            task.await.unwrap().unwrap();
+        }
+        plain.await.unwrap().unwrap().release().await.unwrap();
+        assert!(order.lock().unwrap().iter().copied().eq(0..3), "{order:?}");
+        world.empty().await;
+    });
+}
+
+#[test]
+fn whoever_is_behind_one_that_goes_asks_itself() {
+    test(async {
+        let world = World::new();
+        let held = world.lock("k").acquire().await.unwrap();
+        let first = tokio::spawn(world.lock("k").wait(LONG).acquire());
+        calm().await;
+        let counts = tokio::spawn(world.lock("k").attempts(1000).wait(LONG).acquire());
+        calm().await;
+        assert_eq!(world.store.calls(Op::Acquire), 1);
+        first.abort();
+        calm().await;
+        assert_eq!(world.store.calls(Op::Acquire), 2, "it stands in the store's line");
+        held.release().await.unwrap();
+        counts.await.unwrap().unwrap().release().await.unwrap();
+        world.empty().await;
+    });
+}
+
+/// What a release has won for one that is gone is no holder.
+#[test]
+fn its_leftovers_are_no_contention() {
+    test(async {
+        let world = World::new();
+        for _ in 0..20 {
+            let held = world.lock("k").acquire().await.unwrap();
+            let mut next = Box::pin(world.lock("k").wait(LONG).acquire());
+            assert!(poll_once(&mut next).is_pending());
+            held.release().await.unwrap();
+            drop(next);
+            assert!(is_free(&world, "k").await);
+        }
+    });
+}
+
+#[test]
+fn a_shutdown_asks_for_nobody() {
+    test(async {
+        let world = World::new();
+        let _held = world.lock("k").acquire().await.unwrap();
+        let next = tokio::spawn(world.lock("k").wait(LONG).acquire());
+        calm().await;
+        world.pass_until(SECOND / 10, world.registry.shutdown(SECOND)).await;
+        assert_eq!(next.await.unwrap().unwrap_err().kind(), &ErrorKind::ShutDown);
+        assert_eq!(world.store.calls(Op::Carry), 0);
+        world.empty().await;
+    });
+}
+
+/// Its task had other things to do for longer than the lock was granted.
+#[test]
+fn an_answer_that_nobody_looks_at_is_asked_for_anew() {
+    test(async {
+        let world = World::new();
+        let held = world.lock("k").acquire().await.unwrap();
+        let mut next = Box::pin(world.lock("k").wait(LONG).retry(NEVER_AGAIN).acquire());
+        assert!(poll_once(&mut next).is_pending());
+        held.release().await.unwrap();
+        world.clock.advance(60 * SECOND);
+        let next = next.await.unwrap();
+        next.check().unwrap();
+        next.release().await.unwrap();
+        world.empty().await;
+    });
+}
+
+/// A neighbour on a runtime that stands still would keep the others from what it was asked to bring.
+#[test]
+fn a_release_asks_only_for_callers_of_its_own_runtime() {
+    let other = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    test(async {
+        let world = World::new();
+        let held = world.lock("k").acquire().await.unwrap();
+        let next = other.spawn(world.lock("k").wait(LONG).acquire());
+        crate::support::until("it stands in the store's line", || world.store.calls(Op::Acquire) == 2).await;
+        held.release().await.unwrap();
+        next.await.unwrap().unwrap().release().await.unwrap();
+        assert_eq!(world.store.calls(Op::Carry), 0);
+    });
+    other.shutdown_background();
 }

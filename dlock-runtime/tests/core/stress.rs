@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use dlock_runtime::backends::memory::Memory;
-use dlock_runtime::{Clock, ErrorKind, Held, Registry, Renew, Wait};
+use dlock_runtime::{Clock, Cohort, ErrorKind, Held, Registry, Renew, Wait};
 
 use crate::support::MS;
 
@@ -87,6 +87,13 @@ async fn worker(registry: Registry, protected: Arc<[Protected; 8]>, mut random: 
             _ => Wait::UpTo(Duration::from_millis(random.below(50))),
         };
         let lock = registry.lock(KEYS[key]).ttl(ttl).renew(renew).wait(wait);
+        // Some stand in the store's line themselves, and some have a neighbour's hold passed on to them.
+        let lock = match random.below(8) {
+            0 => lock.fair(true),
+            1 => lock.attempts(1000),
+            2 | 3 => lock.cohort(Some(Cohort { passes: 8, span: None })),
+            _ => lock,
+        };
         let pause = Duration::from_micros(random.below(3) * 400);
         let (mode, patience) = (random.below(8), Duration::from_micros(random.below(20_000)));
         let (inside, outside) = (protected.clone(), tokio::time::sleep(patience));

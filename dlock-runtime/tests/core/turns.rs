@@ -181,7 +181,7 @@ fn one_who_leaves_the_stores_line_leaves_nothing() {
 #[test]
 fn another_kind_is_a_conflict_while_a_neighbour_holds() {
     test(async {
-        let world = World::new();
+        let world = World::with(&dlock_runtime::Clock::manual(), |caps| caps.carries = false);
         world.store.always(Op::Abandon, Step::Hang);
         let held = world.lock("k").acquire().await.unwrap();
         let gone = tokio::spawn(world.lock("k").wait(LONG).acquire());

@@ -8,12 +8,11 @@ use ::redis::{Cmd, Value};
 use super::connection::{Connections, on};
 use super::grant::Anchor;
 use super::layout::{self, Name};
-use super::hold::released;
 use super::line::{self, PLACE_LEASE, Place, Seat};
 use super::options::is_plain;
 use super::scripts::{FENCE, LEAST_TOKEN, SCRIPTS, TOKEN_END};
 use super::{Redis, fault, millis};
-use crate::backend::{Attempt, Claim, Hold, Released, Stand, Validity, Wake};
+use crate::backend::{Attempt, Claim, Hold, Stand, Validity, Wake};
 use crate::clock::BootInstant;
 use crate::error::{Error, ErrorKind, Result};
 use crate::options::Kind;
@@ -97,22 +96,18 @@ impl Redis {
                 command.arg(&*self.pushes.process).arg(millis(claim.ttl)).arg(millis(PLACE_LEASE));
             })
             .await?;
-        self.settle(claim, place, &answer, high, sent).await
+        let asked = Asked { place, high, sent, granted: claim.ttl };
+        self.settle(claim, asked, &answer).await
     }
 
     /// What the line's answer comes to.
-    async fn settle(
-        &self,
-        claim: &Arc<Claim>,
-        place: Arc<Place>,
-        answer: &Value,
-        high: u64,
-        sent: BootInstant,
-    ) -> Result<Attempt> {
+    pub(super) async fn settle(&self, claim: &Arc<Claim>, asked: Asked, answer: &Value) -> Result<Attempt> {
+        let Asked { place, high, sent, granted } = asked;
         match said(answer)? {
             (Said::Ours(token), _) => {
                 place.won();
-                let hold = self.granted(claim, token, high, sent, Some(self.seat(claim))).await?;
+                let mut hold = self.granted(claim, token, high, sent, Some(self.seat(claim))).await?;
+                hold.validity.granted = granted;
                 Ok(Attempt::Acquired(hold))
             }
             (Said::Taken(left), server_us) => {
@@ -122,42 +117,6 @@ impl Redis {
                 Ok(Attempt::Contended(Wake::on(news).ask_by(sent.after(line::slow_poll(left))).lease_left(left)))
             }
         }
-    }
-
-    /// Releases a lock and asks for it for another caller of this process, in one request.
-    pub(super) async fn free_to(&self, claim: &Claim, next: &Arc<Claim>) -> Result<(Released, Option<Attempt>)> {
-        let can = claim.kind == Kind::Exclusive && is_plain(next) && self.pushes.is_up(&claim.key);
-        if !can || self.connections.guards.check(|| self.clock.now()).is_err() {
-            return Ok((self.free(claim).await?, None));
-        }
-        self.connections.guards.asks_for(next.ttl);
-        let place = self.places.enlist(next.owner);
-        let shared = self.connections.here().await?;
-        let high = self.connections.high();
-        let sent = self.clock.now();
-        let answer = self
-            .connections
-            .script(&shared, &SCRIPTS.release_to, |command| {
-                on(command, Name(&claim.key)).arg(layout::Value(claim)).arg(layout::Value(next)).arg(self.entry(next));
-                command.arg(&*self.pushes.process).arg(millis(next.ttl)).arg(millis(PLACE_LEASE));
-            })
-            .await?;
-        let (freed, asked) = match &answer {
-            Value::Array(parts) if parts.len() == 2 => (released(&parts[0])?, &parts[1]),
-            other => (released(other)?, &Value::Nil),
-        };
-        let answer = match asked {
-            Value::Nil => None,
-            asked => match self.settle(next, place, asked, high, sent).await {
-                // Whoever asks next hears of what was wrong.
-                Err(_) => None,
-                Ok(attempt) => self.checked(next, attempt).await.ok(),
-            },
-        };
-        if answer.is_none() {
-            self.places.dismiss(&next.owner);
-        }
-        Ok((freed, answer))
     }
 
     /// Makes a hold of a lock that is ours and of the token drawn for it; gives the lock back if the token is bad.
@@ -218,6 +177,16 @@ impl Redis {
     pub(super) fn seat(&self, claim: &Claim) -> Arc<Seat> {
         Arc::new(Seat { places: self.places.clone(), owner: claim.owner })
     }
+}
+
+/// A request that has asked for a lock or a place in its line.
+pub(super) struct Asked {
+    pub(super) place: Arc<Place>,
+    /// The highest token seen before it left, and when it left.
+    pub(super) high: u64,
+    pub(super) sent: BootInstant,
+    /// For how long a free lock is granted.
+    pub(super) granted: Duration,
 }
 
 /// What a script says of the lock.

@@ -14,6 +14,7 @@
 //! forgets of locks too: use the fencing token where that matters. Leases run by the server's wall clock.
 
 mod acquire;
+mod carry;
 pub(in crate::backends) mod check;
 mod combine;
 pub(in crate::backends) mod connection;
@@ -148,9 +149,7 @@ impl Redis {
     }
 
     fn entry<'a>(&'a self, claim: &'a Claim) -> Entry<'a> {
-        // Nobody renews this one, so it must be granted for its full ttl at once.
-        let grant = if claim.renewed { claim.ttl.min(GRANT_LIMIT) } else { claim.ttl };
-        Entry { process: &self.pushes.process, grant_ms: millis(grant), claim }
+        Entry { process: &self.pushes.process, grant_ms: millis(grant_of(claim)), claim }
     }
 }
 
@@ -223,6 +222,12 @@ impl fmt::Debug for Redis {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Redis({:?})", self.connections.target)
     }
+}
+
+/// For how long a lock is granted to one that has not spoken yet.
+fn grant_of(claim: &Claim) -> Duration {
+    // One that nobody renews must be granted for its full ttl at once.
+    if claim.renewed { claim.ttl.min(GRANT_LIMIT) } else { claim.ttl }
 }
 
 fn capabilities() -> Capabilities {

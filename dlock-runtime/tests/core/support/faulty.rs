@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use dlock_runtime::backends::memory::Memory;
 use dlock_runtime::{
-    Attempt, Backend, BootInstant, Capabilities, Claim, Clock, Ending, Error, ErrorKind, Hold, LastSuccess, LockKey, Note, Released,
-    Reservation, Reserved, Result, Signal, Stand, Standing, Wake, WakeStyle,
+    Attempt, Backend, BootInstant, Capabilities, Claim, Clock, Ending, Error, ErrorKind, Hold, LastSuccess, LockKey,
+    Note, Released, Reservation, Reserved, Result, Signal, Stand, Standing, Wake, WakeStyle,
 };
 use futures::future::{BoxFuture, pending};
 

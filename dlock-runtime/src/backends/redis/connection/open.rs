@@ -9,7 +9,7 @@ use ::redis::{AsyncConnectionConfig, Cmd, PushInfo, PushKind, ServerErrorKind, V
 
 use super::super::combine::Combiner;
 use super::super::guards::Seen;
-use super::super::scripts::{FENCE, SCRIPTS};
+use super::super::scripts::{FENCE, SCRIPTS, Scripts};
 use super::super::topology::cluster::ClusterWay;
 use super::super::topology::{ClusterPlan, Plan};
 use super::super::{fault, rights};
@@ -59,9 +59,8 @@ impl Connections {
         let mut first = ::redis::pipe();
         first.cmd("ROLE").cmd("INFO").arg("server").cmd("INFO").arg("persistence");
         first.cmd("CONFIG").arg("GET").arg("appendfsync");
-        for lua in
-            [&SCRIPTS.ask, &SCRIPTS.look, &SCRIPTS.release, &SCRIPTS.release_all, &SCRIPTS.abandon, &SCRIPTS.renew_all]
-        {
+        let Scripts { ask, look, release, release_all, release_to, abandon, renew_all, .. } = &*SCRIPTS;
+        for lua in [ask, look, release, release_all, release_to, abandon, renew_all] {
             first.cmd("SCRIPT").arg("LOAD").arg(&lua.text);
         }
         first.add_command(call(&SCRIPTS.seed, true, &|command: &mut Cmd| {

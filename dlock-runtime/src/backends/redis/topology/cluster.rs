@@ -14,7 +14,7 @@ use futures::future::join_all;
 
 use super::super::connection::{call, is_unknown_script};
 use super::super::fault;
-use super::super::scripts::{CLOCK, Lua, SCRIPTS};
+use super::super::scripts::{CLOCK, Lua, SCRIPTS, Scripts};
 use super::slots::{Slot, fence};
 use crate::clock::{BootInstant, Clock};
 use crate::error::{Error, ErrorKind, Result};
@@ -106,6 +106,7 @@ impl ClusterWay {
             Ok(value) => Ok(value),
             // An answer as any other, for those who look at it.
             Err(error) => match error.clone().try_into() {
+                Ok(server) if has_other_way && is_torn(&Err(error.clone())) => Ok(Value::ServerError(server)),
                 Ok(server) if !is_on_the_move(&Err(error)) => Ok(Value::ServerError(server)),
                 Ok(server) => Err(moving(server.code())),
                 Err(error) => Err(fault_of(&error)),
@@ -147,12 +148,19 @@ impl ClusterWay {
     /// Runs a script by its digest, or by its text where the server does not know it. All keys that it may touch are
     /// declared, so that a server that has only some of them, in the middle of a move, refuses before anything has run.
     pub(in super::super) async fn script(&self, lua: &Lua, build: &impl Fn(&mut Cmd)) -> Result<Value> {
-        let has_other_way = [&OWN.take.digest, &SCRIPTS.release.digest].contains(&&lua.digest);
+        let Scripts { release, release_to, .. } = &*SCRIPTS;
+        let has_other_way = [&OWN.take, release, release_to].iter().any(|other| other.digest == lua.digest);
         for whole in [false, true] {
             let command = spread(&call(lua, whole, build), lua)?;
             match self.send(&command, has_other_way).await {
                 Ok(answer) if !whole && is_unknown_script(&answer) => {}
-                Err(error) if error.is_retryable() && lua.digest == SCRIPTS.release.digest => {
+                // Nothing has run, and that is the answer.
+                Ok(answer) if is_try_again(&answer) && lua.digest == release_to.digest => return Ok(Value::Nil),
+                Ok(answer) if is_try_again(&answer) && lua.digest == release.digest => {
+                    return self.release_alone(&command).await?.ok_or_else(|| moving("TRYAGAIN"));
+                }
+                Ok(answer) if is_try_again(&answer) => return Err(moving("TRYAGAIN")),
+                Err(error) if error.is_retryable() && lua.digest == release.digest => {
                     return self.release_alone(&command).await?.ok_or(error);
                 }
                 answer => return answer,
@@ -251,6 +259,10 @@ fn is_on_the_move(answer: &RedisResult<Value>) -> bool {
 /// Are some of the keys here and some not?
 fn is_torn(answer: &RedisResult<Value>) -> bool {
     answer.as_ref().is_err_and(|error| error.kind() == ServerErrorKind::TryAgain.into())
+}
+
+fn is_try_again(answer: &Value) -> bool {
+    matches!(answer, Value::ServerError(error) if error.kind() == Some(ServerErrorKind::TryAgain))
 }
 
 fn moving(code: &str) -> Error {
