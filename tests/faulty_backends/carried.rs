@@ -27,7 +27,8 @@ impl Server {
         if self.tells(Lie::CarriesFromAnybody) && !ours {
             self.state().remove(&name, |_| true);
         }
-        let released = self.end(claim, Ending { keep: None, run: None }, client, wall);
+        let released =
+            self.tells(Lie::CarriesLateIsFine) | self.end(claim, Ending { keep: None, run: None }, client, wall);
         let answer = match self.ask(next, Stand::Until(until), client, wall) {
             Answer::Granted(grant) if self.tells(Lie::CarriesOldToken) => {
                 Answer::Granted(Grant { token: grant.token - 1, ..grant })

@@ -294,6 +294,7 @@ impl Backend for Client {
             let (released, answer) = self.server.release_to(&hold.claim, next, until, self.id, self.clock.wall_ms());
             self.reply().await;
             let released = if released { Released::Released } else { Released::NotOwner };
+            let from = if self.tells(Lie::CarriedCountsFromReply) { self.clock.now() } else { from };
             let answer = match answer {
                 Answer::Granted(grant) => Attempt::Acquired(self.hold(next, grant, from)?),
                 answer => self.wake(next, answer)?,

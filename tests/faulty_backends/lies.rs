@@ -88,6 +88,8 @@ lies! {
     CarriesOldToken PUSHED_KINDS ["a release that asks for the next caller gives it the free lock"]
     CarriedComesFirst PUSHED_KINDS ["a release that asks for the next caller puts it behind those who wait"]
     CarriesFromAnybody PUSHED_KINDS ["a release that comes too late asks, and takes the lock from nobody"]
+    CarriesLateIsFine PUSHED_KINDS ["a release that comes too late asks, and takes the lock from nobody"]
+    CarriedCountsFromReply PUSHED_KINDS ["a grant that a release has asked for counts from before the request"]
     KeepsCarried PUSHED_KINDS ["what a release has asked for leaves nothing when it is given up"]
 
     FoldsCase POLL ["keys that differ by case are different locks"]

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use dlock::{Backend, Clock, ErrorKind, Registry, Released, Stand, Wait};
+use dlock::{Attempt, Backend, Claim, Clock, ErrorKind, Registry, Released, Stand, Wait};
 use redis::Commands;
 
 use crate::database::{Database, SECOND, claim, granted, stand};
@@ -95,4 +95,68 @@ async fn what_is_not_ours_is_neither_released_nor_taken() {
         assert_eq!(server.keys(), ["dl1:fence", "dl1:{test:k}"]);
         let _: () = raw.del("dl1:{test:k}").unwrap();
     }
+}
+
+/// The lock was taken before the token could be drawn: it is given back, and whoever asks hears of the counter.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_left_where_no_token_can_be_drawn() {
+    for counter in ["junk", "9223372036854775807"] {
+        let server = Database::own(&[]);
+        let (one, other) = (server.open().await, server.open().await);
+        let former = take(&other, &claim("k", 10 * SECOND)).await;
+        let mut wake = stand(&one, &claim("k", 10 * SECOND)).await;
+        other.release(&former).await.unwrap();
+        let held = granted(&mut wake, SECOND).await.unwrap();
+        let _: () = server.raw().set("dl1:fence", counter).unwrap();
+        let next = claim("k", 10 * SECOND);
+        let until = Clock::system().now().after(60 * SECOND);
+        let (released, asked) = one.release_to(&held, &next, until).await.unwrap();
+        assert!(released == Released::Released && asked.is_none(), "{released:?} {asked:?}");
+        assert_eq!(server.keys(), ["dl1:fence"], "{counter}");
+    }
+}
+
+/// So is a place in a line of which half is broken.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_left_of_a_place_that_could_not_be_taken() {
+    let server = Database::own(&[]);
+    let (one, other) = (server.open().await, server.open().await);
+    let former = take(&other, &claim("k", 10 * SECOND)).await;
+    let mut wake = stand(&one, &claim("k", 10 * SECOND)).await;
+    other.release(&former).await.unwrap();
+    let held = granted(&mut wake, SECOND).await.unwrap();
+    let _behind = stand(&other, &claim("k", 10 * SECOND)).await;
+    let mut raw = server.raw();
+    let _: () = raw.del("dl1:{test:k}:a").unwrap();
+    let _: () = raw.set("dl1:{test:k}:a", "theirs").unwrap();
+    let next = claim("k", 10 * SECOND);
+    let until = Clock::system().now().after(60 * SECOND);
+    let (released, asked) = one.release_to(&held, &next, until).await.unwrap();
+    assert!(released == Released::Released && asked.is_none(), "{released:?} {asked:?}");
+    let places: Vec<String> = raw.zrange("dl1:{test:k}:q", 0, -1).unwrap();
+    assert!(places.iter().all(|place| !place.contains(&next.owner.to_hex())), "{places:?}");
+}
+
+/// As short as a grant that is pushed: the one for whom it is may have ended with the process.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_grant_that_nobody_has_looked_at_is_short() {
+    let server = Database::own(&[]);
+    let (one, other) = (server.open().await, server.open().await);
+    let former = take(&other, &claim("k", 10 * SECOND)).await;
+    let mut wake = stand(&one, &claim("k", 10 * SECOND)).await;
+    other.release(&former).await.unwrap();
+    let held = granted(&mut wake, SECOND).await.unwrap();
+    let until = Clock::system().now().after(60 * SECOND);
+    let next = claim("k", 10 * SECOND);
+    let (_, Some(Attempt::Acquired(hold))) = one.release_to(&held, &next, until).await.unwrap() else { panic!() };
+    let left: u64 = server.raw().pttl("dl1:{test:k}").unwrap();
+    assert!(hold.validity.granted == SECOND && left <= 1000, "{:?} {left}", hold.validity);
+    // Its first renewal makes it a full one; one that will not be renewed is that from the beginning.
+    one.renew(&[&hold]).await.remove(0).unwrap();
+    assert!(server.raw().pttl::<_, u64>("dl1:{test:k}").unwrap() > 9000);
+    let mut unrenewed = Claim::new(hold.claim.key.clone(), 7 * SECOND, "t").unwrap();
+    unrenewed.renewed = false;
+    let unrenewed = std::sync::Arc::new(unrenewed);
+    let (_, Some(Attempt::Acquired(hold))) = one.release_to(&hold, &unrenewed, until).await.unwrap() else { panic!() };
+    assert_eq!(hold.validity.granted, 7 * SECOND);
 }

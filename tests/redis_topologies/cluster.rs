@@ -89,6 +89,7 @@ async fn one_cluster_for_those_who_break_nothing() {
     a_process_hears_of_locks_in_many_slots(&url).await;
     each_slot_has_one_counter(&cluster).await;
     slots_move_under_held_locks(&cluster).await;
+    a_release_in_mid_move_is_a_release(&cluster).await;
     slots_move_under_waiters(&cluster).await;
     scripts_and_connections_come_back(&cluster).await;
     an_account_needs_a_few_rights_more(&cluster).await;
@@ -201,6 +202,32 @@ async fn slots_move_under_held_locks(cluster: &Arc<RedisCluster>) {
     let after = take(&redis, &claim(key, SECOND)).await;
     assert!(token(&after) > token(&next), "the counter has moved too");
     redis.release(&after).await.unwrap();
+}
+
+/// It cannot ask for the next one where lock and counter are at two servers, and releases all the same.
+async fn a_release_in_mid_move_is_a_release(cluster: &Arc<RedisCluster>) {
+    let (redis, other) = (open(&cluster.url()).await, open(&cluster.url()).await);
+    let former = take(&other, &claim("torn", LIMIT)).await;
+    let waiter = claim("torn", LIMIT);
+    let Attempt::Contended(mut wake) = redis.try_acquire(&waiter, until()).await.unwrap() else { panic!() };
+    other.release(&former).await.unwrap();
+    let news = tokio::time::timeout(LIMIT, wake.signal.as_mut().unwrap()).await.unwrap().unwrap();
+    let Signal::Granted(hold) = news else { panic!("{news:?}") };
+    assert!(matches!(confirm(&redis, &hold).await, Standing::Renewed(_)));
+    let slot = Move::of(cluster, "torn");
+    slot.begin();
+    slot.carry(">}");
+    let next = claim("torn", LIMIT);
+    let Stand::Until(until) = until() else { panic!() };
+    let (released, asked) = redis.release_to(&hold, &next, until).await.unwrap();
+    assert_eq!(released, Released::Released);
+    slot.carry("");
+    slot.finish();
+    drop(asked);
+    redis.abandon(&next).await.unwrap();
+    let after = take_soon(&other, &claim("torn", LIMIT), LIMIT).await;
+    assert!(token(&after) > token(&hold));
+    other.release(&after).await.unwrap();
 }
 
 async fn slots_move_under_waiters(cluster: &Arc<RedisCluster>) {

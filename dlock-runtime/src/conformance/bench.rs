@@ -198,6 +198,9 @@ pub(super) async fn pause(milliseconds: u64) {
     tokio::time::sleep(Duration::from_millis(milliseconds)).await;
 }
 
+/// A reply and its request can meet in one poll by chance, but not so often.
+pub(super) const TRIES: usize = 5;
+
 /// Drives a future at long intervals; tells when the poll began that ended it, unless that was the first. A reply is
 /// seen in that poll at the earliest, and the request left in an earlier one.
 pub(super) async fn slowly<F: Future>(clock: &Clock, future: F) -> (F::Output, Option<BootInstant>) {

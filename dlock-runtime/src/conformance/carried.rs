@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::Case;
-use super::bench::{Bench, SLACK, Stop, Tested, case, ensure};
+use super::bench::{Bench, SLACK, Stop, TRIES, Tested, case, ensure, slowly};
 use super::client::Client;
 use crate::backend::{Attempt, Claim, Hold, Released, Stand, Wake};
 use crate::key::LockKey;
@@ -12,6 +12,7 @@ pub(super) const CASES: &[Case] = &[
     case!("a release that asks for the next caller gives it the free lock", carries, gives),
     case!("a release that asks for the next caller puts it behind those who wait", carries, stands),
     case!("a release that comes too late asks, and takes the lock from nobody", carries, too_late),
+    case!("a grant that a release has asked for counts from before the request", carries, counts),
     case!("what a release has asked for leaves nothing when it is given up", carries, given_up),
 ];
 
@@ -52,19 +53,49 @@ async fn too_late(bench: &Bench<'_>) -> Tested {
     let (key, one, other) = (bench.key()?, bench.client().await?, bench.client().await?);
     let former = known_as_waiter(bench, &key, &one, &other).await?;
     one.give_back(&former).await?;
-    let held = other.take(&bench.claim(&key, bench.long())?).await?;
-    let next = bench.claim(&key, bench.long())?;
-    let (released, answer) = release_to(bench, &one, &former, &next).await?;
-    let took = matches!(answer, Attempt::Acquired(_));
-    if took || released == Released::Released {
-        one.in_time(held.validity)?;
+    for is_held in [true, false] {
+        let held = if is_held { Some(other.take(&bench.claim(&key, bench.long())?).await?) } else { None };
+        let next = bench.claim(&key, bench.long())?;
+        let (released, answer) = release_to(bench, &one, &former, &next).await?;
+        let took = matches!(answer, Attempt::Acquired(_));
+        if let Some(held) = &held
+            && (took || released == Released::Released)
+        {
+            one.in_time(held.validity)?;
+        }
+        ensure!(
+            took != is_held,
+            "a release that came too late asked for a lock that was held: {is_held}; it won: {took}"
+        );
+        ensure!(released == Released::NotOwner, "a release that came too late was told {released:?}");
+        drop(answer);
+        one.backend.abandon(&next).await?;
+        if let Some(held) = held {
+            other.renew(&held, held.validity).await?;
+            other.give_back(&held).await?;
+        }
+        bench.clean(&key, "after a release that came too late").await?;
     }
-    ensure!(!took, "a release that came too late took the lock from its holder");
-    ensure!(released == Released::NotOwner, "a release that came too late was told {released:?}");
-    other.renew(&held, held.validity).await?;
-    one.backend.abandon(&next).await?;
-    other.give_back(&held).await?;
     Ok(())
+}
+
+async fn counts(bench: &Bench<'_>) -> Tested {
+    let (key, one, other) = (bench.key()?, bench.client().await?, bench.client().await?);
+    let mut hold = known_as_waiter(bench, &key, &one, &other).await?;
+    for _ in 0..TRIES {
+        let next = bench.claim(&key, bench.long())?;
+        let (answer, replied) = slowly(&bench.clock, release_to(bench, &one, &hold, &next)).await;
+        hold = match answer? {
+            (Released::Released, Attempt::Acquired(hold)) => hold,
+            told => return Err(Stop::Failed(format!("a lock for which nobody waits was asked for: {told:?}"))),
+        };
+        if replied.is_none_or(|replied| hold.validity.from < replied) {
+            one.give_back(&hold).await?;
+            return Ok(());
+        }
+    }
+    one.give_back(&hold).await?;
+    Err(Stop::Failed("the grant counts from the reply: a slow one makes the holder believe for too long".into()))
 }
 
 async fn given_up(bench: &Bench<'_>) -> Tested {

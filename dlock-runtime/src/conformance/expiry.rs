@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::Case;
-use super::bench::{Bench, SLACK, Stop, Tested, case, ensure, pause, slowly};
+use super::bench::{Bench, SLACK, Stop, TRIES, Tested, case, ensure, pause, slowly};
 use crate::backend::{Attempt, Stand};
 
 pub(super) const CASES: &[Case] = &[
@@ -122,9 +122,6 @@ async fn as_asked(bench: &Bench<'_>) -> Tested {
     }
     Ok(())
 }
-
-/// A reply and its request can meet in one poll by chance, but not each time.
-const TRIES: usize = 5;
 
 async fn grant_counts(bench: &Bench<'_>) -> Tested {
     let client = bench.client().await?;
