@@ -77,7 +77,7 @@ impl Carry {
     fn deliver(mut self, answer: Option<Attempt>) {
         let (Some((turn, ticket)), Some(answer)) = (self.next.take(), answer) else { return };
         let baton = Baton::new(What::Answer(answer), &self.claim, &self.tenure.store, &self.tenure.shared);
-        if let Err((turn, baton)) = turn.pass_to(ticket, baton) {
+        if let Some((turn, baton)) = turn.pass_to(ticket, baton) {
             baton.give_back(turn);
         }
     }

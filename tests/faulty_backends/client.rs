@@ -290,10 +290,12 @@ impl Backend for Client {
         Box::pin(async move {
             let from = self.clock.now();
             self.wire(&next.owner).await?;
-            self.memory().carried.insert(next.owner);
             let (released, answer) = self.server.release_to(&hold.claim, next, until, self.id, self.clock.wall_ms());
             self.reply().await;
             let released = if released { Released::Released } else { Released::NotOwner };
+            if released == Released::Released {
+                self.memory().carried.insert(next.owner);
+            }
             let from = if self.tells(Lie::CarriedCountsFromReply) { self.clock.now() } else { from };
             let answer = match answer {
                 Answer::Granted(grant) => Attempt::Acquired(self.hold(next, grant, from)?),

@@ -91,27 +91,27 @@ impl Turn {
     /// Passes the turn on, with a hold, if the next one may have it; else gives the hold back.
     pub(crate) fn pass(self, baton: Baton) -> Option<Self> {
         let ttl = baton.claim.ttl;
-        self.pass_if(baton, |_, wish| wish.member == Some(ttl)).err().map(|(turn, _)| turn)
+        self.pass_if(baton, |_, wish| wish.member == Some(ttl)).map(|(turn, _)| turn)
     }
 
     /// Passes the turn on to the one with this ticket; gives both back if it waits no more.
-    pub(crate) fn pass_to(self, ticket: u64, baton: Baton) -> Result<(), (Self, Baton)> {
+    pub(crate) fn pass_to(self, ticket: u64, baton: Baton) -> Option<(Self, Baton)> {
         self.pass_if(baton, |first, _| first == ticket)
     }
 
-    fn pass_if(mut self, baton: Baton, is_meant: impl FnOnce(u64, &Wish) -> bool) -> Result<(), (Self, Baton)> {
+    fn pass_if(mut self, baton: Baton, is_meant: impl FnOnce(u64, &Wish) -> bool) -> Option<(Self, Baton)> {
         let mut shard = self.queue.shard(&self.key);
         let line = shard.get_mut(&self.key).filter(|_| self.state == State::Asks);
         let first = line.and_then(|line| line.waiting.first_entry());
         let Some(mut first) = first.filter(|first| is_meant(*first.key(), &first.get().wish)) else {
             drop(shard);
-            return Err((self, baton));
+            return Some((self, baton));
         };
         // It is called now: no release shall ask for it any more.
         first.get_mut().wish.carried = None;
         self.state = State::Gone;
         call_next(shard, &self.key, |line| line.baton = Some(Box::new(baton)));
-        Ok(())
+        None
     }
 }
 

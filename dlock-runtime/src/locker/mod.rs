@@ -175,7 +175,7 @@ impl Drop for Acquisition {
 }
 
 impl Acquisition {
-    // Not an `async fn`: that would keep all this twice.
+    #[expect(clippy::manual_async_fn, reason = "an `async fn` would keep all this twice")]
     pub(crate) fn run(mut self) -> impl Future<Output = Result<Guard>> + Send {
         async move {
             let won = self.win().await;
