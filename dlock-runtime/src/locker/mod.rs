@@ -121,11 +121,12 @@ pub(crate) fn prepare(ask: Ask, key: &KeyBuf, until: Option<BootInstant>) -> Res
         shared,
         store,
         claim: Arc::new(claim),
+        // The store keeps a record of what was asked of it: a run that is passed on would go under another one's name.
+        tenancy: ask.options.cohort.filter(|_| !options.record).map(|bounds| Box::new(Tenancy::new(bounds, options.ttl))),
         options,
         since,
         attempts: 0,
         turn: None,
-        tenancy: ask.options.cohort.map(|bounds| Box::new(Tenancy::new(bounds, options.ttl))),
         passed: false,
         counted: false,
         armed: false,
