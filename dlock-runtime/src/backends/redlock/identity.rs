@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ::redis::{ServerErrorKind, Value};
 
-use crate::backends::redis::check::{is_forbidden, text};
+use crate::backends::redis::check::{is_forbidden, settings, text};
 use crate::backends::redis::fault;
 use crate::clock::BootInstant;
 use crate::error::{Error, ErrorKind, Result};
@@ -49,17 +49,13 @@ impl Identity {
 
 /// A server that does not tell counts as one that forgets.
 fn remembers(config: &Value) -> Result<bool> {
-    let pairs: Vec<(&str, &str)> = match config {
-        Value::Map(pairs) => pairs.iter().filter_map(|(name, value)| Some((text(name)?, text(value)?))).collect(),
-        Value::Array(flat) => {
-            flat.chunks_exact(2).filter_map(|pair| Some((text(&pair[0])?, text(&pair[1])?))).collect()
-        }
-        Value::ServerError(error) if error.kind() == Some(ServerErrorKind::NoPerm) || is_forbidden(config) => {
-            return Ok(false);
-        }
-        other => return Err(fault::unexpected(other)),
-    };
-    Ok(pairs.contains(&("appendonly", "yes")) && pairs.contains(&("appendfsync", "always")))
+    if let Some(pairs) = settings(config) {
+        return Ok(pairs.contains(&("appendonly", "yes")) && pairs.contains(&("appendfsync", "always")));
+    }
+    match config {
+        Value::ServerError(error) if error.kind() == Some(ServerErrorKind::NoPerm) || is_forbidden(config) => Ok(false),
+        other => Err(fault::unexpected(other)),
+    }
 }
 
 /// All nodes' runs, as far as this process has met them.

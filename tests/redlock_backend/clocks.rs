@@ -1,0 +1,116 @@
+//! Wall clocks that jump: Redis measures leases by them.
+
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use dlock::{Backend, Released, Standing};
+use fastrand::Rng;
+
+use crate::cluster::{Cluster, SECOND, SLACK, claim, is_contended, seed, win};
+use crate::holds::{confirm, take, token};
+use crate::restart::{assert_one_at_a_time, work};
+
+const TTL: Duration = Duration::from_secs(30);
+/// Far more than the ttl.
+const HOUR: i64 = 3600;
+
+/// Until the slowest node has it too.
+async fn wait_for_all(cluster: &Cluster) {
+    let start = Instant::now();
+    while cluster.left().len() < 5 {
+        assert!(start.elapsed() < SLACK, "{:?}", cluster.left());
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_minority_that_jumps_forward_changes_nothing() {
+    for jumped in [&[2][..], &[0, 3]] {
+        let cluster = Cluster::with_clocks();
+        let jump = |seconds| cluster.set_ahead(jumped.iter().copied(), seconds);
+        let (one, other) = (cluster.open().await, cluster.open().await);
+        let hold = take(&one, &claim("k", TTL)).await;
+        wait_for_all(&cluster).await;
+        jump(HOUR);
+        assert_eq!(cluster.left().len(), 5 - jumped.len(), "their leases have ended: {:?}", cluster.left());
+        for _ in 0..20 {
+            assert!(is_contended(&other, &claim("k", TTL)).await);
+            assert!(matches!(confirm(&one, &hold).await, Standing::Renewed(_)));
+        }
+        assert_eq!(one.release(&hold).await.unwrap(), Released::Released);
+        // The counters of those who jumped are an hour ahead. Tokens rise with them and without them, and when they are back.
+        let mut last = token(&hold);
+        for (ahead, down) in [(HOUR, [1, 4]), (HOUR, [0, 3]), (0, [1, 2]), (0, [2, 3]), (0, [0, 4])] {
+            jump(ahead);
+            cluster.kill(down);
+            let hold = win(&other, &claim("k", TTL), SLACK).await;
+            assert!(token(&hold) > last, "{} after {last}, {jumped:?} {ahead} s ahead, without {down:?}", token(&hold));
+            last = token(&hold);
+            assert_eq!(other.release(&hold).await.unwrap(), Released::Released);
+            cluster.restart(down);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_minority_that_jumps_back_keeps_nobody_waiting() {
+    let cluster = Cluster::with_clocks();
+    let (one, other) = (cluster.open().await, cluster.open().await);
+    let dead = take(&one, &claim("k", SECOND)).await;
+    wait_for_all(&cluster).await;
+    let start = Instant::now();
+    cluster.set_ahead([1, 4], -HOUR);
+    let next = win(&other, &claim("k", TTL), SECOND + SLACK).await;
+    assert!(token(&next) > token(&dead));
+    assert!(start.elapsed() <= SECOND + SLACK);
+    assert_eq!(other.release(&next).await.unwrap(), Released::Released);
+    // There the dead one's lease would last for another hour.
+    assert!(cluster.left().iter().all(|left| left.starts_with('1') || left.starts_with('4')), "{:?}", cluster.left());
+}
+
+/// As docs/redlock.md says: then leases end early. The token is what is left, and the holder is told.
+#[tokio::test]
+async fn a_majority_that_jumps_forward_makes_two_holders_with_rising_tokens() {
+    let cluster = Cluster::with_clocks();
+    let (one, other) = (cluster.open().await, cluster.open().await);
+    let hold = take(&one, &claim("k", TTL)).await;
+    wait_for_all(&cluster).await;
+    assert!(is_contended(&other, &claim("k", TTL)).await);
+    cluster.set_ahead([0, 1, 2], HOUR);
+    let next = win(&other, &claim("k", TTL), SLACK).await;
+    assert!(hold.validity.deadline() > dlock::Clock::system().now(), "the first one still believes");
+    assert!(token(&next) > token(&hold), "a resource that looks at tokens refuses the first one");
+    assert_eq!(confirm(&one, &hold).await, Standing::Lost);
+    assert_eq!(one.release(&hold).await.unwrap(), Released::NotOwner);
+    assert!(matches!(confirm(&other, &next).await, Standing::Renewed(_)));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn jumps_of_a_minority_at_any_time_never_make_two_holders() {
+    const LENGTH: Duration = Duration::from_secs(10);
+    let cluster = Cluster::with_clocks();
+    let seed = seed();
+    let mut random = Rng::with_seed(seed);
+    let ledger = Arc::new(Mutex::new(Vec::new()));
+    let end = Instant::now() + LENGTH;
+    let mut workers = Vec::new();
+    for _ in 0..3 {
+        let (registry, ledger) = (cluster.registry().await, ledger.clone());
+        workers.push(tokio::spawn(work(registry, ledger, Rng::with_seed(random.u64(..)), end)));
+    }
+    let (mut ahead, mut jumps) = ([0; 2], 0);
+    while Instant::now() < end {
+        tokio::time::sleep(Duration::from_millis(random.u64(50..500))).await;
+        // By several ttls each time; the same two, since a lease must not be ended by more than a minority.
+        let node = random.usize(..2);
+        ahead[node] += random.i64(2..100);
+        cluster.set_ahead([[1, 3][node]], ahead[node]);
+        jumps += 1;
+    }
+    for worker in workers {
+        worker.await.unwrap();
+    }
+    let holds = assert_one_at_a_time(&ledger, seed);
+    println!("{holds} holds, {jumps} jumps");
+    assert!(holds > 20 && jumps > 10, "too little happened to prove anything");
+}
