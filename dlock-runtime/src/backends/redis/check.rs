@@ -1,5 +1,7 @@
 //! What is looked at once, when a store is opened: version, cluster, eviction, persistence.
 
+use std::time::Duration;
+
 use ::redis::{ServerErrorKind, Value};
 
 use super::connection::Connections;
@@ -113,8 +115,14 @@ pub(in crate::backends) fn settings(answer: &Value) -> Option<Vec<(&str, &str)>>
 }
 
 /// One line of what `INFO` answers.
-pub(super) fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
+pub(in crate::backends) fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
     info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
+}
+
+/// For how long the server has run, by its wall clock. One that was set back since makes it less than nothing.
+pub(in crate::backends) fn uptime(info: &str) -> Option<Duration> {
+    let seconds: i64 = field(info, "uptime_in_seconds")?.trim().parse().ok()?;
+    Some(Duration::from_secs(u64::try_from(seconds).unwrap_or(0)))
 }
 
 pub(in crate::backends) fn text(answer: &Value) -> Option<&str> {
@@ -141,6 +149,14 @@ mod tests {
         assert!(matches!(single.unwrap_err().kind(), ErrorKind::ConfigInvalid { .. }));
         assert!(check_info("redis_version:7.2.4\r\ncluster_enabled:1\r\n", true).is_ok());
         assert!(check_info("redis_version:10.0.0\r\n", false).is_ok());
+    }
+
+    #[test]
+    fn a_clock_that_was_set_back_makes_a_server_young() {
+        let uptime = |text| uptime(text).map(|uptime| uptime.as_secs());
+        assert_eq!(uptime("redis_version:7.0.15\r\nuptime_in_seconds:90\r\n"), Some(90));
+        assert_eq!(uptime("uptime_in_seconds:-3600\r\n"), Some(0));
+        assert_eq!((uptime("uptime_in_seconds:x\r\n"), uptime("")), (None, None));
     }
 
     #[test]

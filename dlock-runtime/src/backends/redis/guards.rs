@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use ::redis::Value;
 
-use super::check::{field, settings, text};
+use super::check::{field, settings, text, uptime};
 use super::settings::{Guard, Settings};
 use crate::clock::BootInstant;
 use crate::error::{Error, Result};
@@ -52,7 +52,7 @@ impl Seen {
         let always = settings(fsync).is_some_and(|settings| settings.contains(&("appendfsync", "always")));
         Some(Self {
             run_id: field(server, "run_id")?.to_owned(),
-            uptime: Duration::from_secs(field(server, "uptime_in_seconds")?.parse().ok()?),
+            uptime: uptime(server)?,
             durable: appends && always,
         })
     }

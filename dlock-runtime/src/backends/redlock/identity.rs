@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ::redis::{ServerErrorKind, Value};
 
-use crate::backends::redis::check::{is_forbidden, settings, text};
+use crate::backends::redis::check::{field, is_forbidden, settings, text, uptime};
 use crate::backends::redis::fault;
 use crate::clock::BootInstant;
 use crate::error::{Error, ErrorKind, Result};
@@ -31,19 +31,17 @@ impl Identity {
             ));
         }
         let info = text(info).ok_or_else(|| fault::unexpected(info))?;
-        let field = |name: &str| info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-        if field("cluster_enabled") == Some("1") {
+        if field(info, "cluster_enabled") == Some("1") {
             return Err(fault::no_cluster());
         }
-        let run_id = field("run_id").filter(|id| !id.is_empty());
-        let uptime = field("uptime_in_seconds").and_then(|seconds| seconds.trim().parse().ok());
-        let (Some(run_id), Some(uptime)) = (run_id, uptime) else {
+        let run_id = field(info, "run_id").filter(|id| !id.is_empty());
+        let (Some(run_id), Some(uptime)) = (run_id, uptime(info)) else {
             return Err(Error::new(
                 ErrorKind::Unsupported { need: "a Redis whose INFO tells run_id and uptime_in_seconds".into() },
                 "the server does not tell which run it is and since when, so Redlock cannot see whether it was restarted",
             ));
         };
-        Ok(Self { run_id: run_id.into(), uptime: Duration::from_secs(uptime), remembers: remembers(config)? })
+        Ok(Self { run_id: run_id.into(), uptime, remembers: remembers(config)? })
     }
 }
 
