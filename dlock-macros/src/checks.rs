@@ -21,7 +21,8 @@ pub(crate) fn options(args: &Args, mistakes: &mut Vec<syn::Error>) {
     }
     line(args, &mut found);
     periods(args, &mut found);
-    if let (Some((guard, name)), Some((fence, same))) = (args.in_body(args.guard.as_ref()), args.in_body(args.fence.as_ref()))
+    if let (Some((guard, name)), Some((fence, same))) =
+        (args.in_body(args.guard.as_ref()), args.in_body(args.fence.as_ref()))
         && name.unraw() == same.unraw()
     {
         found.between(
@@ -163,7 +164,8 @@ fn times(args: &Args, ttl: Duration, place: &Place, found: &mut Found) {
     }
     // A hold that nobody renews must outlast its body, with the margin that clocks need: the runtime's own figure.
     let covered = ttl.saturating_sub(ttl / 100 + Duration::from_millis(2));
-    if let (Some(Said { value: Some(Renew::Off), .. }), Some((limit, at_limit))) = (&args.renew, known(args.timeout.as_ref()))
+    if let (Some(Said { value: Some(Renew::Off), .. }), Some((limit, at_limit))) =
+        (&args.renew, known(args.timeout.as_ref()))
         && limit > covered
     {
         let text = format!(

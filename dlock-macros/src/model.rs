@@ -104,8 +104,7 @@ impl LockedFn {
             vis,
             sig,
             locked,
-            runtime: value(args.krate)
-                .unwrap_or_else(|| syn::parse_quote_spanned!(Span::mixed_site()=> ::dlock)),
+            runtime: value(args.krate).unwrap_or_else(|| syn::parse_quote_spanned!(Span::mixed_site()=> ::dlock)),
             keys,
             backend: value(args.backend),
             ttl: value(args.ttl),

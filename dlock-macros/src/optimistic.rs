@@ -44,8 +44,7 @@ impl OptimisticFn {
             vis,
             sig,
             locked,
-            runtime: value(args.krate)
-                .unwrap_or_else(|| syn::parse_quote_spanned!(Span::mixed_site()=> ::dlock)),
+            runtime: value(args.krate).unwrap_or_else(|| syn::parse_quote_spanned!(Span::mixed_site()=> ::dlock)),
             retries: value(args.retries).unwrap_or(Given::Literal(RETRIES)),
             backoff: value(args.backoff).unwrap_or(BACKOFF),
         })

@@ -50,11 +50,7 @@ impl Seen {
         let server = text(server)?;
         let appends = text(persistence).and_then(|info| field(info, "aof_enabled")) == Some("1");
         let always = settings(fsync).is_some_and(|settings| settings.contains(&("appendfsync", "always")));
-        Some(Self {
-            run_id: field(server, "run_id")?.to_owned(),
-            uptime: uptime(server)?,
-            durable: appends && always,
-        })
+        Some(Self { run_id: field(server, "run_id")?.to_owned(), uptime: uptime(server)?, durable: appends && always })
     }
 }
 
