@@ -101,10 +101,19 @@ impl Written {
         slot: &mut Option<Said<T>>,
         read: impl Fn(&Expr) -> Result<T, String>,
     ) -> Result<(), String> {
-        let read = self.value.as_ref().map(|value| read(ungrouped(value))).transpose();
-        let (value, mistake) = read.map_or_else(|why| (None, Err(why)), |value| (value, Ok(())));
+        self.set_what_can_be_read(slot, |value| {
+            read(value).map_or_else(|why| (None, Err(why)), |value| (Some(value), Ok(())))
+        })
+    }
+
+    pub(crate) fn set_what_can_be_read<T>(
+        &self,
+        slot: &mut Option<Said<T>>,
+        read: impl Fn(&Expr) -> (Option<T>, Result<(), String>),
+    ) -> Result<(), String> {
+        let (value, all) = self.value.as_ref().map_or((None, Ok(())), |value| read(ungrouped(value)));
         *slot = Some(Said { value, place: self.place.clone() });
-        mistake
+        all
     }
 }
 

@@ -14,7 +14,7 @@ async fn both_name_nobody(id: u64) -> Result<(), Error> {
     Ok(())
 }
 
-#[distributed_lock(keys = ["a", 5], fence = "token", once_per = 1)]
+#[distributed_lock(keys = ["a:<idd>", 5], fence = "token", once_per = 1)]
 async fn keys_are_no_texts() -> Result<u64, Error> {
     Ok(token.get())
 }
