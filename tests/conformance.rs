@@ -31,6 +31,7 @@ const STORES: &[(&str, Start)] = &[
     ("memory", local::memory),
     ("sqlite", local::sqlite),
     ("redis", served::redis),
+    ("redis-8", served::redis8),
     ("redlock", redlock::redlock),
     ("valkey", served::valkey),
     ("redis-tls", redis_sets::tls),

@@ -37,16 +37,16 @@ pub(crate) struct Row {
     pub(crate) read: fn(&mut Args, &Written) -> Result<(), String>,
 }
 
-/// The value of one option, as it was written.
+/// One option, as it was written.
 pub(crate) struct Written {
-    word: &'static str,
-    order: usize,
-    value: Expr,
+    place: Place,
+    /// Nothing where that is told already.
+    value: Option<Expr>,
 }
 
-/// A value, and where it was said.
+/// That an option is there, and where: it is, also where its value cannot be read.
 pub(crate) struct Said<T> {
-    pub(crate) value: T,
+    pub(crate) value: Option<T>,
     pub(crate) place: Place,
 }
 
@@ -91,8 +91,8 @@ pub(crate) struct Args {
     pub(crate) retries: Option<Said<Given<u32>>>,
     /// What of the program the values name, also those that could not be read.
     pub(crate) mentioned: Vec<Expr>,
-    /// What the body expects to see, also where that could not be read.
-    pub(crate) in_body: Vec<Ident>,
+    /// What the body expects to see, by option, also where that could not be read.
+    pub(crate) in_body: Vec<(&'static str, Ident)>,
 }
 
 impl Written {
@@ -101,16 +101,26 @@ impl Written {
         slot: &mut Option<Said<T>>,
         read: impl Fn(&Expr) -> Result<T, String>,
     ) -> Result<(), String> {
-        let place = Place { word: self.word, tokens: self.value.to_token_stream(), order: self.order };
-        *slot = Some(Said { value: read(ungrouped(&self.value))?, place });
-        Ok(())
+        self.set_what_can_be_read(slot, |value| {
+            read(value).map_or_else(|why| (None, Err(why)), |value| (Some(value), Ok(())))
+        })
+    }
+
+    pub(crate) fn set_what_can_be_read<T>(
+        &self,
+        slot: &mut Option<Said<T>>,
+        read: impl Fn(&Expr) -> (Option<T>, Result<(), String>),
+    ) -> Result<(), String> {
+        let (value, all) = self.value.as_ref().map_or((None, Ok(())), |value| read(ungrouped(value)));
+        *slot = Some(Said { value, place: self.place.clone() });
+        all
     }
 }
 
 impl<T> Said<T> {
     /// What the attribute means without saying it.
     pub(crate) fn implied(word: &'static str, value: T) -> Self {
-        Said { value, place: Place { word, tokens: TokenStream::new(), order: 0 } }
+        Said { value: Some(value), place: Place { word, tokens: TokenStream::new(), order: 0 } }
     }
 }
 
@@ -152,11 +162,19 @@ impl Args {
     /// The keys as they were written, to be compared.
     pub(crate) fn key_texts(&self) -> Option<Vec<String>> {
         match (&self.key, &self.keys) {
-            (Some(Said { value: Key::Template(template), .. }), _) => Some(vec![template.value()]),
-            (Some(Said { value: Key::Computed(key), .. }), _) => Some(vec![key.to_token_stream().to_string()]),
-            (None, Some(keys)) => Some(keys.value.iter().map(LitStr::value).collect()),
-            (None, None) => None,
+            (Some(key), _) => match key.value.as_ref()? {
+                Key::Template(template) => Some(vec![template.value()]),
+                Key::Computed(key) => Some(vec![key.to_token_stream().to_string()]),
+            },
+            (None, keys) => Some(keys.as_ref()?.value.as_ref()?.iter().map(LitStr::value).collect()),
         }
+    }
+
+    /// The guard's or the token's name in the body, as far as it can be told.
+    pub(crate) fn in_body<'a>(&'a self, said: Option<&'a Said<Ident>>) -> Option<(&'a Place, &'a Ident)> {
+        let place = &said?.place;
+        let (_, name) = self.in_body.iter().find(|(option, _)| *option == place.word)?;
+        Some((place, name))
     }
 
     pub(crate) fn key_place(&self) -> Option<&Place> {
@@ -211,6 +229,9 @@ impl Reader<'_> {
             let meant = self.meant_by(&word);
             self.meant.extend(meant);
             self.mention(meant, value.as_ref());
+            if let Some(meant) = meant {
+                self.is_there(meant, &name);
+            }
             return Err(syn::Error::new(name.span(), self.unknown(&word, meant)));
         };
         self.mention(Some(row.name), value.as_ref());
@@ -219,29 +240,45 @@ impl Reader<'_> {
         }
         let order = self.seen.len();
         self.seen.push(row.name);
-        let value = match value {
-            _ if colon || called => {
-                return Err(syn::Error::new(instead, format!("write `=` here, as in `{}`", example(row))));
+        let (value, wrong) = match value {
+            value if colon || called => {
+                let text = format!("write `=` here, as in `{}`", example(row));
+                (value.and_then(Result::ok).filter(|_| colon), Some(syn::Error::new(instead, text)))
             }
             Some(Ok(value)) => {
-                if let Some(mutable) = mutable {
+                let wrong = mutable.map(|mutable| {
                     let text = format!("`{word}`: leave out `mut`: write `{word} = {}`", value.to_token_stream());
-                    return Err(syn::Error::new(mutable.span, text));
-                }
-                value
+                    syn::Error::new(mutable.span, text)
+                });
+                (Some(value), wrong)
             }
             Some(Err(mistake)) => {
-                return Err(syn::Error::new(mistake.span(), format!("`{word}`: {mistake}; write {}", row.forms)));
+                let text = format!("`{word}`: {mistake}; write {}", row.forms);
+                (None, Some(syn::Error::new(mistake.span(), text)))
             }
-            None if bare && row.flag => syn::parse_quote_spanned!(name.span()=> true),
-            None => return Err(syn::Error::new(name.span(), format!("`{word}` needs a value: {}", row.forms))),
+            None if bare && row.flag => (Some(syn::parse_quote_spanned!(name.span()=> true)), None),
+            None => {
+                let text = format!("`{word}` needs a value: {}", row.forms);
+                (None, Some(syn::Error::new(name.span(), text)))
+            }
         };
-        let written = Written { word: row.name, order, value };
-        (row.read)(&mut self.args, &written)
-            .map_err(|why| syn::Error::new_spanned(&written.value, format!("`{word}`: {why}")))
+        self.mistakes.extend(wrong);
+        let tokens = value.as_ref().map_or_else(|| name.to_token_stream(), ToTokens::to_token_stream);
+        let written = Written { place: Place { word: row.name, tokens, order }, value };
+        (row.read)(&mut self.args, &written).map_err(|why| written.place.mistake(format!("`{word}`: {why}")))
     }
 
-    fn mention(&mut self, option: Option<&str>, value: Option<&syn::Result<Expr>>) {
+    /// A misspelt option is there too: what does not fit to it is told at once, and it is not asked for.
+    fn is_there(&mut self, option: &'static str, name: &Ident) {
+        let row = self.dialect.table.iter().find(|row| row.name == option);
+        if let Some(row) = row.filter(|row| !self.seen.contains(&row.name)) {
+            let place = Place { word: row.name, tokens: name.to_token_stream(), order: self.seen.len() };
+            // Without a value nothing is wrong with it.
+            let _: Result<(), String> = (row.read)(&mut self.args, &Written { place, value: None });
+        }
+    }
+
+    fn mention(&mut self, option: Option<&'static str>, value: Option<&syn::Result<Expr>>) {
         let Some(Ok(value)) = value else { return };
         let value = ungrouped(value);
         let name = match value {
@@ -249,7 +286,7 @@ impl Reader<'_> {
             value => name_in(value),
         };
         match option {
-            Some("guard" | "fence") => self.args.in_body.extend(name),
+            Some(option @ ("guard" | "fence")) => self.args.in_body.extend(name.map(|name| (option, name))),
             _ => self.args.mentioned.extend(mentioned(option, value)),
         }
     }

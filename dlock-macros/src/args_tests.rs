@@ -71,18 +71,18 @@ fn values_are_what_they_say() {
         r#"key = "a", kind = "permits(3)", cohort = "64/3s", retry = "5, 100ms..2s", renew = "5s", wait = "none""#,
     );
     let args = args.expect("valid");
-    assert!(matches!(args.kind, Some(Said { value: Kind::Permits(Given::Literal(3)), .. })));
-    let cohort = args.cohort.and_then(|cohort| cohort.value).expect("a cohort");
+    assert!(matches!(args.kind, Some(Said { value: Some(Kind::Permits(Given::Literal(3))), .. })));
+    let cohort = args.cohort.and_then(|cohort| cohort.value).flatten().expect("a cohort");
     assert_eq!((cohort.passes, cohort.span), (64, Some(Duration::from_secs(3))));
-    let retry = args.retry.expect("retry").value;
+    let retry = args.retry.and_then(|retry| retry.value).expect("retry");
     assert_eq!(
         (retry.times, retry.backoff.from, retry.backoff.to),
         (5, Duration::from_millis(100), Duration::from_secs(2))
     );
     assert!(
-        matches!(args.renew, Some(Said { value: Renew::Every(Given::Literal(every)), .. }) if every == Duration::from_secs(5))
+        matches!(args.renew, Some(Said { value: Some(Renew::Every(Given::Literal(every))), .. }) if every == Duration::from_secs(5))
     );
-    assert!(matches!(args.wait, Some(Said { value: Given::Literal(Wait::None), .. })));
+    assert!(matches!(args.wait, Some(Said { value: Some(Given::Literal(Wait::None)), .. })));
 }
 
 #[test]

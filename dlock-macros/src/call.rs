@@ -18,9 +18,12 @@ pub(crate) fn call(function: &LockedFn, rt: &TokenStream) -> TokenStream {
             quote_spanned!(Span::mixed_site()=> #rt::Call::new(#key))
         }
         Keys::Several(templates) => {
+            let has_list = templates.iter().any(|(_, template)| matches!(template, Template::Each { .. }));
+            let lists = has_list.then(|| quote_spanned!(Span::mixed_site()=> use #rt::EachOf as _;));
             let keys = templates.iter().map(|(text, template)| push(template, located_at(text.span()), rt));
             quote_spanned! {Span::mixed_site()=>
                 #rt::Call::several({
+                    #lists
                     let mut __dlock_keys = #rt::Vec::new();
                     #(#keys)*
                     __dlock_keys
@@ -79,7 +82,7 @@ fn push(template: &Template, at_key: Span, rt: &TokenStream) -> TokenStream {
         Template::Each { before, list, after } => {
             let (before, after) = (add(before, at_key), add(after, at_key));
             let value = quote_spanned!(at_key=> __dlock_k.value(__dlock_each););
-            let list = quote_spanned!(at_key=> #list.iter());
+            let list = quote_spanned!(at_key=> #list.__dlock_each());
             quote_spanned! {Span::mixed_site()=>
                 for __dlock_each in #list {
                     let mut __dlock_k = #rt::KeyBuilder::new();

@@ -1,6 +1,7 @@
 //! Options that do not fit together. Of two, the one that the text begins with is told, else the one that was written later.
 //!
-//! What an expression gives is not known here: then the runtime checks, before it asks the store.
+//! That two options do not go together is told also where the value of one cannot be read: whoever writes an option mostly
+//! wants it. What an expression gives is not known here: then the runtime checks, before it asks the store.
 
 use std::time::Duration;
 
@@ -20,13 +21,14 @@ pub(crate) fn options(args: &Args, mistakes: &mut Vec<syn::Error>) {
     }
     line(args, &mut found);
     periods(args, &mut found);
-    if let (Some(guard), Some(fence)) = (&args.guard, &args.fence)
-        && guard.value.unraw() == fence.value.unraw()
+    if let (Some((guard, name)), Some((fence, same))) =
+        (args.in_body(args.guard.as_ref()), args.in_body(args.fence.as_ref()))
+        && name.unraw() == same.unraw()
     {
         found.between(
-            &guard.place,
-            &fence.place,
-            format!("`{}` cannot be the guard and the token at the same time: take two names", guard.value),
+            guard,
+            fence,
+            format!("`{name}` cannot be the guard and the token at the same time: take two names"),
         );
     }
 }
@@ -40,7 +42,7 @@ pub(crate) fn shape(args: &Args, shape: &Shape, mistakes: &mut Vec<syn::Error>) 
         let text = "`timeout`: a function that is not async cannot be stopped: make it `async`, or check `dlock::current()` in its loop";
         mistakes.push(place.mistake(text));
     }
-    if let Some(Said { value: OnLost::Cancel, place }) = &args.on_lost {
+    if let Some(Said { value: Some(OnLost::Cancel), place }) = &args.on_lost {
         let text = "`on_lost`: a function that is not async cannot be cancelled: it goes on, and its caller is told of the loss. \
                     Leave this out, or make the function `async`";
         mistakes.push(place.mistake(text));
@@ -51,17 +53,19 @@ pub(crate) fn shape(args: &Args, shape: &Shape, mistakes: &mut Vec<syn::Error>) 
 pub(crate) fn names(args: &Args, names: &Names, mistakes: &mut Vec<syn::Error>) {
     let in_body = [(&args.guard, "held"), (&args.fence, "token")];
     let mut seen = Vec::new();
-    for (name, example) in in_body.into_iter().filter_map(|(said, example)| Some((said.as_ref()?, example))) {
+    for (said, example) in in_body {
+        let Some((place, name)) = args.in_body(said.as_ref()) else { continue };
         // Two of one name were told already.
-        if names.bind(&name.value) && !seen.contains(&&name.value) {
-            let (word, text) = (name.place.word, &name.value);
-            mistakes.push(name.place.mistake(format!(
-                "`{word}`: the function has a parameter `{text}` already: take another name, such as `{word} = {example}`"
-            )));
+        if names.bind(name) && !seen.contains(&name) {
+            let word = place.word;
+            let text = format!(
+                "`{word}`: the function has a parameter `{name}` already: take another name, such as `{word} = {example}`"
+            );
+            mistakes.push(place.mistake(text));
         }
-        seen.push(&name.value);
+        seen.push(name);
     }
-    if let Some(Said { value: Given::Literal(Wait::None | Wait::Forever), place }) = &args.wait
+    if let Some(Said { value: Some(Given::Literal(Wait::None | Wait::Forever)), place }) = &args.wait
         && let Ok(word) = syn::parse2::<syn::Ident>(place.tokens.clone())
         && names.bind(&word)
     {
@@ -91,7 +95,7 @@ fn keys(args: &Args, found: &mut Found) {
         found.between(&key.place, &keys.place, "`key` and `keys` do not go together: list all of them in `keys`");
     }
     let mut seen = Vec::new();
-    for template in &keys.value {
+    for template in keys.value.iter().flatten() {
         if seen.contains(&template.value()) {
             found
                 .0
@@ -116,7 +120,7 @@ fn keys(args: &Args, found: &mut Found) {
 /// What can be compared here.
 fn known(said: Option<&Said<Given<Duration>>>) -> Option<(Duration, &Place)> {
     let said = said?;
-    said.value.literal().map(|time| (*time, &said.place))
+    said.value.as_ref()?.literal().map(|time| (*time, &said.place))
 }
 
 /// Short enough to be written: a tenth of a second, or of a millisecond, is exact enough.
@@ -129,7 +133,7 @@ fn rounded(time: Duration) -> Duration {
 
 fn times(args: &Args, ttl: Duration, place: &Place, found: &mut Found) {
     let said = place.word;
-    if let Some(Said { value: Renew::Every(Given::Literal(every)), place: renew }) = &args.renew
+    if let Some(Said { value: Some(Renew::Every(Given::Literal(every))), place: renew }) = &args.renew
         && *every >= ttl
     {
         let text = format!(
@@ -160,7 +164,8 @@ fn times(args: &Args, ttl: Duration, place: &Place, found: &mut Found) {
     }
     // A hold that nobody renews must outlast its body, with the margin that clocks need: the runtime's own figure.
     let covered = ttl.saturating_sub(ttl / 100 + Duration::from_millis(2));
-    if let (Some(Said { value: Renew::Off, .. }), Some((limit, at_limit))) = (&args.renew, known(args.timeout.as_ref()))
+    if let (Some(Said { value: Some(Renew::Off), .. }), Some((limit, at_limit))) =
+        (&args.renew, known(args.timeout.as_ref()))
         && limit > covered
     {
         let text = format!(
@@ -173,11 +178,11 @@ fn times(args: &Args, ttl: Duration, place: &Place, found: &mut Found) {
 }
 
 fn line(args: &Args, found: &mut Found) {
-    if let (Some(Said { value: true, place: fair }), Some(Said { value: Some(_), place: cohort })) =
-        (&args.fair, &args.cohort)
+    if let (Some(fair), Some(cohort)) = (&args.fair, &args.cohort)
+        && !matches!((&fair.value, &cohort.value), (Some(false), _) | (_, Some(None)))
     {
         let text = "`fair` and `cohort` do not go together: callers of one process that pass the lock on overtake those of others";
-        found.between(fair, cohort, text);
+        found.between(&fair.place, &cohort.place, text);
     }
 }
 
@@ -190,12 +195,12 @@ fn periods(args: &Args, found: &mut Found) {
                     .mistake("`rerun` says what becomes of a run of `once_per`: add that, such as `once_per = \"1m\"`"),
             );
         }
-        (Some(period), _) if period.value.literal().is_some_and(|period| *period < Duration::from_millis(1)) => {
-            found.0.push(
-                period.place.mistake("`once_per`: stores count in milliseconds: the shortest period is `\"1ms\"`"),
-            );
+        (period, _) => {
+            if let Some((_, place)) = known(period.as_ref()).filter(|(period, _)| *period < Duration::from_millis(1)) {
+                let text = "`once_per`: stores count in milliseconds: the shortest period is `\"1ms\"`";
+                found.0.push(place.mistake(text));
+            }
         }
-        _ => {}
     }
     match (&args.once_per, &args.offset) {
         (None, Some(offset)) => {
@@ -215,7 +220,7 @@ fn periods(args: &Args, found: &mut Found) {
         }
     }
     if let (Some(period), Some(kind)) = (&args.once_per, &args.kind)
-        && !matches!(kind.value, Kind::Exclusive)
+        && !matches!(kind.value, Some(Kind::Exclusive))
     {
         found.between(
             &period.place,

@@ -2,9 +2,9 @@
 
 use proc_macro2::{Span, TokenStream};
 use quote::{quote, quote_spanned};
-use syn::Type;
 use syn::spanned::Spanned;
 use syn::visit_mut::{self, VisitMut};
+use syn::{Path, Type};
 
 use crate::call::{call, located_at, moved_to};
 use crate::item::Shape;
@@ -30,16 +30,16 @@ struct Work<'a> {
 
 impl<'a> Work<'a> {
     fn new(function: &'a LockedFn) -> Self {
-        let runtime = &function.runtime;
-        let rt = quote_spanned!(Span::mixed_site()=> #runtime::__private);
+        let rt = runtime_name();
         Work { function, rt, output: &function.locked.output, is_sync: function.locked.shape.is_sync() }
     }
 
     fn tokens(&self) -> TokenStream {
+        let runtime = runtime(&self.function.runtime, &self.rt);
         let site = site(self.function, &self.rt);
         let call = call(self.function, &self.rt);
         let work = if self.in_two_steps() { self.begin_and_hold() } else { self.run() };
-        quote_spanned!(Span::mixed_site()=> #site #call #work)
+        quote_spanned!(Span::mixed_site()=> #runtime #site #call #work)
     }
 
     /// Has something to be done between the acquisition and the body, or instead of the body?
@@ -180,6 +180,16 @@ impl<'a> Work<'a> {
         let name = if self.skips() { "SkipReturn" } else { "LockReturn" };
         output_as(self.output, &self.rt, name, method)
     }
+}
+
+/// By what an expansion calls the runtime.
+pub(crate) fn runtime_name() -> TokenStream {
+    quote_spanned!(Span::mixed_site()=> __dlock)
+}
+
+/// The one place that names the path to it: a path that leads nowhere is one error.
+pub(crate) fn runtime(path: &Path, name: &TokenStream) -> TokenStream {
+    quote_spanned!(Span::mixed_site()=> use #path::__private as #name;)
 }
 
 /// A method of the trait, named on the return type, so that one that cannot do it is reported there.

@@ -17,10 +17,10 @@ pub(crate) fn check(dialect: &Dialect, args: &Args, names: &Names, mistakes: &mu
     let mut found: Vec<(&Place, &Expr)> = Vec::new();
     found.extend(times.into_iter().filter_map(|said| expr(said.as_ref()?)));
     found.extend(counts.into_iter().filter_map(|said| expr(said.as_ref()?)));
-    if let Some(Said { value: Renew::Every(Given::Expr(every)), place }) = &args.renew {
+    if let Some(Said { value: Some(Renew::Every(Given::Expr(every))), place }) = &args.renew {
         found.push((place, every));
     }
-    if let Some(Said { value: Kind::Permits(Given::Expr(permits)), place }) = &args.kind {
+    if let Some(Said { value: Some(Kind::Permits(Given::Expr(permits))), place }) = &args.kind {
         found.push((place, permits));
     }
     per_call(dialect, args, names, mistakes);
@@ -49,7 +49,7 @@ pub(crate) fn check(dialect: &Dialect, args: &Args, names: &Names, mistakes: &mu
 
 /// What an expression of a call may name: whoever writes a single small word that is no parameter has forgotten the quotes.
 fn per_call(dialect: &Dialect, args: &Args, names: &Names, mistakes: &mut Vec<syn::Error>) {
-    let computed = args.key.as_ref().and_then(|key| match &key.value {
+    let computed = args.key.as_ref().and_then(|key| match key.value.as_ref()? {
         Key::Computed(value) => Some((&key.place, &**value)),
         Key::Template(_) => None,
     });
@@ -76,7 +76,7 @@ fn per_call(dialect: &Dialect, args: &Args, names: &Names, mistakes: &mut Vec<sy
 }
 
 fn expr<T>(said: &Said<Given<T>>) -> Option<(&Place, &Expr)> {
-    said.value.expr().map(|value| (&said.place, value))
+    said.value.as_ref()?.expr().map(|value| (&said.place, value))
 }
 
 fn forms(dialect: &Dialect, option: &str) -> &'static str {

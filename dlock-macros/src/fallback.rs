@@ -27,7 +27,7 @@ pub(crate) fn report(mistakes: &[syn::Error], dialect: &Dialect, args: TokenStre
 fn with_mistakes(mistakes: &TokenStream, dialect: &Dialect, args: TokenStream, body: &Body) -> TokenStream {
     let Args { in_body, mentioned, .. } = Args::parse(dialect, args, &mut Vec::new());
     let used = quote_spanned!(Span::mixed_site()=> let _ = async { (#(&#mentioned,)*); __dlock_mistake };);
-    let tokens = &body.tokens;
+    let (tokens, in_body) = (&body.tokens, in_body.iter().map(|(_, name)| name));
     quote_spanned! {located_at(body.span)=>
         {
             let __dlock_mistake = { #mistakes };

@@ -28,16 +28,18 @@ pub(crate) fn template(value: &Expr) -> Result<Key, String> {
     template.ok_or_else(|| r#"expected a name in quotes, such as `"nightly-report"` or `"report:<region>"`"#.into())
 }
 
-pub(crate) fn keys(value: &Expr) -> Result<Vec<LitStr>, String> {
+/// Those of the templates that can be read, so that their mistakes are told at once with those of the others.
+pub(crate) fn keys(value: &Expr) -> (Option<Vec<LitStr>>, Result<(), String>) {
     const FORMS: &str = r#"expected templates in quotes, such as `["account:<from>", "account:<to>"]`, or one with a list in it: `"order:<ids..>"`"#;
     if let Some(template) = text(value) {
-        return Ok(vec![template]);
+        return (Some(vec![template]), Ok(()));
     }
-    let Expr::Array(array) = value else { return Err(FORMS.into()) };
-    let templates: Option<Vec<LitStr>> = array.elems.iter().map(|element| text(ungrouped(element))).collect();
-    match templates {
-        Some(templates) if templates.is_empty() => Err(format!("there is no key in the list; {FORMS}")),
-        Some(templates) => Ok(templates),
-        None => Err(FORMS.into()),
-    }
+    let Expr::Array(array) = value else { return (None, Err(FORMS.into())) };
+    let templates: Vec<LitStr> = array.elems.iter().filter_map(|element| text(ungrouped(element))).collect();
+    let all = match array.elems.len() {
+        0 => Err(format!("there is no key in the list; {FORMS}")),
+        length if length == templates.len() => Ok(()),
+        _ => Err(FORMS.into()),
+    };
+    (Some(templates), all)
 }

@@ -104,9 +104,7 @@ impl LockedFn {
             vis,
             sig,
             locked,
-            runtime: args
-                .krate
-                .map_or_else(|| syn::parse_quote_spanned!(Span::mixed_site()=> ::dlock), |path| path.value),
+            runtime: value(args.krate).unwrap_or_else(|| syn::parse_quote_spanned!(Span::mixed_site()=> ::dlock)),
             keys,
             backend: value(args.backend),
             ttl: value(args.ttl),
@@ -137,8 +135,8 @@ impl LockedFn {
     }
 }
 
-fn value<T>(said: Option<Said<T>>) -> Option<T> {
-    said.map(|said| said.value)
+pub(crate) fn value<T>(said: Option<Said<T>>) -> Option<T> {
+    said?.value
 }
 
 pub(crate) fn keep<T>(result: syn::Result<T>, mistakes: &mut Vec<syn::Error>) -> Option<T> {
@@ -152,9 +150,17 @@ fn keys(
     names: &Names,
     mistakes: &mut Vec<syn::Error>,
 ) -> Option<Keys> {
-    match (value(key), value(keys)) {
-        (Some(Key::Computed(key)), _) => Some(Keys::Computed(key)),
-        (Some(Key::Template(template)), _) => match names.template(&template, mistakes) {
+    // Both are read where both are there, though one is too many.
+    let several = value(keys).map(|templates| {
+        let read = templates.into_iter().map(|template| {
+            let keys = names.template(&template, mistakes);
+            (template, keys)
+        });
+        Keys::Several(read.collect())
+    });
+    let one = value(key).and_then(|key| match key {
+        Key::Computed(key) => Some(Keys::Computed(key)),
+        Key::Template(template) => match names.template(&template, mistakes) {
             Template::One(pieces) => Some(Keys::One(template, pieces)),
             Template::Each { .. } => {
                 let text = if dialect.table.iter().any(|row| row.name == "keys") {
@@ -166,16 +172,8 @@ fn keys(
                 None
             }
         },
-        (None, Some(templates)) => {
-            let mut read = Vec::new();
-            for template in templates {
-                let keys = names.template(&template, mistakes);
-                read.push((template, keys));
-            }
-            Some(Keys::Several(read))
-        }
-        (None, None) => None,
-    }
+    });
+    one.or(several)
 }
 
 /// The function that is called instead is given what this one was given.

@@ -37,6 +37,8 @@ pub(crate) struct Names {
     const_generics: Vec<Ident>,
     /// Parameters whose type is written as one that is no list.
     single: Vec<Ident>,
+    /// Parameters whose type is written as a reference.
+    references: Vec<Ident>,
 }
 
 impl Names {
@@ -47,14 +49,17 @@ impl Names {
             types: Vec::new(),
             const_generics: Vec::new(),
             single: Vec::new(),
+            references: Vec::new(),
         };
         for input in &sig.inputs {
             match input {
                 FnArg::Receiver(receiver) => names.values.push(Ident::from(receiver.self_token)),
                 FnArg::Typed(typed) => {
                     names.visit_pat_mut(&mut typed.pat.clone());
-                    if let (Pat::Ident(name), true) = (&*typed.pat, is_single(&typed.ty)) {
-                        names.single.push(name.ident.clone());
+                    if let Pat::Ident(name) = &*typed.pat {
+                        names.single.extend(is_single(&typed.ty).then(|| name.ident.clone()));
+                        let is_reference = matches!(&*typed.ty, Type::Reference(_));
+                        names.references.extend(is_reference.then(|| name.ident.clone()));
                     }
                 }
             }
@@ -132,10 +137,15 @@ impl Names {
                 format!("`{value}` is not a list; for a single value write `<{value}>`"),
             ));
         }
+        // What it points at: of a reference the compiler would not say in our words that it is no list.
+        let points = placeholder.spread && placeholder.fields.is_empty() && self.references.contains(value);
         let mut value = value.clone();
         value.set_span(span.resolved_at(value.span()));
         let mut tokens = value.into_token_stream();
         let span = Span::mixed_site().located_at(span);
+        if points {
+            tokens = quote_spanned!(span=> (*#tokens));
+        }
         for field in &placeholder.fields {
             let field =
                 member(field, span).ok_or_else(|| syn::Error::new(span, format!("`{field}` is not a field")))?;

@@ -6,10 +6,10 @@ use syn::{Attribute, FnArg, Pat, Path, Signature, Visibility};
 
 use crate::args::Args;
 use crate::call::located_at;
-use crate::expand::{output_as, return_edge};
+use crate::expand::{self, output_as, return_edge, runtime_name};
 use crate::expressions;
 use crate::item::{Function, Locked, Shape};
-use crate::model::keep;
+use crate::model::{keep, value};
 use crate::names::Names;
 use crate::site::{duration, fixed_count};
 use crate::table::OPTIMISTIC;
@@ -44,11 +44,9 @@ impl OptimisticFn {
             vis,
             sig,
             locked,
-            runtime: args
-                .krate
-                .map_or_else(|| syn::parse_quote_spanned!(Span::mixed_site()=> ::dlock), |path| path.value),
-            retries: args.retries.map_or(Given::Literal(RETRIES), |retries| retries.value),
-            backoff: args.backoff.map_or(BACKOFF, |backoff| backoff.value),
+            runtime: value(args.krate).unwrap_or_else(|| syn::parse_quote_spanned!(Span::mixed_site()=> ::dlock)),
+            retries: value(args.retries).unwrap_or(Given::Literal(RETRIES)),
+            backoff: value(args.backoff).unwrap_or(BACKOFF),
         })
     }
 
@@ -65,7 +63,8 @@ impl OptimisticFn {
     /// A block for each attempt that borrows the arguments: a body that would move one is refused by the compiler.
     fn attempts(&self) -> TokenStream {
         let OptimisticFn { locked, runtime, retries, backoff, .. } = self;
-        let rt = quote_spanned!(Span::mixed_site()=> #runtime::__private);
+        let rt = runtime_name();
+        let runtime = expand::runtime(runtime, &rt);
         let retries = fixed_count(retries, &rt);
         let (from, to) = (duration(backoff.from), duration(backoff.to));
         let (edge, tokens, span) =
@@ -80,6 +79,7 @@ impl OptimisticFn {
             (quote_spanned!(span=> async #block.await), pause)
         };
         quote_spanned! {Span::mixed_site()=>
+            #runtime
             const __DLOCK_RETRIES: ::core::primitive::u32 = #retries;
             let mut __dlock_attempts = #rt::Attempts::new(__DLOCK_RETRIES, #rt::Backoff { from: #from, to: #to });
             loop {

@@ -21,10 +21,11 @@ use std::sync::Arc;
 /// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be a part of a lock's key",
-    label = "this value stands in the key",
-    note = "for a list write `keys = \"order:<ids..>\"`, which takes a lock for each value",
-    note = "if the type is your own, implement `dlock::KeyPart` for it; else name a field (`<order.id>`) or make a key of your own (`key = dlock::Key::text(\"order:\").value(&…)`)",
-    note = "integers, `bool`, `char`, strings, bytes and `Option`s of them can; floats cannot, since `-0.0` and `NaN` make keys that do not compare: use `to_bits()` or whole units"
+    label = "write a part of it that can, such as `<order.id>`, or one of what the notes say",
+    note = "a value made of it: `key = dlock::Key::text(\"order:\").value(&order.to_string())`",
+    note = "a type of your own: `impl dlock::KeyPart for YourType`",
+    note = "a list: `keys = \"order:<ids..>\"`, which takes a lock for each value",
+    note = "a float: its `to_bits()`, or whole units, since `-0.0` and `NaN` make keys that do not compare; integers, `bool`, `char`, strings, bytes and `Option`s of them stand for themselves"
 )]
 pub trait KeyPart {
     /// Writes the value.

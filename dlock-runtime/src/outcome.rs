@@ -82,6 +82,25 @@ impl<T> Outcome<T> {
     }
 }
 
+/// An error of the caller's that the lock's error becomes: whatever is `From<dlock::Error>`.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be made from a `dlock::Error`, which a locked function must be able to return",
+    label = "for an error of your own write `impl From<dlock::Error> for {Self}`",
+    note = "or return `Result<T, dlock::Error>`, `Result<T, Box<dyn std::error::Error + Send + Sync>>`, or `dlock::Outcome<T>`, which tells every way apart"
+)]
+pub trait CarriesError: Sized {
+    /// Makes it.
+    #[doc(hidden)]
+    fn carry(error: Error) -> Self;
+}
+
+#[diagnostic::do_not_recommend]
+impl<E: From<Error>> CarriesError for E {
+    fn carry(error: Error) -> Self {
+        error.into()
+    }
+}
+
 /// A return type that can carry the lock's error.
 #[diagnostic::on_unimplemented(
     message = "a locked function must be able to say that the lock failed, and `{Self}` cannot",
@@ -101,14 +120,13 @@ pub trait LockReturn: Sized {
     fn succeeded(&self) -> bool;
 }
 
-#[diagnostic::do_not_recommend]
-impl<T, E: From<Error>> LockReturn for Result<T, E> {
+impl<T, E: CarriesError> LockReturn for Result<T, E> {
     fn from_ran(ran: Ran<Self>) -> Self {
         match ran {
             Ran::Done(output) => output,
             // If the body itself has failed, its error wins; the loss was told as an event.
             Ran::Lost(_, Some(Err(error))) => Err(error),
-            Ran::Failed(error) | Ran::Lost(error, _) => Err(error.into()),
+            Ran::Failed(error) | Ran::Lost(error, _) => Err(E::carry(error)),
         }
     }
 
@@ -222,8 +240,7 @@ fn without_error<S: Skipped>(ran: Ran<S>, skip: Skip) -> S {
     }
 }
 
-#[diagnostic::do_not_recommend]
-impl<T: Skipped, E: From<Error>> SkipReturn for Result<T, E> {
+impl<T: Skipped, E: CarriesError> SkipReturn for Result<T, E> {
     fn from_ran(ran: Ran<Self>, skip: Skip) -> Self {
         match ran {
             Ran::Failed(error) if skip.covers(&error) => Ok(T::skipped()),

@@ -9,7 +9,7 @@ use dlock::backends::get_lock::GetLock;
 use dlock::backends::redis::Redis;
 use dlock::conformance::{Outage, Store};
 use dlock::{Backend, Clock, Error, LockKey, Result};
-use dlock_testkit::servers::{self, Instance, Recipe};
+use dlock_testkit::servers::{self, Instance, Make, Recipe};
 use dlock_testkit::{Mode, Proxy};
 use futures::future::BoxFuture;
 #[cfg(feature = "etcd")]
@@ -19,8 +19,12 @@ pub(crate) fn redis() -> Result<Box<dyn Store>, String> {
     serve("redis", Kind::Redis, servers::Redis::default())
 }
 
+pub(crate) fn redis8() -> Result<Box<dyn Store>, String> {
+    serve("redis-8", Kind::Redis, servers::Redis { make: Make::Redis8, ..servers::Redis::default() })
+}
+
 pub(crate) fn valkey() -> Result<Box<dyn Store>, String> {
-    serve("valkey", Kind::Redis, servers::Redis { valkey: true, ..servers::Redis::default() })
+    serve("valkey", Kind::Redis, servers::Redis { make: Make::Valkey, ..servers::Redis::default() })
 }
 
 pub(crate) fn mariadb() -> Result<Box<dyn Store>, String> {

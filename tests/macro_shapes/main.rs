@@ -7,6 +7,7 @@ mod from_macro;
 mod generics;
 mod instrument;
 mod kept;
+mod lists;
 mod methods;
 mod moved_args;
 mod no_prelude;
@@ -34,6 +35,7 @@ fn every_shape_makes_a_future() {
     generics::make();
     instrument::make();
     kept::make();
+    lists::make();
     methods::make();
     moved_args::make();
     no_prelude::make();

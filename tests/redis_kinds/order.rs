@@ -53,6 +53,39 @@ async fn a_line_of_the_dead_holds_up_no_fair_claim() {
     assert!(ask(&one, &bench.fair(LONG), Stand::No).await.is_some());
 }
 
+/// A hold that ran out, as with `max_hold`, is no sign that its process is dead: not if it has asked since.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_process_that_has_asked_since_it_was_handed_the_lock_keeps_its_other_places() {
+    let bench = Bench::own();
+    let (one, two) = (bench.open().await, bench.open().await);
+    for asks in [true, false] {
+        let held = take(&one, &bench.fair(LONG)).await;
+        let (first, second, last) = (bench.fair(LONG), bench.fair(LONG), bench.fair(LONG));
+        let mut handed = stand(&two, &first).await;
+        let mut next = stand(&two, &second).await;
+        let behind = stand(&one, &last).await;
+        assert_eq!(one.release(&held).await.unwrap(), Released::Released);
+        granted(&mut handed).await;
+        if asks {
+            next = stand(&two, &second).await;
+        }
+        // It ran out.
+        let _: u64 = redis::cmd("DEL").arg(bench.name()).query(&mut bench.raw()).unwrap();
+        let asked = ask(&one, &last, until()).await;
+        assert_eq!(asked.is_none(), asks, "who stands behind two others");
+        let hold = match asked {
+            None => granted(&mut next).await,
+            Some(hold) => hold,
+        };
+        two.release(&hold).await.unwrap();
+        drop((behind, next));
+        for (redis, claim) in [(&one, &last), (&two, &second), (&two, &first)] {
+            redis.abandon(claim).await.unwrap();
+        }
+        assert_eq!(bench.keys(), [""; 0]);
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn fair_waiters_are_served_in_the_order_in_which_they_came() {
     let bench = Bench::shared();

@@ -16,12 +16,12 @@ async fn cluster(primaries: usize, replicas: usize) -> Arc<RedisCluster> {
     Arc::new(blocking(move || RedisCluster::start(primaries, replicas, false, &[])).await.unwrap())
 }
 
-fn until() -> Stand {
+pub(crate) fn until() -> Stand {
     Stand::Until(Clock::system().now().after(60 * SECOND))
 }
 
 /// A key whose slot is at this node.
-fn key_at(cluster: &RedisCluster, node: usize) -> String {
+pub(crate) fn key_at(cluster: &RedisCluster, node: usize) -> String {
     (0..).map(|n| format!("key{n}")).find(|key| cluster.owner_of(&name(key)).unwrap() == node).unwrap()
 }
 

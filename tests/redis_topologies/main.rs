@@ -7,6 +7,7 @@ mod holds;
 mod accounts;
 mod cluster;
 mod faults;
+mod looks;
 mod replicas;
 mod restarts;
 mod sentinel;

@@ -1,7 +1,7 @@
 //! `wait_replicas`, with replicas that hear and with some that do not.
 
 use dlock::{Attempt, Backend, ErrorKind, Released, Stand};
-use dlock_testkit::servers::{Instance, Redis};
+use dlock_testkit::servers::{Instance, Make, Redis};
 
 use crate::holds::{take, token};
 use crate::{MS, SECOND, blocking, claim, name, open, refusal, take_soon, with};
@@ -49,27 +49,39 @@ async fn a_grant_that_too_few_replicas_have_is_given_back() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_with_a_command_for_it_releases_without_a_script() {
-    let server = blocking(|| Instance::start(Redis { valkey: true, ..Redis::default() }).unwrap()).await;
-    let redis = open(&server.url()).await;
-    let calls = |command: &str| {
-        let stats = server.ask("INFO commandstats").unwrap();
-        let line =
-            stats.lines().find_map(|line| line.strip_prefix(&format!("cmdstat_{command}:calls=")).map(str::to_owned));
-        line.map_or(0, |line| line.split(',').next().unwrap().parse::<u64>().unwrap())
-    };
-    let scripts = calls("evalsha");
-    for _ in 0..5 {
+    for (make, command) in [(Make::Valkey, "delifeq"), (Make::Redis8, "delex")] {
+        let server = blocking(move || Instance::start(Redis { make, ..Redis::default() }).unwrap()).await;
+        let redis = open(&server.url()).await;
+        let calls = |command: &str| {
+            let stats = server.ask("INFO commandstats").unwrap();
+            let start = format!("cmdstat_{command}:calls=");
+            let line = stats.lines().find_map(|line| line.strip_prefix(&start).map(str::to_owned));
+            line.map_or(0, |line| line.split(',').next().unwrap().parse::<u64>().unwrap())
+        };
+        let scripts = calls("evalsha");
+        for _ in 0..5 {
+            let hold = take(&redis, &claim("k", SECOND)).await;
+            assert_eq!(redis.release(&hold).await.unwrap(), Released::Released);
+        }
+        assert_eq!((calls(command), calls("evalsha")), (5, scripts), "{command}");
+        // What is not ours is left alone, and who waits is handed the lock.
         let hold = take(&redis, &claim("k", SECOND)).await;
+        let next = claim("k", SECOND);
+        let until = Stand::Until(dlock::Clock::system().now().after(60 * SECOND));
+        let Attempt::Contended(mut wake) = redis.try_acquire(&next, until).await.unwrap() else { panic!() };
         assert_eq!(redis.release(&hold).await.unwrap(), Released::Released);
-    }
-    assert_eq!((calls("delifeq"), calls("evalsha")), (5, scripts));
+        assert_eq!(redis.release(&hold).await.unwrap(), Released::NotOwner);
+        let news = tokio::time::timeout(10 * SECOND, wake.signal.as_mut().unwrap()).await.unwrap().unwrap();
+        let dlock::Signal::Granted(next) = news else { panic!("{news:?}") };
+        redis.release(&next).await.unwrap();
 
-    // An account that may not: the script does the same.
-    server.ask("ACL SETUSER old reset on >pw ~dl1:* &dl1:* +@all -delifeq").unwrap();
-    let old = open(&format!("redis://old:pw@127.0.0.1:{}/", server.port())).await;
-    for _ in 0..2 {
-        let hold = take(&old, &claim("k", SECOND)).await;
-        assert_eq!(old.release(&hold).await.unwrap(), Released::Released);
-        assert_eq!(old.release(&hold).await.unwrap(), Released::NotOwner);
+        // An account that may not: the script does the same.
+        server.ask(&format!("ACL SETUSER old reset on >pw ~dl1:* &dl1:* +@all -{command}")).unwrap();
+        let old = open(&format!("redis://old:pw@127.0.0.1:{}/", server.port())).await;
+        for _ in 0..2 {
+            let hold = take(&old, &claim("k", SECOND)).await;
+            assert_eq!(old.release(&hold).await.unwrap(), Released::Released);
+            assert_eq!(old.release(&hold).await.unwrap(), Released::NotOwner);
+        }
     }
 }

@@ -10,7 +10,7 @@ use crate::holds::{take, token};
 use crate::{MS, SECOND, blocking, claim, name, open, refusal, standing_soon, take_soon, with};
 
 /// Short, so that the tests are.
-const DOWN_AFTER_MS: u32 = 500;
+pub(crate) const DOWN_AFTER_MS: u32 = 500;
 /// A failover takes about two seconds; a busy machine takes its time.
 const LIMIT: Duration = Duration::from_secs(30);
 
@@ -19,7 +19,7 @@ async fn set(replicas: usize) -> RedisSentinels {
 }
 
 /// Kills the primary, and returns when another server is one.
-async fn fail_over(set: RedisSentinels) -> RedisSentinels {
+pub(crate) async fn fail_over(set: RedisSentinels) -> RedisSentinels {
     blocking(move || {
         let old = set.primary().unwrap();
         let port = old.port();

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use dlock::backends::redlock::Redlock;
 use dlock::{Attempt, Backend, Claim, Clock, Hold, Key, LockKey, Registry, Stand};
-use dlock_testkit::servers::{Instance, Redis, redlock_url};
+use dlock_testkit::servers::{Instance, Redis, WallClock, redlock_url};
 use dlock_testkit::{Mode, Proxy};
 
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
@@ -17,24 +17,38 @@ pub(crate) const SLACK: Duration = Duration::from_secs(3);
 pub(crate) struct Cluster {
     pub(crate) nodes: Vec<Instance>,
     pub(crate) proxies: Vec<Proxy>,
+    /// Of the nodes, where a test sets them.
+    clocks: Vec<WallClock>,
     query: &'static str,
 }
 
 impl Cluster {
     /// Five that sync every write, and vote from their start on.
     pub(crate) fn start() -> Self {
-        Self::of(true, "?max_ttl=10m")
+        Self::of(true, &[], "?max_ttl=10m")
+    }
+
+    /// The same, each with a wall clock of its own.
+    pub(crate) fn with_clocks() -> Self {
+        let clocks: Vec<_> = (0..5).map(|_| WallClock::new().unwrap()).collect();
+        Self::of(true, &clocks, "?max_ttl=10m")
     }
 
     /// Five that forget everything in a restart.
     pub(crate) fn forgetful(query: &'static str) -> Self {
-        Self::of(false, query)
+        Self::of(false, &[], query)
     }
 
-    fn of(aof_always: bool, query: &'static str) -> Self {
-        let nodes = Instance::start_all([(); 5].map(|()| Redis { aof_always, ..Redis::default() })).unwrap();
+    fn of(aof_always: bool, clocks: &[WallClock], query: &'static str) -> Self {
+        let recipe = |node: usize| Redis { aof_always, clock: clocks.get(node).cloned(), ..Redis::default() };
+        let nodes = Instance::start_all((0..5).map(recipe)).unwrap();
         let (proxies, _) = Proxy::in_front_of_each(&redlock_url(&nodes)).unwrap();
-        Self { nodes, proxies, query }
+        Self { nodes, proxies, clocks: clocks.to_vec(), query }
+    }
+
+    /// Sets the wall clocks of some nodes: so many seconds ahead, or behind.
+    pub(crate) fn set_ahead(&self, which: impl IntoIterator<Item = usize>, seconds: i64) {
+        which.into_iter().for_each(|node| self.clocks[node].set_ahead(seconds).unwrap());
     }
 
     /// Around the proxies.

@@ -3,6 +3,7 @@
 #[path = "../holds/mod.rs"]
 mod holds;
 
+mod clocks;
 mod cluster;
 mod contention;
 mod lost;

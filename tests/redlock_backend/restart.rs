@@ -86,8 +86,9 @@ async fn a_forgetful_node_does_not_make_two_holders() {
 
 /// One hold, as its holder saw it: since when, and the last instant at which it was certain.
 #[derive(Clone, Copy, Debug)]
-struct Seen {
+pub(crate) struct Seen {
     token: u64,
+    asked: BootInstant,
     from: BootInstant,
     to: BootInstant,
 }
@@ -114,21 +115,39 @@ async fn nodes_that_forget_one_after_another_never_make_two_holders() {
     for worker in workers {
         worker.await.unwrap();
     }
-    let mut seen: Vec<Seen> = std::mem::take(&mut *ledger.lock().unwrap());
-    seen.sort_by_key(|hold| hold.from);
+    let seen = sorted(&ledger);
     println!("{} holds, {restarts} restarts", seen.len());
     assert!(seen.len() > 20 && restarts > 5, "too little happened to prove anything");
     for pair in seen.windows(2) {
         assert!(pair[0].to <= pair[1].from, "DLOCK_SEED={seed}: two held at once: {pair:?}");
         assert!(pair[0].token < pair[1].token, "DLOCK_SEED={seed}: a later grant has no higher token: {pair:?}");
     }
-    let tokens: HashSet<_> = seen.iter().map(|hold| hold.token).collect();
-    assert_eq!(tokens.len(), seen.len());
+    assert_tokens_rise(&seen, seed);
 }
 
-async fn work(registry: Registry, ledger: Arc<Mutex<Vec<Seen>>>, mut random: Rng, end: Instant) {
+/// All holds, the earliest first.
+pub(crate) fn sorted(ledger: &Mutex<Vec<Seen>>) -> Vec<Seen> {
+    let mut seen = std::mem::take(&mut *ledger.lock().unwrap());
+    seen.sort_by_key(|hold: &Seen| hold.from);
+    seen
+}
+
+/// Fails if one that was asked for after another one's grant has no higher token.
+pub(crate) fn assert_tokens_rise(seen: &[Seen], seed: u64) {
+    for (place, earlier) in seen.iter().enumerate() {
+        for later in seen[place + 1..].iter().filter(|later| later.asked >= earlier.from) {
+            assert!(earlier.token < later.token, "DLOCK_SEED={seed}: {later:?} after {earlier:?}");
+        }
+    }
+    let tokens: HashSet<_> = seen.iter().map(|hold| hold.token).collect();
+    assert_eq!(tokens.len(), seen.len(), "DLOCK_SEED={seed}: no token is given twice");
+}
+
+/// Holds for ttls of a second, again and again.
+pub(crate) async fn work(registry: Registry, ledger: Arc<Mutex<Vec<Seen>>>, mut random: Rng, end: Instant) {
     let clock = Clock::system();
     while Instant::now() < end {
+        let asked = clock.now();
         let Ok(guard) = registry.lock("k").ttl(SECOND).wait(Wait::UpTo(SECOND)).acquire().await else {
             tokio::time::sleep(Duration::from_millis(20)).await;
             continue;
@@ -144,7 +163,7 @@ async fn work(registry: Registry, ledger: Arc<Mutex<Vec<Seen>>>, mut random: Rng
             tokio::time::sleep(Duration::from_millis(random.u64(1..40))).await;
         }
         if let Some(to) = to {
-            ledger.lock().unwrap().push(Seen { token: guard.fence().unwrap().get(), from, to });
+            ledger.lock().unwrap().push(Seen { token: guard.fence().unwrap().get(), asked, from, to });
         }
         // It may be lost by now.
         let _ = guard.release().await;

@@ -33,6 +33,7 @@ pub(crate) fn update() -> Result {
 /// Everything else of the machine's configuration stays in force, since it may be what makes the mirror reachable.
 pub(crate) struct OtherSuite {
     folder: TempDir,
+    name: String,
 }
 
 impl OtherSuite {
@@ -44,8 +45,12 @@ impl OtherSuite {
         fs::write(folder.path().join("nothing"), "")?;
         let keyring = Path::new("/usr/share/keyrings/debian-archive-keyring.gpg");
         let signed = if keyring.exists() { format!("[signed-by={}] ", keyring.display()) } else { String::new() };
-        fs::write(folder.path().join("sources.list"), format!("deb {signed}{} {suite} main\n", mirror()?))?;
-        let other = Self { folder };
+        // This one is not whole: what it lacks is in the suite that it is an extension of.
+        let suites = if suite == "experimental" { &["sid", suite][..] } else { &[suite] };
+        let mirror = mirror()?;
+        let lines: String = suites.iter().map(|suite| format!("deb {signed}{mirror} {suite} main\n")).collect();
+        fs::write(folder.path().join("sources.list"), lines)?;
+        let other = Self { folder, name: suite.to_owned() };
         read(other.command("apt-get").arg("update"))?;
         Ok(other)
     }
@@ -55,7 +60,7 @@ impl OtherSuite {
         offered(self.command("apt-cache"), package)
     }
 
-    /// The package and everything it needs, computed as if nothing were installed.
+    /// The package and everything it needs, with their versions, computed as if nothing were installed.
     pub(crate) fn closure(&self, package: &str) -> Result<Vec<String>> {
         let nothing = format!("Dir::State::status={}", self.folder.path().join("nothing").display());
         let mut command = self.command("apt-get");
@@ -63,7 +68,11 @@ impl OtherSuite {
         let printed = read(command.args(["install", "--print-uris", "-y", "--no-install-recommends", package]))?;
         // Lines are 'URL' NAME_VERSION_ARCH.deb SIZE HASH.
         let files = printed.lines().filter(|line| line.starts_with('\'')).filter_map(|line| line.split(' ').nth(1));
-        Ok(files.filter_map(|file| Some(file.split_once('_')?.0.to_owned())).collect())
+        let wanted = |file: &str| {
+            let mut parts = file.split('_');
+            Some(format!("{}={}", parts.next()?, parts.next()?.replace("%3a", ":")))
+        };
+        Ok(files.filter_map(wanted).collect())
     }
 
     /// Downloads and unpacks, without running anything of the packages.
@@ -90,6 +99,7 @@ impl OtherSuite {
             format!("Dir::State::lists={}", at("lists")),
             format!("Dir::Cache={}", at("")),
             format!("Dir::Cache::archives={}", at("archives")),
+            format!("APT::Default-Release={}", self.name),
             // The folder is ours alone, so the sandbox's user could not write to it.
             "APT::Sandbox::User=root".to_owned(),
             "Acquire::Languages=none".to_owned(),

@@ -1,6 +1,7 @@
 /// Takes `n` off the stock.
 pub async fn deduct(id: u64, n: u32) -> Result<(), OrderError> {
-    static __DLOCK_SITE: ::dlock::__private::Site = ::dlock::__private::Site {
+    use ::dlock::__private as __dlock;
+    static __DLOCK_SITE: __dlock::Site = __dlock::Site {
         name: ::core::concat!(::core::module_path!(), "::deduct"),
         templates: &["stock:<id>"],
         computed: false,
@@ -8,37 +9,37 @@ pub async fn deduct(id: u64, n: u32) -> Result<(), OrderError> {
         line: ::core::line!(),
         backend: ::core::option::Option::Some("redis"),
         per_call: &[],
-        options: ::dlock::__private::Options {
+        options: __dlock::Options {
             ttl: ::core::option::Option::Some(::core::time::Duration::new(30u64, 0u32)),
             wait: ::core::option::Option::Some(
-                ::dlock::__private::Wait::UpTo(::core::time::Duration::new(5u64, 0u32)),
+                __dlock::Wait::UpTo(::core::time::Duration::new(5u64, 0u32)),
             ),
-            renew: ::core::option::Option::Some(::dlock::__private::Renew::Auto),
-            ..::dlock::__private::Options::DEFAULT
+            renew: ::core::option::Option::Some(__dlock::Renew::Auto),
+            ..__dlock::Options::DEFAULT
         },
-        on_busy: ::dlock::__private::Otherwise::Error,
-        on_outage: ::dlock::__private::Otherwise::Error,
+        on_busy: __dlock::Otherwise::Error,
+        on_outage: __dlock::Otherwise::Error,
     };
-    ::dlock::__private::inventory::submit! {
-        ::dlock::__private::Registered(& __DLOCK_SITE)
+    __dlock::inventory::submit! {
+        __dlock::Registered(& __DLOCK_SITE)
     }
-    let __dlock_call = ::dlock::__private::Call::new({
-        let mut __dlock_k = ::dlock::__private::KeyBuilder::new();
+    let __dlock_call = __dlock::Call::new({
+        let mut __dlock_k = __dlock::KeyBuilder::new();
         __dlock_k.text("stock:");
         __dlock_k.value(&id);
         __dlock_k.finish()
     });
-    let __dlock_ran = ::dlock::__private::run(
+    let __dlock_ran = __dlock::run(
             &__DLOCK_SITE,
             __dlock_call,
             async move {
                 if false {
-                    return ::dlock::__private::unreached::<Result<(), OrderError>>();
+                    return __dlock::unreached::<Result<(), OrderError>>();
                 }
                 stock::take(id, n).await?;
                 Ok(())
             },
         )
         .await;
-    <Result<(), OrderError> as ::dlock::__private::LockReturn>::from_ran(__dlock_ran)
+    <Result<(), OrderError> as __dlock::LockReturn>::from_ran(__dlock_ran)
 }

@@ -12,7 +12,8 @@ where
     Self: 'async_trait,
 {
     Box::pin(async move {
-        static __DLOCK_SITE: ::dlock::__private::Site = ::dlock::__private::Site {
+        use ::dlock::__private as __dlock;
+        static __DLOCK_SITE: __dlock::Site = __dlock::Site {
             name: ::core::concat!(::core::module_path!(), "::report"),
             templates: &["nightly"],
             computed: false,
@@ -20,29 +21,29 @@ where
             line: ::core::line!(),
             backend: ::core::option::Option::None,
             per_call: &[],
-            options: ::dlock::__private::Options::DEFAULT,
-            on_busy: ::dlock::__private::Otherwise::Error,
-            on_outage: ::dlock::__private::Otherwise::Error,
+            options: __dlock::Options::DEFAULT,
+            on_busy: __dlock::Otherwise::Error,
+            on_outage: __dlock::Otherwise::Error,
         };
-        ::dlock::__private::inventory::submit! {
-            ::dlock::__private::Registered(& __DLOCK_SITE)
+        __dlock::inventory::submit! {
+            __dlock::Registered(& __DLOCK_SITE)
         }
-        let __dlock_call = ::dlock::__private::Call::new({
-            let mut __dlock_k = ::dlock::__private::KeyBuilder::new();
+        let __dlock_call = __dlock::Call::new({
+            let mut __dlock_k = __dlock::KeyBuilder::new();
             __dlock_k.text("nightly");
             __dlock_k.finish()
         });
-        let __dlock_ran = ::dlock::__private::run(
+        let __dlock_ran = __dlock::run(
                 &__DLOCK_SITE,
                 __dlock_call,
                 async move {
                     if false {
-                        return ::dlock::__private::unreached::<Result<(), Error>>();
+                        return __dlock::unreached::<Result<(), Error>>();
                     }
                     write().await
                 },
             )
             .await;
-        <Result<(), Error> as ::dlock::__private::LockReturn>::from_ran(__dlock_ran)
+        <Result<(), Error> as __dlock::LockReturn>::from_ran(__dlock_ran)
     })
 }

@@ -1,29 +1,27 @@
 fn deduct(&self, n: u32) -> Result<u32, StockError> {
+    use ::dlock::__private as __dlock;
     const __DLOCK_RETRIES: ::core::primitive::u32 = 3u32;
-    let mut __dlock_attempts = ::dlock::__private::Attempts::new(
+    let mut __dlock_attempts = __dlock::Attempts::new(
         __DLOCK_RETRIES,
-        ::dlock::__private::Backoff {
+        __dlock::Backoff {
             from: ::core::time::Duration::new(0u64, 10000000u32),
             to: ::core::time::Duration::new(1u64, 0u32),
         },
     );
     loop {
-        let __dlock_result = ::dlock::__private::attempt(|| {
+        let __dlock_result = __dlock::attempt(|| {
             if false {
-                return ::dlock::__private::unreached::<Result<u32, StockError>>();
+                return __dlock::unreached::<Result<u32, StockError>>();
             }
             self.write(self.read()?, n)
         });
         match <Result<
             u32,
             StockError,
-        > as ::dlock::__private::OptimisticReturn>::judged(
-            __dlock_result,
-            &mut __dlock_attempts,
-        ) {
+        > as __dlock::OptimisticReturn>::judged(__dlock_result, &mut __dlock_attempts) {
             ::core::ops::ControlFlow::Break(__dlock_result) => break __dlock_result,
             ::core::ops::ControlFlow::Continue(__dlock_pause) => {
-                ::dlock::__private::pause_sync(__dlock_pause)
+                __dlock::pause_sync(__dlock_pause)
             }
         }
     }

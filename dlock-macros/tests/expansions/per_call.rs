@@ -1,5 +1,6 @@
 async fn ship(&self, order: Order, limit: Duration) -> Result<impl Display, Error> {
-    static __DLOCK_SITE: ::dlock::__private::Site = ::dlock::__private::Site {
+    use ::dlock::__private as __dlock;
+    static __DLOCK_SITE: __dlock::Site = __dlock::Site {
         name: ::core::concat!(::core::module_path!(), "::ship"),
         templates: &["order_key (& order)"],
         computed: true,
@@ -7,41 +8,41 @@ async fn ship(&self, order: Order, limit: Duration) -> Result<impl Display, Erro
         line: ::core::line!(),
         backend: ::core::option::Option::None,
         per_call: &["backend", "ttl", "wait"],
-        options: ::dlock::__private::Options {
-            kind: ::dlock::__private::Kind::permits(3u32),
+        options: __dlock::Options {
+            kind: __dlock::Kind::permits(3u32),
             fence: true,
-            ..::dlock::__private::Options::DEFAULT
+            ..__dlock::Options::DEFAULT
         },
-        on_busy: ::dlock::__private::Otherwise::Error,
-        on_outage: ::dlock::__private::Otherwise::Error,
+        on_busy: __dlock::Otherwise::Error,
+        on_outage: __dlock::Otherwise::Error,
     };
-    ::dlock::__private::inventory::submit! {
-        ::dlock::__private::Registered(& __DLOCK_SITE)
+    __dlock::inventory::submit! {
+        __dlock::Registered(& __DLOCK_SITE)
     }
-    let __dlock_call = ::dlock::__private::Call::computed(order_key(&order))
+    let __dlock_call = __dlock::Call::computed(order_key(&order))
         .backend(&&self.store)
         .ttl(self.config.ttl)
         .wait(limit * 2);
-    let __dlock_ran = ::dlock::__private::run(
+    let __dlock_ran = __dlock::run(
             &__DLOCK_SITE,
             __dlock_call,
             async move {
                 if false {
-                    return ::dlock::__private::unreached::<Result<_, Error>>();
+                    return __dlock::unreached::<Result<_, Error>>();
                 }
-                let held = match ::dlock::__private::holding_now() {
+                let held = match __dlock::holding_now() {
                     ::core::result::Result::Ok(__dlock_value) => __dlock_value,
                     ::core::result::Result::Err(__dlock_error) => {
-                        return ::dlock::__private::LockReturn::from_ran(
-                            ::dlock::__private::Ran::Failed(__dlock_error),
+                        return __dlock::LockReturn::from_ran(
+                            __dlock::Ran::Failed(__dlock_error),
                         );
                     }
                 };
-                let token = match ::dlock::__private::fence_now() {
+                let token = match __dlock::fence_now() {
                     ::core::result::Result::Ok(__dlock_value) => __dlock_value,
                     ::core::result::Result::Err(__dlock_error) => {
-                        return ::dlock::__private::LockReturn::from_ran(
-                            ::dlock::__private::Ran::Failed(__dlock_error),
+                        return __dlock::LockReturn::from_ran(
+                            __dlock::Ran::Failed(__dlock_error),
                         );
                     }
                 };
@@ -49,5 +50,5 @@ async fn ship(&self, order: Order, limit: Duration) -> Result<impl Display, Erro
             },
         )
         .await;
-    ::dlock::__private::LockReturn::from_ran(__dlock_ran)
+    __dlock::LockReturn::from_ran(__dlock_ran)
 }

@@ -1,5 +1,6 @@
 fn report() -> Option<Report> {
-    static __DLOCK_SITE: ::dlock::__private::Site = ::dlock::__private::Site {
+    use ::dlock::__private as __dlock;
+    static __DLOCK_SITE: __dlock::Site = __dlock::Site {
         name: ::core::concat!(::core::module_path!(), "::report"),
         templates: &["nightly-report"],
         computed: false,
@@ -7,47 +8,45 @@ fn report() -> Option<Report> {
         line: ::core::line!(),
         backend: ::core::option::Option::None,
         per_call: &[],
-        options: ::dlock::__private::Options {
+        options: __dlock::Options {
             ttl: ::core::option::Option::Some(
                 ::core::time::Duration::new(1800u64, 0u32),
             ),
-            wait: ::core::option::Option::Some(::dlock::__private::Wait::None),
-            renew: ::core::option::Option::Some(::dlock::__private::Renew::Off),
+            wait: ::core::option::Option::Some(__dlock::Wait::None),
+            renew: ::core::option::Option::Some(__dlock::Renew::Off),
             min_hold: ::core::option::Option::Some(
                 ::core::time::Duration::new(300u64, 0u32),
             ),
             record: true,
-            ..::dlock::__private::Options::DEFAULT
+            ..__dlock::Options::DEFAULT
         },
-        on_busy: ::dlock::__private::Otherwise::Skip,
-        on_outage: ::dlock::__private::Otherwise::Error,
+        on_busy: __dlock::Otherwise::Skip,
+        on_outage: __dlock::Otherwise::Error,
     };
-    ::dlock::__private::inventory::submit! {
-        ::dlock::__private::Registered(& __DLOCK_SITE)
+    __dlock::inventory::submit! {
+        __dlock::Registered(& __DLOCK_SITE)
     }
-    let __dlock_call = ::dlock::__private::Call::new({
-        let mut __dlock_k = ::dlock::__private::KeyBuilder::new();
+    let __dlock_call = __dlock::Call::new({
+        let mut __dlock_k = __dlock::KeyBuilder::new();
         __dlock_k.text("nightly-report");
         __dlock_k.finish()
     });
-    let __dlock_ran = ::dlock::__private::run_sync(
+    let __dlock_ran = __dlock::run_sync(
         &__DLOCK_SITE,
         __dlock_call,
-        ::core::option::Option::Some(
-            <Option<Report> as ::dlock::__private::SkipReturn>::succeeded,
-        ),
+        ::core::option::Option::Some(<Option<Report> as __dlock::SkipReturn>::succeeded),
         move || {
             if false {
-                return ::dlock::__private::unreached::<Option<Report>>();
+                return __dlock::unreached::<Option<Report>>();
             }
             Some(write())
         },
     );
     <Option<
         Report,
-    > as ::dlock::__private::SkipReturn>::from_ran(
+    > as __dlock::SkipReturn>::from_ran(
         __dlock_ran,
-        ::dlock::__private::Skip {
+        __dlock::Skip {
             busy: true,
             outage: false,
         },

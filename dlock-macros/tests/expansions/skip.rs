@@ -1,5 +1,6 @@
 async fn report() {
-    static __DLOCK_SITE: ::dlock::__private::Site = ::dlock::__private::Site {
+    use ::dlock::__private as __dlock;
+    static __DLOCK_SITE: __dlock::Site = __dlock::Site {
         name: ::core::concat!(::core::module_path!(), "::report"),
         templates: &["report"],
         computed: false,
@@ -7,40 +8,40 @@ async fn report() {
         line: ::core::line!(),
         backend: ::core::option::Option::None,
         per_call: &[],
-        options: ::dlock::__private::Options {
-            once_per: ::core::option::Option::Some(::dlock::__private::OncePer {
+        options: __dlock::Options {
+            once_per: ::core::option::Option::Some(__dlock::OncePer {
                 period: ::core::time::Duration::new(60u64, 0u32),
                 offset: ::core::time::Duration::new(10u64, 0u32),
                 rerun: true,
             }),
-            ..::dlock::__private::Options::DEFAULT
+            ..__dlock::Options::DEFAULT
         },
-        on_busy: ::dlock::__private::Otherwise::Skip,
-        on_outage: ::dlock::__private::Otherwise::Skip,
+        on_busy: __dlock::Otherwise::Skip,
+        on_outage: __dlock::Otherwise::Skip,
     };
-    ::dlock::__private::inventory::submit! {
-        ::dlock::__private::Registered(& __DLOCK_SITE)
+    __dlock::inventory::submit! {
+        __dlock::Registered(& __DLOCK_SITE)
     }
-    let __dlock_call = ::dlock::__private::Call::new({
-        let mut __dlock_k = ::dlock::__private::KeyBuilder::new();
+    let __dlock_call = __dlock::Call::new({
+        let mut __dlock_k = __dlock::KeyBuilder::new();
         __dlock_k.text("report");
         __dlock_k.finish()
     });
-    let __dlock_ran = ::dlock::__private::run(
+    let __dlock_ran = __dlock::run(
             &__DLOCK_SITE,
             __dlock_call,
             async move {
                 if false {
-                    return ::dlock::__private::unreached::<()>();
+                    return __dlock::unreached::<()>();
                 }
                 write().await;
             },
         )
-        .judged_by(<() as ::dlock::__private::SkipReturn>::succeeded)
+        .judged_by(<() as __dlock::SkipReturn>::succeeded)
         .await;
-    <() as ::dlock::__private::SkipReturn>::from_ran(
+    <() as __dlock::SkipReturn>::from_ran(
         __dlock_ran,
-        ::dlock::__private::Skip {
+        __dlock::Skip {
             busy: true,
             outage: true,
         },

@@ -111,6 +111,8 @@ pub(crate) fn prepare(ask: Ask, key: &KeyBuf, until: Option<BootInstant>) -> Res
         key: key.clone(),
     };
     capabilities.check(&claim, &ask.options).map_err(named)?;
+    // The store keeps a record of what was asked of it: a run that is passed on would go under another one's name.
+    let passes = ask.options.cohort.filter(|_| !options.record);
     Ok(Prepared::Asks(Acquisition {
         deadline: until.unwrap_or_else(|| deadline(since, options.wait)),
         label: Some(label),
@@ -121,11 +123,11 @@ pub(crate) fn prepare(ask: Ask, key: &KeyBuf, until: Option<BootInstant>) -> Res
         shared,
         store,
         claim: Arc::new(claim),
+        tenancy: passes.map(|bounds| Box::new(Tenancy::new(bounds, options.ttl))),
         options,
         since,
         attempts: 0,
         turn: None,
-        tenancy: ask.options.cohort.map(|bounds| Box::new(Tenancy::new(bounds, options.ttl))),
         passed: false,
         counted: false,
         armed: false,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dlock_runtime::{ErrorKind, Renew, Wait, WakeStyle};
+use dlock_runtime::{Clock, ErrorKind, Renew, Wait, WakeStyle};
 
 use crate::support::{Events, LONG, MS, Op, SECOND, Step, World, calm, full, is_free, test};
 
@@ -170,6 +170,42 @@ fn attempts_can_be_bounded_and_are_counted() {
         let error = world.pass_until(20 * MS, asked).await.unwrap_err();
         assert_eq!((error.kind(), error.attempts()), (&ErrorKind::WaitTimeout, 3));
         assert_eq!(world.store.calls(Op::Acquire), 3);
+    });
+}
+
+/// Whoever stands in the store's line asks again from time to time, since news can be lost: behind a neighbour too.
+#[test]
+fn attempts_are_counted_behind_a_neighbour_where_locks_are_handed_on() {
+    test(async {
+        let world = World::new();
+        let held = world.lock("k").acquire().await.unwrap();
+        let asked = world.lock("k").wait(Wait::Forever).attempts(3).acquire();
+        let error = world.pass_until(SECOND / 10, asked).await.unwrap_err();
+        assert_eq!((error.kind(), error.attempts()), (&ErrorKind::WaitTimeout, 3));
+        assert_eq!((world.store.calls(Op::Acquire), world.store.calls(Op::Abandon)), (4, 1));
+        // One attempt is enough for whom the lock is handed to in time.
+        let next = tokio::spawn(world.lock("k").wait(Wait::Forever).attempts(1).acquire());
+        calm().await;
+        held.release().await.unwrap();
+        next.await.unwrap().unwrap().release().await.unwrap();
+        assert_eq!(world.store.calls(Op::Acquire), 5);
+    });
+}
+
+/// Elsewhere nobody asks before its neighbour has released.
+#[test]
+fn a_neighbours_hold_costs_no_attempt_where_nothing_is_handed_on() {
+    test(async {
+        let world = World::with(&Clock::manual(), |caps| {
+            caps.wake = WakeStyle::Poll { from: SECOND, to: SECOND };
+        });
+        let held = world.lock("k").acquire().await.unwrap();
+        let next = tokio::spawn(world.lock("k").wait(Wait::Forever).attempts(1).acquire());
+        world.pass(600 * SECOND).await;
+        assert!(!next.is_finished());
+        held.release().await.unwrap();
+        next.await.unwrap().unwrap().release().await.unwrap();
+        assert_eq!(world.store.calls(Op::Acquire), 2);
     });
 }
 

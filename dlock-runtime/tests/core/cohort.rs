@@ -1,6 +1,7 @@
 //! Passing a hold on inside of one process.
 
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, UNIX_EPOCH};
 
 use dlock_runtime::{Clock, Cohort, ErrorKind, Guard, Lock, Renew, Result};
 use tokio::task::JoinHandle;
@@ -264,6 +265,32 @@ fn a_release_dropped_while_it_asks_for_tokens_is_done_all_the_same() {
         drop(release);
         second.await.unwrap().unwrap().release().await.unwrap();
         world.empty().await;
+    });
+}
+
+/// The record tells who ran, since when and for how long.
+#[test]
+fn a_run_that_is_recorded_is_neither_passed_on_nor_passed_to() {
+    test(async {
+        let world = World::new();
+        for recorded in [[true, false], [false, true], [true, true]] {
+            let lock = |n: usize| member(&world).name(["first", "second"][n]).record(recorded[n]);
+            let mut began = [world.clock.wall_ms(); 2];
+            let first = lock(0).acquire().await.unwrap();
+            let second = waits(lock(1));
+            world.pass(SECOND).await;
+            began[1] = world.clock.wall_ms();
+            first.release().await.unwrap();
+            let second = second.await.unwrap().unwrap();
+            world.pass(2 * SECOND).await;
+            second.release().await.unwrap();
+            let told = world.lock("k").last_success().await.unwrap().unwrap();
+            let last = usize::from(recorded[1]);
+            assert_eq!((told.note.site(), told.took), (Some(["first", "second"][last]), [1, 2][last] * SECOND));
+            assert_eq!(told.started, UNIX_EPOCH + Duration::from_millis(began[last]));
+            assert!(world.memory.is_empty());
+        }
+        assert_eq!((world.store.calls(Op::Acquire), world.store.calls(Op::Reserve)), (6, 0));
     });
 }
 

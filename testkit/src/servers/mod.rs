@@ -4,6 +4,7 @@
 //! Everything else (folder, port, log, waiting, signals, the end) is written once, in [`Instance`].
 //! [`shared`] gives every test of a process the same set.
 
+mod certificates;
 mod etcd;
 mod find;
 mod folder;
@@ -17,6 +18,7 @@ mod redis_sentinel;
 mod redis_tls;
 mod shared;
 mod sql_wire;
+mod wall_clock;
 
 use std::io;
 use std::net::SocketAddr;
@@ -25,17 +27,19 @@ use std::process::Command;
 
 use crate::Result;
 
+pub use certificates::Certificates;
 pub use etcd::Etcd;
 pub use find::{Tree, cache_folder, find_program};
 pub use instance::Instance;
 pub use mariadb::MariaDb;
 pub use mysql::MySql;
 pub use ports::claim as free_port;
-pub use redis::{Redis, redlock_url};
+pub use redis::{Make, Redis, redlock_url};
 pub use redis_cluster::RedisCluster;
 pub use redis_sentinel::{RedisSentinels, Sentinel};
 pub use redis_tls::RedisTls;
 pub use shared::{SharedSet, shared};
+pub use wall_clock::WallClock;
 
 /// What differs from one kind of server to the next.
 pub trait Recipe: Send + Sync + 'static {

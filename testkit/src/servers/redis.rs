@@ -7,7 +7,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use super::find::{Tree, find_program, missing};
-use super::{Instance, Recipe};
+use super::{Instance, Recipe, WallClock};
 use crate::Result;
 
 /// A Redis without persistence, unless asked for.
@@ -20,8 +20,22 @@ pub struct Redis {
     /// More options, as on the command line. A path without a `/` in front, as of a unix socket, is in the instance's
     /// [`folder`](super::Instance::folder).
     pub extra: Vec<String>,
-    /// Valkey instead, of a version with commands that this Redis has not.
-    pub valkey: bool,
+    /// Whose program.
+    pub make: Make,
+    /// A wall clock of its own.
+    pub clock: Option<WallClock>,
+}
+
+/// Which of the servers that speak Redis' language.
+#[derive(Clone, Copy, Debug, Default)]
+pub enum Make {
+    /// The system's Redis.
+    #[default]
+    Redis,
+    /// A newer one, with `DELEX`.
+    Redis8,
+    /// Valkey, of a version with `DELIFEQ`.
+    Valkey,
 }
 
 impl Redis {
@@ -33,19 +47,22 @@ impl Redis {
 
 impl Recipe for Redis {
     fn name(&self) -> &'static str {
-        if self.valkey { "valkey" } else { "redis" }
+        match self.make {
+            Make::Redis => "redis",
+            Make::Redis8 => "redis8",
+            Make::Valkey => "valkey",
+        }
     }
 
     fn command(&self, folder: &Path, port: u16) -> Result<Command> {
-        let mut command = if self.valkey {
-            let tree = Tree::named("valkey");
-            if tree.version().is_none() {
-                return Err(missing("valkey-server"));
-            }
-            tree.command("usr/bin/valkey-server")
-        } else {
-            Command::new(find_program("redis-server").ok_or_else(|| missing("redis-server"))?)
+        let mut command = match self.make {
+            Make::Redis => Command::new(find_program("redis-server").ok_or_else(|| missing("redis-server"))?),
+            Make::Redis8 => unpacked("redis8", "redis-server")?,
+            Make::Valkey => unpacked("valkey", "valkey-server")?,
         };
+        if let Some(clock) = &self.clock {
+            clock.give_to(&mut command);
+        }
         command.args(["--bind", "127.0.0.1", "--port", &port.to_string()]).arg("--dir").arg(folder);
         command.args(["--daemonize", "no", "--save", "", "--appendfsync", "always"]);
         command.args(["--appendonly", if self.aof_always { "yes" } else { "no" }]);
@@ -70,6 +87,12 @@ impl Recipe for Redis {
     fn url(&self, port: u16) -> String {
         format!("redis://127.0.0.1:{port}/")
     }
+}
+
+fn unpacked(tree: &str, program: &str) -> Result<Command> {
+    let tree = Tree::named(tree);
+    tree.version().ok_or_else(|| missing(program))?;
+    Ok(tree.command(&format!("usr/bin/{program}")))
 }
 
 /// Independent servers, as many as Redlock usually has; each syncs every write, so it votes from its start on.

@@ -4,7 +4,7 @@ use std::thread;
 
 use super::redis::Redis;
 use super::redis_sentinel::{reserve, until};
-use super::{Instance, free_port};
+use super::{Certificates, Instance, free_port};
 use crate::error::Context;
 use crate::{Error, Proxy, Result};
 
@@ -18,24 +18,35 @@ pub struct RedisCluster {
     /// One in front of each node, if they were asked for: clients and nodes know only these.
     pub proxies: Vec<Proxy>,
     primaries: usize,
+    /// Where all of them speak TLS with each other, and with clients on these ports.
+    tls: Option<(Certificates, Vec<u16>)>,
 }
 
 impl RedisCluster {
     /// Starts it, and returns when all slots are served.
     pub fn start(primaries: usize, replicas: usize, behind_proxies: bool, options: &[&str]) -> Result<Self> {
-        let (mut nodes, mut proxies) = (Vec::new(), Vec::new());
+        Self::of(primaries, replicas, behind_proxies, options, None)
+    }
+
+    /// The same with TLS everywhere; the ports of the instances stay plain.
+    pub fn start_with_tls(primaries: usize, replicas: usize) -> Result<Self> {
+        Self::of(primaries, replicas, false, &[], Some(Certificates::make()?))
+    }
+
+    fn of(
+        primaries: usize,
+        replicas: usize,
+        behind_proxies: bool,
+        options: &[&str],
+        certificates: Option<Certificates>,
+    ) -> Result<Self> {
+        let (mut nodes, mut proxies, mut doors) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..primaries + replicas {
             let (port, addr) = reserve();
             let bus = free_port().to_string();
             let mut all = vec!["--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf"];
-            all.extend([
-                "--cluster-node-timeout",
-                NODE_TIMEOUT_MS,
-                "--cluster-port",
-                &bus,
-                "--repl-diskless-sync-delay",
-                "0",
-            ]);
+            all.extend(["--cluster-node-timeout", NODE_TIMEOUT_MS, "--cluster-port", &bus]);
+            all.extend(["--repl-diskless-sync-delay", "0"]);
             let announced;
             if behind_proxies {
                 let proxy = Proxy::start(addr).context("a proxy")?;
@@ -44,7 +55,14 @@ impl RedisCluster {
                 proxies.push(proxy);
             }
             all.extend(options);
-            nodes.push((Instance::start_on(Redis::with(&all), port)?, bus));
+            let mut recipe = Redis::with(&all);
+            if let Some(certificates) = &certificates {
+                let door = free_port();
+                recipe.extra.extend(certificates.options(door));
+                recipe.extra.extend(["--tls-cluster", "yes", "--tls-replication", "yes"].map(str::to_owned));
+                doors.push(door);
+            }
+            nodes.push((Instance::start_on(recipe, port)?, bus));
         }
         for (number, (node, _)) in nodes.iter().enumerate() {
             node.ask(&format!("CLUSTER SET-CONFIG-EPOCH {}", number + 1))?;
@@ -56,7 +74,8 @@ impl RedisCluster {
         for (node, bus) in &nodes[1..] {
             nodes[0].0.ask(&format!("CLUSTER MEET 127.0.0.1 {} {bus}", node.port()))?;
         }
-        let set = Self { nodes: nodes.into_iter().map(|(node, _)| node).collect(), proxies, primaries };
+        let nodes = nodes.into_iter().map(|(node, _)| node).collect();
+        let set = Self { nodes, proxies, primaries, tls: certificates.map(|certificates| (certificates, doors)) };
         set.wait_until_whole()?;
         let first = set.id(0)?;
         for replica in &set.nodes[primaries..] {
@@ -70,9 +89,16 @@ impl RedisCluster {
 
     /// The address as clients write it: all nodes.
     pub fn url(&self) -> String {
-        let port = |number: usize| self.proxies.get(number).map_or(self.nodes[number].port(), Proxy::port);
-        let hosts: Vec<_> = (0..self.nodes.len()).map(|number| format!("127.0.0.1:{}", port(number))).collect();
-        format!("redis-cluster://{}", hosts.join(","))
+        let proxied = |number: usize| self.proxies.get(number).map_or(self.nodes[number].port(), Proxy::port);
+        let ports: Vec<u16> = match &self.tls {
+            Some((_, doors)) => doors.clone(),
+            None => (0..self.nodes.len()).map(proxied).collect(),
+        };
+        let hosts = ports.iter().map(|port| format!("127.0.0.1:{port}")).collect::<Vec<_>>().join(",");
+        match &self.tls {
+            Some((certificates, _)) => format!("rediss-cluster://{hosts}?{}", certificates.query()),
+            None => format!("redis-cluster://{hosts}"),
+        }
     }
 
     /// The name that a node has among the others.

@@ -9,7 +9,7 @@ use std::{fs, thread};
 
 use super::find::{find_program, missing};
 use super::redis::{self, Redis};
-use super::{Instance, Recipe, free_port};
+use super::{Certificates, Instance, Recipe, free_port};
 use crate::error::Context;
 use crate::{Error, Proxy, Result};
 
@@ -77,30 +77,72 @@ pub struct RedisSentinels {
     pub sentinels: Vec<Instance>,
     /// In front of the first server, if it was asked for: sentinels and clients know only this one.
     pub proxy: Option<Proxy>,
+    /// The ports by which sentinels and clients know the servers.
+    ports: Vec<u16>,
+    /// And those by which clients know the sentinels.
+    asked: Vec<u16>,
+    /// Where all of them speak TLS with each other and with clients.
+    certificates: Option<Certificates>,
 }
 
 impl RedisSentinels {
     /// Starts them, and returns when the sentinels know everybody. `options` are those of the servers.
     pub fn start(replicas: usize, down_after_ms: u32, behind_proxy: bool, options: &[&str]) -> Result<Self> {
-        let options = &[options, &["--repl-diskless-sync-delay", "0"]].concat();
-        let primary = Instance::start(Redis::with(options))?;
-        let proxy = behind_proxy.then(|| Proxy::start(primary.addr())).transpose().context("the proxy")?;
-        let port = proxy.as_ref().map_or(primary.port(), Proxy::port);
-        let mut servers = vec![primary];
-        for _ in 0..replicas {
-            let of = format!("127.0.0.1 {port}");
-            let mut all = vec!["--replicaof", &of];
-            all.extend(options);
-            servers.push(Instance::start(Redis::with(&all))?);
+        Self::of(replicas, down_after_ms, behind_proxy, options, None)
+    }
+
+    /// The same with TLS everywhere; the ports of the instances stay plain.
+    pub fn start_with_tls(replicas: usize, down_after_ms: u32) -> Result<Self> {
+        Self::of(replicas, down_after_ms, false, &[], Some(Certificates::make()?))
+    }
+
+    fn of(
+        replicas: usize,
+        down_after_ms: u32,
+        behind_proxy: bool,
+        options: &[&str],
+        certificates: Option<Certificates>,
+    ) -> Result<Self> {
+        let options = [options, &["--repl-diskless-sync-delay", "0"]].concat();
+        let (mut servers, mut ports, mut proxy) = (Vec::new(), Vec::<u16>::new(), None);
+        for number in 0..=replicas {
+            let mut extra: Vec<String> = options.iter().map(ToString::to_string).collect();
+            let door = certificates.as_ref().map(|certificates| {
+                let port = free_port();
+                extra.extend(certificates.options(port));
+                extra.extend(["--tls-replication", "yes"].map(str::to_owned));
+                port
+            });
+            if let Some(primary) = ports.first() {
+                extra.extend(["--replicaof".to_owned(), format!("127.0.0.1 {primary}")]);
+            }
+            let server = Instance::start(Redis { extra, ..Redis::default() })?;
+            if number == 0 && behind_proxy {
+                proxy = Some(Proxy::start(server.addr()).context("the proxy")?);
+            }
+            let known = proxy.as_ref().filter(|_| number == 0).map(Proxy::port).or(door);
+            ports.push(known.unwrap_or(server.port()));
+            servers.push(server);
         }
         for replica in &servers[1..] {
             until("a replica follows", || {
                 replica.ask("INFO replication").is_ok_and(|info| info.contains("master_link_status:up"))
             })?;
         }
-        let sentinel = || Sentinel { primary: port, down_after_ms, extra: Vec::new() };
-        let sentinels = (0..3).map(|_| Instance::start(sentinel())).collect::<Result<Vec<_>>>()?;
-        let set = Self { servers, sentinels, proxy };
+        let (mut sentinels, mut asked) = (Vec::new(), Vec::new());
+        for _ in 0..3 {
+            let mut extra = Vec::new();
+            let door = certificates.as_ref().map(|certificates| {
+                let port = free_port();
+                extra.extend(certificates.settings(port).map(|(name, value)| format!("{name} {value}")));
+                extra.push("tls-replication yes".to_owned());
+                port
+            });
+            let sentinel = Instance::start(Sentinel { primary: ports[0], down_after_ms, extra })?;
+            asked.push(door.unwrap_or(sentinel.port()));
+            sentinels.push(sentinel);
+        }
+        let set = Self { servers, sentinels, proxy, ports, asked, certificates };
         let wanted = [format!("num-slaves\n{replicas}"), "num-other-sentinels\n2".to_owned()];
         for sentinel in &set.sentinels {
             until("the sentinels know everybody", || {
@@ -112,8 +154,12 @@ impl RedisSentinels {
 
     /// The address as clients write it.
     pub fn url(&self) -> String {
-        let hosts: Vec<_> = self.sentinels.iter().map(|sentinel| format!("127.0.0.1:{}", sentinel.port())).collect();
-        format!("redis-sentinel://{}/{NAME}", hosts.join(","))
+        let hosts: Vec<_> = self.asked.iter().map(|port| format!("127.0.0.1:{port}")).collect();
+        let hosts = hosts.join(",");
+        match &self.certificates {
+            None => format!("redis-sentinel://{hosts}/{NAME}"),
+            Some(certificates) => format!("rediss-sentinel://{hosts}/{NAME}?{}", certificates.query()),
+        }
     }
 
     /// The port that most sentinels tell.
@@ -129,7 +175,7 @@ impl RedisSentinels {
     /// The server that is the primary now, by the sentinels' word and its own.
     pub fn primary(&self) -> Option<&Instance> {
         let told = self.told()?;
-        let server = self.servers.iter().find(|server| server.port() == told)?;
+        let server = &self.servers[self.ports.iter().position(|port| *port == told)?];
         server.ask("ROLE").is_ok_and(|role| role.starts_with("master")).then_some(server)
     }
 

@@ -1,17 +1,23 @@
-//! What is looked at once, when a store is opened: version, cluster, eviction.
+//! What is looked at once, when a store is opened: version, cluster, eviction, persistence.
+
+use std::time::Duration;
 
 use ::redis::{ServerErrorKind, Value};
 
 use super::connection::Connections;
 use super::fault;
 use super::rights;
+use super::settings::Guard;
 use crate::error::{Error, Result};
 
+/// The servers that come back from a restart without their locks, as far as they tell.
+pub(in crate::backends) struct Forgetful(Vec<String>);
+
 /// Refuses a server, or a cluster with one, on which locks would not be safe.
-pub(in crate::backends) async fn check(connections: &Connections) -> Result<()> {
+pub(in crate::backends) async fn check(connections: &Connections) -> Result<Forgetful> {
     let shared = connections.here().await?;
-    let mut policy = ::redis::cmd("CONFIG");
-    policy.arg("GET").arg("maxmemory-policy");
+    let mut asked = ::redis::cmd("CONFIG");
+    asked.arg("GET").arg("maxmemory-policy").arg("appendonly");
     let is_cluster = connections.cluster().is_some();
     rights::judge(&connections.command(&shared, rights::question(is_cluster)).await?)?;
     for (server, info) in &connections.everywhere(&shared, ::redis::cmd("INFO")).await? {
@@ -21,18 +27,47 @@ pub(in crate::backends) async fn check(connections: &Connections) -> Result<()> 
             check_info(text(info).ok_or_else(|| fault::unexpected(info))?, is_cluster)?;
         }
     }
-    for (server, policy) in &connections.everywhere(&shared, policy).await? {
-        if is_forbidden(policy) {
+    let mut forgetful = Vec::new();
+    for (server, answer) in &connections.everywhere(&shared, asked).await? {
+        if is_forbidden(answer) {
             tracing::warn!(
                 server,
                 "the Redis user may not run CONFIG GET: make sure that maxmemory-policy is noeviction"
             );
             continue;
         }
-        let policy = policy_of(policy).ok_or_else(|| fault::unexpected(policy))?;
+        let settings = settings(answer).unwrap_or_default();
+        let value = |name| settings.iter().find(|(known, _)| *known == name).map(|(_, value)| *value);
+        let policy = value("maxmemory-policy").ok_or_else(|| fault::unexpected(answer))?;
         check_policy(policy, connections.target.settings.eviction_allowed)?;
+        if value("appendonly") == Some("no") {
+            // Only a cluster's servers tell their addresses.
+            let name = if server.is_empty() { format!("{:?}", connections.target) } else { server.clone() };
+            forgetful.push(name);
+        }
     }
-    Ok(())
+    Ok(Forgetful(forgetful))
+}
+
+impl Forgetful {
+    /// Says what that means for locks.
+    pub(super) fn tell(&self, connections: &Connections) {
+        let Self(servers) = self;
+        if servers.is_empty() {
+            return;
+        }
+        let guarded = connections.cluster().is_none() && connections.target.settings.restart_guard != Guard::Off;
+        let then = if guarded {
+            "who knew the server grants nothing until those locks have ended (restart_guard)"
+        } else {
+            "somebody else may then get a lock that is still held"
+        };
+        tracing::warn!(
+            servers = servers.join(", "),
+            "Redis keeps no append-only file, so a restart forgets locks: {then}. With appendonly yes they are kept, \
+             with appendfsync always also when the power fails"
+        );
+    }
 }
 
 fn check_info(info: &str, cluster: bool) -> Result<()> {
@@ -68,17 +103,26 @@ pub(in crate::backends) fn is_forbidden(answer: &Value) -> bool {
         if matches!(error.kind(), Some(ServerErrorKind::NoPerm | ServerErrorKind::ResponseError)))
 }
 
-fn policy_of(answer: &Value) -> Option<&str> {
+/// What `CONFIG GET` answers, by name.
+pub(in crate::backends) fn settings(answer: &Value) -> Option<Vec<(&str, &str)>> {
     match answer {
-        Value::Map(pairs) => text(&pairs.first()?.1),
-        Value::Array(pair) => text(pair.get(1)?),
+        Value::Map(pairs) => Some(pairs.iter().filter_map(|(name, value)| Some((text(name)?, text(value)?))).collect()),
+        Value::Array(flat) => {
+            Some(flat.chunks_exact(2).filter_map(|pair| Some((text(&pair[0])?, text(&pair[1])?))).collect())
+        }
         _ => None,
     }
 }
 
 /// One line of what `INFO` answers.
-pub(super) fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
+pub(in crate::backends) fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
     info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
+}
+
+/// For how long the server has run, by its wall clock. One that was set back since makes it less than nothing.
+pub(in crate::backends) fn uptime(info: &str) -> Option<Duration> {
+    let seconds: i64 = field(info, "uptime_in_seconds")?.trim().parse().ok()?;
+    Some(Duration::from_secs(u64::try_from(seconds).unwrap_or(0)))
 }
 
 pub(in crate::backends) fn text(answer: &Value) -> Option<&str> {
@@ -105,6 +149,14 @@ mod tests {
         assert!(matches!(single.unwrap_err().kind(), ErrorKind::ConfigInvalid { .. }));
         assert!(check_info("redis_version:7.2.4\r\ncluster_enabled:1\r\n", true).is_ok());
         assert!(check_info("redis_version:10.0.0\r\n", false).is_ok());
+    }
+
+    #[test]
+    fn a_clock_that_was_set_back_makes_a_server_young() {
+        let uptime = |text| uptime(text).map(|uptime| uptime.as_secs());
+        assert_eq!(uptime("redis_version:7.0.15\r\nuptime_in_seconds:90\r\n"), Some(90));
+        assert_eq!(uptime("uptime_in_seconds:-3600\r\n"), Some(0));
+        assert_eq!((uptime("uptime_in_seconds:x\r\n"), uptime("")), (None, None));
     }
 
     #[test]

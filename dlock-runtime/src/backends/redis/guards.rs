@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use ::redis::Value;
 
-use super::check::{field, text};
+use super::check::{field, settings, text, uptime};
 use super::settings::{Guard, Settings};
 use crate::clock::BootInstant;
 use crate::error::{Error, Result};
@@ -49,16 +49,8 @@ impl Seen {
     pub(super) fn read(server: &Value, persistence: &Value, fsync: &Value) -> Option<Self> {
         let server = text(server)?;
         let appends = text(persistence).and_then(|info| field(info, "aof_enabled")) == Some("1");
-        let fsync = match fsync {
-            Value::Map(pairs) => pairs.first().and_then(|pair| text(&pair.1)),
-            Value::Array(pair) => pair.get(1).and_then(text),
-            _ => None,
-        };
-        Some(Self {
-            run_id: field(server, "run_id")?.to_owned(),
-            uptime: Duration::from_secs(field(server, "uptime_in_seconds")?.parse().ok()?),
-            durable: appends && fsync == Some("always"),
-        })
+        let always = settings(fsync).is_some_and(|settings| settings.contains(&("appendfsync", "always")));
+        Some(Self { run_id: field(server, "run_id")?.to_owned(), uptime: uptime(server)?, durable: appends && always })
     }
 }
 

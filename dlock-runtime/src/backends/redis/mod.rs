@@ -94,7 +94,7 @@ impl Redis {
         // Our thread runs the timers that bound what follows.
         crate::background::background()?;
         let connections = Arc::new(Connections::new(target, clock.clone()));
-        check::check(&connections).await?;
+        check::check(&connections).await?.tell(&connections);
         let mut capabilities = capabilities();
         if connections.target.settings.wait_replicas > 0 {
             capabilities.wake = WakeStyle::Hint;

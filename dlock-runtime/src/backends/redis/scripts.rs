@@ -95,6 +95,8 @@ local function ask(v,freed,me,e,p,ttl,lease)
     left=redis.call('PTTL',L)
     if left<0 then return {3,0,us} end
     if string.sub(v,-6)~=' +line' then redis.call('SET',L,v..' +line','KEEPTTL') end
+    -- The process that was handed it lives: should that hold run out, its other places stay.
+    if redis.call('HGET',A,'?')==p then redis.call('HDEL',A,'?') end
   else
     -- The lock ended without a release: who was handed it and stayed silent is not tried again.
     local silent=not freed and redis.call('HGET',A,'?')

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ::redis::{ServerErrorKind, Value};
 
-use crate::backends::redis::check::{is_forbidden, text};
+use crate::backends::redis::check::{field, is_forbidden, settings, text, uptime};
 use crate::backends::redis::fault;
 use crate::clock::BootInstant;
 use crate::error::{Error, ErrorKind, Result};
@@ -31,35 +31,29 @@ impl Identity {
             ));
         }
         let info = text(info).ok_or_else(|| fault::unexpected(info))?;
-        let field = |name: &str| info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-        if field("cluster_enabled") == Some("1") {
+        if field(info, "cluster_enabled") == Some("1") {
             return Err(fault::no_cluster());
         }
-        let run_id = field("run_id").filter(|id| !id.is_empty());
-        let uptime = field("uptime_in_seconds").and_then(|seconds| seconds.trim().parse().ok());
-        let (Some(run_id), Some(uptime)) = (run_id, uptime) else {
+        let run_id = field(info, "run_id").filter(|id| !id.is_empty());
+        let (Some(run_id), Some(uptime)) = (run_id, uptime(info)) else {
             return Err(Error::new(
                 ErrorKind::Unsupported { need: "a Redis whose INFO tells run_id and uptime_in_seconds".into() },
                 "the server does not tell which run it is and since when, so Redlock cannot see whether it was restarted",
             ));
         };
-        Ok(Self { run_id: run_id.into(), uptime: Duration::from_secs(uptime), remembers: remembers(config)? })
+        Ok(Self { run_id: run_id.into(), uptime, remembers: remembers(config)? })
     }
 }
 
 /// A server that does not tell counts as one that forgets.
 fn remembers(config: &Value) -> Result<bool> {
-    let pairs: Vec<(&str, &str)> = match config {
-        Value::Map(pairs) => pairs.iter().filter_map(|(name, value)| Some((text(name)?, text(value)?))).collect(),
-        Value::Array(flat) => {
-            flat.chunks_exact(2).filter_map(|pair| Some((text(&pair[0])?, text(&pair[1])?))).collect()
-        }
-        Value::ServerError(error) if error.kind() == Some(ServerErrorKind::NoPerm) || is_forbidden(config) => {
-            return Ok(false);
-        }
-        other => return Err(fault::unexpected(other)),
-    };
-    Ok(pairs.contains(&("appendonly", "yes")) && pairs.contains(&("appendfsync", "always")))
+    if let Some(pairs) = settings(config) {
+        return Ok(pairs.contains(&("appendonly", "yes")) && pairs.contains(&("appendfsync", "always")));
+    }
+    match config {
+        Value::ServerError(error) if error.kind() == Some(ServerErrorKind::NoPerm) || is_forbidden(config) => Ok(false),
+        other => Err(fault::unexpected(other)),
+    }
 }
 
 /// All nodes' runs, as far as this process has met them.

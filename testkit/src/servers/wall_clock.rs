@@ -1,0 +1,55 @@
+//! Wall clocks of servers, to be set by tests. The machine's own stays as it is.
+
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+
+use tempfile::TempDir;
+
+use super::find::{find_program, missing};
+use crate::error::Context;
+use crate::{Error, Result};
+
+/// The wall clock of one server, which a small library gives to it that is loaded before all others. Servers that ask the
+/// kernel for the time by themselves, as those written in Go do, cannot have one.
+#[derive(Clone, Debug)]
+pub struct WallClock(Arc<TempDir>);
+
+impl WallClock {
+    /// One that goes as the machine's does. The library is compiled by what links Rust's programs too.
+    pub fn new() -> Result<Self> {
+        let clock = Self(Arc::new(tempfile::tempdir().context("a folder for a clock")?));
+        fs::write(clock.file("ahead"), 0_i64.to_ne_bytes()).context("a clock's file")?;
+        fs::write(clock.file("wall_clock.c"), include_str!("wall_clock.c")).context("a clock's source")?;
+        let mut command = Command::new(find_program("cc").ok_or_else(|| missing("cc"))?);
+        command.args(["-shared", "-fPIC", "-O1", "-o"]).arg(clock.library()).arg(clock.file("wall_clock.c"));
+        let output = command.stdin(Stdio::null()).output().context("cc")?;
+        match output.status.success() {
+            true => Ok(clock),
+            false => Err(Error::new(format!("cc failed: {}", String::from_utf8_lossy(&output.stderr)))),
+        }
+    }
+
+    /// Sets it: so many seconds ahead of the machine's, or behind.
+    pub fn set_ahead(&self, seconds: i64) -> Result<()> {
+        let nanos = seconds.saturating_mul(1_000_000_000);
+        // In place: the server has mapped this file.
+        let file = OpenOptions::new().write(true).open(self.file("ahead"));
+        file.and_then(|mut file| file.write_all(&nanos.to_ne_bytes())).context("a clock's file")
+    }
+
+    /// Gives it to a server.
+    pub(super) fn give_to(&self, command: &mut Command) {
+        command.env("LD_PRELOAD", self.library()).env("DLOCK_AHEAD", self.file("ahead"));
+    }
+
+    fn library(&self) -> PathBuf {
+        self.file("wall_clock.so")
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+}

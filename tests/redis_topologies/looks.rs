@@ -1,0 +1,89 @@
+//! What a store says at its opening about a server that would forget locks.
+
+use std::io;
+use std::sync::{Arc, Mutex};
+
+use dlock::Backend;
+use dlock_testkit::servers::{Instance, Redis, RedisCluster};
+use tracing::Level;
+use tracing::instrument::WithSubscriber;
+
+use crate::holds::take;
+use crate::{SECOND, blocking, claim, open, with};
+
+/// The warnings of one future.
+#[derive(Clone, Default)]
+struct Heard(Arc<Mutex<Vec<u8>>>);
+
+impl io::Write for Heard {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// What is said of persistence while a store is opened and used.
+async fn said(url: &str) -> Vec<String> {
+    let heard = Heard::default();
+    let writer = heard.clone();
+    let subscriber = tracing_subscriber::fmt()
+        .with_max_level(Level::WARN)
+        .with_ansi(false)
+        .with_writer(move || writer.clone())
+        .finish();
+    let used = async {
+        let redis = open(url).await;
+        for _ in 0..3 {
+            let hold = take(&redis, &claim("k", SECOND)).await;
+            redis.release(&hold).await.unwrap();
+        }
+    };
+    used.with_subscriber(subscriber).await;
+    let text = String::from_utf8(heard.0.lock().unwrap().clone()).unwrap();
+    text.lines().filter(|line| line.contains("append-only")).map(str::to_owned).collect()
+}
+
+async fn server(recipe: Redis) -> Instance {
+    blocking(|| Instance::start(recipe).unwrap()).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_without_an_append_only_file_is_told_once() {
+    let server = server(Redis::default()).await;
+    let said_by_default = said(&server.url()).await;
+    let [line] = &said_by_default[..] else { panic!("{said_by_default:?}") };
+    let name = format!("127.0.0.1:{}", server.port());
+    for part in ["WARN", &name, "a restart forgets locks", "restart_guard", "appendfsync always"] {
+        assert!(line.contains(part), "{part}: {line}");
+    }
+    let unguarded = said(&with(&server.url(), "restart_guard=off")).await;
+    assert!(unguarded.len() == 1 && unguarded[0].contains("that is still held"), "{unguarded:?}");
+
+    // Who may not look says that, and guesses nothing.
+    server.ask("ACL SETUSER blind reset on >pw ~dl1:* &dl1:* +@all -config").unwrap();
+    assert!(said(&format!("redis://blind:pw@{name}/")).await.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_with_an_append_only_file_is_not() {
+    for options in [&["--appendonly", "yes"][..], &["--appendonly", "yes", "--appendfsync", "everysec"]] {
+        let server = server(Redis::with(options)).await;
+        assert!(said(&server.url()).await.is_empty(), "{options:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cluster_names_those_of_its_servers() {
+    let cluster = blocking(|| RedisCluster::start(3, 0, false, &[]).unwrap()).await;
+    let mut forgetful = cluster.nodes.iter().map(|node| format!("127.0.0.1:{}", node.port()));
+    let kept = forgetful.next().unwrap();
+    cluster.nodes[0].ask("CONFIG SET appendonly yes").unwrap();
+    let said = said(&cluster.url()).await;
+    let [line] = &said[..] else { panic!("{said:?}") };
+    assert!(forgetful.all(|name| line.contains(&name)) && !line.contains(&kept), "{line}");
+    assert!(line.contains("that is still held"), "no guard looks after a cluster: {line}");
+}
