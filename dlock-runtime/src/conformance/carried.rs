@@ -122,7 +122,7 @@ async fn known_as_waiter(bench: &Bench<'_>, key: &LockKey, one: &Client, other: 
 async fn stand(bench: &Bench<'_>, client: &Client, behind: &Hold) -> Tested<(Arc<Claim>, Wake)> {
     let waiter = bench.claim(&behind.claim.key, bench.long())?;
     let until = bench.clock.now().after(bench.long());
-    let wake = client.refused(&waiter, Stand::Until(until), behind.validity).await?;
+    let wake = client.stand(&waiter, until, behind.validity).await?;
     Ok((waiter, wake))
 }
 

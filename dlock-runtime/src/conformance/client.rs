@@ -9,7 +9,7 @@ use super::bench::{SLACK, Stop, Tested, ensure, pause};
 use crate::backend::{
     Attempt, Backend, Claim, Ending, Hold, Released, RunEnd, Signal, Stand, Standing, Validity, Wake,
 };
-use crate::clock::Clock;
+use crate::clock::{BootInstant, Clock};
 use crate::error::ErrorKind;
 
 /// A client of the store, as one process would have it.
@@ -65,6 +65,18 @@ impl Client {
                 self.in_time(other)?;
                 Err(Stop::Failed("the lock was granted to a second owner while the first one held it".into()))
             }
+        }
+    }
+
+    /// Takes a place in line while `other` holds the lock. The way on which news comes may be opening still.
+    pub(super) async fn stand(&self, claim: &Arc<Claim>, until: BootInstant, other: Validity) -> Tested<Wake> {
+        let end = self.clock.now().after(SLACK);
+        loop {
+            let wake = self.refused(claim, Stand::Until(until), other).await?;
+            if wake.signal.is_some() || self.clock.now() >= end {
+                return Ok(wake);
+            }
+            pause(20).await;
         }
     }
 

@@ -62,7 +62,7 @@ async fn untaken(bench: &Bench<'_>) -> Tested {
     let former = one.take(&bench.claim(&key, bench.long())?).await?;
     let waiter = bench.claim(&key, bench.long())?;
     let until = bench.clock.now().after(bench.long());
-    let wake = other.refused(&waiter, Stand::Until(until), former.validity).await?;
+    let wake = other.stand(&waiter, until, former.validity).await?;
     one.give_back(&former).await?;
     // The news are on their way or here, and the waiter leaves without a look.
     pause(50).await;
@@ -85,7 +85,7 @@ async fn waiting_still(bench: &Bench<'_>) -> Tested<(Client, Wake, Client, Hold)
     let former = one.take(&bench.claim(&key, bench.long())?).await?;
     let waiter = bench.claim(&key, bench.long())?;
     let until = bench.clock.now().after(bench.long());
-    let wake = other.refused(&waiter, Stand::Until(until), former.validity).await?;
+    let wake = other.stand(&waiter, until, former.validity).await?;
     Ok((one, wake, other, former))
 }
 

@@ -50,7 +50,7 @@ async fn woken_by_release(bench: &Bench<'_>) -> Tested {
     let hold = one.take(&bench.claim(&key, bench.long())?).await?;
     let waiter = bench.claim(&key, bench.long())?;
     let until = bench.clock.now().after(bench.long());
-    let mut wake = other.refused(&waiter, Stand::Until(until), hold.validity).await?;
+    let mut wake = other.stand(&waiter, until, hold.validity).await?;
     pause(50).await;
     one.give_back(&hold).await?;
     // Nothing but the news: a waiter that asks again by itself would get in anyway.
