@@ -73,6 +73,7 @@ impl TableLock {
             takeover_delay: Duration::ZERO,
             durability: Durability::Memory,
             max_key_bytes: dlock::MAX_KEY_BYTES,
+            any_key: true,
         };
         Self { table: Arc::default(), clock: Clock::system(), capabilities: Arc::new(capabilities) }
     }

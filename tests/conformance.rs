@@ -33,6 +33,8 @@ const STORES: &[(&str, Start)] = &[
     ("redis", served::redis),
     ("redis-8", served::redis8),
     ("redlock", redlock::redlock),
+    ("redis-literal", served::literal),
+    ("redisson", served::redisson),
     ("valkey", served::valkey),
     ("redis-tls", redis_sets::tls),
     ("redis-sentinel", redis_sets::sentinel),

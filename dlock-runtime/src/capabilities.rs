@@ -44,6 +44,9 @@ pub struct Capabilities {
     pub durability: Durability,
     /// The longest key in encoded bytes.
     pub max_key_bytes: usize,
+    /// Does every key have a name there? Where not, a key that could be mistaken for another one is refused as
+    /// [`ErrorKind::Unsupported`], before any request.
+    pub any_key: bool,
 }
 
 /// What ends the hold of a dead owner.

@@ -137,7 +137,7 @@ impl From<Key> for KeyBuf {
 
 /// A lock's full name: versioned, namespaced, encoded. What a backend is given.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct LockKey(Arc<str>);
+pub struct LockKey(pub(crate) Arc<str>);
 
 impl LockKey {
     /// The full name of `key` in `namespace`.

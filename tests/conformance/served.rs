@@ -6,7 +6,7 @@ use std::sync::Arc;
 #[cfg(feature = "etcd")]
 use dlock::backends::etcd::Etcd;
 use dlock::backends::get_lock::GetLock;
-use dlock::backends::redis::Redis;
+use dlock::backends::redis::{Literal, Redis, Redisson};
 use dlock::conformance::{Outage, Store};
 use dlock::{Backend, Clock, Error, LockKey, Result};
 use dlock_testkit::servers::{self, Instance, Make, Recipe};
@@ -21,6 +21,14 @@ pub(crate) fn redis() -> Result<Box<dyn Store>, String> {
 
 pub(crate) fn redis8() -> Result<Box<dyn Store>, String> {
     serve("redis-8", Kind::Redis, servers::Redis { make: Make::Redis8, ..servers::Redis::default() })
+}
+
+pub(crate) fn literal() -> Result<Box<dyn Store>, String> {
+    serve("redis-literal", Kind::Literal, servers::Redis::default())
+}
+
+pub(crate) fn redisson() -> Result<Box<dyn Store>, String> {
+    serve("redisson", Kind::Redisson, servers::Redis::default())
 }
 
 pub(crate) fn valkey() -> Result<Box<dyn Store>, String> {
@@ -49,6 +57,8 @@ fn serve(name: &'static str, kind: Kind, recipe: impl Recipe) -> Result<Box<dyn 
 #[derive(Clone, Copy)]
 enum Kind {
     Redis,
+    Literal,
+    Redisson,
     GetLock,
     #[cfg(feature = "etcd")]
     Etcd,
@@ -71,6 +81,8 @@ impl Store for Served {
         Box::pin(async move {
             let client: Arc<dyn Backend> = match self.kind {
                 Kind::Redis => Arc::new(Redis::connect(&url, &clock).await?),
+                Kind::Literal => Arc::new(Literal::connect(&format!("{url}?keys=literal"), &clock).await?),
+                Kind::Redisson => Arc::new(Redisson::connect(&format!("{url}?layout=redisson"), &clock).await?),
                 Kind::GetLock => Arc::new(GetLock::open(&url, &clock).await?),
                 #[cfg(feature = "etcd")]
                 Kind::Etcd => Arc::new(Etcd::open(&url.replace("http://", "etcd://"), &clock).await?),
@@ -85,6 +97,13 @@ impl Store for Served {
                 // The fence is one counter beside all locks, under no lock's name. The record of runs is meant to stay.
                 Kind::Redis => {
                     let mut found = self.lines(format!("KEYS {}*", redis_name(key))).await?;
+                    found.retain(|line| !line.ends_with("}:r"));
+                    Ok(found)
+                }
+                Kind::Literal | Kind::Redisson => {
+                    let name = key.literal()?;
+                    let mut found = self.lines(format!("KEYS {name}*")).await?;
+                    found.extend(self.lines(format!("KEYS dl1:l:{{{name}}}*")).await?);
                     found.retain(|line| !line.ends_with("}:r"));
                     Ok(found)
                 }
@@ -114,6 +133,7 @@ impl Store for Served {
         Some(Box::pin(async move {
             match self.kind {
                 Kind::Redis => self.ask(format!("DEL {}", redis_name(key))).await.map(drop),
+                Kind::Literal | Kind::Redisson => self.ask(format!("DEL {}", key.literal()?)).await.map(drop),
                 Kind::GetLock => {
                     let holder = self.ask(format!("SELECT IS_USED_LOCK({})", get_lock_name(key))).await?;
                     self.ask(format!("KILL {}", holder.trim())).await.map(drop)

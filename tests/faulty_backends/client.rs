@@ -70,6 +70,7 @@ impl Client {
             takeover_delay: Duration::from_millis(delay),
             durability: Durability::Node,
             max_key_bytes: 4096,
+            any_key: true,
         };
         Self { server, id, clock, capabilities, memory: Mutex::default() }
     }

@@ -9,6 +9,8 @@ use dlock::backends::redis::Redis;
 use dlock::{Attempt, Backend, Claim, Clock, Hold, Key, Kind, LockKey, OncePer, Owner, Signal, Stand, Standing, Wake};
 use dlock_testkit::servers::{self, Instance, shared};
 
+pub(crate) use crate::holds::{stand, until, wait};
+
 pub(crate) const MS: Duration = Duration::from_millis(1);
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
 pub(crate) const LONG: Duration = Duration::from_secs(10);
@@ -106,10 +108,6 @@ pub(crate) fn permits(most: u32) -> Kind {
     Kind::Permits(NonZeroU32::new(most).unwrap())
 }
 
-pub(crate) fn until() -> Stand {
-    Stand::Until(Clock::system().now().after(60 * SECOND))
-}
-
 pub(crate) async fn ask(redis: &Redis, claim: &Arc<Claim>, stand: Stand) -> Option<Hold> {
     match redis.try_acquire(claim, stand).await.unwrap() {
         Attempt::Acquired(hold) => Some(hold),
@@ -120,13 +118,6 @@ pub(crate) async fn ask(redis: &Redis, claim: &Arc<Claim>, stand: Stand) -> Opti
 
 pub(crate) async fn contended(redis: &Redis, claim: &Arc<Claim>) {
     assert!(ask(redis, claim, Stand::No).await.is_none());
-}
-
-pub(crate) async fn stand(redis: &Redis, claim: &Arc<Claim>) -> Wake {
-    match redis.try_acquire(claim, until()).await.unwrap() {
-        Attempt::Contended(wake) => wake,
-        _ => panic!("no contention"),
-    }
 }
 
 /// The hold that a wake brings.
@@ -140,29 +131,6 @@ pub(crate) async fn granted(wake: &mut Wake) -> Hold {
 /// Has the wake brought nothing so far?
 pub(crate) async fn silent(wake: &mut Wake) {
     assert!(tokio::time::timeout(50 * MS, wake.signal.as_mut().unwrap()).await.is_err());
-}
-
-/// Waits as the core does.
-pub(crate) async fn wait(redis: &Redis, claim: &Arc<Claim>, limit: Duration) -> Hold {
-    let clock = Clock::system();
-    let end = clock.now().after(limit);
-    loop {
-        let mut wake = match redis.try_acquire(claim, until()).await.unwrap() {
-            Attempt::Acquired(hold) => return hold,
-            Attempt::Contended(wake) => wake,
-            Attempt::AlreadyRun => panic!("already run"),
-        };
-        assert!(clock.now() < end, "waited too long");
-        let again = wake.ask_by.unwrap_or(clock.now()).max(clock.now().after(MS));
-        match &mut wake.signal {
-            None => clock.sleep_until(again).await,
-            Some(signal) => {
-                if let Some(Ok(Signal::Granted(hold))) = clock.timeout_at(again, signal).await {
-                    return hold;
-                }
-            }
-        }
-    }
 }
 
 pub(crate) async fn is_lost(redis: &Redis, hold: &Hold) -> bool {

@@ -21,7 +21,7 @@ async fn twenty_tasks_share_three_permits() {
         let (inside, all, most) = (inside.clone(), all.clone(), most.clone());
         tokio::spawn(async move {
             for _ in 0..25 {
-                let hold = wait(&store, &bench.claim(permits(3), LONG), 20 * SECOND).await;
+                let hold = wait(&*store, &bench.claim(permits(3), LONG), 20 * SECOND).await;
                 let slot = usize::try_from(hold.slot.unwrap()).unwrap();
                 assert_eq!(inside[slot].fetch_add(1, SeqCst), 0, "two in slot {slot}");
                 let now = all.fetch_add(1, SeqCst) + 1;
@@ -58,7 +58,7 @@ async fn readers_and_writers_never_meet() {
             for round in 0..30 {
                 let writes = (n + round) % 5 == 0;
                 let kind = if writes { Kind::Write } else { Kind::Read };
-                let hold = wait(&store, &bench.claim(kind, LONG), 20 * SECOND).await;
+                let hold = wait(&*store, &bench.claim(kind, LONG), 20 * SECOND).await;
                 let present = token(&hold);
                 if writes {
                     assert_eq!(state.fetch_sub(1000, SeqCst), 0, "a writer is not alone");
@@ -94,7 +94,7 @@ async fn those_who_die_in_between_stop_nobody() {
         tokio::spawn(async move {
             for round in 0..8 {
                 let dies = (n + round) % 6 == 0;
-                let hold = wait(&store, &bench.claim(permits(2), 100 * MS), 20 * SECOND).await;
+                let hold = wait(&*store, &bench.claim(permits(2), 100 * MS), 20 * SECOND).await;
                 assert!(inside.fetch_add(1, SeqCst) < 2);
                 tokio::time::sleep(2 * MS).await;
                 inside.fetch_sub(1, SeqCst);
@@ -120,7 +120,7 @@ async fn who_waits_is_called_and_does_not_ask() {
             let (bench, store) = (bench.clone(), stores[n % 2].clone());
             tokio::spawn(async move {
                 for round in 0..25 {
-                    let hold = wait(&store, &bench.claim(kinds[(n + round) % 2], LONG), 20 * SECOND).await;
+                    let hold = wait(&*store, &bench.claim(kinds[(n + round) % 2], LONG), 20 * SECOND).await;
                     tokio::time::sleep(MS).await;
                     store.release(&hold).await.unwrap();
                 }

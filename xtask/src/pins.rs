@@ -26,7 +26,7 @@ pub(crate) enum How {
 use How::{Install, Unpack, UnpackAll};
 
 /// All of them. Versions of the running suite are Debian 12's.
-pub(crate) const PINS: [Pin; 10] = [
+pub(crate) const PINS: [Pin; 11] = [
     pin(line!(), "redis-server", "5:7.0.15", Install, "redis-server"),
     pin(line!(), "mariadb-server", "1:10.11.", Install, "mariadbd"),
     pin(line!(), "protobuf-compiler", "3.21.", Install, "protoc"),
@@ -37,6 +37,7 @@ pub(crate) const PINS: [Pin; 10] = [
     pin(line!(), "mysql-server-core", "9.7.", UnpackAll { suite: "sid", tree: "mysql" }, "mysqld"),
     pin(line!(), "valkey-server", "9.1.", UnpackAll { suite: "sid", tree: "valkey" }, "valkey-server"),
     pin(line!(), "redis-server", "5:8.6.", UnpackAll { suite: "experimental", tree: "redis8" }, "redis-server"),
+    pin(line!(), "python3-redis", "4.3.", Install, "/usr/lib/python3/dist-packages/redis/lock.py"),
 ];
 
 const fn pin(line: u32, package: &'static str, version: &'static str, how: How, evidence: &'static str) -> Pin {

@@ -14,9 +14,6 @@ pub mod redlock;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 
-#[cfg(any(feature = "sqlite", feature = "mysql", feature = "redis"))]
-mod percent;
-
 use std::sync::Arc;
 
 use crate::backend::Backend;

@@ -2,7 +2,9 @@
 
 use super::Case;
 use super::bench::{Bench, SLACK, Stop, Tested, case, ensure, literal};
+use super::client::Client;
 use crate::backend::{Hold, Stand, Standing};
+use crate::error::ErrorKind;
 use crate::key::{Key, LockKey};
 
 pub(super) const CASES: &[Case] = &[
@@ -57,6 +59,9 @@ async fn different(bench: &Bench<'_>, pairs: Vec<(String, String)>) -> Tested {
             } else {
                 (full(&left)?, full(&right)?)
             };
+            if nameless(bench, &one, &left).await? || nameless(bench, &one, &right).await? {
+                continue;
+            }
             let first = one.take(&bench.claim(&left, bench.long())?).await?;
             let second = match other.ask(&bench.claim(&right, bench.long())?, Stand::No).await? {
                 crate::Attempt::Acquired(hold) => hold,
@@ -72,6 +77,21 @@ async fn different(bench: &Bench<'_>, pairs: Vec<(String, String)>) -> Tested {
         }
     }
     Ok(())
+}
+
+/// Does the store refuse this key, as it has said that it may? Then it meets no other one.
+async fn nameless(bench: &Bench<'_>, client: &Client, key: &LockKey) -> Tested<bool> {
+    if bench.capabilities.any_key {
+        return Ok(false);
+    }
+    let claim = bench.claim(key, bench.long())?;
+    match client.backend.try_acquire(&claim, Stand::No).await {
+        Err(error) => Ok(matches!(error.kind(), ErrorKind::Unsupported { .. })),
+        Ok(_) => {
+            client.backend.abandon(&claim).await?;
+            Ok(false)
+        }
+    }
 }
 
 async fn longest(bench: &Bench<'_>) -> Tested {

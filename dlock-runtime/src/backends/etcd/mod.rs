@@ -233,6 +233,7 @@ fn capabilities(shortest: Duration) -> Capabilities {
         takeover_delay: Duration::from_secs(2),
         durability: Durability::Consensus,
         max_key_bytes: MAX_KEY_BYTES,
+        any_key: true,
     }
 }
 

@@ -5,8 +5,8 @@ use std::fmt;
 use sqlx::ConnectOptions;
 use sqlx::mysql::{MySqlConnectOptions, MySqlSslMode};
 
-use crate::backends::percent;
 use crate::error::{Error, ErrorKind, Result};
+use crate::percent;
 
 /// What a URL says. Shows itself without the account.
 #[derive(Clone)]

@@ -293,6 +293,7 @@ fn capabilities() -> Capabilities {
         takeover_delay: Duration::from_secs(1),
         durability: Durability::Memory,
         max_key_bytes: MAX_KEY_BYTES,
+        any_key: true,
     }
 }
 

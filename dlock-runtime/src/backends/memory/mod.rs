@@ -73,6 +73,7 @@ impl Memory {
             takeover_delay: Duration::ZERO,
             durability: Durability::Memory,
             max_key_bytes: MAX_KEY_BYTES,
+            any_key: true,
         };
         Self {
             clock: clock.clone(),

@@ -18,7 +18,12 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::options::Kind;
 
 /// How often to ask where the server cannot push.
-pub(super) const POLL: Duration = Duration::from_millis(100);
+const POLL: Duration = Duration::from_millis(100);
+
+/// The same for one of many.
+pub(super) fn poll() -> Duration {
+    POLL.mul_f64(0.5 + fastrand::f64())
+}
 
 impl Redis {
     pub(super) async fn attempt(&self, claim: &Arc<Claim>, stand: Stand) -> Result<Attempt> {
@@ -75,8 +80,8 @@ impl Redis {
                 let hold = self.granted(claim, token, high, sent, Some(self.seat(claim))).await?;
                 Ok(Attempt::Acquired(hold))
             }
-            (Said::Taken(left), _) => {
-                let soon = self.clock.now().after(POLL.mul_f64(0.5 + fastrand::f64()));
+            (Said::Taken(left) | Said::Silent(left), _) => {
+                let soon = self.clock.now().after(poll());
                 Ok(Attempt::Contended(Wake::poll().ask_by(soon).lease_left(left)))
             }
         }
@@ -110,11 +115,15 @@ impl Redis {
                 hold.validity.granted = granted;
                 Ok(Attempt::Acquired(hold))
             }
-            (Said::Taken(left), server_us) => {
+            (said @ (Said::Taken(left) | Said::Silent(left)), server_us) => {
                 self.contended.note(&claim.key, sent);
                 place.anchored(Anchor { sent, server_us });
                 let news = line::news(place, self.places.clone(), claim.clone(), self.clock.clone());
-                Ok(Attempt::Contended(Wake::on(news).ask_by(sent.after(line::slow_poll(left))).lease_left(left)))
+                let again = match said {
+                    Said::Silent(_) => poll().min(left.saturating_add(Duration::from_millis(1))),
+                    _ => line::slow_poll(left),
+                };
+                Ok(Attempt::Contended(Wake::on(news).ask_by(sent.after(again)).lease_left(left)))
             }
         }
     }
@@ -147,13 +156,7 @@ impl Redis {
                 Box::pin(self.give_up(claim, None)).await?;
                 Err(match bad {
                     Err(error) => error,
-                    Ok(token) if token >= TOKEN_END => {
-                        Error::new(ErrorKind::FenceExhausted, "the fencing counter in Redis has left its range")
-                    }
-                    Ok(_) => Error::new(
-                        ErrorKind::FenceRegression,
-                        "the fencing counter in Redis cannot be set: the server's clock is before 2005",
-                    ),
+                    Ok(token) => fault::bad_token(token),
                 })
             }
         }
@@ -195,6 +198,8 @@ enum Said<'a> {
     Ours(&'a Value),
     /// Somebody else's, for so long if nobody renews it.
     Taken(Duration),
+    /// The same, but that one will tell nobody of its release, and it is for us to find out.
+    Silent(Duration),
 }
 
 /// With the server's time in µs.
@@ -203,9 +208,11 @@ fn said(answer: &Value) -> Result<(Said<'_>, u64)> {
     let [Value::Int(outcome), second, Value::Int(server_us)] = &parts[..] else {
         return Err(fault::unexpected(answer));
     };
+    let ms = |left: &i64| Duration::from_millis(u64::try_from(*left).unwrap_or_default());
     let said = match (outcome, second) {
         (1, token) => Said::Ours(token),
-        (0, Value::Int(left)) => Said::Taken(Duration::from_millis(u64::try_from(*left).unwrap_or_default())),
+        (0, Value::Int(left)) => Said::Taken(ms(left)),
+        (5, Value::Int(left)) => Said::Silent(ms(left)),
         (2, _) => return Err(layout::conflict()),
         (3, _) => {
             return Err(Error::new(ErrorKind::CorruptState, "the lock in Redis has no lease, so it would never end"));

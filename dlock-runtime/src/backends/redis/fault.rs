@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use ::redis::{ErrorKind as Kind, RedisError, ServerError, Value};
 
+use super::scripts::TOKEN_END;
 use crate::error::{Error, ErrorKind};
 
 /// An error of the client, or one of the server that the client has wrapped.
@@ -52,6 +53,22 @@ pub(crate) fn unexpected(answer: &Value) -> Error {
 /// Does the answer say that the value under the name is not even a string?
 pub(in crate::backends) fn is_wrong_type(answer: &Value) -> bool {
     matches!(answer, Value::ServerError(error) if error.code() == "WRONGTYPE")
+}
+
+/// The same failure for one more who waits for it, without its cause.
+pub(in crate::backends) fn again(error: &Error) -> Error {
+    Error::new(error.kind().clone(), error.message().to_owned()).with_retryable(error.is_retryable())
+}
+
+/// A number that the counter gave, and that cannot be a token.
+pub(super) fn bad_token(token: u64) -> Error {
+    if token >= TOKEN_END {
+        return Error::new(ErrorKind::FenceExhausted, "the fencing counter in Redis has left its range");
+    }
+    Error::new(
+        ErrorKind::FenceRegression,
+        "the fencing counter in Redis cannot be set: the server's clock is before 2005",
+    )
 }
 
 pub(super) fn too_old() -> Error {
@@ -114,9 +131,12 @@ fn no_permission(detail: &str) -> Error {
     let text = match command {
         Some(command) => format!("the Redis user may not run `{command}`, which locks need (NOPERM)"),
         None if detail.contains("channel") => {
-            "the Redis user may not publish or subscribe to dl1:p:* (NOPERM)".to_owned()
+            "the Redis user may not publish or subscribe to dl1:p:*, or to a lock's channel of Redisson's (NOPERM)"
+                .to_owned()
         }
-        None if detail.contains("key") => "the Redis user may not touch keys under dl1:* (NOPERM)".to_owned(),
+        None if detail.contains("key") => {
+            "the Redis user may not touch keys under dl1:*, or the shared name of a lock (NOPERM)".to_owned()
+        }
         None => "the Redis user may not run a command that locks need, or not on dl1:* (NOPERM)".to_owned(),
     };
     Error::new(ErrorKind::PermissionDenied, text)

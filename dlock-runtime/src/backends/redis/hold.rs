@@ -8,7 +8,6 @@ use tokio::runtime::Id;
 use super::combine::each;
 use super::connection::{Connection, Connections, call, is_unknown_script, on};
 use super::layout::{self, Name};
-use super::line::GRANT_LIMIT;
 use super::scripts::{FENCE, LEAST_TOKEN, Lua, SCRIPTS, TOKEN_END};
 use super::scripts_shares::MARKER;
 use super::{Redis, fault, millis, scripts_shares, shares};
@@ -19,7 +18,7 @@ use crate::note::Note;
 use crate::options::Kind;
 
 /// So many holds are renewed by one request at most; more would hold up everybody else's commands.
-const BATCH: usize = 100;
+pub(super) const BATCH: usize = 100;
 
 impl Redis {
     pub(super) async fn renew_all(&self, holds: &[&Hold]) -> Vec<Result<Standing>> {
@@ -125,19 +124,9 @@ impl Redis {
         released(&answer)
     }
 
-    /// Leaves the line and frees the lock. Over the connection of `origin` if that is open: two have no order, and the
-    /// request that is to be undone may be on its way still.
+    /// Leaves the line and frees the lock, after what was sent from the runtime `origin`.
     pub(super) async fn give_up(&self, claim: &Claim, origin: Option<Id>) -> Result<()> {
-        let ordered = origin.and_then(|origin| self.connections.of(origin));
-        if let Some(shared) = ordered {
-            // That runtime may be blocked, or end at this moment.
-            let limit = self.clock.now().after(GRANT_LIMIT);
-            if let Some(Ok(answer)) = self.clock.timeout_at(limit, self.give_up_on(&shared, claim)).await {
-                return answer;
-            }
-        }
-        let shared = self.connections.here().await?;
-        self.give_up_on(&shared, claim).await?
+        self.connections.after(origin, |shared| async move { self.give_up_on(&shared, claim).await }).await?
     }
 
     async fn give_up_on(&self, shared: &Arc<Connection>, claim: &Claim) -> Result<Result<()>> {

@@ -12,7 +12,7 @@ use crate::note::Note;
 use crate::owner::Owner;
 
 /// The name of a lock: `dl1:{shop:stock:<42>}`. The braces put all keys of one lock into one hash slot; the part before
-/// them is the same for all, so that an ACL can say `~dl1:*`.
+/// them is the same for all, so that an ACL can say `~dl1:*`. A [literal](LockKey::literal) name stands as it is.
 pub(in crate::backends) struct Name<'a>(pub(in crate::backends) &'a LockKey);
 
 /// The value of a lock: the owner in 32 hexadecimal digits, a blank, the note.
@@ -28,8 +28,10 @@ pub(super) struct Entry<'a> {
 impl ToRedisArgs for Name<'_> {
     fn write_redis_args<W: ?Sized + RedisWrite>(&self, out: &mut W) {
         let full = self.0.as_str();
-        let rest = full.strip_prefix("dl1:").unwrap_or(full);
-        put(out, &[b"dl1:{", rest.as_bytes(), b"}"]);
+        match full.strip_prefix("dl1:") {
+            Some(rest) => put(out, &[b"dl1:{", rest.as_bytes(), b"}"]),
+            None => put(out, &[full.as_bytes()]),
+        }
     }
 }
 
@@ -45,6 +47,16 @@ impl ToRedisArgs for Entry<'_> {
         let note = self.claim.note.as_str().as_bytes();
         put(out, &[self.process.as_bytes(), b" ", grant.as_bytes(), b" ", &hex(&self.claim.owner), b" ", note]);
     }
+}
+
+/// The name of something that belongs to a lock, as the scripts make it.
+pub(super) fn beside(name: &[u8], ending: &str) -> Vec<u8> {
+    let (before, after): (&[u8], &[u8]) = match name {
+        [b'd', b'l', b'1', b':', ..] => (b"", b""),
+        name if name.contains(&b'{') => (b"dl1:t:", b""),
+        _ => (b"dl1:l:{", b"}"),
+    };
+    [before, name, after, ending.as_bytes()].concat()
 }
 
 fn put<W: ?Sized + RedisWrite>(out: &mut W, parts: &[&[u8]]) {
@@ -113,6 +125,21 @@ mod tests {
         value.extend(MARK.as_bytes());
         assert_eq!(note_of(&value).unwrap(), claim.note);
         assert_eq!(&value[..32], claim.owner.to_hex().as_bytes());
+    }
+
+    #[test]
+    fn what_belongs_to_a_lock_is_ours_and_in_its_slot() {
+        use ::redis::cluster_routing::Slot;
+        let names = ["dl1:{shop:stock:<42>}", "stock:42", "{stock:42}", "{stock}:42", "stock:42:q", "{stock:42}:q"];
+        let mut all = std::collections::HashSet::new();
+        for name in names {
+            for ending in [":q", ":a", ":r", ":note"] {
+                let own = beside(name.as_bytes(), ending);
+                assert!(own.starts_with(b"dl1:") && Slot::for_key(&own) == Slot::for_key(name), "{name}");
+                assert!(all.insert(own), "{name}{ending}");
+            }
+        }
+        assert!(super::super::scripts::BESIDE.contains("'dl1:t:'..l or 'dl1:l:{'..l..'}'"));
     }
 
     #[test]

@@ -10,6 +10,8 @@
 //! their line. A key that has to stay taken after its hold belongs to nobody meanwhile. The runs of a key with
 //! `once_per` are noted in a record beside it, which stays until 400 days after its last use.
 //!
+//! Two more layouts are for servers that are shared with other tools' locks: [`Literal`] and [`Redisson`].
+//!
 //! What the server's memory forgets (a restart without its file, a failover to a replica that lags, `FLUSHALL`), it
 //! forgets of locks too: use the fencing token where that matters. Leases run by the server's wall clock.
 
@@ -24,10 +26,12 @@ mod guards;
 pub(in crate::backends) mod hold;
 pub(in crate::backends) mod layout;
 mod line;
+mod literal;
 mod native;
 pub(in crate::backends) mod options;
 mod periods;
 mod push;
+mod redisson;
 mod replicas;
 mod rights;
 pub(in crate::backends) mod scripts;
@@ -55,7 +59,10 @@ use crate::owner::Owner;
 use connection::Connections;
 use layout::Entry;
 use line::{Contended, GRANT_LIMIT, Places};
+pub use literal::Literal;
 use push::Pushes;
+pub use redisson::Redisson;
+use settings::Layout;
 use target::Target;
 use topology::watch::Watch;
 
@@ -73,7 +80,12 @@ pub struct Redis {
 
 /// Opens the server behind a URL.
 pub(crate) async fn open(url: &str, clock: &Clock) -> Result<Arc<dyn Backend>> {
-    Ok(Arc::new(Redis::connect(url, clock).await?))
+    let target = Target::parse(url)?;
+    Ok(match target.settings.layout {
+        Layout::Own => Arc::new(Redis::open(target, clock).await?),
+        Layout::Literal => Arc::new(Literal::open(target, clock).await?),
+        Layout::Redisson => Arc::new(Redisson::open(target, clock).await?),
+    })
 }
 
 impl Redis {
@@ -85,12 +97,18 @@ impl Redis {
     /// `restart_guard`, `failover_guard`, `wait_replicas`, files for TLS, the sentinels' own credentials.
     ///
     /// # Errors
-    /// [`ErrorKind::ConfigInvalid`](crate::ErrorKind::ConfigInvalid) for a URL that cannot be used and for a server that may evict locks;
+    /// [`ErrorKind::ConfigInvalid`](crate::ErrorKind::ConfigInvalid) for a URL that cannot be used or that asks for another
+    /// layout, and for a server that may evict locks;
     /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) below Redis 7.0 and for a cluster behind a plain URL; [`ErrorKind::NotPrimary`](crate::ErrorKind::NotPrimary) for a replica;
     /// [`ErrorKind::PermissionDenied`](crate::ErrorKind::PermissionDenied), with the rights that lack; [`ErrorKind::Outage`](crate::ErrorKind::Outage) if there is no answer,
     /// or no majority of the sentinels.
     pub async fn connect(url: &str, clock: &Clock) -> Result<Self> {
         let target = Target::parse(url)?;
+        target.settings.check_layout(Layout::Own)?;
+        Self::open(target, clock).await
+    }
+
+    async fn open(target: Target, clock: &Clock) -> Result<Self> {
         // Our thread runs the timers that bound what follows.
         crate::background::background()?;
         let connections = Arc::new(Connections::new(target, clock.clone()));
@@ -253,6 +271,7 @@ fn capabilities() -> Capabilities {
         takeover_delay: Duration::from_secs(2),
         durability: Durability::Memory,
         max_key_bytes: MAX_KEY_BYTES,
+        any_key: true,
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ::redis::Value;
 
-use super::acquire::{POLL, as_array};
+use super::acquire::{as_array, poll};
 use super::connection::on;
 use super::layout::{self, Name};
 use super::scripts::{ADVANCE, CLOCK, Lua};
@@ -30,9 +30,9 @@ if v==me or v==me..' +line' then
 end
 local left=0
 if v then
-  if string.match(v,'^%x+ ()')~=34 then return {2,0,us} end
-  left=redis.call('PTTL',L)
-  if left<0 then return {3,0,us} end
+  local refusal
+  left,refusal=taken(L,v)
+  if not left then return refusal end
 end
 ";
 
@@ -76,9 +76,7 @@ impl Redis {
         let attempt = self.read_answer(claim, &answer, high, sent).await?;
         Ok(match attempt {
             // Who cannot hear of a release asks often.
-            Attempt::Contended(wake) if standing => {
-                Attempt::Contended(wake.ask_by(sent.after(POLL.mul_f64(0.5 + fastrand::f64()))))
-            }
+            Attempt::Contended(wake) if standing => Attempt::Contended(wake.ask_by(sent.after(poll()))),
             other => other,
         })
     }

@@ -32,7 +32,7 @@ const DUE: &str = r"
 local period,offset=tonumber(ARGV[3]),tonumber(ARGV[6])
 local due=us-offset+period/2
 due=due-math.fmod(due,period)+offset
-local run=redis.call('HGET',L..':r','run')
+local run=redis.call('HGET',B..':r','run')
 if run then
   local last,o,state=string.match(run,'^(%d+) %d+ (%S+) (%a)$')
   last=tonumber(last or '0')
@@ -44,8 +44,8 @@ end
 ";
 
 const START: &str = r"
-redis.call('HSET',L..':r','run',string.format('%.0f %.0f %s s',due,us,string.sub(me,1,32)))
-redis.call('PEXPIRE',L..':r',ARGV[5])
+redis.call('HSET',B..':r','run',string.format('%.0f %.0f %s s',due,us,string.sub(me,1,32)))
+redis.call('PEXPIRE',B..':r',ARGV[5])
 return {1,fence(),us}
 ";
 
@@ -56,7 +56,7 @@ local me,keep,run=ARGV[1],tonumber(ARGV[2]),ARGV[3]
 local v=redis.call('GET',L)
 if v~=me and v~=me..' +line' then return 0 end
 if run~='' then
-  local R=L..':r'
+  local R=B..':r'
   local last,at,o=string.match(redis.call('HGET',R,'run') or '','^(%d+) (%d+) (%S+) ')
   if o==string.sub(me,1,32) then
     redis.call('HSET',R,'run',last..' '..at..' - e')
@@ -86,9 +86,9 @@ return 1
 const ABANDON: &str = r"
 local me=ARGV[1]
 if ARGV[2]=='1' then
-  local last,at,o=string.match(redis.call('HGET',L..':r','run') or '','^(%d+) (%d+) (%S+) s$')
+  local last,at,o=string.match(redis.call('HGET',B..':r','run') or '','^(%d+) (%d+) (%S+) s$')
   if o==string.sub(me,1,32) then
-    redis.call('HSET',L..':r','run',string.format('%.0f %s - e',last-1,at))
+    redis.call('HSET',B..':r','run',string.format('%.0f %s - e',last-1,at))
   end
 end
 local v=redis.call('GET',L)
@@ -176,9 +176,7 @@ struct Record<'a>(&'a LockKey);
 
 impl ToRedisArgs for Record<'_> {
     fn write_redis_args<W: ?Sized + RedisWrite>(&self, out: &mut W) {
-        let mut name = Name(self.0).to_redis_args().concat();
-        name.extend(b":r");
-        out.write_arg(&name);
+        out.write_arg(&layout::beside(&Name(self.0).to_redis_args().concat(), ":r"));
     }
 }
 

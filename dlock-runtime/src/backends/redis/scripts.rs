@@ -4,6 +4,9 @@
 //! entries by time of joining), `l:a` its processes (hash: process → lease in ms, and `?` → the process that was handed
 //! the lock last and has not asked since). Only `l` is passed in; the other two are made of it, so that the release of
 //! an uncontended lock carries one name and runs two commands.
+//!
+//! A literal name is somebody else's choice: what belongs to such a lock stands under names of ours, and what others have
+//! put under it stays as it is.
 
 use std::sync::LazyLock;
 
@@ -21,7 +24,7 @@ pub(in crate::backends) const LEAST_TOKEN: u64 = 1 << 50;
 /// From here on Lua's numbers are not exact. The clock comes here in 2255.
 pub(in crate::backends) const TOKEN_END: u64 = 1 << 53;
 
-/// The server's time, and the next token.
+/// The server's time, the next token, and what others' values come to.
 ///
 /// In a cluster the counter is the slot's, and is passed in. No connection is ours to seed it on, and after a failover it
 /// may be an old one: there it is never below the clock.
@@ -44,11 +47,37 @@ local function tell(p,news)
   if KEYS[2] then return redis.call('SPUBLISH','dl1:p:'..p..':'..string.match(F,'{.*'),news) end
   return redis.call('PUBLISH','dl1:p:'..p,news)
 end
+-- The lease of a value that is not the asker's, and whether it is a lock of dlock's; else the refusal. Under a literal name
+-- another tool may have one, if it ends by itself.
+local function taken(l,v)
+  local own=string.match(v,'^%x+ ()')==34
+  local left=(own or string.sub(l,1,4)~='dl1:') and redis.call('PTTL',l) or -1
+  if left>=0 then return left,own end
+  return nil,{own and 3 or 2,0,us}
+end
 ";
 
+/// Where that stands which belongs to a lock: beside it, and under a name of ours if its own is literal. In one hash slot.
+macro_rules! beside {
+    () => {
+        r"
+local function beside(l)
+  if string.sub(l,1,4)=='dl1:' then return l end
+  return string.find(l,'{',1,true) and 'dl1:t:'..l or 'dl1:l:{'..l..'}'
+end
+"
+    };
+}
+
+/// The function alone.
+pub(super) const BESIDE: &str = beside!();
+
 /// Shared by the scripts that may hand the lock on; after [`CLOCK`], with `L`.
-pub(in crate::backends) const ADVANCE: &str = r"
-local Q,A=L..':q',L..':a'
+pub(in crate::backends) const ADVANCE: &str = concat!(
+    beside!(),
+    r"
+local B=beside(L)
+local Q,A=B..':q',B..':a'
 -- Gives the lock to the first in line that lives: its fence if that is the asker, 0 if another one, false if nobody.
 local function advance(asker,ttl)
   while true do
@@ -78,7 +107,8 @@ local function advance(asker,ttl)
     end
   end
 end
-";
+"
+);
 
 /// Shared by the scripts that ask for the lock or else for a place in its line; after [`ADVANCE`].
 const ASKING: &str = r"
@@ -89,12 +119,12 @@ local function ask(v,freed,me,e,p,ttl,lease)
     redis.call('PEXPIRE',L,ttl)
     return {1,fence(),us}
   end
-  local left
+  local left,own
   if v then
-    if string.match(v,'^%x+ ()')~=34 then return {2,0,us} end
-    left=redis.call('PTTL',L)
-    if left<0 then return {3,0,us} end
-    if string.sub(v,-6)~=' +line' then redis.call('SET',L,v..' +line','KEEPTTL') end
+    left,own=taken(L,v)
+    if not left then return own end
+    -- A stranger frees what it has by its value, and tells nobody.
+    if own and string.sub(v,-6)~=' +line' then redis.call('SET',L,v..' +line','KEEPTTL') end
     -- The process that was handed it lives: should that hold run out, its other places stay.
     if redis.call('HGET',A,'?')==p then redis.call('HDEL',A,'?') end
   else
@@ -115,13 +145,16 @@ local function ask(v,freed,me,e,p,ttl,lease)
     local f=advance(me,ttl)
     if f and f>0 then return {1,f,us} end
     left=redis.call('PTTL',L)
+  elseif not own and redis.call('ZRANGE',Q,0,0)[1]==e then
+    return {5,left,us}
   end
   return {0,left,us}
 end
 ";
 
 /// `l`; value, entry, process, ttl, lease of the place. Gives 1 and the fence, 0 and the lease left, 2 for a foreign
-/// value, 3 for a value without a lease; and the server's time in µs.
+/// value, 3 for a value without a lease, 5 and the lease left behind a stranger, if the asker is the first in line; and
+/// the server's time in µs.
 const ASK: &str = r"
 return ask(redis.call('GET',L),false,ARGV[1],ARGV[2],ARGV[3],ARGV[4],ARGV[5])
 ";
@@ -148,9 +181,8 @@ if v==me or v==me..' +line' then
   redis.call('PEXPIRE',L,ARGV[2])
   return {1,fence(),us}
 end
-if string.match(v,'^%x+ ()')~=34 then return {2,0,us} end
-local left=redis.call('PTTL',L)
-if left<0 then return {3,0,us} end
+local left,refusal=taken(L,v)
+if not left then return refusal end
 return {0,left,us}
 ";
 
@@ -290,12 +322,12 @@ pub(in crate::backends) struct Lua {
 const LINE: Option<&[&str]> = Some(&[":q", ":a"]);
 
 /// All that can stand beside a lock.
-const BESIDE: &[&str] = &[":q", ":a", ":r", ":s", ":h", ":n", ":w", ":p"];
+const ALL: &[&str] = &[":q", ":a", ":r", ":s", ":h", ":n", ":w", ":p"];
 
 impl Lua {
     pub(in crate::backends) fn new(parts: &[&str]) -> Self {
         let text = parts.concat();
-        Self { digest: Script::new(&text).get_hash().to_owned(), text, keys: Some(BESIDE) }
+        Self { digest: Script::new(&text).get_hash().to_owned(), text, keys: Some(ALL) }
     }
 
     /// Says what it touches, if that is less than everything.

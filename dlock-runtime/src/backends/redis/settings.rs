@@ -10,6 +10,8 @@ use crate::error::{Error, Result};
 pub(super) struct Settings {
     /// `eviction=allow`: a server that may evict locks is accepted.
     pub(super) eviction_allowed: bool,
+    /// `keys=literal`, `layout=redisson`: what stands in the server is what other tools write.
+    pub(super) layout: Layout,
     /// `wait_replicas=n`: a grant counts once so many replicas have it.
     pub(super) wait_replicas: u32,
     /// `restart_guard=…`: no grants after a restart that may have forgotten some.
@@ -37,6 +39,18 @@ pub(super) enum Guard {
     For(Duration),
 }
 
+/// What stands in the server, and so which backend it is for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Layout {
+    /// Names and values of our own: [`Redis`](super::Redis).
+    #[default]
+    Own,
+    /// Our values under plain names: [`Literal`](super::literal::Literal).
+    Literal,
+    /// Redisson's hashes under plain names: [`Redisson`](super::redisson::Redisson).
+    Redisson,
+}
+
 /// What kind of URL a parameter stands in.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Scheme {
@@ -47,7 +61,7 @@ pub(super) enum Scheme {
 }
 
 const UNKNOWN: &str = "the Redis URL has a parameter that dlock does not know, or that this topology cannot do; known: \
-                       eviction=allow, wait_replicas=n, restart_guard, failover_guard (a time, auto or off), \
+                       eviction=allow, keys=literal, layout=redisson, wait_replicas=n, restart_guard, failover_guard (a time, auto or off), \
                        ca, cert and key (files, with TLS), sentinel_user and sentinel_password (of redis-sentinel://)";
 
 impl Settings {
@@ -56,6 +70,13 @@ impl Settings {
         let text = || Some(value.to_owned());
         match name {
             "eviction" if value == "allow" => self.eviction_allowed = true,
+            "keys" if value == "literal" => {
+                // Redisson's are literal too.
+                if self.layout == Layout::Own {
+                    self.layout = Layout::Literal;
+                }
+            }
+            "layout" if value == "redisson" && scheme != Scheme::Cluster => self.layout = Layout::Redisson,
             "wait_replicas" if scheme != Scheme::Cluster => {
                 let number = value.parse().ok().filter(|number| (1..=100).contains(number));
                 self.wait_replicas = number.ok_or_else(|| {
@@ -75,6 +96,19 @@ impl Settings {
         }
         Ok(())
     }
+
+    /// # Errors
+    /// If the URL asks for another backend.
+    pub(super) fn check_layout(&self, wanted: Layout) -> Result<()> {
+        if self.layout == wanted {
+            return Ok(());
+        }
+        Err(Error::config(
+            "url",
+            "each layout has its backend: Redis, Literal for keys=literal, Redisson for layout=redisson; \
+             dlock::connect and the registry take the right one",
+        ))
+    }
 }
 
 fn guard(name: &'static str, value: &str) -> Result<Guard> {
@@ -93,6 +127,7 @@ impl fmt::Debug for Settings {
         // Neither files nor credentials.
         f.debug_struct("Settings")
             .field("eviction_allowed", &self.eviction_allowed)
+            .field("layout", &self.layout)
             .field("wait_replicas", &self.wait_replicas)
             .field("restart_guard", &self.restart_guard)
             .field("failover_guard", &self.failover_guard)
@@ -118,10 +153,28 @@ mod tests {
             (Scheme::Cluster, false, "wait_replicas", "1"),
             (Scheme::Server, false, "eviction", "maybe"),
             (Scheme::Server, false, "db", "1"),
+            (Scheme::Server, false, "keys", "plain"),
+            (Scheme::Server, false, "layout", "literal"),
+            (Scheme::Cluster, false, "layout", "redisson"),
         ] {
             assert!(set(scheme, tls, name, value).is_err(), "{name}");
         }
         assert_eq!(set(Scheme::Server, true, "ca", "/ca.pem").unwrap().ca.as_deref(), Some("/ca.pem"));
+    }
+
+    #[test]
+    fn the_layout_is_ours_unless_asked_for() {
+        let layout = |pairs: &[(&str, &str)]| {
+            let mut settings = Settings::default();
+            pairs.iter().for_each(|(name, value)| settings.set(Scheme::Server, false, name, value).unwrap());
+            settings.layout
+        };
+        let (keys, redisson) = (("keys", "literal"), ("layout", "redisson"));
+        assert_eq!(layout(&[("eviction", "allow")]), Layout::Own);
+        assert_eq!(layout(&[keys]), Layout::Literal);
+        for pairs in [&[redisson][..], &[keys, redisson], &[redisson, keys]] {
+            assert_eq!(layout(pairs), Layout::Redisson);
+        }
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ::redis::{Cmd, RedisWrite, ToRedisArgs, Value};
 
-use super::acquire::{POLL, as_array};
+use super::acquire::{as_array, poll};
 use super::connection::{Connection, on};
 use super::grant::Anchor;
 use super::hold::released;
@@ -95,7 +95,7 @@ impl Redis {
                 let ms = |left: i64| Duration::from_millis(u64::try_from(left).unwrap_or_default());
                 let wake = match place {
                     None => Wake::poll().ask_by(sent.after(ms(*last))),
-                    Some(_) if lease < 0 => Wake::poll().ask_by(sent.after(POLL.mul_f64(0.5 + fastrand::f64()))),
+                    Some(_) if lease < 0 => Wake::poll().ask_by(sent.after(poll())),
                     Some(place) => {
                         place.anchored(Anchor { sent, server_us: u64::try_from(*server_us).unwrap_or_default() });
                         let news = line::news(place, self.places.clone(), claim.clone(), self.clock.clone());

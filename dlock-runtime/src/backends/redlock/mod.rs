@@ -163,5 +163,6 @@ fn capabilities(max_ttl: Duration) -> Capabilities {
         // One node may restart; all of them together forget.
         durability: Durability::Memory,
         max_key_bytes: MAX_KEY_BYTES,
+        any_key: true,
     }
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::round::Answer;
+pub(super) use crate::backends::redis::fault::again;
 use crate::error::{Error, Result};
 
 /// What a node said about a claim.
@@ -146,11 +147,6 @@ pub(super) fn shortage(nodes: usize, unable: &[Arc<Error>]) -> Error {
         return again(first);
     }
     because(format!("{} or more of the {nodes} Redlock nodes did not answer usefully", unable.len()), unable)
-}
-
-/// The same for one more who waits for it, without its cause.
-pub(super) fn again(error: &Error) -> Error {
-    Error::new(error.kind().clone(), error.message().to_owned()).with_retryable(error.is_retryable())
 }
 
 fn because(text: String, unable: &[Arc<Error>]) -> Error {

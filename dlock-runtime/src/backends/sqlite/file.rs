@@ -4,8 +4,8 @@ use std::fs::{Metadata, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::backends::percent;
 use crate::error::{Error, ErrorKind, Result};
+use crate::percent;
 
 /// The file that a URL names.
 #[derive(Debug)]

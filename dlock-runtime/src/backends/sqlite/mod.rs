@@ -270,6 +270,7 @@ fn capabilities() -> Capabilities {
         takeover_delay: Duration::from_millis(20),
         durability: Durability::Node,
         max_key_bytes: MAX_KEY_BYTES,
+        any_key: true,
     }
 }
 

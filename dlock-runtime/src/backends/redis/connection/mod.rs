@@ -1,5 +1,6 @@
 //! Connections: one for each runtime that asks, opened there and polled in place; our own thread is one of them.
 
+mod after;
 mod open;
 
 use std::cell::RefCell;

@@ -14,6 +14,7 @@ use futures::future::join_all;
 
 use super::super::connection::{call, is_unknown_script};
 use super::super::fault;
+use super::super::layout::beside;
 use super::super::scripts::{CLOCK, Lua, SCRIPTS, Scripts};
 use super::slots::{Slot, fence};
 use crate::clock::{BootInstant, Clock};
@@ -303,7 +304,7 @@ fn spread(command: &Cmd, lua: &Lua) -> Result<Cmd> {
         Some(more) => {
             whole.arg(2 + more.len()).arg(name).arg(fence(Slot::for_key(name)));
             for suffix in more {
-                whole.arg([name, suffix.as_bytes()].concat());
+                whole.arg(beside(name, suffix));
             }
         }
     }

@@ -1,8 +1,8 @@
 //! URLs that name several hosts, which no general reader of URLs takes: `scheme://[user:password@]host[:port],…/path?…`.
 
 use super::super::settings::{Scheme, Settings};
-use crate::backends::percent::decode;
 use crate::error::{Error, Result};
+use crate::percent::decode;
 
 /// What such a URL says.
 pub(in super::super) struct Hosts {

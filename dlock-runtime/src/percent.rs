@@ -1,7 +1,7 @@
-//! Percent-decoding for the URLs that no general reader of URLs takes.
+//! Percent-decoding, for keys and for the URLs that no general reader of URLs takes.
 
 /// Decodes `%2F` and the like; `None` for a broken escape, or for bytes that are not UTF-8.
-pub(super) fn decode(text: &str) -> Option<String> {
+pub(crate) fn decode(text: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.bytes();
     while let Some(byte) = rest.next() {

@@ -1,0 +1,28 @@
+//! One request after another, over two runtimes.
+
+use std::sync::Arc;
+
+use tokio::runtime::Id;
+
+use super::super::line::GRANT_LIMIT;
+use super::{Connection, Connections};
+use crate::error::Result;
+
+impl Connections {
+    /// Sends a request over the connection of the runtime `origin`, if that is open: two have no order, and what is to be
+    /// undone may be on its way still. The request may be sent twice.
+    pub(in super::super) async fn after<T, F: Future<Output = Result<T>>>(
+        &self,
+        origin: Option<Id>,
+        request: impl Fn(Arc<Connection>) -> F,
+    ) -> Result<T> {
+        if let Some(shared) = origin.and_then(|origin| self.of(origin)) {
+            // That runtime may be blocked, or end at this moment.
+            let limit = self.clock.now().after(GRANT_LIMIT);
+            if let Some(Ok(answer)) = self.clock.timeout_at(limit, request(shared)).await {
+                return Ok(answer);
+            }
+        }
+        request(self.here().await?).await
+    }
+}

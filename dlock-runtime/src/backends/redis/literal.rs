@@ -1,0 +1,199 @@
+//! `keys=literal`: locks under the names that other tools write, of which each keeps the other out.
+//!
+//! redis-py, redsync, node-redlock, rslock and many more keep a lock as one string with a lease, under a name that their
+//! user has chosen. So do we; what differs is the name. Their values are contention: never changed, waited for by asking
+//! again, since nobody tells of their release. All else under the name is a conflict.
+//!
+//! This is the plain backend under other names, and all that belongs to a lock beside its value has names of ours.
+
+use std::fmt;
+use std::sync::Arc;
+
+use ::redis::{Cmd, Value};
+use futures::FutureExt;
+use futures::future::BoxFuture;
+
+use super::layout::{self, Name, owner_of};
+use super::settings::Layout;
+use super::target::Target;
+use super::{Redis, fault};
+use crate::backend::{
+    Attempt, Backend, Claim, Ending, Hold, LastSuccess, Released, Reservation, Reserved, Signal, Stand, Standing, Wake,
+};
+use crate::capabilities::Capabilities;
+use crate::clock::{BootInstant, Clock};
+use crate::error::Result;
+use crate::key::LockKey;
+use crate::note::Note;
+
+/// What is told of a holder that is no dlock. Its value is a secret that frees its lock, so no part of it.
+const STRANGER: &str = "not a lock of dlock's: another tool holds it";
+
+/// Locks in Redis under [literal](LockKey::literal) names, shared with tools that keep a lock as a string with a lease.
+///
+/// Exclusive locks only: the other tools know no readers and no permits.
+pub struct Literal {
+    redis: Redis,
+    capabilities: Capabilities,
+}
+
+impl Literal {
+    /// Connects as [`Redis::connect`] does; the URL says `keys=literal`.
+    ///
+    /// # Errors
+    /// As [`Redis::connect`].
+    pub async fn connect(url: &str, clock: &Clock) -> Result<Self> {
+        let target = Target::parse(url)?;
+        target.settings.check_layout(Layout::Literal)?;
+        Self::open(target, clock).await
+    }
+
+    pub(super) async fn open(target: Target, clock: &Clock) -> Result<Self> {
+        let redis = Redis::open(target, clock).await?;
+        let capabilities =
+            Capabilities { read_write: false, permits: false, any_key: false, ..redis.capabilities().clone() };
+        Ok(Self { redis, capabilities })
+    }
+
+    async fn attempt(&self, claim: &Arc<Claim>, stand: Stand) -> Result<Attempt> {
+        self.redis.try_acquire(&under_its_name(claim)?, stand).await.map(|attempt| for_claim(attempt, claim))
+    }
+
+    async fn renew_all(&self, holds: &[&Hold]) -> Vec<Result<Standing>> {
+        let named = holds.iter().map(|hold| inside(hold)).collect::<Result<Vec<_>>>();
+        match named {
+            Ok(named) => self.redis.renew(&named.iter().collect::<Vec<_>>()).await,
+            // Such a hold was never granted.
+            Err(error) => holds.iter().map(|_| Err(fault::again(&error))).collect(),
+        }
+    }
+
+    async fn note(&self, name: &LockKey) -> Result<Option<Note>> {
+        let connections = &self.redis.connections;
+        let shared = connections.here().await?;
+        let ask = |what: &str| {
+            let mut command = Cmd::new();
+            command.arg(what).arg(Name(name));
+            command
+        };
+        let answers = connections.pipeline(&shared, [ask("GET"), ask("PTTL")]).await?;
+        match &answers[..] {
+            [Value::Nil, _] => Ok(None),
+            [Value::BulkString(value), _] if owner_of(value).is_some() => layout::note_of(value).map(Some),
+            [Value::BulkString(_), Value::Int(0..)] => Ok(Some(Note::from_stored(STRANGER))),
+            [Value::BulkString(_), Value::Int(-1)] => Err(layout::conflict()),
+            // It has ended between the two.
+            [Value::BulkString(_), Value::Int(_)] => Ok(None),
+            [Value::BulkString(_), other] | [other, _] => Err(fault::unexpected(other)),
+            _ => Err(fault::unexpected(&Value::Nil)),
+        }
+    }
+}
+
+/// The claim with the name under which its lock stands.
+fn under_its_name(claim: &Claim) -> Result<Arc<Claim>> {
+    Ok(Arc::new(Claim { key: claim.key.literal()?, ..claim.clone() }))
+}
+
+/// The hold as the plain backend knows it.
+fn inside(hold: &Hold) -> Result<Hold> {
+    let Hold { claim, token, validity, slot, group, session } = hold;
+    let (token, validity, slot, group) = (*token, *validity, *slot, *group);
+    Ok(Hold { claim: under_its_name(claim)?, token, validity, slot, group, session: session.clone() })
+}
+
+/// What is granted, now or by its wake, is granted to the claim as it was asked.
+fn for_claim(attempt: Attempt, claim: &Arc<Claim>) -> Attempt {
+    let claim = claim.clone();
+    let granted = |hold| Hold { claim, ..hold };
+    match attempt {
+        Attempt::Acquired(hold) => Attempt::Acquired(granted(hold)),
+        Attempt::Contended(wake) => {
+            let told = move |signal| match signal {
+                Signal::Granted(hold) => Signal::Granted(granted(hold)),
+                Signal::Ask => Signal::Ask,
+            };
+            let signal = wake.signal.map(|signal| -> BoxFuture<'static, Result<Signal>> {
+                Box::pin(signal.map(move |news| news.map(told)))
+            });
+            Attempt::Contended(Wake { signal, ..wake })
+        }
+        Attempt::AlreadyRun => Attempt::AlreadyRun,
+    }
+}
+
+impl Backend for Literal {
+    fn kind(&self) -> &'static str {
+        self.redis.kind()
+    }
+
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn try_acquire<'a>(&'a self, claim: &'a Arc<Claim>, stand: Stand) -> BoxFuture<'a, Result<Attempt>> {
+        Box::pin(self.attempt(claim, stand))
+    }
+
+    fn expects_others(&self, key: &LockKey) {
+        if let Ok(name) = key.literal() {
+            self.redis.expects_others(&name);
+        }
+    }
+
+    fn renew<'a>(&'a self, holds: &'a [&'a Hold]) -> BoxFuture<'a, Vec<Result<Standing>>> {
+        Box::pin(self.renew_all(holds))
+    }
+
+    fn release<'a>(&'a self, hold: &'a Hold) -> BoxFuture<'a, Result<Released>> {
+        Box::pin(async move { self.redis.release(&inside(hold)?).await })
+    }
+
+    fn release_to<'a>(
+        &'a self,
+        hold: &'a Hold,
+        next: &'a Arc<Claim>,
+        until: BootInstant,
+    ) -> BoxFuture<'a, Result<(Released, Option<Attempt>)>> {
+        Box::pin(async move {
+            let (released, attempt) = self.redis.release_to(&inside(hold)?, &under_its_name(next)?, until).await?;
+            Ok((released, attempt.map(|attempt| for_claim(attempt, next))))
+        })
+    }
+
+    fn abandon<'a>(&'a self, claim: &'a Arc<Claim>) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move {
+            match under_its_name(claim) {
+                Ok(named) => self.redis.abandon(&named).await,
+                // It was refused: nothing of it can be there.
+                Err(_) => Ok(()),
+            }
+        })
+    }
+
+    fn end<'a>(&'a self, hold: &'a Hold, ending: &'a Ending) -> BoxFuture<'a, Result<Released>> {
+        Box::pin(async move { self.redis.end(&inside(hold)?, ending).await })
+    }
+
+    fn reserve<'a>(&'a self, hold: &'a Hold, asked: Reservation) -> BoxFuture<'a, Result<Reserved>> {
+        Box::pin(async move { self.redis.reserve(&inside(hold)?, asked).await })
+    }
+
+    fn last_success<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<Option<LastSuccess>>> {
+        Box::pin(async move { self.redis.last_success(&key.literal()?).await })
+    }
+
+    fn holder<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<Option<Note>>> {
+        Box::pin(async move { self.note(&key.literal()?).await })
+    }
+
+    fn close(&self) -> BoxFuture<'_, ()> {
+        self.redis.close()
+    }
+}
+
+impl fmt::Debug for Literal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Literal({:?})", self.redis.connections.target)
+    }
+}

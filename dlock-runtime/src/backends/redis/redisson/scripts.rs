@@ -1,0 +1,79 @@
+//! The Lua of Redisson's layout. Each script does what Redisson's own does, and keeps our note beside it.
+
+use std::sync::LazyLock;
+
+use super::super::scripts::{BESIDE, CLOCK, LEAST_TOKEN, Lua, TOKEN_END};
+
+/// `l`; field, ttl, note. Gives 1 and the token, 0 and the lease left, 2 for a hash without a lease, 4 and a token that
+/// cannot be one, and then nothing was taken.
+const TAKE: &str = r"
+local me,ttl=ARGV[1],ARGV[2]
+if redis.call('EXISTS',L)==1 and not redis.call('HGET',L,me) then
+  local left=redis.call('PTTL',L)
+  if left<0 then return {2,0} end
+  return {0,left}
+end
+local f=fence()
+-- Never below the clock: nobody looks at what the counter gave before.
+if f<us then
+  f=us
+  redis.call('SET',F,string.format('%.0f',f))
+end
+if f<LEAST or f>=END then return {4,f} end
+-- Not counted up: whoever asks twice shall have to release once.
+redis.call('HSET',L,me,1)
+redis.call('PEXPIRE',L,ttl)
+redis.call('SET',beside(L)..':note',me..' '..ARGV[3],'PX',ttl)
+return {1,f}
+";
+
+/// `l`; field, channel. The message first: an account that may not send it shall hear of that while the lock is held.
+const RELEASE: &str = r"
+if not redis.call('HGET',L,ARGV[1]) then return 0 end
+redis.call('PUBLISH',ARGV[2],'0')
+redis.call('DEL',L,beside(L)..':note')
+return 1
+";
+
+/// Names; field and ttl of each. It never creates.
+const RENEW_ALL: &str = r"
+local done={}
+for i,l in ipairs(KEYS) do
+  local v=redis.pcall('HGET',l,ARGV[2*i-1])
+  if type(v)=='table' and v.err and not string.find(v.err,'^WRONGTYPE') then return v end
+  if type(v)=='string' then
+    redis.call('PEXPIRE',beside(l)..':note',ARGV[2*i])
+    done[i]=redis.call('PEXPIRE',l,ARGV[2*i])
+  else
+    done[i]=0
+  end
+end
+return done
+";
+
+/// `l`. Gives nothing if nobody holds the lock, else the note, if the holder is one of ours.
+const HOLDER: &str = r"
+if redis.call('EXISTS',L)==0 then return false end
+local field,note=string.match(redis.call('GET',beside(L)..':note') or '','^(%S+) (.*)$')
+if redis.call('HGET',L,field or '') then return {1,note or ''} end
+return {0,''}
+";
+
+/// The scripts, with their digests.
+pub(super) struct Scripts {
+    pub(super) take: Lua,
+    pub(super) release: Lua,
+    pub(super) renew_all: Lua,
+    pub(super) holder: Lua,
+}
+
+pub(super) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| {
+    let limits = format!("local LEAST,END={LEAST_TOKEN},{TOKEN_END}");
+    let on_one = "local L=KEYS[1]";
+    Scripts {
+        take: Lua::new(&[on_one, CLOCK, BESIDE, &limits, TAKE]),
+        release: Lua::new(&[on_one, BESIDE, RELEASE]),
+        renew_all: Lua::new(&[BESIDE, RENEW_ALL]),
+        holder: Lua::new(&[on_one, BESIDE, HOLDER]),
+    }
+});

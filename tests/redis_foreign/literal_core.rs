@@ -1,0 +1,95 @@
+//! The same through the core, as a program asks for it.
+
+use dlock::{ErrorKind, Key, Kind, Registry, Wait};
+use redis::Commands;
+
+use crate::bench::{Bench, LONG, MS, SECOND};
+use crate::python::Python;
+
+async fn registry(bench: &Bench, parameter: &str) -> Registry {
+    let registry = Registry::new();
+    registry.connect("shared", &format!("{}?{parameter}", bench.url)).await.unwrap();
+    registry.set_default("shared").unwrap();
+    registry
+}
+
+fn key(bench: &Bench) -> Key {
+    Key::text("stock:").value(&bench.name["stock:".len()..])
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn what_both_count_is_counted_right() {
+    const EACH: u32 = 25;
+    let bench = Bench::new();
+    let counter = format!("count:{}", bench.name);
+    let mut python = Python::start(&bench.url);
+    let registries = [registry(&bench, "keys=literal").await, registry(&bench, "keys=literal").await];
+    python.begin(&format!("count {} {counter} {EACH}", bench.name));
+    let tasks = (0..4).map(|n| {
+        let (registry, key, url, counter) =
+            (registries[n % 2].clone(), key(&bench), bench.url.clone(), counter.clone());
+        tokio::spawn(async move {
+            let mut raw = redis::Client::open(url).unwrap().get_connection().unwrap();
+            for _ in 0..EACH {
+                let guard = registry.lock(key.clone()).ttl(LONG).wait(Wait::UpTo(2 * LONG)).acquire().await.unwrap();
+                let before: Option<u32> = raw.get(&counter).unwrap();
+                tokio::time::sleep(MS).await;
+                let _: () = raw.set(&counter, before.unwrap_or(0) + 1).unwrap();
+                guard.release().await.unwrap();
+                // Ours hand the lock on among themselves; redis-py only gets in where nobody stands in line.
+                tokio::time::sleep(fastrand::u32(0..30) * MS).await;
+            }
+        })
+    });
+    for task in tasks.collect::<Vec<_>>() {
+        task.await.unwrap();
+    }
+    assert!(tokio::task::spawn_blocking(move || python.end()).await.unwrap());
+    let counted: u32 = bench.raw().get(&counter).unwrap();
+    assert_eq!(counted, 5 * EACH);
+    let _: () = bench.raw().del(&counter).unwrap();
+    for registry in registries {
+        let report = registry.shutdown(SECOND).await;
+        assert_eq!((report.cut_off, report.unconfirmed), (0, 0));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_does_not_wait_is_told_when_to_come_back() {
+    let bench = Bench::new();
+    let mut python = Python::start(&bench.url);
+    let registry = registry(&bench, "keys=literal").await;
+    assert!(python.does(&format!("acquire {} 3 0", bench.name)));
+    let error = registry.lock(key(&bench)).ttl(SECOND).try_acquire().await.unwrap_err();
+    assert_eq!(*error.kind(), ErrorKind::Busy);
+    assert!(error.retry_after().unwrap() <= 3 * SECOND);
+    assert!(registry.lock(key(&bench)).is_locked().await.unwrap());
+    let waited = registry.lock(key(&bench)).ttl(SECOND).wait(Wait::UpTo(30 * MS)).acquire().await.unwrap_err();
+    assert_eq!(*waited.kind(), ErrorKind::WaitTimeout);
+    assert!(python.does(&format!("release {}", bench.name)));
+    assert_eq!(bench.keys(), [""; 0]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_layout_cannot_do_is_refused_before_any_request() {
+    let bench = Bench::new();
+    let unsupported = |error: dlock::Error| matches!(error.kind(), ErrorKind::Unsupported { .. });
+    for parameter in ["keys=literal", "layout=redisson"] {
+        let registry = registry(&bench, parameter).await;
+        let lock = |key| registry.lock(key).ttl(SECOND);
+        for kind in [Kind::Read, Kind::Write, Kind::Permits(std::num::NonZeroU32::MIN)] {
+            assert!(unsupported(lock(key(&bench)).kind(kind).try_acquire().await.unwrap_err()), "{parameter}");
+        }
+        // Two keys that would be one name.
+        for (one, two) in [("a:b", "c"), ("a", "b:c")] {
+            let both = Key::text("stock:").value(one).and_text(":").value(two);
+            assert!(unsupported(lock(both).wait(Wait::UpTo(SECOND)).acquire().await.unwrap_err()), "{parameter}");
+        }
+        assert_eq!(registry.shutdown(SECOND).await.unconfirmed, 0);
+    }
+    let registry = registry(&bench, "layout=redisson").await;
+    let lock = || registry.lock(key(&bench)).ttl(SECOND);
+    assert!(unsupported(lock().fair(true).try_acquire().await.unwrap_err()));
+    assert!(unsupported(lock().min_hold(MS).try_acquire().await.unwrap_err()));
+    assert_eq!(bench.keys(), [""; 0]);
+}

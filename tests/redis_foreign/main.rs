@@ -1,0 +1,12 @@
+//! Locks in Redis that are shared with other tools: each keeps the other out, in both directions.
+
+#[path = "../holds/mod.rs"]
+mod holds;
+
+mod bench;
+mod literal;
+mod literal_core;
+mod places;
+mod python;
+mod redisson;
+mod rlock;
