@@ -68,6 +68,7 @@ impl TableLock {
             once_per: false,
             cohort: false,
             carries: false,
+            together: false,
             wake: WakeStyle::Poll { from: Duration::from_millis(5), to: Duration::from_millis(100) },
             connection_per_hold: false,
             takeover_delay: Duration::ZERO,

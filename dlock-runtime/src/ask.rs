@@ -9,7 +9,7 @@ use futures::future::BoxFuture;
 use crate::error::{Error, Result};
 use crate::guards::{Guards, finish_all};
 use crate::key::KeyBuf;
-use crate::locker::{Prepared, acquire_until, deadline, prepare};
+use crate::locker::{Prepared, Tried, acquire_together, acquire_until, deadline, prepare};
 use crate::options::Options;
 use crate::registry::Registry;
 use crate::scope;
@@ -90,15 +90,18 @@ async fn acquire_several(ask: Ask, mut keys: Vec<KeyBuf>) -> Result<Guards> {
     let wait = ask.options.wait.unwrap_or(ask.registry.defaults().wait);
     // One wait for all of them.
     let deadline = deadline(clock.now(), wait);
+    let attempts = match acquire_together(&ask, &keys, deadline).await? {
+        Tried::Won(guards) => return Ok(guards),
+        Tried::OneByOne(attempts) => attempts,
+    };
     let mut guards: Option<Guards> = None;
     for key in keys {
         // Inside of the one before: the same hold twice would wait for itself.
-        let outer = guards.as_ref().map_or_else(scope::innermost, |guards| Some(guards.innermost().clone()));
-        let next = scope::within(outer.clone(), || acquire_until(ask.clone(), &key, Some(deadline)));
-        match (scope::inside(outer, next).await, &mut guards) {
-            (Ok(guard), Some(guards)) => guards.push(guard),
-            (Ok(guard), none) => *none = Some(Guards::one(guard)),
-            (Err(error), _) => {
+        let outer = Guards::innermost_of(guards.as_ref());
+        let next = scope::within(outer.clone(), || acquire_until(ask.clone(), &key, Some(deadline), attempts));
+        match scope::inside(outer, next).await {
+            Ok(guard) => guards = Some(Guards::with(guards, guard)),
+            Err(error) => {
                 if let Some(guards) = guards.take() {
                     // The caller hears why there is no lock; that one of the others ended meanwhile changes nothing.
                     let _ = finish_all(guards).await;

@@ -43,6 +43,17 @@ pub trait Backend: Send + Sync + 'static {
     /// [mix](Kind::mixes_with) with the claim's, or, in a store with a line, is waited for by one.
     fn try_acquire<'a>(&'a self, claim: &'a Arc<Claim>, stand: Stand) -> BoxFuture<'a, Result<Attempt>>;
 
+    /// Asks once for several locks, all or none.
+    ///
+    /// The claims are plain (exclusive, neither [`fair`](Claim::fair) nor [`once_per`](Claim::once_per)), of different
+    /// keys, and each has an owner of its own, none of which stands in a line. Where every lock is free and nobody waits
+    /// for it, all are granted in one step; a lock that is its claim's own already counts as free, and is granted as
+    /// [`try_acquire`](Self::try_acquire) grants it again. Else nothing changes, and the core asks for one after another.
+    fn try_acquire_all<'a>(&'a self, claims: &'a [Arc<Claim>]) -> BoxFuture<'a, Result<Together>> {
+        let _ = claims;
+        Box::pin(async { Ok(Together::OneByOne) })
+    }
+
     /// Callers of this process wait for each other's holds of this key: the next attempts will hardly be alone. A hint,
     /// for stores that ask in another way then.
     fn expects_others(&self, key: &LockKey) {
@@ -203,6 +214,17 @@ pub enum Attempt {
     Contended(Wake),
     /// The run of this period was started already, by somebody; see [`Claim::once_per`]. Nothing of ours is left.
     AlreadyRun,
+}
+
+/// The answer to one attempt for several locks.
+#[derive(Debug)]
+pub enum Together {
+    /// All of them are ours: a hold for each claim, in their order.
+    Acquired(Vec<Hold>),
+    /// One of them is somebody else's, or awaited; nothing has changed.
+    Contended,
+    /// Nothing was asked: these locks cannot be taken in one step.
+    OneByOne,
 }
 
 /// How a waiter learns that it is worth asking again. Owned: it may hold a session or a place. Dropping it frees only

@@ -5,6 +5,7 @@ use std::task::{Context, Poll};
 
 use crate::error::{Error, Result};
 use crate::guard::{Guard, Held, finish};
+use crate::scope;
 use crate::tenure::Tenure;
 
 /// Several locks that were acquired together; made by [`LockAll`](crate::LockAll). Dropping it releases them all.
@@ -30,8 +31,20 @@ impl Guards {
         Self { more: More(Vec::new()), first: guard }
     }
 
-    pub(crate) fn push(&mut self, guard: Guard) {
-        self.more.0.push(guard);
+    /// One more, inside of those before.
+    pub(crate) fn with(before: Option<Self>, guard: Guard) -> Self {
+        match before {
+            None => Self::one(guard),
+            Some(mut guards) => {
+                guards.more.0.push(guard);
+                guards
+            }
+        }
+    }
+
+    /// The hold inside of which the next one is acquired.
+    pub(crate) fn innermost_of(before: Option<&Self>) -> Option<Arc<Tenure>> {
+        before.map_or_else(scope::innermost, |guards| Some(guards.innermost().clone()))
     }
 
     pub(crate) fn into_first(self) -> Guard {
@@ -92,9 +105,16 @@ impl Guards {
     }
 }
 
-/// Releases in place; see [`finish`].
+/// Releases in place; see [`finish`]. Where a store grants several together it also gets them back together: asked in
+/// reverse, and nobody waits for the answer to the one before.
 pub(crate) async fn finish_all(mut guards: Guards) -> Result<()> {
     let mut finished = Ok(());
+    if !guards.more.0.is_empty() && guards.innermost().store.backend.capabilities().together {
+        let Guards { mut more, first } = guards;
+        let releases = std::iter::from_fn(|| more.0.pop()).chain([first]).map(finish);
+        let all = futures::future::join_all(releases.collect::<Vec<_>>());
+        return Box::pin(all).await.into_iter().fold(finished, |before, last| last.and(before));
+    }
     while let Some(guard) = guards.more.0.pop() {
         finished = finish(guard).await.and(finished);
     }

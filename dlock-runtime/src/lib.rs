@@ -61,7 +61,7 @@ mod web;
 
 pub use backend::{
     Attempt, Backend, Claim, Ending, Fence, Hold, LastSuccess, Released, Reservation, Reserved, RunEnd, Signal, Stand,
-    Standing, Validity, Wake,
+    Standing, Together, Validity, Wake,
 };
 pub use capabilities::{Capabilities, Durability, Expiry, Fencing, REMOTE_POLL, TtlRange, WakeStyle};
 pub use catalogue::{Explained, SiteInfo, Unusable, sites};

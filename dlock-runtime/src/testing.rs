@@ -13,7 +13,7 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 
 use crate::backend::{
-    Attempt, Backend, Claim, Ending, Hold, LastSuccess, Released, Reservation, Reserved, Signal, Stand, Standing, Wake,
+    Attempt, Backend, Claim, Ending, Hold, LastSuccess, Released, Reservation, Reserved, Signal, Stand, Standing, Together, Wake,
 };
 use crate::backends::memory::Memory;
 use crate::capabilities::Capabilities;
@@ -266,6 +266,21 @@ impl Backend for Switchable {
                     Attempt::Contended(wake)
                 }
                 Attempt::AlreadyRun => Attempt::AlreadyRun,
+            })
+        })
+    }
+
+    fn try_acquire_all<'a>(&'a self, claims: &'a [Arc<Claim>]) -> BoxFuture<'a, Result<Together>> {
+        Box::pin(async move {
+            self.check_up()?;
+            if self.busy().is_some() {
+                return Ok(Together::Contended);
+            }
+            Ok(match self.memory.try_acquire_all(claims).await? {
+                Together::Acquired(holds) => {
+                    Together::Acquired(holds.into_iter().map(|hold| shortened(&self.switches, hold)).collect())
+                }
+                other => other,
             })
         })
     }

@@ -65,6 +65,7 @@ impl Client {
             once_per: server.setup.kinds,
             cohort: server.setup.kinds,
             carries: server.setup.kinds && server.setup.wake == WakeStyle::Grant,
+            together: server.setup.kinds,
             wake: server.setup.wake,
             connection_per_hold: false,
             takeover_delay: Duration::from_millis(delay),

@@ -113,13 +113,18 @@ impl Acquisition {
         self.attempts += 1;
         self.armed = true;
         let stand = if self.options.wait == Wait::None { Stand::No } else { Stand::Until(self.deadline) };
-        let left = self.deadline.since(self.shared.clock.now()).max(LEAST_PATIENCE);
-        let bound = request_bound(self.claim.ttl);
-        let bound = if self.options.wait == Wait::None { bound } else { bound.min(left) };
+        let bound = self.patience();
         let (backend, claim) = (self.store.backend.clone(), self.claim.clone());
         let request = async move { backend.try_acquire(&claim, stand).await };
         let answer = self.store.ask(&self.shared.clock, bound, request);
         self.shared.closing.or(answer).await.ok_or_else(shut_down)
+    }
+
+    /// How long one request may take.
+    pub(super) fn patience(&self) -> Duration {
+        let left = self.deadline.since(self.shared.clock.now()).max(LEAST_PATIENCE);
+        let bound = request_bound(self.claim.ttl);
+        if self.options.wait == Wait::None { bound } else { bound.min(left) }
     }
 
     /// A grant that came so late that nothing is left of it is given back, not used.

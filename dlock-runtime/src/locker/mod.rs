@@ -1,6 +1,7 @@
 //! One acquisition, from the call to the guard.
 
 mod contend;
+mod together;
 
 use std::borrow::Cow;
 use std::future::ready;
@@ -29,6 +30,7 @@ use crate::scope;
 use crate::sites::Label;
 use crate::store::{Store, request_bound};
 use crate::tenure::{Beginning, Tenure};
+pub(crate) use together::{Tried, acquire_together};
 
 /// An attempt is given this long even if the wait is shorter: opening a connection takes its time.
 const LEAST_PATIENCE: Duration = Duration::from_millis(250);
@@ -37,16 +39,21 @@ const LEAST_PATIENCE: Duration = Duration::from_millis(250);
 ///
 /// What can be refused without asking the store is refused here and now, so that the future need not keep the question.
 pub(crate) fn acquire(ask: Ask, key: &KeyBuf) -> BoxFuture<'static, Result<Guard>> {
-    acquire_until(ask, key, None)
+    acquire_until(ask, key, None, 0)
 }
 
+/// The same by a deadline, after so many attempts.
 pub(crate) fn acquire_until(
     ask: Ask,
     key: &KeyBuf,
     deadline: Option<BootInstant>,
+    attempts: u32,
 ) -> BoxFuture<'static, Result<Guard>> {
     match prepare(ask, key, deadline) {
-        Ok(Prepared::Asks(acquisition)) => Box::pin(acquisition.run()),
+        Ok(Prepared::Asks(mut acquisition)) => {
+            acquisition.attempts = attempts;
+            Box::pin(acquisition.run())
+        }
         Ok(Prepared::Joins(guard)) => Box::pin(ready(Ok(guard))),
         Err(error) => Box::pin(ready(Err(error))),
     }
@@ -184,27 +191,28 @@ impl Acquisition {
             let waited = self.shared.clock.now().since(self.since);
             match won {
                 Ok(hold) => self.begin(hold, waited),
-                Err(error) => {
-                    let event = match error.kind() {
-                        ErrorKind::Busy | ErrorKind::QueueFull { .. } => Event::Busy,
-                        ErrorKind::AlreadyRun => Event::AlreadyRun,
-                        ErrorKind::WaitTimeout => Event::TimedOut { waited, attempts: self.attempts },
-                        kind => Event::Failed { kind: kind.clone() },
-                    };
-                    if let Some(label) = &self.label {
-                        self.shared.events.tell(label, &event);
-                    }
-                    Err(self.explained(error))
-                }
+                Err(error) => Err(self.failed(error, waited)),
             }
         }
     }
 
+    /// Tells of the failure, and what it was about.
+    fn failed(&self, error: Error, waited: Duration) -> Error {
+        let event = match error.kind() {
+            ErrorKind::Busy | ErrorKind::QueueFull { .. } => Event::Busy,
+            ErrorKind::AlreadyRun => Event::AlreadyRun,
+            ErrorKind::WaitTimeout => Event::TimedOut { waited, attempts: self.attempts },
+            kind => Event::Failed { kind: kind.clone() },
+        };
+        if let Some(label) = &self.label {
+            self.shared.events.tell(label, &event);
+        }
+        self.explained(error)
+    }
+
     async fn win(&mut self) -> Result<Hold> {
         self.turn = Some(self.join().await?);
-        // A shutdown waits until this is over: until the hold is in the watchdog's table, or our thread abandons it.
-        self.shared.jobs.enter();
-        self.counted = true;
+        self.count();
         match self.take_over() {
             Some(Taken::Hold(hold)) => return Ok(hold),
             Some(Taken::Late(late)) => return Box::pin(self.begin_anew(late)).await,
@@ -216,6 +224,12 @@ impl Acquisition {
             // In a box, as all that an uncontended call does not need: its future stays small.
             answer => Box::pin(self.contend(answer)).await,
         }
+    }
+
+    /// A shutdown waits until this is over: until the hold is in the watchdog's table, or our thread abandons it.
+    fn count(&mut self) {
+        self.shared.jobs.enter();
+        self.counted = true;
     }
 
     /// What was passed on to us came too late.
@@ -331,14 +345,7 @@ impl Acquisition {
     async fn join(&mut self) -> Result<Turn> {
         let max = self.options.max_waiters;
         let waits = (self.options.wait != Wait::None).then_some(max);
-        let member = self.tenancy.as_ref().map(|_| self.claim.ttl);
-        let fair = self.claim.fair;
-        let plain = self.claim.kind == Kind::Exclusive && !fair && self.claim.once_per.is_none();
-        // Who counts attempts makes them.
-        let carried = (plain && waits.is_some() && self.options.attempts == u32::MAX)
-            .then(|| (self.claim.clone(), self.deadline));
-        let wish = Wish { kind: self.claim.kind, waits, home: self.home, member, fair, carried };
-        match self.store.queue.join(&self.claim.key, wish) {
+        match self.store.queue.join(&self.claim.key, self.wish(waits)) {
             Joined::Turn(turn) => Ok(turn),
             Joined::Full => Err(Error::new(
                 ErrorKind::QueueFull { max },
@@ -360,6 +367,16 @@ impl Acquisition {
                 Box::pin(self.wait_for_turn(waiting, self.deadline)).await
             }
         }
+    }
+
+    fn wish(&self, waits: Option<usize>) -> Wish {
+        let member = self.tenancy.as_ref().map(|_| self.claim.ttl);
+        let fair = self.claim.fair;
+        let plain = self.claim.kind == Kind::Exclusive && !fair && self.claim.once_per.is_none();
+        // Who counts attempts makes them.
+        let carries = plain && waits.is_some() && self.options.attempts == u32::MAX;
+        let carried = carries.then(|| (self.claim.clone(), self.deadline));
+        Wish { kind: self.claim.kind, waits, home: self.home, member, fair, carried }
     }
 
     /// A caller that sleeps must not wait for a task that only its own thread could go on with.

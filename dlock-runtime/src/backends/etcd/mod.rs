@@ -227,6 +227,7 @@ fn capabilities(shortest: Duration) -> Capabilities {
         once_per: false,
         cohort: false,
         carries: false,
+        together: false,
         wake: WakeStyle::Hint,
         connection_per_hold: false,
         // The server looks for ended leases every half second, and revokes at most a thousand per second.

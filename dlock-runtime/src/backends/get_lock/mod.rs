@@ -288,6 +288,7 @@ fn capabilities() -> Capabilities {
         once_per: false,
         cohort: false,
         carries: false,
+        together: false,
         wake: WakeStyle::Grant,
         connection_per_hold: true,
         takeover_delay: Duration::from_secs(1),

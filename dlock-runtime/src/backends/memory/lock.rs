@@ -78,6 +78,11 @@ impl Lock {
         self.holders.is_empty() && self.line.is_empty()
     }
 
+    /// Does nobody but this owner hold it or wait for it? Settled before.
+    pub(super) fn is_open_to(&mut self, owner: &Owner) -> bool {
+        self.is_idle() || self.held_by(owner).is_some()
+    }
+
     /// One attempt. Settled before, so a line means that its first cannot come in.
     pub(super) fn ask(&mut self, claim: &Arc<Claim>, stand: Stand, moment: &mut Moment<'_>) -> Result<Attempt> {
         if let Some(holder) = self.held_by(&claim.owner) {

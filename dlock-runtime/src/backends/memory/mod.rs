@@ -17,6 +17,7 @@ use futures::future::BoxFuture;
 
 use crate::backend::{
     Attempt, Backend, Claim, Ending, Hold, LastSuccess, Released, Reservation, Reserved, Stand, Standing,
+    Together,
 };
 use crate::capabilities::{Capabilities, Durability, Expiry, Fencing, TtlRange, WakeStyle};
 use crate::clock::{BootInstant, Clock};
@@ -68,6 +69,7 @@ impl Memory {
             once_per: true,
             cohort: true,
             carries: true,
+            together: true,
             wake: WakeStyle::Grant,
             connection_per_hold: false,
             takeover_delay: Duration::ZERO,
@@ -112,12 +114,17 @@ impl Memory {
     /// Changes one lock and tells of it.
     fn change<T>(&self, key: &LockKey, change: impl FnOnce(&mut Lock, &mut Moment<'_>) -> T) -> T {
         let (changed, news) = self.locked(key, change);
+        self.tell(news);
+        changed
+    }
+
+    /// Tells what has changed, and takes back what nobody wanted.
+    fn tell(&self, news: News) {
         let mut untaken = news.tell();
         while let Some(hold) = untaken.pop() {
-            let ((), news) = self.locked(key, |lock, moment| lock.take_back(&hold, moment));
+            let ((), news) = self.locked(&hold.claim.key, |lock, moment| lock.take_back(&hold, moment));
             untaken.extend(news.tell());
         }
-        changed
     }
 
     /// Changes one lock, and forgets it if nobody holds or waits for it afterwards; what is to be told comes back.
@@ -140,6 +147,40 @@ impl Memory {
 
     fn attempt(&self, claim: &Arc<Claim>, stand: Stand) -> Result<Attempt> {
         self.change(&claim.key, |lock, moment| lock.ask(claim, stand, moment))
+    }
+
+    /// Several locks in one step, all or none.
+    fn attempt_all(&self, claims: &[Arc<Claim>]) -> Result<Together> {
+        let mut news = News::default();
+        let answer = self.locked_all(claims, &mut news);
+        self.tell(news);
+        answer
+    }
+
+    fn locked_all(&self, claims: &[Arc<Claim>], news: &mut News) -> Result<Together> {
+        let mut locks = self.lock();
+        let Locks { by_key, token, runs } = &mut *locks;
+        let mut moment = Moment { now: self.clock.now(), clock: &self.clock, token, runs, news };
+        let mut open = true;
+        for claim in claims {
+            let Some(lock) = by_key.get_mut(&claim.key) else { continue };
+            lock.settle(&mut moment);
+            open &= lock.is_open_to(&claim.owner);
+            if lock.is_idle() {
+                by_key.remove(&claim.key);
+            }
+        }
+        if !open {
+            return Ok(Together::Contended);
+        }
+        let mut holds = Vec::with_capacity(claims.len());
+        for claim in claims {
+            let lock = by_key.entry(claim.key.clone()).or_default();
+            if let Attempt::Acquired(hold) = lock.ask(claim, Stand::No, &mut moment)? {
+                holds.push(hold);
+            }
+        }
+        Ok(Together::Acquired(holds))
     }
 
     fn free(&self, claim: &Claim, ending: Ending) -> Released {
@@ -170,6 +211,10 @@ impl Backend for Memory {
 
     fn try_acquire<'a>(&'a self, claim: &'a Arc<Claim>, stand: Stand) -> BoxFuture<'a, Result<Attempt>> {
         Box::pin(async move { self.attempt(claim, stand) })
+    }
+
+    fn try_acquire_all<'a>(&'a self, claims: &'a [Arc<Claim>]) -> BoxFuture<'a, Result<Together>> {
+        Box::pin(async move { self.attempt_all(claims) })
     }
 
     fn renew<'a>(&'a self, holds: &'a [&'a Hold]) -> BoxFuture<'a, Vec<Result<Standing>>> {

@@ -265,6 +265,7 @@ fn capabilities() -> Capabilities {
         once_per: true,
         cohort: true,
         carries: true,
+        together: true,
         wake: WakeStyle::Grant,
         connection_per_hold: false,
         // A silent head of the line costs one short grant and one poll.

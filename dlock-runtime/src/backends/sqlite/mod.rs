@@ -265,6 +265,7 @@ fn capabilities() -> Capabilities {
         once_per: true,
         cohort: false,
         carries: false,
+        together: false,
         wake: WakeStyle::Poll { from: Duration::from_millis(2), to: Duration::from_millis(50) },
         connection_per_hold: false,
         takeover_delay: Duration::from_millis(20),

@@ -7,13 +7,14 @@ use std::time::Duration;
 use dlock_runtime::backends::memory::Memory;
 use dlock_runtime::{
     Attempt, Backend, BootInstant, Capabilities, Claim, Clock, Ending, Error, ErrorKind, Hold, LastSuccess, LockKey,
-    Note, Released, Reservation, Reserved, Result, Signal, Stand, Standing, Wake, WakeStyle,
+    Note, Released, Reservation, Reserved, Result, Signal, Stand, Standing, Together, Wake, WakeStyle,
 };
 use futures::future::{BoxFuture, pending};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Op {
     Acquire,
+    Together,
     Renew,
     Release,
     /// A release that asks for the next one too; its step is that of a release.
@@ -178,6 +179,22 @@ impl Backend for Faulty {
                 }
             }
             Ok(attempt)
+        })
+    }
+
+    fn try_acquire_all<'a>(&'a self, claims: &'a [Arc<Claim>]) -> BoxFuture<'a, Result<Together>> {
+        if !self.capabilities.together {
+            return Box::pin(async { Ok(Together::OneByOne) });
+        }
+        let step = self.step(Op::Together);
+        panic_if(step);
+        Box::pin(async move {
+            let answer = self.fault(step, self.memory.try_acquire_all(claims)).await??;
+            if let Together::Acquired(_) = answer {
+                let meanwhile = self.state.lock().unwrap().meanwhile.take();
+                meanwhile.into_iter().for_each(|work| work());
+            }
+            Ok(answer)
         })
     }
 
