@@ -20,6 +20,8 @@ mod runs;
 mod server;
 #[path = "faulty_backends/store.rs"]
 mod store;
+#[path = "faulty_backends/together.rs"]
+mod together;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -223,7 +223,7 @@ pub enum Together {
     Acquired(Vec<Hold>),
     /// One of them is somebody else's, or awaited; nothing has changed.
     Contended,
-    /// Nothing was asked: these locks cannot be taken in one step.
+    /// Nothing was asked: these locks cannot be taken in one step, or others were seen at one of them just now.
     OneByOne,
 }
 

@@ -33,8 +33,8 @@ pub struct Capabilities {
     /// Can one request [free a lock and ask for it](crate::Backend::release_to)? Callers of one process then take their
     /// places in the store's line as the one before them leaves. It counts only beside [`WakeStyle::Grant`].
     pub carries: bool,
-    /// Can it grant several locks in one step, [all or none](crate::Backend::try_acquire_all), whatever their names? It then
-    /// serves what one caller asks of it in the order in which it was asked.
+    /// Can it grant several locks in one step, [all or none](crate::Backend::try_acquire_all), whatever their names? The
+    /// core then gives them back together too: it asks in reverse, and waits for all answers at once.
     pub together: bool,
     /// How a waiter learns that it is worth asking again.
     pub wake: WakeStyle,

@@ -8,13 +8,14 @@ use dlock::conformance::Outage;
 use dlock::{
     Attempt, Backend, BootInstant, Capabilities, Claim, Clock, Durability, Ending, Error, ErrorKind, Expiry, Fencing,
     Hold, LastSuccess, LockKey, Note, Owner, Released, Reservation, Reserved, Result, Signal, Stand, Standing,
-    TtlRange, Validity, Wake, WakeStyle,
+    Together, TtlRange, Validity, Wake, WakeStyle,
 };
 use futures::future::BoxFuture;
 
 use crate::ends::Refused;
 use crate::lies::Lie;
 use crate::server::{Answer, Grant, News, Server};
+use crate::together;
 
 pub(crate) struct Client {
     server: Arc<Server>,
@@ -236,6 +237,18 @@ impl Backend for Client {
                     self.wake(claim, answer)
                 }
             }
+        })
+    }
+
+    fn try_acquire_all<'a>(&'a self, claims: &'a [Arc<Claim>]) -> BoxFuture<'a, Result<Together>> {
+        Box::pin(async move {
+            let from = self.clock.now();
+            self.wire(&claims.first().map_or(Owner::from_bytes([0; 16]), |claim| claim.owner)).await?;
+            let granted = together::ask(&self.server, claims, self.id, self.clock.wall_ms()).await;
+            self.reply().await;
+            let Some(granted) = granted else { return Ok(Together::Contended) };
+            let holds = claims.iter().zip(granted).map(|(claim, grant)| self.hold(claim, grant, from));
+            Ok(Together::Acquired(holds.collect::<Result<_>>()?))
         })
     }
 

@@ -92,6 +92,13 @@ lies! {
     CarriedCountsFromReply PUSHED_KINDS ["a grant that a release has asked for counts from before the request"]
     KeepsCarried PUSHED_KINDS ["what a release has asked for leaves nothing when it is given up"]
 
+    TogetherKeepsTokens KINDS ["free locks that are asked for together are all granted"]
+    TogetherTakesSome KINDS ["one lock that is taken keeps those that are asked for with it free"]
+    TogetherRefusesOwn KINDS ["who asks for several locks together again has them once"]
+    TogetherRunsOn KINDS ["an attempt for several locks dropped anywhere is undone by their abandons"]
+    TogetherInTwoSteps KINDS ["who asks for several locks together is alone with each"]
+    TogetherOvertakes KINDS ["who asks for several locks together overtakes nobody in line"]
+
     FoldsCase POLL ["keys that differ by case are different locks"]
     TrimsBlanks POLL ["keys that differ by what trails are different locks"]
     CutsKeys POLL ["keys that differ after a long common beginning are different locks"]

@@ -176,7 +176,7 @@ impl Server {
     }
 
     /// The reply to an earlier attempt was lost.
-    fn again(&self, state: &mut State, name: &str, claim: &Arc<Claim>, now: BootInstant) -> Option<Grant> {
+    pub(crate) fn again(&self, state: &mut State, name: &str, claim: &Arc<Claim>, now: BootInstant) -> Option<Grant> {
         if self.tells(Lie::TakesAnother) && claim.kind.is_shared() && self.admits(state, name, claim.kind) {
             return None;
         }

@@ -145,7 +145,7 @@ async fn dropped_renewals(bench: &Bench<'_>) -> Tested {
 }
 
 /// Polls a future so many times, and gives it up.
-async fn polled<F: Future>(future: F, times: usize) -> Option<F::Output> {
+pub(super) async fn polled<F: Future>(future: F, times: usize) -> Option<F::Output> {
     let mut future = std::pin::pin!(future);
     for _ in 0..times {
         if let std::task::Poll::Ready(output) = futures::poll!(future.as_mut()) {
@@ -158,7 +158,7 @@ async fn polled<F: Future>(future: F, times: usize) -> Option<F::Output> {
 
 /// Within a moment, the store has no more than so many things for each claim's key. A session that was closed may be
 /// seen for that long.
-async fn settled(bench: &Bench<'_>, claims: &[Arc<Claim>], most: usize) -> Tested {
+pub(super) async fn settled(bench: &Bench<'_>, claims: &[Arc<Claim>], most: usize) -> Tested {
     let end = bench.clock.now().after(Duration::from_secs(2));
     for claim in claims {
         loop {

@@ -7,7 +7,7 @@ use futures::future::Either;
 
 use super::bench::{SLACK, Stop, Tested, ensure, pause};
 use crate::backend::{
-    Attempt, Backend, Claim, Ending, Hold, Released, RunEnd, Signal, Stand, Standing, Validity, Wake,
+    Attempt, Backend, Claim, Ending, Hold, Released, RunEnd, Signal, Stand, Standing, Together, Validity, Wake,
 };
 use crate::clock::{BootInstant, Clock};
 use crate::error::ErrorKind;
@@ -34,6 +34,22 @@ impl Client {
                 answer => return Ok(answer?),
             }
         }
+    }
+
+    /// One attempt for several; the holds if all were granted.
+    pub(super) async fn ask_all(&self, claims: &[Arc<Claim>]) -> Tested<Option<Vec<Hold>>> {
+        let end = self.clock.now().after(SLACK);
+        let holds = loop {
+            match self.backend.try_acquire_all(claims).await {
+                Err(error) if error.is_retryable() && self.clock.now() < end => pause(20).await,
+                Err(error) => return Err(error.into()),
+                Ok(Together::Contended | Together::OneByOne) => return Ok(None),
+                Ok(Together::Acquired(holds)) => break holds,
+            }
+        };
+        let owners = holds.iter().map(|hold| hold.claim.owner);
+        ensure!(owners.eq(claims.iter().map(|claim| claim.owner)), "the holds are not those of the claims, in order");
+        Ok(Some(holds))
     }
 
     /// The lock is free: it must be granted.

@@ -30,6 +30,7 @@ mod readers;
 mod report;
 mod reserved;
 mod runs;
+mod together;
 mod waiting;
 mod when;
 
@@ -120,6 +121,7 @@ pub fn cases() -> &'static [Case] {
             handover::CASES,
             reserved::CASES,
             carried::CASES,
+            together::CASES,
             kinds::CASES,
             readers::CASES,
             permits::CASES,

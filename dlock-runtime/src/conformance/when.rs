@@ -84,6 +84,14 @@ pub(super) fn carries(can: &Capabilities) -> When {
     need(can.carries, "carries: false").and(grants(can))
 }
 
+pub(super) fn together(can: &Capabilities) -> When {
+    need(can.together, "together: false")
+}
+
+pub(super) fn together_in_line(can: &Capabilities) -> When {
+    together(can).and(fair(can))
+}
+
 fn need(given: bool, otherwise: &'static str) -> When {
     if given { Ok(()) } else { Err(otherwise) }
 }

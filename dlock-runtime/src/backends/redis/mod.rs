@@ -39,6 +39,7 @@ mod scripts_shares;
 mod settings;
 mod shares;
 pub(in crate::backends) mod target;
+mod together;
 mod topology;
 
 use std::fmt;
@@ -49,6 +50,7 @@ use futures::future::BoxFuture;
 
 use crate::backend::{
     Attempt, Backend, Claim, Ending, Hold, LastSuccess, Released, Reservation, Reserved, Stand, Standing,
+    Together,
 };
 use crate::capabilities::{Capabilities, Durability, Expiry, Fencing, TtlRange, WakeStyle};
 use crate::clock::{BootInstant, Clock};
@@ -118,6 +120,9 @@ impl Redis {
             capabilities.wake = WakeStyle::Hint;
             capabilities.carries = false;
         }
+        // In a cluster it depends on their slots.
+        capabilities.together =
+            connections.cluster().is_none() && connections.target.settings.wait_replicas == 0;
         let watch = Watch::start(&connections)?;
         let places = Arc::<Places>::default();
         let process: Arc<str> = Owner::fresh()?.to_hex().get(..16).unwrap_or_default().into();
@@ -182,6 +187,10 @@ impl Backend for Redis {
 
     fn try_acquire<'a>(&'a self, claim: &'a Arc<Claim>, stand: Stand) -> BoxFuture<'a, Result<Attempt>> {
         Box::pin(self.guarded(claim, stand))
+    }
+
+    fn try_acquire_all<'a>(&'a self, claims: &'a [Arc<Claim>]) -> BoxFuture<'a, Result<Together>> {
+        Box::pin(self.attempt_all(claims))
     }
 
     fn expects_others(&self, key: &LockKey) {

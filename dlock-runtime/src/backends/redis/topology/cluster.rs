@@ -290,7 +290,7 @@ pub(super) fn fault_of(error: &RedisError) -> Error {
     }
 }
 
-/// Declares all keys of a script instead of just the lock's.
+/// Declares all keys of a script instead of just the locks'.
 fn spread(command: &Cmd, lua: &Lua) -> Result<Cmd> {
     let args = simple(command);
     let (keys, rest) = parts(command)?;
@@ -302,9 +302,16 @@ fn spread(command: &Cmd, lua: &Lua) -> Result<Cmd> {
             whole.arg(1).arg(name);
         }
         Some(more) => {
-            whole.arg(2 + more.len()).arg(name).arg(fence(Slot::for_key(name)));
-            for suffix in more {
-                whole.arg(beside(name, suffix));
+            // The second key is the counter, wherever a script has more than one.
+            let others = keys.get(2..).unwrap_or_default();
+            whole.arg(2 + others.len() + (1 + others.len()) * more.len()).arg(name).arg(fence(Slot::for_key(name)));
+            others.iter().for_each(|other| {
+                whole.arg(*other);
+            });
+            for name in [name].iter().chain(others) {
+                for suffix in more {
+                    whole.arg(beside(name, suffix));
+                }
             }
         }
     }
