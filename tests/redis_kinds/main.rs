@@ -11,3 +11,4 @@ mod periods;
 mod permits;
 mod readers;
 mod stress;
+mod together;

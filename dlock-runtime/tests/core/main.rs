@@ -34,4 +34,5 @@ mod several;
 mod shutdown;
 mod stress;
 mod support;
+mod together;
 mod turns;

@@ -1,0 +1,160 @@
+//! Several keys in one request: only where nobody else is, and with the same end as one after another.
+
+use dlock_runtime::{Clock, Cohort, Defaults, ErrorKind, Key, LockAll, Retry, Wait};
+
+use crate::support::{LONG, Op, SECOND, Step, World, calm, is_free, test};
+
+fn all(world: &World) -> LockAll {
+    world.registry.lock_all(["b", "a", "c"].map(Key::text))
+}
+
+/// How often the store was asked for all, and for one.
+fn asked(world: &World) -> (usize, usize) {
+    (world.store.calls(Op::Together), world.store.calls(Op::Acquire))
+}
+
+#[test]
+fn free_locks_are_one_request_and_each_has_a_hold_of_its_own() {
+    test(async {
+        let world = World::new();
+        let guards = all(&world).cohort(Some(Cohort { passes: 64, span: None })).acquire().await.unwrap();
+        assert_eq!(asked(&world), (1, 0));
+        let keys: Vec<_> = guards.held().map(|held| held.key().to_string()).collect();
+        assert_eq!(keys, ["dl1:default:a", "dl1:default:b", "dl1:default:c"]);
+        let tokens: Vec<_> = guards.held().map(|held| held.fence().unwrap().get()).collect();
+        assert!(tokens.is_sorted() && tokens[0] < tokens[2], "{tokens:?}");
+        world.events.expect("Acquired", 3).await;
+        world.pass(100 * SECOND).await;
+        guards.check().unwrap();
+        guards.release().await.unwrap();
+        assert!(world.memory.is_empty());
+        assert_eq!(world.store.calls(Op::Release), 3);
+    });
+}
+
+#[test]
+fn a_store_that_cannot_is_asked_for_one_after_another() {
+    test(async {
+        let world = World::with(&Clock::manual(), |capabilities| capabilities.together = false);
+        all(&world).acquire().await.unwrap().release().await.unwrap();
+        assert_eq!(asked(&world), (0, 3));
+    });
+}
+
+#[test]
+fn one_lock_that_is_taken_is_waited_for_in_the_order_of_the_keys() {
+    test(async {
+        let world = World::new();
+        // Of another process, as far as the turns of this one know.
+        let strange = World::on(&world.clock);
+        strange.registry.install("other", world.memory.clone()).unwrap();
+        let other = strange.lock("b").backend("other").acquire().await.unwrap();
+        let error = all(&world).wait(Wait::None).acquire().await.unwrap_err();
+        assert_eq!((error.kind(), error.key()), (&ErrorKind::Busy, Some("dl1:default:b")));
+        assert_eq!(world.memory.len(), 1, "what was won before it is given back when the caller hears of it");
+        assert_eq!(asked(&world), (1, 2));
+
+        let waiting = tokio::spawn(all(&world).wait(LONG).acquire());
+        calm().await;
+        assert_eq!(asked(&world), (2, 4));
+        other.release().await.unwrap();
+        waiting.await.unwrap().unwrap().release().await.unwrap();
+        assert!(world.memory.is_empty());
+    });
+}
+
+#[test]
+fn who_has_a_neighbour_at_one_key_does_not_ask_for_all() {
+    test(async {
+        let world = World::new();
+        let neighbour = world.lock("c").acquire().await.unwrap();
+        let waiting = tokio::spawn(all(&world).wait(LONG).acquire());
+        calm().await;
+        assert_eq!(world.store.calls(Op::Together), 0);
+        neighbour.release().await.unwrap();
+        waiting.await.unwrap().unwrap().release().await.unwrap();
+        assert!(world.memory.is_empty());
+    });
+}
+
+#[test]
+fn it_counts_as_an_attempt_of_each() {
+    test(async {
+        let world = World::new();
+        let other = World::on(&world.clock);
+        other.registry.install("other", world.memory.clone()).unwrap();
+        let taken = other.lock("c").backend("other").acquire().await.unwrap();
+        for (attempts, expected) in [(1, (0, 3)), (2, (1, 3))] {
+            let before = asked(&world);
+            let failing = all(&world).attempts(attempts).wait(Wait::UpTo(2 * SECOND)).acquire();
+            let error = world.pass_until(SECOND / 10, failing).await.unwrap_err();
+            assert_eq!(error.kind(), &ErrorKind::WaitTimeout, "{error}");
+            assert_eq!(error.attempts(), attempts, "{error}");
+            let now = asked(&world);
+            assert_eq!((now.0 - before.0, now.1 - before.1), expected, "{attempts} attempts");
+        }
+        drop(taken);
+    });
+}
+
+#[test]
+fn a_lost_answer_leaves_nothing_in_the_way() {
+    test(async {
+        for step in [Step::LostReply, Step::Fail, Step::Late(100 * SECOND), Step::Hang] {
+            let world = World::new();
+            world.store.next(Op::Together, [step]);
+            let asking = all(&world).wait(Wait::UpTo(60 * SECOND)).acquire();
+            let guards = world.pass_until(SECOND / 2, asking).await.unwrap();
+            assert!(guards.check().is_ok());
+            guards.release().await.unwrap();
+            world.empty().await;
+            for key in ["a", "b", "c"] {
+                assert!(is_free(&world, key).await, "{key} after {step:?}");
+            }
+        }
+    });
+}
+
+#[test]
+fn an_outage_that_is_not_retried_is_told_and_leaves_nothing() {
+    test(async {
+        for step in [Step::LostReply, Step::Fail, Step::Refuse] {
+            let world = World::new();
+            world.store.next(Op::Together, [step]);
+            let retry = Retry { times: 0, ..Defaults::default().retry };
+            let asking = all(&world).wait(LONG).retry(retry).acquire();
+            let error = world.pass_until(SECOND / 2, asking).await.unwrap_err();
+            assert!(!matches!(error.kind(), ErrorKind::Busy | ErrorKind::WaitTimeout), "{error}");
+            assert_eq!(error.key(), Some("dl1:default:a"));
+            assert_eq!(world.store.calls(Op::Acquire), 0);
+            world.empty().await;
+        }
+    });
+}
+
+#[test]
+fn cancelled_anywhere_it_leaves_nothing() {
+    test(async {
+        for step in [Step::Pass, Step::LostReply, Step::Late(SECOND), Step::Fail] {
+            for polls in 0..6 {
+                let world = World::new();
+                world.store.next(Op::Together, [step]);
+                let mut asking = Box::pin(all(&world).wait(LONG).acquire());
+                for _ in 0..polls {
+                    if crate::support::poll_once(&mut asking).is_ready() {
+                        break;
+                    }
+                    world.clock.advance(SECOND / 5);
+                    calm().await;
+                }
+                drop(asking);
+                for _ in 0..8 {
+                    world.clock.advance(SECOND / 4);
+                    calm().await;
+                }
+                world.empty().await;
+                assert!(is_free(&world, "b").await, "{step:?} after {polls} polls");
+            }
+        }
+    });
+}
