@@ -5,74 +5,18 @@ use std::sync::Arc;
 use ::redis::{Cmd, Value};
 use tokio::runtime::Id;
 
-use super::combine::each;
-use super::connection::{Connection, Connections, call, is_unknown_script, on};
+use super::connection::{Connection, Connections, on};
 use super::layout::{self, Name};
-use super::scripts::{FENCE, LEAST_TOKEN, Lua, SCRIPTS, TOKEN_END};
+use super::scripts::{FENCE, LEAST_TOKEN, SCRIPTS, TOKEN_END};
 use super::scripts_shares::MARKER;
-use super::{Redis, fault, millis, scripts_shares, shares};
-use crate::backend::{Claim, Hold, Released, Reservation, Reserved, Standing, Validity};
+use super::{Redis, fault, millis};
+use crate::backend::{Claim, Released, Reservation, Reserved, Validity};
 use crate::error::{Error, Result};
 use crate::key::LockKey;
 use crate::note::Note;
 use crate::options::Kind;
 
-/// So many holds are renewed by one request at most; more would hold up everybody else's commands.
-pub(super) const BATCH: usize = 100;
-
 impl Redis {
-    pub(super) async fn renew_all(&self, holds: &[&Hold]) -> Vec<Result<Standing>> {
-        let mut standings = Vec::with_capacity(holds.len());
-        for batch in holds.chunks(BATCH) {
-            match self.renew_batch(batch).await {
-                Ok(answers) => standings.extend(answers),
-                Err(error) => {
-                    let again = || {
-                        Error::new(error.kind().clone(), "the renewal got no answer")
-                            .with_retryable(error.is_retryable())
-                    };
-                    standings.extend(batch.iter().skip(1).map(|_| Err(again())));
-                    standings.push(Err(error));
-                }
-            }
-        }
-        standings
-    }
-
-    async fn renew_batch(&self, holds: &[&Hold]) -> Result<Vec<Result<Standing>>> {
-        let shared = self.connections.here().await?;
-        let from = self.clock.now();
-        // In a cluster, the locks of one call would have to be of one slot.
-        let is_joint = |hold: &Hold| hold.claim.kind == Kind::Exclusive && self.connections.cluster().is_none();
-        let joint: Vec<&Claim> = holds.iter().filter(|hold| is_joint(hold)).map(|hold| &*hold.claim).collect();
-        let mut answers = Vec::new();
-        // The second time by the scripts' text, if the server has lost them.
-        for whole in [false, true] {
-            let all = (!joint.is_empty())
-                .then(|| call(&SCRIPTS.renew_all, whole, &|command: &mut Cmd| renewals(command, &joint)));
-            let others = holds.iter().filter(|hold| !is_joint(hold)).map(|hold| {
-                let (lua, build) = renewal_of(&hold.claim);
-                call(lua, whole, &|command: &mut Cmd| build(command, &hold.claim))
-            });
-            answers = self.connections.pipeline(&shared, all.into_iter().chain(others)).await?.into_vec();
-            if !answers.iter().any(is_unknown_script) {
-                break;
-            }
-        }
-        let mut answers = answers.into_iter();
-        let mut of_joint = each(if joint.is_empty() { None } else { answers.next() });
-        let standing = |hold: &&Hold| {
-            let answer = if is_joint(hold) { of_joint.next() } else { answers.next() };
-            match answer.unwrap_or(Value::Nil) {
-                Value::Int(1) => Ok(Standing::Renewed(Validity { from, granted: hold.claim.ttl })),
-                Value::Int(0) => Ok(Standing::Lost),
-                other if fault::is_wrong_type(&other) => Ok(Standing::Lost),
-                other => Err(fault::unexpected(&other)),
-            }
-        };
-        Ok(holds.iter().map(standing).collect())
-    }
-
     /// Prolongs a lock and reserves tokens for it.
     pub(super) async fn reserve_tokens(&self, claim: &Claim, asked: Reservation) -> Result<Reserved> {
         let shared = self.connections.here().await?;
@@ -159,14 +103,6 @@ impl Redis {
     }
 }
 
-/// The script that renews a claim of this kind, and what adds its arguments.
-pub(super) fn renewal_of(claim: &Claim) -> (&'static Lua, fn(&mut Cmd, &Claim)) {
-    match claim.kind {
-        Kind::Exclusive => (&SCRIPTS.renew, renewal),
-        _ => (&scripts_shares::SCRIPTS.renew, shares::renewal),
-    }
-}
-
 /// What a script that ends holds has answered.
 pub(in crate::backends) fn released(answer: &Value) -> Result<Released> {
     match answer {
@@ -175,18 +111,4 @@ pub(in crate::backends) fn released(answer: &Value) -> Result<Released> {
         other if fault::is_wrong_type(other) => Ok(Released::NotOwner),
         other => Err(fault::unexpected(other)),
     }
-}
-
-fn renewals(command: &mut Cmd, claims: &[&Claim]) {
-    command.arg(claims.len());
-    for claim in claims {
-        command.arg(Name(&claim.key));
-    }
-    for claim in claims {
-        command.arg(layout::Value(claim)).arg(millis(claim.ttl));
-    }
-}
-
-fn renewal(command: &mut Cmd, claim: &Claim) {
-    on(command, Name(&claim.key)).arg(layout::Value(claim)).arg(millis(claim.ttl));
 }

@@ -10,7 +10,7 @@ use ::redis::{Cmd, Value};
 use futures::FutureExt;
 
 use super::connection::{call, is_unknown_script};
-use super::hold::renewal_of;
+use super::renewals::renewal_of;
 use super::{Redis, fault, millis};
 use crate::backend::{Hold, Signal, Wake};
 use crate::error::{Error, Result};

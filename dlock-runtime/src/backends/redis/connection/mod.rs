@@ -249,6 +249,22 @@ impl Connections {
         }
     }
 
+    /// Sends commands in one go, in a cluster each to its server; what became of each. `None`: its keys are not at one
+    /// server just now, and nothing was done.
+    pub(super) async fn each(
+        &self,
+        connection: &Arc<Connection>,
+        commands: impl IntoIterator<Item = Cmd>,
+    ) -> Result<Vec<Result<Option<Value>>>> {
+        let Way::Cluster(way) = &connection.way else {
+            return Ok(self.pipeline(connection, commands).await?.into_iter().map(|answer| Ok(Some(answer))).collect());
+        };
+        let wait = AwaitsAnswer::new(connection, &self.clock);
+        let answers = Box::pin(way.each(commands)).await;
+        wait.answered();
+        Ok(answers)
+    }
+
     /// Sends a command that may win a lock, and draws a token after it; gives both answers.
     pub(super) async fn drawing(&self, connection: &Arc<Connection>, command: Cmd) -> Result<Answers> {
         match &connection.way {

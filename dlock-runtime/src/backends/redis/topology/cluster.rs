@@ -84,6 +84,15 @@ impl ClusterWay {
 
     /// With another way at hand, it does not wait for the keys of a slot to come together.
     async fn send(&self, command: &Cmd, has_other_way: bool) -> Result<Value> {
+        match self.follow(command, has_other_way).await {
+            Err(error) if has_other_way && is_torn(&Err(error.clone())) => {
+                error.try_into().map(Value::ServerError).map_err(|error| fault_of(&error))
+            }
+            answer => judged(answer),
+        }
+    }
+
+    async fn follow(&self, command: &Cmd, has_other_way: bool) -> RedisResult<Value> {
         let routing = routing_of(command);
         let patience = Patience { way: self, since: self.clock.now() };
         let end = patience.since.after(FOLLOW_LIMIT);
@@ -103,16 +112,7 @@ impl ClusterWay {
             pause = (pause * 2).min(Duration::from_millis(100));
         };
         patience.answered(&answer);
-        match answer {
-            Ok(value) => Ok(value),
-            // An answer as any other, for those who look at it.
-            Err(error) => match error.clone().try_into() {
-                Ok(server) if has_other_way && is_torn(&Err(error.clone())) => Ok(Value::ServerError(server)),
-                Ok(server) if !is_on_the_move(&Err(error)) => Ok(Value::ServerError(server)),
-                Ok(server) => Err(moving(server.code())),
-                Err(error) => Err(fault_of(&error)),
-            },
-        }
+        answer
     }
 
     /// Asks the server that a slot is moving to. In one go: on a shared connection somebody else's command could come
@@ -129,6 +129,19 @@ impl ClusterWay {
     pub(in super::super) async fn all(&self, commands: impl IntoIterator<Item = Cmd>) -> Result<Vec<Value>> {
         let commands: Vec<_> = commands.into_iter().collect();
         join_all(commands.iter().map(|command| self.one(command))).await.into_iter().collect()
+    }
+
+    /// The same, and what became of each. `None`: its keys are not at one server just now, and nothing was done.
+    pub(in super::super) async fn each(
+        &self,
+        commands: impl IntoIterator<Item = Cmd>,
+    ) -> Vec<Result<Option<Value>>> {
+        let commands: Vec<_> = commands.into_iter().collect();
+        let sent = commands.iter().map(async |command| {
+            let answer = self.follow(command, true).await;
+            if is_torn(&answer) { Ok(None) } else { judged(answer).map(Some) }
+        });
+        join_all(sent).await
     }
 
     /// Sends a command to all primaries; address and answer of each.
@@ -241,6 +254,15 @@ impl Drop for Patience<'_> {
             self.way.dead.store(true, Ordering::Relaxed);
         }
     }
+}
+
+/// An error of the server is an answer as any other, for those who look at it; but for those about where to ask.
+fn judged(answer: RedisResult<Value>) -> Result<Value> {
+    answer.or_else(|error| match error.clone().try_into() {
+        Ok(server) if !is_on_the_move(&Err(error)) => Ok(Value::ServerError(server)),
+        Ok(server) => Err(moving(server.code())),
+        Err(error) => Err(fault_of(&error)),
+    })
 }
 
 /// The address to ask at, if that is what the answer says.
