@@ -12,6 +12,7 @@ use ::redis::Value;
 
 use super::check::{field, settings, text, uptime};
 use super::settings::{Guard, Settings};
+use super::shards::Shards;
 use crate::clock::BootInstant;
 use crate::error::{Error, Result};
 
@@ -26,21 +27,23 @@ pub(super) struct Guards {
     /// When a connection ended last, as far as that was noticed, in nanoseconds of our clock.
     ended: AtomicU64,
     known: Mutex<Option<Life>>,
+    /// The servers of a cluster.
+    pub(super) shards: Shards,
 }
 
 /// One run of one server.
-struct Life {
-    run_id: String,
+pub(super) struct Life {
+    pub(super) run_id: String,
     /// When it was connected to last.
-    met: BootInstant,
+    pub(super) met: BootInstant,
 }
 
 /// What the first answers on a connection say about the server.
 pub(super) struct Seen {
-    run_id: String,
-    uptime: Duration,
+    pub(super) run_id: String,
+    pub(super) uptime: Duration,
     /// Is everything on disk that was acknowledged?
-    durable: bool,
+    pub(super) durable: bool,
 }
 
 impl Seen {
@@ -63,6 +66,7 @@ impl Guards {
             until: AtomicU64::new(0),
             ended: AtomicU64::new(0),
             known: Mutex::default(),
+            shards: Shards::default(),
         }
     }
 
@@ -81,38 +85,60 @@ impl Guards {
 
     /// Notes which server a new connection has led to.
     pub(super) fn met(&self, seen: Seen, now: BootInstant, place: &impl std::fmt::Debug) {
-        let Seen { run_id, uptime, durable } = seen;
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        let started = now.before(uptime);
-        let ended = BootInstant::from_nanos(self.ended.load(Ordering::Relaxed));
-        let (guard, from) = match &*known {
-            Some(life) if life.run_id == run_id => (Guard::Off, now),
-            // It ran already while the other one served us: nobody knows when that one gave its last lock.
-            Some(life) if started < life.met.max(ended) => (self.failover, now),
-            Some(_) if durable => (Guard::Off, now),
-            Some(_) => (self.restart, started),
-            // For whom it is new, only what was asked for by name: a server is not suspect for being young.
-            None if durable => (Guard::Off, now),
-            None => (if matches!(self.restart, Guard::For(_)) { self.restart } else { Guard::Off }, started),
-        };
-        let first = known.is_none();
-        *known = Some(Life { run_id, met: now });
+        let until = self.judged(known.as_ref(), &seen, now);
+        let first = known.replace(Life { run_id: seen.run_id, met: now }).is_none();
         drop(known);
-        let length = match guard {
-            Guard::Off => return,
-            Guard::For(length) => length,
-            Guard::Auto => Duration::from_millis(self.longest.load(Ordering::Relaxed)),
-        };
-        let until = from.after(length);
-        if until > now {
-            self.until.fetch_max(until.as_nanos(), Ordering::Relaxed);
-            let wait = until.since(now);
-            if first {
-                tracing::warn!(?place, ?wait, "Redis has started a moment ago; nothing is granted yet (restart_guard)");
-            } else {
-                tracing::warn!(?place, ?wait, "Redis may have forgotten locks; nothing is granted meanwhile");
-            }
+        let Some(until) = until else { return };
+        self.until.fetch_max(until.as_nanos(), Ordering::Relaxed);
+        let wait = until.since(now);
+        if first {
+            tracing::warn!(?place, ?wait, "Redis has started a moment ago; nothing is granted yet (restart_guard)");
+        } else {
+            tracing::warn!(?place, ?wait, "Redis may have forgotten locks; nothing is granted meanwhile");
         }
+    }
+
+    /// Until when the server may grant nothing, for one who has known `before` in its place.
+    fn judged(&self, before: Option<&Life>, seen: &Seen, now: BootInstant) -> Option<BootInstant> {
+        let ended = BootInstant::from_nanos(self.ended.load(Ordering::Relaxed));
+        match before {
+            // It ran already while the other one served us: nobody knows when that one gave its last lock.
+            Some(life) if life.run_id != seen.run_id && now.before(seen.uptime) < life.met.max(ended) => {
+                self.after_failover(now)
+            }
+            _ => self.after_restart(before, seen, now),
+        }
+    }
+
+    /// The same, if it can only be the same one again.
+    pub(super) fn after_restart(&self, before: Option<&Life>, seen: &Seen, now: BootInstant) -> Option<BootInstant> {
+        let length = match before {
+            Some(life) if life.run_id == seen.run_id => None,
+            _ if seen.durable => None,
+            Some(_) => self.length(self.restart),
+            // For whom it is new, only what was asked for by name: a server is not suspect for being young.
+            None => self.length(self.restart).filter(|_| matches!(self.restart, Guard::For(_))),
+        };
+        length.map(|length| now.before(seen.uptime).after(length)).filter(|until| *until > now)
+    }
+
+    /// Until when a server may grant nothing that has taken another one's place just now.
+    pub(super) fn after_failover(&self, now: BootInstant) -> Option<BootInstant> {
+        self.length(self.failover).map(|length| now.after(length))
+    }
+
+    fn length(&self, guard: Guard) -> Option<Duration> {
+        match guard {
+            Guard::Off => None,
+            Guard::For(length) => Some(length),
+            Guard::Auto => Some(Duration::from_millis(self.longest.load(Ordering::Relaxed))),
+        }
+    }
+
+    /// Is nobody to be kept waiting in any case?
+    pub(super) fn are_off(&self) -> bool {
+        (self.restart, self.failover) == (Guard::Off, Guard::Off)
     }
 
     /// # Errors
@@ -127,11 +153,15 @@ impl Guards {
             let _ = self.until.compare_exchange(until, 0, Ordering::Relaxed, Ordering::Relaxed);
             return Ok(());
         }
-        Err(Error::outage(format!(
-            "Redis was restarted or replaced and may have forgotten locks: none is granted for another {left:.1?} \
-             (restart_guard, failover_guard)"
-        )))
+        Err(forgetful(left))
     }
+}
+
+pub(super) fn forgetful(left: Duration) -> Error {
+    Error::outage(format!(
+        "Redis was restarted or replaced and may have forgotten locks: none is granted for another {left:.1?} \
+         (restart_guard, failover_guard)"
+    ))
 }
 
 #[cfg(test)]

@@ -38,6 +38,7 @@ mod rights;
 pub(in crate::backends) mod scripts;
 mod scripts_shares;
 mod settings;
+mod shards;
 mod shares;
 pub(in crate::backends) mod target;
 mod together;
@@ -116,6 +117,7 @@ impl Redis {
         crate::background::background()?;
         let connections = Arc::new(Connections::new(target, clock.clone()));
         check::check(&connections).await?.tell(&connections);
+        connections.meet_all().await;
         let mut capabilities = capabilities();
         if connections.target.settings.wait_replicas > 0 {
             capabilities.wake = WakeStyle::Hint;
@@ -143,10 +145,10 @@ impl Redis {
         self.connections.guards.asks_for(claim.ttl);
         // Opens the connection, if there is none, and so finds out.
         drop(self.connections.here().await?);
-        self.connections.guards.check(|| self.clock.now())?;
+        self.connections.admit(&claim.key).await?;
         let attempt = self.attempt(claim, stand).await?;
         let replicas = self.connections.target.settings.wait_replicas;
-        if replicas == 0 && self.connections.guards.check(|| self.clock.now()).is_ok() {
+        if replicas == 0 && self.connections.admits(&claim.key) {
             return Ok(attempt);
         }
         Box::pin(self.checked(claim, attempt)).await
@@ -157,7 +159,7 @@ impl Redis {
         let replicas = self.connections.target.settings.wait_replicas;
         match attempt {
             Attempt::Acquired(hold) => {
-                if let Err(error) = self.connections.guards.check(|| self.clock.now()) {
+                if let Err(error) = self.connections.admit(&claim.key).await {
                     self.give_up(claim, None).await?;
                     return Err(error);
                 }

@@ -8,7 +8,7 @@ use super::combine::each;
 use super::connection::{Connection, call, is_unknown_script, on};
 use super::layout::{self, Name};
 use super::scripts::{Lua, SCRIPTS};
-use super::topology::slots::slot_of;
+use super::topology::slots::{number_of, slot_of};
 use super::{Redis, fault, millis, scripts_shares, shares};
 use crate::backend::{Claim, Hold, Standing, Validity};
 use crate::clock::BootInstant;
@@ -26,7 +26,7 @@ impl Redis {
         let mut order: Vec<_> = holds.iter().copied().enumerate().collect();
         if self.connections.cluster().is_some() {
             // Those of one slot side by side, so that few scripts serve a batch.
-            order.sort_by_cached_key(|(_, hold)| slot_of(&hold.claim.key));
+            order.sort_by_cached_key(|(_, hold)| number_of(slot_of(&hold.claim.key)));
         }
         let mut standings: Vec<_> = holds.iter().map(|_| Err(Error::outage("the renewal got no answer"))).collect();
         for batch in order.chunks(BATCH) {

@@ -28,7 +28,7 @@ impl Redis {
             let renew = call(lua, whole, &|command: &mut Cmd| build(command, &hold.claim));
             let mut wait = Cmd::new();
             wait.arg("WAIT").arg(wanted).arg(millis(limit));
-            let answers = self.connections.pipeline(&shared, [renew, wait]).await?;
+            let answers = self.connections.together(&shared, &hold.claim.key, [renew, wait]).await?;
             match &answers[..] {
                 [unknown, _] if !whole && is_unknown_script(unknown) => {}
                 [Value::Int(1), Value::Int(acknowledged)] if *acknowledged >= wanted => return Ok(hold),

@@ -77,14 +77,14 @@ impl Settings {
                 }
             }
             "layout" if value == "redisson" && scheme != Scheme::Cluster => self.layout = Layout::Redisson,
-            "wait_replicas" if scheme != Scheme::Cluster => {
+            "wait_replicas" => {
                 let number = value.parse().ok().filter(|number| (1..=100).contains(number));
                 self.wait_replicas = number.ok_or_else(|| {
                     Error::config("wait_replicas", "wait_replicas is a number of replicas, from 1 to 100")
                 })?;
             }
-            "restart_guard" if scheme != Scheme::Cluster => self.restart_guard = guard("restart_guard", value)?,
-            "failover_guard" if scheme != Scheme::Cluster => self.failover_guard = guard("failover_guard", value)?,
+            "restart_guard" => self.restart_guard = guard("restart_guard", value)?,
+            "failover_guard" => self.failover_guard = guard("failover_guard", value)?,
             "ca" if tls => self.ca = text(),
             "cert" if tls => self.cert = text(),
             "key" if tls => self.key = text(),
@@ -147,10 +147,10 @@ mod tests {
     #[test]
     fn each_topology_refuses_what_means_nothing_to_it() {
         for (scheme, tls, name, value) in [
-            (Scheme::Cluster, false, "failover_guard", "30s"),
+            (Scheme::Cluster, false, "db", "1"),
             (Scheme::Server, false, "ca", "/ca.pem"),
             (Scheme::Server, false, "sentinel_password", "x"),
-            (Scheme::Cluster, false, "wait_replicas", "1"),
+            (Scheme::Cluster, false, "wait_replicas", "0"),
             (Scheme::Server, false, "eviction", "maybe"),
             (Scheme::Server, false, "db", "1"),
             (Scheme::Server, false, "keys", "plain"),

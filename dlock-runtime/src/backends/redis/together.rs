@@ -51,7 +51,9 @@ impl Redis {
         }
         claims.iter().for_each(|claim| self.connections.guards.asks_for(claim.ttl));
         let shared = self.connections.here().await?;
-        self.connections.guards.check(|| self.clock.now())?;
+        let Some(first) = claims.first() else { return Ok(Together::OneByOne) };
+        // In a cluster they are all of one slot.
+        self.connections.admit(&first.key).await?;
         let high = self.connections.high();
         let from = self.clock.now();
         let answer = self
@@ -75,7 +77,9 @@ impl Redis {
             other => return Err(fault::unexpected(&other)),
         };
         // What the server has forgotten meanwhile may be somebody's; the core abandons what was taken.
-        self.connections.guards.check(|| self.clock.now())?;
+        if !self.connections.admits(&first.key) {
+            self.connections.admit(&first.key).await?;
+        }
         let mut holds = Vec::with_capacity(claims.len());
         for (claim, token) in claims.iter().zip(&tokens) {
             holds.push(self.granted(claim, token, high, from, None).await?);

@@ -1,6 +1,7 @@
 //! Connections: one for each runtime that asks, opened there and polled in place; our own thread is one of them.
 
 mod after;
+mod cluster;
 mod open;
 
 use std::cell::RefCell;
@@ -247,22 +248,6 @@ impl Connections {
             Way::Server(way) => self.all_of(connection, way.all(commands)).await,
             Way::Cluster(way) => self.all_of(connection, Box::pin(way.all(commands))).await,
         }
-    }
-
-    /// Sends commands in one go, in a cluster each to its server; what became of each. `None`: its keys are not at one
-    /// server just now, and nothing was done.
-    pub(super) async fn each(
-        &self,
-        connection: &Arc<Connection>,
-        commands: impl IntoIterator<Item = Cmd>,
-    ) -> Result<Vec<Result<Option<Value>>>> {
-        let Way::Cluster(way) = &connection.way else {
-            return Ok(self.pipeline(connection, commands).await?.into_iter().map(|answer| Ok(Some(answer))).collect());
-        };
-        let wait = AwaitsAnswer::new(connection, &self.clock);
-        let answers = Box::pin(way.each(commands)).await;
-        wait.answered();
-        Ok(answers)
     }
 
     /// Sends a command that may win a lock, and draws a token after it; gives both answers.

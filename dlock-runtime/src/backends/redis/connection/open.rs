@@ -24,14 +24,22 @@ impl Connections {
         let client = match known {
             Some(client) => client,
             None => {
-                let opened =
-                    plan.open(&self.clock, None::<fn(PushInfo) -> Result<(), ::redis::aio::SendError>>).await?;
+                let (guards, clock) = (self.guards.clone(), self.clock.clone());
+                let pushes = move |push: PushInfo| {
+                    if push.kind == PushKind::Disconnection {
+                        guards.ended(clock.now());
+                        guards.shards.changed();
+                    }
+                    Ok::<(), ::redis::aio::SendError>(())
+                };
+                let opened = plan.open(&self.clock, Some(pushes)).await?;
+                self.guards.shards.changed();
                 // Another runtime may have been faster; one client is enough.
                 self.cluster_client().get_or_insert(opened).clone()
             }
         };
         let dead = Arc::new(AtomicBool::new(false));
-        let way = Way::Cluster(Box::new(ClusterWay::new(client, self.clock.clone(), dead.clone())));
+        let way = Way::Cluster(Box::new(ClusterWay::new(client, self.clock.clone(), self.guards.clone(), dead.clone())));
         Ok(Arc::new(Connection { runtime: place.id(), way, switches: 0, dead, silent_since: AtomicU64::new(0) }))
     }
 

@@ -14,6 +14,7 @@ use futures::future::join_all;
 
 use super::super::connection::{call, is_unknown_script};
 use super::super::fault;
+use super::super::guards::Guards;
 use super::super::layout::beside;
 use super::super::scripts::{CLOCK, Lua, SCRIPTS, Scripts};
 use super::slots::{Slot, fence};
@@ -30,6 +31,7 @@ const FOLLOW_LIMIT: Duration = Duration::from_secs(3);
 pub(in super::super) struct ClusterWay {
     client: ClusterConnection,
     clock: Clock,
+    guards: Arc<Guards>,
     /// Of the connection that this belongs to.
     dead: Arc<AtomicBool>,
 }
@@ -73,8 +75,13 @@ static OWN: LazyLock<Own> = LazyLock::new(|| Own {
 });
 
 impl ClusterWay {
-    pub(in super::super) fn new(client: ClusterConnection, clock: Clock, dead: Arc<AtomicBool>) -> Self {
-        Self { client, clock, dead }
+    pub(in super::super) fn new(
+        client: ClusterConnection,
+        clock: Clock,
+        guards: Arc<Guards>,
+        dead: Arc<AtomicBool>,
+    ) -> Self {
+        Self { client, clock, guards, dead }
     }
 
     /// Sends a command to the server of its key, wherever that goes.
@@ -99,6 +106,7 @@ impl ClusterWay {
         let mut pause = Duration::from_millis(5);
         let answer = loop {
             let answer = self.client.clone().route_command(command.clone(), routing.clone()).await;
+            self.heard(&answer);
             let answer = match asked_elsewhere(&answer) {
                 Some((host, port)) => self.ask_at(host, port, command).await,
                 None => answer,
@@ -113,6 +121,33 @@ impl ClusterWay {
         };
         patience.answered(&answer);
         answer
+    }
+
+    /// Sends commands to the server of a slot in one go, over one connection.
+    pub(in super::super) async fn together(
+        &self,
+        slot: Slot,
+        commands: impl IntoIterator<Item = Cmd>,
+    ) -> Result<Vec<Value>> {
+        let mut all = ::redis::pipe();
+        commands.into_iter().for_each(|command| drop(all.add_command(command)));
+        let route = SingleNodeRoutingInfo::SpecificNode(Route::with_slot(slot, SlotAddr::Master));
+        let patience = Patience { way: self, since: self.clock.now() };
+        let count = all.len();
+        let answers = self.client.clone().route_pipeline(all, 0, count, route).await;
+        self.heard(&answers);
+        patience.answered(&answers);
+        answers.map_err(|error| judged(Err(error)).map_or_else(|error| error, |refusal| fault::unexpected(&refusal)))
+    }
+
+    /// Notes what may mean that another server grants now, or the same one without its memory.
+    fn heard<T>(&self, answer: &RedisResult<T>) {
+        use ::redis::ErrorKind::{ClusterConnectionNotFound, Io, Server};
+        use ServerErrorKind::{Moved, ReadOnly};
+        let Err(error) = answer else { return };
+        if matches!(error.kind(), Io | ClusterConnectionNotFound | Server(Moved | ReadOnly)) {
+            self.guards.shards.changed();
+        }
     }
 
     /// Asks the server that a slot is moving to. In one go: on a shared connection somebody else's command could come
@@ -240,7 +275,7 @@ struct Patience<'a> {
 }
 
 impl Patience<'_> {
-    fn answered(self, answer: &RedisResult<Value>) {
+    fn answered<T>(self, answer: &RedisResult<T>) {
         if answer.as_ref().is_err_and(RedisError::is_timeout) {
             self.way.dead.store(true, Ordering::Relaxed);
         }

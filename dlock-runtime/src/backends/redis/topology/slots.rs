@@ -10,7 +10,7 @@ use super::super::layout::Name;
 use crate::key::LockKey;
 
 /// How many slots a cluster has.
-const SLOTS: usize = 16_384;
+pub(in super::super) const SLOTS: usize = 16_384;
 
 /// For each slot the smallest number whose decimal digits hash to it: a tag that brings a name into that slot.
 static TAGS: LazyLock<HashMap<Slot, u32>> = LazyLock::new(|| {
@@ -23,6 +23,15 @@ static TAGS: LazyLock<HashMap<Slot, u32>> = LazyLock::new(|| {
     }
     tags
 });
+
+/// The number of each slot, which the client's type does not tell.
+static NUMBERS: LazyLock<HashMap<Slot, u16>> =
+    LazyLock::new(|| (0..).map_while(|number| Some((Slot::new(number)?, number))).collect());
+
+/// The number of a slot.
+pub(in super::super) fn number_of(slot: Slot) -> u16 {
+    NUMBERS.get(&slot).copied().unwrap_or_default()
+}
 
 /// The slot of a lock.
 pub(in super::super) fn slot_of(key: &LockKey) -> Slot {
@@ -52,6 +61,7 @@ mod tests {
     fn each_slot_has_a_tag_that_leads_to_it() {
         for number in 0..16_384 {
             let slot = Slot::new(number).unwrap();
+            assert_eq!(number_of(slot), number);
             assert_eq!(Slot::for_key(fence(slot)), slot);
             assert_eq!(Slot::for_key(channel("0123456789abcdef", slot)), slot);
         }

@@ -1,0 +1,117 @@
+//! What differs in a cluster: where requests about several locks go, and whether a slot's server may grant.
+
+use std::sync::Arc;
+
+use ::redis::{Cmd, Value};
+
+use super::super::check::is_forbidden;
+use super::super::fault;
+use super::super::shards::View;
+use super::super::topology::cluster::ClusterWay;
+use super::super::topology::slots::{Slot, number_of, slot_of};
+use super::{AwaitsAnswer, Connection, Connections, Way};
+use crate::error::Result;
+use crate::key::LockKey;
+
+impl Connections {
+    /// Sends commands in one go, in a cluster each to its server; what became of each. `None`: its keys are not at one
+    /// server just now, and nothing was done.
+    pub(in super::super) async fn each(
+        &self,
+        connection: &Arc<Connection>,
+        commands: impl IntoIterator<Item = Cmd>,
+    ) -> Result<Vec<Result<Option<Value>>>> {
+        let Way::Cluster(way) = &connection.way else {
+            return Ok(self.pipeline(connection, commands).await?.into_iter().map(|answer| Ok(Some(answer))).collect());
+        };
+        let wait = AwaitsAnswer::new(connection, &self.clock);
+        let answers = Box::pin(way.each(commands)).await;
+        wait.answered();
+        Ok(answers)
+    }
+
+    /// Sends commands about one lock to its server in one go, over one connection.
+    pub(in super::super) async fn together(
+        &self,
+        connection: &Arc<Connection>,
+        key: &LockKey,
+        commands: impl IntoIterator<Item = Cmd>,
+    ) -> Result<Vec<Value>> {
+        let Way::Cluster(way) = &connection.way else {
+            return Ok(self.pipeline(connection, commands).await?.into_vec());
+        };
+        let wait = AwaitsAnswer::new(connection, &self.clock);
+        let answers = way.together(slot_of(key), commands).await;
+        wait.answered();
+        answers
+    }
+
+    /// Looks at the server that grants this lock, if something may have happened to it.
+    ///
+    /// # Errors
+    /// While the lock may be somebody's although it looks free; if the server does not answer.
+    pub(in super::super) async fn admit(&self, key: &LockKey) -> Result<()> {
+        if self.cluster().is_some() && !self.guards.are_off() {
+            let slot = slot_of(key);
+            if !self.guards.shards.knows(number_of(slot)) {
+                Box::pin(self.look(slot)).await?;
+            }
+            return self.guards.shards.check(number_of(slot), || self.clock.now());
+        }
+        self.guards.check(|| self.clock.now())
+    }
+
+    /// Was there no reason to look again?
+    pub(in super::super) fn admits(&self, key: &LockKey) -> bool {
+        if self.cluster().is_some() && !self.guards.are_off() {
+            let (shards, slot) = (&self.guards.shards, number_of(slot_of(key)));
+            return shards.knows(slot) && shards.check(slot, || self.clock.now()).is_ok();
+        }
+        self.guards.check(|| self.clock.now()).is_ok()
+    }
+
+    /// Looks at all servers of a cluster, so that a later change of each is seen. One that does not answer stays unknown.
+    pub(in super::super) async fn meet_all(&self) {
+        if self.cluster().is_none() || self.guards.are_off() {
+            return;
+        }
+        if let Some(any) = Slot::new(0) {
+            let _ = self.look(any).await;
+        }
+        for slot in self.guards.shards.unmet().into_iter().filter_map(Slot::new) {
+            let _ = self.look(slot).await;
+        }
+    }
+
+    async fn look(&self, slot: Slot) -> Result<()> {
+        let connection = self.here().await?;
+        let Way::Cluster(way) = &connection.way else { return Ok(()) };
+        let shards = &self.guards.shards;
+        let changes = shards.changes();
+        let answers = ask(way, slot).await?;
+        match View::read(&answers) {
+            Some(view) => shards.met(&self.guards, view, changes, self.clock.now()),
+            None => match answers.iter().find(|answer| matches!(answer, Value::ServerError(_))) {
+                Some(refused) if !is_forbidden(refused) => return Err(fault::unexpected(refused)),
+                _ => shards.cannot_look(),
+            },
+        }
+        Ok(())
+    }
+}
+
+async fn ask(way: &ClusterWay, slot: Slot) -> Result<Vec<Value>> {
+    let command = |words: &[&str]| {
+        let mut command = Cmd::new();
+        words.iter().for_each(|word| drop(command.arg(word)));
+        command
+    };
+    let questions = [
+        &["CLUSTER", "SLOTS"][..],
+        &["CLUSTER", "MYID"],
+        &["INFO", "server"],
+        &["INFO", "persistence"],
+        &["CONFIG", "GET", "appendfsync"],
+    ];
+    way.together(slot, questions.map(command)).await
+}

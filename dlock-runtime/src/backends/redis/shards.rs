@@ -1,0 +1,282 @@
+//! The same for a cluster: each of its servers has some of the slots, and only those wait for what it may have forgotten.
+//!
+//! The client opens its connections by itself, so a server is looked at before the first grant after anything has
+//! happened to a connection or to the slots: who it is, and who has which slots by its word. A grant counts if nothing
+//! has happened meanwhile.
+//!
+//! The same server with another `run_id` was restarted. A slot that went to a server that had none, from one that has
+//! none any more, was failed over; any other slot that changes its server was moved there with its keys.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use ::redis::Value;
+
+use super::check::text;
+use super::guards::{Guards, Life, Seen, forgetful};
+use super::topology::slots::SLOTS;
+use crate::clock::BootInstant;
+use crate::error::Result;
+
+/// The servers of one cluster, as far as this process has met them.
+#[derive(Default)]
+pub(super) struct Shards {
+    /// How often something has happened.
+    changes: AtomicU64,
+    /// The account may not look.
+    blind: AtomicBool,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// The primary of each slot, by its id; empty before the first look.
+    owners: Vec<Option<u32>>,
+    /// The number that stands for an id.
+    numbers: HashMap<String, u32>,
+    met: HashMap<u32, Met>,
+    /// Nothing is granted in these slots before.
+    until: HashMap<u16, BootInstant>,
+}
+
+struct Met {
+    life: Life,
+    /// [`Shards::changes`] before it was looked at.
+    changes: u64,
+}
+
+/// What a server has told.
+pub(super) struct View {
+    /// The first and the last slot of each range, and its primary.
+    ranges: Vec<(u16, u16, String)>,
+    /// The server itself.
+    id: String,
+    seen: Seen,
+}
+
+impl View {
+    /// Reads the answers to `CLUSTER SLOTS`, `CLUSTER MYID`, and to what [`Seen`] is read from; nothing where the user may
+    /// not ask.
+    pub(super) fn read(answers: &[Value]) -> Option<Self> {
+        let [slots, id, server, persistence, fsync] = answers else { return None };
+        let Value::Array(slots) = slots else { return None };
+        Some(Self {
+            ranges: slots.iter().map(range).collect::<Option<_>>()?,
+            id: text(id)?.to_owned(),
+            seen: Seen::read(server, persistence, fsync)?,
+        })
+    }
+}
+
+/// One entry of `CLUSTER SLOTS`: first, last, primary, replicas; of a server its host, its port, its id.
+fn range(entry: &Value) -> Option<(u16, u16, String)> {
+    let Value::Array(entry) = entry else { return None };
+    let [Value::Int(first), Value::Int(last), Value::Array(primary), ..] = &entry[..] else { return None };
+    Some((u16::try_from(*first).ok()?, u16::try_from(*last).ok()?, text(primary.get(2)?)?.to_owned()))
+}
+
+impl Shards {
+    /// Something has happened to a connection, or to the way to a slot: whoever grants next is looked at.
+    pub(super) fn changed(&self) {
+        self.changes.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// To be read before a look begins.
+    pub(super) fn changes(&self) -> u64 {
+        self.changes.load(Ordering::Acquire)
+    }
+
+    /// The account may not ask what a look asks.
+    pub(super) fn cannot_look(&self) {
+        if !self.blind.swap(true, Ordering::Relaxed) {
+            tracing::warn!("the Redis user may not ask for the cluster's servers; a restart or a failover is not seen");
+        }
+    }
+
+    /// Was the server of this slot looked at since something has happened last?
+    pub(super) fn knows(&self, slot: u16) -> bool {
+        if self.blind.load(Ordering::Relaxed) {
+            return true;
+        }
+        let state = self.state();
+        let owner = state.owners.get(usize::from(slot)).copied().flatten();
+        owner.and_then(|owner| state.met.get(&owner)).is_some_and(|met| met.changes == self.changes())
+    }
+
+    /// One slot of each server that was not looked at yet.
+    pub(super) fn unmet(&self) -> Vec<u16> {
+        let state = self.state();
+        let mut first: HashMap<u32, u16> = HashMap::new();
+        for (slot, owner) in (0..).zip(&state.owners) {
+            if let Some(owner) = owner.filter(|owner| !state.met.contains_key(owner)) {
+                first.entry(owner).or_insert(slot);
+            }
+        }
+        first.into_values().collect()
+    }
+
+    /// Notes what a server has told; `changes` is from before it was asked.
+    pub(super) fn met(&self, guards: &Guards, view: View, changes: u64, now: BootInstant) {
+        let View { ranges, id, seen } = view;
+        let mut state = self.state();
+        let state = &mut *state;
+        let before = std::mem::replace(&mut state.owners, vec![None; SLOTS]);
+        for (first, last, primary) in ranges {
+            let number = state.number(primary);
+            if let Some(slots) = state.owners.get_mut(usize::from(first)..=usize::from(last)) {
+                slots.fill(Some(number));
+            }
+        }
+        let moved = failed_over(&before, &state.owners);
+        let mut forgotten = Vec::new();
+        if let Some(until) = guards.after_failover(now) {
+            forgotten.extend(moved.into_iter().map(|slot| (slot, until)));
+        }
+        let number = state.number(id);
+        let own = || (0..).zip(&state.owners).filter(|(_, owner)| **owner == Some(number)).map(|(slot, _)| slot);
+        // A server without slots grants nothing, and a replica's life is no matter.
+        if own().next().is_some() {
+            let known = state.met.get(&number).map(|met| &met.life);
+            if let Some(until) = guards.after_restart(known, &seen, now) {
+                forgotten.extend(own().map(|slot| (slot, until)));
+            }
+            let life = Life { run_id: seen.run_id, met: now };
+            state.met.insert(number, Met { life, changes });
+        }
+        state.until.retain(|_, until| *until > now);
+        if let Some(wait) = forgotten.iter().map(|(_, until)| until.since(now)).max() {
+            let slots = forgotten.len();
+            tracing::warn!(slots, ?wait, "a server of the Redis Cluster may have forgotten locks; nothing is granted meanwhile");
+        }
+        for (slot, until) in forgotten {
+            let known = state.until.entry(slot).or_insert(until);
+            *known = until.max(*known);
+        }
+    }
+
+    /// # Errors
+    /// While a lock in this slot that looks free may be somebody's.
+    pub(super) fn check(&self, slot: u16, now: impl FnOnce() -> BootInstant) -> Result<()> {
+        let Some(until) = self.state().until.get(&slot).copied() else { return Ok(()) };
+        let left = until.since(now());
+        if left.is_zero() { Ok(()) } else { Err(forgetful(left)) }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn number(&mut self, id: String) -> u32 {
+        let next = u32::try_from(self.numbers.len()).unwrap_or(u32::MAX);
+        *self.numbers.entry(id).or_insert(next)
+    }
+}
+
+/// The slots whose primary has lost all slots to servers that had none.
+fn failed_over(before: &[Option<u32>], now: &[Option<u32>]) -> Vec<u16> {
+    let has_slots = |owners: &[Option<u32>], server: u32| owners.contains(&Some(server));
+    let mut judged: HashMap<(u32, u32), bool> = HashMap::new();
+    let slots = (0..).zip(before.iter().zip(now));
+    let changed = slots.filter_map(|(slot, (old, new))| match (old, new) {
+        (Some(old), Some(new)) if old != new => Some((slot, *old, *new)),
+        _ => None,
+    });
+    let failed = changed.filter(|(_, old, new)| {
+        *judged.entry((*old, *new)).or_insert_with(|| !has_slots(now, *old) && !has_slots(before, *new))
+    });
+    failed.map(|(slot, ..)| slot).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::settings::{Guard, Settings};
+    use super::*;
+    use crate::clock::Clock;
+    use std::time::Duration;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    struct Cluster {
+        clock: Clock,
+        guards: Guards,
+    }
+
+    impl Cluster {
+        fn new() -> Self {
+            let guards = Guards::new(&Settings { restart_guard: Guard::Auto, ..Settings::default() });
+            guards.asks_for(SECOND * 7);
+            let clock = Clock::manual();
+            clock.advance(SECOND * 1000);
+            Self { clock, guards }
+        }
+
+        /// A server tells who has which slots, up to and with the last of each.
+        fn tells(&self, ranges: &[(u16, &str)], id: &str, run_id: &str, uptime: u64, durable: bool) {
+            let mut first = 0;
+            let ranges = ranges.iter().map(|(last, primary)| {
+                let range = (first, *last, (*primary).to_owned());
+                first = last + 1;
+                range
+            });
+            let seen = Seen { run_id: run_id.into(), uptime: Duration::from_secs(uptime), durable };
+            let view = View { ranges: ranges.collect(), id: id.into(), seen };
+            let shards = &self.guards.shards;
+            shards.met(&self.guards, view, shards.changes(), self.clock.now());
+        }
+
+        fn grants(&self, slot: u16) -> bool {
+            self.guards.shards.check(slot, || self.clock.now()).is_ok()
+        }
+    }
+
+    #[test]
+    fn a_restarted_server_keeps_its_own_slots_back() {
+        let cluster = Cluster::new();
+        let ranges = [(8191, "a"), (16_383, "b")];
+        cluster.tells(&ranges, "a", "1", 500, false);
+        cluster.tells(&ranges, "b", "1", 500, false);
+        cluster.tells(&ranges, "a", "2", 3, false);
+        assert!(!cluster.grants(0) && !cluster.grants(8191) && cluster.grants(8192));
+        cluster.clock.advance(SECOND * 4);
+        assert!(cluster.grants(0), "its start was seven seconds ago");
+        cluster.tells(&ranges, "a", "3", 0, true);
+        assert!(cluster.grants(0), "all of it was on disk");
+    }
+
+    #[test]
+    fn slots_that_fail_over_wait_and_slots_that_are_moved_do_not() {
+        let cluster = Cluster::new();
+        cluster.tells(&[(99, "a"), (199, "b"), (16_383, "c")], "a", "1", 500, false);
+        // From a to b, of which both live on.
+        cluster.tells(&[(49, "a"), (199, "b"), (16_383, "c")], "a", "1", 500, false);
+        assert!(cluster.grants(60));
+        // The last of a, to one that had slots before.
+        cluster.tells(&[(199, "b"), (16_383, "c")], "b", "1", 500, false);
+        assert!(cluster.grants(0));
+        // A replica in the place of b.
+        cluster.tells(&[(199, "r"), (16_383, "c")], "r", "1", 500, true);
+        assert!(!cluster.grants(0) && !cluster.grants(199) && cluster.grants(200));
+        cluster.clock.advance(SECOND * 7);
+        assert!(cluster.grants(0));
+    }
+
+    #[test]
+    fn a_server_is_looked_at_after_every_change() {
+        let cluster = Cluster::new();
+        let shards = &cluster.guards.shards;
+        let ranges = [(8191, "a"), (16_383, "b")];
+        assert!(!shards.knows(0));
+        cluster.tells(&ranges, "a", "1", 500, false);
+        assert!(shards.knows(0) && !shards.knows(9000));
+        assert_eq!(shards.unmet(), [8192]);
+        shards.changed();
+        assert!(!shards.knows(0));
+        cluster.tells(&ranges, "a", "1", 500, false);
+        assert!(shards.knows(0));
+        shards.cannot_look();
+        assert!(shards.knows(9000));
+    }
+}
