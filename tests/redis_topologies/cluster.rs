@@ -8,11 +8,11 @@ use dlock::{Attempt, Backend, Claim, Clock, ErrorKind, Key, Kind, Registry, Rele
 use dlock_testkit::servers::{self, Instance, RedisCluster};
 
 use crate::holds::{confirm, take, token};
-use crate::{MS, SECOND, attempt, blocking, claim, name, open, refusal, standing_soon, take_soon};
+use crate::{MS, SECOND, attempt, blocking, claim, name, open, refusal, standing_soon, take_soon, with};
 
 const LIMIT: Duration = Duration::from_secs(30);
 
-async fn cluster(primaries: usize, replicas: usize) -> Arc<RedisCluster> {
+pub(crate) async fn cluster(primaries: usize, replicas: usize) -> Arc<RedisCluster> {
     Arc::new(blocking(move || RedisCluster::start(primaries, replicas, false, &[])).await.unwrap())
 }
 
@@ -38,7 +38,7 @@ fn patient() -> dlock::Retry {
 }
 
 /// A slot on its way from one node to another, step by step.
-struct Move {
+pub(crate) struct Move {
     cluster: Arc<RedisCluster>,
     slot: u32,
     from: usize,
@@ -46,14 +46,14 @@ struct Move {
 }
 
 impl Move {
-    fn of(cluster: &Arc<RedisCluster>, key: &str) -> Self {
+    pub(crate) fn of(cluster: &Arc<RedisCluster>, key: &str) -> Self {
         let from = cluster.owner_of(&name(key)).unwrap();
         let to = (from + 1) % 3;
         let slot = cluster.nodes[from].ask(&format!("CLUSTER KEYSLOT {}", name(key))).unwrap().parse().unwrap();
         Self { cluster: cluster.clone(), slot, from, to }
     }
 
-    fn begin(&self) {
+    pub(crate) fn begin(&self) {
         let Self { cluster, slot, from, to } = self;
         let (old, new) = (cluster.id(*from).unwrap(), cluster.id(*to).unwrap());
         cluster.nodes[*to].ask(&format!("CLUSTER SETSLOT {slot} IMPORTING {old}")).unwrap();
@@ -61,7 +61,7 @@ impl Move {
     }
 
     /// Moves the names that end so.
-    fn carry(&self, ending: &str) -> usize {
+    pub(crate) fn carry(&self, ending: &str) -> usize {
         let Self { cluster, slot, from, to } = self;
         let keys = cluster.nodes[*from].ask(&format!("CLUSTER GETKEYSINSLOT {slot} 100")).unwrap();
         let keys: Vec<_> = keys.lines().filter(|key| !key.is_empty() && key.ends_with(ending)).collect();
@@ -72,7 +72,7 @@ impl Move {
         keys.len()
     }
 
-    fn finish(&self) {
+    pub(crate) fn finish(&self) {
         self.carry("");
         let new = self.cluster.id(self.to).unwrap();
         for node in [self.to, self.from, 3 - self.to - self.from] {
@@ -303,7 +303,7 @@ async fn scripts_and_connections_come_back(cluster: &Arc<RedisCluster>) {
 
 async fn an_account_needs_a_few_rights_more(cluster: &Arc<RedisCluster>) {
     let rights = crate::accounts::RIGHTS.replace("+publish +subscribe", "+spublish +ssubscribe");
-    let rights = format!("{rights} +cluster|slots +asking");
+    let rights = format!("{rights} +cluster|slots +cluster|myid +asking");
     for node in &cluster.nodes {
         node.ask(&format!("ACL SETUSER app reset on >p,w {rights}")).unwrap();
     }
@@ -351,7 +351,7 @@ async fn a_slot_that_nobody_serves_is_an_outage(cluster: &Arc<RedisCluster>) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_node_that_fails_takes_only_its_own_slots_along() {
     let cluster = cluster(3, 1).await;
-    let redis = open(&cluster.url()).await;
+    let redis = open(&with(&cluster.url(), "failover_guard=off")).await;
     let (mine, other) = (key_at(&cluster, 0), key_at(&cluster, 1));
     let held = take(&redis, &claim(&mine, LIMIT)).await;
     let elsewhere = take(&redis, &claim(&other, LIMIT)).await;

@@ -7,10 +7,12 @@ mod holds;
 mod accounts;
 mod cluster;
 mod faults;
+mod forgetful;
 mod looks;
 mod replicas;
 mod restarts;
 mod sentinel;
+mod slots;
 mod tls;
 
 use std::sync::Arc;

@@ -121,13 +121,21 @@ impl Script {
             // Unknown means that nothing has run.
             answer = send(connection, &build("EVAL", &self.1)).await;
         }
-        let answer = answer.map_err(|error| fault::client(&error).with_key(fence.key().as_str()))?;
+        let answer = answer.map_err(|error| failure(&error).with_key(fence.key().as_str()))?;
         read(answer, fence)
     }
 }
 
 async fn send(connection: &mut impl ConnectionLike, command: &Cmd) -> std::result::Result<Value, RedisError> {
     connection.req_packed_command(command).await?.extract_error()
+}
+
+fn failure(error: &RedisError) -> Error {
+    if error.kind() == Kind::Server(ServerErrorKind::CrossSlot) {
+        let text = "in a cluster the resource needs a hash tag, as in {stock:42}, so that its guard is in its slot (CROSSSLOT)";
+        return Error::config("key", text);
+    }
+    fault::client(error)
 }
 
 fn read(answer: Value, fence: &Fence) -> Result<Value> {

@@ -77,9 +77,7 @@ impl Redis {
             other => return Err(fault::unexpected(&other)),
         };
         // What the server has forgotten meanwhile may be somebody's; the core abandons what was taken.
-        if !self.connections.admits(&first.key) {
-            self.connections.admit(&first.key).await?;
-        }
+        self.connections.admit(&first.key).await?;
         let mut holds = Vec::with_capacity(claims.len());
         for (claim, token) in claims.iter().zip(&tokens) {
             holds.push(self.granted(claim, token, high, from, None).await?);
