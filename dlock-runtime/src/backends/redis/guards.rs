@@ -2,7 +2,7 @@
 //! that looks free may be somebody's. No grants then, until every lock of before has ended.
 //!
 //! A restart is seen by the server's `run_id`, which is looked at on every new connection: a restart and a failover break
-//! all of them. Holds that the server still knows are renewed, released and handed on as ever.
+//! all of them. Holds that the server still knows are renewed, released and handed on as ever. Of a cluster see `shards`.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
