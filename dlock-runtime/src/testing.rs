@@ -13,7 +13,8 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 
 use crate::backend::{
-    Attempt, Backend, Claim, Ending, Hold, LastSuccess, Released, Reservation, Reserved, Signal, Stand, Standing, Together, Wake,
+    Attempt, Backend, Claim, Ending, Hold, LastSuccess, Released, Reservation, Reserved, Signal, Stand, Standing,
+    Together, Wake,
 };
 use crate::backends::memory::Memory;
 use crate::capabilities::Capabilities;

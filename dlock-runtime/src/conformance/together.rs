@@ -160,7 +160,9 @@ async fn work(client: Client, rounds: Vec<Vec<Arc<Claim>>>, mine: Vec<usize>, in
         let met = mine().filter(|key| key.fetch_add(1, Ordering::SeqCst) > 0).count();
         ensure!(met == 0, "two owners were inside together at {met} of several locks");
         pause(2).await;
-        mine().for_each(|key| drop(key.fetch_sub(1, Ordering::SeqCst)));
+        for key in mine() {
+            key.fetch_sub(1, Ordering::SeqCst);
+        }
         for hold in &holds {
             client.give_back(hold).await?;
         }

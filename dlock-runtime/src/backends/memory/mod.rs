@@ -16,8 +16,7 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 
 use crate::backend::{
-    Attempt, Backend, Claim, Ending, Hold, LastSuccess, Released, Reservation, Reserved, Stand, Standing,
-    Together,
+    Attempt, Backend, Claim, Ending, Hold, LastSuccess, Released, Reservation, Reserved, Stand, Standing, Together,
 };
 use crate::capabilities::{Capabilities, Durability, Expiry, Fencing, TtlRange, WakeStyle};
 use crate::clock::{BootInstant, Clock};

@@ -51,8 +51,7 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 
 use crate::backend::{
-    Attempt, Backend, Claim, Ending, Hold, LastSuccess, Released, Reservation, Reserved, Stand, Standing,
-    Together,
+    Attempt, Backend, Claim, Ending, Hold, LastSuccess, Released, Reservation, Reserved, Stand, Standing, Together,
 };
 use crate::capabilities::{Capabilities, Durability, Expiry, Fencing, TtlRange, WakeStyle};
 use crate::clock::{BootInstant, Clock};
@@ -124,8 +123,7 @@ impl Redis {
             capabilities.carries = false;
         }
         // In a cluster it depends on their slots.
-        capabilities.together =
-            connections.cluster().is_none() && connections.target.settings.wait_replicas == 0;
+        capabilities.together = connections.cluster().is_none() && connections.target.settings.wait_replicas == 0;
         let watch = Watch::start(&connections)?;
         let places = Arc::<Places>::default();
         let process: Arc<str> = Owner::fresh()?.to_hex().get(..16).unwrap_or_default().into();

@@ -147,7 +147,11 @@ impl Shards {
         state.until.retain(|_, until| *until > now);
         if let Some(wait) = forgotten.iter().map(|(_, until)| until.since(now)).max() {
             let slots = forgotten.len();
-            tracing::warn!(slots, ?wait, "a server of the Redis Cluster may have forgotten locks; nothing is granted meanwhile");
+            tracing::warn!(
+                slots,
+                ?wait,
+                "a server of the Redis Cluster may have forgotten locks; nothing is granted meanwhile"
+            );
         }
         for (slot, until) in forgotten {
             let known = state.until.entry(slot).or_insert(until);

@@ -103,7 +103,7 @@ impl Connections {
 async fn ask(way: &ClusterWay, slot: Slot) -> Result<Vec<Value>> {
     let command = |words: &[&str]| {
         let mut command = Cmd::new();
-        words.iter().for_each(|word| drop(command.arg(word)));
+        command.arg(words);
         command
     };
     let questions = [

@@ -39,7 +39,8 @@ impl Connections {
             }
         };
         let dead = Arc::new(AtomicBool::new(false));
-        let way = Way::Cluster(Box::new(ClusterWay::new(client, self.clock.clone(), self.guards.clone(), dead.clone())));
+        let way =
+            Way::Cluster(Box::new(ClusterWay::new(client, self.clock.clone(), self.guards.clone(), dead.clone())));
         Ok(Arc::new(Connection { runtime: place.id(), way, switches: 0, dead, silent_since: AtomicU64::new(0) }))
     }
 

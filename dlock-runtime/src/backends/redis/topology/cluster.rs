@@ -130,7 +130,9 @@ impl ClusterWay {
         commands: impl IntoIterator<Item = Cmd>,
     ) -> Result<Vec<Value>> {
         let mut all = ::redis::pipe();
-        commands.into_iter().for_each(|command| drop(all.add_command(command)));
+        for command in commands {
+            all.add_command(command);
+        }
         let route = SingleNodeRoutingInfo::SpecificNode(Route::with_slot(slot, SlotAddr::Master));
         let patience = Patience { way: self, since: self.clock.now() };
         let count = all.len();
@@ -167,10 +169,7 @@ impl ClusterWay {
     }
 
     /// The same, and what became of each. `None`: its keys are not at one server just now, and nothing was done.
-    pub(in super::super) async fn each(
-        &self,
-        commands: impl IntoIterator<Item = Cmd>,
-    ) -> Vec<Result<Option<Value>>> {
+    pub(in super::super) async fn each(&self, commands: impl IntoIterator<Item = Cmd>) -> Vec<Result<Option<Value>>> {
         let commands: Vec<_> = commands.into_iter().collect();
         let sent = commands.iter().map(async |command| {
             let answer = self.follow(command, true).await;
