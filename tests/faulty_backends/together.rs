@@ -38,7 +38,7 @@ impl Server {
         if self.tells(Lie::TogetherTakesSome) {
             for claim in claims {
                 if self.is_open(&mut state, claim) {
-                    self.take_all(&mut state, std::slice::from_ref(claim), client, wall);
+                    state.traces.push((self.name(&claim.key), "one of several".into()));
                 }
             }
         }

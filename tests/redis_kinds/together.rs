@@ -52,7 +52,9 @@ async fn free_locks_are_one_request_and_two_give_them_back() {
     let before = ["evalsha", "eval", "set"].map(|command| calls(&bench, command));
     let guards = lock(&registry).acquire().await.unwrap();
     let after = ["evalsha", "eval", "set"].map(|command| calls(&bench, command));
-    assert_eq!([after[0] - before[0], after[1] - before[1], after[2] - before[2]], [1, 0, 4]);
+    assert_eq!([after[0] - before[0], after[1] - before[1]], [1, 0]);
+    // All of them are the script's own: one more may set the counter to the clock.
+    assert!((4..=5).contains(&(after[2] - before[2])), "{before:?} {after:?}");
     let tokens: Vec<_> = guards.held().map(|held| held.fence().unwrap().get()).collect();
     assert!(tokens.windows(2).all(|pair| pair[1] == pair[0] + 1), "{tokens:?}");
     guards.release().await.unwrap();
