@@ -55,7 +55,13 @@ async fn all(bench: &Bench<'_>) -> Tested {
         other.refused(&bench.claim(&claim.key, bench.long())?, Stand::No, hold.validity).await?;
         one.renew(hold, hold.validity).await?;
         one.give_back(hold).await?;
-        bench.clean(&claim.key, "after the release of one of several").await?;
+    }
+    clean(bench, &keys, "after the release of several").await
+}
+
+async fn clean(bench: &Bench<'_>, keys: &[LockKey], after: &str) -> Tested {
+    for key in keys {
+        bench.clean(key, after).await?;
     }
     Ok(())
 }
@@ -64,16 +70,20 @@ async fn none(bench: &Bench<'_>) -> Tested {
     let (keys, one, other) = (keys(bench)?, bench.client().await?, bench.client().await?);
     for taken in &keys {
         let hold = other.take(&bench.claim(taken, bench.long())?).await?;
+        let mut before = Vec::new();
+        for key in &keys {
+            before.push(bench.leftovers(key).await?.len());
+        }
         let answer = one.ask_all(&claims(bench, &keys, bench.long())?).await?;
         other.renew(&hold, hold.validity).await?;
         ensure!(answer.is_none(), "several locks were granted together while one of them was held");
-        for free in keys.iter().filter(|key| *key != taken) {
-            bench.clean(free, "after several locks were refused").await?;
+        for (key, before) in keys.iter().zip(before) {
+            let found = bench.leftovers(key).await?;
+            ensure!(found.len() == before, "several locks were refused, and the store has {}", found.join(", "));
         }
         other.give_back(&hold).await?;
-        bench.clean(taken, "after several locks were refused").await?;
     }
-    Ok(())
+    clean(bench, &keys, "after several locks were refused").await
 }
 
 async fn again(bench: &Bench<'_>) -> Tested {
@@ -102,9 +112,8 @@ async fn again(bench: &Bench<'_>) -> Tested {
             one.in_time(hold.validity)?;
         }
         ensure!(released == Released::Released, "the release of one of several was answered with {released:?}");
-        bench.clean(&hold.claim.key, "after one release").await?;
     }
-    Ok(())
+    clean(bench, &keys, "after one release of each").await
 }
 
 /// Ends each attempt after a random number of polls, as a caller who is cancelled does.
