@@ -89,7 +89,7 @@ pub(super) fn together(can: &Capabilities) -> When {
 }
 
 pub(super) fn together_in_line(can: &Capabilities) -> When {
-    together(can).and(fair(can))
+    together(can).and(fair(can)).and(wakes(can))
 }
 
 fn need(given: bool, otherwise: &'static str) -> When {
