@@ -21,7 +21,7 @@ impl Redis {
     pub(super) async fn free_to(&self, claim: &Claim, next: &Arc<Claim>) -> Result<(Released, Option<Attempt>)> {
         let shared = self.connections.here().await?;
         let can = claim.kind == Kind::Exclusive && is_plain(next) && self.pushes.is_up(&claim.key);
-        if !can || self.connections.guards.check(|| self.clock.now()).is_err() {
+        if !can || !self.connections.admits(&claim.key) {
             return Ok((self.free(claim).await?, None));
         }
         self.connections.guards.asks_for(next.ttl);
