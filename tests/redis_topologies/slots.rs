@@ -9,9 +9,9 @@ use dlock::{Backend, ErrorKind, Fence, Hold, Key, Registry, Released, Standing, 
 use dlock_testkit::servers::RedisCluster;
 use redis::cluster_routing::Slot;
 
-use crate::cluster::{Move, cluster};
+use crate::cluster::{Move, cluster, key_at};
 use crate::holds::{confirm, take, token};
-use crate::{SECOND, blocking, claim, name, open};
+use crate::{MS, SECOND, blocking, claim, name, open, standing_soon};
 
 const LIMIT: Duration = Duration::from_secs(30);
 
@@ -55,6 +55,7 @@ async fn one_cluster_for_many_keys() {
     holds_of_one_slot_are_renewed_by_one_script(&cluster).await;
     holds_on_their_way_are_renewed_one_by_one(&cluster).await;
     a_fenced_write_that_lies_in_two_slots_is_told(&cluster).await;
+    a_silent_server_holds_up_no_other(&cluster).await;
 }
 
 async fn registry(cluster: &RedisCluster) -> Registry {
@@ -173,4 +174,30 @@ async fn a_fenced_write_that_lies_in_two_slots_is_told(cluster: &Arc<RedisCluste
     assert!(!error.is_retryable() && error.to_string().contains("CROSSSLOT"), "{error}");
     fenced::set(&mut connection, &fence, "{stock:42}", 7).await.unwrap();
     assert_eq!(cluster.nodes[owner].ask("GET {stock:42}").unwrap(), "7");
+}
+
+async fn a_silent_server_holds_up_no_other(cluster: &Arc<RedisCluster>) {
+    let redis = open(&cluster.url()).await;
+    let (silent, other) = (key_at(cluster, 0), key_at(cluster, 1));
+    // The servers learn the script.
+    for key in [&silent, &other] {
+        let warm = take(&redis, &claim(key, LIMIT)).await;
+        assert!(matches!(confirm(&redis, &warm).await, Standing::Renewed(_)));
+        redis.release(&warm).await.unwrap();
+    }
+    let silent = take(&redis, &claim(&silent, 6 * SECOND)).await;
+    let other = take(&redis, &claim(&other, 6 * SECOND)).await;
+    let pausing = cluster.clone();
+    blocking(move || pausing.nodes[0].pause().unwrap()).await;
+    // As long as the core waits for the answers, which is less than the client waits for that server.
+    let both = [&silent, &other];
+    let answers = tokio::time::timeout(1400 * MS, redis.renew(&both)).await;
+    cluster.nodes[0].resume().unwrap();
+    let answers = answers.expect("the answers of the others came in time");
+    assert!(answers[0].as_ref().is_err_and(dlock::Error::is_retryable), "{:?}", answers[0]);
+    assert!(matches!(answers[1], Ok(Standing::Renewed(_))), "{:?}", answers[1]);
+    assert!(matches!(standing_soon(&redis, &silent, LIMIT).await, Standing::Renewed(_)));
+    for hold in [&silent, &other] {
+        assert_eq!(redis.release(hold).await.unwrap(), Released::Released);
+    }
 }

@@ -1,11 +1,12 @@
 //! Renewals: many holds in one request of bounded size; in a cluster one script for each slot.
 
-use std::sync::Arc;
+use std::time::Duration;
 
 use ::redis::{Cmd, Value};
+use futures::{StreamExt, stream};
 
 use super::combine::each;
-use super::connection::{Connection, call, is_unknown_script, on};
+use super::connection::{call, is_unknown_script, on};
 use super::layout::{self, Name};
 use super::scripts::{Lua, SCRIPTS};
 use super::topology::slots::{number_of, slot_of};
@@ -24,38 +25,45 @@ type Part<'a> = Vec<(usize, &'a Hold)>;
 impl Redis {
     pub(super) async fn renew_all(&self, holds: &[&Hold]) -> Vec<Result<Standing>> {
         let mut order: Vec<_> = holds.iter().copied().enumerate().collect();
-        if self.connections.cluster().is_some() {
+        let is_cluster = self.connections.cluster().is_some();
+        if is_cluster {
             // Those of one slot side by side, so that few scripts serve a batch.
             order.sort_by_cached_key(|(_, hold)| number_of(slot_of(&hold.claim.key)));
         }
-        let mut standings: Vec<_> = holds.iter().map(|_| Err(Error::outage("the renewal got no answer"))).collect();
-        for batch in order.chunks(BATCH) {
-            if let Err(error) = self.renew_batch(batch, &mut standings).await {
-                fail(batch, error, &mut standings);
-            }
-        }
-        standings
+        let batches: Vec<_> = order.chunks(BATCH).map(|batch| self.renew_batch(batch)).collect();
+        // One server takes one after another; of several, a silent one holds up none of the others.
+        let at_once = if is_cluster { batches.len().max(1) } else { 1 };
+        let answers: Vec<_> = stream::iter(batches).buffered(at_once).collect().await;
+        let mut answers: Vec<_> = answers.into_iter().flatten().collect();
+        answers.sort_unstable_by_key(|(at, _)| *at);
+        answers.into_iter().map(|(_, standing)| standing).collect()
     }
 
-    async fn renew_batch(&self, batch: &[(usize, &Hold)], standings: &mut [Result<Standing>]) -> Result<()> {
-        let shared = self.connections.here().await?;
-        let from = self.clock.now();
+    async fn renew_batch(&self, batch: &[(usize, &Hold)]) -> Vec<(usize, Result<Standing>)> {
+        let mut standings = Vec::with_capacity(batch.len());
         let mut parts = self.parts(batch);
         while !parts.is_empty() {
-            let answers = self.ask_parts(&shared, &parts).await?;
+            let from = self.clock.now();
+            let answers = match self.ask_parts(&parts, from.after(patience(batch))).await {
+                Ok(answers) => answers,
+                Err(error) => {
+                    standings.extend(failed(&parts.concat(), error));
+                    break;
+                }
+            };
             let mut torn = Vec::new();
             for (part, answer) in parts.into_iter().zip(answers) {
                 match answer {
-                    Ok(Some(answer)) => settle(&part, answer, from, standings),
+                    Ok(Some(answer)) => standings.extend(settled(&part, answer, from)),
                     // In the middle of a slot's move: each of these locks is at one of two servers.
                     Ok(None) if part.len() > 1 => torn.extend(part.into_iter().map(|hold| vec![hold])),
-                    Ok(None) => fail(&part, Error::outage("the cluster is moving the slot"), standings),
-                    Err(error) => fail(&part, error, standings),
+                    Ok(None) => standings.extend(failed(&part, Error::outage("the cluster is moving the slot"))),
+                    Err(error) => standings.extend(failed(&part, error)),
                 }
             }
             parts = torn;
         }
-        Ok(())
+        standings
     }
 
     /// One part for all plain holds, or in a cluster for those of each slot, which stand side by side.
@@ -67,7 +75,8 @@ impl Redis {
         together.chain(shared.into_iter().map(|hold| vec![hold])).collect()
     }
 
-    async fn ask_parts(&self, shared: &Arc<Connection>, parts: &[Part<'_>]) -> Result<Vec<Result<Option<Value>>>> {
+    async fn ask_parts(&self, parts: &[Part<'_>], by: BootInstant) -> Result<Vec<Result<Option<Value>>>> {
+        let shared = self.connections.here().await?;
         let mut answers = Vec::new();
         // The second time by the scripts' text, if a server has lost them.
         for whole in [false, true] {
@@ -78,7 +87,7 @@ impl Redis {
                 }
                 _ => call(&SCRIPTS.renew_all, whole, &|command: &mut Cmd| renewals(command, part)),
             });
-            answers = self.connections.each(shared, calls).await?;
+            answers = self.connections.each(&shared, calls, by).await?;
             let unknown = |answer: &Result<_>| matches!(answer, Ok(Some(answer)) if is_unknown_script(answer));
             if !answers.iter().any(unknown) {
                 break;
@@ -88,27 +97,30 @@ impl Redis {
     }
 }
 
+/// So long one server of several may take; the answers of the others are wanted in time.
+fn patience(batch: &[(usize, &Hold)]) -> Duration {
+    let shortest = batch.iter().map(|(_, hold)| hold.claim.ttl).min().unwrap_or_default();
+    (shortest / 6).max(Duration::from_millis(50))
+}
+
 /// What the script has answered for each of its holds.
-fn settle(part: &[(usize, &Hold)], answer: Value, from: BootInstant, standings: &mut [Result<Standing>]) {
+fn settled(part: &[(usize, &Hold)], answer: Value, from: BootInstant) -> Vec<(usize, Result<Standing>)> {
     let mut answers = each(Some(answer));
-    for (at, hold) in part {
-        standings[*at] = match answers.next().unwrap_or(Value::Nil) {
-            Value::Int(1) => Ok(Standing::Renewed(Validity { from, granted: hold.claim.ttl })),
-            Value::Int(0) => Ok(Standing::Lost),
-            other if fault::is_wrong_type(&other) => Ok(Standing::Lost),
-            other => Err(fault::unexpected(&other)),
-        };
-    }
+    let mut standing = |hold: &Hold| match answers.next().unwrap_or(Value::Nil) {
+        Value::Int(1) => Ok(Standing::Renewed(Validity { from, granted: hold.claim.ttl })),
+        Value::Int(0) => Ok(Standing::Lost),
+        other if fault::is_wrong_type(&other) => Ok(Standing::Lost),
+        other => Err(fault::unexpected(&other)),
+    };
+    part.iter().map(|(at, hold)| (*at, standing(hold))).collect()
 }
 
 /// One failure is that of each.
-fn fail(part: &[(usize, &Hold)], error: Error, standings: &mut [Result<Standing>]) {
+fn failed(part: &[(usize, &Hold)], error: Error) -> Vec<(usize, Result<Standing>)> {
     let (kind, retryable) = (error.kind().clone(), error.is_retryable());
+    let again = || Error::new(kind.clone(), "the renewal got no answer").with_retryable(retryable);
     let mut first = Some(error);
-    for (at, _) in part {
-        let again = || Error::new(kind.clone(), "the renewal got no answer").with_retryable(retryable);
-        standings[*at] = Err(first.take().unwrap_or_else(again));
-    }
+    part.iter().map(|(at, _)| (*at, Err(first.take().unwrap_or_else(again)))).collect()
 }
 
 /// The script that renews a claim of this kind, and what adds its arguments.

@@ -10,22 +10,24 @@ use super::super::shards::View;
 use super::super::topology::cluster::ClusterWay;
 use super::super::topology::slots::{Slot, number_of, slot_of};
 use super::{AwaitsAnswer, Connection, Connections, Way};
+use crate::clock::BootInstant;
 use crate::error::Result;
 use crate::key::LockKey;
 
 impl Connections {
-    /// Sends commands in one go, in a cluster each to its server; what became of each. `None`: its keys are not at one
-    /// server just now, and nothing was done.
+    /// Sends commands in one go, in a cluster each to its server, which has until then to answer; what became of each.
+    /// `None`: its keys are not at one server just now, and nothing was done.
     pub(in super::super) async fn each(
         &self,
         connection: &Arc<Connection>,
         commands: impl IntoIterator<Item = Cmd>,
+        by: BootInstant,
     ) -> Result<Vec<Result<Option<Value>>>> {
         let Way::Cluster(way) = &connection.way else {
             return Ok(self.pipeline(connection, commands).await?.into_iter().map(|answer| Ok(Some(answer))).collect());
         };
         let wait = AwaitsAnswer::new(connection, &self.clock);
-        let answers = Box::pin(way.each(commands)).await;
+        let answers = Box::pin(way.each(commands, by)).await;
         wait.answered();
         Ok(answers)
     }
