@@ -305,7 +305,8 @@ impl Lock {
 }
 
 impl LockAll {
-    /// Acquires all of them, or none.
+    /// Acquires all of them, or none: one after another in the order of their encoded names, or by one request where the
+    /// store can take them together and all of them are free.
     ///
     /// # Errors
     /// As [`Lock::acquire`], for the first that cannot be had; the others are given back before. No key at all is
