@@ -42,6 +42,21 @@ fn a_store_that_cannot_is_asked_for_one_after_another() {
 }
 
 #[test]
+fn they_are_given_back_without_a_wait_for_each_answer() {
+    test(async {
+        for (together, expected) in [(true, SECOND..2 * SECOND), (false, 3 * SECOND..4 * SECOND)] {
+            let world = World::with(&Clock::manual(), |capabilities| capabilities.together = together);
+            let guards = all(&world).acquire().await.unwrap();
+            world.store.always(Op::Release, Step::Late(SECOND));
+            let begin = world.clock.now();
+            world.pass_until(SECOND / 10, guards.release()).await.unwrap();
+            let took = world.clock.now().since(begin);
+            assert!(expected.contains(&took), "{took:?}");
+        }
+    });
+}
+
+#[test]
 fn one_lock_that_is_taken_is_waited_for_in_the_order_of_the_keys() {
     test(async {
         let world = World::new();
