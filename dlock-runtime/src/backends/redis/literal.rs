@@ -18,7 +18,8 @@ use super::settings::Layout;
 use super::target::Target;
 use super::{Redis, fault};
 use crate::backend::{
-    Attempt, Backend, Claim, Ending, Hold, LastSuccess, Released, Reservation, Reserved, Signal, Stand, Standing, Wake,
+    Attempt, Backend, Claim, Ending, Hold, LastSuccess, Released, Reservation, Reserved, Signal, Stand, Standing,
+    Together, Wake,
 };
 use crate::capabilities::Capabilities;
 use crate::clock::{BootInstant, Clock};
@@ -57,6 +58,17 @@ impl Literal {
 
     async fn attempt(&self, claim: &Arc<Claim>, stand: Stand) -> Result<Attempt> {
         self.redis.try_acquire(&under_its_name(claim)?, stand).await.map(|attempt| for_claim(attempt, claim))
+    }
+
+    async fn attempt_all(&self, claims: &[Arc<Claim>]) -> Result<Together> {
+        let named = claims.iter().map(|claim| under_its_name(claim)).collect::<Result<Vec<_>>>()?;
+        Ok(match self.redis.try_acquire_all(&named).await? {
+            Together::Acquired(holds) => {
+                let granted = |(hold, claim): (Hold, &Arc<Claim>)| Hold { claim: claim.clone(), ..hold };
+                Together::Acquired(holds.into_iter().zip(claims).map(granted).collect())
+            }
+            other => other,
+        })
     }
 
     async fn renew_all(&self, holds: &[&Hold]) -> Vec<Result<Standing>> {
@@ -133,6 +145,10 @@ impl Backend for Literal {
 
     fn try_acquire<'a>(&'a self, claim: &'a Arc<Claim>, stand: Stand) -> BoxFuture<'a, Result<Attempt>> {
         Box::pin(self.attempt(claim, stand))
+    }
+
+    fn try_acquire_all<'a>(&'a self, claims: &'a [Arc<Claim>]) -> BoxFuture<'a, Result<Together>> {
+        Box::pin(self.attempt_all(claims))
     }
 
     fn expects_others(&self, key: &LockKey) {

@@ -47,7 +47,7 @@ impl Redis {
             let answers = match self.ask_parts(&parts, from.after(patience(batch))).await {
                 Ok(answers) => answers,
                 Err(error) => {
-                    standings.extend(failed(&parts.concat(), error));
+                    standings.extend(failed(&parts.concat(), &error));
                     break;
                 }
             };
@@ -57,8 +57,8 @@ impl Redis {
                     Ok(Some(answer)) => standings.extend(settled(&part, answer, from)),
                     // In the middle of a slot's move: each of these locks is at one of two servers.
                     Ok(None) if part.len() > 1 => torn.extend(part.into_iter().map(|hold| vec![hold])),
-                    Ok(None) => standings.extend(failed(&part, Error::outage("the cluster is moving the slot"))),
-                    Err(error) => standings.extend(failed(&part, error)),
+                    Ok(None) => standings.extend(failed(&part, &Error::outage("the cluster is moving the slot"))),
+                    Err(error) => standings.extend(failed(&part, &error)),
                 }
             }
             parts = torn;
@@ -116,11 +116,8 @@ fn settled(part: &[(usize, &Hold)], answer: Value, from: BootInstant) -> Vec<(us
 }
 
 /// One failure is that of each.
-fn failed(part: &[(usize, &Hold)], error: Error) -> Vec<(usize, Result<Standing>)> {
-    let (kind, retryable) = (error.kind().clone(), error.is_retryable());
-    let again = || Error::new(kind.clone(), "the renewal got no answer").with_retryable(retryable);
-    let mut first = Some(error);
-    part.iter().map(|(at, _)| (*at, Err(first.take().unwrap_or_else(again)))).collect()
+fn failed(part: &[(usize, &Hold)], error: &Error) -> Vec<(usize, Result<Standing>)> {
+    part.iter().map(|(at, _)| (*at, Err(fault::again(&error)))).collect()
 }
 
 /// The script that renews a claim of this kind, and what adds its arguments.

@@ -6,7 +6,7 @@ use ::redis::Value;
 
 use super::layout::{self, Name};
 use super::options::is_plain;
-use super::scripts::{CLOCK, FENCE, Lua};
+use super::scripts::{BESIDE, CLOCK, FENCE, Lua};
 use super::topology::slots::slot_of;
 use super::{Redis, fault, millis};
 use crate::backend::{Claim, Together};
@@ -27,7 +27,7 @@ for i=1,count do
   if type(v)=='table' and not string.find(v.err,'^WRONGTYPE') then return v end
   ours[i]=v==me or v==me..' +line'
   -- An abandoned line counts as one, too: who asks alone tidies it.
-  if not ours[i] and (v or redis.call('EXISTS',l..':q')==1) then return 0 end
+  if not ours[i] and (v or redis.call('EXISTS',beside(l)..':q')==1) then return 0 end
 end
 -- Before anything is taken: a counter that cannot be raised is an error.
 local tokens={}
@@ -42,7 +42,7 @@ end
 return tokens
 ";
 
-static SCRIPT: LazyLock<Lua> = LazyLock::new(|| Lua::new(&[CLOCK, TAKE_ALL]).on(Some(&[":q"])));
+static SCRIPT: LazyLock<Lua> = LazyLock::new(|| Lua::new(&[CLOCK, BESIDE, TAKE_ALL]).on(Some(&[":q"])));
 
 impl Redis {
     pub(super) async fn attempt_all(&self, claims: &[Arc<Claim>]) -> Result<Together> {

@@ -22,9 +22,9 @@ use super::acquire::{as_array, poll};
 use super::combine::each;
 use super::connection::{Connection, Connections, on};
 use super::hold::released;
-use super::renewals::BATCH;
 use super::layout::{self, Name};
 use super::line::slow_poll;
+use super::renewals::BATCH;
 use super::settings::Layout;
 use super::target::Target;
 use super::topology::watch::Watch;
@@ -310,6 +310,7 @@ fn capabilities() -> Capabilities {
         once_per: false,
         cohort: false,
         carries: false,
+        together: false,
         wake: WakeStyle::Hint,
         any_key: false,
         ..super::capabilities()
