@@ -388,7 +388,7 @@ async fn a_node_that_fails_takes_only_its_own_slots_along() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_node_that_stands_still_is_left_when_its_replica_takes_over() {
     let cluster = cluster(3, 1).await;
-    let redis = open(&cluster.url()).await;
+    let redis = open(&with(&cluster.url(), "failover_guard=off")).await;
     let (key, other) = (key_at(&cluster, 0), key_at(&cluster, 1));
     let held = take(&redis, &claim(&key, LIMIT)).await;
     let still = cluster.clone();
