@@ -117,7 +117,7 @@ fn settled(part: &[(usize, &Hold)], answer: Value, from: BootInstant) -> Vec<(us
 
 /// One failure is that of each.
 fn failed(part: &[(usize, &Hold)], error: &Error) -> Vec<(usize, Result<Standing>)> {
-    part.iter().map(|(at, _)| (*at, Err(fault::again(&error)))).collect()
+    part.iter().map(|(at, _)| (*at, Err(fault::again(error)))).collect()
 }
 
 /// The script that renews a claim of this kind, and what adds its arguments.
