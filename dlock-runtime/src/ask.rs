@@ -78,9 +78,18 @@ pub(crate) fn acquire_all(ask: Ask, keys: Keys) -> BoxFuture<'static, Result<Gua
     }
 }
 
-async fn acquire_several(ask: Ask, mut keys: Vec<KeyBuf>) -> Result<Guards> {
-    keys.sort_unstable_by(|one, other| one.0.cmp(&other.0));
-    keys.dedup_by(|one, other| one.0 == other.0);
+async fn acquire_several(ask: Ask, keys: Vec<KeyBuf>) -> Result<Guards> {
+    let store = ask.registry.store(ask.backend.as_deref())?;
+    let namespace = ask.registry.defaults().namespace.clone();
+    // By the names that the store has for them: two keys may be one lock there.
+    let mut named = Vec::with_capacity(keys.len());
+    for key in keys {
+        let name = store.key(&namespace, &key).map_err(|error| error.with_backend(&store.name))?;
+        named.push((name, key));
+    }
+    named.sort_unstable_by(|(one, _), (other, _)| one.as_str().cmp(other.as_str()));
+    named.dedup_by(|(one, _), (other, _)| one == other);
+    let keys: Vec<_> = named.into_iter().map(|(_, key)| key).collect();
     let ask = Ask {
         #[cfg(debug_assertions)]
         sorted: true,

@@ -31,6 +31,15 @@ pub trait Backend: Send + Sync + 'static {
     /// What the store can do; the same at every call.
     fn capabilities(&self) -> &Capabilities;
 
+    /// The key under which the store keeps this one. Keys of one name are one lock: the core knows it by that name, and so
+    /// does the backend in all that follows. The key as it is, unless the store shares its names with others.
+    ///
+    /// # Errors
+    /// For a key that has no name there.
+    fn name_of(&self, key: &LockKey) -> Result<LockKey> {
+        Ok(key.clone())
+    }
+
     /// Asks once for the lock.
     ///
     /// Idempotent by owner: if the store already knows this owner as the holder (the reply of an earlier attempt was

@@ -168,7 +168,7 @@ impl LockKey {
         Ok(Self(full.into()))
     }
 
-    /// The full name: `dl1:<namespace>:<key>`, printable ASCII without blanks and braces.
+    /// The full name: `dl1:<namespace>:<key>`, printable ASCII without blanks and braces; or a [literal](Self::literal) one.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0

@@ -14,7 +14,7 @@ const SEPARATORS: [char; 8] = [':', '/', '|', '#', ',', ';', '{', '}'];
 
 impl LockKey {
     /// The lock's name as other tools write it: the text with its values, without namespace, marks and escapes. The key
-    /// `stock:<id>` with the id 42 is `stock:42`, in every namespace.
+    /// `stock:<id>` with the id 42 is `stock:42`, in every namespace. A literal name is its own.
     ///
     /// ```
     /// use dlock_runtime::{Key, LockKey};
@@ -32,7 +32,9 @@ impl LockKey {
     /// - the name begins with `dl1:`, as all of dlock's own do;
     /// - it has braces that are not one pair with something between, which a Redis Cluster would read in its own way.
     pub fn literal(&self) -> Result<Self> {
-        let encoded = self.as_str().splitn(3, ':').nth(2).unwrap_or_default();
+        // None of the names that this gives begins so.
+        let Some(full) = self.as_str().strip_prefix("dl1:") else { return Ok(self.clone()) };
+        let encoded = full.split_once(':').map_or("", |(_, encoded)| encoded);
         let name = read(encoded).and_then(whole).map_err(|why| {
             Error::new(
                 ErrorKind::Unsupported { need: "a key whose plain text can be read in one way only".into() },

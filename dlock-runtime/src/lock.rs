@@ -295,7 +295,7 @@ impl Lock {
     {
         let store = self.registry.store(self.backend.as_deref())?;
         let defaults = self.registry.defaults();
-        let key = LockKey::within(&defaults.namespace, &self.key.into())?;
+        let key = store.key(&defaults.namespace, &self.key.into())?;
         crate::background::background()?;
         let bound = request_bound(defaults.ttl);
         let request = request(store.clone(), key.clone());

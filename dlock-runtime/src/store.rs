@@ -10,6 +10,7 @@ use crate::background::{background, here};
 use crate::capabilities::WakeStyle;
 use crate::clock::Clock;
 use crate::error::{Error, Result};
+use crate::key::{KeyBuf, LockKey};
 use crate::local_queue::LocalQueue;
 
 /// A backend under the name it was installed with.
@@ -38,6 +39,11 @@ impl Store {
     pub(crate) fn hands_on(&self) -> bool {
         let can = self.backend.capabilities();
         can.wake == WakeStyle::Grant && !can.connection_per_hold
+    }
+
+    /// The full name of a key in this store.
+    pub(crate) fn key(&self, namespace: &str, key: &KeyBuf) -> Result<LockKey> {
+        self.backend.name_of(&LockKey::within(namespace, key)?)
     }
 
     /// Runs a request where its connection lives: in place on the caller's runtime, or on our thread if the caller

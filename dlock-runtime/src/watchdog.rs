@@ -223,9 +223,9 @@ impl Watchdog {
 
 async fn renew(clock: &Clock, batch: &[Arc<Tenure>]) {
     let Some(first) = batch.first() else { return };
-    let cadences = batch.iter().filter_map(|tenure| tenure.cadence);
-    let bound =
-        cadences.min().unwrap_or(Duration::from_secs(1)).clamp(Duration::from_millis(50), Duration::from_secs(5));
+    // A third of the ttl, also where it is renewed more often: of several servers, a slow one has its time.
+    let bounds = batch.iter().map(|tenure| tenure.hold.claim.ttl / 3);
+    let bound = bounds.min().unwrap_or(Duration::from_secs(1)).clamp(Duration::from_millis(50), Duration::from_secs(5));
     let holds: Vec<_> = batch.iter().map(|tenure| &tenure.hold).collect();
     // Called inside: a backend may also panic before it gives its future.
     let request = AssertUnwindSafe(async { first.store.backend.renew(&holds).await }).catch_unwind();

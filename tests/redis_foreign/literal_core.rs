@@ -93,3 +93,21 @@ async fn what_a_layout_cannot_do_is_refused_before_any_request() {
     assert!(unsupported(lock().min_hold(MS).try_acquire().await.unwrap_err()));
     assert_eq!(bench.keys(), [""; 0]);
 }
+
+/// Whoever chooses a value may choose one that another key has as its text.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_keys_of_one_name_are_one_lock() {
+    let bench = Bench::new();
+    for parameter in ["keys=literal", "layout=redisson"] {
+        let registry = registry(&bench, parameter).await;
+        let (one, other) = (Key::text("twice:").value("admin"), Key::text("twice:admin"));
+        let guards = registry.lock_all([one.clone(), other.clone()]).ttl(LONG).acquire().await.unwrap();
+        assert_eq!(guards.held().count(), 1, "{parameter}");
+        tokio::time::sleep(50 * MS).await;
+        guards.check().unwrap();
+        guards.release().await.unwrap();
+        let nested = registry.lock(other).ttl(LONG);
+        let ran = registry.lock(one).ttl(LONG).run(|_| async { nested.acquire().await.map(drop) }).await.unwrap();
+        assert_eq!(*ran.unwrap_err().kind(), ErrorKind::WouldDeadlock, "{parameter}");
+    }
+}

@@ -5,7 +5,7 @@ use dlock::{Backend, Clock, ErrorKind, Key, LockKey, Registry, Released, Signal,
 use dlock_testkit::servers::{self, Instance, RedisCluster, RedisSentinels};
 
 use crate::bench::{Bench, LONG, SECOND};
-use crate::holds::{confirm, stand, take, wait};
+use crate::holds::{stand, take, wait};
 use crate::rlock::{RLock, WATCHDOG_MS};
 
 /// As docs/backends.md lists them, for exclusive locks.
@@ -59,28 +59,25 @@ async fn literal_names_need_the_listed_rights_and_the_shared_names() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn redissons_layout_needs_the_listed_rights_and_polls_without_the_channels() {
+async fn redissons_layout_needs_the_listed_rights_and_its_channels() {
     let (mut bench, server) = (Bench::new(), server());
     bench.url = server.url();
     let mut java = RLock::new(&bench);
-    for (channels, hears) in [("&redisson_lock__channel:*", true), ("&other:*", false)] {
-        let ours = redisson(account(&server, "any", &format!("~stock:* +unsubscribe {channels}"))).await;
-        assert_eq!(java.lock(WATCHDOG_MS), None);
-        let claim = bench.claim(LONG);
-        let wake = stand(&ours, &claim).await;
-        assert!(hears || wake.signal.is_none());
-        drop(wake);
-        assert_eq!(java.unlock(), Some(1));
-        let hold = wait(&ours, &claim, LONG).await;
-        match ours.release(&hold).await {
-            Ok(released) => assert!(hears && released == Released::Released),
-            // Told while the lock is held still: Java's threads would sleep on.
-            Err(error) => {
-                assert!(!hears && *error.kind() == ErrorKind::PermissionDenied, "{error}");
-                assert!(matches!(confirm(&ours, &hold).await, dlock::Standing::Renewed(_)));
-            }
-        }
-    }
+    let url = |channels: &str| account(&server, "any", &format!("~stock:* +unsubscribe {channels}"));
+    let ours = redisson(url("&redisson_lock__channel:*")).await;
+    assert_eq!(java.lock(WATCHDOG_MS), None);
+    let claim = bench.claim(LONG);
+    let wake = stand(&ours, &claim).await;
+    assert!(wake.signal.is_some());
+    drop(wake);
+    assert_eq!(java.unlock(), Some(1));
+    let hold = wait(&ours, &claim, LONG).await;
+    assert_eq!(ours.release(&hold).await.unwrap(), Released::Released);
+    // Without them each release would leave the lock until the end of its lease.
+    let url = format!("{}?layout=redisson", url("&other:*"));
+    let error = Redisson::connect(&url, &Clock::system()).await.unwrap_err();
+    assert_eq!(*error.kind(), ErrorKind::PermissionDenied, "{error}");
+    assert!(error.to_string().contains("redisson_lock__channel"), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -2,6 +2,7 @@
 
 mod contend;
 mod together;
+mod turn;
 
 use std::borrow::Cow;
 use std::future::ready;
@@ -13,24 +14,24 @@ use futures::future::BoxFuture;
 use crate::ask::Ask;
 use crate::backend::{Attempt, Claim, Hold};
 use crate::background::{Home, background_of, here, home};
-use crate::baton::What;
 use crate::clock::BootInstant;
 use crate::cohort::Tenancy;
 use crate::error::{Error, ErrorKind, Result};
 use crate::guard::Guard;
-use crate::key::{KeyBuf, LockKey};
-use crate::local_queue::{Joined, Turn, Waiting, Wish};
+use crate::key::KeyBuf;
+use crate::local_queue::Turn;
 use crate::note::Note;
 use crate::observe::Event;
-use crate::options::{Kind, Resolved, Wait};
+use crate::options::{Resolved, Wait};
 use crate::owner::Owner;
 use crate::registry::Shared;
 use crate::release;
 use crate::scope;
 use crate::sites::Label;
-use crate::store::{Store, request_bound};
+use crate::store::Store;
 use crate::tenure::{Beginning, Tenure};
 pub(crate) use together::{Tried, acquire_together};
+use turn::Taken;
 
 /// An attempt is given this long even if the wait is shorter: opening a connection takes its time.
 const LEAST_PATIENCE: Duration = Duration::from_millis(250);
@@ -87,7 +88,7 @@ pub(crate) fn prepare(ask: Ask, key: &KeyBuf, until: Option<BootInstant>) -> Res
     let named = |error: Error| error.with_backend(&store.name);
     registry.check_open().map_err(named)?;
     let options = ask.options.resolve(&defaults).map_err(named)?;
-    let key = LockKey::within(&defaults.namespace, key).map_err(named)?;
+    let key = store.key(&defaults.namespace, key).map_err(named)?;
     let named = |error: Error| error.with_key(key.as_str()).with_backend(&store.name);
     // One system call for all three that a fork would confuse: our thread, the random bytes, the note.
     let pid = std::process::id();
@@ -232,59 +233,6 @@ impl Acquisition {
         self.counted = true;
     }
 
-    /// What was passed on to us came too late.
-    async fn begin_anew(&mut self, late: Arc<Claim>) -> Result<Hold> {
-        self.clear(late).await;
-        let answer = self.attempt().await?;
-        self.contend(answer).await
-    }
-
-    /// What came to us with the turn.
-    fn take_over(&mut self) -> Option<Taken> {
-        let passed = self.turn.as_mut()?.take()?;
-        match passed.what {
-            What::Hold { hold, .. } if hold.validity.deadline() <= self.shared.clock.now() => {
-                Some(Taken::Late(passed.claim))
-            }
-            What::Hold { hold, tenancy } => {
-                self.tenancy = Some(Box::new(tenancy));
-                self.passed = true;
-                Some(Taken::Hold(hold))
-            }
-            // Nobody has looked at it for longer than it lasts.
-            What::Answer(Attempt::Acquired(hold)) if hold.validity.deadline() <= self.shared.clock.now() => {
-                Some(Taken::Late(passed.claim))
-            }
-            What::Answer(answer) => {
-                // As if we had asked ourselves, under the name that the release has asked with.
-                // What is asked from here on goes over our own connection, and so does what undoes it.
-                let origin = self.claim.origin;
-                self.claim = if passed.claim.origin == origin {
-                    passed.claim
-                } else {
-                    Arc::new(Claim { origin, ..(*passed.claim).clone() })
-                };
-                self.attempts += 1;
-                self.armed = true;
-                Some(match answer {
-                    Attempt::Acquired(hold) => Taken::Hold(hold),
-                    answer => Taken::Answer(answer),
-                })
-            }
-        }
-    }
-
-    /// Frees what came too late: a renewal that was under way may have prolonged it in the store.
-    async fn clear(&mut self, late: Arc<Claim>) {
-        let backend = self.store.backend.clone();
-        let request = async move { backend.abandon(&late).await };
-        // Without an answer its lease ends it.
-        let _ = self
-            .store
-            .ask(&self.shared.clock, request_bound(self.claim.ttl).min(Duration::from_secs(1)), request)
-            .await;
-    }
-
     /// The lock is ours: from here on a guard releases it.
     fn begin(&mut self, hold: Hold, waited: Duration) -> Result<Guard> {
         let label = self.label.take().ok_or_else(|| Error::new(ErrorKind::Internal, "an acquisition began twice"))?;
@@ -340,78 +288,6 @@ impl Acquisition {
     fn explained(&self, error: Error) -> Error {
         error.with_key(self.claim.key.as_str()).with_backend(&self.store.name).with_attempts(self.attempts)
     }
-
-    /// Waits for the right to ask: one caller of this process and key at a time.
-    async fn join(&mut self) -> Result<Turn> {
-        let max = self.options.max_waiters;
-        let waits = (self.options.wait != Wait::None).then_some(max);
-        match self.store.queue.join(&self.claim.key, self.wish(waits)) {
-            Joined::Turn(turn) => Ok(turn),
-            Joined::Full => Err(Error::new(
-                ErrorKind::QueueFull { max },
-                format!("{max} callers of this process wait for this lock already"),
-            )),
-            Joined::Mixed => Err(Error::new(
-                ErrorKind::KeyConflict,
-                "other callers of this process use the key for a lock of another kind",
-            )),
-            Joined::Taken => Err(busy(None)),
-            // Behind the leftovers of an attempt that failed just now.
-            Joined::Behind(waiting) if waits.is_none() => {
-                let until = self.shared.clock.now().after(LEAST_PATIENCE);
-                Box::pin(self.wait_for_turn(waiting, until)).await.map_err(|_| busy(None))
-            }
-            Joined::Behind(waiting) => {
-                self.check_parking()?;
-                self.store.backend.expects_others(&self.claim.key);
-                Box::pin(self.wait_for_turn(waiting, self.deadline)).await
-            }
-        }
-    }
-
-    fn wish(&self, waits: Option<usize>) -> Wish {
-        let member = self.tenancy.as_ref().map(|_| self.claim.ttl);
-        let fair = self.claim.fair;
-        let plain = self.claim.kind == Kind::Exclusive && !fair && self.claim.once_per.is_none();
-        // Who counts attempts makes them.
-        let carries = plain && waits.is_some() && self.options.attempts == u32::MAX;
-        let carried = carries.then(|| (self.claim.clone(), self.deadline));
-        Wish { kind: self.claim.kind, waits, home: self.home, member, fair, carried }
-    }
-
-    /// A caller that sleeps must not wait for a task that only its own thread could go on with.
-    fn check_parking(&self) -> Result<()> {
-        let Some(home) = self.parked else { return Ok(()) };
-        let here = |tenure: &Arc<Tenure>| {
-            tenure.home == Some(home)
-                && Arc::ptr_eq(&tenure.store, &self.store)
-                && tenure.hold.claim.key == self.claim.key
-        };
-        if self.store.queue.has(&self.claim.key, home) || self.shared.watchdog.holds().iter().any(here) {
-            return Err(Error::new(
-                ErrorKind::WouldDeadlock,
-                "a task of this current-thread runtime has this lock or stands before us, and cannot go on while we block its thread; make the function async",
-            ));
-        }
-        Ok(())
-    }
-
-    async fn wait_for_turn(&mut self, waiting: Waiting, until: BootInstant) -> Result<Turn> {
-        let waiting = self.shared.clock.timeout_at(until, waiting);
-        match self.shared.closing.or(waiting).await {
-            None => Err(shut_down()),
-            Some(Some(turn)) => Ok(turn),
-            Some(None) => Err(timed_out(None)),
-        }
-    }
-}
-
-/// What came with a turn.
-enum Taken {
-    Hold(Hold),
-    /// A hold that has come too late; only what was asked for.
-    Late(Arc<Claim>),
-    Answer(Attempt),
 }
 
 fn busy(left: Option<Duration>) -> Error {

@@ -91,6 +91,11 @@ pub(super) fn owner_of(value: &[u8]) -> Option<Owner> {
     Some(Owner::from_bytes(bytes))
 }
 
+/// Is it a lock of dlock's? All our notes begin so; another tool may have digits and a blank of its own.
+pub(super) fn is_ours(value: &[u8]) -> bool {
+    owner_of(value).is_some() && value.get(33..).is_some_and(|note| note.starts_with(b"h="))
+}
+
 /// The note in a value: never the owner, which is a secret.
 pub(in crate::backends) fn note_of(value: &[u8]) -> Result<Note> {
     if owner_of(value).is_none() {

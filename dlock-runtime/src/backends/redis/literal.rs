@@ -13,7 +13,7 @@ use ::redis::{Cmd, Value};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
-use super::layout::{self, Name, owner_of};
+use super::layout::{self, Name, is_ours};
 use super::settings::Layout;
 use super::target::Target;
 use super::{Redis, fault};
@@ -91,7 +91,7 @@ impl Literal {
         let answers = connections.pipeline(&shared, [ask("GET"), ask("PTTL")]).await?;
         match &answers[..] {
             [Value::Nil, _] => Ok(None),
-            [Value::BulkString(value), _] if owner_of(value).is_some() => layout::note_of(value).map(Some),
+            [Value::BulkString(value), _] if is_ours(value) => layout::note_of(value).map(Some),
             [Value::BulkString(_), Value::Int(0..)] => Ok(Some(Note::from_stored(STRANGER))),
             [Value::BulkString(_), Value::Int(-1)] => Err(layout::conflict()),
             // It has ended between the two.
@@ -141,6 +141,10 @@ impl Backend for Literal {
 
     fn capabilities(&self) -> &Capabilities {
         &self.capabilities
+    }
+
+    fn name_of(&self, key: &LockKey) -> Result<LockKey> {
+        key.literal()
     }
 
     fn try_acquire<'a>(&'a self, claim: &'a Arc<Claim>, stand: Stand) -> BoxFuture<'a, Result<Attempt>> {

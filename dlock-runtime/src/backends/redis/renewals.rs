@@ -9,6 +9,7 @@ use super::combine::each;
 use super::connection::{call, is_unknown_script, on};
 use super::layout::{self, Name};
 use super::scripts::{Lua, SCRIPTS};
+use super::topology::cluster::spread;
 use super::topology::slots::{number_of, slot_of};
 use super::{Redis, fault, millis, scripts_shares, shares};
 use crate::backend::{Claim, Hold, Standing, Validity};
@@ -44,7 +45,7 @@ impl Redis {
         let mut parts = self.parts(batch);
         while !parts.is_empty() {
             let from = self.clock.now();
-            let answers = match self.ask_parts(&parts, from.after(patience(batch))).await {
+            let answers = match self.ask_parts(&parts, patience(batch)).await {
                 Ok(answers) => answers,
                 Err(error) => {
                     standings.extend(failed(&parts.concat(), &error));
@@ -75,25 +76,33 @@ impl Redis {
         together.chain(shared.into_iter().map(|hold| vec![hold])).collect()
     }
 
-    async fn ask_parts(&self, parts: &[Part<'_>], by: BootInstant) -> Result<Vec<Result<Option<Value>>>> {
+    async fn ask_parts(&self, parts: &[Part<'_>], patience: Duration) -> Result<Vec<Result<Option<Value>>>> {
         let shared = self.connections.here().await?;
-        let mut answers = Vec::new();
-        // The second time by the scripts' text, if a server has lost them.
-        for whole in [false, true] {
-            let calls = parts.iter().map(|part| match &part[..] {
-                [(_, hold)] if hold.claim.kind != Kind::Exclusive => {
-                    let (lua, build) = renewal_of(&hold.claim);
-                    call(lua, whole, &|command: &mut Cmd| build(command, &hold.claim))
-                }
-                _ => call(&SCRIPTS.renew_all, whole, &|command: &mut Cmd| renewals(command, part)),
-            });
-            answers = self.connections.each(&shared, calls, by).await?;
-            let unknown = |answer: &Result<_>| matches!(answer, Ok(Some(answer)) if is_unknown_script(answer));
-            if !answers.iter().any(unknown) {
-                break;
+        let by = || self.clock.now().after(patience);
+        let calls = parts.iter().map(|part| self.call_for(part, false)).collect::<Result<Vec<_>>>()?;
+        let mut answers = self.connections.each(&shared, calls, by()).await?;
+        // Again by the scripts' text, where a server has lost them.
+        let is_unknown = |answer: &Result<_>| matches!(answer, Ok(Some(answer)) if is_unknown_script(answer));
+        let unknown: Vec<_> = (0..answers.len()).filter(|at| is_unknown(&answers[*at])).collect();
+        if !unknown.is_empty() {
+            let calls = unknown.iter().map(|at| self.call_for(&parts[*at], true)).collect::<Result<Vec<_>>>()?;
+            for (at, answer) in unknown.into_iter().zip(self.connections.each(&shared, calls, by()).await?) {
+                answers[at] = answer;
             }
         }
         Ok(answers)
+    }
+
+    fn call_for(&self, part: &Part<'_>, whole: bool) -> Result<Cmd> {
+        let (lua, command) = match &part[..] {
+            [(_, hold)] if hold.claim.kind != Kind::Exclusive => {
+                let (lua, build) = renewal_of(&hold.claim);
+                (lua, call(lua, whole, &|command: &mut Cmd| build(command, &hold.claim)))
+            }
+            _ => (&SCRIPTS.renew_all, call(&SCRIPTS.renew_all, whole, &|command: &mut Cmd| renewals(command, part))),
+        };
+        // A server to which the slot is moving must not take the keys that it has not yet for none.
+        if self.connections.cluster().is_some() && lua.keys.is_some() { spread(&command, lua) } else { Ok(command) }
     }
 }
 

@@ -47,10 +47,11 @@ local function tell(p,news)
   if KEYS[2] then return redis.call('SPUBLISH','dl1:p:'..p..':'..string.match(F,'{.*'),news) end
   return redis.call('PUBLISH','dl1:p:'..p,news)
 end
--- The lease of a value that is not the asker's, and whether it is a lock of dlock's; else the refusal. Under a literal name
+-- The lease of a value that is not the asker's, and whether it is a lock of dlock's, whose notes all begin so; else the
+-- refusal. Under a literal name
 -- another tool may have one, if it ends by itself.
 local function taken(l,v)
-  local own=string.match(v,'^%x+ ()')==34
+  local own=string.match(v,'^[0-9a-f]+ ()h=')==34
   local left=(own or string.sub(l,1,4)~='dl1:') and redis.call('PTTL',l) or -1
   if left>=0 then return left,own end
   return nil,{own and 3 or 2,0,us}

@@ -20,7 +20,7 @@ pub(in crate::backends) struct Target {
 
 impl Target {
     /// The account, and whether eviction is allowed; of a single server.
-    #[cfg(test)]
+    #[cfg(all(test, feature = "redlock"))]
     pub(in crate::backends) fn account(&self) -> Option<(Option<&str>, Option<&str>, bool)> {
         let Plan::Server(client) = &self.plan else { return None };
         let settings = client.get_connection_info().redis_settings();

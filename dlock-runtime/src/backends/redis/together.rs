@@ -42,7 +42,7 @@ end
 return tokens
 ";
 
-static SCRIPT: LazyLock<Lua> = LazyLock::new(|| Lua::new(&[CLOCK, BESIDE, TAKE_ALL]).on(Some(&[":q"])));
+pub(super) static SCRIPT: LazyLock<Lua> = LazyLock::new(|| Lua::new(&[CLOCK, BESIDE, TAKE_ALL]).on(Some(&[":q"])));
 
 impl Redis {
     pub(super) async fn attempt_all(&self, claims: &[Arc<Claim>]) -> Result<Together> {
@@ -73,6 +73,8 @@ impl Redis {
             .await?;
         let tokens = match answer {
             Value::Int(0) => return Ok(Together::Contended),
+            // A slot on its way from server to server: nothing has run.
+            Value::Nil => return Ok(Together::OneByOne),
             Value::Array(tokens) if tokens.len() == claims.len() => tokens,
             other => return Err(fault::unexpected(&other)),
         };

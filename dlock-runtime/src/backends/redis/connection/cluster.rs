@@ -8,10 +8,10 @@ use super::super::check::is_forbidden;
 use super::super::fault;
 use super::super::shards::View;
 use super::super::topology::cluster::ClusterWay;
-use super::super::topology::slots::{Slot, number_of, slot_of};
+use super::super::topology::slots::{Slot, fence, number_of, slot_of};
 use super::{AwaitsAnswer, Connection, Connections, Way};
 use crate::clock::BootInstant;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::key::LockKey;
 
 impl Connections {
@@ -28,7 +28,9 @@ impl Connections {
         };
         let wait = AwaitsAnswer::new(connection, &self.clock);
         let answers = Box::pin(way.each(commands, by)).await;
-        wait.answered();
+        if answers.iter().all(Result::is_ok) {
+            wait.answered();
+        }
         Ok(answers)
     }
 
@@ -89,16 +91,34 @@ impl Connections {
         let connection = self.here().await?;
         let Way::Cluster(way) = &connection.way else { return Ok(()) };
         let shards = &self.guards.shards;
-        let changes = shards.changes();
-        let answers = ask(way, slot).await?;
-        match View::read(&answers) {
-            Some(view) => shards.met(&self.guards, view, changes, self.clock.now()),
-            None => match answers.iter().find(|answer| matches!(answer, Value::ServerError(_))) {
-                Some(refused) if !is_forbidden(refused) => return Err(fault::unexpected(refused)),
-                _ => shards.cannot_look(),
-            },
+        for has_led_there in [false, true] {
+            let changes = shards.changes();
+            let answers = ask(way, slot).await?;
+            match View::read(&answers) {
+                Some(view) => {
+                    let is_its_server = view.has(number_of(slot));
+                    shards.met(&self.guards, view, changes, self.clock.now());
+                    if is_its_server {
+                        return Ok(());
+                    }
+                }
+                None => match answers.iter().find(|answer| matches!(answer, Value::ServerError(_))) {
+                    Some(refused) if !is_forbidden(refused) => return Err(fault::unexpected(refused)),
+                    _ => {
+                        shards.cannot_look();
+                        return Ok(());
+                    }
+                },
+            }
+            // The client asks any other server where it has no connection to the right one. A question about a key of the
+            // slot leads it there.
+            if !has_led_there {
+                let mut exists = Cmd::new();
+                exists.arg("EXISTS").arg(fence(slot));
+                way.one(&exists).await?;
+            }
         }
-        Ok(())
+        Err(Error::outage("the server of the lock's slot cannot be asked who it is"))
     }
 }
 

@@ -35,7 +35,7 @@ pub(in crate::backends) const OPEN_LIMIT: Duration = Duration::from_secs(5);
 const SILENCE_LIMIT: Duration = Duration::from_secs(2);
 
 /// The highest token is noted in steps of so many.
-const HIGH_STEP: u64 = 1024;
+pub(super) const HIGH_STEP: u64 = 1024;
 
 /// All connections to one server.
 pub(in crate::backends) struct Connections {

@@ -2,6 +2,7 @@
 //! for as long as somebody here waits for its lock.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -42,7 +43,11 @@ enum Order {
 }
 
 #[derive(Default)]
-struct Table(Mutex<HashMap<String, Channel>>);
+struct Table {
+    channels: Mutex<HashMap<String, Channel>>,
+    /// Has the connection ended, or could it not be opened? Whoever comes then need not wait to be told.
+    is_down: AtomicBool,
+}
 
 struct Channel {
     waiters: HashSet<Owner>,
@@ -50,7 +55,7 @@ struct Channel {
 }
 
 /// What is known of a channel.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 struct State {
     /// Are releases heard at present? Unknown until the server has answered.
     is_up: Option<bool>,
@@ -83,7 +88,8 @@ impl Channels {
         let entry = table.entry(channel.to_owned()).or_insert_with(|| {
             // Under the lock, so that the orders about a channel keep their order. If the task has ended, it stays down.
             let _ = orders.send(Order::Subscribe(channel.to_owned()));
-            Channel { waiters: HashSet::new(), state: watch::Sender::new(State::default()) }
+            let is_up = self.table.is_down.load(Ordering::Relaxed).then_some(false);
+            Channel { waiters: HashSet::new(), state: watch::Sender::new(State { is_up, news: 0 }) }
         });
         entry.waiters.insert(owner);
         Ok(entry.state.subscribe())
@@ -148,7 +154,7 @@ impl Ear {
 
 impl Table {
     fn lock(&self) -> MutexGuard<'_, HashMap<String, Channel>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.channels.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn change(&self, channel: &str, change: impl FnOnce(&mut State)) {
@@ -159,7 +165,9 @@ impl Table {
 
     /// Whatever is told from here on is lost, so everybody asks.
     fn went_down(&self) {
-        for entry in self.lock().values() {
+        let channels = self.lock();
+        self.is_down.store(true, Ordering::Relaxed);
+        for entry in channels.values() {
             entry.state.send_modify(|state| *state = State { is_up: Some(false), news: state.news + 1 });
         }
     }
@@ -205,7 +213,11 @@ impl Listener {
             Ok::<(), SendError>(())
         };
         let mut connection = self.connections.dial(config().set_push_sender(pushes)).await?;
-        let known: Vec<String> = self.table.lock().keys().cloned().collect();
+        let known: Vec<String> = {
+            let channels = self.table.lock();
+            self.table.is_down.store(false, Ordering::Relaxed);
+            channels.keys().cloned().collect()
+        };
         for channel in known {
             self.subscribe(&mut connection, &channel).await?;
         }

@@ -32,7 +32,7 @@ use super::{check, fault, millis};
 use crate::backend::{Attempt, Backend, Claim, Hold, Released, Signal, Stand, Standing, Validity, Wake};
 use crate::capabilities::{Capabilities, WakeStyle};
 use crate::clock::Clock;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::key::LockKey;
 use crate::note::Note;
 use crate::owner::Owner;
@@ -73,6 +73,7 @@ impl Redisson {
         crate::background::background()?;
         let connections = Arc::new(Connections::new(target, clock.clone()));
         check::check(&connections).await?.tell(&connections);
+        check_channel(&connections).await?;
         let watch = Watch::start(&connections)?;
         Ok(Self {
             channels: Channels::new(connections.clone()),
@@ -140,11 +141,13 @@ impl Redisson {
 
     async fn ask(&self, claim: &Arc<Claim>, name: &LockKey) -> Result<Attempt> {
         let shared = self.connections.here().await?;
+        let high = self.connections.high();
         let from = self.clock.now();
         let answer = self
             .connections
             .script(&shared, &SCRIPTS.take, |command| {
                 on(command, Name(name)).arg(Field(&claim.owner)).arg(millis(claim.ttl)).arg(claim.note.as_str());
+                command.arg(high);
             })
             .await?;
         let [Value::Int(outcome), Value::Int(number)] = as_array(&answer)? else {
@@ -233,6 +236,22 @@ impl ToRedisArgs for Field<'_> {
     }
 }
 
+/// A release that may not be told would leave the lock until the end of its lease, each time.
+async fn check_channel(connections: &Arc<Connections>) -> Result<()> {
+    let shared = connections.here().await?;
+    let build = |command: &mut Cmd| {
+        on(command, "dl1:{dlock}").arg("redisson_lock__channel:{dlock}");
+    };
+    match connections.script(&shared, &SCRIPTS.may_tell, build).await? {
+        Value::Int(0) => Err(Error::new(
+            ErrorKind::PermissionDenied,
+            "the Redis user may not publish to redisson_lock__channel:*, where releases are told",
+        )),
+        // Also a server without such a question; what lacks is found when it is needed.
+        _ => Ok(()),
+    }
+}
+
 /// Where releases of a lock are told.
 fn channel(name: &LockKey) -> String {
     match name.as_str() {
@@ -248,6 +267,10 @@ impl Backend for Redisson {
 
     fn capabilities(&self) -> &Capabilities {
         &self.capabilities
+    }
+
+    fn name_of(&self, key: &LockKey) -> Result<LockKey> {
+        key.literal()
     }
 
     fn try_acquire<'a>(&'a self, claim: &'a Arc<Claim>, stand: Stand) -> BoxFuture<'a, Result<Attempt>> {

@@ -2,9 +2,10 @@
 
 use std::sync::LazyLock;
 
+use super::super::connection::HIGH_STEP;
 use super::super::scripts::{BESIDE, CLOCK, LEAST_TOKEN, Lua, TOKEN_END};
 
-/// `l`; field, ttl, note. Gives 1 and the token, 0 and the lease left, 2 for a hash without a lease, 4 and a token that
+/// `l`; field, ttl, note, the highest token seen. Gives 1 and the token, 0 and the lease left, 2 for a hash without a lease, 4 and a token that
 /// cannot be one, and then nothing was taken.
 const TAKE: &str = r"
 local me,ttl=ARGV[1],ARGV[2]
@@ -13,17 +14,22 @@ if redis.call('EXISTS',L)==1 and not redis.call('HGET',L,me) then
   if left<0 then return {2,0} end
   return {0,left}
 end
-local f=fence()
--- Never below the clock: nobody looks at what the counter gave before.
-if f<us then
-  f=us
+local f,high=fence(),tonumber(ARGV[4])
+-- Never below the clock, nor behind what this process has seen: the counter was forgotten, or the clock was set back.
+if f<us or f+STEP<=high then
+  f=math.max(us,high)
   redis.call('SET',F,string.format('%.0f',f))
 end
 if f<LEAST or f>=END then return {4,f} end
+-- The note before the lock: what an account may not do, it hears while nothing is taken.
+redis.call('SET',beside(L)..':note',me..' '..ARGV[3],'PX',ttl)
 -- Not counted up: whoever asks twice shall have to release once.
 redis.call('HSET',L,me,1)
-redis.call('PEXPIRE',L,ttl)
-redis.call('SET',beside(L)..':note',me..' '..ARGV[3],'PX',ttl)
+local armed=redis.pcall('PEXPIRE',L,ttl)
+if type(armed)=='table' and armed.err then
+  redis.call('HDEL',L,me)
+  return armed
+end
 return {1,f}
 ";
 
@@ -59,21 +65,28 @@ if redis.call('HGET',L,field or '') then return {1,note or ''} end
 return {0,''}
 ";
 
+/// Channel. May the account tell on it? Asked of the server, nothing is told.
+const MAY_TELL: &str = r"
+return redis.acl_check_cmd('publish',ARGV[1],'0') and 1 or 0
+";
+
 /// The scripts, with their digests.
 pub(super) struct Scripts {
     pub(super) take: Lua,
     pub(super) release: Lua,
     pub(super) renew_all: Lua,
     pub(super) holder: Lua,
+    pub(super) may_tell: Lua,
 }
 
 pub(super) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| {
-    let limits = format!("local LEAST,END={LEAST_TOKEN},{TOKEN_END}");
+    let limits = format!("local LEAST,END,STEP={LEAST_TOKEN},{TOKEN_END},{HIGH_STEP}");
     let on_one = "local L=KEYS[1]";
     Scripts {
         take: Lua::new(&[on_one, CLOCK, BESIDE, &limits, TAKE]),
         release: Lua::new(&[on_one, BESIDE, RELEASE]),
         renew_all: Lua::new(&[BESIDE, RENEW_ALL]),
         holder: Lua::new(&[on_one, BESIDE, HOLDER]),
+        may_tell: Lua::new(&[MAY_TELL]),
     }
 });

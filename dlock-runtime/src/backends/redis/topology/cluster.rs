@@ -203,13 +203,18 @@ impl ClusterWay {
     /// declared, so that a server that has only some of them, in the middle of a move, refuses before anything has run.
     pub(in super::super) async fn script(&self, lua: &Lua, build: &impl Fn(&mut Cmd)) -> Result<Value> {
         let Scripts { release, release_to, .. } = &*SCRIPTS;
-        let has_other_way = [&OWN.take, release, release_to].iter().any(|other| other.digest == lua.digest);
+        let together = &super::super::together::SCRIPT;
+        let has_other_way = [&OWN.take, release, release_to, together].iter().any(|other| other.digest == lua.digest);
         for whole in [false, true] {
             let command = spread(&call(lua, whole, build), lua)?;
             match self.send(&command, has_other_way).await {
                 Ok(answer) if !whole && is_unknown_script(&answer) => {}
                 // Nothing has run, and that is the answer.
-                Ok(answer) if is_try_again(&answer) && lua.digest == release_to.digest => return Ok(Value::Nil),
+                Ok(answer)
+                    if is_try_again(&answer) && [&release_to.digest, &together.digest].contains(&&lua.digest) =>
+                {
+                    return Ok(Value::Nil);
+                }
                 Ok(answer) if is_try_again(&answer) && lua.digest == release.digest => {
                     return self.release_alone(&command).await?.ok_or_else(|| moving("TRYAGAIN"));
                 }
@@ -353,7 +358,7 @@ pub(super) fn fault_of(error: &RedisError) -> Error {
 }
 
 /// Declares all keys of a script instead of just the locks'.
-fn spread(command: &Cmd, lua: &Lua) -> Result<Cmd> {
+pub(in super::super) fn spread(command: &Cmd, lua: &Lua) -> Result<Cmd> {
     let args = simple(command);
     let (keys, rest) = parts(command)?;
     let name = keys[0];

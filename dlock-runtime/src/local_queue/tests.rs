@@ -1,0 +1,116 @@
+//! What a turn does to those behind it.
+
+use super::*;
+use crate::Key;
+use futures::FutureExt;
+
+fn key(text: &'static str) -> LockKey {
+    LockKey::new("test", Key::text(text)).unwrap()
+}
+
+const fn wish(max: usize) -> Wish {
+    Wish { kind: Kind::Exclusive, waits: Some(max), home: None, member: None, fair: false, carried: None }
+}
+
+fn behind(queue: &Arc<LocalQueue>, key: &LockKey) -> Waiting {
+    match queue.join(key, wish(10)) {
+        Joined::Behind(waiting) => waiting,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn turn(queue: &Arc<LocalQueue>, key: &LockKey) -> Turn {
+    match queue.join(key, wish(10)) {
+        Joined::Turn(turn) => turn,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn who_does_not_wait_stands_behind_nothing_but_leftovers() {
+    let (queue, key) = (Arc::new(LocalQueue::default()), key("k"));
+    let asks = || queue.join(&key, Wish { waits: None, ..wish(1) });
+    let first = turn(&queue, &key);
+    assert!(matches!(asks(), Joined::Taken));
+    first.leave();
+    let Joined::Behind(mut second) = asks() else { panic!("it only waits for what the first one left") };
+    assert!(matches!(asks(), Joined::Taken));
+    drop(first);
+    assert!((&mut second).now_or_never().is_some());
+    let mut held = turn(&queue, &key);
+    held.hold(Holding { home: None, carries: None });
+    assert!(matches!(asks(), Joined::Taken));
+    let stands = turn(&queue, &key);
+    stands.leave();
+    assert!(matches!(asks(), Joined::Taken), "somebody holds it");
+}
+
+/// A caller that sleeps would wait for ever for a release that only its own thread could send.
+#[test]
+fn the_thread_of_a_hold_is_known_until_the_hold_is_gone() {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let home = runtime.block_on(async { crate::background::home() }).unwrap();
+    let (queue, key) = (Arc::new(LocalQueue::default()), key("k"));
+    let mut held = turn(&queue, &key);
+    held.hold(Holding { home: Some(home), carries: None });
+    assert!(queue.has(&key, home));
+    let mut stands = turn(&queue, &key);
+    stands.stand(Some(home));
+    drop(held);
+    assert!(queue.has(&key, home));
+    drop(stands);
+    assert!(!queue.has(&key, home));
+    assert_eq!(queue.len(), 0);
+}
+
+#[test]
+fn turns_come_in_order_and_leave_nothing() {
+    let (queue, key) = (Arc::new(LocalQueue::default()), key("k"));
+    let first = turn(&queue, &key);
+    let (mut second, mut third) = (behind(&queue, &key), behind(&queue, &key));
+    assert!((&mut second).now_or_never().is_none());
+    drop(first);
+    assert!((&mut third).now_or_never().is_none());
+    let now = (&mut second).now_or_never().unwrap();
+    assert!((&mut third).now_or_never().is_none());
+    drop(now);
+    drop((&mut third).now_or_never().unwrap());
+    assert_eq!(queue.len(), 0);
+}
+
+#[test]
+fn other_keys_have_other_turns() {
+    let queue = Arc::new(LocalQueue::default());
+    let _one = turn(&queue, &key("a"));
+    let _other = turn(&queue, &key("b"));
+}
+
+#[test]
+fn a_turn_given_to_a_dropped_waiter_passes_on() {
+    let (queue, key) = (Arc::new(LocalQueue::default()), key("k"));
+    let first = turn(&queue, &key);
+    let (second, mut third) = (behind(&queue, &key), behind(&queue, &key));
+    drop(first);
+    drop(second);
+    assert!((&mut third).now_or_never().is_some());
+}
+
+#[test]
+fn a_waiter_that_gives_up_leaves_its_place() {
+    let (queue, key) = (Arc::new(LocalQueue::default()), key("k"));
+    let first = turn(&queue, &key);
+    drop(behind(&queue, &key));
+    drop(first);
+    assert_eq!(queue.len(), 0);
+}
+
+#[test]
+fn the_line_is_bounded() {
+    let (queue, key) = (Arc::new(LocalQueue::default()), key("k"));
+    let _turn = turn(&queue, &key);
+    let _waiting = match queue.join(&key, wish(1)) {
+        Joined::Behind(waiting) => waiting,
+        other => panic!("{other:?}"),
+    };
+    assert!(matches!(queue.join(&key, wish(1)), Joined::Full));
+}

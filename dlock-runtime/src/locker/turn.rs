@@ -1,0 +1,141 @@
+//! The right to ask, and what comes along with it from the caller before.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{Acquisition, LEAST_PATIENCE, busy, shut_down, timed_out};
+use crate::backend::{Attempt, Claim, Hold};
+use crate::baton::What;
+use crate::clock::BootInstant;
+use crate::error::{Error, ErrorKind, Result};
+use crate::local_queue::{Joined, Turn, Waiting, Wish};
+use crate::options::{Kind, Wait};
+use crate::store::request_bound;
+use crate::tenure::Tenure;
+
+/// What came with a turn.
+pub(super) enum Taken {
+    Hold(Hold),
+    /// A hold that has come too late; only what was asked for.
+    Late(Arc<Claim>),
+    Answer(Attempt),
+}
+
+impl Acquisition {
+    /// What was passed on to us came too late.
+    pub(super) async fn begin_anew(&mut self, late: Arc<Claim>) -> Result<Hold> {
+        self.clear(late).await;
+        let answer = self.attempt().await?;
+        self.contend(answer).await
+    }
+
+    /// What came to us with the turn.
+    pub(super) fn take_over(&mut self) -> Option<Taken> {
+        let passed = self.turn.as_mut()?.take()?;
+        match passed.what {
+            What::Hold { hold, .. } if hold.validity.deadline() <= self.shared.clock.now() => {
+                Some(Taken::Late(passed.claim))
+            }
+            What::Hold { hold, tenancy } => {
+                self.tenancy = Some(Box::new(tenancy));
+                self.passed = true;
+                Some(Taken::Hold(hold))
+            }
+            // Nobody has looked at it for longer than it lasts.
+            What::Answer(Attempt::Acquired(hold)) if hold.validity.deadline() <= self.shared.clock.now() => {
+                Some(Taken::Late(passed.claim))
+            }
+            What::Answer(answer) => {
+                // As if we had asked ourselves, under the name that the release has asked with.
+                // What is asked from here on goes over our own connection, and so does what undoes it.
+                let origin = self.claim.origin;
+                self.claim = if passed.claim.origin == origin {
+                    passed.claim
+                } else {
+                    Arc::new(Claim { origin, ..(*passed.claim).clone() })
+                };
+                self.attempts += 1;
+                self.armed = true;
+                Some(match answer {
+                    Attempt::Acquired(hold) => Taken::Hold(hold),
+                    answer => Taken::Answer(answer),
+                })
+            }
+        }
+    }
+
+    /// Frees what came too late: a renewal that was under way may have prolonged it in the store.
+    async fn clear(&mut self, late: Arc<Claim>) {
+        let backend = self.store.backend.clone();
+        let request = async move { backend.abandon(&late).await };
+        // Without an answer its lease ends it.
+        let _ = self
+            .store
+            .ask(&self.shared.clock, request_bound(self.claim.ttl).min(Duration::from_secs(1)), request)
+            .await;
+    }
+
+    /// Waits for the right to ask: one caller of this process and key at a time.
+    pub(super) async fn join(&mut self) -> Result<Turn> {
+        let max = self.options.max_waiters;
+        let waits = (self.options.wait != Wait::None).then_some(max);
+        match self.store.queue.join(&self.claim.key, self.wish(waits)) {
+            Joined::Turn(turn) => Ok(turn),
+            Joined::Full => Err(Error::new(
+                ErrorKind::QueueFull { max },
+                format!("{max} callers of this process wait for this lock already"),
+            )),
+            Joined::Mixed => Err(Error::new(
+                ErrorKind::KeyConflict,
+                "other callers of this process use the key for a lock of another kind",
+            )),
+            Joined::Taken => Err(busy(None)),
+            // Behind the leftovers of an attempt that failed just now.
+            Joined::Behind(waiting) if waits.is_none() => {
+                let until = self.shared.clock.now().after(LEAST_PATIENCE);
+                Box::pin(self.wait_for_turn(waiting, until)).await.map_err(|_| busy(None))
+            }
+            Joined::Behind(waiting) => {
+                self.check_parking()?;
+                self.store.backend.expects_others(&self.claim.key);
+                Box::pin(self.wait_for_turn(waiting, self.deadline)).await
+            }
+        }
+    }
+
+    pub(super) fn wish(&self, waits: Option<usize>) -> Wish {
+        let member = self.tenancy.as_ref().map(|_| self.claim.ttl);
+        let fair = self.claim.fair;
+        let plain = self.claim.kind == Kind::Exclusive && !fair && self.claim.once_per.is_none();
+        // Who counts attempts makes them.
+        let carries = plain && waits.is_some() && self.options.attempts == u32::MAX;
+        let carried = carries.then(|| (self.claim.clone(), self.deadline));
+        Wish { kind: self.claim.kind, waits, home: self.home, member, fair, carried }
+    }
+
+    /// A caller that sleeps must not wait for a task that only its own thread could go on with.
+    pub(super) fn check_parking(&self) -> Result<()> {
+        let Some(home) = self.parked else { return Ok(()) };
+        let here = |tenure: &Arc<Tenure>| {
+            tenure.home == Some(home)
+                && Arc::ptr_eq(&tenure.store, &self.store)
+                && tenure.hold.claim.key == self.claim.key
+        };
+        if self.store.queue.has(&self.claim.key, home) || self.shared.watchdog.holds().iter().any(here) {
+            return Err(Error::new(
+                ErrorKind::WouldDeadlock,
+                "a task of this current-thread runtime has this lock or stands before us, and cannot go on while we block its thread; make the function async",
+            ));
+        }
+        Ok(())
+    }
+
+    async fn wait_for_turn(&mut self, waiting: Waiting, until: BootInstant) -> Result<Turn> {
+        let waiting = self.shared.clock.timeout_at(until, waiting);
+        match self.shared.closing.or(waiting).await {
+            None => Err(shut_down()),
+            Some(Some(turn)) => Ok(turn),
+            Some(None) => Err(timed_out(None)),
+        }
+    }
+}
