@@ -52,7 +52,10 @@ pub(super) fn a_lost_reply_to_a_release_frees_in_time(arena: &Arena) {
         // The release that is tried again must not end somebody else's hold.
         arena.set(Mode::Pass);
         tokio::time::sleep(TTL).await;
-        next.confirm().await.unwrap();
+        // A busy machine may keep a store from answering in time; that tells nothing of whose the lock is.
+        while let Err(error) = next.confirm().await {
+            assert!(error.is_retryable(), "{error}");
+        }
         next.release().await.unwrap();
         arena.assert_nothing_left().await;
     });

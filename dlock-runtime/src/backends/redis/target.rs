@@ -20,7 +20,8 @@ pub(in crate::backends) struct Target {
 
 impl Target {
     /// The account, and whether eviction is allowed; of a single server.
-    #[cfg(all(test, feature = "redlock"))]
+    #[cfg(test)]
+    #[allow(dead_code, reason = "for the tests of Redlock's addresses, which are not always built")]
     pub(in crate::backends) fn account(&self) -> Option<(Option<&str>, Option<&str>, bool)> {
         let Plan::Server(client) = &self.plan else { return None };
         let settings = client.get_connection_info().redis_settings();
