@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use dlock::{Attempt, Backend, Claim, Clock, ErrorKind, Registry, Released, Stand, Wait};
+use dlock::backends::redis::Redis;
+use dlock::{Attempt, Backend, Claim, Clock, ErrorKind, Hold, Registry, Released, Stand, Wait};
 use redis::Commands;
 
 use crate::database::{Database, SECOND, claim, granted, stand};
@@ -17,6 +18,16 @@ fn sent<S>(server: &Database<S>) -> BTreeMap<String, u64> {
         Some((name.to_owned(), rest.split(',').next()?.parse().ok()?))
     };
     info.lines().filter_map(line).collect()
+}
+
+/// Two stores, and a hold of the first one's, which has waited for it: pushes reach it.
+async fn known_as_waiter<S>(server: &Database<S>) -> (Redis, Redis, Hold) {
+    let (one, other) = (server.open().await, server.open().await);
+    let former = take(&other, &claim("k", 10 * SECOND)).await;
+    let mut wake = stand(&one, &claim("k", 10 * SECOND)).await;
+    other.release(&former).await.unwrap();
+    let held = granted(&mut wake, SECOND).await.unwrap();
+    (one, other, held)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -57,11 +68,7 @@ async fn callers_of_one_process_cost_one_command_each() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_lock_is_released_although_asking_fails() {
     let server = Database::own(&[]);
-    let (one, other) = (server.open().await, server.open().await);
-    let former = take(&other, &claim("k", 10 * SECOND)).await;
-    let mut wake = stand(&one, &claim("k", 10 * SECOND)).await;
-    other.release(&former).await.unwrap();
-    let held = granted(&mut wake, SECOND).await.unwrap();
+    let (one, _, held) = known_as_waiter(&server).await;
     let _: () = server.raw().set("dl1:{test:k}:q", "theirs").unwrap();
     let next = claim("k", 10 * SECOND);
     let until = Clock::system().now().after(60 * SECOND);
@@ -76,12 +83,8 @@ async fn the_lock_is_released_although_asking_fails() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_not_ours_is_neither_released_nor_taken() {
     let server = Database::own(&[]);
-    let (one, other) = (server.open().await, server.open().await);
     for foreign in ["text", "list"] {
-        let former = take(&other, &claim("k", 10 * SECOND)).await;
-        let mut wake = stand(&one, &claim("k", 10 * SECOND)).await;
-        other.release(&former).await.unwrap();
-        let held = granted(&mut wake, SECOND).await.unwrap();
+        let (one, _, held) = known_as_waiter(&server).await;
         let mut raw = server.raw();
         let _: () = raw.del("dl1:{test:k}").unwrap();
         let _: () = match foreign {
@@ -102,11 +105,7 @@ async fn what_is_not_ours_is_neither_released_nor_taken() {
 async fn nothing_is_left_where_no_token_can_be_drawn() {
     for counter in ["junk", "9223372036854775807"] {
         let server = Database::own(&[]);
-        let (one, other) = (server.open().await, server.open().await);
-        let former = take(&other, &claim("k", 10 * SECOND)).await;
-        let mut wake = stand(&one, &claim("k", 10 * SECOND)).await;
-        other.release(&former).await.unwrap();
-        let held = granted(&mut wake, SECOND).await.unwrap();
+        let (one, _, held) = known_as_waiter(&server).await;
         let _: () = server.raw().set("dl1:fence", counter).unwrap();
         let next = claim("k", 10 * SECOND);
         let until = Clock::system().now().after(60 * SECOND);
@@ -120,11 +119,7 @@ async fn nothing_is_left_where_no_token_can_be_drawn() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_is_left_of_a_place_that_could_not_be_taken() {
     let server = Database::own(&[]);
-    let (one, other) = (server.open().await, server.open().await);
-    let former = take(&other, &claim("k", 10 * SECOND)).await;
-    let mut wake = stand(&one, &claim("k", 10 * SECOND)).await;
-    other.release(&former).await.unwrap();
-    let held = granted(&mut wake, SECOND).await.unwrap();
+    let (one, other, held) = known_as_waiter(&server).await;
     let _behind = stand(&other, &claim("k", 10 * SECOND)).await;
     let mut raw = server.raw();
     let _: () = raw.del("dl1:{test:k}:a").unwrap();
@@ -141,11 +136,7 @@ async fn nothing_is_left_of_a_place_that_could_not_be_taken() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_grant_that_nobody_has_looked_at_is_short() {
     let server = Database::own(&[]);
-    let (one, other) = (server.open().await, server.open().await);
-    let former = take(&other, &claim("k", 10 * SECOND)).await;
-    let mut wake = stand(&one, &claim("k", 10 * SECOND)).await;
-    other.release(&former).await.unwrap();
-    let held = granted(&mut wake, SECOND).await.unwrap();
+    let (one, _, held) = known_as_waiter(&server).await;
     let until = Clock::system().now().after(60 * SECOND);
     let next = claim("k", 10 * SECOND);
     let (_, Some(Attempt::Acquired(hold))) = one.release_to(&held, &next, until).await.unwrap() else { panic!() };
