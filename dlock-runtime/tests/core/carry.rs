@@ -262,13 +262,14 @@ fn fair_ones_wait_for_no_neighbour() {
         calm().await;
         let order = Arc::new(Mutex::new(Vec::new()));
         // All three come before the first of them has been answered.
+        world.store.next(Op::Acquire, [Step::Late(SECOND)]);
         let fair: Vec<_> = (0..3)
             .map(|id| {
                 let order = order.clone();
                 tokio::spawn(world.lock("k").fair(true).wait(LONG).run(async move |_| order.lock().unwrap().push(id)))
             })
             .collect();
-        calm().await;
+        world.pass(2 * SECOND).await;
         assert_eq!(world.store.calls(Op::Acquire), 4, "each of them stands in the store's line");
         held.release().await.unwrap();
         for task in fair {
