@@ -176,7 +176,7 @@ pub struct Claim {
     pub once_per: Option<OncePer>,
     /// The pause between two attempts, where its caller has said one: for a store that can only be polled, and notes who
     /// waits.
-    pub backoff: Option<Backoff>,
+    pub backoff: Option<Box<Backoff>>,
     /// What to store beside the owner.
     pub note: Note,
     /// The runtime in which the attempts run; an abandon goes over the same connection while that lives, since two

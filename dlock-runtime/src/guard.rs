@@ -24,7 +24,7 @@ pub struct Guard {
     /// Somebody else releases.
     handed_over: bool,
     /// Listens for the loss of a hold that the enclosing call owns.
-    joined: Option<Listener>,
+    joined: Option<Box<Listener>>,
 }
 
 impl Guard {
@@ -34,7 +34,7 @@ impl Guard {
 
     /// A further use of the enclosing call's hold, which that call releases.
     pub(crate) fn joined(tenure: Arc<Tenure>) -> Self {
-        Self { joined: Some(Listener::new(tenure.clone())), held: Held(tenure), handed_over: true }
+        Self { joined: Some(Box::new(Listener::new(tenure.clone()))), held: Held(tenure), handed_over: true }
     }
 
     pub(crate) fn is_joined(&self) -> bool {

@@ -193,8 +193,7 @@ impl<K> Lock<K> {
     }
 
     fn asks(&self, template: &str) -> Ask {
-        let named = Named { name: self.name.clone(), template: template.to_owned() };
-        let place = Place::Builder(Arc::new(named));
+        let place = Place::Builder(Named::new(&self.name, template));
         Ask::new(self.registry.clone(), place, self.options, self.backend.clone().map(Into::into))
     }
 }

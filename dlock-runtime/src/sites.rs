@@ -135,20 +135,36 @@ pub struct Label {
 #[derive(Clone)]
 pub(crate) enum Place {
     Site(&'static Site),
-    Builder(Arc<Named>),
+    Builder(Named),
 }
 
-#[derive(Debug)]
+/// The name given to the builder and the key's template, in one text: each hold keeps them.
+#[derive(Clone, Debug)]
 pub(crate) struct Named {
-    pub(crate) name: String,
-    pub(crate) template: String,
+    text: Arc<str>,
+    /// Where the template begins.
+    template: usize,
+}
+
+impl Named {
+    pub(crate) fn new(name: &str, template: &str) -> Self {
+        Self { text: [name, template].concat().into(), template: name.len() }
+    }
+
+    fn name(&self) -> &str {
+        &self.text[..self.template]
+    }
+
+    fn template(&self) -> &str {
+        &self.text[self.template..]
+    }
 }
 
 impl Place {
     pub(crate) fn name(&self) -> &str {
         match self {
             Self::Site(site) => site.name,
-            Self::Builder(named) => &named.name,
+            Self::Builder(named) => named.name(),
         }
     }
 }
@@ -159,7 +175,7 @@ impl Label {
     pub(crate) fn same_place(&self, other: &Self) -> bool {
         match (&self.place, &other.place) {
             (Place::Site(one), Place::Site(other)) => std::ptr::eq(*one, *other),
-            (Place::Builder(one), Place::Builder(other)) => one.name == other.name,
+            (Place::Builder(one), Place::Builder(other)) => one.name() == other.name(),
             _ => false,
         }
     }
@@ -169,7 +185,7 @@ impl Label {
     pub fn place(&self) -> String {
         match &self.place {
             Place::Site(site) => format!("{} ({}:{})", site.name, site.file, site.line),
-            Place::Builder(named) => named.name.clone(),
+            Place::Builder(named) => named.name().to_owned(),
         }
     }
 
@@ -188,7 +204,7 @@ impl Label {
     pub fn template(&self) -> &str {
         match &self.place {
             Place::Site(site) => site.templates.first().copied().unwrap_or_default(),
-            Place::Builder(named) => &named.template,
+            Place::Builder(named) => named.template(),
         }
     }
 

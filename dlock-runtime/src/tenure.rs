@@ -35,27 +35,37 @@ pub(crate) struct Tenure {
     pub(crate) cadence: Option<Duration>,
     /// `max_hold`: no renewal prolongs it beyond.
     pub(crate) ends: BootInstant,
-    /// `min_hold`, from when the grant was heard of: the store then keeps the key rather too long than too short.
-    kept_until: Option<BootInstant>,
+    /// What the store is told at the end, if it is not simply to free the lock.
+    at_end: Option<Box<AtEnd>>,
     /// The caller's thread, if it is all that its runtime has.
     pub(crate) home: Option<Home>,
     /// Was it taken as one of several keys, which have one order?
     #[cfg(debug_assertions)]
     pub(crate) sorted: bool,
-    /// Does the store keep a record of the run?
-    recorded: bool,
-    /// How the run went, for those of which the store keeps a record.
-    run: OnceLock<RunEnd>,
     believed_until: AtomicU64,
     /// For how long the last grant or renewal was, in nanoseconds; a pushed grant is shorter than the ttl.
     granted: AtomicU64,
     state: AtomicU8,
     waiting_for_loss: Mutex<Listeners>,
-    /// The local turn goes with the hold, so that no neighbour asks before the store is free.
-    turn: Mutex<Option<Turn>>,
-    /// Present while the hold may be passed on inside of this process.
-    tenancy: Mutex<Option<Box<Tenancy>>>,
+    local: Mutex<Local>,
     pub(crate) pace: Mutex<Pace>,
+}
+
+/// What a hold has to do with its neighbours in this process.
+#[derive(Debug)]
+struct Local {
+    /// Goes with the hold, so that no neighbour asks before the store is free.
+    turn: Option<Turn>,
+    /// Present while the hold may be passed on.
+    tenancy: Option<Box<Tenancy>>,
+}
+
+#[derive(Debug)]
+struct AtEnd {
+    /// `min_hold`, from when the grant was heard of: the store then keeps the key rather too long than too short.
+    kept_until: Option<BootInstant>,
+    /// How the run went, if the store keeps a record of it.
+    run: Option<OnceLock<RunEnd>>,
 }
 
 /// Whom a loss wakes.
@@ -63,15 +73,21 @@ pub(crate) struct Tenure {
 struct Listeners {
     /// Whoever runs the body: one, so it needs no number.
     body: Option<Waker>,
-    others: BTreeMap<u64, Waker>,
-    next: u64,
+    /// Absent until there is one.
+    others: Option<Box<Others>>,
+}
+
+#[derive(Debug, Default)]
+struct Others {
+    wakers: BTreeMap<u64, Waker>,
+    last: u64,
 }
 
 /// What the watchdog keeps about a tenure.
 #[derive(Debug)]
 pub(crate) struct Pace {
     /// Where it stands in the watchdog's table; `None` when it is not in it.
-    pub(crate) entry: Option<(BootInstant, u64)>,
+    pub(crate) due: Option<BootInstant>,
     pub(crate) next_renewal: BootInstant,
     pub(crate) renewing: bool,
     pub(crate) near_told: bool,
@@ -115,19 +131,19 @@ impl Tenure {
         });
         Self {
             ends: since.after(start.max_hold),
-            kept_until: start.min_hold.map(|min_hold| start.shared.clock.now().after(min_hold)),
+            at_end: (start.min_hold.is_some() || start.recorded).then(|| {
+                let kept_until = start.min_hold.map(|min_hold| start.shared.clock.now().after(min_hold));
+                Box::new(AtEnd { kept_until, run: start.recorded.then(OnceLock::new) })
+            }),
             home: start.home,
             #[cfg(debug_assertions)]
             sorted: start.sorted,
-            recorded: start.recorded,
-            run: OnceLock::new(),
             believed_until: AtomicU64::new(start.hold.validity.deadline().as_nanos()),
             granted: AtomicU64::new(nanos(start.hold.validity.granted)),
             state: AtomicU8::new(HELD),
             waiting_for_loss: Mutex::default(),
-            turn: Mutex::new(start.turn),
-            tenancy: Mutex::new(start.tenancy),
-            pace: Mutex::new(Pace { entry: None, next_renewal, renewing: false, near_told: false }),
+            local: Mutex::new(Local { turn: start.turn, tenancy: start.tenancy }),
+            pace: Mutex::new(Pace { due: None, next_renewal, renewing: false, near_told: false }),
             hold: start.hold,
             store: start.store,
             shared: start.shared,
@@ -202,7 +218,8 @@ impl Tenure {
             LossCause::Released => RELEASED,
         });
         if lost {
-            let Listeners { body, others, .. } = std::mem::take(&mut *self.listeners());
+            let Listeners { body, others } = std::mem::take(&mut *self.listeners());
+            let others = others.map(|others| others.wakers).unwrap_or_default();
             body.into_iter().chain(others.into_values()).for_each(wake);
         }
         lost
@@ -258,38 +275,37 @@ impl Tenure {
 
     /// Notes how the body ended, if that is to be recorded.
     pub(crate) fn ran(&self, succeeded: Option<bool>) {
-        if !self.recorded {
-            return;
-        }
+        let Some(run) = self.at_end.as_ref().and_then(|at_end| at_end.run.as_ref()) else { return };
         let took = self.shared.clock.now().since(self.since);
         let end = if succeeded == Some(true) { RunEnd::Succeeded { took } } else { RunEnd::Failed };
         // Only the first end counts.
-        let _ = self.run.set(end);
+        let _ = run.set(end);
     }
 
     /// How the store is to end the hold now, if not by simply freeing it.
     pub(crate) fn ending(&self) -> Option<Ending> {
+        let AtEnd { kept_until, run } = &**self.at_end.as_ref()?;
         let now = self.shared.clock.now();
-        let keep = self.kept_until.map(|until| until.since(now)).filter(|keep| !keep.is_zero());
-        let run = self.run.get().copied();
+        let keep = kept_until.map(|until| until.since(now)).filter(|keep| !keep.is_zero());
+        let run = run.as_ref().and_then(|run| run.get().copied());
         (keep.is_some() || run.is_some()).then_some(Ending { keep, run })
     }
 
     /// For which caller of this process the release shall ask.
     pub(crate) fn next(&self) -> Option<Next> {
-        self.turn.lock().unwrap_or_else(PoisonError::into_inner).as_mut()?.next()
+        self.local().turn.as_mut()?.next()
     }
 
     /// Lets the next caller of this process ask.
     pub(crate) fn pass_turn(&self) {
-        let turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let turn = self.local().turn.take();
         drop(turn);
     }
 
     /// Lets the next caller of this process stand in the store's line, while this hold goes on; or, if its release asks
     /// for that one anyway, those who have to stand there themselves.
     pub(crate) fn share_turn(&self) {
-        if let Some(turn) = &mut *self.turn.lock().unwrap_or_else(PoisonError::into_inner) {
+        if let Some(turn) = &mut self.local().turn {
             let carries = self.carries().then_some(Carries(self.hold.claim.origin));
             turn.hold(Holding { home: self.home, carries });
         }
@@ -297,13 +313,13 @@ impl Tenure {
 
     /// Can its release ask for the next caller of this process?
     fn carries(&self) -> bool {
-        let plainly = self.kept_until.is_none() && !self.recorded && !self.hold.claim.kind.is_shared();
+        let plainly = self.at_end.is_none() && !self.hold.claim.kind.is_shared();
         plainly && self.store.backend.capabilities().carries
     }
 
     /// Lets no other caller of this process ask while this hold goes on.
     pub(crate) fn keep_turn(&self) {
-        if let Some(turn) = &mut *self.turn.lock().unwrap_or_else(PoisonError::into_inner) {
+        if let Some(turn) = &mut self.local().turn {
             turn.keep(self.home);
         }
     }
@@ -315,16 +331,20 @@ impl Tenure {
 
     /// What allows to pass the hold on, once: only of a hold that was ours to its end and that can simply be freed.
     pub(crate) fn take_tenancy(&self) -> Option<Box<Tenancy>> {
-        let tenancy = self.tenancy.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let tenancy = self.local().tenancy.take();
         tenancy.filter(|_| self.state.load(Ordering::Acquire) == RELEASED)
     }
 
     /// Lets the next caller of this process have the hold; false if there is nobody whom it can be given to.
     pub(crate) fn pass_turn_with(&self, baton: Baton) -> bool {
-        let mut turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(own) = turn.take() else { return false };
-        *turn = own.pass(baton);
-        turn.is_none()
+        let mut local = self.local();
+        let Some(own) = local.turn.take() else { return false };
+        local.turn = own.pass(baton);
+        local.turn.is_none()
+    }
+
+    fn local(&self) -> MutexGuard<'_, Local> {
+        self.local.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn loss(&self, cause: LossCause) -> Error {
@@ -359,18 +379,20 @@ impl Listener {
     /// Ready once the hold is lost.
     pub(crate) fn poll(&self, cx: &mut Context<'_>) -> Poll<Error> {
         self.tenure.poll_lost_with(|listeners| {
+            let others = listeners.others.get_or_insert_default();
             if self.id.load(Ordering::Relaxed) == 0 {
-                listeners.next += 1;
-                self.id.store(listeners.next, Ordering::Relaxed);
+                others.last += 1;
+                self.id.store(others.last, Ordering::Relaxed);
             }
-            listeners.others.insert(self.id.load(Ordering::Relaxed), cx.waker().clone())
+            others.wakers.insert(self.id.load(Ordering::Relaxed), cx.waker().clone())
         })
     }
 }
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        let gone = self.tenure.listeners().others.remove(self.id.get_mut());
+        let gone = self.tenure.listeners().others.as_mut().and_then(|others| others.wakers.remove(self.id.get_mut()));
+        // Outside of the lock, as above.
         drop(gone);
     }
 }

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -25,7 +25,6 @@ use crate::tenure::{Pace, Tenure};
 pub(crate) struct Watchdog {
     clock: Clock,
     table: Mutex<Table>,
-    ids: AtomicU64,
     /// Something is due earlier than the sleep in progress.
     earlier: Notify,
     started: AtomicBool,
@@ -35,7 +34,8 @@ pub(crate) struct Watchdog {
 
 #[derive(Debug)]
 struct Table {
-    due: BTreeMap<(BootInstant, u64), Arc<Tenure>>,
+    /// By the instant, and of one instant by the address.
+    due: BTreeMap<(BootInstant, usize), Arc<Tenure>>,
     /// What was taken out of `due` and is being put back.
     attended: Vec<Arc<Tenure>>,
     sleeping_until: BootInstant,
@@ -49,7 +49,6 @@ impl Watchdog {
         Self {
             clock: clock.clone(),
             table: Mutex::new(Table { due: BTreeMap::new(), attended: Vec::new(), sleeping_until: BootInstant::NEVER }),
-            ids: AtomicU64::new(0),
             earlier: Notify::new(),
             started: AtomicBool::new(false),
             stopped: AtomicBool::new(false),
@@ -80,8 +79,8 @@ impl Watchdog {
     /// Lets go of a hold that has ended.
     pub(crate) fn remove(&self, tenure: &Tenure) {
         let mut table = self.lock();
-        let entry = pace(tenure).entry.take();
-        let removed = entry.and_then(|entry| table.due.remove(&entry));
+        let due = pace(tenure).due.take();
+        let removed = due.and_then(|due| table.due.remove(&(due, address(tenure))));
         drop(table);
         drop(removed);
     }
@@ -128,16 +127,15 @@ impl Watchdog {
     fn schedule(&self, tenure: &Arc<Tenure>) {
         let mut table = self.lock();
         let mut pace = pace(tenure);
-        if let Some(entry) = pace.entry.take() {
-            table.due.remove(&entry);
+        if let Some(due) = pace.due.take() {
+            table.due.remove(&(due, address(tenure)));
         }
         if !tenure.is_held() {
             return;
         }
         let due = next_duty(tenure, &pace);
-        let entry = (due, self.ids.fetch_add(1, Ordering::Relaxed));
-        pace.entry = Some(entry);
-        table.due.insert(entry, tenure.clone());
+        pace.due = Some(due);
+        table.due.insert((due, address(tenure)), tenure.clone());
         if due < table.sleeping_until {
             self.earlier.notify_one();
         }
@@ -160,10 +158,10 @@ impl Watchdog {
     fn take_due(&self) -> (Vec<Arc<Tenure>>, BootInstant) {
         let now = self.clock.now();
         let mut table = self.lock();
-        let later = table.due.split_off(&(now, u64::MAX));
+        let later = table.due.split_off(&(now, usize::MAX));
         let due: Vec<_> = std::mem::replace(&mut table.due, later).into_values().collect();
         for tenure in &due {
-            pace(tenure).entry = None;
+            pace(tenure).due = None;
         }
         let next = table.due.first_key_value().map_or(BootInstant::NEVER, |(key, _)| key.0);
         table.attended.clone_from(&due);
@@ -282,6 +280,10 @@ pub(crate) fn together(due: BootInstant, pause: Duration) -> BootInstant {
     let most = u64::try_from(pause.as_nanos() / 8).unwrap_or(u64::MAX).max(1);
     let tick = 1 << most.ilog2();
     BootInstant::from_nanos(due.as_nanos() / tick * tick)
+}
+
+fn address(tenure: &Tenure) -> usize {
+    std::ptr::from_ref(tenure) as usize
 }
 
 fn pace(tenure: &Tenure) -> MutexGuard<'_, Pace> {

@@ -35,27 +35,34 @@ pub(crate) struct LocalQueue {
 /// Present only while somebody has the turn, or a hold that has left it to others.
 #[derive(Debug, Default)]
 struct Line {
-    next_ticket: u64,
-    waiting: BTreeMap<u64, Place>,
     /// Does anybody have the turn? If not, nobody waits, but for one for whom the release of a hold will ask, and those
     /// behind it.
     turn: bool,
     /// The holds that have left the turn to others; two for the moment in which one passes to the next.
     holds: SmallVec<[Holding; 1]>,
-    /// Those who have left it to others and stand in the store's line.
-    standing: SmallVec<[Option<Home>; 1]>,
     /// Does the one with the turn wait too, since others hold the lock?
     stands: bool,
     /// The thread of whoever has the turn.
     home: Option<Home>,
-    /// Whose turn it is now, until its owner has noticed.
-    called: Option<u64>,
-    /// What comes to that one with it.
-    baton: Option<Box<Baton>>,
     /// The turn is only kept until what its owner may have left in the store is gone.
     leaving: bool,
     /// What the one with the turn asks for.
     kind: Kind,
+    /// Absent until somebody comes behind another: most locks are held without a neighbour, and there may be many.
+    crowd: Option<Box<Crowd>>,
+}
+
+/// Who has to wait.
+#[derive(Debug, Default)]
+struct Crowd {
+    next_ticket: u64,
+    waiting: BTreeMap<u64, Place>,
+    /// Those who have left the turn to others and stand in the store's line.
+    standing: SmallVec<[Option<Home>; 1]>,
+    /// Whose turn it is now, until its owner has noticed.
+    called: Option<u64>,
+    /// What comes to that one with it.
+    baton: Option<Box<Baton>>,
 }
 
 #[derive(Debug)]
@@ -136,25 +143,26 @@ impl LocalQueue {
         }
         match waits {
             // An attempt that failed just now is no holder: nobody shall hear of contention because of it.
-            None if !is_only_left || !line.waiting.is_empty() => return Joined::Taken,
-            Some(max) if line.waiting.len() + line.standing.len() + usize::from(line.stands) >= max => {
+            None if !is_only_left || line.first().is_some() => return Joined::Taken,
+            Some(max) if line.crowd.as_ref().map_or(0, |crowd| crowd.len()) + usize::from(line.stands) >= max => {
                 return Joined::Full;
             }
             _ => {}
         }
         let behind = if fair {
-            line.waiting.values().any(|place| place.wish.fair)
+            line.places().any(|place| place.wish.fair)
         } else {
-            line.carries(&wish) || !line.waiting.is_empty()
+            line.carries(&wish) || line.first().is_some()
         };
         if !line.turn && !behind {
             // Those of this process who hold it or stand in the store's line have left it to us.
             (line.turn, line.stands, line.home, line.kind) = (true, true, home, kind);
             return turn();
         }
-        let ticket = line.next_ticket;
-        line.next_ticket += 1;
-        line.waiting.insert(ticket, Place { waker: None, wish });
+        let crowd = line.crowd();
+        let ticket = crowd.next_ticket;
+        crowd.next_ticket += 1;
+        crowd.waiting.insert(ticket, Place { waker: None, wish });
         Joined::Behind(Waiting { queue: self.clone(), key: key.clone(), ticket: Some(ticket) })
     }
 
@@ -166,8 +174,8 @@ impl LocalQueue {
         let home = Some(home);
         line.home == home
             || line.holds.iter().any(|hold| hold.home == home)
-            || line.standing.contains(&home)
-            || line.waiting.values().any(waits)
+            || line.crowd.as_ref().is_some_and(|crowd| crowd.standing.contains(&home))
+            || line.places().any(waits)
     }
 
     fn shard(&self, key: &LockKey) -> MutexGuard<'_, HashMap<LockKey, Line>> {
@@ -181,7 +189,7 @@ impl LocalQueue {
     pub(crate) fn members(&self, key: &LockKey, ttl: Duration, most: u32) -> u32 {
         let members = |line: &mut Line| {
             let most = usize::try_from(most).unwrap_or(usize::MAX);
-            line.waiting.values().take(most).take_while(|place| place.wish.member == Some(ttl)).count()
+            line.places().take(most).take_while(|place| place.wish.member == Some(ttl)).count()
         };
         self.with(key, members).and_then(|members| u32::try_from(members).ok()).unwrap_or(0)
     }
@@ -191,9 +199,8 @@ impl LocalQueue {
     pub(crate) fn next(self: &Arc<Self>, key: &LockKey, hold: Holding) -> Option<Next> {
         let mut shard = self.shard(key);
         let line = shard.get_mut(key)?;
-        let first = line.waiting.first_key_value();
-        let first = first.filter(|(_, first)| !line.turn && line.carries(&first.wish));
-        let next = first.and_then(|(ticket, first)| Some((*ticket, first.wish.home, first.wish.carried.clone()?)));
+        let first = line.first().filter(|(_, first)| !line.turn && line.carries(&first.wish));
+        let next = first.and_then(|(ticket, first)| Some((ticket, first.wish.home, first.wish.carried.clone()?)));
         remove_one(&mut line.holds, hold);
         line.holds.push(Holding { carries: None, ..hold });
         let (ticket, home, (claim, until)) = next?;
@@ -212,9 +219,23 @@ impl LocalQueue {
 }
 
 impl Line {
+    fn crowd(&mut self) -> &mut Crowd {
+        self.crowd.get_or_insert_default()
+    }
+
+    /// Those who wait for the turn, in their order.
+    fn places(&self) -> impl Iterator<Item = &Place> {
+        self.crowd.iter().flat_map(|crowd| crowd.waiting.values())
+    }
+
+    fn first(&self) -> Option<(u64, &Place)> {
+        let (ticket, place) = self.crowd.as_ref()?.waiting.first_key_value()?;
+        Some((*ticket, place))
+    }
+
     /// Has anybody left the turn to others?
     fn is_shared(&self) -> bool {
-        !self.holds.is_empty() || !self.standing.is_empty()
+        !self.holds.is_empty() || self.crowd.as_ref().is_some_and(|crowd| !crowd.standing.is_empty())
     }
 
     /// Will a release ask for this one?
@@ -226,13 +247,18 @@ impl Line {
     /// Takes the next one out of the line: the first, or, while a release will ask for that one, the first that must stand
     /// in the store's line from the beginning.
     fn take_next(&mut self) -> Option<(u64, Place)> {
-        let (ticket, first) = self.waiting.first_key_value()?;
-        if !self.carries(&first.wish) {
-            return Some((*ticket, self.waiting.pop_first()?.1));
+        let (mut ticket, first) = self.first()?;
+        if self.carries(&first.wish) {
+            let fair = self.crowd.as_ref()?.waiting.iter().find(|(_, place)| place.wish.fair);
+            ticket = *fair?.0;
         }
-        let fair = self.waiting.iter().find(|(_, place)| place.wish.fair);
-        let ticket = fair.map(|(ticket, _)| *ticket)?;
-        self.waiting.remove_entry(&ticket)
+        self.crowd().waiting.remove_entry(&ticket)
+    }
+}
+
+impl Crowd {
+    fn len(&self) -> usize {
+        self.waiting.len() + self.standing.len()
     }
 }
 
@@ -259,7 +285,7 @@ fn call_next(mut shard: MutexGuard<'_, HashMap<LockKey, Line>>, key: &LockKey, c
     };
     line.turn = true;
     line.stands = line.is_shared();
-    line.called = Some(ticket);
+    line.crowd().called = Some(ticket);
     line.home = wish.home;
     line.kind = wish.kind;
     drop(shard);
@@ -282,13 +308,13 @@ impl Future for Waiting {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Turn> {
         let Some(ticket) = self.ticket else { return Poll::Pending };
         let mut shard = self.queue.shard(&self.key);
-        let (baton, old) = match shard.get_mut(&self.key) {
-            Some(line) if line.called == Some(ticket) => {
-                line.called = None;
-                (Some(line.baton.take()), None)
+        let (baton, old) = match shard.get_mut(&self.key).map(Line::crowd) {
+            Some(crowd) if crowd.called == Some(ticket) => {
+                crowd.called = None;
+                (Some(crowd.baton.take()), None)
             }
-            Some(line) => {
-                let place = line.waiting.get_mut(&ticket);
+            Some(crowd) => {
+                let place = crowd.waiting.get_mut(&ticket);
                 (None, place.and_then(|place| place.waker.replace(cx.waker().clone())))
             }
             None => (None, None),
@@ -307,9 +333,10 @@ impl Drop for Waiting {
         let Some(ticket) = self.ticket else { return };
         let mut shard = self.queue.shard(&self.key);
         let Some(line) = shard.get_mut(&self.key) else { return };
-        let old = line.waiting.remove(&ticket);
-        let called = line.called == Some(ticket);
-        let baton = if called { line.baton.take() } else { None };
+        let crowd = line.crowd();
+        let old = crowd.waiting.remove(&ticket);
+        let called = crowd.called == Some(ticket);
+        let baton = if called { crowd.baton.take() } else { None };
         if line.turn {
             drop(shard);
         } else {

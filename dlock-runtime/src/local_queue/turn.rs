@@ -50,7 +50,7 @@ impl Turn {
     pub(crate) fn stand(&mut self, home: Option<Home>) {
         if self.state == State::Asks {
             self.state = State::Stands(home);
-            call_next(self.queue.shard(&self.key), &self.key, |line| line.standing.push(home));
+            call_next(self.queue.shard(&self.key), &self.key, |line| line.crowd().standing.push(home));
         }
     }
 
@@ -60,7 +60,7 @@ impl Turn {
             State::Asks => call_next(self.queue.shard(&self.key), &self.key, |line| line.holds.push(hold)),
             State::Stands(stood) => {
                 self.queue.with(&self.key, |line| {
-                    remove_one(&mut line.standing, stood);
+                    remove_one(&mut line.crowd().standing, stood);
                     line.holds.push(hold);
                 });
             }
@@ -102,7 +102,7 @@ impl Turn {
     fn pass_if(mut self, baton: Baton, is_meant: impl FnOnce(u64, &Wish) -> bool) -> Option<(Self, Baton)> {
         let mut shard = self.queue.shard(&self.key);
         let line = shard.get_mut(&self.key).filter(|_| self.state == State::Asks);
-        let first = line.and_then(|line| line.waiting.first_entry());
+        let first = line.and_then(|line| line.crowd.as_mut()?.waiting.first_entry());
         let Some(mut first) = first.filter(|first| is_meant(*first.key(), &first.get().wish)) else {
             drop(shard);
             return Some((self, baton));
@@ -110,7 +110,7 @@ impl Turn {
         // It is called now: no release shall ask for it any more.
         first.get_mut().wish.carried = None;
         self.state = State::Gone;
-        call_next(shard, &self.key, |line| line.baton = Some(Box::new(baton)));
+        call_next(shard, &self.key, |line| line.crowd().baton = Some(Box::new(baton)));
         None
     }
 }
@@ -128,7 +128,7 @@ impl Drop for Turn {
                 let mut shard = self.queue.shard(&self.key);
                 let Some(line) = shard.get_mut(&self.key) else { return };
                 match self.state {
-                    State::Stands(home) => remove_one(&mut line.standing, home),
+                    State::Stands(home) => remove_one(&mut line.crowd().standing, home),
                     State::Holds(hold) => remove_one(&mut line.holds, hold),
                     State::Asks | State::Gone => {}
                 }

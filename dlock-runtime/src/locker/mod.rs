@@ -113,7 +113,7 @@ pub(crate) fn prepare(ask: Ask, key: &KeyBuf, until: Option<BootInstant>) -> Res
         kind: ask.options.kind,
         fair: ask.options.fair,
         once_per: ask.options.once_per,
-        backoff: options.backoff,
+        backoff: options.backoff.map(Box::new),
         note: Note::new(pid, label.name(), shared.clock.wall_ms(), registry.trace().as_deref()),
         origin: if capabilities.connection_per_hold || ask.parks { None } else { here() },
         key: key.clone(),
@@ -321,7 +321,7 @@ mod tests {
 
     #[test]
     fn the_futures_of_an_uncontended_call_stay_small() {
-        let place = Place::Builder(Arc::new(Named { name: String::new(), template: String::new() }));
+        let place = Place::Builder(Named::new("", ""));
         let ask = Ask::new(Registry::new(), place, Options::DEFAULT, None);
         ask.registry.install("memory", crate::backends::memory::Memory::new()).unwrap();
         ask.registry.set_default("memory").unwrap();

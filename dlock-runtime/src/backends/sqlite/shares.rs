@@ -26,7 +26,7 @@ const WRITER_WAITS: Duration = Duration::from_secs(1);
 /// Bounded by the ttl: a writer that dies while it waits costs no more than one that dies while it holds. One that pauses
 /// for longer than that may be overtaken.
 fn writer_waits(claim: &Claim) -> Duration {
-    WRITER_WAITS + claim.backoff.map_or(Duration::ZERO, |backoff| backoff.to.min(claim.ttl))
+    WRITER_WAITS + claim.backoff.as_ref().map_or(Duration::ZERO, |backoff| backoff.to.min(claim.ttl))
 }
 
 /// Wins if no other kind has the key, nobody is there who must be alone, and a number is free: the lowest. Who has it
