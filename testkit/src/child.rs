@@ -62,6 +62,11 @@ impl Child {
         // print the test's name before the child's first line, on the same line.
         command.args(["child_main", "--exact", "--nocapture", "--test-threads=2"]);
         command.envs(shared().started()).envs(variables.iter().copied()).env(ROLE, role);
+        Self::of(command)
+    }
+
+    /// Runs another program as a child. It reads nothing; its errors go where ours go.
+    pub fn of(command: Command) -> Result<Self> {
         let mut process = spawn(command, Stdio::piped(), Stdio::inherit()).context("the child")?;
         let stdout = process.stdout.take().ok_or_else(|| Error::new("the child has no output"))?;
         let (sender, lines) = mpsc::channel();

@@ -1,6 +1,7 @@
 //! Children, and that nothing outlives the process that started it.
 
 use std::path::Path;
+use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -41,6 +42,17 @@ fn a_child_gets_its_role_its_variables_and_our_servers() {
     assert_eq!(child.wait_line("redis ", LONG).unwrap(), ours);
     assert!(child.wait(LONG).unwrap().success());
     assert!(child.stop().is_err(), "it has ended");
+}
+
+#[test]
+fn another_program_is_a_child_too() {
+    let mut command = Command::new("sh");
+    command.args(["-c", "echo hello $NAME; exec sleep 60"]).env("NAME", "joe");
+    let mut child = Child::of(command).unwrap();
+    assert_eq!(child.wait_line("hello ", LONG).unwrap(), "joe");
+    let pid = child.pid();
+    drop(child);
+    assert!(!is_alive(pid));
 }
 
 #[test]
