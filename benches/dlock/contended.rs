@@ -17,6 +17,7 @@ use dlock_testkit::child::Child;
 use dlock_testkit::servers::shared;
 
 use crate::Failed;
+use crate::peers::{self, PYTHON_REDIS_LOCK};
 use crate::table::{Contender, Row, median, percentile};
 
 #[distributed_lock(key = "bench:hot", ttl = "10s", wait = "60s", backend = "bench")]
@@ -53,9 +54,17 @@ struct Seen {
 /// Who wants the key, and what for.
 #[derive(Clone, Copy)]
 struct Work {
+    lock: Lock,
     processes: usize,
     tasks: usize,
     section: Section,
+}
+
+/// Whose lock it is. The peer's section is long, always.
+#[derive(Clone, Copy)]
+enum Lock {
+    Dlock,
+    PythonRedisLock,
 }
 
 #[derive(Clone, Copy)]
@@ -80,26 +89,44 @@ struct Measured {
 
 /// 1 ms each, without any passing inside of a process.
 pub(crate) fn row(processes: usize, tasks: usize) -> Result<Row, Failed> {
-    let work = Work { processes, tasks, section: Section::Long };
-    let (mut rounds, mut limits) = (Vec::new(), Vec::new());
-    for _ in 0..ROUNDS {
+    let name = if processes == 1 { format!("contended-{tasks}") } else { format!("contended-{processes}x{tasks}") };
+    let version = peers::version(PYTHON_REDIS_LOCK, &name)?;
+    let work = |lock| Work { lock, processes, tasks, section: Section::Long };
+    let (dlock, peer) = (work(Lock::Dlock), work(Lock::PythonRedisLock));
+    let (mut own, mut peers, mut limits) = (Vec::new(), Vec::new(), Vec::new());
+    for round in 0..ROUNDS {
         limits.push(limit()?);
-        rounds.push(measure(work, ROUND)?);
+        if round % 2 == 0 {
+            own.push(measure(dlock, ROUND)?);
+            peers.push(measure(peer, ROUND)?);
+        } else {
+            peers.push(measure(peer, ROUND)?);
+            own.push(measure(dlock, ROUND)?);
+        }
         limits.push(limit()?);
     }
-    let commands = commands_per_hand_over(work)?;
-    let name = if processes == 1 { format!("contended-{tasks}") } else { format!("contended-{processes}x{tasks}") };
-    let mut contender = contender("dlock", &rounds);
-    contender.figures.push(("client commands per hand-over", commands));
-    contender.figures.push(("hold and one round trip alone, /s", median(limits)));
+    let (commands, limit) = (commands_per_hand_over(dlock)?, median(limits));
+    let contenders = [("dlock", &own, commands), (PYTHON_REDIS_LOCK, &peers, commands_per_hand_over(peer)?)];
+    let contenders = contenders.map(|(name, rounds, commands)| {
+        let mut contender = contender(name, rounds);
+        contender.figures.push(("client commands per hand-over", commands));
+        contender.figures.push(("hold and one round trip alone, /s", limit));
+        // Taken round by round, so that a slow second of the machine hits both sides.
+        let ratios = rounds.iter().zip(&peers).map(|(round, peer)| round.hand_overs / peer.hand_overs).collect();
+        contender.figures.push(("throughput × python-redis-lock", median(ratios)));
+        contender
+    });
     let mut row = Row {
         about: format!(
-            "One key on Redis, {processes} process(es) × {tasks} tasks, 1 ms hold; no passing inside a process."
+            "One key on Redis, {processes} process(es) × {tasks} tasks, 1 ms hold; no passing inside a process. \
+             Beside it {PYTHON_REDIS_LOCK} {version}, with threads."
         ),
         name,
-        contenders: vec![contender],
+        contenders: contenders.into(),
         aims: Vec::new(),
     };
+    let ratio = row.figure("dlock", "throughput × python-redis-lock");
+    row.aim("more hand-overs than python-redis-lock, ×", ratio, ratio > 1.0);
     let hand_overs = row.figure("dlock", "hand-overs/s");
     // What this machine allows in this run: nobody is handed a lock in less than a round trip.
     let share = hand_overs / row.figure("dlock", "hold and one round trip alone, /s");
@@ -119,8 +146,9 @@ pub(crate) fn row(processes: usize, tasks: usize) -> Result<Row, Failed> {
 pub(crate) fn cohort_row(processes: usize, tasks: usize) -> Result<Row, Failed> {
     let (mut off, mut on) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
-        off.push(measure(Work { processes, tasks, section: Section::Empty }, ROUND)?);
-        on.push(measure(Work { processes, tasks, section: Section::Passed }, ROUND)?);
+        let work = |section| Work { lock: Lock::Dlock, processes, tasks, section };
+        off.push(measure(work(Section::Empty), ROUND)?);
+        on.push(measure(work(Section::Passed), ROUND)?);
     }
     let mut row = Row {
         about: format!("One key on Redis, {processes} process(es) × {tasks} tasks, empty section."),
@@ -158,9 +186,7 @@ fn measure(work: Work, time: Duration) -> Result<Measured, Failed> {
     let folder = tempfile::tempdir()?;
     let note = folder.path().join("holder");
     std::fs::write(&note, [0; 8])?;
-    // All begin at the same instant, when every process is surely there.
-    let start = SystemTime::now() + Duration::from_millis(700);
-    let begin = start.duration_since(UNIX_EPOCH)?.as_millis().to_string();
+    let begin = folder.path().join("begin");
     let section = match work.section {
         Section::Long => "long",
         Section::Empty => "empty",
@@ -171,15 +197,26 @@ fn measure(work: Work, time: Duration) -> Result<Measured, Failed> {
         let variables = [
             ("BENCH_URL", url.clone()),
             ("BENCH_NOTE", note.display().to_string()),
-            ("BENCH_BEGIN", begin.clone()),
+            ("BENCH_BEGIN", begin.display().to_string()),
             ("BENCH_MILLIS", time.as_millis().to_string()),
             ("BENCH_TASKS", work.tasks.to_string()),
             ("BENCH_SECTION", section.to_owned()),
             ("BENCH_PROCESS", process.to_string()),
         ];
         let variables: Vec<(&str, &str)> = variables.iter().map(|(name, value)| (*name, value.as_str())).collect();
-        children.push(Child::spawn("contender", &variables)?);
+        children.push(match work.lock {
+            Lock::Dlock => Child::spawn("contender", &variables)?,
+            Lock::PythonRedisLock => peers::python_redis_lock(&variables)?,
+        });
     }
+    for child in &mut children {
+        child.wait_line("up", Duration::from_secs(60))?;
+    }
+    // All begin at the same instant. The file appears whole, or who looks for it might read half of a number.
+    let start = SystemTime::now() + Duration::from_millis(300);
+    let draft = folder.path().join("draft");
+    std::fs::write(&draft, start.duration_since(UNIX_EPOCH)?.as_millis().to_string())?;
+    std::fs::rename(&draft, &begin)?;
     let mut seen = Seen::default();
     for child in &mut children {
         let line = child.wait_line("seen ", time + Duration::from_secs(60))?;
@@ -229,6 +266,11 @@ fn commands_per_hand_over(work: Work) -> Result<f64, Failed> {
     let mut monitor = std::net::TcpStream::connect(&address)?;
     monitor.write_all(b"MONITOR\r\n")?;
     monitor.set_read_timeout(Some(Duration::from_millis(500)))?;
+    // Fences bear the name of no key.
+    let names = match work.lock {
+        Lock::Dlock => ["bench:hot", "\"INCRBY\""],
+        Lock::PythonRedisLock => ["\"lock:bench:hot\"", "\"lock-signal:bench:hot\""],
+    };
     let stop = Arc::new(std::sync::atomic::AtomicBool::new(false));
     let stopped = stop.clone();
     let counter = std::thread::spawn(move || {
@@ -236,7 +278,7 @@ fn commands_per_hand_over(work: Work) -> Result<f64, Failed> {
         while !stopped.load(std::sync::atomic::Ordering::Relaxed) {
             if reader.read_until(b'\n', &mut line).is_ok() {
                 let text = String::from_utf8_lossy(&line);
-                if !text.contains(" lua] ") && text.contains("bench:hot") | text.contains("\"INCRBY\"") {
+                if !text.contains(" lua] ") && names.iter().any(|name| text.contains(name)) {
                     commands += 1;
                 }
                 line.clear();
@@ -266,14 +308,14 @@ fn contend() -> Result<(), Failed> {
     let text = |name: &str| std::env::var(name).map_err(|_| format!("{name} is missing"));
     let number = |name: &str| text(name).and_then(|text| text.parse::<u64>().map_err(|_| format!("{name}: {text}")));
     let (tasks, process) = (number("BENCH_TASKS")?, number("BENCH_PROCESS")?);
-    let begin = UNIX_EPOCH + Duration::from_millis(number("BENCH_BEGIN")?);
     let time = Duration::from_millis(number("BENCH_MILLIS")?);
     let last = Arc::new(OpenOptions::new().read(true).write(true).open(Path::new(&text("BENCH_NOTE")?))?);
-    let (url, section) = (text("BENCH_URL")?, text("BENCH_SECTION")?);
+    let (url, section, begin) = (text("BENCH_URL")?, text("BENCH_SECTION")?, text("BENCH_BEGIN")?);
     let here = Arc::new(AtomicU64::new(0));
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(async move {
         Registry::global().connect("bench", &url).await?;
+        let begin = beginning(Path::new(&begin)).await?;
         tokio::time::sleep(begin.duration_since(SystemTime::now()).unwrap_or_default()).await;
         let end = Instant::now() + time;
         let running: Vec<_> = (0..tasks)
@@ -308,4 +350,13 @@ fn contend() -> Result<(), Failed> {
         println!("seen {hand_overs} {} {} {}", per_task.len(), per_task.join(" "), waits.join(" "));
         Ok(())
     })
+}
+
+/// Waits to be told when all begin, once every process is there.
+async fn beginning(told: &Path) -> Result<SystemTime, Failed> {
+    println!("up");
+    while !told.exists() {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    Ok(UNIX_EPOCH + Duration::from_millis(std::fs::read_to_string(told)?.parse()?))
 }

@@ -7,6 +7,7 @@ mod compile;
 mod contended;
 mod floors;
 mod memory;
+mod peers;
 mod renewals;
 mod table;
 mod uncontended;

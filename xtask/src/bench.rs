@@ -3,9 +3,9 @@
 use std::path::Path;
 
 use crate::parts::Parts;
-use crate::servers;
 use crate::sh::{Result, cargo, run};
 use crate::test::{ETCD, with_servers};
+use crate::{peers, servers};
 
 /// Builds it, starts the servers and hands the arguments on.
 pub(crate) fn run_bench(arguments: &[&str]) -> Result {
@@ -20,6 +20,7 @@ pub(crate) fn run_bench(arguments: &[&str]) -> Result {
 
 fn steps(parts: &mut Parts, arguments: &[&str]) -> Result {
     parts.run("servers", servers::run)?;
+    parts.run("peers", peers::install)?;
     // Before the servers start, so that compiling does not slow their start down.
     parts.run("build", || run(&mut cargo(&["bench", "--bench", "dlock", "--features", ETCD, "--no-run"])))?;
     with_servers(parts, |parts, set| {

@@ -4,6 +4,7 @@ mod apt;
 mod bench;
 mod ci;
 mod parts;
+mod peers;
 mod pins;
 mod servers;
 mod sh;

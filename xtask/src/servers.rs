@@ -4,6 +4,7 @@ use std::fs;
 use std::process::Command;
 
 use dlock_testkit::servers::{Tree, cache_folder, find_program};
+use tempfile::TempDir;
 
 use crate::apt::{self, OtherSuite};
 use crate::pins::{How, PINS, Pin};
@@ -129,6 +130,11 @@ fn unpack(pin: &Pin, other: &OtherSuite, tree: &Tree, whole: bool) -> Result {
     let wanted = format!("{}={version}", pin.package);
     let packages = if whole { other.closure(&wanted)? } else { vec![wanted] };
     other.unpack(&packages, draft.path())?;
+    put(draft, tree, version)
+}
+
+/// Makes what was prepared in a draft the tree, in the place of an older one.
+pub(crate) fn put(draft: TempDir, tree: &Tree, version: &str) -> Result {
     if tree.root().exists() {
         fs::remove_dir_all(tree.root())?;
     }

@@ -1,0 +1,40 @@
+//! Other lock libraries that the benchmark compares with. No test needs them.
+
+use std::fs;
+use std::process::Command;
+
+use dlock_testkit::servers::{Tree, cache_folder};
+
+use crate::servers::put;
+use crate::sh::{Result, read};
+
+const PACKAGE: &str = "python-redis-lock";
+const VERSION: &str = "4.0.1";
+
+/// Its client of Redis, pinned too, because it does most of the work.
+const CLIENT: &str = "redis";
+const CLIENT_VERSION: &str = "8.1.0";
+
+/// Installs what is missing into a folder of its own beside the unpacked servers; the system's Python stays as it is.
+pub(crate) fn install() -> Result {
+    let tree = Tree::named(PACKAGE);
+    // Which dependencies there are depends on the Python, and so does the speed.
+    let python = read(Command::new("python3").arg("--version")).map_err(advise)?;
+    let wanted = format!("{VERSION} ({CLIENT} {CLIENT_VERSION}, {})", python.trim());
+    if tree.version().as_ref() != Some(&wanted) {
+        println!("  installing {PACKAGE} into {}", tree.root().display());
+        fs::create_dir_all(cache_folder())?;
+        let draft = tempfile::tempdir_in(cache_folder())?;
+        let mut pip = Command::new("python3");
+        pip.args(["-m", "pip", "install", "--disable-pip-version-check", "--target"]).arg(draft.path());
+        pip.args([format!("{PACKAGE}=={VERSION}"), format!("{CLIENT}=={CLIENT_VERSION}")]);
+        read(&mut pip).map_err(advise)?;
+        put(draft, &tree, &wanted)?;
+    }
+    println!("  {PACKAGE:<18} {wanted}");
+    Ok(())
+}
+
+fn advise(error: impl std::fmt::Display) -> String {
+    format!("{error}\nthe benchmark's peers need python3 with pip (Debian: apt-get install python3-pip)")
+}
