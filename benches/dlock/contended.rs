@@ -46,6 +46,8 @@ const ROUND: Duration = Duration::from_secs(2);
 #[derive(Default)]
 struct Seen {
     hand_overs: u64,
+    /// From the beginning to the end of the last cycle: who waited when the time was over has his turn all the same.
+    micros: u64,
     waits: Vec<u64>,
     per_task: Vec<u64>,
     per_process: Vec<u64>,
@@ -79,6 +81,7 @@ enum Section {
 /// What came of one round.
 struct Measured {
     hand_overs: f64,
+    seconds: f64,
     wait_p50: f64,
     wait_p99: f64,
     /// The cycles of the task that had the fewest, as a share of the mean; and of the one that had the most.
@@ -221,9 +224,10 @@ fn measure(work: Work, time: Duration) -> Result<Measured, Failed> {
     for child in &mut children {
         let line = child.wait_line("seen ", time + Duration::from_secs(60))?;
         let numbers: Vec<u64> = line.split(' ').filter_map(|number| number.parse().ok()).collect();
-        let (head, rest) = numbers.split_at_checked(2).ok_or("a contender said nothing")?;
-        let (per_task, waits) = rest.split_at_checked(head[1] as usize).ok_or("a contender said too little")?;
+        let (head, rest) = numbers.split_at_checked(3).ok_or("a contender said nothing")?;
+        let (per_task, waits) = rest.split_at_checked(head[2] as usize).ok_or("a contender said too little")?;
         seen.hand_overs += head[0];
+        seen.micros = seen.micros.max(head[1]);
         seen.per_process.push(per_task.iter().sum());
         seen.per_task.extend(per_task);
         seen.waits.extend(waits);
@@ -233,8 +237,10 @@ fn measure(work: Work, time: Duration) -> Result<Measured, Failed> {
     let share = |of: &[u64], pick: Option<&u64>| {
         pick.copied().unwrap_or(0) as f64 * of.len() as f64 / of.iter().sum::<u64>() as f64
     };
+    let seconds = seen.micros as f64 / 1e6;
     Ok(Measured {
-        hand_overs: seen.hand_overs as f64 / time.as_secs_f64(),
+        hand_overs: seen.hand_overs as f64 / seconds,
+        seconds,
         wait_p50: millis(0.5),
         wait_p99: millis(0.99),
         least_of_tasks: share(&seen.per_task, seen.per_task.iter().min()),
@@ -286,11 +292,11 @@ fn commands_per_hand_over(work: Work) -> Result<f64, Failed> {
         }
         commands
     });
-    let time = Duration::from_secs(1);
-    let measured = measure(work, time);
+    let measured = measure(work, Duration::from_secs(1));
     stop.store(true, std::sync::atomic::Ordering::Relaxed);
     let commands = counter.join().map_err(|_| "the counter panicked")?;
-    Ok(commands as f64 / (measured?.hand_overs * time.as_secs_f64()))
+    let Measured { hand_overs, seconds, .. } = measured?;
+    Ok(commands as f64 / (hand_overs * seconds))
 }
 
 /// One of the processes.
@@ -317,7 +323,8 @@ fn contend() -> Result<(), Failed> {
         Registry::global().connect("bench", &url).await?;
         let begin = beginning(Path::new(&begin)).await?;
         tokio::time::sleep(begin.duration_since(SystemTime::now()).unwrap_or_default()).await;
-        let end = Instant::now() + time;
+        let begun = Instant::now();
+        let end = begun + time;
         let running: Vec<_> = (0..tasks)
             .map(|task| {
                 let (last, here, section) = (last.clone(), here.clone(), section.clone());
@@ -346,8 +353,9 @@ fn contend() -> Result<(), Failed> {
             per_task.push(own_waits.len().to_string());
             waits.append(&mut own_waits);
         }
+        let micros = begun.elapsed().as_micros();
         let waits: Vec<_> = waits.iter().map(ToString::to_string).collect();
-        println!("seen {hand_overs} {} {} {}", per_task.len(), per_task.join(" "), waits.join(" "));
+        println!("seen {hand_overs} {micros} {} {} {}", per_task.len(), per_task.join(" "), waits.join(" "));
         Ok(())
     })
 }

@@ -53,7 +53,8 @@ clients = [connect() for _ in range(tasks)]
 begin = beginning()
 with ThreadPoolExecutor(tasks) as threads:
     seen = list(threads.map(contend, range(tasks)))
-numbers = [sum(hand_overs for hand_overs, _ in seen), tasks]
+micros = int((time.time() - begin) * 1e6)
+numbers = [sum(hand_overs for hand_overs, _ in seen), micros, tasks]
 numbers += [len(waits) for _, waits in seen]
 numbers += [wait for _, waits in seen for wait in waits]
 print("seen", *numbers, flush=True)
