@@ -234,7 +234,11 @@ impl Acquisition {
     }
 
     /// The lock is ours: from here on a guard releases it.
-    fn begin(&mut self, hold: Hold, waited: Duration) -> Result<Guard> {
+    fn begin(&mut self, mut hold: Hold, waited: Duration) -> Result<Guard> {
+        if !self.passed {
+            // Our thread may have asked for it; from here on it is this caller's, as its neighbours are.
+            hold.claim = self.claim.clone();
+        }
         let label = self.label.take().ok_or_else(|| Error::new(ErrorKind::Internal, "an acquisition began twice"))?;
         self.armed = false;
         let since = if self.passed { self.shared.clock.now() } else { hold.validity.from };

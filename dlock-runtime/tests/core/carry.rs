@@ -34,12 +34,15 @@ fn a_release_asks_for_the_next_one() {
 fn so_does_a_guard_that_is_dropped() {
     test(async {
         let world = World::new();
-        let guard = world.lock("k").acquire().await.unwrap();
-        let next = tokio::spawn(world.lock("k").wait(LONG).acquire());
-        calm().await;
-        drop(guard);
-        next.await.unwrap().unwrap().release().await.unwrap();
-        assert_eq!((world.store.calls(Op::Acquire), world.store.calls(Op::Carry)), (1, 1));
+        let mut guard = world.lock("k").acquire().await.unwrap();
+        for _ in 0..3 {
+            let next = tokio::spawn(world.lock("k").wait(LONG).acquire());
+            calm().await;
+            drop(guard);
+            guard = next.await.unwrap().unwrap();
+        }
+        guard.release().await.unwrap();
+        assert_eq!((world.store.calls(Op::Acquire), world.store.calls(Op::Carry)), (1, 3));
     });
 }
 
