@@ -40,8 +40,10 @@ impl Carry {
             return None;
         }
         let owner = Owner::fresh().ok()?;
+        // Where it will run; `None` for our thread, from which it is undone too.
+        let origin = here().filter(|here| tenure.hold.claim.origin == Some(*here));
         Some(Self {
-            claim: Arc::new(Claim { owner, origin: here(), ..(*claim).clone() }),
+            claim: Arc::new(Claim { owner, origin, ..(*claim).clone() }),
             until,
             next: Some((turn, ticket)),
             tenure: tenure.clone(),
@@ -52,13 +54,15 @@ impl Carry {
     /// Sends the release. Dropping the returned future does not end it.
     pub(crate) async fn send(self, bound: Duration) -> Result<Released> {
         let (to, answer) = oneshot::channel();
+        let home = self.claim.origin;
         let task = async move {
             // Whoever released may be gone.
             let _ = to.send(self.run(bound).await);
         };
         match Place::here() {
-            Ok(place) => drop(place.spawn(task)),
-            Err(_) => background()?.spawn(task),
+            Ok(place) if home == Some(place.id()) => drop(place.spawn(task)),
+            // Those who wait for its answer are elsewhere, and this runtime may stand still while theirs goes on.
+            _ => background()?.spawn(task),
         }
         answer.await.unwrap_or_else(|_| Err(Error::outage("the runtime ended before the release was answered")))
     }

@@ -14,6 +14,7 @@ mod acquire;
 mod blocking;
 mod cancel;
 mod carry;
+mod carry_ends;
 mod cohort;
 mod guard;
 mod joined;

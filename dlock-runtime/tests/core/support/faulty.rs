@@ -61,6 +61,7 @@ struct State {
     always: HashMap<Op, Step>,
     calls: HashMap<Op, usize>,
     threads: Vec<String>,
+    abandoned: Vec<Option<tokio::runtime::Id>>,
     meanwhile: Option<Box<dyn FnOnce() + Send>>,
 }
 
@@ -106,6 +107,11 @@ impl Faulty {
         threads.sort();
         threads.dedup();
         threads
+    }
+
+    /// For each abandon, over which runtime's connection it shall go.
+    pub(crate) fn abandoned(&self) -> Vec<Option<tokio::runtime::Id>> {
+        self.state.lock().unwrap().abandoned.clone()
     }
 
     fn step(&self, op: Op) -> Step {
@@ -253,6 +259,7 @@ impl Backend for Faulty {
     fn abandon<'a>(&'a self, claim: &'a Arc<Claim>) -> BoxFuture<'a, Result<()>> {
         let step = self.step(Op::Abandon);
         panic_if(step);
+        self.state.lock().unwrap().abandoned.push(claim.origin);
         Box::pin(async move { self.fault(step, self.memory.abandon(claim)).await? })
     }
 

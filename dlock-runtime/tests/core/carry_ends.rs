@@ -1,0 +1,231 @@
+//! A release that asks for the next caller, when something else ends: the registry, the runtime, the time of the grant.
+
+use dlock_runtime::{ErrorKind, LossCause, Renew};
+use tokio::runtime::Handle;
+
+use crate::acquire::neighbours;
+use crate::support::{LONG, MS, Op, SECOND, Step, World, calm, full, poll_once, test, until};
+
+/// It is about to hear of the shutdown, and has not been polled since.
+#[test]
+fn after_a_shutdown_nobody_is_asked_for() {
+    test(async {
+        let world = World::new();
+        let held = world.lock("k").acquire().await.unwrap();
+        let mut next = Box::pin(world.lock("k").wait(LONG).acquire());
+        assert!(poll_once(&mut next).is_pending());
+        let registry = world.registry.clone();
+        let shutdown = tokio::spawn(async move { registry.shutdown(60 * SECOND).await });
+        calm().await;
+        held.release().await.unwrap();
+        assert_eq!(world.store.calls(Op::Carry), 0);
+        assert_eq!(next.await.unwrap_err().kind(), &ErrorKind::ShutDown);
+        let report = world.pass_until(SECOND / 10, shutdown).await.unwrap();
+        assert_eq!((report.cut_off, report.unconfirmed), (0, 0));
+        world.empty().await;
+    });
+}
+
+/// The store has counted the time since the release asked, whenever the next one has looked at the answer.
+#[test]
+fn a_grant_counts_from_before_it_was_asked_for() {
+    test(async {
+        let world = World::new();
+        let held = world.lock("k").acquire().await.unwrap();
+        let mut next = Box::pin(world.lock("k").ttl(10 * SECOND).renew(Renew::Off).wait(LONG).acquire());
+        assert!(poll_once(&mut next).is_pending());
+        held.release().await.unwrap();
+        world.clock.advance(4 * SECOND);
+        let next = next.await.unwrap();
+        assert!(next.remaining() <= 6 * SECOND, "{:?}", next.remaining());
+        next.release().await.unwrap();
+        world.empty().await;
+    });
+}
+
+/// The guard has gone to a runtime that stands still: its neighbours at home do not.
+#[test]
+fn a_release_on_another_runtime_holds_up_nobody() {
+    let other = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    test(async {
+        let world = World::new();
+        let held = world.lock("k").acquire().await.unwrap();
+        let next = tokio::spawn(world.lock("k").wait(LONG).acquire());
+        calm().await;
+        let mut release = Box::pin(held.release());
+        {
+            let _there = other.enter();
+            assert!(poll_once(&mut release).is_pending());
+        }
+        next.await.unwrap().unwrap().release().await.unwrap();
+        release.await.unwrap();
+        world.empty().await;
+    });
+}
+
+/// It may be free meanwhile, or a stranger's: whoever releases hears of the loss, and the next one has what the store says.
+#[test]
+fn a_hold_that_the_store_has_forgotten_is_told_as_lost_by_the_release_that_asks() {
+    test(async {
+        for is_taken in [false, true] {
+            let (world, stranger) = neighbours();
+            let held = world.lock("k").acquire().await.unwrap();
+            let token = held.fence().unwrap();
+            let next = tokio::spawn(world.lock("k").wait(LONG).acquire());
+            calm().await;
+            world.memory.forget(&full("k"));
+            let theirs = if is_taken { Some(stranger.lock("k").try_acquire().await.unwrap()) } else { None };
+            let error = held.release().await.unwrap_err();
+            assert_eq!(*error.kind(), ErrorKind::Lost(LossCause::Store));
+            assert_eq!(world.store.calls(Op::Carry), 1);
+            calm().await;
+            assert_eq!(next.is_finished(), !is_taken);
+            if let Some(theirs) = theirs {
+                theirs.confirm().await.unwrap();
+                theirs.release().await.unwrap();
+            }
+            let next = next.await.unwrap().unwrap();
+            assert!(next.fence().unwrap().get() > token.get());
+            next.release().await.unwrap();
+            world.empty().await;
+        }
+    });
+}
+
+/// It has taken over what the release has brought, and is gone before it comes to anything.
+#[test]
+fn one_that_goes_from_its_place_in_the_line_leaves_none() {
+    test(async {
+        let (world, stranger) = neighbours();
+        let held = world.lock("k").acquire().await.unwrap();
+        let mut next = Box::pin(world.lock("k").wait(LONG).acquire());
+        assert!(poll_once(&mut next).is_pending());
+        let elsewhere = tokio::spawn(stranger.lock("k").wait(LONG).acquire());
+        calm().await;
+        held.release().await.unwrap();
+        assert!(poll_once(&mut next).is_pending(), "it stands behind a stranger");
+        drop(next);
+        until("its place is given up", || world.store.calls(Op::Abandon) == 1).await;
+        elsewhere.await.unwrap().unwrap().release().await.unwrap();
+        world.empty().await;
+    });
+}
+
+/// What was asked for one that is gone is not for the one behind it, whose wishes are others.
+#[test]
+fn an_answer_is_only_for_whom_it_was_asked() {
+    test(async {
+        let world = World::new();
+        let held = world.lock("k").acquire().await.unwrap();
+        let mut next = Box::pin(world.lock("k").ttl(6 * SECOND).wait(LONG).acquire());
+        assert!(poll_once(&mut next).is_pending());
+        let behind = tokio::spawn(world.lock("k").ttl(60 * SECOND).renew(Renew::Off).wait(LONG).acquire());
+        calm().await;
+        world.store.next(Op::Release, [Step::Late(SECOND)]);
+        let release = tokio::spawn(held.release());
+        calm().await;
+        drop(next);
+        world.pass_until(SECOND / 10, release).await.unwrap().unwrap();
+        let behind = behind.await.unwrap().unwrap();
+        assert!(behind.remaining() > 30 * SECOND, "{:?}", behind.remaining());
+        behind.release().await.unwrap();
+        world.empty().await;
+    });
+}
+
+/// While it is being undone what a release has asked for, nobody hears of contention because of it.
+#[test]
+fn what_a_failed_release_has_asked_for_is_no_contention() {
+    test(async {
+        let world = World::new();
+        let held = world.lock("k").acquire().await.unwrap();
+        let mut next = Box::pin(world.lock("k").wait(LONG).acquire());
+        assert!(poll_once(&mut next).is_pending());
+        world.store.next(Op::Release, [Step::Fail]);
+        world.store.next(Op::Abandon, [Step::Late(100 * MS)]);
+        held.release().await.unwrap();
+        drop(next);
+        until("it is released after all", || world.store.calls(Op::Release) == 2).await;
+        calm().await;
+        let mut asks = Box::pin(world.lock("k").try_acquire());
+        assert!(poll_once(&mut asks).is_pending());
+        let guard = world.pass_until(10 * MS, asks).await.unwrap();
+        guard.release().await.unwrap();
+        world.empty().await;
+    });
+}
+
+/// Two connections have no order: what has gone over one of them is undone over the same.
+#[test]
+fn what_is_asked_from_our_thread_is_undone_from_there_and_what_its_caller_asks_from_home() {
+    test(async {
+        let here = Some(Handle::current().id());
+        for fails in [true, false] {
+            let (world, stranger) = neighbours();
+            let held = world.lock("k").acquire().await.unwrap();
+            let mut next = Box::pin(world.lock("k").wait(LONG).acquire());
+            assert!(poll_once(&mut next).is_pending());
+            let elsewhere = tokio::spawn(stranger.lock("k").wait(LONG).acquire());
+            calm().await;
+            if fails {
+                world.store.next(Op::Release, [Step::Fail]);
+            }
+            // Released on our thread.
+            drop(held);
+            let theirs = world.pass_until(SECOND / 10, elsewhere).await.unwrap().unwrap();
+            calm().await;
+            assert!(poll_once(&mut next).is_pending());
+            if fails {
+                until("it is undone", || world.store.calls(Op::Abandon) > 0).await;
+            }
+            drop(next);
+            until("it is undone", || world.store.calls(Op::Abandon) > 0).await;
+            assert_eq!(world.store.abandoned()[0] == here, !fails, "{fails}");
+            theirs.release().await.unwrap();
+            world.empty().await;
+        }
+    });
+}
+
+/// A fair one gets the lock between the request and its answer: the answer is still for the one for whom it was asked.
+#[test]
+fn an_answer_comes_although_another_release_would_ask_too() {
+    test(async {
+        let world = World::new();
+        let held = world.lock("k").acquire().await.unwrap();
+        let next = tokio::spawn(world.lock("k").wait(LONG).acquire());
+        calm().await;
+        let fair = tokio::spawn(world.lock("k").fair(true).wait(LONG).acquire());
+        calm().await;
+        world.store.next(Op::Release, [Step::Late(SECOND)]);
+        let release = tokio::spawn(held.release());
+        let fair = fair.await.unwrap().unwrap();
+        world.pass_until(SECOND / 10, release).await.unwrap().unwrap();
+        calm().await;
+        fair.release().await.unwrap();
+        next.await.unwrap().unwrap().release().await.unwrap();
+        assert_eq!((world.store.calls(Op::Acquire), world.store.calls(Op::Carry)), (2, 1));
+        world.empty().await;
+    });
+}
+
+#[test]
+fn one_for_whom_a_release_asks_counts_once_among_those_who_wait() {
+    test(async {
+        let world = World::new();
+        let lock = || world.lock("k").max_waiters(2).wait(LONG);
+        let held = lock().acquire().await.unwrap();
+        let first = tokio::spawn(lock().acquire());
+        calm().await;
+        world.store.next(Op::Release, [Step::Late(SECOND)]);
+        let release = tokio::spawn(held.release());
+        calm().await;
+        let second = tokio::spawn(lock().acquire());
+        calm().await;
+        assert_eq!(*lock().acquire().await.unwrap_err().kind(), ErrorKind::QueueFull { max: 2 });
+        world.pass_until(SECOND / 10, release).await.unwrap().unwrap();
+        for waiting in [first, second] {
+            waiting.await.unwrap().unwrap().release().await.unwrap();
+        }
+    });
+}
