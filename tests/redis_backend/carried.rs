@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use dlock::backends::redis::Redis;
-use dlock::{Attempt, Backend, Claim, Clock, ErrorKind, Hold, Registry, Released, Stand, Wait};
+use dlock::{Attempt, Backend, Claim, Clock, ErrorKind, Hold, Kind, Registry, Released, Stand, Wait};
 use redis::Commands;
 
 use crate::database::{Database, SECOND, claim, granted, stand};
@@ -150,4 +150,47 @@ async fn a_grant_that_nobody_has_looked_at_is_short() {
     let unrenewed = std::sync::Arc::new(unrenewed);
     let (_, Some(Attempt::Acquired(hold))) = one.release_to(&hold, &unrenewed, until).await.unwrap() else { panic!() };
     assert_eq!(hold.validity.granted, 7 * SECOND);
+}
+
+/// Of a process that has ended, with its place ahead of ours.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_lock_is_given_to_nobody_who_does_not_listen() {
+    let server = Database::own(&[]);
+    let (one, _, held) = known_as_waiter(&server).await;
+    let dead = server.open().await;
+    let _place = stand(&dead, &claim("k", 10 * SECOND)).await;
+    drop(dead);
+    let end = tokio::time::Instant::now() + 20 * SECOND;
+    loop {
+        let listen: String =
+            redis::cmd("CLIENT").arg("LIST").arg("TYPE").arg("pubsub").query(&mut server.raw()).unwrap();
+        if listen.lines().count() == 1 {
+            break;
+        }
+        assert!(tokio::time::Instant::now() < end, "{listen}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let until = Clock::system().now().after(60 * SECOND);
+    let (released, asked) = one.release_to(&held, &claim("k", 10 * SECOND), until).await.unwrap();
+    let Some(Attempt::Acquired(hold)) = asked else { panic!("{asked:?}") };
+    assert!(released == Released::Released && hold.token > held.token);
+    assert_eq!(one.release(&hold).await.unwrap(), Released::Released);
+    assert_eq!(server.keys(), ["dl1:fence"]);
+}
+
+/// One whom no push would reach, and one who wants no plain lock.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_release_asks_for_nobody_who_could_not_stand_in_the_line() {
+    let server = Database::own(&[]);
+    let until = Clock::system().now().after(60 * SECOND);
+    let (one, _, held) = known_as_waiter(&server).await;
+    let deaf = server.open().await;
+    let mut reads = Claim::new(held.claim.key.clone(), 10 * SECOND, "t").unwrap();
+    reads.kind = Kind::Read;
+    let answer = one.release_to(&held, &std::sync::Arc::new(reads), until).await.unwrap();
+    assert!(matches!(answer, (Released::Released, None)), "{answer:?}");
+    let held = take(&deaf, &claim("k", 10 * SECOND)).await;
+    let answer = deaf.release_to(&held, &claim("k", 10 * SECOND), until).await.unwrap();
+    assert!(matches!(answer, (Released::Released, None)), "{answer:?}");
+    assert_eq!(server.keys(), ["dl1:fence"]);
 }

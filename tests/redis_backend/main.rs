@@ -4,6 +4,8 @@
 mod holds;
 
 mod carried;
+mod carried_cut;
+mod carried_runtimes;
 mod cycle;
 mod database;
 mod fenced;

@@ -5,6 +5,7 @@
 mod holds;
 
 mod accounts;
+mod carried;
 mod cluster;
 mod faults;
 mod forgetful;

@@ -1,9 +1,9 @@
 //! A server that comes back with less than it had.
 
-use dlock::{Attempt, Backend, ErrorKind, Released, Standing};
+use dlock::{Attempt, Backend, Clock, ErrorKind, Released, Signal, Standing};
 use dlock_testkit::servers::{Instance, Redis};
 
-use crate::holds::{take, token};
+use crate::holds::{stand, take, token};
 use crate::{SECOND, attempt, blocking, claim, open, refusal, standing_soon, take_soon, with};
 
 async fn restarted(server: Instance) -> Instance {
@@ -49,5 +49,27 @@ async fn a_server_that_writes_everything_down_forgets_nothing() {
     assert!(token(&other) > token(&held));
     assert!(matches!(standing_soon(&redis, &held, SECOND).await, Standing::Renewed(_)));
     assert_eq!(redis.release(&held).await.unwrap(), Released::Released);
+    drop(server);
+}
+
+/// Its caller has asked for nothing itself: the release before has asked for it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_ttl_that_a_release_has_asked_for_counts_too() {
+    let server = blocking(|| Instance::start(Redis::default()).unwrap()).await;
+    let (redis, other) = (open(&server.url()).await, open(&server.url()).await);
+    // It has waited: pushes reach it, and a release can ask.
+    let former = take(&other, &claim("k", SECOND)).await;
+    let mut wake = stand(&redis, &claim("k", SECOND)).await;
+    other.release(&former).await.unwrap();
+    let news = tokio::time::timeout(10 * SECOND, wake.signal.as_mut().unwrap()).await.unwrap().unwrap();
+    let Signal::Granted(held) = news else { panic!("{news:?}") };
+    let until = Clock::system().now().after(60 * SECOND);
+    let (_, asked) = redis.release_to(&held, &claim("k", 600 * SECOND), until).await.unwrap();
+    assert!(matches!(asked, Some(Attempt::Acquired(_))), "{asked:?}");
+    let server = restarted(server).await;
+    // Longer than any other ttl.
+    tokio::time::sleep(3 * SECOND).await;
+    let error = refusal(&redis, &claim("k", SECOND)).await;
+    assert!(error.to_string().contains("restart_guard"), "{error}");
     drop(server);
 }
