@@ -52,12 +52,13 @@ fn a_release_on_another_runtime_holds_up_nobody() {
         let held = world.lock("k").acquire().await.unwrap();
         let next = tokio::spawn(world.lock("k").wait(LONG).acquire());
         calm().await;
+        world.store.next(Op::Release, [Step::Late(SECOND)]);
         let mut release = Box::pin(held.release());
         {
             let _there = other.enter();
             assert!(poll_once(&mut release).is_pending());
         }
-        next.await.unwrap().unwrap().release().await.unwrap();
+        world.pass_until(SECOND / 10, next).await.unwrap().unwrap().release().await.unwrap();
         release.await.unwrap();
         world.empty().await;
     });
