@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use dlock_runtime::{Clock, ErrorKind, Kind, Wait, current};
 
-use crate::support::{MS, SECOND, World, block_for_three_ttls, full, is_free, test};
+use crate::support::{MS, Op, SECOND, World, block_for_three_ttls, full, is_free, poll_once, test};
 
 fn world() -> World {
     World::on(&Clock::system())
@@ -84,6 +84,34 @@ fn parking_the_thread_of_one_who_stands_before_is_told_too() {
         let told = world.lock("k").wait(Wait::Forever).acquire_blocking().unwrap_err();
         assert_eq!(told.kind(), &ErrorKind::WouldDeadlock);
         stranger.release_blocking().unwrap();
+        waiting.await.unwrap().unwrap();
+    });
+}
+
+/// It waits for the release of a neighbour, as one before it does, and has neither a turn nor a place in the store's line.
+#[test]
+fn parking_the_thread_of_one_who_waits_behind_neighbours_is_told_too() {
+    test(async {
+        let world = Arc::new(world());
+        let threads = world.clone();
+        // Outside of any runtime.
+        let (held, mut first) = std::thread::spawn(move || {
+            let held = threads.lock("k").acquire_blocking().unwrap();
+            let mut first = Box::pin(threads.lock("k").wait(Wait::Forever).acquire());
+            assert!(poll_once(&mut first).is_pending());
+            (held, first)
+        })
+        .join()
+        .unwrap();
+        let asking = world.lock("k").wait(Wait::Forever);
+        let waiting = tokio::spawn(async move { asking.acquire().await.map(drop) });
+        tokio::task::yield_now().await;
+        assert_eq!(world.store.calls(Op::Acquire), 1);
+        let told = world.lock("k").wait(Wait::Forever).acquire_blocking().unwrap_err();
+        assert_eq!(told.kind(), &ErrorKind::WouldDeadlock);
+        assert!(poll_once(&mut first).is_pending());
+        drop(first);
+        held.release_blocking().unwrap();
         waiting.await.unwrap().unwrap();
     });
 }

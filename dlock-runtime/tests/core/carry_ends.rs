@@ -1,10 +1,10 @@
 //! A release that asks for the next caller, when something else ends: the registry, the runtime, the time of the grant.
 
-use dlock_runtime::{ErrorKind, LossCause, Renew};
+use dlock_runtime::{ErrorKind, Event, LossCause, Renew};
 use tokio::runtime::Handle;
 
 use crate::acquire::neighbours;
-use crate::support::{LONG, MS, Op, SECOND, Step, World, calm, full, poll_once, test, until};
+use crate::support::{LONG, MS, Op, SECOND, Step, World, calm, full, is_free, poll_once, test, until};
 
 /// It is about to hear of the shutdown, and has not been polled since.
 #[test]
@@ -228,5 +228,75 @@ fn one_for_whom_a_release_asks_counts_once_among_those_who_wait() {
         for waiting in [first, second] {
             waiting.await.unwrap().unwrap().release().await.unwrap();
         }
+    });
+}
+
+/// Somebody still asks for the hold that was released, and it stands in nobody's way.
+#[test]
+fn a_hold_that_was_carried_on_is_gone_although_its_handle_is_kept() {
+    test(async {
+        let world = World::new();
+        let held = world.lock("k").acquire().await.unwrap();
+        let handle = dlock_runtime::Held::clone(&held);
+        let next = tokio::spawn(world.lock("k").wait(LONG).acquire());
+        calm().await;
+        held.release().await.unwrap();
+        next.await.unwrap().unwrap().release().await.unwrap();
+        assert!(is_free(&world, "k").await);
+        drop(handle);
+    });
+}
+
+#[test]
+fn what_a_release_has_asked_counts_as_an_attempt_of_its_caller() {
+    test(async {
+        let world = World::new();
+        let held = world.lock("k").acquire().await.unwrap();
+        let next = tokio::spawn(world.lock("k").wait(LONG).acquire());
+        calm().await;
+        held.release().await.unwrap();
+        next.await.unwrap().unwrap().release().await.unwrap();
+        let attempts = |(_, event): (String, Event)| match event {
+            Event::Acquired { attempts, .. } => Some(attempts),
+            _ => None,
+        };
+        let attempts: Vec<_> = world.events.all().into_iter().filter_map(attempts).collect();
+        assert_eq!(attempts, [1, 1]);
+    });
+}
+
+/// The answer is lost and undoing it takes its time: the caller, who asks by itself meanwhile, keeps what it has won.
+#[test]
+fn what_is_undone_is_not_what_its_caller_has_asked_for() {
+    test(async {
+        let world = World::new();
+        let held = world.lock("k").acquire().await.unwrap();
+        let next = tokio::spawn(world.lock("k").ttl(60 * SECOND).wait(LONG).acquire());
+        calm().await;
+        world.store.next(Op::Release, [Step::LostReply]);
+        world.store.next(Op::Abandon, [Step::Fail]);
+        let release = tokio::spawn(held.release());
+        let next = world.pass_until(SECOND / 10, next).await.unwrap().unwrap();
+        release.await.unwrap().unwrap();
+        world.pass(3 * SECOND).await;
+        assert_eq!(world.store.calls(Op::Abandon), 2);
+        next.confirm().await.unwrap();
+        next.release().await.unwrap();
+        world.empty().await;
+    });
+}
+
+/// The store is to be told how it went.
+#[test]
+fn a_run_of_which_a_record_is_kept_carries_nobody() {
+    test(async {
+        let world = World::new();
+        let held = world.lock("k").record(true).acquire().await.unwrap();
+        let next = tokio::spawn(world.lock("k").wait(LONG).acquire());
+        calm().await;
+        held.release().await.unwrap();
+        next.await.unwrap().unwrap().release().await.unwrap();
+        assert_eq!(world.store.calls(Op::Carry), 0);
+        assert!(world.lock("k").last_success().await.unwrap().is_some());
     });
 }
