@@ -107,7 +107,7 @@ fn parking_the_thread_of_one_who_waits_behind_neighbours_is_told_too() {
         let waiting = tokio::spawn(async move { asking.acquire().await.map(drop) });
         tokio::task::yield_now().await;
         assert_eq!(world.store.calls(Op::Acquire), 1);
-        let told = world.lock("k").wait(Wait::Forever).acquire_blocking().unwrap_err();
+        let told = world.lock("k").wait(Wait::UpTo(SECOND)).acquire_blocking().unwrap_err();
         assert_eq!(told.kind(), &ErrorKind::WouldDeadlock);
         assert!(poll_once(&mut first).is_pending());
         drop(first);
