@@ -15,6 +15,7 @@ mod restarts;
 mod sentinel;
 mod slots;
 mod tls;
+mod unheard;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
