@@ -82,8 +82,10 @@ async fn a_cluster_names_those_of_its_servers() {
     let mut forgetful = cluster.nodes.iter().map(|node| format!("127.0.0.1:{}", node.port()));
     let kept = forgetful.next().unwrap();
     cluster.nodes[0].ask("CONFIG SET appendonly yes").unwrap();
-    let said = said(&cluster.url()).await;
-    let [line] = &said[..] else { panic!("{said:?}") };
+    let guarded = said(&cluster.url()).await;
+    let [line] = &guarded[..] else { panic!("{guarded:?}") };
     assert!(forgetful.all(|name| line.contains(&name)) && !line.contains(&kept), "{line}");
-    assert!(line.contains("that is still held"), "no guard looks after a cluster: {line}");
+    assert!(line.contains("restart_guard") && !line.contains("that is still held"), "{line}");
+    let unguarded = said(&with(&cluster.url(), "restart_guard=off")).await;
+    assert!(unguarded.len() == 1 && unguarded[0].contains("that is still held"), "{unguarded:?}");
 }

@@ -56,8 +56,7 @@ impl Forgetful {
         if servers.is_empty() {
             return;
         }
-        let guarded = connections.cluster().is_none() && connections.target.settings.restart_guard != Guard::Off;
-        let then = if guarded {
+        let then = if connections.target.settings.restart_guard != Guard::Off {
             "who knew the server grants nothing until those locks have ended (restart_guard)"
         } else {
             "somebody else may then get a lock that is still held"
