@@ -1,4 +1,4 @@
-//! A cluster: slots that move, nodes that fail, and locks in many slots.
+//! A cluster whose nodes all live: slots that move, and locks in many slots.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use dlock::{Attempt, Backend, Claim, Clock, ErrorKind, Key, Kind, Registry, Rele
 use dlock_testkit::servers::{self, Instance, RedisCluster};
 
 use crate::holds::{confirm, take, token};
-use crate::{MS, SECOND, attempt, blocking, claim, name, open, refusal, standing_soon, take_soon, with};
+use crate::{MS, SECOND, attempt, blocking, claim, name, open, refusal, standing_soon, take_soon};
 
 const LIMIT: Duration = Duration::from_secs(30);
 
@@ -25,14 +25,14 @@ pub(crate) fn key_at(cluster: &RedisCluster, node: usize) -> String {
     (0..).map(|n| format!("key{n}")).find(|key| cluster.owner_of(&name(key)).unwrap() == node).unwrap()
 }
 
-fn claim_of(kind: Kind, key: &str) -> Arc<Claim> {
+pub(crate) fn claim_of(kind: Kind, key: &str) -> Arc<Claim> {
     let mut claim = Claim::clone(&claim(key, LIMIT));
     claim.kind = kind;
     Arc::new(claim)
 }
 
 /// Outages pass.
-fn patient() -> dlock::Retry {
+pub(crate) fn patient() -> dlock::Retry {
     let backoff = dlock::Backoff { from: 20 * MS, to: 200 * MS };
     dlock::Retry { times: 100, backoff }
 }
@@ -40,9 +40,9 @@ fn patient() -> dlock::Retry {
 /// A slot on its way from one node to another, step by step.
 pub(crate) struct Move {
     cluster: Arc<RedisCluster>,
-    slot: u32,
-    from: usize,
-    to: usize,
+    pub(crate) slot: u32,
+    pub(crate) from: usize,
+    pub(crate) to: usize,
 }
 
 impl Move {
@@ -92,7 +92,6 @@ async fn one_cluster_for_those_who_break_nothing() {
     a_release_in_mid_move_is_a_release(&cluster).await;
     slots_move_under_waiters(&cluster).await;
     scripts_and_connections_come_back(&cluster).await;
-    an_account_needs_a_few_rights_more(&cluster).await;
     the_wrong_url_is_refused(&cluster).await;
     a_slot_that_nobody_serves_is_an_outage(&cluster).await;
 }
@@ -184,7 +183,10 @@ async fn slots_move_under_held_locks(cluster: &Arc<RedisCluster>) {
     // Half of it is there: the lock at the new node and its counter at the old one, and the other way round.
     for ending in ["}", ""] {
         assert!(matches!(confirm(&redis, &hold).await, Standing::Renewed(_)));
-        assert!(matches!(attempt(&redis, &claim(key, LIMIT)).await, Ok(Attempt::Contended(_)) | Err(_)));
+        match attempt(&redis, &claim(key, LIMIT)).await {
+            Ok(answer) => assert!(matches!(answer, Attempt::Contended(_)), "{answer:?}"),
+            Err(error) => assert!(error.is_retryable(), "{error}"),
+        }
         slot.carry(&format!(">{ending}"));
     }
     assert!(matches!(confirm(&redis, &hold).await, Standing::Renewed(_)));
@@ -301,29 +303,6 @@ async fn scripts_and_connections_come_back(cluster: &Arc<RedisCluster>) {
     assert_eq!(redis.release(&hold).await.unwrap(), Released::Released);
 }
 
-async fn an_account_needs_a_few_rights_more(cluster: &Arc<RedisCluster>) {
-    let rights = crate::accounts::RIGHTS.replace("+publish +subscribe", "+spublish +ssubscribe");
-    let rights = format!("{rights} +cluster|slots +cluster|myid +asking");
-    for node in &cluster.nodes {
-        node.ask(&format!("ACL SETUSER app reset on >p,w {rights}")).unwrap();
-    }
-    let url = cluster.url().replace("://", "://app:p%2Cw@");
-    let redis = open(&url).await;
-    let hold = take(&redis, &claim("account", LIMIT)).await;
-    let waiting = claim("account", LIMIT);
-    let Attempt::Contended(mut wake) = redis.try_acquire(&waiting, until()).await.unwrap() else { panic!() };
-    redis.release(&hold).await.unwrap();
-    let news = tokio::time::timeout(SECOND, wake.signal.as_mut().unwrap()).await.unwrap().unwrap();
-    assert!(matches!(news, Signal::Granted(_)));
-    let error = Redis::connect(&url.replace("p%2Cw", "other"), &Clock::system()).await.unwrap_err();
-    assert_eq!(*error.kind(), ErrorKind::PermissionDenied, "{error}");
-    for node in &cluster.nodes {
-        node.ask("ACL SETUSER app -zpopmin").unwrap();
-    }
-    let error = Redis::connect(&url, &Clock::system()).await.unwrap_err();
-    assert!(*error.kind() == ErrorKind::PermissionDenied && error.to_string().contains("`zpopmin`"), "{error}");
-}
-
 async fn the_wrong_url_is_refused(cluster: &Arc<RedisCluster>) {
     let error = Redis::connect(&cluster.nodes[0].url(), &Clock::system()).await.unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Unsupported { .. }), "{error}");
@@ -344,60 +323,6 @@ async fn a_slot_that_nobody_serves_is_an_outage(cluster: &Arc<RedisCluster>) {
     }
     tokio::time::sleep(SECOND).await;
     let error = refusal(&redis, &claim("gone", SECOND)).await;
-    assert_eq!(*error.kind(), ErrorKind::Outage, "{error}");
-    assert!(error.is_retryable(), "{error}");
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_node_that_fails_takes_only_its_own_slots_along() {
-    let cluster = cluster(3, 1).await;
-    let redis = open(&with(&cluster.url(), "failover_guard=off")).await;
-    let (mine, other) = (key_at(&cluster, 0), key_at(&cluster, 1));
-    let held = take(&redis, &claim(&mine, LIMIT)).await;
-    let elsewhere = take(&redis, &claim(&other, LIMIT)).await;
-    let dead = cluster.clone();
-    blocking(move || {
-        dead.wait_for_replica(3, 0).unwrap();
-        dead.nodes[0].kill9().unwrap();
-    })
-    .await;
-    assert!(matches!(standing_soon(&redis, &elsewhere, LIMIT).await, Standing::Renewed(_)));
-    // The replica had it.
-    let standing = standing_soon(&redis, &held, LIMIT).await;
-    assert!(matches!(standing, Standing::Renewed(_)), "{standing:?}");
-    // Not all nodes have heard of it at once.
-    let limit = tokio::time::Instant::now() + LIMIT;
-    while !matches!(cluster.owner_of(&name(&mine)), Ok(3)) {
-        assert!(tokio::time::Instant::now() < limit, "{:?}", cluster.owner_of(&name(&mine)));
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-    assert_eq!(redis.release(&held).await.unwrap(), Released::Released);
-    let next = take_soon(&redis, &claim(&mine, LIMIT), LIMIT).await;
-    assert!(token(&next) > token(&held));
-
-    // Pushes come from the new node.
-    let waiter = open(&cluster.url()).await;
-    let Attempt::Contended(mut wake) = waiter.try_acquire(&claim(&mine, LIMIT), until()).await.unwrap() else {
-        panic!()
-    };
-    redis.release(&next).await.unwrap();
-    let news = tokio::time::timeout(SECOND, wake.signal.as_mut().unwrap()).await.unwrap().unwrap();
-    assert!(matches!(news, Signal::Granted(_)));
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_node_that_stands_still_is_left_when_its_replica_takes_over() {
-    let cluster = cluster(3, 1).await;
-    let redis = open(&with(&cluster.url(), "failover_guard=off")).await;
-    let (key, other) = (key_at(&cluster, 0), key_at(&cluster, 1));
-    let held = take(&redis, &claim(&key, LIMIT)).await;
-    let still = cluster.clone();
-    blocking(move || still.nodes[0].pause().unwrap()).await;
-    let elsewhere = claim(&other, SECOND);
-    take_soon(&redis, &elsewhere, LIMIT).await;
-    let standing = standing_soon(&redis, &held, LIMIT).await;
-    assert!(matches!(standing, Standing::Renewed(_) | Standing::Lost));
-    let next = claim("after", LIMIT);
-    take_soon(&redis, &next, LIMIT).await;
-    cluster.nodes[0].resume().unwrap();
+    assert!(*error.kind() == ErrorKind::Outage && error.is_retryable(), "{error}");
+    assert!(error.to_string().contains("CLUSTERDOWN"), "{error}");
 }

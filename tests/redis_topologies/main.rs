@@ -10,6 +10,7 @@ mod cluster;
 mod faults;
 mod forgetful;
 mod looks;
+mod nodes;
 mod replicas;
 mod restarts;
 mod sentinel;

@@ -2,13 +2,14 @@
 //!
 //! The client opens its connections by itself, so a server is looked at before the first grant after anything has
 //! happened to a connection or to the slots: who it is, and who has which slots by its word. A grant counts if nothing
-//! has happened meanwhile.
+//! has happened meanwhile. The client does not tell whose connection has ended; of failed requests it is known, and those
+//! to one server are no reason to look at another one.
 //!
 //! The same server with another `run_id` was restarted. A slot that went away from a server that has none any more was
 //! failed over, as far as can be seen; any other slot that changes its server was moved there with its keys.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ::redis::Value;
@@ -22,8 +23,6 @@ use crate::error::Result;
 /// The servers of one cluster, as far as this process has met them.
 #[derive(Default)]
 pub(super) struct Shards {
-    /// How often something has happened.
-    changes: AtomicU64,
     /// The account may not look.
     blind: AtomicBool,
     state: Mutex<State>,
@@ -31,10 +30,18 @@ pub(super) struct Shards {
 
 #[derive(Default)]
 struct State {
+    /// How often something has happened.
+    changes: u64,
+    /// The last of those that any server may be concerned by.
+    of_all: u64,
+    /// The last of those that were about this server alone.
+    of_one: HashMap<u32, u64>,
     /// The primary of each slot, by its id; empty before the first look.
     owners: Vec<Option<u32>>,
     /// The number that stands for an id.
     numbers: HashMap<String, u32>,
+    /// Where each is, as the servers tell it.
+    addresses: HashMap<u32, String>,
     met: HashMap<u32, Met>,
     /// Nothing is granted in these slots before.
     until: HashMap<u16, BootInstant>,
@@ -42,14 +49,20 @@ struct State {
 
 struct Met {
     life: Life,
-    /// [`Shards::changes`] before it was looked at.
+    /// [`State::changes`] before it was looked at.
     changes: u64,
+}
+
+/// The first and the last slot of a range, its primary, and where that is.
+struct Range {
+    slots: (u16, u16),
+    primary: String,
+    address: String,
 }
 
 /// What a server has told.
 pub(super) struct View {
-    /// The first and the last slot of each range, and its primary.
-    ranges: Vec<(u16, u16, String)>,
+    ranges: Vec<Range>,
     /// The server itself.
     id: String,
     seen: Seen,
@@ -70,28 +83,53 @@ impl View {
 }
 
 /// One entry of `CLUSTER SLOTS`: first, last, primary, replicas; of a server its host, its port, its id.
-fn range(entry: &Value) -> Option<(u16, u16, String)> {
+fn range(entry: &Value) -> Option<Range> {
     let Value::Array(entry) = entry else { return None };
     let [Value::Int(first), Value::Int(last), Value::Array(primary), ..] = &entry[..] else { return None };
-    Some((u16::try_from(*first).ok()?, u16::try_from(*last).ok()?, text(primary.get(2)?)?.to_owned()))
+    let [host, Value::Int(port), id, ..] = &primary[..] else { return None };
+    Some(Range {
+        slots: (u16::try_from(*first).ok()?, u16::try_from(*last).ok()?),
+        primary: text(id)?.to_owned(),
+        address: format!("{}:{port}", text(host).unwrap_or_default()),
+    })
 }
 
 impl View {
     /// Is it the server of this slot, by its own word?
     pub(super) fn has(&self, slot: u16) -> bool {
-        self.ranges.iter().any(|(first, last, primary)| (*first..=*last).contains(&slot) && *primary == self.id)
+        let has = |Range { slots, primary, .. }: &Range| (slots.0..=slots.1).contains(&slot) && *primary == self.id;
+        self.ranges.iter().any(has)
     }
 }
 
 impl Shards {
     /// Something has happened to a connection, or to the way to a slot: whoever grants next is looked at.
     pub(super) fn changed(&self) {
-        self.changes.fetch_add(1, Ordering::AcqRel);
+        let mut state = self.state();
+        state.changes += 1;
+        state.of_all = state.changes;
+    }
+
+    /// A request about this slot has failed: its server is looked at before it grants.
+    pub(super) fn failed(&self, slot: u16) {
+        let mut state = self.state();
+        state.changes += 1;
+        let now = state.changes;
+        match state.owner(slot) {
+            Some(owner) => drop(state.of_one.insert(owner, now)),
+            None => state.of_all = now,
+        }
+    }
+
+    /// Is the slot's server there, as far as was told?
+    pub(super) fn is_at(&self, slot: u16, address: &str) -> bool {
+        let state = self.state();
+        state.owner(slot).and_then(|owner| state.addresses.get(&owner)).is_some_and(|known| known == address)
     }
 
     /// To be read before a look begins.
     pub(super) fn changes(&self) -> u64 {
-        self.changes.load(Ordering::Acquire)
+        self.state().changes
     }
 
     /// The account may not ask what a look asks.
@@ -107,8 +145,11 @@ impl Shards {
             return true;
         }
         let state = self.state();
-        let owner = state.owners.get(usize::from(slot)).copied().flatten();
-        owner.and_then(|owner| state.met.get(&owner)).is_some_and(|met| met.changes == self.changes())
+        let Some((owner, met)) = state.owner(slot).and_then(|owner| Some((owner, state.met.get(&owner)?))) else {
+            return false;
+        };
+        let last = state.of_one.get(&owner).copied().unwrap_or_default().max(state.of_all);
+        met.changes >= last
     }
 
     /// One slot of each server that was not looked at yet.
@@ -129,8 +170,9 @@ impl Shards {
         let mut state = self.state();
         let state = &mut *state;
         let before = std::mem::replace(&mut state.owners, vec![None; SLOTS]);
-        for (first, last, primary) in ranges {
+        for Range { slots: (first, last), primary, address } in ranges {
             let number = state.number(primary);
+            state.addresses.insert(number, address);
             if let Some(slots) = state.owners.get_mut(usize::from(first)..=usize::from(last)) {
                 slots.fill(Some(number));
             }
@@ -184,6 +226,10 @@ impl Shards {
 }
 
 impl State {
+    fn owner(&self, slot: u16) -> Option<u32> {
+        self.owners.get(usize::from(slot)).copied().flatten()
+    }
+
     fn number(&mut self, id: String) -> u32 {
         let next = u32::try_from(self.numbers.len()).unwrap_or(u32::MAX);
         *self.numbers.entry(id).or_insert(next)
@@ -230,9 +276,9 @@ mod tests {
         fn tells(&self, ranges: &[(u16, &str)], id: &str, run_id: &str, uptime: u64, durable: bool) {
             let mut first = 0;
             let ranges = ranges.iter().map(|(last, primary)| {
-                let range = (first, *last, (*primary).to_owned());
+                let slots = (first, *last);
                 first = last + 1;
-                range
+                Range { slots, primary: (*primary).to_owned(), address: format!("{primary}:6379") }
             });
             let seen = Seen { run_id: run_id.into(), uptime: Duration::from_secs(uptime), durable };
             let view = View { ranges: ranges.collect(), id: id.into(), seen };
@@ -293,5 +339,28 @@ mod tests {
         assert!(shards.knows(0));
         shards.cannot_look();
         assert!(shards.knows(9000));
+    }
+
+    #[test]
+    fn a_failed_request_is_about_its_server_alone() {
+        let cluster = Cluster::new();
+        let shards = &cluster.guards.shards;
+        let ranges = [(8191, "a"), (16_383, "b")];
+        cluster.tells(&ranges, "a", "1", 500, false);
+        cluster.tells(&ranges, "b", "1", 500, false);
+        assert!(shards.is_at(9000, "b:6379") && !shards.is_at(9000, "a:6379"));
+        shards.failed(9000);
+        assert!(shards.knows(0) && !shards.knows(9000) && !shards.knows(16_383));
+        // What fails during a look makes that look count for nothing.
+        let before = shards.changes();
+        shards.failed(9001);
+        let seen = Seen { run_id: "1".into(), uptime: Duration::from_secs(500), durable: false };
+        let view = View { ranges: Vec::new(), id: "b".into(), seen };
+        shards.met(&cluster.guards, view, before, cluster.clock.now());
+        assert!(!shards.knows(9000));
+        cluster.tells(&ranges, "b", "1", 500, false);
+        assert!(shards.knows(0) && shards.knows(9000));
+        shards.changed();
+        assert!(!shards.knows(0) && !shards.knows(9000));
     }
 }

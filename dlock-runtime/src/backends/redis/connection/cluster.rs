@@ -115,7 +115,10 @@ impl Connections {
             if !has_led_there {
                 let mut exists = Cmd::new();
                 exists.arg("EXISTS").arg(fence(slot));
-                way.one(&exists).await?;
+                let answer = way.one(&exists).await?;
+                if matches!(answer, Value::ServerError(_)) {
+                    return Err(fault::unexpected(&answer));
+                }
             }
         }
         Err(Error::outage("the server of the lock's slot cannot be asked who it is"))

@@ -3,26 +3,25 @@
 //! The client's own retries are off. It would also repeat a request whose connection broke, and a repeated release says
 //! that the lock was somebody else's.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use ::redis::cluster_async::ClusterConnection;
-use ::redis::cluster_routing::{MultipleNodeRoutingInfo, Route, RoutingInfo, SingleNodeRoutingInfo, SlotAddr};
-use ::redis::{Arg, Cmd, RedisError, RedisResult, ServerErrorKind, Value};
+use ::redis::cluster_routing::{MultipleNodeRoutingInfo, RoutingInfo, SingleNodeRoutingInfo};
+use ::redis::{Cmd, RedisError, RedisResult, ServerErrorKind, Value};
 use futures::future::join_all;
 
 use super::super::connection::{call, is_unknown_script};
 use super::super::fault;
 use super::super::guards::Guards;
-use super::super::layout::beside;
 use super::super::scripts::{CLOCK, Lua, SCRIPTS, Scripts};
-use super::slots::{Slot, fence};
+pub(in super::super) use super::keys::spread;
+use super::keys::{parts, primary_of, routing_of, simple, slot_of_command};
+use super::silence::Silence;
+use super::slots::{Slot, fence, number_of};
 use crate::clock::{BootInstant, Clock};
 use crate::error::{Error, ErrorKind, Result};
-
-/// A server that lets a request wait for so long is taken for dead, and the way to its slots is found anew.
-pub(super) const SILENCE_LIMIT: Duration = Duration::from_millis(1500);
 
 /// For so long a request follows the cluster around by itself.
 const FOLLOW_LIMIT: Duration = Duration::from_secs(3);
@@ -32,8 +31,7 @@ pub(in super::super) struct ClusterWay {
     client: ClusterConnection,
     clock: Clock,
     guards: Arc<Guards>,
-    /// Of the connection that this belongs to.
-    dead: Arc<AtomicBool>,
+    silence: Silence,
 }
 
 /// Takes a free lock; its token, or nothing.
@@ -75,13 +73,14 @@ static OWN: LazyLock<Own> = LazyLock::new(|| Own {
 });
 
 impl ClusterWay {
+    /// `dead` is that of the connection that this belongs to.
     pub(in super::super) fn new(
         client: ClusterConnection,
         clock: Clock,
         guards: Arc<Guards>,
         dead: Arc<AtomicBool>,
     ) -> Self {
-        Self { client, clock, guards, dead }
+        Self { client, clock, guards, silence: Silence::new(dead) }
     }
 
     /// Sends a command to the server of its key, wherever that goes.
@@ -100,13 +99,14 @@ impl ClusterWay {
     }
 
     async fn follow(&self, command: &Cmd, has_other_way: bool) -> RedisResult<Value> {
-        let routing = routing_of(command);
-        let patience = Patience { way: self, since: self.clock.now() };
-        let end = patience.since.after(FOLLOW_LIMIT);
+        let slot = slot_of_command(command);
+        let routing = routing_of(slot);
+        let wait = self.silence.wait(slot, &self.clock);
+        let end = self.clock.now().after(FOLLOW_LIMIT);
         let mut pause = Duration::from_millis(5);
         let answer = loop {
             let answer = self.client.clone().route_command(command.clone(), routing.clone()).await;
-            self.heard(&answer);
+            self.heard(&answer, slot);
             let answer = match asked_elsewhere(&answer) {
                 Some((host, port)) => self.ask_at(host, port, command).await,
                 None => answer,
@@ -119,7 +119,7 @@ impl ClusterWay {
             self.clock.sleep_until(self.clock.now().after(pause)).await;
             pause = (pause * 2).min(Duration::from_millis(100));
         };
-        patience.answered(&answer);
+        wait.answered(&answer);
         answer
     }
 
@@ -133,22 +133,28 @@ impl ClusterWay {
         for command in commands {
             all.add_command(command);
         }
-        let route = SingleNodeRoutingInfo::SpecificNode(Route::with_slot(slot, SlotAddr::Master));
-        let patience = Patience { way: self, since: self.clock.now() };
+        let wait = self.silence.wait(Some(slot), &self.clock);
         let count = all.len();
-        let answers = self.client.clone().route_pipeline(all, 0, count, route).await;
-        self.heard(&answers);
-        patience.answered(&answers);
+        let answers = self.client.clone().route_pipeline(all, 0, count, primary_of(slot)).await;
+        self.heard(&answers, Some(slot));
+        wait.answered(&answers);
         answers.map_err(|error| judged(Err(error)).map_or_else(|error| error, |refusal| fault::unexpected(&refusal)))
     }
 
     /// Notes what may mean that another server grants now, or the same one without its memory.
-    fn heard<T>(&self, answer: &RedisResult<T>) {
+    fn heard<T>(&self, answer: &RedisResult<T>, slot: Option<Slot>) {
         use ::redis::ErrorKind::{ClusterConnectionNotFound, Io, Server};
         use ServerErrorKind::{Moved, ReadOnly};
         let Err(error) = answer else { return };
-        if matches!(error.kind(), Io | ClusterConnectionNotFound | Server(Moved | ReadOnly)) {
-            self.guards.shards.changed();
+        let shards = &self.guards.shards;
+        match (error.kind(), slot.map(number_of)) {
+            // Where there is no connection to a server, all others say so of its slots: no news about theirs.
+            (Server(Moved), Some(slot)) if error.redirect_node().is_some_and(|(at, _)| shards.is_at(slot, at)) => {
+                shards.failed(slot);
+            }
+            (Io, Some(slot)) => shards.failed(slot),
+            (Io | ClusterConnectionNotFound | Server(Moved | ReadOnly), _) => shards.changed(),
+            _ => {}
         }
     }
 
@@ -274,29 +280,6 @@ impl ClusterWay {
     }
 }
 
-/// Finds out that a server has been silent, also when the caller had less patience.
-struct Patience<'a> {
-    way: &'a ClusterWay,
-    since: BootInstant,
-}
-
-impl Patience<'_> {
-    fn answered<T>(self, answer: &RedisResult<T>) {
-        if answer.as_ref().is_err_and(RedisError::is_timeout) {
-            self.way.dead.store(true, Ordering::Relaxed);
-        }
-        std::mem::forget(self);
-    }
-}
-
-impl Drop for Patience<'_> {
-    fn drop(&mut self) {
-        if self.way.clock.now().since(self.since) > SILENCE_LIMIT / 2 {
-            self.way.dead.store(true, Ordering::Relaxed);
-        }
-    }
-}
-
 /// An error of the server is an answer as any other, for those who look at it; but for those about where to ask.
 fn judged(answer: RedisResult<Value>) -> Result<Value> {
     answer.or_else(|error| match error.clone().try_into() {
@@ -351,65 +334,4 @@ pub(super) fn fault_of(error: &RedisError) -> Error {
         }
         _ => fault::client(error),
     }
-}
-
-/// Declares all keys of a script instead of just the locks'.
-pub(in super::super) fn spread(command: &Cmd, lua: &Lua) -> Result<Cmd> {
-    let args = simple(command);
-    let (keys, rest) = parts(command)?;
-    let name = keys[0];
-    let mut whole = Cmd::with_capacity(args.len() + 9, 640);
-    whole.arg(args[0]).arg(args[1]);
-    match lua.keys {
-        None => {
-            whole.arg(1).arg(name);
-        }
-        Some(more) => {
-            // The second key is the counter, wherever a script has more than one.
-            let others = keys.get(2..).unwrap_or_default();
-            whole.arg(2 + others.len() + (1 + others.len()) * more.len()).arg(name).arg(fence(Slot::for_key(name)));
-            others.iter().for_each(|other| {
-                whole.arg(*other);
-            });
-            for name in [name].iter().chain(others) {
-                for suffix in more {
-                    whole.arg(beside(name, suffix));
-                }
-            }
-        }
-    }
-    rest.iter().for_each(|argument| {
-        whole.arg(*argument);
-    });
-    Ok(whole)
-}
-
-type Arguments<'a> = Vec<&'a [u8]>;
-
-/// The keys of a script's call, of which there is at least one, and its arguments.
-fn parts(command: &Cmd) -> Result<(Arguments<'_>, Arguments<'_>)> {
-    let args = simple(command);
-    let keys = args.get(2).and_then(|count| std::str::from_utf8(count).ok()?.parse::<usize>().ok());
-    let keys = keys.filter(|count| (1..=args.len() - 3).contains(count));
-    let keys = keys.ok_or_else(|| Error::new(ErrorKind::Internal, "a script was called without a key"))?;
-    Ok((args[3..3 + keys].to_vec(), args[3 + keys..].to_vec()))
-}
-
-/// The primary of the key's slot. The key is the first argument, or the fourth of a script.
-fn routing_of(command: &Cmd) -> RoutingInfo {
-    let args = simple(command);
-    let is_script = args.first().is_some_and(|name| name.starts_with(b"EVAL"));
-    let key = args.get(if is_script { 3 } else { 1 });
-    RoutingInfo::SingleNode(match key {
-        Some(key) => SingleNodeRoutingInfo::SpecificNode(Route::with_key(key, SlotAddr::Master)),
-        None => SingleNodeRoutingInfo::RandomPrimary,
-    })
-}
-
-fn simple(command: &Cmd) -> Arguments<'_> {
-    let simple = command.args_iter().map(|argument| match argument {
-        Arg::Simple(bytes) => bytes,
-        _ => &[],
-    });
-    simple.collect()
 }

@@ -10,8 +10,10 @@
 
 pub(super) mod cluster;
 mod hosts;
+mod keys;
 mod nodes;
 mod sentinel;
+mod silence;
 pub(super) mod slots;
 mod tls;
 pub(super) mod watch;

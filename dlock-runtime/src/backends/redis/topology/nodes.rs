@@ -11,9 +11,10 @@ use ::redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersio
 use super::super::connection::OPEN_LIMIT;
 use super::super::settings::{Scheme, Settings};
 use super::super::target::tcp;
-use super::cluster::{SILENCE_LIMIT, fault_of};
+use super::cluster::fault_of;
 use super::hosts::Hosts;
 use super::sentinel::redis_settings;
+use super::silence::SILENCE_LIMIT;
 use super::tls::Tls;
 use crate::background::background;
 use crate::clock::Clock;

@@ -1,0 +1,131 @@
+//! A cluster in which a node fails, or stands still.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dlock::{Attempt, Backend, Released, Signal, Standing};
+use dlock_testkit::servers::RedisCluster;
+use tokio::time::Instant;
+
+use crate::cluster::{cluster, key_at, until};
+use crate::holds::{take, token};
+use crate::{MS, SECOND, blocking, claim, name, open, standing_soon, take_soon, with};
+
+const LIMIT: Duration = Duration::from_secs(30);
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_node_that_fails_takes_only_its_own_slots_along() {
+    let cluster = cluster(3, 1).await;
+    let redis = open(&with(&cluster.url(), "failover_guard=off")).await;
+    let (mine, other) = (key_at(&cluster, 0), key_at(&cluster, 1));
+    let held = take(&redis, &claim(&mine, LIMIT)).await;
+    let elsewhere = take(&redis, &claim(&other, LIMIT)).await;
+    let dead = cluster.clone();
+    blocking(move || {
+        dead.wait_for_replica(3, 0).unwrap();
+        dead.nodes[0].kill9().unwrap();
+    })
+    .await;
+    assert!(matches!(standing_soon(&redis, &elsewhere, LIMIT).await, Standing::Renewed(_)));
+    // The replica had it.
+    let standing = standing_soon(&redis, &held, LIMIT).await;
+    assert!(matches!(standing, Standing::Renewed(_)), "{standing:?}");
+    // Not all nodes have heard of it at once.
+    let limit = tokio::time::Instant::now() + LIMIT;
+    while !matches!(cluster.owner_of(&name(&mine)), Ok(3)) {
+        assert!(tokio::time::Instant::now() < limit, "{:?}", cluster.owner_of(&name(&mine)));
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert_eq!(redis.release(&held).await.unwrap(), Released::Released);
+    let next = take_soon(&redis, &claim(&mine, LIMIT), LIMIT).await;
+    assert!(token(&next) > token(&held));
+
+    // Pushes come from the new node.
+    let waiter = open(&cluster.url()).await;
+    let Attempt::Contended(mut wake) = waiter.try_acquire(&claim(&mine, LIMIT), until()).await.unwrap() else {
+        panic!()
+    };
+    redis.release(&next).await.unwrap();
+    let news = tokio::time::timeout(SECOND, wake.signal.as_mut().unwrap()).await.unwrap().unwrap();
+    assert!(matches!(news, Signal::Granted(_)));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_node_that_stands_still_is_left_when_its_replica_takes_over() {
+    let cluster = cluster(3, 1).await;
+    let redis = open(&with(&cluster.url(), "failover_guard=off")).await;
+    let keys = keys_at(&cluster, 0);
+    let other = key_at(&cluster, 1);
+    let held = take(&redis, &claim(&keys[0], 2 * LIMIT)).await;
+    stands_still(&cluster).await;
+    let elsewhere = claim(&other, SECOND);
+    take_soon(&redis, &elsewhere, LIMIT).await;
+    // The replica had it, and serves now what the other one has served.
+    let standing = standing_soon(&redis, &held, LIMIT).await;
+    assert!(matches!(standing, Standing::Renewed(_)), "{standing:?}");
+    let next = take_soon(&redis, &claim(&keys[1], LIMIT), LIMIT).await;
+    for key in &keys {
+        assert_eq!(cluster.nodes[3].ask(&format!("EXISTS {}", name(key))).unwrap(), "1");
+    }
+    assert_eq!(redis.release(&next).await.unwrap(), Released::Released);
+    cluster.nodes[0].resume().unwrap();
+}
+
+/// Two keys whose slots are at this node.
+fn keys_at(cluster: &RedisCluster, node: usize) -> Vec<String> {
+    let keys = (0..).map(|n| format!("key{n}"));
+    keys.filter(|key| cluster.owner_of(&name(key)).unwrap() == node).take(2).collect()
+}
+
+/// Stops the first node when its replica has all that it has.
+async fn stands_still(cluster: &Arc<RedisCluster>) {
+    let still = cluster.clone();
+    blocking(move || {
+        still.wait_for_replica(3, 0).unwrap();
+        still.nodes[0].pause().unwrap();
+    })
+    .await;
+}
+
+/// How often this node was asked who it is.
+fn looks(cluster: &RedisCluster, node: usize) -> u64 {
+    let stats = cluster.nodes[node].ask("INFO commandstats").unwrap();
+    let line = stats.lines().find_map(|line| line.strip_prefix("cmdstat_cluster|myid:calls="));
+    line.map_or(0, |line| line.split(',').next().unwrap().parse().unwrap())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_node_that_is_down_costs_the_slots_of_others_no_looks() {
+    let options = ["--cluster-require-full-coverage", "no"];
+    let cluster = Arc::new(blocking(move || RedisCluster::start(3, 0, false, &options)).await.unwrap());
+    let redis = Arc::new(open(&cluster.url()).await);
+    let (mine, other) = (key_at(&cluster, 0), key_at(&cluster, 1));
+    let held = Arc::new(take(&*redis, &claim(&mine, LIMIT)).await);
+    let down = cluster.clone();
+    blocking(move || down.nodes[0].kill9().unwrap()).await;
+    let asking: Vec<_> = (0..4)
+        .map(|_| {
+            let (redis, held) = (redis.clone(), held.clone());
+            tokio::spawn(async move {
+                loop {
+                    assert!(redis.renew(&[&*held]).await.remove(0).is_err());
+                }
+            })
+        })
+        .collect();
+    let first = take_soon(&redis, &claim(&other, SECOND), LIMIT).await;
+    redis.release(&first).await.unwrap();
+    let before = looks(&cluster, 1);
+    for _ in 0..20 {
+        // So that requests to the other one fail between any two.
+        tokio::time::sleep(100 * MS).await;
+        let hold = take_soon(&redis, &claim(&other, SECOND), LIMIT).await;
+        redis.release(&hold).await.unwrap();
+    }
+    let looks = looks(&cluster, 1) - before;
+    assert!(looks <= 5, "{looks} looks for 20 grants");
+    for task in asking {
+        assert!(!task.is_finished());
+        task.abort();
+    }
+}
