@@ -87,6 +87,31 @@ async fn stands_still(cluster: &Arc<RedisCluster>) {
     .await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn who_has_little_patience_finds_out_too() {
+    let cluster = cluster(3, 1).await;
+    let redis = open(&with(&cluster.url(), "failover_guard=off")).await;
+    let (mine, other) = (key_at(&cluster, 0), key_at(&cluster, 1));
+    // Each of its renewals is given up sooner than the client gives up a request.
+    let short = take(&redis, &claim(&mine, 3 * SECOND)).await;
+    let elsewhere = take(&redis, &claim(&other, LIMIT)).await;
+    stands_still(&cluster).await;
+    let end = Instant::now() + LIMIT;
+    loop {
+        // As long as the core waits; to open all connections anew takes longer.
+        let answer = tokio::time::timeout(SECOND, async { redis.renew(&[&short]).await.remove(0) }).await;
+        if let Ok(Ok(standing)) = answer {
+            // Its lease was over long before.
+            break assert_eq!(standing, Standing::Lost);
+        }
+        assert!(Instant::now() < end, "{answer:?}");
+        // The others answer all the while.
+        assert!(matches!(standing_soon(&redis, &elsewhere, LIMIT).await, Standing::Renewed(_)));
+        tokio::time::sleep(20 * MS).await;
+    }
+    cluster.nodes[0].resume().unwrap();
+}
+
 /// How often this node was asked who it is.
 fn looks(cluster: &RedisCluster, node: usize) -> u64 {
     let stats = cluster.nodes[node].ask("INFO commandstats").unwrap();

@@ -9,7 +9,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
-use ::redis::cluster_async::ClusterConnection;
 use ::redis::{Cmd, ServerErrorKind, ToRedisArgs, Value};
 use tokio::runtime::Id;
 use tokio::sync::Notify;
@@ -21,7 +20,7 @@ use super::native::Native;
 use super::scripts::{Lua, SCRIPTS};
 use super::target::Target;
 use super::topology::cluster::ClusterWay;
-use super::topology::{Address, ClusterPlan, Plan};
+use super::topology::{Address, ClusterPlan, Plan, SharedClient};
 use crate::backend::Claim;
 use crate::clock::{BootInstant, Clock};
 use crate::error::{Error, Result};
@@ -54,8 +53,8 @@ pub(in crate::backends) struct Connections {
     switched: Notify,
     /// Where the primary was found last, by whoever has to ask for it.
     primary: Mutex<Option<Address>>,
-    /// Of a cluster: the one client that all runtimes share. It lives on our own thread.
-    cluster: Mutex<Option<ClusterConnection>>,
+    /// Of a cluster.
+    client: Arc<SharedClient>,
 }
 
 /// One connection, shared by all tasks of its runtime.
@@ -97,7 +96,7 @@ impl Connections {
             switches: AtomicU64::new(0),
             switched: Notify::new(),
             primary: Mutex::default(),
-            cluster: Mutex::default(),
+            client: Arc::default(),
         }
     }
 
@@ -111,7 +110,7 @@ impl Connections {
 
     async fn find(&self) -> Result<Arc<Connection>> {
         let mut connection = self.open.get(|| self.connect()).await?.value;
-        if !self.is_usable(&connection) {
+        if !self.is_usable(&connection) && !self.serves_still(&connection).await {
             self.discard(&connection);
             connection = self.open.get(|| self.connect()).await?.value;
         }
@@ -138,15 +137,13 @@ impl Connections {
     }
 
     fn is_usable(&self, connection: &Connection) -> bool {
-        connection.switches == self.switches() && connection.is_usable(&self.clock)
+        let is_left = matches!(&connection.way, Way::Cluster(way) if !self.client.is(way.number));
+        connection.switches == self.switches() && connection.is_usable(&self.clock) && !is_left
     }
 
     fn discard(&self, connection: &Arc<Connection>) {
         if !connection.dead.swap(true, Ordering::Relaxed) {
             self.guards.ended(self.clock.now());
-        }
-        if matches!(connection.way, Way::Cluster(_)) {
-            *self.cluster_client() = None;
         }
         // Another one may have taken its place already.
         if let Some(opened) = self.open.peek(connection.runtime).filter(|opened| Arc::ptr_eq(&opened.value, connection))
@@ -157,7 +154,7 @@ impl Connections {
 
     pub(in crate::backends) fn close(&self) {
         self.open.clear();
-        *self.cluster_client() = None;
+        self.client.clear();
     }
 
     /// How many times another server became the primary.
@@ -197,10 +194,6 @@ impl Connections {
             Plan::Cluster(cluster) => Some(cluster),
             _ => None,
         }
-    }
-
-    fn cluster_client(&self) -> std::sync::MutexGuard<'_, Option<ClusterConnection>> {
-        self.cluster.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// No token that was seen so far is above this one. In a cluster the counters of the slots run by the clocks of

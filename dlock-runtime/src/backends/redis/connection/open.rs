@@ -2,46 +2,58 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
+use std::time::Duration;
 
 use ::redis::aio::{AsyncPushSender, MultiplexedConnection};
 use ::redis::cluster_async::ClusterConnection;
 use ::redis::{AsyncConnectionConfig, Cmd, PushInfo, PushKind, ServerErrorKind, Value};
+use futures::TryFutureExt;
 
 use super::super::combine::Combiner;
 use super::super::guards::Seen;
 use super::super::scripts::{FENCE, SCRIPTS, Scripts};
 use super::super::topology::cluster::ClusterWay;
-use super::super::topology::{ClusterPlan, Plan};
+use super::super::topology::{ClusterPlan, Opening, Plan};
 use super::super::{fault, rights};
 use super::{Connection, Connections, OPEN_LIMIT, Way, call};
 use crate::background::Place;
 use crate::error::{Error, ErrorKind, Result};
 
+/// For so long a request waits for a better way before it takes the one that there is.
+const REOPEN_LIMIT: Duration = Duration::from_millis(200);
+
 impl Connections {
     async fn connect_cluster(&self, plan: &ClusterPlan) -> Result<Arc<Connection>> {
         let place = Place::here()?;
-        let known = self.cluster_client().clone();
-        let client = match known {
-            Some(client) => client,
-            None => {
-                let (guards, clock) = (self.guards.clone(), self.clock.clone());
-                let pushes = move |push: PushInfo| {
-                    if push.kind == PushKind::Disconnection {
-                        guards.ended(clock.now());
-                        guards.shards.changed();
-                    }
-                    Ok::<(), ::redis::aio::SendError>(())
-                };
-                let opened = plan.open(&self.clock, Some(pushes)).await?;
-                self.guards.shards.changed();
-                // Another runtime may have been faster; one client is enough.
-                self.cluster_client().get_or_insert(opened).clone()
-            }
-        };
+        let client = self.client.get(|| self.opening(plan)).await?;
         let dead = Arc::new(AtomicBool::new(false));
         let way =
             Way::Cluster(Box::new(ClusterWay::new(client, self.clock.clone(), self.guards.clone(), dead.clone())));
         Ok(Arc::new(Connection { runtime: place.id(), way, switches: 0, dead, silent_since: AtomicU64::new(0) }))
+    }
+
+    fn opening(&self, plan: &ClusterPlan) -> Result<Opening> {
+        let (guards, ended, clock) = (self.guards.clone(), self.guards.clone(), self.clock.clone());
+        let pushes = move |push: PushInfo| {
+            if push.kind == PushKind::Disconnection {
+                ended.ended(clock.now());
+                ended.shards.changed();
+            }
+            Ok::<(), ::redis::aio::SendError>(())
+        };
+        let opening = plan.opening(&self.clock, Some(pushes))?;
+        Ok(Box::pin(opening.inspect_ok(move |_| guards.shards.changed())))
+    }
+
+    /// Does a cluster's client go on, although a server is silent? All others are served by it until another one is there,
+    /// which is opened now.
+    pub(super) async fn serves_still(&self, connection: &Connection) -> bool {
+        let (Way::Cluster(way), Plan::Cluster(plan)) = (&connection.way, &self.target.plan) else { return false };
+        if self.client.is(way.number) {
+            let limit = self.clock.now().after(REOPEN_LIMIT);
+            let _ = self.clock.timeout_at(limit, self.client.replace(way.number, || self.opening(plan))).await;
+        }
+        self.client.is(way.number)
     }
 
     pub(super) async fn connect(&self) -> Result<Arc<Connection>> {

@@ -18,6 +18,7 @@ use super::super::guards::Guards;
 use super::super::scripts::{CLOCK, Lua, SCRIPTS, Scripts};
 pub(in super::super) use super::keys::spread;
 use super::keys::{parts, primary_of, routing_of, simple, slot_of_command};
+use super::shared::Numbered;
 use super::silence::Silence;
 use super::slots::{Slot, fence, number_of};
 use crate::clock::{BootInstant, Clock};
@@ -29,6 +30,8 @@ const FOLLOW_LIMIT: Duration = Duration::from_secs(3);
 /// The way to all servers of a cluster.
 pub(in super::super) struct ClusterWay {
     client: ClusterConnection,
+    /// Of the client.
+    pub(in super::super) number: u64,
     clock: Clock,
     guards: Arc<Guards>,
     silence: Silence,
@@ -75,12 +78,12 @@ static OWN: LazyLock<Own> = LazyLock::new(|| Own {
 impl ClusterWay {
     /// `dead` is that of the connection that this belongs to.
     pub(in super::super) fn new(
-        client: ClusterConnection,
+        Numbered { client, number }: Numbered,
         clock: Clock,
         guards: Arc<Guards>,
         dead: Arc<AtomicBool>,
     ) -> Self {
-        Self { client, clock, guards, silence: Silence::new(dead) }
+        Self { client, number, clock, guards, silence: Silence::new(dead) }
     }
 
     /// Sends a command to the server of its key, wherever that goes.

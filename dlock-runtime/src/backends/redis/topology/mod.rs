@@ -13,6 +13,7 @@ mod hosts;
 mod keys;
 mod nodes;
 mod sentinel;
+mod shared;
 mod silence;
 pub(super) mod slots;
 mod tls;
@@ -22,6 +23,7 @@ use ::redis::Client;
 
 pub(super) use nodes::ClusterPlan;
 pub(super) use sentinel::{Address, Sentinels};
+pub(super) use shared::{Opening, SharedClient};
 pub(super) use tls::Tls;
 
 /// Who leads to the server that grants.

@@ -14,6 +14,7 @@ use super::super::target::tcp;
 use super::cluster::fault_of;
 use super::hosts::Hosts;
 use super::sentinel::redis_settings;
+use super::shared::Opening;
 use super::silence::SILENCE_LIMIT;
 use super::tls::Tls;
 use crate::background::background;
@@ -84,12 +85,18 @@ impl ClusterPlan {
         clock: &Clock,
         pushes: Option<impl AsyncPushSender>,
     ) -> Result<ClusterConnection> {
-        let client = self.client(pushes)?;
-        let opening = background()?.run(async move { client.get_async_connection().await });
-        match clock.timeout_at(clock.now().after(OPEN_LIMIT), opening).await {
-            Some(opened) => opened?.map_err(|error| fault_of(&error)),
-            None => Err(Error::outage(format!("no server of the {self:?} answered within {OPEN_LIMIT:?}"))),
-        }
+        background()?.run(self.opening(clock, pushes)?).await?
+    }
+
+    /// What opens the client, for our own thread.
+    pub(in super::super) fn opening(&self, clock: &Clock, pushes: Option<impl AsyncPushSender>) -> Result<Opening> {
+        let (client, clock, plan) = (self.client(pushes)?, clock.clone(), format!("{self:?}"));
+        Ok(Box::pin(async move {
+            match clock.timeout_at(clock.now().after(OPEN_LIMIT), client.get_async_connection()).await {
+                Some(opened) => opened.map_err(|error| fault_of(&error)),
+                None => Err(Error::outage(format!("no server of the {plan} answered within {OPEN_LIMIT:?}"))),
+            }
+        }))
     }
 }
 
