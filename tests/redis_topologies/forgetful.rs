@@ -1,15 +1,16 @@
 //! A cluster in which one server has forgotten its locks, and one with replicas that are waited for.
 
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
 use dlock::backends::redis::Redis;
-use dlock::{Attempt, Backend, ErrorKind, Standing};
+use dlock::{Attempt, Backend, ErrorKind, Kind, Released, Signal, Standing};
 use dlock_testkit::servers::RedisCluster;
 use tokio::time::Instant;
 
-use crate::cluster::{cluster, key_at};
-use crate::holds::{take, token};
+use crate::cluster::{claim_of, cluster, key_at};
+use crate::holds::{confirm, stand, take, token, until};
 use crate::{MS, SECOND, attempt, blocking, claim, name, open, refusal, standing_soon, take_soon, with};
 
 const LIMIT: Duration = Duration::from_secs(30);
@@ -140,7 +141,54 @@ async fn a_grant_waits_for_the_replicas_of_its_slot() {
     let again = take_soon(&redis, &claim(&mine, 10 * SECOND), LIMIT).await;
     redis.release(&again).await.unwrap();
 
+    shares_wait_for_the_replicas(&cluster, &redis, &mine).await;
+    who_is_handed_the_lock_waits_for_the_replicas(&cluster, &redis, &mine).await;
+
     // Without it nobody waits for any.
     let usual = open(&cluster.url()).await;
     take(&usual, &claim(&other, SECOND)).await;
+}
+
+/// The names under a lock's that the replica has.
+fn replicated(cluster: &RedisCluster, key: &str) -> usize {
+    cluster.nodes[3].ask(&format!("KEYS {}*", name(key))).unwrap().lines().filter(|line| !line.is_empty()).count()
+}
+
+async fn shares_wait_for_the_replicas(cluster: &RedisCluster, redis: &Redis, key: &str) {
+    let two = Kind::Permits(NonZeroU32::new(2).unwrap());
+    for kind in [Kind::Read, Kind::Write, two] {
+        let hold = take(redis, &claim_of(kind, key)).await;
+        assert!(replicated(cluster, key) >= 3, "the lock, its shares, and what is known of each: {kind:?}");
+        assert!(matches!(confirm(redis, &hold).await, Standing::Renewed(_)));
+        assert_eq!(redis.release(&hold).await.unwrap(), Released::Released);
+
+        cluster.nodes[3].pause().unwrap();
+        let error = refusal(redis, &claim_of(kind, key)).await;
+        cluster.nodes[3].resume().unwrap();
+        assert!(error.is_retryable() && error.to_string().contains("0 of 1 replicas"), "{kind:?}: {error}");
+        assert_eq!(cluster.nodes[0].ask(&format!("KEYS {}*", name(key))).unwrap(), "", "{kind:?}");
+    }
+}
+
+async fn who_is_handed_the_lock_waits_for_the_replicas(cluster: &RedisCluster, redis: &Redis, key: &str) {
+    let waiter = open(&with(&cluster.url(), "wait_replicas=1")).await;
+    let hold = take_soon(redis, &claim(key, 10 * SECOND), LIMIT).await;
+    let next = claim(key, 10 * SECOND);
+    let mut wake = stand(&waiter, &next).await;
+    assert_eq!(redis.release(&hold).await.unwrap(), Released::Released);
+    let news = tokio::time::timeout(SECOND, wake.signal.as_mut().unwrap()).await.unwrap().unwrap();
+    assert!(matches!(news, Signal::Ask), "nobody has waited for the replicas of that grant: {news:?}");
+
+    cluster.nodes[3].pause().unwrap();
+    let error = waiter.try_acquire(&next, until()).await.unwrap_err();
+    cluster.nodes[3].resume().unwrap();
+    assert!(error.is_retryable() && error.to_string().contains("0 of 1 replicas"), "{error}");
+
+    let hold = take_soon(redis, &claim(key, 10 * SECOND), LIMIT).await;
+    let mut wake = stand(&waiter, &next).await;
+    assert_eq!(redis.release(&hold).await.unwrap(), Released::Released);
+    tokio::time::timeout(SECOND, wake.signal.as_mut().unwrap()).await.unwrap().unwrap();
+    let Attempt::Acquired(handed) = waiter.try_acquire(&next, until()).await.unwrap() else { panic!() };
+    assert!(token(&handed) > token(&hold) && replicated(cluster, key) == 1);
+    assert_eq!(waiter.release(&handed).await.unwrap(), Released::Released);
 }

@@ -15,6 +15,7 @@ mod replicas;
 mod restarts;
 mod sentinel;
 mod slots;
+mod storms;
 mod tls;
 mod unheard;
 

@@ -11,6 +11,7 @@ use futures::FutureExt;
 
 use super::connection::{call, is_unknown_script};
 use super::renewals::renewal_of;
+use super::topology::cluster::spread;
 use super::{Redis, fault, millis};
 use crate::backend::{Hold, Signal, Wake};
 use crate::error::{Error, Result};
@@ -25,7 +26,10 @@ impl Redis {
         // on this one.
         for whole in [false, true] {
             let (lua, build) = renewal_of(&hold.claim);
-            let renew = call(lua, whole, &|command: &mut Cmd| build(command, &hold.claim));
+            let mut renew = call(lua, whole, &|command: &mut Cmd| build(command, &hold.claim));
+            if self.connections.cluster().is_some() {
+                renew = spread(&renew, lua)?;
+            }
             let mut wait = Cmd::new();
             wait.arg("WAIT").arg(wanted).arg(millis(limit));
             let answers = self.connections.together(&shared, &hold.claim.key, [renew, wait]).await?;
