@@ -38,7 +38,14 @@ fn name(key: &str) -> String {
 }
 
 async fn open(url: &str) -> Redis {
-    Redis::connect(url, &Clock::system()).await.unwrap_or_else(|error| panic!("{error}"))
+    // On a busy machine even a server that lives may be late.
+    let end = Instant::now() + 10 * SECOND;
+    loop {
+        match Redis::connect(url, &Clock::system()).await {
+            Ok(redis) => return redis,
+            Err(error) => assert!(error.is_retryable() && Instant::now() < end, "{error}"),
+        }
+    }
 }
 
 /// What blocks, beside the runtime.
