@@ -19,6 +19,7 @@ mod cohort;
 pub mod conformance;
 mod env;
 mod error;
+mod error_kind;
 pub mod fenced;
 mod fixed;
 mod guard;

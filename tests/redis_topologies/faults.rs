@@ -17,6 +17,7 @@ struct Fault {
     end: &'static [&'static str],
     kind: ErrorKind,
     says: &'static str,
+    code: &'static str,
 }
 
 const FAULTS: &[Fault] = &[
@@ -25,24 +26,28 @@ const FAULTS: &[Fault] = &[
         end: &["CONFIG SET maxmemory 0"],
         kind: ErrorKind::Outage,
         says: "OOM",
+        code: "OOM",
     },
     Fault {
         begin: &["CONFIG SET min-replicas-to-write 1"],
         end: &["CONFIG SET min-replicas-to-write 0"],
         kind: ErrorKind::Outage,
         says: "NOREPLICAS",
+        code: "NOREPLICAS",
     },
     Fault {
         begin: &["CONFIG SET save \"3600 1\"", "BGSAVE"],
         end: &["CONFIG SET stop-writes-on-bgsave-error no"],
         kind: ErrorKind::Outage,
         says: "MISCONF",
+        code: "MISCONF",
     },
     Fault {
         begin: &["REPLICAOF 127.0.0.1 1"],
         end: &["REPLICAOF NO ONE"],
         kind: ErrorKind::NotPrimary,
         says: "replica",
+        code: "READONLY",
     },
 ];
 
@@ -65,6 +70,7 @@ async fn each_refusal_of_a_server_is_its_own_error_and_passes_with_its_cause() {
         let error = refusal(&redis, &claim("k", SECOND)).await;
         assert_eq!(*error.kind(), fault.kind, "{error}");
         assert!(error.to_string().contains(fault.says), "{error}");
+        assert_eq!(error.code(), Some(fault.code), "{error}");
         assert_eq!(error.is_retryable(), fault.kind == ErrorKind::Outage, "{error}");
         for request in fault.end {
             server.ask(request).unwrap();
@@ -96,6 +102,7 @@ async fn a_busy_script_a_foreign_value_and_a_flush_are_told_apart() {
         *error.kind() == ErrorKind::Outage && error.is_retryable() && error.to_string().contains("BUSY"),
         "{error}"
     );
+    assert_eq!(error.code(), Some("BUSY"));
     server.ask("SCRIPT KILL").unwrap();
     script.join().unwrap();
     // Nor does it matter that all scripts were forgotten (NOSCRIPT).
@@ -149,7 +156,7 @@ async fn a_server_that_loads_its_data_is_an_outage_and_then_serves() {
         match Redis::connect(&url, &Clock::system()).await {
             Err(error) => {
                 assert!(*error.kind() == ErrorKind::Outage && error.is_retryable(), "{error}");
-                loading += usize::from(error.to_string().contains("LOADING"));
+                loading += usize::from(error.code() == Some("LOADING") && error.to_string().contains("LOADING"));
             }
             Ok(_) => tokio::time::sleep(5 * MS).await,
         }
@@ -158,6 +165,19 @@ async fn a_server_that_loads_its_data_is_an_outage_and_then_serves() {
     assert!(loading > 0, "the server was never seen loading");
     assert!(matches!(standing_soon(&redis, &hold, 5 * SECOND).await, Standing::Renewed(_)));
     drop(server);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_replica_without_its_primary_that_says_nothing_is_an_outage() {
+    let server = server(&["--replica-serve-stale-data", "no"]).await;
+    let redis = open(&server.url()).await;
+    let hold = take(&redis, &claim("held", 60 * SECOND)).await;
+    server.ask("REPLICAOF 127.0.0.1 1").unwrap();
+    let error = redis.holder(&hold.claim.key).await.unwrap_err();
+    assert_eq!((error.kind(), error.code()), (&ErrorKind::Outage, Some("MASTERDOWN")), "{error}");
+    assert!(error.is_retryable() && error.to_string().contains("MASTERDOWN"), "{error}");
+    server.ask("REPLICAOF NO ONE").unwrap();
+    assert!(matches!(standing_soon(&redis, &hold, 5 * SECOND).await, Standing::Renewed(_)), "nothing was lost");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -6,6 +6,15 @@ use crate::error::{Error, ErrorKind};
 
 /// Ours for theirs. The text of theirs is kept only where it cannot name the account.
 pub(crate) fn fault(error: sqlx::Error) -> Error {
+    let code = number(&error).map(|number| number.to_string());
+    let made = meaning(error);
+    match code {
+        Some(code) => made.with_code(&code),
+        None => made,
+    }
+}
+
+fn meaning(error: sqlx::Error) -> Error {
     let made = match number(&error) {
         Some(1044 | 1045 | 1130 | 1142 | 1143 | 1227 | 1370 | 1698) => {
             return Error::new(ErrorKind::PermissionDenied, "the server refuses the account, or what it asks for");

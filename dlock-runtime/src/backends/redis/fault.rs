@@ -57,7 +57,11 @@ pub(in crate::backends) fn is_wrong_type(answer: &Value) -> bool {
 
 /// The same failure for one more who waits for it, without its cause.
 pub(in crate::backends) fn again(error: &Error) -> Error {
-    Error::new(error.kind().clone(), error.message().to_owned()).with_retryable(error.is_retryable())
+    let same = Error::new(error.kind().clone(), error.message().to_owned()).with_retryable(error.is_retryable());
+    match error.code() {
+        Some(code) => same.with_code(code),
+        None => same,
+    }
 }
 
 /// A number that the counter gave, and that cannot be a token.
@@ -79,6 +83,12 @@ pub(super) fn too_old() -> Error {
 }
 
 fn by_code(code: &str, detail: &str) -> Error {
+    let error = meaning(code, detail);
+    // The server's codes are words in capitals; an owner is not.
+    if code.bytes().all(|byte| byte.is_ascii_uppercase()) { error.with_code(code) } else { error }
+}
+
+fn meaning(code: &str, detail: &str) -> Error {
     let outage = |text: &'static str| Error::outage(text);
     match code {
         "LOADING" => outage("Redis is loading its data (LOADING)"),
@@ -158,7 +168,8 @@ mod tests {
         let kind = |code| by_code(code, "SECRET").kind().clone();
         for code in ["LOADING", "BUSY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "OOM", "MISCONF", "NOREPLICAS"] {
             let error = by_code(code, "SECRET");
-            assert_eq!(*error.kind(), ErrorKind::Outage);
+            assert_eq!((error.kind(), error.code()), (&ErrorKind::Outage, Some(code)));
+            assert_eq!(again(&error).code(), Some(code));
             assert!(
                 error.is_retryable() && error.to_string().contains(code) && !format!("{error:?}").contains("SECRET")
             );

@@ -316,12 +316,13 @@ fn is_try_again(answer: &Value) -> bool {
 }
 
 fn moving(code: &str) -> Error {
-    match code {
+    let error = match code {
         "MOVED" => Error::outage("the slot is moving from server to server (MOVED)"),
         "ASK" => Error::outage("the slot is moving, and its new server cannot be reached (ASK)"),
         "READONLY" => Error::outage("the slot's server has become a replica, and there is no new one yet (READONLY)"),
         _ => Error::outage("the cluster is moving the slot (TRYAGAIN)"),
-    }
+    };
+    error.with_code(code)
 }
 
 pub(super) fn fault_of(error: &RedisError) -> Error {
