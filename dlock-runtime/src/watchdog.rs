@@ -3,8 +3,10 @@
 //! One timer for a registry: all that is due for a store goes into one request. A renewal that fails is tried again
 //! until the deadline; the deadline alone ends belief (Redisson's watchdog stopped for ever at one failure, #775).
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -215,27 +217,41 @@ impl Watchdog {
     fn renew(&self, batch: Vec<Arc<Tenure>>) {
         let Ok(background) = background() else { return };
         let clock = self.clock.clone();
-        background.spawn(async move { renew(&clock, &batch).await });
+        background.spawn(renew(clock, batch));
     }
 }
 
-async fn renew(clock: &Clock, batch: &[Arc<Tenure>]) {
+async fn renew(clock: Clock, mut batch: Vec<Arc<Tenure>>) {
+    batch.sort_by_key(|tenure| Reverse(bound_of(tenure)));
     let Some(first) = batch.first() else { return };
-    // A third of the ttl, also where it is renewed more often: of several servers, a slow one has its time.
-    let bounds = batch.iter().map(|tenure| tenure.hold.claim.ttl / 3);
-    let bound = bounds.min().unwrap_or(Duration::from_secs(1)).clamp(Duration::from_millis(50), Duration::from_secs(5));
     let holds: Vec<_> = batch.iter().map(|tenure| &tenure.hold).collect();
     // Called inside: a backend may also panic before it gives its future.
-    let request = AssertUnwindSafe(async { first.store.backend.renew(&holds).await }).catch_unwind();
-    let answers = match clock.timeout_at(clock.now().after(bound), request).await {
-        Some(Ok(answers)) if answers.len() == batch.len() => answers,
-        Some(Ok(_)) => fail_all(batch, || Error::new(ErrorKind::Protocol, "the backend did not answer for each hold")),
-        Some(Err(_)) => fail_all(batch, || Error::new(ErrorKind::Internal, "the backend panicked")),
-        None => fail_all(batch, || Error::outage(format!("the store did not answer within {bound:?}"))),
-    };
-    for (tenure, answer) in batch.iter().zip(answers) {
-        settle(clock, tenure, answer);
+    let mut request = pin!(AssertUnwindSafe(async { first.store.backend.renew(&holds).await }).catch_unwind());
+    let sent = clock.now();
+    // Each hold waits as long as its own ttl allows: a short one cuts off the answers of no other.
+    let mut waiting = &batch[..];
+    while let Some(shortest) = waiting.last() {
+        let bound = bound_of(shortest);
+        let Some(answered) = clock.timeout_at(sent.after(bound), request.as_mut()).await else {
+            let (longer, over) = waiting.split_at(waiting.partition_point(|tenure| bound_of(tenure) > bound));
+            waiting = longer;
+            for tenure in over {
+                settle(&clock, tenure, Err(Error::outage(format!("the store did not answer within {bound:?}"))));
+            }
+            continue;
+        };
+        let answers = match answered {
+            Ok(answers) if answers.len() == batch.len() => answers,
+            Ok(_) => fail_all(&batch, || Error::new(ErrorKind::Protocol, "the backend did not answer for each hold")),
+            Err(_) => fail_all(&batch, || Error::new(ErrorKind::Internal, "the backend panicked")),
+        };
+        return waiting.iter().zip(answers).for_each(|(tenure, answer)| settle(&clock, tenure, answer));
     }
+}
+
+/// A third of the ttl, also where it is renewed more often: of several servers, a slow one has its time.
+fn bound_of(tenure: &Tenure) -> Duration {
+    (tenure.hold.claim.ttl / 3).clamp(Duration::from_millis(50), Duration::from_secs(5))
 }
 
 /// One answer is missing for all: unknown, which is not lost.

@@ -159,6 +159,30 @@ fn a_renewal_that_is_slow_does_not_hold_up_those_of_another_store() {
     });
 }
 
+/// One request for both; the short one does not wait for its answer, and the long one does.
+#[test]
+fn a_short_ttl_cuts_off_the_answers_of_no_other() {
+    test(async {
+        let world = World::new();
+        let long = world.lock("long").renew(Renew::Every(SECOND)).acquire().await.unwrap();
+        let short = world.lock("short").ttl(1500 * MS).renew(Renew::Every(SECOND)).acquire().await.unwrap();
+        world.store.always(Op::Renew, Step::Late(SECOND));
+        // In steps that the tick of both is a part of: they are due in the same one.
+        for _ in 0..60 {
+            world.clock.advance(100 * MS);
+            calm().await;
+        }
+        assert!(short.check().is_err(), "nothing of it was answered in time");
+        long.check().unwrap();
+        assert!(long.remaining() > 25 * SECOND, "{:?}", long.remaining());
+        let failed = world.events.all();
+        let of_long = |(label, event): &&(String, dlock_runtime::Event)| {
+            label.contains("long") && format!("{event:?}").starts_with("RenewalFailed")
+        };
+        assert_eq!(failed.iter().filter(of_long).count(), 0, "{failed:?}");
+    });
+}
+
 #[test]
 fn a_renewal_said_to_be_old_does_not_make_a_busy_loop() {
     test(async {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ::redis::{Cmd, Value};
-use futures::{StreamExt, stream};
+use futures::future::join_all;
 
 use super::combine::each;
 use super::connection::{call, is_unknown_script, on};
@@ -26,15 +26,12 @@ type Part<'a> = Vec<(usize, &'a Hold)>;
 impl Redis {
     pub(super) async fn renew_all(&self, holds: &[&Hold]) -> Vec<Result<Standing>> {
         let mut order: Vec<_> = holds.iter().copied().enumerate().collect();
-        let is_cluster = self.connections.cluster().is_some();
-        if is_cluster {
+        if self.connections.cluster().is_some() {
             // Those of one slot side by side, so that few scripts serve a batch.
             order.sort_by_cached_key(|(_, hold)| number_of(slot_of(&hold.claim.key)));
         }
-        let batches: Vec<_> = order.chunks(BATCH).map(|batch| self.renew_batch(batch)).collect();
-        // One server takes one after another; of several, a silent one holds up none of the others.
-        let at_once = if is_cluster { batches.len().max(1) } else { 1 };
-        let answers: Vec<_> = stream::iter(batches).buffered(at_once).collect().await;
+        // All at once: the way to the server is paid once, and of several servers a silent one holds up none of the others.
+        let answers = join_all(order.chunks(BATCH).map(|batch| self.renew_batch(batch))).await;
         let mut answers: Vec<_> = answers.into_iter().flatten().collect();
         answers.sort_unstable_by_key(|(at, _)| *at);
         answers.into_iter().map(|(_, standing)| standing).collect()

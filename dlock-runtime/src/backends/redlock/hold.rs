@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ::redis::{Cmd, Value};
-use futures::future::join;
+use futures::future::{join, join_all};
 
 use super::attempt::{Round, is_one};
 use super::node::{Link, Node};
@@ -25,15 +25,15 @@ use crate::note::Note;
 const BATCH: usize = 100;
 
 impl Redlock {
-    pub(super) async fn renew_all(&self, holds: &[&Hold]) -> Vec<Result<Standing>> {
-        let mut standings = Vec::with_capacity(holds.len());
-        for batch in holds.chunks(BATCH) {
+    pub(super) async fn renew_all<'a>(&self, holds: &'a [&'a Hold]) -> Vec<Result<Standing>> {
+        let renewed = |batch: &'a [&'a Hold]| async move {
             match self.renew_batch(batch).await {
-                Ok(answers) => standings.extend(answers),
-                Err(error) => standings.extend(batch.iter().map(|_| Err(again(&error)))),
+                Ok(standings) => standings,
+                Err(error) => batch.iter().map(|_| Err(again(&error))).collect(),
             }
-        }
-        standings
+        };
+        // All at once: the way to the nodes is paid once.
+        join_all(holds.chunks(BATCH).map(renewed)).await.into_iter().flatten().collect()
     }
 
     async fn renew_batch(&self, holds: &[&Hold]) -> Result<Vec<Result<Standing>>> {
