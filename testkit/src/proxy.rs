@@ -90,6 +90,7 @@ impl Proxy {
             mode: watch::Sender::new(Mode::Pass),
             cuts: watch::Sender::new(0),
             connections: AtomicUsize::new(0),
+            swallowing: AtomicUsize::new(0),
             lines: Mutex::default(),
             keeping: Mutex::default(),
         });
@@ -156,6 +157,11 @@ impl Proxy {
         self.state.connections.load(Ordering::SeqCst)
     }
 
+    /// How many directions of connections have swallowed something, and are dead since.
+    pub fn swallowing(&self) -> usize {
+        self.state.swallowing.load(Ordering::SeqCst)
+    }
+
     /// From now on keeps what clients send over the connections that there are, their ends included, for
     /// [`deliver`](Self::deliver). Replies come through, and connections that are made later are not concerned: a slow
     /// network beside a good one.
@@ -197,6 +203,7 @@ struct State {
     mode: watch::Sender<Mode>,
     cuts: watch::Sender<u64>,
     connections: AtomicUsize,
+    swallowing: AtomicUsize,
     lines: Mutex<Vec<Weak<Line>>>,
     keeping: Mutex<Vec<Arc<Line>>>,
 }
@@ -345,7 +352,10 @@ async fn pump(
                 ended = bytes.is_empty();
                 match fate {
                     Fate::Forward(delay) => waiting.push_back((Instant::now() + delay, bytes.to_vec())),
-                    Fate::Swallow => return swallow(from, &mut buffer).await,
+                    Fate::Swallow => {
+                        state.swallowing.fetch_add(1, Ordering::SeqCst);
+                        return swallow(from, &mut buffer).await;
+                    }
                     // An orderly end is not a reply.
                     Fate::Reset if ended => waiting.push_back((Instant::now(), Vec::new())),
                     Fate::Reset => return Err(Broken),

@@ -31,11 +31,14 @@ impl Redis {
             return Box::pin(self.attempt_with_options(claim, stand)).await;
         }
         let standing = matches!(stand, Stand::Until(_));
-        let known = standing && (self.contended.is(&claim.key, self.clock.now()) || self.places.has(&claim.owner));
+        // In boxes, as all that an uncontended call does not need: its future stays small.
+        if self.places.has(&claim.owner) {
+            return Box::pin(self.ask_from_place(claim)).await;
+        }
+        let known = standing && self.contended.is(&claim.key, self.clock.now());
         if !known && let Some(hold) = self.ask_lock(claim).await? {
             return Ok(Attempt::Acquired(hold));
         }
-        // In boxes, as all that an uncontended call does not need: its future stays small.
         if standing && (self.pushes.is_up(&claim.key) || Box::pin(self.pushes.come_up(&claim.key)).await) {
             return Box::pin(self.ask_line(claim)).await;
         }
@@ -105,6 +108,15 @@ impl Redis {
         self.settle(claim, asked, &answer).await
     }
 
+    /// The same for one that has a place already. Whatever becomes of the pushes, it is served from its place: a lock that
+    /// was won beside it would leave the place behind, and later pushes would be taken for awaited.
+    pub(super) async fn ask_from_place(&self, claim: &Arc<Claim>) -> Result<Attempt> {
+        if !self.pushes.is_up(&claim.key) {
+            self.pushes.come_up(&claim.key).await;
+        }
+        self.ask_line(claim).await
+    }
+
     /// What the line's answer comes to.
     pub(super) async fn settle(&self, claim: &Arc<Claim>, asked: Asked, answer: &Value) -> Result<Attempt> {
         let Asked { place, high, sent, granted } = asked;
@@ -121,6 +133,8 @@ impl Redis {
                 let news = line::news(place, self.places.clone(), claim.clone(), self.clock.clone());
                 let again = match said {
                     Said::Silent(_) => poll().min(left.saturating_add(Duration::from_millis(1))),
+                    // Who cannot hear of a release asks often.
+                    _ if !self.pushes.is_up(&claim.key) => poll().min(line::slow_poll(left)),
                     _ => line::slow_poll(left),
                 };
                 Ok(Attempt::Contended(Wake::on(news).ask_by(sent.after(again)).lease_left(left)))

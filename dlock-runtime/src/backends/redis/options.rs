@@ -61,6 +61,9 @@ impl Redis {
     /// Straight to the line: the plain commands may overtake it once, after a holder's death.
     async fn ask_in_order(&self, claim: &Arc<Claim>, stand: Stand) -> Result<Attempt> {
         let standing = matches!(stand, Stand::Until(_));
+        if self.places.has(&claim.owner) {
+            return self.ask_from_place(claim).await;
+        }
         if standing && (self.pushes.is_up(&claim.key) || self.pushes.come_up(&claim.key).await) {
             return self.ask_line(claim).await;
         }
