@@ -2,13 +2,17 @@
 
 #[path = "../holds/mod.rs"]
 mod holds;
+#[path = "../rights/mod.rs"]
+mod rights;
 
 mod carried;
 mod carried_cut;
 mod carried_runtimes;
 mod cycle;
 mod database;
+mod faults;
 mod fenced;
 mod line;
+mod missed;
 mod server;
 mod tokens;

@@ -9,6 +9,7 @@ use redis::Commands;
 
 use crate::database::{Database, SECOND, claim, granted, stand, until};
 use crate::holds::take;
+use crate::rights;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_not_ours_is_a_conflict_and_stays() {
@@ -91,8 +92,8 @@ async fn an_account_with_only_what_locks_need_can_lock_and_wait() {
     let mut raw = server.raw();
     let _: () = redis::cmd("ACL")
         .arg("SETUSER")
-        .arg(&["dlock", "on", ">pw", "resetkeys", "~dl1:*", "resetchannels", "&dl1:p:*", "-@all"])
-        .arg("+set +get +incrby +del +pexpire +pttl +exists +zadd +zpopmin +zrem +hset +hget +hdel +publish +subscribe +time +role +eval +evalsha".split(' ').collect::<Vec<_>>())
+        .arg(&["dlock", "reset", "on", ">pw"])
+        .arg(rights::lines(1..=3).split_whitespace().collect::<Vec<_>>())
         .query(&mut raw)
         .unwrap();
     let redis =

@@ -2,6 +2,8 @@
 
 #[path = "../holds/mod.rs"]
 mod holds;
+#[path = "../rights/mod.rs"]
+mod rights;
 
 mod bench;
 mod literal;

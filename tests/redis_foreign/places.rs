@@ -6,14 +6,12 @@ use dlock_testkit::servers::{self, Instance, RedisCluster, RedisSentinels};
 
 use crate::bench::{Bench, LONG, SECOND};
 use crate::holds::{stand, take, wait};
+use crate::rights;
 use crate::rlock::{RLock, WATCHDOG_MS};
 
-/// As docs/backends.md lists them, for exclusive locks.
-const RIGHTS: &str = "~dl1:* &dl1:p:* -@all +eval +evalsha +set +get +del +incrby +pexpire +pttl +exists +time +zadd +zrem \
-                      +zpopmin +hset +hget +hdel +publish +subscribe +role +info +config|get +script|load";
-
 fn account(server: &Instance, name: &str, rights: &str) -> String {
-    server.ask(&format!("ACL SETUSER {name} reset on >pw {RIGHTS} {rights}")).unwrap();
+    let listed = rights::lines([1, 2, 3, 5]);
+    server.ask(&format!("ACL SETUSER {name} reset on >pw {listed} {rights}")).unwrap();
     format!("redis://{name}:pw@127.0.0.1:{}/", server.port())
 }
 
@@ -36,7 +34,9 @@ async fn redisson(url: String) -> Redisson {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn literal_names_need_the_listed_rights_and_the_shared_names() {
     let (bench, server) = (Bench::new(), server());
-    let ours = literal(account(&server, "whole", "~stock:* +zrange")).await.unwrap();
+    let ours = literal(account(&server, "whole", &format!("{} {}", rights::also("~stock:*"), rights::lines([4]))))
+        .await
+        .unwrap();
     server.ask(&format!("SET {} theirs NX PX 30000", bench.name)).unwrap();
     let claim = bench.claim(LONG);
     drop(stand(&ours, &claim).await);
@@ -63,8 +63,9 @@ async fn redissons_layout_needs_the_listed_rights_and_its_channels() {
     let (mut bench, server) = (Bench::new(), server());
     bench.url = server.url();
     let mut java = RLock::new(&bench);
-    let url = |channels: &str| account(&server, "any", &format!("~stock:* +unsubscribe {channels}"));
-    let ours = redisson(url("&redisson_lock__channel:*")).await;
+    let url =
+        |channels: &str| account(&server, "any", &format!("~stock:* {} {channels}", rights::also("+unsubscribe")));
+    let ours = redisson(url(rights::also("&redisson_lock__channel:*"))).await;
     assert_eq!(java.lock(WATCHDOG_MS), None);
     let claim = bench.claim(LONG);
     let wake = stand(&ours, &claim).await;

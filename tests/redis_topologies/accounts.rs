@@ -5,19 +5,11 @@ use std::time::Instant;
 
 use dlock::backends::redis::Redis;
 use dlock::{Attempt, Backend, Clock, ErrorKind, Released, Signal, Stand, Standing};
-use dlock_testkit::servers::{self, Instance, RedisCluster};
+use dlock_testkit::servers::{self, Instance, Make, RedisCluster};
 
 use crate::cluster::Move;
 use crate::holds::{confirm, stand, take};
-use crate::{MS, SECOND, blocking, claim, open, refusal, take_soon};
-
-/// As docs/backends.md lists them.
-const RIGHTS: &str = "~dl1:* &dl1:p:* -@all +eval +evalsha +set +get +del +incrby +pexpire +pttl +exists +time +zadd +zrem \
-                      +zpopmin +hset +hget +hdel +publish +subscribe";
-/// For kinds and `min_hold`.
-const KINDS: &str = "+zrange +zcard +zscore +hgetall";
-/// For the look at the server; without them dlock warns.
-const LOOKS: &str = "+role +info +config|get +script|load";
+use crate::{MS, SECOND, blocking, claim, open, refusal, rights, take_soon, with};
 
 async fn server() -> Instance {
     blocking(|| Instance::start(servers::Redis::default()).unwrap()).await
@@ -31,7 +23,7 @@ fn account(server: &Instance, name: &str, rights: &str) -> String {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_listed_rights_are_enough_and_each_one_is_missed_by_its_name() {
     let server = server().await;
-    let redis = open(&account(&server, "whole", &format!("{RIGHTS} {KINDS} {LOOKS}"))).await;
+    let redis = open(&account(&server, "whole", &rights::lines(1..=5))).await;
     let hold = take(&redis, &claim("k", SECOND)).await;
     let until = Stand::Until(Clock::system().now().after(60 * SECOND));
     let waiting = claim("k", SECOND);
@@ -40,9 +32,10 @@ async fn the_listed_rights_are_enough_and_each_one_is_missed_by_its_name() {
     let news = tokio::time::timeout(SECOND, wake.signal.as_mut().unwrap()).await.unwrap().unwrap();
     assert!(matches!(news, dlock::Signal::Granted(_)));
 
-    let commands = RIGHTS.split_whitespace().filter_map(|right| right.strip_prefix('+'));
+    let needed = rights::lines([2, 3]);
+    let commands = needed.split_whitespace().filter_map(|right| right.strip_prefix('+'));
     for command in commands.filter(|command| !["publish", "subscribe"].contains(command)) {
-        let url = account(&server, "less", &format!("{RIGHTS} {KINDS} {LOOKS} -{command}"));
+        let url = account(&server, "less", &format!("{} -{command}", rights::lines(1..=5)));
         let error = Redis::connect(&url, &Clock::system()).await.expect_err(command);
         assert_eq!(*error.kind(), ErrorKind::PermissionDenied, "{command}: {error}");
         assert!(!error.is_retryable() && error.to_string().contains(&format!("`{command}`")), "{command}: {error}");
@@ -59,10 +52,10 @@ async fn the_listed_rights_are_enough_and_each_one_is_missed_by_its_name() {
         "-zrange",
         "-hgetall",
     ] {
-        let redis = open(&account(&server, "lean", &format!("{RIGHTS} {KINDS} {LOOKS} {right}"))).await;
+        let redis = open(&account(&server, "lean", &format!("{} {right}", rights::lines(1..=5)))).await;
         take(&redis, &claim(right, SECOND)).await;
     }
-    let url = account(&server, "elsewhere", &format!("{RIGHTS} {KINDS} {LOOKS} resetkeys ~other:*"));
+    let url = account(&server, "elsewhere", &format!("{} resetkeys ~other:*", rights::lines(1..=5)));
     let error = Redis::connect(&url, &Clock::system()).await.unwrap_err();
     assert!(*error.kind() == ErrorKind::PermissionDenied && error.to_string().contains("dl1:*"), "{error}");
 }
@@ -70,7 +63,7 @@ async fn the_listed_rights_are_enough_and_each_one_is_missed_by_its_name() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_right_that_is_taken_later_is_told_too() {
     let server = server().await;
-    let redis = open(&account(&server, "whole", &format!("{RIGHTS} {KINDS} {LOOKS}"))).await;
+    let redis = open(&account(&server, "whole", &rights::lines(1..=5))).await;
     let hold = take(&redis, &claim("k", SECOND)).await;
     for (right, named) in [("-set", Some("`set`")), ("-evalsha -eval +set", None)] {
         server.ask(&format!("ACL SETUSER whole {right}")).unwrap();
@@ -87,18 +80,12 @@ async fn a_right_that_is_taken_later_is_told_too() {
     assert_eq!(*error.kind(), ErrorKind::PermissionDenied, "{error}");
 }
 
-/// As docs/backends.md lists them for a cluster.
-fn in_cluster() -> String {
-    let rights = RIGHTS.replace("+publish +subscribe", "+spublish +ssubscribe");
-    format!("{rights} {KINDS} {LOOKS} +asking +cluster|slots +cluster|myid")
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn the_listed_rights_are_enough_in_a_cluster() {
     let cluster = Arc::new(
         blocking(|| {
             // With the servers' settings, so that a restart keeps them.
-            let (all, blind) = (in_cluster(), in_cluster() + " -cluster|myid");
+            let (all, blind) = (rights::of_cluster(1..=5), rights::of_cluster(1..=5) + " -cluster|myid");
             let mut options = Vec::new();
             for (name, rights) in [("app", &all), ("blind", &blind)] {
                 options.extend(["--user", name, "on", ">p,w"]);
@@ -122,7 +109,7 @@ async fn the_listed_rights_are_enough_in_a_cluster() {
     let error = Redis::connect(&url("app").replace("p%2Cw", "other"), &Clock::system()).await.unwrap_err();
     assert_eq!(*error.kind(), ErrorKind::PermissionDenied, "{error}");
     for node in &cluster.nodes {
-        node.ask(&format!("ACL SETUSER less reset on >p,w {} -zpopmin", in_cluster())).unwrap();
+        node.ask(&format!("ACL SETUSER less reset on >p,w {} -zpopmin", rights::of_cluster(1..=5))).unwrap();
     }
     let error = Redis::connect(&url("less"), &Clock::system()).await.unwrap_err();
     assert!(*error.kind() == ErrorKind::PermissionDenied && error.to_string().contains("`zpopmin`"), "{error}");
@@ -162,4 +149,72 @@ async fn the_listed_rights_are_enough_in_a_cluster() {
         tokio::time::sleep(20 * MS).await;
     }
     take_soon(&blind, &claim("moved", SECOND), SECOND * 30).await;
+}
+
+/// How many times a command was run, and how many times it was refused.
+fn calls(server: &Instance, command: &str) -> (u64, u64) {
+    let stats = server.ask("INFO commandstats").unwrap();
+    let start = format!("cmdstat_{command}:");
+    let line = stats.lines().find_map(|line| line.strip_prefix(&start)).unwrap_or_default();
+    let field = |name| line.split(',').find_map(|field| field.strip_prefix(name)?.strip_prefix('=')?.parse().ok());
+    (field("calls").unwrap_or(0), field("rejected_calls").unwrap_or(0))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_servers_own_compare_and_delete_needs_the_right_that_is_listed() {
+    for (make, command) in [(Make::Redis8, "delex"), (Make::Valkey, "delifeq")] {
+        let server = blocking(move || Instance::start(servers::Redis { make, ..servers::Redis::default() }).unwrap());
+        let server = server.await;
+        let exact = rights::lines(1..=5);
+        let right = rights::also(&format!("+{command}")).to_owned();
+        for (name, rights, expected) in [("with", format!("{exact} {right}"), (1, 0)), ("less", exact, (1, 1))] {
+            let redis = open(&account(&server, name, &rights)).await;
+            let hold = take(&redis, &claim("k", SECOND)).await;
+            assert_eq!(redis.release(&hold).await.unwrap(), Released::Released);
+            assert_eq!(calls(&server, command), expected, "{command} {name}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn waiting_for_replicas_needs_the_right_that_is_listed() {
+    let (server, _replica) = blocking(|| {
+        let server = Instance::start(servers::Redis::with(&["--repl-diskless-sync-delay", "0"])).unwrap();
+        let of = format!("127.0.0.1 {}", server.port());
+        let replica = Instance::start(servers::Redis::with(&["--replicaof", &of])).unwrap();
+        while !replica.ask("INFO replication").unwrap().contains("master_link_status:up") {
+            std::thread::sleep(10 * MS);
+        }
+        (server, replica)
+    })
+    .await;
+    let exact = format!("{} {}", rights::lines(1..=5), rights::also("+wait"));
+    let redis = open(&with(&account(&server, "whole", &exact), "wait_replicas=1")).await;
+    let hold = take(&redis, &claim("k", 10 * SECOND)).await;
+    assert_eq!(redis.release(&hold).await.unwrap(), Released::Released);
+    let redis = open(&with(&account(&server, "less", &rights::lines(1..=5)), "wait_replicas=1")).await;
+    let error = refusal(&redis, &claim("k", SECOND)).await;
+    assert!(*error.kind() == ErrorKind::PermissionDenied && error.to_string().contains("`wait`"), "{error}");
+}
+
+/// The release of a lock for which somebody waits, when the account has lost a right that it had.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lock_that_cannot_be_handed_on_is_free_all_the_same() {
+    let server = server().await;
+    for right in ["publish", "set", "incrby"] {
+        let url = account(&server, "whole", &rights::lines(1..=5));
+        let (one, two) = (open(&url).await, open(&server.url()).await);
+        let hold = take(&one, &claim(right, 60 * SECOND)).await;
+        let until = Stand::Until(Clock::system().now().after(60 * SECOND));
+        let waiting = claim(right, 60 * SECOND);
+        let Attempt::Contended(wake) = two.try_acquire(&waiting, until).await.unwrap() else { panic!() };
+        server.ask(&format!("ACL SETUSER whole -{right}")).unwrap();
+        assert_eq!(one.release(&hold).await.unwrap(), Released::Released, "{right}");
+        assert_eq!(server.ask(&format!("EXISTS {}", crate::name(right))).unwrap(), "0", "{right}");
+        // Nothing was told; who waits finds out by asking.
+        let told = wake.signal.and_then(futures::FutureExt::now_or_never);
+        assert!(told.is_none(), "{right}: {told:?}");
+        let Attempt::Acquired(hold) = two.try_acquire(&waiting, until).await.unwrap() else { panic!("{right}") };
+        assert_eq!(two.release(&hold).await.unwrap(), Released::Released, "{right}");
+    }
 }

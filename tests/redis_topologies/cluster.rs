@@ -323,6 +323,6 @@ async fn a_slot_that_nobody_serves_is_an_outage(cluster: &Arc<RedisCluster>) {
     }
     tokio::time::sleep(SECOND).await;
     let error = refusal(&redis, &claim("gone", SECOND)).await;
-    assert!(*error.kind() == ErrorKind::Outage && error.is_retryable(), "{error}");
-    assert!(error.to_string().contains("CLUSTERDOWN"), "{error}");
+    assert_eq!((error.kind(), error.code()), (&ErrorKind::Outage, Some("CLUSTERDOWN")), "{error}");
+    assert!(error.is_retryable() && error.to_string().contains("CLUSTERDOWN"), "{error}");
 }

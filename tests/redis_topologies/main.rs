@@ -3,6 +3,8 @@
 
 #[path = "../holds/mod.rs"]
 mod holds;
+#[path = "../rights/mod.rs"]
+mod rights;
 
 mod accounts;
 mod carried;

@@ -75,8 +75,10 @@ if keep>0 then
     local p,o=string.match(e,'^(%x+) %d+ (%x+)')
     tell(p,'ask '..o..' ')
   end
-elseif v==me or not advance() then
+elseif v==me then
   redis.call('DEL',L)
+else
+  hand_on()
 end
 return 1
 ";
@@ -93,7 +95,7 @@ if ARGV[2]=='1' then
 end
 local v=redis.call('GET',L)
 if v~=me and v~=me..' +line' then return 0 end
-if v==me or not advance() then redis.call('DEL',L) end
+if v==me then redis.call('DEL',L) else hand_on() end
 return 1
 ";
 

@@ -67,7 +67,7 @@ pub(super) fn judge(answer: &Value) -> Result<()> {
     }
     let (pushes, others): (Vec<_>, Vec<_>) = others.into_iter().partition(|name| PUSHES.contains(name));
     if !pushes.is_empty() {
-        tracing::warn!("the Redis user may not publish to dl1:p:*: nobody can wait in line for what it holds");
+        tracing::warn!("the Redis user may not publish to dl1:p:*: nobody is told of what it releases");
     }
     if !others.is_empty() {
         tracing::warn!(

@@ -42,10 +42,15 @@ local function fence()
   end
   return f
 end
--- Pushes to a process; gives how many connections have heard it.
+-- Pushes to a process; gives how many connections have heard it: none where the account may not publish.
 local function tell(p,news)
-  if KEYS[2] then return redis.call('SPUBLISH','dl1:p:'..p..':'..string.match(F,'{.*'),news) end
-  return redis.call('PUBLISH','dl1:p:'..p,news)
+  local heard
+  if KEYS[2] then
+    heard=redis.pcall('SPUBLISH','dl1:p:'..p..':'..string.match(F,'{.*'),news)
+  else
+    heard=redis.pcall('PUBLISH','dl1:p:'..p,news)
+  end
+  return tonumber(heard) or 0
 end
 -- The lease of a value that is not the asker's, and whether it is a lock of dlock's, whose notes all begin so; else the
 -- refusal. Under a literal name
@@ -79,7 +84,8 @@ pub(in crate::backends) const ADVANCE: &str = concat!(
     r"
 local B=beside(L)
 local Q,A=B..':q',B..':a'
--- Gives the lock to the first in line that lives: its fence if that is the asker, 0 if another one, false if nobody.
+-- Gives the lock to the first in line that lives: its fence if that is the asker, 0 if another one, false if nobody, and
+-- then what stands there is for the caller to replace.
 local function advance(asker,ttl)
   while true do
     local e=redis.call('ZPOPMIN',Q)[1]
@@ -98,8 +104,9 @@ local function advance(asker,ttl)
     if tonumber(redis.call('HGET',A,p) or '0')*1000>us then
       local f=fence()
       local news=string.format('%.0f %.0f %s %s %s',f,us,claim,L,value)
+      -- Written before it is told: nobody shall believe in a lock that could not be written.
+      redis.call('SET',L,kept,'PX',claim)
       if tell(p,news)>0 then
-        redis.call('SET',L,kept,'PX',claim)
         if more then redis.call('HSET',A,'?',p) else redis.call('DEL',A) end
         return 0
       end
@@ -107,6 +114,11 @@ local function advance(asker,ttl)
       redis.call('HDEL',A,p)
     end
   end
+end
+-- Frees a lock for which others wait. One that cannot be handed on is free all the same, and they find out by asking.
+local function hand_on()
+  local done,handed=pcall(advance)
+  if not (done and handed) then redis.call('DEL',L) end
 end
 "
 );
@@ -214,7 +226,7 @@ return done
 ";
 
 const HAND_ON: &str = r"
-if not advance() then redis.call('DEL',L) end
+hand_on()
 return 1
 ";
 
@@ -224,7 +236,7 @@ local me=ARGV[1]
 redis.call('ZREM',Q,ARGV[2])
 local v=redis.call('GET',L)
 if v==me or v==me..' +line' then
-  if not advance() then redis.call('DEL',L) end
+  hand_on()
 elseif redis.call('EXISTS',Q)==0 then
   redis.call('DEL',A)
 end

@@ -51,7 +51,7 @@ return 1
 const ABANDON: &str = r"
 local v=redis.call('GET',L)
 if not v or string.sub(v,1,33)~=ARGV[1]..' ' then return 0 end
-if string.sub(v,-6)~=' +line' or not advance() then redis.call('DEL',L) end
+if string.sub(v,-6)==' +line' then hand_on() else redis.call('DEL',L) end
 return 1
 ";
 
