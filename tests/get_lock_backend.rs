@@ -435,7 +435,7 @@ async fn an_account_is_used_and_never_shown() {
     let error = silent(GetLock::open(&encoded, &Clock::system()).await.unwrap_err());
     assert!(matches!(error.kind(), ErrorKind::PermissionDenied), "{error}");
     let error = silent(GetLock::open(&url("wrong-secret"), &Clock::system()).await.unwrap_err());
-    assert!(matches!(error.kind(), ErrorKind::PermissionDenied), "{error}");
+    assert_eq!((error.kind(), error.code()), (&ErrorKind::PermissionDenied, Some("1045")), "{error}");
     // May write, but not create.
     let grant = format!("GRANT SELECT, INSERT, UPDATE ON {}.* TO 'canary'@'%'", database.name);
     root.execute(AssertSqlSafe(grant)).await.unwrap();

@@ -1,6 +1,6 @@
 //! Servers at their limits, and what no server at hand says of itself.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -115,7 +115,7 @@ fn length(reader: &mut impl BufRead) -> Option<usize> {
     line.trim_end().get(1..)?.parse().ok()
 }
 
-fn word(reader: &mut (impl BufRead + Read)) -> Option<String> {
+fn word(reader: &mut impl BufRead) -> Option<String> {
     let mut word = vec![0; length(reader)? + 2];
     reader.read_exact(&mut word).ok()?;
     Some(String::from_utf8_lossy(&word[..word.len() - 2]).into_owned())
