@@ -65,9 +65,10 @@ fn many_tasks_that_fail_in_every_way_never_meet() {
     }
     runtime.block_on(async {
         crate::support::until("the store is empty", || memory.is_empty()).await;
-        // An empty local line lets everybody ask at once.
+        // A local line in which nobody has anything to do any more lets others ask, a moment after the store is empty.
+        let turn = Wait::UpTo(Duration::from_secs(10));
         for key in KEYS {
-            registry.lock(key).try_acquire().await.unwrap().release().await.unwrap();
+            registry.lock(key).wait(turn).acquire().await.unwrap().release().await.unwrap();
         }
         let begin = Instant::now();
         let report = registry.shutdown(Duration::from_secs(30)).await;
