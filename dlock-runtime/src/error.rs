@@ -113,6 +113,11 @@ impl Error {
         self
     }
 
+    /// When the store itself says that it will answer otherwise.
+    pub(crate) fn told_after(&self) -> Option<Duration> {
+        self.0.retry_after
+    }
+
     /// What went wrong in words, without the key and what else [`Display`](fmt::Display) adds.
     #[must_use]
     pub fn message(&self) -> &str {
@@ -157,8 +162,8 @@ impl Error {
         self.0.retryable
     }
 
-    /// When trying again is worth it, if the store told how long the present holder's lease still runs: when that ends,
-    /// and in 5 s at the latest. A holder that is alive renews its lease, so its end says little about when the lock
+    /// When trying again is worth it, if the store told how long the present holder's lease still runs, or for how long it
+    /// grants nothing after a restart: when that ends, and in 5 s at the latest. A holder that is alive renews its lease, so its end says little about when the lock
     /// will be free; who was told 30 s would come back long after that.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {

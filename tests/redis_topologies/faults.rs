@@ -1,11 +1,11 @@
 //! What a server says when it cannot: each its own error, and whether a retry helps.
 
 use dlock::backends::redis::Redis;
-use dlock::{Attempt, Backend, Clock, ErrorKind, Standing};
+use dlock::{Attempt, Backend, Clock, ErrorKind, Key, Registry, Standing, Wait};
 use dlock_testkit::servers::{self, Instance};
 
 use crate::holds::{confirm, take};
-use crate::{MS, SECOND, attempt, blocking, claim, name, open, refusal, standing_soon, take_soon};
+use crate::{MS, SECOND, attempt, blocking, claim, name, open, refusal, standing_soon, take_soon, with};
 
 async fn server(options: &'static [&'static str]) -> Instance {
     blocking(|| Instance::start(servers::Redis::with(options)).unwrap()).await
@@ -60,7 +60,8 @@ async fn each_refusal_of_a_server_is_its_own_error_and_passes_with_its_cause() {
         server
     })
     .await;
-    let redis = open(&server.url()).await;
+    // To be a replica for a while counts as a failover.
+    let redis = open(&with(&server.url(), "failover_guard=off")).await;
     let held = take(&redis, &claim("held", 60 * SECOND)).await;
     for fault in FAULTS {
         for request in fault.begin {
@@ -71,7 +72,7 @@ async fn each_refusal_of_a_server_is_its_own_error_and_passes_with_its_cause() {
         assert_eq!(*error.kind(), fault.kind, "{error}");
         assert!(error.to_string().contains(fault.says), "{error}");
         assert_eq!(error.code(), Some(fault.code), "{error}");
-        assert_eq!(error.is_retryable(), fault.kind == ErrorKind::Outage, "{error}");
+        assert!(error.is_retryable(), "{error}");
         for request in fault.end {
             server.ask(request).unwrap();
         }
@@ -186,12 +187,49 @@ async fn a_server_that_stands_still_loses_nothing() {
     let redis = open(&server.url()).await;
     let hold = take(&redis, &claim("held", 60 * SECOND)).await;
     server.pause().unwrap();
-    let error = refusal(&redis, &claim("k", SECOND)).await;
+    let late = claim("k", 60 * SECOND);
+    let error = refusal(&redis, &late).await;
     assert_eq!(*error.kind(), ErrorKind::Outage);
     server.resume().unwrap();
     assert!(matches!(standing_soon(&redis, &hold, 5 * SECOND).await, Standing::Renewed(_)));
     // Given up while it stood still, and carried out when it went on.
-    redis.abandon(&claim("k", SECOND)).await.unwrap();
+    redis.abandon(&late).await.unwrap();
+    assert_eq!(server.ask(&format!("EXISTS {}", name("k"))).unwrap(), "0");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_primary_that_is_a_replica_for_a_while_is_waited_for() {
+    let server = server(&[]).await;
+    let registry = Registry::new();
+    registry.connect("redis", &with(&server.url(), "failover_guard=off")).await.unwrap();
+    registry.set_default("redis").unwrap();
+    let guard = registry.lock(Key::text("held")).ttl(60 * SECOND).acquire().await.unwrap();
+    let stored = guard.key().as_str().replacen("dl1:", "dl1:{", 1) + "}";
+    server.ask("REPLICAOF 127.0.0.1 1").unwrap();
+    drop(guard);
+    let end = tokio::time::Instant::now() + 30 * SECOND;
+    while !server.ask("INFO errorstats").unwrap().contains("errorstat_READONLY") {
+        assert!(tokio::time::Instant::now() < end, "the release has not been tried");
+        tokio::time::sleep(10 * MS).await;
+    }
+    let backoff = dlock::Backoff { from: 20 * MS, to: 200 * MS };
+    let waiter = registry.lock(Key::text("waited")).ttl(60 * SECOND).wait(Wait::UpTo(30 * SECOND));
+    let waiter = waiter.retry(dlock::Retry { times: 1000, backoff });
+    let waiter = tokio::spawn(async move { waiter.acquire().await });
+    tokio::time::sleep(300 * MS).await;
+    assert!(!waiter.is_finished());
+    server.ask("REPLICAOF NO ONE").unwrap();
+    while server.ask(&format!("EXISTS {stored}")).unwrap() != "0" {
+        assert!(tokio::time::Instant::now() < end, "the lock stays until its ttl ends");
+        tokio::time::sleep(10 * MS).await;
+    }
+    waiter.await.unwrap().unwrap_or_else(|error| panic!("{error}")).release().await.unwrap();
+    registry.shutdown(SECOND).await;
+
+    // Who opens a store on a replica has the wrong URL.
+    server.ask("REPLICAOF 127.0.0.1 1").unwrap();
+    let error = Redis::connect(&server.url(), &Clock::system()).await.unwrap_err();
+    assert!(*error.kind() == ErrorKind::NotPrimary && !error.is_retryable(), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -18,7 +18,7 @@ const LIMIT: Duration = Duration::from_secs(30);
 const LONGEST: Duration = Duration::from_secs(8);
 
 /// Asks until the guard has spoken; nothing may be granted before.
-async fn held_back(redis: &Redis, key: &str) {
+pub(crate) async fn held_back(redis: &Redis, key: &str) {
     let end = Instant::now() + LIMIT;
     loop {
         match attempt(redis, &claim(key, SECOND)).await {
@@ -36,7 +36,7 @@ async fn held_back(redis: &Redis, key: &str) {
 }
 
 /// The slots of others go on, as soon as the cluster does.
-async fn goes_on(redis: &Redis, key: &str) {
+pub(crate) async fn goes_on(redis: &Redis, key: &str) {
     let end = Instant::now() + LIMIT;
     loop {
         match attempt(redis, &claim(key, SECOND)).await {

@@ -7,12 +7,15 @@ mod holds;
 mod rights;
 
 mod accounts;
+mod arrivals;
 mod carried;
 mod cluster;
 mod faults;
 mod forgetful;
 mod looks;
 mod nodes;
+mod promoted;
+mod pushed;
 mod replicas;
 mod restarts;
 mod sentinel;
@@ -63,7 +66,7 @@ async fn take_soon(redis: &Redis, claim: &Arc<Claim>, limit: Duration) -> Hold {
             Ok(Attempt::Acquired(hold)) => return hold,
             Ok(_) => "contended".to_owned(),
             Err(error) => {
-                assert!(error.is_retryable() || *error.kind() == dlock::ErrorKind::NotPrimary, "{error}");
+                assert!(error.is_retryable(), "{error}");
                 error.to_string()
             }
         };

@@ -1,6 +1,6 @@
 //! A server that comes back with less than it had.
 
-use dlock::{Attempt, Backend, Clock, ErrorKind, Released, Signal, Standing};
+use dlock::{Attempt, Backend, Backoff, Clock, ErrorKind, Key, Registry, Released, Retry, Signal, Standing, Wait};
 use dlock_testkit::servers::{Instance, Redis};
 
 use crate::holds::{stand, take, token};
@@ -44,6 +44,7 @@ async fn a_server_that_writes_everything_down_forgets_nothing() {
     let redis = open(&with(&server.url(), "restart_guard=30s")).await;
     let held = take(&redis, &claim("held", 30 * SECOND)).await;
     let server = restarted(server).await;
+    assert!(matches!(standing_soon(&redis, &held, SECOND).await, Standing::Renewed(_)));
     assert!(matches!(attempt(&redis, &claim("held", SECOND)).await.unwrap(), Attempt::Contended(_)));
     let other = take(&redis, &claim("other", SECOND)).await;
     assert!(token(&other) > token(&held));
@@ -71,5 +72,30 @@ async fn a_ttl_that_a_release_has_asked_for_counts_too() {
     tokio::time::sleep(3 * SECOND).await;
     let error = refusal(&redis, &claim("k", SECOND)).await;
     assert!(error.to_string().contains("restart_guard"), "{error}");
+    drop(server);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_waits_long_enough_waits_for_the_end_of_the_guard() {
+    let server = blocking(|| Instance::start(Redis::default()).unwrap()).await;
+    let registry = Registry::new();
+    registry.connect("redis", &server.url()).await.unwrap();
+    registry.set_default("redis").unwrap();
+    let lock = |wait| registry.lock(Key::text("k")).ttl(10 * SECOND).wait(wait);
+    lock(Wait::None).acquire().await.unwrap().release().await.unwrap();
+    let server = restarted(server).await;
+    // Longer than that nobody wants to wait, so nobody has to.
+    let error = loop {
+        let error = lock(Wait::UpTo(SECOND / 10)).acquire().await.unwrap_err();
+        if error.to_string().contains("restart_guard") {
+            break error;
+        }
+        assert!(error.is_retryable(), "{error}");
+    };
+    assert!(*error.kind() == ErrorKind::Outage && error.retry_after().is_some_and(|after| after > SECOND), "{error}");
+    let none = Retry { times: 0, backoff: Backoff { from: SECOND, to: SECOND } };
+    let guard = lock(Wait::UpTo(60 * SECOND)).retry(none).acquire().await.unwrap_or_else(|error| panic!("{error}"));
+    guard.release().await.unwrap();
+    registry.shutdown(SECOND).await;
     drop(server);
 }

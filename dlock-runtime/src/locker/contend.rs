@@ -58,12 +58,18 @@ impl Acquisition {
                     last.insert(wake)
                 }
                 Err(error) => {
-                    failed += 1;
                     let Retry { times, backoff } = self.options.retry;
-                    if self.options.wait == Wait::None || failed > times || !error.is_retryable() {
+                    let told = error.told_after();
+                    // A store that says when it will grant again has not failed.
+                    let spent = if told.is_some() { self.attempts >= self.options.attempts } else { failed >= times };
+                    if self.options.wait == Wait::None || spent || !error.is_retryable() {
                         return Err(error);
                     }
-                    let pause = full_jitter(failed - 1, backoff.from, backoff.to);
+                    let pause = match told {
+                        Some(left) => left.saturating_add(Duration::from_millis(1 + fastrand::u64(0..20))),
+                        None => full_jitter(failed, backoff.from, backoff.to),
+                    };
+                    failed += u32::from(told.is_none());
                     let again = shared.clock.now().after(pause);
                     if again >= self.deadline {
                         return Err(error);

@@ -42,7 +42,8 @@ pub(crate) async fn acquire_together(ask: &Ask, keys: &[KeyBuf], deadline: BootI
         }
         Err(error) => {
             let retries = all.first().is_some_and(|first| {
-                first.options.wait != Wait::None && first.options.retry.times > 0 && error.is_retryable()
+                let again = first.options.retry.times > 0 || error.told_after().is_some();
+                first.options.wait != Wait::None && again && error.is_retryable()
             });
             // What may be left of it in the store is abandoned, and the next attempts wait for that behind our turns.
             if retries { Ok(Tried::OneByOne(1)) } else { Err(failed(&all, error)) }

@@ -90,10 +90,14 @@ fn check_policy(policy: &str, allowed: bool) -> Result<()> {
         tracing::warn!(policy, "Redis may evict locks when its memory is full, and two callers then hold one lock");
         return Ok(());
     }
-    Err(Error::config(
+    Err(evicts())
+}
+
+pub(super) fn evicts() -> Error {
+    Error::config(
         "maxmemory-policy",
         "Redis may evict locks when its memory is full: set maxmemory-policy to noeviction, or add eviction=allow to the URL",
-    ))
+    )
 }
 
 pub(in crate::backends) fn is_forbidden(answer: &Value) -> bool {

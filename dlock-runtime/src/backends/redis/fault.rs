@@ -99,8 +99,10 @@ fn meaning(code: &str, detail: &str) -> Error {
         "OOM" => outage("Redis is at its maxmemory and takes no writes (OOM)"),
         "MISCONF" => outage("Redis cannot save to disk and takes no writes (MISCONF)"),
         "NOREPLICAS" => outage("Redis has too few replicas in reach and takes no writes (NOREPLICAS)"),
+        // It was the primary when it was connected to, so there is or will be another one.
         "READONLY" => {
             Error::new(ErrorKind::NotPrimary, "this Redis is a replica: a lock taken there excludes nobody (READONLY)")
+                .with_retryable(true)
         }
         "NOPERM" => no_permission(detail),
         "NOAUTH" => Error::new(ErrorKind::PermissionDenied, "Redis wants a password (NOAUTH)"),
@@ -175,6 +177,7 @@ mod tests {
             );
         }
         assert_eq!(kind("READONLY"), ErrorKind::NotPrimary);
+        assert!(by_code("READONLY", "").is_retryable());
         assert_eq!(kind("WRONGTYPE"), ErrorKind::KeyConflict);
         for code in ["NOPERM", "NOAUTH", "WRONGPASS"] {
             assert_eq!(kind(code), ErrorKind::PermissionDenied);

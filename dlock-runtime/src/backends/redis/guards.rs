@@ -2,15 +2,16 @@
 //! that looks free may be somebody's. No grants then, until every lock of before has ended.
 //!
 //! A restart is seen by the server's `run_id`, which is looked at on every new connection: a restart and a failover break
-//! all of them. Holds that the server still knows are renewed, released and handed on as ever. Of a cluster see `shards`.
+//! all of them. A promotion is seen by its `master_replid`, also of a server that we knew and that was a replica meanwhile.
+//! Holds that the server still knows are renewed and released as ever. Of a cluster see `shards`.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use ::redis::Value;
 
-use super::check::{field, settings, text, uptime};
+use super::check::{evicts, field, settings, text, uptime};
 use super::settings::{Guard, Settings};
 use super::shards::Shards;
 use crate::clock::BootInstant;
@@ -27,6 +28,9 @@ pub(super) struct Guards {
     /// When a connection ended last, as far as that was noticed, in nanoseconds of our clock.
     ended: AtomicU64,
     known: Mutex<Option<Life>>,
+    eviction_allowed: bool,
+    /// The server may evict locks: it was the wrong one to fail over to.
+    evicts: AtomicBool,
     /// The servers of a cluster.
     pub(super) shards: Shards,
 }
@@ -34,6 +38,8 @@ pub(super) struct Guards {
 /// One run of one server.
 pub(super) struct Life {
     pub(super) run_id: String,
+    /// [`Seen::history`] then.
+    pub(super) history: String,
     /// When it was connected to last.
     pub(super) met: BootInstant,
 }
@@ -44,16 +50,44 @@ pub(super) struct Seen {
     pub(super) uptime: Duration,
     /// Is everything on disk that was acknowledged?
     pub(super) durable: bool,
+    /// The name of the history of its data (`master_replid`): another one since each promotion.
+    pub(super) history: String,
+    /// Does that history go on another one (`master_replid2`)? So it does after a promotion, and after a restart of a
+    /// primary from its snapshot; not where a first replica came, or the last one went long ago.
+    pub(super) is_heir: bool,
+    /// May it forget locks when its memory is full?
+    pub(super) evicts: bool,
 }
 
+/// What a server is asked for it.
+pub(super) const QUESTIONS: [&[&str]; 4] = [
+    &["INFO", "server"],
+    &["INFO", "persistence"],
+    &["INFO", "replication"],
+    &["CONFIG", "GET", "appendfsync", "maxmemory-policy"],
+];
+
 impl Seen {
-    /// Reads the answers to `INFO server`, `INFO persistence` and `CONFIG GET appendfsync`; nothing where the user may not
-    /// ask for the first.
-    pub(super) fn read(server: &Value, persistence: &Value, fsync: &Value) -> Option<Self> {
+    /// Reads the answers to [`QUESTIONS`]; nothing where the user may not ask for the first.
+    pub(super) fn read(answers: &[Value]) -> Option<Self> {
+        let [server, persistence, replication, config] = answers else { return None };
         let server = text(server)?;
+        let replication = |name| text(replication).and_then(|info| field(info, name)).unwrap_or_default();
         let appends = text(persistence).and_then(|info| field(info, "aof_enabled")) == Some("1");
-        let always = settings(fsync).is_some_and(|settings| settings.contains(&("appendfsync", "always")));
-        Some(Self { run_id: field(server, "run_id")?.to_owned(), uptime: uptime(server)?, durable: appends && always })
+        let settings = settings(config).unwrap_or_default();
+        let always = settings.contains(&("appendfsync", "always"));
+        Some(Self {
+            run_id: field(server, "run_id")?.to_owned(),
+            uptime: uptime(server)?,
+            durable: appends && always,
+            history: replication("master_replid").to_owned(),
+            is_heir: replication("master_replid2").contains(|digit| digit != '0'),
+            evicts: may_evict(config),
+        })
+    }
+
+    fn was_promoted_since(&self, life: &Life) -> bool {
+        self.is_heir && self.history != life.history
     }
 }
 
@@ -66,6 +100,8 @@ impl Guards {
             until: AtomicU64::new(0),
             ended: AtomicU64::new(0),
             known: Mutex::default(),
+            eviction_allowed: settings.eviction_allowed,
+            evicts: AtomicBool::new(false),
             shards: Shards::default(),
         }
     }
@@ -87,16 +123,43 @@ impl Guards {
     pub(super) fn met(&self, seen: Seen, now: BootInstant, place: &impl std::fmt::Debug) {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let until = self.judged(known.as_ref(), &seen, now);
-        let first = known.replace(Life { run_id: seen.run_id, met: now }).is_none();
+        self.evicts.store(self.refuses(&seen), Ordering::Relaxed);
+        let first = known.replace(Life { run_id: seen.run_id, history: seen.history, met: now }).is_none();
         drop(known);
         let Some(until) = until else { return };
-        self.until.fetch_max(until.as_nanos(), Ordering::Relaxed);
+        self.hold_back(until);
         let wait = until.since(now);
         if first {
             tracing::warn!(?place, ?wait, "Redis has started a moment ago; nothing is granted yet (restart_guard)");
         } else {
             tracing::warn!(?place, ?wait, "Redis may have forgotten locks; nothing is granted meanwhile");
         }
+    }
+
+    /// Is the server the wrong one, as far as it was asked?
+    pub(super) fn evicts(&self) -> bool {
+        self.evicts.load(Ordering::Relaxed)
+    }
+
+    /// Notes what it says to that now: the answer to the last of [`QUESTIONS`].
+    pub(super) fn heard_policy(&self, config: &Value) {
+        self.evicts.store(may_evict(config) && !self.eviction_allowed, Ordering::Relaxed);
+    }
+
+    /// May the server grant nothing as long as it is set up so?
+    pub(super) fn refuses(&self, seen: &Seen) -> bool {
+        seen.evicts && !self.eviction_allowed
+    }
+
+    /// Notes that another server has taken the place of the one that granted.
+    pub(super) fn replaced(&self, now: BootInstant) {
+        if let Some(until) = self.after_failover(now) {
+            self.hold_back(until);
+        }
+    }
+
+    fn hold_back(&self, until: BootInstant) {
+        self.until.fetch_max(until.as_nanos(), Ordering::Relaxed);
     }
 
     /// Until when the server may grant nothing, for one who has known `before` in its place.
@@ -107,12 +170,26 @@ impl Guards {
             Some(life) if life.run_id != seen.run_id && now.before(seen.uptime) < life.met.max(ended) => {
                 self.after_failover(now)
             }
-            _ => self.after_restart(before, seen, now),
+            _ => self.judged_alone(before, seen, now),
         }
     }
 
-    /// The same, if it can only be the same one again.
-    pub(super) fn after_restart(&self, before: Option<&Life>, seen: &Seen, now: BootInstant) -> Option<BootInstant> {
+    /// The same, if it can only be the same one again. A restart as a replica and a promotion may both lie between.
+    pub(super) fn judged_alone(&self, before: Option<&Life>, seen: &Seen, now: BootInstant) -> Option<BootInstant> {
+        let promoted = before.is_some_and(|life| seen.was_promoted_since(life));
+        let failover = if promoted { self.after_failover(now) } else { None };
+        failover.max(self.after_restart(before, seen, now))
+    }
+
+    /// Until when a server that nobody here knows may not grant what has just come to it from one that is known. How it
+    /// was while that came is told by its age alone.
+    pub(super) fn after_arrival(&self, seen: &Seen, now: BootInstant) -> Option<BootInstant> {
+        let failover = if seen.is_heir { self.after_failover(now) } else { None };
+        let restart = if seen.durable { None } else { self.length(self.restart) };
+        failover.max(restart.map(|length| now.before(seen.uptime).after(length))).filter(|until| *until > now)
+    }
+
+    fn after_restart(&self, before: Option<&Life>, seen: &Seen, now: BootInstant) -> Option<BootInstant> {
         let length = match before {
             Some(life) if life.run_id == seen.run_id => None,
             _ if seen.durable => None,
@@ -142,8 +219,11 @@ impl Guards {
     }
 
     /// # Errors
-    /// While a lock that looks free may be somebody's.
+    /// While a lock that looks free may be somebody's; on a server that may evict locks.
     pub(super) fn check(&self, now: impl FnOnce() -> BootInstant) -> Result<()> {
+        if self.evicts() {
+            return Err(evicts());
+        }
         let until = self.until.load(Ordering::Relaxed);
         if until == 0 {
             return Ok(());
@@ -157,11 +237,17 @@ impl Guards {
     }
 }
 
+fn may_evict(config: &Value) -> bool {
+    let settings = settings(config).unwrap_or_default();
+    settings.iter().any(|(name, policy)| *name == "maxmemory-policy" && *policy != "noeviction")
+}
+
 pub(super) fn forgetful(left: Duration) -> Error {
-    Error::outage(format!(
+    let text = format!(
         "Redis was restarted or replaced and may have forgotten locks: none is granted for another {left:.1?} \
          (restart_guard, failover_guard)"
-    ))
+    );
+    Error::outage(text).with_retry_after(Some(left))
 }
 
 #[cfg(test)]
@@ -172,7 +258,8 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     fn seen(run_id: &str, uptime: u64, durable: bool) -> Seen {
-        Seen { run_id: run_id.into(), uptime: Duration::from_secs(uptime), durable }
+        let uptime = Duration::from_secs(uptime);
+        Seen { run_id: run_id.into(), uptime, durable, history: run_id.into(), is_heir: false, evicts: false }
     }
 
     fn guards(restart: Guard, failover: Guard) -> Guards {
@@ -221,6 +308,36 @@ mod tests {
         guards.check(|| clock.now()).unwrap_err();
         clock.advance(SECOND);
         guards.check(|| clock.now()).unwrap();
+    }
+
+    #[test]
+    fn a_server_that_was_promoted_since_it_was_seen_counts_from_now() {
+        // Of the same run, and of a restart long ago; without a predecessor, only its first replica has come.
+        for (run_id, uptime, is_heir, free) in
+            [("a", 500, true, false), ("b", 100, true, false), ("a", 500, false, true), ("b", 100, false, true)]
+        {
+            let (clock, guards) = (Clock::manual(), guards(Guard::Auto, Guard::For(SECOND * 5)));
+            guards.asks_for(SECOND * 50);
+            clock.advance(SECOND * 1000);
+            guards.met(seen("a", 500, true), clock.now(), &"");
+            clock.advance(SECOND * 400);
+            let promoted = || Seen { history: "other".into(), is_heir, ..seen(run_id, uptime, true) };
+            guards.met(promoted(), clock.now(), &"");
+            assert_eq!(guards.check(|| clock.now()).is_ok(), free, "{run_id} {is_heir}");
+            clock.advance(SECOND * 5);
+            guards.met(promoted(), clock.now(), &"");
+            guards.check(|| clock.now()).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_primary_that_starts_from_its_snapshot_is_guarded_as_restarted_at_least() {
+        let (clock, guards) = (Clock::manual(), guards(Guard::For(SECOND * 5), Guard::Off));
+        clock.advance(SECOND * 1000);
+        guards.met(seen("a", 500, false), clock.now(), &"");
+        clock.advance(SECOND * 10);
+        guards.met(Seen { is_heir: true, ..seen("b", 1, false) }, clock.now(), &"");
+        guards.check(|| clock.now()).unwrap_err();
     }
 
     #[test]

@@ -16,6 +16,7 @@
 //! forgets of locks too: use the fencing token where that matters. Leases run by the server's wall clock.
 
 mod acquire;
+mod arrivals;
 mod carry;
 pub(in crate::backends) mod check;
 mod combine;
@@ -48,10 +49,12 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use futures::FutureExt;
 use futures::future::BoxFuture;
 
 use crate::backend::{
-    Attempt, Backend, Claim, Ending, Hold, LastSuccess, Released, Reservation, Reserved, Stand, Standing, Together,
+    Attempt, Backend, Claim, Ending, Hold, LastSuccess, Released, Reservation, Reserved, Signal, Stand, Standing,
+    Together, Wake,
 };
 use crate::capabilities::{Capabilities, Durability, Expiry, Fencing, TtlRange, WakeStyle};
 use crate::clock::{BootInstant, Clock};
@@ -144,12 +147,15 @@ impl Redis {
         // Opens the connection, if there is none, and so finds out.
         drop(self.connections.here().await?);
         self.connections.admit(&claim.key).await?;
-        let attempt = self.attempt(claim, stand).await?;
-        let replicas = self.connections.target.settings.wait_replicas;
-        if replicas == 0 && self.connections.admits(&claim.key) {
-            return Ok(attempt);
+        match self.attempt(claim, stand).await? {
+            Attempt::Contended(wake) => Ok(Attempt::Contended(self.judged(wake))),
+            Attempt::Acquired(hold)
+                if self.connections.target.settings.wait_replicas == 0 && self.connections.admits(&claim.key) =>
+            {
+                Ok(Attempt::Acquired(hold))
+            }
+            attempt => Box::pin(self.checked(claim, attempt)).await,
         }
-        Box::pin(self.checked(claim, attempt)).await
     }
 
     /// What is left of an attempt where the server has been found to forget, or where replicas must have it too.
@@ -167,9 +173,24 @@ impl Redis {
                     self.replicated(hold).await.map(Attempt::Acquired)
                 }
             }
-            Attempt::Contended(wake) if replicas > 0 => Ok(Attempt::Contended(Self::as_hint(wake))),
+            Attempt::Contended(wake) => Ok(Attempt::Contended(self.judged(wake))),
             other => Ok(other),
         }
+    }
+
+    /// News of a grant count as an answer does; else they are a reason to ask.
+    fn judged(&self, wake: Wake) -> Wake {
+        if self.connections.target.settings.wait_replicas > 0 {
+            return Self::as_hint(wake);
+        }
+        let Wake { signal: Some(signal), .. } = wake else { return wake };
+        let (connections, high) = (self.connections.clone(), self.connections.high());
+        let believed = move |news| match news {
+            // The hold that is dropped here is found again by its owner.
+            Signal::Granted(hold) if !connections.believes(&hold, high) => Signal::Ask,
+            news => news,
+        };
+        Wake { signal: Some(Box::pin(signal.map(move |news| news.map(believed)))), ..wake }
     }
 
     fn entry<'a>(&'a self, claim: &'a Claim) -> Entry<'a> {

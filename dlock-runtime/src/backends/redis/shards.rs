@@ -5,16 +5,17 @@
 //! has happened meanwhile. The client does not tell whose connection has ended; of failed requests it is known, and those
 //! to one server are no reason to look at another one.
 //!
-//! The same server with another `run_id` was restarted. A slot that went away from a server that has none any more was
-//! failed over, as far as can be seen; any other slot that changes its server was moved there with its keys.
+//! The same server with another `run_id` was restarted, and with another history it was promoted. A slot that went away
+//! from a server that has none any more was failed over, as far as can be seen; any other slot that changes its server was
+//! moved there with its keys; see `arrivals`.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ::redis::Value;
 
-use super::check::text;
+use super::check::{evicts, text};
 use super::guards::{Guards, Life, Seen, forgetful};
 use super::topology::slots::SLOTS;
 use crate::clock::BootInstant;
@@ -29,7 +30,7 @@ pub(super) struct Shards {
 }
 
 #[derive(Default)]
-struct State {
+pub(super) struct State {
     /// How often something has happened.
     changes: u64,
     /// The last of those that any server may be concerned by.
@@ -37,20 +38,26 @@ struct State {
     /// The last of those that were about this server alone.
     of_one: HashMap<u32, u64>,
     /// The primary of each slot, by its id; empty before the first look.
-    owners: Vec<Option<u32>>,
+    pub(super) owners: Vec<Option<u32>>,
     /// The number that stands for an id.
     numbers: HashMap<String, u32>,
     /// Where each is, as the servers tell it.
     addresses: HashMap<u32, String>,
-    met: HashMap<u32, Met>,
+    pub(super) met: HashMap<u32, Met>,
+    /// Slots that were moved to a server that was not looked at since.
+    arrived: HashSet<u16>,
     /// Nothing is granted in these slots before.
-    until: HashMap<u16, BootInstant>,
+    pub(super) until: HashMap<u16, BootInstant>,
 }
 
-struct Met {
-    life: Life,
-    /// [`State::changes`] before it was looked at.
-    changes: u64,
+pub(super) struct Met {
+    pub(super) life: Life,
+    /// [`State::changes`] before it was looked at; 0 if it was only asked beside a lock.
+    pub(super) changes: u64,
+    /// What comes to it waits until then.
+    pub(super) until: Option<BootInstant>,
+    /// It may evict locks, and so may not grant any.
+    pub(super) evicts: bool,
 }
 
 /// The first and the last slot of a range, its primary, and where that is.
@@ -72,12 +79,11 @@ impl View {
     /// Reads the answers to `CLUSTER SLOTS`, `CLUSTER MYID`, and to what [`Seen`] is read from; nothing where the user may
     /// not ask.
     pub(super) fn read(answers: &[Value]) -> Option<Self> {
-        let [slots, id, server, persistence, fsync] = answers else { return None };
-        let Value::Array(slots) = slots else { return None };
+        let [Value::Array(slots), id, about @ ..] = answers else { return None };
         Some(Self {
             ranges: slots.iter().map(range).collect::<Option<_>>()?,
             id: text(id)?.to_owned(),
-            seen: Seen::read(server, persistence, fsync)?,
+            seen: Seen::read(about)?,
         })
     }
 }
@@ -149,7 +155,7 @@ impl Shards {
             return false;
         };
         let last = state.of_one.get(&owner).copied().unwrap_or_default().max(state.of_all);
-        met.changes >= last
+        met.changes >= last && !met.evicts && !state.arrived.contains(&slot)
     }
 
     /// One slot of each server that was not looked at yet.
@@ -181,46 +187,40 @@ impl Shards {
         for (now, before) in state.owners.iter_mut().zip(&before) {
             *now = now.or(*before);
         }
-        let moved = failed_over(&before, &state.owners);
+        let (failed, moved) = changed(&before, &state.owners);
+        state.arrived.extend(moved);
         let mut forgotten = Vec::new();
         if let Some(until) = guards.after_failover(now) {
-            forgotten.extend(moved.into_iter().map(|slot| (slot, until)));
+            forgotten.extend(failed.into_iter().map(|slot| (slot, until)));
         }
         let number = state.number(id);
-        let own = || (0..).zip(&state.owners).filter(|(_, owner)| **owner == Some(number)).map(|(slot, _)| slot);
+        let own = state.slots_of(number);
         // A server without slots grants nothing, and a replica's life is no matter.
-        if own().next().is_some() {
-            let known = state.met.get(&number).map(|met| &met.life);
-            if let Some(until) = guards.after_restart(known, &seen, now) {
-                forgotten.extend(own().map(|slot| (slot, until)));
+        if !own.is_empty() {
+            let arrived: Vec<u16> = own.iter().copied().filter(|slot| state.arrived.remove(slot)).collect();
+            let (found, lately) = state.live(guards, number, seen, now, !arrived.is_empty());
+            if let Some(met) = state.met.get_mut(&number) {
+                met.changes = changes;
             }
-            let life = Life { run_id: seen.run_id, met: now };
-            state.met.insert(number, Met { life, changes });
+            forgotten.extend(found.iter().flat_map(|until| own.iter().map(|slot| (*slot, *until))));
+            forgotten.extend(lately.iter().flat_map(|until| arrived.iter().map(|slot| (*slot, *until))));
         }
-        state.until.retain(|_, until| *until > now);
-        if let Some(wait) = forgotten.iter().map(|(_, until)| until.since(now)).max() {
-            let slots = forgotten.len();
-            tracing::warn!(
-                slots,
-                ?wait,
-                "a server of the Redis Cluster may have forgotten locks; nothing is granted meanwhile"
-            );
-        }
-        for (slot, until) in forgotten {
-            let known = state.until.entry(slot).or_insert(until);
-            *known = until.max(*known);
-        }
+        state.hold_back(forgotten, now);
     }
 
     /// # Errors
-    /// While a lock in this slot that looks free may be somebody's.
+    /// While a lock in this slot that looks free may be somebody's; on a server that may evict locks.
     pub(super) fn check(&self, slot: u16, now: impl FnOnce() -> BootInstant) -> Result<()> {
-        let Some(until) = self.state().until.get(&slot).copied() else { return Ok(()) };
+        let state = self.state();
+        if state.owner(slot).and_then(|owner| state.met.get(&owner)).is_some_and(|met| met.evicts) {
+            return Err(evicts());
+        }
+        let Some(until) = state.until.get(&slot).copied() else { return Ok(()) };
         let left = until.since(now());
         if left.is_zero() { Ok(()) } else { Err(forgetful(left)) }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -230,14 +230,14 @@ impl State {
         self.owners.get(usize::from(slot)).copied().flatten()
     }
 
-    fn number(&mut self, id: String) -> u32 {
+    pub(super) fn number(&mut self, id: String) -> u32 {
         let next = u32::try_from(self.numbers.len()).unwrap_or(u32::MAX);
         *self.numbers.entry(id).or_insert(next)
     }
 }
 
-/// The slots whose primary has none any more.
-fn failed_over(before: &[Option<u32>], now: &[Option<u32>]) -> Vec<u16> {
+/// The slots that have changed their primary: those whose old one has none any more, and all others.
+fn changed(before: &[Option<u32>], now: &[Option<u32>]) -> (Vec<u16>, Vec<u16>) {
     let has_slots = |owners: &[Option<u32>], server: u32| owners.contains(&Some(server));
     let mut judged: HashMap<u32, bool> = HashMap::new();
     let slots = (0..).zip(before.iter().zip(now));
@@ -245,12 +245,14 @@ fn failed_over(before: &[Option<u32>], now: &[Option<u32>]) -> Vec<u16> {
         (Some(old), Some(new)) if old != new => Some((slot, *old)),
         _ => None,
     });
-    let failed = changed.filter(|(_, old)| *judged.entry(*old).or_insert_with(|| !has_slots(now, *old)));
-    failed.map(|(slot, _)| slot).collect()
+    let (failed, moved): (Vec<_>, Vec<_>) =
+        changed.partition(|(_, old)| *judged.entry(*old).or_insert_with(|| !has_slots(now, *old)));
+    let slots = |changed: Vec<(u16, u32)>| changed.into_iter().map(|(slot, _)| slot).collect();
+    (slots(failed), slots(moved))
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::super::settings::{Guard, Settings};
     use super::*;
     use crate::clock::Clock;
@@ -258,13 +260,13 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    struct Cluster {
-        clock: Clock,
-        guards: Guards,
+    pub(in super::super) struct Cluster {
+        pub(in super::super) clock: Clock,
+        pub(in super::super) guards: Guards,
     }
 
     impl Cluster {
-        fn new() -> Self {
+        pub(in super::super) fn new() -> Self {
             let guards = Guards::new(&Settings { restart_guard: Guard::Auto, ..Settings::default() });
             guards.asks_for(SECOND * 7);
             let clock = Clock::manual();
@@ -273,20 +275,35 @@ mod tests {
         }
 
         /// A server tells who has which slots, up to and with the last of each.
-        fn tells(&self, ranges: &[(u16, &str)], id: &str, run_id: &str, uptime: u64, durable: bool) {
+        pub(in super::super) fn tells(
+            &self,
+            ranges: &[(u16, &str)],
+            id: &str,
+            run_id: &str,
+            uptime: u64,
+            durable: bool,
+        ) {
+            self.tells_as(ranges, id, Self::seen(run_id, uptime, durable));
+        }
+
+        fn seen(run_id: &str, uptime: u64, durable: bool) -> Seen {
+            let uptime = Duration::from_secs(uptime);
+            Seen { run_id: run_id.into(), uptime, durable, history: run_id.into(), is_heir: false, evicts: false }
+        }
+
+        fn tells_as(&self, ranges: &[(u16, &str)], id: &str, seen: Seen) {
             let mut first = 0;
             let ranges = ranges.iter().map(|(last, primary)| {
                 let slots = (first, *last);
                 first = last + 1;
                 Range { slots, primary: (*primary).to_owned(), address: format!("{primary}:6379") }
             });
-            let seen = Seen { run_id: run_id.into(), uptime: Duration::from_secs(uptime), durable };
             let view = View { ranges: ranges.collect(), id: id.into(), seen };
             let shards = &self.guards.shards;
             shards.met(&self.guards, view, shards.changes(), self.clock.now());
         }
 
-        fn grants(&self, slot: u16) -> bool {
+        pub(in super::super) fn grants(&self, slot: u16) -> bool {
             self.guards.shards.check(slot, || self.clock.now()).is_ok()
         }
     }
@@ -325,6 +342,17 @@ mod tests {
     }
 
     #[test]
+    fn a_server_that_was_a_replica_meanwhile_keeps_its_slots_back() {
+        let cluster = Cluster::new();
+        let ranges = [(8191, "a"), (16_383, "b")];
+        cluster.tells(&ranges, "a", "1", 500, true);
+        cluster.tells_as(&ranges, "a", Seen { history: "2".into(), is_heir: true, ..Cluster::seen("1", 500, true) });
+        assert!(!cluster.grants(0) && cluster.grants(8192));
+        cluster.clock.advance(SECOND * 7);
+        assert!(cluster.grants(0));
+    }
+
+    #[test]
     fn a_server_is_looked_at_after_every_change() {
         let cluster = Cluster::new();
         let shards = &cluster.guards.shards;
@@ -354,7 +382,7 @@ mod tests {
         // What fails during a look makes that look count for nothing.
         let before = shards.changes();
         shards.failed(9001);
-        let seen = Seen { run_id: "1".into(), uptime: Duration::from_secs(500), durable: false };
+        let seen = Cluster::seen("1", 500, false);
         let view = View { ranges: Vec::new(), id: "b".into(), seen };
         shards.met(&cluster.guards, view, before, cluster.clock.now());
         assert!(!shards.knows(9000));

@@ -6,10 +6,12 @@ use ::redis::{Cmd, Value};
 
 use super::super::check::is_forbidden;
 use super::super::fault;
+use super::super::guards::QUESTIONS;
 use super::super::shards::View;
 use super::super::topology::cluster::ClusterWay;
 use super::super::topology::slots::{Slot, fence, number_of, slot_of};
-use super::{AwaitsAnswer, Connection, Connections, Way};
+use super::{AwaitsAnswer, Connection, Connections, Way, words};
+use crate::backend::Hold;
 use crate::clock::BootInstant;
 use crate::error::{Error, Result};
 use crate::key::LockKey;
@@ -62,6 +64,12 @@ impl Connections {
             }
             return self.guards.shards.check(number_of(slot), || self.clock.now());
         }
+        if self.guards.evicts() {
+            // It may have been set right since.
+            let [.., config] = QUESTIONS;
+            let answer = Box::pin(async { self.command(&self.here().await?, words(config)).await }).await?;
+            self.guards.heard_policy(&answer);
+        }
         self.guards.check(|| self.clock.now())
     }
 
@@ -72,6 +80,16 @@ impl Connections {
             return shards.knows(slot) && shards.check(slot, || self.clock.now()).is_ok();
         }
         self.guards.check(|| self.clock.now()).is_ok()
+    }
+
+    /// Is a grant that was pushed to be believed? `high` is from before it can have been made.
+    pub(in super::super) fn believes(&self, hold: &Hold, high: u64) -> bool {
+        let Some(token) = hold.token.map(|token| token.get()) else { return false };
+        let believed = !Self::is_behind(token, high) && self.admits(&hold.claim.key);
+        if believed {
+            self.saw(token);
+        }
+        believed
     }
 
     /// Looks at all servers of a cluster, so that a later change of each is seen. One that does not answer stays unknown.
@@ -126,17 +144,6 @@ impl Connections {
 }
 
 async fn ask(way: &ClusterWay, slot: Slot) -> Result<Vec<Value>> {
-    let command = |words: &[&str]| {
-        let mut command = Cmd::new();
-        command.arg(words);
-        command
-    };
-    let questions = [
-        &["CLUSTER", "SLOTS"][..],
-        &["CLUSTER", "MYID"],
-        &["INFO", "server"],
-        &["INFO", "persistence"],
-        &["CONFIG", "GET", "appendfsync"],
-    ];
-    way.together(slot, questions.map(command)).await
+    let about = [&["CLUSTER", "SLOTS"][..], &["CLUSTER", "MYID"]].into_iter().chain(QUESTIONS);
+    way.together(slot, about.map(words)).await
 }

@@ -25,7 +25,7 @@ use crate::backend::Claim;
 use crate::clock::{BootInstant, Clock};
 use crate::error::{Error, Result};
 use crate::per_runtime::PerRuntime;
-pub(super) use open::config;
+pub(super) use open::{config, words};
 
 /// Opening takes no longer: a firewall that swallows packets would hold it for minutes.
 pub(in crate::backends) const OPEN_LIMIT: Duration = Duration::from_secs(5);
@@ -47,6 +47,8 @@ pub(in crate::backends) struct Connections {
     /// The highest token that this process has seen, or up to a step less.
     high: AtomicU64,
     open: PerRuntime<Arc<Connection>>,
+    /// Has there ever been a connection to a primary?
+    was_open: AtomicBool,
     /// How many times another server became the primary: what was opened before leads to the wrong one.
     switches: AtomicU64,
     /// Says so to those who wait for it.
@@ -94,6 +96,7 @@ impl Connections {
             high: AtomicU64::new(0),
             open: PerRuntime::new(),
             switches: AtomicU64::new(0),
+            was_open: AtomicBool::new(false),
             switched: Notify::new(),
             primary: Mutex::default(),
             client: Arc::default(),
@@ -182,6 +185,7 @@ impl Connections {
             *known = Some(primary.clone());
             drop(known);
             tracing::warn!(server = ?self.target, "another Redis has become the primary; all connections begin anew");
+            self.guards.replaced(self.clock.now());
             self.switches.fetch_add(1, Ordering::AcqRel);
             self.switched.notify_waiters();
             self.open.clear();

@@ -10,7 +10,7 @@ use ::redis::{AsyncConnectionConfig, Cmd, PushInfo, PushKind, ServerErrorKind, V
 use futures::TryFutureExt;
 
 use super::super::combine::Combiner;
-use super::super::guards::Seen;
+use super::super::guards::{QUESTIONS, Seen};
 use super::super::scripts::{FENCE, SCRIPTS, Scripts};
 use super::super::topology::cluster::ClusterWay;
 use super::super::topology::{ClusterPlan, Opening, Plan};
@@ -78,8 +78,10 @@ impl Connections {
         let way = Way::Server(Arc::new(Combiner::new(multiplexed, place)));
         let connection = Arc::new(Connection { runtime, way, switches, dead, silent_since: AtomicU64::new(0) });
         let mut first = ::redis::pipe();
-        first.cmd("ROLE").cmd("INFO").arg("server").cmd("INFO").arg("persistence");
-        first.cmd("CONFIG").arg("GET").arg("appendfsync");
+        first.cmd("ROLE");
+        for question in QUESTIONS {
+            first.add_command(words(question));
+        }
         let Scripts { ask, look, release, release_all, release_to, abandon, renew_all, .. } = &*SCRIPTS;
         for lua in [ask, look, release, release_all, release_to, abandon, renew_all] {
             first.cmd("SCRIPT").arg("LOAD").arg(&lua.text);
@@ -95,15 +97,26 @@ impl Connections {
                 let asked = self.bounded(opened.send_packed_command(&rights::question(false))).await?;
                 rights::judge(&asked.map_err(|error| fault::client(&error))?)?;
             }
-            return Err(error);
+            return Err(self.passing(error));
         }
-        if let [_, server, persistence, fsync, ..] = &answers[..] {
+        if let Some(about @ [server, ..]) = answers.get(1..=QUESTIONS.len()) {
             self.native.look_at(server);
-            if let Some(seen) = Seen::read(server, persistence, fsync) {
+            if let Some(seen) = Seen::read(about) {
                 self.guards.met(seen, self.clock.now(), &self.target);
             }
         }
+        self.was_open.store(true, Ordering::Relaxed);
         Ok(connection)
+    }
+
+    /// A replica is no mistake in the URL where sentinels name the primary, or where it was one before: one waits for the
+    /// next primary, or for it to be one again.
+    fn passing(&self, error: Error) -> Error {
+        if *error.kind() != ErrorKind::NotPrimary {
+            return error;
+        }
+        let named = matches!(self.target.plan, Plan::Sentinel(_));
+        error.with_retryable(named || self.was_open.load(Ordering::Relaxed))
     }
 
     /// Opens a connection, in bounded time.
@@ -149,6 +162,13 @@ pub(in super::super) fn config() -> AsyncConnectionConfig {
         .set_connection_timeout(None)
         // As many waiting requests as busy programs have tasks: a full queue costs a second wake-up each.
         .set_pipeline_buffer_size(1024)
+}
+
+/// A command of these words.
+pub(in super::super) fn words(words: &[&str]) -> Cmd {
+    let mut command = Cmd::new();
+    command.arg(words);
+    command
 }
 
 /// The answers to the first requests: the role first, the counter's seed last.

@@ -91,7 +91,7 @@ impl Redisson {
         guards.asks_for(claim.ttl);
         // Opens the connection, if there is none, and so finds out.
         drop(self.connections.here().await?);
-        guards.check(|| self.clock.now())?;
+        self.connections.admit(&name).await?;
         let attempt = match stand {
             Stand::No => self.ask(claim, &name).await?,
             Stand::Until(_) => self.ask_and_listen(claim, &name).await?,

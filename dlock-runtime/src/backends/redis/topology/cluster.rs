@@ -12,10 +12,11 @@ use ::redis::cluster_routing::{MultipleNodeRoutingInfo, RoutingInfo, SingleNodeR
 use ::redis::{Cmd, RedisError, RedisResult, ServerErrorKind, Value};
 use futures::future::join_all;
 
-use super::super::connection::{call, is_unknown_script};
+use super::super::connection::{call, is_unknown_script, words};
 use super::super::fault;
 use super::super::guards::Guards;
 use super::super::scripts::{CLOCK, Lua, SCRIPTS, Scripts};
+use super::super::shards::Shards;
 pub(in super::super) use super::keys::spread;
 use super::keys::{parts, primary_of, routing_of, simple, slot_of_command};
 use super::shared::Numbered;
@@ -164,11 +165,24 @@ impl ClusterWay {
     /// Asks the server that a slot is moving to. In one go: on a shared connection somebody else's command could come
     /// between, and take the permission for itself.
     async fn ask_at(&self, host: String, port: u16, command: &Cmd) -> RedisResult<Value> {
-        let mut both = ::redis::pipe();
-        both.cmd("ASKING").add_command(command.clone());
-        let route = SingleNodeRoutingInfo::ByAddress { host, port };
-        let mut answers = self.client.clone().route_pipeline(both, 0, 2, route).await?;
-        Ok(answers.pop().unwrap_or(Value::Nil))
+        let mut all = ::redis::pipe();
+        // Who answers, too: what that one has granted it may have forgotten.
+        let slot = slot_of_command(command).filter(|_| !self.guards.are_off());
+        if slot.is_some() {
+            Shards::questions_beside().for_each(|question| {
+                all.add_command(words(question));
+            });
+        }
+        all.cmd("ASKING").add_command(command.clone());
+        let (count, route) = (all.len(), SingleNodeRoutingInfo::ByAddress { host, port });
+        let answers = self.client.clone().route_pipeline(all, 0, count, route).await;
+        self.heard(&answers, None);
+        let mut answers = answers?;
+        let answer = answers.pop().unwrap_or(Value::Nil);
+        if let (Some(slot), Some((_asking, about))) = (slot, answers.split_last()) {
+            self.guards.shards.asked_beside(&self.guards, number_of(slot), about, self.clock.now());
+        }
+        Ok(answer)
     }
 
     /// Sends each command to the server of its key, all at once.

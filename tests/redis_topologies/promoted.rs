@@ -1,0 +1,172 @@
+//! A server that was the primary, was a replica meanwhile, and is the primary again: what the other one granted last it may
+//! not have heard of.
+
+use std::time::Duration;
+
+use dlock::backends::redis::Redis;
+use dlock::{Attempt, Backend, ErrorKind, Released, Standing};
+use dlock_testkit::servers::{Instance, RedisSentinels};
+
+use crate::cluster::{cluster, key_at};
+use crate::forgetful::{goes_on, held_back};
+use crate::holds::take;
+use crate::sentinel::{LIMIT, fail_over, set};
+use crate::{MS, SECOND, attempt, blocking, claim, name, open, standing_soon, take_soon, with};
+
+/// Waits until something is so.
+fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let end = std::time::Instant::now() + 2 * LIMIT;
+    while !is_so() {
+        assert!(std::time::Instant::now() < end, "not in time: {what}");
+        std::thread::sleep(20 * MS);
+    }
+}
+
+fn is_a_replica(server: &Instance) -> bool {
+    server.ask("INFO replication").is_ok_and(|info| info.contains("master_link_status:up"))
+}
+
+/// Orders the sentinels to make another server the primary.
+pub(crate) fn order(set: &RedisSentinels) {
+    let old = set.primary().unwrap().port();
+    // They have to know the replica as one first.
+    until("an ordered failover", || set.sentinels[0].ask("SENTINEL FAILOVER main").is_ok());
+    set.wait_for_failover(old).unwrap();
+}
+
+/// Idle until now, it is refused by the guard.
+async fn refused(redis: &Redis) {
+    let end = std::time::Instant::now() + LIMIT;
+    loop {
+        match attempt(redis, &claim("k", SECOND)).await {
+            Ok(answer) => panic!("{answer:?} from a server that was a replica meanwhile"),
+            Err(error) if error.to_string().contains("failover_guard") => {
+                assert!(*error.kind() == ErrorKind::Outage && error.is_retryable(), "{error}");
+                return;
+            }
+            // The connection was closed.
+            Err(error) => assert!(error.is_retryable() && std::time::Instant::now() < end, "{error}"),
+        }
+        tokio::time::sleep(20 * MS).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_second_failover_is_no_restart_of_long_ago() {
+    let set = set(1).await;
+    let redis = open(&set.url()).await;
+    let ttl = Duration::from_secs(4);
+    take(&redis, &claim("k", ttl)).await;
+    let set = fail_over(set).await;
+    let set = blocking(move || {
+        let old = &set.servers[0];
+        old.restart().unwrap();
+        old.ask(&format!("REPLICAOF 127.0.0.1 {}", set.servers[1].port())).unwrap();
+        until("the old primary follows", || is_a_replica(old));
+        let uptime = |info: String| -> Option<u64> {
+            info.lines().find_map(|line| line.strip_prefix("uptime_in_seconds:")?.trim().parse().ok())
+        };
+        until("its restart is long ago", || {
+            old.ask("INFO server").ok().and_then(uptime).is_some_and(|uptime| uptime > ttl.as_secs() + 1)
+        });
+        order(&set);
+        set
+    })
+    .await;
+    refused(&redis).await;
+    drop(set);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_ordered_failovers_lead_back_to_a_server_that_has_missed_something() {
+    let set = set(1).await;
+    let redis = open(&set.url()).await;
+    let hold = take(&redis, &claim("k", LIMIT)).await;
+    redis.release(&hold).await.unwrap();
+    let set = blocking(move || {
+        order(&set);
+        until("the old primary follows", || is_a_replica(&set.servers[0]));
+        order(&set);
+        set
+    })
+    .await;
+    refused(&redis).await;
+    drop(set);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_account_that_may_not_look_believes_the_sentinels() {
+    let set = set(1).await;
+    for server in &set.servers {
+        server.ask("ACL SETUSER blind reset on >pw ~dl1:* &dl1:* +@all -info").unwrap();
+    }
+    let redis = open(&set.url().replace("://", "://blind:pw@")).await;
+    let hold = take(&redis, &claim("k", LIMIT)).await;
+    redis.release(&hold).await.unwrap();
+    let set = fail_over(set).await;
+    refused(&redis).await;
+    drop(set);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_new_primary_that_may_evict_locks_grants_none() {
+    let set = set(1).await;
+    let redis = open(&with(&set.url(), "failover_guard=off")).await;
+    let bold = open(&with(&set.url(), "failover_guard=off&eviction=allow")).await;
+    let hold = take(&redis, &claim("held", 2 * LIMIT)).await;
+    set.servers[1].ask("CONFIG SET maxmemory-policy allkeys-lru").unwrap();
+    let set = blocking(move || {
+        order(&set);
+        set
+    })
+    .await;
+    assert!(matches!(standing_soon(&redis, &hold, LIMIT).await, Standing::Renewed(_)));
+    let end = std::time::Instant::now() + LIMIT;
+    let error = loop {
+        match attempt(&redis, &claim("k", SECOND)).await {
+            Err(error) if !error.is_retryable() => break error,
+            // The old one goes on until it hears of it.
+            Ok(Attempt::Acquired(early)) => drop(redis.release(&early).await),
+            _ => {}
+        }
+        assert!(std::time::Instant::now() < end, "not refused within {LIMIT:?}");
+    };
+    assert!(matches!(error.kind(), ErrorKind::ConfigInvalid { .. }), "{error}");
+    take_soon(&bold, &claim("k", SECOND), LIMIT).await;
+    // What is held goes on.
+    assert_eq!(redis.release(&hold).await.unwrap(), Released::Released);
+    set.servers[1].ask("CONFIG SET maxmemory-policy noeviction").unwrap();
+    take_soon(&redis, &claim("again", SECOND), LIMIT).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_takeover_there_and_back_keeps_the_slots_back() {
+    let cluster = cluster(3, 1).await;
+    let (mine, other) = (key_at(&cluster, 0), key_at(&cluster, 1));
+    let redis = open(&cluster.url()).await;
+    let bold = open(&with(&cluster.url(), "failover_guard=off")).await;
+    for store in [&redis, &bold] {
+        for key in [&mine, &other] {
+            let hold = take_soon(store, &claim(key, LIMIT), LIMIT).await;
+            store.release(&hold).await.unwrap();
+        }
+    }
+    let there = cluster.clone();
+    let stored = name(&mine);
+    blocking(move || {
+        for (to, from) in [(3, 0), (0, 3)] {
+            until("a replica follows", || is_a_replica(&there.nodes[to]));
+            there.nodes[to].ask("CLUSTER FAILOVER TAKEOVER").unwrap();
+            until("the other one follows", || is_a_replica(&there.nodes[from]));
+        }
+        until("all know", || matches!(there.owner_of(&stored), Ok(0)));
+        // As the end of whatever has kept the servers apart.
+        for node in &there.nodes {
+            let _ = node.ask("CLIENT KILL TYPE normal");
+        }
+    })
+    .await;
+    held_back(&redis, &mine).await;
+    goes_on(&redis, &other).await;
+    take_soon(&bold, &claim(&mine, SECOND), LIMIT).await;
+}
