@@ -173,7 +173,7 @@ pub struct Claim {
     /// may be forgotten two periods later. An [abandon](Backend::abandon) takes it back, the claim's own alone: nothing
     /// was run under it, so the period is due again; and while the claim still asks, a start of its own is none. With
     /// `rerun` it may stay as a start that has not ended.
-    pub once_per: Option<OncePer>,
+    pub once_per: Option<Box<OncePer>>,
     /// The pause between two attempts, where its caller has said one: for a store that can only be polled, and notes who
     /// waits.
     pub backoff: Option<Box<Backoff>>,

@@ -163,8 +163,8 @@ impl Error {
     }
 
     /// When trying again is worth it, if the store told how long the present holder's lease still runs, or for how long it
-    /// grants nothing after a restart: when that ends, and in 5 s at the latest. A holder that is alive renews its lease, so its end says little about when the lock
-    /// will be free; who was told 30 s would come back long after that.
+    /// grants nothing after a restart: when that ends, and in 5 s at the latest. A holder that is alive renews its lease, so
+    /// its end says little about when the lock will be free; who was told 30 s would come back long after that.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         self.0.retry_after.map(|after| after.min(MOST_RETRY_AFTER))

@@ -17,13 +17,13 @@ pub(crate) struct Run {
 impl Server {
     /// Was the run of this claim's period started already?
     pub(crate) fn is_over(&self, state: &mut State, claim: &Claim, client: u64, wall: u64) -> bool {
-        let Some(once) = claim.once_per else { return false };
+        let Some(once) = claim.once_per.as_deref() else { return false };
         if self.tells(Lie::ChecksRunOnce) && !once.rerun && state.due.contains(&claim.owner) {
             return false;
         }
         let name = self.name(&claim.key);
         let held = !state.records(&name).is_empty();
-        let boundary = self.boundary(once, wall);
+        let boundary = self.boundary(*once, wall);
         let over = state.runs.get(&self.run_name(&name, client)).is_some_and(|run| {
             let never = self.tells(Lie::NeverReruns) && !state.successes.contains_key(&name);
             let lies = if held { self.tells(Lie::RerunIsNoWait) } else { never };
@@ -51,8 +51,8 @@ impl Server {
 
     /// Notes the start of a claim's run; gives its time.
     pub(crate) fn start(&self, state: &mut State, name: &str, claim: &Claim, client: u64, wall: u64) -> u64 {
-        if let Some(once) = claim.once_per {
-            let run = Run { boundary: self.boundary(once, wall), owner: claim.owner, ended: false };
+        if let Some(once) = claim.once_per.as_deref() {
+            let run = Run { boundary: self.boundary(*once, wall), owner: claim.owner, ended: false };
             state.runs.insert(self.run_name(name, client), run);
         }
         Clock::system().wall_ms()
@@ -60,7 +60,7 @@ impl Server {
 
     /// Nothing was run under this claim. With `rerun` a start that has not ended stays, since it may be another one's.
     pub(crate) fn give_back(&self, state: &mut State, name: &str, claim: &Claim) {
-        let Some(once) = claim.once_per else { return };
+        let Some(once) = claim.once_per.as_deref() else { return };
         let rerun = once.rerun && !self.tells(Lie::AbandonForgetsRerun);
         if rerun || self.tells(Lie::AbandonIsStart) {
             return;

@@ -164,7 +164,7 @@ impl Server {
             self.leave(&mut state, &name, &claim.owner);
             return Answer::AlreadyRun;
         }
-        let reruns = self.tells(Lie::RerunsAtOnce) && claim.once_per.is_some_and(|once| once.rerun);
+        let reruns = self.tells(Lie::RerunsAtOnce) && claim.once_per.as_deref().is_some_and(|once| once.rerun);
         if self.admits(&state, &name, claim.kind) && self.is_next(&mut state, &name, claim) || reruns {
             self.leave(&mut state, &name, &claim.owner);
             let grant = self.grant(&mut state, &name, claim, client, wall);

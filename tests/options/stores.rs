@@ -106,7 +106,7 @@ impl Other {
     /// Starts the run of a period, and dies so soon after.
     pub(crate) async fn dies_running(store: &str, key: impl Into<Key>, period: Duration, ttl: Duration) {
         Self::with(store, key, ttl, |claim| {
-            claim.once_per = Some(OncePer { period, offset: Duration::ZERO, rerun: false })
+            claim.once_per = Some(Box::new(OncePer { period, offset: Duration::ZERO, rerun: false }))
         })
         .await;
     }

@@ -63,7 +63,7 @@ impl Bench {
 
     pub(crate) fn run(&self, period: Duration, rerun: bool, ttl: Duration) -> Arc<Claim> {
         let mut claim = self.plain(Kind::Exclusive, ttl);
-        claim.once_per = Some(OncePer { period, offset: Duration::ZERO, rerun });
+        claim.once_per = Some(Box::new(OncePer { period, offset: Duration::ZERO, rerun }));
         Arc::new(claim)
     }
 

@@ -93,7 +93,7 @@ async fn a_writer_that_said_its_pause_is_waited_for_so_long_but_not_beyond_its_t
     for (to, held_up) in [(10 * second, 11 * second), (100 * TTL, TTL + second)] {
         let reader = take(&one, &claim(Kind::Read)).await;
         let mut writer = Claim::clone(&claim(Kind::Write));
-        writer.backoff = Some(Backoff { from: to, to });
+        writer.backoff = Some(Box::new(Backoff { from: to, to }));
         contended(&one, &Arc::new(writer), Stand::Until(store.clock.now().after(TTL))).await;
         one.release(&reader).await.unwrap();
         store.clock.advance(held_up - second / 10);

@@ -86,7 +86,7 @@ pub(crate) fn claim_on(text: &str, kind: Kind, ttl: Duration) -> Arc<Claim> {
 /// A claim on the key `a` for one start in each period.
 pub(crate) fn run_claim(period: Duration, rerun: bool) -> Arc<Claim> {
     let mut claim = Claim::new(key("a"), TTL, "site").unwrap();
-    claim.once_per = Some(OncePer { period, offset: Duration::ZERO, rerun });
+    claim.once_per = Some(Box::new(OncePer { period, offset: Duration::ZERO, rerun }));
     Arc::new(claim)
 }
 

@@ -122,7 +122,7 @@ impl<'a> Bench<'a> {
     }
 
     pub(super) fn claim_once(&self, once: OncePer, key: &LockKey, ttl: Duration) -> Tested<Arc<Claim>> {
-        Ok(Arc::new(Claim { once_per: Some(once), ..Claim::clone(&*self.claim(key, ttl)?) }))
+        Ok(Arc::new(Claim { once_per: Some(Box::new(once)), ..Claim::clone(&*self.claim(key, ttl)?) }))
     }
 
     pub(super) async fn client(&self) -> Tested<Client> {

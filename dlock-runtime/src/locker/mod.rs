@@ -112,7 +112,7 @@ pub(crate) fn prepare(ask: Ask, key: &KeyBuf, until: Option<BootInstant>) -> Res
         renewed: options.cadence.is_some(),
         kind: ask.options.kind,
         fair: ask.options.fair,
-        once_per: ask.options.once_per,
+        once_per: ask.options.once_per.map(Box::new),
         backoff: options.backoff.map(Box::new),
         note: Note::new(pid, label.name(), shared.clock.wall_ms(), registry.trace().as_deref()),
         origin: if capabilities.connection_per_hold || ask.parks { None } else { here() },

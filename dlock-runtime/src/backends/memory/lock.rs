@@ -54,7 +54,7 @@ pub(super) struct Moment<'a> {
 impl Moment<'_> {
     /// Will no lock that comes free start this claim's run?
     fn is_over(&self, claim: &Claim) -> bool {
-        claim.once_per.is_some_and(|once| self.runs.is_over(claim, once, self.clock))
+        claim.once_per.as_deref().is_some_and(|once| self.runs.is_over(claim, *once, self.clock))
     }
 }
 
@@ -154,8 +154,8 @@ impl Lock {
         let token = moment.token.checked_add(1).ok_or_else(exhausted)?;
         *moment.token = token;
         let slot = matches!(claim.kind, Kind::Permits(_)).then(|| self.lowest_free_slot());
-        if let Some(once) = claim.once_per {
-            moment.runs.start(claim, once, moment.clock);
+        if let Some(once) = claim.once_per.as_deref() {
+            moment.runs.start(claim, *once, moment.clock);
             self.tell_of_runs(moment);
         }
         self.holders.push(Holder {

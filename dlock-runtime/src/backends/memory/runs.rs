@@ -55,7 +55,7 @@ impl Runs {
     /// Nothing was run under this claim: its period is due again, all earlier ones are not. With `rerun` a start that has
     /// not ended may be run again as it is, and it may be another one's that died.
     pub(super) fn give_back(&mut self, claim: &Claim) {
-        if claim.once_per.is_some_and(|once| !once.rerun)
+        if claim.once_per.as_deref().is_some_and(|once| !once.rerun)
             && let Some(start) = self.0.get_mut(&claim.key).and_then(|record| record.start.as_mut())
             && start.owner == claim.owner
             && !start.ended

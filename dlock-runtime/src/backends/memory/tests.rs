@@ -92,7 +92,7 @@ fn once(period: Duration, rerun: bool) -> Arc<Claim> {
 }
 
 fn once_from(offset: Duration, period: Duration, rerun: bool) -> Arc<Claim> {
-    Arc::new(Claim { once_per: Some(OncePer { period, offset, rerun }), ..Claim::clone(&claim("k")) })
+    Arc::new(Claim { once_per: Some(Box::new(OncePer { period, offset, rerun })), ..Claim::clone(&claim("k")) })
 }
 
 fn take(store: &Memory, claim: &Arc<Claim>) -> Hold {

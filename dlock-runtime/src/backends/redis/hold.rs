@@ -77,8 +77,8 @@ impl Redis {
         if claim.kind != Kind::Exclusive {
             return Box::pin(self.leave_shares(shared, claim)).await;
         }
-        if let Some(once) = claim.once_per {
-            return Box::pin(self.abandon_run(shared, claim, once)).await;
+        if let Some(once) = claim.once_per.as_deref() {
+            return Box::pin(self.abandon_run(shared, claim, *once)).await;
         }
         let answer = self
             .connections

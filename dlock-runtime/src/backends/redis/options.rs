@@ -50,8 +50,8 @@ static TRY: LazyLock<Lua> =
 
 impl Redis {
     pub(super) async fn attempt_with_options(&self, claim: &Arc<Claim>, stand: Stand) -> Result<Attempt> {
-        match (claim.kind, claim.once_per) {
-            (Kind::Exclusive, Some(once)) => self.ask_for_run(claim, once).await,
+        match (claim.kind, claim.once_per.as_deref()) {
+            (Kind::Exclusive, Some(once)) => self.ask_for_run(claim, *once).await,
             (Kind::Exclusive, None) => self.ask_in_order(claim, stand).await,
             (_, None) => self.ask_for_share(claim, stand).await,
             (_, Some(_)) => Err(Error::config("once_per", "one start per period needs an exclusive lock")),

@@ -113,7 +113,7 @@ impl Redis {
             .connections
             .script(&shared, &ONCE, |command| {
                 on(command, Name(&claim.key)).arg(layout::Value(claim)).arg(millis(claim.ttl));
-                command.arg(micros(once.period)).arg(u8::from(once.rerun)).arg(record_lease(Some(once)));
+                command.arg(micros(once.period)).arg(u8::from(once.rerun)).arg(record_lease(Some(&once)));
                 command.arg(micros(once.offset));
             })
             .await?;
@@ -153,7 +153,7 @@ impl Redis {
             .connections
             .script(&shared, &FINISH, |command| {
                 on(command, Name(&claim.key)).arg(layout::Value(claim)).arg(keep);
-                command.arg(run).arg(took).arg(record_lease(claim.once_per));
+                command.arg(run).arg(took).arg(record_lease(claim.once_per.as_deref()));
             })
             .await?;
         released(&answer)
@@ -190,7 +190,7 @@ fn read_success(text: &[u8]) -> Option<LastSuccess> {
     Some(LastSuccess { started, took, note: Note::from_stored(parts.next()?) })
 }
 
-fn record_lease(once: Option<OncePer>) -> u64 {
+fn record_lease(once: Option<&OncePer>) -> u64 {
     millis(once.map_or(RECORD_LEASE, |once| once.period.saturating_mul(2).max(RECORD_LEASE)).min(LONGEST))
 }
 

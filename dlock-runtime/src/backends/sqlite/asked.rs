@@ -28,9 +28,9 @@ pub(super) struct Granted {
 
 /// Asks once, in one statement: by the kind of the claim.
 pub(super) async fn ask(conn: &mut SqliteConnection, asked: &Asked<'_>, time: &Time) -> sqlx::Result<Option<Granted>> {
-    match (asked.claim.kind, asked.claim.once_per) {
+    match (asked.claim.kind, asked.claim.once_per.as_deref()) {
         (Kind::Exclusive, None) => exclusive::ask(conn, asked).await,
-        (Kind::Exclusive, Some(once)) => runs::ask(conn, asked, time, once).await,
+        (Kind::Exclusive, Some(once)) => runs::ask(conn, asked, time, *once).await,
         _ => shares::ask(conn, asked).await,
     }
 }

@@ -120,9 +120,9 @@ impl Sqlite {
         if let Some(granted) = answer.map_err(|error| turn.fault(error))? {
             return asked.acquired(granted);
         }
-        match (claim.kind, claim.once_per) {
+        match (claim.kind, claim.once_per.as_deref()) {
             (Kind::Exclusive, None) => exclusive::refused(&mut turn, &asked).await,
-            (Kind::Exclusive, Some(once)) => runs::refused(&mut turn, &asked, once).await,
+            (Kind::Exclusive, Some(once)) => runs::refused(&mut turn, &asked, *once).await,
             _ => shares::refused(&mut turn, &asked, stand).await,
         }
     }
@@ -145,7 +145,7 @@ impl Sqlite {
         let now = time.now()?;
         let keep = ending.keep.map(|keep| now.stored.saturating_add(nanos(keep)));
         let alone = claim.kind == Kind::Exclusive;
-        if let (Some(RunEnd::Succeeded { took }), None, true) = (ending.run, claim.once_per, alone) {
+        if let (Some(RunEnd::Succeeded { took }), None, true) = (ending.run, claim.once_per.as_deref(), alone) {
             runs::record(&mut turn, time, claim, took).await?;
         }
         match (ending.run.filter(|_| claim.once_per.is_some()), keep) {
@@ -160,8 +160,8 @@ impl Sqlite {
         if claim.kind == Kind::Write {
             shares::wait_no_more(turn, claim).await?;
         }
-        if let Some(once) = claim.once_per {
-            runs::give_back(turn, claim, once).await?;
+        if let Some(once) = claim.once_per.as_deref() {
+            runs::give_back(turn, claim, *once).await?;
         }
         self.free(turn, claim).await.map(drop)
     }
