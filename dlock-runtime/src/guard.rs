@@ -9,10 +9,11 @@ use std::time::Duration;
 use crate::backend::{Fence, Standing};
 use crate::error::{Error, ErrorKind, LossCause, Result};
 use crate::key::{Key, LockKey};
+use crate::listener::Listener;
 use crate::observe::Event;
 use crate::release::{self, Outcome};
 use crate::store::request_bound;
-use crate::tenure::{Listener, Tenure};
+use crate::tenure::Tenure;
 use crate::watchdog;
 
 /// A held lock. Dropping it releases on dlock's own thread; [`release`](Self::release) does so here and says how.

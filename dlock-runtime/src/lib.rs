@@ -30,6 +30,7 @@ mod key;
 mod key_list;
 mod key_literal;
 mod key_part;
+mod listener;
 mod local_queue;
 mod lock;
 mod locker;

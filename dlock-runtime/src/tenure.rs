@@ -1,7 +1,6 @@
 //! The life of one hold in this process: how long we believe in it, and how it ended.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -11,10 +10,11 @@ use std::time::Duration;
 use crate::backend::{Ending, Fence, Hold, RunEnd, Validity};
 use crate::background::Home;
 use crate::baton::Baton;
-use crate::clock::{BootInstant, wake};
+use crate::clock::BootInstant;
 use crate::cohort::Tenancy;
 use crate::error::{Error, ErrorKind, LossCause, Result};
 use crate::hold::margin;
+use crate::listener::{Listener, Listeners};
 use crate::local_queue::{Carries, Holding, Next, Turn};
 use crate::registry::Shared;
 use crate::sites::Label;
@@ -66,21 +66,6 @@ struct AtEnd {
     kept_until: Option<BootInstant>,
     /// How the run went, if the store keeps a record of it.
     run: Option<OnceLock<RunEnd>>,
-}
-
-/// Whom a loss wakes.
-#[derive(Debug, Default)]
-struct Listeners {
-    /// Whoever runs the body: one, so it needs no number.
-    body: Option<Waker>,
-    /// Absent until there is one.
-    others: Option<Box<Others>>,
-}
-
-#[derive(Debug, Default)]
-struct Others {
-    wakers: BTreeMap<u64, Waker>,
-    last: u64,
 }
 
 /// What the watchdog keeps about a tenure.
@@ -218,9 +203,8 @@ impl Tenure {
             LossCause::Released => RELEASED,
         });
         if lost {
-            let Listeners { body, others } = std::mem::take(&mut *self.listeners());
-            let others = others.map(|others| others.wakers).unwrap_or_default();
-            body.into_iter().chain(others.into_values()).for_each(wake);
+            let listeners = std::mem::take(&mut *self.listeners());
+            listeners.wake();
         }
         lost
     }
@@ -236,10 +220,7 @@ impl Tenure {
 
     /// Ready once the hold is lost; for the one that runs the body.
     pub(crate) fn poll_lost(self: &Arc<Self>, cx: &mut Context<'_>) -> Poll<Error> {
-        self.poll_lost_with(|listeners| match &listeners.body {
-            Some(waker) if waker.will_wake(cx.waker()) => None,
-            _ => listeners.body.replace(cx.waker().clone()),
-        })
+        self.poll_lost_with(|listeners| listeners.listen(cx.waker()))
     }
 
     /// Ends once the hold is lost; never if it is released in order. Dropping it stops listening.
@@ -248,7 +229,10 @@ impl Tenure {
         poll_fn(|cx| listener.poll(cx)).await
     }
 
-    fn poll_lost_with(self: &Arc<Self>, listen: impl FnOnce(&mut Listeners) -> Option<Waker>) -> Poll<Error> {
+    pub(crate) fn poll_lost_with(
+        self: &Arc<Self>,
+        listen: impl FnOnce(&mut Listeners) -> Option<Waker>,
+    ) -> Poll<Error> {
         let old = listen(&mut self.listeners());
         // Outside of the lock: it may be the last that a foreign executor has of its task.
         drop(old);
@@ -259,7 +243,7 @@ impl Tenure {
         }
     }
 
-    fn listeners(&self) -> MutexGuard<'_, Listeners> {
+    pub(crate) fn listeners(&self) -> MutexGuard<'_, Listeners> {
         self.waiting_for_loss.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -360,40 +344,6 @@ impl Tenure {
 
     pub(crate) fn error(&self, kind: ErrorKind, message: impl Into<Cow<'static, str>>) -> Error {
         Error::new(kind, message).with_key(self.hold.claim.key.as_str()).with_backend(&self.store.name)
-    }
-}
-
-/// Somebody who wants to hear of the loss, beside the one that runs the body. Dropping it stops listening.
-#[derive(Debug)]
-pub(crate) struct Listener {
-    tenure: Arc<Tenure>,
-    /// Its number among the others; zero before it was first polled.
-    id: AtomicU64,
-}
-
-impl Listener {
-    pub(crate) const fn new(tenure: Arc<Tenure>) -> Self {
-        Self { tenure, id: AtomicU64::new(0) }
-    }
-
-    /// Ready once the hold is lost.
-    pub(crate) fn poll(&self, cx: &mut Context<'_>) -> Poll<Error> {
-        self.tenure.poll_lost_with(|listeners| {
-            let others = listeners.others.get_or_insert_default();
-            if self.id.load(Ordering::Relaxed) == 0 {
-                others.last += 1;
-                self.id.store(others.last, Ordering::Relaxed);
-            }
-            others.wakers.insert(self.id.load(Ordering::Relaxed), cx.waker().clone())
-        })
-    }
-}
-
-impl Drop for Listener {
-    fn drop(&mut self) {
-        let gone = self.tenure.listeners().others.as_mut().and_then(|others| others.wakers.remove(self.id.get_mut()));
-        // Outside of the lock, as above.
-        drop(gone);
     }
 }
 

@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use dlock::backends::redis::Redis;
-use dlock::{Attempt, Backend, Clock, ErrorKind, Released, Signal, Stand, Standing};
+use dlock::{Attempt, Backend, Clock, ErrorKind, Released, Stand, Standing};
 use dlock_testkit::servers::{self, Instance, Make, RedisCluster};
 
 use crate::cluster::Move;
 use crate::holds::{confirm, stand, take};
-use crate::{MS, SECOND, blocking, claim, open, refusal, rights, take_soon, with};
+use crate::{MS, SECOND, blocking, claim, handed, open, refusal, rights, take_soon, with};
 
 async fn server() -> Instance {
     blocking(|| Instance::start(servers::Redis::default()).unwrap()).await
@@ -29,8 +29,7 @@ async fn the_listed_rights_are_enough_and_each_one_is_missed_by_its_name() {
     let waiting = claim("k", SECOND);
     let Attempt::Contended(mut wake) = redis.try_acquire(&waiting, until).await.unwrap() else { panic!() };
     redis.release(&hold).await.unwrap();
-    let news = tokio::time::timeout(SECOND, wake.signal.as_mut().unwrap()).await.unwrap().unwrap();
-    assert!(matches!(news, dlock::Signal::Granted(_)));
+    handed(&redis, &waiting, &mut wake).await;
 
     let needed = rights::lines([2, 3]);
     let commands = needed.split_whitespace().filter_map(|right| right.strip_prefix('+'));
@@ -102,8 +101,7 @@ async fn the_listed_rights_are_enough_in_a_cluster() {
     let waiting = claim("k", SECOND);
     let mut wake = stand(&redis, &waiting).await;
     redis.release(&hold).await.unwrap();
-    let news = tokio::time::timeout(SECOND, wake.signal.as_mut().unwrap()).await.unwrap().unwrap();
-    let Signal::Granted(hold) = news else { panic!("{news:?}") };
+    let hold = handed(&redis, &waiting, &mut wake).await;
     redis.release(&hold).await.unwrap();
 
     let error = Redis::connect(&url("app").replace("p%2Cw", "other"), &Clock::system()).await.unwrap_err();

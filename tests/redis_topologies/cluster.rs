@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dlock::backends::redis::Redis;
-use dlock::{Attempt, Backend, Claim, Clock, ErrorKind, Key, Kind, Registry, Released, Signal, Stand, Standing, Wait};
+use dlock::{Attempt, Backend, Claim, Clock, ErrorKind, Key, Kind, Registry, Released, Stand, Standing, Wait};
 use dlock_testkit::servers::{self, Instance, RedisCluster};
 
 use crate::holds::{confirm, take, token};
-use crate::{MS, SECOND, attempt, blocking, claim, name, open, refusal, standing_soon, take_soon};
+use crate::{MS, SECOND, attempt, blocking, claim, handed, name, open, refusal, standing_soon, take_soon};
 
 const LIMIT: Duration = Duration::from_secs(30);
 
@@ -129,12 +129,11 @@ async fn a_process_hears_of_locks_in_many_slots(url: &str) {
         let waiting = claim(&key, LIMIT);
         let Attempt::Contended(wake) = waiter.try_acquire(&waiting, until()).await.unwrap() else { panic!() };
         assert!(wake.signal.is_some(), "pushes arrive");
-        wakes.push(wake);
+        wakes.push((waiting, wake));
     }
-    for (hold, wake) in holds.iter().zip(&mut wakes) {
+    for (hold, (waiting, wake)) in holds.iter().zip(&mut wakes) {
         assert_eq!(holder.release(hold).await.unwrap(), Released::Released);
-        let news = tokio::time::timeout(SECOND, wake.signal.as_mut().unwrap()).await.unwrap().unwrap();
-        let Signal::Granted(next) = news else { panic!("{news:?}") };
+        let next = handed(&waiter, waiting, wake).await;
         assert!(token(&next) > token(hold));
         assert_eq!(waiter.release(&next).await.unwrap(), Released::Released);
     }
@@ -213,8 +212,7 @@ async fn a_release_in_mid_move_is_a_release(cluster: &Arc<RedisCluster>) {
     let waiter = claim("torn", LIMIT);
     let Attempt::Contended(mut wake) = redis.try_acquire(&waiter, until()).await.unwrap() else { panic!() };
     other.release(&former).await.unwrap();
-    let news = tokio::time::timeout(LIMIT, wake.signal.as_mut().unwrap()).await.unwrap().unwrap();
-    let Signal::Granted(hold) = news else { panic!("{news:?}") };
+    let hold = handed(&redis, &waiter, &mut wake).await;
     assert!(matches!(confirm(&redis, &hold).await, Standing::Renewed(_)));
     let slot = Move::of(cluster, "torn");
     slot.begin();

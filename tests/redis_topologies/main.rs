@@ -28,7 +28,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use dlock::backends::redis::Redis;
-use dlock::{Attempt, Backend, Claim, Clock, Error, Hold, Key, LockKey, Stand, Standing};
+use dlock::{Attempt, Backend, Claim, Clock, Error, Hold, Key, LockKey, Signal, Stand, Standing, Wake};
 
 const SECOND: Duration = Duration::from_secs(1);
 const MS: Duration = Duration::from_millis(1);
@@ -56,6 +56,16 @@ async fn open(url: &str) -> Redis {
 /// What blocks, beside the runtime.
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     tokio::task::spawn_blocking(work).await.unwrap()
+}
+
+/// Waits for the push that brings a lock. One that is late, or comes while connections begin anew, only says that it is
+/// worth to ask.
+async fn handed(redis: &Redis, claim: &Arc<Claim>, wake: &mut Wake) -> Hold {
+    let limit = 10 * SECOND;
+    match tokio::time::timeout(limit, wake.signal.as_mut().unwrap()).await.unwrap().unwrap() {
+        Signal::Granted(hold) => hold,
+        _ => take_soon(redis, claim, limit).await,
+    }
 }
 
 /// Asks until the lock is granted, through outages; all errors must be of those that pass.

@@ -4,7 +4,7 @@ use dlock::{Attempt, Backend, ErrorKind, Released, Stand};
 use dlock_testkit::servers::{Instance, Make, Redis};
 
 use crate::holds::{take, token};
-use crate::{MS, SECOND, blocking, claim, name, open, refusal, take_soon, with};
+use crate::{MS, SECOND, blocking, claim, handed, name, open, refusal, take_soon, with};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_grant_that_too_few_replicas_have_is_given_back() {
@@ -71,8 +71,7 @@ async fn a_server_with_a_command_for_it_releases_without_a_script() {
         let Attempt::Contended(mut wake) = redis.try_acquire(&next, until).await.unwrap() else { panic!() };
         assert_eq!(redis.release(&hold).await.unwrap(), Released::Released);
         assert_eq!(redis.release(&hold).await.unwrap(), Released::NotOwner);
-        let news = tokio::time::timeout(10 * SECOND, wake.signal.as_mut().unwrap()).await.unwrap().unwrap();
-        let dlock::Signal::Granted(next) = news else { panic!("{news:?}") };
+        let next = handed(&redis, &next, &mut wake).await;
         redis.release(&next).await.unwrap();
 
         // An account that may not: the script does the same.

@@ -1,10 +1,10 @@
 //! A server that comes back with less than it had.
 
-use dlock::{Attempt, Backend, Backoff, Clock, ErrorKind, Key, Registry, Released, Retry, Signal, Standing, Wait};
+use dlock::{Attempt, Backend, Backoff, Clock, ErrorKind, Key, Registry, Released, Retry, Standing, Wait};
 use dlock_testkit::servers::{Instance, Redis};
 
 use crate::holds::{stand, take, token};
-use crate::{SECOND, attempt, blocking, claim, open, refusal, standing_soon, take_soon, with};
+use crate::{SECOND, attempt, blocking, claim, handed, open, refusal, standing_soon, take_soon, with};
 
 async fn restarted(server: Instance) -> Instance {
     blocking(move || {
@@ -60,10 +60,10 @@ async fn a_ttl_that_a_release_has_asked_for_counts_too() {
     let (redis, other) = (open(&server.url()).await, open(&server.url()).await);
     // It has waited: pushes reach it, and a release can ask.
     let former = take(&other, &claim("k", SECOND)).await;
-    let mut wake = stand(&redis, &claim("k", SECOND)).await;
+    let waiting = claim("k", SECOND);
+    let mut wake = stand(&redis, &waiting).await;
     other.release(&former).await.unwrap();
-    let news = tokio::time::timeout(10 * SECOND, wake.signal.as_mut().unwrap()).await.unwrap().unwrap();
-    let Signal::Granted(held) = news else { panic!("{news:?}") };
+    let held = handed(&redis, &waiting, &mut wake).await;
     let until = Clock::system().now().after(60 * SECOND);
     let (_, asked) = redis.release_to(&held, &claim("k", 600 * SECOND), until).await.unwrap();
     assert!(matches!(asked, Some(Attempt::Acquired(_))), "{asked:?}");

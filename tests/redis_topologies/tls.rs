@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use dlock::backends::redis::Redis;
-use dlock::{Attempt, Backend, Clock, ErrorKind, Hold, Released, Signal, Standing};
+use dlock::{Attempt, Backend, Clock, ErrorKind, Hold, Released, Standing};
 use dlock_testkit::servers::{RedisCluster, RedisSentinels, RedisTls};
 
 use crate::cluster::{key_at, until};
 use crate::holds::{take, token};
 use crate::sentinel::{DOWN_AFTER_MS, fail_over};
-use crate::{MS, SECOND, blocking, claim, name, open, standing_soon, take_soon, with};
+use crate::{MS, SECOND, blocking, claim, handed, name, open, standing_soon, take_soon, with};
 
 const LIMIT: Duration = Duration::from_secs(30);
 
@@ -102,24 +102,20 @@ async fn a_cluster_speaks_tls_over_a_failover() {
 async fn hand_on(from: &Redis, hold: &Hold, to: &Redis, key: &str) -> Hold {
     let waiting = claim(key, LIMIT);
     let end = tokio::time::Instant::now() + LIMIT;
-    let mut signal = loop {
+    let mut wake = loop {
         // After a failover the way of the pushes is found anew.
         if let Ok(Attempt::Contended(wake)) = to.try_acquire(&waiting, until()).await
-            && let Some(signal) = wake.signal
+            && wake.signal.is_some()
         {
-            break signal;
+            break wake;
         }
         assert!(tokio::time::Instant::now() < end, "no pushes within {LIMIT:?}");
         tokio::time::sleep(20 * MS).await;
     };
     assert_eq!(from.release(hold).await.unwrap(), Released::Released);
-    match tokio::time::timeout(LIMIT, &mut signal).await.unwrap().unwrap() {
-        Signal::Granted(next) => {
-            assert!(token(&next) > token(hold));
-            next
-        }
-        other => panic!("{other:?}"),
-    }
+    let next = handed(to, &waiting, &mut wake).await;
+    assert!(token(&next) > token(hold));
+    next
 }
 
 /// Who knows another authority, shows no certificate, or speaks no TLS at all, gets nowhere.
