@@ -216,3 +216,23 @@ async fn a_lock_that_cannot_be_handed_on_is_free_all_the_same() {
         assert_eq!(two.release(&hold).await.unwrap(), Released::Released, "{right}");
     }
 }
+
+/// What only keeps the line in order, after a lock was given and told: it is not taken away again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lock_that_was_handed_on_stays_so_although_the_line_cannot_be_kept() {
+    let server = server().await;
+    for right in ["hset", "hdel"] {
+        let url = account(&server, "whole", &rights::lines(1..=5));
+        let (one, two) = (open(&url).await, open(&server.url()).await);
+        let hold = take(&one, &claim(right, 60 * SECOND)).await;
+        let (first, second) = (claim(right, 60 * SECOND), claim(right, 60 * SECOND));
+        let mut wake = stand(&two, &first).await;
+        let _later = stand(&two, &second).await;
+        server.ask(&format!("ACL SETUSER whole -{right}")).unwrap();
+        assert_eq!(one.release(&hold).await.unwrap(), Released::Released, "{right}");
+        let given = handed(&two, &first, &mut wake).await;
+        assert!(matches!(confirm(&two, &given).await, Standing::Renewed(_)), "{right}");
+        assert_eq!(two.release(&given).await.unwrap(), Released::Released, "{right}");
+        two.abandon(&second).await.unwrap();
+    }
+}

@@ -111,8 +111,8 @@ async fn an_account_that_may_not_look_believes_the_sentinels() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_new_primary_that_may_evict_locks_grants_none() {
     let set = set(1).await;
-    let redis = open(&with(&set.url(), "failover_guard=off")).await;
-    let bold = open(&with(&set.url(), "failover_guard=off&eviction=allow")).await;
+    let redis = open(&with(&set.url(), "failover_guard=off&restart_guard=off")).await;
+    let bold = open(&with(&set.url(), "failover_guard=off&restart_guard=off&eviction=allow")).await;
     let hold = take(&redis, &claim("held", 2 * LIMIT)).await;
     set.servers[1].ask("CONFIG SET maxmemory-policy allkeys-lru").unwrap();
     let set = blocking(move || {

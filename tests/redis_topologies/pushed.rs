@@ -1,10 +1,12 @@
 //! A grant that is pushed is looked at as one that is answered.
 
+use std::time::Instant;
+
 use dlock::{Attempt, Backend, Signal};
 use dlock_testkit::servers::{Instance, Redis};
 
 use crate::holds::{stand, take, token};
-use crate::{SECOND, blocking, claim, open, refusal, with};
+use crate::{MS, SECOND, blocking, claim, open, refusal, with};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_server_hands_on_that_may_have_forgotten_is_asked_for_again() {
@@ -19,8 +21,15 @@ async fn what_a_server_hands_on_that_may_have_forgotten_is_asked_for_again() {
         server.ask(request).unwrap();
     }
     let _ = server.ask("CLIENT KILL TYPE normal");
-    while !refusal(&waiter, &claim("other", SECOND)).await.to_string().contains("failover_guard") {}
-    while holder.release(&hold).await.is_err() {}
+    let end = Instant::now() + 30 * SECOND;
+    while !refusal(&waiter, &claim("other", SECOND)).await.to_string().contains("failover_guard") {
+        assert!(Instant::now() < end, "nothing is held back");
+        tokio::time::sleep(20 * MS).await;
+    }
+    while holder.release(&hold).await.is_err() {
+        assert!(Instant::now() < end, "it cannot be released");
+        tokio::time::sleep(20 * MS).await;
+    }
     let news = tokio::time::timeout(30 * SECOND, wake.signal.as_mut().unwrap()).await.unwrap().unwrap();
     assert!(matches!(news, Signal::Ask), "{news:?}");
     assert!(refusal(&waiter, &next).await.to_string().contains("failover_guard"));

@@ -94,7 +94,18 @@ async fn who_waits_long_enough_waits_for_the_end_of_the_guard() {
     };
     assert!(*error.kind() == ErrorKind::Outage && error.retry_after().is_some_and(|after| after > SECOND), "{error}");
     let none = Retry { times: 0, backoff: Backoff { from: SECOND, to: SECOND } };
-    let guard = lock(Wait::UpTo(60 * SECOND)).retry(none).acquire().await.unwrap_or_else(|error| panic!("{error}"));
+    let patient = tokio::spawn(lock(Wait::UpTo(60 * SECOND)).retry(none).acquire());
+    // Nobody has the lock while that one waits, and its neighbours are not told so.
+    let end = std::time::Instant::now() + error.retry_after().unwrap() / 2;
+    while std::time::Instant::now() < end {
+        for wait in [Wait::None, Wait::UpTo(SECOND / 10)] {
+            match lock(wait).acquire().await {
+                Ok(guard) => guard.release().await.unwrap(),
+                Err(error) => assert_eq!(*error.kind(), ErrorKind::Outage, "{error}"),
+            }
+        }
+    }
+    let guard = patient.await.unwrap().unwrap_or_else(|error| panic!("{error}"));
     guard.release().await.unwrap();
     registry.shutdown(SECOND).await;
     drop(server);

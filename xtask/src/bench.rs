@@ -20,7 +20,11 @@ pub(crate) fn run_bench(arguments: &[&str]) -> Result {
 
 fn steps(parts: &mut Parts, arguments: &[&str]) -> Result {
     parts.run("servers", servers::run)?;
-    parts.run("peers", peers::install)?;
+    if arguments.iter().all(|argument| argument.starts_with('-'))
+        || arguments.iter().any(|row| row.starts_with("contended"))
+    {
+        parts.run("peers", peers::install)?;
+    }
     // Before the servers start, so that compiling does not slow their start down.
     parts.run("build", || run(&mut cargo(&["bench", "--bench", "dlock", "--features", ETCD, "--no-run"])))?;
     with_servers(parts, |parts, set| {

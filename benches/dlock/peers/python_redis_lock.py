@@ -32,7 +32,7 @@ def beginning():
 
 
 def contend(task):
-    """Locks until the time is over; returns the hand-overs and each wait in µs."""
+    """Locks until the time is over; returns the hand-overs, each wait in µs, and when the last one ended."""
     client, own = clients[task], struct.pack("<Q", 1 + process * 1000 + task)
     time.sleep(max(0, begin - time.time()))
     end = time.monotonic() + seconds
@@ -46,15 +46,15 @@ def contend(task):
         lock.release()
         hand_overs += before != own
         waits.append(max(0, int((time.monotonic() - begun - HOLD) * 1e6)))
-    return hand_overs, waits
+    return hand_overs, waits, time.time()
 
 
 clients = [connect() for _ in range(tasks)]
 begin = beginning()
 with ThreadPoolExecutor(tasks) as threads:
     seen = list(threads.map(contend, range(tasks)))
-micros = int((time.time() - begin) * 1e6)
-numbers = [sum(hand_overs for hand_overs, _ in seen), micros, tasks]
-numbers += [len(waits) for _, waits in seen]
-numbers += [wait for _, waits in seen for wait in waits]
+micros = int((max(ended for _, _, ended in seen) - begin) * 1e6)
+numbers = [sum(hand_overs for hand_overs, _, _ in seen), micros, tasks]
+numbers += [len(waits) for _, waits, _ in seen]
+numbers += [wait for _, waits, _ in seen for wait in waits]
 print("seen", *numbers, flush=True)

@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use super::turn::Taken;
 use super::{Acquisition, LEAST_PATIENCE, already_run, busy, shut_down, timed_out};
 use crate::backend::{Attempt, Hold, Signal, Stand, Wake};
+use crate::clock::BootInstant;
 use crate::error::{Error, Result};
 use crate::options::{Retry, Wait};
 use crate::store::request_bound;
@@ -74,7 +76,12 @@ impl Acquisition {
                     if again >= self.deadline {
                         return Err(error);
                     }
-                    shared.closing.or(shared.clock.sleep_until(again)).await.ok_or_else(shut_down)?;
+                    if told.is_some() {
+                        first = Box::pin(self.stand_aside(again)).await?;
+                        contended = 0;
+                    } else {
+                        shared.closing.or(shared.clock.sleep_until(again)).await.ok_or_else(shut_down)?;
+                    }
                     continue;
                 }
             };
@@ -112,6 +119,30 @@ impl Acquisition {
                 return Err(timed_out(left));
             }
         }
+    }
+
+    /// Sleeps while the store grants nothing to anybody, without the turn: neighbours shall hear that from the store too,
+    /// and not that others have the lock. Gives what comes with the next turn.
+    async fn stand_aside(&mut self, until: BootInstant) -> Result<Option<Result<Attempt>>> {
+        let shared = self.shared.clone();
+        self.give_up().await;
+        // What may still be in the store keeps the turn, or an abandon that is late would meet the next attempt.
+        if !self.armed {
+            self.turn = None;
+        }
+        shared.closing.or(shared.clock.sleep_until(until)).await.ok_or_else(shut_down)?;
+        if self.turn.is_none() {
+            self.turn = Some(self.join().await?);
+        }
+        Ok(match self.take_over() {
+            Some(Taken::Hold(hold)) => Some(Ok(Attempt::Acquired(hold))),
+            Some(Taken::Late(late)) => {
+                self.clear(late).await;
+                None
+            }
+            Some(Taken::Answer(answer)) => Some(Ok(answer)),
+            None => None,
+        })
     }
 
     /// Asks once. The outer error is the end of everything: a shutdown.

@@ -65,7 +65,7 @@ impl Acquisition {
     }
 
     /// Frees what came too late: a renewal that was under way may have prolonged it in the store.
-    async fn clear(&mut self, late: Arc<Claim>) {
+    pub(super) async fn clear(&mut self, late: Arc<Claim>) {
         let backend = self.store.backend.clone();
         let request = async move { backend.abandon(&late).await };
         // Without an answer its lease ends it.

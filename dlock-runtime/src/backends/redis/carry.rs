@@ -28,7 +28,8 @@ impl Redis {
         let place = self.places.enlist(next.owner);
         // As short as a grant that is pushed: whoever it is for may be gone, or stand still.
         let granted = grant_of(next);
-        let asked = Asked { place, high: self.connections.high(), sent: self.clock.now(), granted };
+        let high = self.connections.high();
+        let asked = Asked { place, high, sent: self.clock.now(), granted };
         let answer = self
             .connections
             .script(&shared, &SCRIPTS.release_to, |command| {
@@ -52,7 +53,7 @@ impl Redis {
             other => (released(&other)?, None),
         };
         let answer = match answer {
-            Some(attempt) => self.checked(next, attempt).await.ok(),
+            Some(attempt) => self.checked(next, attempt, high).await.ok(),
             None => None,
         };
         if answer.is_none() {

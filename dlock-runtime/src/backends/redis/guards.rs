@@ -12,6 +12,7 @@ use std::time::Duration;
 use ::redis::Value;
 
 use super::check::{evicts, field, settings, text, uptime};
+use super::fault;
 use super::settings::{Guard, Settings};
 use super::shards::Shards;
 use crate::clock::BootInstant;
@@ -82,7 +83,7 @@ impl Seen {
             durable: appends && always,
             history: replication("master_replid").to_owned(),
             is_heir: replication("master_replid2").contains(|digit| digit != '0'),
-            evicts: may_evict(config),
+            evicts: may_evict(config).unwrap_or(false),
         })
     }
 
@@ -142,8 +143,13 @@ impl Guards {
     }
 
     /// Notes what it says to that now: the answer to the last of [`QUESTIONS`].
-    pub(super) fn heard_policy(&self, config: &Value) {
-        self.evicts.store(may_evict(config) && !self.eviction_allowed, Ordering::Relaxed);
+    ///
+    /// # Errors
+    /// If the answer does not say: then it is the wrong one as before.
+    pub(super) fn heard_policy(&self, config: &Value) -> Result<()> {
+        let evicts = may_evict(config).ok_or_else(|| fault::unexpected(config))?;
+        self.evicts.store(evicts && !self.eviction_allowed, Ordering::Relaxed);
+        Ok(())
     }
 
     /// May the server grant nothing as long as it is set up so?
@@ -165,13 +171,12 @@ impl Guards {
     /// Until when the server may grant nothing, for one who has known `before` in its place.
     fn judged(&self, before: Option<&Life>, seen: &Seen, now: BootInstant) -> Option<BootInstant> {
         let ended = BootInstant::from_nanos(self.ended.load(Ordering::Relaxed));
-        match before {
-            // It ran already while the other one served us: nobody knows when that one gave its last lock.
-            Some(life) if life.run_id != seen.run_id && now.before(seen.uptime) < life.met.max(ended) => {
-                self.after_failover(now)
-            }
-            _ => self.judged_alone(before, seen, now),
-        }
+        // It ran already while the other one served us: nobody knows when that one gave its last lock. Or it is the same one,
+        // whose end was noticed after it had started anew.
+        let other =
+            before.is_some_and(|life| life.run_id != seen.run_id && now.before(seen.uptime) < life.met.max(ended));
+        let failover = if other { self.after_failover(now) } else { None };
+        failover.max(self.judged_alone(before, seen, now))
     }
 
     /// The same, if it can only be the same one again. A restart as a replica and a promotion may both lie between.
@@ -181,8 +186,8 @@ impl Guards {
         failover.max(self.after_restart(before, seen, now))
     }
 
-    /// Until when a server that nobody here knows may not grant what has just come to it from one that is known. How it
-    /// was while that came is told by its age alone.
+    /// Until when a server that nobody here knows may not grant what has just come to it from one that is known. It may have
+    /// restarted while that came, which its age tells, or have been promoted, which nothing dates.
     pub(super) fn after_arrival(&self, seen: &Seen, now: BootInstant) -> Option<BootInstant> {
         let failover = if seen.is_heir { self.after_failover(now) } else { None };
         let restart = if seen.durable { None } else { self.length(self.restart) };
@@ -237,9 +242,9 @@ impl Guards {
     }
 }
 
-fn may_evict(config: &Value) -> bool {
-    let settings = settings(config).unwrap_or_default();
-    settings.iter().any(|(name, policy)| *name == "maxmemory-policy" && *policy != "noeviction")
+fn may_evict(config: &Value) -> Option<bool> {
+    let (_, policy) = settings(config)?.into_iter().find(|(name, _)| *name == "maxmemory-policy")?;
+    Some(policy != "noeviction")
 }
 
 pub(super) fn forgetful(left: Duration) -> Error {
@@ -282,6 +287,19 @@ mod tests {
         // The same one again is nothing new.
         guards.met(seen("b", 7, false), clock.now(), &"");
         guards.check(|| clock.now()).unwrap();
+    }
+
+    #[test]
+    fn a_restart_is_one_although_the_end_before_it_was_noticed_after_it() {
+        for (restart, free) in [(Guard::For(SECOND * 5), false), (Guard::Off, true)] {
+            let (clock, guards) = (Clock::manual(), guards(restart, Guard::Off));
+            clock.advance(SECOND * 1000);
+            guards.met(seen("a", 500, false), clock.now(), &"");
+            clock.advance(SECOND * 10);
+            guards.ended(clock.now());
+            guards.met(seen("b", 2, false), clock.now(), &"");
+            assert_eq!(guards.check(|| clock.now()).is_ok(), free);
+        }
     }
 
     #[test]

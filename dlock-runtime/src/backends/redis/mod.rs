@@ -147,19 +147,21 @@ impl Redis {
         // Opens the connection, if there is none, and so finds out.
         drop(self.connections.here().await?);
         self.connections.admit(&claim.key).await?;
+        // Before what comes of the request can have been granted.
+        let high = self.connections.high();
         match self.attempt(claim, stand).await? {
-            Attempt::Contended(wake) => Ok(Attempt::Contended(self.judged(wake))),
+            Attempt::Contended(wake) => Ok(Attempt::Contended(self.hearing(wake, high))),
             Attempt::Acquired(hold)
                 if self.connections.target.settings.wait_replicas == 0 && self.connections.admits(&claim.key) =>
             {
                 Ok(Attempt::Acquired(hold))
             }
-            attempt => Box::pin(self.checked(claim, attempt)).await,
+            attempt => Box::pin(self.checked(claim, attempt, high)).await,
         }
     }
 
     /// What is left of an attempt where the server has been found to forget, or where replicas must have it too.
-    async fn checked(&self, claim: &Arc<Claim>, attempt: Attempt) -> Result<Attempt> {
+    async fn checked(&self, claim: &Arc<Claim>, attempt: Attempt, high: u64) -> Result<Attempt> {
         let replicas = self.connections.target.settings.wait_replicas;
         match attempt {
             Attempt::Acquired(hold) => {
@@ -173,18 +175,19 @@ impl Redis {
                     self.replicated(hold).await.map(Attempt::Acquired)
                 }
             }
-            Attempt::Contended(wake) => Ok(Attempt::Contended(self.judged(wake))),
+            Attempt::Contended(wake) => Ok(Attempt::Contended(self.hearing(wake, high))),
             other => Ok(other),
         }
     }
 
-    /// News of a grant count as an answer does; else they are a reason to ask.
-    fn judged(&self, wake: Wake) -> Wake {
+    /// News of a grant count as an answer does; else they are a reason to ask. No token that was seen before the lock was
+    /// asked for is above `high`.
+    fn hearing(&self, wake: Wake, high: u64) -> Wake {
         if self.connections.target.settings.wait_replicas > 0 {
             return Self::as_hint(wake);
         }
         let Wake { signal: Some(signal), .. } = wake else { return wake };
-        let (connections, high) = (self.connections.clone(), self.connections.high());
+        let connections = self.connections.clone();
         let believed = move |news| match news {
             // The hold that is dropped here is found again by its owner.
             Signal::Granted(hold) if !connections.believes(&hold, high) => Signal::Ask,

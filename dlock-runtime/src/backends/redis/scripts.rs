@@ -85,7 +85,8 @@ pub(in crate::backends) const ADVANCE: &str = concat!(
 local B=beside(L)
 local Q,A=B..':q',B..':a'
 -- Gives the lock to the first in line that lives: its fence if that is the asker, 0 if another one, false if nobody, and
--- then what stands there is for the caller to replace.
+-- then what stands there is for the caller to replace. Once it is given nothing fails any more: it would be taken away
+-- from one who believes in it.
 local function advance(asker,ttl)
   while true do
     local e=redis.call('ZPOPMIN',Q)[1]
@@ -97,9 +98,10 @@ local function advance(asker,ttl)
     local more=redis.call('EXISTS',Q)==1
     local kept=more and value..' +line' or value
     if value==asker then
+      local f=fence()
       redis.call('SET',L,kept,'PX',ttl)
-      if more then redis.call('HDEL',A,'?') else redis.call('DEL',A) end
-      return fence()
+      if more then redis.pcall('HDEL',A,'?') else redis.pcall('DEL',A) end
+      return f
     end
     if tonumber(redis.call('HGET',A,p) or '0')*1000>us then
       local f=fence()
@@ -107,11 +109,11 @@ local function advance(asker,ttl)
       -- Written before it is told: nobody shall believe in a lock that could not be written.
       redis.call('SET',L,kept,'PX',claim)
       if tell(p,news)>0 then
-        if more then redis.call('HSET',A,'?',p) else redis.call('DEL',A) end
+        if more then redis.pcall('HSET',A,'?',p) else redis.pcall('DEL',A) end
         return 0
       end
       -- Nobody listens there any more: its other entries need no trial.
-      redis.call('HDEL',A,p)
+      redis.pcall('HDEL',A,p)
     end
   end
 end

@@ -68,7 +68,7 @@ impl Connections {
             // It may have been set right since.
             let [.., config] = QUESTIONS;
             let answer = Box::pin(async { self.command(&self.here().await?, words(config)).await }).await?;
-            self.guards.heard_policy(&answer);
+            self.guards.heard_policy(&answer)?;
         }
         self.guards.check(|| self.clock.now())
     }

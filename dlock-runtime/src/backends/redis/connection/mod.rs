@@ -157,7 +157,7 @@ impl Connections {
 
     pub(in crate::backends) fn close(&self) {
         self.open.clear();
-        self.client.clear();
+        self.client.close();
     }
 
     /// How many times another server became the primary.

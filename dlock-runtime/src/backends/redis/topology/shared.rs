@@ -1,7 +1,7 @@
 //! The one client of a cluster that all runtimes share. It lives on our own thread, and is opened there: whoever asks for
 //! it may have less time than that takes.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ::redis::cluster_async::ClusterConnection;
@@ -23,6 +23,7 @@ pub(in super::super) struct SharedClient {
     opened: AtomicU64,
     /// One at a time is opened.
     opening: tokio::sync::Mutex<()>,
+    closed: AtomicBool,
 }
 
 /// With a number that no other one of this store has.
@@ -76,12 +77,15 @@ impl SharedClient {
         opened
     }
 
-    pub(in super::super) fn clear(&self) {
+    /// Ends the present client, and one that is being opened when it is there.
+    pub(in super::super) fn close(&self) {
+        self.closed.store(true, Ordering::Relaxed);
         self.put(None);
     }
 
     fn put(&self, client: Option<Numbered>) {
         let mut present = self.present();
+        let client = client.filter(|_| !self.closed.load(Ordering::Relaxed));
         self.number.store(client.as_ref().map_or(0, |client| client.number), Ordering::Release);
         let before = std::mem::replace(&mut *present, client);
         drop(present);
