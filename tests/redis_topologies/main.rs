@@ -24,11 +24,13 @@ mod storms;
 mod tls;
 mod unheard;
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use dlock::backends::redis::Redis;
 use dlock::{Attempt, Backend, Claim, Clock, Error, Hold, Key, LockKey, Signal, Stand, Standing, Wake};
+use dlock_testkit::servers::RedisCluster;
 
 const SECOND: Duration = Duration::from_secs(1);
 const MS: Duration = Duration::from_millis(1);
@@ -51,6 +53,13 @@ async fn open(url: &str) -> Redis {
             Err(error) => assert!(error.is_retryable() && Instant::now() < end, "{error}"),
         }
     }
+}
+
+/// The connections that clients have to this node; who asks speaks an older protocol.
+fn connections(cluster: &RedisCluster, node: usize) -> HashSet<String> {
+    let list = cluster.nodes[node].ask("CLIENT LIST").unwrap();
+    let ours = list.lines().filter(|line| line.contains(" resp=3"));
+    ours.map(|line| line.split(' ').next().unwrap().to_owned()).collect()
 }
 
 /// What blocks, beside the runtime.

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use dlock::{Backend, ErrorKind, Key, LossCause, Registry, Released, Wait};
+use dlock::{Backend, ErrorKind, Key, LossCause, Registry, Released, Stand, Wait};
 
 use crate::cluster::{Move, cluster, patient};
-use crate::{MS, SECOND, blocking, claim, open, refusal, take_soon};
+use crate::{MS, SECOND, blocking, claim, connections, open, refusal, take_soon, with};
 
 const LIMIT: Duration = Duration::from_secs(30);
 
@@ -103,6 +103,15 @@ async fn two_servers_that_name_each_other_are_an_outage() {
         assert!(*error.kind() == ErrorKind::Outage && error.is_retryable(), "{error}");
         assert!(error.to_string().contains("MOVED"), "{error}");
     }
+    // Who has less patience does not take them for silent: they answer.
+    let redis = open(&with(&cluster.url(), "restart_guard=off&failover_guard=off")).await;
+    let before = connections(&cluster, from);
+    for _ in 0..8 {
+        let claim = claim("pushed", LIMIT);
+        let answer = tokio::time::timeout(300 * MS, redis.try_acquire(&claim, Stand::No)).await;
+        assert!(!matches!(answer, Ok(Ok(_))), "{answer:?}");
+    }
+    assert!(before.is_subset(&connections(&cluster, from)), "the client was replaced");
     names(from, from);
     let hold = take_soon(&redis, &claim("pushed", LIMIT), LIMIT).await;
     assert_eq!(redis.release(&hold).await.unwrap(), Released::Released);

@@ -105,11 +105,13 @@ impl ClusterWay {
     async fn follow(&self, command: &Cmd, has_other_way: bool) -> RedisResult<Value> {
         let slot = slot_of_command(command);
         let routing = routing_of(slot);
-        let wait = self.silence.wait(slot, &self.clock);
         let end = self.clock.now().after(FOLLOW_LIMIT);
         let mut pause = Duration::from_millis(5);
-        let answer = loop {
+        loop {
+            // For each alone: a server that says "elsewhere" again and again is not silent.
+            let wait = self.silence.wait(slot, &self.clock);
             let answer = self.client.clone().route_command(command.clone(), routing.clone()).await;
+            wait.answered(&answer);
             self.heard(&answer, slot);
             let answer = match asked_elsewhere(&answer) {
                 Some((host, port)) => self.ask_at(host, port, command).await,
@@ -117,14 +119,12 @@ impl ClusterWay {
             };
             let gives_up = self.clock.now() >= end || has_other_way && is_torn(&answer);
             if gives_up || !is_on_the_move(&answer) {
-                break answer;
+                return answer;
             }
             // The client has looked, or is looking, for the slot's new place.
             self.clock.sleep_until(self.clock.now().after(pause)).await;
             pause = (pause * 2).min(Duration::from_millis(100));
-        };
-        wait.answered(&answer);
-        answer
+        }
     }
 
     /// Sends commands to the server of a slot in one go, over one connection.
@@ -167,7 +167,8 @@ impl ClusterWay {
     async fn ask_at(&self, host: String, port: u16, command: &Cmd) -> RedisResult<Value> {
         let mut all = ::redis::pipe();
         // Who answers, too: what that one has granted it may have forgotten.
-        let slot = slot_of_command(command).filter(|_| !self.guards.are_off());
+        let at = slot_of_command(command);
+        let slot = at.filter(|_| !self.guards.are_off());
         if slot.is_some() {
             Shards::questions_beside().for_each(|question| {
                 all.add_command(words(question));
@@ -175,7 +176,9 @@ impl ClusterWay {
         }
         all.cmd("ASKING").add_command(command.clone());
         let (count, route) = (all.len(), SingleNodeRoutingInfo::ByAddress { host, port });
+        let wait = self.silence.wait(at, &self.clock);
         let answers = self.client.clone().route_pipeline(all, 0, count, route).await;
+        wait.answered(&answers);
         self.heard(&answers, None);
         let mut answers = answers?;
         let answer = answers.pop().unwrap_or(Value::Nil);
