@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use dlock::fenced::redis as fenced;
 use dlock::{Backend, ErrorKind, Fence, Hold, Key, Registry, Released, Standing, Together, Wait};
+use dlock_testkit::Mode;
 use dlock_testkit::servers::RedisCluster;
 use redis::cluster_routing::Slot;
 
@@ -56,6 +57,30 @@ async fn one_cluster_for_many_keys() {
     holds_on_their_way_are_renewed_one_by_one(&cluster).await;
     a_fenced_write_that_lies_in_two_slots_is_told(&cluster).await;
     a_silent_server_holds_up_no_other(&cluster).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_short_lease_cuts_off_no_other() {
+    let cluster = Arc::new(blocking(|| RedisCluster::start(3, 0, true, &[]).unwrap()).await);
+    let redis = open(&cluster.url()).await;
+    let keys = [0, 1].map(|node| key_at(&cluster, node));
+    // The servers learn the script.
+    for key in &keys {
+        let warm = take(&redis, &claim(key, LIMIT)).await;
+        assert!(matches!(confirm(&redis, &warm).await, Standing::Renewed(_)));
+        redis.release(&warm).await.unwrap();
+    }
+    let short = take(&redis, &claim(&keys[0], 1200 * MS)).await;
+    let long = take(&redis, &claim(&keys[1], LIMIT)).await;
+    // More than a sixth of the short lease.
+    for proxy in &cluster.proxies {
+        proxy.set(Mode::Delay { to_server: Duration::ZERO, to_client: 400 * MS });
+    }
+    let answers = redis.renew(&[&short, &long]).await;
+    assert!(matches!(answers[1], Ok(Standing::Renewed(_))), "{:?}", answers[1]);
+    // Alone it waits too: there is nobody whose answer it holds up. It may be over by now.
+    let alone = redis.renew(&[&short]).await.remove(0);
+    assert!(alone.is_ok(), "{alone:?}");
 }
 
 async fn registry(cluster: &RedisCluster) -> Registry {

@@ -31,18 +31,19 @@ impl Redis {
             order.sort_by_cached_key(|(_, hold)| number_of(slot_of(&hold.claim.key)));
         }
         // All at once: the way to the server is paid once, and of several servers a silent one holds up none of the others.
-        let answers = join_all(order.chunks(BATCH).map(|batch| self.renew_batch(batch))).await;
+        let answers = join_all(order.chunks(BATCH).map(|batch| self.renew_batch(batch, holds.len()))).await;
         let mut answers: Vec<_> = answers.into_iter().flatten().collect();
         answers.sort_unstable_by_key(|(at, _)| *at);
         answers.into_iter().map(|(_, standing)| standing).collect()
     }
 
-    async fn renew_batch(&self, batch: &[(usize, &Hold)]) -> Vec<(usize, Result<Standing>)> {
+    /// `all`: so many holds are renewed with these.
+    async fn renew_batch(&self, batch: &[(usize, &Hold)], all: usize) -> Vec<(usize, Result<Standing>)> {
         let mut standings = Vec::with_capacity(batch.len());
         let mut parts = self.parts(batch);
         while !parts.is_empty() {
             let from = self.clock.now();
-            let answers = match self.ask_parts(&parts, patience(batch)).await {
+            let answers = match self.ask_parts(&parts, all).await {
                 Ok(answers) => answers,
                 Err(error) => {
                     standings.extend(failed(&parts.concat(), &error));
@@ -73,17 +74,20 @@ impl Redis {
         together.chain(shared.into_iter().map(|hold| vec![hold])).collect()
     }
 
-    async fn ask_parts(&self, parts: &[Part<'_>], patience: Duration) -> Result<Vec<Result<Option<Value>>>> {
+    async fn ask_parts(&self, parts: &[Part<'_>], all: usize) -> Result<Vec<Result<Option<Value>>>> {
         let shared = self.connections.here().await?;
-        let by = || self.clock.now().after(patience);
-        let calls = parts.iter().map(|part| self.call_for(part, false)).collect::<Result<Vec<_>>>()?;
-        let mut answers = self.connections.each(&shared, calls, by()).await?;
+        let timed = |part: &Part<'_>, whole| {
+            let by = patience(part, all).map_or(BootInstant::NEVER, |patience| self.clock.now().after(patience));
+            Ok((self.call_for(part, whole)?, by))
+        };
+        let calls = parts.iter().map(|part| timed(part, false)).collect::<Result<Vec<_>>>()?;
+        let mut answers = self.connections.each(&shared, calls).await?;
         // Again by the scripts' text, where a server has lost them.
         let is_unknown = |answer: &Result<_>| matches!(answer, Ok(Some(answer)) if is_unknown_script(answer));
         let unknown: Vec<_> = (0..answers.len()).filter(|at| is_unknown(&answers[*at])).collect();
         if !unknown.is_empty() {
-            let calls = unknown.iter().map(|at| self.call_for(&parts[*at], true)).collect::<Result<Vec<_>>>()?;
-            for (at, answer) in unknown.into_iter().zip(self.connections.each(&shared, calls, by()).await?) {
+            let calls = unknown.iter().map(|at| timed(&parts[*at], true)).collect::<Result<Vec<_>>>()?;
+            for (at, answer) in unknown.into_iter().zip(self.connections.each(&shared, calls).await?) {
                 answers[at] = answer;
             }
         }
@@ -103,10 +107,11 @@ impl Redis {
     }
 }
 
-/// So long one server of several may take; the answers of the others are wanted in time.
-fn patience(batch: &[(usize, &Hold)]) -> Duration {
-    let shortest = batch.iter().map(|(_, hold)| hold.claim.ttl).min().unwrap_or_default();
-    (shortest / 6).max(Duration::from_millis(50))
+/// So long the server of a part may take: the answers of the others are wanted in time. Where it is all there is, whoever
+/// asks knows how long to wait.
+fn patience(part: &Part<'_>, all: usize) -> Option<Duration> {
+    let shortest = part.iter().map(|(_, hold)| hold.claim.ttl).min().unwrap_or_default();
+    (part.len() < all).then(|| (shortest / 6).max(Duration::from_millis(50)))
 }
 
 /// What the script has answered for each of its holds.

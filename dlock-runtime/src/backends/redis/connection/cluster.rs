@@ -10,30 +10,26 @@ use super::super::guards::QUESTIONS;
 use super::super::shards::View;
 use super::super::topology::cluster::ClusterWay;
 use super::super::topology::slots::{Slot, fence, number_of, slot_of};
-use super::{AwaitsAnswer, Connection, Connections, Way, words};
+use super::{Connection, Connections, Way, words};
 use crate::backend::Hold;
 use crate::clock::BootInstant;
 use crate::error::{Error, Result};
 use crate::key::LockKey;
 
 impl Connections {
-    /// Sends commands in one go, in a cluster each to its server, which has until then to answer; what became of each.
+    /// Sends commands in one go, in a cluster each to its server, which has until its instant to answer; what became of
+    /// each.
     /// `None`: its keys are not at one server just now, and nothing was done.
     pub(in super::super) async fn each(
         &self,
         connection: &Arc<Connection>,
-        commands: impl IntoIterator<Item = Cmd>,
-        by: BootInstant,
+        commands: impl IntoIterator<Item = (Cmd, BootInstant)>,
     ) -> Result<Vec<Result<Option<Value>>>> {
         let Way::Cluster(way) = &connection.way else {
+            let commands = commands.into_iter().map(|(command, _)| command);
             return Ok(self.pipeline(connection, commands).await?.into_iter().map(|answer| Ok(Some(answer))).collect());
         };
-        let wait = AwaitsAnswer::new(connection, &self.clock);
-        let answers = Box::pin(way.each(commands, by)).await;
-        if answers.iter().all(Result::is_ok) {
-            wait.answered();
-        }
-        Ok(answers)
+        Ok(Box::pin(way.each(commands)).await)
     }
 
     /// Sends commands about one lock to its server in one go, over one connection.
@@ -46,10 +42,7 @@ impl Connections {
         let Way::Cluster(way) = &connection.way else {
             return Ok(self.pipeline(connection, commands).await?.into_vec());
         };
-        let wait = AwaitsAnswer::new(connection, &self.clock);
-        let answers = way.together(slot_of(key), commands).await;
-        wait.answered();
-        answers
+        way.together(slot_of(key), commands).await
     }
 
     /// Looks at the server that grants this lock, if something may have happened to it.

@@ -299,10 +299,7 @@ impl Connections {
         build: impl Fn(&mut Cmd),
     ) -> Result<Value> {
         if let Way::Cluster(way) = &connection.way {
-            let wait = AwaitsAnswer::new(connection, &self.clock);
-            let answer = Box::pin(way.script(lua, &build)).await;
-            wait.answered();
-            return answer;
+            return Box::pin(way.script(lua, &build)).await;
         }
         let answer = self.command(connection, call(lua, false, &build)).await?;
         if !is_unknown_script(&answer) {
@@ -372,8 +369,11 @@ impl<'a> AwaitsAnswer<'a> {
 
 impl Drop for AwaitsAnswer<'_> {
     fn drop(&mut self) {
-        let since = self.since.as_nanos().max(1);
-        let silent = &self.connection.silent_since;
+        // A cluster's servers are not silent together; its way knows of each slot.
+        if matches!(self.connection.way, Way::Cluster(_)) {
+            return;
+        }
+        let (since, silent) = (self.since.as_nanos().max(1), &self.connection.silent_since);
         let _ = silent.compare_exchange(0, since, Ordering::Relaxed, Ordering::Relaxed);
     }
 }

@@ -194,19 +194,18 @@ impl ClusterWay {
         join_all(commands.iter().map(|command| self.one(command))).await.into_iter().collect()
     }
 
-    /// The same, and what has become of each by then. `None`: its keys are not at one server, and nothing was done.
+    /// The same, and what has become of each by its instant. `None`: its keys are not at one server, and nothing was done.
     pub(in super::super) async fn each(
         &self,
-        commands: impl IntoIterator<Item = Cmd>,
-        by: BootInstant,
+        commands: impl IntoIterator<Item = (Cmd, BootInstant)>,
     ) -> Vec<Result<Option<Value>>> {
-        let commands: Vec<_> = commands.into_iter().collect();
-        let sent =
-            commands.iter().map(async |command| match self.clock.timeout_at(by, self.follow(command, true)).await {
+        let sent = commands.into_iter().map(async |(command, by)| {
+            match self.clock.timeout_at(by, self.follow(&command, true)).await {
                 Some(answer) if is_torn(&answer) => Ok(None),
                 Some(answer) => judged(answer).map(Some),
                 None => Err(Error::outage("the slot's server did not answer in time")),
-            });
+            }
+        });
         join_all(sent).await
     }
 
