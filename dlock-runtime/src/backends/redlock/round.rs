@@ -24,12 +24,12 @@ pub(super) struct Patience {
     open: Duration,
 }
 
-/// A two-hundredth of a short ttl would be less than what a busy machine takes for an answer.
-const LEAST: Duration = Duration::from_millis(250);
+/// A two-hundredth of 30 s; of a shorter ttl it would be less than what a busy machine takes for an answer.
+const LEAST: Duration = Duration::from_millis(150);
 
 impl Patience {
-    /// For a lock with this ttl: a two-hundredth, but no less than a quarter of a second, or a sixth of a very short ttl.
-    /// All nodes are asked at once, so all of them together cost no more.
+    /// For a lock with this ttl: a two-hundredth, but no less than [`LEAST`], or a sixth of a very short ttl. All nodes are
+    /// asked at once, so all of them together cost no more.
     pub(super) fn of(ttl: Duration) -> Self {
         let answer = (ttl / 200).max(LEAST.min(ttl / 6));
         Self { answer, open: (ttl / 4).min(Duration::from_secs(1)).max(answer) }
@@ -179,7 +179,7 @@ mod tests {
     #[test]
     fn patience_is_a_small_part_of_the_ttl() {
         let of = |milliseconds| Patience::of(Duration::from_millis(milliseconds)).answer.as_millis();
-        assert_eq!([500, 2000, 10_000, 30_000, 600_000].map(of), [83, 250, 250, 250, 3000]);
+        assert_eq!([500, 2000, 10_000, 30_000, 600_000].map(of), [83, 150, 150, 150, 3000]);
         for milliseconds in [500, 2000, 30_000, 600_000] {
             let ttl = Duration::from_millis(milliseconds);
             let patience = Patience::of(ttl);
