@@ -34,7 +34,8 @@ local us=t[1]*1000000+t[2]
 local F=KEYS[2] or 'dl1:fence'
 local least=KEYS[2] and us or 1125899906842624
 local function fence()
-  local f=redis.call('INCRBY',F,1)
+  -- In quotes, as elsewhere: to print a number costs the server more than the command itself.
+  local f=redis.call('INCRBY',F,'1')
   -- Everything was flushed: begin again above all that was given before.
   if f<least then
     f=us
@@ -84,9 +85,9 @@ pub(in crate::backends) const ADVANCE: &str = concat!(
     r"
 local B=beside(L)
 local Q,A=B..':q',B..':a'
--- Gives the lock to the first in line that lives: its fence if that is the asker, 0 if another one, false if nobody, and
--- then what stands there is for the caller to replace. Once it is given nothing fails any more: it would be taken away
--- from one who believes in it.
+-- Gives the lock to the first in line that lives: its fence if that is the asker, who stands there too; 0 and its claim if
+-- another one; false if nobody, and then what stands there is for the caller to replace. Once it is given nothing fails
+-- any more: it would be taken away from one who believes in it.
 local function advance(asker,ttl)
   while true do
     local e=redis.call('ZPOPMIN',Q)[1]
@@ -95,7 +96,7 @@ local function advance(asker,ttl)
       return false
     end
     local p,claim,value=string.match(e,'^(%x+) (%d+) (.*)$')
-    local more=redis.call('EXISTS',Q)==1
+    local more=asker and value~=asker or redis.call('EXISTS',Q)==1
     local kept=more and value..' +line' or value
     if value==asker then
       local f=fence()
@@ -110,7 +111,7 @@ local function advance(asker,ttl)
       redis.call('SET',L,kept,'PX',claim)
       if tell(p,news)>0 then
         if more then redis.pcall('HSET',A,'?',p) else redis.pcall('DEL',A) end
-        return 0
+        return 0,claim
       end
       -- Nobody listens there any more: its other entries need no trial.
       redis.pcall('HDEL',A,p)
@@ -154,12 +155,12 @@ local function ask(v,freed,me,e,p,ttl,lease)
   redis.call('ZADD',Q,'NX',us,e)
   redis.call('HSET',A,p,math.floor(us/1000)+lease)
   -- Whatever happens to those who stand here, the line itself does not outlive them for long.
-  redis.call('PEXPIRE',Q,30000)
-  redis.call('PEXPIRE',A,30000)
+  redis.call('PEXPIRE',Q,'30000')
+  redis.call('PEXPIRE',A,'30000')
   if not v then
-    local f=advance(me,ttl)
-    if f and f>0 then return {1,f,us} end
-    left=redis.call('PTTL',L)
+    local f,claim=advance(me,ttl)
+    if f>0 then return {1,f,us} end
+    left=tonumber(claim)
   elseif not own and redis.call('ZRANGE',Q,0,0)[1]==e then
     return {5,left,us}
   end
@@ -180,6 +181,7 @@ const RELEASE_TO: &str = r"
 local me,v=ARGV[1],redis.call('GET',L)
 local freed=v==me or v==me..' +line'
 if freed then
+  -- Before all else: a script that has written goes on without memory.
   redis.call('DEL',L)
   v=false
 end
