@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use dlock::backends::redis::{Literal, Redisson};
-use dlock::{Backend, Claim, Clock, ErrorKind, Key, LockKey, Owner, Stand};
+use dlock::{Backend, Claim, Clock, ErrorKind, Key, LockKey, Owner, Registry, Stand};
 use dlock_testkit::servers::shared;
 
 use crate::holds::until;
@@ -33,6 +33,19 @@ impl Bench {
 
     pub(crate) async fn redisson(&self) -> Redisson {
         Redisson::connect(&format!("{}?layout=redisson", self.url), &Clock::system()).await.unwrap()
+    }
+
+    /// As a program connects it.
+    pub(crate) async fn registry(&self, parameter: &str) -> Registry {
+        let registry = Registry::new();
+        registry.connect("shared", &format!("{}?{parameter}", self.url)).await.unwrap();
+        registry.set_default("shared").unwrap();
+        registry
+    }
+
+    /// The key as a program writes it.
+    pub(crate) fn text(&self) -> Key {
+        Key::text("stock:").value(&self.name["stock:".len()..])
     }
 
     pub(crate) fn plain(&self, ttl: Duration) -> Claim {

@@ -129,7 +129,7 @@ async fn a_lock_that_never_ends_is_a_conflict_and_so_is_all_that_is_no_lock() {
 async fn any_bytes_with_a_lease_are_a_lock_and_are_told_to_nobody() {
     let bench = Bench::new();
     let ours = bench.literal().await;
-    // As rslock, redsync and node-redlock make them, and one that looks as if a marker of ours began it.
+    // As redsync, node-redlock and others make them, and one that looks as if a marker of ours began it.
     let values: [&[u8]; 6] = [
         b"\xff\x00\x80 +line\xfe",
         b"6Ql2nUVuLSwQWqUmNQ==",

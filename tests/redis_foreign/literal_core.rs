@@ -1,21 +1,10 @@
 //! The same through the core, as a program asks for it.
 
-use dlock::{ErrorKind, Key, Kind, Registry, Wait};
+use dlock::{ErrorKind, Key, Kind, Wait};
 use redis::Commands;
 
 use crate::bench::{Bench, LONG, MS, SECOND};
 use crate::python::Python;
-
-async fn registry(bench: &Bench, parameter: &str) -> Registry {
-    let registry = Registry::new();
-    registry.connect("shared", &format!("{}?{parameter}", bench.url)).await.unwrap();
-    registry.set_default("shared").unwrap();
-    registry
-}
-
-fn key(bench: &Bench) -> Key {
-    Key::text("stock:").value(&bench.name["stock:".len()..])
-}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn what_both_count_is_counted_right() {
@@ -23,11 +12,11 @@ async fn what_both_count_is_counted_right() {
     let bench = Bench::new();
     let counter = format!("count:{}", bench.name);
     let mut python = Python::start(&bench.url);
-    let registries = [registry(&bench, "keys=literal").await, registry(&bench, "keys=literal").await];
+    let registries = [bench.registry("keys=literal").await, bench.registry("keys=literal").await];
     python.begin(&format!("count {} {counter} {EACH}", bench.name));
     let tasks = (0..4).map(|n| {
         let (registry, key, url, counter) =
-            (registries[n % 2].clone(), key(&bench), bench.url.clone(), counter.clone());
+            (registries[n % 2].clone(), bench.text(), bench.url.clone(), counter.clone());
         tokio::spawn(async move {
             let mut raw = redis::Client::open(url).unwrap().get_connection().unwrap();
             for _ in 0..EACH {
@@ -58,13 +47,13 @@ async fn what_both_count_is_counted_right() {
 async fn who_does_not_wait_is_told_when_to_come_back() {
     let bench = Bench::new();
     let mut python = Python::start(&bench.url);
-    let registry = registry(&bench, "keys=literal").await;
+    let registry = bench.registry("keys=literal").await;
     assert!(python.does(&format!("acquire {} 3 0", bench.name)));
-    let error = registry.lock(key(&bench)).ttl(SECOND).try_acquire().await.unwrap_err();
+    let error = registry.lock(bench.text()).ttl(SECOND).try_acquire().await.unwrap_err();
     assert_eq!(*error.kind(), ErrorKind::Busy);
     assert!(error.retry_after().unwrap() <= 3 * SECOND);
-    assert!(registry.lock(key(&bench)).is_locked().await.unwrap());
-    let waited = registry.lock(key(&bench)).ttl(SECOND).wait(Wait::UpTo(30 * MS)).acquire().await.unwrap_err();
+    assert!(registry.lock(bench.text()).is_locked().await.unwrap());
+    let waited = registry.lock(bench.text()).ttl(SECOND).wait(Wait::UpTo(30 * MS)).acquire().await.unwrap_err();
     assert_eq!(*waited.kind(), ErrorKind::WaitTimeout);
     assert!(python.does(&format!("release {}", bench.name)));
     assert_eq!(bench.keys(), [""; 0]);
@@ -75,10 +64,10 @@ async fn what_a_layout_cannot_do_is_refused_before_any_request() {
     let bench = Bench::new();
     let unsupported = |error: dlock::Error| matches!(error.kind(), ErrorKind::Unsupported { .. });
     for parameter in ["keys=literal", "layout=redisson"] {
-        let registry = registry(&bench, parameter).await;
+        let registry = bench.registry(parameter).await;
         let lock = |key| registry.lock(key).ttl(SECOND);
         for kind in [Kind::Read, Kind::Write, Kind::Permits(std::num::NonZeroU32::MIN)] {
-            assert!(unsupported(lock(key(&bench)).kind(kind).try_acquire().await.unwrap_err()), "{parameter}");
+            assert!(unsupported(lock(bench.text()).kind(kind).try_acquire().await.unwrap_err()), "{parameter}");
         }
         // Two keys that would be one name.
         for (one, two) in [("a:b", "c"), ("a", "b:c")] {
@@ -87,8 +76,8 @@ async fn what_a_layout_cannot_do_is_refused_before_any_request() {
         }
         assert_eq!(registry.shutdown(SECOND).await.unconfirmed, 0);
     }
-    let registry = registry(&bench, "layout=redisson").await;
-    let lock = || registry.lock(key(&bench)).ttl(SECOND);
+    let registry = bench.registry("layout=redisson").await;
+    let lock = || registry.lock(bench.text()).ttl(SECOND);
     assert!(unsupported(lock().fair(true).try_acquire().await.unwrap_err()));
     assert!(unsupported(lock().min_hold(MS).try_acquire().await.unwrap_err()));
     assert_eq!(bench.keys(), [""; 0]);
@@ -99,7 +88,7 @@ async fn what_a_layout_cannot_do_is_refused_before_any_request() {
 async fn two_keys_of_one_name_are_one_lock() {
     let bench = Bench::new();
     for parameter in ["keys=literal", "layout=redisson"] {
-        let registry = registry(&bench, parameter).await;
+        let registry = bench.registry(parameter).await;
         let (one, other) = (Key::text("twice:").value("admin"), Key::text("twice:admin"));
         let guards = registry.lock_all([one.clone(), other.clone()]).ttl(LONG).acquire().await.unwrap();
         assert_eq!(guards.held().count(), 1, "{parameter}");

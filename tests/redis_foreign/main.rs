@@ -12,3 +12,4 @@ mod places;
 mod python;
 mod redisson;
 mod rlock;
+mod rslock;
