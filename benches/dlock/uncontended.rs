@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use dlock::{Registry, distributed_lock};
 use dlock_testkit::servers::shared;
+use rslock::LockManager;
 
 use crate::Failed;
 use crate::floors::Floor;
@@ -14,9 +15,11 @@ async fn locked(id: usize) -> Result<(), dlock::Error> {
     Ok(())
 }
 
-const CONTENDERS: [&str; 3] = ["set-evalsha", "own commands, raw", "dlock"];
-const ROUNDS: usize = 7;
-const ROUND: Duration = Duration::from_millis(800);
+const CONTENDERS: [&str; 4] = ["set-evalsha", "own commands, raw", "dlock", "rslock"];
+/// Many and short ones: a slow moment of the machine then hits all contenders of a round.
+const ROUNDS: usize = 41;
+const ROUND: Duration = Duration::from_millis(150);
+const TTL: Duration = Duration::from_secs(30);
 
 pub(crate) fn row(tasks: usize) -> Result<Row, Failed> {
     let url = shared().redis()?;
@@ -31,6 +34,7 @@ pub(crate) fn row(tasks: usize) -> Result<Row, Failed> {
         Ok(())
     })?;
     let floor = runtime.block_on(Floor::connect(&url))?;
+    let rslock = LockManager::new(vec![&*url]);
     // The first turns warm connections and code up, and are not counted.
     for round in 0..=ROUNDS {
         let mut order: Vec<usize> = (0..CONTENDERS.len()).collect();
@@ -38,7 +42,7 @@ pub(crate) fn row(tasks: usize) -> Result<Row, Failed> {
             order.reverse();
         }
         for contender in order {
-            let measured = runtime.block_on(measure(contender, tasks, &floor))?;
+            let measured = runtime.block_on(measure(contender, tasks, &floor, &rslock))?;
             if round > 0 {
                 rounds[contender].push(measured);
             }
@@ -79,12 +83,17 @@ pub(crate) fn row(tasks: usize) -> Result<Row, Failed> {
 }
 
 /// Cycles per second, and the median and 99th percentile of a cycle in µs.
-async fn measure(contender: usize, tasks: usize, floor: &Floor) -> Result<(f64, f64, f64), Failed> {
+async fn measure(
+    contender: usize,
+    tasks: usize,
+    floor: &Floor,
+    rslock: &LockManager,
+) -> Result<(f64, f64, f64), Failed> {
     let start = Instant::now();
     let end = start + ROUND;
     let running: Vec<_> = (0..tasks)
         .map(|task| {
-            let mut floor = floor.clone();
+            let (mut floor, rslock) = (floor.clone(), rslock.clone());
             tokio::spawn(async move {
                 let (key, fence) = (format!("bench:{contender}:{task}"), "bench:fence");
                 let mut times = Vec::new();
@@ -96,7 +105,9 @@ async fn measure(contender: usize, tasks: usize, floor: &Floor) -> Result<(f64, 
                     match contender {
                         0 => floor.classic(&key).await?,
                         1 => floor.own(&key, fence).await?,
-                        _ => locked(task).await?,
+                        2 => locked(task).await?,
+                        // Its lock has no fence.
+                        _ => rslock.unlock(&rslock.lock(&*key, TTL).await?).await,
                     }
                     times.push(begun.elapsed().as_nanos() as u64);
                 }
