@@ -1,5 +1,6 @@
 //! The other processes: this binary again, holding locks by the attribute as a user's program does.
 
+mod passing;
 mod stopped;
 mod worker;
 
@@ -27,6 +28,7 @@ pub(crate) fn play(role: &str) {
             }
             "stopped in the body" => stopped::in_the_body().await,
             "work" => worker::work().await,
+            "pass on" => passing::pass_on().await,
             other => panic!("no role {other}"),
         }
     });

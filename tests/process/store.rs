@@ -49,6 +49,11 @@ impl Store {
         matches!(self, Self::MariaDb | Self::MySql)
     }
 
+    /// Can callers of one process pass a hold on?
+    pub(crate) fn passes_holds_on(self) -> bool {
+        matches!(self, Self::Memory | Self::Redis)
+    }
+
     /// How much later than promised to all a dead holder's lock is free, by the store's own documentation.
     pub(crate) fn takeover_delay(self) -> Duration {
         match self {

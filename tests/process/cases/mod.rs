@@ -2,6 +2,7 @@
 
 mod alert;
 mod cancelled;
+mod cohort;
 mod killed;
 mod nemesis;
 mod network;
@@ -24,6 +25,7 @@ pub(crate) struct Case {
 const ANY: fn(Store) -> bool = |_| true;
 const SHARED: fn(Store) -> bool = Store::is_shared;
 const REMOTE: fn(Store) -> bool = Store::is_remote;
+const PASSES: fn(Store) -> bool = Store::passes_holds_on;
 
 macro_rules! cases {
     ($($applies:ident $server:ident $module:ident :: $name:ident,)*) => {
@@ -45,6 +47,7 @@ pub(crate) const ALL: &[Case] = cases![
     ANY Shared runtimes::a_runtime_shut_down_during_a_hold_frees_it,
     ANY Shared runtimes::a_guard_outlives_its_runtime,
     ANY Shared runtimes::two_runtimes_share_one_registry,
+    PASSES Shared cohort::a_pass_wakes_no_other_thread,
     ANY Shared alert::a_timeout_raises_an_alert,
     REMOTE Shared network::a_silent_network_is_a_loss_by_the_own_deadline,
     REMOTE Shared network::a_network_silent_one_way_is_a_loss_too,
