@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dlock::{Attempt, Backend, Released, Standing};
+use dlock_testkit::Mode;
 use dlock_testkit::servers::RedisCluster;
 use tokio::time::Instant;
 
@@ -174,5 +175,36 @@ async fn a_node_that_is_down_costs_the_slots_of_others_no_looks() {
     for task in asking {
         assert!(!task.is_finished());
         task.abort();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_client_that_is_opened_while_the_store_is_closed_is_not_kept() {
+    let cluster = Arc::new(blocking(|| RedisCluster::start(3, 0, true, &[]).unwrap()).await);
+    let redis = Arc::new(open(&cluster.url()).await);
+    let hold = take(&*redis, &claim(&key_at(&cluster, 0), LIMIT)).await;
+    let before = connections(&cluster, 1);
+    // Its server is silent, so another client is opened; which has to wait for that server too.
+    cluster.proxies[0].set(Mode::BLACKHOLE);
+    let asking = tokio::spawn({
+        let redis = redis.clone();
+        async move {
+            loop {
+                let _ = tokio::time::timeout(SECOND, redis.renew(&[&hold])).await;
+            }
+        }
+    });
+    let end = Instant::now() + LIMIT;
+    while connections(&cluster, 1).is_subset(&before) {
+        assert!(Instant::now() < end, "no other client is opened");
+        tokio::time::sleep(10 * MS).await;
+    }
+    // Nobody asks any more, and so nobody else has the client.
+    asking.abort();
+    assert!(asking.await.unwrap_err().is_cancelled());
+    redis.close().await;
+    while !connections(&cluster, 1).is_empty() {
+        assert!(Instant::now() < end, "the client is kept");
+        tokio::time::sleep(10 * MS).await;
     }
 }

@@ -1,12 +1,14 @@
 //! A grant that is pushed is looked at as one that is answered.
 
-use std::time::Instant;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use dlock::{Attempt, Backend, Signal};
 use dlock_testkit::servers::{Instance, Redis};
+use dlock_testkit::{Mode, Proxy};
 
-use crate::holds::{stand, take, token};
-use crate::{MS, SECOND, blocking, claim, open, refusal, with};
+use crate::holds::{stand, take, token, until};
+use crate::{MS, SECOND, blocking, claim, name, open, refusal, with};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_server_hands_on_that_may_have_forgotten_is_asked_for_again() {
@@ -49,6 +51,47 @@ async fn a_pushed_token_is_not_below_those_that_were_seen() {
     holder.release(&hold).await.unwrap();
     let news = tokio::time::timeout(30 * SECOND, wake.signal.as_mut().unwrap()).await.unwrap().unwrap();
     assert!(matches!(news, Signal::Ask), "{news:?}");
-    let Attempt::Acquired(next) = waiter.try_acquire(&next, crate::holds::until()).await.unwrap() else { panic!() };
+    let Attempt::Acquired(next) = waiter.try_acquire(&next, until()).await.unwrap() else { panic!() };
     assert!(token(&next) > seen);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_push_that_overtakes_the_answer_is_believed_whatever_was_seen_meanwhile() {
+    let server = blocking(|| Instance::start(Redis::default()).unwrap()).await;
+    let (proxy, url) = Proxy::in_front_of(&server.url()).unwrap();
+    let (holder, waiter) = (open(&server.url()).await, Arc::new(open(&url).await));
+    take(&holder, &claim("other", 60 * SECOND)).await;
+    // From now on pushes arrive.
+    drop(stand(&*waiter, &claim("other", 60 * SECOND)).await);
+    let hold = take(&holder, &claim("k", 60 * SECOND)).await;
+    let mut next = claim("k", 600 * SECOND);
+    // Granted for its whole ttl, of which a tenth may pass on the way.
+    Arc::make_mut(&mut next).renewed = false;
+    waiter.expects_others(&next.key);
+
+    proxy.set(Mode::Delay { to_server: Duration::ZERO, to_client: 2 * SECOND });
+    let asking = tokio::spawn({
+        let (waiter, next) = (waiter.clone(), next.clone());
+        async move { waiter.try_acquire(&next, until()).await }
+    });
+    let end = Instant::now() + 30 * SECOND;
+    while server.ask(&format!("ZCARD {}:q", name("k"))).unwrap() != "1" {
+        assert!(Instant::now() < end, "it does not stand in line");
+        tokio::time::sleep(5 * MS).await;
+    }
+    // The answer is on its way by then, else this would prove less.
+    tokio::time::sleep(100 * MS).await;
+    proxy.set(Mode::Pass);
+    holder.release(&hold).await.unwrap();
+    server.ask("INCRBY dl1:fence 1000000").unwrap();
+    // Over another connection, which has nothing to wait for.
+    let seen = blocking(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        token(&runtime.block_on(take(&*waiter, &claim("seen", 60 * SECOND))))
+    })
+    .await;
+    let Attempt::Contended(mut wake) = asking.await.unwrap().unwrap() else { panic!() };
+    let news = tokio::time::timeout(30 * SECOND, wake.signal.as_mut().unwrap()).await.unwrap().unwrap();
+    let Signal::Granted(given) = news else { panic!("{news:?}") };
+    assert!(token(&given) > token(&hold) && token(&given) + 1_000_000 <= seen);
 }
