@@ -236,3 +236,31 @@ async fn a_lock_that_was_handed_on_stays_so_although_the_line_cannot_be_kept() {
         two.abandon(&second).await.unwrap();
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_may_evict_locks_grants_none_until_it_says_that_it_does_not() {
+    let server = server().await;
+    let redis = open(&account(&server, "whole", &rights::lines(1..=5))).await;
+    let hold = take(&redis, &claim("held", 60 * SECOND)).await;
+    server.ask("CONFIG SET maxmemory-policy allkeys-lru").unwrap();
+    // It is looked at on a new connection.
+    server.ask("CLIENT KILL TYPE normal").unwrap();
+    let end = Instant::now() + 30 * SECOND;
+    loop {
+        let error = refusal(&redis, &claim("k", SECOND)).await;
+        if matches!(error.kind(), ErrorKind::ConfigInvalid { .. }) {
+            break;
+        }
+        assert!(error.is_retryable() && Instant::now() < end, "{error}");
+    }
+    // It was set right, and may not say so.
+    server.ask("CONFIG SET maxmemory-policy noeviction").unwrap();
+    server.ask("ACL SETUSER whole -config|get").unwrap();
+    for _ in 0..2 {
+        let error = refusal(&redis, &claim("k", SECOND)).await;
+        assert_eq!(*error.kind(), ErrorKind::PermissionDenied, "{error}");
+    }
+    assert_eq!(redis.release(&hold).await.unwrap(), Released::Released);
+    server.ask("ACL SETUSER whole +config|get").unwrap();
+    take(&redis, &claim("k", SECOND)).await;
+}
