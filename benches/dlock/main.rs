@@ -15,13 +15,18 @@ mod waiters;
 
 use std::process::ExitCode;
 
+use dlock_testkit::servers::Make;
 use table::Row;
 
 /// Every row, in the order of the table.
-const ROWS: [(&str, Run); 14] = [
-    ("uncontended-1", || uncontended::row(1)),
-    ("uncontended-64", || uncontended::row(64)),
-    ("uncontended-1024", || uncontended::row(1024)),
+const ROWS: [(&str, Run); 18] = [
+    ("uncontended-1", || uncontended::row(Make::Redis, 1)),
+    ("uncontended-64", || uncontended::row(Make::Redis, 64)),
+    ("uncontended-1024", || uncontended::row(Make::Redis, 1024)),
+    ("uncontended-64-redis8", || uncontended::row(Make::Redis8, 64)),
+    ("uncontended-1024-redis8", || uncontended::row(Make::Redis8, 1024)),
+    ("uncontended-64-valkey", || uncontended::row(Make::Valkey, 64)),
+    ("uncontended-1024-valkey", || uncontended::row(Make::Valkey, 1024)),
     ("contended-2", || contended::row(1, 2)),
     ("contended-16", || contended::row(1, 16)),
     ("contended-128", || contended::row(1, 128)),
