@@ -282,17 +282,16 @@ impl Tenure {
 
     /// Lets the next caller of this process ask.
     pub(crate) fn pass_turn(&self) {
-        let turn = self.local().turn.take();
-        drop(turn);
+        drop(self.take_turn());
     }
 
     /// Lets the next caller of this process stand in the store's line, while this hold goes on; or, if its release asks
     /// for that one anyway, those who have to stand there themselves.
     pub(crate) fn share_turn(&self) {
-        if let Some(turn) = &mut self.local().turn {
-            let carries = self.carries().then_some(Carries(self.hold.claim.origin));
-            turn.hold(Holding { home: self.home, carries });
-        }
+        let Some(mut turn) = self.take_turn() else { return };
+        let carries = self.carries().then_some(Carries(self.hold.claim.origin));
+        turn.hold(Holding { home: self.home, carries });
+        self.local().turn = Some(turn);
     }
 
     /// Can its release ask for the next caller of this process?
@@ -321,10 +320,17 @@ impl Tenure {
 
     /// Lets the next caller of this process have the hold; false if there is nobody whom it can be given to.
     pub(crate) fn pass_turn_with(&self, baton: Baton) -> bool {
-        let mut local = self.local();
-        let Some(own) = local.turn.take() else { return false };
-        local.turn = own.pass(baton);
-        local.turn.is_none()
+        let Some(own) = self.take_turn() else { return false };
+        let kept = own.pass(baton);
+        let passed = kept.is_none();
+        self.local().turn = kept;
+        passed
+    }
+
+    /// Out of the mutex, for what wakes somebody: a waker may do anything. Whoever puts it back is the only one who knows
+    /// the hold, or who releases it.
+    fn take_turn(&self) -> Option<Turn> {
+        self.local().turn.take()
     }
 
     fn local(&self) -> MutexGuard<'_, Local> {
@@ -360,3 +366,6 @@ const fn cause(state: u8) -> LossCause {
         _ => LossCause::Deadline,
     }
 }
+
+#[cfg(all(test, feature = "memory"))]
+mod tests;
