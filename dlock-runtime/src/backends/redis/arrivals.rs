@@ -48,15 +48,15 @@ impl State {
         let before = self.met.remove(&number);
         let found = guards.judged_alone(before.as_ref().map(|met| &met.life), &seen, now);
         let lately = match &before {
-            Some(met) => met.until.filter(|until| *until > now),
+            Some(met) => met.suspect_until.filter(|until| *until > now),
             None if comes => guards.after_arrival(&seen, now),
             None => None,
         };
-        let until = found.max(lately);
+        let suspect_until = found.max(lately);
         let evicts = guards.refuses(&seen);
         let life = Life { run_id: seen.run_id, history: seen.history, met: now };
-        self.met.insert(number, Met { life, changes: before.map_or(0, |met| met.changes), until, evicts });
-        (found, until)
+        self.met.insert(number, Met { life, changes: before.map_or(0, |met| met.changes), suspect_until, evicts });
+        (found, suspect_until)
     }
 
     pub(super) fn hold_back(&mut self, slots: Vec<(u16, BootInstant)>, now: BootInstant) {

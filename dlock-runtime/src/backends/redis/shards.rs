@@ -55,7 +55,7 @@ pub(super) struct Met {
     /// [`State::changes`] before it was looked at; 0 if it was only asked beside a lock.
     pub(super) changes: u64,
     /// What comes to it waits until then.
-    pub(super) until: Option<BootInstant>,
+    pub(super) suspect_until: Option<BootInstant>,
     /// It may evict locks, and so may not grant any.
     pub(super) evicts: bool,
 }
@@ -187,11 +187,11 @@ impl Shards {
         for (now, before) in state.owners.iter_mut().zip(&before) {
             *now = now.or(*before);
         }
-        let (failed, moved) = changed(&before, &state.owners);
+        let (failed_over, moved) = changed(&before, &state.owners);
         state.arrived.extend(moved);
         let mut forgotten = Vec::new();
         if let Some(until) = guards.after_failover(now) {
-            forgotten.extend(failed.into_iter().map(|slot| (slot, until)));
+            forgotten.extend(failed_over.into_iter().map(|slot| (slot, until)));
         }
         let number = state.number(id);
         let own = state.slots_of(number);
@@ -239,16 +239,16 @@ impl State {
 /// The slots that have changed their primary: those whose old one has none any more, and all others.
 fn changed(before: &[Option<u32>], now: &[Option<u32>]) -> (Vec<u16>, Vec<u16>) {
     let has_slots = |owners: &[Option<u32>], server: u32| owners.contains(&Some(server));
-    let mut judged: HashMap<u32, bool> = HashMap::new();
+    let mut without_slots: HashMap<u32, bool> = HashMap::new();
     let slots = (0..).zip(before.iter().zip(now));
     let changed = slots.filter_map(|(slot, (old, new))| match (old, new) {
         (Some(old), Some(new)) if old != new => Some((slot, *old)),
         _ => None,
     });
-    let (failed, moved): (Vec<_>, Vec<_>) =
-        changed.partition(|(_, old)| *judged.entry(*old).or_insert_with(|| !has_slots(now, *old)));
+    let (failed_over, moved): (Vec<_>, Vec<_>) =
+        changed.partition(|(_, old)| *without_slots.entry(*old).or_insert_with(|| !has_slots(now, *old)));
     let slots = |changed: Vec<(u16, u32)>| changed.into_iter().map(|(slot, _)| slot).collect();
-    (slots(failed), slots(moved))
+    (slots(failed_over), slots(moved))
 }
 
 #[cfg(test)]

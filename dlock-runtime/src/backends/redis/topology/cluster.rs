@@ -98,7 +98,7 @@ impl ClusterWay {
             Err(error) if has_other_way && is_torn(&Err(error.clone())) => {
                 error.try_into().map(Value::ServerError).map_err(|error| fault_of(&error))
             }
-            answer => judged(answer),
+            answer => classified(answer),
         }
     }
 
@@ -142,7 +142,8 @@ impl ClusterWay {
         let answers = self.client.clone().route_pipeline(all, 0, count, primary_of(slot)).await;
         self.heard(&answers, Some(slot));
         wait.answered(&answers);
-        answers.map_err(|error| judged(Err(error)).map_or_else(|error| error, |refusal| fault::unexpected(&refusal)))
+        answers
+            .map_err(|error| classified(Err(error)).map_or_else(|error| error, |refusal| fault::unexpected(&refusal)))
     }
 
     /// Notes what may mean that another server grants now, or the same one without its memory.
@@ -202,7 +203,7 @@ impl ClusterWay {
         let sent = commands.into_iter().map(async |(command, by)| {
             match self.clock.timeout_at(by, self.follow(&command, true)).await {
                 Some(answer) if is_torn(&answer) => Ok(None),
-                Some(answer) => judged(answer).map(Some),
+                Some(answer) => classified(answer).map(Some),
                 None => Err(Error::outage("the slot's server did not answer in time")),
             }
         });
@@ -300,7 +301,7 @@ impl ClusterWay {
 }
 
 /// An error of the server is an answer as any other, for those who look at it; but for those about where to ask.
-fn judged(answer: RedisResult<Value>) -> Result<Value> {
+fn classified(answer: RedisResult<Value>) -> Result<Value> {
     answer.or_else(|error| match error.clone().try_into() {
         Ok(server) if !is_on_the_move(&Err(error)) => Ok(Value::ServerError(server)),
         Ok(server) => Err(moving(server.code())),
