@@ -33,7 +33,7 @@ pub(in crate::backends) mod options;
 mod periods;
 mod push;
 mod redisson;
-mod renewals;
+pub(in crate::backends) mod renewals;
 mod replicas;
 mod rights;
 pub(in crate::backends) mod scripts;

@@ -18,7 +18,7 @@ use crate::error::{Error, Result};
 use crate::options::Kind;
 
 /// So many holds are renewed by one request at most; more would hold up everybody else's commands.
-pub(super) const BATCH: usize = 100;
+const BATCH: usize = 100;
 
 /// Holds that one script renews; those of shared kinds are each alone.
 type Part<'a> = Vec<(usize, &'a Hold)>;
@@ -46,7 +46,7 @@ impl Redis {
             let answers = match self.ask_parts(&parts, all).await {
                 Ok(answers) => answers,
                 Err(error) => {
-                    standings.extend(failed(&parts.concat(), &error));
+                    standings.extend(each_failed(&parts.concat(), &error));
                     break;
                 }
             };
@@ -56,8 +56,8 @@ impl Redis {
                     Ok(Some(answer)) => standings.extend(settled(&part, answer, from)),
                     // In the middle of a slot's move: each of these locks is at one of two servers.
                     Ok(None) if part.len() > 1 => torn.extend(part.into_iter().map(|hold| vec![hold])),
-                    Ok(None) => standings.extend(failed(&part, &Error::outage("the cluster is moving the slot"))),
-                    Err(error) => standings.extend(failed(&part, &error)),
+                    Ok(None) => standings.extend(each_failed(&part, &Error::outage("the cluster is moving the slot"))),
+                    Err(error) => standings.extend(each_failed(&part, &error)),
                 }
             }
             parts = torn;
@@ -127,8 +127,25 @@ fn settled(part: &[(usize, &Hold)], answer: Value, from: BootInstant) -> Vec<(us
 }
 
 /// One failure is that of each.
-fn failed(part: &[(usize, &Hold)], error: &Error) -> Vec<(usize, Result<Standing>)> {
+fn each_failed(part: &[(usize, &Hold)], error: &Error) -> Vec<(usize, Result<Standing>)> {
     part.iter().map(|(at, _)| (*at, Err(fault::again(error)))).collect()
+}
+
+/// Renews holds in batches, each by one request; one failure is that of its batch.
+pub(in crate::backends) async fn in_batches<'a, F>(
+    holds: &'a [&'a Hold],
+    renew: impl Fn(&'a [&'a Hold]) -> F,
+) -> Vec<Result<Standing>>
+where
+    F: Future<Output = Result<Vec<Result<Standing>>>>,
+{
+    let batches = holds.chunks(BATCH);
+    // All at once: the way to the server is paid once.
+    let answers = join_all(batches.clone().map(renew)).await;
+    let spread = |(batch, answer): (&[&Hold], Result<Vec<_>>)| {
+        answer.unwrap_or_else(|error| batch.iter().map(|_| Err(fault::again(&error))).collect())
+    };
+    batches.zip(answers).flat_map(spread).collect()
 }
 
 /// The script that renews a claim of this kind, and what adds its arguments.

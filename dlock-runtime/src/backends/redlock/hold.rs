@@ -3,37 +3,28 @@
 use std::sync::Arc;
 
 use ::redis::{Cmd, Value};
-use futures::future::{join, join_all};
+use futures::future::join;
 
 use super::attempt::{Round, is_one};
 use super::node::{Link, Node};
 use super::round::{Patience, ask};
 use super::scripts::SCRIPTS;
-use super::tally::{Count, again, decided, majority, shortage};
+use super::tally::{Count, decided, majority, shortage};
 use super::{Redlock, millis};
 use crate::backend::{Claim, Hold, Released, Standing, Validity};
 use crate::backends::redis::connection::{call, is_unknown_script, on};
 use crate::backends::redis::fault;
 use crate::backends::redis::layout::{self, Name};
+use crate::backends::redis::renewals::in_batches;
 use crate::backends::redis::scripts::{Lua, MARK, SCRIPTS as SINGLE};
 use crate::clock::BootInstant;
 use crate::error::{Error, ErrorKind, Result};
 use crate::key::LockKey;
 use crate::note::Note;
 
-/// So many holds are renewed by one request to a node at most; more would hold up everybody else's commands.
-const BATCH: usize = 100;
-
 impl Redlock {
     pub(super) async fn renew_all<'a>(&self, holds: &'a [&'a Hold]) -> Vec<Result<Standing>> {
-        let renewed = |batch: &'a [&'a Hold]| async move {
-            match self.renew_batch(batch).await {
-                Ok(standings) => standings,
-                Err(error) => batch.iter().map(|_| Err(again(&error))).collect(),
-            }
-        };
-        // All at once: the way to the nodes is paid once.
-        join_all(holds.chunks(BATCH).map(renewed)).await.into_iter().flatten().collect()
+        in_batches(holds, |batch| self.renew_batch(batch)).await
     }
 
     async fn renew_batch(&self, holds: &[&Hold]) -> Result<Vec<Result<Standing>>> {

@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use ::redis::{Cmd, RedisWrite, ToRedisArgs, Value};
-use futures::future::{BoxFuture, join_all};
+use futures::future::BoxFuture;
 use tokio::runtime::Id;
 
 use super::acquire::{as_array, poll};
@@ -24,7 +24,7 @@ use super::connection::{Connection, Connections, on};
 use super::hold::released;
 use super::layout::{self, Name};
 use super::line::slow_poll;
-use super::renewals::BATCH;
+use super::renewals::in_batches;
 use super::settings::Layout;
 use super::target::Target;
 use super::topology::watch::Watch;
@@ -278,16 +278,7 @@ impl Backend for Redisson {
     }
 
     fn renew<'a>(&'a self, holds: &'a [&'a Hold]) -> BoxFuture<'a, Vec<Result<Standing>>> {
-        Box::pin(async move {
-            let renewed = |batch: &'a [&'a Hold]| async move {
-                match self.renew_batch(batch).await {
-                    Ok(standings) => standings,
-                    Err(error) => batch.iter().map(|_| Err(fault::again(&error))).collect(),
-                }
-            };
-            // All at once: the way to the server is paid once.
-            join_all(holds.chunks(BATCH).map(renewed)).await.into_iter().flatten().collect()
-        })
+        Box::pin(in_batches(holds, |batch| self.renew_batch(batch)))
     }
 
     fn release<'a>(&'a self, hold: &'a Hold) -> BoxFuture<'a, Result<Released>> {
