@@ -54,24 +54,24 @@ impl Etcd {
 
 /// Does each key stand, and is it the one that was granted? Linearizable.
 async fn stand(connection: &Connection, group: &[Member<'_>]) -> Vec<Result<bool, Fault>> {
-    let mut all = Vec::with_capacity(group.len());
-    for batch in group.chunks(BATCH) {
+    let asked = group.chunks(BATCH).map(async |batch| {
         let keys_only = || Some(GetOptions::new().with_keys_only());
         let gets: Vec<_> = batch.iter().map(|(_, place, _)| TxnOp::get(place.key.clone(), keys_only())).collect();
-        match connection.txn(Txn::new().and_then(gets)).await {
-            Ok(answer) => {
-                let mut parts = answer.op_responses().into_iter();
-                all.extend(batch.iter().map(|(_, _, revision)| match parts.next() {
-                    Some(TxnOpResponse::Get(found)) => {
-                        Ok(found.kvs().first().is_some_and(|key| key.create_revision() == *revision))
-                    }
-                    _ => Err(Fault::Refused(ErrorKind::Protocol, "a transaction's answer lacks a part".into())),
-                }));
+        let answer = match connection.txn(Txn::new().and_then(gets)).await {
+            Ok(answer) => answer,
+            Err(fault) => return batch.iter().map(|_| Err(fault.clone())).collect(),
+        };
+        let mut parts = answer.op_responses().into_iter();
+        let stands = |(_, _, revision): &Member<'_>| match parts.next() {
+            Some(TxnOpResponse::Get(found)) => {
+                Ok(found.kvs().first().is_some_and(|key| key.create_revision() == *revision))
             }
-            Err(fault) => all.extend(batch.iter().map(|_| Err(fault.clone()))),
-        }
-    }
-    all
+            _ => Err(Fault::Refused(ErrorKind::Protocol, "a transaction's answer lacks a part".into())),
+        };
+        batch.iter().map(stands).collect::<Vec<_>>()
+    });
+    // All at once: the way to the server is paid once.
+    join_all(asked).await.into_iter().flatten().collect()
 }
 
 /// One failure, told to each of many.
