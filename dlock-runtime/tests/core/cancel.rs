@@ -8,7 +8,7 @@ use dlock_runtime::Clock;
 use dlock_runtime::{Error, Wait};
 
 use crate::acquire::neighbours;
-use crate::support::{LONG, Op, SECOND, Step, World, calm, is_free, test};
+use crate::support::{LONG, Op, SECOND, Step, World, calm, held_and_awaited, is_free, test};
 
 /// Polls at most `polls` times, with time and everybody else going on in between, then drops. True if it had ended.
 async fn poll_then_drop<T>(world: &World, polls: usize, future: impl Future<Output = Result<T, Error>>) -> bool {
@@ -130,9 +130,7 @@ fn one_dropped_with_the_grant_unread_gives_it_back() {
 fn one_dropped_in_the_local_line_gives_up_its_place() {
     test(async {
         let world = World::new();
-        let held = world.lock("k").acquire().await.unwrap();
-        let stands = tokio::spawn(world.lock("k").wait(LONG).acquire());
-        calm().await;
+        let (held, stands) = held_and_awaited(world.lock("k"), world.lock("k").wait(LONG)).await;
         let mut first = Box::pin(world.lock("k").wait(LONG).acquire());
         let mut second = Box::pin(world.lock("k").wait(LONG).acquire());
         assert!(crate::support::poll_once(&mut first).is_pending());

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use dlock_runtime::{Backoff, ErrorKind, Retry, Wait};
 
 use crate::acquire::neighbours;
-use crate::support::{LONG, MS, Op, SECOND, Step, World, calm, is_free, poll_once, test};
+use crate::support::{LONG, MS, Op, SECOND, Step, World, calm, held_and_awaited, is_free, poll_once, test};
 
 const NEVER_AGAIN: Retry = Retry { times: 0, backoff: Backoff { from: SECOND, to: SECOND } };
 
@@ -92,9 +92,7 @@ fn those_with_wishes_of_their_own_ask_themselves() {
 fn a_hold_that_is_not_simply_freed_carries_nobody() {
     test(async {
         let world = World::new();
-        let held = world.lock("k").min_hold(SECOND).acquire().await.unwrap();
-        let next = tokio::spawn(world.lock("k").wait(LONG).acquire());
-        calm().await;
+        let (held, next) = held_and_awaited(world.lock("k").min_hold(SECOND), world.lock("k").wait(LONG)).await;
         assert_eq!(world.store.calls(Op::Acquire), 2, "it stands in the store's line already");
         held.release().await.unwrap();
         world.pass_until(SECOND / 10, next).await.unwrap().unwrap().release().await.unwrap();
@@ -107,9 +105,11 @@ fn a_hold_that_is_not_simply_freed_carries_nobody() {
 fn a_loss_lets_the_next_one_ask_itself() {
     test(async {
         let world = World::new();
-        let held = world.lock("k").ttl(6 * SECOND).renew(dlock_runtime::Renew::Off).acquire().await.unwrap();
-        let next = tokio::spawn(world.lock("k").wait(LONG).acquire());
-        calm().await;
+        let (held, next) = held_and_awaited(
+            world.lock("k").ttl(6 * SECOND).renew(dlock_runtime::Renew::Off),
+            world.lock("k").wait(LONG),
+        )
+        .await;
         let next = world.pass_until(SECOND / 10, next).await.unwrap().unwrap();
         assert_eq!(world.store.calls(Op::Acquire), 2);
         assert!(held.check().is_err());
@@ -176,9 +176,8 @@ fn a_carry_without_an_answer_costs_the_next_one_only_time() {
 fn an_answer_that_is_too_late_is_not_used() {
     test(async {
         let world = World::new();
-        let held = world.lock("k").ttl(SECOND).acquire().await.unwrap();
-        let next = tokio::spawn(world.lock("k").ttl(200 * MS).wait(LONG).acquire());
-        calm().await;
+        let (held, next) =
+            held_and_awaited(world.lock("k").ttl(SECOND), world.lock("k").ttl(200 * MS).wait(LONG)).await;
         world.store.next(Op::Release, [Step::Late(SECOND / 2)]);
         let release = tokio::spawn(held.release());
         let next = world.pass_until(SECOND / 10, next).await.unwrap().unwrap();
@@ -260,9 +259,7 @@ fn nobody_waits_for_a_release_that_is_not_polled() {
 fn fair_ones_wait_for_no_neighbour() {
     test(async {
         let world = World::new();
-        let held = world.lock("k").acquire().await.unwrap();
-        let plain = tokio::spawn(world.lock("k").wait(LONG).acquire());
-        calm().await;
+        let (held, plain) = held_and_awaited(world.lock("k"), world.lock("k").wait(LONG)).await;
         let order = Arc::new(Mutex::new(Vec::new()));
         // All three come before the first of them has been answered.
         world.store.next(Op::Acquire, [Step::Late(SECOND)]);
@@ -288,9 +285,7 @@ fn fair_ones_wait_for_no_neighbour() {
 fn whoever_is_behind_one_that_goes_asks_itself() {
     test(async {
         let world = World::new();
-        let held = world.lock("k").acquire().await.unwrap();
-        let first = tokio::spawn(world.lock("k").wait(LONG).acquire());
-        calm().await;
+        let (held, first) = held_and_awaited(world.lock("k"), world.lock("k").wait(LONG)).await;
         let counts = tokio::spawn(world.lock("k").attempts(1000).wait(LONG).acquire());
         calm().await;
         assert_eq!(world.store.calls(Op::Acquire), 1);
@@ -323,9 +318,7 @@ fn its_leftovers_are_no_contention() {
 fn a_shutdown_asks_for_nobody() {
     test(async {
         let world = World::new();
-        let _held = world.lock("k").acquire().await.unwrap();
-        let next = tokio::spawn(world.lock("k").wait(LONG).acquire());
-        calm().await;
+        let (_held, next) = held_and_awaited(world.lock("k"), world.lock("k").wait(LONG)).await;
         world.pass_until(SECOND / 10, world.registry.shutdown(SECOND)).await;
         assert_eq!(next.await.unwrap().unwrap_err().kind(), &ErrorKind::ShutDown);
         assert_eq!(world.store.calls(Op::Carry), 0);

@@ -4,7 +4,9 @@ use dlock_runtime::{ErrorKind, Event, LossCause, Renew};
 use tokio::runtime::Handle;
 
 use crate::acquire::neighbours;
-use crate::support::{LONG, MS, Op, SECOND, Step, World, calm, full, is_free, poll_once, test, until};
+use crate::support::{
+    LONG, MS, Op, SECOND, Step, World, calm, full, held_and_awaited, is_free, poll_once, test, until,
+};
 
 /// It is about to hear of the shutdown, and has not been polled since.
 #[test]
@@ -49,9 +51,7 @@ fn a_release_on_another_runtime_holds_up_nobody() {
     let other = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     test(async {
         let world = World::new();
-        let held = world.lock("k").acquire().await.unwrap();
-        let next = tokio::spawn(world.lock("k").wait(LONG).acquire());
-        calm().await;
+        let (held, next) = held_and_awaited(world.lock("k"), world.lock("k").wait(LONG)).await;
         world.store.next(Op::Release, [Step::Late(SECOND)]);
         let mut release = Box::pin(held.release());
         {
@@ -193,9 +193,7 @@ fn what_is_asked_from_our_thread_is_undone_from_there_and_what_its_caller_asks_f
 fn an_answer_comes_although_another_release_would_ask_too() {
     test(async {
         let world = World::new();
-        let held = world.lock("k").acquire().await.unwrap();
-        let next = tokio::spawn(world.lock("k").wait(LONG).acquire());
-        calm().await;
+        let (held, next) = held_and_awaited(world.lock("k"), world.lock("k").wait(LONG)).await;
         let fair = tokio::spawn(world.lock("k").fair(true).wait(LONG).acquire());
         calm().await;
         world.store.next(Op::Release, [Step::Late(SECOND)]);
@@ -215,9 +213,7 @@ fn one_for_whom_a_release_asks_counts_once_among_those_who_wait() {
     test(async {
         let world = World::new();
         let lock = || world.lock("k").max_waiters(2).wait(LONG);
-        let held = lock().acquire().await.unwrap();
-        let first = tokio::spawn(lock().acquire());
-        calm().await;
+        let (held, first) = held_and_awaited(lock(), lock()).await;
         world.store.next(Op::Release, [Step::Late(SECOND)]);
         let release = tokio::spawn(held.release());
         calm().await;
@@ -251,9 +247,7 @@ fn a_hold_that_was_carried_on_is_gone_although_its_handle_is_kept() {
 fn what_a_release_has_asked_counts_as_an_attempt_of_its_caller() {
     test(async {
         let world = World::new();
-        let held = world.lock("k").acquire().await.unwrap();
-        let next = tokio::spawn(world.lock("k").wait(LONG).acquire());
-        calm().await;
+        let (held, next) = held_and_awaited(world.lock("k"), world.lock("k").wait(LONG)).await;
         held.release().await.unwrap();
         next.await.unwrap().unwrap().release().await.unwrap();
         let attempts = |(_, event): (String, Event)| match event {
@@ -270,9 +264,7 @@ fn what_a_release_has_asked_counts_as_an_attempt_of_its_caller() {
 fn what_is_undone_is_not_what_its_caller_has_asked_for() {
     test(async {
         let world = World::new();
-        let held = world.lock("k").acquire().await.unwrap();
-        let next = tokio::spawn(world.lock("k").ttl(60 * SECOND).wait(LONG).acquire());
-        calm().await;
+        let (held, next) = held_and_awaited(world.lock("k"), world.lock("k").ttl(60 * SECOND).wait(LONG)).await;
         world.store.next(Op::Release, [Step::LostReply]);
         world.store.next(Op::Abandon, [Step::Fail]);
         let release = tokio::spawn(held.release());
@@ -291,9 +283,7 @@ fn what_is_undone_is_not_what_its_caller_has_asked_for() {
 fn a_run_of_which_a_record_is_kept_carries_nobody() {
     test(async {
         let world = World::new();
-        let held = world.lock("k").record(true).acquire().await.unwrap();
-        let next = tokio::spawn(world.lock("k").wait(LONG).acquire());
-        calm().await;
+        let (held, next) = held_and_awaited(world.lock("k").record(true), world.lock("k").wait(LONG)).await;
         held.release().await.unwrap();
         next.await.unwrap().unwrap().release().await.unwrap();
         assert_eq!(world.store.calls(Op::Carry), 0);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use dlock_runtime::{Backoff, ErrorKind, Kind, Lock, Retry, Wait, WakeStyle};
 
 use crate::acquire::neighbours;
-use crate::support::{LONG, MS, Op, SECOND, Step, World, calm, full, is_free, test};
+use crate::support::{LONG, MS, Op, SECOND, Step, World, calm, full, held_and_awaited, is_free, test};
 
 fn permit(world: &World) -> Lock {
     world.lock("k").kind(Kind::Permits(NonZeroU32::new(3).unwrap()))
@@ -35,9 +35,8 @@ fn two_readers_of_one_process_hold_at_once() {
 fn a_reader_stands_behind_a_writer_of_another_process() {
     test(async {
         let (world, stranger) = neighbours();
-        let reader = world.lock("k").kind(Kind::Read).acquire().await.unwrap();
-        let writer = tokio::spawn(stranger.lock("k").kind(Kind::Write).wait(LONG).acquire());
-        calm().await;
+        let (reader, writer) =
+            held_and_awaited(world.lock("k").kind(Kind::Read), stranger.lock("k").kind(Kind::Write).wait(LONG)).await;
         let error = world.lock("k").kind(Kind::Read).try_acquire().await.unwrap_err();
         assert_eq!((error.kind(), error.attempts()), (&ErrorKind::Busy, 1), "the store said so");
         let late = tokio::spawn(world.lock("k").kind(Kind::Read).wait(LONG).acquire());
@@ -219,9 +218,7 @@ fn a_min_hold_beyond_the_ttl_is_refused() {
 fn each_lock_may_have_a_line_of_its_own_length() {
     test(async {
         let world = World::new();
-        let _held = world.lock("k").acquire().await.unwrap();
-        let waiting = tokio::spawn(world.lock("k").wait(LONG).acquire());
-        calm().await;
+        let (_held, waiting) = held_and_awaited(world.lock("k"), world.lock("k").wait(LONG)).await;
         let error = world.lock("k").wait(LONG).max_waiters(1).acquire().await.unwrap_err();
         assert_eq!(error.kind(), &ErrorKind::QueueFull { max: 1 });
         let other = tokio::spawn(world.lock("k").wait(LONG).acquire());

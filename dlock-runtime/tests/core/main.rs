@@ -16,6 +16,7 @@ mod cancel;
 mod carry;
 mod carry_ends;
 mod cohort;
+mod cohort_ends;
 mod guard;
 mod joined;
 mod kinds;

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use dlock_runtime::{Event, Key, Label, Observer, Wait};
 
 use crate::acquire::neighbours;
-use crate::support::{LONG, Op, SECOND, Step, World, calm, full, test, until};
+use crate::support::{LONG, Op, SECOND, Step, World, full, held_and_awaited, test, until};
 
 #[test]
 fn every_event_comes_with_the_template_and_never_with_a_key() {
@@ -127,9 +127,7 @@ fn an_alert_on_a_timeout_can_be_written() {
         let world = World::new();
         let alerts = Arc::new(Mutex::new(Vec::new()));
         world.registry.observe(Alert(alerts.clone()));
-        let _held = world.lock("k").acquire().await.unwrap();
-        let _stands = tokio::spawn(world.lock("k").wait(LONG).acquire());
-        calm().await;
+        let (_held, _stands) = held_and_awaited(world.lock("k"), world.lock("k").wait(LONG)).await;
         let asked = world.lock("k").name("n").wait(Wait::UpTo(3 * SECOND)).acquire();
         world.pass_until(SECOND, asked).await.unwrap_err();
         assert_eq!(*alerts.lock().unwrap(), ["n k 3 0"]);

@@ -7,7 +7,8 @@ use std::sync::{Arc, LazyLock, Mutex};
 use std::time::{Duration, Instant};
 
 use dlock_runtime::backends::memory::Memory;
-use dlock_runtime::{Clock, Defaults, Event, Held, Key, Label, Lock, LockKey, Observer, Registry, Wait};
+use dlock_runtime::{Clock, Defaults, Event, Guard, Held, Key, Label, Lock, LockKey, Observer, Registry, Result, Wait};
+use tokio::task::JoinHandle;
 
 pub(crate) use faulty::{Faulty, Op, Step};
 
@@ -88,6 +89,14 @@ impl World {
     pub(crate) async fn empty(&self) {
         until("the store is empty", || self.memory.is_empty()).await;
     }
+}
+
+/// One has the lock, and another one waits for it.
+pub(crate) async fn held_and_awaited(held: Lock, awaited: Lock) -> (Guard, JoinHandle<Result<Guard>>) {
+    let held = held.acquire().await.unwrap();
+    let next = tokio::spawn(awaited.acquire());
+    calm().await;
+    (held, next)
 }
 
 /// Is somebody other than the caller able to take the lock at once?

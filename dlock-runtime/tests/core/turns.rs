@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use dlock_runtime::{ErrorKind, Kind, WakeStyle};
 
 use crate::acquire::neighbours;
-use crate::support::{LONG, Op, SECOND, Step, World, calm, is_free, test};
+use crate::support::{LONG, Op, SECOND, Step, World, calm, held_and_awaited, is_free, test};
 
 #[test]
 fn neighbours_are_served_in_the_order_in_which_they_came() {
@@ -36,9 +36,7 @@ fn neighbours_are_served_in_the_order_in_which_they_came() {
 fn the_wait_runs_also_in_the_local_line() {
     test(async {
         let world = World::new();
-        let _held = world.lock("k").acquire().await.unwrap();
-        let _stands = tokio::spawn(world.lock("k").wait(LONG).acquire());
-        calm().await;
+        let (_held, _stands) = held_and_awaited(world.lock("k"), world.lock("k").wait(LONG)).await;
         let before = world.clock.now();
         let error = world.pass_until(SECOND / 10, world.lock("k").acquire()).await.unwrap_err();
         let waited = world.clock.now().since(before);
@@ -53,9 +51,7 @@ fn the_next_one_stands_in_line_during_the_hold() {
     test(async {
         let world = World::with(&dlock_runtime::Clock::manual(), |caps| caps.carries = false);
         for _ in 0..10 {
-            let guard = world.lock("k").acquire().await.unwrap();
-            let next = tokio::spawn(world.lock("k").wait(LONG).acquire());
-            calm().await;
+            let (guard, next) = held_and_awaited(world.lock("k"), world.lock("k").wait(LONG)).await;
             drop(guard);
             next.await.unwrap().unwrap().release().await.unwrap();
         }
@@ -71,9 +67,7 @@ fn the_next_one_asks_only_after_the_release_where_nothing_is_handed_on() {
             caps.wake = WakeStyle::Poll { from: SECOND, to: SECOND };
         });
         for _ in 0..10 {
-            let guard = world.lock("k").acquire().await.unwrap();
-            let next = tokio::spawn(world.lock("k").wait(LONG).acquire());
-            calm().await;
+            let (guard, next) = held_and_awaited(world.lock("k"), world.lock("k").wait(LONG)).await;
             guard.release().await.unwrap();
             next.await.unwrap().unwrap().release().await.unwrap();
         }
@@ -101,9 +95,7 @@ fn a_neighbours_hold_is_contention_without_a_request() {
 fn all_who_wait_count() {
     test(async {
         let (world, stranger) = neighbours();
-        let held = stranger.lock("k").acquire().await.unwrap();
-        let first = tokio::spawn(world.lock("k").wait(LONG).max_waiters(1).acquire());
-        calm().await;
+        let (held, first) = held_and_awaited(stranger.lock("k"), world.lock("k").wait(LONG).max_waiters(1)).await;
         let error = world.lock("k").wait(LONG).max_waiters(1).acquire().await.unwrap_err();
         assert_eq!(error.kind(), &ErrorKind::QueueFull { max: 1 });
         held.release().await.unwrap();
@@ -183,9 +175,7 @@ fn another_kind_is_a_conflict_while_a_neighbour_holds() {
     test(async {
         let world = World::with(&dlock_runtime::Clock::manual(), |caps| caps.carries = false);
         world.store.always(Op::Abandon, Step::Hang);
-        let held = world.lock("k").acquire().await.unwrap();
-        let gone = tokio::spawn(world.lock("k").wait(LONG).acquire());
-        calm().await;
+        let (held, gone) = held_and_awaited(world.lock("k"), world.lock("k").wait(LONG)).await;
         gone.abort();
         calm().await;
         let error = world.lock("k").kind(Kind::Read).wait(LONG).acquire().await.unwrap_err();

@@ -1,0 +1,180 @@
+//! Passing a hold on when something else ends: the hold, the next caller, the registry, a request.
+
+use dlock_runtime::Cohort;
+
+use crate::acquire::stranger;
+use crate::cohort::{member, waits};
+use crate::support::{MS, Op, SECOND, Step, World, calm, full, held_and_awaited, is_free, poll_once, test};
+
+#[test]
+fn a_lost_hold_is_not_passed_on() {
+    test(async {
+        let world = World::new();
+        let (first, second) = held_and_awaited(member(&world), member(&world)).await;
+        world.memory.forget(&full("k"));
+        let strange = stranger(&world).lock("k").acquire().await.unwrap();
+        // The store says so when it is asked for tokens; the release then says it too.
+        assert_eq!(first.release().await.unwrap_err().kind().as_str(), "lost");
+        calm().await;
+        assert!(!second.is_finished());
+        strange.release().await.unwrap();
+        second.await.unwrap().unwrap().release().await.unwrap();
+    });
+}
+
+#[test]
+fn a_hold_that_ran_out_is_not_passed_on() {
+    test(async {
+        let world = World::new();
+        world.store.always(Op::Renew, Step::Hang);
+        let (first, second) = held_and_awaited(member(&world), member(&world)).await;
+        world.pass(31 * SECOND).await;
+        let second = second.await.unwrap().unwrap();
+        first.release().await.unwrap_err();
+        calm().await;
+        second.check().unwrap();
+        assert!(!is_free(&stranger(&world), "k").await, "a late release frees nothing");
+        assert_eq!(world.store.calls(Op::Reserve), 0);
+        second.release().await.unwrap();
+    });
+}
+
+#[test]
+fn one_that_is_gone_before_it_has_noticed_gives_the_hold_back() {
+    test(async {
+        let world = World::new();
+        let first = member(&world).acquire().await.unwrap();
+        let mut second = Box::pin(member(&world).acquire());
+        assert!(poll_once(&mut second).is_pending());
+        let third = waits(member(&world));
+        calm().await;
+        first.release().await.unwrap();
+        drop(second);
+        third.await.unwrap().unwrap().release().await.unwrap();
+        world.empty().await;
+        assert!(is_free(&world, "k").await);
+    });
+}
+
+#[test]
+fn without_an_answer_about_tokens_the_lock_is_released() {
+    test(async {
+        for step in [Step::Fail, Step::Refuse, Step::LostReply] {
+            let world = World::new();
+            let (first, second) = held_and_awaited(member(&world), member(&world)).await;
+            world.store.next(Op::Reserve, [step]);
+            drop(first);
+            let second = world.pass_until(100 * MS, second).await.unwrap().unwrap();
+            second.release().await.unwrap();
+            assert_eq!(world.store.calls(Op::Acquire), 2, "{step:?}");
+            world.empty().await;
+        }
+    });
+}
+
+#[test]
+fn a_release_dropped_while_it_asks_for_tokens_is_done_all_the_same() {
+    test(async {
+        let world = World::new();
+        let (first, second) = held_and_awaited(member(&world), member(&world)).await;
+        world.store.next(Op::Reserve, [Step::Hang]);
+        let mut release = Box::pin(first.release());
+        assert!(poll_once(&mut release).is_pending());
+        drop(release);
+        second.await.unwrap().unwrap().release().await.unwrap();
+        world.empty().await;
+    });
+}
+
+#[test]
+fn a_shutdown_leaves_nothing() {
+    test(async {
+        let world = World::new();
+        let (first, second) = held_and_awaited(member(&world), member(&world)).await;
+        let registry = world.registry.clone();
+        let down = tokio::spawn(async move { registry.shutdown(SECOND).await });
+        calm().await;
+        // What was under way may end; nobody begins anew.
+        first.release().await.unwrap();
+        assert_eq!(second.await.unwrap().unwrap_err().kind().as_str(), "shut_down");
+        let _ = world.pass_until(100 * MS, down).await;
+        assert_eq!(world.store.calls(Op::Reserve), 0);
+        world.empty().await;
+    });
+}
+
+#[test]
+fn a_shutdown_waits_for_a_hold_that_nobody_has_noticed() {
+    test(async {
+        let world = World::new();
+        let first = member(&world).acquire().await.unwrap();
+        let mut second = Box::pin(member(&world).acquire());
+        assert!(poll_once(&mut second).is_pending());
+        first.release().await.unwrap();
+        let registry = world.registry.clone();
+        let down = tokio::spawn(async move { registry.shutdown(60 * SECOND).await });
+        calm().await;
+        assert!(!down.is_finished(), "the hold is on its way");
+        drop(second);
+        world.pass_until(10 * MS, down).await.unwrap();
+        assert!(world.memory.is_empty());
+    });
+}
+
+#[test]
+fn a_hold_that_is_noticed_too_late_is_cleared_away() {
+    test(async {
+        let world = World::new();
+        let first = member(&world).acquire().await.unwrap();
+        let mut second = Box::pin(member(&world).acquire());
+        assert!(poll_once(&mut second).is_pending());
+        first.release().await.unwrap();
+        world.pass(31 * SECOND).await;
+        let second = second.await.unwrap();
+        assert_eq!((world.store.calls(Op::Acquire), world.store.calls(Op::Abandon)), (2, 1));
+        second.release().await.unwrap();
+        assert!(world.memory.is_empty());
+    });
+}
+
+#[test]
+fn a_renewal_under_way_is_not_passed_over() {
+    test(async {
+        let world = World::new();
+        world.store.always(Op::Renew, Step::Hang);
+        let lock = || member(&world).cohort(Some(Cohort { passes: 8, span: Some(60 * SECOND) }));
+        let first = lock().acquire().await.unwrap();
+        let (second, third) = (waits(lock()), waits(lock()));
+        calm().await;
+        // Two tokens are reserved for the two who wait.
+        first.release().await.unwrap();
+        let second = second.await.unwrap().unwrap();
+        world.pass(11 * SECOND).await;
+        assert!(world.store.calls(Op::Renew) > 0);
+        second.release().await.unwrap();
+        third.await.unwrap().unwrap().release().await.unwrap();
+        assert_eq!(world.store.calls(Op::Reserve), 2, "what the renewal would find out is asked before the pass");
+    });
+}
+
+/// The store may have prolonged the lock for tokens that nobody heard of: the old deadline is not its end.
+#[test]
+fn a_release_is_tried_for_as_long_as_the_lock_may_last() {
+    test(async {
+        let world = World::new();
+        world.store.always(Op::Renew, Step::Hang);
+        let first = member(&world).cohort(Some(Cohort { passes: 8, span: Some(60 * SECOND) })).acquire().await.unwrap();
+        let second = waits(member(&world));
+        world.pass(27 * SECOND).await;
+        world.store.next(Op::Reserve, [Step::LostReply]);
+        world.store.always(Op::Release, Step::Fail);
+        drop(first);
+        calm().await;
+        second.abort();
+        world.pass(10 * SECOND).await;
+        assert!(!world.memory.is_empty(), "it was prolonged");
+        world.store.always(Op::Release, Step::Pass);
+        world.pass(10 * SECOND).await;
+        assert!(world.memory.is_empty());
+    });
+}
