@@ -14,25 +14,22 @@
 //! # }
 //! ```
 
-use std::collections::VecDeque;
+mod pump;
+
 use std::convert::Infallible;
-use std::future;
-use std::io;
 use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::tcp::{ReadHalf, WriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Builder;
 use tokio::sync::{Notify, oneshot, watch};
-use tokio::time::{Instant, sleep_until};
 
 use crate::error::Context;
 use crate::{Error, Result};
+use pump::{Broken, Direction, pump};
 
 /// What the proxy does with traffic, on new and on present connections alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -294,115 +291,6 @@ async fn connection(
     if ended.is_err() {
         reset(&client);
         reset(&server);
-    }
-}
-
-/// The connection is to be reset, or one side did it.
-struct Broken;
-
-impl From<io::Error> for Broken {
-    fn from(_: io::Error) -> Self {
-        Self
-    }
-}
-
-#[derive(Clone, Copy)]
-enum Direction<'a> {
-    ToServer(&'a Line),
-    ToClient,
-}
-
-impl Direction<'_> {
-    fn keep(self, bytes: &[u8]) -> bool {
-        matches!(self, Self::ToServer(line) if line.keep(bytes))
-    }
-
-    async fn delivered(self) -> Vec<u8> {
-        match self {
-            Self::ToServer(line) => line.delivered().await,
-            Self::ToClient => future::pending().await,
-        }
-    }
-}
-
-/// Forwards one direction up to its orderly end.
-async fn pump(
-    mut from: ReadHalf<'_>,
-    mut to: WriteHalf<'_>,
-    direction: Direction<'_>,
-    state: &State,
-) -> Result<(), Broken> {
-    // In order of arrival, each with the time it is due. An empty one is the end of the stream.
-    let mut waiting: VecDeque<(Instant, Vec<u8>)> = VecDeque::new();
-    let mut ended = false;
-    let mut buffer = vec![0; 16 * 1024];
-    loop {
-        let due = waiting.front().map(|(due, _)| *due);
-        tokio::select! {
-            read = from.read(&mut buffer), if !ended => {
-                if direction.keep(&buffer[..*read.as_ref().unwrap_or(&0)]) {
-                    ended = read.unwrap_or(0) == 0;
-                    continue;
-                }
-                let fate = fate(state.mode(), direction);
-                if read.is_err() && !matches!(fate, Fate::Swallow) {
-                    return Err(Broken);
-                }
-                let bytes = &buffer[..read.unwrap_or(0)];
-                ended = bytes.is_empty();
-                match fate {
-                    Fate::Forward(delay) => waiting.push_back((Instant::now() + delay, bytes.to_vec())),
-                    Fate::Swallow => {
-                        state.swallowing.fetch_add(1, Ordering::SeqCst);
-                        return swallow(from, &mut buffer).await;
-                    }
-                    // An orderly end is not a reply.
-                    Fate::Reset if ended => waiting.push_back((Instant::now(), Vec::new())),
-                    Fate::Reset => return Err(Broken),
-                }
-            }
-            bytes = direction.delivered() => waiting.push_back((Instant::now(), bytes)),
-            () = until(due) => {
-                let Some((_, bytes)) = waiting.pop_front() else { continue };
-                if bytes.is_empty() {
-                    to.shutdown().await?;
-                    return Ok(());
-                }
-                to.write_all(&bytes).await?;
-            }
-        }
-    }
-}
-
-enum Fate {
-    Forward(Duration),
-    Swallow,
-    Reset,
-}
-
-fn fate(mode: Mode, direction: Direction<'_>) -> Fate {
-    use Direction::{ToClient, ToServer};
-    match (mode, direction) {
-        (Mode::Delay { to_server: delay, .. }, ToServer(_)) => Fate::Forward(delay),
-        (Mode::Delay { to_client: delay, .. }, ToClient) => Fate::Forward(delay),
-        (Mode::Blackhole { to_server: true, .. }, ToServer(_)) => Fate::Swallow,
-        (Mode::Blackhole { to_client: true, .. }, ToClient) => Fate::Swallow,
-        (Mode::DropReplies, ToClient) => Fate::Reset,
-        (Mode::Refuse, _) => Fate::Reset,
-        _ => Fate::Forward(Duration::ZERO),
-    }
-}
-
-/// Reads for ever, so that the sender never notices; only a cut or the end of the proxy ends it.
-async fn swallow(mut from: ReadHalf<'_>, buffer: &mut [u8]) -> Result<(), Broken> {
-    while from.read(buffer).await.is_ok_and(|length| length > 0) {}
-    future::pending().await
-}
-
-async fn until(due: Option<Instant>) {
-    match due {
-        Some(due) => sleep_until(due).await,
-        None => future::pending().await,
     }
 }
 
