@@ -1,15 +1,13 @@
 //! Wall clocks that jump: Redis measures leases by them.
 
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use dlock::backends::redlock::Redlock;
 use dlock::{Attempt, Backend, Clock, Hold, Released, Standing};
-use fastrand::Rng;
 
 use crate::cluster::{Cluster, SECOND, SLACK, attempt, claim, is_contended, seed, win};
 use crate::holds::{confirm, take, token};
-use crate::restart::{assert_tokens_rise, sorted, work};
+use crate::restart::{assert_tokens_rise, seen_while};
 
 const TTL: Duration = Duration::from_secs(30);
 /// Far more than the ttl.
@@ -115,25 +113,14 @@ async fn tokens_rise_whatever_the_clocks_do() {
     const LENGTH: Duration = Duration::from_secs(10);
     let cluster = Cluster::with_clocks();
     let seed = seed();
-    let mut random = Rng::with_seed(seed);
-    let ledger = Arc::new(Mutex::new(Vec::new()));
-    let end = Instant::now() + LENGTH;
-    let mut workers = Vec::new();
-    for _ in 0..3 {
-        let (registry, ledger) = (cluster.registry().await, ledger.clone());
-        workers.push(tokio::spawn(work(registry, ledger, Rng::with_seed(random.u64(..)), end)));
-    }
     let mut jumps = 0;
-    while Instant::now() < end {
+    let seen = seen_while(&cluster, seed, LENGTH, async |random| {
         tokio::time::sleep(Duration::from_millis(random.u64(50..500))).await;
         // Not far back: leases of what was ahead would last for as long.
         cluster.set_ahead([random.usize(..5)], random.i64(-1..3) + 2 * jumps);
         jumps += 1;
-    }
-    for worker in workers {
-        worker.await.unwrap();
-    }
-    let seen = sorted(&ledger);
+    });
+    let seen = seen.await;
     println!("{} holds, {jumps} jumps", seen.len());
     assert!(seen.len() > 20 && jumps > 10, "too little happened to prove anything");
     assert_tokens_rise(&seen, seed);

@@ -98,24 +98,13 @@ async fn nodes_that_forget_one_after_another_never_make_two_holders() {
     const LENGTH: Duration = Duration::from_secs(20);
     let cluster = Cluster::forgetful("?max_ttl=1s");
     let seed = seed();
-    let mut random = Rng::with_seed(seed);
-    let ledger = Arc::new(Mutex::new(Vec::new()));
-    let end = Instant::now() + LENGTH;
-    let mut workers = Vec::new();
-    for _ in 0..3 {
-        let (registry, ledger) = (cluster.registry().await, ledger.clone());
-        workers.push(tokio::spawn(work(registry, ledger, Rng::with_seed(random.u64(..)), end)));
-    }
     let mut restarts = 0;
-    while Instant::now() < end {
+    let seen = seen_while(&cluster, seed, LENGTH, async |random| {
         tokio::time::sleep(Duration::from_millis(random.u64(300..1500))).await;
         cluster.restart([random.usize(..5)]);
         restarts += 1;
-    }
-    for worker in workers {
-        worker.await.unwrap();
-    }
-    let seen = sorted(&ledger);
+    });
+    let seen = seen.await;
     println!("{} holds, {restarts} restarts", seen.len());
     assert!(seen.len() > 20 && restarts > 5, "too little happened to prove anything");
     for pair in seen.windows(2) {
@@ -125,8 +114,27 @@ async fn nodes_that_forget_one_after_another_never_make_two_holders() {
     assert_tokens_rise(&seen, seed);
 }
 
-/// All holds, the earliest first.
-pub(crate) fn sorted(ledger: &Mutex<Vec<Seen>>) -> Vec<Seen> {
+/// All holds of three workers while something happens again and again; the earliest first.
+pub(crate) async fn seen_while(
+    cluster: &Cluster,
+    seed: u64,
+    length: Duration,
+    mut happens: impl AsyncFnMut(&mut Rng),
+) -> Vec<Seen> {
+    let mut random = Rng::with_seed(seed);
+    let ledger = Arc::new(Mutex::new(Vec::new()));
+    let end = Instant::now() + length;
+    let mut workers = Vec::new();
+    for _ in 0..3 {
+        let (registry, ledger) = (cluster.registry().await, ledger.clone());
+        workers.push(tokio::spawn(work(registry, ledger, Rng::with_seed(random.u64(..)), end)));
+    }
+    while Instant::now() < end {
+        happens(&mut random).await;
+    }
+    for worker in workers {
+        worker.await.unwrap();
+    }
     let mut seen = std::mem::take(&mut *ledger.lock().unwrap());
     seen.sort_by_key(|hold: &Seen| hold.from);
     seen
@@ -144,7 +152,7 @@ pub(crate) fn assert_tokens_rise(seen: &[Seen], seed: u64) {
 }
 
 /// Holds for ttls of a second, again and again.
-pub(crate) async fn work(registry: Registry, ledger: Arc<Mutex<Vec<Seen>>>, mut random: Rng, end: Instant) {
+async fn work(registry: Registry, ledger: Arc<Mutex<Vec<Seen>>>, mut random: Rng, end: Instant) {
     let clock = Clock::system();
     while Instant::now() < end {
         let asked = clock.now();
