@@ -26,7 +26,9 @@ mod probe;
 pub mod proxy;
 pub mod servers;
 mod spawn;
+mod wait;
 
 pub use error::{Error, Result};
 pub use probe::{drop_after, text_of};
 pub use proxy::{Mode, Proxy};
+pub use wait::{block_until, wait_until};

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use dlock::backends::etcd::Etcd;
 use dlock::{Backend, Claim, Clock, Released, Standing};
-use dlock_testkit::Proxy;
+use dlock_testkit::{Proxy, wait_until};
 use tokio::runtime::Runtime;
 use tokio::time::{sleep, timeout};
 
@@ -95,7 +95,7 @@ fn an_attempt_whose_answer_was_lost_has_the_lock_already() {
     let sent = it.send(&claim);
     it.arrive(&sent);
     it.good.block_on(async {
-        assert_eq!(line(&key).await.len(), 1, "this test's network does not deliver");
+        wait_until("this test's network delivers", async || line(&key).await.len() == 1).await.unwrap();
         let before = Clock::system().now();
         let hold = ask(&it.process, &claim).await.expect("its own key is in its way");
         assert!(hold.validity.from >= before);

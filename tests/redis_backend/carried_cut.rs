@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use dlock::{Backoff, Event, Held, Label, Lock, Observer, Registry, Retry, Wait};
-use dlock_testkit::{Mode, Proxy};
+use dlock_testkit::{Mode, Proxy, wait_until};
 use futures::FutureExt;
 use redis::Commands;
 
@@ -39,14 +39,6 @@ fn lock(registry: &Registry) -> Lock {
     registry.lock("k").ttl(120 * SECOND).wait(Wait::UpTo(40 * SECOND)).retry(Retry { times: 10_000, backoff })
 }
 
-async fn until(what: &str, mut condition: impl FnMut() -> bool) {
-    let end = tokio::time::Instant::now() + 40 * SECOND;
-    while !condition() {
-        assert!(tokio::time::Instant::now() < end, "this never came: {what}");
-        tokio::time::sleep(Duration::from_millis(2)).await;
-    }
-}
-
 /// Whoever releases hears that the lock was its own to the end, which is all it can know, and the observers hear of the
 /// failure. The next ones get the lock in their order, each of them once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -62,7 +54,9 @@ async fn a_cut_costs_neither_a_caller_nor_its_place() {
         // From now on pushes arrive.
         let former = other.lock("k").acquire().await.unwrap();
         let waiting = tokio::spawn(lock(&registry).acquire());
-        until("it stands in the line", || server.raw().zcard::<_, u64>("dl1:{default:k}:q").unwrap() == 1).await;
+        wait_until("it stands in the line", async || server.raw().zcard::<_, u64>("dl1:{default:k}:q").unwrap() == 1)
+            .await
+            .unwrap();
         former.release().await.unwrap();
         waiting.await.unwrap().unwrap().release().await.unwrap();
 
@@ -88,23 +82,23 @@ async fn a_cut_costs_neither_a_caller_nor_its_place() {
         let release = tokio::spawn(held.release());
         match cut {
             Cut::Request => {
-                until("the request has left", || proxy.kept().iter().any(|kept| *kept > 0)).await;
+                wait_until("the request has left", async || proxy.kept().iter().any(|kept| *kept > 0)).await.unwrap();
                 proxy.cut();
             }
-            Cut::Answer => until("the next one has the lock", || holder() != first).await,
+            Cut::Answer => wait_until("the next one has the lock", async || holder() != first).await.unwrap(),
             Cut::Server => {}
         }
         if !matches!(cut, Cut::Server) {
             proxy.set(Mode::Pass);
         }
         release.await.unwrap().unwrap_or_else(|error| panic!("{cut:?}: {error}"));
-        until("the failure is told", || failed.load(Ordering::SeqCst)).await;
+        wait_until("the failure is told", async || failed.load(Ordering::SeqCst)).await.unwrap();
         proxy.set(Mode::Pass);
         for waiter in waiting {
             waiter.await.unwrap().unwrap_or_else(|error| panic!("{cut:?}: {error}"));
         }
         let entered = entered.lock().unwrap().clone();
         assert!(entered.is_sorted() && entered.iter().map(|(_, id)| *id).eq(0..4), "{cut:?}: {entered:?}");
-        until("nothing is left", || server.keys() == ["dl1:fence"]).await;
+        wait_until("nothing is left", async || server.keys() == ["dl1:fence"]).await.unwrap();
     }
 }

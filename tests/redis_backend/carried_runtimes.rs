@@ -2,17 +2,17 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use dlock::{Guard, Held, Lock, Registry, Wait};
 use dlock_testkit::servers::Instance;
-use dlock_testkit::{Mode, Proxy};
+use dlock_testkit::{Mode, Proxy, block_until};
 use futures::FutureExt;
 use redis::Commands;
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinHandle;
 
-use crate::database::{Database, SECOND};
+use crate::database::Database;
 
 /// Longer than any wait here: who gets the lock has not waited for the end of a claim.
 const TTL: Duration = Duration::from_secs(120);
@@ -44,7 +44,7 @@ impl Bench {
             }
             let held = other.lock("k").acquire().await.unwrap();
             let waiting = tokio::spawn(registry.lock("k").ttl(TTL).wait(WAIT).acquire());
-            until("it stands in the line", || in_line(&server) == 1);
+            block_until("it stands in the line", || in_line(&server) == 1).unwrap();
             held.release().await.unwrap();
             waiting.await.unwrap().unwrap().release().await.unwrap();
         });
@@ -86,7 +86,7 @@ impl Bench {
     }
 
     fn is_empty(&self) {
-        until("nothing is left", || self.server.keys() == ["dl1:fence"]);
+        block_until("nothing is left", || self.server.keys() == ["dl1:fence"]).unwrap();
     }
 }
 
@@ -102,14 +102,6 @@ fn in_line(server: &Database<Instance>) -> u64 {
     server.raw().zcard(LINE).unwrap()
 }
 
-fn until(what: &str, mut condition: impl FnMut() -> bool) {
-    let begin = Instant::now();
-    while !condition() {
-        assert!(begin.elapsed() < 40 * SECOND, "this never came: {what}");
-        std::thread::sleep(Duration::from_millis(2));
-    }
-}
-
 /// It stood in the store's line, since the hold before was not of its runtime.
 #[test]
 fn a_neighbour_in_the_line_ends_with_its_runtime() {
@@ -117,7 +109,7 @@ fn a_neighbour_in_the_line_ends_with_its_runtime() {
     let held = bench.staying.block_on(bench.lock().acquire()).unwrap();
     let before = token(&held);
     let _next = bench.waits(bench.ending());
-    until("it stands in the line", || in_line(&bench.server) == 1);
+    block_until("it stands in the line", || in_line(&bench.server) == 1).unwrap();
     let third = bench.waits(&bench.staying);
     bench.end();
     bench.staying.block_on(held.release()).unwrap();
@@ -134,7 +126,7 @@ fn the_next_one_ends_with_the_runtime_of_the_hold() {
     let third = bench.waits(&bench.staying);
     assert_eq!(in_line(&bench.server), 0, "they wait behind a neighbour");
     bench.end();
-    until("who is left stands in the line itself", || in_line(&bench.server) == 1);
+    block_until("who is left stands in the line itself", || in_line(&bench.server) == 1).unwrap();
     drop(held);
     bench.finish(before, third);
 }
@@ -149,7 +141,7 @@ fn a_runtime_ends_before_the_answer_to_its_release_has_come() {
     let third = bench.waits(&bench.staying);
     bench.proxy.set(Mode::Blackhole { to_server: false, to_client: true });
     bench.ending().spawn(held.release());
-    until("the next one has the lock", || bench.holder() != holder);
+    block_until("the next one has the lock", || bench.holder() != holder).unwrap();
     bench.proxy.set(Mode::Pass);
     bench.end();
     bench.finish(before, third);
@@ -167,7 +159,7 @@ fn what_a_runtime_has_sent_arrives_after_its_end() {
         let third = bench.waits(&bench.staying);
         bench.proxy.keep();
         bench.ending().spawn(held.release());
-        until("the request has left", || bench.proxy.kept().iter().any(|kept| *kept > 0));
+        block_until("the request has left", || bench.proxy.kept().iter().any(|kept| *kept > 0)).unwrap();
         bench.end();
         let guard = bench.staying.block_on(third).unwrap().unwrap();
         assert!(token(&guard) > before);
@@ -175,12 +167,12 @@ fn what_a_runtime_has_sent_arrives_after_its_end() {
         let deliver = || bench.proxy.deliver(&bench.proxy.kept());
         if is_held {
             deliver();
-            until("it stands in the line", || in_line(&bench.server) == 1);
+            block_until("it stands in the line", || in_line(&bench.server) == 1).unwrap();
             bench.staying.block_on(guard.release()).unwrap();
         } else {
             bench.staying.block_on(guard.release()).unwrap();
             deliver();
-            until("it was granted the lock", || !bench.server.keys().is_empty());
+            block_until("it was granted the lock", || !bench.server.keys().is_empty()).unwrap();
         }
         let guard = bench.staying.block_on(bench.lock().acquire()).unwrap();
         assert!(token(&guard) > before);
@@ -257,10 +249,10 @@ fn runtimes_end_while_their_tasks_and_others_pass_the_lock_on() {
             work(&ending);
         }
         let begin = seen.done();
-        until("both work", || seen.done() > begin + 50);
+        block_until("both work", || seen.done() > begin + 50).unwrap();
         drop(ending);
         let alone = seen.done();
-        until("who is left goes on", || seen.done() > alone + 20);
+        block_until("who is left goes on", || seen.done() > alone + 20).unwrap();
     }
     stop.store(true, Ordering::SeqCst);
     for worker in staying {

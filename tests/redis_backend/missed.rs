@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use dlock::backends::redis::Redis;
 use dlock::{Attempt, Backend, Claim, Clock, Released, Standing};
-use dlock_testkit::{Mode, Proxy};
+use dlock_testkit::{Mode, Proxy, wait_until};
 use futures::FutureExt;
 use redis::{Commands, ToRedisArgs};
 
@@ -29,15 +29,6 @@ fn changed(claim: Arc<Claim>, change: impl FnOnce(&mut Claim)) -> Arc<Claim> {
     let mut claim = Arc::unwrap_or_clone(claim);
     change(&mut claim);
     Arc::new(claim)
-}
-
-/// Waits for what another thread, process or server has to do first.
-async fn soon(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
-    let end = Instant::now() + LONG;
-    while !is_so().await {
-        assert!(Instant::now() < end, "{what}");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
 }
 
 /// Does this store wait for pushes? Asked with a claim of its own for a lock that is held.
@@ -65,7 +56,7 @@ async fn a_lock_that_is_won_while_nothing_can_be_pushed_leaves_no_place_behind()
         let _: () = tell(&server, &["ACL", "SETUSER", "app", "-subscribe"]);
         let killed: i64 = tell(&server, &["CLIENT", "KILL", "TYPE", "pubsub"]);
         assert_eq!(killed, 1);
-        soon("the store never found out", async || !hears(&two).await).await;
+        wait_until("the store finds out", async || !hears(&two).await).await.unwrap();
         // The lease ends; a release would have served the line.
         let _: () = tell(&server, &["DEL", "dl1:{test:k}"]);
         let Attempt::Acquired(hold) = two.try_acquire(&waiter, until()).await.unwrap() else { panic!("{fair}") };
@@ -75,7 +66,7 @@ async fn a_lock_that_is_won_while_nothing_can_be_pushed_leaves_no_place_behind()
         drop(hold);
 
         let _: () = tell(&server, &["ACL", "SETUSER", "app", "+subscribe"]);
-        soon("nothing is pushed any more", async || hears(&two).await).await;
+        wait_until("something is pushed again", async || hears(&two).await).await.unwrap();
         // As if its last request had come late: what is pushed to it is given back, for nobody waits for it.
         let present = take(&one, &claim("k", LONG)).await;
         let mut next = stand(&two, &claim("k", LONG)).await;
@@ -99,7 +90,7 @@ async fn a_push_that_is_lost_on_the_way_costs_a_poll_and_not_the_lock() {
     proxy.set(Mode::Blackhole { to_server: false, to_client: true });
     let heard: i64 = tell(&server, &["PUBLISH", &format!("dl1:p:{}", &line(&server)[0][..16]), "?"]);
     assert_eq!(heard, 1);
-    soon("nothing was swallowed", async || proxy.swallowing() == 1).await;
+    wait_until("something is swallowed", async || proxy.swallowing() == 1).await.unwrap();
     proxy.set(Mode::Pass);
     assert_eq!(one.release(&present).await.unwrap(), Released::Released);
     assert!(line(&server).is_empty());
@@ -153,7 +144,7 @@ async fn those_who_wait_over_a_flush_get_the_lock_once_each() {
         })
     };
     let waiting: Vec<_> = (0..10).map(waiter).collect();
-    soon("they never stood in line", async || line(&server).len() == 10).await;
+    wait_until("they stand in line", async || line(&server).len() == 10).await.unwrap();
     let _: () = tell(&server, &["FLUSHALL"]);
     assert_eq!(stores[0].release(&first).await.unwrap(), Released::NotOwner);
     let mut tokens = vec![token(&first)];

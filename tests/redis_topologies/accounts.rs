@@ -9,6 +9,7 @@ use dlock_testkit::servers::{self, Instance, Make, RedisCluster};
 
 use crate::cluster::Move;
 use crate::holds::{confirm, stand, take};
+use crate::replicas::with_replica;
 use crate::{MS, SECOND, blocking, claim, handed, open, refusal, rights, take_soon, with};
 
 async fn server() -> Instance {
@@ -176,16 +177,7 @@ async fn the_servers_own_compare_and_delete_needs_the_right_that_is_listed() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn waiting_for_replicas_needs_the_right_that_is_listed() {
-    let (server, _replica) = blocking(|| {
-        let server = Instance::start(servers::Redis::with(&["--repl-diskless-sync-delay", "0"])).unwrap();
-        let of = format!("127.0.0.1 {}", server.port());
-        let replica = Instance::start(servers::Redis::with(&["--replicaof", &of])).unwrap();
-        while !replica.ask("INFO replication").unwrap().contains("master_link_status:up") {
-            std::thread::sleep(10 * MS);
-        }
-        (server, replica)
-    })
-    .await;
+    let (server, _replica) = blocking(with_replica).await;
     let exact = format!("{} {}", rights::lines(1..=5), rights::also("+wait"));
     let redis = open(&with(&account(&server, "whole", &exact), "wait_replicas=1")).await;
     let hold = take(&redis, &claim("k", 10 * SECOND)).await;

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use dlock::{Clock, Registry, Wait};
 use dlock_testkit::servers::{Instance, RedisSentinels};
+use dlock_testkit::wait_until;
 
 use crate::sentinel::{DOWN_AFTER_MS, fail_over};
 use crate::{MS, SECOND, blocking};
@@ -46,11 +47,7 @@ impl Run {
     }
 
     async fn until(&self, what: &str, condition: impl Fn(&Self) -> bool) {
-        let end = tokio::time::Instant::now() + 60 * SECOND;
-        while !condition(self) {
-            assert!(tokio::time::Instant::now() < end, "this never came: {what}");
-            tokio::time::sleep(5 * MS).await;
-        }
+        wait_until(what, async || condition(self)).await.unwrap();
     }
 
     /// Takes the lock again and again. It reads the clock, asks its guard, and notes the time only if that said yes.

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dlock::{Attempt, Backend, Released, Standing};
-use dlock_testkit::Mode;
 use dlock_testkit::servers::RedisCluster;
+use dlock_testkit::{Mode, wait_until};
 use tokio::time::Instant;
 
 use crate::cluster::{cluster, key_at, until};
@@ -31,12 +31,8 @@ async fn a_node_that_fails_takes_only_its_own_slots_along() {
     // The replica had it.
     let standing = standing_soon(&redis, &held, LIMIT).await;
     assert!(matches!(standing, Standing::Renewed(_)), "{standing:?}");
-    // Not all nodes have heard of it at once.
-    let limit = tokio::time::Instant::now() + LIMIT;
-    while !matches!(cluster.owner_of(&name(&mine)), Ok(3)) {
-        assert!(tokio::time::Instant::now() < limit, "{:?}", cluster.owner_of(&name(&mine)));
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+    let have_heard = async || matches!(cluster.owner_of(&name(&mine)), Ok(3));
+    wait_until("all nodes have heard of it", have_heard).await.unwrap();
     assert_eq!(redis.release(&held).await.unwrap(), Released::Released);
     let next = take_soon(&redis, &claim(&mine, LIMIT), LIMIT).await;
     assert!(token(&next) > token(&held));
@@ -194,17 +190,10 @@ async fn a_client_that_is_opened_while_the_store_is_closed_is_not_kept() {
             }
         }
     });
-    let end = Instant::now() + LIMIT;
-    while connections(&cluster, 1).is_subset(&before) {
-        assert!(Instant::now() < end, "no other client is opened");
-        tokio::time::sleep(10 * MS).await;
-    }
+    wait_until("another client is opened", async || !connections(&cluster, 1).is_subset(&before)).await.unwrap();
     // Nobody asks any more, and so nobody else has the client.
     asking.abort();
     assert!(asking.await.unwrap_err().is_cancelled());
     redis.close().await;
-    while !connections(&cluster, 1).is_empty() {
-        assert!(Instant::now() < end, "the client is kept");
-        tokio::time::sleep(10 * MS).await;
-    }
+    wait_until("the client is gone", async || connections(&cluster, 1).is_empty()).await.unwrap();
 }

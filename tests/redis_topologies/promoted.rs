@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use dlock::backends::redis::Redis;
 use dlock::{Attempt, Backend, ErrorKind, Released, Standing};
+use dlock_testkit::block_until;
 use dlock_testkit::servers::{Instance, RedisSentinels};
 
 use crate::cluster::{cluster, key_at};
@@ -13,16 +14,7 @@ use crate::holds::take;
 use crate::sentinel::{LIMIT, fail_over, set};
 use crate::{MS, SECOND, attempt, blocking, claim, name, open, standing_soon, take_soon, with};
 
-/// Waits until something is so.
-fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let end = std::time::Instant::now() + 2 * LIMIT;
-    while !is_so() {
-        assert!(std::time::Instant::now() < end, "not in time: {what}");
-        std::thread::sleep(20 * MS);
-    }
-}
-
-fn is_a_replica(server: &Instance) -> bool {
+pub(crate) fn is_a_replica(server: &Instance) -> bool {
     server.ask("INFO replication").is_ok_and(|info| info.contains("master_link_status:up"))
 }
 
@@ -30,7 +22,7 @@ fn is_a_replica(server: &Instance) -> bool {
 pub(crate) fn order(set: &RedisSentinels) {
     let old = set.primary().unwrap().port();
     // They have to know the replica as one first.
-    until("an ordered failover", || set.sentinels[0].ask("SENTINEL FAILOVER main").is_ok());
+    block_until("an ordered failover", || set.sentinels[0].ask("SENTINEL FAILOVER main").is_ok()).unwrap();
     set.wait_for_failover(old).unwrap();
 }
 
@@ -62,13 +54,14 @@ async fn a_second_failover_is_no_restart_of_long_ago() {
         let old = &set.servers[0];
         old.restart().unwrap();
         old.ask(&format!("REPLICAOF 127.0.0.1 {}", set.servers[1].port())).unwrap();
-        until("the old primary follows", || is_a_replica(old));
+        block_until("the old primary follows", || is_a_replica(old)).unwrap();
         let uptime = |info: String| -> Option<u64> {
             info.lines().find_map(|line| line.strip_prefix("uptime_in_seconds:")?.trim().parse().ok())
         };
-        until("its restart is long ago", || {
+        block_until("its restart is long ago", || {
             old.ask("INFO server").ok().and_then(uptime).is_some_and(|uptime| uptime > ttl.as_secs() + 1)
-        });
+        })
+        .unwrap();
         order(&set);
         set
     })
@@ -89,7 +82,7 @@ async fn two_ordered_failovers_lead_back_to_a_server_that_has_missed_something()
     redis.release(&hold).await.unwrap();
     let set = blocking(move || {
         order(&set);
-        until("the old primary follows", || is_a_replica(&set.servers[0]));
+        block_until("the old primary follows", || is_a_replica(&set.servers[0])).unwrap();
         order(&set);
         set
     })
@@ -159,11 +152,11 @@ async fn a_takeover_there_and_back_keeps_the_slots_back() {
     let stored = name(&mine);
     blocking(move || {
         for (to, from) in [(3, 0), (0, 3)] {
-            until("a replica follows", || is_a_replica(&there.nodes[to]));
+            block_until("a replica follows", || is_a_replica(&there.nodes[to])).unwrap();
             there.nodes[to].ask("CLUSTER FAILOVER TAKEOVER").unwrap();
-            until("the other one follows", || is_a_replica(&there.nodes[from]));
+            block_until("the other one follows", || is_a_replica(&there.nodes[from])).unwrap();
         }
-        until("all know", || matches!(there.owner_of(&stored), Ok(0)));
+        block_until("all know", || matches!(there.owner_of(&stored), Ok(0))).unwrap();
         // As the end of whatever has kept the servers apart.
         for node in &there.nodes {
             let _ = node.ask("CLIENT KILL TYPE normal");

@@ -1,11 +1,11 @@
 //! A grant that is pushed is looked at as one that is answered.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use dlock::{Attempt, Backend, Signal};
 use dlock_testkit::servers::{Instance, Redis};
-use dlock_testkit::{Mode, Proxy};
+use dlock_testkit::{Mode, Proxy, wait_until};
 
 use crate::holds::{stand, take, token, until};
 use crate::{MS, SECOND, blocking, claim, name, open, refusal, with};
@@ -23,15 +23,9 @@ async fn what_a_server_hands_on_that_may_have_forgotten_is_asked_for_again() {
         server.ask(request).unwrap();
     }
     let _ = server.ask("CLIENT KILL TYPE normal");
-    let end = Instant::now() + 30 * SECOND;
-    while !refusal(&waiter, &claim("other", SECOND)).await.to_string().contains("failover_guard") {
-        assert!(Instant::now() < end, "nothing is held back");
-        tokio::time::sleep(20 * MS).await;
-    }
-    while holder.release(&hold).await.is_err() {
-        assert!(Instant::now() < end, "it cannot be released");
-        tokio::time::sleep(20 * MS).await;
-    }
+    let is_held_back = async || refusal(&waiter, &claim("other", SECOND)).await.to_string().contains("failover_guard");
+    wait_until("grants are held back", is_held_back).await.unwrap();
+    wait_until("it is released", async || holder.release(&hold).await.is_ok()).await.unwrap();
     let news = tokio::time::timeout(30 * SECOND, wake.signal.as_mut().unwrap()).await.unwrap().unwrap();
     assert!(matches!(news, Signal::Ask), "{news:?}");
     assert!(refusal(&waiter, &next).await.to_string().contains("failover_guard"));
@@ -74,11 +68,8 @@ async fn a_push_that_overtakes_the_answer_is_believed_whatever_was_seen_meanwhil
         let (waiter, next) = (waiter.clone(), next.clone());
         async move { waiter.try_acquire(&next, until()).await }
     });
-    let end = Instant::now() + 30 * SECOND;
-    while server.ask(&format!("ZCARD {}:q", name("k"))).unwrap() != "1" {
-        assert!(Instant::now() < end, "it does not stand in line");
-        tokio::time::sleep(5 * MS).await;
-    }
+    let in_line = async || server.ask(&format!("ZCARD {}:q", name("k"))).unwrap() == "1";
+    wait_until("it stands in line", in_line).await.unwrap();
     // The answer is on its way by then, else this would prove less.
     tokio::time::sleep(100 * MS).await;
     proxy.set(Mode::Pass);

@@ -1,23 +1,24 @@
 //! `wait_replicas`, with replicas that hear and with some that do not.
 
 use dlock::{Attempt, Backend, ErrorKind, Released, Stand};
+use dlock_testkit::block_until;
 use dlock_testkit::servers::{Instance, Make, Redis};
 
 use crate::holds::{take, token};
-use crate::{MS, SECOND, blocking, claim, handed, name, open, refusal, take_soon, with};
+use crate::promoted::is_a_replica;
+use crate::{SECOND, blocking, claim, handed, name, open, refusal, take_soon, with};
+
+/// A primary, and a replica that follows it.
+pub(crate) fn with_replica() -> (Instance, Instance) {
+    let primary = Instance::start(Redis::with(&["--repl-diskless-sync-delay", "0"])).unwrap();
+    let replica = Instance::start(Redis::with(&["--replicaof", &format!("127.0.0.1 {}", primary.port())])).unwrap();
+    block_until("the replica follows", || is_a_replica(&replica)).unwrap();
+    (primary, replica)
+}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_grant_that_too_few_replicas_have_is_given_back() {
-    let (primary, replica) = blocking(|| {
-        let primary = Instance::start(Redis::with(&["--repl-diskless-sync-delay", "0"])).unwrap();
-        let of = format!("127.0.0.1 {}", primary.port());
-        let replica = Instance::start(Redis::with(&["--replicaof", &of])).unwrap();
-        while !replica.ask("INFO replication").unwrap().contains("master_link_status:up") {
-            std::thread::sleep(10 * MS);
-        }
-        (primary, replica)
-    })
-    .await;
+    let (primary, replica) = blocking(with_replica).await;
     let redis = open(&with(&primary.url(), "wait_replicas=1")).await;
     let hold = take(&redis, &claim("k", 10 * SECOND)).await;
     assert_eq!(replica.ask(&format!("EXISTS {}", name("k"))).unwrap(), "1");

@@ -3,10 +3,10 @@
 use std::thread;
 
 use super::redis::Redis;
-use super::redis_sentinel::{reserve, until};
+use super::redis_sentinel::reserve;
 use super::{Certificates, Instance, free_port};
 use crate::error::Context;
-use crate::{Error, Proxy, Result};
+use crate::{Error, Proxy, Result, block_until};
 
 /// As long as a busy machine may let a server wait for its turn; a failover takes about two seconds more.
 const NODE_TIMEOUT_MS: &str = "2000";
@@ -79,8 +79,10 @@ impl RedisCluster {
         set.wait_until_whole()?;
         let first = set.id(0)?;
         for replica in &set.nodes[primaries..] {
-            until("a node has heard of its primary", || replica.ask(&format!("CLUSTER REPLICATE {first}")).is_ok())?;
-            until("a replica follows", || {
+            block_until("a node has heard of its primary", || {
+                replica.ask(&format!("CLUSTER REPLICATE {first}")).is_ok()
+            })?;
+            block_until("a replica follows", || {
                 replica.ask("INFO replication").is_ok_and(|info| info.contains("master_link_status:up"))
             })?;
         }
@@ -151,7 +153,7 @@ impl RedisCluster {
         self.nodes
             .iter()
             .filter(|node| node.pid().is_some())
-            .try_for_each(|node| until("a whole cluster", || whole(node)))
+            .try_for_each(|node| block_until("a whole cluster", || whole(node)))
     }
 
     /// Waits until this replica has everything that its primary has.
@@ -161,7 +163,7 @@ impl RedisCluster {
             info.lines().find_map(|line| line.strip_prefix("master_repl_offset:"))?.parse::<u64>().ok()
         };
         let wanted = offset(primary);
-        until("a replica keeps up", || wanted.is_some() && offset(replica) >= wanted)
+        block_until("a replica keeps up", || wanted.is_some() && offset(replica) >= wanted)
     }
 
     fn any(&self, request: &str) -> Result<String> {

@@ -1,17 +1,16 @@
 //! A Redis primary with replicas, and the sentinels that watch over them.
 
+use std::fs;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::process::Command;
-use std::time::{Duration, Instant};
-use std::{fs, thread};
 
 use super::find::{find_program, missing};
 use super::redis::{self, Redis};
 use super::{Certificates, Instance, Recipe, free_port};
 use crate::error::Context;
-use crate::{Error, Proxy, Result};
+use crate::{Error, Proxy, Result, block_until};
 
 /// What the sentinels call the primary.
 const NAME: &str = "main";
@@ -125,7 +124,7 @@ impl RedisSentinels {
             servers.push(server);
         }
         for replica in &servers[1..] {
-            until("a replica follows", || {
+            block_until("a replica follows", || {
                 replica.ask("INFO replication").is_ok_and(|info| info.contains("master_link_status:up"))
             })?;
         }
@@ -145,7 +144,7 @@ impl RedisSentinels {
         let set = Self { servers, sentinels, proxy, ports, asked, certificates };
         let wanted = [format!("num-slaves\n{replicas}"), "num-other-sentinels\n2".to_owned()];
         for sentinel in &set.sentinels {
-            until("the sentinels know everybody", || {
+            block_until("the sentinels know everybody", || {
                 sentinel.ask("SENTINEL MASTERS").is_ok_and(|masters| wanted.iter().all(|text| masters.contains(text)))
             })?;
         }
@@ -181,21 +180,9 @@ impl RedisSentinels {
 
     /// Waits until another server than this one is the primary.
     pub fn wait_for_failover(&self, from: u16) -> Result<&Instance> {
-        until("a failover", || self.primary().is_some_and(|server| server.port() != from))?;
+        block_until("a failover", || self.primary().is_some_and(|server| server.port() != from))?;
         self.primary().ok_or_else(|| Error::new("the primary has gone again"))
     }
-}
-
-/// A bounded wait for something to be so.
-pub(super) fn until(what: &str, mut is_so: impl FnMut() -> bool) -> Result<()> {
-    let started = Instant::now();
-    while !is_so() {
-        if started.elapsed() > Duration::from_secs(60) {
-            return Err(Error::new(format!("not within a minute: {what}")));
-        }
-        thread::sleep(Duration::from_millis(20));
-    }
-    Ok(())
 }
 
 /// A port that is given to a server later.
