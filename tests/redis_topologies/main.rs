@@ -15,6 +15,7 @@ mod forgetful;
 mod looks;
 mod nodes;
 mod promoted;
+mod push_ways;
 mod pushed;
 mod replicas;
 mod restarts;

@@ -21,7 +21,7 @@ pub(crate) fn also(rights: &str) -> &str {
 
 /// For a cluster.
 pub(crate) fn of_cluster(numbers: impl IntoIterator<Item = usize>) -> String {
-    assert!(PAGE.contains("`+spublish +ssubscribe` instead of `+publish +subscribe`"));
-    let rights = lines(numbers).replace("+publish +subscribe", "+spublish +ssubscribe");
+    let (others, those) = (also("+spublish +ssubscribe +pubsub|shardnumsub"), "+publish +subscribe +pubsub|numsub");
+    let rights = lines(numbers).replace(those, others);
     format!("{rights} {}", also("+asking +cluster|slots +cluster|myid"))
 }

@@ -96,6 +96,7 @@ impl Redis {
         let place = self.places.enlist(claim.owner);
         let shared = self.connections.here().await?;
         let high = self.connections.high();
+        let opened = self.pushes.is_up(&claim.key).then(|| self.pushes.opened());
         let sent = self.clock.now();
         let answer = self
             .connections
@@ -104,6 +105,11 @@ impl Redis {
                 command.arg(&*self.pushes.process).arg(millis(claim.ttl)).arg(millis(PLACE_LEASE));
             })
             .await?;
+        if let (Some(opened), Value::Array(parts)) = (opened, &answer)
+            && parts.len() > 3
+        {
+            self.pushes.unheard(opened);
+        }
         let asked = Asked { place, high, sent, granted: claim.ttl };
         self.settle(claim, asked, &answer).await
     }
@@ -219,7 +225,7 @@ enum Said<'a> {
 /// With the server's time in µs.
 fn said(answer: &Value) -> Result<(Said<'_>, u64)> {
     let Value::Array(parts) = answer else { return Err(fault::unexpected(answer)) };
-    let [Value::Int(outcome), second, Value::Int(server_us)] = &parts[..] else {
+    let [Value::Int(outcome), second, Value::Int(server_us), ..] = &parts[..] else {
         return Err(fault::unexpected(answer));
     };
     let ms = |left: &i64| Duration::from_millis(u64::try_from(*left).unwrap_or_default());

@@ -96,6 +96,10 @@ impl Places {
         self.used.load(Ordering::Relaxed) && self.table().contains_key(owner)
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.table().is_empty()
+    }
+
     /// Forgets the place: whoever pushes to it from now on is answered by a release.
     pub(super) fn dismiss(&self, owner: &Owner) {
         self.table().remove(owner);

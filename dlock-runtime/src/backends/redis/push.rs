@@ -3,8 +3,12 @@
 //!
 //! In a cluster the server of a slot pushes only to those who have subscribed there: a process subscribes to a channel in
 //! each slot in which it waits for a lock.
+//!
+//! A connection can lead to the wrong server and stay open: to a primary that has become a replica, which takes
+//! subscriptions all the same. The one that grants says so to whoever asks there for a place in a line.
 
 use std::collections::HashSet;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -13,7 +17,7 @@ use ::redis::cluster_async::ClusterConnection;
 use ::redis::{Cmd, PushInfo, PushKind, Value};
 use tokio::sync::{mpsc, oneshot, watch};
 
-use super::connection::{Connections, config, on};
+use super::connection::{Connections, OPEN_LIMIT, config, on, words};
 use super::fault;
 use super::grant::{Message, Stray};
 use super::line::Places;
@@ -21,11 +25,21 @@ use super::scripts::SCRIPTS;
 use super::scripts_shares;
 use super::topology::ClusterPlan;
 use super::topology::slots::{Slot, channel, slot_of};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::key::LockKey;
 
 /// So long an attempt waits for the connection to open.
 const PATIENCE: Duration = Duration::from_millis(500);
+
+/// How often the server is asked, while somebody waits, whether it lives and is a primary; and for how long it may say
+/// nothing to that.
+const PULSE: Duration = Duration::from_secs(2);
+
+/// The shortest pause before the next connection.
+const SHORT: Duration = Duration::from_millis(50);
+
+/// A connection that has lasted for so long was a good one: the next one is opened without delay.
+const LASTING: Duration = Duration::from_secs(10);
 
 /// What the pushes of one store share.
 pub(super) struct Pushes {
@@ -37,6 +51,15 @@ pub(super) struct Pushes {
     running: Mutex<Option<oneshot::Sender<()>>>,
     state: Arc<watch::Sender<State>>,
     slots: Arc<Mutex<Slots>>,
+    opened: Arc<Opened>,
+}
+
+/// Which connection it is.
+#[derive(Default)]
+struct Opened {
+    count: AtomicU64,
+    /// The last one from which nothing comes.
+    unheard: watch::Sender<u64>,
 }
 
 /// Of a cluster: the client on which pushes arrive, and the slots from which they do.
@@ -65,7 +88,20 @@ enum Event {
 impl Pushes {
     pub(super) fn new(connections: Arc<Connections>, places: Arc<Places>, process: Arc<str>) -> Self {
         let state = Arc::new(watch::Sender::new(State::Opening));
-        Self { connections, places, process, running: Mutex::new(None), state, slots: Arc::default() }
+        let (slots, opened) = (Arc::default(), Arc::default());
+        Self { connections, places, process, running: Mutex::new(None), state, slots, opened }
+    }
+
+    /// Which connection it is that pushes arrive on.
+    pub(super) fn opened(&self) -> u64 {
+        self.opened.count.load(Ordering::Relaxed)
+    }
+
+    /// The server that was asked pushes nothing to this connection, so it is opened anew.
+    pub(super) fn unheard(&self, opened: u64) {
+        if opened == self.opened() {
+            self.opened.unheard.send_replace(opened);
+        }
     }
 
     /// Do pushes about this lock arrive?
@@ -127,6 +163,7 @@ impl Pushes {
             process: self.process.clone(),
             state: self.state.clone(),
             slots: self.slots.clone(),
+            opened: self.opened.clone(),
         };
         thread.spawn(async move {
             tokio::select! {
@@ -149,6 +186,7 @@ struct Listener {
     process: Arc<str>,
     state: Arc<watch::Sender<State>>,
     slots: Arc<Mutex<Slots>>,
+    opened: Arc<Opened>,
 }
 
 impl Listener {
@@ -160,11 +198,11 @@ impl Listener {
         loop {
             let switches = self.connections.switches();
             match self.open().await {
-                Ok((_open, mut events)) => {
-                    pause = Duration::ZERO;
+                Ok((connection, mut events)) => {
+                    let since = self.connections.clock.now();
                     // Whatever was pushed while nobody listened is lost: everybody asks.
                     self.places.wake_all();
-                    self.state.send_replace(State::Up);
+                    let unheard = self.come_up();
                     let strays = async {
                         while let Some(Event::Stray(stray)) = events.recv().await {
                             self.give_back(stray);
@@ -173,6 +211,11 @@ impl Listener {
                     tokio::select! {
                         () = strays => {}
                         () = self.connections.switched(switches) => {}
+                        () = unheard => {}
+                        () = self.last(connection) => {}
+                    }
+                    if self.connections.clock.now().since(since) >= LASTING {
+                        pause = Duration::ZERO;
                     }
                 }
                 Err(error) if pause.is_zero() => {
@@ -184,13 +227,41 @@ impl Listener {
             if !pause.is_zero() {
                 self.connections.clock.sleep_until(self.connections.clock.now().after(pause)).await;
             }
-            pause = (pause * 2).clamp(Duration::from_millis(50), Duration::from_secs(2));
+            pause = (pause * 2).clamp(SHORT, Duration::from_secs(2));
+        }
+    }
+
+    /// A connection is there; the returned future ends when nothing comes from it.
+    fn come_up(&self) -> impl Future<Output = ()> {
+        let number = self.opened.count.fetch_add(1, Ordering::Relaxed) + 1;
+        self.state.send_replace(State::Up);
+        let mut unheard = self.opened.unheard.subscribe();
+        async move {
+            // The sender lives as long as the store.
+            let _ = unheard.wait_for(|unheard| *unheard == number).await;
+        }
+    }
+
+    /// Ends when the server is silent, or no primary any more.
+    async fn last(&self, mut connection: MultiplexedConnection) {
+        let clock = &self.connections.clock;
+        loop {
+            clock.sleep_until(clock.now().after(PULSE)).await;
+            if self.places.is_empty() {
+                continue;
+            }
+            let role = words(&["ROLE"]);
+            let asked = clock.timeout_at(clock.now().after(PULSE), connection.send_packed_command(&role)).await;
+            if !asked.is_some_and(|answer| answer.is_ok_and(|role| !is_replica(&role))) {
+                return;
+            }
         }
     }
 
     /// The client repairs its connections and its subscriptions by itself; what it may have missed meanwhile is asked for.
+    /// It keeps a subscription at a server that has become a replica.
     async fn listen_to_cluster(&self, plan: &ClusterPlan) {
-        let mut pause = Duration::from_millis(50);
+        let mut pause = SHORT;
         loop {
             let (sender, mut events) = mpsc::unbounded_channel();
             let places = self.places.clone();
@@ -200,23 +271,20 @@ impl Listener {
             };
             match self.connections.dial_cluster(plan, pushes).await {
                 Ok(client) => {
+                    let since = self.connections.clock.now();
                     *lock(&self.slots) = Slots { client: Some(client), subscribed: HashSet::new() };
-                    self.state.send_replace(State::Up);
-                    while let Some(event) = events.recv().await {
-                        match event {
-                            Event::Stray(stray) => self.give_back(stray),
-                            Event::Moved(name) => {
-                                lock(&self.slots)
-                                    .subscribed
-                                    .retain(|slot| channel(&self.process, *slot).as_bytes() != name);
-                                self.places.wake_all();
-                            }
-                            // Whoever asks next subscribes again.
-                            Event::Disconnected => {
-                                lock(&self.slots).subscribed.clear();
-                                self.places.wake_all();
-                            }
+                    let unheard = self.come_up();
+                    let heard = async {
+                        while let Some(event) = events.recv().await {
+                            self.hear(event);
                         }
+                    };
+                    tokio::select! {
+                        () = heard => {}
+                        () = unheard => {}
+                    }
+                    if self.connections.clock.now().since(since) >= LASTING {
+                        pause = SHORT;
                     }
                 }
                 Err(error) => {
@@ -225,8 +293,25 @@ impl Listener {
             }
             self.state.send_replace(State::Down);
             *lock(&self.slots) = Slots::default();
+            // What was pushed meanwhile is lost.
+            self.places.wake_all();
             self.connections.clock.sleep_until(self.connections.clock.now().after(pause)).await;
             pause = (pause * 2).min(Duration::from_secs(2));
+        }
+    }
+
+    fn hear(&self, event: Event) {
+        match event {
+            Event::Stray(stray) => self.give_back(stray),
+            // Whoever asks next subscribes again.
+            Event::Moved(name) => {
+                lock(&self.slots).subscribed.retain(|slot| channel(&self.process, *slot).as_bytes() != name);
+                self.places.wake_all();
+            }
+            Event::Disconnected => {
+                lock(&self.slots).subscribed.clear();
+                self.places.wake_all();
+            }
         }
     }
 
@@ -238,10 +323,16 @@ impl Listener {
             Ok::<(), ::redis::aio::SendError>(())
         };
         let mut connection = self.connections.dial(config().set_push_sender(sender_of)).await?;
-        let limit = self.connections.clock.now().after(super::connection::OPEN_LIMIT);
-        let subscribed = self.connections.clock.timeout_at(limit, connection.subscribe(&self.channel)).await;
-        match subscribed {
-            Some(Ok(())) => Ok((connection, events)),
+        let limit = self.connections.clock.now().after(OPEN_LIMIT);
+        let subscribed = async {
+            connection.subscribe(&self.channel).await?;
+            connection.send_packed_command(&words(&["ROLE"])).await
+        };
+        match self.connections.clock.timeout_at(limit, subscribed).await {
+            Some(Ok(role)) if is_replica(&role) => {
+                Err(Error::new(ErrorKind::NotPrimary, "this Redis is a replica, which pushes nothing of its own"))
+            }
+            Some(Ok(_)) => Ok((connection, events)),
             Some(Err(error)) => Err(fault::client(&error)),
             None => Err(Error::outage("Redis did not confirm the subscription")),
         }
@@ -273,6 +364,11 @@ impl Listener {
             thread.spawn(release);
         }
     }
+}
+
+/// Does it say that it is no primary? Who may not ask cannot tell.
+fn is_replica(role: &Value) -> bool {
+    matches!(role, Value::Array(role) if !matches!(role.first(), Some(Value::BulkString(name)) if name == b"master"))
 }
 
 fn lock(slots: &Mutex<Slots>) -> std::sync::MutexGuard<'_, Slots> {

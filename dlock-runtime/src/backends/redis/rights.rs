@@ -14,7 +14,7 @@ pub(super) const EXCLUSIVE: &[&str] = &[
 ];
 
 /// Needed beside those to hand a lock on; an account that may neither publish nor subscribe waits by polling.
-const PUSHES: [&str; 2] = ["publish", "spublish"];
+const PUSHES: [&str; 3] = ["publish", "spublish", "pubsub"];
 
 /// Needed beside those by readers, writers and permits, and by `min_hold`.
 pub(super) const SHARED: &[&str] = &["zrange", "zcard", "zscore", "hgetall"];
@@ -23,9 +23,11 @@ pub(super) const SHARED: &[&str] = &["zrange", "zcard", "zscore", "hgetall"];
 const MISSING: &str = r"
 local k=KEYS[1]
 local with={set={k,''},incrby={k,1},pexpire={k,1},zadd={k,1,''},zrem={k,''},zrange={k,0,0},hset={k,'',''},hget={k,''},
-  hdel={k,''},zscore={k,''},time={},evalsha={'','0'},publish={'dl1:p:x',''},spublish={'dl1:p:x',''}}
+  hdel={k,''},zscore={k,''},time={},evalsha={'','0'},publish={'dl1:p:x',''},spublish={'dl1:p:x',''},
+  pubsub={ARGV[#ARGV],'dl1:p:x'}}
 local missing={}
-for _,c in ipairs(ARGV) do
+for i=1,#ARGV-1 do
+  local c=ARGV[i]
   if not redis.acl_check_cmd(c,unpack(with[c] or {k})) then table.insert(missing,c) end
 end
 return missing
@@ -33,10 +35,11 @@ return missing
 
 /// The question.
 pub(super) fn question(is_cluster: bool) -> Cmd {
-    let push = PUSHES[usize::from(is_cluster)];
+    let (push, count) =
+        if is_cluster { (["spublish", "pubsub"], "shardnumsub") } else { (["publish", "pubsub"], "numsub") };
     let (key, script) = ("dl1:{dlock}", Lua::new(&[MISSING]).on(None));
     call(&script, true, &|command: &mut Cmd| {
-        command.arg(1).arg(key).arg(EXCLUSIVE).arg(SHARED).arg(push);
+        command.arg(1).arg(key).arg(EXCLUSIVE).arg(SHARED).arg(&push).arg(count);
     })
 }
 
@@ -67,7 +70,7 @@ pub(super) fn judge(answer: &Value) -> Result<()> {
     }
     let (pushes, others): (Vec<_>, Vec<_>) = others.into_iter().partition(|name| PUSHES.contains(name));
     if !pushes.is_empty() {
-        tracing::warn!("the Redis user may not publish to dl1:p:*: nobody is told of what it releases");
+        tracing::warn!("the Redis user may not publish to dl1:p:* or count who listens there: nobody is told of what it releases");
     }
     if !others.is_empty() {
         tracing::warn!(

@@ -43,15 +43,19 @@ local function fence()
   end
   return f
 end
--- Pushes to a process; gives how many connections have heard it: none where the account may not publish.
+local function channel(p)
+  return KEYS[2] and 'dl1:p:'..p..':'..string.match(F,'{.*') or 'dl1:p:'..p
+end
+-- Does the process hear from this server? Nil where the account may not ask.
+local function hears(p)
+  local counted=redis.pcall('PUBSUB',KEYS[2] and 'SHARDNUMSUB' or 'NUMSUB',channel(p))
+  return counted[2] and counted[2]>0
+end
+-- Pushes to a process; gives how many connections have heard it: none where the account may not publish. Nothing is
+-- pushed to one that is not here: what is published goes to the replicas too, and who listens there is not counted, but
+-- would believe it.
 local function tell(p,news)
-  local heard
-  if KEYS[2] then
-    heard=redis.pcall('SPUBLISH','dl1:p:'..p..':'..string.match(F,'{.*'),news)
-  else
-    heard=redis.pcall('PUBLISH','dl1:p:'..p,news)
-  end
-  return tonumber(heard) or 0
+  return hears(p) and tonumber(redis.pcall(KEYS[2] and 'SPUBLISH' or 'PUBLISH',channel(p),news)) or 0
 end
 -- The lease of a value that is not the asker's, and whether it is a lock of dlock's, whose notes all begin so; else the
 -- refusal. Under a literal name
@@ -169,10 +173,12 @@ end
 ";
 
 /// `l`; value, entry, process, ttl, lease of the place. Gives 1 and the fence, 0 and the lease left, 2 for a foreign
-/// value, 3 for a value without a lease, 5 and the lease left behind a stranger, if the asker is the first in line; and
-/// the server's time in µs.
+/// value, 3 for a value without a lease, 5 and the lease left behind a stranger, if the asker is the first in line; the
+/// server's time in µs; and 0 if what is pushed to the asker's process from here does not arrive.
 const ASK: &str = r"
-return ask(redis.call('GET',L),false,ARGV[1],ARGV[2],ARGV[3],ARGV[4],ARGV[5])
+local told=ask(redis.call('GET',L),false,ARGV[1],ARGV[2],ARGV[3],ARGV[4],ARGV[5])
+if (told[1]==0 or told[1]==5) and hears(ARGV[3])==false then told[4]=0 end
+return told
 ";
 
 /// `l`; value, and of another one what [`ASK`] takes. Releases the lock and asks for it for the other one; gives what

@@ -120,7 +120,7 @@ end
 
 /// `l`; marker, owner, mode, ttl, note, process, ms of a pushed grant, lease of the place (0: none is wanted; below zero:
 /// cannot be pushed to). Gives 1 and the token, 0 and the lease left, 2 for another use of the name; the server's time
-/// in µs; the slot.
+/// in µs; the slot; and 0 if what is pushed to the asker's process from here does not arrive.
 const ASK: &str = r"
 local mode,ttl,note,p,claim,place=ARGV[3],ARGV[4],ARGV[5],ARGV[6],ARGV[7],tonumber(ARGV[8])
 if v and v~=M then return {2,0,us,0} end
@@ -149,7 +149,9 @@ local f,s=serve(me,ttl)
 if not f and redis.call('EXISTS',W)==0 and fits(mode) then f,s=grant(me,ttl,mode,'-',note,fence()) end
 settle()
 if f then return {1,f,us,s} end
-return {0,left(mode=='w' and -1 or 0) or 0,us,left(0) or 0}
+local told={0,left(mode=='w' and -1 or 0) or 0,us,left(0) or 0}
+if place>0 and hears(p)==false then told[5]=0 end
+return told
 ";
 
 /// `l`; marker, owner, ms for which the share stays taken, entry of the line or nothing.

@@ -69,7 +69,7 @@ impl Redis {
         // There before the request leaves: the news may be faster than the answer.
         let place = (lease != 0).then(|| self.places.enlist(claim.owner));
         let shared = self.connections.here().await?;
-        let high = self.connections.high();
+        let (high, opened) = (self.connections.high(), self.pushes.opened());
         let sent = self.clock.now();
         let answer = self
             .connections
@@ -78,9 +78,13 @@ impl Redis {
                 command.arg(&*self.pushes.process).arg(self.entry(claim).grant_ms).arg(lease);
             })
             .await?;
-        let [Value::Int(outcome), second, Value::Int(server_us), Value::Int(last)] = as_array(&answer)? else {
+        let [Value::Int(outcome), second, Value::Int(server_us), Value::Int(last), unheard @ ..] = as_array(&answer)?
+        else {
             return Err(fault::unexpected(&answer));
         };
+        if !unheard.is_empty() {
+            self.pushes.unheard(opened);
+        }
         match (outcome, second) {
             (1, token) => {
                 let seat = place.map(|place| {

@@ -4,6 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use ::redis::io::tcp::TcpSettings;
+use ::redis::io::tcp::socket2::TcpKeepalive;
 use ::redis::{Client, ConnectionAddr, IntoConnectionInfo, ProtocolVersion};
 
 use super::settings::{Scheme, Settings};
@@ -102,7 +103,9 @@ impl Target {
 
 /// Small requests leave at once, and a peer that has vanished is noticed.
 pub(super) fn tcp() -> TcpSettings {
-    let settings = TcpSettings::default().set_nodelay(true);
+    // Where nothing is sent, as on a connection that waits for pushes, only this finds out.
+    let keepalive = TcpKeepalive::new().with_time(Duration::from_secs(5)).with_interval(Duration::from_secs(1));
+    let settings = TcpSettings::default().set_nodelay(true).set_keepalive(keepalive);
     #[cfg(target_os = "linux")]
     let settings = settings.set_user_timeout(Duration::from_secs(10));
     settings
