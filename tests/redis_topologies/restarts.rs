@@ -2,6 +2,7 @@
 
 use dlock::{Attempt, Backend, Backoff, Clock, ErrorKind, Key, Registry, Released, Retry, Standing, Wait};
 use dlock_testkit::servers::{Instance, Redis};
+use dlock_testkit::wait_until;
 
 use crate::holds::{stand, take, token};
 use crate::{SECOND, attempt, blocking, claim, handed, open, refusal, standing_soon, take_soon, with};
@@ -93,12 +94,18 @@ async fn who_waits_long_enough_waits_for_the_end_of_the_guard() {
         assert!(error.is_retryable(), "{error}");
     };
     assert!(*error.kind() == ErrorKind::Outage && error.retry_after().is_some_and(|after| after > SECOND), "{error}");
-    let none = Retry { times: 0, backoff: Backoff { from: SECOND, to: SECOND } };
-    let patient = tokio::spawn(lock(Wait::UpTo(60 * SECOND)).retry(none).acquire());
-    // Nobody has the lock while that one waits, and its neighbours are not told so.
     let end = std::time::Instant::now() + error.retry_after().unwrap() / 2;
+    let none = Retry { times: 0, backoff: Backoff { from: SECOND, to: SECOND } };
+    let mut patient = Box::pin(lock(Wait::UpTo(60 * SECOND)).retry(none).acquire());
+    // It asks, so its neighbours hear of contention; and stands aside when it was refused.
+    assert!(futures::poll!(patient.as_mut()).is_pending());
+    let patient = tokio::spawn(patient);
+    let is_aside =
+        async || lock(Wait::None).acquire().await.is_err_and(|error| matches!(error.kind(), ErrorKind::Outage));
+    wait_until("it stands aside", is_aside).await.unwrap();
+    // Nobody has the lock while that one waits, and its neighbours are not told so.
     while std::time::Instant::now() < end {
-        for wait in [Wait::None, Wait::UpTo(SECOND / 10)] {
+        for wait in [Wait::None, Wait::UpTo(SECOND)] {
             match lock(wait).acquire().await {
                 Ok(guard) => guard.release().await.unwrap(),
                 Err(error) => assert_eq!(*error.kind(), ErrorKind::Outage, "{error}"),
