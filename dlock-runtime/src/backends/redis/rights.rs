@@ -70,7 +70,9 @@ pub(super) fn judge(answer: &Value) -> Result<()> {
     }
     let (pushes, others): (Vec<_>, Vec<_>) = others.into_iter().partition(|name| PUSHES.contains(name));
     if !pushes.is_empty() {
-        tracing::warn!("the Redis user may not publish to dl1:p:* or count who listens there: nobody is told of what it releases");
+        tracing::warn!(
+            "the Redis user may not publish to dl1:p:* or count who listens there: nobody is told of what it releases"
+        );
     }
     if !others.is_empty() {
         tracing::warn!(
