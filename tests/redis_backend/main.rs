@@ -15,4 +15,5 @@ mod fenced;
 mod line;
 mod missed;
 mod server;
+mod silent;
 mod tokens;

@@ -1,13 +1,16 @@
 //! What comes after a first attempt that did not win.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::turn::Taken;
 use super::{Acquisition, LEAST_PATIENCE, already_run, busy, shut_down, timed_out};
-use crate::backend::{Attempt, Hold, Signal, Stand, Wake};
+use crate::backend::{Attempt, Claim, Hold, Signal, Stand, Wake};
 use crate::clock::BootInstant;
 use crate::error::{Error, Result};
 use crate::options::{Retry, Wait};
+use crate::owner::Owner;
+use crate::release;
 use crate::store::request_bound;
 use crate::wait::{Pace, ask_again_at, full_jitter, news};
 
@@ -147,6 +150,9 @@ impl Acquisition {
 
     /// Asks once. The outer error is the end of everything: a shutdown.
     pub(super) async fn attempt(&mut self) -> Result<Result<Attempt>> {
+        if self.doubted {
+            self.rename()?;
+        }
         self.attempts += 1;
         self.armed = true;
         let stand = if self.options.wait == Wait::None { Stand::No } else { Stand::Until(self.deadline) };
@@ -172,7 +178,8 @@ impl Acquisition {
         let backend = self.store.backend.clone();
         let request = async move { backend.release(&hold).await };
         // If this fails, the abandon that is still armed, or the ttl, does it.
-        let _ = self.store.ask(&self.shared.clock, request_bound(self.claim.ttl), request).await;
+        let released = self.store.ask(&self.shared.clock, request_bound(self.claim.ttl), request).await;
+        self.doubted |= released.is_err();
         None
     }
 
@@ -181,8 +188,23 @@ impl Acquisition {
         let (backend, claim) = (self.store.backend.clone(), self.claim.clone());
         let request = async move { backend.abandon(&claim).await };
         let bound = request_bound(self.claim.ttl).min(Duration::from_secs(1));
-        if self.store.ask(&self.shared.clock, bound, request).await.is_ok() {
-            self.armed = false;
+        match self.store.ask(&self.shared.clock, bound, request).await {
+            Ok(()) => self.armed = false,
+            Err(_) => self.doubted = true,
         }
+    }
+
+    /// Goes on under another owner: what was to undo the present one may be on its way still, and must not find what is
+    /// asked for next.
+    fn rename(&mut self) -> Result<()> {
+        if self.claim.once_per.is_some() {
+            // A start that the store may have noted for us would be taken for somebody else's run.
+            return Err(Error::outage("the store has not said whether what it may have granted was given back"));
+        }
+        let claim = Arc::new(Claim { owner: Owner::fresh()?, ..(*self.claim).clone() });
+        let before = std::mem::replace(&mut self.claim, claim);
+        release::abandon_later(&self.shared, self.store.clone(), before, Box::new(()));
+        self.doubted = false;
+        Ok(())
     }
 }

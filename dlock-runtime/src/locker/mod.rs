@@ -139,6 +139,7 @@ pub(crate) fn prepare(ask: Ask, key: &KeyBuf, until: Option<BootInstant>) -> Res
         passed: false,
         counted: false,
         armed: false,
+        doubted: false,
     }))
 }
 
@@ -167,6 +168,8 @@ pub(crate) struct Acquisition {
     /// Among the jobs that a shutdown waits for.
     counted: bool,
     armed: bool,
+    /// What was to undo it was not answered, and may come late.
+    doubted: bool,
 }
 
 impl Drop for Acquisition {

@@ -1,6 +1,8 @@
 //! A store that fails, hangs or answers too late.
 
-use dlock_runtime::{ErrorKind, Wait};
+use std::time::Duration;
+
+use dlock_runtime::{ErrorKind, OncePer, Wait};
 
 use crate::support::{LONG, Op, SECOND, Step, World, is_free, test};
 
@@ -144,6 +146,37 @@ fn a_grant_whose_validity_is_over_is_given_back_and_no_body_starts() {
         let run = world.lock("k").wait(LONG).run(|held| async move { held.check() });
         world.pass_until(SECOND / 10, run).await.unwrap().unwrap();
         assert_eq!((world.store.calls(Op::Acquire), world.store.calls(Op::Release)), (2, 2));
+    });
+}
+
+/// Who gives a late grant back and hears nothing asks again; the release that was under way must not end what comes then.
+#[test]
+fn a_release_that_comes_late_finds_nothing_of_the_next_attempt() {
+    test(async {
+        let world = World::new();
+        world.store.next(Op::Acquire, [Step::Stale(31 * SECOND)]);
+        world.store.next(Op::Release, [Step::Stall]);
+        let guard = world.pass_until(SECOND / 10, world.lock("k").wait(LONG).acquire()).await.unwrap();
+        world.store.deliver().await;
+        assert!(!world.memory.is_empty(), "the late release has freed the lock");
+        guard.release().await.unwrap();
+        world.empty().await;
+    });
+}
+
+/// Its own start would look like another one's, so it does not go on.
+#[test]
+fn a_run_of_a_period_whose_end_is_unknown_is_an_outage() {
+    test(async {
+        let world = World::new();
+        world.store.next(Op::Acquire, [Step::Stale(31 * SECOND)]);
+        world.store.next(Op::Release, [Step::Stall]);
+        let period = OncePer { period: 86_400 * SECOND, offset: Duration::ZERO, rerun: false };
+        let daily = || world.lock("k").once_per(period).wait(LONG);
+        let error = world.pass_until(SECOND / 10, daily().acquire()).await.unwrap_err();
+        assert_eq!((error.kind(), error.is_retryable()), (&ErrorKind::Outage, true));
+        world.empty().await;
+        daily().acquire().await.unwrap().release().await.unwrap();
     });
 }
 

@@ -34,6 +34,8 @@ pub(crate) enum Step {
     Refuse,
     /// Nothing is done and no answer comes.
     Hang,
+    /// Of a release or an abandon: no answer comes, and it is done when the test [delivers](Faulty::deliver) it.
+    Stall,
     /// It is done, but the answer is lost.
     LostReply,
     /// It is done, and the answer comes so much later.
@@ -62,6 +64,7 @@ struct State {
     calls: HashMap<Op, usize>,
     threads: Vec<String>,
     abandoned: Vec<Option<tokio::runtime::Id>>,
+    stalled: Vec<Arc<Claim>>,
     meanwhile: Option<Box<dyn FnOnce() + Send>>,
 }
 
@@ -114,6 +117,21 @@ impl Faulty {
         self.state.lock().unwrap().abandoned.clone()
     }
 
+    /// Does now what has stalled; it finds whoever has these owners.
+    pub(crate) async fn deliver(&self) {
+        let stalled = std::mem::take(&mut self.state.lock().unwrap().stalled);
+        assert!(!stalled.is_empty(), "nothing has stalled");
+        for claim in stalled {
+            self.memory.abandon(&claim).await.unwrap();
+        }
+    }
+
+    fn stall(&self, step: Step, claim: &Arc<Claim>) {
+        if let Step::Stall = step {
+            self.state.lock().unwrap().stalled.push(claim.clone());
+        }
+    }
+
     fn step(&self, op: Op) -> Step {
         let mut state = self.state.lock().unwrap();
         *state.calls.entry(op).or_default() += 1;
@@ -129,7 +147,7 @@ impl Faulty {
         match step {
             Step::Fail => Err(Error::outage("scripted outage")),
             Step::Refuse => Err(Error::new(ErrorKind::PermissionDenied, "scripted refusal")),
-            Step::Hang => pending().await,
+            Step::Hang | Step::Stall => pending().await,
             Step::LostReply => {
                 call.await;
                 pending().await
@@ -225,6 +243,7 @@ impl Backend for Faulty {
     fn release<'a>(&'a self, hold: &'a Hold) -> BoxFuture<'a, Result<Released>> {
         let step = self.step(Op::Release);
         panic_if(step);
+        self.stall(step, &hold.claim);
         Box::pin(async move { self.fault(step, self.memory.release(hold)).await? })
     }
 
@@ -260,6 +279,7 @@ impl Backend for Faulty {
         let step = self.step(Op::Abandon);
         panic_if(step);
         self.state.lock().unwrap().abandoned.push(claim.origin);
+        self.stall(step, claim);
         Box::pin(async move { self.fault(step, self.memory.abandon(claim)).await? })
     }
 
