@@ -1,14 +1,63 @@
 //! Connections on which nothing comes any more, or comes late, beside others that are well.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use dlock::{Key, Registry, Wait};
+use dlock::backends::redis::Redis;
+use dlock::{Backend, Clock, Hold, Key, Registry, Stand, Standing, Wait};
 use dlock_testkit::{Proxy, wait_until};
 
-use crate::database::{Database, SECOND};
+use crate::database::{Database, SECOND, claim};
+use crate::holds::take;
 
 /// Only a hang comes near it.
 const HANG: Duration = Duration::from_secs(60);
+
+async fn is_renewed(redis: &Redis, holds: &[&Hold]) {
+    let standings = tokio::time::timeout(HANG, redis.renew(holds)).await.expect("no way to the server");
+    assert!(standings.iter().all(|standing| matches!(standing, Ok(Standing::Renewed(_)))), "{standings:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_renewal_that_is_given_up_unanswered_is_followed_by_one_on_another_connection() {
+    let server = Database::own(&[]);
+    let (proxy, url) = Proxy::in_front_of(&server.url).unwrap();
+    let redis = Arc::new(Redis::connect(&url, &Clock::system()).await.unwrap());
+    let hold = take(&*redis, &claim("k", 3 * SECOND)).await;
+    is_renewed(&redis, &[&hold]).await;
+    proxy.keep();
+    let (store, other) = (redis.clone(), claim("other", HANG));
+    let asking = tokio::spawn(async move { store.try_acquire(&other, Stand::No).await.map(drop) });
+    wait_until("it was sent", async || proxy.kept().iter().any(|bytes| *bytes > 0)).await.unwrap();
+    // As the watchdog does: a third of the ttl.
+    assert!(tokio::time::timeout(SECOND, redis.renew(&[&hold])).await.is_err());
+    is_renewed(&redis, &[&hold]).await;
+    // What else was sent over the old one is not lost with it.
+    proxy.deliver(&proxy.kept());
+    tokio::time::timeout(HANG, asking).await.expect("the old connection was cut off").unwrap().unwrap();
+}
+
+/// The request has as long as its longest lease leaves it, and the short one cannot wait for that.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_short_lease_goes_another_way_while_long_ones_still_wait() {
+    let server = Database::own(&[]);
+    let (proxy, url) = Proxy::in_front_of(&server.url).unwrap();
+    let redis = Arc::new(Redis::connect(&url, &Clock::system()).await.unwrap());
+    let short = Arc::new(take(&*redis, &claim("short", 3 * SECOND)).await);
+    let long = take(&*redis, &claim("long", HANG)).await;
+    is_renewed(&redis, &[&short, &long]).await;
+    proxy.keep();
+    let (store, hold) = (redis.clone(), short.clone());
+    let both = tokio::spawn(async move { store.renew(&[&hold, &long]).await });
+    Clock::system().sleep_until(Clock::system().now().after(3 * SECOND / 2)).await;
+    // Its lease may have ended meanwhile, on a machine that is busy; that it is answered is what counts.
+    let answer = tokio::time::timeout(HANG, redis.renew(&[&short])).await.expect("no way to the server");
+    assert!(answer[0].is_ok(), "{answer:?}");
+    assert!(!both.is_finished());
+    proxy.deliver(&proxy.kept());
+    let standings = tokio::time::timeout(HANG, both).await.expect("the old connection was cut off").unwrap();
+    assert!(matches!(standings[1], Ok(Standing::Renewed(_))), "{standings:?}");
+}
 
 /// Whoever is told to wait leaves the line first. Where that is on its way for longer than the wait, it must not find what
 /// was won since.

@@ -75,19 +75,21 @@ impl Redis {
     }
 
     async fn ask_parts(&self, parts: &[Part<'_>], all: usize) -> Result<Vec<Result<Option<Value>>>> {
-        let shared = self.connections.here().await?;
+        let shortest = shortest_of(parts.iter().flatten());
+        let shared = self.connections.for_renewals(shortest).await?;
+        let ask = |calls| self.connections.heard(&shared, shortest, self.connections.each(&shared, calls));
         let timed = |part: &Part<'_>, whole| {
             let by = patience(part, all).map_or(BootInstant::NEVER, |patience| self.clock.now().after(patience));
             Ok((self.call_for(part, whole)?, by))
         };
         let calls = parts.iter().map(|part| timed(part, false)).collect::<Result<Vec<_>>>()?;
-        let mut answers = self.connections.each(&shared, calls).await?;
+        let mut answers = ask(calls).await?;
         // Again by the scripts' text, where a server has lost them.
         let is_unknown = |answer: &Result<_>| matches!(answer, Ok(Some(answer)) if is_unknown_script(answer));
         let unknown: Vec<_> = (0..answers.len()).filter(|at| is_unknown(&answers[*at])).collect();
         if !unknown.is_empty() {
             let calls = unknown.iter().map(|at| timed(&parts[*at], true)).collect::<Result<Vec<_>>>()?;
-            for (at, answer) in unknown.into_iter().zip(self.connections.each(&shared, calls).await?) {
+            for (at, answer) in unknown.into_iter().zip(ask(calls).await?) {
                 answers[at] = answer;
             }
         }
@@ -110,8 +112,11 @@ impl Redis {
 /// So long the server of a part may take: the answers of the others are wanted in time. Where it is all there is, whoever
 /// asks knows how long to wait.
 fn patience(part: &Part<'_>, all: usize) -> Option<Duration> {
-    let shortest = part.iter().map(|(_, hold)| hold.claim.ttl).min().unwrap_or_default();
-    (part.len() < all).then(|| (shortest / 6).max(Duration::from_millis(50)))
+    (part.len() < all).then(|| (shortest_of(part) / 6).max(Duration::from_millis(50)))
+}
+
+fn shortest_of<'a>(holds: impl IntoIterator<Item = &'a (usize, &'a Hold)>) -> Duration {
+    holds.into_iter().map(|(_, hold)| hold.claim.ttl).min().unwrap_or_default()
 }
 
 /// What the script has answered for each of its holds.

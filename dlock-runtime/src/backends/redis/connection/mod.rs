@@ -3,6 +3,8 @@
 mod after;
 mod cluster;
 mod open;
+mod renewals;
+mod silence;
 
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -22,16 +24,15 @@ use super::target::Target;
 use super::topology::cluster::ClusterWay;
 use super::topology::{Address, ClusterPlan, Plan, SharedClient};
 use crate::backend::Claim;
-use crate::clock::{BootInstant, Clock};
+use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::per_runtime::PerRuntime;
 pub(super) use open::{config, words};
+use renewals::Beside;
+use silence::AwaitsAnswer;
 
 /// Opening takes no longer: a firewall that swallows packets would hold it for minutes.
 pub(in crate::backends) const OPEN_LIMIT: Duration = Duration::from_secs(5);
-
-/// A connection that has left requests unanswered for so long is not used for new ones.
-const SILENCE_LIMIT: Duration = Duration::from_secs(2);
 
 /// The highest token is noted in steps of so many.
 pub(super) const HIGH_STEP: u64 = 1024;
@@ -47,6 +48,8 @@ pub(in crate::backends) struct Connections {
     /// The highest token that this process has seen, or up to a step less.
     high: AtomicU64,
     open: PerRuntime<Arc<Connection>>,
+    /// For renewals.
+    beside: Beside,
     /// Has there ever been a connection to a primary?
     was_open: AtomicBool,
     /// How many times another server became the primary: what was opened before leads to the wrong one.
@@ -67,7 +70,8 @@ pub(in crate::backends) struct Connection {
     switches: u64,
     /// Set by the client when the server has hung up, so that an idle connection's end costs no failed request.
     dead: Arc<AtomicBool>,
-    /// Since when a request has waited that was given up, unless answers have come since; in nanoseconds, else 0.
+    /// Since when a request has waited that was given up or is late, unless answers have come since; in nanoseconds, else
+    /// 0.
     silent_since: AtomicU64,
 }
 
@@ -95,6 +99,7 @@ impl Connections {
             clock,
             high: AtomicU64::new(0),
             open: PerRuntime::new(),
+            beside: Beside::default(),
             switches: AtomicU64::new(0),
             was_open: AtomicBool::new(false),
             switched: Notify::new(),
@@ -136,7 +141,7 @@ impl Connections {
     pub(super) fn of(&self, runtime: Id) -> Option<Arc<Connection>> {
         let connection = self.open.peek(runtime)?.value;
         let current = connection.switches == self.switches();
-        (current && !connection.dead.load(Ordering::Relaxed)).then_some(connection)
+        (current && !connection.is_dead()).then_some(connection)
     }
 
     fn is_usable(&self, connection: &Connection) -> bool {
@@ -157,6 +162,7 @@ impl Connections {
 
     pub(in crate::backends) fn close(&self) {
         self.open.clear();
+        self.beside.close();
         self.client.close();
     }
 
@@ -335,46 +341,6 @@ impl Connections {
             return Err(Error::outage("another Redis has become the primary"));
         }
         Ok(())
-    }
-}
-
-impl Connection {
-    pub(in crate::backends) fn is_usable(&self, clock: &Clock) -> bool {
-        if self.dead.load(Ordering::Relaxed) {
-            return false;
-        }
-        let since = self.silent_since.load(Ordering::Relaxed);
-        since == 0 || clock.now().since(BootInstant::from_nanos(since)) < SILENCE_LIMIT
-    }
-}
-
-/// A request under way. One that is given up unanswered leaves word of it.
-struct AwaitsAnswer<'a> {
-    connection: &'a Connection,
-    since: BootInstant,
-}
-
-impl<'a> AwaitsAnswer<'a> {
-    fn new(connection: &'a Connection, clock: &Clock) -> Self {
-        Self { connection, since: clock.now() }
-    }
-
-    fn answered(self) {
-        if self.connection.silent_since.load(Ordering::Relaxed) != 0 {
-            self.connection.silent_since.store(0, Ordering::Relaxed);
-        }
-        std::mem::forget(self);
-    }
-}
-
-impl Drop for AwaitsAnswer<'_> {
-    fn drop(&mut self) {
-        // A cluster's servers are not silent together; its way knows of each slot.
-        if matches!(self.connection.way, Way::Cluster(_)) {
-            return;
-        }
-        let (since, silent) = (self.since.as_nanos().max(1), &self.connection.silent_since);
-        let _ = silent.compare_exchange(0, since, Ordering::Relaxed, Ordering::Relaxed);
     }
 }
 

@@ -172,20 +172,19 @@ impl Redisson {
 
     async fn renew_batch(&self, holds: &[&Hold]) -> Result<Vec<Result<Standing>>> {
         let names = holds.iter().map(|hold| hold.claim.key.literal()).collect::<Result<Vec<_>>>()?;
-        let shared = self.connections.here().await?;
+        let shortest = holds.iter().map(|hold| hold.claim.ttl).min().unwrap_or_default();
+        let shared = self.connections.for_renewals(shortest).await?;
         let from = self.clock.now();
-        let answer = self
-            .connections
-            .script(&shared, &SCRIPTS.renew_all, |command| {
-                command.arg(names.len());
-                for name in &names {
-                    command.arg(Name(name));
-                }
-                for hold in holds {
-                    command.arg(Field(&hold.claim.owner)).arg(millis(hold.claim.ttl));
-                }
-            })
-            .await?;
+        let answer = self.connections.script(&shared, &SCRIPTS.renew_all, |command| {
+            command.arg(names.len());
+            for name in &names {
+                command.arg(Name(name));
+            }
+            for hold in holds {
+                command.arg(Field(&hold.claim.owner)).arg(millis(hold.claim.ttl));
+            }
+        });
+        let answer = self.connections.heard(&shared, shortest, answer).await?;
         let mut answers = each(Some(answer));
         let standing = |hold: &&Hold| match answers.next().unwrap_or(Value::Nil) {
             Value::Int(1) => Ok(Standing::Renewed(Validity { from, granted: hold.claim.ttl })),
