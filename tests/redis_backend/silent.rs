@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dlock::backends::redis::Redis;
-use dlock::{Backend, Clock, Hold, Key, Registry, Stand, Standing, Wait};
+use dlock::{Backend, Claim, Clock, Hold, Key, LockKey, Registry, Stand, Standing, Wait};
 use dlock_testkit::{Proxy, wait_until};
 
 use crate::database::{Database, SECOND, claim};
@@ -57,6 +57,37 @@ async fn a_short_lease_goes_another_way_while_long_ones_still_wait() {
     proxy.deliver(&proxy.kept());
     let standings = tokio::time::timeout(HANG, both).await.expect("the old connection was cut off").unwrap();
     assert!(matches!(standings[1], Ok(Standing::Renewed(_))), "{standings:?}");
+}
+
+/// `WAIT` blocks its connection in the server; here no replica will ever answer.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_renewal_stands_behind_a_wait_for_replicas() {
+    let server = Database::own(&[]);
+    let hold = take(&server.open().await, &claim("held", HANG)).await;
+    let url = format!("{}?wait_replicas=1", server.url);
+    let redis = Arc::new(Redis::connect(&url, &Clock::system()).await.unwrap());
+    // So that the server knows all scripts.
+    redis.try_acquire(&claim("first", HANG), Stand::No).await.unwrap_err();
+    let asking: Vec<_> = (0..8_u64)
+        .map(|number| {
+            let key = LockKey::new("test", Key::text("k").value(&number)).unwrap();
+            let (redis, claim) = (redis.clone(), Arc::new(Claim::new(key, HANG, "t").unwrap()));
+            tokio::spawn(async move { redis.try_acquire(&claim, Stand::No).await.map(drop) })
+        })
+        .collect();
+    let waits = async || {
+        let info: String = redis::cmd("INFO").arg("clients").query(&mut server.raw()).unwrap();
+        info.contains("blocked_clients:1")
+    };
+    wait_until("somebody waits for replicas", waits).await.unwrap();
+    // The others have been granted theirs behind it, and wait for replicas one after another.
+    wait_until("they have their locks", async || server.keys().len() > asking.len()).await.unwrap();
+    wait_until("others wait for replicas", waits).await.unwrap();
+    is_renewed(&redis, &[&hold]).await;
+    wait_until("they still do", waits).await.unwrap();
+    for asking in asking {
+        asking.await.unwrap().unwrap_err();
+    }
 }
 
 /// Whoever is told to wait leaves the line first. Where that is on its way for longer than the wait, it must not find what

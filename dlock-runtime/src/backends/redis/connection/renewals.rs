@@ -46,6 +46,10 @@ impl Connections {
     /// The connection for renewals of holds, the shortest of which has this ttl.
     pub(in super::super) async fn for_renewals(self: &Arc<Self>, shortest: Duration) -> Result<Arc<Connection>> {
         let patience = patience(shortest);
+        // `WAIT` holds up whatever stands behind it.
+        if self.target.settings.wait_replicas > 0 && self.cluster().is_none() {
+            return Box::pin(self.beside(patience)).await;
+        }
         let own = here().and_then(|here| self.of(here));
         if !own.is_some_and(|own| own.is_silent(patience, &self.clock)) {
             self.beside.forget(self.clock.now());
