@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use dlock::{Attempt, Backend, ErrorKind, Released, Stand, Standing};
-use dlock_testkit::{Mode, drop_after};
+use dlock_testkit::{Mode, drop_after, wait_until};
 use fastrand::Rng;
 
 use crate::cluster::{Cluster, SECOND, SLACK, attempt, claim, is_contended, seed, win};
@@ -70,6 +70,37 @@ async fn a_lost_answer_is_asked_for_again() {
     assert!(matches!(confirm(&redlock, &again).await, Standing::Renewed(_)));
     assert_eq!(redlock.release(&again).await.unwrap(), Released::Released);
     assert!(cluster.left().is_empty());
+}
+
+#[tokio::test]
+async fn a_round_that_comes_late_takes_nothing_from_a_later_one() {
+    let cluster = Cluster::start();
+    let (far, near) = (cluster.open_far().await, cluster.open().await);
+    let first = take(&near, &claim("k", SECOND * 60)).await;
+    let mine = claim("k", SECOND * 60);
+    // What is sent to one node on the present connection gets stuck, until that connection is given up.
+    cluster.proxies[1].keep();
+    assert!(is_contended(&far, &mine).await);
+    assert_eq!(near.release(&first).await.unwrap(), Released::Released);
+    cluster.kill([3, 4]);
+    let hold = win(&far, &mine, SECOND * 10).await;
+    cluster.restart([3, 4]);
+    let node = &cluster.nodes[1];
+    let scripts = || {
+        let stats = node.ask("INFO commandstats").unwrap();
+        let calls = stats.lines().find_map(|line| line.strip_prefix("cmdstat_evalsha:calls=")).unwrap();
+        calls.split(',').next().unwrap().parse::<u64>().unwrap()
+    };
+    let value = || node.ask("GET dl1:{test:k}").unwrap();
+    let (before, until_then) = (value(), scripts());
+    cluster.proxies[1].deliver(&cluster.proxies[1].kept());
+    // An attempt, and that it was given back.
+    wait_until("the old requests arrive", async || scripts() >= until_then + 2).await.unwrap();
+    assert_eq!(value(), before);
+    assert!(is_contended(&near, &claim("k", SECOND * 60)).await);
+    assert!(matches!(confirm(&far, &hold).await, Standing::Renewed(_)));
+    assert_eq!(far.release(&hold).await.unwrap(), Released::Released);
+    cluster.assert_empty_within(SLACK).await;
 }
 
 #[tokio::test]

@@ -158,6 +158,8 @@ fn read_vote(answer: &Value, counts: bool) -> Result<Vote> {
         [Value::Int(3), ..] => {
             Err(Error::new(ErrorKind::CorruptState, "the lock in Redis has no lease, so it would never end"))
         }
+        // Neither a vote nor somebody else's: nobody waits for this answer any more.
+        [Value::Int(4), ..] => Err(Error::outage("a later round of the same claim has come to the node first")),
         _ => Err(fault::unexpected(answer)),
     }
 }

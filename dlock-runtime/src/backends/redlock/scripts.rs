@@ -1,7 +1,7 @@
 //! The Lua that is Redlock's own; renewals and releases are those of the single server.
 //!
-//! The value under a lock's name is the single server's, with the round at its end: `<owner> <note> @<round>`. A release
-//! that comes late, over a connection that was given up, then finds another round and leaves it alone.
+//! The value under a lock's name is the single server's, with the round at its end: `<owner> <note> @<round>`. What comes
+//! late, over a connection that was given up, then finds another round and leaves it alone.
 
 use std::sync::LazyLock;
 
@@ -22,16 +22,21 @@ fence=function()
 end
 ";
 
-/// `l`; value, ttl. The same owner from an earlier round goes on as this one.
+/// `l`; value, ttl. The same owner from an earlier round goes on as this one. A round never gives way to an earlier one,
+/// whose release may come right behind it; that is answered by 4, and nothing has changed.
 const SAME_OWNER: &str = r"
+local function round(v)
+  return tonumber(string.match(v,' @(%x+)$') or string.match(v,' @(%x+) %+line$') or '0',16)
+end
 local old=redis.call('GET',L)
 if old and string.sub(old,1,33)==string.sub(ARGV[1],1,33) then
+  if round(ARGV[1])<round(old) then return {4,0,us} end
   redis.call('SET',L,string.sub(old,-6)==' +line' and ARGV[1]..' +line' or ARGV[1],'KEEPTTL')
 end
 ";
 
 /// Gives 1 and the token drawn; 0, the lease left, the time, and who has it without saying whose owner that is; 2 for a
-/// foreign value, 3 for one without a lease.
+/// foreign value, 3 for one without a lease; and [`SAME_OWNER`]'s 4.
 const TAKE: &str = r"
 if v then return {0,left,us,redis.sha1hex(string.sub(v,1,32))} end
 redis.call('SET',L,me,'PX',ttl)
