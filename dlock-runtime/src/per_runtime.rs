@@ -79,12 +79,6 @@ impl<T: Clone + Send + Sync + 'static> PerRuntime<T> {
         drop(broken);
     }
 
-    /// Forgets all values.
-    pub fn clear(&self) {
-        let slots = std::mem::take(&mut *self.slots.lock().unwrap_or_else(PoisonError::into_inner));
-        slots.into_values().for_each(|slot| slot.tenant.abort());
-    }
-
     fn slot(&self, place: &Place) -> (u64, Arc<tokio::sync::OnceCell<T>>) {
         let id = place.id();
         let lock = || self.slots.lock().unwrap_or_else(PoisonError::into_inner);
@@ -110,6 +104,21 @@ impl<T: Clone + Send + Sync + 'static> PerRuntime<T> {
             slots.insert(id, Slot { generation, cell: Arc::clone(&cell), tenant, gone });
         }
         (generation, cell)
+    }
+}
+
+impl<T> PerRuntime<T> {
+    /// Forgets all values.
+    pub fn clear(&self) {
+        let slots = std::mem::take(&mut *self.slots.lock().unwrap_or_else(PoisonError::into_inner));
+        slots.into_values().for_each(|slot| slot.tenant.abort());
+    }
+}
+
+impl<T> Drop for PerRuntime<T> {
+    fn drop(&mut self) {
+        // The tenants would stay in their runtimes for nothing.
+        self.clear();
     }
 }
 
@@ -177,5 +186,15 @@ mod tests {
         assert_eq!(runtime.block_on(values.get(|| async { Ok(2) })).unwrap().value, 2);
         values.discard(&broken);
         assert_eq!(runtime.block_on(values.get(|| async { Ok(3) })).unwrap().value, 2);
+    }
+    #[test]
+    fn a_table_that_is_dropped_leaves_no_task() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let values = PerRuntime::<u32>::new();
+        runtime.block_on(values.get(|| async { Err(crate::Error::outage("down")) })).unwrap_err();
+        assert_eq!(runtime.metrics().num_alive_tasks(), 1);
+        drop(values);
+        runtime.block_on(tokio::task::yield_now());
+        assert_eq!(runtime.metrics().num_alive_tasks(), 0);
     }
 }

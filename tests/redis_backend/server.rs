@@ -4,8 +4,9 @@ use std::time::{Duration, Instant};
 
 use dlock::backends::redis::Redis;
 use dlock::{Attempt, Backend, Clock, ErrorKind, Released, Stand};
-use dlock_testkit::text_of;
+use dlock_testkit::{text_of, wait_until};
 use redis::Commands;
+use tokio::runtime::Handle;
 
 use crate::database::{Database, SECOND, claim, granted, stand, until};
 use crate::holds::take;
@@ -188,4 +189,21 @@ async fn a_unix_socket_works() {
     take(&redis, &claim("k", SECOND)).await;
     assert_eq!(server.keys(), Vec::<String>::new());
     assert_eq!(format!("{redis:?}"), "Redis(unix socket/1)");
+}
+
+#[tokio::test]
+async fn a_store_that_fails_or_is_dropped_leaves_no_task() {
+    let server = Database::shared();
+    let alive = || Handle::current().metrics().num_alive_tasks();
+    let before = alive();
+    for _ in 0..3 {
+        Redis::connect("redis://127.0.0.1:1/", &Clock::system()).await.unwrap_err();
+        let redis = server.open().await;
+        let held = take(&redis, &claim("k", SECOND)).await;
+        let waiting = claim("k", SECOND);
+        drop(stand(&redis, &waiting).await);
+        redis.abandon(&waiting).await.unwrap();
+        redis.release(&held).await.unwrap();
+    }
+    wait_until("no task is left", async || alive() == before).await.unwrap();
 }

@@ -6,7 +6,8 @@ use dlock::backends::redlock::Redlock;
 use dlock::{Backend, Clock, ErrorKind, Kind, OncePer, Registry};
 use dlock_testkit::child::Child;
 use dlock_testkit::servers::{Instance, Redis};
-use dlock_testkit::{Proxy, text_of};
+use dlock_testkit::{Proxy, text_of, wait_until};
+use tokio::runtime::Handle;
 
 use crate::cluster::{Cluster, SECOND, claim};
 use crate::holds::take;
@@ -111,6 +112,20 @@ async fn what_several_servers_cannot_agree_on_is_refused_before_any_request() {
         assert!(matches!(error.kind(), ErrorKind::TtlOutOfRange { .. }), "{error}");
     }
     assert_eq!(*lock().try_acquire().await.unwrap_err().kind(), ErrorKind::Outage);
+}
+
+#[tokio::test]
+async fn a_store_that_fails_or_is_dropped_leaves_no_task() {
+    let cluster = Cluster::start();
+    let alive = || Handle::current().metrics().num_alive_tasks();
+    let before = alive();
+    for _ in 0..3 {
+        Redlock::connect("redlock://127.0.0.1:1,127.0.0.1:2,127.0.0.1:3", &Clock::system()).await.unwrap_err();
+        let redlock = cluster.open().await;
+        let hold = take(&redlock, &claim("k", SECOND)).await;
+        redlock.release(&hold).await.unwrap();
+    }
+    wait_until("no task is left", async || alive() == before).await.unwrap();
 }
 
 #[tokio::test]
