@@ -152,7 +152,7 @@ async fn the_listed_rights_are_enough_in_a_cluster() {
 }
 
 /// How many times a command was run, and how many times it was refused.
-fn calls(server: &Instance, command: &str) -> (u64, u64) {
+pub(crate) fn calls(server: &Instance, command: &str) -> (u64, u64) {
     let stats = server.ask("INFO commandstats").unwrap();
     let start = format!("cmdstat_{command}:");
     let line = stats.lines().find_map(|line| line.strip_prefix(&start)).unwrap_or_default();

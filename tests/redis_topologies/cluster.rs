@@ -165,7 +165,7 @@ fn counters(cluster: &RedisCluster) -> Vec<String> {
     found
 }
 
-async fn slots_move_under_held_locks(cluster: &Arc<RedisCluster>) {
+pub(crate) async fn slots_move_under_held_locks(cluster: &Arc<RedisCluster>) {
     let redis = open(&cluster.url()).await;
     let key = "moves";
     let hold = take(&redis, &claim(key, LIMIT)).await;
@@ -206,7 +206,7 @@ async fn slots_move_under_held_locks(cluster: &Arc<RedisCluster>) {
 }
 
 /// It cannot ask for the next one where lock and counter are at two servers, and releases all the same.
-async fn a_release_in_mid_move_is_a_release(cluster: &Arc<RedisCluster>) {
+pub(crate) async fn a_release_in_mid_move_is_a_release(cluster: &Arc<RedisCluster>) {
     let (redis, other) = (open(&cluster.url()).await, open(&cluster.url()).await);
     let former = take(&other, &claim("torn", LIMIT)).await;
     let waiter = claim("torn", LIMIT);

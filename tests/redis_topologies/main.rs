@@ -13,6 +13,7 @@ mod cluster;
 mod faults;
 mod forgetful;
 mod looks;
+mod native;
 mod nodes;
 mod promoted;
 mod push_ways;

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use dlock::backends::redis::Redis;
 use dlock::{Backend, Hold, Key, Registry, Released};
 use dlock_testkit::Mode;
-use dlock_testkit::servers::RedisCluster;
+use dlock_testkit::servers::{Make, RedisCluster};
 
+use crate::accounts::calls;
 use crate::cluster::{cluster, key_at};
 use crate::holds::take;
 use crate::{MS, SECOND, blocking, claim, name, open, take_soon};
@@ -36,7 +37,14 @@ async fn answered_in_vain(cluster: &Arc<RedisCluster>, key: &str) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_release_whose_answer_is_lost_is_no_loss() {
-    let cluster = Arc::new(blocking(|| RedisCluster::start(3, 0, true, &[]).unwrap()).await);
+    for make in [Make::Redis, Make::Redis8] {
+        a_lost_answer_of(make).await;
+    }
+}
+
+/// By script, or by the server's own command.
+async fn a_lost_answer_of(make: Make) {
+    let cluster = Arc::new(blocking(move || RedisCluster::start_of(&[make; 3], true).unwrap()).await);
     let key = key_at(&cluster, 0);
     let redis = open(&cluster.url()).await;
     let hold = taken(&redis, &key).await;
@@ -57,6 +65,7 @@ async fn a_release_whose_answer_is_lost_is_no_loss() {
     let (released, ()) = tokio::join!(guard.release(), answered_in_vain(&cluster, &key));
     released.unwrap();
     registry.shutdown(SECOND).await;
+    assert_eq!(calls(&cluster.nodes[0], "delex").0 > 0, matches!(make, Make::Redis8));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]

@@ -1,8 +1,8 @@
 //! A Redis Cluster.
 
-use std::thread;
+use std::{iter, thread};
 
-use super::redis::Redis;
+use super::redis::{Make, Redis};
 use super::redis_sentinel::reserve;
 use super::{Certificates, Instance, free_port};
 use crate::error::Context;
@@ -25,23 +25,30 @@ pub struct RedisCluster {
 impl RedisCluster {
     /// Starts it, and returns when all slots are served.
     pub fn start(primaries: usize, replicas: usize, behind_proxies: bool, options: &[&str]) -> Result<Self> {
-        Self::of(primaries, replicas, behind_proxies, options, None)
+        Self::of(&vec![Make::default(); primaries], replicas, behind_proxies, options, None)
+    }
+
+    /// The same of primaries of these makes.
+    pub fn start_of(makes: &[Make], behind_proxies: bool) -> Result<Self> {
+        Self::of(makes, 0, behind_proxies, &[], None)
     }
 
     /// The same with TLS everywhere; the ports of the instances stay plain.
     pub fn start_with_tls(primaries: usize, replicas: usize) -> Result<Self> {
-        Self::of(primaries, replicas, false, &[], Some(Certificates::make()?))
+        Self::of(&vec![Make::default(); primaries], replicas, false, &[], Some(Certificates::make()?))
     }
 
     fn of(
-        primaries: usize,
+        makes: &[Make],
         replicas: usize,
         behind_proxies: bool,
         options: &[&str],
         certificates: Option<Certificates>,
     ) -> Result<Self> {
+        let primaries = makes.len();
+        let makes = makes.iter().copied().chain(iter::repeat_n(makes[0], replicas));
         let (mut nodes, mut proxies, mut doors) = (Vec::new(), Vec::new(), Vec::new());
-        for _ in 0..primaries + replicas {
+        for make in makes {
             let (port, addr) = reserve();
             let bus = free_port().to_string();
             let mut all = vec!["--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf"];
@@ -55,7 +62,7 @@ impl RedisCluster {
                 proxies.push(proxy);
             }
             all.extend(options);
-            let mut recipe = Redis::with(&all);
+            let mut recipe = Redis { make, ..Redis::with(&all) };
             if let Some(certificates) = &certificates {
                 let door = free_port();
                 recipe.extra.extend(certificates.options(door));

@@ -20,7 +20,9 @@ pub(in crate::backends) async fn check(connections: &Connections) -> Result<Forg
     asked.arg("GET").arg("maxmemory-policy").arg("appendonly");
     let is_cluster = connections.cluster().is_some();
     rights::judge(&connections.command(&shared, rights::question(is_cluster)).await?)?;
-    for (server, info) in &connections.everywhere(&shared, ::redis::cmd("INFO")).await? {
+    let infos = connections.everywhere(&shared, ::redis::cmd("INFO")).await?;
+    connections.native.look_at(infos.iter().map(|(_, info)| info));
+    for (server, info) in &infos {
         if is_forbidden(info) {
             tracing::warn!(server, "the Redis user may not run INFO, so dlock cannot see the server's version");
         } else {

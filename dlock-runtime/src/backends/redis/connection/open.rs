@@ -100,7 +100,7 @@ impl Connections {
             return Err(self.passing(error));
         }
         if let Some(about @ [server, ..]) = answers.get(1..=QUESTIONS.len()) {
-            self.native.look_at(server);
+            self.native.look_at([server]);
             if let Some(seen) = Seen::read(about) {
                 self.guards.met(seen, self.clock.now(), &self.target);
             }
