@@ -8,7 +8,8 @@
 //! restarted has no vote until the longest ttl is over (`max_ttl` in the URL, the same for all programs), unless it
 //! syncs every write to its disk. It cannot see `FLUSHALL`, nor a server that was replaced by another one behind the
 //! same name. A holder that is paused beyond its ttl has another one beside it, as with every store: its late write is
-//! stopped by the fencing token and by nothing else. Tokens rise with every grant, whichever majority gave it.
+//! stopped by the fencing token and by nothing else. Tokens rise with every grant, whichever majority gave it; where
+//! nodes restart without their data, as long as the nodes' clocks differ by less than `max_ttl`.
 //!
 //! Nobody stands in line: who finds the lock taken asks again, at random moments.
 
