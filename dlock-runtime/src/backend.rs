@@ -49,7 +49,9 @@ pub trait Backend: Send + Sync + 'static {
     ///
     /// # Errors
     /// [`ErrorKind::KeyConflict`], not retryable and without a trace, while the key is held by a kind that does not
-    /// [mix](Kind::mixes_with) with the claim's, or, in a store with a line, is waited for by one.
+    /// [mix](Kind::mixes_with) with the claim's, or, in a store with a line, is waited for by one. What an attempt with any
+    /// other error may have left is undone by the core, by [`abandon`](Self::abandon): an undo of the backend's own that
+    /// comes late could meet what the same owner wins next.
     fn try_acquire<'a>(&'a self, claim: &'a Arc<Claim>, stand: Stand) -> BoxFuture<'a, Result<Attempt>>;
 
     /// Asks once for several locks, all or none.

@@ -58,8 +58,11 @@ async fn a_spent_or_broken_counter_is_told_and_no_lock_is_kept() {
         ("junk".into(), ErrorKind::CorruptState),
     ] {
         let _: () = server.raw().set("dl1:fence", &counter).unwrap();
-        let error = redis.try_acquire(&claim("k", SECOND), Stand::No).await.unwrap_err();
+        let claim = claim("k", SECOND);
+        let error = redis.try_acquire(&claim, Stand::No).await.unwrap_err();
         assert_eq!(*error.kind(), kind, "{counter}");
+        // As the core does after every failure.
+        redis.abandon(&claim).await.unwrap();
         assert_eq!(server.keys(), ["dl1:fence"]);
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dlock::backends::redis::Redis;
-use dlock::{Attempt, Backend, ErrorKind, Kind, Released, Signal, Standing};
+use dlock::{Attempt, Backend, Claim, Error, ErrorKind, Kind, Released, Signal, Standing};
 use dlock_testkit::servers::RedisCluster;
 use tokio::time::Instant;
 
@@ -129,13 +129,13 @@ async fn a_grant_waits_for_the_replicas_of_its_slot() {
     redis.release(&hold).await.unwrap();
 
     // The other servers have no replicas.
-    let error = refusal(&redis, &claim(&other, 10 * SECOND)).await;
+    let error = refused(&redis, &claim(&other, 10 * SECOND)).await;
     assert!(error.is_retryable() && error.to_string().contains("0 of 1 replicas"), "{error}");
     let left = cluster.nodes[1].ask(&format!("EXISTS {}", name(&other))).unwrap();
     assert_eq!(left, "0", "nothing is left of it");
 
     cluster.nodes[3].pause().unwrap();
-    let error = refusal(&redis, &claim(&mine, 10 * SECOND)).await;
+    let error = refused(&redis, &claim(&mine, 10 * SECOND)).await;
     assert!(*error.kind() == ErrorKind::Outage && error.to_string().contains("0 of 1 replicas"), "{error}");
     cluster.nodes[3].resume().unwrap();
     let again = take_soon(&redis, &claim(&mine, 10 * SECOND), LIMIT).await;
@@ -154,6 +154,13 @@ fn replicated(cluster: &RedisCluster, key: &str) -> usize {
     cluster.nodes[3].ask(&format!("KEYS {}*", name(key))).unwrap().lines().filter(|line| !line.is_empty()).count()
 }
 
+/// As [`refusal`], and undone as the core does after every failure.
+async fn refused(redis: &Redis, claim: &Arc<Claim>) -> Error {
+    let error = refusal(redis, claim).await;
+    redis.abandon(claim).await.unwrap();
+    error
+}
+
 async fn shares_wait_for_the_replicas(cluster: &RedisCluster, redis: &Redis, key: &str) {
     let two = Kind::Permits(NonZeroU32::new(2).unwrap());
     for kind in [Kind::Read, Kind::Write, two] {
@@ -163,7 +170,7 @@ async fn shares_wait_for_the_replicas(cluster: &RedisCluster, redis: &Redis, key
         assert_eq!(redis.release(&hold).await.unwrap(), Released::Released);
 
         cluster.nodes[3].pause().unwrap();
-        let error = refusal(redis, &claim_of(kind, key)).await;
+        let error = refused(redis, &claim_of(kind, key)).await;
         cluster.nodes[3].resume().unwrap();
         assert!(error.is_retryable() && error.to_string().contains("0 of 1 replicas"), "{kind:?}: {error}");
         assert_eq!(cluster.nodes[0].ask(&format!("KEYS {}*", name(key))).unwrap(), "", "{kind:?}");
@@ -183,6 +190,7 @@ async fn who_is_handed_the_lock_waits_for_the_replicas(cluster: &RedisCluster, r
     let error = waiter.try_acquire(&next, until()).await.unwrap_err();
     cluster.nodes[3].resume().unwrap();
     assert!(error.is_retryable() && error.to_string().contains("0 of 1 replicas"), "{error}");
+    waiter.abandon(&next).await.unwrap();
 
     let hold = take_soon(redis, &claim(key, 10 * SECOND), LIMIT).await;
     let mut wake = stand(&waiter, &next).await;

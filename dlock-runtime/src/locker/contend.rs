@@ -150,10 +150,12 @@ impl Acquisition {
 
     /// Asks once. The outer error is the end of everything: a shutdown.
     pub(super) async fn attempt(&mut self) -> Result<Result<Attempt>> {
-        if self.doubted {
-            self.rename()?;
-        }
         self.attempts += 1;
+        if self.doubted
+            && let Err(error) = self.rename()
+        {
+            return Ok(Err(error));
+        }
         self.armed = true;
         let stand = if self.options.wait == Wait::None { Stand::No } else { Stand::Until(self.deadline) };
         let bound = self.patience();

@@ -108,7 +108,7 @@ impl Redis {
         if let (Some(opened), Value::Array(parts)) = (opened, &answer)
             && parts.len() > 3
         {
-            self.pushes.unheard(opened);
+            self.pushes.unheard(&claim.key, opened);
         }
         let asked = Asked { place, high, sent, granted: claim.ttl };
         self.settle(claim, asked, &answer).await
@@ -148,7 +148,7 @@ impl Redis {
         }
     }
 
-    /// Makes a hold of a lock that is ours and of the token drawn for it; gives the lock back if the token is bad.
+    /// Makes a hold of a lock that is ours and of the token drawn for it.
     pub(super) async fn granted(
         &self,
         claim: &Arc<Claim>,
@@ -171,14 +171,9 @@ impl Redis {
                     None => hold,
                 })
             }
-            bad => {
-                // Without a token the lock would only stand in everybody's way.
-                Box::pin(self.give_up(claim, None)).await?;
-                Err(match bad {
-                    Err(error) => error,
-                    Ok(token) => fault::bad_token(token),
-                })
-            }
+            // The core gives the lock back: without a token it would only stand in everybody's way.
+            Err(error) => Err(error),
+            Ok(token) => Err(fault::bad_token(token)),
         }
     }
 

@@ -59,7 +59,7 @@ impl Redis {
         if answer.is_none() {
             // Something may stand there all the same. Whoever asks next hears of what was wrong.
             self.places.dismiss(&next.owner);
-            self.give_up(next, next.origin).await?;
+            self.give_up(next).await?;
         }
         Ok((freed, answer))
     }

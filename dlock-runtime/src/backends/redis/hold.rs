@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use ::redis::{Cmd, Value};
-use tokio::runtime::Id;
 
 use super::connection::{Connection, Connections, on};
 use super::layout::{self, Name};
@@ -68,9 +67,9 @@ impl Redis {
         released(&answer)
     }
 
-    /// Leaves the line and frees the lock, after what was sent from the runtime `origin`.
-    pub(super) async fn give_up(&self, claim: &Claim, origin: Option<Id>) -> Result<()> {
-        self.connections.after(origin, |shared| async move { self.give_up_on(&shared, claim).await }).await?
+    /// Leaves the line and frees the lock, after what was sent from the claim's own runtime.
+    pub(super) async fn give_up(&self, claim: &Claim) -> Result<()> {
+        self.connections.after(claim.origin, |shared| async move { self.give_up_on(&shared, claim).await }).await?
     }
 
     async fn give_up_on(&self, shared: &Arc<Connection>, claim: &Claim) -> Result<Result<()>> {

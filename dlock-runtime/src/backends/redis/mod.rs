@@ -165,10 +165,8 @@ impl Redis {
         let replicas = self.connections.target.settings.wait_replicas;
         match attempt {
             Attempt::Acquired(hold) => {
-                if let Err(error) = self.connections.admit(&claim.key).await {
-                    self.give_up(claim, None).await?;
-                    return Err(error);
-                }
+                // What is refused now is undone by the core, as after every failure.
+                self.connections.admit(&claim.key).await?;
                 if replicas == 0 {
                     Ok(Attempt::Acquired(hold))
                 } else {
@@ -242,7 +240,7 @@ impl Backend for Redis {
     fn abandon<'a>(&'a self, claim: &'a Arc<Claim>) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
             self.places.dismiss(&claim.owner);
-            self.give_up(claim, claim.origin).await
+            self.give_up(claim).await
         })
     }
 

@@ -62,6 +62,12 @@ struct Opened {
     unheard: watch::Sender<u64>,
 }
 
+impl Opened {
+    fn next(&self) -> u64 {
+        self.count.fetch_add(1, Ordering::Relaxed) + 1
+    }
+}
+
 /// Of a cluster: the client on which pushes arrive, and the slots from which they do.
 #[derive(Default)]
 struct Slots {
@@ -97,9 +103,14 @@ impl Pushes {
         self.opened.count.load(Ordering::Relaxed)
     }
 
-    /// The server that was asked pushes nothing to this connection, so it is opened anew.
-    pub(super) fn unheard(&self, opened: u64) {
+    /// The server that was asked about this lock pushes nothing to this connection, so it is opened anew. In a cluster the
+    /// lock may only be on its way to another server: there the slot is forgotten at once, and the connection is kept for a
+    /// while.
+    pub(super) fn unheard(&self, key: &LockKey, opened: u64) {
+        let mut slots = lock(&self.slots);
         if opened == self.opened() {
+            slots.subscribed.remove(&slot_of(key));
+            drop(slots);
             self.opened.unheard.send_replace(opened);
         }
     }
@@ -130,17 +141,19 @@ impl Pushes {
     /// Subscribes in the lock's slot.
     async fn subscribe(&self, key: &LockKey) -> bool {
         let slot = slot_of(key);
-        let client = lock(&self.slots).client.clone();
+        let (client, opened) = (lock(&self.slots).client.clone(), self.opened());
         let Some(mut client) = client else { return false };
         if let Err(error) = client.ssubscribe(channel(&self.process, slot)).await {
             tracing::warn!(error = %fault::client(&error), "Redis pushes nothing about this slot, so waiting means polling");
             return false;
         }
         let mut slots = lock(&self.slots);
-        if slots.client.is_some() {
+        // It may be another one by now.
+        let is_present = slots.client.is_some() && opened == self.opened();
+        if is_present {
             slots.subscribed.insert(slot);
         }
-        slots.client.is_some()
+        is_present
     }
 
     /// Ends the connection. The next waiter opens it again.
@@ -202,7 +215,7 @@ impl Listener {
                     let since = self.connections.clock.now();
                     // Whatever was pushed while nobody listened is lost: everybody asks.
                     self.places.wake_all();
-                    let unheard = self.come_up();
+                    let unheard = self.come_up(self.opened.next());
                     let strays = async {
                         while let Some(Event::Stray(stray)) = events.recv().await {
                             self.give_back(stray);
@@ -231,9 +244,8 @@ impl Listener {
         }
     }
 
-    /// A connection is there; the returned future ends when nothing comes from it.
-    fn come_up(&self) -> impl Future<Output = ()> {
-        let number = self.opened.count.fetch_add(1, Ordering::Relaxed) + 1;
+    /// The connection of that number is there; the returned future ends when nothing comes from it.
+    fn come_up(&self, number: u64) -> impl Future<Output = ()> {
         self.state.send_replace(State::Up);
         let mut unheard = self.opened.unheard.subscribe();
         async move {
@@ -272,8 +284,17 @@ impl Listener {
             match self.connections.dial_cluster(plan, pushes).await {
                 Ok(client) => {
                     let since = self.connections.clock.now();
-                    *lock(&self.slots) = Slots { client: Some(client), subscribed: HashSet::new() };
-                    let unheard = self.come_up();
+                    let number = {
+                        let mut slots = lock(&self.slots);
+                        *slots = Slots { client: Some(client), subscribed: HashSet::new() };
+                        self.opened.next()
+                    };
+                    let unheard = self.come_up(number);
+                    // All other slots lose their pushes for a moment, so not too often.
+                    let wrong = async {
+                        unheard.await;
+                        self.connections.clock.sleep_until(since.after(LASTING)).await;
+                    };
                     let heard = async {
                         while let Some(event) = events.recv().await {
                             self.hear(event);
@@ -281,7 +302,7 @@ impl Listener {
                     };
                     tokio::select! {
                         () = heard => {}
-                        () = unheard => {}
+                        () = wrong => {}
                     }
                     if self.connections.clock.now().since(since) >= LASTING {
                         pause = SHORT;

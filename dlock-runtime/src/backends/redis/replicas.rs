@@ -17,7 +17,8 @@ use crate::backend::{Hold, Signal, Wake};
 use crate::error::{Error, Result};
 
 impl Redis {
-    /// Waits until replicas have the lock, or gives it back.
+    /// Waits until replicas have the lock. If they do not get it, the core gives it back, as after every failure: an undo of
+    /// ours that comes late could meet what the same owner wins next.
     pub(super) async fn replicated(&self, hold: Hold) -> Result<Hold> {
         let wanted = i64::from(self.connections.target.settings.wait_replicas);
         let limit = (hold.claim.ttl / 10).clamp(Duration::from_millis(10), Duration::from_secs(1));
@@ -37,9 +38,8 @@ impl Redis {
                 [unknown, _] if !whole && is_unknown_script(unknown) => {}
                 [Value::Int(1), Value::Int(acknowledged)] if *acknowledged >= wanted => return Ok(hold),
                 [Value::Int(1), Value::Int(acknowledged)] => {
-                    self.give_up(&hold.claim, None).await?;
                     return Err(Error::outage(format!(
-                        "only {acknowledged} of {wanted} replicas had the lock within {limit:?}, so it was given back (WAIT)"
+                        "only {acknowledged} of {wanted} replicas had the lock within {limit:?}, so it is given back (WAIT)"
                     )));
                 }
                 [Value::Int(0), _] => return Err(Error::outage("Redis forgot the lock at the moment it was granted")),

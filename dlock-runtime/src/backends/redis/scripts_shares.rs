@@ -100,7 +100,7 @@ local function serve(asker,ttl)
     local gone=math.abs(lease)*1000<=us
     if not gone and not fits(mode) then
       -- A writer that has died would keep readers out for as long as its place lasts.
-      gone=mode=='w' and o~=asker and lease>0 and reading() and tell(p,'')==0
+      gone=mode=='w' and o~=asker and lease>0 and reading() and hears(p)==false
       if not gone then return won,number end
     elseif not gone and o==asker then
       won,number=grant(o,ttl,mode,'-',note,fence())

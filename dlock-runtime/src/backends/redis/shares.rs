@@ -69,7 +69,8 @@ impl Redis {
         // There before the request leaves: the news may be faster than the answer.
         let place = (lease != 0).then(|| self.places.enlist(claim.owner));
         let shared = self.connections.here().await?;
-        let (high, opened) = (self.connections.high(), self.pushes.opened());
+        let high = self.connections.high();
+        let opened = self.pushes.is_up(&claim.key).then(|| self.pushes.opened());
         let sent = self.clock.now();
         let answer = self
             .connections
@@ -82,8 +83,8 @@ impl Redis {
         else {
             return Err(fault::unexpected(&answer));
         };
-        if !unheard.is_empty() {
-            self.pushes.unheard(opened);
+        if let Some(opened) = opened.filter(|_| !unheard.is_empty()) {
+            self.pushes.unheard(&claim.key, opened);
         }
         match (outcome, second) {
             (1, token) => {

@@ -195,6 +195,7 @@ impl Connections {
             self.switches.fetch_add(1, Ordering::AcqRel);
             self.switched.notify_waiters();
             self.open.clear();
+            self.beside.leave();
         }
     }
 

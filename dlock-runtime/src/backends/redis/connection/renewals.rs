@@ -20,7 +20,7 @@ const LEAST_PATIENCE: Duration = Duration::from_millis(250);
 
 const MOST_PATIENCE: Duration = Duration::from_secs(2);
 
-/// It stays open for so long after its last use: whoever was slow once may be slow again.
+/// It is closed at the first renewal that comes so long after its last use: whoever was slow once may be slow again.
 const KEPT_FOR: Duration = Duration::from_secs(60);
 
 /// The second connection. It lives on our own thread, and is opened there: a renewal may have less time than that takes.
@@ -47,11 +47,9 @@ impl Connections {
     pub(in super::super) async fn for_renewals(self: &Arc<Self>, shortest: Duration) -> Result<Arc<Connection>> {
         let patience = patience(shortest);
         // `WAIT` holds up whatever stands behind it.
-        if self.target.settings.wait_replicas > 0 && self.cluster().is_none() {
-            return Box::pin(self.beside(patience)).await;
-        }
+        let waits = self.target.settings.wait_replicas > 0 && self.cluster().is_none();
         let own = here().and_then(|here| self.of(here));
-        if !own.is_some_and(|own| own.is_silent(patience, &self.clock)) {
+        if !waits && !own.is_some_and(|own| own.is_silent(patience, &self.clock)) {
             self.beside.forget(self.clock.now());
             return self.here().await;
         }
@@ -126,6 +124,10 @@ impl Connections {
 impl Beside {
     pub(super) fn close(&self) {
         self.closed.store(true, Ordering::Relaxed);
+        self.leave();
+    }
+
+    pub(super) fn leave(&self) {
         self.put(None);
     }
 

@@ -16,7 +16,6 @@ use std::time::Duration;
 
 use ::redis::{Cmd, RedisWrite, ToRedisArgs, Value};
 use futures::future::BoxFuture;
-use tokio::runtime::Id;
 
 use super::acquire::{as_array, poll};
 use super::combine::each;
@@ -97,10 +96,8 @@ impl Redisson {
             Stand::Until(_) => self.ask_and_listen(claim, &name).await?,
         };
         match (attempt, guards.check(|| self.clock.now())) {
-            (Attempt::Acquired(_), Err(error)) => {
-                self.give_up(claim, &name, None).await?;
-                Err(error)
-            }
+            // What is refused now is undone by the core, as after every failure.
+            (Attempt::Acquired(_), Err(error)) => Err(error),
             (attempt, _) => Ok(attempt),
         }
     }
@@ -201,8 +198,11 @@ impl Redisson {
         released(&self.connections.script(shared, &SCRIPTS.release, build).await?)
     }
 
-    async fn give_up(&self, claim: &Claim, name: &LockKey, origin: Option<Id>) -> Result<()> {
-        self.connections.after(origin, |shared| async move { self.free(&shared, claim, name).await }).await.map(drop)
+    async fn give_up(&self, claim: &Claim, name: &LockKey) -> Result<()> {
+        self.connections
+            .after(claim.origin, |shared| async move { self.free(&shared, claim, name).await })
+            .await
+            .map(drop)
     }
 
     async fn note(&self, name: &LockKey) -> Result<Option<Note>> {
@@ -292,7 +292,7 @@ impl Backend for Redisson {
             // Else it was refused: nothing of it can be there.
             let Ok(name) = claim.key.literal() else { return Ok(()) };
             self.channels.dismiss(&channel(&name), &claim.owner);
-            self.give_up(claim, &name, claim.origin).await
+            self.give_up(claim, &name).await
         })
     }
 
