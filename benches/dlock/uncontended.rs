@@ -1,5 +1,6 @@
 //! A lock that nobody else wants: acquire, an empty body, release; each task has its own key.
 
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use dlock::{Registry, distributed_lock};
@@ -38,11 +39,7 @@ pub(crate) fn row(make: Make, tasks: usize) -> Result<Row, Failed> {
         Make::Redis8 => ("bench-redis8", "-redis8", "Redis 8, which has DELEX"),
         Make::Valkey => ("bench-valkey", "-valkey", "Valkey 9, which has DELIFEQ"),
     };
-    let newer = match make {
-        Make::Redis => None,
-        make => Some(Instance::start(servers::Redis { make, ..servers::Redis::default() })?),
-    };
-    let url = newer.as_ref().map_or_else(|| shared().redis(), |instance| Ok(instance.url()))?;
+    let url = url(make)?;
     let mut rounds: Vec<Vec<(f64, f64, f64)>> = vec![Vec::new(); CONTENDERS.len()];
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(async {
@@ -104,6 +101,21 @@ pub(crate) fn row(make: Make, tasks: usize) -> Result<Row, Failed> {
         }
     }
     Ok(row)
+}
+
+/// The server of this make; one for all rows, since the registry keeps to its address.
+fn url(make: Make) -> Result<String, Failed> {
+    static REDIS8: OnceLock<Instance> = OnceLock::new();
+    static VALKEY: OnceLock<Instance> = OnceLock::new();
+    let kept = match make {
+        Make::Redis => return Ok(shared().redis()?),
+        Make::Redis8 => &REDIS8,
+        Make::Valkey => &VALKEY,
+    };
+    if kept.get().is_none() {
+        let _ = kept.set(Instance::start(servers::Redis { make, ..servers::Redis::default() })?);
+    }
+    Ok(kept.get().ok_or("no server")?.url())
 }
 
 /// Cycles per second, and the median and 99th percentile of a cycle in µs.
