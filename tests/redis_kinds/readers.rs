@@ -35,6 +35,22 @@ async fn readers_share_and_a_writer_is_alone() {
     assert_eq!(bench.keys(), [""; 0]);
 }
 
+/// It cannot tell a writer that lives from a dead one, so it waits for the end of its place.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn readers_that_may_not_count_who_listens_do_not_pass_a_writer() {
+    let bench = Bench::own();
+    let right = "ACL SETUSER lean reset on >pw ~* &* +@all -pubsub|numsub";
+    let words: Vec<_> = right.split(' ').collect();
+    let _: () = redis::cmd(words[0]).arg(&words[1..]).query(&mut bench.raw()).unwrap();
+    let url = format!("redis://lean:pw@127.0.0.1:{}/", bench.port());
+    let (lean, whole) = (Redis::connect(&url, &Clock::system()).await.unwrap(), bench.open().await);
+    let reader = take(&lean, &bench.claim(Kind::Read, LONG)).await;
+    let mut writer = stand(&whole, &bench.claim(Kind::Write, LONG)).await;
+    contended(&lean, &bench.claim(Kind::Read, LONG)).await;
+    whole.release(&reader).await.unwrap();
+    granted(&mut writer).await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_reader_that_comes_while_a_writer_waits_stands_behind_it() {
     let bench = Bench::shared();
