@@ -1,35 +1,22 @@
-//! The connection on which the server pushes grants: one for each store, on our own thread, opened when somebody has
-//! to wait for the first time.
-//!
-//! In a cluster the server of a slot pushes only to those who have subscribed there: a process subscribes to a channel in
-//! each slot in which it waits for a lock.
-//!
-//! A connection can lead to the wrong server and stay open: to a primary that has become a replica, which takes
-//! subscriptions all the same. The one that grants says so to whoever asks there for a place in a line.
+//! The task that keeps the connection open, and opens it anew.
 
 use std::collections::HashSet;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ::redis::aio::MultiplexedConnection;
-use ::redis::cluster_async::ClusterConnection;
 use ::redis::{Cmd, PushInfo, PushKind, Value};
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{mpsc, watch};
 
-use super::connection::{Connections, OPEN_LIMIT, config, on, words};
-use super::fault;
-use super::grant::{Message, Stray};
-use super::line::Places;
-use super::scripts::SCRIPTS;
-use super::scripts_shares;
-use super::topology::ClusterPlan;
-use super::topology::slots::{Slot, channel, slot_of};
+use super::super::connection::{Connections, OPEN_LIMIT, config, on, words};
+use super::super::grant::{Message, Stray};
+use super::super::line::Places;
+use super::super::scripts::SCRIPTS;
+use super::super::topology::ClusterPlan;
+use super::super::topology::slots::channel;
+use super::super::{fault, scripts_shares};
+use super::{Opened, Slots, State, lock};
 use crate::error::{Error, ErrorKind, Result};
-use crate::key::LockKey;
-
-/// So long an attempt waits for the connection to open.
-const PATIENCE: Duration = Duration::from_millis(500);
 
 /// How often the server is asked, while somebody waits, whether it lives and is a primary; and for how long it may say
 /// nothing to that.
@@ -41,169 +28,19 @@ const SHORT: Duration = Duration::from_millis(50);
 /// A connection that has lasted for so long was a good one: the next one is opened without delay.
 const LASTING: Duration = Duration::from_secs(10);
 
-/// What the pushes of one store share.
-pub(super) struct Pushes {
-    connections: Arc<Connections>,
-    places: Arc<Places>,
-    /// The name of this process in lines: random, new for each opened store.
+/// What the task works with.
+pub(super) struct Listener {
+    pub(super) connections: Arc<Connections>,
+    pub(super) places: Arc<Places>,
+    pub(super) channel: String,
     pub(super) process: Arc<str>,
-    /// Ends the task when it is dropped.
-    running: Mutex<Option<oneshot::Sender<()>>>,
-    state: Arc<watch::Sender<State>>,
-    slots: Arc<Mutex<Slots>>,
-    opened: Arc<Opened>,
-}
-
-/// Which connection it is.
-#[derive(Default)]
-struct Opened {
-    count: AtomicU64,
-    /// The last one from which nothing comes.
-    unheard: watch::Sender<u64>,
-}
-
-impl Opened {
-    fn next(&self) -> u64 {
-        self.count.fetch_add(1, Ordering::Relaxed) + 1
-    }
-}
-
-/// Of a cluster: the client on which pushes arrive, and the slots from which they do.
-#[derive(Default)]
-struct Slots {
-    client: Option<ClusterConnection>,
-    subscribed: HashSet<Slot>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
-    Opening,
-    Up,
-    Down,
-}
-
-/// What the callback has seen and somebody must act upon.
-enum Event {
-    /// A lock was granted for which nobody waits.
-    Stray(Stray),
-    Disconnected,
-    /// The slot of this channel has moved.
-    Moved(Vec<u8>),
-}
-
-impl Pushes {
-    pub(super) fn new(connections: Arc<Connections>, places: Arc<Places>, process: Arc<str>) -> Self {
-        let state = Arc::new(watch::Sender::new(State::Opening));
-        let (slots, opened) = (Arc::default(), Arc::default());
-        Self { connections, places, process, running: Mutex::new(None), state, slots, opened }
-    }
-
-    /// Which connection it is that pushes arrive on.
-    pub(super) fn opened(&self) -> u64 {
-        self.opened.count.load(Ordering::Relaxed)
-    }
-
-    /// The server that was asked about this lock pushes nothing to this connection, so it is opened anew. In a cluster the
-    /// lock may only be on its way to another server: there the slot is forgotten at once, and the connection is kept for a
-    /// while.
-    pub(super) fn unheard(&self, key: &LockKey, opened: u64) {
-        let mut slots = lock(&self.slots);
-        if opened == self.opened() {
-            slots.subscribed.remove(&slot_of(key));
-            drop(slots);
-            self.opened.unheard.send_replace(opened);
-        }
-    }
-
-    /// Do pushes about this lock arrive?
-    pub(super) fn is_up(&self, key: &LockKey) -> bool {
-        *self.state.borrow() == State::Up
-            && (self.connections.cluster().is_none() || lock(&self.slots).subscribed.contains(&slot_of(key)))
-    }
-
-    /// Lets pushes about this lock arrive; false if they cannot at present, and then waiting means polling.
-    pub(super) async fn come_up(&self, key: &LockKey) -> bool {
-        if self.start().is_err() {
-            return false;
-        }
-        let mut state = self.state.subscribe();
-        let opened =
-            async { state.wait_for(|state| *state != State::Opening).await.is_ok_and(|state| *state == State::Up) };
-        // Who asks has a deadline of its own; polling meanwhile is better than waiting for this.
-        let limit = self.connections.clock.now().after(PATIENCE);
-        let clock = &self.connections.clock;
-        if !clock.timeout_at(limit, opened).await.unwrap_or(false) {
-            return false;
-        }
-        self.connections.cluster().is_none() || clock.timeout_at(limit, self.subscribe(key)).await.unwrap_or(false)
-    }
-
-    /// Subscribes in the lock's slot.
-    async fn subscribe(&self, key: &LockKey) -> bool {
-        let slot = slot_of(key);
-        let (client, opened) = (lock(&self.slots).client.clone(), self.opened());
-        let Some(mut client) = client else { return false };
-        if let Err(error) = client.ssubscribe(channel(&self.process, slot)).await {
-            tracing::warn!(error = %fault::client(&error), "Redis pushes nothing about this slot, so waiting means polling");
-            return false;
-        }
-        let mut slots = lock(&self.slots);
-        // It may be another one by now.
-        let is_present = slots.client.is_some() && opened == self.opened();
-        if is_present {
-            slots.subscribed.insert(slot);
-        }
-        is_present
-    }
-
-    /// Ends the connection. The next waiter opens it again.
-    pub(super) fn stop(&self) {
-        *self.running.lock().unwrap_or_else(PoisonError::into_inner) = None;
-    }
-
-    fn start(&self) -> Result<()> {
-        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
-        if running.is_some() {
-            return Ok(());
-        }
-        let thread = crate::background::background()?;
-        let (end, ended) = oneshot::channel();
-        self.state.send_replace(State::Opening);
-        let listener = Listener {
-            connections: self.connections.clone(),
-            places: self.places.clone(),
-            channel: format!("dl1:p:{}", self.process),
-            process: self.process.clone(),
-            state: self.state.clone(),
-            slots: self.slots.clone(),
-            opened: self.opened.clone(),
-        };
-        thread.spawn(async move {
-            tokio::select! {
-                () = listener.listen() => {}
-                _ = ended => {}
-            }
-            listener.state.send_replace(State::Down);
-            *lock(&listener.slots) = Slots::default();
-        });
-        *running = Some(end);
-        Ok(())
-    }
-}
-
-/// The task that keeps the connection open.
-struct Listener {
-    connections: Arc<Connections>,
-    places: Arc<Places>,
-    channel: String,
-    process: Arc<str>,
-    state: Arc<watch::Sender<State>>,
-    slots: Arc<Mutex<Slots>>,
-    opened: Arc<Opened>,
+    pub(super) state: Arc<watch::Sender<State>>,
+    pub(super) slots: Arc<Mutex<Slots>>,
+    pub(super) opened: Arc<Opened>,
 }
 
 impl Listener {
-    async fn listen(&self) {
+    pub(super) async fn listen(&self) {
         if let Some(plan) = self.connections.cluster() {
             return self.listen_to_cluster(plan).await;
         }
@@ -392,8 +229,13 @@ fn is_replica(role: &Value) -> bool {
     matches!(role, Value::Array(role) if !matches!(role.first(), Some(Value::BulkString(name)) if name == b"master"))
 }
 
-fn lock(slots: &Mutex<Slots>) -> std::sync::MutexGuard<'_, Slots> {
-    slots.lock().unwrap_or_else(PoisonError::into_inner)
+/// What the callback has seen and somebody must act upon.
+enum Event {
+    /// A lock was granted for which nobody waits.
+    Stray(Stray),
+    Disconnected,
+    /// The slot of this channel has moved.
+    Moved(Vec<u8>),
 }
 
 /// Runs inside the client's driver: it only moves values.
