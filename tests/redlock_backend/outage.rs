@@ -2,14 +2,14 @@
 
 use std::time::{Duration, Instant};
 
-use dlock::{Backend, ErrorKind, LossCause, Released, Standing, Wait};
-use dlock_testkit::text_of;
+use dlock::{Attempt, Backend, ErrorKind, LossCause, Released, Standing, Wait};
+use dlock_testkit::{Mode, text_of};
 
 use crate::cluster::{Cluster, SECOND, SLACK, attempt, claim, is_contended, key, win};
 use crate::holds::{confirm, take, token};
 
-/// How long one silent node is waited for, for a lock with [`LONG`].
-const PATIENCE: Duration = Duration::from_millis(250);
+/// How long one silent node is waited for, for a lock with [`LONG`]: a two-hundredth.
+const PATIENCE: Duration = Duration::from_millis(150);
 const LONG: Duration = Duration::from_secs(30);
 
 #[tokio::test]
@@ -88,6 +88,58 @@ async fn a_silent_minority_costs_at_most_its_patience() {
     // And they vote again.
     cluster.kill([0, 2]);
     win(&redlock, &claim("k", LONG), SLACK).await;
+}
+
+#[tokio::test]
+async fn a_node_is_waited_for_by_no_more_than_a_two_hundredth_of_the_ttl() {
+    let cluster = Cluster::start();
+    let far = cluster.open_far().await;
+    let late = Duration::from_millis(15);
+    cluster.set(0..3, Mode::Delay { to_server: late, to_client: late });
+    // 10 ms, and 100 ms.
+    let (short, long) = (SECOND * 2, SECOND * 20);
+    for _ in 0..3 {
+        let error = attempt(&far, &claim("k", short)).await.unwrap_err();
+        assert_eq!(*error.kind(), ErrorKind::Outage);
+        assert!(error.is_retryable() && text_of(&error).contains("did not answer within 10ms"), "{error}");
+        cluster.assert_empty_within(SLACK).await;
+        let hold = win(&far, &claim("k", long), SLACK).await;
+        assert!(matches!(confirm(&far, &hold).await, Standing::Renewed(_)));
+        assert_eq!(far.release(&hold).await.unwrap(), Released::Released);
+        cluster.assert_empty_within(SLACK).await;
+    }
+}
+
+#[tokio::test]
+async fn nodes_that_were_silent_for_a_moment_are_asked_again() {
+    let cluster = Cluster::start();
+    let redlock = cluster.open().await;
+    let ttl = SECOND * 2;
+    let mut granted = 0;
+    for _ in 0..10 {
+        cluster.nodes[..3].iter().for_each(|node| node.pause().unwrap());
+        let mine = claim("k", ttl);
+        // Longer than one of them is waited for.
+        let moment = tokio::time::sleep(Duration::from_millis(40));
+        let resumed = async {
+            moment.await;
+            cluster.nodes[..3].iter().for_each(|node| node.resume().unwrap());
+        };
+        let (answer, ()) = tokio::join!(attempt(&redlock, &mine), resumed);
+        match answer {
+            Ok(Attempt::Acquired(hold)) => {
+                granted += 1;
+                assert!(matches!(confirm(&redlock, &hold).await, Standing::Renewed(_)));
+                assert_eq!(redlock.release(&hold).await.unwrap(), Released::Released);
+            }
+            // A busy machine may take longer for the moment.
+            Err(error) if *error.kind() == ErrorKind::Outage => {}
+            other => panic!("{other:?}"),
+        }
+        cluster.assert_empty_within(ttl + SLACK).await;
+    }
+    println!("{granted} of 10 were granted");
+    assert!(granted > 0, "a moment's silence was an outage");
 }
 
 #[tokio::test]

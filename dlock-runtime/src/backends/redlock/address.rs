@@ -52,7 +52,7 @@ impl Address {
             }
         }
         if !(super::MIN_TTL..=super::LONGEST_MAX_TTL).contains(&max_ttl) {
-            return Err(bad("max_ttl in a Redlock URL is between 500ms and 1day"));
+            return Err(bad("max_ttl in a Redlock URL is between 1s and 1day"));
         }
         let names: Vec<&str> = hosts.split(',').collect();
         if names.len() < 3 || names.len().is_multiple_of(2) || names.len() > MOST_NODES {

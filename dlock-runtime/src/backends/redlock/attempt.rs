@@ -8,7 +8,7 @@ use ::redis::Value;
 
 use super::round::{Patience, ask};
 use super::scripts::SCRIPTS;
-use super::tally::{Count, Tally, Verdict, Vote, shortage};
+use super::tally::{Count, Short, Tally, Verdict, Vote, majority, shortage};
 use super::{Redlock, millis};
 use crate::backend::{Attempt, Claim, Hold, Validity, Wake};
 use crate::backends::redis::connection::on;
@@ -39,36 +39,53 @@ impl Round {
 }
 
 impl Redlock {
+    /// Asks for the lock, once more for as long as nodes that were silent may be what is missing: each is waited for only
+    /// shortly, and a moment's silence is no outage.
     pub(super) async fn attempt(&self, claim: &Arc<Claim>) -> Result<Attempt> {
-        let round = Round::of(claim);
-        // Whatever takes long from here on, connections included, is at the expense of the validity.
-        let sent = self.clock.now();
-        let tally = self.vote(claim, &round, sent).await?;
-        let outcome = match tally.verdict() {
-            Verdict::Won(token) => match self.confirm(claim, &round, token, sent).await {
-                Ok(hold) => return Ok(Attempt::Acquired(hold)),
-                Err(error) => Err(error),
-            },
-            Verdict::Held(left) => {
-                let later = sent.after(left + Duration::from_millis(fastrand::u64(..AFTER_LEASE)));
-                Ok(Attempt::Contended(Wake::poll().ask_by(later).lease_left(left)))
+        let patience = Patience::of(claim.ttl);
+        let until = self.clock.now().after(patience.in_all);
+        loop {
+            let round = Round::of(claim);
+            // Whatever takes long from here on, connections included, is at the expense of the validity.
+            let sent = self.clock.now();
+            let tally = self.vote(claim, &round, sent, patience).await?;
+            let outcome = match tally.verdict() {
+                Verdict::Won(token) => match self.confirm(claim, &round, token, sent, patience).await {
+                    Ok(hold) => return Ok(Attempt::Acquired(hold)),
+                    Err(short) => Err(short),
+                },
+                Verdict::Held(left) => {
+                    let later = sent.after(left + Duration::from_millis(fastrand::u64(..AFTER_LEASE)));
+                    Ok(Wake::poll().ask_by(later).lease_left(left))
+                }
+                Verdict::Split => Ok(Wake::poll()),
+                Verdict::Short(short) => Err(short),
+            };
+            let again = matches!(&outcome, Err(short) if short.by_silence) && self.clock.now() < until;
+            // Before anybody asks again. Not where somebody else has it: nothing of ours is there.
+            let others = (0..self.nodes.len()).filter(|node| !tally.said_no.contains(node));
+            // Nodes that are slow are asked again only when a majority has come so far.
+            let awaited = if again { majority(self.nodes.len()).saturating_sub(tally.said_no.len()) } else { 0 };
+            self.give_back(claim, &round, others, awaited, until).await?;
+            match outcome {
+                Err(_) if again => {}
+                Ok(wake) if wake.lease_left.is_none() => {
+                    let pause = Duration::from_millis(fastrand::u64(AFTER_SPLIT.0..AFTER_SPLIT.1));
+                    return Ok(Attempt::Contended(wake.ask_by(self.clock.now().after(pause))));
+                }
+                Ok(wake) => return Ok(Attempt::Contended(wake)),
+                Err(short) => return Err(short.error),
             }
-            Verdict::Split => Ok(Attempt::Contended(Wake::poll())),
-            Verdict::Short(error) => Err(error),
-        };
-        // Before anybody asks again. Not where somebody else has it: nothing of ours is there.
-        let others = (0..self.nodes.len()).filter(|node| !tally.said_no.contains(node));
-        self.give_back(claim, &round, others).await?;
-        match outcome {
-            Ok(Attempt::Contended(wake)) if wake.lease_left.is_none() => {
-                let pause = Duration::from_millis(fastrand::u64(AFTER_SPLIT.0..AFTER_SPLIT.1));
-                Ok(Attempt::Contended(wake.ask_by(self.clock.now().after(pause))))
-            }
-            outcome => outcome,
         }
     }
 
-    async fn vote(&self, claim: &Arc<Claim>, round: &Arc<Round>, sent: BootInstant) -> Result<Tally> {
+    async fn vote(
+        &self,
+        claim: &Arc<Claim>,
+        round: &Arc<Round>,
+        sent: BootInstant,
+        patience: Patience,
+    ) -> Result<Tally> {
         let request = {
             let (claim, round) = (claim.clone(), round.clone());
             move |node: Arc<super::Node>, link: Arc<super::Link>| {
@@ -82,7 +99,7 @@ impl Redlock {
             }
         };
         let mut tally = Tally::new(self.nodes.len());
-        let mut asked = ask(&self.nodes, 0..self.nodes.len(), Patience::of(claim.ttl), request)?;
+        let mut asked = ask(&self.nodes, 0..self.nodes.len(), patience, request)?;
         while let Some((node, vote)) = asked.next().await {
             tally.count(node, vote);
             if tally.is_decided(asked.pending()) {
@@ -94,13 +111,20 @@ impl Redlock {
 
     /// Writes the token to a majority, where the lock is ours still: every later majority shares a node with this one,
     /// and draws a higher token there.
-    async fn confirm(&self, claim: &Arc<Claim>, round: &Arc<Round>, token: u64, sent: BootInstant) -> Result<Hold> {
+    async fn confirm(
+        &self,
+        claim: &Arc<Claim>,
+        round: &Arc<Round>,
+        token: u64,
+        sent: BootInstant,
+        patience: Patience,
+    ) -> Result<Hold, Short> {
         if token >= TOKEN_END {
-            return Err(Error::new(ErrorKind::FenceExhausted, "the fencing counter in Redis has left its range"));
+            return Err(Error::new(ErrorKind::FenceExhausted, "the fencing counter in Redis has left its range").into());
         }
         if token < LEAST_TOKEN {
             let text = "the fencing counter in Redis cannot be set: the server's clock is before 2005";
-            return Err(Error::new(ErrorKind::FenceRegression, text));
+            return Err(Error::new(ErrorKind::FenceRegression, text).into());
         }
         let request = {
             let (claim, round) = (claim.clone(), round.clone());
@@ -117,13 +141,13 @@ impl Redlock {
             }
         };
         let (mut count, mut unable) = (Count::default(), Vec::new());
-        let mut asked = ask(&self.nodes, 0..self.nodes.len(), Patience::of(claim.ttl), request)?;
+        let mut asked = ask(&self.nodes, 0..self.nodes.len(), patience, request)?;
         while count.decision(self.nodes.len()).is_none()
             && let Some((_, confirmed)) = asked.next().await
         {
             match confirmed {
                 Ok(confirmed) => count.add(confirmed),
-                Err(error) => unable.push(error),
+                Err(why) => unable.push(why),
             }
         }
         match count.decision(self.nodes.len()) {
@@ -131,13 +155,16 @@ impl Redlock {
             Some(false) => {
                 return Err(Error::outage(
                     "the lock was gone from a majority of the Redlock nodes before it was granted",
-                ));
+                )
+                .into());
             }
             None => return Err(shortage(self.nodes.len(), &unable)),
         }
         let validity = Validity { from: sent, granted: claim.ttl };
         if validity.deadline() <= self.clock.now() {
-            return Err(Error::outage("the Redlock nodes took longer than the ttl, so nothing is left of the grant"));
+            return Err(
+                Error::outage("the Redlock nodes took longer than the ttl, so nothing is left of the grant").into()
+            );
         }
         Ok(Hold::new(claim.clone(), token, validity)?.with_session(round.clone()))
     }

@@ -7,7 +7,7 @@ use futures::future::join;
 
 use super::attempt::{Round, is_one};
 use super::node::{Link, Node};
-use super::round::{Patience, ask};
+use super::round::{Patience, Unable, ask};
 use super::scripts::SCRIPTS;
 use super::tally::{Count, decided, majority, shortage};
 use super::{Redlock, millis};
@@ -30,7 +30,8 @@ impl Redlock {
     async fn renew_batch(&self, holds: &[&Hold]) -> Result<Vec<Result<Standing>>> {
         let rounds = holds.iter().map(|hold| Ok((hold.claim.clone(), round_of(hold)?))).collect::<Result<Vec<_>>>()?;
         let rounds = Arc::new(rounds);
-        let patience = holds.iter().map(|hold| hold.claim.ttl).min().map_or(Patience::FIRST, Patience::of);
+        let patience =
+            holds.iter().map(|hold| hold.claim.ttl).min().map_or(Patience::FIRST, Patience::of).for_renewal();
         let nodes = self.nodes.len();
         let from = self.clock.now();
         let mut asked = ask(&self.nodes, 0..nodes, patience, move |node, link| {
@@ -45,10 +46,10 @@ impl Redlock {
                 Ok(renewed) => {
                     counts.iter_mut().zip(renewed).for_each(|(count, renewed)| match renewed {
                         Ok(renewed) => count.add(renewed),
-                        Err(error) => unable.push(Arc::new(error)),
+                        Err(error) => unable.push(error.into()),
                     });
                 }
-                Err(error) => unable.push(error),
+                Err(why) => unable.push(why),
             }
         }
         let standing = |(hold, count): (&&Hold, &Count)| match decided(count, nodes, &unable)? {
@@ -60,45 +61,53 @@ impl Redlock {
 
     pub(super) async fn free(&self, hold: &Hold) -> Result<Released> {
         let round = round_of(hold)?;
+        let nodes = self.nodes.len();
+        let known = |count: &Count| count.decision(nodes).is_some();
         let value = round.value.clone();
-        let least = majority(self.nodes.len());
-        let (count, unable) = self.undo(&hold.claim, &SINGLE.release, value, 0..self.nodes.len(), least).await?;
-        Ok(match decided(&count, self.nodes.len(), &unable)? {
+        let (count, unable) =
+            self.undo(&hold.claim, &SINGLE.release, value, 0..nodes, known, BootInstant::NEVER).await?;
+        Ok(match decided(&count, nodes, &unable)? {
             true => Released::Released,
             false => Released::NotOwner,
         })
     }
 
-    /// Takes one round back from these nodes. A node that cannot be reached keeps it to the end of the ttl.
+    /// Takes one round back from these nodes. Waits until so many have said so, but not beyond that moment. A node that
+    /// cannot be reached keeps it to the end of the ttl.
     pub(super) async fn give_back(
         &self,
         claim: &Arc<Claim>,
         round: &Round,
         which: impl Iterator<Item = usize>,
+        awaited: usize,
+        until: BootInstant,
     ) -> Result<()> {
+        let heard = |count: &Count| count.heard() >= awaited;
         // It is sent, which is what counts: nobody hears how it went.
-        self.undo(claim, &SINGLE.release, round.value.clone(), which, 0).await.map(drop)
+        self.undo(claim, &SINGLE.release, round.value.clone(), which, heard, until).await.map(drop)
     }
 
     /// Takes everything of this owner back.
     pub(super) async fn give_up(&self, claim: &Arc<Claim>) -> Result<()> {
         let nodes = self.nodes.len();
-        let (count, unable) =
-            self.undo(claim, &SCRIPTS.abandon, claim.owner.to_hex(), 0..nodes, majority(nodes)).await?;
         // A minority may be away for long; what it has of ours stands in nobody's way, and not beyond the ttl.
-        if count.yes + count.no >= majority(nodes) { Ok(()) } else { Err(shortage(nodes, &unable)) }
+        let gone = |count: &Count| count.heard() >= majority(nodes);
+        let whose = claim.owner.to_hex();
+        let (count, unable) = self.undo(claim, &SCRIPTS.abandon, whose, 0..nodes, gone, BootInstant::NEVER).await?;
+        if gone(&count) { Ok(()) } else { Err(shortage(nodes, &unable).error) }
     }
 
     /// Sends a release of some kind to these nodes, whatever they said before, and waits for them all, but not long; a
-    /// little longer while fewer than `least` have answered.
+    /// little longer for enough of them, but not beyond `until`.
     async fn undo(
         &self,
         claim: &Arc<Claim>,
         lua: &'static Lua,
         whose: String,
         which: impl Iterator<Item = usize>,
-        least: usize,
-    ) -> Result<(Count, Vec<Arc<Error>>)> {
+        enough: impl Fn(&Count) -> bool,
+        until: BootInstant,
+    ) -> Result<(Count, Vec<Unable>)> {
         let patience = Patience::of(claim.ttl);
         let (claim, whose) = (claim.clone(), Arc::<str>::from(whose));
         let request = move |node: Arc<Node>, link: Arc<Link>| {
@@ -110,14 +119,14 @@ impl Redlock {
         let (mut count, mut unable) = (Count::default(), Vec::new());
         loop {
             // Each node's own time is bounded too.
-            let until = if count.yes + count.no < least { BootInstant::NEVER } else { short };
+            let until = if enough(&count) { short } else { until.max(short) };
             match asked.next_until(&self.clock, until).await {
                 Some((_, Ok(undone))) => count.add(undone),
-                Some((_, Err(error))) => unable.push(error),
+                Some((_, Err(why))) => unable.push(why),
                 None => break,
             }
         }
-        let silent = (0..asked.pending()).map(|_| Arc::new(Error::outage("a Redlock node did not answer in time")));
+        let silent = (0..asked.pending()).map(|_| Unable::silent("a Redlock node did not answer in time".into()));
         unable.extend(silent);
         Ok((count, unable))
     }
@@ -153,8 +162,8 @@ impl Redlock {
             match asked.next().await {
                 Some((_, Ok(Some(value)))) => values.push(value),
                 Some((_, Ok(None))) => free += 1,
-                Some((_, Err(error))) => unable.push(error),
-                None => return Err(shortage(nodes, &unable)),
+                Some((_, Err(why))) => unable.push(why),
+                None => return Err(shortage(nodes, &unable).error),
             }
         }
     }
@@ -201,7 +210,7 @@ async fn undo_on(
     let origin = claim.origin.and_then(|runtime| node.link_of(runtime)).filter(|origin| !Arc::ptr_eq(origin, link));
     let Some(origin) = origin else { return undo(link.clone()).await };
     // That runtime may be blocked, or end at this moment.
-    let limit = node.clock().now().after(patience.answer / 2);
+    let limit = node.clock().now().after(patience.in_all / 2);
     let (here, there) = join(undo(link.clone()), node.clock().timeout_at(limit, undo(origin))).await;
     match there {
         Some(Ok(true)) => Ok(true),

@@ -38,11 +38,11 @@ use crate::note::Note;
 use address::Address;
 use identity::Roster;
 use node::{Link, Node};
-use round::Patience;
+use round::{Patience, Unable};
 use tally::{again, majority, shortage};
 
-/// Below it a round over several nodes leaves too little of a ttl.
-const MIN_TTL: Duration = Duration::from_millis(500);
+/// A node is waited for by 5 ms of it; in less than that a busy machine does not even come round to answering.
+const MIN_TTL: Duration = Duration::from_secs(1);
 
 /// For so long a node would have no vote after a restart.
 const LONGEST_MAX_TTL: Duration = Duration::from_secs(86_400);
@@ -91,14 +91,14 @@ impl Redlock {
         while let Some((number, met)) = asked.next().await {
             match met {
                 Ok(()) => {}
-                Err(error) if !error.is_retryable() => return Err(again(&error)),
-                Err(error) => {
+                Err(Unable { error, .. }) if !error.is_retryable() => return Err(again(&error)),
+                Err(Unable { error, silent }) => {
                     tracing::warn!(node = ?self.nodes.get(number), %error, "a Redlock node cannot be reached; the others are a majority as long as they stay");
-                    unable.push(error);
+                    unable.push(Unable { error, silent });
                 }
             }
         }
-        if nodes - unable.len() < majority(nodes) { Err(shortage(nodes, &unable)) } else { Ok(()) }
+        if nodes - unable.len() < majority(nodes) { Err(shortage(nodes, &unable).error) } else { Ok(()) }
     }
 }
 

@@ -1,8 +1,10 @@
 //! One question to all nodes side by side, with little patience for each.
 
 use std::future::{Future, ready};
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Poll;
 use std::time::Duration;
 
 use futures::StreamExt;
@@ -15,40 +17,76 @@ use crate::background::Place;
 use crate::clock::BootInstant;
 use crate::error::{Error, Result};
 
-/// How long one node is waited for.
+/// How long nodes are waited for.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Patience {
-    /// For an answer over an open connection.
+    /// For one node's answer over an open connection, while a lock is asked for.
     pub(super) answer: Duration,
     /// For a connection, from the moment at which it began to be opened: that takes several round trips.
     open: Duration,
+    /// For a majority, when one was silent: a lock is asked for again until then, and a renewal, which is no race
+    /// against anybody, just waits for so long.
+    pub(super) in_all: Duration,
 }
 
-/// A two-hundredth of 30 s; of a shorter ttl it would be less than what a busy machine takes for an answer.
-const LEAST: Duration = Duration::from_millis(150);
+/// Longer than what makes a machine or a network hesitate now and then.
+const HICCUP: Duration = Duration::from_millis(150);
 
 impl Patience {
-    /// For a lock with this ttl: a two-hundredth, but no less than [`LEAST`], or a sixth of a very short ttl. All nodes are
-    /// asked at once, so all of them together cost no more.
+    /// For a lock with this ttl: a node is waited for by a two-thousandth to a two-hundredth of it, as in Redlock's
+    /// description (5 to 50 ms of 10 s), and as close to [`HICCUP`] as that allows.
     pub(super) fn of(ttl: Duration) -> Self {
-        let answer = (ttl / 200).max(LEAST.min(ttl / 6));
-        Self { answer, open: (ttl / 4).min(Duration::from_secs(1)).max(answer) }
+        let answer = HICCUP.clamp(ttl / 2000, ttl / 200);
+        let in_all = (HICCUP * 2).min(ttl / 6).max(answer);
+        Self { answer, open: (ttl / 4).min(Duration::from_secs(1)).max(in_all), in_all }
+    }
+
+    /// For a renewal, which asks once.
+    pub(super) fn for_renewal(self) -> Self {
+        Self { answer: self.in_all, ..self }
     }
 
     /// For what is no race against a ttl, and of which a majority has to be heard all the same: a release.
     pub(super) fn or_unhurried(self) -> Self {
-        Self { answer: self.answer.max(UNHURRIED), open: self.open.max(UNHURRIED) }
+        Self { answer: self.answer.max(UNHURRIED), open: self.open.max(UNHURRIED), ..self }
     }
 
     /// For the first look at all nodes.
-    pub(super) const FIRST: Self = Self { answer: OPEN_LIMIT, open: OPEN_LIMIT };
+    pub(super) const FIRST: Self = Self { answer: OPEN_LIMIT, open: OPEN_LIMIT, in_all: OPEN_LIMIT };
 }
 
 /// Less than the second after which the core gives up an abandon.
 const UNHURRIED: Duration = Duration::from_millis(800);
 
 /// What one node answered, or why there is no answer.
-pub(super) type Answer<T> = Result<T, Arc<Error>>;
+pub(super) type Answer<T> = Result<T, Unable>;
+
+/// Why a node gave no answer of use.
+#[derive(Clone, Debug)]
+pub(super) struct Unable {
+    /// Others may have a part of it: those who wait for one connection.
+    pub(super) error: Arc<Error>,
+    /// It said nothing in time. So it may answer the next time.
+    pub(super) silent: bool,
+}
+
+impl From<Arc<Error>> for Unable {
+    fn from(error: Arc<Error>) -> Self {
+        Self { error, silent: false }
+    }
+}
+
+impl From<Error> for Unable {
+    fn from(error: Error) -> Self {
+        Arc::new(error).into()
+    }
+}
+
+impl Unable {
+    pub(super) fn silent(text: String) -> Self {
+        Self { silent: true, ..Error::outage(text).into() }
+    }
+}
 
 /// The answers, as they come. What is still under way when this is dropped goes on by itself: a connection whose
 /// requests are given up again and again would pass for a silent one.
@@ -75,36 +113,11 @@ where
     let one = |number: usize| {
         let node = nodes.get(number)?.clone();
         let (request, over, place) = (request.clone(), over.clone(), place.clone());
-        let asked = async move { (number, one(node, &place, patience, &over, request).await.map_err(shared)) };
+        let asked = async move { (number, one(node, &place, patience, &over, request).await) };
         Some(Box::pin(asked) as BoxFuture<'static, _>)
     };
     let answers = which.filter_map(one).collect();
     Ok(Asked { answers, over, insists: false, place })
-}
-
-/// An error of which others may have a part.
-fn shared(error: OneOrShared) -> Arc<Error> {
-    match error {
-        OneOrShared::One(error) => Arc::new(error),
-        OneOrShared::Shared(error) => error,
-    }
-}
-
-enum OneOrShared {
-    One(Error),
-    Shared(Arc<Error>),
-}
-
-impl From<Error> for OneOrShared {
-    fn from(error: Error) -> Self {
-        Self::One(error)
-    }
-}
-
-impl From<Arc<Error>> for OneOrShared {
-    fn from(error: Arc<Error>) -> Self {
-        Self::Shared(error)
-    }
 }
 
 async fn one<T, F: Future<Output = Result<T>>>(
@@ -113,15 +126,15 @@ async fn one<T, F: Future<Output = Result<T>>>(
     patience: Patience,
     over: &AtomicBool,
     request: impl Fn(Arc<Node>, Arc<Link>) -> F,
-) -> Result<T, OneOrShared> {
+) -> Answer<T> {
     let clock = node.clock().clone();
-    let silent = || Error::outage(format!("the node {node:?} did not answer within {:?}", patience.answer));
     let link = match node.link_of(place.id()) {
         Some(link) => link,
         None => {
             let opening = node.open(place);
             let until = opening.since.after(patience.open).max(clock.now().after(patience.answer));
-            clock.timeout_at(until, opening.done()).await.ok_or_else(silent)??
+            let opened = clock.timeout_at(until, opening.done()).await;
+            opened.ok_or_else(|| Unable::silent(format!("the node {node:?} gave no connection in time")))??
         }
     };
     // What had no connection while it mattered is not sent any more: it would come after what undoes it.
@@ -129,8 +142,25 @@ async fn one<T, F: Future<Output = Result<T>>>(
         return Err(Error::outage("the node was not asked").into());
     }
     let until = clock.now().after(patience.answer);
-    let answered = clock.timeout_at(until, request(node.clone(), link)).await;
+    let mut answer = pin!(request(node.clone(), link));
+    let answered = match clock.timeout_at(until, answer.as_mut()).await {
+        Some(answered) => Some(answered),
+        None => come_meanwhile(answer).await,
+    };
+    let silent = || Unable::silent(format!("the node {node:?} did not answer within {:?}", patience.answer));
     Ok(answered.ok_or_else(silent)??)
+}
+
+/// An answer that is there already. Who was kept from running finds its time over before it has read what has come.
+async fn come_meanwhile<F: Future>(mut answer: Pin<&mut F>) -> Option<F::Output> {
+    // Once for the sockets, once for the connection's task, once more where that hands on to another one.
+    for _ in 0..3 {
+        tokio::task::yield_now().await;
+        if let Poll::Ready(answered) = futures::poll!(answer.as_mut()) {
+            return Some(answered);
+        }
+    }
+    None
 }
 
 impl<T: Send + 'static> Asked<T> {
@@ -176,15 +206,30 @@ impl<T: Send + 'static> Drop for Asked<T> {
 mod tests {
     use super::*;
 
+    fn of(milliseconds: u64) -> Patience {
+        Patience::of(Duration::from_millis(milliseconds))
+    }
+
     #[test]
-    fn patience_is_a_small_part_of_the_ttl() {
-        let of = |milliseconds| Patience::of(Duration::from_millis(milliseconds)).answer.as_millis();
-        assert_eq!([500, 2000, 10_000, 30_000, 600_000].map(of), [83, 150, 150, 150, 3000]);
-        for milliseconds in [500, 2000, 30_000, 600_000] {
-            let ttl = Duration::from_millis(milliseconds);
-            let patience = Patience::of(ttl);
-            // A round asks twice and gives back once, and something of the ttl has to be left.
-            assert!(patience.open + patience.answer * 3 < ttl * 8 / 10, "{ttl:?}");
+    fn a_node_is_waited_for_by_a_two_thousandth_to_a_two_hundredth_of_the_ttl() {
+        let answer = |milliseconds| of(milliseconds).answer.as_micros();
+        assert_eq!(
+            [1000, 2000, 10_000, 30_000, 300_000, 600_000].map(answer),
+            [5000, 10_000, 50_000, 150_000, 150_000, 300_000]
+        );
+        for ttl in (1000..100_000).chain([1_000_000, 86_400_000]).map(Duration::from_millis) {
+            let Patience { answer, .. } = Patience::of(ttl);
+            assert!(ttl / 2000 <= answer && answer <= ttl / 200, "{answer:?} of {ttl:?}");
+        }
+    }
+
+    #[test]
+    fn a_majority_is_waited_for_longer_but_something_of_the_ttl_is_left() {
+        assert_eq!([1000, 2000, 30_000, 900_000].map(|ttl| of(ttl).in_all.as_millis()), [166, 300, 300, 450]);
+        for ttl in [1000, 2000, 30_000, 900_000] {
+            let Patience { answer, open, in_all } = of(ttl);
+            // A round asks twice, and the last one may begin when the time is nearly over.
+            assert!(open + in_all + answer * 2 < Duration::from_millis(ttl) * 8 / 10, "{ttl}");
         }
     }
 }

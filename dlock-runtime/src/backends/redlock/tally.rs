@@ -1,9 +1,8 @@
 //! The votes for one claim, and what they come to.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use super::round::Answer;
+use super::round::{Answer, Unable};
 pub(super) use crate::backends::redis::fault::again;
 use crate::error::{Error, Result};
 
@@ -38,7 +37,21 @@ pub(super) enum Verdict {
     /// Nobody has a majority: several have asked at once, or somebody has gone half way.
     Split,
     /// A majority cannot vote.
-    Short(Error),
+    Short(Short),
+}
+
+/// A majority has not answered usefully.
+#[derive(Debug)]
+pub(super) struct Short {
+    pub(super) error: Error,
+    /// With those who only said nothing in time there would have been one.
+    pub(super) by_silence: bool,
+}
+
+impl From<Error> for Short {
+    fn from(error: Error) -> Self {
+        Self { error, by_silence: false }
+    }
 }
 
 /// Votes counted so far.
@@ -51,7 +64,7 @@ pub(super) struct Tally {
     resting: usize,
     token: u64,
     refusals: Vec<(String, Duration)>,
-    unable: Vec<Arc<Error>>,
+    unable: Vec<Unable>,
     /// Which nodes said that somebody else has it: there is nothing of ours there.
     pub(super) said_no: Vec<usize>,
 }
@@ -86,7 +99,7 @@ impl Tally {
                 self.refusals.push((by, left));
                 *(if counts { &mut self.refused } else { &mut self.resting }) += 1;
             }
-            Err(error) => self.unable.push(error),
+            Err(unable) => self.unable.push(unable),
         }
     }
 
@@ -123,36 +136,44 @@ impl Tally {
         }
     }
 
-    fn shortage(&self) -> Error {
+    fn shortage(&self) -> Short {
         if self.resting == 0 {
             return shortage(self.nodes, &self.unable);
         }
-        because(
-            format!(
-                "no majority of the {} Redlock nodes can vote: {} or more may have forgotten locks in a restart and have no vote until max_ttl is over, {} did not answer usefully",
-                self.nodes,
-                self.resting,
-                self.unable.len()
-            ),
-            &self.unable,
-        )
+        let text = format!(
+            "no majority of the {} Redlock nodes can vote: {} or more may have forgotten locks in a restart and have no vote until max_ttl is over, {} did not answer usefully",
+            self.nodes,
+            self.resting,
+            self.unable.len()
+        );
+        Short { error: because(text, &self.unable), by_silence: by_silence(self.nodes, self.resting, &self.unable) }
     }
 }
 
 /// Why too few nodes have answered: an outage, unless so many refuse for good that no retry can help.
-pub(super) fn shortage(nodes: usize, unable: &[Arc<Error>]) -> Error {
-    let mut for_good = unable.iter().filter(|error| !error.is_retryable());
+pub(super) fn shortage(nodes: usize, unable: &[Unable]) -> Short {
+    let mut for_good = unable.iter().filter(|unable| !unable.error.is_retryable());
     let count = for_good.clone().count();
-    if let Some(first) = for_good.next().filter(|_| count > nodes - majority(nodes)) {
-        return again(first);
-    }
-    because(format!("{} or more of the {nodes} Redlock nodes did not answer usefully", unable.len()), unable)
+    let error = match for_good.next().filter(|_| count > nodes - majority(nodes)) {
+        Some(first) => again(&first.error),
+        None => {
+            because(format!("{} or more of the {nodes} Redlock nodes did not answer usefully", unable.len()), unable)
+        }
+    };
+    Short { error, by_silence: by_silence(nodes, 0, unable) }
 }
 
-fn because(text: String, unable: &[Arc<Error>]) -> Error {
+/// Would there be a majority without those who cannot vote, and those who said why they do not?
+fn by_silence(nodes: usize, resting: usize, unable: &[Unable]) -> bool {
+    resting + unable.iter().filter(|unable| !unable.silent).count() <= nodes - majority(nodes)
+}
+
+fn because(text: String, unable: &[Unable]) -> Error {
     match unable.first() {
         // In the text too: few print the cause of an error.
-        Some(first) => Error::outage(format!("{text}; one of them: {}", first.message())).because(first.clone()),
+        Some(first) => {
+            Error::outage(format!("{text}; one of them: {}", first.error.message())).because(first.error.clone())
+        }
         None => Error::outage(text),
     }
 }
@@ -169,6 +190,11 @@ impl Count {
         *(if yes { &mut self.yes } else { &mut self.no }) += 1;
     }
 
+    /// How many have said something.
+    pub(super) fn heard(&self) -> usize {
+        self.yes + self.no
+    }
+
     /// What the nodes say as a whole; `None`: nothing yet.
     pub(super) fn decision(&self, nodes: usize) -> Option<bool> {
         if self.yes >= majority(nodes) {
@@ -182,8 +208,8 @@ impl Count {
 }
 
 /// A shortage, unless the decision has fallen.
-pub(super) fn decided(count: &Count, nodes: usize, unable: &[Arc<Error>]) -> Result<bool> {
-    count.decision(nodes).ok_or_else(|| shortage(nodes, unable))
+pub(super) fn decided(count: &Count, nodes: usize, unable: &[Unable]) -> Result<bool> {
+    count.decision(nodes).ok_or_else(|| shortage(nodes, unable).error)
 }
 
 #[cfg(test)]
@@ -202,7 +228,11 @@ mod tests {
     }
 
     fn down() -> Answer<Vote> {
-        Err(Arc::new(Error::outage("down")))
+        Err(Error::outage("down").into())
+    }
+
+    fn silent() -> Answer<Vote> {
+        down().map_err(|down| Unable { silent: true, ..down })
     }
 
     fn resting() -> Answer<Vote> {
@@ -210,7 +240,7 @@ mod tests {
     }
 
     fn foreign() -> Answer<Vote> {
-        Err(Arc::new(Error::new(ErrorKind::KeyConflict, "foreign")))
+        Err(Error::new(ErrorKind::KeyConflict, "foreign").into())
     }
 
     /// Counts in this order up to the decision; tells how many answers it took.
@@ -257,7 +287,10 @@ mod tests {
             [[no("a", 1), no("a", 1), down(), down(), down()], [down(), no("a", 1), down(), no("a", 1), down()]]
         {
             let (taken, verdict) = count(&votes);
-            assert!(matches!(&verdict, Verdict::Short(error) if *error.kind() == ErrorKind::Outage), "{verdict:?}");
+            assert!(
+                matches!(&verdict, Verdict::Short(short) if *short.error.kind() == ErrorKind::Outage),
+                "{verdict:?}"
+            );
             assert_eq!(taken, 5);
         }
         assert!(matches!(count(&[down(), down(), down()]), (3, Verdict::Short(_))));
@@ -266,12 +299,28 @@ mod tests {
     #[test]
     fn what_no_retry_can_help_is_told_once_a_majority_says_it() {
         let kind = |votes: &[Answer<Vote>]| match count(votes).1 {
-            Verdict::Short(error) => error.kind().clone(),
+            Verdict::Short(short) => short.error.kind().clone(),
             other => panic!("{other:?}"),
         };
         assert_eq!(kind(&[foreign(), foreign(), foreign()]), ErrorKind::KeyConflict);
         assert_eq!(kind(&[foreign(), down(), foreign()]), ErrorKind::Outage);
         assert!(matches!(count(&[foreign(), foreign(), yes(1), yes(1), yes(1)]).1, Verdict::Won(1)));
+    }
+
+    #[test]
+    fn silence_is_what_is_missing_where_the_silent_would_make_a_majority() {
+        let by_silence = |votes: &[Answer<Vote>]| match count(votes).1 {
+            Verdict::Short(short) => short.by_silence,
+            other => panic!("{other:?}"),
+        };
+        assert!(by_silence(&[silent(), silent(), silent()]));
+        assert!(by_silence(&[yes(1), down(), no("a", 1), down(), silent()]));
+        assert!(by_silence(&[resting(), yes(1), down(), yes(1), silent()]));
+        // Who has not been heard when it is decided may be one of those too.
+        assert!(by_silence(&[down(), silent(), down()]));
+        assert!(!by_silence(&[down(), yes(1), down(), yes(1), down()]));
+        assert!(!by_silence(&[down(), resting(), yes(1), yes(1), foreign()]));
+        assert!(!by_silence(&[resting(), resting(), resting()]));
     }
 
     #[test]
