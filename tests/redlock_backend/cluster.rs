@@ -100,6 +100,13 @@ impl Cluster {
         up.flat_map(keys).collect()
     }
 
+    /// How many scripts this node was sent so far.
+    pub(crate) fn scripts(&self, node: usize) -> u64 {
+        let stats = self.nodes[node].ask("INFO commandstats").unwrap();
+        let calls = stats.lines().find_map(|line| line.strip_prefix("cmdstat_evalsha:calls=")).unwrap_or("0");
+        calls.split(',').next().unwrap().parse().unwrap()
+    }
+
     /// Fails if anything stands there after this time.
     pub(crate) async fn assert_empty_within(&self, bound: Duration) {
         let start = Instant::now();

@@ -86,16 +86,11 @@ async fn a_round_that_comes_late_takes_nothing_from_a_later_one() {
     let hold = win(&far, &mine, SECOND * 10).await;
     cluster.restart([3, 4]);
     let node = &cluster.nodes[1];
-    let scripts = || {
-        let stats = node.ask("INFO commandstats").unwrap();
-        let calls = stats.lines().find_map(|line| line.strip_prefix("cmdstat_evalsha:calls=")).unwrap();
-        calls.split(',').next().unwrap().parse::<u64>().unwrap()
-    };
     let value = || node.ask("GET dl1:{test:k}").unwrap();
-    let (before, until_then) = (value(), scripts());
+    let (before, until_then) = (value(), cluster.scripts(1));
     cluster.proxies[1].deliver(&cluster.proxies[1].kept());
     // An attempt, and that it was given back.
-    wait_until("the old requests arrive", async || scripts() >= until_then + 2).await.unwrap();
+    wait_until("the old requests arrive", async || cluster.scripts(1) >= until_then + 2).await.unwrap();
     assert_eq!(value(), before);
     assert!(is_contended(&near, &claim("k", SECOND * 60)).await);
     assert!(matches!(confirm(&far, &hold).await, Standing::Renewed(_)));

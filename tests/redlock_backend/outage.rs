@@ -143,6 +143,34 @@ async fn nodes_that_were_silent_for_a_moment_are_asked_again() {
 }
 
 #[tokio::test]
+async fn a_process_that_is_kept_from_running_finds_the_answers_in_time() {
+    let cluster = Cluster::start();
+    let redlock = cluster.open().await;
+    let warm = take(&redlock, &claim("k", SECOND)).await;
+    redlock.release(&warm).await.unwrap();
+    let mut at_once = 0;
+    for _ in 0..5 {
+        let before = cluster.scripts(0);
+        let mine = claim("k", SECOND);
+        // Each time longer than a node is waited for.
+        let busy = async {
+            for _ in 0..12 {
+                std::thread::sleep(Duration::from_millis(8));
+                tokio::task::yield_now().await;
+            }
+        };
+        let (answer, ()) = tokio::join!(attempt(&redlock, &mine), busy);
+        let Attempt::Acquired(hold) = answer.unwrap() else { panic!("nobody else wants it") };
+        // That one was asked for its vote and for the token to be written, and for nothing else.
+        at_once += u32::from(cluster.scripts(0) == before + 2);
+        assert_eq!(redlock.release(&hold).await.unwrap(), Released::Released);
+        cluster.assert_empty_within(SECOND + SLACK).await;
+    }
+    println!("{at_once} of 5 in one round");
+    assert!(at_once > 0, "what had come was taken for silence");
+}
+
+#[tokio::test]
 async fn renewals_with_a_minority_down_keep_a_hold_and_with_a_majority_down_lose_it_in_time() {
     let cluster = Cluster::start();
     let (registry, other) = (cluster.registry().await, cluster.registry().await);
