@@ -11,8 +11,8 @@ use dlock_testkit::{Mode, Proxy};
 use crate::cluster::{Cluster, SECOND, SLACK, attempt, claim, is_contended};
 use crate::holds::{confirm, take};
 
-/// The ttl of the locks that are contended for: a node is waited for by 100 ms of it.
-const TTL: Duration = Duration::from_secs(20);
+/// A node that is far away is waited for by 100 ms of it.
+const LONG: Duration = Duration::from_secs(20);
 /// Whoever wants one of them gets it within this time.
 const PROGRESS: Duration = Duration::from_secs(10);
 
@@ -39,7 +39,7 @@ async fn a_split_vote_is_given_up_by_both_and_resolved() {
     let (one, other) = (open(&left).await, open(&right).await);
     let mut splits = 0;
     for _ in 0..5 {
-        let claims = [claim("k", TTL), claim("k", TTL)];
+        let claims = [claim("k", LONG), claim("k", LONG)];
         let (first, second) = tokio::join!(attempt(&one, &claims[0]), attempt(&other, &claims[1]));
         match (first.unwrap(), second.unwrap()) {
             (Attempt::Contended(first), Attempt::Contended(second)) => {
@@ -65,7 +65,7 @@ async fn a_split_vote_is_given_up_by_both_and_resolved() {
         tasks.push(tokio::spawn(async move {
             for _ in 0..5 {
                 let asked = Instant::now();
-                let guard = registry.lock("k").ttl(TTL).wait(Wait::UpTo(PROGRESS)).acquire().await.unwrap();
+                let guard = registry.lock("k").ttl(LONG).wait(Wait::UpTo(PROGRESS)).acquire().await.unwrap();
                 assert!(asked.elapsed() <= PROGRESS + SLACK);
                 guard.release().await.unwrap();
             }
@@ -87,7 +87,7 @@ async fn a_crowd_goes_on_and_cleans_up() {
         let (registry, grants) = (cluster.registry().await, grants.clone());
         tasks.push(tokio::spawn(async move {
             for _ in 0..3 {
-                let guard = registry.lock("k").ttl(TTL).wait(Wait::UpTo(SECOND * 120)).acquire().await.unwrap();
+                let guard = registry.lock("k").ttl(SECOND * 2).wait(Wait::UpTo(SECOND * 120)).acquire().await.unwrap();
                 guard.check().unwrap();
                 grants.lock().unwrap().push(Instant::now());
                 guard.release().await.unwrap();
@@ -102,7 +102,7 @@ async fn a_crowd_goes_on_and_cleans_up() {
     let longest = grants.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap();
     println!("60 grants in {:?}, the longest pause was {longest:?}", grants[60] - grants[0]);
     assert!(longest <= PROGRESS, "for {longest:?} twenty wanted the lock and nobody got it");
-    cluster.assert_empty_within(SLACK).await;
+    cluster.assert_empty_within(SECOND * 2 + SLACK).await;
 }
 
 /// The values are the single server's, so who locks on one node alone keeps out and is kept out there.

@@ -94,10 +94,10 @@ async fn a_silent_minority_costs_at_most_its_patience() {
 async fn a_node_is_waited_for_by_no_more_than_a_two_hundredth_of_the_ttl() {
     let cluster = Cluster::start();
     let far = cluster.open_far().await;
-    let late = Duration::from_millis(15);
+    let late = Duration::from_millis(40);
     cluster.set(0..3, Mode::Delay { to_server: late, to_client: late });
-    // 10 ms, and 100 ms.
-    let (short, long) = (SECOND * 2, SECOND * 20);
+    // 10 ms, and 300 ms.
+    let (short, long) = (SECOND * 2, SECOND * 60);
     for _ in 0..3 {
         let error = attempt(&far, &claim("k", short)).await.unwrap_err();
         assert_eq!(*error.kind(), ErrorKind::Outage);
@@ -143,6 +143,22 @@ async fn nodes_that_were_silent_for_a_moment_are_asked_again() {
 }
 
 #[tokio::test]
+async fn nodes_that_stay_silent_are_not_asked_for_ever() {
+    let cluster = Cluster::start();
+    let redlock = cluster.open().await;
+    cluster.nodes.iter().for_each(|node| node.pause().unwrap());
+    for ttl in [SECOND, LONG, SECOND * 600] {
+        let start = Instant::now();
+        let error = attempt(&redlock, &claim("k", ttl)).await.unwrap_err();
+        assert_eq!(*error.kind(), ErrorKind::Outage);
+        assert!(text_of(&error).contains("the 5 Redlock nodes did not answer usefully"), "{error}");
+        assert!(start.elapsed() < SLACK, "{:?}", start.elapsed());
+    }
+    cluster.nodes.iter().for_each(|node| node.resume().unwrap());
+    cluster.assert_empty_within(SLACK).await;
+}
+
+#[tokio::test]
 async fn a_process_that_is_kept_from_running_finds_the_answers_in_time() {
     let cluster = Cluster::start();
     let redlock = cluster.open().await;
@@ -160,7 +176,12 @@ async fn a_process_that_is_kept_from_running_finds_the_answers_in_time() {
             }
         };
         let (answer, ()) = tokio::join!(attempt(&redlock, &mine), busy);
-        let Attempt::Acquired(hold) = answer.unwrap() else { panic!("nobody else wants it") };
+        let hold = match answer {
+            Ok(Attempt::Acquired(hold)) => hold,
+            // The servers may be kept from running too.
+            Err(error) if *error.kind() == ErrorKind::Outage => continue,
+            other => panic!("{other:?}"),
+        };
         // That one was asked for its vote and for the token to be written, and for nothing else.
         at_once += u32::from(cluster.scripts(0) == before + 2);
         assert_eq!(redlock.release(&hold).await.unwrap(), Released::Released);

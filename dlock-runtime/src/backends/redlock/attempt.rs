@@ -39,8 +39,8 @@ impl Round {
 }
 
 impl Redlock {
-    /// Asks for the lock, once more for as long as nodes that were silent may be what is missing: each is waited for only
-    /// shortly, and a moment's silence is no outage.
+    /// Asks for the lock, and for a moment again and again where silent nodes are what is missing: each is waited for
+    /// shortly only, and a moment's silence is no outage.
     pub(super) async fn attempt(&self, claim: &Arc<Claim>) -> Result<Attempt> {
         let patience = Patience::of(claim.ttl);
         let until = self.clock.now().after(patience.in_all);
@@ -64,11 +64,11 @@ impl Redlock {
             let again = matches!(&outcome, Err(short) if short.by_silence) && self.clock.now() < until;
             // Before anybody asks again. Not where somebody else has it: nothing of ours is there.
             let others = (0..self.nodes.len()).filter(|node| !tally.said_no.contains(node));
-            // Nodes that are slow are asked again only when a majority has come so far.
+            // Slow nodes are asked again when a majority has come so far, or they would fall behind more and more.
             let awaited = if again { majority(self.nodes.len()).saturating_sub(tally.said_no.len()) } else { 0 };
             self.give_back(claim, &round, others, awaited, until).await?;
             match outcome {
-                Err(_) if again => {}
+                Err(_) if again && self.clock.now() < until => {}
                 Ok(wake) if wake.lease_left.is_none() => {
                     let pause = Duration::from_millis(fastrand::u64(AFTER_SPLIT.0..AFTER_SPLIT.1));
                     return Ok(Attempt::Contended(wake.ask_by(self.clock.now().after(pause))));

@@ -1,6 +1,7 @@
 //! What happens to a hold, and to a claim that is given up: each step by a majority, and sent to every node.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use ::redis::{Cmd, Value};
 use futures::future::join;
@@ -9,7 +10,7 @@ use super::attempt::{Round, is_one};
 use super::node::{Link, Node};
 use super::round::{Patience, Unable, ask};
 use super::scripts::SCRIPTS;
-use super::tally::{Count, decided, majority, shortage};
+use super::tally::{Count, Undone, decided, majority, shortage};
 use super::{Redlock, millis};
 use crate::backend::{Claim, Hold, Released, Standing, Validity};
 use crate::backends::redis::connection::{call, is_unknown_script, on};
@@ -30,8 +31,7 @@ impl Redlock {
     async fn renew_batch(&self, holds: &[&Hold]) -> Result<Vec<Result<Standing>>> {
         let rounds = holds.iter().map(|hold| Ok((hold.claim.clone(), round_of(hold)?))).collect::<Result<Vec<_>>>()?;
         let rounds = Arc::new(rounds);
-        let patience =
-            holds.iter().map(|hold| hold.claim.ttl).min().map_or(Patience::FIRST, Patience::of).for_renewal();
+        let patience = holds.iter().map(|hold| hold.claim.ttl).min().map_or(Patience::FIRST, Patience::of_renewal);
         let nodes = self.nodes.len();
         let from = self.clock.now();
         let mut asked = ask(&self.nodes, 0..nodes, patience, move |node, link| {
@@ -108,26 +108,32 @@ impl Redlock {
         enough: impl Fn(&Count) -> bool,
         until: BootInstant,
     ) -> Result<(Count, Vec<Unable>)> {
-        let patience = Patience::of(claim.ttl);
+        let short = self.clock.now().after(Patience::of(claim.ttl).answer.min(BRIEFLY));
         let (claim, whose) = (claim.clone(), Arc::<str>::from(whose));
         let request = move |node: Arc<Node>, link: Arc<Link>| {
             let (claim, whose) = (claim.clone(), whose.clone());
-            async move { undo_on(&node, &link, patience, &claim, lua, &whose).await }
+            async move { undo_on(&node, &link, &claim, lua, &whose).await }
         };
-        let mut asked = ask(&self.nodes, which, patience.or_unhurried(), request)?.insist();
-        let short = self.clock.now().after(patience.answer);
+        let mut asked = ask(&self.nodes, which, Patience::UNHURRIED, request)?.insist();
         let (mut count, mut unable) = (Count::default(), Vec::new());
         loop {
             // Each node's own time is bounded too.
             let until = if enough(&count) { short } else { until.max(short) };
             match asked.next_until(&self.clock, until).await {
-                Some((_, Ok(undone))) => count.add(undone),
+                Some((_, Ok(undone))) => {
+                    count.add(undone);
+                    if undone == Undone::Gone {
+                        let text =
+                            "the lock is gone from a Redlock node, and whether this release has freed it is not known";
+                        unable.push(Error::outage(text).into());
+                    }
+                }
                 Some((_, Err(why))) => unable.push(why),
                 None => break,
             }
         }
-        let silent = (0..asked.pending()).map(|_| Unable::silent("a Redlock node did not answer in time".into()));
-        unable.extend(silent);
+        let late = || Unable::silent("a Redlock node did not answer in time".into());
+        unable.extend((0..asked.pending()).map(|_| late()));
         Ok((count, unable))
     }
 
@@ -169,6 +175,9 @@ impl Redlock {
     }
 }
 
+/// For what is waited for beyond an answer that decides.
+const BRIEFLY: Duration = Duration::from_millis(150);
+
 fn round_of(hold: &Hold) -> Result<Arc<Round>> {
     let session = hold.session.clone().and_then(|session| session.downcast::<Round>().ok());
     session.ok_or_else(|| Error::new(ErrorKind::Internal, "a hold of another backend was given to Redlock"))
@@ -193,14 +202,7 @@ async fn renew_on(node: &Node, link: &Link, rounds: &[(Arc<Claim>, Arc<Round>)])
 
 /// Over the present runtime's connection, and over the one that the attempt went over if that is another: two have no
 /// order, and on a slow node the attempt may be on its way still.
-async fn undo_on(
-    node: &Arc<Node>,
-    link: &Arc<Link>,
-    patience: Patience,
-    claim: &Claim,
-    lua: &Lua,
-    whose: &str,
-) -> Result<bool> {
+async fn undo_on(node: &Arc<Node>, link: &Arc<Link>, claim: &Claim, lua: &Lua, whose: &str) -> Result<Undone> {
     let undo = |link: Arc<Link>| {
         let build = |command: &mut Cmd| {
             on(command, Name(&claim.key)).arg(whose);
@@ -208,13 +210,20 @@ async fn undo_on(
         async move { is_one(&node.script(&link, lua, build).await?) }
     };
     let origin = claim.origin.and_then(|runtime| node.link_of(runtime)).filter(|origin| !Arc::ptr_eq(origin, link));
-    let Some(origin) = origin else { return undo(link.clone()).await };
+    let Some(origin) = origin else { return undo(link.clone()).await.map(Undone::from) };
     // That runtime may be blocked, or end at this moment.
-    let limit = node.clock().now().after(patience.in_all / 2);
+    let limit = node.clock().now().after(BRIEFLY);
     let (here, there) = join(undo(link.clone()), node.clock().timeout_at(limit, undo(origin))).await;
-    match there {
-        Some(Ok(true)) => Ok(true),
-        _ => here,
+    undone_by_two(here, there)
+}
+
+/// What one node's two answers come to; of the second there may be none.
+fn undone_by_two(here: Result<bool>, there: Option<Result<bool>>) -> Result<Undone> {
+    match (here, there) {
+        (_, Some(Ok(true))) => Ok(Undone::Yes),
+        // It may be the other request that freed it.
+        (Ok(false), None | Some(Err(_))) => Ok(Undone::Gone),
+        (here, _) => here.map(Undone::from),
     }
 }
 
@@ -237,7 +246,24 @@ fn note_of(value: &[u8]) -> Result<Note> {
 mod tests {
     use super::*;
     use crate::key::Key;
-    use std::time::Duration;
+
+    #[test]
+    fn what_another_unanswered_request_may_have_freed_is_not_told_as_somebody_elses() {
+        let failed = || Err(Error::outage("reset"));
+        for there in [None, Some(failed())] {
+            assert_eq!(undone_by_two(Ok(false), there).unwrap(), Undone::Gone);
+        }
+        assert_eq!(undone_by_two(Ok(false), Some(Ok(false))).unwrap(), Undone::No);
+        for (here, there) in [(Ok(true), None), (Ok(false), Some(Ok(true))), (failed(), Some(Ok(true)))] {
+            assert_eq!(undone_by_two(here, there).unwrap(), Undone::Yes);
+        }
+        assert!(undone_by_two(failed(), Some(Ok(false))).is_err());
+        let mut count = Count::default();
+        for said in [Undone::No, Undone::No, Undone::Gone, Undone::Gone, Undone::Gone] {
+            count.add(said);
+        }
+        assert_eq!((count.decision(5), count.heard()), (None, 5));
+    }
 
     #[test]
     fn a_note_is_read_back_without_its_round() {

@@ -38,7 +38,7 @@ use crate::note::Note;
 use address::Address;
 use identity::Roster;
 use node::{Link, Node};
-use round::{Patience, Unable};
+use round::Patience;
 use tally::{again, majority, shortage};
 
 /// A node is waited for by 5 ms of it; in less than that a busy machine does not even come round to answering.
@@ -91,10 +91,10 @@ impl Redlock {
         while let Some((number, met)) = asked.next().await {
             match met {
                 Ok(()) => {}
-                Err(Unable { error, .. }) if !error.is_retryable() => return Err(again(&error)),
-                Err(Unable { error, silent }) => {
-                    tracing::warn!(node = ?self.nodes.get(number), %error, "a Redlock node cannot be reached; the others are a majority as long as they stay");
-                    unable.push(Unable { error, silent });
+                Err(why) if !why.error.is_retryable() => return Err(again(&why.error)),
+                Err(why) => {
+                    tracing::warn!(node = ?self.nodes.get(number), error = %why.error, "a Redlock node cannot be reached; the others are a majority as long as they stay");
+                    unable.push(why);
                 }
             }
         }

@@ -20,43 +20,46 @@ use crate::error::{Error, Result};
 /// How long nodes are waited for.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Patience {
-    /// For one node's answer over an open connection, while a lock is asked for.
+    /// For one node's answer over an open connection.
     pub(super) answer: Duration,
     /// For a connection, from the moment at which it began to be opened: that takes several round trips.
     open: Duration,
-    /// For a majority, when one was silent: a lock is asked for again until then, and a renewal, which is no race
-    /// against anybody, just waits for so long.
+    /// For a majority, where silent nodes are what is missing.
     pub(super) in_all: Duration,
 }
 
-/// Longer than what makes a machine or a network hesitate now and then.
-const HICCUP: Duration = Duration::from_millis(150);
+/// Longer than a round trip around the world.
+const FAR: Duration = Duration::from_millis(500);
+
+/// For so long a busy machine may be away, and not just one node of it.
+const MOMENT: Duration = Duration::from_millis(300);
 
 impl Patience {
     /// For a lock with this ttl: a node is waited for by a two-thousandth to a two-hundredth of it, as in Redlock's
-    /// description (5 to 50 ms of 10 s), and as close to [`HICCUP`] as that allows.
+    /// description (5 to 50 ms of 10 s), and as close to [`FAR`] as that allows.
     pub(super) fn of(ttl: Duration) -> Self {
-        let answer = HICCUP.clamp(ttl / 2000, ttl / 200);
-        let in_all = (HICCUP * 2).min(ttl / 6).max(answer);
+        let answer = FAR.clamp(ttl / 2000, ttl / 200);
+        let in_all = MOMENT.min(ttl / 6).max(answer);
         Self { answer, open: (ttl / 4).min(Duration::from_secs(1)).max(in_all), in_all }
     }
 
-    /// For a renewal, which asks once.
-    pub(super) fn for_renewal(self) -> Self {
-        Self { answer: self.in_all, ..self }
+    /// For a renewal: it asks once, and waits for all the time that there is.
+    pub(super) fn of_renewal(ttl: Duration) -> Self {
+        let patience = Self::of(ttl);
+        Self { answer: patience.in_all, ..patience }
     }
 
-    /// For what is no race against a ttl, and of which a majority has to be heard all the same: a release.
-    pub(super) fn or_unhurried(self) -> Self {
-        Self { answer: self.answer.max(UNHURRIED), open: self.open.max(UNHURRIED), ..self }
-    }
+    /// For what is no race against a ttl, and of which a majority has to be heard all the same: a release. Less than the
+    /// second after which the core gives up an abandon.
+    pub(super) const UNHURRIED: Self = Self::each(Duration::from_millis(800));
 
     /// For the first look at all nodes.
-    pub(super) const FIRST: Self = Self { answer: OPEN_LIMIT, open: OPEN_LIMIT, in_all: OPEN_LIMIT };
-}
+    pub(super) const FIRST: Self = Self::each(OPEN_LIMIT);
 
-/// Less than the second after which the core gives up an abandon.
-const UNHURRIED: Duration = Duration::from_millis(800);
+    const fn each(time: Duration) -> Self {
+        Self { answer: time, open: time, in_all: time }
+    }
+}
 
 /// What one node answered, or why there is no answer.
 pub(super) type Answer<T> = Result<T, Unable>;
@@ -66,13 +69,13 @@ pub(super) type Answer<T> = Result<T, Unable>;
 pub(super) struct Unable {
     /// Others may have a part of it: those who wait for one connection.
     pub(super) error: Arc<Error>,
-    /// It said nothing in time. So it may answer the next time.
-    pub(super) silent: bool,
+    /// It said nothing in time, so it may answer the next time.
+    pub(super) was_silent: bool,
 }
 
 impl From<Arc<Error>> for Unable {
     fn from(error: Arc<Error>) -> Self {
-        Self { error, silent: false }
+        Self { error, was_silent: false }
     }
 }
 
@@ -84,7 +87,7 @@ impl From<Error> for Unable {
 
 impl Unable {
     pub(super) fn silent(text: String) -> Self {
-        Self { silent: true, ..Error::outage(text).into() }
+        Self { was_silent: true, ..Error::outage(text).into() }
     }
 }
 
@@ -147,8 +150,8 @@ async fn one<T, F: Future<Output = Result<T>>>(
         Some(answered) => Some(answered),
         None => come_meanwhile(answer).await,
     };
-    let silent = || Unable::silent(format!("the node {node:?} did not answer within {:?}", patience.answer));
-    Ok(answered.ok_or_else(silent)??)
+    let text = || format!("the node {node:?} did not answer within {:?}", patience.answer);
+    Ok(answered.ok_or_else(|| Unable::silent(text()))??)
 }
 
 /// An answer that is there already. Who was kept from running finds its time over before it has read what has come.
@@ -214,8 +217,8 @@ mod tests {
     fn a_node_is_waited_for_by_a_two_thousandth_to_a_two_hundredth_of_the_ttl() {
         let answer = |milliseconds| of(milliseconds).answer.as_micros();
         assert_eq!(
-            [1000, 2000, 10_000, 30_000, 300_000, 600_000].map(answer),
-            [5000, 10_000, 50_000, 150_000, 150_000, 300_000]
+            [1000, 10_000, 30_000, 60_000, 300_000, 3_600_000].map(answer),
+            [5000, 50_000, 150_000, 300_000, 500_000, 1_800_000]
         );
         for ttl in (1000..100_000).chain([1_000_000, 86_400_000]).map(Duration::from_millis) {
             let Patience { answer, .. } = Patience::of(ttl);
@@ -225,11 +228,11 @@ mod tests {
 
     #[test]
     fn a_majority_is_waited_for_longer_but_something_of_the_ttl_is_left() {
-        assert_eq!([1000, 2000, 30_000, 900_000].map(|ttl| of(ttl).in_all.as_millis()), [166, 300, 300, 450]);
-        for ttl in [1000, 2000, 30_000, 900_000] {
+        assert_eq!([1000, 2000, 30_000, 900_000].map(|ttl| of(ttl).in_all.as_millis()), [166, 300, 300, 500]);
+        for ttl in [1000, 2000, 30_000, 900_000, 86_400_000] {
             let Patience { answer, open, in_all } = of(ttl);
-            // A round asks twice, and the last one may begin when the time is nearly over.
-            assert!(open + in_all + answer * 2 < Duration::from_millis(ttl) * 8 / 10, "{ttl}");
+            // The last round may begin when the time is nearly over; it asks twice, and may have to connect each time.
+            assert!(in_all + open * 2 + answer * 2 < Duration::from_millis(ttl) * 8 / 10, "{ttl}");
         }
     }
 }

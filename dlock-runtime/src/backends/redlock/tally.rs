@@ -44,7 +44,7 @@ pub(super) enum Verdict {
 #[derive(Debug)]
 pub(super) struct Short {
     pub(super) error: Error,
-    /// With those who only said nothing in time there would have been one.
+    /// It would have, with those who were silent.
     pub(super) by_silence: bool,
 }
 
@@ -163,36 +163,57 @@ pub(super) fn shortage(nodes: usize, unable: &[Unable]) -> Short {
     Short { error, by_silence: by_silence(nodes, 0, unable) }
 }
 
-/// Would there be a majority without those who cannot vote, and those who said why they do not?
+/// Would those who were silent, and those who were not waited for, be enough for a majority?
 fn by_silence(nodes: usize, resting: usize, unable: &[Unable]) -> bool {
-    resting + unable.iter().filter(|unable| !unable.silent).count() <= nodes - majority(nodes)
+    let silent = unable.iter().filter(|unable| unable.was_silent).count();
+    silent > 0 && resting + unable.len() - silent <= nodes - majority(nodes)
 }
 
 fn because(text: String, unable: &[Unable]) -> Error {
-    match unable.first() {
+    // Silence has a number in its text that tells what to do about it.
+    match unable.iter().find(|unable| unable.was_silent).or(unable.first()) {
         // In the text too: few print the cause of an error.
-        Some(first) => {
-            Error::outage(format!("{text}; one of them: {}", first.error.message())).because(first.error.clone())
-        }
+        Some(one) => Error::outage(format!("{text}; one of them: {}", one.error.message())).because(one.error.clone()),
         None => Error::outage(text),
     }
 }
 
-/// How many nodes said yes and no.
+/// What a node says of a release.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Undone {
+    Yes,
+    /// Nothing was there.
+    No,
+    /// Nothing is there any more; whether it was there before is not known.
+    Gone,
+}
+
+impl From<bool> for Undone {
+    fn from(undone: bool) -> Self {
+        if undone { Self::Yes } else { Self::No }
+    }
+}
+
+/// What the nodes said, each once.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Count {
-    pub(super) yes: usize,
-    pub(super) no: usize,
+    yes: usize,
+    no: usize,
+    gone: usize,
 }
 
 impl Count {
-    pub(super) fn add(&mut self, yes: bool) {
-        *(if yes { &mut self.yes } else { &mut self.no }) += 1;
+    pub(super) fn add(&mut self, said: impl Into<Undone>) {
+        *match said.into() {
+            Undone::Yes => &mut self.yes,
+            Undone::No => &mut self.no,
+            Undone::Gone => &mut self.gone,
+        } += 1;
     }
 
     /// How many have said something.
     pub(super) fn heard(&self) -> usize {
-        self.yes + self.no
+        self.yes + self.no + self.gone
     }
 
     /// What the nodes say as a whole; `None`: nothing yet.
@@ -232,7 +253,7 @@ mod tests {
     }
 
     fn silent() -> Answer<Vote> {
-        down().map_err(|down| Unable { silent: true, ..down })
+        down().map_err(|down| Unable { was_silent: true, ..down })
     }
 
     fn resting() -> Answer<Vote> {
@@ -321,11 +342,13 @@ mod tests {
         assert!(!by_silence(&[down(), yes(1), down(), yes(1), down()]));
         assert!(!by_silence(&[down(), resting(), yes(1), yes(1), foreign()]));
         assert!(!by_silence(&[resting(), resting(), resting()]));
+        // Two have it no more, and one was cut off.
+        assert!(!shortage(5, &[down().unwrap_err()]).by_silence);
     }
 
     #[test]
     fn a_decision_needs_a_majority_for_or_against() {
-        let of = |yes, no| Count { yes, no }.decision(5);
+        let of = |yes, no| Count { yes, no, gone: 5 - yes - no }.decision(5);
         assert_eq!([of(3, 2), of(2, 3), of(2, 2), of(0, 2)], [Some(true), Some(false), None, None]);
     }
 }
