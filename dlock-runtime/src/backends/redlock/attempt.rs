@@ -28,13 +28,15 @@ const AFTER_LEASE: u64 = 60;
 /// The value that stands on the nodes for one attempt: owner, note and round.
 pub(super) struct Round {
     pub(super) value: String,
+    /// Whatever takes long from here on, connections included, is at the expense of the validity.
+    sent: BootInstant,
 }
 
 impl Round {
-    fn of(claim: &Claim) -> Arc<Self> {
+    fn begin(claim: &Claim, sent: BootInstant) -> Arc<Self> {
         static ROUNDS: AtomicU64 = AtomicU64::new(1);
         let round = ROUNDS.fetch_add(1, Ordering::Relaxed);
-        Arc::new(Self { value: format!("{} {} @{round:x}", claim.owner.to_hex(), claim.note) })
+        Arc::new(Self { value: format!("{} {} @{round:x}", claim.owner.to_hex(), claim.note), sent })
     }
 }
 
@@ -45,30 +47,28 @@ impl Redlock {
         let patience = Patience::of(claim.ttl);
         let until = self.clock.now().after(patience.in_all);
         loop {
-            let round = Round::of(claim);
-            // Whatever takes long from here on, connections included, is at the expense of the validity.
-            let sent = self.clock.now();
-            let tally = self.vote(claim, &round, sent, patience).await?;
+            let round = Round::begin(claim, self.clock.now());
+            let tally = self.vote(claim, &round, patience).await?;
             let outcome = match tally.verdict() {
-                Verdict::Won(token) => match self.confirm(claim, &round, token, sent, patience).await {
+                Verdict::Won(token) => match self.confirm(claim, &round, token, patience).await {
                     Ok(hold) => return Ok(Attempt::Acquired(hold)),
                     Err(short) => Err(short),
                 },
                 Verdict::Held(left) => {
-                    let later = sent.after(left + Duration::from_millis(fastrand::u64(..AFTER_LEASE)));
+                    let later = round.sent.after(left + Duration::from_millis(fastrand::u64(..AFTER_LEASE)));
                     Ok(Wake::poll().ask_by(later).lease_left(left))
                 }
                 Verdict::Split => Ok(Wake::poll()),
                 Verdict::Short(short) => Err(short),
             };
-            let again = matches!(&outcome, Err(short) if short.by_silence) && self.clock.now() < until;
+            let silence = matches!(&outcome, Err(short) if short.by_silence);
             // Before anybody asks again. Not where somebody else has it: nothing of ours is there.
             let others = (0..self.nodes.len()).filter(|node| !tally.said_no.contains(node));
             // Slow nodes are asked again when a majority has come so far, or they would fall behind more and more.
-            let awaited = if again { majority(self.nodes.len()).saturating_sub(tally.said_no.len()) } else { 0 };
+            let awaited = if silence { majority(self.nodes.len()).saturating_sub(tally.said_no.len()) } else { 0 };
             self.give_back(claim, &round, others, awaited, until).await?;
             match outcome {
-                Err(_) if again && self.clock.now() < until => {}
+                Err(_) if silence && self.clock.now() < until => {}
                 Ok(wake) if wake.lease_left.is_none() => {
                     let pause = Duration::from_millis(fastrand::u64(AFTER_SPLIT.0..AFTER_SPLIT.1));
                     return Ok(Attempt::Contended(wake.ask_by(self.clock.now().after(pause))));
@@ -79,13 +79,7 @@ impl Redlock {
         }
     }
 
-    async fn vote(
-        &self,
-        claim: &Arc<Claim>,
-        round: &Arc<Round>,
-        sent: BootInstant,
-        patience: Patience,
-    ) -> Result<Tally> {
+    async fn vote(&self, claim: &Arc<Claim>, round: &Arc<Round>, patience: Patience) -> Result<Tally> {
         let request = {
             let (claim, round) = (claim.clone(), round.clone());
             move |node: Arc<super::Node>, link: Arc<super::Link>| {
@@ -94,7 +88,7 @@ impl Redlock {
                     let take = node.script(&link, &SCRIPTS.take, |command| {
                         on(command, Name(&claim.key)).arg(&round.value).arg(millis(claim.ttl));
                     });
-                    read_vote(&take.await?, link.votes(sent))
+                    read_vote(&take.await?, link.votes(round.sent))
                 }
             }
         };
@@ -116,7 +110,6 @@ impl Redlock {
         claim: &Arc<Claim>,
         round: &Arc<Round>,
         token: u64,
-        sent: BootInstant,
         patience: Patience,
     ) -> Result<Hold, Short> {
         if token >= TOKEN_END {
@@ -160,7 +153,7 @@ impl Redlock {
             }
             None => return Err(shortage(self.nodes.len(), &unable)),
         }
-        let validity = Validity { from: sent, granted: claim.ttl };
+        let validity = Validity { from: round.sent, granted: claim.ttl };
         if validity.deadline() <= self.clock.now() {
             return Err(
                 Error::outage("the Redlock nodes took longer than the ttl, so nothing is left of the grant").into()
