@@ -6,8 +6,9 @@ use std::time::Instant;
 use dlock::backends::redis::Redis;
 use dlock::{Attempt, Backend, Clock, ErrorKind, Released, Stand, Standing};
 use dlock_testkit::servers::{self, Instance, Make, RedisCluster};
+use dlock_testkit::wait_until;
 
-use crate::cluster::Move;
+use crate::cluster::{Move, cluster};
 use crate::holds::{confirm, stand, take};
 use crate::replicas::with_replica;
 use crate::{MS, SECOND, blocking, claim, handed, open, refusal, rights, take_soon, with};
@@ -238,14 +239,7 @@ async fn a_server_that_may_evict_locks_grants_none_until_it_says_that_it_does_no
     server.ask("CONFIG SET maxmemory-policy allkeys-lru").unwrap();
     // It is looked at on a new connection.
     server.ask("CLIENT KILL TYPE normal").unwrap();
-    let end = Instant::now() + 30 * SECOND;
-    loop {
-        let error = refusal(&redis, &claim("k", SECOND)).await;
-        if matches!(error.kind(), ErrorKind::ConfigInvalid { .. }) {
-            break;
-        }
-        assert!(error.is_retryable() && Instant::now() < end, "{error}");
-    }
+    refused_as(&redis, is_wrong_server).await;
     // It was set right, and may not say so.
     server.ask("CONFIG SET maxmemory-policy noeviction").unwrap();
     server.ask("ACL SETUSER whole -config|get").unwrap();
@@ -253,7 +247,50 @@ async fn a_server_that_may_evict_locks_grants_none_until_it_says_that_it_does_no
         let error = refusal(&redis, &claim("k", SECOND)).await;
         assert_eq!(*error.kind(), ErrorKind::PermissionDenied, "{error}");
     }
+    // Nor on a new connection, which goes by what was seen on the last one.
+    server.ask("CLIENT KILL TYPE normal").unwrap();
+    refused_as(&redis, |kind| *kind == ErrorKind::PermissionDenied).await;
     assert_eq!(redis.release(&hold).await.unwrap(), Released::Released);
     server.ask("ACL SETUSER whole +config|get").unwrap();
+    take(&redis, &claim("k", SECOND)).await;
+}
+
+fn is_wrong_server(kind: &ErrorKind) -> bool {
+    matches!(kind, ErrorKind::ConfigInvalid { .. })
+}
+
+/// Asks until it is refused so: the present connection may be at its end.
+async fn refused_as(redis: &Redis, is_so: impl Fn(&ErrorKind) -> bool) {
+    let end = Instant::now() + 30 * SECOND;
+    loop {
+        let refused = claim("k", SECOND);
+        let error = refusal(redis, &refused).await;
+        // What was found out on the way may have come after the lock.
+        let undone = async || redis.abandon(&refused).await.is_ok();
+        wait_until("it is undone", undone).await.unwrap();
+        if is_so(error.kind()) {
+            return;
+        }
+        assert!(error.is_retryable() && Instant::now() < end, "{error}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_of_a_cluster_that_may_evict_locks_grants_none_until_it_says_that_it_does_not() {
+    let cluster = cluster(1, 0).await;
+    let server = &cluster.nodes[0];
+    server.ask(&format!("ACL SETUSER app reset on >pw {}", rights::of_cluster(1..=5))).unwrap();
+    let redis = open(&cluster.url().replace("://", "://app:pw@")).await;
+    take(&redis, &claim("held", 60 * SECOND)).await;
+    server.ask("CONFIG SET maxmemory-policy allkeys-lru").unwrap();
+    // It is looked at after the end of a connection.
+    server.ask("CLIENT KILL TYPE normal").unwrap();
+    refused_as(&redis, is_wrong_server).await;
+    for right in ["-config|get", "+config|get"] {
+        server.ask(&format!("ACL SETUSER app {right}")).unwrap();
+        let error = refusal(&redis, &claim("k", SECOND)).await;
+        assert!(is_wrong_server(error.kind()), "{right}: {error}");
+    }
+    server.ask("CONFIG SET maxmemory-policy noeviction").unwrap();
     take(&redis, &claim("k", SECOND)).await;
 }

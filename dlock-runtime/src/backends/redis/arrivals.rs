@@ -53,7 +53,7 @@ impl State {
             None => None,
         };
         let suspect_until = found.max(lately);
-        let evicts = guards.refuses(&seen);
+        let evicts = guards.refuses(&seen, before.as_ref().is_some_and(|met| met.evicts));
         let life = Life { run_id: seen.run_id, history: seen.history, met: now };
         self.met.insert(number, Met { life, changes: before.map_or(0, |met| met.changes), suspect_until, evicts });
         (found, suspect_until)

@@ -56,8 +56,8 @@ pub(super) struct Seen {
     /// Does that history go on another one (`master_replid2`)? So it does after a promotion, and after a restart of a
     /// primary from its snapshot; not where a first replica came, or the last one went long ago.
     pub(super) is_heir: bool,
-    /// May it forget locks when its memory is full?
-    pub(super) evicts: bool,
+    /// May it forget locks when its memory is full? Nothing where the user may not ask for that.
+    pub(super) evicts: Option<bool>,
 }
 
 /// What a server is asked for it.
@@ -83,7 +83,7 @@ impl Seen {
             durable: appends && always,
             history: replication("master_replid").to_owned(),
             is_heir: replication("master_replid2").contains(|digit| digit != '0'),
-            evicts: may_evict(config).unwrap_or(false),
+            evicts: may_evict(config),
         })
     }
 
@@ -124,7 +124,7 @@ impl Guards {
     pub(super) fn met(&self, seen: Seen, now: BootInstant, place: &impl std::fmt::Debug) {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let until = self.judged(known.as_ref(), &seen, now);
-        self.evicts.store(self.refuses(&seen), Ordering::Relaxed);
+        self.evicts.store(self.refuses(&seen, self.evicts()), Ordering::Relaxed);
         let first = known.replace(Life { run_id: seen.run_id, history: seen.history, met: now }).is_none();
         drop(known);
         let Some(until) = until else { return };
@@ -152,9 +152,9 @@ impl Guards {
         Ok(())
     }
 
-    /// May the server grant nothing as long as it is set up so?
-    pub(super) fn refuses(&self, seen: &Seen) -> bool {
-        seen.evicts && !self.eviction_allowed
+    /// May the server grant nothing as long as it is set up so? Where it does not say how it is, it is as `before`.
+    pub(super) fn refuses(&self, seen: &Seen, before: bool) -> bool {
+        seen.evicts.map_or(before, |evicts| evicts && !self.eviction_allowed)
     }
 
     /// Notes that another server has taken the place of the one that granted.
@@ -264,7 +264,7 @@ mod tests {
 
     fn seen(run_id: &str, uptime: u64, durable: bool) -> Seen {
         let uptime = Duration::from_secs(uptime);
-        Seen { run_id: run_id.into(), uptime, durable, history: run_id.into(), is_heir: false, evicts: false }
+        Seen { run_id: run_id.into(), uptime, durable, history: run_id.into(), is_heir: false, evicts: None }
     }
 
     fn guards(restart: Guard, failover: Guard) -> Guards {

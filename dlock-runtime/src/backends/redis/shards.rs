@@ -288,7 +288,7 @@ pub(super) mod tests {
 
         fn seen(run_id: &str, uptime: u64, durable: bool) -> Seen {
             let uptime = Duration::from_secs(uptime);
-            Seen { run_id: run_id.into(), uptime, durable, history: run_id.into(), is_heir: false, evicts: false }
+            Seen { run_id: run_id.into(), uptime, durable, history: run_id.into(), is_heir: false, evicts: None }
         }
 
         fn tells_as(&self, ranges: &[(u16, &str)], id: &str, seen: Seen) {
