@@ -66,8 +66,6 @@ async fn no_renewal_stands_behind_a_wait_for_replicas() {
     let hold = take(&server.open().await, &claim("held", HANG)).await;
     let url = format!("{}?wait_replicas=1", server.url);
     let redis = Arc::new(Redis::connect(&url, &Clock::system()).await.unwrap());
-    // So that the server knows all scripts.
-    redis.try_acquire(&claim("first", HANG), Stand::No).await.unwrap_err();
     let asking: Vec<_> = (0..8_u64)
         .map(|number| {
             let key = LockKey::new("test", Key::text("k").value(&number)).unwrap();

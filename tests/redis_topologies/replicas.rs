@@ -1,10 +1,11 @@
 //! `wait_replicas`, with replicas that hear and with some that do not.
 
-use dlock::{Attempt, Backend, ErrorKind, Released, Stand};
+use dlock::{Attempt, Backend, ErrorKind, Released, Stand, Standing};
 use dlock_testkit::block_until;
 use dlock_testkit::servers::{Instance, Make, Redis};
 
-use crate::holds::{take, token};
+use crate::accounts::calls;
+use crate::holds::{confirm, stand, take, token};
 use crate::promoted::is_a_replica;
 use crate::{SECOND, blocking, claim, handed, name, open, refusal, take_soon, with};
 
@@ -49,6 +50,27 @@ async fn a_grant_that_too_few_replicas_have_is_given_back() {
     let redis = open(&with(&primary.url(), "wait_replicas=2")).await;
     let error = refusal(&redis, &claim("other", SECOND)).await;
     assert!(error.to_string().contains("1 of 2 replicas"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_has_forgotten_all_scripts_knows_those_of_locks_once_a_store_is_open() {
+    let (primary, _replica) = blocking(with_replica).await;
+    for url in [primary.url(), with(&primary.url(), "wait_replicas=1")] {
+        for request in ["SCRIPT FLUSH", "CONFIG RESETSTAT"] {
+            primary.ask(request).unwrap();
+        }
+        let redis = open(&url).await;
+        let hold = take(&redis, &claim("k", 10 * SECOND)).await;
+        assert!(matches!(confirm(&redis, &hold).await, Standing::Renewed(_)));
+        let next = claim("k", 10 * SECOND);
+        let mut wake = stand(&redis, &next).await;
+        assert_eq!(redis.release(&hold).await.unwrap(), Released::Released);
+        let hold = handed(&redis, &next, &mut wake).await;
+        assert_eq!(redis.release(&hold).await.unwrap(), Released::Released);
+        redis.abandon(&next).await.unwrap();
+        let (calls, errors) = (calls(&primary, "evalsha").0, primary.ask("INFO errorstats").unwrap());
+        assert!(calls > 3 && !errors.contains("NOSCRIPT"), "{url}: {calls} {errors}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

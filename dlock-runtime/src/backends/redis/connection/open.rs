@@ -82,8 +82,8 @@ impl Connections {
         for question in QUESTIONS {
             first.add_command(words(question));
         }
-        let Scripts { ask, look, release, release_all, release_to, abandon, renew_all, .. } = &*SCRIPTS;
-        for lua in [ask, look, release, release_all, release_to, abandon, renew_all] {
+        let Scripts { ask, look, release, release_all, release_to, abandon, renew, renew_all, .. } = &*SCRIPTS;
+        for lua in [ask, look, release, release_all, release_to, abandon, renew, renew_all] {
             first.cmd("SCRIPT").arg("LOAD").arg(&lua.text);
         }
         first.add_command(call(&SCRIPTS.seed, true, &|command: &mut Cmd| {
