@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use dlock::backends::redis::Redis;
 use dlock::{Backend, Claim, Clock, Hold, Key, LockKey, Registry, Stand, Standing, Wait};
-use dlock_testkit::{Proxy, wait_until};
+use dlock_testkit::{Mode, Proxy, wait_until};
 
 use crate::database::{Database, SECOND, claim};
 use crate::holds::take;
@@ -86,6 +86,56 @@ async fn no_renewal_stands_behind_a_wait_for_replicas() {
     for asking in asking {
         asking.await.unwrap().unwrap_err();
     }
+}
+
+/// With `wait_replicas` renewals have a second connection, if there can be one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn renewals_go_the_ordinary_way_while_a_server_refuses_further_connections() {
+    let server = Database::own(&[]);
+    let hold = take(&server.open().await, &claim("held", HANG)).await;
+    let redis = Redis::connect(&format!("{}?wait_replicas=1", server.url), &Clock::system()).await.unwrap();
+    let mut raw = server.raw();
+    let mut admit = |number: &str| {
+        let _: () = redis::cmd("CONFIG").arg(&["SET", "maxclients", number]).query(&mut raw).unwrap();
+        let info: String = redis::cmd("INFO").arg("stats").query(&mut raw).unwrap();
+        ["total_connections_received:", "rejected_connections:"]
+            .map(|name| info.lines().find_map(|line| line.strip_prefix(name)).unwrap().trim().parse::<u64>().unwrap())
+    };
+    admit("1");
+    is_renewed(&redis, &[&hold]).await;
+    let [opened, refused] = admit("100");
+    assert_eq!(refused, 1, "no second one was tried");
+    is_renewed(&redis, &[&hold]).await;
+    assert_eq!(admit("100"), [opened + 1, refused]);
+}
+
+/// Renews once over a connection that works, while a second one is let in and hears nothing. Nothing comes of it where the
+/// first one was too late, on a machine that is busy, and has fallen silent too.
+async fn renewed_beside_a_silent_one() -> Option<dlock::Result<Standing>> {
+    let server = Database::own(&[]);
+    let (proxy, url) = Proxy::in_front_of(&server.url).unwrap();
+    let redis = Redis::connect(&format!("{url}?wait_replicas=1"), &Clock::system()).await.unwrap();
+    let hold = take(&server.open().await, &claim("held", 4 * SECOND)).await;
+    proxy.set(Mode::Blackhole { to_server: false, to_client: true });
+    let renewing = tokio::spawn(async move { redis.renew(&[&hold]).await.remove(0) });
+    wait_until("a new connection is silent", async || proxy.swallowing() > 0).await.unwrap();
+    proxy.set(Mode::Pass);
+    if proxy.swallowing() > 1 {
+        return None;
+    }
+    Some(tokio::time::timeout(HANG, renewing).await.expect("no way to the server").unwrap())
+}
+
+/// The lease ends before an opening is given up.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn renewals_go_the_ordinary_way_in_time_while_a_server_lets_nobody_in() {
+    for _ in 0..10 {
+        if let Some(standing) = renewed_beside_a_silent_one().await {
+            assert!(matches!(standing, Ok(Standing::Renewed(_))), "{standing:?}");
+            return;
+        }
+    }
+    panic!("the first connection was too late each time");
 }
 
 /// Whoever is told to wait leaves the line first. Where that is on its way for longer than the wait, it must not find what
