@@ -1,5 +1,8 @@
 //! Connections for pushes that stay open and lead to the wrong server, or to none.
 
+use std::sync::Arc;
+use std::time::Instant;
+
 use dlock::backends::redis::Redis;
 use dlock::{Attempt, Backend, Signal, Standing};
 use dlock_testkit::servers::{self, Instance, RedisCluster};
@@ -77,7 +80,7 @@ async fn handed_by_push(holder: &Redis, waiter: &Redis, key: &str) {
 /// A replica takes subscriptions, and the client believes that all is well.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn after_an_ordered_failover_in_a_cluster_pushes_come_from_the_new_primary() {
-    let cluster = std::sync::Arc::new(blocking(|| RedisCluster::start(3, 1, false, &[]).unwrap()).await);
+    let cluster = Arc::new(blocking(|| RedisCluster::start(3, 1, false, &[]).unwrap()).await);
     let (key, url) = (key_at(&cluster, 0), with(&cluster.url(), "failover_guard=off&restart_guard=off"));
     let (holder, waiter) = (open(&url).await, open(&url).await);
     handed_by_push(&holder, &waiter, &key).await;
@@ -112,4 +115,38 @@ async fn a_connection_for_pushes_that_has_died_without_a_word_is_replaced() {
     proxy.set(Mode::Pass);
     assert_eq!(proxy.swallowing(), 1);
     handed_by_push(&holder, &waiter, "k").await;
+}
+
+/// All other slots would lose their pushes for a moment, again and again while the one server hears nothing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn one_server_of_a_cluster_that_pushes_nothing_has_the_client_replaced_and_not_before_ten_seconds() {
+    let cluster = Arc::new(blocking(|| RedisCluster::start(3, 0, true, &[]).unwrap()).await);
+    let (holder, waiter) = (open(&cluster.url()).await, open(&cluster.url()).await);
+    let keys = [0, 1].map(|node| key_at(&cluster, node));
+    // Before the client is opened, so that a slow machine only makes the time longer.
+    let since = Instant::now();
+    let waiting = keys.each_ref().map(|key| claim(key, 60 * SECOND));
+    let mut wakes = Vec::new();
+    for (key, waiting) in keys.iter().zip(&waiting) {
+        take(&holder, &claim(key, 60 * SECOND)).await;
+        wakes.push(stand(&waiter, waiting).await);
+    }
+    let subscribed = || cluster.nodes[1].ask("CLIENT LIST TYPE pubsub").unwrap().split(' ').next().map(str::to_owned);
+    let present = subscribed();
+    assert!(present.as_ref().is_some_and(|present| present.starts_with("id=")));
+
+    // The first server forgets the subscriber, who hears nothing of that.
+    let (proxy, server) = (&cluster.proxies[0], &cluster.nodes[0]);
+    proxy.set(Mode::Blackhole { to_server: false, to_client: true });
+    let channel = server.ask("PUBSUB SHARDCHANNELS").unwrap();
+    assert_eq!(server.ask(&format!("SPUBLISH {channel} x")).unwrap(), "1");
+    let swallowed = async || proxy.swallowing() > 0;
+    wait_until("a push is swallowed", swallowed).await.unwrap();
+    proxy.set(Mode::Pass);
+    assert_eq!((proxy.swallowing(), server.ask("CLIENT KILL TYPE pubsub").unwrap().as_str()), (1, "1"));
+    assert!(matches!(waiter.try_acquire(&waiting[0], until()).await.unwrap(), Attempt::Contended(_)));
+
+    let replaced = async || subscribed() != present;
+    wait_until("the client is replaced", replaced).await.unwrap();
+    assert!(since.elapsed() >= 10 * SECOND, "{:?}", since.elapsed());
 }
