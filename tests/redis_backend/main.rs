@@ -12,6 +12,7 @@ mod cycle;
 mod database;
 mod faults;
 mod fenced;
+mod left;
 mod line;
 mod missed;
 mod server;

@@ -61,7 +61,8 @@ async fn a_spent_or_broken_counter_is_told_and_no_lock_is_kept() {
         let claim = claim("k", SECOND);
         let error = redis.try_acquire(&claim, Stand::No).await.unwrap_err();
         assert_eq!(*error.kind(), kind, "{counter}");
-        // As the core does after every failure.
+        assert_eq!(server.keys(), ["dl1:fence", "dl1:{test:k}"]);
+        // As the core does after every failure, and nobody else.
         redis.abandon(&claim).await.unwrap();
         assert_eq!(server.keys(), ["dl1:fence"]);
     }
