@@ -115,7 +115,7 @@ mod tests {
             assert!(!cluster.guards.shards.knows(99), "its new server is looked at");
             cluster.tells(&after, "b", "2", 1, false);
             assert!(cluster.guards.shards.knows(99) && !cluster.grants(99) && cluster.grants(0));
-            cluster.clock.advance(SECOND * 6);
+            cluster.clock.advance(SECOND * 7);
             assert!(cluster.grants(98) && cluster.grants(99) && cluster.grants(100));
         }
     }

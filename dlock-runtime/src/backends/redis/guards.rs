@@ -87,6 +87,11 @@ impl Seen {
         })
     }
 
+    /// When it started, at the latest: it counts whole seconds of its clock, so the first may have been a short one.
+    fn started(&self, now: BootInstant) -> BootInstant {
+        now.before(self.uptime.saturating_sub(Duration::from_secs(1)))
+    }
+
     fn was_promoted_since(&self, life: &Life) -> bool {
         self.is_heir && self.history != life.history
     }
@@ -191,7 +196,7 @@ impl Guards {
     pub(super) fn after_arrival(&self, seen: &Seen, now: BootInstant) -> Option<BootInstant> {
         let failover = if seen.is_heir { self.after_failover(now) } else { None };
         let restart = if seen.durable { None } else { self.length(self.restart) };
-        failover.max(restart.map(|length| now.before(seen.uptime).after(length))).filter(|until| *until > now)
+        failover.max(restart.map(|length| seen.started(now).after(length))).filter(|until| *until > now)
     }
 
     fn after_restart(&self, before: Option<&Life>, seen: &Seen, now: BootInstant) -> Option<BootInstant> {
@@ -202,7 +207,7 @@ impl Guards {
             // For whom it is new, only what was asked for by name: a server is not suspect for being young.
             None => self.length(self.restart).filter(|_| matches!(self.restart, Guard::For(_))),
         };
-        length.map(|length| now.before(seen.uptime).after(length)).filter(|until| *until > now)
+        length.map(|length| seen.started(now).after(length)).filter(|until| *until > now)
     }
 
     /// Until when a server may grant nothing that has taken another one's place just now.
@@ -283,6 +288,9 @@ mod tests {
         guards.met(seen("b", 3, false), clock.now(), &"");
         assert!(guards.check(|| clock.now()).unwrap_err().is_retryable());
         clock.advance(SECOND * 4);
+        // Its third second may have been over just after the second one.
+        guards.check(|| clock.now()).unwrap_err();
+        clock.advance(SECOND);
         guards.check(|| clock.now()).unwrap();
         // The same one again is nothing new.
         guards.met(seen("b", 7, false), clock.now(), &"");

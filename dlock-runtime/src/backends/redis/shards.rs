@@ -317,6 +317,8 @@ pub(super) mod tests {
         cluster.tells(&ranges, "a", "2", 3, false);
         assert!(!cluster.grants(0) && !cluster.grants(8191) && cluster.grants(8192));
         cluster.clock.advance(SECOND * 4);
+        assert!(!cluster.grants(0), "its start may have been six seconds ago");
+        cluster.clock.advance(SECOND);
         assert!(cluster.grants(0), "its start was seven seconds ago");
         cluster.tells(&ranges, "a", "3", 0, true);
         assert!(cluster.grants(0), "all of it was on disk");
