@@ -6,6 +6,7 @@ use std::future::ready;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
+use crate::background::{Home, home};
 use crate::error::{Error, Result};
 use crate::guards::{Guards, finish_all};
 use crate::key::KeyBuf;
@@ -22,8 +23,8 @@ pub(crate) struct Ask {
     pub(crate) place: Place,
     pub(crate) options: Options,
     pub(crate) backend: Option<Cow<'static, str>>,
-    /// Does the caller's thread sleep meanwhile?
-    pub(crate) parks: bool,
+    /// Of a caller whose thread sleeps meanwhile.
+    pub(crate) parked: Option<Parked>,
     /// Is it one of several keys, which are taken in one order?
     #[cfg(debug_assertions)]
     pub(crate) sorted: bool,
@@ -41,7 +42,7 @@ impl Ask {
             place,
             options,
             backend,
-            parks: false,
+            parked: None,
             #[cfg(debug_assertions)]
             sorted: false,
         }
@@ -57,11 +58,18 @@ impl Ask {
         Self::new(registry, Place::Site(site), options, backend)
     }
 
-    /// The caller's thread sleeps until there is an answer.
+    /// The caller's thread, which is the present one, sleeps until there is an answer.
     pub(crate) fn parking(mut self) -> Self {
-        self.parks = true;
+        self.parked = Some(Parked { home: home(), trace: self.registry.trace() });
         self
     }
+}
+
+/// What only the thread of a caller knows that sleeps while ours asks for it.
+#[derive(Clone)]
+pub(crate) struct Parked {
+    pub(crate) home: Option<Home>,
+    pub(crate) trace: Option<String>,
 }
 
 /// Acquires one key, or several: sorted and without doubles, all or none. Two callers that sort alike cannot wait for

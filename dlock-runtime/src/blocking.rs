@@ -10,6 +10,7 @@ use crate::ask::{Ask, acquire_all};
 use crate::background::background;
 use crate::error::{Error, ErrorKind, Result};
 use crate::guards::{Guards, finish_all};
+use crate::observe::Kept;
 use crate::outcome::Ran;
 use crate::probe;
 use crate::scope;
@@ -60,12 +61,16 @@ pub(crate) fn release_sync(guards: Guards) -> Result<()> {
     wait_for(finish_all(guards))?
 }
 
-/// Runs `future` on our thread while this one sleeps.
+/// Runs `future` on our thread while this one sleeps. Observers hear of it from this one, when it wakes.
 fn wait_for<T: Send + 'static>(future: impl Future<Output = T> + Send + 'static) -> Result<T> {
     let (tell, told) = std::sync::mpsc::sync_channel(1);
+    let kept = Kept::default();
+    let working = kept.during(future);
     background()?.spawn(async move {
         // Nobody listens any more only if the caller's thread is gone.
-        let _ = tell.send(future.await);
+        let _ = tell.send(working.await);
     });
-    told.recv().map_err(|_| Error::new(ErrorKind::Internal, "a task on dlock's own thread failed"))
+    let answer = told.recv();
+    kept.tell();
+    answer.map_err(|_| Error::new(ErrorKind::Internal, "a task on dlock's own thread failed"))
 }

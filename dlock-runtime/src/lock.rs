@@ -347,6 +347,17 @@ impl Guard {
     }
 }
 
+impl Guards {
+    /// As [`release`](Self::release), for code that is not async.
+    ///
+    /// # Errors
+    /// As [`release`](Self::release).
+    pub fn release_blocking(self) -> Result<()> {
+        let checked = self.check();
+        checked.and(release_sync(self))
+    }
+}
+
 fn result<T>(ran: Ran<T>) -> Result<T> {
     match ran {
         Ran::Done(output) => Ok(output),

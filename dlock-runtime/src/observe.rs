@@ -1,13 +1,14 @@
 //! What happened, told to `tracing` and to observers. Neither can fail a lock.
 //!
-//! A caller's events are told on the caller's thread. Those of our own thread go through a thread of their own, since
-//! an observer that blocks must not hold up a renewal.
+//! A caller's events are told on the caller's thread, also where that sleeps while ours works for it. Those of our own
+//! thread go through a thread of their own, since an observer that blocks must not hold up a renewal.
 
 use std::fmt;
+use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
-use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
 use crate::error::{ErrorKind, LossCause};
@@ -125,7 +126,10 @@ impl Events {
     }
 
     /// Tells an event on the caller's thread.
-    pub(crate) fn tell(&self, label: &Label, event: &Event) {
+    pub(crate) fn tell(self: &Arc<Self>, label: &Label, event: &Event) {
+        if KEPT.try_with(|kept| kept.keep(self, label, event)).is_ok() {
+            return;
+        }
         trace(label, event);
         if !self.any.load(Ordering::Acquire) {
             return;
@@ -158,6 +162,30 @@ impl Events {
             }
         };
         std::thread::Builder::new().name("dlock-events".into()).spawn(courier).ok().map(|_| sender)
+    }
+}
+
+tokio::task_local!(static KEPT: Kept);
+
+/// Events of a caller that sleeps while our thread works for it: observers may block, or take a lock.
+#[derive(Clone, Default)]
+pub(crate) struct Kept(Arc<Mutex<Vec<(Arc<Events>, Label, Event)>>>);
+
+impl Kept {
+    /// Keeps what is told while this future is polled.
+    pub(crate) fn during<F: Future>(&self, future: F) -> impl Future<Output = F::Output> + use<F> {
+        KEPT.scope(self.clone(), future)
+    }
+
+    /// Tells what was kept.
+    pub(crate) fn tell(self) {
+        let kept = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        kept.iter().for_each(|(events, label, event)| events.tell(label, event));
+    }
+
+    fn keep(&self, events: &Arc<Events>, label: &Label, event: &Event) {
+        let kept = (events.clone(), label.clone(), event.clone());
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(kept);
     }
 }
 

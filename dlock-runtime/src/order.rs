@@ -25,7 +25,7 @@ struct Seen {
 
 impl Order {
     /// Notes that `wanted` is asked for while the enclosing calls hold what they hold.
-    pub(crate) fn note(&self, events: &Events, wanted: &Label) {
+    pub(crate) fn note(&self, events: &Arc<Events>, wanted: &Label) {
         for held in scope::chain() {
             // One after another in one list of keys: they are sorted, so every caller takes them in one order.
             if held.label.same_place(wanted) && held.sorted {

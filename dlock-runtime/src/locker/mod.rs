@@ -106,6 +106,7 @@ pub(crate) fn prepare(ask: Ask, key: &KeyBuf, until: Option<BootInstant>) -> Res
     #[cfg(debug_assertions)]
     shared.order.note(&shared.events, &label);
     let capabilities = store.backend.capabilities();
+    let trace = ask.parked.as_ref().map_or_else(|| registry.trace(), |parked| parked.trace.clone());
     let claim = Claim {
         owner: Owner::fresh_in(pid)?,
         ttl: options.ttl,
@@ -114,8 +115,8 @@ pub(crate) fn prepare(ask: Ask, key: &KeyBuf, until: Option<BootInstant>) -> Res
         fair: ask.options.fair,
         once_per: ask.options.once_per.map(Box::new),
         backoff: options.backoff.map(Box::new),
-        note: Note::new(pid, label.name(), shared.clock.wall_ms(), registry.trace().as_deref()),
-        origin: if capabilities.connection_per_hold || ask.parks { None } else { here() },
+        note: Note::new(pid, label.name(), shared.clock.wall_ms(), trace.as_deref()),
+        origin: if capabilities.connection_per_hold || ask.parked.is_some() { None } else { here() },
         key: key.clone(),
     };
     capabilities.check(&claim, &ask.options).map_err(named)?;
@@ -124,8 +125,8 @@ pub(crate) fn prepare(ask: Ask, key: &KeyBuf, until: Option<BootInstant>) -> Res
     Ok(Prepared::Asks(Acquisition {
         deadline: until.unwrap_or_else(|| deadline(since, options.wait)),
         label: Some(label),
-        home: if ask.parks { None } else { home() },
-        parked: if ask.parks { home() } else { None },
+        home: if ask.parked.is_some() { None } else { home() },
+        parked: ask.parked.and_then(|parked| parked.home),
         #[cfg(debug_assertions)]
         sorted: ask.sorted,
         shared,

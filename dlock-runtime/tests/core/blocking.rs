@@ -71,6 +71,17 @@ fn parking_the_holders_only_thread_is_told_at_once() {
 }
 
 #[test]
+fn parking_the_thread_of_the_holder_of_one_of_several_is_told_too() {
+    test(async {
+        let world = world();
+        let _held = world.lock("b").acquire().await.unwrap();
+        let several = world.registry.lock_all(["a", "b"]).wait(Wait::UpTo(20 * SECOND));
+        assert_eq!(several.acquire_blocking().map(drop).unwrap_err().kind(), &ErrorKind::WouldDeadlock);
+        assert!(is_free(&world, "a").await);
+    });
+}
+
+#[test]
 fn parking_the_thread_of_one_who_stands_before_is_told_too() {
     test(async {
         let world = Arc::new(world());

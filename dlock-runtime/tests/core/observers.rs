@@ -92,6 +92,40 @@ fn an_observer_that_blocks_delays_no_renewal_and_no_loss() {
     });
 }
 
+/// Takes a lock itself, the blocking way, each time a lock begins or ends.
+struct Locks(Mutex<std::sync::mpsc::Sender<(std::thread::ThreadId, String)>>, dlock_runtime::Registry);
+
+impl Observer for Locks {
+    fn on_event(&self, label: &Label, event: &Event) {
+        if label.name() != "inner" {
+            let event = format!("{event:?}").split(' ').next().unwrap().to_owned();
+            self.0.lock().unwrap().send((std::thread::current().id(), event)).unwrap();
+            self.1.lock("inner").name("inner").run_blocking(|_| ()).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_blocking_caller_hears_its_events_on_its_own_thread_and_may_lock_there() {
+    let world = World::with(&dlock_runtime::Clock::system(), |_| {});
+    let (registry, others) = (world.registry.clone(), world.lock("held").acquire_blocking().unwrap());
+    let (seen, told) = std::sync::mpsc::channel();
+    registry.observe(Locks(Mutex::new(seen), registry.clone()));
+    let caller = std::thread::spawn(move || {
+        registry.lock("k").run_blocking(|_| ()).unwrap();
+        registry.lock_all(["a", "b"]).acquire_blocking().unwrap().release_blocking().unwrap();
+        registry.lock("held").wait(Wait::None).acquire_blocking().map(drop).unwrap_err();
+    });
+    let id = caller.thread().id();
+    // Not by `join`, which would wait for ever where our thread waits for itself.
+    let all: Vec<_> = (0..7).map_while(|_| told.recv_timeout(20 * SECOND).ok()).collect();
+    let names: Vec<_> = all.iter().map(|(_, name)| name.as_str()).collect();
+    assert_eq!(names, ["Acquired", "Released", "Acquired", "Acquired", "Released", "Released", "Busy"]);
+    assert!(all.iter().all(|(thread, _)| *thread == id), "{all:?}, the caller was {id:?}");
+    caller.join().unwrap();
+    drop(others);
+}
+
 #[test]
 fn events_that_a_blocked_observer_misses_are_counted_and_bounded() {
     test(async {
