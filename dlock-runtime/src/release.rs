@@ -84,7 +84,10 @@ fn go_on(tenure: Arc<Tenure>, job: Job, tell: Tell) {
     };
     background.spawn(async move {
         let _job = job;
-        let held = tenure.shared.clock.now().since(tenure.since);
+        let start = tenure.shared.clock.now();
+        let held = start.since(tenure.since);
+        // The store may keep it for longer than it was believed in: `max_hold` ends a belief, and so does an unheard renewal.
+        let gone = start.after(tenure.hold.claim.ttl);
         for attempt in 0_u32.. {
             let answer = once(&tenure).await;
             if attempt == 0 && tell != Tell::Nothing {
@@ -103,7 +106,7 @@ fn go_on(tenure: Arc<Tenure>, job: Job, tell: Tell) {
             }
             let now = tenure.shared.clock.now();
             // A lease that ends by itself needs no help beyond its end; a shared one is kept alive by its neighbours.
-            let over = tenure.store.backend.capabilities().expires_alone && now >= tenure.deadline();
+            let over = tenure.store.backend.capabilities().expires_alone && now >= gone;
             if over || !error.is_retryable() || tenure.shared.jobs.given_up() {
                 break;
             }

@@ -210,6 +210,21 @@ fn a_store_that_expires_alone_is_left_alone_until_the_guard_goes() {
 
 /// A neighbour in this process gets the lock as soon as one in another process would.
 #[test]
+fn what_the_store_keeps_beyond_max_hold_is_released_at_the_second_try_too() {
+    test(async {
+        let world = World::new();
+        let guard = world.lock("k").max_hold(40 * SECOND).acquire().await.unwrap();
+        world.store.next(Op::Release, [Step::Fail]);
+        world.pass(41 * SECOND).await;
+        assert_eq!(*guard.check().unwrap_err().kind(), ErrorKind::Lost(LossCause::MaxHold));
+        drop(guard);
+        until("the first try", || world.store.calls(Op::Release) == 1).await;
+        world.pass(SECOND).await;
+        assert!(is_free(&world, "k").await, "the lease goes on for half a minute");
+    });
+}
+
+#[test]
 fn a_forgotten_guard_ends_at_max_hold_for_the_neighbours_too() {
     test(async {
         let world = World::new();
