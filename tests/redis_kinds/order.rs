@@ -1,9 +1,9 @@
 //! Claims that want nobody to be overtaken.
 
-use dlock::{Backend, Kind, Released, Stand};
+use dlock::{Backend, Ending, Kind, Released, Stand, Standing};
 
 use crate::bench::{Bench, LONG, MS, SECOND, ask, contended, granted, stand, until, wait};
-use crate::holds::take;
+use crate::holds::{confirm, take};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_fair_claim_does_not_overtake_after_a_death() {
@@ -84,6 +84,33 @@ async fn a_process_that_has_asked_since_it_was_handed_the_lock_keeps_its_other_p
         }
         assert_eq!(bench.keys(), [""; 0]);
     }
+}
+
+/// It has renewed and ended, so it lives, though it has not asked since it was handed the lock.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_process_whose_hold_ended_with_a_kept_key_keeps_its_other_places() {
+    let bench = Bench::shared();
+    let (a, b, c) = (bench.open().await, bench.open().await, bench.open().await);
+    let held = take(&c, &bench.fair(LONG)).await;
+    let (second, last) = (bench.fair(LONG), bench.fair(LONG));
+    let mut handed = stand(&a, &bench.fair(LONG)).await;
+    let _asks = stand(&b, &second).await;
+    let mut third = stand(&a, &bench.fair(LONG)).await;
+    assert_eq!(c.release(&held).await.unwrap(), Released::Released);
+    let first = granted(&mut handed).await;
+    assert!(matches!(confirm(&a, &first).await, Standing::Renewed(_)));
+    let keep = Ending { keep: Some(LONG), run: None };
+    assert_eq!(a.end(&first, &keep).await.unwrap(), Released::Released);
+    // The kept time is over.
+    let _: u64 = redis::cmd("DEL").arg(bench.name()).query(&mut bench.raw()).unwrap();
+    let next = ask(&b, &second, until()).await.unwrap();
+    let mut fourth = stand(&c, &last).await;
+    assert_eq!(b.release(&next).await.unwrap(), Released::Released);
+    let next = granted(&mut third).await;
+    assert_eq!(a.release(&next).await.unwrap(), Released::Released);
+    let next = granted(&mut fourth).await;
+    assert_eq!(c.release(&next).await.unwrap(), Released::Released);
+    assert_eq!(bench.keys(), [""; 0]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]

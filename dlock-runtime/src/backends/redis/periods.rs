@@ -55,6 +55,8 @@ const END: &str = r"
 local me,keep,run=ARGV[1],tonumber(ARGV[2]),ARGV[3]
 local v=redis.call('GET',L)
 if v~=me and v~=me..' +line' then return 0 end
+-- The process that was handed it lives: its other places stay.
+redis.pcall('HDEL',A,'?')
 if run~='' then
   local R=B..':r'
   local last,at,o=string.match(redis.call('HGET',R,'run') or '','^(%d+) (%d+) (%S+) ')
