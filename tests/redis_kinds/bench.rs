@@ -92,6 +92,21 @@ impl Bench {
         }
     }
 
+    /// Takes the server's memory away: it refuses whatever may need some.
+    pub(crate) fn starve(&self) {
+        self.limit_memory("1");
+        let error = redis::cmd("SET").arg("x").arg("y").query::<()>(&mut self.raw()).unwrap_err();
+        assert_eq!(error.code(), Some("OOM"), "{error}");
+    }
+
+    pub(crate) fn feed(&self) {
+        self.limit_memory("0");
+    }
+
+    fn limit_memory(&self, limit: &str) {
+        let _: () = redis::cmd("CONFIG").arg(&["SET", "maxmemory", limit]).query(&mut self.raw()).unwrap();
+    }
+
     pub(crate) fn left(&self) -> i64 {
         redis::cmd("PTTL").arg(self.name()).query(&mut self.raw()).unwrap()
     }

@@ -182,6 +182,57 @@ async fn an_abandoned_start_gives_its_period_back_also_when_its_lease_is_over() 
     assert!(already_run(&redis, &bench.run(HOUR, true, LONG)).await, "it was run");
 }
 
+/// Else it would be run a second time once its lease is over.
+#[tokio::test]
+async fn a_run_that_ends_at_a_server_without_memory_has_ended() {
+    for end in [RunEnd::Failed, RunEnd::Succeeded { took: SECOND }] {
+        let bench = Bench::own();
+        let (one, two) = (bench.open().await, bench.open().await);
+        let hold = take(&one, &bench.run(HOUR, true, LONG)).await;
+        bench.starve();
+        let ended = one.end(&hold, &ran(end)).await;
+        bench.feed();
+        let _: u64 = bench.raw().del(bench.name()).unwrap();
+        assert!(already_run(&two, &bench.run(HOUR, true, LONG)).await, "it would run twice: {ended:?}");
+        assert_eq!(ended.unwrap(), Released::Released);
+        let success = two.last_success(&bench.key).await.unwrap();
+        assert_eq!(success.map(|last| last.note), (end != RunEnd::Failed).then(|| hold.claim.note.clone()));
+    }
+}
+
+#[tokio::test]
+async fn a_key_is_kept_by_a_server_without_memory() {
+    let bench = Bench::own();
+    let (one, two) = (bench.open().await, bench.open().await);
+    let hold = take(&one, &bench.claim(Kind::Exclusive, LONG)).await;
+    bench.starve();
+    let ended = one.end(&hold, &keep(HOUR)).await;
+    bench.feed();
+    assert!(bench.left() > 60_000, "{} ms left after {ended:?}", bench.left());
+    assert_eq!(ended.unwrap(), Released::Released);
+    assert!(is_lost(&one, &hold).await);
+    contended(&two, &bench.claim(Kind::Exclusive, SECOND)).await;
+}
+
+#[tokio::test]
+async fn an_abandoned_start_gives_its_period_back_at_a_server_without_memory_too() {
+    for is_over in [false, true] {
+        let bench = Bench::own();
+        let (one, two) = (bench.open().await, bench.open().await);
+        let claim = bench.run(HOUR, false, LONG);
+        take(&one, &claim).await;
+        if is_over {
+            let _: u64 = bench.raw().del(bench.name()).unwrap();
+        }
+        bench.starve();
+        let abandoned = one.abandon(&claim).await;
+        assert_eq!(bench.keys(), ["l:r"], "{abandoned:?}");
+        abandoned.unwrap();
+        bench.feed();
+        take(&two, &bench.run(HOUR, false, LONG)).await;
+    }
+}
+
 async fn ask_run(redis: &impl Backend, claim: &Arc<Claim>) -> bool {
     matches!(redis.try_acquire(claim, Stand::No).await.unwrap(), Attempt::Acquired(_))
 }

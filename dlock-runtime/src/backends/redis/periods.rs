@@ -55,7 +55,8 @@ const END: &str = r"
 local me,keep,run=ARGV[1],tonumber(ARGV[2]),ARGV[3]
 local v=redis.call('GET',L)
 if v~=me and v~=me..' +line' then return 0 end
--- The process that was handed it lives: its other places stay.
+-- The process that was handed it lives: its other places stay. First of all, since a script that has written goes on
+-- without memory.
 redis.pcall('HDEL',A,'?')
 if run~='' then
   local R=B..':r'
@@ -92,6 +93,8 @@ local me=ARGV[1]
 if ARGV[2]=='1' then
   local last,at,o=string.match(redis.call('HGET',B..':r','run') or '','^(%d+) (%d+) (%S+) s$')
   if o==string.sub(me,1,32) then
+    -- Changes nothing; but a script that has written goes on without memory.
+    redis.call('HDEL',B..':r','')
     redis.call('HSET',B..':r','run',string.format('%.0f %s - e',last-1,at))
   end
 end
