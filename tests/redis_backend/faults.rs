@@ -46,6 +46,26 @@ async fn a_server_without_memory_hands_locks_on() {
     assert_eq!(server.keys(), ["dl1:fence"]);
 }
 
+/// A short spike must not end waits that were there before it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_stands_in_line_stays_there_at_a_server_without_memory() {
+    let server = Database::own(&[]);
+    let (one, two) = (server.open().await, server.open().await);
+    let present = take(&one, &claim("k", 60 * SECOND)).await;
+    let waiter = claim("k", 60 * SECOND);
+    let _first = stand(&two, &waiter).await;
+    let _: () = redis::cmd("CONFIG").arg(&["SET", "maxmemory", "1"]).query(&mut server.raw()).unwrap();
+    let mut wake = stand(&two, &waiter).await;
+    let late = claim("k", 60 * SECOND);
+    let error = two.try_acquire(&late, until()).await.unwrap_err();
+    assert_eq!(error.code(), Some("OOM"), "{error}");
+    two.abandon(&late).await.unwrap();
+    assert_eq!(one.release(&present).await.unwrap(), Released::Released);
+    let hold = granted(&mut wake, 60 * SECOND).await.unwrap();
+    assert_eq!(two.release(&hold).await.unwrap(), Released::Released);
+    assert_eq!(server.keys(), ["dl1:fence"]);
+}
+
 /// Several requests are needed, and all of them leave before the first is answered: what one way costs is paid once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_holds_are_renewed_by_requests_that_leave_together() {

@@ -156,10 +156,12 @@ local function ask(v,freed,me,e,p,ttl,lease)
       return {1,fence(),us}
     end
   end
-  redis.call('ZADD',Q,'NX',us,e)
-  redis.call('HSET',A,p,math.floor(us/1000)+lease)
+  -- Without memory nobody joins, but who stands here already goes on: a script that has written is not refused.
+  local placed=redis.pcall('ZADD',Q,'NX',us,e)
+  if type(placed)=='table' and not tonumber(redis.pcall('ZSCORE',Q,e)) then redis.call('ZADD',Q,'NX',us,e) end
   -- Whatever happens to those who stand here, the line itself does not outlive them for long.
   redis.call('PEXPIRE',Q,'30000')
+  redis.call('HSET',A,p,math.floor(us/1000)+lease)
   redis.call('PEXPIRE',A,'30000')
   if not v then
     local f,claim=advance(me,ttl)
