@@ -19,20 +19,25 @@ use crate::tenure::Tenure;
 /// What goes with a hold from one caller of the process to the next.
 #[derive(Debug)]
 pub(crate) struct Tenancy {
-    passes: u32,
+    /// How many tokens a block has at most.
+    most: u32,
     span: Duration,
     /// Reserved, and not given to anybody yet.
     tokens: Range<u64>,
-    /// How many the last reservation was for; zero before the first.
+    /// How many the last block had; zero before the first.
     block: u32,
     /// Since when others may wait, as far as we know.
     alone_at: BootInstant,
 }
 
+/// Tokens of a block at most, whatever `passes` is: a lock that is given back leaves the rest of its block unused.
+const LARGEST_BLOCK: u32 = 1024;
+
 impl Tenancy {
     pub(crate) fn new(bounds: Cohort, ttl: Duration) -> Self {
         let span = bounds.span.unwrap_or(ttl / 10);
-        Self { passes: bounds.passes, span, tokens: 0..0, block: 0, alone_at: BootInstant::from_nanos(0) }
+        let most = bounds.passes.min(LARGEST_BLOCK);
+        Self { most, span, tokens: 0..0, block: 0, alone_at: BootInstant::from_nanos(0) }
     }
 
     /// The store has granted the lock.
@@ -43,9 +48,10 @@ impl Tenancy {
     /// Asks the store for further tokens; it prolongs the hold too. `None`: the lock is to be released.
     async fn reserve(&mut self, tenure: &Arc<Tenure>, members: u32, over: bool) -> Option<Validity> {
         let now = tenure.shared.clock.now();
+        let used_up = self.tokens.is_empty();
         // Each token stands for one who waits, or whose like has waited: a counter that ran ahead of the clock could
-        // not be set up again from it.
-        let tokens = members.max(self.block.saturating_mul(2)).min(self.passes);
+        // not be set up again from it. Who has some left asks for what else it tells.
+        let tokens = if used_up { members.max(self.block.saturating_mul(2)).min(self.most) } else { 1 };
         let first = self.block == 0 && !over;
         let asked = Reservation { tokens, even_if_awaited: first };
         let of = tenure.clone();
@@ -62,8 +68,10 @@ impl Tenancy {
             }
         };
         tenure.believe(validity);
-        self.tokens = token..token.checked_add(u64::from(tokens))?;
-        self.block = tokens;
+        if used_up {
+            self.tokens = token..token.checked_add(u64::from(tokens))?;
+            self.block = tokens;
+        }
         if !first {
             self.alone_at = now;
         }
@@ -82,7 +90,7 @@ pub(crate) async fn pass_on(tenure: &Arc<Tenure>, tenancy: Tenancy) -> bool {
 
 async fn next(tenure: &Arc<Tenure>, mut tenancy: Tenancy) -> Option<Baton> {
     let Tenure { hold, store, shared, .. } = &**tenure;
-    let members = store.queue.members(&hold.claim.key, hold.claim.ttl, tenancy.passes);
+    let members = store.queue.members(&hold.claim.key, hold.claim.ttl, tenancy.most);
     if members == 0 {
         return None;
     }

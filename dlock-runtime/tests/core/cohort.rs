@@ -1,5 +1,6 @@
 //! Passing a hold on inside of one process.
 
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -7,7 +8,7 @@ use dlock_runtime::{Clock, Cohort, ErrorKind, Guard, Lock, Renew, Result};
 use tokio::task::JoinHandle;
 
 use crate::acquire::neighbours;
-use crate::support::{LONG, MS, Op, SECOND, World, calm, held_and_awaited, test};
+use crate::support::{LONG, MS, Op, SECOND, World, calm, held_and_awaited, poll_once, test};
 
 const COHORT: Cohort = Cohort { passes: 8, span: None };
 
@@ -48,6 +49,48 @@ fn the_store_is_asked_once_for_many() {
         assert_eq!((world.store.calls(Op::Acquire), world.store.calls(Op::Release)), (1, 1));
         assert!(world.store.calls(Op::Reserve) <= 5, "{}", world.store.calls(Op::Reserve));
         assert!(world.memory.is_empty());
+    });
+}
+
+/// A counter that ran ahead of the clock could not be set up again from it.
+#[test]
+fn a_block_that_was_not_used_up_does_not_grow() {
+    test(async {
+        let world = World::new();
+        let lock = || member(&world).cohort(Some(Cohort { passes: u32::MAX, span: Some(SECOND) }));
+        let mut held = lock().acquire().await.unwrap();
+        let first = held.fence().unwrap().get();
+        let mut waiting: VecDeque<_> = (0..3).map(|_| waits(lock())).collect();
+        for _ in 0..40 {
+            // Longer than the span: the store is asked at each pass whether others wait.
+            world.pass(2 * SECOND).await;
+            held.release().await.unwrap();
+            waiting.push_back(waits(lock()));
+            held = waiting.pop_front().unwrap().await.unwrap().unwrap();
+        }
+        assert_eq!(world.store.calls(Op::Reserve), 40);
+        let tokens = held.fence().unwrap().get() - first;
+        assert!(tokens < 200, "{tokens} tokens for 40 passes");
+    });
+}
+
+#[test]
+fn a_block_has_1024_tokens_at_most() {
+    test(async {
+        let world = World::new();
+        let lock = || member(&world).cohort(Some(Cohort { passes: u32::MAX, span: None }));
+        let first = lock().acquire().await.unwrap();
+        let token = first.fence().unwrap().get();
+        let mut waiting: Vec<_> = (0..1500).map(|_| Box::pin(lock().acquire())).collect();
+        for one in &mut waiting {
+            assert!(poll_once(one).is_pending());
+        }
+        first.release().await.unwrap();
+        assert_eq!(world.store.calls(Op::Reserve), 1);
+        drop(waiting);
+        world.empty().await;
+        let next = world.lock("k").wait(LONG).acquire().await.unwrap();
+        assert_eq!(next.fence().unwrap().get() - token, 1024 + 1);
     });
 }
 
