@@ -98,10 +98,14 @@ async fn next(tenure: &Arc<Tenure>, mut tenancy: Tenancy) -> Option<Baton> {
     let mut validity = tenure.validity();
     let over = now.since(tenancy.alone_at) > tenancy.span;
     // Half of the ttl at least, so that the next one has time for its own first renewal.
-    let short = validity.deadline().since(now) < hold.claim.ttl / 2;
+    let is_short = |validity: Validity| validity.deadline().since(shared.clock.now()) < hold.claim.ttl / 2;
     // What a renewal under way finds out, the next one would not hear: so it is asked now.
-    if tenancy.tokens.is_empty() || over || short || tenure.is_renewing() {
+    if tenancy.tokens.is_empty() || over || is_short(validity) || tenure.is_renewing() {
         validity = tenancy.reserve(tenure, members, over).await?;
+        // The answer may have been a long time coming.
+        if is_short(validity) {
+            return None;
+        }
     }
     let token = tenancy.tokens.next()?;
     let mut next = Hold::new(hold.claim.clone(), token, validity).ok()?;

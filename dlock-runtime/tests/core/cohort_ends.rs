@@ -72,6 +72,24 @@ fn without_an_answer_about_tokens_the_lock_is_released() {
     });
 }
 
+/// Who is passed a hold needs time for its own first renewal.
+#[test]
+fn an_answer_about_tokens_that_took_half_of_the_ttl_passes_nothing_on() {
+    test(async {
+        let world = World::new();
+        let lock = || member(&world).ttl(3 * SECOND);
+        let (first, second) = held_and_awaited(lock(), lock()).await;
+        world.store.next(Op::Reserve, [Step::Late(1600 * MS)]);
+        let release = tokio::spawn(first.release());
+        let second = world.pass_until(100 * MS, second).await.unwrap().unwrap();
+        assert!(second.remaining() >= SECOND + 500 * MS, "{:?}", second.remaining());
+        assert_eq!((world.store.calls(Op::Acquire), world.store.calls(Op::Reserve)), (2, 1));
+        release.await.unwrap().unwrap();
+        second.release().await.unwrap();
+        assert!(world.memory.is_empty());
+    });
+}
+
 #[test]
 fn a_release_dropped_while_it_asks_for_tokens_is_done_all_the_same() {
     test(async {
