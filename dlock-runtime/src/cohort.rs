@@ -40,6 +40,11 @@ impl Tenancy {
         Self { most, span, tokens: 0..0, block: 0, alone_at: BootInstant::from_nanos(0) }
     }
 
+    /// The same bounds for another hold.
+    pub(crate) fn anew(self) -> Self {
+        Self { tokens: 0..0, block: 0, ..self }
+    }
+
     /// The store has granted the lock.
     pub(crate) fn begin(&mut self, since: BootInstant) {
         self.alone_at = since;

@@ -177,6 +177,12 @@ impl Acquisition {
         if hold.validity.deadline() > self.shared.clock.now() {
             return Some(hold);
         }
+        if std::mem::take(&mut self.passed) {
+            // What is left of its tokens is below that of the next grant.
+            self.tenancy = self.tenancy.take().map(|tenancy| Box::new(tenancy.anew()));
+            self.clear(hold.claim).await;
+            return None;
+        }
         let backend = self.store.backend.clone();
         let request = async move { backend.release(&hold).await };
         // If this fails, the abandon that is still armed, or the ttl, does it.
@@ -210,3 +216,6 @@ impl Acquisition {
         Ok(())
     }
 }
+
+#[cfg(all(test, feature = "memory"))]
+mod tests;
