@@ -180,10 +180,11 @@ impl Watchdog {
                 self.lose(&tenure, cause);
                 continue;
             }
+            let mut pace = pace(&tenure);
+            // In here: whoever has ended it looks here whether a renewal is under way.
             if !tenure.is_held() {
                 continue;
             }
-            let mut pace = pace(&tenure);
             if !pace.near_told && now >= tenure.near_expiry() {
                 pace.near_told = true;
                 let remaining = tenure.deadline().since(now);
@@ -311,3 +312,6 @@ fn next_duty(tenure: &Tenure, pace: &Pace) -> BootInstant {
     let near = if pace.near_told { BootInstant::NEVER } else { tenure.near_expiry() };
     renewal.min(near).min(tenure.deadline())
 }
+
+#[cfg(all(test, feature = "memory"))]
+mod tests;

@@ -1,0 +1,37 @@
+//! The watchdog and a release at the same time.
+
+use std::sync::mpsc;
+use std::thread;
+
+use futures::executor::block_on;
+
+use super::*;
+use crate::Registry;
+use crate::backends::memory::Memory;
+
+/// Whoever releases would not know that a renewal is under way, and pass the hold on without asking the store.
+#[test]
+fn a_hold_that_ends_meanwhile_is_not_renewed() {
+    let clock = Clock::manual();
+    let registry = Registry::with_clock(&clock);
+    registry.install("memory", Memory::with_clock(&clock)).unwrap();
+    let guard = block_on(registry.lock("k").backend("memory").acquire()).unwrap();
+    let (tenure, watchdog) = (&guard.0, &registry.shared().watchdog);
+    let due = clock.now();
+    thread::scope(|scope| {
+        let mut pace = pace(tenure);
+        pace.next_renewal = due;
+        let (to, begins) = mpsc::channel();
+        scope.spawn(move || {
+            to.send(()).unwrap();
+            watchdog.attend(vec![tenure.clone()]);
+        });
+        begins.recv().unwrap();
+        // It comes as far as it can; a shorter time would only hide the fault.
+        thread::sleep(Duration::from_millis(100));
+        assert!(tenure.end());
+    });
+    // A renewal is under way, or it has said when the next one is due.
+    let pace = pace(tenure);
+    assert!(!pace.renewing && pace.next_renewal == due);
+}
