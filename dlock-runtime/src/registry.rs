@@ -217,7 +217,8 @@ impl Registry {
         let shared = &self.0.shared;
         let until = shared.clock.now().after(deadline);
         shared.closing.close();
-        shared.until(until, || shared.watchdog.holds().is_empty() && shared.jobs.none()).await;
+        // In this order: an acquisition that is over now has its hold in the table.
+        shared.until(until, || shared.jobs.none() && shared.watchdog.holds().is_empty()).await;
         let mut cut_off = 0;
         for tenure in shared.watchdog.holds() {
             if tenure.mark_lost(LossCause::Shutdown) {
