@@ -10,6 +10,7 @@ use crate::clock::BootInstant;
 use crate::error::{Error, ErrorKind, Result};
 use crate::local_queue::{Joined, Turn, Waiting, Wish};
 use crate::options::{Kind, Wait};
+use crate::release;
 use crate::store::request_bound;
 use crate::tenure::Tenure;
 
@@ -19,6 +20,24 @@ pub(super) enum Taken {
     /// A hold that has come too late; only what was asked for.
     Late(Arc<Claim>),
     Answer(Attempt),
+}
+
+/// An acquisition that clears away what came to it too late. If that is dropped, our thread goes on with it.
+struct Clears<'a> {
+    acquisition: &'a mut Acquisition,
+    late: Option<Arc<Claim>>,
+}
+
+impl Drop for Clears<'_> {
+    fn drop(&mut self) {
+        let Some(late) = self.late.take() else { return };
+        let Acquisition { shared, store, turn, .. } = &mut *self.acquisition;
+        let turn = turn.take();
+        if let Some(turn) = &turn {
+            turn.leave();
+        }
+        release::abandon_later(shared, store.clone(), late, Box::new(turn));
+    }
 }
 
 impl Acquisition {
@@ -66,13 +85,18 @@ impl Acquisition {
 
     /// Frees what came too late: a renewal that was under way may have prolonged it in the store.
     pub(super) async fn clear(&mut self, late: Arc<Claim>) {
-        let backend = self.store.backend.clone();
-        let request = async move { backend.abandon(&late).await };
-        // Without an answer its lease ends it.
-        let _ = self
-            .store
-            .ask(&self.shared.clock, request_bound(self.claim.ttl).min(Duration::from_secs(1)), request)
-            .await;
+        let mut clears = Clears { late: Some(late.clone()), acquisition: self };
+        let Acquisition { shared, store, claim, .. } = &*clears.acquisition;
+        let (backend, asked) = (store.backend.clone(), late.clone());
+        let request = async move { backend.abandon(&asked).await };
+        let bound = request_bound(claim.ttl).min(Duration::from_secs(1));
+        let answer = store.ask(&shared.clock, bound, request).await;
+        clears.late = None;
+        drop(clears);
+        if answer.is_err() {
+            // Its turn is needed here.
+            release::abandon_later(&self.shared, self.store.clone(), late, Box::new(()));
+        }
     }
 
     /// Waits for the right to ask: one caller of this process and key at a time.

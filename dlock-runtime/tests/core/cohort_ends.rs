@@ -1,10 +1,12 @@
 //! Passing a hold on when something else ends: the hold, the next caller, the registry, a request.
 
-use dlock_runtime::Cohort;
+use std::pin::Pin;
+
+use dlock_runtime::{Cohort, Guard, Result};
 
 use crate::acquire::stranger;
 use crate::cohort::{member, waits};
-use crate::support::{MS, Op, SECOND, Step, World, calm, full, held_and_awaited, is_free, poll_once, test};
+use crate::support::{MS, Op, SECOND, Step, World, calm, full, held_and_awaited, is_free, poll_once, test, until};
 
 #[test]
 fn a_lost_hold_is_not_passed_on() {
@@ -151,6 +153,46 @@ fn a_hold_that_is_noticed_too_late_is_cleared_away() {
         let second = second.await.unwrap();
         assert_eq!((world.store.calls(Op::Acquire), world.store.calls(Op::Abandon)), (2, 1));
         second.release().await.unwrap();
+        assert!(world.memory.is_empty());
+    });
+}
+
+/// One that has the turn, and has not looked at the hold that came with it until it was too late for its clock, and not
+/// yet for the store's.
+async fn late(world: &World) -> Pin<Box<impl Future<Output = Result<Guard>> + use<>>> {
+    let first = member(world).acquire().await.unwrap();
+    let mut second = Box::pin(member(world).acquire());
+    assert!(poll_once(&mut second).is_pending());
+    first.release().await.unwrap();
+    world.clock.advance(29 * SECOND + 800 * MS);
+    second
+}
+
+#[test]
+fn what_could_not_be_cleared_away_at_once_is_cleared_away_later() {
+    test(async {
+        let world = World::new();
+        let second = late(&world).await;
+        world.store.next(Op::Abandon, [Step::Fail]);
+        let second = tokio::spawn(second);
+        until("the lock is free", || second.is_finished()).await;
+        assert_eq!(world.store.calls(Op::Abandon), 2);
+        second.await.unwrap().unwrap().release().await.unwrap();
+        assert!(world.memory.is_empty());
+    });
+}
+
+#[test]
+fn one_that_is_gone_while_it_clears_away_leaves_nothing() {
+    test(async {
+        let world = World::new();
+        let mut second = late(&world).await;
+        world.store.next(Op::Abandon, [Step::Hang]);
+        assert!(poll_once(&mut second).is_pending());
+        assert_eq!(world.store.calls(Op::Abandon), 1);
+        drop(second);
+        // The turn waits for that: nobody here takes it for contention.
+        assert!(is_free(&world, "k").await);
         assert!(world.memory.is_empty());
     });
 }
