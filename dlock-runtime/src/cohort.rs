@@ -13,7 +13,6 @@ use crate::backend::{Hold, Reservation, Reserved, Validity};
 use crate::baton::{Baton, What};
 use crate::clock::BootInstant;
 use crate::options::Cohort;
-use crate::store::request_bound;
 use crate::tenure::Tenure;
 
 /// What goes with a hold from one caller of the process to the next.
@@ -51,7 +50,7 @@ impl Tenancy {
     }
 
     /// Asks the store for further tokens; it prolongs the hold too. `None`: the lock is to be released.
-    async fn reserve(&mut self, tenure: &Arc<Tenure>, members: u32, over: bool) -> Option<Validity> {
+    async fn reserve(&mut self, tenure: &Arc<Tenure>, members: u32, over: bool, bound: Duration) -> Option<Validity> {
         let now = tenure.shared.clock.now();
         let used_up = self.tokens.is_empty();
         // Each token stands for one who waits, or whose like has waited: a counter that ran ahead of the clock could
@@ -61,7 +60,6 @@ impl Tenancy {
         let asked = Reservation { tokens, even_if_awaited: first };
         let of = tenure.clone();
         let request = async move { of.store.backend.reserve(&of.hold, asked).await };
-        let bound = request_bound(tenure.hold.claim.ttl).min(Duration::from_secs(2));
         let answer = tenure.store.ask(&tenure.shared.clock, bound, request).await;
         let (token, validity) = match answer {
             Ok(Reserved::Tokens { first, validity }) => (first, validity),
@@ -85,15 +83,15 @@ impl Tenancy {
 }
 
 /// Passes the hold of a tenure that has just been released on to the next caller of this process. False if there is
-/// none, or if the store shall have it back: then nothing has changed.
-pub(crate) async fn pass_on(tenure: &Arc<Tenure>, tenancy: Tenancy) -> bool {
-    match next(tenure, tenancy).await {
+/// none, or if the store shall have it back: then nothing has changed. The store is waited for so long at most.
+pub(crate) async fn pass_on(tenure: &Arc<Tenure>, tenancy: Tenancy, bound: Duration) -> bool {
+    match next(tenure, tenancy, bound).await {
         Some(baton) => tenure.pass_turn_with(baton),
         None => false,
     }
 }
 
-async fn next(tenure: &Arc<Tenure>, mut tenancy: Tenancy) -> Option<Baton> {
+async fn next(tenure: &Arc<Tenure>, mut tenancy: Tenancy, bound: Duration) -> Option<Baton> {
     let Tenure { hold, store, shared, .. } = &**tenure;
     let members = store.queue.members(&hold.claim.key, hold.claim.ttl, tenancy.most);
     if members == 0 {
@@ -106,7 +104,7 @@ async fn next(tenure: &Arc<Tenure>, mut tenancy: Tenancy) -> Option<Baton> {
     let is_short = |validity: Validity| validity.deadline().since(shared.clock.now()) < hold.claim.ttl / 2;
     // What a renewal under way finds out, the next one would not hear: so it is asked now.
     if tenancy.tokens.is_empty() || over || is_short(validity) || tenure.is_renewing() {
-        validity = tenancy.reserve(tenure, members, over).await?;
+        validity = tenancy.reserve(tenure, members, over, bound).await?;
         // The answer may have been a long time coming.
         if is_short(validity) {
             return None;

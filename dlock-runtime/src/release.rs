@@ -8,7 +8,7 @@ use crate::background::background;
 use crate::carry::Carry;
 use crate::closing::Job;
 use crate::cohort;
-use crate::error::{LossCause, Result};
+use crate::error::{Error, LossCause, Result};
 use crate::observe::Event;
 use crate::registry::Shared;
 use crate::store::{Store, request_bound};
@@ -120,14 +120,20 @@ const STEP: Duration = Duration::from_millis(100);
 const MOST: Duration = Duration::from_secs(5);
 
 async fn once(tenure: &Arc<Tenure>) -> Result<Released> {
+    // The caller waits for this: less patience than an acquisition has.
+    let mut bound = request_bound(tenure.hold.claim.ttl).min(Duration::from_secs(2));
     if let Some(tenancy) = tenure.take_tenancy()
         && tenure.ending().is_none()
-        && Box::pin(cohort::pass_on(tenure, *tenancy)).await
     {
-        return Ok(Released::Released);
+        let until = tenure.shared.clock.now().after(bound);
+        if Box::pin(cohort::pass_on(tenure, *tenancy, bound)).await {
+            return Ok(Released::Released);
+        }
+        bound = until.since(tenure.shared.clock.now());
+        if bound.is_zero() {
+            return Err(Error::outage("the store did not answer when it was asked for further tokens"));
+        }
     }
-    // The caller waits for this: less patience than an acquisition has.
-    let bound = request_bound(tenure.hold.claim.ttl).min(Duration::from_secs(2));
     if let Some(carry) = Carry::begin(tenure) {
         return Box::pin(carry.send(bound)).await;
     }

@@ -198,6 +198,21 @@ fn one_that_is_gone_while_it_clears_away_leaves_nothing() {
 }
 
 #[test]
+fn for_a_silent_store_a_release_waits_once() {
+    test(async {
+        let world = World::new();
+        let (first, second) = held_and_awaited(member(&world), member(&world)).await;
+        world.store.always(Op::Reserve, Step::Hang);
+        world.store.always(Op::Release, Step::Hang);
+        let before = world.clock.now();
+        let _ = world.pass_until(100 * MS, first.release()).await;
+        let took = world.clock.now().since(before);
+        assert!(took <= 2 * SECOND + 500 * MS, "{took:?}");
+        second.abort();
+    });
+}
+
+#[test]
 fn a_renewal_under_way_is_not_passed_over() {
     test(async {
         let world = World::new();
