@@ -169,7 +169,10 @@ tokio::task_local!(static KEPT: Kept);
 
 /// Events of a caller that sleeps while our thread works for it: observers may block, or take a lock.
 #[derive(Clone, Default)]
-pub(crate) struct Kept(Arc<Mutex<Vec<(Arc<Events>, Label, Event)>>>);
+pub(crate) struct Kept(Arc<Mutex<Vec<Untold>>>);
+
+/// By whom it is to be told, and of what.
+type Untold = (Arc<Events>, Label, Event);
 
 impl Kept {
     /// Keeps what is told while this future is polled.
