@@ -45,6 +45,23 @@ impl Bench {
         Redis::connect(&self.url, &Clock::system()).await.unwrap()
     }
 
+    /// As a process to which nothing can be pushed; of a server of its own.
+    pub(crate) async fn open_polling(&self) -> Redis {
+        self.acl("dlock on >pw resetkeys ~dl1:* resetchannels -@all");
+        self.acl(
+            "dlock +set +get +incrby +del +pexpire +pttl +exists +zadd +zpopmin +zrem +hset +hget +hdel +publish \
+             +subscribe +time +role +eval +evalsha +zrange +zcard +zscore +hgetall",
+        );
+        let url = format!("redis://dlock:pw@127.0.0.1:{}/", self.port());
+        Redis::connect(&url, &Clock::system()).await.unwrap()
+    }
+
+    /// Changes an account.
+    pub(crate) fn acl(&self, rights: &str) {
+        let words: Vec<_> = rights.split_whitespace().collect();
+        let _: () = redis::cmd("ACL").arg("SETUSER").arg(&words).query(&mut self.raw()).unwrap();
+    }
+
     pub(crate) fn plain(&self, kind: Kind, ttl: Duration) -> Claim {
         let mut claim = Claim::new(self.key.clone(), ttl, "tests::kinds").unwrap();
         claim.kind = kind;

@@ -9,6 +9,7 @@ mod core;
 mod order;
 mod periods;
 mod permits;
+mod polling;
 mod readers;
 mod stress;
 mod together;

@@ -176,19 +176,7 @@ async fn the_holder_is_the_earliest_that_lives() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_account_without_channels_waits_in_line_by_polling() {
     let bench = Bench::own();
-    let _: () = redis::cmd("ACL")
-        .arg("SETUSER")
-        .arg(&["dlock", "on", ">pw", "resetkeys", "~dl1:*", "resetchannels", "-@all"])
-        .arg(
-            "+set +get +incrby +del +pexpire +pttl +exists +zadd +zpopmin +zrem +hset +hget +hdel +publish +subscribe \
-             +time +role +eval +evalsha +zrange +zcard +zscore +hgetall"
-                .split_whitespace()
-                .collect::<Vec<_>>(),
-        )
-        .query(&mut bench.raw())
-        .unwrap();
-    let url = format!("redis://dlock:pw@127.0.0.1:{}/", bench.port());
-    let redis = Redis::connect(&url, &Clock::system()).await.unwrap();
+    let redis = bench.open_polling().await;
     let reader = take(&redis, &bench.claim(Kind::Read, LONG)).await;
     let waiter = bench.claim(Kind::Write, LONG);
     let wake = stand(&redis, &waiter).await;

@@ -4,8 +4,9 @@
 //! other use of the name meets it; without it nothing of the rest counts. `l:s` its shares (sorted set: owner by end of
 //! the lease in µs), `l:h` what is known of each (hash: owner → mode, slot, first token, the process that it was handed
 //! to and that has not spoken since or `-`, note), `l:n` the slots in use (sorted set), `l:w` its line (sorted set of
-//! entries by time of joining), `l:p` the processes that stand there (hash: process → lease in ms, below zero if it
-//! cannot be pushed to).
+//! entries by time of joining), `l:p` the processes that stand there (hash: process → lease in ms). What cannot be pushed
+//! to has a lease for each of its places instead (owner → lease in ms): it comes in by asking alone, and no neighbour
+//! shall speak for one that does not ask any more.
 
 use std::sync::LazyLock;
 
@@ -96,15 +97,15 @@ local function serve(asker,ttl)
       return won,number
     end
     local p,claim,mode,o,note=string.match(e,'^(%x+) (%d+) (%a) (%x+) (.*)$')
-    local lease=tonumber(redis.call('HGET',P,p) or '0')
-    local gone=math.abs(lease)*1000<=us
+    local polls=redis.call('HGET',P,o)
+    local gone=tonumber(polls or redis.call('HGET',P,p) or '0')*1000<=us
     if not gone and not fits(mode) then
       -- A writer that has died would keep readers out for as long as its place lasts.
-      gone=mode=='w' and o~=asker and lease>0 and reading() and hears(p)==false
+      gone=mode=='w' and o~=asker and not polls and reading() and hears(p)==false
       if not gone then return won,number end
     elseif not gone and o==asker then
       won,number=grant(o,ttl,mode,'-',note,fence())
-    elseif not gone and lease<0 then
+    elseif not gone and polls then
       return won,number
     elseif not gone then
       local f=fence()
@@ -113,7 +114,7 @@ local function serve(asker,ttl)
       if not gone then grant(o,claim,mode,p,note,f) end
     end
     redis.call('ZREM',W,e)
-    if gone then redis.call('HDEL',P,p) end
+    if polls then redis.call('HDEL',P,o) elseif gone then redis.call('HDEL',P,p) end
   end
 end
 ";
@@ -142,8 +143,8 @@ if redis.call('ZSCORE',S,me) then
 end
 if place~=0 and (redis.call('EXISTS',W)==1 or not fits(mode)) then
   redis.call('ZADD',W,'NX',us,table.concat({p,claim,mode,me,note},' '))
-  local ends=math.floor(us/1000)+math.abs(place)
-  redis.call('HSET',P,p,place<0 and -ends or ends)
+  if place>0 then redis.call('HDEL',P,me) end
+  redis.call('HSET',P,place>0 and p or me,math.floor(us/1000)+math.abs(place))
 end
 local f,s=serve(me,ttl)
 if not f and redis.call('EXISTS',W)==0 and fits(mode) then f,s=grant(me,ttl,mode,'-',note,fence()) end
@@ -166,7 +167,10 @@ if ours then
   -- Nobody's, until it ends.
   if keep>0 then put('kept:'..me,keep,mode,slot,first,'-',note) end
 end
-if ARGV[4]~='' then redis.call('ZREM',W,ARGV[4]) end
+if ARGV[4]~='' then
+  redis.call('ZREM',W,ARGV[4])
+  redis.call('HDEL',P,me)
+end
 serve()
 local e=keep>0 and redis.call('ZRANGE',W,0,0)[1]
 if e then
