@@ -6,6 +6,7 @@ mod holds;
 mod bench;
 mod conflicts;
 mod core;
+mod memory;
 mod order;
 mod periods;
 mod permits;

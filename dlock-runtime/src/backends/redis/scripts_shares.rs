@@ -167,10 +167,8 @@ if ours then
   -- Nobody's, until it ends.
   if keep>0 then put('kept:'..me,keep,mode,slot,first,'-',note) end
 end
-if ARGV[4]~='' then
-  redis.call('ZREM',W,ARGV[4])
-  redis.call('HDEL',P,me)
-end
+-- Also where no entry is: a script that has written goes on without memory.
+if redis.call('ZREM',W,ARGV[4])==1 then redis.call('HDEL',P,me) end
 serve()
 local e=keep>0 and redis.call('ZRANGE',W,0,0)[1]
 if e then
@@ -185,6 +183,8 @@ return ours and 1 or 0
 const RENEW: &str = r"
 local ends=redis.call('ZSCORE',S,me)
 if v~=M or not ends or tonumber(ends)<=us then return 0 end
+-- Changes nothing: a script that has written goes on without memory.
+redis.call('ZREM',S,'')
 local mode,slot,first,p,note=part(me)
 if p=='-' then redis.call('ZADD',S,us+ARGV[3]*1000,me) else put(me,ARGV[3],mode,slot,first,'-',note) end
 settle()

@@ -1,0 +1,52 @@
+//! A server at its `maxmemory`.
+
+use dlock::{Backend, Hold, Kind, Released, Standing};
+
+use crate::bench::{Bench, LONG, MS, granted, is_lost, permits, stand};
+use crate::holds::{confirm, take};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn holds_of_every_kind_are_renewed_without_memory() {
+    let bench = Bench::own();
+    let (one, two) = (bench.open().await, bench.open().await);
+    let end = || -> i64 { redis::cmd("PEXPIRETIME").arg(bench.name()).query(&mut bench.raw()).unwrap() };
+    let renewed = async |hold: &Hold| {
+        let before = end();
+        tokio::time::sleep(5 * MS).await;
+        bench.starve();
+        assert!(matches!(confirm(&one, hold).await, Standing::Renewed(_)), "{:?}", hold.claim.kind);
+        assert!(end() > before, "{:?}", hold.claim.kind);
+    };
+    for kind in [Kind::Exclusive, Kind::Read, Kind::Write, permits(1)] {
+        let hold = take(&one, &bench.claim(kind, LONG)).await;
+        renewed(&hold).await;
+        bench.feed();
+        // And the first time after it was handed on.
+        let waits = if kind == Kind::Read { Kind::Write } else { kind };
+        let mut wake = stand(&one, &bench.claim(waits, LONG)).await;
+        bench.starve();
+        assert_eq!(two.release(&hold).await.unwrap(), Released::Released, "{kind:?}");
+        let hold = granted(&mut wake).await;
+        renewed(&hold).await;
+        assert_eq!(one.release(&hold).await.unwrap(), Released::Released, "{kind:?}");
+        bench.feed();
+        assert_eq!(bench.keys(), [""; 0]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hold_that_was_lost_is_told_so_without_memory() {
+    let bench = Bench::own();
+    let redis = bench.open().await;
+    let lost = take(&redis, &bench.claim(permits(1), LONG)).await;
+    redis.release(&lost).await.unwrap();
+    let hold = take(&redis, &bench.claim(permits(1), LONG)).await;
+    let waiter = bench.claim(permits(1), LONG);
+    let _wake = stand(&redis, &waiter).await;
+    bench.starve();
+    assert!(is_lost(&redis, &lost).await);
+    assert_eq!(redis.release(&lost).await.unwrap(), Released::NotOwner);
+    redis.abandon(&waiter).await.unwrap();
+    assert_eq!(redis.release(&hold).await.unwrap(), Released::Released);
+    assert_eq!(bench.keys(), [""; 0]);
+}
