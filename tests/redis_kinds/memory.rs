@@ -2,7 +2,7 @@
 
 use dlock::{Backend, Hold, Kind, Released, Standing};
 
-use crate::bench::{Bench, LONG, MS, granted, is_lost, permits, stand};
+use crate::bench::{Bench, LONG, MS, granted, is_lost, permits, stand, until};
 use crate::holds::{confirm, take};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -49,4 +49,26 @@ async fn a_hold_that_was_lost_is_told_so_without_memory() {
     redis.abandon(&waiter).await.unwrap();
     assert_eq!(redis.release(&hold).await.unwrap(), Released::Released);
     assert_eq!(bench.keys(), [""; 0]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_is_known_already_may_ask_again_without_memory_and_nobody_joins() {
+    for kind in [Kind::Write, permits(1)] {
+        let bench = Bench::own();
+        let (one, two) = (bench.open().await, bench.open().await);
+        let hold = take(&one, &bench.claim(kind, LONG)).await;
+        let waiter = bench.claim(kind, LONG);
+        drop(stand(&two, &waiter).await);
+        bench.starve();
+        // As after an answer that was lost.
+        let again = take(&one, &hold.claim).await;
+        assert!(again.token > hold.token);
+        let mut wake = stand(&two, &waiter).await;
+        let error = two.try_acquire(&bench.claim(kind, LONG), until()).await.unwrap_err();
+        assert_eq!(error.code(), Some("OOM"), "{error}");
+        assert_eq!(one.release(&again).await.unwrap(), Released::Released);
+        let hold = granted(&mut wake).await;
+        assert_eq!(two.release(&hold).await.unwrap(), Released::Released);
+        assert_eq!(bench.keys(), [""; 0]);
+    }
 }

@@ -28,6 +28,10 @@ local function put(o,ms,mode,slot,first,p,note)
   redis.call('HSET',H,o,table.concat({mode,slot,first,p,note},' '))
   if mode=='p' then redis.call('ZADD',N,slot,slot) end
 end
+-- Changes nothing; but a script that has written goes on without memory.
+local function go_on()
+  redis.call('ZREM',S,'')
+end
 local function drop(o)
   local mode,slot=part(o)
   redis.call('ZREM',S,o)
@@ -137,12 +141,14 @@ end
 prune()
 if redis.call('ZSCORE',S,me) then
   local _,slot,first=part(me)
+  go_on()
   put(me,ttl,mode,slot,first,'-',note)
   settle()
   return {1,fence(),us,tonumber(slot)}
 end
 if place~=0 and (redis.call('EXISTS',W)==1 or not fits(mode)) then
-  redis.call('ZADD',W,'NX',us,table.concat({p,claim,mode,me,note},' '))
+  local e=table.concat({p,claim,mode,me,note},' ')
+  if redis.call('ZSCORE',W,e) then go_on() else redis.call('ZADD',W,us,e) end
   if place>0 then redis.call('HDEL',P,me) end
   redis.call('HSET',P,place>0 and p or me,math.floor(us/1000)+math.abs(place))
 end
@@ -183,8 +189,7 @@ return ours and 1 or 0
 const RENEW: &str = r"
 local ends=redis.call('ZSCORE',S,me)
 if v~=M or not ends or tonumber(ends)<=us then return 0 end
--- Changes nothing: a script that has written goes on without memory.
-redis.call('ZREM',S,'')
+go_on()
 local mode,slot,first,p,note=part(me)
 if p=='-' then redis.call('ZADD',S,us+ARGV[3]*1000,me) else put(me,ARGV[3],mode,slot,first,'-',note) end
 settle()
