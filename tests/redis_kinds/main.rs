@@ -12,5 +12,6 @@ mod periods;
 mod permits;
 mod polling;
 mod readers;
+mod silent;
 mod stress;
 mod together;

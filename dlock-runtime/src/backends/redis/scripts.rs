@@ -2,8 +2,8 @@
 //!
 //! Keys of one lock, in one hash slot: `l` its value (owner and note, with a lease), `l:q` its line (sorted set of
 //! entries by time of joining), `l:a` its processes (hash: process → lease in ms, and `?` → the process that was handed
-//! the lock last and has not asked since). Only `l` is passed in; the other two are made of it, so that the release of
-//! an uncontended lock carries one name and runs two commands.
+//! the lock last and has not asked since, and its owner). Only `l` is passed in; the other two are made of it, so that
+//! the release of an uncontended lock carries one name and runs two commands.
 //!
 //! A literal name is somebody else's choice: what belongs to such a lock stands under names of ours, and what others have
 //! put under it stays as it is.
@@ -89,10 +89,14 @@ pub(in crate::backends) const ADVANCE: &str = concat!(
     r"
 local B=beside(L)
 local Q,A=B..':q',B..':a'
+-- The process that was handed the lock last and has not asked since, and its owner.
+local function handed() return string.match(redis.call('HGET',A,'?') or '','^(%x+) (%x+)$') end
+local function set_handed(p,value) redis.pcall('HSET',A,'?',p..' '..string.sub(value,1,32)) end
 -- Gives the lock to the first in line that lives: its fence if that is the asker, who stands there too; 0 and its claim if
 -- another one; false if nobody, and then what stands there is for the caller to replace. Once it is given nothing fails
--- any more: it would be taken away from one who believes in it.
-local function advance(asker,ttl)
+-- any more: it would be taken away from one who believes in it. Who has asked by a release of its process may be silent
+-- since.
+local function advance(asker,ttl,freed)
   while true do
     local e=redis.call('ZPOPMIN',Q)[1]
     if not e then
@@ -105,7 +109,7 @@ local function advance(asker,ttl)
     if value==asker then
       local f=fence()
       redis.call('SET',L,kept,'PX',ttl)
-      if more then redis.pcall('HDEL',A,'?') else redis.pcall('DEL',A) end
+      if not more then redis.pcall('DEL',A) elseif freed then set_handed(p,value) else redis.pcall('HDEL',A,'?') end
       return f
     end
     if tonumber(redis.call('HGET',A,p) or '0')*1000>us then
@@ -114,7 +118,7 @@ local function advance(asker,ttl)
       -- Written before it is told: nobody shall believe in a lock that could not be written.
       redis.call('SET',L,kept,'PX',claim)
       if tell(p,news)>0 then
-        if more then redis.pcall('HSET',A,'?',p) else redis.pcall('DEL',A) end
+        if more then set_handed(p,value) else redis.pcall('DEL',A) end
         return 0,claim
       end
       -- Nobody listens there any more: its other entries need no trial.
@@ -124,8 +128,8 @@ local function advance(asker,ttl)
 end
 -- Frees a lock for which others wait. One that cannot be handed on is free all the same, and they find out by asking.
 local function hand_on()
-  local done,handed=pcall(advance)
-  if not (done and handed) then redis.call('DEL',L) end
+  local done,given=pcall(advance)
+  if not (done and given) then redis.call('DEL',L) end
 end
 "
 );
@@ -145,11 +149,14 @@ local function ask(v,freed,me,e,p,ttl,lease)
     if not left then return own end
     -- A stranger frees what it has by its value, and tells nobody.
     if own and string.sub(v,-6)~=' +line' then redis.call('SET',L,v..' +line','KEEPTTL') end
-    -- The process that was handed it lives: should that hold run out, its other places stay.
-    if redis.call('HGET',A,'?')==p then redis.call('HDEL',A,'?') end
+    -- The process that was handed it lives: should that hold run out, its other places stay. Or it was silent until that
+    -- hold ran out, and a newcomer was faster than the line.
+    local silent,o=handed()
+    if silent and o~=string.sub(v,1,32) then redis.call('HDEL',A,silent,'?') end
+    if silent==p then redis.call('HDEL',A,'?') end
   else
     -- The lock ended without a release: who was handed it and stayed silent is not tried again.
-    local silent=not freed and redis.call('HGET',A,'?')
+    local silent=not freed and handed()
     if silent then redis.call('HDEL',A,silent,'?') end
     if redis.call('EXISTS',Q)==0 then
       redis.call('SET',L,me,'PX',ttl)
@@ -164,7 +171,7 @@ local function ask(v,freed,me,e,p,ttl,lease)
   redis.call('HSET',A,p,math.floor(us/1000)+lease)
   redis.call('PEXPIRE',A,'30000')
   if not v then
-    local f,claim=advance(me,ttl)
+    local f,claim=advance(me,ttl,freed)
     if f>0 then return {1,f,us} end
     left=tonumber(claim)
   elseif not own and redis.call('ZRANGE',Q,0,0)[1]==e then
