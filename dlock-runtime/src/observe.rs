@@ -80,6 +80,9 @@ pub enum Event {
 
 /// Receives events. It may be slow, and it may panic: that is caught and counted, and the lock goes on.
 ///
+/// What a caller does is told on its own thread, of a blocking one when its call returns. What happens to a lock while
+/// it is held is told on a thread of dlock's, which keeps 4096 events for slow observers and counts what it drops.
+///
 /// ```
 /// use dlock_runtime::{Event, Label, Observer};
 /// struct Timeouts(std::sync::atomic::AtomicU64);
@@ -140,6 +143,12 @@ impl Events {
                 self.failures.fetch_add(1, Ordering::Relaxed);
             }
         }
+    }
+
+    /// Tells an event of a caller that may sleep for ever from here on.
+    #[cfg(debug_assertions)]
+    pub(crate) fn tell_now(self: &Arc<Self>, label: &Label, event: Event) {
+        if KEPT.try_with(|_| ()).is_ok() { self.send(label, event) } else { self.tell(label, &event) }
     }
 
     /// Tells an event of our own thread, by the courier's.

@@ -32,7 +32,7 @@ impl Order {
                 continue;
             }
             if let Some(elsewhere) = self.add(&class(&held.label), &class(wanted), wanted) {
-                events.tell(wanted, &Event::OrderCycle { elsewhere });
+                events.tell_now(wanted, Event::OrderCycle { elsewhere });
             }
         }
     }

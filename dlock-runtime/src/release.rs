@@ -87,7 +87,7 @@ fn go_on(tenure: Arc<Tenure>, job: Job, tell: Tell) {
         let start = tenure.shared.clock.now();
         let held = start.since(tenure.since);
         // The store may keep it for longer than it was believed in: `max_hold` ends a belief, and so does an unheard renewal.
-        let gone = start.after(tenure.hold.claim.ttl);
+        let gone = start.after(tenure.hold.claim.ttl).max(tenure.deadline());
         for attempt in 0_u32.. {
             let answer = once(&tenure).await;
             if attempt == 0 && tell != Tell::Nothing {

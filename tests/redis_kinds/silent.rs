@@ -1,6 +1,6 @@
 //! A process that was handed a lock and says nothing costs one short grant, however many places it has.
 
-use dlock::{Attempt, Backend, Clock, Kind, Released};
+use dlock::{Attempt, Backend, Clock, Ending, Kind, Released};
 
 use crate::bench::{Bench, LONG, ask, granted, stand, until};
 use crate::holds::take;
@@ -25,6 +25,30 @@ async fn a_newcomer_in_between_gives_the_other_places_of_a_silent_process_no_tri
     let mut wake = stand(&one, &last).await;
     assert_eq!(one.release(&newcomer).await.unwrap(), Released::Released);
     let hold = granted(&mut wake).await;
+    assert_eq!(one.release(&hold).await.unwrap(), Released::Released);
+    drop(places);
+    for claim in [&first, &second] {
+        silent.abandon(claim).await.unwrap();
+    }
+    assert_eq!(bench.keys(), [""; 0]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nor_does_a_newcomer_whose_key_is_kept_beyond_its_hold() {
+    let bench = Bench::own();
+    let (one, silent) = (bench.open().await, bench.open().await);
+    let held = take(&one, &bench.fair(LONG)).await;
+    let (first, second, last) = (bench.fair(LONG), bench.fair(LONG), bench.fair(LONG));
+    let places = (stand(&silent, &first).await, stand(&silent, &second).await);
+    drop(stand(&one, &last).await);
+    assert_eq!(one.release(&held).await.unwrap(), Released::Released);
+    runs_out(&bench);
+    // Nobody asks while it holds the lock.
+    let newcomer = take(&one, &bench.claim(Kind::Exclusive, LONG)).await;
+    let ending = Ending { keep: Some(LONG), run: None };
+    assert_eq!(one.end(&newcomer, &ending).await.unwrap(), Released::Released);
+    runs_out(&bench);
+    let hold = ask(&one, &last, until()).await.expect("nobody else is tried");
     assert_eq!(one.release(&hold).await.unwrap(), Released::Released);
     drop(places);
     for claim in [&first, &second] {

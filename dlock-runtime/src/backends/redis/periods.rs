@@ -55,8 +55,10 @@ const END: &str = r"
 local me,keep,run=ARGV[1],tonumber(ARGV[2]),ARGV[3]
 local v=redis.call('GET',L)
 if v~=me and v~=me..' +line' then return 0 end
--- The process that was handed it lives: its other places stay. First of all, since a script that has written goes on
--- without memory.
+-- The process that was handed it lives: its other places stay. Unless it is another one, silent since before the present
+-- hold. First of all, since a script that has written goes on without memory.
+local known,silent,o=pcall(handed)
+if known and silent and o~=string.sub(me,1,32) then redis.call('HDEL',A,silent) end
 redis.pcall('HDEL',A,'?')
 if run~='' then
   local R=B..':r'
