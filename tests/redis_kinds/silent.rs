@@ -1,6 +1,9 @@
 //! A process that was handed a lock and says nothing costs one short grant, however many places it has.
 
-use dlock::{Attempt, Backend, Clock, Ending, Kind, Released};
+use std::sync::Arc;
+
+use dlock::backends::redis::Redis;
+use dlock::{Attempt, Backend, Claim, Clock, Ending, Kind, Released, Wake};
 
 use crate::bench::{Bench, LONG, ask, granted, stand, until};
 use crate::holds::take;
@@ -11,38 +14,52 @@ fn runs_out(bench: &Bench) {
     assert_eq!(ended, 1);
 }
 
+/// A process that was handed a lock and said nothing until it ran out, and its two places before the last of a line.
+struct Silent {
+    redis: Redis,
+    claims: [Arc<Claim>; 2],
+    _places: [Wake; 2],
+}
+
+impl Silent {
+    /// And whose place is the last one: `one`'s.
+    async fn before(one: &Redis, bench: &Bench) -> (Self, Arc<Claim>) {
+        let redis = bench.open().await;
+        let held = take(one, &bench.fair(LONG)).await;
+        let (claims, last) = ([bench.fair(LONG), bench.fair(LONG)], bench.fair(LONG));
+        let places = [stand(&redis, &claims[0]).await, stand(&redis, &claims[1]).await];
+        drop(stand(one, &last).await);
+        assert_eq!(one.release(&held).await.unwrap(), Released::Released);
+        runs_out(bench);
+        (Self { redis, claims, _places: places }, last)
+    }
+
+    async fn leaves(self) {
+        for claim in &self.claims {
+            self.redis.abandon(claim).await.unwrap();
+        }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_newcomer_in_between_gives_the_other_places_of_a_silent_process_no_trial() {
     let bench = Bench::own();
-    let (one, silent) = (bench.open().await, bench.open().await);
-    let held = take(&one, &bench.fair(LONG)).await;
-    let (first, second, last) = (bench.fair(LONG), bench.fair(LONG), bench.fair(LONG));
-    let places = (stand(&silent, &first).await, stand(&silent, &second).await);
-    drop(stand(&one, &last).await);
-    assert_eq!(one.release(&held).await.unwrap(), Released::Released);
-    runs_out(&bench);
+    let one = bench.open().await;
+    let (silent, last) = Silent::before(&one, &bench).await;
     let newcomer = take(&one, &bench.claim(Kind::Exclusive, LONG)).await;
     let mut wake = stand(&one, &last).await;
     assert_eq!(one.release(&newcomer).await.unwrap(), Released::Released);
     let hold = granted(&mut wake).await;
     assert_eq!(one.release(&hold).await.unwrap(), Released::Released);
-    drop(places);
-    for claim in [&first, &second] {
-        silent.abandon(claim).await.unwrap();
-    }
+    silent.leaves().await;
     assert_eq!(bench.keys(), [""; 0]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nor_does_a_newcomer_whose_key_is_kept_beyond_its_hold() {
     let bench = Bench::own();
-    let (one, silent) = (bench.open().await, bench.open().await);
-    let held = take(&one, &bench.fair(LONG)).await;
-    let (first, second, last) = (bench.fair(LONG), bench.fair(LONG), bench.fair(LONG));
-    let places = (stand(&silent, &first).await, stand(&silent, &second).await);
-    drop(stand(&one, &last).await);
-    assert_eq!(one.release(&held).await.unwrap(), Released::Released);
-    runs_out(&bench);
+    let one = bench.open().await;
+    let (silent, last) = Silent::before(&one, &bench).await;
     // Nobody asks while it holds the lock.
     let newcomer = take(&one, &bench.claim(Kind::Exclusive, LONG)).await;
     let ending = Ending { keep: Some(LONG), run: None };
@@ -50,10 +67,7 @@ async fn nor_does_a_newcomer_whose_key_is_kept_beyond_its_hold() {
     runs_out(&bench);
     let hold = ask(&one, &last, until()).await.expect("nobody else is tried");
     assert_eq!(one.release(&hold).await.unwrap(), Released::Released);
-    drop(places);
-    for claim in [&first, &second] {
-        silent.abandon(claim).await.unwrap();
-    }
+    silent.leaves().await;
     assert_eq!(bench.keys(), [""; 0]);
 }
 
