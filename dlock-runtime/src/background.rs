@@ -136,6 +136,12 @@ pub(crate) fn here() -> Option<Id> {
     Handle::try_current().ok().map(|handle| handle.id())
 }
 
+/// Is the caller in a runtime?
+pub(crate) fn is_somewhere() -> bool {
+    // A task is the usual case, and the cheaper look.
+    tokio::task::try_id().is_some() || here().is_some()
+}
+
 /// A runtime of the caller's, to run tasks in from anywhere for as long as it lives.
 #[derive(Clone, Debug)]
 pub(crate) struct Place(Handle);
@@ -165,9 +171,14 @@ pub(crate) type Home = (Id, ThreadId);
 /// The present thread, if it drives a current-thread runtime. A thread of `spawn_blocking` is in that runtime too, and
 /// is another thread.
 pub(crate) fn home() -> Option<Home> {
-    let handle = Handle::try_current().ok()?;
+    whereabouts().1
+}
+
+/// [`here`] and [`home`] in one look.
+pub(crate) fn whereabouts() -> (Option<Id>, Option<Home>) {
+    let Ok(handle) = Handle::try_current() else { return (None, None) };
     let alone = handle.runtime_flavor() == RuntimeFlavor::CurrentThread;
-    alone.then(|| (handle.id(), std::thread::current().id()))
+    (Some(handle.id()), alone.then(|| (handle.id(), std::thread::current().id())))
 }
 
 /// Ends the sleeps of the suspend-proof clock when they are over.

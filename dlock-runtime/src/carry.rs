@@ -68,9 +68,13 @@ impl Carry {
     }
 
     async fn run(self, bound: Duration) -> Result<Released> {
-        let (tenure, claim, until) = (self.tenure.clone(), self.claim.clone(), self.until);
-        let request = async move { tenure.store.backend.release_to(&tenure.hold, &claim, until).await };
-        let (released, answer) = self.tenure.store.ask(&self.tenure.shared.clock, bound, request).await?;
+        let until = self.until;
+        let subject = (self.tenure.clone(), self.claim.clone());
+        let request =
+            self.tenure.store.ask(&self.tenure.shared.clock, bound, &subject, move |backend, (tenure, claim)| {
+                backend.release_to(&tenure.hold, claim, until)
+            });
+        let (released, answer) = request.await?;
         let tenure = self.tenure.clone();
         self.deliver(answer);
         tenure.pass_turn();

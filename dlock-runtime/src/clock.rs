@@ -254,6 +254,8 @@ pub(crate) struct Sleepers {
 const TABLES: usize = 8;
 
 #[derive(Debug, Default)]
+// Aligned, so that two of them never lie together.
+#[repr(align(128))]
 struct Table {
     next: u64,
     wakers: BTreeMap<(BootInstant, u64), Waker>,
@@ -305,6 +307,15 @@ impl Sleepers {
         }
         self.armed.fetch_min(next.as_nanos(), Ordering::SeqCst);
         (next < BootInstant::NEVER).then_some(next)
+    }
+
+    /// Wakes every sleep, whose owner then looks at what has changed.
+    pub(crate) fn wake_all(&self) {
+        for place in 0..TABLES {
+            let wakers: Vec<_> = self.table(place).wakers.values().cloned().collect();
+            // Outside of the lock.
+            wakers.into_iter().for_each(wake);
+        }
     }
 
     pub(crate) async fn earlier(&self) {

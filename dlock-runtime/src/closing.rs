@@ -8,6 +8,8 @@ use std::task::{Context, Poll};
 
 use tokio::sync::Notify;
 
+use crate::clock::Clock;
+
 /// Releases and abandons under way on our thread.
 #[derive(Debug, Default)]
 pub(crate) struct Jobs {
@@ -78,9 +80,11 @@ pub(crate) struct Closing {
 }
 
 impl Closing {
-    pub(crate) fn close(&self) {
+    /// Every sleep on the registry's clock is looked at again.
+    pub(crate) fn close(&self, clock: &Clock) {
         self.closed.store(true, Ordering::SeqCst);
         self.news.notify_waiters();
+        clock.sleepers().wake_all();
     }
 
     pub(crate) fn is_closed(&self) -> bool {
@@ -91,6 +95,38 @@ impl Closing {
     pub(crate) fn or<F: Future>(&self, future: F) -> Or<'_, F> {
         // From here on it hears of a close, also before it is polled.
         Or { closing: self, news: self.news.notified(), future }
+    }
+
+    /// The same for a future that sleeps on the registry's clock whenever it is pending, as every request with a bound
+    /// does: it needs no place among those who wait for news, which all calls would share.
+    pub(crate) const fn or_bounded<F: Future>(&self, future: F) -> OrBounded<'_, F> {
+        OrBounded { closing: self, future }
+    }
+}
+
+pin_project_lite::pin_project! {
+    /// See [`Closing::or_bounded`].
+    pub(crate) struct OrBounded<'a, F> {
+        closing: &'a Closing,
+        #[pin]
+        future: F,
+    }
+}
+
+impl<F: Future> Future for OrBounded<'_, F> {
+    type Output = Option<F::Output>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<F::Output>> {
+        let this = self.project();
+        if this.closing.is_closed() {
+            return Poll::Ready(None);
+        }
+        match this.future.poll(cx) {
+            Poll::Ready(output) => Poll::Ready(Some(output)),
+            // Again, now that it sleeps: a close in between has not found it.
+            Poll::Pending if this.closing.is_closed() => Poll::Ready(None),
+            Poll::Pending => Poll::Pending,
+        }
     }
 }
 

@@ -58,9 +58,10 @@ impl Tenancy {
         let tokens = if used_up { members.max(self.block.saturating_mul(2)).min(self.most) } else { 1 };
         let first = self.block == 0 && !over;
         let asked = Reservation { tokens, even_if_awaited: first };
-        let of = tenure.clone();
-        let request = async move { of.store.backend.reserve(&of.hold, asked).await };
-        let answer = tenure.store.ask(&tenure.shared.clock, bound, request).await;
+        let request = tenure
+            .store
+            .ask(&tenure.shared.clock, bound, tenure, move |backend, tenure| backend.reserve(&tenure.hold, asked));
+        let answer = request.await;
         let (token, validity) = match answer {
             Ok(Reserved::Tokens { first, validity }) => (first, validity),
             Ok(Reserved::Awaited | Reserved::Lost) => return None,

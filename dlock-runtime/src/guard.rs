@@ -139,13 +139,14 @@ impl Held {
     /// [`ErrorKind::Lost`]; [`ErrorKind::Outage`] if the store did not answer, which is no loss yet.
     pub async fn confirm(&self) -> Result<()> {
         self.check()?;
-        let asked = self.0.clone();
-        let request = async move {
-            let mut answers = asked.store.backend.renew(&[&asked.hold]).await;
-            answers.pop().unwrap_or_else(|| Err(Error::new(ErrorKind::Protocol, "the backend gave no answer")))
-        };
         let bound = request_bound(self.0.hold.claim.ttl);
-        let standing = self.0.store.ask(&self.0.shared.clock, bound, request).await;
+        let request = self.0.store.ask(&self.0.shared.clock, bound, &self.0, |backend, tenure| {
+            Box::pin(async move {
+                let mut answers = backend.renew(&[&tenure.hold]).await;
+                answers.pop().unwrap_or_else(|| Err(Error::new(ErrorKind::Protocol, "the backend gave no answer")))
+            })
+        });
+        let standing = request.await;
         let unanswered = standing.as_ref().err().map(|error| {
             Error::outage(format!("the store did not confirm the lock: {error}"))
                 .with_key(self.0.hold.claim.key.as_str())

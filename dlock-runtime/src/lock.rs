@@ -2,11 +2,12 @@
 
 use std::future::Future;
 use std::panic::Location;
-use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::BoxFuture;
+
 use crate::ask::{Ask, acquire_all};
-use crate::backend::LastSuccess;
+use crate::backend::{Backend, LastSuccess};
 use crate::blocking::{acquire_sync, hold_sync, release_sync};
 use crate::error::Result;
 use crate::guard::{Guard, Held};
@@ -19,7 +20,7 @@ use crate::outcome::Ran;
 use crate::registry::Registry;
 use crate::run::Run;
 use crate::sites::{Keys, Named, Place};
-use crate::store::{Store, request_bound};
+use crate::store::request_bound;
 
 /// A lock to be acquired; made by [`lock`](crate::lock). What is not said here comes from the registry's defaults.
 ///
@@ -268,7 +269,7 @@ impl Lock {
     /// # Errors
     /// As [`acquire`](Self::acquire), without the waiting.
     pub async fn holder(self) -> Result<Option<Note>> {
-        self.look(|store, key| async move { store.backend.holder(&key).await }).await
+        self.look(|backend, key| backend.holder(key)).await
     }
 
     /// Does anybody hold the lock, in this process or in another?
@@ -284,21 +285,19 @@ impl Lock {
     /// # Errors
     /// As [`holder`](Self::holder); [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) where the store keeps no such record.
     pub async fn last_success(self) -> Result<Option<LastSuccess>> {
-        self.look(|store, key| async move { store.backend.last_success(&key).await }).await
+        self.look(|backend, key| backend.last_success(key)).await
     }
 
-    async fn look<T, F>(self, request: impl FnOnce(Arc<Store>, LockKey) -> F) -> Result<T>
-    where
-        T: Send + 'static,
-        F: Future<Output = Result<T>> + Send + 'static,
-    {
+    async fn look<T: Send + 'static>(
+        self,
+        request: impl for<'a> FnOnce(&'a dyn Backend, &'a LockKey) -> BoxFuture<'a, Result<T>> + Send + 'static,
+    ) -> Result<T> {
         let store = self.registry.store(self.backend.as_deref())?;
         let defaults = self.registry.defaults();
         let key = store.key(&defaults.namespace, &self.key.into())?;
         crate::background::background()?;
         let bound = request_bound(defaults.ttl);
-        let request = request(store.clone(), key.clone());
-        let answer = store.ask(&self.registry.shared().clock, bound, request).await;
+        let answer = store.ask(&self.registry.shared().clock, bound, &key, request).await;
         answer.map_err(|error| error.with_key(key.as_str()).with_backend(&store.name))
     }
 }

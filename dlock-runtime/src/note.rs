@@ -17,9 +17,10 @@ impl Note {
     pub(crate) fn new(pid: u32, site: &str, since_ms: u64, trace: Option<&str>) -> Self {
         static HOST: LazyLock<String> = LazyLock::new(host);
         // Made for every acquisition and kept with the hold, so in one string of just its size, and without `format!`: the
-        // names have 11 bytes, the numbers 7 (the greatest pid on Linux) and 13.
-        let numbers_and_names = 31 + trace.map_or(0, |trace| trace.len() + 3);
-        let mut note = String::with_capacity(HOST.len() + site.len() + numbers_and_names);
+        // names have 11 bytes.
+        let numbers = digits(u64::from(pid)) + digits(since_ms);
+        let traced = trace.map_or(0, |trace| trace.len() + 3);
+        let mut note = String::with_capacity(11 + HOST.len() + site.len() + numbers + traced);
         note.push_str("h=");
         push_plain(&mut note, &HOST, 64);
         note.push_str(" p=");
@@ -103,6 +104,13 @@ fn push_plain(out: &mut String, text: &str, max: usize) {
     out.push_str(&clean[clean.len().saturating_sub(max)..]);
 }
 
+const fn digits(number: u64) -> usize {
+    match number.checked_ilog10() {
+        Some(log) => log as usize + 1,
+        None => 1,
+    }
+}
+
 fn push_number(out: &mut String, number: u64) {
     let mut digits = [0; 20];
     let (mut at, mut rest) = (digits.len(), number);
@@ -114,7 +122,7 @@ fn push_number(out: &mut String, number: u64) {
             break;
         }
     }
-    out.extend(digits[at..].iter().map(|digit| char::from(*digit)));
+    out.push_str(std::str::from_utf8(&digits[at..]).unwrap_or_default());
 }
 
 fn plain_line(text: &str) -> String {

@@ -3,8 +3,11 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock, PoisonError, RwLock};
 use std::time::Duration;
+
+use futures::FutureExt;
 
 use crate::backend::Backend;
 use crate::backends;
@@ -27,11 +30,15 @@ use crate::watchdog::Watchdog;
 #[derive(Clone)]
 pub struct Registry(Arc<Inner>);
 
+// Aligned: see `Shared`.
+#[repr(align(128))]
 struct Inner {
     shared: Arc<Shared>,
     stores: RwLock<Stores>,
     defaults: RwLock<Arc<Defaults>>,
     trace: RwLock<Option<Arc<Trace>>>,
+    /// Most programs have no such hook, and pay one load.
+    traced: AtomicBool,
     tunings: Tunings,
 }
 
@@ -44,7 +51,11 @@ struct Stores {
 }
 
 /// What every hold of a registry needs.
+///
+/// Aligned, as all that the threads of a program share: what they read would else lie beside what they all write, such as
+/// the counter of its holders, and come from another processor's cache each time.
 #[derive(Debug)]
+#[repr(align(128))]
 pub(crate) struct Shared {
     pub(crate) clock: Clock,
     pub(crate) watchdog: Arc<Watchdog>,
@@ -105,6 +116,7 @@ impl Registry {
             stores: RwLock::default(),
             defaults: RwLock::default(),
             trace: RwLock::default(),
+            traced: AtomicBool::new(false),
             tunings: Tunings::default(),
         }))
     }
@@ -195,6 +207,7 @@ impl Registry {
     /// Sets where the trace id in a lock's note comes from. Without it, the id of the present `tracing` span is taken.
     pub fn trace_with(&self, trace: impl Fn() -> Option<String> + Send + Sync + 'static) {
         *self.0.trace.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(trace));
+        self.0.traced.store(true, Ordering::Release);
     }
 
     /// A lock on `key`, to be acquired by hand; see [`Lock`].
@@ -216,7 +229,7 @@ impl Registry {
     pub async fn shutdown(&self, deadline: Duration) -> ShutdownReport {
         let shared = &self.0.shared;
         let until = shared.clock.now().after(deadline);
-        shared.closing.close();
+        shared.closing.close(&shared.clock);
         // In this order: an acquisition that is over now has its hold in the table.
         shared.until(until, || shared.jobs.none() && shared.watchdog.holds().is_empty()).await;
         let mut cut_off = 0;
@@ -238,13 +251,10 @@ impl Registry {
             std::mem::take(&mut stores.by_name).into_values().collect()
         };
         for store in stores {
-            let backend = store.backend.clone();
             // A store that does not answer must not hold up the end of the process.
-            let closing = async move {
-                backend.close().await;
-                Ok(())
-            };
-            let _ = store.ask(&shared.clock, Duration::from_secs(1), closing).await;
+            let closing =
+                store.ask(&shared.clock, Duration::from_secs(1), &(), |backend, ()| Box::pin(backend.close().map(Ok)));
+            let _ = closing.await;
         }
         ShutdownReport { cut_off, unconfirmed }
     }
@@ -266,8 +276,9 @@ impl Registry {
     }
 
     pub(crate) fn trace(&self) -> Option<String> {
-        let hook = self.0.trace.read().unwrap_or_else(PoisonError::into_inner).clone();
-        match hook {
+        let traced = self.0.traced.load(Ordering::Acquire);
+        let hook = || self.0.trace.read().unwrap_or_else(PoisonError::into_inner).clone();
+        match traced.then(hook).flatten() {
             // The user's: what it gives is for people to read, and its panic is no reason not to lock.
             Some(hook) => catch_unwind(AssertUnwindSafe(|| hook())).ok().flatten(),
             None => tracing::Span::current().id().map(|id| format!("{:x}", id.into_u64())),

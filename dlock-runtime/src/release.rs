@@ -137,14 +137,11 @@ async fn once(tenure: &Arc<Tenure>) -> Result<Released> {
     if let Some(carry) = Carry::begin(tenure) {
         return Box::pin(carry.send(bound)).await;
     }
-    let asked = tenure.clone();
-    let request = async move {
-        match asked.ending() {
-            None => asked.store.backend.release(&asked.hold).await,
-            Some(ending) => asked.store.backend.end(&asked.hold, &ending).await,
-        }
-    };
-    let released = tenure.store.ask(&tenure.shared.clock, bound, request).await?;
+    let request = tenure.store.ask(&tenure.shared.clock, bound, tenure, |backend, tenure| match tenure.ending() {
+        None => backend.release(&tenure.hold),
+        Some(ending) => Box::pin(async move { backend.end(&tenure.hold, &ending).await }),
+    });
+    let released = request.await?;
     tenure.pass_turn();
     Ok(released)
 }
@@ -176,10 +173,9 @@ pub(crate) fn abandon_later(shared: &Arc<Shared>, store: Arc<Store>, claim: Arc<
         let _job = job;
         let gone = shared.clock.now().after(claim.ttl);
         for attempt in 0_u32.. {
-            let (backend, asked) = (store.backend.clone(), claim.clone());
-            let request = async move { backend.abandon(&asked).await };
-            let bound = if keep.is_some() { Duration::from_secs(1) } else { Duration::MAX };
-            let answer = store.ask(&shared.clock, request_bound(claim.ttl).min(bound), request).await;
+            let bound =
+                request_bound(claim.ttl).min(if keep.is_some() { Duration::from_secs(1) } else { Duration::MAX });
+            let answer = store.ask(&shared.clock, bound, &claim, |backend, claim| backend.abandon(claim)).await;
             keep = None;
             let Err(error) = answer else { return };
             let now = shared.clock.now();

@@ -1,12 +1,13 @@
 //! An installed backend: its name, its turns, and where its requests run.
 
 use std::fmt;
-use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::BoxFuture;
+
 use crate::backend::Backend;
-use crate::background::{background, here};
+use crate::background::{background, is_somewhere};
 use crate::capabilities::WakeStyle;
 use crate::clock::Clock;
 use crate::error::{Error, Result};
@@ -14,6 +15,8 @@ use crate::key::{KeyBuf, LockKey};
 use crate::local_queue::LocalQueue;
 
 /// A backend under the name it was installed with.
+// Aligned: see `Shared`.
+#[repr(align(128))]
 pub(crate) struct Store {
     pub(crate) name: Arc<str>,
     pub(crate) backend: Arc<dyn Backend>,
@@ -46,19 +49,28 @@ impl Store {
         self.backend.name_of(&LockKey::within(namespace, key)?)
     }
 
-    /// Runs a request where its connection lives: in place on the caller's runtime, or on our thread if the caller
-    /// has none, or if every hold has a connection of its own, which a blocked runtime would leave unserved.
-    pub(crate) async fn ask<T, F>(&self, clock: &Clock, bound: Duration, request: F) -> Result<T>
+    /// Runs a request about `subject` where its connection lives: in place on the caller's runtime, or on our thread if
+    /// the caller has none, or if every hold has a connection of its own, which a blocked runtime would leave unserved.
+    pub(crate) async fn ask<S, T>(
+        &self,
+        clock: &Clock,
+        bound: Duration,
+        subject: &S,
+        request: impl for<'a> FnOnce(&'a dyn Backend, &'a S) -> BoxFuture<'a, Result<T>> + Send + 'static,
+    ) -> Result<T>
     where
+        S: Clone + Send + Sync + 'static,
         T: Send + 'static,
-        F: Future<Output = Result<T>> + Send + 'static,
     {
         let deadline = clock.now().after(bound);
-        let away = self.backend.capabilities().connection_per_hold || here().is_none();
+        let away = self.backend.capabilities().connection_per_hold || !is_somewhere();
         let answer = if away {
-            clock.timeout_at(deadline, background()?.run(request)).await.map(|ran| ran.and_then(|answer| answer))
+            let (backend, subject) = (self.backend.clone(), subject.clone());
+            let run = background()?.run(async move { request(&*backend, &subject).await });
+            Box::pin(clock.timeout_at(deadline, run)).await.map(|ran| ran.and_then(|answer| answer))
         } else {
-            clock.timeout_at(deadline, request).await
+            // Borrowed: counters that all threads write to would cost every call something.
+            clock.timeout_at(deadline, request(&*self.backend, subject)).await
         };
         answer.unwrap_or_else(|| Err(Error::outage(format!("the store did not answer within {bound:?}"))))
     }

@@ -159,10 +159,10 @@ impl Acquisition {
         self.armed = true;
         let stand = if self.options.wait == Wait::None { Stand::No } else { Stand::Until(self.deadline) };
         let bound = self.patience();
-        let (backend, claim) = (self.store.backend.clone(), self.claim.clone());
-        let request = async move { backend.try_acquire(&claim, stand).await };
-        let answer = self.store.ask(&self.shared.clock, bound, request);
-        self.shared.closing.or(answer).await.ok_or_else(shut_down)
+        let answer = self
+            .store
+            .ask(&self.shared.clock, bound, &self.claim, move |backend, claim| backend.try_acquire(claim, stand));
+        self.shared.closing.or_bounded(answer).await.ok_or_else(shut_down)
     }
 
     /// How long one request may take.
@@ -183,20 +183,18 @@ impl Acquisition {
             self.clear(hold.claim).await;
             return None;
         }
-        let backend = self.store.backend.clone();
-        let request = async move { backend.release(&hold).await };
+        let bound = request_bound(self.claim.ttl);
+        let hold = Arc::new(hold);
+        let released = self.store.ask(&self.shared.clock, bound, &hold, |backend, hold| backend.release(hold)).await;
         // If this fails, the abandon that is still armed, or the ttl, does it.
-        let released = self.store.ask(&self.shared.clock, request_bound(self.claim.ttl), request).await;
         self.doubted |= released.is_err();
         None
     }
 
     /// Leaves the line. In place, so that nothing of ours is in the store when the caller hears of the timeout.
     async fn give_up(&mut self) {
-        let (backend, claim) = (self.store.backend.clone(), self.claim.clone());
-        let request = async move { backend.abandon(&claim).await };
         let bound = request_bound(self.claim.ttl).min(Duration::from_secs(1));
-        match self.store.ask(&self.shared.clock, bound, request).await {
+        match self.store.ask(&self.shared.clock, bound, &self.claim, |backend, claim| backend.abandon(claim)).await {
             Ok(()) => self.armed = false,
             Err(_) => self.doubted = true,
         }

@@ -13,7 +13,7 @@ use futures::future::BoxFuture;
 
 use crate::ask::Ask;
 use crate::backend::{Attempt, Claim, Hold};
-use crate::background::{Home, background_of, here, home};
+use crate::background::{Home, background_of, whereabouts};
 use crate::clock::BootInstant;
 use crate::cohort::Tenancy;
 use crate::error::{Error, ErrorKind, Result};
@@ -107,6 +107,7 @@ pub(crate) fn prepare(ask: Ask, key: &KeyBuf, until: Option<BootInstant>) -> Res
     shared.order.note(&shared.events, &label);
     let capabilities = store.backend.capabilities();
     let trace = ask.parked.as_ref().map_or_else(|| registry.trace(), |parked| parked.trace.clone());
+    let (here, home) = if ask.parked.is_some() { (None, None) } else { whereabouts() };
     let claim = Claim {
         owner: Owner::fresh_in(pid)?,
         ttl: options.ttl,
@@ -116,7 +117,7 @@ pub(crate) fn prepare(ask: Ask, key: &KeyBuf, until: Option<BootInstant>) -> Res
         once_per: ask.options.once_per.map(Box::new),
         backoff: options.backoff.map(Box::new),
         note: Note::new(pid, label.name(), shared.clock.wall_ms(), trace.as_deref()),
-        origin: if capabilities.connection_per_hold || ask.parked.is_some() { None } else { here() },
+        origin: here.filter(|_| !capabilities.connection_per_hold),
         key: key.clone(),
     };
     capabilities.check(&claim, &ask.options).map_err(named)?;
@@ -125,7 +126,7 @@ pub(crate) fn prepare(ask: Ask, key: &KeyBuf, until: Option<BootInstant>) -> Res
     Ok(Prepared::Asks(Acquisition {
         deadline: until.unwrap_or_else(|| deadline(since, options.wait)),
         label: Some(label),
-        home: if ask.parked.is_some() { None } else { home() },
+        home,
         parked: ask.parked.and_then(|parked| parked.home),
         #[cfg(debug_assertions)]
         sorted: ask.sorted,

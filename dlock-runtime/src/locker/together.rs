@@ -80,10 +80,10 @@ async fn request(all: &mut [Acquisition]) -> Result<Together> {
         claims.push(acquisition.claim.clone());
     }
     let Some(first) = all.first() else { return Ok(Together::OneByOne) };
-    let backend = first.store.backend.clone();
-    let request = async move { backend.try_acquire_all(&claims).await };
-    let answer = first.store.ask(&first.shared.clock, first.patience(), request);
-    first.shared.closing.or(answer).await.ok_or_else(shut_down)?
+    let answer = first
+        .store
+        .ask(&first.shared.clock, first.patience(), &claims, |backend, claims| backend.try_acquire_all(claims));
+    first.shared.closing.or_bounded(answer).await.ok_or_else(shut_down)?
 }
 
 /// Of a failure that concerns all, the first tells.

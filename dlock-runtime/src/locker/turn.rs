@@ -87,10 +87,8 @@ impl Acquisition {
     pub(super) async fn clear(&mut self, late: Arc<Claim>) {
         let mut clears = Clears { late: Some(late.clone()), acquisition: self };
         let Acquisition { shared, store, claim, .. } = &*clears.acquisition;
-        let (backend, asked) = (store.backend.clone(), late.clone());
-        let request = async move { backend.abandon(&asked).await };
         let bound = request_bound(claim.ttl).min(Duration::from_secs(1));
-        let answer = store.ask(&shared.clock, bound, request).await;
+        let answer = store.ask(&shared.clock, bound, &late, |backend, claim| backend.abandon(claim)).await;
         clears.late = None;
         drop(clears);
         if answer.is_err() {

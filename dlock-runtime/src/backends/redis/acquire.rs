@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ::redis::{Cmd, Value};
 
-use super::connection::{Connections, on};
+use super::connection::{Connection, Connections, on};
 use super::grant::Anchor;
 use super::layout::{self, Name};
 use super::line::{self, PLACE_LEASE, Place, Seat};
@@ -26,7 +26,7 @@ pub(super) fn poll() -> Duration {
 }
 
 impl Redis {
-    pub(super) async fn attempt(&self, claim: &Arc<Claim>, stand: Stand) -> Result<Attempt> {
+    pub(super) async fn attempt(&self, shared: Arc<Connection>, claim: &Arc<Claim>, stand: Stand) -> Result<Attempt> {
         if !is_plain(claim) {
             return Box::pin(self.attempt_with_options(claim, stand)).await;
         }
@@ -36,27 +36,29 @@ impl Redis {
             return Box::pin(self.ask_from_place(claim)).await;
         }
         let known = standing && self.contended.is(&claim.key, self.clock.now());
-        if !known && let Some(hold) = self.ask_lock(claim).await? {
+        if !known && let Some(hold) = self.ask_lock(&shared, claim).await? {
             return Ok(Attempt::Acquired(hold));
         }
         if standing && (self.pushes.is_up(&claim.key) || Box::pin(self.pushes.come_up(&claim.key)).await) {
             return Box::pin(self.ask_line(claim)).await;
         }
-        if known && let Some(hold) = self.ask_lock(claim).await? {
-            return Ok(Attempt::Acquired(hold));
+        if known {
+            let shared = self.connections.here().await?;
+            if let Some(hold) = self.ask_lock(&shared, claim).await? {
+                return Ok(Attempt::Acquired(hold));
+            }
         }
         Box::pin(self.look(claim)).await
     }
 
     /// Asks for the lock itself: two plain commands in one go, which cost the server half of what a script does. The
     /// order of the two makes the token right without a transaction: who won the lock draws after all earlier winners.
-    async fn ask_lock(&self, claim: &Arc<Claim>) -> Result<Option<Hold>> {
-        let shared = self.connections.here().await?;
+    async fn ask_lock(&self, shared: &Arc<Connection>, claim: &Arc<Claim>) -> Result<Option<Hold>> {
         let high = self.connections.high();
         let from = self.clock.now();
         let mut set = Cmd::with_capacity(6, 256);
         set.arg("SET").arg(Name(&claim.key)).arg(layout::Value(claim)).arg("NX").arg("PX").arg(millis(claim.ttl));
-        let answers = self.connections.drawing(&shared, set).await?;
+        let answers = self.connections.drawing(shared, set).await?;
         let [found, token] = &answers[..] else { return Err(fault::unexpected(&Value::Nil)) };
         match found {
             Value::Okay => self.granted(claim, token, high, from, None).await.map(Some),

@@ -10,6 +10,8 @@ use std::task::{Context, Waker};
 
 use ::redis::aio::MultiplexedConnection;
 use ::redis::{Arg, Cmd, Pipeline, Value};
+use futures::FutureExt;
+use futures::future::{BoxFuture, Either};
 use smallvec::SmallVec;
 use tokio::sync::oneshot;
 
@@ -22,7 +24,11 @@ use crate::background::Place;
 use crate::error::{Error, Result};
 
 /// So many requests leave together at most. More would wait for each other's answers, and the server for us.
-const MOST: usize = 32;
+const MOST: usize = 64;
+
+/// Bytes of a lock's name and of its value, mostly.
+const USUAL_NAME: usize = 48;
+const USUAL_VALUE: usize = 112;
 
 /// The way to the server that the tasks of one runtime share.
 pub(super) struct Combiner {
@@ -30,6 +36,8 @@ pub(super) struct Combiner {
     runtime: Place,
     under_way: AtomicUsize,
     next: Mutex<Batch>,
+    /// Batches leave one after the other, while the next one already gathers.
+    leaving: Mutex<()>,
 }
 
 /// The answers to one request, seldom more than two.
@@ -76,110 +84,102 @@ struct Releases {
 
 impl Combiner {
     pub(super) fn new(client: MultiplexedConnection, runtime: Place) -> Self {
-        Self { client, runtime, under_way: AtomicUsize::new(0), next: Mutex::default() }
+        Self { client, runtime, under_way: AtomicUsize::new(0), next: Mutex::default(), leaving: Mutex::default() }
     }
 
     /// Sends one command.
-    pub(super) async fn one(self: &Arc<Self>, command: Cmd) -> Result<Value> {
+    pub(super) fn one(self: &Arc<Self>, command: Cmd) -> impl Future<Output = Result<Value>> + Send + use<> {
         if self.is_busy() {
-            let mut answers = self.together(|batch| batch.put([command])).await?;
-            return answers.pop().ok_or_else(|| fault::unexpected(&Value::Nil));
+            return Either::Left(self.join(|batch| batch.put([command])).answers().map(only));
         }
-        let _under_way = UnderWay::new(self);
-        let mut client = self.client.clone();
-        let answer = Box::pin(client.send_packed_command(&command)).await;
-        answer.map_err(|error| fault::client(&error))
+        let (under_way, mut client) = (UnderWay::new(self), self.client.clone());
+        Either::Right(Box::pin(async move {
+            let answer = client.send_packed_command(&command).await;
+            drop(under_way);
+            answer.map_err(|error| fault::client(&error))
+        }))
     }
 
     /// Releases a lock as the release script does. 2 for one that must be released by that script, since others wait.
-    pub(super) async fn release(self: &Arc<Self>, claim: &Claim) -> Result<Value> {
+    pub(super) fn release(self: &Arc<Self>, claim: &Claim) -> impl Future<Output = Result<Value>> + Send + use<> {
         if !self.is_busy() {
-            return self
-                .one(call(&SCRIPTS.release, false, &|command: &mut Cmd| {
-                    on(command, Name(&claim.key)).arg(layout::Value(claim));
-                }))
-                .await;
+            let command = call(&SCRIPTS.release, false, &|command: &mut Cmd| {
+                on(command, Name(&claim.key)).arg(layout::Value(claim));
+            });
+            return Either::Left(self.one(command));
         }
         let put = |batch: &mut Batch| {
             batch.releases.put(claim);
             Wants::Release
         };
-        let mut answers = self.together(put).await?;
-        answers.pop().ok_or_else(|| fault::unexpected(&Value::Nil))
+        Either::Right(self.join(put).answers().map(only))
     }
 
     /// Sends commands in one go.
     pub(super) async fn all(self: &Arc<Self>, commands: impl IntoIterator<Item = Cmd>) -> Result<Answers> {
         if self.is_busy() {
-            return self.together(|batch| batch.put(commands)).await;
+            return self.join(|batch| batch.put(commands)).answers().await;
         }
         let mut pipeline = Pipeline::new();
         add(&mut pipeline, commands);
-        self.alone(&pipeline).await
+        self.alone(pipeline).await
     }
 
     /// Sends a command that may win a lock, and draws a token; gives both answers. A token is drawn after the command,
     /// and so after all earlier winners of the same lock; requests that leave together draw theirs together.
-    pub(super) async fn drawing(self: &Arc<Self>, command: Cmd) -> Result<Answers> {
+    pub(super) fn drawing(self: &Arc<Self>, command: Cmd) -> impl Future<Output = Result<Answers>> + Send + use<> {
         if self.is_busy() {
             let put = |batch: &mut Batch| {
                 batch.pipeline.add_command(command);
                 batch.draws += 1;
                 Wants::Draw(batch.draws - 1)
             };
-            return self.together(put).await;
+            return Either::Left(self.join(put).answers());
         }
         let mut pipeline = Pipeline::with_capacity(2);
         pipeline.add_command(command).add_command(draw(1));
-        self.alone(&pipeline).await
+        Either::Right(self.alone(pipeline))
     }
 
-    async fn alone(self: &Arc<Self>, pipeline: &Pipeline) -> Result<Answers> {
-        let _under_way = UnderWay::new(self);
-        let mut client = self.client.clone();
-        let answers = Box::pin(client.send_packed_commands(pipeline, 0, pipeline.len())).await;
-        answers.map(Answers::from_vec).map_err(|error| fault::client(&error))
+    fn alone(self: &Arc<Self>, pipeline: Pipeline) -> BoxFuture<'static, Result<Answers>> {
+        let (under_way, mut client) = (UnderWay::new(self), self.client.clone());
+        Box::pin(async move {
+            let answers = client.send_packed_commands(&pipeline, 0, pipeline.len()).await;
+            drop(under_way);
+            answers.map(Answers::from_vec).map_err(|error| fault::client(&error))
+        })
     }
 
     fn is_busy(&self) -> bool {
         self.under_way.load(Ordering::Relaxed) > 0
     }
 
-    async fn together(self: &Arc<Self>, put: impl FnOnce(&mut Batch) -> Wants) -> Result<Answers> {
+    /// Puts a request into the next batch.
+    fn join(self: &Arc<Self>, put: impl FnOnce(&mut Batch) -> Wants) -> Joined {
         let (to, answers) = oneshot::channel();
-        let began = self.join(put, to);
-        if let Some(began) = began {
-            // All who are ready to run get the chance to come along.
-            tokio::task::yield_now().await;
-            drop(began);
-        }
-        answers.await.unwrap_or_else(|_| Err(Error::outage("the connection to Redis has ended")))
-    }
-
-    /// Puts a request into the next batch; whoever begins one must let it leave.
-    fn join(
-        self: &Arc<Self>,
-        put: impl FnOnce(&mut Batch) -> Wants,
-        to: oneshot::Sender<Result<Answers>>,
-    ) -> Option<Began> {
         let mut next = self.lock();
         let wants = put(&mut next);
         next.asked.push(Asked { wants, to });
         next.under_way.get_or_insert_with(|| UnderWay::new(self));
         if next.asked.len() == MOST {
             self.leave(next);
-            return None;
+            return Joined { began: None, answers };
         }
-        (next.asked.len() == 1).then(|| Began { combiner: self.clone(), number: next.number })
+        let began = (next.asked.len() == 1).then(|| Began { combiner: self.clone(), number: next.number });
+        Joined { began, answers }
     }
 
     /// Sends the batch. As a task of its own: whoever began it may be cancelled, the others want their answers.
     fn leave(&self, mut next: MutexGuard<'_, Batch>) {
-        let number = next.number + 1;
-        let batch = std::mem::replace(&mut *next, Batch { number, ..Batch::default() });
+        let following = Batch::after(&next);
+        let batch = std::mem::replace(&mut *next, following);
+        // Taken before the other is let go, so that batches keep their order.
+        let leaving = self.leaving.lock().unwrap_or_else(PoisonError::into_inner);
+        drop(next);
         let mut sending = Box::pin(batch.send(self.client.clone()));
-        // The first step hands it to the client; under the lock, so that batches keep their order.
+        // The first step hands it to the client.
         if sending.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {
+            drop(leaving);
             self.runtime.spawn(sending);
         }
     }
@@ -190,6 +190,17 @@ impl Combiner {
 }
 
 impl Batch {
+    /// The one that gathers next, with room for as many as this one: growing step by step costs more than sending.
+    fn after(last: &Self) -> Self {
+        Self {
+            number: last.number + 1,
+            pipeline: Pipeline::with_capacity(last.pipeline.len() + 2),
+            asked: Vec::with_capacity(last.asked.len()),
+            releases: Releases::with_capacity(last.releases.count),
+            ..Self::default()
+        }
+    }
+
     fn put(&mut self, commands: impl IntoIterator<Item = Cmd>) -> Wants {
         let before = self.pipeline.len();
         add(&mut self.pipeline, commands);
@@ -237,6 +248,10 @@ impl Batch {
     }
 }
 
+fn only(answers: Result<Answers>) -> Result<Value> {
+    answers?.pop().ok_or_else(|| fault::unexpected(&Value::Nil))
+}
+
 /// The answers of a script that has many, or its one failure for each.
 pub(super) fn each(answer: Option<Value>) -> Box<dyn Iterator<Item = Value> + Send> {
     match answer {
@@ -247,6 +262,14 @@ pub(super) fn each(answer: Option<Value>) -> Box<dyn Iterator<Item = Value> + Se
 }
 
 impl Releases {
+    fn with_capacity(count: usize) -> Self {
+        Self {
+            names: Cmd::with_capacity(count, count * USUAL_NAME),
+            values: Cmd::with_capacity(count, count * USUAL_VALUE),
+            count: 0,
+        }
+    }
+
     fn put(&mut self, claim: &Claim) {
         self.names.arg(Name(&claim.key));
         self.values.arg(layout::Value(claim));
@@ -257,7 +280,8 @@ impl Releases {
         if self.count == 0 {
             return None;
         }
-        let mut command = call(&SCRIPTS.release_all, false, &|_: &mut Cmd| {});
+        let mut command = Cmd::with_capacity(3 + 2 * self.count, 64 + self.count * (USUAL_NAME + USUAL_VALUE));
+        command.arg("EVALSHA").arg(&SCRIPTS.release_all.digest);
         command.arg(self.count);
         for argument in self.names.args_iter().chain(self.values.args_iter()) {
             if let Arg::Simple(bytes) = argument {
@@ -278,6 +302,25 @@ fn draw(tokens: i64) -> Cmd {
 fn add(pipeline: &mut Pipeline, commands: impl IntoIterator<Item = Cmd>) {
     for command in commands {
         pipeline.add_command(command);
+    }
+}
+
+/// A request in a batch. It keeps nothing of what was asked: a future that did would be a large one.
+struct Joined {
+    /// Of the batch that it has begun.
+    began: Option<Began>,
+    answers: oneshot::Receiver<Result<Answers>>,
+}
+
+impl Joined {
+    async fn answers(self) -> Result<Answers> {
+        let Self { began, answers } = self;
+        if let Some(began) = began {
+            // All who are ready to run get the chance to come along.
+            tokio::task::yield_now().await;
+            drop(began);
+        }
+        answers.await.unwrap_or_else(|_| Err(Error::outage("the connection to Redis has ended")))
     }
 }
 

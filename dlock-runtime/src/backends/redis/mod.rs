@@ -73,6 +73,8 @@ use target::Target;
 use topology::watch::Watch;
 
 /// Locks in one Redis server.
+// Aligned: see `registry::Shared`.
+#[repr(align(128))]
 pub struct Redis {
     connections: Arc<Connections>,
     places: Arc<Places>,
@@ -145,11 +147,14 @@ impl Redis {
     async fn guarded(&self, claim: &Arc<Claim>, stand: Stand) -> Result<Attempt> {
         self.connections.guards.asks_for(claim.ttl);
         // Opens the connection, if there is none, and so finds out.
-        drop(self.connections.here().await?);
+        let mut shared = self.connections.here().await?;
         self.connections.admit(&claim.key).await?;
+        if !self.connections.is_usable(&shared) {
+            shared = self.connections.here().await?;
+        }
         // Before what comes of the request can have been granted.
         let high = self.connections.high();
-        match self.attempt(claim, stand).await? {
+        match self.attempt(shared, claim, stand).await? {
             Attempt::Contended(wake) => Ok(Attempt::Contended(self.hearing(wake, high))),
             Attempt::Acquired(hold)
                 if self.connections.target.settings.wait_replicas == 0 && self.connections.admits(&claim.key) =>

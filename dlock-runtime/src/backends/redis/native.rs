@@ -31,12 +31,16 @@ impl Native {
 
     /// The release of a lock for which nobody waits.
     pub(super) fn delete(&self, claim: &Claim) -> Option<Cmd> {
+        let native = self.0.load(Ordering::Relaxed);
+        if native == NONE {
+            return None;
+        }
         let mut delete = Cmd::with_capacity(4, 160);
-        match self.0.load(Ordering::Relaxed) {
-            DELEX => delete.arg("DELEX").arg(Name(&claim.key)).arg("IFEQ").arg(layout::Value(claim)),
-            DELIFEQ => delete.arg("DELIFEQ").arg(Name(&claim.key)).arg(layout::Value(claim)),
-            _ => return None,
-        };
+        if native == DELEX {
+            delete.arg("DELEX").arg(Name(&claim.key)).arg("IFEQ").arg(layout::Value(claim));
+        } else {
+            delete.arg("DELIFEQ").arg(Name(&claim.key)).arg(layout::Value(claim));
+        }
         Some(delete)
     }
 

@@ -63,6 +63,8 @@ pub(in crate::backends) struct Connections {
 }
 
 /// One connection, shared by all tasks of its runtime.
+// Aligned: see `registry::Shared`.
+#[repr(align(128))]
 pub(in crate::backends) struct Connection {
     runtime: Id,
     way: Way,
@@ -144,7 +146,7 @@ impl Connections {
         (current && !connection.is_dead()).then_some(connection)
     }
 
-    fn is_usable(&self, connection: &Connection) -> bool {
+    pub(super) fn is_usable(&self, connection: &Connection) -> bool {
         let is_left = matches!(&connection.way, Way::Cluster(way) if !self.client.is(way.number));
         connection.switches == self.switches() && connection.is_usable(&self.clock) && !is_left
     }
