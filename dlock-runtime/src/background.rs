@@ -136,12 +136,6 @@ pub(crate) fn here() -> Option<Id> {
     Handle::try_current().ok().map(|handle| handle.id())
 }
 
-/// Is the caller in a runtime?
-pub(crate) fn is_somewhere() -> bool {
-    // A task is the usual case, and the cheaper look.
-    tokio::task::try_id().is_some() || here().is_some()
-}
-
 /// A runtime of the caller's, to run tasks in from anywhere for as long as it lives.
 #[derive(Clone, Debug)]
 pub(crate) struct Place(Handle);

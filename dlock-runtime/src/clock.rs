@@ -243,7 +243,7 @@ impl Drop for Sleep<'_> {
 #[derive(Debug)]
 pub(crate) struct Sleepers {
     /// Several tables: nearly every request has a bound, and their tasks should not meet on one mutex.
-    tables: [Mutex<Table>; TABLES],
+    tables: [Shelf; TABLES],
     /// When the driver looks again by itself, in nanoseconds. Most sleeps are bounds of requests and end unused: only
     /// one that is earlier than this is worth waking the driver for.
     armed: AtomicU64,
@@ -253,9 +253,12 @@ pub(crate) struct Sleepers {
 
 const TABLES: usize = 8;
 
+/// Aligned, so that two of them never lie together in the processor's cache.
 #[derive(Debug, Default)]
-// Aligned, so that two of them never lie together.
 #[repr(align(128))]
+struct Shelf(Mutex<Table>);
+
+#[derive(Debug, Default)]
 struct Table {
     next: u64,
     wakers: BTreeMap<(BootInstant, u64), Waker>,
@@ -323,7 +326,7 @@ impl Sleepers {
     }
 
     fn table(&self, place: usize) -> MutexGuard<'_, Table> {
-        self.tables[place].lock().unwrap_or_else(PoisonError::into_inner)
+        self.tables[place].0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     #[cfg(test)]

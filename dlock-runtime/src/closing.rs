@@ -80,7 +80,7 @@ pub(crate) struct Closing {
 }
 
 impl Closing {
-    /// Every sleep on the registry's clock is looked at again.
+    /// Every sleep on the registry's clock is looked at again, also those of other registries.
     pub(crate) fn close(&self, clock: &Clock) {
         self.closed.store(true, Ordering::SeqCst);
         self.news.notify_waiters();
@@ -97,8 +97,8 @@ impl Closing {
         Or { closing: self, news: self.news.notified(), future }
     }
 
-    /// The same for a future that sleeps on the registry's clock whenever it is pending, as every request with a bound
-    /// does: it needs no place among those who wait for news, which all calls would share.
+    /// The same for a future that sleeps on the registry's clock whenever it is pending, until an instant that comes, as
+    /// every request with a bound does: it needs no place among those who wait for news, which all calls would share.
     pub(crate) const fn or_bounded<F: Future>(&self, future: F) -> OrBounded<'_, F> {
         OrBounded { closing: self, future }
     }

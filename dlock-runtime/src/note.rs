@@ -16,8 +16,9 @@ impl Note {
     /// The note of this process for one site. `trace` may be empty.
     pub(crate) fn new(pid: u32, site: &str, since_ms: u64, trace: Option<&str>) -> Self {
         static HOST: LazyLock<String> = LazyLock::new(host);
-        // Made for every acquisition and kept with the hold, so in one string of just its size, and without `format!`: the
-        // names have 11 bytes.
+        let trace = trace.filter(|trace| !trace.is_empty());
+        // Made for every acquisition and kept with the hold, so in one string of just its size, unless something is cut, and
+        // without `format!`: the names have 11 bytes.
         let numbers = digits(u64::from(pid)) + digits(since_ms);
         let traced = trace.map_or(0, |trace| trace.len() + 3);
         let mut note = String::with_capacity(11 + HOST.len() + site.len() + numbers + traced);
@@ -29,7 +30,7 @@ impl Note {
         push_plain(&mut note, site, 80);
         note.push_str(" t=");
         push_number(&mut note, since_ms);
-        if let Some(trace) = trace.filter(|trace| !trace.is_empty()) {
+        if let Some(trace) = trace {
             note.push_str(" x=");
             push_plain(&mut note, trace, 64);
         }

@@ -11,6 +11,7 @@ use futures::FutureExt;
 
 use crate::backend::Backend;
 use crate::backends;
+use crate::background::{background, here};
 use crate::clock::{BootInstant, Clock};
 use crate::closing::{Closing, Jobs};
 use crate::error::{Error, ErrorKind, LossCause, Result};
@@ -143,8 +144,14 @@ impl Registry {
     /// first answer was: unreachable, wrong password, a replica, settings under which locks would be lost.
     pub async fn connect(&self, name: &str, url: &str) -> Result<()> {
         self.check_free(name)?;
-        let backend = backends::open(url, &self.0.shared.clock).await.map_err(|error| error.with_backend(name))?;
-        self.install_shared(name, backend)
+        let (url, clock) = (url.to_owned(), self.0.shared.clock.clone());
+        let opening = async move { backends::open(&url, &clock).await };
+        // Outside of any runtime on our thread, as requests are.
+        let opened = match here() {
+            Some(_) => opening.await,
+            None => background()?.run(opening).await.flatten(),
+        };
+        self.install_shared(name, opened.map_err(|error| error.with_backend(name))?)
     }
 
     /// Installs a backend under a name.

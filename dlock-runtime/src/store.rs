@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 
 use crate::backend::Backend;
-use crate::background::{background, is_somewhere};
+use crate::background::{background, here};
 use crate::capabilities::WakeStyle;
 use crate::clock::Clock;
 use crate::error::{Error, Result};
@@ -63,7 +63,7 @@ impl Store {
         T: Send + 'static,
     {
         let deadline = clock.now().after(bound);
-        let away = self.backend.capabilities().connection_per_hold || !is_somewhere();
+        let away = self.backend.capabilities().connection_per_hold || here().is_none();
         let answer = if away {
             let (backend, subject) = (self.backend.clone(), subject.clone());
             let run = background()?.run(async move { request(&*backend, &subject).await });

@@ -4,7 +4,7 @@ use std::future::poll_fn;
 use std::time::Duration;
 
 use crate::backend::{Signal, Wake};
-use crate::background::{background, is_somewhere};
+use crate::background::{background, here};
 use crate::capabilities::WakeStyle;
 use crate::clock::{BootInstant, Clock};
 use crate::error::Result;
@@ -53,7 +53,7 @@ pub(crate) async fn news(store: &Store, clock: &Clock, wake: &mut Wake, until: B
         clock.sleep_until(until).await;
         return Ok(None);
     };
-    let away = store.backend.capabilities().connection_per_hold || !is_somewhere();
+    let away = store.backend.capabilities().connection_per_hold || here().is_none();
     if !away {
         return clock.timeout_at(until, poll_fn(|cx| signal.as_mut().poll(cx))).await.transpose();
     }

@@ -35,8 +35,6 @@ pub(crate) struct Watchdog {
 }
 
 #[derive(Debug)]
-// Aligned: see `Shared`.
-#[repr(align(128))]
 struct Table {
     /// By the instant, and of one instant by the address.
     due: BTreeMap<(BootInstant, usize), Arc<Tenure>>,

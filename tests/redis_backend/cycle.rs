@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock::{Attempt, Backend, Claim, Clock, Key, LockKey, Released, Stand, Standing};
+use dlock::{Attempt, Backend, Claim, Clock, Key, LockKey, Registry, Released, Stand, Standing};
 use redis::Commands;
 
 use crate::database::{Database, SECOND, claim, is_contended, renew, stand, until};
@@ -128,4 +128,19 @@ async fn an_expired_lock_goes_to_the_next_but_not_earlier() {
     // A busy machine may have taken its time between our clock and the server's.
     Clock::system().sleep_until(ask_by.after(Duration::from_millis(100))).await;
     assert!(matches!(redis.try_acquire(&waiter, until()).await.unwrap(), Attempt::Acquired(_)));
+}
+
+/// A task of a `LocalSet` has an id of tokio's, and need not be in a runtime: its requests run on our thread.
+#[test]
+fn a_task_outside_of_every_runtime_is_served() {
+    let server = Database::shared();
+    let registry = Registry::new();
+    let local = tokio::task::LocalSet::new();
+    futures::executor::block_on(local.run_until(async {
+        let task = tokio::task::spawn_local(async move {
+            registry.connect("redis", &server.url).await?;
+            registry.lock("k").backend("redis").acquire().await?.release().await
+        });
+        task.await.unwrap().unwrap();
+    }));
 }

@@ -176,8 +176,9 @@ impl Combiner {
         // Taken before the other is let go, so that batches keep their order.
         let leaving = self.leaving.lock().unwrap_or_else(PoisonError::into_inner);
         drop(next);
-        let mut sending = Box::pin(batch.send(self.client.clone()));
-        // The first step hands it to the client.
+        // The first step hands it to the client. Unconstrained: a task that has used up its budget would hand over nothing,
+        // and what leaves next would overtake it, such as an abandon its acquire.
+        let mut sending = Box::pin(tokio::task::unconstrained(batch.send(self.client.clone())));
         if sending.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {
             drop(leaving);
             self.runtime.spawn(sending);

@@ -149,6 +149,7 @@ impl Redis {
         // Opens the connection, if there is none, and so finds out.
         let mut shared = self.connections.here().await?;
         self.connections.admit(&claim.key).await?;
+        // That may have taken a while, and the server may be another one since.
         if !self.connections.is_usable(&shared) {
             shared = self.connections.here().await?;
         }
