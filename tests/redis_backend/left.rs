@@ -1,11 +1,14 @@
 //! What a failed attempt leaves in the server: the core alone undoes it.
 
+use std::future::{Future, poll_fn};
+use std::task::Poll;
 use std::time::Duration;
 
 use dlock::backends::redis::Redis;
 use dlock::{Backend, Backoff, Clock, Error, ErrorKind, Key, Registry, Retry, Stand};
 use dlock_testkit::servers::Instance;
 use dlock_testkit::{Mode, Proxy, wait_until};
+use futures::FutureExt;
 
 use crate::database::{Database, SECOND, claim};
 use crate::holds::take;
@@ -57,4 +60,28 @@ async fn a_lock_whose_grant_was_not_heard_is_given_back_by_the_core() {
     assert_eq!(*error.kind(), ErrorKind::Outage, "{error}");
     wait_until("nothing is left", async || server.keys() == ["dl1:fence"]).await.unwrap();
     registry.shutdown(SECOND).await;
+}
+
+/// Tokio lets a task without budget send nothing: what it gave up must not be undone before it is asked for.
+#[tokio::test]
+async fn an_abandon_does_not_overtake_the_attempt_of_a_task_without_budget() {
+    let server = Database::own(&[]);
+    let registry = Registry::new();
+    registry.connect("redis", &server.url).await.unwrap();
+    registry.set_default("redis").unwrap();
+    registry.lock("first").acquire().await.unwrap().release().await.unwrap();
+    poll_fn(|cx| {
+        let mut calls = ["a", "b"].map(|key| Box::pin(registry.lock(key).ttl(LONG).acquire()));
+        // The first is sent at once; the second gathers what leaves next, and lets it leave when it is polled again.
+        assert!(calls.iter_mut().all(|call| call.as_mut().poll(cx).is_pending()));
+        while tokio::task::consume_budget().now_or_never().is_some() {}
+        assert!(calls[1].as_mut().poll(cx).is_pending());
+        drop(calls);
+        // Our thread gives both up meanwhile; a shorter time would only hide the fault.
+        std::thread::sleep(Duration::from_millis(300));
+        Poll::Ready(())
+    })
+    .await;
+    registry.shutdown(SECOND).await;
+    assert_eq!(server.keys(), ["dl1:fence"]);
 }
