@@ -133,7 +133,7 @@ async fn an_expired_lock_goes_to_the_next_but_not_earlier() {
 /// A task of a `LocalSet` has an id of tokio's, and need not be in a runtime: its requests run on our thread.
 #[test]
 fn a_task_outside_of_every_runtime_is_served() {
-    let server = Database::shared();
+    let server = Database::own(&[]);
     let registry = Registry::new();
     let local = tokio::task::LocalSet::new();
     futures::executor::block_on(local.run_until(async {
