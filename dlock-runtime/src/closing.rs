@@ -94,39 +94,13 @@ impl Closing {
     /// Gives the future's output, or `None` if the registry closes first.
     pub(crate) fn or<F: Future>(&self, future: F) -> Or<'_, F> {
         // From here on it hears of a close, also before it is polled.
-        Or { closing: self, news: self.news.notified(), future }
+        Or { closing: self, news: Some(self.news.notified()), future }
     }
 
     /// The same for a future that sleeps on the registry's clock whenever it is pending, until an instant that comes, as
     /// every request with a bound does: it needs no place among those who wait for news, which all calls would share.
-    pub(crate) const fn or_bounded<F: Future>(&self, future: F) -> OrBounded<'_, F> {
-        OrBounded { closing: self, future }
-    }
-}
-
-pin_project_lite::pin_project! {
-    /// See [`Closing::or_bounded`].
-    pub(crate) struct OrBounded<'a, F> {
-        closing: &'a Closing,
-        #[pin]
-        future: F,
-    }
-}
-
-impl<F: Future> Future for OrBounded<'_, F> {
-    type Output = Option<F::Output>;
-
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<F::Output>> {
-        let this = self.project();
-        if this.closing.is_closed() {
-            return Poll::Ready(None);
-        }
-        match this.future.poll(cx) {
-            Poll::Ready(output) => Poll::Ready(Some(output)),
-            // Again, now that it sleeps: a close in between has not found it.
-            Poll::Pending if this.closing.is_closed() => Poll::Ready(None),
-            Poll::Pending => Poll::Pending,
-        }
+    pub(crate) const fn or_bounded<F: Future>(&self, future: F) -> Or<'_, F> {
+        Or { closing: self, news: None, future }
     }
 }
 
@@ -135,7 +109,7 @@ pin_project_lite::pin_project! {
     pub(crate) struct Or<'a, F> {
         closing: &'a Closing,
         #[pin]
-        news: tokio::sync::futures::Notified<'a>,
+        news: Option<tokio::sync::futures::Notified<'a>>,
         #[pin]
         future: F,
     }
@@ -149,9 +123,12 @@ impl<F: Future> Future for Or<'_, F> {
         if this.closing.is_closed() {
             return Poll::Ready(None);
         }
-        match this.future.poll(cx) {
-            Poll::Ready(output) => Poll::Ready(Some(output)),
-            Poll::Pending => this.news.poll(cx).map(|()| None),
+        match (this.future.poll(cx), this.news.as_pin_mut()) {
+            (Poll::Ready(output), _) => Poll::Ready(Some(output)),
+            (Poll::Pending, Some(news)) => news.poll(cx).map(|()| None),
+            // Again, now that it sleeps: a close in between has not found it.
+            (Poll::Pending, None) if this.closing.is_closed() => Poll::Ready(None),
+            (Poll::Pending, None) => Poll::Pending,
         }
     }
 }
