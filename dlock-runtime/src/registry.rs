@@ -137,7 +137,7 @@ impl Registry {
 
     /// Opens the store behind a URL and installs it under a name.
     ///
-    /// The URL may hold a password; it is never shown.
+    /// The URL may hold a password; it is never shown. Outside of every runtime dlock's own thread opens it.
     ///
     /// # Errors
     /// [`ErrorKind::ConfigInvalid`] for a URL that cannot be; [`ErrorKind::AlreadyRegistered`]; else what the store's
