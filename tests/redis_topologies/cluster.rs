@@ -78,6 +78,7 @@ impl Move {
         for node in [self.to, self.from, 3 - self.to - self.from] {
             self.cluster.nodes[node].ask(&format!("CLUSTER SETSLOT {} NODE {new}", self.slot)).unwrap();
         }
+        self.cluster.wait_until_agreed().unwrap();
     }
 }
 

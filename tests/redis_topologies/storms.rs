@@ -61,11 +61,11 @@ async fn a_slot_that_moves_on_and_on_has_one_holder_at_a_time() {
     let (moving, seen) = (cluster.clone(), guarded.clone());
     blocking(move || {
         for _ in 0..20 {
-            let before = seen.count.load(Ordering::SeqCst);
             let step = Move::of(&moving, "storm");
             step.begin();
             step.carry(">}");
             step.finish();
+            let before = seen.count.load(Ordering::SeqCst);
             // Somebody has been there before it goes on.
             let end = std::time::Instant::now() + LIMIT;
             while seen.count.load(Ordering::SeqCst) == before {

@@ -148,15 +148,14 @@ impl Instance {
     fn wait_until_ready(&self) -> Result<(), String> {
         let started = Instant::now();
         loop {
-            let answer = match self.recipe.check(self.addr()) {
-                Ok(()) => return Ok(()),
-                Err(error) => error,
-            };
+            let answer = self.recipe.check(self.addr());
+            // After the question: another server may have answered at its port.
             if let Some(process) = self.process().as_mut()
                 && let Ok(Some(status)) = process.try_wait()
             {
                 return Err(format!("it ended by itself ({status})"));
             }
+            let Err(answer) = answer else { return Ok(()) };
             if started.elapsed() > START_TIMEOUT {
                 return Err(format!("no good answer within {START_TIMEOUT:?}, the last one was: {answer}"));
             }

@@ -1,5 +1,6 @@
 //! A Redis Cluster.
 
+use std::collections::HashSet;
 use std::{iter, thread};
 
 use super::redis::{Make, Redis};
@@ -163,6 +164,18 @@ impl RedisCluster {
             .try_for_each(|node| block_until("a whole cluster", || whole(node)))
     }
 
+    /// Waits until all nodes that run tell the same of who has which slots, and of their epochs.
+    ///
+    /// A slot that moves on before all have heard of its last move may be given two epochs that are equal: then a node may
+    /// believe the older owner for good.
+    pub fn wait_until_agreed(&self) -> Result<()> {
+        block_until("nodes of one opinion", || {
+            let mut views = self.nodes.iter().filter(|node| node.pid().is_some()).map(view);
+            let first = views.next().flatten();
+            first.is_some() && views.all(|view| view == first)
+        })
+    }
+
     /// Waits until this replica has everything that its primary has.
     pub fn wait_for_replica(&self, replica: usize, primary: usize) -> Result<()> {
         let offset = |node: usize| {
@@ -183,4 +196,22 @@ impl RedisCluster {
         }
         answer
     }
+}
+
+/// The id, the epoch and the slots of each primary as a node tells them; nothing while two have one epoch.
+fn view(node: &Instance) -> Option<Vec<String>> {
+    let listed = node.ask("CLUSTER NODES").ok()?;
+    let (mut told, mut epochs) = (Vec::new(), HashSet::new());
+    for line in listed.lines() {
+        let words: Vec<&str> = line.split(' ').collect();
+        let [id, _, flags, _, _, _, epoch, _, slots @ ..] = &words[..] else { return None };
+        if flags.contains("master") {
+            // In brackets stands what only those tell from which a slot goes or to which it comes.
+            let slots: Vec<_> = slots.iter().filter(|slot| !slot.starts_with('[')).copied().collect();
+            told.push(format!("{id} {epoch} {}", slots.join(" ")));
+            epochs.insert(*epoch);
+        }
+    }
+    told.sort();
+    (epochs.len() == told.len()).then_some(told)
 }
