@@ -87,7 +87,11 @@ pub(crate) fn acquire_all(ask: Ask, keys: Keys) -> BoxFuture<'static, Result<Gua
 }
 
 async fn acquire_several(ask: Ask, keys: Vec<KeyBuf>) -> Result<Guards> {
-    let store = ask.registry.store(ask.backend.as_deref())?;
+    let no_store = |error: Error| match keys.first() {
+        Some(first) => error.with_key(&first.0),
+        None => error,
+    };
+    let store = ask.registry.store(ask.backend.as_deref()).map_err(no_store)?;
     let namespace = ask.registry.defaults().namespace.clone();
     // By the names that the store has for them: two keys may be one lock there.
     let mut named = Vec::with_capacity(keys.len());

@@ -130,7 +130,8 @@ impl Error {
         &self.0.kind
     }
 
-    /// The lock's name, cut at 128 bytes; `None` where no key was concerned.
+    /// The lock's name, or its key alone where the store could not name it yet; cut at 128 bytes. `None` where no key was
+    /// concerned.
     #[must_use]
     pub fn key(&self) -> Option<&str> {
         self.0.key.as_deref()

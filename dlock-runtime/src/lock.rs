@@ -9,10 +9,10 @@ use futures::future::BoxFuture;
 use crate::ask::{Ask, acquire_all};
 use crate::backend::{Backend, LastSuccess};
 use crate::blocking::{acquire_sync, hold_sync, release_sync};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::guard::{Guard, Held};
 use crate::guards::Guards;
-use crate::key::{Key, LockKey};
+use crate::key::{Key, KeyBuf, LockKey};
 use crate::locker::acquire;
 use crate::note::Note;
 use crate::options::{Backoff, Cohort, Kind, OnLost, OncePer, Options, Renew, Retry, Wait};
@@ -257,7 +257,7 @@ impl Lock {
     pub fn run_blocking<T>(self, body: impl FnOnce(Held) -> T) -> Result<T> {
         if self.options.timeout.is_some() {
             let text = "a function that is not async cannot be stopped: give the limit to what it waits for";
-            return Err(crate::Error::config("timeout", text));
+            return Err(Error::config("timeout", text));
         }
         let guard = self.acquire_blocking()?;
         let held = Held::clone(&guard);
@@ -292,13 +292,14 @@ impl Lock {
         self,
         request: impl for<'a> FnOnce(&'a dyn Backend, &'a LockKey) -> BoxFuture<'a, Result<T>> + Send + 'static,
     ) -> Result<T> {
-        let store = self.registry.store(self.backend.as_deref())?;
+        let key = KeyBuf::from(self.key);
+        let store = self.registry.store(self.backend.as_deref()).map_err(|error| error.with_key(&key.0))?;
         let defaults = self.registry.defaults();
-        let key = store.key(&defaults.namespace, &self.key.into())?;
-        crate::background::background()?;
+        let key = store.key(&defaults.namespace, &key).map_err(|error| error.with_backend(&store.name))?;
+        let named = |error: Error| error.with_key(key.as_str()).with_backend(&store.name);
+        crate::background::background().map_err(named)?;
         let bound = request_bound(defaults.ttl);
-        let answer = store.ask(&self.registry.shared().clock, bound, &key, request).await;
-        answer.map_err(|error| error.with_key(key.as_str()).with_backend(&store.name))
+        store.ask(&self.registry.shared().clock, bound, &key, request).await.map_err(named)
     }
 }
 

@@ -1,6 +1,6 @@
 //! A server at its `maxmemory`.
 
-use dlock::{Backend, Hold, Kind, Released, Standing};
+use dlock::{Backend, Hold, Kind, Released, Stand, Standing};
 
 use crate::bench::{Bench, LONG, MS, granted, is_lost, permits, stand, until};
 use crate::holds::{confirm, take};
@@ -70,5 +70,33 @@ async fn who_is_known_already_may_ask_again_without_memory_and_nobody_joins() {
         let hold = granted(&mut wake).await;
         assert_eq!(two.release(&hold).await.unwrap(), Released::Released);
         assert_eq!(bench.keys(), [""; 0]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nobody_new_is_let_in_without_memory() {
+    let bench = Bench::own();
+    let (one, two) = (bench.open().await, bench.open().await);
+    let refused = async |kind| {
+        bench.starve();
+        let error = two.try_acquire(&bench.claim(kind, LONG), Stand::No).await.unwrap_err();
+        assert_eq!(error.code(), Some("OOM"), "{kind:?}: {error}");
+        assert!(error.is_retryable());
+    };
+    for kind in [Kind::Exclusive, Kind::Read, Kind::Write, permits(2)] {
+        refused(kind).await;
+        assert_eq!(bench.keys(), [""; 0], "{kind:?}");
+        bench.feed();
+        if matches!(kind, Kind::Read | Kind::Permits(_)) {
+            // Beside one that is there, too.
+            let hold = take(&one, &bench.claim(kind, LONG)).await;
+            let before = bench.keys();
+            refused(kind).await;
+            assert_eq!(bench.keys(), before, "{kind:?}");
+            assert_eq!(one.release(&hold).await.unwrap(), Released::Released);
+            bench.feed();
+        }
+        let hold = take(&two, &bench.claim(kind, LONG)).await;
+        assert_eq!(two.release(&hold).await.unwrap(), Released::Released);
     }
 }

@@ -83,9 +83,9 @@ pub(crate) fn prepare(ask: Ask, key: &KeyBuf, until: Option<BootInstant>) -> Res
     let registry = &ask.registry;
     let shared = registry.shared().clone();
     let since = shared.clock.now();
-    let store = registry.store(ask.backend.as_deref())?;
+    let store = registry.store(ask.backend.as_deref()).map_err(|error| error.with_key(&key.0))?;
     let defaults = registry.defaults();
-    let named = |error: Error| error.with_backend(&store.name);
+    let named = |error: Error| error.with_key(&key.0).with_backend(&store.name);
     registry.check_open().map_err(named)?;
     let options = ask.options.resolve(&defaults).map_err(named)?;
     let key = store.key(&defaults.namespace, key).map_err(named)?;
@@ -109,7 +109,7 @@ pub(crate) fn prepare(ask: Ask, key: &KeyBuf, until: Option<BootInstant>) -> Res
     let trace = ask.parked.as_ref().map_or_else(|| registry.trace(), |parked| parked.trace.clone());
     let (here, home) = if ask.parked.is_some() { (None, None) } else { whereabouts() };
     let claim = Claim {
-        owner: Owner::fresh_in(pid)?,
+        owner: Owner::fresh_in(pid).map_err(named)?,
         ttl: options.ttl,
         renewed: options.cadence.is_some(),
         kind: ask.options.kind,

@@ -13,6 +13,7 @@ fn an_unknown_name_lists_the_known_ones() {
         let error = world.lock("k").backend("nope").acquire().await.unwrap_err();
         assert_eq!(error.kind(), &ErrorKind::BackendNotRegistered { known: vec!["b".into(), "m".into()] });
         assert!(error.to_string().contains("installed: b, m"), "{error}");
+        assert_eq!((error.key(), error.backend()), (Some("k"), None));
         assert!(world.registry.set_default("nope").is_err());
     });
 }
@@ -40,6 +41,9 @@ fn nothing_becomes_the_default_by_itself() {
         let error = registry.lock("k").acquire().await.unwrap_err();
         assert_eq!(error.kind(), &ErrorKind::BackendNotRegistered { known: vec!["only".into()] });
         assert!(error.to_string().contains("set_default"), "{error}");
+        let several = registry.lock_all(["k", "l"]).acquire().await.unwrap_err();
+        let asked = registry.lock("k").holder().await.unwrap_err();
+        assert_eq!([error.key(), several.key(), asked.key()], [Some("k"); 3]);
         registry.set_default("only").unwrap();
         registry.lock("k").acquire().await.unwrap().release().await.unwrap();
     });
@@ -55,6 +59,8 @@ fn defaults_hold_for_what_is_not_said() {
         let guard = world.lock("k").acquire().await.unwrap();
         assert_eq!(guard.granted(), 9 * SECOND);
         assert_eq!(world.lock("k").acquire().await.unwrap_err().kind(), &ErrorKind::Busy);
+        let error = world.lock("k").ttl(SECOND * 0).acquire().await.unwrap_err();
+        assert_eq!((error.key(), error.backend()), (Some("k"), Some("m")), "{error}");
         assert!(world.registry.configure(|defaults| defaults.max_hold = SECOND).is_err());
         assert!(world.registry.configure(|defaults| defaults.namespace = "a b".into()).is_err());
         // What was refused has changed nothing.

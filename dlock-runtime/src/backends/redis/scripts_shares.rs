@@ -38,8 +38,9 @@ local function drop(o)
   redis.call('HDEL',H,o)
   if mode=='p' then redis.call('ZREM',N,slot) end
 end
+-- Writes only where there is something: whoever is new is refused for the lack of memory at its first write.
 local function clear()
-  redis.call('DEL',L,S,H,N,W,P)
+  if redis.call('EXISTS',L,S,H,N,W,P)>0 then redis.call('DEL',L,S,H,N,W,P) end
 end
 -- Ends the shares that have run out. A process that was handed one and stayed silent is not tried again.
 local function prune()
@@ -97,7 +98,7 @@ local function serve(asker,ttl)
   while true do
     local e=redis.call('ZRANGE',W,0,0)[1]
     if not e then
-      redis.call('DEL',P)
+      if redis.call('EXISTS',P)==1 then redis.call('DEL',P) end
       return won,number
     end
     local p,claim,mode,o,note=string.match(e,'^(%x+) (%d+) (%a) (%x+) (.*)$')
