@@ -4,8 +4,10 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use dlock::{Registry, distributed_lock};
-use dlock_testkit::servers::{self, Instance, Make, shared};
+use dlock_testkit::servers::{self, Instance, Make};
 use rslock::LockManager;
+use rustix::process::Pid;
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use crate::Failed;
 use crate::floors::Floor;
@@ -34,14 +36,24 @@ const TTL: Duration = Duration::from_secs(30);
 
 pub(crate) fn row(make: Make, tasks: usize) -> Result<Row, Failed> {
     // What a newer server does by one command of its own, the usual one does by a script.
-    let (backend, ending, server) = match make {
+    let (backend, ending, about) = match make {
         Make::Redis => ("bench", "", "Redis"),
         Make::Redis8 => ("bench-redis8", "-redis8", "Redis 8, which has DELEX"),
         Make::Valkey => ("bench-valkey", "-valkey", "Valkey 9, which has DELIFEQ"),
     };
-    let url = url(make)?;
+    let server = server_of(make)?;
+    let url = server.url();
     let mut rounds: Vec<Vec<(f64, f64, f64)>> = vec![Vec::new(); CONTENDERS.len()];
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    // One task and the server wake each other all the time: whether both are on one core then says more than all else.
+    let placed = if tasks == 1 { Placed::apart(server)? } else { None };
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    if let Some(Placed { client, .. }) = placed {
+        builder.on_thread_start(move || {
+            // The kernel took the same call for the server a moment ago.
+            let _ = sched_setaffinity(None, &client);
+        });
+    }
+    let runtime = builder.worker_threads(2).enable_all().build()?;
     runtime.block_on(async {
         if let Err(error) = Registry::global().connect(backend, &url).await
             && *error.kind() != dlock::ErrorKind::AlreadyRegistered
@@ -65,9 +77,12 @@ pub(crate) fn row(make: Make, tasks: usize) -> Result<Row, Failed> {
             }
         }
     }
+    let cores = if placed.is_some() { ", client and server on a core each" } else { "" };
     let mut row = Row {
         name: format!("uncontended-{tasks}{ending}"),
-        about: format!("Acquire and release on {server}, {tasks} task(s) with a key each, one multiplexed connection."),
+        about: format!(
+            "Acquire and release on {about}, {tasks} task(s) with a key each, one multiplexed connection{cores}."
+        ),
         contenders: Vec::new(),
         aims: Vec::new(),
     };
@@ -104,18 +119,43 @@ pub(crate) fn row(make: Make, tasks: usize) -> Result<Row, Failed> {
 }
 
 /// The server of this make; one for all rows, since the registry keeps to its address.
-fn url(make: Make) -> Result<String, Failed> {
-    static REDIS8: OnceLock<Instance> = OnceLock::new();
-    static VALKEY: OnceLock<Instance> = OnceLock::new();
-    let kept = match make {
-        Make::Redis => return Ok(shared().redis()?),
-        Make::Redis8 => &REDIS8,
-        Make::Valkey => &VALKEY,
-    };
+fn server_of(make: Make) -> Result<&'static Instance, Failed> {
+    static SERVERS: [OnceLock<Instance>; 3] = [const { OnceLock::new() }; 3];
+    let kept = &SERVERS[make as usize];
     if kept.get().is_none() {
         let _ = kept.set(Instance::start(servers::Redis { make, ..servers::Redis::default() })?);
     }
-    Ok(kept.get().ok_or("no server")?.url())
+    Ok(kept.get().ok_or("no server")?)
+}
+
+/// A core for the client and another one for the server, which goes where it likes again when this is dropped.
+struct Placed {
+    client: CpuSet,
+    server: Pid,
+    all: CpuSet,
+}
+
+impl Placed {
+    /// Nothing where there is one core only.
+    fn apart(server: &Instance) -> Result<Option<Self>, Failed> {
+        let all = sched_getaffinity(None)?;
+        let mut cores = (0..CpuSet::MAX_CPU).filter(|core| all.is_set(*core)).map(|core| {
+            let mut one = CpuSet::new();
+            one.set(core);
+            one
+        });
+        let (Some(client), Some(other)) = (cores.next(), cores.next()) else { return Ok(None) };
+        let server = server.pid().and_then(|pid| Pid::from_raw(pid.try_into().ok()?)).ok_or("no server")?;
+        sched_setaffinity(Some(server), &other)?;
+        Ok(Some(Self { client, server, all }))
+    }
+}
+
+impl Drop for Placed {
+    fn drop(&mut self) {
+        // It may have ended.
+        let _ = sched_setaffinity(Some(self.server), &self.all);
+    }
 }
 
 /// Cycles per second, and the median and 99th percentile of a cycle in µs.

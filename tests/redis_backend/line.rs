@@ -68,7 +68,7 @@ async fn a_waiter_hears_of_a_lost_push_connection_and_asks() {
         let killed: i64 = redis::cmd("CLIENT").arg("KILL").arg("TYPE").arg("pubsub").query(&mut raw).unwrap();
         assert_eq!(killed, 1);
         assert_eq!(one.release(&present).await.unwrap(), Released::Released);
-        match tokio::time::timeout(SECOND, wake.signal.as_mut().unwrap()).await.unwrap().unwrap() {
+        match tokio::time::timeout(10 * SECOND, wake.signal.as_mut().unwrap()).await.unwrap().unwrap() {
             Signal::Ask => {
                 assert!(matches!(redis_retry(&two, &waiter).await, Attempt::Acquired(_)));
                 asked = Some(waiter);

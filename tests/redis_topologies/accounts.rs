@@ -182,7 +182,7 @@ async fn waiting_for_replicas_needs_the_right_that_is_listed() {
     let (server, _replica) = blocking(with_replica).await;
     let exact = format!("{} {}", rights::lines(1..=5), rights::also("+wait"));
     let redis = open(&with(&account(&server, "whole", &exact), "wait_replicas=1")).await;
-    let hold = take(&redis, &claim("k", 10 * SECOND)).await;
+    let hold = take_soon(&redis, &claim("k", 10 * SECOND), 10 * SECOND).await;
     assert_eq!(redis.release(&hold).await.unwrap(), Released::Released);
     let redis = open(&with(&account(&server, "less", &rights::lines(1..=5)), "wait_replicas=1")).await;
     let error = refusal(&redis, &claim("k", SECOND)).await;

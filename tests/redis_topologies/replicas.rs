@@ -1,19 +1,19 @@
 //! `wait_replicas`, with replicas that hear and with some that do not.
 
+use std::slice;
+
 use dlock::{Attempt, Backend, ErrorKind, Released, Stand, Standing};
-use dlock_testkit::block_until;
-use dlock_testkit::servers::{Instance, Make, Redis};
+use dlock_testkit::servers::{Instance, Make, Redis, wait_until_followed};
 
 use crate::accounts::calls;
 use crate::holds::{confirm, stand, take, token};
-use crate::promoted::is_a_replica;
 use crate::{SECOND, blocking, claim, handed, name, open, refusal, take_soon, with};
 
 /// A primary, and a replica that follows it.
 pub(crate) fn with_replica() -> (Instance, Instance) {
     let primary = Instance::start(Redis::with(&["--repl-diskless-sync-delay", "0"])).unwrap();
     let replica = Instance::start(Redis::with(&["--replicaof", &format!("127.0.0.1 {}", primary.port())])).unwrap();
-    block_until("the replica follows", || is_a_replica(&replica)).unwrap();
+    wait_until_followed(&primary, slice::from_ref(&replica)).unwrap();
     (primary, replica)
 }
 
@@ -21,7 +21,7 @@ pub(crate) fn with_replica() -> (Instance, Instance) {
 async fn a_grant_that_too_few_replicas_have_is_given_back() {
     let (primary, replica) = blocking(with_replica).await;
     let redis = open(&with(&primary.url(), "wait_replicas=1")).await;
-    let hold = take(&redis, &claim("k", 10 * SECOND)).await;
+    let hold = take_soon(&redis, &claim("k", 10 * SECOND), 10 * SECOND).await;
     assert_eq!(replica.ask(&format!("EXISTS {}", name("k"))).unwrap(), "1");
 
     // A release hands the lock on; who gets it asks, so that its replicas are waited for too.
@@ -29,7 +29,7 @@ async fn a_grant_that_too_few_replicas_have_is_given_back() {
     let until = Stand::Until(dlock::Clock::system().now().after(60 * SECOND));
     let Attempt::Contended(mut wake) = redis.try_acquire(&next, until).await.unwrap() else { panic!() };
     redis.release(&hold).await.unwrap();
-    let news = tokio::time::timeout(SECOND, wake.signal.as_mut().unwrap()).await.unwrap().unwrap();
+    let news = tokio::time::timeout(10 * SECOND, wake.signal.as_mut().unwrap()).await.unwrap().unwrap();
     assert!(matches!(news, dlock::Signal::Ask));
     let Attempt::Acquired(second) = redis.try_acquire(&next, until).await.unwrap() else { panic!() };
     assert!(token(&second) > token(&hold));
@@ -61,7 +61,7 @@ async fn a_server_that_has_forgotten_all_scripts_knows_those_of_locks_once_a_sto
             primary.ask(request).unwrap();
         }
         let redis = open(&url).await;
-        let hold = take(&redis, &claim("k", 10 * SECOND)).await;
+        let hold = take_soon(&redis, &claim("k", 10 * SECOND), 10 * SECOND).await;
         assert!(matches!(confirm(&redis, &hold).await, Standing::Renewed(_)));
         let next = claim("k", 10 * SECOND);
         let mut wake = stand(&redis, &next).await;

@@ -34,7 +34,7 @@ pub(crate) async fn fail_over(set: RedisSentinels) -> RedisSentinels {
 async fn a_lock_that_a_replica_has_survives_the_primary() {
     let set = set(1).await;
     let redis = open(&with(&set.url(), "wait_replicas=1&failover_guard=off")).await;
-    let hold = take(&redis, &claim("held", 2 * LIMIT)).await;
+    let hold = take_soon(&redis, &claim("held", 2 * LIMIT), LIMIT).await;
     let set = fail_over(set).await;
     // The only replica has acknowledged it.
     let standing = standing_soon(&redis, &hold, LIMIT).await;

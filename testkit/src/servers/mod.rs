@@ -34,7 +34,7 @@ pub use instance::Instance;
 pub use mariadb::MariaDb;
 pub use mysql::MySql;
 pub use ports::claim as free_port;
-pub use redis::{Make, Redis, redlock_url};
+pub use redis::{Make, Redis, redlock_url, wait_until_followed};
 pub use redis_cluster::RedisCluster;
 pub use redis_sentinel::{RedisSentinels, Sentinel};
 pub use redis_tls::RedisTls;

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::find::{Tree, find_program, missing};
 use super::{Instance, Recipe, WallClock};
-use crate::Result;
+use crate::{Result, block_until};
 
 /// A Redis without persistence, unless asked for.
 #[derive(Clone, Debug, Default)]
@@ -104,6 +104,19 @@ pub(super) fn five() -> Result<Vec<Instance>> {
 pub fn redlock_url(nodes: &[Instance]) -> String {
     let nodes: Vec<_> = nodes.iter().map(|node| node.addr().to_string()).collect();
     format!("redlock://{}/", nodes.join(","))
+}
+
+/// Waits until these replicas follow, and their primary hears them.
+pub fn wait_until_followed(primary: &Instance, replicas: &[Instance]) -> Result<()> {
+    for replica in replicas {
+        block_until("a replica follows", || {
+            replica.ask("INFO replication").is_ok_and(|info| info.contains("master_link_status:up"))
+        })?;
+    }
+    let all = replicas.len().to_string();
+    block_until("a primary hears its replicas", || {
+        primary.ask(&format!("WAIT {all} 100")).is_ok_and(|heard| heard == all)
+    })
 }
 
 /// Only a server that stands still comes near it, also on a machine with a slow disk.

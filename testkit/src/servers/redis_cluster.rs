@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::{iter, thread};
 
-use super::redis::{Make, Redis};
+use super::redis::{Make, Redis, wait_until_followed};
 use super::redis_sentinel::reserve;
 use super::{Certificates, Instance, free_port};
 use crate::error::Context;
@@ -90,10 +90,8 @@ impl RedisCluster {
             block_until("a node has heard of its primary", || {
                 replica.ask(&format!("CLUSTER REPLICATE {first}")).is_ok()
             })?;
-            block_until("a replica follows", || {
-                replica.ask("INFO replication").is_ok_and(|info| info.contains("master_link_status:up"))
-            })?;
         }
+        wait_until_followed(&set.nodes[0], &set.nodes[primaries..])?;
         Ok(set)
     }
 

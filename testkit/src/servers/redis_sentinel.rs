@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 
 use super::find::{find_program, missing};
-use super::redis::{self, Redis};
+use super::redis::{self, Redis, wait_until_followed};
 use super::{Certificates, Instance, Recipe, free_port};
 use crate::error::Context;
 use crate::{Error, Proxy, Result, block_until};
@@ -123,11 +123,7 @@ impl RedisSentinels {
             ports.push(known.unwrap_or(server.port()));
             servers.push(server);
         }
-        for replica in &servers[1..] {
-            block_until("a replica follows", || {
-                replica.ask("INFO replication").is_ok_and(|info| info.contains("master_link_status:up"))
-            })?;
-        }
+        wait_until_followed(&servers[0], &servers[1..])?;
         let (mut sentinels, mut asked) = (Vec::new(), Vec::new());
         for _ in 0..3 {
             let mut extra = Vec::new();
