@@ -6,11 +6,13 @@ use std::future::Future;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
+use futures::FutureExt;
 use tokio::runtime::Id;
+use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 
 use crate::background::Place;
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// One value for each runtime that asks for it.
 #[derive(Debug)]
@@ -45,16 +47,27 @@ impl<T: Clone + Send + Sync + 'static> PerRuntime<T> {
 
     /// The present runtime's value; opened now if there is none.
     ///
+    /// Opened in a task, which ends with the returned future: one that is not polled for a while, as in a `select!` whose
+    /// other branch is at work, keeps nobody else waiting.
+    ///
     /// # Errors
     /// What `open` fails with, and [`ErrorKind::Internal`](crate::ErrorKind::Internal) outside of a runtime.
-    pub async fn get<F>(&self, open: impl FnOnce() -> F) -> Result<Opened<T>>
+    pub async fn get<F>(&self, open: impl FnOnce() -> F + Send + 'static) -> Result<Opened<T>>
     where
-        F: Future<Output = Result<T>>,
+        F: Future<Output = Result<T>> + Send + 'static,
     {
         let place = Place::here()?;
         let id = place.id();
         let (generation, cell) = self.slot(&place);
-        let value = cell.get_or_try_init(open).await?.clone();
+        let value = match cell.get() {
+            Some(value) => value.clone(),
+            None => {
+                let (tell, told) = oneshot::channel();
+                let opening = async move { tell.send(cell.get_or_try_init(open).await.cloned()) };
+                let _opening = Opening(place.spawn(opening.map(drop)));
+                told.await.unwrap_or_else(|_| Err(Error::outage("the runtime is shutting down")))?
+            }
+        };
         Ok(Opened { value, id, generation })
     }
 
@@ -122,6 +135,15 @@ impl<T> Drop for PerRuntime<T> {
     }
 }
 
+/// A task that opens a value, and ends when nobody waits for it any more.
+struct Opening(AbortHandle);
+
+impl Drop for Opening {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
 /// Never the same twice: what was opened before a `clear` must not discard what was opened after it.
 fn fresh_generation() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(0);
@@ -168,7 +190,7 @@ mod tests {
         let runtime = || tokio::runtime::Builder::new_current_thread().build().unwrap();
         let (first, second) = (runtime(), runtime());
         let open = |runtime: &tokio::runtime::Runtime, value| {
-            runtime.block_on(values.get(|| async move { Ok(value) })).unwrap().value
+            runtime.block_on(values.get(move || async move { Ok(value) })).unwrap().value
         };
         assert_eq!((open(&first, 1), open(&second, 2), open(&first, 3)), (1, 2, 1));
         let id = first.handle().id();
@@ -187,6 +209,33 @@ mod tests {
         values.discard(&broken);
         assert_eq!(runtime.block_on(values.get(|| async { Ok(3) })).unwrap().value, 2);
     }
+
+    #[test]
+    fn an_opening_that_is_not_polled_keeps_nobody_waiting_and_one_that_is_dropped_ends() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let (values, go) = (PerRuntime::<u32>::new(), Arc::new(tokio::sync::Notify::new()));
+        runtime.block_on(async {
+            let opens = |value| {
+                let go = go.clone();
+                move || async move {
+                    go.notified().await;
+                    Ok(value)
+                }
+            };
+            let mut first = Box::pin(values.get(opens(1)));
+            assert!(first.as_mut().now_or_never().is_none());
+            tokio::task::yield_now().await;
+            drop(first);
+            let mut second = Box::pin(values.get(opens(2)));
+            assert!(second.as_mut().now_or_never().is_none());
+            tokio::task::yield_now().await;
+            go.notify_one();
+            let third = values.get(|| async { Ok(3) });
+            assert_eq!(third.await.unwrap().value, 2);
+            assert_eq!(second.await.unwrap().value, 2);
+        });
+    }
+
     #[test]
     fn a_table_that_is_dropped_leaves_no_task() {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();

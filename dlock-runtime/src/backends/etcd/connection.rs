@@ -54,7 +54,8 @@ impl Connections {
 
     /// The present runtime's connection.
     pub(super) async fn get(self: &Arc<Self>) -> Result<Connection> {
-        let opened = self.wires.get(|| self.connect()).await?;
+        let all = self.clone();
+        let opened = self.wires.get(move || async move { all.connect().await }).await?;
         Ok(Connection { home: self.clone(), opened })
     }
 

@@ -1,5 +1,6 @@
 //! What is looked at once, when a store is opened: version, cluster, eviction, persistence.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use ::redis::{ServerErrorKind, Value};
@@ -14,7 +15,7 @@ use crate::error::{Error, Result};
 pub(in crate::backends) struct Forgetful(Vec<String>);
 
 /// Refuses a server, or a cluster with one, on which locks would not be safe.
-pub(in crate::backends) async fn check(connections: &Connections) -> Result<Forgetful> {
+pub(in crate::backends) async fn check(connections: &Arc<Connections>) -> Result<Forgetful> {
     let shared = connections.here().await?;
     let mut asked = ::redis::cmd("CONFIG");
     asked.arg("GET").arg("maxmemory-policy").arg("appendonly");

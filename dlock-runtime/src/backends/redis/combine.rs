@@ -7,6 +7,7 @@ use std::future::Future;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Waker};
+use std::time::Duration;
 
 use ::redis::aio::MultiplexedConnection;
 use ::redis::{Arg, Cmd, Pipeline, Value};
@@ -20,11 +21,14 @@ use super::fault;
 use super::layout::{self, Name};
 use super::scripts::{FENCE, SCRIPTS};
 use crate::backend::Claim;
-use crate::background::Place;
+use crate::background::{Place, background};
 use crate::error::{Error, Result};
 
 /// So many requests leave together at most. More would wait for each other's answers, and the server for us.
 const MOST: usize = 64;
+
+/// After so long a batch leaves whoever has begun it, or after twice as long.
+const OVERDUE: Duration = Duration::from_millis(5);
 
 /// Bytes of a lock's name and of its value, mostly.
 const USUAL_NAME: usize = 48;
@@ -48,6 +52,8 @@ pub(super) type Answers = SmallVec<[Value; 2]>;
 struct Batch {
     /// Which one it is: whoever began one finds out whether it has left already.
     number: u64,
+    /// Does our thread look after those that gather?
+    watched: bool,
     pipeline: Pipeline,
     asked: Vec<Asked>,
     releases: Releases,
@@ -166,7 +172,35 @@ impl Combiner {
             return Joined { began: None, answers };
         }
         let began = (next.asked.len() == 1).then(|| Began { combiner: self.clone(), number: next.number });
+        let watched = std::mem::replace(&mut next.watched, true);
+        drop(next);
+        if !watched {
+            self.watch();
+        }
         Joined { began, answers }
+    }
+
+    /// Lets batches leave that stay behind: who has begun one may not be polled, as in a `select!` whose other branch is at
+    /// work, or behind a task that blocks its thread. Ends where nothing gathers any more.
+    fn watch(self: &Arc<Self>) {
+        let Ok(background) = background() else { return };
+        let combiner = Arc::downgrade(self);
+        background.spawn(async move {
+            let mut last = None;
+            loop {
+                tokio::time::sleep(OVERDUE).await;
+                let Some(combiner) = combiner.upgrade() else { return };
+                let mut next = combiner.lock();
+                if last.replace(next.number) != Some(next.number) {
+                    continue;
+                }
+                if next.asked.is_empty() {
+                    next.watched = false;
+                    return;
+                }
+                combiner.leave(next);
+            }
+        });
     }
 
     /// Sends the batch. As a task of its own: whoever began it may be cancelled, the others want their answers.
@@ -195,6 +229,7 @@ impl Batch {
     fn after(last: &Self) -> Self {
         Self {
             number: last.number + 1,
+            watched: last.watched,
             pipeline: Pipeline::with_capacity(last.pipeline.len() + 2),
             asked: Vec::with_capacity(last.asked.len()),
             releases: Releases::with_capacity(last.releases.count),

@@ -126,11 +126,13 @@ impl Places {
         }
     }
 
-    /// Lets everybody ask: news may have been missed.
+    /// Lets everybody ask: news may have been missed, and who pushes now may be another server, with another clock.
     pub(super) fn wake_all(&self) {
         let places: Vec<_> = self.table().values().cloned().collect();
         for place in places {
-            place.news().ask = true;
+            let mut news = place.news();
+            (news.ask, news.anchor) = (true, None);
+            drop(news);
             place.changed.notify_one();
         }
     }
@@ -223,6 +225,24 @@ mod tests {
         assert!(places.enlist(owner).news().grant.is_none());
         places.dismiss(&owner);
         assert!(!places.deliver(grant_to(owner, 1)));
+    }
+
+    #[test]
+    fn a_push_of_another_server_is_a_reason_to_ask() {
+        let clock = Clock::manual();
+        let key = LockKey::new("t", crate::key::Key::text("k")).unwrap();
+        let claim = Arc::new(Claim::new(key, Duration::from_secs(9), "t").unwrap());
+        for other in [false, true] {
+            let places = Places::default();
+            let place = places.enlist(claim.owner);
+            place.anchored(Anchor { sent: clock.now(), server_us: 1000 });
+            if other {
+                places.wake_all();
+            }
+            assert!(places.deliver(grant_to(claim.owner, 1000)));
+            let told = place.take(&claim, &clock).unwrap().unwrap();
+            assert_eq!(matches!(told, Signal::Ask), other, "{told:?}");
+        }
     }
 
     #[test]

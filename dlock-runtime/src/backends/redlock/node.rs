@@ -25,7 +25,7 @@ use crate::per_runtime::PerRuntime;
 /// One of the servers that vote.
 pub(super) struct Node {
     number: usize,
-    connections: Connections,
+    connections: Arc<Connections>,
     links: PerRuntime<Arc<Link>>,
     opening: Mutex<HashMap<Id, Opening>>,
     roster: Arc<Roster>,
@@ -64,7 +64,7 @@ impl Node {
     pub(super) fn new(number: usize, target: Target, clock: &Clock, roster: &Arc<Roster>) -> Self {
         Self {
             number,
-            connections: Connections::new(target, clock.clone()),
+            connections: Arc::new(Connections::new(target, clock.clone())),
             links: PerRuntime::new(),
             opening: Mutex::default(),
             roster: roster.clone(),
@@ -106,14 +106,15 @@ impl Node {
         opening
     }
 
-    async fn opened(&self) -> Result<Arc<Link>> {
+    async fn opened(self: &Arc<Self>) -> Result<Arc<Link>> {
         if let Some(broken) = Place::here().ok().and_then(|place| self.links.peek(place.id())) {
             if broken.value.connection.is_usable(self.clock()) {
                 return Ok(broken.value);
             }
             self.links.discard(&broken);
         }
-        Ok(self.links.get(|| self.meet()).await?.value)
+        let node = self.clone();
+        Ok(self.links.get(|| async move { node.meet().await }).await?.value)
     }
 
     /// Connects, and finds out who answers.

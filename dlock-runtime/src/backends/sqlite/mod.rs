@@ -100,8 +100,8 @@ impl Sqlite {
 
     /// The line of the runtime that we are in.
     async fn line(&self) -> Result<Arc<Line>> {
-        let line = || Arc::new(Line::new(self.site.clone(), None));
-        Ok(self.lines.get(|| async { Ok(line()) }).await?.value)
+        let site = self.site.clone();
+        Ok(self.lines.get(|| async { Ok(Arc::new(Line::new(site, None))) }).await?.value)
     }
 
     async fn acquire(&self, claim: &Arc<Claim>, stand: Stand) -> Result<Attempt> {

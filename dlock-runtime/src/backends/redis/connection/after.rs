@@ -12,7 +12,7 @@ impl Connections {
     /// Sends a request over the connection of the runtime `origin`, if that is open: two have no order, and what is to be
     /// undone may be on its way still. The request may be sent twice.
     pub(in super::super) async fn after<T, F: Future<Output = Result<T>>>(
-        &self,
+        self: &Arc<Self>,
         origin: Option<Id>,
         request: impl Fn(Arc<Connection>) -> F,
     ) -> Result<T> {

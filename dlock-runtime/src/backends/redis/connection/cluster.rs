@@ -49,7 +49,7 @@ impl Connections {
     ///
     /// # Errors
     /// While the lock may be somebody's although it looks free; if the server does not answer.
-    pub(in super::super) async fn admit(&self, key: &LockKey) -> Result<()> {
+    pub(in super::super) async fn admit(self: &Arc<Self>, key: &LockKey) -> Result<()> {
         if self.cluster().is_some() && !self.guards.are_off() {
             let slot = slot_of(key);
             if !self.guards.shards.knows(number_of(slot)) {
@@ -86,7 +86,7 @@ impl Connections {
     }
 
     /// Looks at all servers of a cluster, so that a later change of each is seen. One that does not answer stays unknown.
-    pub(in super::super) async fn meet_all(&self) {
+    pub(in super::super) async fn meet_all(self: &Arc<Self>) {
         if self.cluster().is_none() || self.guards.are_off() {
             return;
         }
@@ -98,7 +98,7 @@ impl Connections {
         }
     }
 
-    async fn look(&self, slot: Slot) -> Result<()> {
+    async fn look(self: &Arc<Self>, slot: Slot) -> Result<()> {
         let connection = self.here().await?;
         let Way::Cluster(way) = &connection.way else { return Ok(()) };
         let shards = &self.guards.shards;

@@ -111,18 +111,22 @@ impl Connections {
     }
 
     /// The present runtime's connection, opened if there is none that lives.
-    pub(in crate::backends) async fn here(&self) -> Result<Arc<Connection>> {
+    pub(in crate::backends) async fn here(self: &Arc<Self>) -> Result<Arc<Connection>> {
         match self.latest() {
             Some(connection) if self.is_usable(&connection) => Ok(connection),
             _ => Box::pin(self.find()).await,
         }
     }
 
-    async fn find(&self) -> Result<Arc<Connection>> {
-        let mut connection = self.open.get(|| self.connect()).await?.value;
+    async fn find(self: &Arc<Self>) -> Result<Arc<Connection>> {
+        let open = || {
+            let all = self.clone();
+            self.open.get(move || async move { all.connect().await })
+        };
+        let mut connection = open().await?.value;
         if !self.is_usable(&connection) && !self.serves_still(&connection).await {
             self.discard(&connection);
-            connection = self.open.get(|| self.connect()).await?.value;
+            connection = open().await?.value;
         }
         let latest = (self.store, connection.runtime, Arc::downgrade(&connection));
         // A thread that is ending has no such place any more, and needs none.
