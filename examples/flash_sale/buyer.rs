@@ -8,7 +8,7 @@ use crate::Failure;
 use crate::shop::Shop;
 
 /// How long a buyer looks at the price.
-const THINKING: Duration = Duration::from_millis(1);
+const THINKING: Duration = Duration::from_millis(5);
 
 /// How a buyer's visit ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

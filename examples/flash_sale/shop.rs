@@ -3,8 +3,12 @@
 use std::path::Path;
 use std::time::Duration;
 
+use futures::future::try_join_all;
 use sqlx::SqlitePool;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
+
+/// How many buyers of a process the database serves at a time.
+const CONNECTIONS: u32 = 4;
 
 /// One process's view of the shop.
 #[derive(Clone, Debug)]
@@ -24,11 +28,14 @@ impl Shop {
     }
 
     pub(crate) async fn open(file: &Path) -> sqlx::Result<Self> {
-        Self::connect(options(file)).await
+        let shop = Self::connect(options(file)).await?;
+        // All connections come up before the doors open: that takes longer than a buyer thinks.
+        try_join_all((0..CONNECTIONS).map(|_| shop.0.acquire())).await?;
+        Ok(shop)
     }
 
     async fn connect(options: SqliteConnectOptions) -> sqlx::Result<Self> {
-        let pool = SqlitePoolOptions::new().max_connections(4).acquire_timeout(Duration::from_secs(120));
+        let pool = SqlitePoolOptions::new().max_connections(CONNECTIONS).acquire_timeout(Duration::from_secs(120));
         Ok(Self(pool.connect_with(options).await?))
     }
 

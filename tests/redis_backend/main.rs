@@ -17,5 +17,5 @@ mod line;
 mod missed;
 mod server;
 mod silent;
-mod unpolled;
 mod tokens;
+mod unpolled;
