@@ -1,7 +1,8 @@
 //! What a caller asks for: one lock, or several that are won all or none.
 
 use std::borrow::Cow;
-use std::future::ready;
+use std::future::{poll_fn, ready};
+use std::task::Poll;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -120,7 +121,13 @@ async fn acquire_several(ask: Ask, keys: Vec<KeyBuf>) -> Result<Guards> {
         // Inside of the one before: the same hold twice would wait for itself.
         let outer = Guards::innermost_of(guards.as_ref());
         let next = scope::within(outer.clone(), || acquire_until(ask.clone(), &key, Some(deadline), attempts));
-        match scope::inside(outer, next).await {
+        // First the loss: a list of which one is gone is not had, whatever comes with it.
+        let won = tokio::select! {
+            biased;
+            loss = lost(guards.as_ref()) => Err(loss),
+            won = scope::inside(outer, next) => won,
+        };
+        match won {
             Ok(guard) => guards = Some(Guards::with(guards, guard)),
             Err(error) => {
                 if let Some(guards) = guards.take() {
@@ -132,4 +139,9 @@ async fn acquire_several(ask: Ask, keys: Vec<KeyBuf>) -> Result<Guards> {
         }
     }
     guards.ok_or_else(|| Error::config("keys", "there is no key in the list, so nothing would be locked"))
+}
+
+/// Ends once one of these is lost, if there are any.
+async fn lost(guards: Option<&Guards>) -> Error {
+    poll_fn(|cx| guards.map_or(Poll::Pending, |guards| guards.poll_lost(cx))).await
 }

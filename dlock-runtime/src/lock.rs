@@ -175,7 +175,8 @@ impl<K> Lock<K> {
         self
     }
 
-    /// What becomes of the body of [`run`](Self::run) when the lock is lost. Default: it is dropped.
+    /// What becomes of the body of [`run`](Self::run) when the lock is lost. Default: it is dropped. It never begins without
+    /// the lock.
     pub fn on_lost(mut self, on_lost: OnLost) -> Self {
         self.options.on_lost = on_lost;
         self
@@ -308,7 +309,8 @@ impl LockAll {
     /// store can take them together and all of them are free.
     ///
     /// # Errors
-    /// As [`Lock::acquire`], for the first that cannot be had; the others are given back before. No key at all is
+    /// As [`Lock::acquire`], for the first that cannot be had; the others are given back before.
+    /// [`ErrorKind::Lost`](crate::ErrorKind::Lost), as soon as one is lost while others are waited for. No key at all is
     /// [`ErrorKind::ConfigInvalid`](crate::ErrorKind::ConfigInvalid).
     pub async fn acquire(self) -> Result<Guards> {
         let ask = self.ask();

@@ -48,6 +48,8 @@ pub struct Run<F: Future> {
     body: Option<Pin<Box<F>>>,
     limit: Option<BoxFuture<'static, ()>>,
     stage: Stage<F::Output>,
+    /// Was the body polled?
+    begun: bool,
     on_lost: OnLost,
     timeout: Option<Duration>,
     /// Did the body do what it should? Asked only where that is recorded.
@@ -68,7 +70,7 @@ enum Stage<T> {
 impl<F: Future> Run<F> {
     fn new(options: &Options, body: F, stage: Stage<F::Output>) -> Self {
         let Options { on_lost, timeout, .. } = *options;
-        Self { body: Some(Box::pin(body)), limit: None, stage, on_lost, timeout, judge: None }
+        Self { body: Some(Box::pin(body)), limit: None, stage, begun: false, on_lost, timeout, judge: None }
     }
 
     pub(crate) fn holding(options: &Options, guards: Guards, body: F) -> Self {
@@ -95,20 +97,21 @@ impl<F: Future> Run<F> {
 
     /// Runs the body as far as it goes. The guards stay in their place meanwhile: in a panic the body is dropped first.
     fn step(&mut self, cx: &mut Context<'_>) -> Step<F::Output> {
-        let Self { body, limit, stage, on_lost, .. } = self;
+        let Self { body, limit, stage, begun, on_lost, .. } = self;
         let Stage::Body(guards) = stage else { return Step::Waits };
         let tenure = guards.innermost().clone();
         // What the body owns may still look for its lock when it is dropped.
         let scoped = |work: &mut dyn FnMut()| scope::within(Some(tenure.clone()), work);
         let cancels = *on_lost == OnLost::Cancel;
-        // Before every step, also the first: the grant may be old by now.
+        // Before every step, also the first: the grant may be old by now, and no body begins without its lock.
         let lost = guards.check().err();
         if let Some(loss) = lost
-            && cancels
+            && (cancels || !*begun)
         {
             scoped(&mut || *body = None);
             return Step::Lost(loss, None);
         }
+        *begun = true;
         let mut output = None;
         scoped(&mut || {
             if let Some(Poll::Ready(done)) = body.as_mut().map(|body| body.as_mut().poll(cx)) {

@@ -75,6 +75,25 @@ fn a_loss_cancels_the_body_by_default_and_lets_it_end_on_demand() {
     });
 }
 
+/// What goes on after a loss has begun before it.
+#[test]
+fn a_body_is_not_begun_without_its_lock_whatever_a_loss_does_to_it() {
+    test(async {
+        for on_lost in [OnLost::Cancel, OnLost::Continue] {
+            let world = World::new();
+            let begun = Cell::new(false);
+            let run = world.lock("k").renew(Renew::Off).on_lost(on_lost).run(|_| {
+                world.clock.advance(60 * SECOND);
+                async { begun.set(true) }
+            });
+            let error = run.await.unwrap_err();
+            assert!(error.is_lost(), "{error}");
+            assert!(!begun.get(), "{on_lost:?}");
+            world.empty().await;
+        }
+    });
+}
+
 #[test]
 fn a_panic_drops_the_body_before_the_lock() {
     test(async {

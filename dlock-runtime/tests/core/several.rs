@@ -1,8 +1,10 @@
 //! Several keys: sorted, all or none, within one wait, given back in reverse.
 
-use dlock_runtime::{ErrorKind, Key, Lock, LockAll, Wait};
+use dlock_runtime::{ErrorKind, Key, Lock, LockAll, Renew, Wait};
+use futures::FutureExt;
 
-use crate::support::{LONG, Op, SECOND, World, calm, is_free, test};
+use crate::acquire::neighbours;
+use crate::support::{LONG, Op, SECOND, World, calm, is_free, poll_once, test};
 
 fn all(world: &World, keys: &[&'static str]) -> LockAll {
     world.registry.lock_all(keys.iter().copied().map(Key::text).collect::<Vec<_>>())
@@ -122,5 +124,45 @@ fn two_callers_with_opposite_lists_do_not_wait_for_each_other() {
             }
         };
         tokio::join!(caller(["a", "b"]), caller(["b", "a"]));
+    });
+}
+
+/// Whoever waits for the next one has nothing to wait for any more, whenever that comes free.
+#[test]
+fn a_loss_ends_the_wait_for_the_next_one() {
+    test(async {
+        let changes: [fn(LockAll) -> LockAll; 2] = [|all| all.renew(Renew::Off), |all| all.max_hold(40 * SECOND)];
+        for change in changes {
+            let world = World::new();
+            let other = world.lock("b").acquire().await.unwrap();
+            let waiting = tokio::spawn(change(all(&world, &["a", "b", "c"])).wait(LONG).acquire());
+            calm().await;
+            assert!(!is_free(&world, "a").await);
+            world.pass(41 * SECOND).await;
+            let told = waiting.now_or_never().expect("told of the loss, not when b comes free").unwrap();
+            let error = told.unwrap_err();
+            assert!(error.is_lost(), "{error}");
+            assert_eq!(error.key(), Some("dl1:default:a"));
+            assert!(is_free(&world, "a").await);
+            other.release().await.unwrap();
+            assert!(is_free(&world, "b").await, "nobody waits for it");
+            world.empty().await;
+        }
+    });
+}
+
+#[test]
+fn a_loss_counts_also_where_the_next_one_comes_with_it() {
+    test(async {
+        let (world, stranger) = neighbours();
+        let other = stranger.lock("b").acquire().await.unwrap();
+        let waiting = tokio::spawn(all(&world, &["a", "b"]).renew(Renew::Off).wait(LONG).acquire());
+        calm().await;
+        world.pass(28 * SECOND).await;
+        assert!(poll_once(&mut Box::pin(other.release())).is_ready());
+        assert!(!waiting.is_finished());
+        world.clock.advance(2 * SECOND);
+        assert!(waiting.await.unwrap().unwrap_err().is_lost());
+        world.empty().await;
     });
 }
