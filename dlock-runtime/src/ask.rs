@@ -26,8 +26,7 @@ pub(crate) struct Ask {
     pub(crate) backend: Option<Cow<'static, str>>,
     /// Of a caller whose thread sleeps meanwhile.
     pub(crate) parked: Option<Parked>,
-    /// Is it one of several keys, which are taken in one order?
-    #[cfg(debug_assertions)]
+    /// Is it one of several keys, which are taken in one order, and of use only once all are there?
     pub(crate) sorted: bool,
 }
 
@@ -38,15 +37,7 @@ impl Ask {
         options: Options,
         backend: Option<Cow<'static, str>>,
     ) -> Self {
-        Self {
-            registry,
-            place,
-            options,
-            backend,
-            parked: None,
-            #[cfg(debug_assertions)]
-            sorted: false,
-        }
+        Self { registry, place, options, backend, parked: None, sorted: false }
     }
 
     /// What an annotated function asks for in one call.
@@ -103,17 +94,13 @@ async fn acquire_several(ask: Ask, keys: Vec<KeyBuf>) -> Result<Guards> {
     named.sort_unstable_by(|(one, _), (other, _)| one.as_str().cmp(other.as_str()));
     named.dedup_by(|(one, _), (other, _)| one == other);
     let keys: Vec<_> = named.into_iter().map(|(_, key)| key).collect();
-    let ask = Ask {
-        #[cfg(debug_assertions)]
-        sorted: true,
-        ..ask
-    };
+    let ask = Ask { sorted: true, ..ask };
     let clock = &ask.registry.shared().clock;
     let wait = ask.options.wait.unwrap_or(ask.registry.defaults().wait);
     // One wait for all of them.
     let deadline = deadline(clock.now(), wait);
     let attempts = match acquire_together(&ask, &keys, deadline).await? {
-        Tried::Won(guards) => return Ok(guards),
+        Tried::Won(guards) => return Ok(guards.handed_out()),
         Tried::OneByOne(attempts) => attempts,
     };
     let mut guards: Option<Guards> = None;
@@ -138,6 +125,7 @@ async fn acquire_several(ask: Ask, keys: Vec<KeyBuf>) -> Result<Guards> {
             }
         }
     }
+    let guards = guards.map(Guards::handed_out);
     guards.ok_or_else(|| Error::config("keys", "there is no key in the list, so nothing would be locked"))
 }
 

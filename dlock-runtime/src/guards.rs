@@ -53,6 +53,12 @@ impl Guards {
         first
     }
 
+    /// All are there, and the caller gets them.
+    pub(crate) fn handed_out(self) -> Self {
+        self.all().for_each(|guard| guard.0.handed_out());
+        self
+    }
+
     fn all(&self) -> impl Iterator<Item = &Guard> {
         std::iter::once(&self.first).chain(&self.more.0)
     }

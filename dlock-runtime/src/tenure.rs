@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::future::poll_fn;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -62,6 +62,8 @@ struct Local {
 
 #[derive(Debug)]
 struct AtEnd {
+    /// Did the caller get it? What was won in vain is simply freed.
+    handed_out: AtomicBool,
     /// `min_hold`, from when the grant was heard of: the store then keeps the key rather too long than too short.
     kept_until: Option<BootInstant>,
     /// How the run went, if the store keeps a record of it.
@@ -118,7 +120,8 @@ impl Tenure {
             ends: since.after(start.max_hold),
             at_end: (start.min_hold.is_some() || start.recorded).then(|| {
                 let kept_until = start.min_hold.map(|min_hold| start.shared.clock.now().after(min_hold));
-                Box::new(AtEnd { kept_until, run: start.recorded.then(OnceLock::new) })
+                let run = start.recorded.then(OnceLock::new);
+                Box::new(AtEnd { handed_out: AtomicBool::new(false), kept_until, run })
             }),
             home: start.home,
             #[cfg(debug_assertions)]
@@ -257,6 +260,13 @@ impl Tenure {
         }
     }
 
+    /// The caller gets it: from here on its end is told, if the store is to hear more than that it is free.
+    pub(crate) fn handed_out(&self) {
+        if let Some(at_end) = &self.at_end {
+            at_end.handed_out.store(true, Ordering::Release);
+        }
+    }
+
     /// Notes how the body ended, if that is to be recorded.
     pub(crate) fn ran(&self, succeeded: Option<bool>) {
         let Some(run) = self.at_end.as_ref().and_then(|at_end| at_end.run.as_ref()) else { return };
@@ -268,7 +278,10 @@ impl Tenure {
 
     /// How the store is to end the hold now, if not by simply freeing it.
     pub(crate) fn ending(&self) -> Option<Ending> {
-        let AtEnd { kept_until, run } = &**self.at_end.as_ref()?;
+        let AtEnd { handed_out, kept_until, run } = &**self.at_end.as_ref()?;
+        if !handed_out.load(Ordering::Acquire) {
+            return None;
+        }
         let now = self.shared.clock.now();
         let keep = kept_until.map(|until| until.since(now)).filter(|keep| !keep.is_zero());
         let run = run.as_ref().and_then(|run| run.get().copied());

@@ -128,7 +128,6 @@ pub(crate) fn prepare(ask: Ask, key: &KeyBuf, until: Option<BootInstant>) -> Res
         label: Some(label),
         home,
         parked: ask.parked.and_then(|parked| parked.home),
-        #[cfg(debug_assertions)]
         sorted: ask.sorted,
         shared,
         store,
@@ -157,7 +156,7 @@ pub(crate) struct Acquisition {
     home: Option<Home>,
     /// The thread that sleeps until this is over, if it is all that its runtime has.
     parked: Option<Home>,
-    #[cfg(debug_assertions)]
+    /// One of several, which are handed out once all are there.
     sorted: bool,
     since: BootInstant,
     deadline: BootInstant,
@@ -289,6 +288,9 @@ impl Acquisition {
             tenure.end();
             self.armed = true;
             return Err(self.explained(error));
+        }
+        if !self.sorted {
+            tenure.handed_out();
         }
         shared.events.tell(&tenure.label, &Event::Acquired { waited, attempts: self.attempts });
         Ok(guard)

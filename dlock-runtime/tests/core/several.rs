@@ -1,6 +1,6 @@
 //! Several keys: sorted, all or none, within one wait, given back in reverse.
 
-use dlock_runtime::{ErrorKind, Key, Lock, LockAll, Renew, Wait};
+use dlock_runtime::{Clock, ErrorKind, Key, Lock, LockAll, Renew, Wait};
 use futures::FutureExt;
 
 use crate::acquire::neighbours;
@@ -164,5 +164,47 @@ fn a_loss_counts_also_where_the_next_one_comes_with_it() {
         world.clock.advance(2 * SECOND);
         assert!(waiting.await.unwrap().unwrap_err().is_lost());
         world.empty().await;
+    });
+}
+
+/// Nobody has used it, and the caller was told that there is nothing.
+#[test]
+fn what_was_won_in_vain_is_not_kept() {
+    test(async {
+        let (world, stranger) = neighbours();
+        let other = stranger.lock("b").acquire().await.unwrap();
+        let busy = all(&world, &["a", "b"]).min_hold(5 * SECOND).wait(Wait::None).acquire().await;
+        assert_eq!(busy.unwrap_err().kind(), &ErrorKind::Busy);
+        assert!(is_free(&stranger, "a").await);
+        other.release().await.unwrap();
+    });
+}
+
+#[test]
+fn what_a_dropped_acquisition_had_won_is_not_kept() {
+    test(async {
+        let (world, stranger) = neighbours();
+        let other = stranger.lock("b").acquire().await.unwrap();
+        let waiting = tokio::spawn(all(&world, &["a", "b"]).min_hold(5 * SECOND).wait(LONG).acquire());
+        calm().await;
+        assert!(!is_free(&stranger, "a").await);
+        waiting.abort();
+        let _ = waiting.await;
+        calm().await;
+        assert!(is_free(&stranger, "a").await);
+        other.release().await.unwrap();
+    });
+}
+
+#[test]
+fn an_early_release_keeps_each_of_them() {
+    test(async {
+        for together in [true, false] {
+            let world = World::with(&Clock::manual(), |capabilities| capabilities.together = together);
+            all(&world, &["a", "b"]).min_hold(5 * SECOND).acquire().await.unwrap().release().await.unwrap();
+            assert_eq!(world.memory.len(), 2);
+            world.pass(5 * SECOND).await;
+            assert!(is_free(&world, "a").await && is_free(&world, "b").await);
+        }
     });
 }

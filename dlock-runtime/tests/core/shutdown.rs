@@ -6,7 +6,7 @@ use dlock_runtime::backends::memory::Memory;
 use dlock_runtime::{ErrorKind, LossCause};
 
 use crate::acquire::neighbours;
-use crate::support::{LONG, MS, Op, SECOND, Step, World, calm, test};
+use crate::support::{LONG, MS, Op, SECOND, Step, World, calm, is_free, poll_once, test};
 
 #[test]
 fn an_idle_registry_ends_at_once() {
@@ -160,5 +160,22 @@ fn a_shutdown_that_is_given_up_can_be_called_again() {
         let report = world.pass_until(50 * MS, world.registry.shutdown(SECOND)).await;
         assert_eq!((report.cut_off, report.unconfirmed), (0, 0));
         assert_eq!(world.store.calls(Op::Close), 1);
+    });
+}
+
+/// No body ran under it.
+#[test]
+fn a_grant_that_comes_into_it_is_not_kept() {
+    test(async {
+        let (world, stranger) = neighbours();
+        let registry = world.registry.clone();
+        world.store.meanwhile(move || {
+            // Its beginning: from here on nothing begins.
+            let _ = poll_once(&mut Box::pin(registry.shutdown(Duration::ZERO)));
+        });
+        let error = world.lock("k").min_hold(5 * SECOND).acquire().await.unwrap_err();
+        assert_eq!(error.kind(), &ErrorKind::ShutDown);
+        world.empty().await;
+        assert!(is_free(&stranger, "k").await);
     });
 }
