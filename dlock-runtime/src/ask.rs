@@ -79,11 +79,16 @@ pub(crate) fn acquire_all(ask: Ask, keys: Keys) -> BoxFuture<'static, Result<Gua
 }
 
 async fn acquire_several(ask: Ask, keys: Vec<KeyBuf>) -> Result<Guards> {
-    let no_store = |error: Error| match keys.first() {
+    let of_first = |error: Error| match keys.first() {
         Some(first) => error.with_key(&first.0),
         None => error,
     };
-    let store = ask.registry.store(ask.backend.as_deref()).map_err(no_store)?;
+    let store = ask.registry.store(ask.backend.as_deref()).map_err(of_first)?;
+    if ask.options.once_per.is_some() {
+        // The first of them would have spent its period where the next one is not to be had.
+        let text = "once_per counts the starts under one key: ask for one key instead of a list";
+        return Err(of_first(Error::config("once_per", text)).with_backend(&store.name));
+    }
     let namespace = ask.registry.defaults().namespace.clone();
     // By the names that the store has for them: two keys may be one lock there.
     let mut named = Vec::with_capacity(keys.len());

@@ -156,6 +156,7 @@ impl<K> Lock<K> {
     }
 
     /// At most one start in each period, in the whole cluster; else [`ErrorKind::AlreadyRun`](crate::ErrorKind::AlreadyRun).
+    /// Refused for a list of keys: it counts the starts under one.
     pub fn once_per(mut self, once_per: OncePer) -> Self {
         self.options.once_per = Some(once_per);
         self

@@ -54,9 +54,9 @@ pub(crate) async fn acquire_together(ask: &Ask, keys: &[KeyBuf], deadline: BootI
 /// Everything that it takes to ask, with the turns of all keys. `None` if one of them is not to be had at once: who waits
 /// for a turn must have no other.
 fn ready(ask: &Ask, keys: &[KeyBuf], deadline: BootInstant) -> Result<Option<Vec<Acquisition>>> {
-    let Options { kind, fair, once_per, attempts, .. } = ask.options;
+    let Options { kind, fair, attempts, .. } = ask.options;
     // A single attempt is better spent where it tells who has the lock.
-    if keys.len() < 2 || kind != Kind::Exclusive || fair || once_per.is_some() || attempts == Some(1) {
+    if keys.len() < 2 || kind != Kind::Exclusive || fair || attempts == Some(1) {
         return Ok(None);
     }
     let mut all = Vec::with_capacity(keys.len());

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, UNIX_EPOCH};
 
-use dlock_runtime::{Backend, ErrorKind, Event, Kind, Lock, OncePer, Wait};
+use dlock_runtime::{Backend, ErrorKind, Event, Key, Kind, Lock, OncePer, Wait};
 
 use crate::acquire::neighbours;
 use crate::support::{LONG, Op, SECOND, Step, World, calm, full, poll_once, test, until};
@@ -288,6 +288,25 @@ fn what_cannot_be_is_refused() {
         let poor = World::with(&world.clock, |caps| caps.once_per = false);
         assert_eq!(once(&poor).acquire().await.unwrap_err().kind().as_str(), "unsupported");
         assert!(world.events.all().iter().all(|(_, event)| !matches!(event, Event::Acquired { .. })));
+    });
+}
+
+/// Of several keys one may be won and the next one not: its period would be over without a run.
+#[test]
+fn a_list_of_keys_is_refused() {
+    test(async {
+        let world = world();
+        for keys in [&["k", "l"][..], &["k"]] {
+            let all = || {
+                let all = world.registry.lock_all(keys.iter().copied().map(Key::text));
+                all.once_per(OncePer { period: PERIOD, offset: Duration::ZERO, rerun: false })
+            };
+            for error in [all().acquire().await.unwrap_err(), all().acquire_blocking().unwrap_err()] {
+                assert_eq!(error.kind(), &ErrorKind::ConfigInvalid { field: "once_per".into() });
+                assert_eq!(error.key(), Some("k"));
+            }
+        }
+        once(&world).run(|_| async {}).await.unwrap();
     });
 }
 
