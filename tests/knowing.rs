@@ -7,7 +7,11 @@ use std::time::Duration;
 
 use dlock::backends::memory::Memory;
 use dlock::testing::TestKit;
-use dlock::{Error, ErrorKind, Event, Label, LossCause, Observer, Outcome, Registry, distributed_lock, is_locked};
+use dlock::{
+    Error, ErrorKind, Event, Label, LossCause, Observer, OnLost, Outcome, Registry, Tuning, distributed_lock, is_locked,
+};
+use futures::future::BoxFuture;
+use tokio::sync::Notify;
 
 #[distributed_lock(key = "shelf:<id>")]
 async fn fill(id: u64) -> Result<u64, Error> {
@@ -62,6 +66,26 @@ async fn right(inner: bool) -> Result<(), Error> {
 async fn job(begun: Arc<Mutex<u32>>) -> Outcome<()> {
     *begun.lock().unwrap() += 1;
     std::future::pending().await
+}
+
+/// How a body ends that ends itself, sooner or later.
+#[distributed_lock(key = "errand", ttl = "30s", wait = "none")]
+async fn errand(begun: Arc<Mutex<u32>>, go: Arc<Notify>) -> Outcome<u32> {
+    *begun.lock().unwrap() += 1;
+    go.notified().await;
+    7.into()
+}
+
+/// The same where the body is no part of the future that acquires.
+#[distributed_lock(key = "errand", ttl = "30s", wait = "none", on_busy = call(nobody))]
+async fn errand_or_nobody(begun: Arc<Mutex<u32>>, go: Arc<Notify>) -> Outcome<u32> {
+    *begun.lock().unwrap() += 1;
+    go.notified().await;
+    7.into()
+}
+
+async fn nobody(_: Arc<Mutex<u32>>, _: Arc<Notify>) -> Outcome<u32> {
+    0.into()
 }
 
 fn registry() -> Registry {
@@ -150,6 +174,51 @@ async fn a_body_under_the_kit_is_dropped_when_its_lock_is_lost() {
         let Outcome::Lost(None, error) = ended else { panic!("it was lost") };
         assert_eq!(error.kind(), &ErrorKind::Lost(LossCause::Deadline));
         assert_eq!(Arc::strong_count(&begun), 1, "what the body owned is gone");
+    }
+}
+
+/// How both errands end on kits of their own, with this tuning, if so much time passes before they are told to go.
+async fn errands(tuned: fn(&mut Tuning), lost_after: Option<Duration>, passes: Duration) -> [Outcome<u32>; 2] {
+    let run = |call: fn(_, _) -> BoxFuture<'static, Outcome<u32>>| async move {
+        let kit = TestKit::new();
+        kit.lost_after(lost_after);
+        for site in ["knowing::errand", "knowing::errand_or_nobody"] {
+            kit.registry().tune(site, tuned).unwrap();
+        }
+        let (begun, go) = (Arc::new(Mutex::new(0)), Arc::new(Notify::new()));
+        let running = tokio::spawn(kit.scope(call(begun.clone(), go.clone())));
+        while *begun.lock().unwrap() == 0 && !running.is_finished() {
+            tokio::task::yield_now().await;
+        }
+        kit.clock().advance(passes);
+        // Time for what ends by the clock.
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        go.notify_one();
+        tokio::time::timeout(HANG, running).await.expect("it ends").unwrap()
+    };
+    [run(|begun, go| Box::pin(errand(begun, go))).await, run(|begun, go| Box::pin(errand_or_nobody(begun, go))).await]
+}
+
+#[tokio::test]
+async fn a_tuned_timeout_ends_the_body() {
+    let passes = Duration::from_secs(6);
+    for ended in errands(|_| {}, None, passes).await {
+        assert!(matches!(ended, Outcome::Ran(7)), "no limit was set: {ended:?}");
+    }
+    for ended in errands(|site| site.timeout = Some(Duration::from_secs(5)), None, passes).await {
+        let Outcome::BodyTimeout(error) = ended else { panic!("{ended:?}") };
+        assert!(error.to_string().contains("its limit of 5s"), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a_body_that_is_tuned_to_go_on_comes_to_its_end_after_a_loss() {
+    let (lost_after, passes) = (Some(Duration::from_secs(3)), Duration::from_secs(4));
+    for ended in errands(|_| {}, lost_after, passes).await {
+        assert!(matches!(ended, Outcome::Lost(None, _)), "it is dropped: {ended:?}");
+    }
+    for ended in errands(|site| site.on_lost = Some(OnLost::Continue), lost_after, passes).await {
+        assert!(matches!(ended, Outcome::Lost(Some(7), _)), "{ended:?}");
     }
 }
 

@@ -17,28 +17,36 @@ use crate::guards::{Guards, finish_all};
 use crate::options::{OnLost, Options};
 use crate::outcome::Ran;
 use crate::probe;
+use crate::registry::Registry;
 use crate::scope;
 use crate::sites::{Call, Site};
 
 /// Acquires the site's locks, runs `body`, releases.
 #[doc(hidden)]
 pub fn run<F: Future>(site: &'static Site, call: Call, body: F) -> Run<F> {
-    Run::new(&site.options, body, Stage::Acquiring(begin(site, call)))
+    let (bounds, acquiring) = ask(site, call);
+    Run::new(bounds, body, Stage::Acquiring(acquiring))
 }
 
 /// The first half of [`run`], for a function that does something else when it cannot have its locks.
 #[doc(hidden)]
 pub fn begin(site: &'static Site, call: Call) -> BoxFuture<'static, Result<Guards>> {
+    ask(site, call).1
+}
+
+/// The settings of this call, as they are tuned, go to the acquisition and to the body.
+fn ask(site: &'static Site, call: Call) -> (Bounds, BoxFuture<'static, Result<Guards>>) {
     if let Some(stop) = probe::caught(site, &call.keys) {
-        return Box::pin(ready(Err(stop)));
+        return (Bounds::of(&site.options), Box::pin(ready(Err(stop))));
     }
-    acquire_all(Ask::of_site(site, &call), call.keys)
+    let ask = Ask::of_site(site, &call);
+    (Bounds::of(&ask.options), acquire_all(ask, call.keys))
 }
 
 /// The second half of [`run`].
 #[doc(hidden)]
 pub fn hold<F: Future>(site: &'static Site, guards: Guards, body: F) -> Run<F> {
-    Run::holding(&site.options, guards, body)
+    Run::holding(&Registry::here().tuned(site.name, site.options), guards, body)
 }
 
 /// See [`run`].
@@ -50,10 +58,22 @@ pub struct Run<F: Future> {
     stage: Stage<F::Output>,
     /// Was the body polled?
     begun: bool,
-    on_lost: OnLost,
-    timeout: Option<Duration>,
+    bounds: Bounds,
     /// Did the body do what it should? Asked only where that is recorded.
     judge: Option<fn(&F::Output) -> bool>,
+}
+
+/// What may end the body before it ends itself.
+#[derive(Clone, Copy)]
+struct Bounds {
+    on_lost: OnLost,
+    timeout: Option<Duration>,
+}
+
+impl Bounds {
+    const fn of(options: &Options) -> Self {
+        Self { on_lost: options.on_lost, timeout: options.timeout }
+    }
 }
 
 // The body is in a box, and nothing else is ever pinned.
@@ -68,19 +88,18 @@ enum Stage<T> {
 }
 
 impl<F: Future> Run<F> {
-    fn new(options: &Options, body: F, stage: Stage<F::Output>) -> Self {
-        let Options { on_lost, timeout, .. } = *options;
-        Self { body: Some(Box::pin(body)), limit: None, stage, begun: false, on_lost, timeout, judge: None }
+    fn new(bounds: Bounds, body: F, stage: Stage<F::Output>) -> Self {
+        Self { body: Some(Box::pin(body)), limit: None, stage, begun: false, bounds, judge: None }
     }
 
     pub(crate) fn holding(options: &Options, guards: Guards, body: F) -> Self {
-        let mut run = Self::new(options, body, Stage::Ended);
+        let mut run = Self::new(Bounds::of(options), body, Stage::Ended);
         run.start(guards);
         run
     }
 
     fn start(&mut self, guards: Guards) {
-        self.limit = self.timeout.map(|timeout| {
+        self.limit = self.bounds.timeout.map(|timeout| {
             let shared = guards.innermost().shared.clone();
             let end = shared.clock.now().after(timeout);
             Box::pin(async move { shared.clock.sleep_until(end).await }) as BoxFuture<'static, ()>
@@ -97,12 +116,12 @@ impl<F: Future> Run<F> {
 
     /// Runs the body as far as it goes. The guards stay in their place meanwhile: in a panic the body is dropped first.
     fn step(&mut self, cx: &mut Context<'_>) -> Step<F::Output> {
-        let Self { body, limit, stage, begun, on_lost, .. } = self;
+        let Self { body, limit, stage, begun, bounds, .. } = self;
         let Stage::Body(guards) = stage else { return Step::Waits };
         let tenure = guards.innermost().clone();
         // What the body owns may still look for its lock when it is dropped.
         let scoped = |work: &mut dyn FnMut()| scope::within(Some(tenure.clone()), work);
-        let cancels = *on_lost == OnLost::Cancel;
+        let cancels = bounds.on_lost == OnLost::Cancel;
         // Before every step, also the first: the grant may be old by now, and no body begins without its lock.
         let lost = guards.check().err();
         if let Some(loss) = lost
@@ -148,7 +167,7 @@ impl<F: Future> Run<F> {
     }
 
     fn timed_out(&self) -> Error {
-        let text = format!("the body took longer than its limit of {:?}", self.timeout.unwrap_or_default());
+        let text = format!("the body took longer than its limit of {:?}", self.bounds.timeout.unwrap_or_default());
         match &self.stage {
             Stage::Body(guards) => guards.innermost().error(ErrorKind::BodyTimeout, text),
             _ => Error::new(ErrorKind::BodyTimeout, text),

@@ -42,7 +42,7 @@ pub struct Tuning {
     pub max_waiters: Option<usize>,
     /// How often a store that fails is asked again.
     pub retry: Option<Retry>,
-    /// What becomes of the body when the lock is lost.
+    /// What becomes of the body when the lock is lost; one that is not async always goes on.
     pub on_lost: Option<OnLost>,
 }
 
