@@ -117,7 +117,7 @@ const LOCK_TABLE: &[Row] = &[
         "Callers of one process pass the lock on among themselves while others wait: so many times, and for so long, at most.",
         cohort, values::cohort),
     row!("reentrant", "`reentrant`, `true`, `false`", "`false`",
-        "A nested call for the same lock joins the hold of the enclosing one instead of failing.",
+        "A nested call for the same lock joins the hold of the enclosing one instead of failing. One with `once_per` or `min_hold` cannot join, and fails.",
         reentrant, values::flag, true),
     row!("renew", r#"`true`, `false`, `"5s"`, or a `const` of type `Duration`"#, "`true`: a third of the ttl",
         "Whether the lock is renewed while the function runs, and how often.",

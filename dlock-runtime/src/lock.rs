@@ -143,7 +143,8 @@ impl<K> Lock<K> {
     }
 
     /// A nested call joins the hold of the enclosing one instead of getting
-    /// [`ErrorKind::WouldDeadlock`](crate::ErrorKind::WouldDeadlock); the outer call releases.
+    /// [`ErrorKind::WouldDeadlock`](crate::ErrorKind::WouldDeadlock); the outer call releases. One with
+    /// [`once_per`](Self::once_per) or [`min_hold`](Self::min_hold) cannot join.
     pub fn reentrant(mut self, reentrant: bool) -> Self {
         self.options.reentrant = reentrant;
         self

@@ -22,7 +22,7 @@ use crate::key::KeyBuf;
 use crate::local_queue::Turn;
 use crate::note::Note;
 use crate::observe::Event;
-use crate::options::{Resolved, Wait};
+use crate::options::{Options, Resolved, Wait};
 use crate::owner::Owner;
 use crate::registry::Shared;
 use crate::release;
@@ -79,6 +79,16 @@ pub(crate) fn deadline(since: BootInstant, wait: Wait) -> BootInstant {
     }
 }
 
+/// What a store does when a hold begins or ends: who joins another one's hold has neither, and would not get it.
+fn of_its_own(asked: &Options) -> Option<&'static str> {
+    match () {
+        () if asked.once_per.is_some() => Some("`once_per`"),
+        () if asked.min_hold.is_some() => Some("`min_hold`"),
+        () if asked.record => Some("a record of its runs"),
+        () => None,
+    }
+}
+
 pub(crate) fn prepare(ask: Ask, key: &KeyBuf, until: Option<BootInstant>) -> Result<Prepared> {
     let registry = &ask.registry;
     let shared = registry.shared().clone();
@@ -94,13 +104,14 @@ pub(crate) fn prepare(ask: Ask, key: &KeyBuf, until: Option<BootInstant>) -> Res
     let pid = std::process::id();
     background_of(pid).map_err(named)?;
     if let Some(outer) = scope::holding(&store, &key) {
+        let mut text = Cow::Borrowed("the enclosing call holds this lock already, and would wait for itself");
         if ask.options.reentrant && outer.hold.claim.kind.covers(ask.options.kind) {
-            return Ok(Prepared::Joins(Guard::joined(outer)));
+            match of_its_own(&ask.options) {
+                None => return Ok(Prepared::Joins(Guard::joined(outer))),
+                Some(own) => text = format!("{text}: it cannot be joined by a call with {own}").into(),
+            }
         }
-        return Err(named(Error::new(
-            ErrorKind::WouldDeadlock,
-            "the enclosing call holds this lock already, and would wait for itself",
-        )));
+        return Err(named(Error::new(ErrorKind::WouldDeadlock, text)));
     }
     let label = Label::new(ask.place, store.name.clone());
     #[cfg(debug_assertions)]
@@ -327,7 +338,6 @@ pub(crate) fn shut_down() -> Error {
 mod tests {
     use super::*;
     use crate::Registry;
-    use crate::options::Options;
     use crate::sites::{Named, Place};
 
     #[test]

@@ -1,6 +1,6 @@
 //! `reentrant`: a nested call uses the hold of the enclosing one.
 
-use dlock_runtime::{ErrorKind, Kind, current};
+use dlock_runtime::{ErrorKind, Kind, Lock, OncePer, current};
 
 use crate::support::{LONG, Op, SECOND, World, full, is_free, test};
 
@@ -91,6 +91,34 @@ fn only_a_hold_that_covers_the_nested_one_is_joined() {
         }
     });
 }
+
+#[test]
+fn what_a_hold_begins_or_ends_with_is_not_joined_away() {
+    type Ask = fn(Lock) -> Lock;
+    let asks: [(&str, Ask); 3] = [
+        ("`once_per`", |lock| lock.once_per(OncePer { period: LONG_PERIOD, offset: 0 * SECOND, rerun: false })),
+        ("`min_hold`", |lock| lock.min_hold(SECOND)),
+        ("a record of its runs", |lock| lock.record(true)),
+    ];
+    test(async {
+        for (what, ask) in asks {
+            let world = World::with(&dlock_runtime::Clock::manual(), |can| {
+                (can.once_per, can.min_hold) = (true, true);
+            });
+            let inner = ask(world.lock("k").reentrant(true));
+            let told =
+                world.lock("k").run(|_| inner.clone().run(|_| async { panic!("it runs: {what}") })).await.unwrap();
+            let error = told.unwrap_err();
+            assert_eq!(error.kind(), &ErrorKind::WouldDeadlock);
+            assert!(error.to_string().contains(what), "{what}: {error}");
+            // Where nobody encloses it, it is one call as any other; and others join what it holds.
+            let joins = world.lock("k").reentrant(true);
+            inner.run(|_| joins.run(|_| async {})).await.unwrap().unwrap();
+        }
+    });
+}
+
+const LONG_PERIOD: std::time::Duration = std::time::Duration::from_secs(3600);
 
 #[test]
 fn a_joined_call_in_another_task_does_not_take_the_outer_ones_news() {
