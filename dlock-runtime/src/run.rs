@@ -175,6 +175,15 @@ impl<F: Future> Run<F> {
     }
 }
 
+impl<F: Future> Drop for Run<F> {
+    /// The body of a call that is cancelled is dropped in its scope, as one that is cut off is; the guards go after it.
+    fn drop(&mut self) {
+        if let Stage::Body(guards) = &self.stage {
+            scope::within(Some(guards.innermost().clone()), || self.body = None);
+        }
+    }
+}
+
 /// How far the body came.
 enum Step<T> {
     Waits,

@@ -1,6 +1,9 @@
 //! Asking for what one holds already.
 
-use dlock_runtime::{Error, ErrorKind, Held, current, inherit};
+use std::sync::{Arc, Mutex};
+
+use dlock_runtime::{Error, ErrorKind, Held, LockKey, current, inherit};
+use futures::FutureExt;
 
 use crate::support::{LONG, Op, SECOND, World, calm, full, is_free, test};
 
@@ -139,12 +142,42 @@ fn a_child_that_outlives_the_hold_may_ask_for_it() {
     });
 }
 
+/// Notes under which lock it is dropped.
+struct Noting(Arc<Mutex<Option<LockKey>>>);
+
+impl Drop for Noting {
+    fn drop(&mut self) {
+        *self.0.lock().unwrap() = current().map(|held| held.key().clone());
+    }
+}
+
+#[test]
+fn a_cancelled_body_is_dropped_inside_of_its_own_lock() {
+    test(async {
+        let world = World::new();
+        let seen = Arc::new(Mutex::new(None));
+        let (inner, noting) = (world.lock("inner"), Noting(seen.clone()));
+        let body = |outer: Held| async move {
+            let run = inner.run(|_| async move {
+                let _noting = noting;
+                std::future::pending::<()>().await;
+            });
+            assert!(run.now_or_never().is_none(), "it is polled once, and dropped");
+            assert_eq!(current().unwrap().key(), outer.key());
+        };
+        world.lock("outer").run(body).await.unwrap();
+        assert_eq!(seen.lock().unwrap().take(), Some(full("inner")));
+        calm().await;
+        assert!(is_free(&world, "inner").await);
+    });
+}
+
 #[test]
 fn a_panic_inside_leaves_no_enclosing_call_behind() {
     test(async {
         let world = World::new();
         let run = world.lock("k").run(|_| async { panic!("inside") });
-        let caught = futures::FutureExt::catch_unwind(std::panic::AssertUnwindSafe(run)).await;
+        let caught = std::panic::AssertUnwindSafe(run).catch_unwind().await;
         assert!(caught.is_err());
         assert!(current().is_none());
         calm().await;
