@@ -140,7 +140,10 @@ impl<T> LockReturn for Outcome<T> {
         match ran {
             Ran::Done(output) => output,
             Ran::Failed(error) => Self::failed(error),
-            Ran::Lost(error, output) => Self::Lost(output.and_then(|output| output.into_result().ok()), error),
+            Ran::Lost(error, None) => Self::Lost(None, error),
+            Ran::Lost(error, Some(Self::Ran(result))) => Self::Lost(Some(result), error),
+            // As for a `Result`: what the body itself says went wrong wins.
+            Ran::Lost(_, Some(own)) => own,
         }
     }
 
@@ -269,5 +272,21 @@ impl<T> SkipReturn for Outcome<T> {
 pub fn unreached<T>() -> T {
     loop {
         std::thread::park();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn at_a_loss_the_bodys_own_failure_wins() {
+        let lost = || Error::new(ErrorKind::Lost(crate::LossCause::Deadline), "lost");
+        let ended = |own: Option<Outcome<u32>>| LockReturn::from_ran(Ran::Lost(lost(), own));
+        assert!(matches!(ended(None), Outcome::<u32>::Lost(None, _)));
+        assert!(matches!(ended(Some(7.into())), Outcome::Lost(Some(7), error) if error.is_lost()));
+        assert!(matches!(ended(Some(Outcome::Outage(Error::outage("its own")))), Outcome::Outage(_)));
+        let inner = Outcome::Lost(Some(3), Error::new(ErrorKind::Internal, "of another lock"));
+        assert!(matches!(ended(Some(inner)), Outcome::Lost(Some(3), error) if !error.is_lost()));
     }
 }
