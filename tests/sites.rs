@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use dlock::backends::memory::Memory;
-use dlock::{Defaults, Error, ErrorKind, Key, Registry, Wait, distributed_lock, key_of, keys_of, sites};
+use dlock::{Defaults, Error, ErrorKind, Key, Registry, Tuning, Wait, distributed_lock, key_of, keys_of, sites};
 
 #[distributed_lock(key = "stock:<id>", ttl = "20s", wait = "3s")]
 async fn deduct(id: u64) -> Result<u64, Error> {
@@ -111,6 +111,22 @@ fn a_site_is_tuned_by_name_and_nonsense_is_refused() {
         assert!(matches!(error.kind(), ErrorKind::ConfigInvalid { .. }) && error.to_string().contains(part), "{error}");
     }
     assert!(registry.explain().to_string().contains("ttl          20s"), "nothing of the nonsense is in force");
+}
+
+/// In its closure the registry can be asked for anything but another change.
+#[test]
+fn tuning_holds_up_nobody() {
+    let registry = registry(&["memory", "reports", "brief"]);
+    let change = |site: &mut Tuning| {
+        assert!(registry.explain().to_string().contains("ttl          20s"));
+        for refused in [registry.configure(|_| {}), registry.tune("sites::report", |_| {})] {
+            assert_eq!(refused.unwrap_err().kind(), &ErrorKind::WouldDeadlock);
+        }
+        site.ttl = Some(Duration::from_secs(50));
+    };
+    registry.tune("sites::deduct", change).unwrap();
+    assert!(registry.explain().to_string().contains("ttl          50s"));
+    registry.configure(|_| {}).unwrap();
 }
 
 #[test]

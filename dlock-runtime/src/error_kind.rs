@@ -24,6 +24,7 @@ pub enum ErrorKind {
     /// The lock was held, but ended before its release. Another holder may have come in since.
     Lost(LossCause),
     /// The enclosing call holds this very lock: waiting for it would never end.
+    /// Also: a change of the settings makes another one.
     WouldDeadlock,
     /// No backend is installed under the name.
     BackendNotRegistered {

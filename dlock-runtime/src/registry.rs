@@ -24,7 +24,7 @@ use crate::options::Defaults;
 use crate::order::Order;
 use crate::release;
 use crate::store::Store;
-use crate::tuning::Tunings;
+use crate::tuning::{Changes, Tunings};
 use crate::watchdog::Watchdog;
 
 /// The backends of a process by name. There is one global registry, which the attribute uses; a test may have its own.
@@ -41,6 +41,7 @@ struct Inner {
     /// Most programs have no such hook, and pay one load.
     traced: AtomicBool,
     tunings: Tunings,
+    changes: Changes,
 }
 
 type Trace = dyn Fn() -> Option<String> + Send + Sync;
@@ -119,6 +120,7 @@ impl Registry {
             trace: RwLock::default(),
             traced: AtomicBool::new(false),
             tunings: Tunings::default(),
+            changes: Changes::default(),
         }))
     }
 
@@ -189,14 +191,17 @@ impl Registry {
 
     /// Sets the defaults of all locks that do not say otherwise. Locks already held keep theirs.
     ///
+    /// Calls go on with the old ones meanwhile; another change, also of [`tune`](Self::tune), waits for this one.
+    ///
     /// # Errors
-    /// [`ErrorKind::ConfigInvalid`] with the field that cannot be.
+    /// [`ErrorKind::ConfigInvalid`] with the field that cannot be; [`ErrorKind::WouldDeadlock`] inside of a change of
+    /// this registry.
     pub fn configure(&self, change: impl FnOnce(&mut Defaults)) -> Result<()> {
-        let mut defaults = self.0.defaults.write().unwrap_or_else(PoisonError::into_inner);
-        let mut changed = (**defaults).clone();
+        let _one = self.0.changes.begin()?;
+        let mut changed = (*self.defaults()).clone();
         change(&mut changed);
         changed.check()?;
-        *defaults = Arc::new(changed);
+        *self.0.defaults.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(changed);
         Ok(())
     }
 
@@ -268,6 +273,10 @@ impl Registry {
 
     pub(crate) fn shared(&self) -> &Arc<Shared> {
         &self.0.shared
+    }
+
+    pub(crate) fn changes(&self) -> &Changes {
+        &self.0.changes
     }
 
     pub(crate) fn tunings(&self) -> &Tunings {

@@ -2,11 +2,12 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{PoisonError, RwLock};
+use std::sync::{Condvar, Mutex, PoisonError, RwLock};
+use std::thread::{self, ThreadId};
 use std::time::Duration;
 
 use crate::catalogue::sites;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::options::{Backoff, OnLost, Options, Renew, Retry, Wait};
 use crate::registry::Registry;
 
@@ -16,6 +17,40 @@ pub(crate) struct Tunings {
     /// Most programs have none, and pay one load.
     any: AtomicBool,
     by_name: RwLock<HashMap<String, Tuning>>,
+}
+
+/// Changes of the settings come one after another: the user's part of one runs while nothing is locked that a call
+/// needs, and the next begins with what this one has stored.
+#[derive(Debug, Default)]
+pub(crate) struct Changes {
+    by: Mutex<Option<ThreadId>>,
+    ended: Condvar,
+}
+
+/// One change; the next may begin when this is dropped.
+pub(crate) struct Change<'a>(&'a Changes);
+
+impl Changes {
+    pub(crate) fn begin(&self) -> Result<Change<'_>> {
+        let me = thread::current().id();
+        let mut by = self.by.lock().unwrap_or_else(PoisonError::into_inner);
+        if *by == Some(me) {
+            let text = "a change of the settings cannot make another one: it would wait for itself";
+            return Err(Error::new(ErrorKind::WouldDeadlock, text));
+        }
+        while by.is_some() {
+            by = self.ended.wait(by).unwrap_or_else(PoisonError::into_inner);
+        }
+        *by = Some(me);
+        Ok(Change(self))
+    }
+}
+
+impl Drop for Change<'_> {
+    fn drop(&mut self) {
+        *self.0.by.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        self.0.ended.notify_one();
+    }
 }
 
 /// What replaces a site's own settings; `None` leaves them.
@@ -123,6 +158,8 @@ fn count<T: std::str::FromStr>(text: &str) -> Result<T, String> {
 impl Registry {
     /// Replaces settings of the site of this name (see [`sites`]) from its next call on, over what its attribute says.
     ///
+    /// Calls go on meanwhile; another change, also of [`configure`](Self::configure), waits for this one.
+    ///
     /// ```
     /// # use std::time::Duration;
     /// # use dlock_runtime::{Registry, Tuning};
@@ -132,7 +169,8 @@ impl Registry {
     ///
     /// # Errors
     /// [`ErrorKind::ConfigInvalid`](crate::ErrorKind::ConfigInvalid) if no site has the name, or if the settings
-    /// contradict each other or the defaults. Whether the store can do them is told by [`verify`](Self::verify).
+    /// contradict each other or the defaults; [`ErrorKind::WouldDeadlock`](crate::ErrorKind::WouldDeadlock) inside of a
+    /// change of this registry. Whether the store can do them is told by [`verify`](Self::verify).
     pub fn tune(&self, name: &str, change: impl FnOnce(&mut Tuning)) -> Result<()> {
         let named: Vec<_> = sites().into_iter().filter(|site| site.name() == name).collect();
         if named.is_empty() {
@@ -140,14 +178,15 @@ impl Registry {
             let text = format!("there is no locked function of the name {name:?}; there are: {}", known.join(", "));
             return Err(Error::config("name", text));
         }
-        let tunings = &self.tunings();
-        let mut by_name = tunings.by_name.write().unwrap_or_else(PoisonError::into_inner);
-        let mut tuning = by_name.get(name).copied().unwrap_or_default();
+        let _one = self.changes().begin()?;
+        let tunings = self.tunings();
+        let said = tunings.by_name.read().unwrap_or_else(PoisonError::into_inner).get(name).copied();
+        let mut tuning = said.unwrap_or_default();
         change(&mut tuning);
         for site in named {
             tuning.apply(site.0.options).resolve(&self.defaults())?;
         }
-        by_name.insert(name.to_owned(), tuning);
+        tunings.by_name.write().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned(), tuning);
         tunings.any.store(true, Ordering::Release);
         Ok(())
     }

@@ -124,3 +124,40 @@ fn another_store_is_called_in_place() {
         assert!(!world.store.threads().contains(&"dlock".to_owned()));
     });
 }
+
+/// In its closure the registry can be asked for anything but another change, and locks go on.
+#[test]
+fn a_change_of_the_defaults_holds_up_nobody_and_none_is_lost() {
+    test(async {
+        let world = World::new();
+        let registry = &world.registry;
+        let change = |defaults: &mut dlock_runtime::Defaults| {
+            let key = registry.lock("k").acquire_blocking().unwrap().key().clone();
+            assert!(key.as_str().starts_with("dl1:default:"));
+            let error = registry.configure(|_| {}).unwrap_err();
+            assert_eq!(error.kind(), &ErrorKind::WouldDeadlock);
+            let other = Registry::new();
+            other.configure(|_| {}).unwrap();
+            defaults.namespace = "changed".into();
+        };
+        registry.configure(change).unwrap();
+        assert_eq!(registry.lock("l").acquire().await.unwrap().key().as_str(), "dl1:changed:l");
+        // One that fails leaves the way free, in whatever way it fails.
+        registry.configure(|defaults| defaults.max_waiters = 0).unwrap_err();
+        let panics = || registry.configure(|_| panic!("inside"));
+        std::panic::catch_unwind(std::panic::AssertUnwindSafe(panics)).unwrap_err();
+        registry.configure(|defaults| defaults.max_waiters = 1).unwrap();
+        let counts = |_| {
+            for _ in 0..50 {
+                let change = |defaults: &mut dlock_runtime::Defaults| {
+                    let waiters = defaults.max_waiters;
+                    std::thread::yield_now();
+                    defaults.max_waiters = waiters + 1;
+                };
+                registry.configure(change).unwrap();
+            }
+        };
+        std::thread::scope(|scope| (0..4).map(|n| scope.spawn(move || counts(n))).for_each(drop));
+        registry.configure(|defaults| assert_eq!(defaults.max_waiters, 201)).unwrap();
+    });
+}
