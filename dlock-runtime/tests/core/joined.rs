@@ -1,5 +1,7 @@
 //! `reentrant`: a nested call uses the hold of the enclosing one.
 
+use std::time::Duration;
+
 use dlock_runtime::{ErrorKind, Kind, Lock, OncePer, current};
 
 use crate::support::{LONG, Op, SECOND, World, full, is_free, test};
@@ -96,7 +98,7 @@ fn only_a_hold_that_covers_the_nested_one_is_joined() {
 fn what_a_hold_begins_or_ends_with_is_not_joined_away() {
     type Ask = fn(Lock) -> Lock;
     let asks: [(&str, Ask); 3] = [
-        ("`once_per`", |lock| lock.once_per(OncePer { period: LONG_PERIOD, offset: 0 * SECOND, rerun: false })),
+        ("`once_per`", |lock| lock.once_per(OncePer { period: SECOND * 3600, offset: Duration::ZERO, rerun: false })),
         ("`min_hold`", |lock| lock.min_hold(SECOND)),
         ("a record of its runs", |lock| lock.record(true)),
     ];
@@ -117,8 +119,6 @@ fn what_a_hold_begins_or_ends_with_is_not_joined_away() {
         }
     });
 }
-
-const LONG_PERIOD: std::time::Duration = std::time::Duration::from_secs(3600);
 
 #[test]
 fn a_joined_call_in_another_task_does_not_take_the_outer_ones_news() {

@@ -59,7 +59,7 @@ fn defaults_hold_for_what_is_not_said() {
         let guard = world.lock("k").acquire().await.unwrap();
         assert_eq!(guard.granted(), 9 * SECOND);
         assert_eq!(world.lock("k").acquire().await.unwrap_err().kind(), &ErrorKind::Busy);
-        let error = world.lock("k").ttl(SECOND * 0).acquire().await.unwrap_err();
+        let error = world.lock("k").ttl(std::time::Duration::ZERO).acquire().await.unwrap_err();
         assert_eq!((error.key(), error.backend()), (Some("k"), Some("m")), "{error}");
         assert!(world.registry.configure(|defaults| defaults.max_hold = SECOND).is_err());
         assert!(world.registry.configure(|defaults| defaults.namespace = "a b".into()).is_err());
