@@ -10,6 +10,7 @@ mod carried_cut;
 mod carried_runtimes;
 mod cycle;
 mod database;
+mod ended;
 mod faults;
 mod fenced;
 mod left;

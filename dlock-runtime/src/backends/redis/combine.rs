@@ -16,7 +16,7 @@ use futures::future::{BoxFuture, Either};
 use smallvec::SmallVec;
 use tokio::sync::oneshot;
 
-use super::connection::{call, on};
+use super::connection::{Ended, call, on};
 use super::fault;
 use super::layout::{self, Name};
 use super::scripts::{FENCE, SCRIPTS};
@@ -37,6 +37,7 @@ const USUAL_VALUE: usize = 112;
 /// The way to the server that the tasks of one runtime share.
 pub(super) struct Combiner {
     client: MultiplexedConnection,
+    ended: Arc<Ended>,
     runtime: Place,
     under_way: AtomicUsize,
     next: Mutex<Batch>,
@@ -89,8 +90,9 @@ struct Releases {
 }
 
 impl Combiner {
-    pub(super) fn new(client: MultiplexedConnection, runtime: Place) -> Self {
-        Self { client, runtime, under_way: AtomicUsize::new(0), next: Mutex::default(), leaving: Mutex::default() }
+    pub(super) fn new(client: MultiplexedConnection, ended: Arc<Ended>, runtime: Place) -> Self {
+        let (under_way, next, leaving) = Default::default();
+        Self { client, ended, runtime, under_way, next, leaving }
     }
 
     /// Sends one command.
@@ -99,8 +101,9 @@ impl Combiner {
             return Either::Left(self.join(|batch| batch.put([command])).answers().map(only));
         }
         let (under_way, mut client) = (UnderWay::new(self), self.client.clone());
+        let ended = self.ended.clone();
         Either::Right(Box::pin(async move {
-            let answer = client.send_packed_command(&command).await;
+            let answer = ended.or(client.send_packed_command(&command)).await;
             drop(under_way);
             answer.map_err(|error| fault::client(&error))
         }))
@@ -149,8 +152,9 @@ impl Combiner {
 
     fn alone(self: &Arc<Self>, pipeline: Pipeline) -> BoxFuture<'static, Result<Answers>> {
         let (under_way, mut client) = (UnderWay::new(self), self.client.clone());
+        let ended = self.ended.clone();
         Box::pin(async move {
-            let answers = client.send_packed_commands(&pipeline, 0, pipeline.len()).await;
+            let answers = ended.or(client.send_packed_commands(&pipeline, 0, pipeline.len())).await;
             drop(under_way);
             answers.map(Answers::from_vec).map_err(|error| fault::client(&error))
         })
@@ -212,7 +216,7 @@ impl Combiner {
         drop(next);
         // The first step hands it to the client. Unconstrained: a task that has used up its budget would hand over nothing,
         // and what leaves next would overtake it, such as an abandon its acquire.
-        let mut sending = Box::pin(tokio::task::unconstrained(batch.send(self.client.clone())));
+        let mut sending = Box::pin(tokio::task::unconstrained(batch.send(self.client.clone(), self.ended.clone())));
         if sending.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {
             drop(leaving);
             self.runtime.spawn(sending);
@@ -243,7 +247,7 @@ impl Batch {
         Wants::Answers(self.pipeline.len() - before)
     }
 
-    async fn send(self, mut client: MultiplexedConnection) {
+    async fn send(self, mut client: MultiplexedConnection, ended: Arc<Ended>) {
         let Self { mut pipeline, asked, releases, draws, under_way, .. } = self;
         if draws > 0 {
             pipeline.add_command(draw(draws));
@@ -251,7 +255,7 @@ impl Batch {
         let releasing = releases.call();
         let releases = releasing.is_some();
         add(&mut pipeline, releasing);
-        let answers = client.send_packed_commands(&pipeline, 0, pipeline.len()).await;
+        let answers = ended.or(client.send_packed_commands(&pipeline, 0, pipeline.len())).await;
         drop(under_way);
         let mut answers = match answers {
             Ok(answers) => answers,

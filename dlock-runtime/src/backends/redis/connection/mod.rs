@@ -2,6 +2,7 @@
 
 mod after;
 mod cluster;
+mod ended;
 mod open;
 mod renewals;
 mod silence;
@@ -27,6 +28,7 @@ use crate::backend::Claim;
 use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::per_runtime::PerRuntime;
+pub(super) use ended::Ended;
 pub(super) use open::{config, words};
 use renewals::Beside;
 use silence::AwaitsAnswer;

@@ -15,7 +15,7 @@ use super::super::scripts::{FENCE, SCRIPTS, Scripts};
 use super::super::topology::cluster::ClusterWay;
 use super::super::topology::{ClusterPlan, Opening, Plan};
 use super::super::{fault, rights};
-use super::{Connection, Connections, OPEN_LIMIT, Way, call};
+use super::{Connection, Connections, Ended, OPEN_LIMIT, Way, call};
 use crate::background::Place;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -64,18 +64,20 @@ impl Connections {
         let switches = self.switches();
         let runtime = place.id();
         let dead = Arc::new(AtomicBool::new(false));
-        let (died, guards, clock) = (dead.clone(), self.guards.clone(), self.clock.clone());
+        let ended = Arc::<Ended>::default();
+        let (died, says, guards, clock) = (dead.clone(), ended.clone(), self.guards.clone(), self.clock.clone());
         let multiplexed = self
             .dial(config().set_push_sender(move |push: PushInfo| {
                 if push.kind == PushKind::Disconnection {
                     died.store(true, Ordering::Relaxed);
                     guards.ended(clock.now());
+                    says.tell();
                 }
                 Ok::<(), ::redis::aio::SendError>(())
             }))
             .await?;
         let mut opened = multiplexed.clone();
-        let way = Way::Server(Arc::new(Combiner::new(multiplexed, place)));
+        let way = Way::Server(Arc::new(Combiner::new(multiplexed, ended, place)));
         let connection = Arc::new(Connection { runtime, way, switches, dead, silent_since: AtomicU64::new(0) });
         let mut first = ::redis::pipe();
         first.cmd("ROLE");
