@@ -144,7 +144,7 @@ const LOCK_TABLE: &[Row] = &[
         "What to do while somebody else holds the lock: fail, return without having run, or call another function with the same arguments.",
         on_busy, values::on_busy),
     row!("on_lost", "`cancel`, `continue`", "`cancel`",
-        "What becomes of the body when the lock is lost; a function that is not async always goes on.",
+        "What becomes of the body when the lock is lost while it runs; a function that is not async always goes on.",
         on_lost, values::on_lost),
     row!("on_outage", "`error`, `skip`", "`error`",
         "What to do when the store does not answer: fail, or return without having run.",
