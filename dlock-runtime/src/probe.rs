@@ -7,11 +7,26 @@ use std::future::Future;
 use std::pin::pin;
 use std::task::{Context, Waker};
 
+use tokio::task;
+
 use crate::error::{Error, ErrorKind, Result};
 use crate::key::Key;
 use crate::sites::{Keys, Site};
 
-thread_local!(static PROBE: RefCell<Option<Vec<Key>>> = const { RefCell::new(None) });
+thread_local!(static PROBE: RefCell<Option<Probe>> = const { RefCell::new(None) });
+
+/// A call that is asked for its keys.
+struct Probe {
+    found: Vec<Key>,
+    /// Whose call it is: other tasks that it polls are called in earnest; see [`crate::scope`].
+    task: Option<task::Id>,
+}
+
+impl Probe {
+    fn is_here(&self) -> bool {
+        self.task == task::try_id()
+    }
+}
 
 /// The key that this call of an annotated async function would lock. The body does not run, and no store is asked.
 ///
@@ -54,7 +69,7 @@ pub fn key_of_blocking<T>(call: impl FnOnce() -> T) -> Result<Key> {
 pub(crate) fn caught(site: &Site, keys: &Keys) -> Option<Error> {
     let mut noted = false;
     let _ = PROBE.try_with(|probe| {
-        if let Some(found) = probe.borrow_mut().as_mut() {
+        if let Some(Probe { found, .. }) = probe.borrow_mut().as_mut().filter(|probe| probe.is_here()) {
             noted = true;
             let template = |number: usize| site.templates.get(number).or(site.templates.first()).copied();
             match keys {
@@ -70,21 +85,22 @@ pub(crate) fn caught(site: &Site, keys: &Keys) -> Option<Error> {
 
 /// Is only the key asked for?
 pub(crate) fn is_on() -> bool {
-    PROBE.try_with(|probe| probe.borrow().is_some()).unwrap_or_default()
+    PROBE.try_with(|probe| probe.borrow().as_ref().is_some_and(Probe::is_here)).unwrap_or_default()
 }
 
 fn probe(call: impl FnOnce()) -> Result<Vec<Key>> {
-    struct Restore(Option<Vec<Key>>);
+    struct Restore(Option<Probe>);
     impl Drop for Restore {
         fn drop(&mut self) {
             let outer = self.0.take();
             let _ = PROBE.try_with(|probe| probe.replace(outer));
         }
     }
-    let outer = PROBE.try_with(|probe| probe.replace(Some(Vec::new()))).ok().flatten();
+    let here = Probe { found: Vec::new(), task: task::try_id() };
+    let outer = PROBE.try_with(|probe| probe.replace(Some(here))).ok().flatten();
     let _restore = Restore(outer);
     call();
-    let found = PROBE.try_with(RefCell::take).ok().flatten().unwrap_or_default();
+    let found = PROBE.try_with(RefCell::take).ok().flatten().map(|probe| probe.found).unwrap_or_default();
     if found.is_empty() {
         return Err(Error::new(
             ErrorKind::Unsupported { need: "a call of a function with #[distributed_lock]".into() },

@@ -2,12 +2,19 @@
 //!
 //! Set while a body is polled, so siblings (`join!`) are no enclosing calls of each other. A spawned task starts with
 //! nothing, unless it was given its parent's holds by [`inherit`].
+//!
+//! A body may poll tasks of its own thread: a sync one by `Runtime::block_on` of a current-thread runtime, an async one by
+//! a `LocalSet`. Such a task is a stranger, although it runs inside of the body's poll. So what is set counts for one task
+//! of tokio, or for a thread that runs none. Executors without task ids, as `futures::executor::LocalPool`, cannot be seen:
+//! there a task that is polled inside of a body counts as the body.
 
 use std::cell::RefCell;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+
+use tokio::task;
 
 use crate::backend::Fence;
 use crate::error::{Error, ErrorKind, Result};
@@ -16,7 +23,14 @@ use crate::key::LockKey;
 use crate::store::Store;
 use crate::tenure::Tenure;
 
-thread_local!(static CURRENT: RefCell<Option<Arc<Tenure>>> = const { RefCell::new(None) });
+thread_local!(static CURRENT: RefCell<Option<Scope>> = const { RefCell::new(None) });
+
+/// The innermost lock that a caller holds.
+struct Scope {
+    tenure: Arc<Tenure>,
+    /// The caller's task; `None` for a thread that runs none.
+    task: Option<task::Id>,
+}
 
 /// The innermost lock that the enclosing call holds: its fencing token, its check, its loss.
 ///
@@ -61,6 +75,11 @@ pub fn fence_now() -> Result<Fence> {
 ///
 /// Inside, [`current`] finds the enclosing call's lock, and asking for it again gives `WouldDeadlock` at once instead
 /// of a wait for oneself. The lock still ends with the call that took it: await the child before that.
+///
+/// Without it a spawned task is a stranger to its parent's locks, also one of `spawn_local` that is polled while the
+/// parent's body is. Branches of `join!` and `select!`, the members of a `FuturesUnordered`, and the main future of a
+/// `block_on` inside of the body need none: they are the same caller. An executor without task ids, such as
+/// `futures::executor::LocalPool`, cannot be told from its caller: what it polls inside of a body counts as the body.
 pub fn inherit<F: Future>(future: F) -> Inherit<F> {
     inside(innermost(), future)
 }
@@ -71,8 +90,9 @@ pub(crate) const fn inside<F: Future>(held: Option<Arc<Tenure>>, future: F) -> I
 }
 
 pub(crate) fn innermost() -> Option<Arc<Tenure>> {
+    let of_this_task = |scope: &Scope| (scope.task == task::try_id()).then(|| scope.tenure.clone());
     // In a thread's destructors there is no enclosing call.
-    CURRENT.try_with(|current| current.borrow().clone()).ok().flatten()
+    CURRENT.try_with(|current| current.borrow().as_ref().and_then(of_this_task)).ok().flatten()
 }
 
 /// The hold of this lock that the enclosing call, or one around it, has.
@@ -92,14 +112,15 @@ pub(crate) fn held_keys() -> Vec<String> {
 
 /// Runs `poll` with `held` as the enclosing call's innermost lock.
 pub(crate) fn within<T>(held: Option<Arc<Tenure>>, poll: impl FnOnce() -> T) -> T {
-    struct Restore(Option<Arc<Tenure>>);
+    struct Restore(Option<Scope>);
     impl Drop for Restore {
         fn drop(&mut self) {
             let inner = self.0.take();
             let _ = CURRENT.try_with(|current| current.replace(inner));
         }
     }
-    let outer = CURRENT.try_with(|current| current.replace(held)).ok().flatten();
+    let scope = held.map(|tenure| Scope { tenure, task: task::try_id() });
+    let outer = CURRENT.try_with(|current| current.replace(scope)).ok().flatten();
     let _restore = Restore(outer);
     poll()
 }

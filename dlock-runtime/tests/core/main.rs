@@ -34,6 +34,7 @@ mod run;
 mod runtimes;
 mod several;
 mod shutdown;
+mod strangers;
 mod stress;
 mod support;
 mod together;
