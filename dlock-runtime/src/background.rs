@@ -42,15 +42,32 @@ static THREAD: OnceCell<Background> = OnceCell::new();
 pub(crate) fn background_of(pid: u32) -> Result<&'static Background> {
     let thread = THREAD.get_or_try_init(Background::start)?;
     if thread.pid != pid {
-        return Err(Error::new(
-            ErrorKind::Unsupported { need: "a process that was not forked after dlock's first use".into() },
-            "dlock was used before this process was forked, and its thread stayed with the parent; start a new program instead (fork and exec)",
-        ));
+        return Err(forked());
     }
     if !thread.alive.load(Ordering::Acquire) {
         return Err(Error::new(ErrorKind::Internal, "dlock's own thread has died; nothing could be renewed"));
     }
     Ok(thread)
+}
+
+/// Is this a child after `fork`? Our thread, the connections and every hold stayed with the parent; a mutex may be locked
+/// for good, by a thread that the child does not have.
+pub(crate) fn is_forked() -> bool {
+    THREAD.get().is_some_and(|thread| thread.pid != std::process::id())
+}
+
+/// # Errors
+/// In a child after `fork`: a request of it would go over the parent's sockets, and free the parent's locks.
+pub(crate) fn not_forked() -> Result<()> {
+    if is_forked() { Err(forked()) } else { Ok(()) }
+}
+
+fn forked() -> Error {
+    Error::new(
+        ErrorKind::Unsupported { need: "a process that was not forked after dlock's first use".into() },
+        "dlock was used before this process was forked: its thread, its connections and its locks stayed with the parent; \
+         start a new program instead (fork and exec)",
+    )
 }
 
 /// Starts our thread if it was not started yet.

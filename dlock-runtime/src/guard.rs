@@ -7,6 +7,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use crate::backend::{Fence, Standing};
+use crate::background::not_forked;
 use crate::error::{Error, ErrorKind, LossCause, Result};
 use crate::key::{Key, LockKey};
 use crate::listener::Listener;
@@ -57,7 +58,8 @@ impl Guard {
     /// that is no error, since what the caller did under the lock was covered by it.
     ///
     /// # Errors
-    /// [`ErrorKind::Lost`] if the lock had ended before.
+    /// [`ErrorKind::Lost`] if the lock had ended before; [`ErrorKind::Unsupported`] in a child after `fork`, where nothing
+    /// is released: the parent has the lock.
     pub async fn release(self) -> Result<()> {
         // A lost hold is given back in the background: its caller shall hear of the loss now.
         self.check()?;
@@ -79,6 +81,8 @@ pub(crate) async fn finish(guard: Guard) -> Result<()> {
     if guard.is_joined() {
         return guard.check();
     }
+    // The child's copy of a hold covers nothing: the lock is the parent's.
+    not_forked().map_err(|error| guard.0.named(error))?;
     let tenure = guard.hand_over();
     match release::in_place(tenure.clone()).await {
         Outcome::Released | Outcome::Unknown => {
@@ -136,9 +140,11 @@ impl Held {
     /// Asks the store whether the lock is still ours, and prolongs it by its ttl.
     ///
     /// # Errors
-    /// [`ErrorKind::Lost`]; [`ErrorKind::Outage`] if the store did not answer, which is no loss yet.
+    /// [`ErrorKind::Lost`]; [`ErrorKind::Outage`] if the store did not answer, which is no loss yet;
+    /// [`ErrorKind::Unsupported`] in a child after `fork`, whose parent has the lock.
     pub async fn confirm(&self) -> Result<()> {
         self.check()?;
+        not_forked().map_err(|error| self.0.named(error))?;
         let bound = request_bound(self.0.hold.claim.ttl);
         let request = self.0.store.ask(&self.0.shared.clock, bound, &self.0, |backend, tenure| {
             Box::pin(async move {
@@ -147,11 +153,10 @@ impl Held {
             })
         });
         let standing = request.await;
-        let unanswered = standing.as_ref().err().map(|error| {
-            Error::outage(format!("the store did not confirm the lock: {error}"))
-                .with_key(self.0.hold.claim.key.as_str())
-                .with_backend(&self.0.store.name)
-        });
+        let unanswered = standing
+            .as_ref()
+            .err()
+            .map(|error| self.0.named(Error::outage(format!("the store did not confirm the lock: {error}"))));
         if let Ok(Standing::Renewed(_) | Standing::Lost) = standing {
             watchdog::settle(&self.0.shared.clock, &self.0, standing);
         }

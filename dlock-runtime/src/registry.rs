@@ -11,7 +11,7 @@ use futures::FutureExt;
 
 use crate::backend::Backend;
 use crate::backends;
-use crate::background::{background, here};
+use crate::background::{background, here, is_forked};
 use crate::clock::{BootInstant, Clock};
 use crate::closing::{Closing, Jobs};
 use crate::error::{Error, ErrorKind, LossCause, Result};
@@ -238,7 +238,12 @@ impl Registry {
     ///
     /// Waiters get [`ErrorKind::ShutDown`] at once. At the deadline the bodies that still run are told
     /// [`ErrorKind::Lost`] and their locks are given back.
+    ///
+    /// In a child after `fork` it does nothing, at once: what is held there is the parent's.
     pub async fn shutdown(&self, deadline: Duration) -> ShutdownReport {
+        if is_forked() {
+            return ShutdownReport { cut_off: 0, unconfirmed: 0 };
+        }
         let shared = &self.0.shared;
         let until = shared.clock.now().after(deadline);
         shared.closing.close(&shared.clock);

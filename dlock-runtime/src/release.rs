@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::{Claim, Released};
-use crate::background::background;
+use crate::background::{background, is_forked};
 use crate::carry::Carry;
 use crate::closing::Job;
 use crate::cohort;
@@ -58,11 +58,22 @@ pub(crate) async fn in_place(tenure: Arc<Tenure>) -> Outcome {
 
 /// Releases on our thread; for guards that are dropped, and for holds that the store would keep after their loss.
 pub(crate) fn later(tenure: Arc<Tenure>) {
+    let Some(tenure) = not_of_the_parent(tenure) else { return };
     let job = tenure.shared.jobs.begin();
     // In this order: what has ended is not put back into the watchdog's table.
     let ours = tenure.end();
     tenure.shared.watchdog.remove(&tenure);
     go_on(tenure, job, if ours { Tell::First } else { Tell::Nothing });
+}
+
+/// `None` in a child after `fork`, which has a mere copy of what its parent has to give back. Nothing of it is dropped
+/// there: that would close the parent's connections, or wait for a mutex that nobody unlocks any more.
+fn not_of_the_parent<T>(value: T) -> Option<T> {
+    if !is_forked() {
+        return Some(value);
+    }
+    std::mem::forget(value);
+    None
 }
 
 /// What our thread has to tell the observers about the end of the hold.
@@ -77,6 +88,7 @@ enum Tell {
 }
 
 fn go_on(tenure: Arc<Tenure>, job: Job, tell: Tell) {
+    let Some(tenure) = not_of_the_parent(tenure) else { return };
     let Ok(background) = background() else {
         // Without our thread only the ttl is left; neighbours must not wait for it here.
         tenure.pass_turn();
@@ -163,6 +175,7 @@ impl Drop for Late {
 
 /// Ends an acquisition of unknown outcome on our thread, so that nothing of it is left in the store.
 pub(crate) fn abandon_later(shared: &Arc<Shared>, store: Arc<Store>, claim: Arc<Claim>, keep: Box<dyn Send>) {
+    let Some(keep) = not_of_the_parent(keep) else { return };
     let job = shared.jobs.begin();
     let shared = shared.clone();
     let Ok(background) = background() else { return };

@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 
 use crate::backend::Backend;
-use crate::background::{background, here};
+use crate::background::{background, here, not_forked};
 use crate::capabilities::WakeStyle;
 use crate::clock::Clock;
 use crate::error::{Error, Result};
@@ -62,6 +62,8 @@ impl Store {
         S: Clone + Send + Sync + 'static,
         T: Send + 'static,
     {
+        // Every request goes through here, but renewals, which our own thread sends.
+        not_forked()?;
         let deadline = clock.now().after(bound);
         let away = self.backend.capabilities().connection_per_hold || here().is_none();
         let answer = if away {

@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use crate::backend::{Ending, Fence, Hold, RunEnd, Validity};
-use crate::background::Home;
+use crate::background::{Home, is_forked};
 use crate::baton::Baton;
 use crate::clock::BootInstant;
 use crate::cohort::Tenancy;
@@ -214,6 +214,11 @@ impl Tenure {
 
     /// Declares the loss: to the body, to the observers, and, where the store would keep the lock, to the store.
     pub(crate) fn lose(self: &Arc<Self>, cause: LossCause) {
+        if is_forked() {
+            // The watchdog stayed with the parent.
+            self.mark_lost(cause);
+            return;
+        }
         self.shared.watchdog.lose(self, cause);
     }
 
@@ -362,7 +367,12 @@ impl Tenure {
     }
 
     pub(crate) fn error(&self, kind: ErrorKind, message: impl Into<Cow<'static, str>>) -> Error {
-        Error::new(kind, message).with_key(self.hold.claim.key.as_str()).with_backend(&self.store.name)
+        self.named(Error::new(kind, message))
+    }
+
+    /// Says which lock an error is about.
+    pub(crate) fn named(&self, error: Error) -> Error {
+        error.with_key(self.hold.claim.key.as_str()).with_backend(&self.store.name)
     }
 }
 

@@ -1,5 +1,6 @@
 //! The other processes: this binary again, holding locks by the attribute as a user's program does.
 
+mod forked;
 mod passing;
 mod stopped;
 mod worker;
@@ -12,6 +13,7 @@ use dlock::{Error, distributed_lock};
 use crate::arena::now;
 use crate::resource::Resource;
 
+pub(crate) use forked::OTHER as FORK_OTHER;
 pub(crate) use stopped::RESOURCE_VALUE_OF_THE_LATE;
 pub(crate) use worker::WORKER_TTL;
 
@@ -28,6 +30,7 @@ pub(crate) fn play(role: &str) {
             }
             "stopped in the body" => stopped::in_the_body().await,
             "work" => worker::work().await,
+            "fork" => forked::forks().await,
             "pass on" => passing::pass_on().await,
             other => panic!("no role {other}"),
         }

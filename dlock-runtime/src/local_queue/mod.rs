@@ -18,7 +18,7 @@ use std::time::Duration;
 use smallvec::SmallVec;
 
 use crate::backend::Claim;
-use crate::background::Home;
+use crate::background::{Home, is_forked};
 use crate::baton::Baton;
 use crate::clock::{BootInstant, wake};
 use crate::key::LockKey;
@@ -335,7 +335,8 @@ impl Future for Waiting {
 
 impl Drop for Waiting {
     fn drop(&mut self) {
-        let Some(ticket) = self.ticket else { return };
+        // In a child after `fork` it is a copy of what the parent has.
+        let Some(ticket) = self.ticket.filter(|_| !is_forked()) else { return };
         let mut shard = self.queue.shard(&self.key);
         let Some(line) = shard.get_mut(&self.key) else { return };
         let crowd = line.crowd();

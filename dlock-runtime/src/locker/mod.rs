@@ -13,7 +13,7 @@ use futures::future::BoxFuture;
 
 use crate::ask::Ask;
 use crate::backend::{Attempt, Claim, Hold};
-use crate::background::{Home, background_of, whereabouts};
+use crate::background::{Home, background_of, is_forked, whereabouts};
 use crate::clock::BootInstant;
 use crate::cohort::Tenancy;
 use crate::error::{Error, ErrorKind, Result};
@@ -186,6 +186,11 @@ pub(crate) struct Acquisition {
 
 impl Drop for Acquisition {
     fn drop(&mut self) {
+        if (self.armed || self.turn.is_some()) && is_forked() {
+            // A copy of what the parent has.
+            std::mem::forget(self.turn.take());
+            return;
+        }
         if self.armed {
             if let Some(turn) = &self.turn {
                 turn.leave();

@@ -3,6 +3,7 @@
 mod alert;
 mod cancelled;
 mod cohort;
+mod forked;
 mod killed;
 mod nemesis;
 mod network;
@@ -44,6 +45,7 @@ pub(crate) const ALL: &[Case] = cases![
     ANY Own cancelled::two_hundred_dropped_acquisitions_leave_nothing,
     ANY Shared own_process::a_panic_releases,
     ANY Shared own_process::a_blocking_body_keeps_the_lock,
+    SHARED Shared forked::a_forked_child_leaves_its_parents_lock_alone,
     ANY Shared runtimes::a_runtime_shut_down_during_a_hold_frees_it,
     ANY Shared runtimes::a_guard_outlives_its_runtime,
     ANY Shared runtimes::two_runtimes_share_one_registry,

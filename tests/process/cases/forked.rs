@@ -1,0 +1,39 @@
+//! A child after `fork` has copies of its parent's guards and sockets, and may use none of them.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use dlock::ErrorKind;
+
+use crate::arena::{Arena, PATIENCE, job};
+use crate::holder::FORK_OTHER;
+
+pub(super) fn a_forked_child_leaves_its_parents_lock_alone(arena: &Arena) {
+    arena.run(async {
+        let near = arena.near().await;
+        let other = near.lock(FORK_OTHER).ttl(PATIENCE).acquire().await.unwrap();
+        let mut parent = arena.child("fork");
+        parent.wait_line("holds", PATIENCE).unwrap();
+        let done = AtomicBool::new(false);
+        let stranger = async {
+            while !done.load(Ordering::Relaxed) {
+                let refused =
+                    job(&near).try_acquire().await.map(drop).expect_err("a child has freed its parent's lock");
+                assert_eq!(*refused.kind(), ErrorKind::Busy, "{refused}");
+                tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+            }
+        };
+        let parent = async {
+            let parent = tokio::task::spawn_blocking(move || {
+                parent.wait_line("held", PATIENCE).unwrap();
+                parent
+            });
+            let parent = parent.await;
+            done.store(true, Ordering::Relaxed);
+            parent.unwrap()
+        };
+        let (mut parent, ()) = tokio::join!(parent, stranger);
+        other.release().await.unwrap();
+        parent.wait_line("released", PATIENCE).unwrap();
+        arena.assert_nothing_left().await;
+    });
+}

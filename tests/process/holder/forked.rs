@@ -1,0 +1,97 @@
+//! Forks while it holds and while it waits. What the child does with its copies must not reach the store.
+
+use std::future::Future;
+use std::process::exit;
+use std::time::{Duration, Instant};
+
+use dlock::{ErrorKind, Result, Wait};
+use fork::Fork;
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
+
+use crate::arena::{JOB, PATIENCE};
+
+/// The lock that somebody else holds.
+pub(crate) const OTHER: &str = "other";
+
+const TTL: Duration = Duration::from_secs(4);
+
+/// A child has this long; only one that hangs needs it.
+const CHILD: Duration = Duration::from_secs(15);
+
+pub(super) async fn forks() {
+    let lock = |key: &'static str| dlock::lock(key).ttl(TTL).wait(Wait::UpTo(PATIENCE));
+    let guard = lock(JOB).acquire().await.unwrap();
+    let mut waiting = Box::pin(lock(OTHER).acquire());
+    assert!(tokio::time::timeout(Duration::from_millis(300), &mut waiting).await.is_err(), "it is held");
+    println!("holds");
+
+    if is_child("drops a guard") {
+        drop(guard);
+        exit(0);
+    }
+    guard.confirm().await.unwrap();
+    if is_child("releases a guard") {
+        exit(refused(guard.release()).await);
+    }
+    guard.confirm().await.unwrap();
+    if is_child("confirms") {
+        exit(refused(guard.confirm()).await);
+    }
+    guard.confirm().await.unwrap();
+    if is_child("acquires") {
+        exit(refused(lock("third").acquire()).await);
+    }
+    if is_child("drops a wait") {
+        drop(waiting);
+        exit(0);
+    }
+    if is_child("shuts down") {
+        dlock::shutdown(Duration::from_secs(60)).await;
+        exit(0);
+    }
+    guard.confirm().await.unwrap();
+    let body = lock("body").run(|held| async move {
+        let is_child = is_child("returns from the body");
+        if !is_child {
+            held.confirm().await.unwrap();
+        }
+        is_child
+    });
+    match body.await {
+        Ok(is_child) => assert!(!is_child, "the child was told that the lock had covered its body"),
+        // Only the child is refused.
+        error => exit(refused(async { error }).await),
+    }
+    guard.confirm().await.unwrap();
+    println!("held");
+    waiting.await.unwrap().release().await.unwrap();
+    guard.release().await.unwrap();
+    println!("released");
+}
+
+/// The child's status: it must be told that the lock is its parent's.
+async fn refused<T>(request: impl Future<Output = Result<T>>) -> i32 {
+    let is_told =
+        matches!(request.await.map(drop), Err(error) if matches!(error.kind(), ErrorKind::Unsupported { .. }));
+    i32::from(!is_told)
+}
+
+/// Forks. The parent goes on once the child has ended, as it should.
+fn is_child(what: &str) -> bool {
+    let child = match fork::fork().unwrap() {
+        Fork::Child => return true,
+        Fork::Parent(pid) => Pid::from_raw(pid).unwrap(),
+    };
+    let begin = Instant::now();
+    loop {
+        if let Some((_, status)) = waitpid(Some(child), WaitOptions::NOHANG).unwrap() {
+            assert_eq!(status.exit_status(), Some(0), "the child that {what}");
+            return false;
+        }
+        if begin.elapsed() > CHILD {
+            kill_process(child, Signal::KILL).unwrap();
+            panic!("the child that {what} hangs");
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
