@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::future::{poll_fn, ready};
+use std::sync::Arc;
 use std::task::Poll;
 
 use futures::FutureExt;
@@ -25,7 +26,7 @@ pub(crate) struct Ask {
     pub(crate) options: Options,
     pub(crate) backend: Option<Cow<'static, str>>,
     /// Of a caller whose thread sleeps meanwhile.
-    pub(crate) parked: Option<Parked>,
+    pub(crate) parked: Option<Box<Parked>>,
     /// Is it one of several keys, which are taken in one order, and of use only once all are there?
     pub(crate) sorted: bool,
 }
@@ -52,7 +53,7 @@ impl Ask {
 
     /// The caller's thread, which is the present one, sleeps until there is an answer.
     pub(crate) fn parking(mut self) -> Self {
-        self.parked = Some(Parked { home: home(), trace: self.registry.trace() });
+        self.parked = Some(Box::new(Parked { home: home(), trace: self.registry.trace(), waits: None }));
         self
     }
 }
@@ -62,6 +63,8 @@ impl Ask {
 pub(crate) struct Parked {
     pub(crate) home: Option<Home>,
     pub(crate) trace: Option<String>,
+    /// Tells that thread that others hold the lock, so that it may sleep for long.
+    pub(crate) waits: Option<Arc<dyn Fn() + Send + Sync>>,
 }
 
 /// Acquires one key, or several: sorted and without doubles, all or none. Two callers that sort alike cannot wait for

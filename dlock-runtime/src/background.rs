@@ -20,6 +20,7 @@ use crate::error::{Error, ErrorKind, Result};
 #[derive(Debug)]
 pub(crate) struct Background {
     handle: Handle,
+    thread: ThreadId,
     pid: u32,
     alive: Arc<AtomicBool>,
 }
@@ -48,6 +49,11 @@ pub(crate) fn background_of(pid: u32) -> Result<&'static Background> {
         return Err(Error::new(ErrorKind::Internal, "dlock's own thread has died; nothing could be renewed"));
     }
     Ok(thread)
+}
+
+/// Is this our own thread? User code runs there in wakers, and in what listens to `tracing`.
+pub(crate) fn is_ours() -> bool {
+    THREAD.get().is_some_and(|thread| thread.thread == std::thread::current().id())
 }
 
 /// Is this a child after `fork`? Our thread, the connections and every hold stayed with the parent; a mutex may be locked
@@ -86,7 +92,7 @@ impl Background {
         let alive = Arc::new(AtomicBool::new(true));
         let ended = Ended(alive.clone());
         let (started, handle) = std::sync::mpsc::sync_channel(1);
-        std::thread::Builder::new()
+        let thread = std::thread::Builder::new()
             .name("dlock".into())
             .spawn(move || {
                 let _ended = ended;
@@ -103,7 +109,7 @@ impl Background {
             })
             .map_err(fault)?;
         let handle = handle.recv().unwrap_or_else(|_| Err(std::io::ErrorKind::BrokenPipe.into())).map_err(fault)?;
-        Ok(Self { handle, pid: std::process::id(), alive })
+        Ok(Self { handle, thread: thread.thread().id(), pid: std::process::id(), alive })
     }
 
     /// Runs `task` to its end, whoever asked for it.

@@ -225,12 +225,16 @@ impl Lock {
 
     /// As [`acquire`](Self::acquire), for code that is not async: this thread sleeps meanwhile.
     ///
-    /// Works on any thread, also on a worker of a runtime, whose other tasks then wait. Dropping the guard releases in
-    /// the background.
+    /// Works on any thread. The other tasks of a worker of a multi-thread runtime go on elsewhere meanwhile, as in
+    /// `tokio::task::block_in_place`; those of a current-thread runtime wait. Dropping the guard releases in the background.
+    ///
+    /// A guard counts for the thread on which it was acquired, also once it was moved to another one: on a current-thread
+    /// runtime a blocking caller is refused while it lives.
     ///
     /// # Errors
     /// As [`acquire`](Self::acquire); [`ErrorKind::WouldDeadlock`](crate::ErrorKind::WouldDeadlock) also where the holder
-    /// is a task that only this thread could go on with.
+    /// may be a task that only this thread could go on with (a current-thread runtime, or a `LocalSet` that a multi-thread
+    /// runtime drives), and on dlock's own thread, where wakers run.
     pub fn acquire_blocking(self) -> Result<Guard> {
         let ask = self.asks(self.key.template()).parking();
         acquire_sync(ask, Keys::One(self.key.into())).map(Guards::into_first)

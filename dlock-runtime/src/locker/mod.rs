@@ -11,9 +11,10 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 
-use crate::ask::Ask;
+use crate::ask::{Ask, Parked};
 use crate::backend::{Attempt, Claim, Hold};
-use crate::background::{Home, background_of, is_forked, whereabouts};
+use crate::background::{Home, background_of, is_forked, is_ours, whereabouts};
+use crate::blocking::blocks_our_thread;
 use crate::clock::BootInstant;
 use crate::cohort::Tenancy;
 use crate::error::{Error, ErrorKind, Result};
@@ -103,6 +104,10 @@ pub(crate) fn prepare(ask: Ask, key: &KeyBuf, until: Option<BootInstant>) -> Res
     // One system call for all three that a fork would confuse: our thread, the random bytes, the note.
     let pid = std::process::id();
     background_of(pid).map_err(named)?;
+    if ask.parked.is_none() && is_ours() {
+        // As in a waker that drives a future to its end.
+        return Err(named(blocks_our_thread()));
+    }
     if let Some(outer) = scope::holding(&store, &key) {
         let mut text = Cow::Borrowed("the enclosing call holds this lock already, and would wait for itself");
         if ask.options.reentrant && outer.hold.claim.kind.covers(ask.options.kind) {
@@ -138,7 +143,7 @@ pub(crate) fn prepare(ask: Ask, key: &KeyBuf, until: Option<BootInstant>) -> Res
         deadline: until.unwrap_or_else(|| deadline(since, options.wait)),
         label: Some(label),
         home,
-        parked: ask.parked.and_then(|parked| parked.home),
+        parked: ask.parked,
         sorted: ask.sorted,
         shared,
         store,
@@ -165,8 +170,8 @@ pub(crate) struct Acquisition {
     options: Resolved,
     /// The thread that goes on with the caller's task, if it is all that its runtime has.
     home: Option<Home>,
-    /// The thread that sleeps until this is over, if it is all that its runtime has.
-    parked: Option<Home>,
+    /// The thread that sleeps until this is over.
+    parked: Option<Box<Parked>>,
     /// One of several, which are handed out once all are there.
     sorted: bool,
     since: BootInstant,

@@ -137,7 +137,11 @@ impl Acquisition {
 
     /// A caller that sleeps must not wait for a task that only its own thread could go on with.
     pub(super) fn check_parking(&self) -> Result<()> {
-        let Some(home) = self.parked else { return Ok(()) };
+        let Some(parked) = &self.parked else { return Ok(()) };
+        if let Some(waits) = &parked.waits {
+            waits();
+        }
+        let Some(home) = parked.home else { return Ok(()) };
         let here = |tenure: &Arc<Tenure>| {
             tenure.home == Some(home)
                 && Arc::ptr_eq(&tenure.store, &self.store)

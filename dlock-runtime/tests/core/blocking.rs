@@ -1,7 +1,10 @@
 //! Callers that are not async: on every kind of thread, and where they would park whoever must release.
 
-use std::sync::Arc;
+use std::future::Future;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use tokio::runtime::Builder;
 
 use dlock_runtime::{Clock, ErrorKind, Kind, Wait, current};
 
@@ -148,6 +151,111 @@ fn a_thread_of_spawn_blocking_may_wait_for_a_task_of_the_same_runtime() {
         held.release().await.unwrap();
         other.await.unwrap().unwrap();
     });
+}
+
+/// A runtime whose only worker is blocked has no timer left that could end a test.
+fn bounded(work: impl FnOnce() + Send + 'static) {
+    let (done, ended) = std::sync::mpsc::channel();
+    let working = std::thread::spawn(move || {
+        work();
+        let _ = done.send(());
+    });
+    let hangs = ended.recv_timeout(40 * SECOND) == Err(std::sync::mpsc::RecvTimeoutError::Timeout);
+    assert!(!hangs, "it hangs");
+    working.join().unwrap();
+}
+
+/// As many blocking callers as workers, and one of them has to go on with the holder.
+#[test]
+fn blocking_callers_leave_no_worker_without_its_other_tasks() {
+    bounded(|| {
+        for workers in [1, 2] {
+            let world = Arc::new(world());
+            let runtime = Builder::new_multi_thread().worker_threads(workers).enable_all().build().unwrap();
+            let all = async {
+                let (go, gone) = tokio::sync::oneshot::channel();
+                let (holds, held) = tokio::sync::oneshot::channel();
+                let holding = world.clone();
+                let holder = tokio::spawn(async move {
+                    let guard = holding.lock("k").acquire().await.unwrap();
+                    holds.send(()).unwrap();
+                    gone.await.unwrap();
+                    guard.release().await.unwrap();
+                });
+                held.await.unwrap();
+                let blocked = (0..workers).map(|_| {
+                    let lock = world.lock("k").wait(Wait::Forever);
+                    tokio::spawn(async move { lock.run_blocking(|_| ()) })
+                });
+                let blocked: Vec<_> = blocked.collect();
+                crate::support::until("they wait", || world.store.calls(Op::Acquire) > 1).await;
+                tokio::spawn(tokio::task::yield_now()).await.unwrap();
+                go.send(()).unwrap();
+                holder.await.unwrap();
+                for blocked in blocked {
+                    blocked.await.unwrap().unwrap();
+                }
+            };
+            runtime.block_on(all);
+        }
+    });
+}
+
+#[test]
+fn a_task_that_nobody_else_can_go_on_with_is_told_at_once() {
+    bounded(|| {
+        let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let set = tokio::task::LocalSet::new();
+        runtime.block_on(set.run_until(async {
+            let world = Arc::new(world());
+            let held = world.lock("k").acquire().await.unwrap();
+            let lock = world.lock("k").wait(Wait::Forever);
+            let told = tokio::task::spawn_local(async move { lock.acquire_blocking().map(drop) }).await.unwrap();
+            assert_eq!(told.unwrap_err().kind(), &ErrorKind::WouldDeadlock);
+            held.release().await.unwrap();
+            // The wait has left nothing behind, and a lock that is free is had.
+            world.empty().await;
+            let lock = world.lock("k");
+            tokio::task::spawn_local(async move { lock.run_blocking(|_| ()) }).await.unwrap().unwrap();
+        }));
+    });
+}
+
+/// Locks in its `wake`, in one way or the other.
+struct Locks(Mutex<Option<Box<dyn FnOnce() + Send>>>);
+
+impl std::task::Wake for Locks {
+    fn wake(self: Arc<Self>) {
+        if let Some(lock) = self.0.lock().unwrap().take() {
+            lock();
+        }
+    }
+}
+
+#[test]
+fn a_lock_on_our_own_thread_is_told_at_once() {
+    let world = world();
+    let (blocking, polled, none) = (world.lock("k"), world.lock("k"), world.lock("k").wait(Wait::None));
+    let ways: [Box<dyn FnOnce() -> dlock_runtime::Result<()> + Send>; 3] = [
+        Box::new(move || blocking.run_blocking(|_| ())),
+        Box::new(move || futures::executor::block_on(polled.acquire()).map(drop)),
+        Box::new(move || none.acquire_blocking().map(drop)),
+    ];
+    for way in ways {
+        let (say, said) = std::sync::mpsc::channel();
+        let wakes = Locks(Mutex::new(Some(Box::new(move || {
+            let name = std::thread::current().name().map(str::to_owned);
+            say.send((way(), name)).unwrap();
+        }))));
+        let clock = Clock::system();
+        let mut sleep = Box::pin(clock.sleep_until(clock.now().after(MS)));
+        let waker = std::task::Waker::from(Arc::new(wakes));
+        assert!(sleep.as_mut().poll(&mut std::task::Context::from_waker(&waker)).is_pending());
+        let (told, thread) = said.recv_timeout(20 * SECOND).expect("the thread `dlock` hangs");
+        assert_eq!(told.unwrap_err().kind(), &ErrorKind::WouldDeadlock);
+        assert_eq!(thread.as_deref(), Some("dlock"));
+    }
+    world.lock("k").run_blocking(|_| ()).unwrap();
 }
 
 #[test]
