@@ -80,6 +80,10 @@ pub(crate) struct Pace {
     pub(crate) near_told: bool,
 }
 
+/// So soon after its take-over a hold on a short grant is renewed for the first time. Until then a silence as long as that
+/// grant loses it, whatever its ttl; most holds of a contended key are over by then.
+const FIRST_RENEWAL: Duration = Duration::from_millis(100);
+
 const HELD: u8 = 0;
 const RELEASED: u8 = 1;
 const LOST_DEADLINE: u8 = 2;
@@ -111,10 +115,13 @@ impl Tenure {
     pub(crate) fn begin(start: Beginning) -> Self {
         let since = start.since;
         let next_renewal = start.cadence.map_or(BootInstant::NEVER, |cadence| {
-            // A grant shorter than the ttl, as a pushed one is, wants its first renewal earlier.
             let granted = start.hold.validity.granted;
-            let pause = if granted < start.hold.claim.ttl { cadence.min(granted / 3) } else { cadence };
-            together(start.hold.validity.from.after(pause), pause)
+            if granted < start.hold.claim.ttl {
+                // Handed over: it lives on a short grant until its first renewal. A hold that ends before that pays nothing.
+                let pause = cadence.min(granted / 3).min(FIRST_RENEWAL);
+                return together(start.shared.clock.now().after(pause), pause);
+            }
+            together(start.hold.validity.from.after(cadence), cadence)
         });
         Self {
             ends: since.after(start.max_hold),

@@ -248,6 +248,26 @@ async fn renew(clock: Clock, mut batch: Vec<Arc<Tenure>>) {
         };
         return waiting.iter().zip(answers).for_each(|(tenure, answer)| settle(&clock, tenure, answer));
     }
+    // Nobody counts on it any more, and the next renewal may be under way. But the store may have done it all the same.
+    let Some(last) = batch.iter().map(|tenure| tenure.deadline()).max() else { return };
+    if let Some(Ok(answers)) = clock.timeout_at(last, request).await
+        && answers.len() == batch.len()
+    {
+        batch.iter().zip(answers).for_each(|(tenure, answer)| heard_late(tenure, answer));
+    }
+}
+
+/// A late answer counts for what it says: that the hold is over, or that it ends later than was believed. When to ask next
+/// is for the renewal that came after it.
+fn heard_late(tenure: &Arc<Tenure>, answer: Result<Standing>) {
+    match answer {
+        Ok(Standing::Renewed(validity)) => {
+            tenure.believe(validity);
+            tenure.shared.watchdog.schedule(tenure);
+        }
+        Ok(Standing::Lost) => tenure.shared.watchdog.lose(tenure, LossCause::Store),
+        Err(_) => {}
+    }
 }
 
 /// A third of the ttl, also where it is renewed more often: of several servers, a slow one has its time.

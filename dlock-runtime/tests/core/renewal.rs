@@ -120,6 +120,61 @@ fn a_renewal_that_fails_is_tried_again_and_the_hold_is_kept() {
 }
 
 #[test]
+fn a_hold_on_a_short_grant_is_renewed_100_ms_after_its_take_over() {
+    test(async {
+        let world = World::new();
+        let took = async || {
+            world.store.next(Op::Acquire, [Step::Short(SECOND)]);
+            let guard = world.lock("k").acquire().await.unwrap();
+            assert!(guard.remaining() < SECOND);
+            guard
+        };
+        let brief = took().await;
+        world.pass(50 * MS).await;
+        brief.release().await.unwrap();
+        world.pass(SECOND).await;
+        assert_eq!(world.store.calls(Op::Renew), 0, "a hold that is over before pays nothing");
+        let guard = took().await;
+        world.pass(105 * MS).await;
+        assert_eq!(world.store.calls(Op::Renew), 1);
+        // From here on it has its full ttl, whatever the store says.
+        world.store.always(Op::Renew, Step::Hang);
+        world.pass(20 * SECOND).await;
+        guard.check().unwrap();
+    });
+}
+
+#[test]
+fn a_renewal_answered_after_it_was_given_up_counts() {
+    test(async {
+        let world = World::new();
+        let guard = world.lock("k").ttl(6 * SECOND).acquire().await.unwrap();
+        // Given up after 2 s, answered after 3; those after it stay without an answer.
+        world.store.next(Op::Renew, [Step::Late(3 * SECOND)]);
+        world.store.always(Op::Renew, Step::Hang);
+        world.pass(5500 * MS).await;
+        world.events.expect("RenewalFailed", 1).await;
+        world.pass(1500 * MS).await;
+        guard.check().unwrap();
+        world.pass(SECOND).await;
+        guard.check().unwrap_err();
+    });
+}
+
+#[test]
+fn a_late_answer_says_that_the_hold_is_lost() {
+    test(async {
+        let world = World::new();
+        let guard = world.lock("k").ttl(6 * SECOND).acquire().await.unwrap();
+        world.store.next(Op::Renew, [Step::Late(3 * SECOND)]);
+        world.store.always(Op::Renew, Step::Hang);
+        world.memory.forget(&full("k"));
+        world.pass(5200 * MS).await;
+        assert_eq!(guard.check().unwrap_err().kind(), &ErrorKind::Lost(LossCause::Store));
+    });
+}
+
+#[test]
 fn a_renewal_that_hangs_is_given_up_and_tried_again() {
     test(async {
         let world = World::new();

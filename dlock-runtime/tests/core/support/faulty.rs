@@ -44,6 +44,8 @@ pub(crate) enum Step {
     Panic,
     /// Contended, with a signal that fails at once.
     BrokenSignal,
+    /// It is granted for so long only, as a pushed grant is.
+    Short(Duration),
     /// It is done, and said to have begun so long ago.
     Stale(Duration),
 }
@@ -192,8 +194,10 @@ impl Backend for Faulty {
                 Attempt::Acquired(hold) => {
                     let meanwhile = self.state.lock().unwrap().meanwhile.take();
                     meanwhile.into_iter().for_each(|work| work());
-                    if let Step::Stale(by) = step {
-                        hold.validity.from = hold.validity.from.before(by);
+                    match step {
+                        Step::Stale(by) => hold.validity.from = hold.validity.from.before(by),
+                        Step::Short(granted) => hold.validity.granted = granted,
+                        _ => {}
                     }
                 }
                 Attempt::Contended(wake) => {
