@@ -93,6 +93,13 @@ impl Error {
         self
     }
 
+    /// The same failure for one more who waits for it, without its cause.
+    pub(crate) fn again(&self) -> Self {
+        let mut same = Self::new(self.0.kind.clone(), self.0.message.clone()).with_retryable(self.0.retryable);
+        same.0.code.clone_from(&self.0.code);
+        same.with_retry_after(self.0.retry_after)
+    }
+
     pub(crate) fn with_key(mut self, key: &str) -> Self {
         self.0.key.get_or_insert_with(|| cut(key).into());
         self

@@ -21,6 +21,7 @@ use crate::backend::Claim;
 use crate::background::{Home, is_forked};
 use crate::baton::Baton;
 use crate::clock::{BootInstant, wake};
+use crate::error::Error;
 use crate::key::LockKey;
 use crate::options::Kind;
 pub(crate) use turn::Turn;
@@ -40,21 +41,34 @@ struct Shard(Mutex<HashMap<LockKey, Line>>);
 /// Present only while somebody has the turn, or a hold that has left it to others.
 #[derive(Debug, Default)]
 struct Line {
-    /// Does anybody have the turn? If not, nobody waits, but for one for whom the release of a hold will ask, and those
-    /// behind it.
-    turn: bool,
+    /// What the one with the turn does. If nobody has it, nobody waits, but for one for whom the release of a hold will
+    /// ask, and those behind it.
+    turn: Option<Doing>,
     /// The holds that have left the turn to others; two for the moment in which one passes to the next.
     holds: SmallVec<[Holding; 1]>,
-    /// Does the one with the turn wait too, since others hold the lock?
-    stands: bool,
     /// The thread of whoever has the turn.
     home: Option<Home>,
-    /// The turn is only kept until what its owner may have left in the store is gone.
-    leaving: bool,
+    /// How often the store has answered a caller of this process, by a grant or by saying that others hold the lock.
+    answers: u64,
+    /// Why it did not answer the last one that asked.
+    failed: Option<Box<Error>>,
     /// What the one with the turn asks for.
     kind: Kind,
     /// Absent until somebody comes behind another: most locks are held without a neighbour, and there may be many.
     crowd: Option<Box<Crowd>>,
+}
+
+/// What the one with the turn does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Doing {
+    /// It asks, and there is no answer yet: nobody knows whether anybody holds the lock.
+    Asks,
+    /// It waits too, since others hold the lock.
+    Stands,
+    /// It holds the lock.
+    Holds,
+    /// It is gone, and the turn is kept until what it may have left in the store is gone too.
+    Leaves,
 }
 
 /// Who has to wait.
@@ -68,6 +82,28 @@ struct Crowd {
     called: Option<u64>,
     /// What comes to that one with it.
     baton: Option<Box<Baton>>,
+    /// Those who do not wait for others, and whom the store's answer to somebody else has told enough. Until they notice.
+    refused: BTreeMap<u64, Refusal>,
+}
+
+/// Why there is no turn for a caller that does not wait.
+#[derive(Debug)]
+pub(crate) enum Refusal {
+    /// Somebody holds the lock.
+    Taken,
+    /// The store has not answered the caller before.
+    Failed(Error),
+}
+
+/// What was known of the lock when a wait for the turn ran out.
+#[derive(Debug)]
+pub(crate) enum Known {
+    /// Others have held it meanwhile.
+    Contended,
+    /// The store did not answer the caller before.
+    Failed(Error),
+    /// The caller before has asked all the time, without an answer.
+    Nothing,
 }
 
 #[derive(Debug)]
@@ -94,7 +130,7 @@ pub(crate) struct Carries(pub(crate) Option<tokio::runtime::Id>);
 #[derive(Clone, Debug)]
 pub(crate) struct Wish {
     pub(crate) kind: Kind,
-    /// Behind how many others at most; `None`: it does not wait.
+    /// Behind how many others at most; `None`: it does not wait for them, but for the store's answer to one that asks.
     pub(crate) waits: Option<usize>,
     /// The caller's thread, if it is all that its runtime has.
     pub(crate) home: Option<Home>,
@@ -137,21 +173,20 @@ impl LocalQueue {
         let mut shard = self.shard(key);
         let line = match shard.entry(key.clone()) {
             Entry::Vacant(free) => {
-                free.insert(Line { turn: true, home, kind, ..Line::default() });
+                free.insert(Line { turn: Some(Doing::Asks), home, kind, ..Line::default() });
                 return turn();
             }
             Entry::Occupied(line) => line.into_mut(),
         };
-        let is_only_left = line.leaving && !line.is_shared();
+        let is_only_left = matches!(line.turn, None | Some(Doing::Leaves)) && !line.is_shared();
         if !is_only_left && !line.kind.mixes_with(kind) {
             return Joined::Mixed;
         }
         match waits {
-            // An attempt that failed just now is no holder: nobody shall hear of contention because of it.
-            None if !is_only_left || line.first().is_some() => return Joined::Taken,
-            Some(max) if line.crowd.as_ref().map_or(0, |crowd| crowd.len()) + usize::from(line.stands) >= max => {
-                return Joined::Full;
-            }
+            // A neighbour that merely asks, or whose attempt failed just now, is no holder: nobody shall hear of contention
+            // because of it.
+            None if line.is_contended() => return Joined::Taken,
+            Some(max) if line.waiters() >= max => return Joined::Full,
             _ => {}
         }
         let behind = if fair {
@@ -159,16 +194,17 @@ impl LocalQueue {
         } else {
             line.carries(&wish) || line.first().is_some()
         };
-        if !line.turn && !behind {
+        if line.turn.is_none() && !behind {
             // Those of this process who hold it or stand in the store's line have left it to us.
-            (line.turn, line.stands, line.home, line.kind) = (true, true, home, kind);
+            (line.turn, line.home, line.kind) = (Some(line.begins()), home, kind);
             return turn();
         }
+        let answers = line.answers;
         let crowd = line.crowd();
         let ticket = crowd.next_ticket;
         crowd.next_ticket += 1;
         crowd.waiting.insert(ticket, Place { waker: None, wish });
-        Joined::Behind(Waiting { queue: self.clone(), key: key.clone(), ticket: Some(ticket) })
+        Joined::Behind(Waiting { queue: self.clone(), key: key.clone(), ticket: Some(ticket), answers })
     }
 
     /// Does anybody on this thread have the turn, or stand in the line? Parking it would keep them from going on.
@@ -204,12 +240,12 @@ impl LocalQueue {
     pub(crate) fn next(self: &Arc<Self>, key: &LockKey, hold: Holding) -> Option<Next> {
         let mut shard = self.shard(key);
         let line = shard.get_mut(key)?;
-        let first = line.first().filter(|(_, first)| !line.turn && line.carries(&first.wish));
+        let first = line.first().filter(|(_, first)| line.turn.is_none() && line.carries(&first.wish));
         let next = first.and_then(|(ticket, first)| Some((ticket, first.wish.home, first.wish.carried.clone()?)));
         remove_one(&mut line.holds, hold);
         line.holds.push(Holding { carries: None, ..hold });
         let (ticket, home, (claim, until)) = next?;
-        (line.turn, line.stands, line.home, line.kind) = (true, false, home, claim.kind);
+        (line.turn, line.home, line.kind) = (Some(Doing::Asks), home, claim.kind);
         Some(Next { turn: Turn::new(self, key, None), ticket, claim, until })
     }
 
@@ -238,9 +274,45 @@ impl Line {
         Some((*ticket, place))
     }
 
+    /// How many wait, the one with the turn among them, as far as it knows that it has to.
+    fn waiters(&self) -> usize {
+        self.crowd.as_ref().map_or(0, |crowd| crowd.len()) + usize::from(self.turn == Some(Doing::Stands))
+    }
+
+    /// Does anybody hold the lock, as far as this process knows?
+    fn is_contended(&self) -> bool {
+        matches!(self.turn, Some(Doing::Holds | Doing::Stands)) || self.is_shared()
+    }
+
+    /// What one does that gets the turn now.
+    fn begins(&self) -> Doing {
+        if self.is_shared() { Doing::Stands } else { Doing::Asks }
+    }
+
+    /// The store has answered the one with the turn, and so those who do not wait: somebody holds the lock. Gives whom to
+    /// wake.
+    fn answered(&mut self) -> Vec<Waker> {
+        self.answers += 1;
+        self.failed = None;
+        self.refuse(|| Refusal::Taken)
+    }
+
+    /// Takes those who do not wait out of the line; gives whom to wake.
+    fn refuse(&mut self, why: impl Fn() -> Refusal) -> Vec<Waker> {
+        let Some(crowd) = &mut self.crowd else { return Vec::new() };
+        let refused: Vec<_> = crowd.waiting.extract_if(.., |_, place| place.wish.waits.is_none()).collect();
+        crowd.refused.extend(refused.iter().map(|(ticket, _)| (*ticket, why())));
+        refused.into_iter().filter_map(|(_, place)| place.waker).collect()
+    }
+
     /// Has anybody left the turn to others?
     fn is_shared(&self) -> bool {
         !self.holds.is_empty() || self.crowd.as_ref().is_some_and(|crowd| !crowd.standing.is_empty())
+    }
+
+    /// Has nobody anything to do with it any more?
+    fn is_forgotten(&self) -> bool {
+        !self.is_shared() && self.crowd.as_ref().is_none_or(|crowd| crowd.refused.is_empty())
     }
 
     /// Will a release ask for this one?
@@ -278,18 +350,15 @@ fn remove_one<T: PartialEq>(all: &mut SmallVec<[T; 1]>, one: T) {
 fn call_next(mut shard: MutexGuard<'_, HashMap<LockKey, Line>>, key: &LockKey, change: impl FnOnce(&mut Line)) {
     let Some(line) = shard.get_mut(key) else { return };
     change(line);
-    line.leaving = false;
     let Some((ticket, Place { waker, wish })) = line.take_next() else {
-        line.turn = false;
-        line.stands = false;
+        line.turn = None;
         line.home = None;
-        if !line.is_shared() {
+        if line.is_forgotten() {
             shard.remove(key);
         }
         return;
     };
-    line.turn = true;
-    line.stands = line.is_shared();
+    line.turn = Some(line.begins());
     line.crowd().called = Some(ticket);
     line.home = wish.home;
     line.kind = wish.kind;
@@ -305,31 +374,63 @@ pub(crate) struct Waiting {
     queue: Arc<LocalQueue>,
     key: LockKey,
     ticket: Option<u64>,
+    /// [`Line::answers`] when it began.
+    answers: u64,
+}
+
+impl Waiting {
+    /// From now on the store's answer to somebody else is enough.
+    pub(crate) fn wait_for_an_answer(&self) {
+        let Some(ticket) = self.ticket else { return };
+        self.queue.with(&self.key, |line| {
+            if let Some(place) = line.crowd().waiting.get_mut(&ticket) {
+                place.wish.waits = None;
+            }
+        });
+    }
+
+    /// What is known of the lock, for a caller whose wait is over.
+    pub(crate) fn known(&self) -> Known {
+        let known = |line: &mut Line| match &line.failed {
+            Some(error) => Known::Failed(error.again()),
+            None if line.is_contended() || line.answers != self.answers => Known::Contended,
+            None => Known::Nothing,
+        };
+        self.queue.with(&self.key, known).unwrap_or(Known::Contended)
+    }
 }
 
 impl Future for Waiting {
-    type Output = Turn;
+    type Output = Result<Turn, Refusal>;
 
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Turn> {
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let Some(ticket) = self.ticket else { return Poll::Pending };
         let mut shard = self.queue.shard(&self.key);
-        let (baton, old) = match shard.get_mut(&self.key).map(Line::crowd) {
-            Some(crowd) if crowd.called == Some(ticket) => {
-                crowd.called = None;
-                (Some(crowd.baton.take()), None)
-            }
-            Some(crowd) => {
-                let place = crowd.waiting.get_mut(&ticket);
-                (None, place.and_then(|place| place.waker.replace(cx.waker().clone())))
-            }
-            None => (None, None),
+        let Some(crowd) = shard.get_mut(&self.key).map(Line::crowd) else { return Poll::Pending };
+        let called = if crowd.called == Some(ticket) {
+            crowd.called = None;
+            Ok(crowd.baton.take())
+        } else if let Some(refusal) = crowd.refused.remove(&ticket) {
+            forget_if_empty(&mut shard, &self.key);
+            Err(refusal)
+        } else {
+            let place = crowd.waiting.get_mut(&ticket);
+            let old = place.and_then(|place| place.waker.replace(cx.waker().clone()));
+            drop(shard);
+            // Outside of the lock: it may be the last that a foreign executor has of its task.
+            drop(old);
+            return Poll::Pending;
         };
         drop(shard);
-        // Outside of the lock: it may be the last that a foreign executor has of its task.
-        drop(old);
-        let Some(baton) = baton else { return Poll::Pending };
         self.ticket = None;
-        Poll::Ready(Turn::new(&self.queue, &self.key, baton))
+        Poll::Ready(called.map(|baton| Turn::new(&self.queue, &self.key, baton)))
+    }
+}
+
+/// The last one has noticed its refusal.
+fn forget_if_empty(shard: &mut MutexGuard<'_, HashMap<LockKey, Line>>, key: &LockKey) {
+    if shard.get(key).is_some_and(|line| line.turn.is_none() && line.is_forgotten() && line.first().is_none()) {
+        shard.remove(key);
     }
 }
 
@@ -341,15 +442,16 @@ impl Drop for Waiting {
         let Some(line) = shard.get_mut(&self.key) else { return };
         let crowd = line.crowd();
         let old = crowd.waiting.remove(&ticket);
+        let refusal = crowd.refused.remove(&ticket);
         let called = crowd.called == Some(ticket);
         let baton = if called { crowd.baton.take() } else { None };
-        if line.turn {
+        if line.turn.is_some() {
             drop(shard);
         } else {
             // It may have been the one for whom a release would ask, and the one behind it asks itself.
             call_next(shard, &self.key, |_| {});
         }
-        drop(old);
+        drop((old, refusal));
         if called {
             drop(Turn::new(&self.queue, &self.key, baton));
         }

@@ -27,16 +27,39 @@ fn turn(queue: &Arc<LocalQueue>, key: &LockKey) -> Turn {
 }
 
 #[test]
-fn who_does_not_wait_stands_behind_nothing_but_leftovers() {
+fn who_does_not_wait_stands_behind_leftovers_and_behind_one_that_asks() {
     let (queue, key) = (Arc::new(LocalQueue::default()), key("k"));
     let asks = || queue.join(&key, Wish { waits: None, ..wish(1) });
-    let first = turn(&queue, &key);
+    let stands_behind = || match asks() {
+        Joined::Behind(waiting) => waiting,
+        other => panic!("{other:?}"),
+    };
+    let mut first = turn(&queue, &key);
+    let (mut second, third) = (stands_behind(), stands_behind());
+    assert!((&mut second).now_or_never().is_none());
+    // The store says that others hold it, or it grants the lock.
+    first.stands();
+    assert!(matches!((&mut second).now_or_never(), Some(Err(Refusal::Taken))));
+    drop((second, third));
     assert!(matches!(asks(), Joined::Taken));
-    first.leave();
-    let Joined::Behind(mut second) = asks() else { panic!("it only waits for what the first one left") };
+    first.keep(None);
     assert!(matches!(asks(), Joined::Taken));
     drop(first);
-    assert!((&mut second).now_or_never().is_some());
+    let mut first = turn(&queue, &key);
+    let mut second = stands_behind();
+    first.keep(None);
+    drop(first);
+    assert!(matches!((&mut second).now_or_never(), Some(Err(Refusal::Taken))), "it was held when it asked");
+    assert_eq!(queue.len(), 0);
+    // The store does not answer.
+    let first = turn(&queue, &key);
+    let mut second = stands_behind();
+    first.failed(&Error::outage("silent"));
+    assert!(matches!((&mut second).now_or_never(), Some(Err(Refusal::Failed(_)))));
+    first.leave();
+    let mut second = stands_behind();
+    drop(first);
+    assert!((&mut second).now_or_never().is_some_and(|turn| turn.is_ok()));
     let mut held = turn(&queue, &key);
     held.hold(Holding { home: None, carries: None });
     assert!(matches!(asks(), Joined::Taken));
@@ -71,10 +94,10 @@ fn turns_come_in_order_and_leave_nothing() {
     assert!((&mut second).now_or_never().is_none());
     drop(first);
     assert!((&mut third).now_or_never().is_none());
-    let now = (&mut second).now_or_never().unwrap();
+    let now = (&mut second).now_or_never().unwrap().unwrap();
     assert!((&mut third).now_or_never().is_none());
     drop(now);
-    drop((&mut third).now_or_never().unwrap());
+    drop((&mut third).now_or_never().unwrap().unwrap());
     assert_eq!(queue.len(), 0);
 }
 

@@ -1,10 +1,13 @@
 //! A turn: what its owner may do with it, and where it goes from there.
 
 use std::sync::Arc;
+use std::task::Waker;
 
-use super::{Holding, LocalQueue, Next, Wish, call_next, remove_one};
+use super::{Doing, Holding, Line, LocalQueue, Next, Refusal, Wish, call_next, remove_one};
 use crate::background::Home;
 use crate::baton::Baton;
+use crate::clock::wake;
+use crate::error::Error;
 use crate::key::LockKey;
 
 /// The right to ask the store for this key; dropping it passes it on.
@@ -37,13 +40,35 @@ impl Turn {
     /// From now on it is kept only until our leftovers are gone.
     pub(crate) fn leave(&self) {
         if self.state == State::Asks {
-            self.queue.with(&self.key, |line| (line.leaving, line.home) = (true, None));
+            self.queue.with(&self.key, |line| (line.turn, line.home) = (Some(Doing::Leaves), None));
         }
     }
 
     /// Whoever has it waits, since others hold the lock.
     pub(crate) fn stands(&self) {
-        self.queue.with(&self.key, |line| line.stands = true);
+        if self.state == State::Asks {
+            self.tell(|line| {
+                line.turn = Some(Doing::Stands);
+                line.answered()
+            });
+        }
+    }
+
+    /// The store did not answer the one that has it. Those who wait behind it do not wait for a holder, then; those who do
+    /// not wait have heard enough.
+    pub(crate) fn failed(&self, error: &Error) {
+        if self.state == State::Asks {
+            self.tell(|line| {
+                line.failed = Some(Box::new(error.again()));
+                line.refuse(|| Refusal::Failed(error.again()))
+            });
+        }
+    }
+
+    /// Changes the line, and wakes those who hear of it by that.
+    fn tell(&self, change: impl FnOnce(&mut Line) -> Vec<Waker>) {
+        // Outside of the lock: a waker may do anything.
+        self.queue.with(&self.key, change).into_iter().flatten().for_each(wake);
     }
 
     /// From now on whoever has it stands in the store's line, and the next caller may ask.
@@ -57,7 +82,14 @@ impl Turn {
     /// From now on it stands for a hold, and the next caller may ask, unless the release will do so.
     pub(crate) fn hold(&mut self, hold: Holding) {
         match std::mem::replace(&mut self.state, State::Holds(hold)) {
-            State::Asks => call_next(self.queue.shard(&self.key), &self.key, |line| line.holds.push(hold)),
+            State::Asks => {
+                let mut told = Vec::new();
+                call_next(self.queue.shard(&self.key), &self.key, |line| {
+                    line.holds.push(hold);
+                    told = line.answered();
+                });
+                told.into_iter().for_each(wake);
+            }
             State::Stands(stood) => {
                 self.queue.with(&self.key, |line| {
                     remove_one(&mut line.crowd().standing, stood);
@@ -71,7 +103,10 @@ impl Turn {
     /// From now on it stands for a hold, and nobody else may ask, unless others do already.
     pub(crate) fn keep(&mut self, home: Option<Home>) {
         match self.state {
-            State::Asks => drop(self.queue.with(&self.key, |line| line.stands = false)),
+            State::Asks => self.tell(|line| {
+                line.turn = Some(Doing::Holds);
+                line.answered()
+            }),
             _ => self.hold(Holding { home, carries: None }),
         }
     }
@@ -110,7 +145,12 @@ impl Turn {
         // It is called now: no release shall ask for it any more.
         first.get_mut().wish.carried = None;
         self.state = State::Gone;
-        call_next(shard, &self.key, |line| line.crowd().baton = Some(Box::new(baton)));
+        let mut told = Vec::new();
+        call_next(shard, &self.key, |line| {
+            line.crowd().baton = Some(Box::new(baton));
+            told = line.answered();
+        });
+        told.into_iter().for_each(wake);
         None
     }
 }
@@ -133,7 +173,7 @@ impl Drop for Turn {
                     State::Asks | State::Gone => {}
                 }
                 // Whoever waited for this one's release to ask.
-                if !line.turn {
+                if line.turn.is_none() {
                     call_next(shard, &self.key, |_| {});
                 }
             }

@@ -7,7 +7,7 @@ use super::turn::Taken;
 use super::{Acquisition, LEAST_PATIENCE, already_run, busy, shut_down, timed_out};
 use crate::backend::{Attempt, Claim, Hold, Signal, Stand, Wake};
 use crate::clock::BootInstant;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::options::{Retry, Wait};
 use crate::owner::Owner;
 use crate::release;
@@ -63,6 +63,7 @@ impl Acquisition {
                     last.insert(wake)
                 }
                 Err(error) => {
+                    self.tell_neighbours(&error);
                     let Retry { times, backoff } = self.options.retry;
                     let told = error.told_after();
                     // A store that says when it will grant again has not failed.
@@ -121,6 +122,17 @@ impl Acquisition {
                 self.give_up().await;
                 return Err(timed_out(left));
             }
+        }
+    }
+
+    /// A neighbour whose wait ends now has waited for the store, and for no holder.
+    pub(super) fn tell_neighbours(&self, error: &Error) {
+        let of_the_store = matches!(
+            error.kind(),
+            ErrorKind::Outage | ErrorKind::NotPrimary | ErrorKind::PermissionDenied | ErrorKind::Unsupported { .. }
+        );
+        if let Some(turn) = self.turn.as_ref().filter(|_| of_the_store) {
+            turn.failed(error);
         }
     }
 

@@ -46,7 +46,11 @@ pub(crate) async fn acquire_together(ask: &Ask, keys: &[KeyBuf], deadline: BootI
                 first.options.wait != Wait::None && again && error.is_retryable()
             });
             // What may be left of it in the store is abandoned, and the next attempts wait for that behind our turns.
-            if retries { Ok(Tried::OneByOne(1)) } else { Err(failed(&all, error)) }
+            if retries {
+                return Ok(Tried::OneByOne(1));
+            }
+            all.iter().for_each(|acquisition| acquisition.tell_neighbours(&error));
+            Err(failed(&all, error))
         }
     }
 }

@@ -8,7 +8,7 @@ use crate::backend::{Attempt, Claim, Hold};
 use crate::baton::What;
 use crate::clock::BootInstant;
 use crate::error::{Error, ErrorKind, Result};
-use crate::local_queue::{Joined, Turn, Waiting, Wish};
+use crate::local_queue::{Joined, Known, Refusal, Turn, Waiting, Wish};
 use crate::options::{Kind, Wait};
 use crate::release;
 use crate::store::request_bound;
@@ -112,10 +112,10 @@ impl Acquisition {
                 "other callers of this process use the key for a lock of another kind",
             )),
             Joined::Taken => Err(busy(None)),
-            // Behind the leftovers of an attempt that failed just now.
+            // Behind one that asks, or behind what a failed attempt has left. Both are over within a request's time.
             Joined::Behind(waiting) if waits.is_none() => {
-                let until = self.shared.clock.now().after(LEAST_PATIENCE);
-                Box::pin(self.wait_for_turn(waiting, until)).await.map_err(|_| busy(None))
+                let until = self.shared.clock.now().after(request_bound(self.claim.ttl));
+                Box::pin(self.wait_for_turn(waiting, until)).await
             }
             Joined::Behind(waiting) => {
                 self.check_parking()?;
@@ -156,12 +156,31 @@ impl Acquisition {
         Ok(())
     }
 
-    async fn wait_for_turn(&mut self, waiting: Waiting, until: BootInstant) -> Result<Turn> {
-        let waiting = self.shared.clock.timeout_at(until, waiting);
-        match self.shared.closing.or(waiting).await {
-            None => Err(shut_down()),
-            Some(Some(turn)) => Ok(turn),
-            Some(None) => Err(timed_out(None)),
+    /// Contention is what the store has said of the lock. Of a silent store nobody knows whether anybody holds it.
+    async fn wait_for_turn(&mut self, mut waiting: Waiting, mut until: BootInstant) -> Result<Turn> {
+        let taken = || if self.options.wait == Wait::None { busy(None) } else { timed_out(None) };
+        // As long as an attempt of its own would have.
+        let least = self.since.after(LEAST_PATIENCE);
+        loop {
+            let called = self.shared.clock.timeout_at(until, &mut waiting);
+            let known = match self.shared.closing.or(called).await.ok_or_else(shut_down)? {
+                Some(Ok(turn)) => return Ok(turn),
+                Some(Err(Refusal::Taken)) => Known::Contended,
+                Some(Err(Refusal::Failed(error))) => Known::Failed(error),
+                None => waiting.known(),
+            };
+            return Err(match known {
+                Known::Contended => taken(),
+                Known::Failed(error) => error,
+                Known::Nothing if until < least => {
+                    until = least;
+                    waiting.wait_for_an_answer();
+                    continue;
+                }
+                Known::Nothing => {
+                    Error::outage("the store has not answered another caller of this process that asks for this lock")
+                }
+            });
         }
     }
 }

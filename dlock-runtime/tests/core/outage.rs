@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dlock_runtime::{ErrorKind, OncePer, Wait};
+use dlock_runtime::{ErrorKind, Kind, OncePer, Wait};
 
 use crate::support::{LONG, Op, SECOND, Step, World, is_free, test};
 
@@ -95,6 +95,100 @@ fn an_outage_is_an_outage_for_the_next_caller_too() {
             assert_eq!(error.kind(), &ErrorKind::Outage, "{error}");
             world.pass(SECOND / 10).await;
         }
+    });
+}
+
+/// One asks, and the others wait for it: nobody holds the lock, as far as anybody knows.
+#[test]
+fn an_outage_is_no_contention_for_those_who_wait_behind_the_one_that_asks() {
+    for step in [Step::Hang, Step::Fail] {
+        test(async {
+            let world = World::new();
+            for op in [Op::Acquire, Op::Abandon] {
+                world.store.always(op, step);
+            }
+            let asks: Vec<_> = (0..40)
+                .map(|n| {
+                    let wait = if n % 4 == 0 { Wait::None } else { Wait::UpTo(SECOND * (n % 7)) };
+                    tokio::spawn(world.lock("k").wait(wait).acquire())
+                })
+                .collect();
+            world.pass(60 * SECOND).await;
+            for asked in asks {
+                let error = asked.await.unwrap().unwrap_err();
+                assert_eq!(error.kind(), &ErrorKind::Outage, "{error}");
+                assert!(!error.is_contention() && error.is_retryable());
+            }
+        });
+    }
+}
+
+/// The store has said that others hold the lock, and fell silent after that: the last word of it counts.
+#[test]
+fn who_has_waited_for_holders_of_a_healthy_store_is_told_of_contention() {
+    test(async {
+        let world = World::new();
+        let held = world.lock("k").acquire().await.unwrap();
+        let behind: Vec<_> =
+            (1..4).map(|n| tokio::spawn(world.lock("k").wait(Wait::UpTo(SECOND * n)).acquire())).collect();
+        world.pass(5 * SECOND).await;
+        for behind in behind {
+            assert_eq!(behind.await.unwrap().unwrap_err().kind(), &ErrorKind::WaitTimeout);
+        }
+        held.release().await.unwrap();
+    });
+}
+
+#[test]
+fn a_neighbour_that_merely_asks_is_no_contention() {
+    let three = Kind::Permits(std::num::NonZeroU32::new(3).unwrap());
+    for kind in [Kind::Read, three] {
+        test(async {
+            let world = World::new();
+            world.store.always(Op::Acquire, Step::Late(SECOND / 10));
+            let asks: Vec<_> =
+                (0..3).map(|_| tokio::spawn(world.lock("k").kind(kind).wait(Wait::None).acquire())).collect();
+            world.pass(2 * SECOND).await;
+            let mut held = Vec::new();
+            for asked in asks {
+                held.push(asked.await.unwrap().unwrap_or_else(|error| panic!("{kind:?}: {error}")));
+            }
+        });
+    }
+}
+
+#[test]
+fn one_of_several_that_do_not_wait_has_the_lock_and_the_others_hear_of_it() {
+    test(async {
+        let world = World::new();
+        world.store.always(Op::Acquire, Step::Late(SECOND / 10));
+        let asks: Vec<_> = (0..5).map(|_| tokio::spawn(world.lock("k").wait(Wait::None).acquire())).collect();
+        world.pass(SECOND).await;
+        let (mut held, mut busy) = (Vec::new(), 0);
+        for asked in asks {
+            match asked.await.unwrap() {
+                Ok(guard) => held.push(guard),
+                Err(error) => busy += usize::from(*error.kind() == ErrorKind::Busy),
+            }
+        }
+        assert_eq!((held.len(), busy, world.store.calls(Op::Acquire)), (1, 4, 1));
+    });
+}
+
+#[test]
+fn a_shutdown_is_told_as_one_to_a_caller_that_does_not_wait() {
+    test(async {
+        let world = World::new();
+        world.store.always(Op::Acquire, Step::Hang);
+        let asks: Vec<_> = (0..3).map(|_| tokio::spawn(world.lock("k").wait(Wait::None).acquire())).collect();
+        crate::support::calm().await;
+        let registry = world.registry.clone();
+        let ends = tokio::spawn(async move { registry.shutdown(Duration::ZERO).await });
+        for asked in asks {
+            assert_eq!(asked.await.unwrap().unwrap_err().kind(), &ErrorKind::ShutDown);
+        }
+        world.pass(10 * SECOND).await;
+        ends.await.unwrap();
     });
 }
 
