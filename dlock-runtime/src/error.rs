@@ -24,6 +24,7 @@ struct Inner {
     code: Option<Box<str>>,
     attempts: u32,
     retryable: bool,
+    never_sent: bool,
     retry_after: Option<Duration>,
     source: Option<Box<dyn StdError + Send + Sync>>,
 }
@@ -53,6 +54,7 @@ impl Error {
             code: None,
             attempts: 0,
             retryable,
+            never_sent: false,
             retry_after: None,
             source: None,
         }))
@@ -84,6 +86,20 @@ impl Error {
         self
     }
 
+    /// Says that the request has not left this process, so that nothing of it can be in the store: what failed was the
+    /// opening of a connection, or a check before it. Said falsely, it leaves behind what nobody gives back.
+    #[must_use]
+    pub fn never_sent(mut self) -> Self {
+        self.0.never_sent = true;
+        self
+    }
+
+    /// Can the request that failed have come to the store?
+    #[must_use]
+    pub fn may_have_left(&self) -> bool {
+        !self.0.never_sent
+    }
+
     /// Adds the server's own code for what went wrong. One that is longer than 32 bytes, or more than letters, digits and
     /// `_`, is no code and is dropped: it could be anything.
     #[must_use]
@@ -97,6 +113,7 @@ impl Error {
     pub(crate) fn again(&self) -> Self {
         let mut same = Self::new(self.0.kind.clone(), self.0.message.clone()).with_retryable(self.0.retryable);
         same.0.code.clone_from(&self.0.code);
+        same.0.never_sent = self.0.never_sent;
         same.with_retry_after(self.0.retry_after)
     }
 

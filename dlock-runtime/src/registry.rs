@@ -170,7 +170,7 @@ impl Registry {
     /// As `install`.
     pub fn install_shared(&self, name: &str, backend: Arc<dyn Backend>) -> Result<()> {
         self.check_free(name)?;
-        let store = Arc::new(Store { name: name.into(), backend, queue: Arc::default() });
+        let store = Arc::new(Store::new(name, backend));
         let mut stores = self.0.stores.write().unwrap_or_else(PoisonError::into_inner);
         if stores.by_name.contains_key(name) {
             return Err(taken(name));

@@ -4,8 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::{Claim, Released};
-use crate::background::{background, is_forked};
+use crate::background::is_forked;
 use crate::carry::Carry;
+use crate::cleanup::Cleanups;
+use crate::clock::{BootInstant, Clock};
 use crate::closing::Job;
 use crate::cohort;
 use crate::error::{Error, LossCause, Result};
@@ -89,43 +91,98 @@ enum Tell {
 
 fn go_on(tenure: Arc<Tenure>, job: Job, tell: Tell) {
     let Some(tenure) = not_of_the_parent(tenure) else { return };
-    let Ok(background) = background() else {
-        // Without our thread only the ttl is left; neighbours must not wait for it here.
-        tenure.pass_turn();
-        return;
-    };
-    background.spawn(async move {
-        let _job = job;
-        let start = tenure.shared.clock.now();
-        let held = start.since(tenure.since);
-        // The store may keep it for longer than it was believed in: `max_hold` ends a belief, and so does an unheard renewal.
-        let gone = start.after(tenure.hold.claim.ttl).max(tenure.deadline());
-        for attempt in 0_u32.. {
-            let answer = once(&tenure).await;
-            if attempt == 0 && tell != Tell::Nothing {
-                // A failure changes nothing about when the hold ended.
-                let event = match answer {
-                    Ok(Released::NotOwner) if tell == Tell::First => Event::Lost { cause: LossCause::Store, held },
-                    _ => Event::Released { held },
-                };
-                tenure.shared.events.send(&tenure.label, event);
+    let (shared, store) = (tenure.shared.clone(), tenure.store.clone());
+    let now = shared.clock.now();
+    // The store may keep it for longer than it was believed in: `max_hold` ends a belief, and so does an unheard renewal.
+    let gone = now.after(tenure.hold.claim.ttl).max(tenure.deadline());
+    let held = now.since(tenure.since);
+    let duty =
+        Duty { what: What::Hold { tenure, tell, held }, gone, tries: 0, shared, store: store.clone(), _job: job };
+    Cleanups::add(&store, duty, now);
+}
+
+/// Something that our thread gives back: it tries until that is done, or has ended by itself.
+pub(crate) struct Duty {
+    what: What,
+    shared: Arc<Shared>,
+    store: Arc<Store>,
+    /// When its lease is over.
+    gone: BootInstant,
+    tries: u32,
+    /// A shutdown waits for it.
+    _job: Job,
+}
+
+enum What {
+    Hold {
+        tenure: Arc<Tenure>,
+        tell: Tell,
+        /// For how long it was held.
+        held: Duration,
+    },
+    /// An acquisition of unknown outcome, and what waits for the first answer: the local turn. A neighbour that asked
+    /// before would meet our own leftovers. Not for longer: while the store is down, it shall hear of that.
+    Claim { claim: Arc<Claim>, keep: Option<Box<dyn Send>> },
+}
+
+impl Duty {
+    /// Tries once; when to try again, if that is worth it.
+    pub(crate) async fn fulfil(mut self) -> Option<(BootInstant, Self)> {
+        let answer = match &mut self.what {
+            What::Hold { tenure, tell, held } => {
+                let answer = once(tenure).await;
+                tell_of(tenure, std::mem::replace(tell, Tell::Nothing), *held, self.tries, &answer);
+                answer.map(drop)
             }
-            let Err(error) = answer else { break };
-            if attempt == 0 {
-                tenure.shared.events.send(&tenure.label, Event::ReleaseFailed { reason: error.to_string().into() });
-                // A neighbour that asks now hears from the store itself; one kept waiting would take this for contention.
-                tenure.pass_turn();
+            What::Claim { claim, keep } => {
+                let most = if keep.is_some() { Duration::from_secs(1) } else { Duration::MAX };
+                let bound = request_bound(claim.ttl).min(most);
+                self.store.ask(&self.shared.clock, bound, claim, |backend, claim| backend.abandon(claim)).await
             }
-            let now = tenure.shared.clock.now();
-            // A lease that ends by itself needs no help beyond its end; a shared one is kept alive by its neighbours.
-            let over = tenure.store.backend.capabilities().expires_alone && now >= gone;
-            if over || !error.is_retryable() || tenure.shared.jobs.given_up() {
-                break;
-            }
-            tenure.shared.clock.sleep_until(now.after(full_jitter(attempt, STEP, MOST))).await;
+        };
+        self.let_neighbours_go();
+        let error = answer.err()?;
+        let now = self.shared.clock.now();
+        // A lease that ends by itself needs no help beyond its end; a shared one is kept alive by its neighbours.
+        let over = self.store.backend.capabilities().expires_alone && now >= self.gone;
+        if over || !error.is_retryable() || self.shared.jobs.given_up() {
+            return None;
         }
-        tenure.pass_turn();
-    });
+        let pause = full_jitter(self.tries, STEP, MOST);
+        self.tries += 1;
+        Some((now.after(pause), self))
+    }
+
+    /// Lets the next caller of this process ask, although this is not done.
+    pub(crate) fn let_neighbours_go(&mut self) {
+        match &mut self.what {
+            What::Hold { tenure, .. } => tenure.pass_turn(),
+            What::Claim { keep, .. } => *keep = None,
+        }
+    }
+
+    pub(crate) fn gone(&self) -> BootInstant {
+        self.gone
+    }
+
+    pub(crate) fn clock(&self) -> Clock {
+        self.shared.clock.clone()
+    }
+}
+
+/// Tells the observers of the end of a hold, at the first try; a failure changes nothing about when it ended.
+fn tell_of(tenure: &Tenure, tell: Tell, held: Duration, tries: u32, answer: &Result<Released>) {
+    let events = &tenure.shared.events;
+    if tell != Tell::Nothing {
+        let event = match answer {
+            Ok(Released::NotOwner) if tell == Tell::First => Event::Lost { cause: LossCause::Store, held },
+            _ => Event::Released { held },
+        };
+        events.send(&tenure.label, event);
+    }
+    if let (Err(error), 0) = (answer, tries) {
+        events.send(&tenure.label, Event::ReleaseFailed { reason: error.to_string().into() });
+    }
 }
 
 const STEP: Duration = Duration::from_millis(100);
@@ -177,26 +234,9 @@ impl Drop for Late {
 pub(crate) fn abandon_later(shared: &Arc<Shared>, store: Arc<Store>, claim: Arc<Claim>, keep: Box<dyn Send>) {
     let Some(keep) = not_of_the_parent(keep) else { return };
     let job = shared.jobs.begin();
-    let shared = shared.clone();
-    let Ok(background) = background() else { return };
-    background.spawn(async move {
-        // The local turn: a neighbour that asked before the first answer would meet our own leftovers. Not for longer:
-        // while the store is down, it shall hear of that, and not take it for contention.
-        let mut keep = Some(keep);
-        let _job = job;
-        let gone = shared.clock.now().after(claim.ttl);
-        for attempt in 0_u32.. {
-            let bound =
-                request_bound(claim.ttl).min(if keep.is_some() { Duration::from_secs(1) } else { Duration::MAX });
-            let answer = store.ask(&shared.clock, bound, &claim, |backend, claim| backend.abandon(claim)).await;
-            keep = None;
-            let Err(error) = answer else { return };
-            let now = shared.clock.now();
-            let over = store.backend.capabilities().expires_alone && now >= gone;
-            if over || !error.is_retryable() || shared.jobs.given_up() {
-                return;
-            }
-            shared.clock.sleep_until(now.after(full_jitter(attempt, STEP, MOST))).await;
-        }
-    });
+    let now = shared.clock.now();
+    let gone = now.after(claim.ttl);
+    let what = What::Claim { claim, keep: Some(keep) };
+    let duty = Duty { what, gone, tries: 0, shared: shared.clone(), store: store.clone(), _job: job };
+    Cleanups::add(&store, duty, now);
 }

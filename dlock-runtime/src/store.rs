@@ -9,8 +9,10 @@ use futures::future::BoxFuture;
 use crate::backend::Backend;
 use crate::background::{background, here, not_forked};
 use crate::capabilities::WakeStyle;
+use crate::cleanup::Cleanups;
 use crate::clock::Clock;
 use crate::error::{Error, Result};
+use crate::health::{CONCLUSIVE, Health};
 use crate::key::{KeyBuf, LockKey};
 use crate::local_queue::LocalQueue;
 
@@ -21,6 +23,8 @@ pub(crate) struct Store {
     pub(crate) name: Arc<str>,
     pub(crate) backend: Arc<dyn Backend>,
     pub(crate) queue: Arc<LocalQueue>,
+    pub(crate) health: Health,
+    pub(crate) cleanups: Cleanups,
 }
 
 impl fmt::Debug for Store {
@@ -38,6 +42,11 @@ pub(crate) fn request_bound(ttl: Duration) -> Duration {
 }
 
 impl Store {
+    pub(crate) fn new(name: &str, backend: Arc<dyn Backend>) -> Self {
+        let (queue, health, cleanups) = Default::default();
+        Self { name: name.into(), backend, queue, health, cleanups }
+    }
+
     /// Does a release hand the lock to the first of a line, in which a caller may stand without a connection of its own?
     pub(crate) fn hands_on(&self) -> bool {
         let can = self.backend.capabilities();
@@ -74,6 +83,22 @@ impl Store {
             // Borrowed: counters that all threads write to would cost every call something.
             clock.timeout_at(deadline, request(&*self.backend, subject)).await
         };
-        answer.unwrap_or_else(|| Err(Error::outage(format!("the store did not answer within {bound:?}"))))
+        match answer {
+            Some(Ok(answer)) => {
+                self.health.answered(&self.name);
+                Ok(answer)
+            }
+            Some(Err(error)) => {
+                self.health.failed(&self.name, &error, clock.now());
+                Err(error)
+            }
+            None => {
+                let error = Error::outage(format!("the store did not answer within {bound:?}"));
+                if bound >= CONCLUSIVE {
+                    self.health.failed(&self.name, &error, clock.now());
+                }
+                Err(error)
+            }
+        }
     }
 }

@@ -246,6 +246,7 @@ async fn renew(clock: Clock, mut batch: Vec<Arc<Tenure>>) {
             Ok(_) => fail_all(&batch, || Error::new(ErrorKind::Protocol, "the backend did not answer for each hold")),
             Err(_) => fail_all(&batch, || Error::new(ErrorKind::Internal, "the backend panicked")),
         };
+        note(first, &answers, clock.now());
         return waiting.iter().zip(answers).for_each(|(tenure, answer)| settle(&clock, tenure, answer));
     }
     // Nobody counts on it any more, and the next renewal may be under way. But the store may have done it all the same.
@@ -267,6 +268,15 @@ fn heard_late(tenure: &Arc<Tenure>, answer: Result<Standing>) {
         }
         Ok(Standing::Lost) => tenure.shared.watchdog.lose(tenure, LossCause::Store),
         Err(_) => {}
+    }
+}
+
+/// One request is one piece of news about the store.
+fn note(first: &Tenure, answers: &[Result<Standing>], now: BootInstant) {
+    let store = &first.store;
+    match answers.iter().find_map(|answer| answer.as_ref().err()) {
+        Some(error) if answers.iter().all(Result::is_err) => store.health.failed(&store.name, error, now),
+        _ => store.health.answered(&store.name),
     }
 }
 

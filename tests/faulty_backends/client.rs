@@ -217,7 +217,11 @@ impl Backend for Client {
                 if self.tells(lie) {
                     return Ok(Attempt::Contended(Wake::poll()));
                 }
-                return Err(error);
+                if self.tells(Lie::SaysNeverSent) {
+                    self.ask(claim, stand).await;
+                }
+                let is_refused = self.server.outage() == Some(Outage::Refused);
+                return Err(if is_refused || self.tells(Lie::SaysNeverSent) { error.never_sent() } else { error });
             }
             let answer = self.ask(claim, stand).await;
             self.reply().await;

@@ -14,6 +14,7 @@ pub(super) const CASES: &[Case] = &[
     case!("a store that is down is an outage, not contention", always, down, disturbs),
     case!("a store that is silent is told neither as contention nor as a grant", always, silent, disturbs),
     case!("while the store is down, a lease is unknown and not lost", leases, unknown, disturbs),
+    case!("a request that is said never to have left has left nothing", always, never_sent, disturbs),
     case!("after an outage the same client works again", always, works_again, disturbs),
     case!("a client's wrong clock changes nothing", always, wrong_clock),
 ];
@@ -49,6 +50,48 @@ async fn refused(bench: &Bench<'_>, client: &Client) -> Tested {
         }
         if let Err(error) = bounded(client.backend.abandon(&claim)).await {
             outage(&error)?;
+        }
+    }
+    Ok(())
+}
+
+/// Nobody undoes such a request, so nothing of it may come to the store later.
+async fn never_sent(bench: &Bench<'_>) -> Tested {
+    for how in [Outage::Refused, Outage::Silent] {
+        let client = warm(bench).await?;
+        let (key, outage) = (bench.key()?, bench.outage(how).await?);
+        let mut left = false;
+        // Over a connection that is open, and over one that has to be opened.
+        for _ in 0..2 {
+            let claim = bench.claim(&key, bench.long())?;
+            match bounded(client.backend.try_acquire(&claim, Stand::No)).await {
+                Err(error) if !error.may_have_left() => {}
+                // What the others make of this is the matter of other cases.
+                _ => {
+                    left = true;
+                    let _ = bounded(client.backend.abandon(&claim)).await;
+                }
+            }
+        }
+        drop(outage);
+        if left {
+            continue;
+        }
+        let stranger = bench.client().await?;
+        let end = bench.clock.now().after(BOUND);
+        let claim = bench.claim(&key, bench.long())?;
+        loop {
+            match bounded(stranger.backend.try_acquire(&claim, Stand::No)).await {
+                Ok(Attempt::Acquired(hold)) => {
+                    stranger.give_back(&hold).await?;
+                    break;
+                }
+                Ok(Attempt::Contended(_) | Attempt::AlreadyRun) => {
+                    return Err(Stop::Failed("a request that was said never to have left holds the lock".into()));
+                }
+                Err(error) => ensure!(bench.clock.now() < end, "the store did not come back: {error}"),
+            }
+            pause(50).await;
         }
     }
     Ok(())

@@ -162,19 +162,26 @@ impl Acquisition {
 
     /// Asks once. The outer error is the end of everything: a shutdown.
     pub(super) async fn attempt(&mut self) -> Result<Result<Attempt>> {
+        if let Err(error) = self.store.health.admit(|| self.shared.clock.now()) {
+            // Nothing was asked.
+            return Ok(Err(error));
+        }
         self.attempts += 1;
         if self.doubted
             && let Err(error) = self.rename()
         {
             return Ok(Err(error));
         }
-        self.armed = true;
+        let was_armed = std::mem::replace(&mut self.armed, true);
         let stand = if self.options.wait == Wait::None { Stand::No } else { Stand::Until(self.deadline) };
         let bound = self.patience();
         let answer = self
             .store
             .ask(&self.shared.clock, bound, &self.claim, move |backend, claim| backend.try_acquire(claim, stand));
-        self.shared.closing.or_bounded(answer).await.ok_or_else(shut_down)
+        let answer = self.shared.closing.or_bounded(answer).await.ok_or_else(shut_down)?;
+        // What has never left has nothing to be undone.
+        self.armed = was_armed || answer.as_ref().err().is_none_or(Error::may_have_left);
+        Ok(answer)
     }
 
     /// How long one request may take.

@@ -41,6 +41,9 @@ pub(crate) async fn acquire_together(ask: &Ask, keys: &[KeyBuf], deadline: BootI
             Ok(Tried::OneByOne(u32::from(matches!(nothing, Together::Contended))))
         }
         Err(error) => {
+            if !error.may_have_left() {
+                all.iter_mut().for_each(|acquisition| acquisition.armed = false);
+            }
             let retries = all.first().is_some_and(|first| {
                 let again = first.options.retry.times > 0 || error.told_after().is_some();
                 first.options.wait != Wait::None && again && error.is_retryable()
@@ -84,6 +87,7 @@ async fn request(all: &mut [Acquisition]) -> Result<Together> {
         claims.push(acquisition.claim.clone());
     }
     let Some(first) = all.first() else { return Ok(Together::OneByOne) };
+    first.store.health.admit(|| first.shared.clock.now())?;
     let answer = first
         .store
         .ask(&first.shared.clock, first.patience(), &claims, |backend, claims| backend.try_acquire_all(claims));

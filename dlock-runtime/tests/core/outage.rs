@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use dlock_runtime::{ErrorKind, Kind, OncePer, Wait};
+use dlock_runtime::{Backoff, ErrorKind, Key, Kind, OncePer, Retry, Wait};
 
-use crate::support::{LONG, Op, SECOND, Step, World, is_free, test};
+use crate::support::{LONG, Op, SECOND, Step, World, calm, is_free, test};
 
 #[test]
 fn a_retryable_failure_is_asked_again_three_times() {
@@ -313,5 +313,101 @@ fn a_release_that_is_refused_for_good_is_not_tried_for_ever() {
         world.pass(60 * SECOND).await;
         assert_eq!(world.store.calls(Op::Release), 1);
         world.events.expect("ReleaseFailed", 1).await;
+    });
+}
+
+fn retry(times: u32) -> Retry {
+    Retry { times, backoff: Backoff { from: SECOND / 10, to: SECOND } }
+}
+
+#[test]
+fn what_has_never_left_is_not_undone() {
+    test(async {
+        let world = World::new();
+        world.store.next(Op::Acquire, [Step::NeverSent, Step::NeverSent]);
+        let asked = world.lock("k").wait(LONG).acquire();
+        world.pass_until(SECOND / 10, asked).await.unwrap().release().await.unwrap();
+        world.store.always(Op::Acquire, Step::NeverSent);
+        world.lock("k").try_acquire().await.unwrap_err();
+        world.store.always(Op::Together, Step::NeverSent);
+        let all = world.registry.lock_all(["a", "b"]).wait(Wait::None).acquire();
+        all.await.unwrap_err();
+        world.pass(SECOND).await;
+        assert_eq!(world.store.calls(Op::Abandon), 0);
+        // An attempt before it may have left something all the same.
+        world.store.next(Op::Acquire, [Step::Fail]);
+        let asked = world.lock("k").wait(LONG).retry(retry(1)).acquire();
+        world.pass_until(SECOND / 10, asked).await.unwrap_err();
+        world.pass(SECOND).await;
+        assert_eq!(world.store.calls(Op::Abandon), 1);
+    });
+}
+
+#[test]
+fn a_store_that_keeps_failing_is_asked_once_a_second_until_it_answers() {
+    test(async {
+        let world = World::new();
+        let held = world.lock("held").acquire().await.unwrap();
+        world.store.always(Op::Acquire, Step::NeverSent);
+        for _ in 0..5 {
+            world.lock("k").try_acquire().await.unwrap_err();
+            world.clock.advance(SECOND / 3);
+        }
+        let before = world.store.calls(Op::Acquire);
+        for _ in 0..100 {
+            let error = world.lock("k").try_acquire().await.unwrap_err();
+            assert_eq!((error.kind(), error.key()), (&ErrorKind::Outage, Some("dl1:default:k")));
+            assert!(error.is_retryable() && !error.may_have_left());
+            world.clock.advance(SECOND / 10);
+        }
+        let probes = world.store.calls(Op::Acquire) - before;
+        assert!((5..=20).contains(&probes), "{probes} in ten seconds");
+        // A retry is spent on a refusal as on any failure; it costs its pause and no request.
+        let error =
+            world.pass_until(SECOND / 100, world.lock("k").wait(LONG).retry(retry(2)).acquire()).await.unwrap_err();
+        assert_eq!(error.kind(), &ErrorKind::Outage);
+        // Renewals and releases are never held back, and their answers are answers.
+        world.store.always(Op::Acquire, Step::Pass);
+        world.pass(12 * SECOND).await;
+        held.check().unwrap();
+        world.lock("k").try_acquire().await.unwrap().release().await.unwrap();
+        held.release().await.unwrap();
+    });
+}
+
+/// Each of them may have left something, and no task of its own goes on for each.
+#[test]
+fn what_many_failed_calls_may_have_left_is_undone_by_few_at_a_time_and_soon_after_the_outage() {
+    const CALLS: usize = 20_000;
+    test(async {
+        let world = World::new();
+        world.store.always(Op::Acquire, Step::Hang);
+        world.store.always(Op::Abandon, Step::Fail);
+        let asks: Vec<_> =
+            (0..CALLS).map(|n| tokio::spawn(world.registry.lock(Key::text("k").value(&n)).try_acquire())).collect();
+        crate::support::until("all have asked", || world.store.calls(Op::Acquire) == CALLS).await;
+        world.clock.advance(6 * SECOND);
+        for asked in asks {
+            assert_eq!(asked.await.unwrap().unwrap_err().kind(), &ErrorKind::Outage);
+        }
+        let pass = async |quarters| {
+            for _ in 0..quarters {
+                world.clock.advance(SECOND / 4);
+                calm().await;
+            }
+        };
+        // So long nobody knows that it is one.
+        pass(8).await;
+        let before = world.store.calls(Op::Abandon);
+        pass(20).await;
+        let during = world.store.calls(Op::Abandon) - before;
+        assert!(during < 100, "{during} undoings in five seconds of an outage");
+        world.store.always(Op::Abandon, Step::Pass);
+        world.store.always(Op::Acquire, Step::Pass);
+        crate::support::until("all that is remembered is undone", || {
+            world.clock.advance(SECOND / 100);
+            world.store.calls(Op::Abandon) - before > 16_000
+        })
+        .await;
     });
 }

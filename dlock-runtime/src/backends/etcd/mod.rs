@@ -74,7 +74,7 @@ impl Etcd {
     }
 
     async fn attempt(&self, claim: &Arc<Claim>, stand: Stand) -> Result<Attempt> {
-        let connection = self.connections.get().await?;
+        let connection = self.connections.get().await.map_err(Error::never_sent)?;
         let wait = stand != Stand::No;
         // A lease may turn out to be over just when it is used. The next one is new.
         for _ in 0..2 {

@@ -58,7 +58,7 @@ use crate::backend::{
 };
 use crate::capabilities::{Capabilities, Durability, Expiry, Fencing, TtlRange, WakeStyle};
 use crate::clock::{BootInstant, Clock};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::key::{LockKey, MAX_KEY_BYTES};
 use crate::note::Note;
 use crate::owner::Owner;
@@ -147,11 +147,11 @@ impl Redis {
     async fn guarded(&self, claim: &Arc<Claim>, stand: Stand) -> Result<Attempt> {
         self.connections.guards.asks_for(claim.ttl);
         // Opens the connection, if there is none, and so finds out.
-        let mut shared = self.connections.here().await?;
-        self.connections.admit(&claim.key).await?;
+        let mut shared = self.connections.here().await.map_err(Error::never_sent)?;
+        self.connections.admit(&claim.key).await.map_err(Error::never_sent)?;
         // That may have taken a while, and the server may be another one since.
         if !self.connections.is_usable(&shared) {
-            shared = self.connections.here().await?;
+            shared = self.connections.here().await.map_err(Error::never_sent)?;
         }
         // Before what comes of the request can have been granted.
         let high = self.connections.high();

@@ -10,7 +10,7 @@ use super::scripts::{BESIDE, CLOCK, FENCE, Lua};
 use super::topology::slots::slot_of;
 use super::{Redis, fault, millis};
 use crate::backend::{Claim, Together};
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// So many at most; more would hold up everybody else's commands.
 const MOST: usize = 100;
@@ -50,7 +50,7 @@ impl Redis {
             return Ok(Together::OneByOne);
         }
         claims.iter().for_each(|claim| self.connections.guards.asks_for(claim.ttl));
-        let shared = self.connections.here().await?;
+        let shared = self.connections.here().await.map_err(Error::never_sent)?;
         let Some(first) = claims.first() else { return Ok(Together::OneByOne) };
         // In a cluster they are all of one slot.
         self.connections.admit(&first.key).await?;

@@ -30,6 +30,8 @@ pub(crate) enum Step {
     Pass,
     /// Fails, and a retry can help.
     Fail,
+    /// Fails before anything has left.
+    NeverSent,
     /// Fails for good.
     Refuse,
     /// Nothing is done and no answer comes.
@@ -148,6 +150,7 @@ impl Faulty {
     async fn fault<T>(&self, step: Step, call: impl Future<Output = T>) -> Result<T> {
         match step {
             Step::Fail => Err(Error::outage("scripted outage")),
+            Step::NeverSent => Err(Error::outage("scripted refusal of a connection").never_sent()),
             Step::Refuse => Err(Error::new(ErrorKind::PermissionDenied, "scripted refusal")),
             Step::Hang | Step::Stall => pending().await,
             Step::LostReply => {
