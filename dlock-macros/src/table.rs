@@ -90,7 +90,7 @@ const LOCK_TABLE: &[Row] = &[
         read: |args, written| written.set_what_can_be_read(&mut args.keys, key_values::keys),
     },
     row!("ttl", r#"`"30s"`, `"1m30s"`, or an expression of type `Duration`"#, "the registry's (30 s)",
-        "How long the lock outlives a process that died with it.",
+        "How long the lock outlives a process that died with it. On Redis a lock that is handed over to a waiter lives on one second until its first renewal, 100 ms later.",
         ttl, values::time_or_expr),
     row!("wait", r#"`"5s"`, `"none"`, `"forever"`, or an expression: a `Duration` or a `Wait`"#, "the registry's (10 s)",
         "How long to wait while somebody else holds the lock.",

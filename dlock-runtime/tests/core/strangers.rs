@@ -75,8 +75,8 @@ fn a_runtime_in_a_runtime_changes_nothing() {
 
 #[test]
 fn a_task_of_a_local_set_that_a_body_drives_is_a_stranger() {
-    fn inside(world: Arc<World>) -> impl Future<Output = ()> {
-        async move {
+    async fn inside(world: Arc<World>) {
+        {
             let set = LocalSet::new();
             set.spawn_local(is_a_stranger(world.clone())).await_in(&set).await;
             let main = async {
