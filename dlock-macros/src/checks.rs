@@ -134,10 +134,10 @@ fn rounded(time: Duration) -> Duration {
 fn times(args: &Args, ttl: Duration, place: &Place, found: &mut Found) {
     let said = place.word;
     if let Some(Said { value: Some(Renew::Every(Given::Literal(every))), place: renew }) = &args.renew
-        && *every >= ttl
+        && every.saturating_mul(3) > ttl.saturating_mul(2)
     {
         let text = format!(
-            "`renew` must be less than the `{said}` of {}: the lock would run out before its first renewal. A third of it is usual: `renew = \"{}\"`",
+            "`renew` must be at most two thirds of the `{said}` of {}: a renewal that comes late or fails must leave time for another one. A third of it is usual: `renew = \"{}\"`",
             show(ttl),
             show(rounded(ttl / 3))
         );

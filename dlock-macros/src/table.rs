@@ -120,7 +120,7 @@ const LOCK_TABLE: &[Row] = &[
         "A nested call for the same lock joins the hold of the enclosing one instead of failing. One with `once_per` or `min_hold` cannot join, and fails.",
         reentrant, values::flag, true),
     row!("renew", r#"`true`, `false`, `"5s"`, or a `const` of type `Duration`"#, "`true`: a third of the ttl",
-        "Whether the lock is renewed while the function runs, and how often.",
+        "Whether the lock is renewed while the function runs, and how often: after two thirds of the ttl at the latest, so that a renewal that comes late or fails leaves time for another one.",
         renew, values::renew),
     row!("max_hold", r#"`"10m"`, or a `const` of type `Duration`"#, "the registry's (1 h)",
         "Renewal stops there, and the lock is lost.",

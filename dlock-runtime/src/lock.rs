@@ -93,7 +93,7 @@ impl<K> Lock<K> {
         self
     }
 
-    /// Whether and how often to renew. Default: at a third of the ttl.
+    /// Whether and how often to renew: after two thirds of the ttl at the latest. Default: at a third of it.
     pub fn renew(mut self, renew: Renew) -> Self {
         self.options.renew = Some(renew);
         self

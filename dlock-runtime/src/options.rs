@@ -142,7 +142,7 @@ pub enum Renew {
     Auto,
     /// Never: the hold ends with its ttl.
     Off,
-    /// So often.
+    /// So often: after two thirds of the ttl at the latest.
     Every(Duration),
 }
 

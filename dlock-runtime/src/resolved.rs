@@ -31,11 +31,13 @@ impl Options {
         let cadence = match self.renew.unwrap_or(Renew::Auto) {
             Renew::Auto => Some(ttl / 3),
             Renew::Off => None,
-            Renew::Every(every) if every.is_zero() || every >= ttl => {
+            // A renewal that is late or fails must leave time for another one.
+            Renew::Every(every) if every.is_zero() || every.saturating_mul(3) > ttl.saturating_mul(2) => {
                 return Err(Error::config(
                     "renew",
                     format!(
-                        "a hold of {ttl:?} cannot be renewed every {every:?}: it must be less than the ttl, and more than nothing"
+                        "a hold of {ttl:?} cannot be renewed every {every:?}: `renew` must be greater than zero and at most two thirds of the ttl, which is {:?}",
+                        ttl * 2 / 3
                     ),
                 ));
             }
@@ -138,6 +140,8 @@ mod tests {
     use super::*;
     use crate::error::ErrorKind;
 
+    const MS: Duration = Duration::from_millis(1);
+
     const fn options() -> Options {
         Options::DEFAULT
     }
@@ -158,6 +162,9 @@ mod tests {
             ("ttl", Options { ttl: Some(Duration::ZERO), ..options() }),
             ("renew", Options { ttl: Some(second), renew: Some(Renew::Every(second)), ..options() }),
             ("renew", Options { renew: Some(Renew::Every(Duration::ZERO)), ..options() }),
+            ("renew", Options { ttl: Some(second), renew: Some(Renew::Every(second * 2 / 3 + MS)), ..options() }),
+            // Of the default ttl of 30 s.
+            ("renew", Options { renew: Some(Renew::Every(20 * second + MS)), ..options() }),
             ("attempts", Options { attempts: Some(0), ..options() }),
             ("max_hold", Options { ttl: Some(second), max_hold: Some(second / 2), ..options() }),
         ] {
@@ -180,5 +187,16 @@ mod tests {
         assert_eq!(off.resolve(&Defaults::default()).unwrap().cadence, None);
         let paced = Options { renew: Some(Renew::Every(Duration::from_secs(2))), ..options() };
         assert_eq!(paced.resolve(&Defaults::default()).unwrap().cadence, Some(Duration::from_secs(2)));
+    }
+
+    #[test]
+    fn a_renewal_is_due_after_two_thirds_of_the_ttl_at_the_latest() {
+        let every = |time| Options { renew: Some(Renew::Every(time)), ..options() };
+        let latest = Duration::from_secs(20);
+        assert_eq!(every(latest).resolve(&Defaults::default()).unwrap().cadence, Some(latest));
+        assert!(every(latest + Duration::from_nanos(1)).resolve(&Defaults::default()).is_err());
+        // What fits the ttl of the program need not fit the one that operations have chosen.
+        let tuned = Defaults { ttl: Duration::from_secs(29), ..Defaults::default() };
+        assert!(every(latest).resolve(&tuned).is_err());
     }
 }

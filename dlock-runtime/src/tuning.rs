@@ -61,7 +61,7 @@ pub struct Tuning {
     pub ttl: Option<Duration>,
     /// How long to wait for others.
     pub wait: Option<Wait>,
-    /// Whether and how often to renew.
+    /// Whether and how often to renew: after two thirds of the ttl at the latest.
     pub renew: Option<Renew>,
     /// The longest hold.
     pub max_hold: Option<Duration>,

@@ -228,7 +228,7 @@ fn nothing_is_asked_of_a_store_for_what_it_cannot_do() {
         for (lock, kind) in [
             (world.lock("k").ttl(MS), "ttl_out_of_range"),
             (world.lock("k").ttl(Duration::ZERO), "config_invalid"),
-            (world.lock("k").ttl(SECOND).renew(Renew::Every(SECOND)), "config_invalid"),
+            (world.lock("k").ttl(SECOND).renew(Renew::Every(995 * MS)), "config_invalid"),
             (world.lock("k").ttl(SECOND).max_hold(MS), "config_invalid"),
         ] {
             let error = lock.acquire().await.unwrap_err();

@@ -171,13 +171,13 @@ fn nobody_gets_less_than_half_of_its_ttl() {
     test(async {
         let world = World::new();
         let bounds = Cohort { passes: 8, span: Some(60 * SECOND) };
-        let lock = || member(&world).cohort(Some(bounds)).renew(Renew::Every(29 * SECOND));
+        let lock = || member(&world).cohort(Some(bounds)).renew(Renew::Every(20 * SECOND));
         let first = lock().acquire().await.unwrap();
         let (second, third) = (waits(lock()), waits(lock()));
         calm().await;
         first.release().await.unwrap();
         let second = second.await.unwrap().unwrap();
-        world.pass(20 * SECOND).await;
+        world.pass(16 * SECOND).await;
         assert!(second.remaining() < 15 * SECOND);
         second.release().await.unwrap();
         let third = third.await.unwrap().unwrap();
