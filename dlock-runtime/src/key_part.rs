@@ -67,12 +67,15 @@ impl<'a> KeyWriter<'a> {
         let _ = fmt::Write::write_fmt(&mut Through(self.out), format_args!("{value}"));
     }
 
-    /// Writes the mark of an absent value, which differs from every text, also from the empty one.
+    /// Writes the mark of an absent value, which differs from every text, also from the empty one. An `Option` around
+    /// such a value writes one mark more, so that `Some(None)` is no `None`.
     pub fn absent(&mut self) {
-        // A `%` that is not followed by two digits stands for nothing else.
-        self.out.push_str("%-");
+        self.out.push_str(ABSENT);
     }
 }
+
+/// The mark of an absent value. A `%` that is not followed by two digits stands for nothing else.
+const ABSENT: &str = "%-";
 
 macro_rules! displayed {
     ($($type:ty)*) => {$(
@@ -133,9 +136,14 @@ impl KeyPart for Vec<u8> {
 
 impl<T: KeyPart> KeyPart for Option<T> {
     fn encode(&self, out: &mut KeyWriter<'_>) {
-        match self {
-            Some(value) => value.encode(out),
-            None => out.absent(),
+        let Some(value) = self else { return out.absent() };
+        let start = out.out.len();
+        value.encode(out);
+        // `Some(None)` is no `None`: it has one mark more. So `Some` changes nothing but values that are marks alone, and
+        // no two of them become one.
+        let written = out.out.get(start..).unwrap_or_default();
+        if !written.is_empty() && written.split(ABSENT).all(str::is_empty) {
+            out.absent();
         }
     }
 }
@@ -170,6 +178,78 @@ pub(crate) fn encode(bytes: &[u8], out: &mut String) {
             out.push('%');
             out.push(char::from(DIGITS[usize::from(byte >> 4)]));
             out.push(char::from(DIGITS[usize::from(byte & 15)]));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+    use std::fmt::Debug;
+    use std::hash::Hash;
+
+    use super::*;
+
+    fn written(value: &impl KeyPart) -> String {
+        let mut text = String::new();
+        value.encode(&mut KeyWriter::into(&mut text));
+        text
+    }
+
+    /// Values whose type writes marks of its own, as a type of a user's may.
+    #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+    struct Marks(Vec<Option<u8>>);
+
+    impl KeyPart for Marks {
+        fn encode(&self, out: &mut KeyWriter<'_>) {
+            for sign in &self.0 {
+                match sign {
+                    Some(byte) => out.bytes(&[*byte]),
+                    None => out.absent(),
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn an_option_in_an_option_keeps_its_plain_values() {
+        assert_eq!(written(&None::<Option<u8>>), "%-");
+        assert_eq!(written(&Some(None::<u8>)), "%-%-");
+        assert_eq!(written(&Some(Some(None::<u8>))), "%-%-%-");
+        assert_eq!(written(&Some(Some(5))), "5");
+        assert_eq!(written(&Some(Box::new(None::<&str>))), "%-%-");
+        assert_eq!(written(&Some(Some(""))), "");
+        assert_eq!(written(&Some(Some("%-"))), "%25-");
+    }
+
+    #[test]
+    fn different_options_never_write_the_same() {
+        fn note<T: KeyPart + Clone + Debug + PartialEq>(seen: &mut HashMap<String, T>, value: &T) {
+            let text = written(value);
+            if let Some(earlier) = seen.insert(text.clone(), value.clone()) {
+                assert_eq!(earlier, *value, "{text}");
+            }
+        }
+        let mut random = fastrand::Rng::with_seed(22);
+        let (mut texts, mut marks) = (HashMap::new(), HashMap::new());
+        for _ in 0..20_000 {
+            let signs: Vec<_> = (0..random.usize(0..4))
+                .map(|_| random.choice([None, None, Some(b'%'), Some(b'-'), Some(b'2'), Some(0xff)]).flatten())
+                .collect();
+            let bytes: Vec<u8> = signs.iter().flatten().copied().collect();
+            let depth = random.u8(0..4);
+            note(&mut texts, &nested(depth, bytes));
+            note(&mut marks, &nested(depth, Marks(signs)));
+        }
+    }
+
+    /// `None` in so many `Some`, and then the value.
+    fn nested<T>(depth: u8, value: T) -> Option<Option<Option<T>>> {
+        match depth {
+            0 => None,
+            1 => Some(None),
+            2 => Some(Some(None)),
+            _ => Some(Some(Some(value))),
         }
     }
 }
