@@ -167,7 +167,8 @@ pub struct Claim {
     /// while its winner still holds the lock. A run of an earlier period that still holds the lock is contention as usual.
     ///
     /// With [`OncePer::rerun`], a run that was started and has not ended (no [`RunEnd`] came) is contention for as long
-    /// as the lock is held, by whomever, and is granted again once it is free, and no earlier. When it has ended the
+    /// as the lock is held, by whomever, and is granted again once it is free, and no earlier: a plain release frees it at
+    /// once, a lease when it ends. When it has ended the
     /// answer is [`Attempt::AlreadyRun`], also while the key is [kept](Ending::keep): who waits learns of that end as of
     /// a release, and not by the end of a lease.
     ///
@@ -310,7 +311,7 @@ pub struct Ending {
 /// How a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RunEnd {
-    /// It came to its end and gave an error.
+    /// It gave an error, ran out of its time, or panicked.
     Failed,
     /// It came to its end.
     Succeeded {

@@ -52,7 +52,7 @@ impl Guard {
     }
 
     /// Releases the lock and says whether it was ours to the end. Of a lock with `once_per` it also says that the run
-    /// has succeeded; one that has failed drops its guard.
+    /// has succeeded. A guard that is dropped does not say how the run ended, unless a panic drops it: then it has failed.
     ///
     /// If the store does not answer, the release goes on in the background and the ttl ends the lock at the latest;
     /// that is no error, since what the caller did under the lock was covered by it.
@@ -67,6 +67,13 @@ impl Guard {
             self.0.ran(Some(true));
         }
         finish(self).await
+    }
+
+    /// Releases in the background, as a drop does that no panic is the reason of.
+    pub(crate) fn give_back(self) {
+        if !self.handed_over {
+            release::later(self.hand_over());
+        }
     }
 
     fn hand_over(mut self) -> Arc<Tenure> {
@@ -97,6 +104,9 @@ pub(crate) async fn finish(guard: Guard) -> Result<()> {
 impl Drop for Guard {
     fn drop(&mut self) {
         if !self.handed_over {
+            if std::thread::panicking() {
+                self.held.0.ran(Some(false));
+            }
             release::later(self.held.0.clone());
         }
     }

@@ -101,6 +101,31 @@ impl Guards {
         self.all().filter(|guard| !guard.is_joined()).for_each(|guard| guard.0.ran(succeeded));
     }
 
+    /// Runs the body, or a part of it, and notes that it has failed if it panics: whoever catches that may drop the guards
+    /// at any time later.
+    pub(crate) fn watch<T>(&self, body: impl FnOnce() -> T) -> T {
+        struct Panics<'a>(Option<&'a Guards>);
+        impl Drop for Panics<'_> {
+            fn drop(&mut self) {
+                if let Some(guards) = self.0 {
+                    guards.ran(Some(false));
+                }
+            }
+        }
+        let mut panics = Panics(Some(self));
+        let output = body();
+        panics.0 = None;
+        output
+    }
+
+    /// Releases all in the background, the last one first. How the body ended is not told beyond what is noted already.
+    pub(crate) fn give_back(mut self) {
+        while let Some(guard) = self.more.0.pop() {
+            guard.give_back();
+        }
+        self.into_first().give_back();
+    }
+
     pub(crate) fn poll_lost(&self, cx: &mut Context<'_>) -> Poll<Error> {
         for guard in self.all() {
             if let Poll::Ready(loss) = guard.poll_lost(cx) {

@@ -132,12 +132,13 @@ impl<F: Future> Run<F> {
         }
         *begun = true;
         let mut output = None;
-        scoped(&mut || {
+        let mut poll = || {
             if let Some(Poll::Ready(done)) = body.as_mut().map(|body| body.as_mut().poll(cx)) {
                 *body = None;
                 output = Some(done);
             }
-        });
+        };
+        guards.watch(|| scoped(&mut poll));
         if let Some(output) = output {
             return match guards.check() {
                 Ok(()) => Step::Done(output),
@@ -177,9 +178,12 @@ impl<F: Future> Run<F> {
 
 impl<F: Future> Drop for Run<F> {
     /// The body of a call that is cancelled is dropped in its scope, as one that is cut off is; the guards go after it.
+    /// That somebody else's panic may be the reason says nothing about the body.
     fn drop(&mut self) {
-        if let Stage::Body(guards) = &self.stage {
-            scope::within(Some(guards.innermost().clone()), || self.body = None);
+        let Stage::Body(guards) = &self.stage else { return };
+        scope::within(Some(guards.innermost().clone()), || self.body = None);
+        if let Stage::Body(guards) = std::mem::replace(&mut self.stage, Stage::Ended) {
+            guards.give_back();
         }
     }
 }

@@ -159,6 +159,7 @@ lies! {
     OwnStartIsOver KINDS ["a claim that asks again has not begun its run"]
     ExpiryForgetsStart KINDS ["a run whose process died is not started again unasked"]
     NeverReruns KINDS ["a run whose process died is started again if asked for, once its lock is free"]
+    ReleaseEndsRun KINDS ["a run that was given back without an end is free at once for whoever would run it again"]
     KeptGoesOn KINDS ["a run that goes on is contention for whoever would run it again, until its end"]
     EndedForGood KINDS ["the next period has a start of its own"]
     HeldIsAlreadyRun KINDS ["a run of an earlier period that goes on is contention"]
@@ -176,10 +177,11 @@ lies! {
     ]
     RerunsAtOnce KINDS [
         "a run whose process died is started again if asked for, once its lock is free",
+        "a run that was given back without an end is free at once for whoever would run it again",
         "a run that goes on is contention for whoever would run it again, until its end",
     ]
     RerunIsNoWait KINDS [
-        "a run whose process died is started again if asked for, once its lock is free",
+        "a run that was given back without an end is free at once for whoever would run it again",
         "a run that goes on is contention for whoever would run it again, until its end",
     ]
     ReleasesAnybody POLL [

@@ -79,6 +79,10 @@ impl Server {
             if self.tells(Lie::ReleaseForgetsStart) {
                 state.runs.remove(name);
             }
+            let ends = claim.once_per.as_deref().is_some_and(|once| once.rerun) && self.tells(Lie::ReleaseEndsRun);
+            for (of, run) in state.runs.iter_mut().filter(|_| ends) {
+                run.ended |= of.starts_with(name);
+            }
             return;
         };
         let failed = end == RunEnd::Failed;

@@ -1,8 +1,10 @@
 //! `min_hold`, `once_per` and `rerun`: what outlasts a call.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use dlock::{Error, ErrorKind, distributed_lock};
+use futures::FutureExt;
 
 use crate::stores::{MS, Other, is_busy, is_free, on_each, soon};
 
@@ -103,6 +105,38 @@ async fn a_run_whose_process_died_has_been_started_for_all_others() {
         }
         soon(again(store, "dead")).await.unwrap();
         is_free(store, key).await;
+    })
+    .await;
+}
+
+#[distributed_lock(key = "period:<id>", once_per = "1w", rerun = on_crash, wait = "20s", backend = store)]
+async fn panics(store: &str, id: &str) -> Result<(), Error> {
+    tokio::task::yield_now().await;
+    panic!("on purpose")
+}
+
+#[distributed_lock(key = "period:<id>", once_per = "1w", rerun = on_crash, wait = "20s", backend = store)]
+fn panics_sync(store: &str, id: &str) -> Result<(), Error> {
+    panic!("on purpose")
+}
+
+#[distributed_lock(key = "period:<id>", once_per = "1w", rerun = on_crash, wait = "20s", backend = store)]
+async fn goes_on(store: &str, id: &str) -> Result<(), Error> {
+    std::future::pending().await
+}
+
+#[tokio::test]
+async fn a_run_that_panicked_is_not_started_again_and_one_that_was_cancelled_is() {
+    on_each(async |store| {
+        assert!(AssertUnwindSafe(panics(store, "panicked")).catch_unwind().await.is_err());
+        assert_eq!(*soon(again(store, "panicked")).await.unwrap_err().kind(), ErrorKind::AlreadyRun);
+        assert!(catch_unwind(AssertUnwindSafe(|| panics_sync(store, "panicked:sync"))).is_err());
+        assert_eq!(*soon(again(store, "panicked:sync")).await.unwrap_err().kind(), ErrorKind::AlreadyRun);
+        let cancelled = tokio::time::timeout(300 * MS, goes_on(store, "cancelled")).await;
+        assert!(cancelled.is_err(), "{cancelled:?}");
+        // The lease has the default ttl: nobody has waited for its end.
+        soon(again(store, "cancelled")).await.unwrap();
+        assert_eq!(*again(store, "cancelled").await.unwrap_err().kind(), ErrorKind::AlreadyRun);
     })
     .await;
 }

@@ -22,6 +22,11 @@ pub(super) const CASES: &[Case] = &[
     case!("a claim that asks again has not begun its run", periods, asks_again),
     case!("a run whose process died is not started again unasked", periods, died),
     case!("a run whose process died is started again if asked for, once its lock is free", periods, rerun),
+    case!(
+        "a run that was given back without an end is free at once for whoever would run it again",
+        periods,
+        given_back
+    ),
     case!("a run that goes on is contention for whoever would run it again, until its end", periods, waits_to_rerun),
     case!("the next period has a start of its own", periods, next_period),
     case!("a run of an earlier period that goes on is contention", periods, earlier_period),
@@ -232,13 +237,26 @@ async fn rerun(bench: &Bench<'_>) -> Tested {
     };
     let early = hold.validity.deadline().since(bench.clock.now());
     ensure!(early.is_zero(), "a run was started again {early:?} before its lease had ended");
-    // Released without an end, as when its body has panicked: it goes to one who waits.
-    let claim = bench.claim_once(again(once), &key, bench.long())?;
+    one.end(&second, None, Some(RunEnd::Failed)).await?;
+    Ok(())
+}
+
+/// As when its caller was cancelled: the lock is free, and nothing is known of how the run ended.
+async fn given_back(bench: &Bench<'_>) -> Tested {
+    let (key, once, one) = (bench.key()?, again(quiet()), bench.client().await?);
+    // One without a period, which changes nothing.
+    let plain = one.take(&bench.claim(&key, bench.long())?).await?;
+    one.end(&plain, None, Some(SUCCEEDED)).await?;
+    let first = one.take(&bench.claim_once(once, &key, bench.long())?).await?;
+    let claim = bench.claim_once(once, &key, bench.long())?;
     let until = Stand::Until(bench.clock.now().after(bench.long()));
-    let wake = one.refused(&claim, until, second.validity).await?;
+    let wake = one.refused(&claim, until, first.validity).await?;
+    one.give_back(&first).await?;
+    // It goes to one who waits, and then to one who asks.
+    let second = one.wait_on(&claim, Some(wake), SLACK * 2).await?;
     one.give_back(&second).await?;
-    let third = one.wait_on(&claim, Some(wake), SLACK * 2).await?;
-    one.end(&third, None, Some(RunEnd::Failed)).await?;
+    let third = one.take(&bench.claim_once(once, &key, bench.long())?).await?;
+    one.end(&third, None, Some(SUCCEEDED)).await?;
     Ok(())
 }
 

@@ -30,6 +30,7 @@ mod outage;
 mod periods;
 mod registry;
 mod renewal;
+mod rerun;
 mod run;
 mod runtimes;
 mod several;
