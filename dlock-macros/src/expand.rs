@@ -55,7 +55,8 @@ impl<'a> Work<'a> {
             quote_spanned!(Span::mixed_site()=> #rt::run(&__DLOCK_SITE, __dlock_call, #body)#judge.await)
         };
         let result = self.returned(&quote_spanned!(Span::mixed_site()=> __dlock_ran));
-        quote_spanned!(Span::mixed_site()=> let __dlock_ran = #ran; #result)
+        let has_run = self.has_run();
+        quote_spanned!(Span::mixed_site()=> let __dlock_ran = #ran; #has_run #result)
     }
 
     fn begin_and_hold(&self) -> TokenStream {
@@ -73,11 +74,13 @@ impl<'a> Work<'a> {
         let instead = self.call_instead();
         let result = self.returned(&quote_spanned!(Span::mixed_site()=> __dlock_ran));
         let failed = self.returned(&quote_spanned!(Span::mixed_site()=> #rt::Ran::Failed(__dlock_error)));
+        let has_run = self.has_run();
         quote_spanned! {Span::mixed_site()=>
             match #begun {
                 ::core::result::Result::Ok(__dlock_guards) => {
                     #guards
                     let __dlock_ran = #ran;
+                    #has_run
                     #result
                 }
                 #instead
@@ -160,6 +163,10 @@ impl<'a> Work<'a> {
         judge.map_or_else(TokenStream::new, |judge| quote_spanned!(Span::mixed_site()=> .judged_by(#judge)))
     }
 
+    fn has_run(&self) -> TokenStream {
+        has_run(self.output, &self.rt, &quote_spanned!(Span::mixed_site()=> __dlock_ran))
+    }
+
     fn returned(&self, ran: &TokenStream) -> TokenStream {
         let at_output = located_at(self.output.span());
         let from_ran = self.output_as(&quote_spanned!(at_output=> from_ran));
@@ -213,6 +220,18 @@ pub(crate) fn return_edge(output: &Type, rt: &TokenStream) -> TokenStream {
     quote_spanned! {at_output=>
         if false {
             return #rt::unreached::<#nameable>();
+        }
+    }
+}
+
+/// Refuses a result that has a future in it, at the return type.
+pub(crate) fn has_run(output: &Type, rt: &TokenStream, returned: &TokenStream) -> TokenStream {
+    let at_output = located_at(output.span());
+    let rt = moved_to(rt, at_output);
+    quote_spanned! {at_output=>
+        {
+            use #rt::{ReturnsValue as _, ReturnsWork as _};
+            #rt::has_run((&#rt::Returned::of(&#returned)).how());
         }
     }
 }

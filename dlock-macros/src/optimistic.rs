@@ -6,7 +6,7 @@ use syn::{Attribute, FnArg, Pat, Path, Signature, Visibility};
 
 use crate::args::Args;
 use crate::call::located_at;
-use crate::expand::{self, output_as, return_edge, runtime_name};
+use crate::expand::{self, has_run, output_as, return_edge, runtime_name};
 use crate::expressions;
 use crate::item::{Function, Locked, Shape};
 use crate::model::{keep, value};
@@ -78,12 +78,14 @@ impl OptimisticFn {
             let pause = quote_spanned!(Span::mixed_site()=> #rt::pause(__dlock_pause).await);
             (quote_spanned!(span=> async #block.await), pause)
         };
+        let has_run = has_run(&locked.output, &rt, &quote_spanned!(Span::mixed_site()=> __dlock_result));
         quote_spanned! {Span::mixed_site()=>
             #runtime
             const __DLOCK_RETRIES: ::core::primitive::u32 = #retries;
             let mut __dlock_attempts = #rt::Attempts::new(__DLOCK_RETRIES, #rt::Backoff { from: #from, to: #to });
             loop {
                 let __dlock_result = #result;
+                #has_run
                 match #judged(__dlock_result, &mut __dlock_attempts) {
                     ::core::ops::ControlFlow::Break(__dlock_result) => break __dlock_result,
                     ::core::ops::ControlFlow::Continue(__dlock_pause) => #pause,

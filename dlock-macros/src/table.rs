@@ -216,7 +216,12 @@ const OPTIMISTIC_TABLE: &[Row] = &[
 /// The reference page: each attribute, and what is said above its table.
 #[cfg(test)]
 pub(crate) const REFERENCE: &[(&Dialect, &str)] = &[
-    (&LOCK, "Runs a function only while a distributed lock is held."),
+    (
+        &LOCK,
+        "Runs a function only while a distributed lock is held.\n\n\
+         The function must return what its work has given, and not the work: a future inside of its `Result`, `Option` or `Outcome` is a compile error, also behind an alias. \
+         **Of a type parameter nothing is known:** where `T` of a `Result<T, E>` is a future, that compiles, and its work runs after the lock is gone. The same goes for a future in a type of your own, which is how to return a handle, such as a `JoinHandle`, on purpose.",
+    ),
     (&SCHEDULED, "For tasks that several nodes start at the same time: one of them runs, the others skip."),
     (&OPTIMISTIC, "Takes no lock: runs the body again while it meets conflicts with other writers."),
 ];

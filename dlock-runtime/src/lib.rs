@@ -25,6 +25,7 @@ pub mod fenced;
 mod fixed;
 mod guard;
 mod guards;
+mod has_run;
 mod health;
 mod hold;
 mod instead;
@@ -233,6 +234,7 @@ pub mod __private {
     pub use crate::blocking::{begin_sync, hold_sync, run_sync};
     pub use crate::fixed::{fixed_count, fixed_time};
     pub use crate::guards::Guards;
+    pub use crate::has_run::{Returned, ReturnsValue, ReturnsWork, has_run};
     pub use crate::instead::{Instead, Made, MadeFuture, MadeValue};
     pub use crate::key::{KeyBuf, KeyBuilder};
     pub use crate::key_list::EachOf;

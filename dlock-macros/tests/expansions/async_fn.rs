@@ -41,5 +41,9 @@ pub async fn deduct(id: u64, n: u32) -> Result<(), OrderError> {
             },
         )
         .await;
+    {
+        use __dlock::{ReturnsValue as _, ReturnsWork as _};
+        __dlock::has_run((&__dlock::Returned::of(&__dlock_ran)).how());
+    }
     <Result<(), OrderError> as __dlock::LockReturn>::from_ran(__dlock_ran)
 }

@@ -44,6 +44,10 @@ where
                 },
             )
             .await;
+        {
+            use __dlock::{ReturnsValue as _, ReturnsWork as _};
+            __dlock::has_run((&__dlock::Returned::of(&__dlock_ran)).how());
+        }
         <Result<(), Error> as __dlock::LockReturn>::from_ran(__dlock_ran)
     })
 }

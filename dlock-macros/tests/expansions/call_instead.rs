@@ -38,6 +38,10 @@ async fn rebuild(&self, mut page: u32) -> Result<Page, Error> {
                     },
                 )
                 .await;
+            {
+                use __dlock::{ReturnsValue as _, ReturnsWork as _};
+                __dlock::has_run((&__dlock::Returned::of(&__dlock_ran)).how());
+            }
             <Result<Page, Error> as __dlock::LockReturn>::from_ran(__dlock_ran)
         }
         ::core::result::Result::Err(__dlock_error) if __dlock_error.is_contention() => {

@@ -17,6 +17,10 @@ async fn deduct(&self, n: u32) -> Result<u32, StockError> {
             self.write(row.version, row.stock - n).await
         }
             .await;
+        {
+            use __dlock::{ReturnsValue as _, ReturnsWork as _};
+            __dlock::has_run((&__dlock::Returned::of(&__dlock_result)).how());
+        }
         match <Result<
             u32,
             StockError,

@@ -15,6 +15,10 @@ fn deduct(&self, n: u32) -> Result<u32, StockError> {
             }
             self.write(self.read()?, n)
         });
+        {
+            use __dlock::{ReturnsValue as _, ReturnsWork as _};
+            __dlock::has_run((&__dlock::Returned::of(&__dlock_result)).how());
+        }
         match <Result<
             u32,
             StockError,

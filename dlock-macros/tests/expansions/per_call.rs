@@ -50,5 +50,9 @@ async fn ship(&self, order: Order, limit: Duration) -> Result<impl Display, Erro
             },
         )
         .await;
+    {
+        use __dlock::{ReturnsValue as _, ReturnsWork as _};
+        __dlock::has_run((&__dlock::Returned::of(&__dlock_ran)).how());
+    }
     __dlock::LockReturn::from_ran(__dlock_ran)
 }

@@ -42,6 +42,10 @@ fn report() -> Option<Report> {
             Some(write())
         },
     );
+    {
+        use __dlock::{ReturnsValue as _, ReturnsWork as _};
+        __dlock::has_run((&__dlock::Returned::of(&__dlock_ran)).how());
+    }
     <Option<
         Report,
     > as __dlock::SkipReturn>::from_ran(

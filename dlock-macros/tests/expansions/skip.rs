@@ -39,6 +39,10 @@ async fn report() {
         )
         .judged_by(<() as __dlock::SkipReturn>::succeeded)
         .await;
+    {
+        use __dlock::{ReturnsValue as _, ReturnsWork as _};
+        __dlock::has_run((&__dlock::Returned::of(&__dlock_ran)).how());
+    }
     <() as __dlock::SkipReturn>::from_ran(
         __dlock_ran,
         __dlock::Skip {

@@ -44,5 +44,9 @@ fn restock(&mut self, order: Order) -> Result<&mut u32, Error> {
             Ok(&mut self.sold)
         },
     );
+    {
+        use __dlock::{ReturnsValue as _, ReturnsWork as _};
+        __dlock::has_run((&__dlock::Returned::of(&__dlock_ran)).how());
+    }
     <Result<&mut u32, Error> as __dlock::LockReturn>::from_ran(__dlock_ran)
 }
