@@ -42,9 +42,15 @@ impl From<Wrong> for String {
 
 /// Numbers with units and nothing else: `30s`, `500ms`, `1m30s`.
 pub(crate) fn parse(text: &str) -> Result<Duration, Wrong> {
-    if let Err(why) = check_grammar(text) {
-        return Err(meant(text).unwrap_or(why));
+    match check_grammar(text) {
+        Ok(()) => value(text),
+        Err(Wrong::NoUnit(number, seconds)) => Err(advised(text, &seconds.clone(), || Wrong::NoUnit(number, seconds))),
+        Err(why) => Err(meant(text).unwrap_or(why)),
     }
+}
+
+/// What is within the grammar.
+fn value(text: &str) -> Result<Duration, Wrong> {
     match humantime::parse_duration(text) {
         Ok(Duration::ZERO) => Err(Wrong::Zero(text.into())),
         Ok(duration) if duration <= LONGEST => Ok(duration),
@@ -52,13 +58,27 @@ pub(crate) fn parse(text: &str) -> Result<Duration, Wrong> {
     }
 }
 
-/// A duration but for a blank or a fraction.
+/// The advice to write it otherwise, unless that would be refused too.
+fn advised(text: &str, otherwise: &str, advice: impl FnOnce() -> Wrong) -> Wrong {
+    match value(otherwise) {
+        Ok(_) => advice(),
+        Err(Wrong::Zero(_)) => Wrong::Zero(text.into()),
+        Err(_) => Wrong::TooLong(text.into()),
+    }
+}
+
+/// A duration but for a blank, the name of a unit, or a fraction.
 fn meant(text: &str) -> Option<Wrong> {
     let joined: String = text.split_whitespace().collect();
     if joined != text && check_grammar(&joined).is_ok() {
         let inside = text.split_whitespace().any(|part| part.bytes().all(|byte| byte.is_ascii_digit()));
         let place = if inside { " between number and unit" } else { "s in a duration" };
-        return Some(Wrong::Meant(format!("no blank{place}: write `{joined}`")));
+        return Some(advised(text, &joined, || Wrong::Meant(format!("no blank{place}: write `{joined}`"))));
+    }
+    if let Some(short) = with_short_units(&joined) {
+        return Some(advised(text, &short, || {
+            Wrong::Meant(format!("units are short: write `{short}` instead of `{text}`"))
+        }));
     }
     let (whole, rest) = text.split_once('.')?;
     let (fraction, unit) = split_where(rest, |c| !c.is_ascii_digit());
@@ -66,14 +86,44 @@ fn meant(text: &str) -> Option<Wrong> {
     let exponent = u32::try_from(fraction.len()).ok().filter(|digits| *digits <= 9)?;
     let digits: u128 = format!("{whole}{fraction}").parse().ok()?;
     let nanos = digits.checked_mul(NANOS[at])?;
+    if nanos == 0 {
+        return Some(Wrong::Zero(text.into()));
+    }
     let parts = 10_u128.pow(exponent);
-    let whole = |&unit: &usize| nanos > 0 && nanos % (NANOS[unit] * parts) == 0;
-    let unit = (0..=at).rev().find(whole)?;
-    Some(Wrong::Meant(format!(
-        "no fractions: write `{}{}` instead of `{text}`",
-        nanos / parts / NANOS[unit],
-        UNITS[unit]
-    )))
+    let unit = (0..=at).rev().find(|&unit| nanos % (NANOS[unit] * parts) == 0)?;
+    let exact = format!("{}{}", nanos / parts / NANOS[unit], UNITS[unit]);
+    Some(advised(text, &exact, || Wrong::Meant(format!("no fractions: write `{exact}` instead of `{text}`"))))
+}
+
+/// `30seconds` as `30s`; nothing if there is something else in it.
+fn with_short_units(text: &str) -> Option<String> {
+    let (mut short, mut rest) = (String::new(), text);
+    while !rest.is_empty() {
+        let (number, tail) = split_where(rest, |c| !c.is_ascii_digit());
+        let (unit, tail) = split_where(tail, |c| !c.is_alphabetic());
+        if number.is_empty() {
+            return None;
+        }
+        short = short + number + short_unit(unit)?;
+        rest = tail;
+    }
+    (!short.is_empty()).then_some(short)
+}
+
+/// `M` is left out: it may be months.
+fn short_unit(name: &str) -> Option<&'static str> {
+    Some(match name.to_lowercase().as_str() {
+        "ns" | "nsec" | "nsecs" | "nanos" | "nanosecond" | "nanoseconds" => "ns",
+        "us" | "\u{b5}s" | "\u{3bc}s" | "usec" | "usecs" | "micros" | "microsecond" | "microseconds" => "us",
+        "ms" | "msec" | "msecs" | "millis" | "millisecond" | "milliseconds" => "ms",
+        "s" | "sec" | "secs" | "second" | "seconds" => "s",
+        "m" if name == "m" => "m",
+        "min" | "mins" | "minute" | "minutes" => "m",
+        "h" | "hr" | "hrs" | "hour" | "hours" => "h",
+        "d" | "day" | "days" => "d",
+        "w" | "week" | "weeks" => "w",
+        _ => return None,
+    })
 }
 
 fn check_grammar(text: &str) -> Result<(), Wrong> {
@@ -141,7 +191,29 @@ mod tests {
             ("1.99999999999999999999999999999999999999999999s", "`1` has no unit"),
             ("0.00000000000000000000000000000000000001s", "`0` has no unit"),
             (".s", "is not a duration"),
-            ("0.0s", "`0` has no unit"),
+            ("0.0s", "`0.0s` is zero"),
+            ("0.00h", "`0.00h` is zero"),
+            ("0", "`0` is zero"),
+            ("00", "`00` is zero"),
+            ("0 s", "`0 s` is zero"),
+            ("99999999999", "longer than 100 years"),
+            ("36501 d", "longer than 100 years"),
+            ("36500.5d", "longer than 100 years"),
+            ("30 seconds", "write `30s` instead of `30 seconds`"),
+            ("30seconds", "write `30s` instead"),
+            ("30sec", "write `30s` instead"),
+            ("1 Minute", "write `1m` instead"),
+            ("1 hour 30 mins", "write `1h30m` instead"),
+            ("2 days", "write `2d` instead"),
+            ("1 week", "write `1w` instead"),
+            ("5 milliseconds", "write `5ms` instead"),
+            ("30S", "write `30s` instead"),
+            ("30µs", "write `30us` instead"),
+            ("30\u{3bc}s", "write `30us` instead"),
+            ("0 seconds", "`0 seconds` is zero"),
+            ("30 seconds ago", "`30 seconds ago` is not a duration"),
+            ("seconds", "is not a duration"),
+            ("30parsecs", "`parsecs` is not a unit of time"),
             ("1.5x", "`1` has no unit"),
             ("5x", "`x` is not a unit of time"),
             ("1M", "`M` is not a unit of time"),
@@ -152,7 +224,6 @@ mod tests {
             ("1m 30s", "no blanks in a duration: write `1m30s`"),
             ("\u{ff13}\u{ff10}s", "is not a duration"),
             ("3\u{ff10}s", "`3` has no unit"),
-            ("30µs", "has no unit"),
             ("0s", "is zero"),
             ("0h0ms", "is zero"),
             ("36501d", "longer than 100 years"),

@@ -101,10 +101,14 @@ fn time(value: &Expr) -> Result<Duration, Wrong> {
             wrong => wrong,
         }),
         None => Err(match value {
-            Expr::Lit(lit) if let Lit::Int(number) = &lit.lit => Wrong::Meant(format!(
-                r#"a number needs a unit, and quotes: write `"{}s"` for seconds"#,
-                number.base10_digits()
-            )),
+            Expr::Lit(lit) if let Lit::Int(number) = &lit.lit => match duration::parse(number.base10_digits()) {
+                // Nor would the advice help.
+                Err(wrong @ (Wrong::Zero(_) | Wrong::TooLong(_))) => wrong,
+                _ => Wrong::Meant(format!(
+                    r#"a number needs a unit, and quotes: write `"{}s"` for seconds"#,
+                    number.base10_digits()
+                )),
+            },
             _ => Wrong::NoText,
         }),
     }

@@ -24,6 +24,7 @@ use std::sync::Arc;
     label = "write a part of it that can, such as `<order.id>`, or one of what the notes say",
     note = "a value made of it: `key = dlock::Key::text(\"order:\").value(&order.to_string())`",
     note = "a type of your own: `impl dlock::KeyPart for YourType`",
+    note = "a `Uuid`: the feature `uuid` of `dlock-rs`",
     note = "a list: `keys = \"order:<ids..>\"`, which takes a lock for each value",
     note = "a float: its `to_bits()`, or whole units, since `-0.0` and `NaN` make keys that do not compare; integers, `bool`, `char`, strings, bytes and `Option`s of them stand for themselves"
 )]

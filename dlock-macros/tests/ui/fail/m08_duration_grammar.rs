@@ -29,4 +29,9 @@ async fn nearly() -> Result<(), Error> {
     Ok(())
 }
 
+#[distributed_lock(key = "a", ttl = "30 seconds", wait = "1 minute", renew = "1 hour 30 mins")]
+async fn long_units() -> Result<(), Error> {
+    Ok(())
+}
+
 fn main() {}

@@ -14,4 +14,14 @@ async fn too_long() -> Result<(), Error> {
     Ok(())
 }
 
+#[distributed_lock(key = "a", ttl = "0", wait = "0", renew = "0.0s")]
+async fn nothing_without_a_unit() -> Result<(), Error> {
+    Ok(())
+}
+
+#[distributed_lock(key = "a", ttl = 0, wait = 0, renew = 99999999999)]
+async fn numbers() -> Result<(), Error> {
+    Ok(())
+}
+
 fn main() {}
