@@ -215,6 +215,45 @@ async fn drive(clock: &Clock) {
     }
 }
 
+/// Makes a clock go on with that of the present runtime, which is paused.
+#[cfg(feature = "testing")]
+pub(crate) fn follow(clock: &Clock) {
+    let Ok(handle) = Handle::try_current() else { return };
+    let clock = clock.clone();
+    handle.spawn(async move {
+        loop {
+            // Before the time is told, and after that: tokio's clock jumps as soon as this runtime has nothing to do, and
+            // knows nothing of our thread.
+            settle();
+            let next = clock.sleepers().wake_due(clock.now());
+            settle();
+            let wait = async {
+                match next {
+                    Some(next) => tokio::time::sleep(next.since(clock.now())).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = clock.sleepers().earlier() => {}
+                () = wait => {}
+            }
+        }
+    });
+}
+
+/// Waits until our thread has done what it has to do now, each time that something else came of it.
+#[cfg(feature = "testing")]
+fn settle() {
+    for _ in 0..8 {
+        let (passed, has_passed) = std::sync::mpsc::sync_channel(1);
+        let Ok(background) = background() else { return };
+        background.spawn(async move {
+            let _ = passed.send(());
+        });
+        let _ = has_passed.recv();
+    }
+}
+
 /// A timer of the kernel that goes on in suspend; tokio's stands still there and would tell a loss late.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 #[derive(Debug)]

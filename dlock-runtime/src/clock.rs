@@ -4,16 +4,16 @@
 //! too. `std::time::Instant` stands still in suspend on Linux (rust-lang/rust#87906); this clock is `CLOCK_BOOTTIME`.
 //! A paused virtual machine is in no guest clock: only the fencing token helps there.
 
-use std::collections::BTreeMap;
 use std::future::Future;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, Waker};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::background;
+#[cfg(feature = "testing")]
+use crate::kit_clock::Paused;
+use crate::sleepers::Sleepers;
 
 /// An instant on the suspend-proof clock: nanoseconds since the machine (or, in a test, the clock) started.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -74,6 +74,9 @@ enum Source {
         now: Mutex<BootInstant>,
         /// The wall clock's reading at its start; it goes on with `now`.
         wall_ms: u64,
+        /// The test kit's has this; it may be moved by tokio's too.
+        #[cfg(feature = "testing")]
+        kit: Option<Option<Paused>>,
     },
 }
 
@@ -90,7 +93,34 @@ impl Clock {
     pub fn manual() -> Self {
         // Not zero, so that a test may look a little into the past.
         let now = Mutex::new(BootInstant(3_600_000_000_000));
-        Self::of(Source::Manual { now, wall_ms: Self::system().wall_ms().saturating_sub(3_600_000) }, 0)
+        let wall_ms = Self::system().wall_ms().saturating_sub(3_600_000);
+        let source = Source::Manual {
+            now,
+            wall_ms,
+            #[cfg(feature = "testing")]
+            kit: None,
+        };
+        Self::of(source, 0)
+    }
+
+    /// The test kit's: it follows tokio's clock where that is paused.
+    #[cfg(feature = "testing")]
+    pub(crate) fn of_kit() -> Self {
+        let mut clock = Self::manual();
+        let paused = Paused::here();
+        let follows = paused.is_some();
+        if let Some(Inner { source: Source::Manual { kit, .. }, .. }) = Arc::get_mut(&mut clock.0) {
+            *kit = Some(paused);
+        }
+        if follows {
+            background::follow(&clock);
+        }
+        clock
+    }
+
+    #[cfg(feature = "testing")]
+    pub(crate) fn is_of_kit(&self) -> bool {
+        matches!(self.0.source, Source::Manual { kit: Some(_), .. })
     }
 
     /// The machine's clock with a wall clock that is wrong by so many milliseconds; for tests.
@@ -113,6 +143,12 @@ impl Clock {
     pub fn now(&self) -> BootInstant {
         match &self.0.source {
             Source::System => system_now(),
+            #[cfg(feature = "testing")]
+            Source::Manual { now, kit: Some(Some(paused)), .. } => {
+                let mut now = now.lock().unwrap_or_else(PoisonError::into_inner);
+                *now = now.after(paused.passed());
+                *now
+            }
             Source::Manual { now, .. } => *now.lock().unwrap_or_else(PoisonError::into_inner),
         }
     }
@@ -237,114 +273,6 @@ impl Drop for Sleep<'_> {
             self.clock.sleepers().clear(self.until, entry);
         }
     }
-}
-
-/// Who sleeps until when. Our thread drives the system clock's sleepers; `advance` drives a manual clock's.
-#[derive(Debug)]
-pub(crate) struct Sleepers {
-    /// Several tables: nearly every request has a bound, and their tasks should not meet on one mutex.
-    tables: [Shelf; TABLES],
-    /// When the driver looks again by itself, in nanoseconds. Most sleeps are bounds of requests and end unused: only
-    /// one that is earlier than this is worth waking the driver for.
-    armed: AtomicU64,
-    /// Tells the driver that an earlier sleep was added.
-    earlier: tokio::sync::Notify,
-}
-
-const TABLES: usize = 8;
-
-/// Aligned, so that two of them never lie together in the processor's cache.
-#[derive(Debug, Default)]
-#[repr(align(128))]
-struct Shelf(Mutex<Table>);
-
-#[derive(Debug, Default)]
-struct Table {
-    next: u64,
-    wakers: BTreeMap<(BootInstant, u64), Waker>,
-}
-
-impl Default for Sleepers {
-    fn default() -> Self {
-        let armed = AtomicU64::new(BootInstant::NEVER.as_nanos());
-        Self { tables: Default::default(), armed, earlier: tokio::sync::Notify::new() }
-    }
-}
-
-impl Sleepers {
-    fn set(&self, until: BootInstant, entry: Option<u64>, waker: &Waker) -> u64 {
-        let place = entry.map_or_else(here, |entry| entry as usize % TABLES);
-        let mut table = self.table(place);
-        let entry = entry.unwrap_or_else(|| {
-            table.next += 1;
-            table.next * TABLES as u64 + place as u64
-        });
-        let old = table.wakers.insert((until, entry), waker.clone());
-        drop(table);
-        // Outside of the lock: it may be the last that a foreign executor has of its task.
-        drop(old);
-        // After the entry stands: the driver disarms before it looks, so it sees the entry or this sees that.
-        if until.as_nanos() < self.armed.load(Ordering::SeqCst) {
-            self.armed.fetch_min(until.as_nanos(), Ordering::SeqCst);
-            self.earlier.notify_one();
-        }
-        entry
-    }
-
-    fn clear(&self, until: BootInstant, entry: u64) {
-        let waker = self.table(entry as usize % TABLES).wakers.remove(&(until, entry));
-        drop(waker);
-    }
-
-    /// Wakes every sleep that is over at `now`; gives the end of the next one.
-    pub(crate) fn wake_due(&self, now: BootInstant) -> Option<BootInstant> {
-        self.armed.store(BootInstant::NEVER.as_nanos(), Ordering::SeqCst);
-        let mut next = BootInstant::NEVER;
-        for place in 0..TABLES {
-            let mut table = self.table(place);
-            let later = table.wakers.split_off(&(BootInstant(now.0.saturating_add(1)), 0));
-            let due = std::mem::replace(&mut table.wakers, later);
-            next = table.wakers.first_key_value().map_or(next, |(key, _)| next.min(key.0));
-            drop(table);
-            due.into_values().for_each(wake);
-        }
-        self.armed.fetch_min(next.as_nanos(), Ordering::SeqCst);
-        (next < BootInstant::NEVER).then_some(next)
-    }
-
-    /// Wakes every sleep, whose owner then looks at what has changed.
-    pub(crate) fn wake_all(&self) {
-        for place in 0..TABLES {
-            let wakers: Vec<_> = self.table(place).wakers.values().cloned().collect();
-            // Outside of the lock.
-            wakers.into_iter().for_each(wake);
-        }
-    }
-
-    pub(crate) async fn earlier(&self) {
-        self.earlier.notified().await;
-    }
-
-    fn table(&self, place: usize) -> MutexGuard<'_, Table> {
-        self.tables[place].0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    #[cfg(test)]
-    fn len(&self) -> usize {
-        (0..TABLES).map(|place| self.table(place).wakers.len()).sum()
-    }
-}
-
-/// The table for the sleeps that begin on this thread.
-fn here() -> usize {
-    static THREADS: AtomicUsize = AtomicUsize::new(0);
-    thread_local!(static PLACE: usize = THREADS.fetch_add(1, Ordering::Relaxed) % TABLES);
-    PLACE.try_with(|place| *place).unwrap_or_default()
-}
-
-/// Wakes somebody. A waker is foreign code: one that panics must not end the thread that all locks depend on.
-pub(crate) fn wake(waker: Waker) {
-    let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
 }
 
 #[cfg(test)]

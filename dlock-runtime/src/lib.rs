@@ -33,6 +33,8 @@ mod key;
 mod key_list;
 mod key_literal;
 mod key_part;
+#[cfg(feature = "testing")]
+mod kit_clock;
 mod listener;
 mod local_queue;
 mod lock;
@@ -54,6 +56,7 @@ mod resolved;
 mod run;
 mod scope;
 mod sites;
+mod sleepers;
 mod store;
 mod tenure;
 #[cfg(feature = "testing")]

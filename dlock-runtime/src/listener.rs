@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 
-use crate::clock::wake;
 use crate::error::Error;
+use crate::sleepers::wake;
 use crate::tenure::Tenure;
 
 /// Somebody who wants to hear of the loss, beside the one that runs the body. Dropping it stops listening.

@@ -73,8 +73,14 @@ impl Shared {
     /// call something; looking now and then is good enough for a shutdown.
     async fn until(&self, deadline: BootInstant, done: impl Fn() -> bool) {
         while self.clock.now() < deadline && !done() {
-            let pause = self.clock.now().after(Duration::from_millis(5)).min(deadline);
-            self.clock.sleep_until(pause).await;
+            let pause = self.clock.sleep_until(self.clock.now().after(Duration::from_millis(5)).min(deadline));
+            #[cfg(feature = "testing")]
+            if self.clock.is_of_kit() {
+                // Where a test does not move its clock, this has an end all the same.
+                let Ok(()) = self.clock.unless_it_stands(pause).await else { return };
+                continue;
+            }
+            pause.await;
         }
     }
 }
@@ -319,6 +325,14 @@ impl Registry {
         self.check_open()?;
         let known: Vec<String> = stores.by_name.keys().cloned().collect();
         let list = if known.is_empty() { "none is".to_owned() } else { format!("installed: {}", known.join(", ")) };
+        #[cfg(feature = "testing")]
+        if Arc::ptr_eq(&self.0, &Self::global().0) && crate::testing::is_in_use() {
+            let text = format!(
+                "no backend is installed ({list}), and this thread has entered no test kit, although this process has one: \
+                 wrap what is spawned on another thread, task or thread, in `kit.scope(…)`"
+            );
+            return Err(Error::new(ErrorKind::BackendNotRegistered { known }, text));
+        }
         let message = match name {
             Some(name) => format!(
                 "no backend is installed under the name {name:?} ({list}); call dlock::connect({name:?}, url) at the start"

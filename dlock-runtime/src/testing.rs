@@ -6,6 +6,7 @@ use std::fmt;
 use std::future::Future;
 use std::marker::PhantomData;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -58,6 +59,30 @@ pub struct TestKit {
     registry: Registry,
     clock: Clock,
     switches: Arc<Mutex<Switches>>,
+    _in_use: InUse,
+}
+
+/// How many kits there are, for calls that have lost theirs.
+static KITS: AtomicUsize = AtomicUsize::new(0);
+
+pub(crate) fn is_in_use() -> bool {
+    KITS.load(Ordering::Relaxed) > 0
+}
+
+/// One of them.
+struct InUse;
+
+impl InUse {
+    fn new() -> Self {
+        KITS.fetch_add(1, Ordering::Relaxed);
+        Self
+    }
+}
+
+impl Drop for InUse {
+    fn drop(&mut self) {
+        KITS.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 #[derive(Debug, Default)]
@@ -68,10 +93,14 @@ struct Switches {
 }
 
 impl TestKit {
-    /// A kit on a clock that stands still until it is turned.
+    /// A kit on a clock of its own. In a test with `start_paused` it follows tokio's clock; [`Clock::advance`] moves it
+    /// further. Elsewhere it stands still until it is advanced.
+    ///
+    /// A call that waits for it for 5 s of real time, while nobody moves it, ends with an error of the kind
+    /// [`WouldDeadlock`](crate::ErrorKind::WouldDeadlock) that says so, and [`Registry::shutdown`] ends.
     #[must_use]
     pub fn new() -> Self {
-        Self::on(&Clock::manual())
+        Self::on(&Clock::of_kit())
     }
 
     /// A kit on the machine's clock.
@@ -81,7 +110,8 @@ impl TestKit {
     }
 
     fn on(clock: &Clock) -> Self {
-        let kit = Self { registry: Registry::with_clock(clock), clock: clock.clone(), switches: Arc::default() };
+        let registry = Registry::with_clock(clock);
+        let kit = Self { registry, clock: clock.clone(), switches: Arc::default(), _in_use: InUse::new() };
         let store: Arc<dyn Backend> = Arc::new(Switchable {
             memory: Memory::with_clock(clock),
             clock: clock.clone(),

@@ -20,10 +20,11 @@ use smallvec::SmallVec;
 use crate::backend::Claim;
 use crate::background::{Home, is_forked};
 use crate::baton::Baton;
-use crate::clock::{BootInstant, wake};
+use crate::clock::BootInstant;
 use crate::error::Error;
 use crate::key::LockKey;
 use crate::options::Kind;
+use crate::sleepers::wake;
 pub(crate) use turn::Turn;
 
 /// The turns of one store.

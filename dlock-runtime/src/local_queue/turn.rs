@@ -6,9 +6,9 @@ use std::task::Waker;
 use super::{Doing, Holding, Line, LocalQueue, Next, Refusal, Wish, call_next, remove_one};
 use crate::background::Home;
 use crate::baton::Baton;
-use crate::clock::wake;
 use crate::error::Error;
 use crate::key::LockKey;
+use crate::sleepers::wake;
 
 /// The right to ask the store for this key; dropping it passes it on.
 #[derive(Debug)]

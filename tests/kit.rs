@@ -1,0 +1,151 @@
+//! The test kit hangs nobody's test: its clock follows tokio's paused one, and else a wait that only `advance` can end says
+//! so.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test ends where it fails")]
+
+use std::time::{Duration, Instant};
+
+use dlock::testing::TestKit;
+use dlock::{Error, ErrorKind, current, distributed_lock};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// In real time; only what hangs comes near it.
+const HANG: Duration = Duration::from_secs(60);
+
+#[distributed_lock(key = "stock:<id>", wait = "20s")]
+async fn deduct(id: u64) -> Result<u64, Error> {
+    Ok(id)
+}
+
+#[distributed_lock(key = "import", ttl = "30s")]
+async fn import(time: Duration) -> Result<Duration, Error> {
+    tokio::time::sleep(time).await;
+    Ok(current().expect("a body has its lock").remaining())
+}
+
+/// In real time, also where tokio's stands still.
+fn bounded(test: impl AsyncFnOnce() + Send + 'static) {
+    let (done, result) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+        let _ = done.send(runtime.block_on(test()));
+    });
+    result.recv_timeout(HANG).expect("an end, and no panic")
+}
+
+#[test]
+fn in_a_paused_test_a_busy_key_is_waited_for_in_tokios_time() {
+    bounded(async || {
+        let kit = TestKit::new();
+        let _in = kit.enter();
+        let begin = tokio::time::Instant::now();
+        kit.busy_for(5 * SECOND);
+        assert_eq!(deduct(1).await.unwrap(), 1);
+        let waited = begin.elapsed();
+        assert!((5 * SECOND..6 * SECOND).contains(&waited), "{waited:?}");
+        kit.busy_for(60 * SECOND);
+        assert_eq!(deduct(1).await.unwrap_err().kind(), &ErrorKind::WaitTimeout);
+        assert!((20 * SECOND..21 * SECOND).contains(&(begin.elapsed() - waited)), "{:?}", begin.elapsed());
+    });
+}
+
+#[test]
+fn in_a_paused_test_an_outage_is_waited_out() {
+    bounded(async || {
+        let kit = TestKit::new();
+        let _in = kit.enter();
+        kit.outage(true);
+        assert_eq!(deduct(1).await.unwrap_err().kind(), &ErrorKind::Outage);
+        let waiting = tokio::spawn(deduct(2));
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        kit.outage(false);
+        assert_eq!(waiting.await.unwrap().unwrap(), 2);
+    });
+}
+
+#[test]
+fn in_a_paused_test_a_lock_is_renewed_and_lost_in_tokios_time() {
+    bounded(async || {
+        let kit = TestKit::new();
+        let _in = kit.enter();
+        for _ in 0..5 {
+            let left = import(600 * SECOND).await.unwrap();
+            assert!(left > 15 * SECOND, "{left:?}");
+        }
+        let guard = kit.lock("k").ttl(30 * SECOND).acquire().await.unwrap();
+        kit.outage(true);
+        let begin = tokio::time::Instant::now();
+        assert!(guard.lost().await.is_lost());
+        assert!(begin.elapsed() <= 31 * SECOND, "{:?}", begin.elapsed());
+        kit.outage(false);
+        // By hand too, beyond what tokio's clock says.
+        let guard = kit.lock("other").ttl(30 * SECOND).renew(dlock::Renew::Off).acquire().await.unwrap();
+        kit.clock().advance(31 * SECOND);
+        assert!(guard.check().unwrap_err().is_lost());
+        let guard = kit.lock("third").ttl(30 * SECOND).renew(dlock::Renew::Off).acquire().await.unwrap();
+        tokio::time::advance(31 * SECOND).await;
+        assert!(guard.check().unwrap_err().is_lost());
+    });
+}
+
+#[tokio::test]
+async fn a_wait_that_only_advance_can_end_says_so() {
+    let kit = TestKit::new();
+    let begin = Instant::now();
+    let ends = async {
+        kit.outage(true);
+        let outage = tokio::spawn(kit.scope(deduct(1)));
+        let also_outage = tokio::spawn(kit.scope(deduct(1)));
+        tokio::task::yield_now().await;
+        tokio::task::yield_now().await;
+        kit.outage(false);
+        let held = kit.lock("held").acquire().await.unwrap();
+        let behind = tokio::spawn(kit.lock("held").wait(dlock::Wait::UpTo(20 * SECOND)).acquire());
+        kit.busy_for(5 * SECOND);
+        let busy = kit.scope(deduct(2)).await;
+        let ends = [busy, outage.await.unwrap(), also_outage.await.unwrap(), behind.await.unwrap().map(|_| 0)];
+        drop(held);
+        ends
+    };
+    for end in tokio::time::timeout(HANG, ends).await.expect("nobody hangs") {
+        let error = end.unwrap_err();
+        assert_eq!(error.kind(), &ErrorKind::WouldDeadlock, "{error}");
+        assert!(!error.is_contention() && !error.is_retryable());
+        let text = error.to_string();
+        assert!(text.contains("advance") && text.contains("in_real_time"), "{text}");
+    }
+    assert!(begin.elapsed() >= 5 * SECOND);
+}
+
+#[tokio::test]
+async fn a_wait_goes_on_while_somebody_advances_the_clock() {
+    let kit = TestKit::new();
+    kit.busy_for(8 * SECOND);
+    let waiting = tokio::spawn(kit.scope(deduct(1)));
+    for _ in 0..9 {
+        tokio::time::sleep(SECOND).await;
+        kit.clock().advance(SECOND);
+    }
+    assert_eq!(tokio::time::timeout(HANG, waiting).await.unwrap().unwrap().unwrap(), 1);
+}
+
+#[tokio::test]
+async fn a_shutdown_ends_although_nobody_advances_the_clock() {
+    let kit = TestKit::new();
+    let guard = kit.lock("k").acquire().await.unwrap();
+    kit.outage(true);
+    drop(guard);
+    let report = tokio::time::timeout(HANG, kit.registry().shutdown(SECOND)).await.expect("an end");
+    assert_eq!(report.unconfirmed, 1, "{report:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_spawned_task_is_told_about_scope() {
+    let kit = TestKit::new();
+    let _in = kit.enter();
+    let error = std::thread::spawn(|| dlock::lock("k").acquire_blocking().unwrap_err()).join().unwrap();
+    assert!(matches!(error.kind(), ErrorKind::BackendNotRegistered { .. }), "{error}");
+    assert!(error.to_string().contains("scope"), "{error}");
+    let scoped = tokio::spawn(kit.scope(deduct(1)));
+    assert_eq!(scoped.await.unwrap().unwrap(), 1);
+}
