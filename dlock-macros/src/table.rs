@@ -85,7 +85,7 @@ const LOCK_TABLE: &[Row] = &[
         name: "keys",
         forms: r#"`["account:<from>", "account:<to>"]`, `"order:<ids..>"`"#,
         default: "–",
-        doc: "Several locks, all or none, in an order that is the same for every caller; `<ids..>` stands for each value of a list.",
+        doc: "Several locks, all or none, in an order that is the same for every caller; `<ids..>` stands for each value of a list. 10 000 at most in one call.",
         flag: false,
         read: |args, written| written.set_what_can_be_read(&mut args.keys, key_values::keys),
     },

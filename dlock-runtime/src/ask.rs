@@ -1,21 +1,22 @@
 //! What a caller asks for: one lock, or several that are won all or none.
 
 use std::borrow::Cow;
-use std::future::{poll_fn, ready};
+use std::future::ready;
 use std::sync::Arc;
-use std::task::Poll;
 
-use futures::FutureExt;
 use futures::future::BoxFuture;
+use futures::stream::FuturesUnordered;
+use futures::{FutureExt, StreamExt};
 
 use crate::background::{Home, home};
 use crate::error::{Error, Result};
+use crate::guard::Held;
 use crate::guards::{Guards, finish_all};
 use crate::key::KeyBuf;
 use crate::locker::{Prepared, Tried, acquire_together, acquire_until, deadline, prepare};
 use crate::options::Options;
 use crate::registry::Registry;
-use crate::scope;
+use crate::scope::{self, Enclosing};
 use crate::sites::{Call, Keys, Place, Site};
 
 /// What a caller asks for.
@@ -28,8 +29,11 @@ pub(crate) struct Ask {
     /// Of a caller whose thread sleeps meanwhile.
     pub(crate) parked: Option<Box<Parked>>,
     /// Is it one of several keys, which are taken in one order, and of use only once all are there?
-    pub(crate) sorted: bool,
+    pub(crate) list: Option<Arc<Enclosing>>,
 }
+
+/// More keys in one call are a mistake: each is a lock to be held, renewed and given back.
+const MOST_KEYS: usize = 10_000;
 
 impl Ask {
     pub(crate) const fn new(
@@ -38,7 +42,7 @@ impl Ask {
         options: Options,
         backend: Option<Cow<'static, str>>,
     ) -> Self {
-        Self { registry, place, options, backend, parked: None, sorted: false }
+        Self { registry, place, options, backend, parked: None, list: None }
     }
 
     /// What an annotated function asks for in one call.
@@ -87,6 +91,13 @@ async fn acquire_several(ask: Ask, keys: Vec<KeyBuf>) -> Result<Guards> {
         None => error,
     };
     let store = ask.registry.store(ask.backend.as_deref()).map_err(of_first)?;
+    if keys.len() > MOST_KEYS {
+        let text = format!(
+            "one call takes {MOST_KEYS} keys at most, and these are {}: take them in several calls",
+            keys.len()
+        );
+        return Err(of_first(Error::config("keys", text)).with_backend(&store.name));
+    }
     if ask.options.once_per.is_some() {
         // The first of them would have spent its period where the next one is not to be had.
         let text = "once_per counts the starts under one key: ask for one key instead of a list";
@@ -102,7 +113,8 @@ async fn acquire_several(ask: Ask, keys: Vec<KeyBuf>) -> Result<Guards> {
     named.sort_unstable_by(|(one, _), (other, _)| one.as_str().cmp(other.as_str()));
     named.dedup_by(|(one, _), (other, _)| one == other);
     let keys: Vec<_> = named.into_iter().map(|(_, key)| key).collect();
-    let ask = Ask { sorted: true, ..ask };
+    // Looked for once: each of the keys would look through all that is held.
+    let ask = Ask { list: Some(Arc::new(Enclosing::of(&store))), ..ask };
     let clock = &ask.registry.shared().clock;
     let wait = ask.options.wait.unwrap_or(ask.registry.defaults().wait);
     // One wait for all of them.
@@ -112,6 +124,8 @@ async fn acquire_several(ask: Ask, keys: Vec<KeyBuf>) -> Result<Guards> {
         Tried::OneByOne(attempts) => attempts,
     };
     let mut guards: Option<Guards> = None;
+    // Each listens once: a look at all of them for each next key would be very many looks.
+    let mut losses = FuturesUnordered::new();
     for key in keys {
         // Inside of the one before: the same hold twice would wait for itself.
         let outer = Guards::innermost_of(guards.as_ref());
@@ -119,25 +133,35 @@ async fn acquire_several(ask: Ask, keys: Vec<KeyBuf>) -> Result<Guards> {
         // First the loss: a list of which one is gone is not had, whatever comes with it.
         let won = tokio::select! {
             biased;
-            loss = lost(guards.as_ref()) => Err(loss),
+            Some(loss) = losses.next(), if !losses.is_empty() => Err(loss),
             won = scope::inside(outer, next) => won,
         };
         match won {
-            Ok(guard) => guards = Some(Guards::with(guards, guard)),
-            Err(error) => {
-                if let Some(guards) = guards.take() {
-                    // The caller hears why there is no lock; that one of the others ended meanwhile changes nothing.
-                    let _ = finish_all(guards).await;
-                }
-                return Err(error);
+            Ok(guard) => {
+                let held = Held::clone(&guard);
+                losses.push(async move { held.lost().await });
+                guards = Some(Guards::with(guards, guard));
             }
+            Err(error) => return Err(give_back(guards, error).await),
         }
     }
-    let guards = guards.map(Guards::handed_out);
-    guards.ok_or_else(|| Error::config("keys", "there is no key in the list, so nothing would be locked"))
+    let Some(guards) = guards else {
+        return Err(Error::config("keys", "there is no key in the list, so nothing would be locked"));
+    };
+    // That of the last moment.
+    match guards.check() {
+        Ok(()) => Ok(guards.handed_out()),
+        Err(loss) => Err(give_back(Some(guards), loss).await),
+    }
 }
 
-/// Ends once one of these is lost, if there are any.
-async fn lost(guards: Option<&Guards>) -> Error {
-    poll_fn(|cx| guards.map_or(Poll::Pending, |guards| guards.poll_lost(cx))).await
+/// The caller hears why there is no lock; that one of those that were won ended meanwhile changes nothing.
+async fn give_back(won: Option<Guards>, error: Error) -> Error {
+    if let Some(guards) = won {
+        let _ = finish_all(guards).await;
+    }
+    error
 }
+
+#[cfg(all(test, feature = "memory"))]
+mod tests;

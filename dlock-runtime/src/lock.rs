@@ -316,8 +316,8 @@ impl LockAll {
     ///
     /// # Errors
     /// As [`Lock::acquire`], for the first that cannot be had; the others are given back before.
-    /// [`ErrorKind::Lost`](crate::ErrorKind::Lost), as soon as one is lost while others are waited for. No key at all is
-    /// [`ErrorKind::ConfigInvalid`](crate::ErrorKind::ConfigInvalid).
+    /// [`ErrorKind::Lost`](crate::ErrorKind::Lost), as soon as one is lost while others are waited for. No key at all, or
+    /// more than 10 000, is [`ErrorKind::ConfigInvalid`](crate::ErrorKind::ConfigInvalid).
     pub async fn acquire(self) -> Result<Guards> {
         let ask = self.ask();
         acquire_all(ask, self.keys()).await

@@ -9,9 +9,12 @@
 //! there a task that is polled inside of a body counts as the body.
 
 use std::cell::RefCell;
+use std::collections::HashMap;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+#[cfg(debug_assertions)]
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 
 use tokio::task;
@@ -100,9 +103,45 @@ pub(crate) fn holding(store: &Arc<Store>, key: &LockKey) -> Option<Arc<Tenure>> 
     chain().find(|held| Arc::ptr_eq(&held.store, store) && held.hold.claim.key == *key)
 }
 
+/// What the enclosing calls hold in one store: for a caller that asks for many of its locks.
+pub(crate) struct Enclosing {
+    by_key: HashMap<LockKey, Arc<Tenure>>,
+    #[cfg(debug_assertions)]
+    asked: AtomicBool,
+}
+
+impl Enclosing {
+    pub(crate) fn of(store: &Arc<Store>) -> Self {
+        let mut by_key = HashMap::new();
+        for held in chain().filter(|held| Arc::ptr_eq(&held.store, store)) {
+            // The innermost comes first.
+            by_key.entry(held.hold.claim.key.clone()).or_insert(held);
+        }
+        Self {
+            by_key,
+            #[cfg(debug_assertions)]
+            asked: AtomicBool::new(false),
+        }
+    }
+
+    /// As [`holding`].
+    pub(crate) fn holding(&self, key: &LockKey) -> Option<Arc<Tenure>> {
+        self.by_key.get(key).filter(|held| held.is_held()).cloned()
+    }
+
+    /// Is this asked for the first time?
+    #[cfg(debug_assertions)]
+    pub(crate) fn is_first(&self) -> bool {
+        !self.asked.swap(true, Ordering::Relaxed)
+    }
+}
+
 /// The locks that the enclosing calls hold, the innermost first.
 pub(crate) fn chain() -> impl Iterator<Item = Arc<Tenure>> {
-    std::iter::successors(innermost(), |tenure| tenure.parent.clone()).filter(|tenure| tenure.is_held())
+    let outwards = std::iter::successors(innermost(), |tenure| tenure.parent.clone());
+    #[cfg(test)]
+    let outwards = outwards.inspect(|_| steps::count());
+    outwards.filter(|tenure| tenure.is_held())
 }
 
 /// Their names, as errors may show them.
@@ -142,5 +181,22 @@ impl<F: Future> Future for Inherit<F> {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
         let this = self.project();
         within(this.held.clone(), || this.future.poll(cx))
+    }
+}
+
+/// How often this thread has looked at a hold: a test of many holds is bounded in work, not in time.
+#[cfg(test)]
+pub(crate) mod steps {
+    use std::cell::Cell;
+
+    thread_local!(static STEPS: Cell<usize> = const { Cell::new(0) });
+
+    pub(crate) fn count() {
+        STEPS.set(STEPS.get() + 1);
+    }
+
+    /// Those since the last time.
+    pub(crate) fn taken() -> usize {
+        STEPS.take()
     }
 }

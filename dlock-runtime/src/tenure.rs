@@ -111,6 +111,17 @@ pub(crate) struct Beginning {
     pub(crate) tenancy: Option<Box<Tenancy>>,
 }
 
+/// Of a call with many keys each hold is inside of the one before: one after another, and not one within another, which
+/// would need a stack as long as the list.
+impl Drop for Tenure {
+    fn drop(&mut self) {
+        let mut next = self.parent.take();
+        while let Some(outer) = next {
+            next = Arc::into_inner(outer).and_then(|mut last| last.parent.take());
+        }
+    }
+}
+
 impl Tenure {
     pub(crate) fn begin(start: Beginning) -> Self {
         let since = start.since;
@@ -174,6 +185,8 @@ impl Tenure {
 
     /// Is it still ours, by the local deadline? No round trip. The first to see the deadline pass declares the loss.
     pub(crate) fn check(self: &Arc<Self>) -> Result<()> {
+        #[cfg(test)]
+        crate::scope::steps::count();
         if let Some(cause) = self.overdue(self.shared.clock.now()) {
             self.lose(cause);
         }

@@ -108,7 +108,8 @@ pub(crate) fn prepare(ask: Ask, key: &KeyBuf, until: Option<BootInstant>) -> Res
         // As in a waker that drives a future to its end.
         return Err(named(blocks_our_thread()));
     }
-    if let Some(outer) = scope::holding(&store, &key) {
+    let outer = ask.list.as_ref().map_or_else(|| scope::holding(&store, &key), |list| list.holding(&key));
+    if let Some(outer) = outer {
         let mut text = Cow::Borrowed("the enclosing call holds this lock already, and would wait for itself");
         if ask.options.reentrant && outer.hold.claim.kind.covers(ask.options.kind) {
             match of_its_own(&ask.options) {
@@ -119,8 +120,11 @@ pub(crate) fn prepare(ask: Ask, key: &KeyBuf, until: Option<BootInstant>) -> Res
         return Err(named(Error::new(ErrorKind::WouldDeadlock, text)));
     }
     let label = Label::new(ask.place, store.name.clone());
+    // Of a list it is noted once, for all that are held outside of it.
     #[cfg(debug_assertions)]
-    shared.order.note(&shared.events, &label);
+    if ask.list.as_ref().is_none_or(|list| list.is_first()) {
+        shared.order.note(&shared.events, &label);
+    }
     let capabilities = store.backend.capabilities();
     let trace = ask.parked.as_ref().map_or_else(|| registry.trace(), |parked| parked.trace.clone());
     let (here, home) = if ask.parked.is_some() { (None, None) } else { whereabouts() };
@@ -144,7 +148,7 @@ pub(crate) fn prepare(ask: Ask, key: &KeyBuf, until: Option<BootInstant>) -> Res
         label: Some(label),
         home,
         parked: ask.parked,
-        sorted: ask.sorted,
+        sorted: ask.list.is_some(),
         shared,
         store,
         claim: Arc::new(claim),
