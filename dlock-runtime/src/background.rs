@@ -123,6 +123,15 @@ impl Background {
     }
 }
 
+/// Runs `work` on a thread of its own, which ends with it: for calls that block for as long as a disk likes.
+///
+/// # Errors
+/// When the operating system gives no thread.
+pub(crate) fn aside(name: &str, work: impl FnOnce() + Send + 'static) -> Result<()> {
+    let thread = std::thread::Builder::new().name(name.into()).spawn(work);
+    thread.map(drop).map_err(|error| Error::outage("the operating system gave no thread").because(error))
+}
+
 /// Marks the thread as dead when it ends, also by a panic.
 #[derive(Debug)]
 struct Ended(Arc<AtomicBool>);
@@ -179,6 +188,16 @@ impl Place {
 
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) -> AbortHandle {
         self.0.spawn(task).abort_handle()
+    }
+}
+
+/// Ends a task when it is dropped.
+#[derive(Debug)]
+pub(crate) struct EndsTask(pub(crate) AbortHandle);
+
+impl Drop for EndsTask {
+    fn drop(&mut self) {
+        self.0.abort();
     }
 }
 

@@ -11,7 +11,7 @@ use tokio::runtime::Id;
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 
-use crate::background::Place;
+use crate::background::{EndsTask, Place};
 use crate::error::{Error, Result};
 
 /// One value for each runtime that asks for it.
@@ -64,7 +64,7 @@ impl<T: Clone + Send + Sync + 'static> PerRuntime<T> {
             None => {
                 let (tell, told) = oneshot::channel();
                 let opening = async move { tell.send(cell.get_or_try_init(open).await.cloned()) };
-                let _opening = Opening(place.spawn(opening.map(drop)));
+                let _opening = EndsTask(place.spawn(opening.map(drop)));
                 told.await.unwrap_or_else(|_| Err(Error::outage("the runtime is shutting down")))?
             }
         };
@@ -132,15 +132,6 @@ impl<T> Drop for PerRuntime<T> {
     fn drop(&mut self) {
         // The tenants would stay in their runtimes for nothing.
         self.clear();
-    }
-}
-
-/// A task that opens a value, and ends when nobody waits for it any more.
-struct Opening(AbortHandle);
-
-impl Drop for Opening {
-    fn drop(&mut self) {
-        self.0.abort();
     }
 }
 

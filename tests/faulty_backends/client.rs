@@ -23,6 +23,8 @@ pub(crate) struct Client {
     clock: Clock,
     capabilities: Capabilities,
     memory: Mutex<Memory>,
+    /// The one connection of a client that lies about sharing it.
+    connection: tokio::sync::Mutex<()>,
 }
 
 /// What lies remember; a correct client remembers nothing.
@@ -74,7 +76,7 @@ impl Client {
             max_key_bytes: 4096,
             any_key: true,
         };
-        Self { server, id, clock, capabilities, memory: Mutex::default() }
+        Self { server, id, clock, capabilities, memory: Mutex::default(), connection: tokio::sync::Mutex::default() }
     }
 
     fn memory(&self) -> MutexGuard<'_, Memory> {
@@ -208,6 +210,10 @@ impl Backend for Client {
                     return Ok(Attempt::Contended(Wake::poll()));
                 }
             }
+            let _connection = match self.tells(Lie::CallerKeepsConnection) {
+                true => Some(self.connection.lock().await),
+                false => None,
+            };
             let from = self.clock.now();
             if let Err(error) = self.wire(&claim.owner).await {
                 let lie = match self.server.outage() {

@@ -70,6 +70,8 @@ lies! {
     RequestRunsOn POLL ["an attempt dropped anywhere is undone by an abandon"]
     MixesReplies POLL ["a renewal dropped anywhere leaves the client usable"]
 
+    CallerKeepsConnection POLL ["a caller that is not polled holds up no other caller"]
+
     LastInFirstOut LINE ["waiters are served in the order in which they came"]
     NoNews LINE ["a waiter is woken by the release"]
     NoTime LINE ["a waiter behind a dead holder learns of its end"]

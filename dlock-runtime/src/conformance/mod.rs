@@ -31,6 +31,7 @@ mod report;
 mod reserved;
 mod runs;
 mod together;
+mod unpolled;
 mod waiting;
 mod when;
 
@@ -117,6 +118,7 @@ pub fn cases() -> &'static [Case] {
             expiry::CASES,
             fencing::CASES,
             cleanup::CASES,
+            unpolled::CASES,
             waiting::CASES,
             handover::CASES,
             reserved::CASES,

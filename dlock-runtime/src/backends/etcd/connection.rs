@@ -13,8 +13,11 @@ use etcd_client::{
     WatchFilterType, WatchOptions, WatchStream,
 };
 
+use tokio::sync::oneshot;
+
 use super::address::Address;
 use super::fault::Fault;
+use crate::background::{EndsTask, Place};
 use crate::clock::{BootInstant, Clock};
 use crate::error::{Error, ErrorKind, Result};
 use crate::per_runtime::{Opened, PerRuntime};
@@ -23,6 +26,9 @@ use crate::per_runtime::{Opened, PerRuntime};
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// A request that was given up after so long says something about the member; one given up earlier does not.
 const SILENCE: Duration = Duration::from_secs(1);
+
+/// How long the gate is kept for one caller.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The clients of all runtimes.
 pub(super) struct Connections {
@@ -37,7 +43,7 @@ struct Wire {
     client: Client,
     /// Only one task of a runtime makes or revives a lease at a time. Not shared among runtimes: one that is blocked
     /// would hold up the others.
-    gate: tokio::sync::Mutex<()>,
+    gate: Arc<tokio::sync::Mutex<()>>,
     turn: usize,
 }
 
@@ -73,7 +79,7 @@ impl Connections {
             // A silent member must leave the others their share of the time.
             let share = end.since(now) / u32::try_from(left).unwrap_or(u32::MAX);
             match self.clock.timeout_at(now.after(share), self.reach(&hosts[turn % hosts.len()])).await {
-                Some(Ok(client)) => return Ok(Arc::new(Wire { client, gate: tokio::sync::Mutex::new(()), turn })),
+                Some(Ok(client)) => return Ok(Arc::new(Wire { client, gate: Arc::default(), turn })),
                 Some(Err(error)) if !error.is_retryable() => return Err(error),
                 Some(Err(error)) => last = error,
                 None => {}
@@ -118,8 +124,24 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    pub(super) fn gate(&self) -> &tokio::sync::Mutex<()> {
-        &self.opened.value.gate
+    /// Runs what only one task of this runtime may do at a time. As a task, which ends with the returned future: a caller
+    /// that stands at the gate or has passed it may not be polled, and would keep all others there.
+    pub(super) async fn alone<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = Result<T, Fault>> + Send + 'static,
+    ) -> Result<T, Fault> {
+        let (tell, told) = oneshot::channel();
+        let (gate, clock) = (self.opened.value.gate.clone(), self.home.clock.clone());
+        let task = async move {
+            let _turn = gate.lock().await;
+            // Its caller may be one that never gives up.
+            let answer = clock.timeout_at(clock.now().after(PATIENCE), work).await;
+            // The caller may have gone meanwhile.
+            let _ = tell.send(answer.unwrap_or_else(|| Err(Fault::Broken("a lease was not answered for".into()))));
+        };
+        let place = Place::here().map_err(|error| Fault::Broken(error.to_string()))?;
+        let _task = EndsTask(place.spawn(task));
+        told.await.unwrap_or_else(|_| Err(Fault::Broken("the runtime is shutting down".into())))
     }
 
     pub(super) async fn txn(&self, txn: Txn) -> Result<TxnResponse, Fault> {

@@ -112,12 +112,16 @@ impl Leases {
     }
 
     /// The shared lease for this ttl, with at least two thirds of it left.
-    pub(super) async fn shared(&self, connection: &Connection, ttl: Duration) -> Result<Arc<Lease>, Fault> {
+    pub(super) async fn shared(self: &Arc<Self>, connection: &Connection, ttl: Duration) -> Result<Arc<Lease>, Fault> {
         let seconds = whole_seconds(ttl)?;
         if let Some(lease) = self.fresh(seconds) {
             return Ok(lease);
         }
-        let _turn = connection.gate().lock().await;
+        let (leases, own) = (self.clone(), connection.clone());
+        connection.alone(async move { leases.revive(&own, seconds).await }).await
+    }
+
+    async fn revive(&self, connection: &Connection, seconds: i64) -> Result<Arc<Lease>, Fault> {
         // Somebody may have done it while we stood at the gate.
         if let Some(lease) = self.fresh(seconds) {
             return Ok(lease);
@@ -145,12 +149,13 @@ impl Leases {
     }
 
     /// Is the lease alive, with at least two thirds of its time left? Asks the store only if that is not known.
-    pub(super) async fn freshen(&self, connection: &Connection, lease: &Arc<Lease>) -> Result<bool, Fault> {
+    pub(super) async fn freshen(self: &Arc<Self>, connection: &Connection, lease: &Arc<Lease>) -> Result<bool, Fault> {
         if self.is_fresh(lease) {
             return Ok(true);
         }
-        let _turn = connection.gate().lock().await;
-        if self.is_fresh(lease) { Ok(true) } else { self.keep(connection, lease).await }
+        let (leases, own, lease) = (self.clone(), connection.clone(), lease.clone());
+        let freshen = async move { if leases.is_fresh(&lease) { Ok(true) } else { leases.keep(&own, &lease).await } };
+        connection.alone(freshen).await
     }
 
     /// Keeps a lease alive; false if there is none any more.

@@ -51,7 +51,7 @@ pub(crate) async fn open(url: &str, clock: &Clock) -> Result<Arc<dyn Backend>> {
 /// Locks in etcd.
 pub struct Etcd {
     connections: Arc<Connections>,
-    leases: Leases,
+    leases: Arc<Leases>,
     /// What every claim may have left in the store.
     places: Mutex<HashMap<Owner, Arc<Place>>>,
     capabilities: Capabilities,
@@ -70,7 +70,7 @@ impl Etcd {
         let probe = clock.timeout_at(clock.now().after(Duration::from_secs(5)), lease::shortest_ttl(&connection));
         let shortest = probe.await.ok_or_else(|| Error::outage("etcd did not grant a lease in time"))??;
         let capabilities = capabilities(shortest);
-        Ok(Self { connections, leases: Leases::new(clock), places: Mutex::default(), capabilities })
+        Ok(Self { connections, leases: Arc::new(Leases::new(clock)), places: Mutex::default(), capabilities })
     }
 
     async fn attempt(&self, claim: &Arc<Claim>, stand: Stand) -> Result<Attempt> {

@@ -3,8 +3,7 @@
 use sqlx::sqlite::SqliteConnection;
 
 use super::asked::{Asked, Granted, other_kind};
-use super::line::Turn;
-use super::time::Stamp;
+use super::line::Connected;
 use crate::backend::{Attempt, Claim};
 use crate::error::Result;
 
@@ -34,9 +33,6 @@ const RELEASE: &str = "DELETE FROM dlock_locks WHERE k = ?1 AND owner = ?2";
 /// Nobody's any more, but not free yet.
 const KEEP: &str = "UPDATE dlock_locks SET owner = x'', expires = ?3 WHERE k = ?1 AND owner = ?2";
 
-/// A lock that was kept may never be asked for again. By its own index, so it costs what it finds.
-const SWEEP: &str = "DELETE FROM dlock_locks WHERE length(owner) = 0 AND expires <= ?1";
-
 pub(super) async fn ask(conn: &mut SqliteConnection, asked: &Asked<'_>) -> sqlx::Result<Option<Granted>> {
     let rows: Vec<(i64,)> = sqlx::query_as(ACQUIRE)
         .bind(asked.claim.key.as_str())
@@ -51,7 +47,7 @@ pub(super) async fn ask(conn: &mut SqliteConnection, asked: &Asked<'_>) -> sqlx:
 }
 
 /// Why it was not granted.
-pub(super) async fn refused(turn: &mut Turn<'_>, asked: &Asked<'_>) -> Result<Attempt> {
+pub(super) async fn refused(turn: &mut Connected, asked: &Asked<'_>) -> Result<Attempt> {
     let found: Vec<(i64, bool)> = sqlx::query_as(LEASE_LEFT)
         .bind(asked.claim.key.as_str())
         .bind(asked.now.stored)
@@ -67,7 +63,7 @@ pub(super) async fn refused(turn: &mut Turn<'_>, asked: &Asked<'_>) -> Result<At
     }
 }
 
-pub(super) async fn free(turn: &mut Turn<'_>, claim: &Claim) -> Result<bool> {
+pub(super) async fn free(turn: &mut Connected, claim: &Claim) -> Result<bool> {
     let done = sqlx::query(RELEASE)
         .bind(claim.key.as_str())
         .bind(&claim.owner.as_bytes()[..])
@@ -77,8 +73,7 @@ pub(super) async fn free(turn: &mut Turn<'_>, claim: &Claim) -> Result<bool> {
     Ok(done.rows_affected() > 0)
 }
 
-pub(super) async fn keep(turn: &mut Turn<'_>, claim: &Claim, now: Stamp, until: i64) -> Result<bool> {
-    sqlx::query(SWEEP).bind(now.stored).execute(turn.conn()).await.map_err(|error| turn.fault(error))?;
+pub(super) async fn keep(turn: &mut Connected, claim: &Claim, until: i64) -> Result<bool> {
     let done = sqlx::query(KEEP)
         .bind(claim.key.as_str())
         .bind(&claim.owner.as_bytes()[..])

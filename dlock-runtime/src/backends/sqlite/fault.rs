@@ -5,6 +5,7 @@ use crate::error::{Error, ErrorKind};
 /// Ours for theirs. Theirs hold no secret: a file has no password, and values are never in the text.
 pub(crate) fn fault(error: sqlx::Error) -> Error {
     let made = match primary_code(&error) {
+        Some(19) if is_moved(&error) => moved(),
         Some(5 | 6) => Error::outage("the database file is busy: another process kept it locked for too long"),
         Some(8 | 3 | 23) => Error::new(ErrorKind::PermissionDenied, "the database file cannot be written"),
         Some(10) => Error::outage("reading or writing the database file failed").with_retryable(false),
@@ -30,10 +31,29 @@ pub(crate) fn fault(error: sqlx::Error) -> Error {
 pub(super) fn is_broken(error: &sqlx::Error) -> bool {
     matches!(error, sqlx::Error::WorkerCrashed | sqlx::Error::Io(_))
         || matches!(primary_code(error), Some(10 | 11 | 26))
+        || is_moved(error)
+}
+
+/// Who opens the path now may see another file; two files exclude nobody.
+pub(super) fn moved() -> Error {
+    Error::outage("the lock file was removed or replaced while it was open; it is opened anew")
+}
+
+/// Was a commit refused since the path names another file by now? See `schema::commit_only_at`.
+fn is_moved(error: &sqlx::Error) -> bool {
+    code(error) == Some(531)
+}
+
+/// Has the counter come to its bound? That is the one check among the tables.
+pub(super) fn is_bound_reached(error: &sqlx::Error) -> bool {
+    code(error) == Some(275)
 }
 
 /// The result code without its extension.
 pub(super) fn primary_code(error: &sqlx::Error) -> Option<i32> {
-    let code = error.as_database_error()?.code()?;
-    Some(code.parse::<i32>().ok()? & 0xff)
+    Some(code(error)? & 0xff)
+}
+
+fn code(error: &sqlx::Error) -> Option<i32> {
+    error.as_database_error()?.code()?.parse().ok()
 }

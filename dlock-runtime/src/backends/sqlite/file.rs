@@ -4,6 +4,7 @@ use std::fs::{Metadata, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
 
+use super::filesystem::not_local;
 use crate::error::{Error, ErrorKind, Result};
 use crate::percent;
 
@@ -11,14 +12,20 @@ use crate::percent;
 #[derive(Debug)]
 pub(super) struct Place {
     pub(super) path: PathBuf,
+    /// Whatever file system it lies on.
     network_allowed: bool,
+    /// Whoever owns it, and whoever may write it.
+    shared_allowed: bool,
+    /// The names of the threads that were kept waiting for the disk.
+    #[cfg(test)]
+    pub(super) waited: std::sync::Mutex<std::collections::BTreeSet<String>>,
 }
 
 /// Which file it is, whatever its name: device and number.
 pub(super) type Identity = (u64, u64);
 
 impl Place {
-    /// Reads `sqlite://path[?network=allow]`.
+    /// Reads `sqlite://path[?network=allow][&shared=allow]`.
     pub(super) fn parse(url: &str) -> Result<Self> {
         let rest = url.split_once("://").map_or("", |(_, rest)| rest);
         let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
@@ -28,50 +35,99 @@ impl Place {
                 "SQLite needs a file: sqlite://locks.db. A database in memory is seen by one connection only and excludes nobody; use memory:// inside one process",
             ));
         }
+        // As other stores' URLs have them. As a path, the password would be shown in errors.
+        let has_password = path.split_once(':').is_some_and(|(_, rest)| rest.contains('@'));
+        if has_password && !path.starts_with('/') {
+            return Err(Error::config(
+                "url",
+                "a sqlite:// URL names a file and takes no user or password; an `@` in the path is written %40",
+            ));
+        }
         let path = percent::decode(path)
             .filter(|path| !path.contains('\0'))
             .ok_or_else(|| Error::config("url", "the path has a `%` that is not followed by two hexadecimal digits"))?;
-        let network_allowed = match query {
-            "" => false,
-            "network=allow" => true,
-            _ => return Err(Error::config("url", "the only parameter of a sqlite:// URL is network=allow")),
-        };
+        let (mut network_allowed, mut shared_allowed) = (false, false);
+        for parameter in query.split('&').filter(|parameter| !parameter.is_empty()) {
+            match parameter {
+                "network=allow" => network_allowed = true,
+                "shared=allow" => shared_allowed = true,
+                // Not echoed: it may be a password.
+                _ => {
+                    return Err(Error::config(
+                        "url",
+                        "the only parameters of a sqlite:// URL are network=allow and shared=allow",
+                    ));
+                }
+            }
+        }
         // SQLite takes names that begin with `file:` for URLs of its own.
         let path = std::path::absolute(path)
             .map_err(|error| Error::config("url", "the path of the lock file has no absolute form").because(error))?;
-        Ok(Self { path, network_allowed })
+        Ok(Self {
+            path,
+            network_allowed,
+            shared_allowed,
+            #[cfg(test)]
+            waited: std::sync::Mutex::default(),
+        })
     }
 
-    /// Makes sure that there is a file that may be used, and makes it if there is none.
-    pub(super) fn check(&self) -> Result<()> {
+    /// Makes sure that there is a file that may be used, makes it if there is none, and says which one it is.
+    ///
+    /// May block for as long as the disk likes.
+    pub(super) fn look(&self) -> Result<Identity> {
+        #[cfg(test)]
+        self.note_thread();
         let folder = self.path.parent().unwrap_or(Path::new("/"));
         if !folder.is_dir() {
             return Err(self.complain(ErrorKind::ConfigInvalid { field: "url".into() }, "its folder does not exist"));
         }
-        if !self.network_allowed
-            && let Some(name) = network(folder)
-        {
-            let need = "a local filesystem".into();
-            let text = format!(
-                "it lies on {name}, whose file locks cannot be relied on between hosts; with ?network=allow you take that on yourself"
-            );
-            return Err(self.complain(ErrorKind::Unsupported { need }, &text));
+        if !self.network_allowed {
+            self.check_file_system(folder)?;
         }
         // Never opened and closed here where it exists: that would drop the locks that this process has on it.
-        match std::fs::metadata(&self.path) {
-            Ok(found) => self.check_found(&found),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => self.create(),
-            Err(error) => Err(self.complain(ErrorKind::PermissionDenied, "it cannot be reached").because(error)),
+        if !exists(&self.path) {
+            self.create()?;
         }
+        let found = std::fs::metadata(&self.path)
+            .map_err(|error| self.complain(ErrorKind::PermissionDenied, "it cannot be reached").because(error))?;
+        self.check_found(&found)?;
+        if !self.shared_allowed {
+            self.check_private(&found)?;
+        }
+        Ok(identity(&found))
     }
 
+    /// May block for as long as the disk likes.
     pub(super) fn identity(&self) -> io::Result<Identity> {
+        #[cfg(test)]
+        self.note_thread();
         std::fs::metadata(&self.path).map(|found| identity(&found))
+    }
+
+    #[cfg(test)]
+    fn note_thread(&self) {
+        let name = std::thread::current().name().unwrap_or("?").to_owned();
+        self.waited.lock().unwrap().insert(name);
     }
 
     /// An error that says which file. A path is no secret.
     pub(super) fn complain(&self, kind: ErrorKind, what: &str) -> Error {
         Error::new(kind, format!("the lock file {} cannot be used: {what}", self.path.display()))
+    }
+
+    fn check_file_system(&self, folder: &Path) -> Result<()> {
+        let refused = |text: &str| self.complain(ErrorKind::Unsupported { need: "a local file system".into() }, text);
+        match not_local(folder) {
+            Ok(None) => Ok(()),
+            Ok(Some(name)) => Err(refused(&format!(
+                "it lies on {name}, which is not known to be local. Several hosts that use one file exclude nobody; if one host alone uses it, add ?network=allow to the URL"
+            ))),
+            Err(error) => Err(refused(
+                "the system does not say which file system it lies on; if one host alone uses it, add ?network=allow to the URL",
+            )
+            .because(error)),
+        }
     }
 
     fn check_found(&self, found: &Metadata) -> Result<()> {
@@ -82,6 +138,58 @@ impl Place {
             return Err(self.complain(ErrorKind::PermissionDenied, "it is read-only, and locks are written into it"));
         }
         Ok(())
+    }
+
+    /// Who may write the file may free every lock. Who made it, or a link to it, chose which file this is. The two files
+    /// beside it are as good as the file itself.
+    #[cfg(unix)]
+    fn check_private(&self, found: &Metadata) -> Result<()> {
+        self.check_owner(found, "it")?;
+        // The link itself, if it is one. Its mode says nothing.
+        if let Ok(link) = std::fs::symlink_metadata(&self.path)
+            && link.is_symlink()
+            && !is_mine(&link)
+        {
+            return Err(self.shared("it is a link that another user made"));
+        }
+        for suffix in ["-wal", "-shm"] {
+            let mut beside = self.path.clone().into_os_string();
+            beside.push(suffix);
+            match std::fs::symlink_metadata(&beside) {
+                Ok(found) if found.is_symlink() => {
+                    return Err(self.shared(&format!("its companion that ends in {suffix} is a link")));
+                }
+                Ok(found) => self.check_owner(&found, &format!("its companion that ends in {suffix}"))?,
+                // Made later, by us.
+                Err(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Elsewhere the rights of files are of another sort, and nobody looks at them.
+    #[cfg(not(unix))]
+    fn check_private(&self, _: &Metadata) -> Result<()> {
+        Ok(())
+    }
+
+    #[cfg(unix)]
+    fn check_owner(&self, found: &Metadata, what: &str) -> Result<()> {
+        use std::os::unix::fs::MetadataExt;
+        if !is_mine(found) {
+            return Err(self.shared(&format!("{what} belongs to another user")));
+        }
+        if found.mode() & 0o022 != 0 {
+            let text = format!("{what} may be written by other users (mode {:o})", found.mode() & 0o7777);
+            return Err(self.shared(&text));
+        }
+        Ok(())
+    }
+
+    #[cfg(unix)]
+    fn shared(&self, what: &str) -> Error {
+        let help = "who may write it may free every lock; if that is meant, add ?shared=allow to the URL";
+        self.complain(ErrorKind::PermissionDenied, &format!("{what}, and {help}"))
     }
 
     fn create(&self) -> Result<()> {
@@ -99,6 +207,16 @@ impl Place {
     }
 }
 
+/// Is there anything of that name? What cannot be reached is told as that, and not made anew.
+fn exists(path: &Path) -> bool {
+    !std::fs::symlink_metadata(path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
+}
+
+#[cfg(unix)]
+fn is_mine(found: &Metadata) -> bool {
+    std::os::unix::fs::MetadataExt::uid(found) == rustix::process::geteuid().as_raw()
+}
+
 #[cfg(unix)]
 fn identity(found: &Metadata) -> Identity {
     use std::os::unix::fs::MetadataExt;
@@ -111,61 +229,40 @@ fn identity(_: &Metadata) -> Identity {
     (0, 0)
 }
 
-/// The name of the network filesystem that the folder is on; `None` on a local one, or where it cannot be told.
-#[cfg(any(target_os = "linux", target_os = "android"))]
-fn network(folder: &Path) -> Option<&'static str> {
-    let kind = u64::try_from(rustix::fs::statfs(folder).ok()?.f_type).ok()? & 0xffff_ffff;
-    network_name(kind)
-}
-
-#[cfg(not(any(target_os = "linux", target_os = "android")))]
-fn network(_: &Path) -> Option<&'static str> {
-    None
-}
-
-/// The numbers are those of the kernel's `magic.h`. One that the kernel shares among all user-space filesystems is
-/// refused as a whole, since folders of virtual machines and of remote hosts come with it.
-#[cfg(any(target_os = "linux", target_os = "android"))]
-fn network_name(kind: u64) -> Option<&'static str> {
-    Some(match kind {
-        0x6969 => "NFS",
-        0x517b | 0xff53_4d42 | 0xfe53_4d42 => "SMB",
-        0x0102_1997 => "9p, a folder of another host",
-        0x6573_5546 => "FUSE, often a folder of another host",
-        0x00c3_6400 => "Ceph",
-        0x0bd0_0bd0 => "Lustre",
-        0x4750_4653 => "GPFS",
-        0x0116_1970 => "GFS2",
-        0x7461_636f => "OCFS2",
-        0x5346_414f | 0x6b41_4653 => "AFS",
-        0x7375_7245 => "Coda",
-        0x564c => "NCP",
-        0x786f_4256 => "a folder shared with a virtual machine",
-        _ => return None,
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn a_url_names_a_file() {
-        let parse = |url| Place::parse(url).map(|place| (place.path.display().to_string(), place.network_allowed));
-        assert_eq!(parse("sqlite:///var/a%20b.db").unwrap(), ("/var/a b.db".into(), false));
+        let parse = |url| {
+            Place::parse(url)
+                .map(|place| (place.path.display().to_string(), place.network_allowed, place.shared_allowed))
+        };
+        assert_eq!(parse("sqlite:///var/a%20b.db").unwrap(), ("/var/a b.db".into(), false, false));
         assert!(parse("sqlite://locks.db?network=allow").unwrap().0.ends_with("/locks.db"));
         assert!(parse("sqlite://locks.db?network=allow").unwrap().1);
+        let both = parse("sqlite:///a@b:c@d.db?shared=allow&network=allow").unwrap();
+        assert_eq!(both, ("/a@b:c@d.db".into(), true, true));
+        assert!(parse("sqlite://jobs@night.db").unwrap().0.ends_with("/jobs@night.db"));
         for bad in ["sqlite://", "sqlite://:memory:", "sqlite://a%2", "sqlite://a%00b", "sqlite://a?mode=ro"] {
             assert!(matches!(parse(bad).unwrap_err().kind(), ErrorKind::ConfigInvalid { .. }), "{bad}");
         }
     }
 
-    #[cfg(target_os = "linux")]
     #[test]
-    fn network_filesystems_are_known_by_number() {
-        assert_eq!(network_name(0x6969), Some("NFS"));
-        assert_eq!(network_name(0xef53), None);
-        // `/proc` is a filesystem that is there and local.
-        assert_eq!(network(Path::new("/proc")), None);
+    fn a_password_is_refused_and_never_echoed() {
+        for url in [
+            "sqlite://me:canary@locks.db",
+            "sqlite://me:canary@host/locks.db",
+            "sqlite://:canary@/locks.db",
+            "sqlite://me:can/ary@host/locks.db",
+            "sqlite://me:canary%2@host/locks.db",
+            "sqlite://locks.db?password=canary",
+        ] {
+            let error = Place::parse(url).unwrap_err();
+            let told = format!("{error} {error:?}");
+            assert!(!told.contains("canary") && !told.contains("ary@"), "{told}");
+        }
     }
 }

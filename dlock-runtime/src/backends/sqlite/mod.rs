@@ -24,11 +24,14 @@ mod asked;
 mod exclusive;
 mod fault;
 mod file;
+mod filesystem;
 mod line;
+mod look;
 mod renewals;
 mod runs;
 mod schema;
 mod shares;
+mod sweep;
 mod tables;
 mod time;
 
@@ -39,12 +42,13 @@ use futures::future::BoxFuture;
 
 use self::asked::{Asked, ask, nanos};
 pub(crate) use self::fault::fault;
-use self::fault::primary_code;
-use self::file::Place;
-use self::line::{Line, Turn};
+use self::fault::is_bound_reached;
+use self::file::{Identity, Place};
+use self::line::{Connected, Line};
+use self::look::Looks;
 use self::time::Time;
 use crate::backend::{Attempt, Backend, Claim, Ending, Hold, LastSuccess, Released, RunEnd, Stand, Standing};
-use crate::background::here;
+use crate::background::{self, here};
 use crate::capabilities::{Capabilities, Durability, Expiry, Fencing, TtlRange, WakeStyle};
 use crate::clock::Clock;
 use crate::error::Result;
@@ -71,112 +75,161 @@ pub struct Sqlite {
     capabilities: Capabilities,
     /// A connection for each runtime: a blocked one cannot hold up the others.
     lines: PerRuntime<Arc<Line>>,
-    /// Renewals have a connection of their own: no crowd of callers can stand before them.
+    /// Renewals have a connection of their own, driven by our thread: no crowd of callers can stand before them.
     renewals: Line,
 }
 
 /// Which file, and by which clock.
 #[derive(Debug)]
 struct Site {
-    place: Place,
+    place: Arc<Place>,
+    looks: Looks<Identity>,
     time: Time,
+}
+
+impl Site {
+    fn new(place: Place, time: Time) -> Self {
+        let place = Arc::new(place);
+        let looked_at = place.clone();
+        Self { place, looks: Looks::new(move || looked_at.look()), time }
+    }
 }
 
 impl Sqlite {
     /// Opens `sqlite://relative/path` or `sqlite:///absolute/path`; creates the file, but no folder. Parts of the path
-    /// may be percent-encoded. `?network=allow` lifts the refusal of network filesystems.
+    /// may be percent-encoded. `?network=allow` lifts the refusal of filesystems that are not known to be local,
+    /// `?shared=allow` that of files which others own or may write.
     ///
     /// # Errors
-    /// Where the file cannot be created, read or written, lies on a network filesystem, is no database, or is
-    /// somebody else's database.
+    /// Where the file cannot be created, read or written, lies on a filesystem that is not known to be local, belongs
+    /// to somebody else or may be written by others, is no database, or is somebody else's database.
     pub async fn open(url: &str, clock: &Clock) -> Result<Self> {
         // Who sleeps on the clock needs our thread.
-        crate::background::background()?;
-        let site = Arc::new(Site { place: Place::parse(url)?, time: Time::of(clock)? });
+        let background = background::background()?;
+        let site = Arc::new(Site::new(Place::parse(url)?, Time::of(clock)?));
         let opened = schema::prepare(&site).await?;
-        let renewals = Line::new(site.clone(), Some(opened));
+        let renewals = Line::of_renewals(site.clone(), opened);
+        background.spawn(renewals.task());
         Ok(Self { site, capabilities: capabilities(), lines: PerRuntime::new(), renewals })
     }
 
     /// The line of the runtime that we are in.
     async fn line(&self) -> Result<Arc<Line>> {
         let site = self.site.clone();
-        Ok(self.lines.get(|| async { Ok(Arc::new(Line::new(site, None))) }).await?.value)
+        let open = || async move {
+            let line = Line::new(site);
+            background::Place::here()?.spawn(line.task());
+            Ok(Arc::new(line))
+        };
+        Ok(self.lines.get(open).await?.value)
     }
 
-    async fn acquire(&self, claim: &Arc<Claim>, stand: Stand) -> Result<Attempt> {
-        let time = &self.site.time;
-        let line = self.line().await?;
-        let mut turn = line.turn().await?;
-        let asked = Asked::new(claim, time)?;
-        let answer = match ask(turn.conn(), &asked, time).await {
-            // The counter has come to its bound.
-            Err(error) if primary_code(&error) == Some(19) => {
-                schema::reserve(turn.conn(), time).await.map_err(|error| turn.fault(error))?;
-                ask(turn.conn(), &asked, time).await
-            }
-            answer => answer,
-        };
-        if let Some(granted) = answer.map_err(|error| turn.fault(error))? {
-            return asked.acquired(granted);
-        }
-        match (claim.kind, claim.once_per.as_deref()) {
-            (Kind::Exclusive, None) => exclusive::refused(&mut turn, &asked).await,
-            (Kind::Exclusive, Some(once)) => runs::refused(&mut turn, &asked, *once).await,
-            _ => shares::refused(&mut turn, &asked, stand).await,
-        }
+    /// Runs a request for this claim on the line of the runtime that we are in.
+    async fn run<T, R>(&self, claim: &Arc<Claim>, request: R) -> Result<T>
+    where
+        T: Send + 'static,
+        R: for<'a> FnOnce(&'a mut Connected, &'a Site, &'a Arc<Claim>) -> BoxFuture<'a, Result<T>> + Send + 'static,
+    {
+        let (line, site, claim) = (self.line().await?, self.site.clone(), claim.clone());
+        line.run(move |turn| Box::pin(async move { request(turn, &site, &claim).await })).await
     }
 
     async fn renew_all(&self, holds: &[&Hold]) -> Result<Vec<Standing>> {
-        renewals::renew(&mut self.renewals.turn().await?, &self.site.time, holds).await
-    }
-
-    async fn free(&self, turn: &mut Turn<'_>, claim: &Claim) -> Result<bool> {
-        match claim.kind {
-            Kind::Exclusive => exclusive::free(turn, claim).await,
-            _ => shares::free(turn, claim, self.site.time.boot(), self.site.time.now()?).await,
-        }
-    }
-
-    async fn finish(&self, claim: &Claim, ending: &Ending) -> Result<bool> {
-        let time = &self.site.time;
-        let line = self.line().await?;
-        let mut turn = line.turn().await?;
-        let now = time.now()?;
-        let keep = ending.keep.map(|keep| now.stored.saturating_add(nanos(keep)));
-        let alone = claim.kind == Kind::Exclusive;
-        if let (Some(RunEnd::Succeeded { took }), None, true) = (ending.run, claim.once_per.as_deref(), alone) {
-            runs::record(&mut turn, time, claim, took).await?;
-        }
-        match (ending.run.filter(|_| claim.once_per.is_some()), keep) {
-            (None, None) => self.free(&mut turn, claim).await,
-            (Some(run), keep) => runs::end(&mut turn, time, claim, run, keep).await,
-            (None, Some(until)) if alone => exclusive::keep(&mut turn, claim, now, until).await,
-            (None, Some(until)) => shares::keep(&mut turn, claim, time.boot(), now, until).await,
-        }
-    }
-
-    async fn give_up(&self, turn: &mut Turn<'_>, claim: &Claim) -> Result<()> {
-        if claim.kind == Kind::Write {
-            shares::wait_no_more(turn, claim).await?;
-        }
-        if let Some(once) = claim.once_per.as_deref() {
-            runs::give_back(turn, claim, *once).await?;
-        }
-        self.free(turn, claim).await.map(drop)
+        let site = self.site.clone();
+        let claims: Vec<_> = holds.iter().map(|hold| hold.claim.clone()).collect();
+        self.renewals.run(move |turn| Box::pin(async move { renewals::renew(turn, &site.time, &claims).await })).await
     }
 
     /// Over the line on which the attempts ran, where an acquisition may still be under way: what is sent later is
-    /// done later. Should that line's runtime be blocked in the middle of a request, another line must do.
-    async fn abandon_claim(&self, claim: &Claim) -> Result<()> {
-        if let Some(line) = claim.origin.and_then(|origin| self.lines.peek(origin)) {
-            let patience = self.site.time.clock().now().after(schema::BUSY * 2);
-            if let Some(turn) = self.site.time.clock().timeout_at(patience, line.value.turn()).await {
-                return self.give_up(&mut turn?, claim).await;
-            }
-        }
-        self.give_up(&mut self.renewals.turn().await?, claim).await
+    /// done later.
+    async fn abandon_claim(&self, claim: &Arc<Claim>) -> Result<()> {
+        let (site, given_up) = (self.site.clone(), claim.clone());
+        let line = claim.origin.and_then(|origin| self.lines.peek(origin));
+        let line = line.as_ref().map_or(&self.renewals, |line| &line.value);
+        line.run_from_elsewhere(move |turn| Box::pin(async move { give_up(turn, &site, &given_up).await })).await
     }
+
+    /// A read commits nothing, so nobody looks there whether the file is still the one at the path.
+    async fn read<T, R>(&self, request: R) -> Result<T>
+    where
+        T: Send + 'static,
+        R: for<'a> FnOnce(&'a mut Connected, &'a Site) -> BoxFuture<'a, Result<T>> + Send + 'static,
+    {
+        let (line, site) = (self.line().await?, self.site.clone());
+        let file = site.looks.look().await?;
+        line.run(move |turn| {
+            Box::pin(async move {
+                turn.expect_file(file)?;
+                request(turn, &site).await
+            })
+        })
+        .await
+    }
+}
+
+async fn acquire(turn: &mut Connected, site: &Site, claim: &Arc<Claim>, stand: Stand) -> Result<Attempt> {
+    let time = &site.time;
+    let asked = Asked::new(claim, time)?;
+    let answer = match ask(turn.conn(), &asked, time).await {
+        Err(error) if is_bound_reached(&error) => {
+            schema::reserve(turn.conn(), time).await.map_err(|error| turn.fault(error))?;
+            ask(turn.conn(), &asked, time).await
+        }
+        answer => answer,
+    };
+    if let Some(granted) = answer.map_err(|error| turn.fault(error))? {
+        return asked.acquired(granted);
+    }
+    match (claim.kind, claim.once_per.as_deref()) {
+        (Kind::Exclusive, None) => exclusive::refused(turn, &asked).await,
+        (Kind::Exclusive, Some(once)) => runs::refused(turn, &asked, *once).await,
+        _ => shares::refused(turn, &asked, stand).await,
+    }
+}
+
+async fn free(turn: &mut Connected, site: &Site, claim: &Claim) -> Result<bool> {
+    match claim.kind {
+        Kind::Exclusive => exclusive::free(turn, claim).await,
+        _ => shares::free(turn, claim, site.time.boot(), site.time.now()?).await,
+    }
+}
+
+async fn finish(turn: &mut Connected, site: &Site, claim: &Claim, ending: Ending) -> Result<bool> {
+    let time = &site.time;
+    let now = time.now()?;
+    let keep = ending.keep.map(|keep| now.stored.saturating_add(nanos(keep)));
+    let alone = claim.kind == Kind::Exclusive;
+    if let (Some(RunEnd::Succeeded { took }), None, true) = (ending.run, claim.once_per.as_deref(), alone) {
+        runs::record(turn, time, claim, took).await?;
+    }
+    match (ending.run.filter(|_| claim.once_per.is_some()), keep) {
+        (None, None) => free(turn, site, claim).await,
+        (Some(run), keep) => runs::end(turn, time, claim, run, keep).await,
+        (None, Some(until)) if alone => exclusive::keep(turn, claim, until).await,
+        (None, Some(until)) => shares::keep(turn, claim, time.boot(), now, until).await,
+    }
+}
+
+async fn give_up(turn: &mut Connected, site: &Site, claim: &Claim) -> Result<()> {
+    if claim.kind == Kind::Write {
+        shares::wait_no_more(turn, claim).await?;
+    }
+    if let Some(once) = claim.once_per.as_deref() {
+        runs::give_back(turn, claim, *once).await?;
+    }
+    free(turn, site, claim).await.map(drop)
+}
+
+async fn holder(turn: &mut Connected, site: &Site, key: &LockKey) -> Result<Option<Note>> {
+    let now = site.time.now()?;
+    let notes: Vec<(String,)> = sqlx::query_as(HOLDER)
+        .bind(key.as_str())
+        .bind(site.time.boot())
+        .bind(now.stored)
+        .fetch_all(turn.conn())
+        .await
+        .map_err(|error| turn.fault(error))?;
+    Ok(notes.first().map(|(note,)| Note::from_stored(note)))
 }
 
 impl Backend for Sqlite {
@@ -189,7 +242,7 @@ impl Backend for Sqlite {
     }
 
     fn try_acquire<'a>(&'a self, claim: &'a Arc<Claim>, stand: Stand) -> BoxFuture<'a, Result<Attempt>> {
-        Box::pin(self.acquire(claim, stand))
+        Box::pin(self.run(claim, move |turn, site, claim| Box::pin(acquire(turn, site, claim, stand))))
     }
 
     fn renew<'a>(&'a self, holds: &'a [&'a Hold]) -> BoxFuture<'a, Vec<Result<Standing>>> {
@@ -203,14 +256,18 @@ impl Backend for Sqlite {
 
     fn release<'a>(&'a self, hold: &'a Hold) -> BoxFuture<'a, Result<Released>> {
         Box::pin(async move {
-            let line = self.line().await?;
-            let freed = self.free(&mut line.turn().await?, &hold.claim).await?;
+            let freed = self.run(&hold.claim, |turn, site, claim| Box::pin(free(turn, site, claim))).await?;
             Ok(released(freed))
         })
     }
 
     fn end<'a>(&'a self, hold: &'a Hold, ending: &'a Ending) -> BoxFuture<'a, Result<Released>> {
-        Box::pin(async move { self.finish(&hold.claim, ending).await.map(released) })
+        let ending = *ending;
+        Box::pin(async move {
+            let ended =
+                self.run(&hold.claim, move |turn, site, claim| Box::pin(finish(turn, site, claim, ending))).await?;
+            Ok(released(ended))
+        })
     }
 
     fn abandon<'a>(&'a self, claim: &'a Arc<Claim>) -> BoxFuture<'a, Result<()>> {
@@ -218,23 +275,13 @@ impl Backend for Sqlite {
     }
 
     fn last_success<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<Option<LastSuccess>>> {
-        Box::pin(async move { runs::last_success(&mut self.line().await?.turn().await?, key).await })
+        let key = key.clone();
+        Box::pin(self.read(|turn, _| Box::pin(async move { runs::last_success(turn, &key).await })))
     }
 
     fn holder<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<Option<Note>>> {
-        Box::pin(async move {
-            let line = self.line().await?;
-            let mut turn = line.turn().await?;
-            let now = self.site.time.now()?;
-            let notes: Vec<(String,)> = sqlx::query_as(HOLDER)
-                .bind(key.as_str())
-                .bind(self.site.time.boot())
-                .bind(now.stored)
-                .fetch_all(turn.conn())
-                .await
-                .map_err(|error| turn.fault(error))?;
-            Ok(notes.first().map(|(note,)| Note::from_stored(note)))
-        })
+        let key = key.clone();
+        Box::pin(self.read(|turn, site| Box::pin(async move { holder(turn, site, &key).await })))
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {
@@ -277,4 +324,25 @@ fn capabilities() -> Capabilities {
 
 fn released(freed: bool) -> Released {
     if freed { Released::Released } else { Released::NotOwner }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::key::Key;
+
+    #[tokio::test]
+    async fn the_disk_is_waited_for_on_threads_of_its_own() {
+        let folder = tempfile::tempdir().unwrap();
+        let url = format!("sqlite://{}", folder.path().join("locks.db").display());
+        let sqlite = Sqlite::open(&url, &Clock::system()).await.unwrap();
+        let key = LockKey::new("test", Key::text("a")).unwrap();
+        let claim = Arc::new(Claim::new(key.clone(), Duration::from_secs(30), "site").unwrap());
+        let Attempt::Acquired(hold) = sqlite.try_acquire(&claim, Stand::No).await.unwrap() else { panic!("refused") };
+        assert!(matches!(sqlite.renew(&[&hold]).await.remove(0), Ok(Standing::Renewed(_))));
+        assert!(sqlite.holder(&key).await.unwrap().is_some());
+        assert_eq!(sqlite.release(&hold).await.unwrap(), Released::Released);
+        let waited: Vec<_> = sqlite.site.place.waited.lock().unwrap().iter().cloned().collect();
+        assert_eq!(waited, ["dlock-sqlite", "dlock-sqlite-look"]);
+    }
 }

@@ -11,7 +11,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use sqlx::sqlite::SqliteConnection;
 
 use super::asked::{Asked, Granted, nanos, other_kind};
-use super::line::Turn;
+use super::line::Connected;
 use super::schema;
 use super::time::Time;
 use crate::backend::{Attempt, Claim, LastSuccess, RunEnd};
@@ -96,7 +96,7 @@ pub(super) async fn ask(
 }
 
 /// Why it was not started.
-pub(super) async fn refused(turn: &mut Turn<'_>, asked: &Asked<'_>, once: OncePer) -> Result<Attempt> {
+pub(super) async fn refused(turn: &mut Connected, asked: &Asked<'_>, once: OncePer) -> Result<Attempt> {
     let found: Vec<(bool, bool, i64, bool, bool)> = sqlx::query_as(REFUSED)
         .bind(asked.claim.key.as_str())
         .bind(&asked.claim.owner.as_bytes()[..])
@@ -124,7 +124,7 @@ pub(super) async fn refused(turn: &mut Turn<'_>, asked: &Asked<'_>, once: OncePe
     Ok(asked.contended(left))
 }
 
-async fn arm_anew(turn: &mut Turn<'_>, asked: &Asked<'_>) -> Result<Option<Granted>> {
+async fn arm_anew(turn: &mut Connected, asked: &Asked<'_>) -> Result<Option<Granted>> {
     let rows: Vec<(i64,)> = sqlx::query_as(ARM_ANEW)
         .bind(asked.claim.key.as_str())
         .bind(&asked.claim.owner.as_bytes()[..])
@@ -137,7 +137,7 @@ async fn arm_anew(turn: &mut Turn<'_>, asked: &Asked<'_>) -> Result<Option<Grant
 }
 
 pub(super) async fn end(
-    turn: &mut Turn<'_>,
+    turn: &mut Connected,
     time: &Time,
     claim: &Claim,
     run: RunEnd,
@@ -161,7 +161,7 @@ pub(super) async fn end(
 
 /// Gives the period back. Not with `rerun`: there a start that has not ended may be run again as it is, and it may be
 /// another one's that died. A power failure may undo it; then the period is used up, which is the safe side.
-pub(super) async fn give_back(turn: &mut Turn<'_>, claim: &Claim, once: OncePer) -> Result<()> {
+pub(super) async fn give_back(turn: &mut Connected, claim: &Claim, once: OncePer) -> Result<()> {
     if once.rerun {
         return Ok(());
     }
@@ -171,7 +171,7 @@ pub(super) async fn give_back(turn: &mut Turn<'_>, claim: &Claim, once: OncePer)
 }
 
 /// Records the success of a hold that still is to be ended: should the caller be dropped in between, both are done again.
-pub(super) async fn record(turn: &mut Turn<'_>, time: &Time, claim: &Claim, took: Duration) -> Result<()> {
+pub(super) async fn record(turn: &mut Connected, time: &Time, claim: &Claim, took: Duration) -> Result<()> {
     schema::wait_for_disk(turn.conn()).await.map_err(|error| turn.fault(error))?;
     let done = sqlx::query(RECORD)
         .bind(claim.key.as_str())
@@ -183,7 +183,7 @@ pub(super) async fn record(turn: &mut Turn<'_>, time: &Time, claim: &Claim, took
     done.map(drop).map_err(|error| turn.fault(error))
 }
 
-pub(super) async fn last_success(turn: &mut Turn<'_>, key: &LockKey) -> Result<Option<LastSuccess>> {
+pub(super) async fn last_success(turn: &mut Connected, key: &LockKey) -> Result<Option<LastSuccess>> {
     let rows: Vec<(u64, u64, String)> = sqlx::query_as(LAST_SUCCESS)
         .bind(key.as_str())
         .fetch_all(turn.conn())

@@ -1,5 +1,6 @@
 //! Opening the file: its tables, and the settings without which a commit would promise too much.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection, SqliteSynchronous};
@@ -7,10 +8,10 @@ use sqlx::{AssertSqlSafe, ConnectOptions, Connection};
 
 use super::Site;
 use super::fault::{fault, primary_code};
-use super::file::Place;
+use super::file::{Identity, Place};
 use super::line::Connected;
-use super::tables;
 use super::time::Time;
+use super::{sweep, tables};
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -40,12 +41,13 @@ const LOOKS: &[&str] = &[
 ];
 
 /// Connects; makes the file and its tables if they are not there.
-pub(super) async fn prepare(site: &Site) -> Result<Connected> {
-    let Site { place, time } = site;
+pub(super) async fn prepare(site: &Arc<Site>) -> Result<Connected> {
+    let (place, time) = (&*site.place, &site.time);
     let clock = time.clock();
-    place.check()?;
-    let mut connected = connect(place).await?;
-    let conn = &mut connected.conn;
+    // Which file it is, is asked before it is opened: if it is replaced in between, the first commit notices.
+    let file = site.looks.look().await?;
+    let mut connected = Connected::new(connect(place).await?, file);
+    let conn = connected.conn();
     if !is_ours(conn).await? {
         use_log(conn, clock).await?;
         create(conn, site).await?;
@@ -66,13 +68,25 @@ pub(super) async fn prepare(site: &Site) -> Result<Connected> {
     let [(boot,)] = &counters[..] else {
         return Err(corrupt("the fencing counter is missing"));
     };
-    if boot != time.boot() {
+    let restarted = boot != time.boot();
+    if restarted {
         sqlx::query(GO_ON).bind(BLOCK).bind(time.boot()).execute(&mut *conn).await.map_err(fault)?;
     }
     no_more_waiting(conn, time).await.map_err(fault)?;
     let patience = format!("PRAGMA busy_timeout = {}", BUSY.as_millis());
     sqlx::raw_sql(AssertSqlSafe(patience)).execute(&mut *conn).await.map_err(fault)?;
+    if restarted {
+        sweep::other_boots(&mut connected, time).await?;
+    }
+    commit_only_at(connected.conn(), site.place.clone(), file).await.map_err(fault)?;
     Ok(connected)
+}
+
+/// From here on a commit is refused once the path names another file: who opens the path then would not see it, and two
+/// files exclude nobody. The connection's own thread looks, so a disk that hangs stops nobody else.
+async fn commit_only_at(conn: &mut SqliteConnection, place: Arc<Place>, file: Identity) -> sqlx::Result<()> {
+    conn.lock_handle().await?.set_commit_hook(move || place.identity().ok() == Some(file));
+    Ok(())
 }
 
 /// What is written from here on ends with the host's boot, if the host can tell its boots apart.
@@ -97,10 +111,8 @@ pub(super) async fn reserve(conn: &mut SqliteConnection, time: &Time) -> sqlx::R
 }
 
 /// Connects to a file that is there, with the patience of one that opens it.
-async fn connect(place: &Place) -> Result<Connected> {
-    // Which file it is, is asked before it is opened: if it is replaced in between, the first use notices.
-    let file = place.identity().map_err(|error| Error::outage("the lock file has just gone").because(error))?;
-    let conn = SqliteConnectOptions::new()
+async fn connect(place: &Place) -> Result<SqliteConnection> {
+    SqliteConnectOptions::new()
         .filename(&place.path)
         .create_if_missing(false)
         .busy_timeout(OPENING)
@@ -110,8 +122,7 @@ async fn connect(place: &Place) -> Result<Connected> {
         .disable_statement_logging()
         .connect()
         .await
-        .map_err(fault)?;
-    Ok(Connected { conn, file, broken: false })
+        .map_err(fault)
 }
 
 pub(super) fn corrupt(what: &'static str) -> Error {

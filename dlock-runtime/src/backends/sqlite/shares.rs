@@ -13,7 +13,7 @@ use std::time::Duration;
 use sqlx::sqlite::SqliteConnection;
 
 use super::asked::{Asked, Granted, nanos, other_kind};
-use super::line::Turn;
+use super::line::Connected;
 use super::time::Stamp;
 use crate::backend::{Attempt, Claim, Stand};
 use crate::error::Result;
@@ -84,8 +84,6 @@ const KEEP: &str = "\
     UPDATE dlock_shares SET owner = x'', expires = ?5 \
     WHERE k = ?1 AND owner = ?2 AND boot = ?3 AND expires > ?4";
 
-const SWEEP: &str = "DELETE FROM dlock_shares WHERE length(owner) = 0 AND expires <= ?1";
-
 /// What holders share a key as: none but those of one family hold it at a time.
 fn family(kind: Kind) -> String {
     match kind {
@@ -122,7 +120,7 @@ pub(super) async fn ask(conn: &mut SqliteConnection, asked: &Asked<'_>) -> sqlx:
 }
 
 /// Why it was not granted.
-pub(super) async fn refused(turn: &mut Turn<'_>, asked: &Asked<'_>, stand: Stand) -> Result<Attempt> {
+pub(super) async fn refused(turn: &mut Connected, asked: &Asked<'_>, stand: Stand) -> Result<Attempt> {
     type Found = (bool, Option<i64>, Option<i64>, Option<i64>, Option<i64>);
     let kind = asked.claim.kind;
     let found: Vec<Found> = sqlx::query_as(REFUSED)
@@ -152,7 +150,7 @@ pub(super) async fn refused(turn: &mut Turn<'_>, asked: &Asked<'_>, stand: Stand
     Ok(asked.contended(left.unwrap_or(0)))
 }
 
-async fn wait_as_writer(turn: &mut Turn<'_>, asked: &Asked<'_>) -> Result<()> {
+async fn wait_as_writer(turn: &mut Connected, asked: &Asked<'_>) -> Result<()> {
     let done = sqlx::query(WAIT_AS_WRITER)
         .bind(asked.claim.key.as_str())
         .bind(&asked.claim.owner.as_bytes()[..])
@@ -164,13 +162,13 @@ async fn wait_as_writer(turn: &mut Turn<'_>, asked: &Asked<'_>) -> Result<()> {
     done.map(drop).map_err(|error| turn.fault(error))
 }
 
-pub(super) async fn wait_no_more(turn: &mut Turn<'_>, claim: &Claim) -> Result<()> {
+pub(super) async fn wait_no_more(turn: &mut Connected, claim: &Claim) -> Result<()> {
     let done =
         sqlx::query(WAIT_NO_MORE).bind(claim.key.as_str()).bind(&claim.owner.as_bytes()[..]).execute(turn.conn()).await;
     done.map(drop).map_err(|error| turn.fault(error))
 }
 
-pub(super) async fn free(turn: &mut Turn<'_>, claim: &Claim, boot: &str, now: Stamp) -> Result<bool> {
+pub(super) async fn free(turn: &mut Connected, claim: &Claim, boot: &str, now: Stamp) -> Result<bool> {
     let rows: Vec<(bool,)> = sqlx::query_as(RELEASE)
         .bind(claim.key.as_str())
         .bind(&claim.owner.as_bytes()[..])
@@ -182,8 +180,7 @@ pub(super) async fn free(turn: &mut Turn<'_>, claim: &Claim, boot: &str, now: St
     Ok(rows.contains(&(true,)))
 }
 
-pub(super) async fn keep(turn: &mut Turn<'_>, claim: &Claim, boot: &str, now: Stamp, until: i64) -> Result<bool> {
-    sqlx::query(SWEEP).bind(now.stored).execute(turn.conn()).await.map_err(|error| turn.fault(error))?;
+pub(super) async fn keep(turn: &mut Connected, claim: &Claim, boot: &str, now: Stamp, until: i64) -> Result<bool> {
     let done = sqlx::query(KEEP)
         .bind(claim.key.as_str())
         .bind(&claim.owner.as_bytes()[..])
