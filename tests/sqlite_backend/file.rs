@@ -1,6 +1,7 @@
 //! The file: who may use it, what it must be, and what happens when it is replaced.
 
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 
 use dlock::backends::sqlite::Sqlite;
 use dlock::{Backend, ErrorKind, Stand, Standing};
@@ -58,6 +59,75 @@ async fn the_file_and_its_companions_are_for_the_owner_only() {
         let mode = std::fs::metadata(store.folder.path().join(name)).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600, "{name}");
     }
+}
+
+#[tokio::test]
+async fn a_file_system_that_is_not_known_to_be_local_is_refused_by_name() {
+    let store = Store::new();
+    let error = Sqlite::open("sqlite:///proc/locks.db", &store.clock).await.unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::Unsupported { .. }), "{error}");
+    assert!(error.to_string().contains("lies on proc") && error.to_string().contains("?network=allow"), "{error}");
+    let error = Sqlite::open("sqlite:///proc/locks.db?network=allow", &store.clock).await.unwrap_err();
+    assert!(error.to_string().contains("cannot be created"), "{error}");
+}
+
+#[tokio::test]
+async fn a_file_that_others_own_or_may_write_is_refused_unless_that_is_meant() {
+    let mode = |path: &Path, mode| std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
+    let store = Store::new();
+    let folder = store.folder.path();
+    let refused = async |path: &Path, why: &str| {
+        let error = Sqlite::open(&url(path), &store.clock).await.unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::PermissionDenied), "{error}");
+        assert!(error.to_string().contains(why) && error.to_string().contains("?shared=allow"), "{error}");
+        let shared = Sqlite::open(&format!("{}?shared=allow", url(path)), &store.clock).await.unwrap();
+        shared.close().await;
+    };
+
+    let writable = folder.join("writable.db");
+    for bits in [0o666, 0o660] {
+        std::fs::write(&writable, "").unwrap();
+        mode(&writable, bits);
+        refused(&writable, "may be written by other users").await;
+        std::fs::remove_file(&writable).unwrap();
+    }
+    // A link to such a file is as good as the file.
+    let (target, link) = (folder.join("target"), folder.join("link.db"));
+    std::fs::write(&target, "").unwrap();
+    mode(&target, 0o666);
+    std::os::unix::fs::symlink(&target, &link).unwrap();
+    refused(&link, "may be written by other users").await;
+    // The file is ours alone; what lies beside it is not.
+    drop(store.open().await);
+    let companion = folder.join("locks.db-wal");
+    std::fs::write(&companion, "").unwrap();
+    mode(&companion, 0o666);
+    refused(&store.path(), "-wal may be written by other users").await;
+
+    // Only root can give a file away; elsewhere this half is not tested.
+    let foreign = folder.join("foreign.db");
+    std::fs::write(&foreign, "").unwrap();
+    mode(&foreign, 0o600);
+    if std::os::unix::fs::chown(&foreign, Some(12345), None).is_ok() {
+        refused(&foreign, "belongs to another user").await;
+    }
+    let (target, link) = (folder.join("mine"), folder.join("theirs.db"));
+    std::fs::write(&target, "").unwrap();
+    mode(&target, 0o600);
+    std::os::unix::fs::symlink(&target, &link).unwrap();
+    if std::os::unix::fs::lchown(&link, Some(12345), None).is_ok() {
+        refused(&link, "link that another user made").await;
+    }
+}
+
+#[tokio::test]
+async fn a_link_to_nothing_is_refused_and_nothing_is_made_there() {
+    let store = Store::new();
+    let (target, link) = (store.folder.path().join("target"), store.folder.path().join("link.db"));
+    std::os::unix::fs::symlink(&target, &link).unwrap();
+    let error = Sqlite::open(&url(&link), &store.clock).await.unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::PermissionDenied), "{error}");
+    assert!(!target.exists());
 }
 
 #[tokio::test]
