@@ -127,6 +127,7 @@ impl Background {
 ///
 /// # Errors
 /// When the operating system gives no thread.
+#[allow(dead_code, reason = "for stores that wait for a disk, which are not always built")]
 pub(crate) fn aside(name: &str, work: impl FnOnce() + Send + 'static) -> Result<()> {
     let thread = std::thread::Builder::new().name(name.into()).spawn(work);
     thread.map(drop).map_err(|error| Error::outage("the operating system gave no thread").because(error))

@@ -114,3 +114,41 @@ async fn kept_locks_that_nobody_asks_for_again_are_swept() {
     let rows = store.rows().await;
     assert!(rows <= 5 * (1 + 2 + 2) + 5, "{rows} rows are left");
 }
+
+#[tokio::test]
+async fn kept_locks_are_swept_by_whatever_is_asked_next() {
+    let store = Store::new();
+    let one = store.open().await;
+    for number in 0..600 {
+        let hold = take(&one, &claim_on(&format!("kept {number}"), Kind::Exclusive, TTL)).await;
+        one.end(&hold, &KEPT).await.unwrap();
+    }
+    store.clock.advance(TTL);
+    // An ordinary cycle of another key; a bounded number of rows goes after each request.
+    for _ in 0..3 {
+        let hold = take(&one, &claim(Kind::Exclusive)).await;
+        one.release(&hold).await.unwrap();
+    }
+    let rows = store.rows().await;
+    assert_eq!(rows, 0, "{rows} rows are left");
+}
+
+#[tokio::test]
+async fn locks_from_before_a_restart_of_the_host_leave_no_row() {
+    let store = Store::new();
+    let one = store.open().await;
+    for kind in [Kind::Exclusive, permits(3), Kind::Read] {
+        take(&one, &claim_on(&format!("{kind:?}"), kind, TTL)).await;
+    }
+    assert!(store.rows().await > 0);
+    one.close().await;
+    for of_another_boot in [
+        "UPDATE dlock_shares SET boot = 'another'",
+        "UPDATE dlock_locks SET boot = 'another'",
+        "UPDATE dlock_fence SET boot = 'another'",
+    ] {
+        store.change(of_another_boot).await;
+    }
+    drop(store.open().await);
+    assert_eq!(store.rows().await, 0);
+}
