@@ -13,6 +13,9 @@ pub struct Note(Box<str>);
 pub const MAX_NOTE_BYTES: usize = 256;
 
 impl Note {
+    /// In place of a note, where another tool holds the lock. What that tool wrote may be a secret that frees it.
+    pub const ANOTHER_TOOL: &str = "not a lock of dlock's: another tool holds it";
+
     /// The note of this process for one site. `trace` may be empty.
     pub(crate) fn new(pid: u32, site: &str, since_ms: u64, trace: Option<&str>) -> Self {
         static HOST: LazyLock<String> = LazyLock::new(host);

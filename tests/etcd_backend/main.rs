@@ -7,6 +7,7 @@ mod leases;
 mod line;
 mod outage;
 mod server;
+mod strangers;
 mod unknown;
 
 use dlock::backends::etcd::client::PutOptions;

@@ -114,8 +114,59 @@ async fn accounts_are_checked_and_passwords_not_shown() {
     assert!(crate::server::stand(&process, &waiter).await.is_ok());
     process.abandon(&waiter).await.unwrap();
 
-    let poor = open(&format!("etcd://poor:canary@{}", server.addr())).await.unwrap();
-    let error = poor.try_acquire(&claim(&key), dlock::Stand::No).await.unwrap_err();
+    let error = open(&format!("etcd://poor:canary@{}", server.addr())).await.unwrap_err();
     assert_eq!(error.kind(), &ErrorKind::PermissionDenied);
     assert!(!text_of(&error).contains("canary"));
+}
+
+#[tokio::test]
+async fn an_account_that_lacks_a_right_is_refused_when_it_connects_and_told_which() {
+    use PermissionType::{Read, Readwrite, Write};
+    let server = own();
+    let mut raw = Client::connect([server.addr().to_string()], None).await.unwrap();
+    raw.user_add("root", "r", None).await.unwrap();
+    raw.user_grant_role("root", "root").await.unwrap();
+    // As docs/backends.md lists them.
+    let listed = [("dl1:", Readwrite), ("dl1-epoch/", Readwrite)];
+    let page = include_str!("../../docs/backends.md");
+    let accounts = [
+        ("whole", listed.to_vec(), None),
+        ("no-epochs", vec![listed[0]], Some(("read", "`dl1-epoch/`"))),
+        ("no-locks", vec![listed[1]], Some(("read", "`dl1:`"))),
+        ("reads", vec![("dl1:", Read), listed[1]], Some(("write", "`dl1:`"))),
+        ("writes", vec![listed[0], ("dl1-epoch/", Write)], Some(("read", "`dl1-epoch/`"))),
+        ("reads-epochs", vec![listed[0], ("dl1-epoch/", Read)], Some(("write", "`dl1-epoch/`"))),
+    ];
+    for (name, rights, _) in &accounts {
+        raw.user_add(*name, "pw", None).await.unwrap();
+        raw.role_add(*name).await.unwrap();
+        for (prefix, kind) in rights {
+            let permission = dlock::backends::etcd::client::Permission::new(*kind, *prefix).with_prefix();
+            raw.role_grant_permission(*name, permission).await.unwrap();
+        }
+        raw.user_grant_role(*name, *name).await.unwrap();
+    }
+    raw.auth_enable().await.unwrap();
+    for (name, rights, lacks) in accounts {
+        let opened = open(&format!("etcd://{name}:pw@{}", server.addr())).await;
+        let Some((what, prefix)) = lacks else {
+            for (prefix, _) in rights {
+                let command = format!("role grant-permission locks --prefix=true readwrite {prefix}");
+                assert!(page.contains(&command), "docs/backends.md does not say {command}");
+            }
+            let (process, key) = (opened.unwrap(), lock("rights"));
+            let hold = ask(&process, &claim(&key)).await.unwrap();
+            process.release(&hold).await.unwrap();
+            continue;
+        };
+        let error = opened.unwrap_err();
+        assert_eq!(error.kind(), &ErrorKind::PermissionDenied, "{name}: {error}");
+        let text = error.to_string();
+        assert!(text.contains(prefix) && text.contains(&format!("may not {what}")), "{name}: {text}");
+    }
+    let options = dlock::backends::etcd::client::GetOptions::new().with_prefix();
+    let root = dlock::backends::etcd::client::ConnectOptions::new().with_user("root", "r");
+    let mut root = Client::connect([server.addr().to_string()], Some(root)).await.unwrap();
+    let left = root.get("dl1", Some(options)).await.unwrap();
+    assert!(left.kvs().is_empty(), "the look at the rights left something");
 }

@@ -23,6 +23,9 @@ impl Address {
             Some((user, hosts)) => (Some(credentials(user)?), hosts),
             None => (None, rest),
         };
+        if let Some((_, parameters)) = hosts.split_once('?') {
+            return Err(no_parameters(parameters));
+        }
         let hosts = hosts.strip_suffix('/').unwrap_or(hosts);
         Ok(Self { hosts: hosts.split(',').map(host_and_port).collect::<Result<_>>()?, user })
     }
@@ -31,6 +34,16 @@ impl Address {
 fn malformed(what: &'static str) -> Error {
     // Neither the URL nor a part of it: what cannot be read may be a password.
     Error::config("url", format!("an etcd URL is etcd://[user:password@]host:port[,host:port]; {what}"))
+}
+
+/// Names only what is a parameter elsewhere: anything else may be a secret.
+fn no_parameters(found: &str) -> Error {
+    let text = if found.split('&').any(|parameter| parameter.starts_with("keys=")) {
+        "an etcd URL takes no parameter `keys`: it is for Redis. Other tools lock the same in etcd under the prefix that docs/backends.md describes"
+    } else {
+        "an etcd URL takes no parameters: nothing may follow a `?`; in a password it is written %3F"
+    };
+    Error::config("url", text)
 }
 
 fn credentials(text: &str) -> Result<(String, String)> {
@@ -99,6 +112,19 @@ mod tests {
         assert_eq!(user("etcd://me:a%40b%3A%2F%25%23%3F%C3%A9@h"), both("me", "a@b:/%#?é"));
         assert_eq!(user("etcd://me:a@b:/#?é@h"), both("me", "a@b:/#?é"));
         assert_eq!(user("etcd://me@h"), both("me", ""));
+    }
+
+    #[test]
+    fn a_parameter_is_refused_as_a_parameter() {
+        for (url, says) in [
+            ("etcd://h:2379?keys=literal", "no parameter `keys`"),
+            ("etcd://h/?keys=literal", "no parameter `keys`"),
+            ("etcd://me:pw@h:1,i:2?eviction=allow", "takes no parameters"),
+            ("etcd://h?", "takes no parameters"),
+        ] {
+            let error = Address::parse(url).err().unwrap_or_else(|| panic!("{url} was taken")).to_string();
+            assert!(error.contains(says) && !error.contains("port"), "{url}: {error}");
+        }
     }
 
     #[test]

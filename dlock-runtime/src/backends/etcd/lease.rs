@@ -15,10 +15,13 @@ use super::connection::Connection;
 use super::fault::Fault;
 use crate::backend::Validity;
 use crate::clock::{BootInstant, Clock};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{ErrorKind, Result};
 
 /// How many keys one transaction may name; the server's own bound is 128 by default.
 pub(super) const BATCH: usize = 64;
+
+/// How the epochs' keys begin.
+pub(super) const EPOCHS: &str = "dl1-epoch/";
 
 /// One lease in the store.
 pub(super) struct Lease {
@@ -65,7 +68,7 @@ impl Lease {
     ///
     /// There are 256: with one alone, four tasks that abandoned all the time starved every other attempt.
     pub(super) fn epoch_key(&self, shard: u8) -> Vec<u8> {
-        format!("dl1-epoch/{:016x}/{shard:02x}", self.id).into_bytes()
+        format!("{EPOCHS}{:016x}/{shard:02x}", self.id).into_bytes()
     }
 
     pub(super) fn epoch(&self, shard: u8) -> &AtomicI64 {
@@ -207,18 +210,6 @@ impl Leases {
     fn table(&self) -> MutexGuard<'_, HashMap<i64, Arc<Lease>>> {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// The shortest ttl that this server gives: it depends on its election timeout, and shorter ones are raised silently.
-pub(super) async fn shortest_ttl(connection: &Connection) -> Result<Duration> {
-    let probe = connection.grant(1).await?;
-    // Without keys it ends by itself too.
-    let _ = connection.revoke(probe.id()).await;
-    u64::try_from(probe.ttl())
-        .ok()
-        .filter(|ttl| *ttl > 0)
-        .map(Duration::from_secs)
-        .ok_or_else(|| Error::new(ErrorKind::Protocol, "etcd granted a lease without time"))
 }
 
 fn whole_seconds(ttl: Duration) -> Result<i64, Fault> {

@@ -15,6 +15,7 @@ use super::lease::Lease;
 use crate::backend::{Claim, Released};
 use crate::error::{ErrorKind, Result};
 use crate::key::LockKey;
+use crate::note::Note;
 
 /// How often an attempt reads the epoch anew when others of this process changed it meanwhile.
 const EPOCH_READS: usize = 8;
@@ -43,8 +44,21 @@ impl Line {
     }
 
     /// Who holds the lock.
-    pub(super) async fn holder(&self, connection: &Connection) -> Result<Option<KeyValue>, Fault> {
-        Ok(connection.get(&self.start, self.first()).await?.take_kvs().into_iter().next())
+    pub(super) async fn holder(&self, connection: &Connection) -> Result<Option<Note>, Fault> {
+        let first = connection.get(&self.start, self.first()).await?.take_kvs().into_iter().next();
+        Ok(first.map(|key| match self.is_ours(key.key()) {
+            true => Note::from_stored(&String::from_utf8_lossy(key.value())),
+            false => Note::from_stored(Note::ANOTHER_TOOL),
+        }))
+    }
+
+    /// Did a dlock write this key? Others end in their lease alone, such as Go's `Mutex`, or in words of their own.
+    fn is_ours(&self, key: &[u8]) -> bool {
+        let own = key.strip_prefix(self.start.as_slice()).unwrap_or_default();
+        let is_hex = |part: &[u8], digits| part.len() == digits && part.iter().all(u8::is_ascii_hexdigit);
+        own.split_at_checked(16).is_some_and(|(lease, rest)| {
+            is_hex(lease, 16) && rest.strip_prefix(b"-").is_some_and(|owner| is_hex(owner, 32))
+        })
     }
 }
 

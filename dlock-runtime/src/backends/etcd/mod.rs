@@ -18,6 +18,7 @@ mod fault;
 mod lease;
 mod line;
 mod renewal;
+mod rights;
 mod wake;
 
 /// The client crate, for programs that talk to the same cluster; see `docs/adr/0007-etcd-needs-protoc.md`.
@@ -61,13 +62,14 @@ impl Etcd {
     /// Opens `etcd://[user:password@]host:port[,host:port…]`, in clear text.
     ///
     /// # Errors
-    /// A URL that cannot be read, which is never echoed; no member that answers within five seconds; a refused account.
+    /// A URL that cannot be read, which is never echoed; no member that answers within five seconds; an account that is refused or lacks rights.
     pub async fn open(url: &str, clock: &Clock) -> Result<Self> {
         // The timeouts here are ended by our thread.
         crate::background::background()?;
         let connections = Arc::new(Connections::new(Address::parse(url)?, clock));
         let connection = connections.get().await?;
-        let probe = clock.timeout_at(clock.now().after(Duration::from_secs(5)), lease::shortest_ttl(&connection));
+        let end = clock.now().after(Duration::from_secs(5));
+        let probe = clock.timeout_at(end, rights::probe(&connection));
         let shortest = probe.await.ok_or_else(|| Error::outage("etcd did not grant a lease in time"))??;
         let capabilities = capabilities(shortest);
         Ok(Self { connections, leases: Arc::new(Leases::new(clock)), places: Mutex::default(), capabilities })
@@ -264,10 +266,7 @@ impl Backend for Etcd {
     }
 
     fn holder<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<Option<Note>>> {
-        Box::pin(async move {
-            let first = Line::of(key).holder(&self.connections.get().await?).await?;
-            Ok(first.map(|key| Note::from_stored(&String::from_utf8_lossy(key.value()))))
-        })
+        Box::pin(async move { Ok(Line::of(key).holder(&self.connections.get().await?).await?) })
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {

@@ -27,9 +27,6 @@ use crate::error::Result;
 use crate::key::LockKey;
 use crate::note::Note;
 
-/// What is told of a holder that is no dlock. Its value is a secret that frees its lock, so no part of it.
-const STRANGER: &str = "not a lock of dlock's: another tool holds it";
-
 /// Locks in Redis under [literal](LockKey::literal) names, shared with tools that keep a lock as a string with a lease.
 ///
 /// Exclusive locks only: the other tools know no readers and no permits.
@@ -92,7 +89,7 @@ impl Literal {
         match &answers[..] {
             [Value::Nil, _] => Ok(None),
             [Value::BulkString(value), _] if is_ours(value) => layout::note_of(value).map(Some),
-            [Value::BulkString(_), Value::Int(0..)] => Ok(Some(Note::from_stored(STRANGER))),
+            [Value::BulkString(_), Value::Int(0..)] => Ok(Some(Note::from_stored(Note::ANOTHER_TOOL))),
             [Value::BulkString(_), Value::Int(-1)] => Err(layout::conflict()),
             // It has ended between the two.
             [Value::BulkString(_), Value::Int(_)] => Ok(None),
