@@ -57,8 +57,13 @@ pub struct Capabilities {
 pub enum Expiry {
     /// A lease with a ttl: the store frees the lock when it ends, dead or alive.
     Lease,
-    /// A session: the store frees the lock when the connection ends, or when it stays silent for the ttl.
-    Session,
+    /// A session: the store frees the lock when the connection ends, or when it stays silent for the ttl. The next owner
+    /// then comes in at once, whatever the former one believes.
+    Session {
+        /// Within this time after the end of a session its holder is [told](crate::SessionEnd), but for a round trip, and
+        /// as long as the store answers.
+        told: Duration,
+    },
 }
 
 /// The ttls that a store can do.

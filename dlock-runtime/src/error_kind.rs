@@ -98,6 +98,8 @@ pub enum LossCause {
     MaxHold,
     /// The registry was shut down and the deadline of the shutdown came.
     Shutdown,
+    /// The session that the lock lived in failed at the release: nobody knows whether the lock was ours to the end.
+    Unconfirmed,
     /// It was released in order, and somebody has looked at it since.
     Released,
 }

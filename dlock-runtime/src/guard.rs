@@ -55,11 +55,12 @@ impl Guard {
     /// has succeeded. A guard that is dropped does not say how the run ended, unless a panic drops it: then it has failed.
     ///
     /// If the store does not answer, the release goes on in the background and the ttl ends the lock at the latest;
-    /// that is no error, since what the caller did under the lock was covered by it.
+    /// that is no error, since what the caller did under the lock was covered by it. A lock that lives in a session is
+    /// another matter: the session may have ended at any time, so without an answer the lock counts as lost.
     ///
     /// # Errors
-    /// [`ErrorKind::Lost`] if the lock had ended before; [`ErrorKind::Unsupported`] in a child after `fork`, where nothing
-    /// is released: the parent has the lock.
+    /// [`ErrorKind::Lost`] if the lock had ended before, or if nobody knows whether it had; [`ErrorKind::Unsupported`] in a
+    /// child after `fork`, where nothing is released: the parent has the lock.
     pub async fn release(self) -> Result<()> {
         // A lost hold is given back in the background: its caller shall hear of the loss now.
         self.check()?;
@@ -98,6 +99,7 @@ pub(crate) async fn finish(guard: Guard) -> Result<()> {
             Ok(())
         }
         Outcome::NotOwner => Err(tenure.loss(LossCause::Store)),
+        Outcome::Unconfirmed => Err(tenure.loss(LossCause::Unconfirmed)),
     }
 }
 

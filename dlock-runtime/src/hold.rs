@@ -10,6 +10,7 @@ use crate::backend::Claim;
 use crate::clock::BootInstant;
 use crate::error::{Error, ErrorKind, Result};
 use crate::key::LockKey;
+use crate::session_end::SessionEnd;
 
 /// One won lock. Immutable and shared: the guard releases it while our thread may be renewing it, and both are safe
 /// because the store decides by owner.
@@ -26,6 +27,9 @@ pub struct Hold {
     pub group: Option<u64>,
     /// What else the store needs to renew and release: a connection, a lease. Downcast by the backend that made it.
     pub session: Option<Arc<dyn Any + Send + Sync>>,
+    /// Told by the backend when the session that the hold lives in has ended; only where
+    /// [`Capabilities::expiry`](crate::Capabilities::expiry) is a session.
+    pub session_end: Option<SessionEnd>,
 }
 
 impl Hold {
@@ -36,7 +40,7 @@ impl Hold {
     pub fn new(claim: Arc<Claim>, token: u64, validity: Validity) -> Result<Self> {
         let token = NonZeroU64::new(token)
             .ok_or_else(|| Error::new(ErrorKind::Protocol, "the store gave zero as a fencing token"))?;
-        Ok(Self { claim, token: Some(token), validity, slot: None, group: None, session: None })
+        Ok(Self { claim, token: Some(token), validity, slot: None, group: None, session: None, session_end: None })
     }
 
     /// Adds the permit's number.
@@ -50,6 +54,13 @@ impl Hold {
     #[must_use]
     pub fn with_session(mut self, session: Arc<dyn Any + Send + Sync>) -> Self {
         self.session = Some(session);
+        self
+    }
+
+    /// Adds how the end of its session is told.
+    #[must_use]
+    pub fn ended_by(mut self, session_end: SessionEnd) -> Self {
+        self.session_end = Some(session_end);
         self
     }
 

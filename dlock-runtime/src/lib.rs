@@ -55,6 +55,7 @@ mod release;
 mod resolved;
 mod run;
 mod scope;
+mod session_end;
 mod sites;
 mod sleepers;
 mod store;
@@ -91,6 +92,7 @@ pub use per_runtime::{Opened, PerRuntime};
 pub use probe::{key_of, key_of_blocking, keys_of};
 pub use registry::{Registry, ShutdownReport};
 pub use scope::{Inherit, current, current_locks, inherit};
+pub use session_end::SessionEnd;
 pub use sites::Label;
 pub use tuning::Tuning;
 

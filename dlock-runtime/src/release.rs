@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::backend::{Claim, Released};
 use crate::background::is_forked;
+use crate::capabilities::Expiry;
 use crate::carry::Carry;
 use crate::cleanup::Cleanups;
 use crate::clock::{BootInstant, Clock};
@@ -24,8 +25,11 @@ pub(crate) enum Outcome {
     Released,
     /// The store says that it had gone to somebody else, or to nobody, before.
     NotOwner,
-    /// The store did not answer; our thread goes on trying, and the ttl ends it at the latest.
+    /// The store did not answer; our thread goes on trying, and the ttl ends it at the latest. Ours to the end: a lease
+    /// does not end before its time.
     Unknown,
+    /// The session did not answer. It may have ended at any time, and the lock with it.
+    Unconfirmed,
 }
 
 /// Releases where the caller stands. If the returned future is dropped, our thread does it.
@@ -41,11 +45,17 @@ pub(crate) async fn in_place(tenure: Arc<Tenure>) -> Outcome {
     let outcome = match &answer {
         Ok(Released::Released) => Outcome::Released,
         Ok(Released::NotOwner) => Outcome::NotOwner,
-        Err(_) => Outcome::Unknown,
+        Err(_) if tenure.store.backend.capabilities().expiry == Expiry::Lease => Outcome::Unknown,
+        Err(_) => Outcome::Unconfirmed,
     };
-    if ours && outcome == Outcome::NotOwner {
+    let cause = match outcome {
+        Outcome::Released | Outcome::Unknown => None,
+        Outcome::NotOwner => Some(LossCause::Store),
+        Outcome::Unconfirmed => Some(LossCause::Unconfirmed),
+    };
+    if let Some(cause) = cause.filter(|_| ours) {
         let held = tenure.shared.clock.now().since(tenure.since);
-        tenure.shared.events.tell(&tenure.label, &Event::Lost { cause: LossCause::Store, held });
+        tenure.shared.events.tell(&tenure.label, &Event::Lost { cause, held });
     }
     match answer {
         Err(error) => {

@@ -223,7 +223,7 @@ impl Tenure {
             LossCause::Store => LOST_STORE,
             LossCause::MaxHold => LOST_MAX_HOLD,
             LossCause::Shutdown => LOST_SHUTDOWN,
-            LossCause::Released => RELEASED,
+            LossCause::Released | LossCause::Unconfirmed => RELEASED,
         });
         if lost {
             let listeners = std::mem::take(&mut *self.listeners());
@@ -381,6 +381,9 @@ impl Tenure {
             LossCause::Store => "the lock was lost: the store says that it is not ours any more",
             LossCause::MaxHold => "the lock was lost: it was held for as long as max_hold allows",
             LossCause::Shutdown => "the lock was lost: dlock was shut down",
+            LossCause::Unconfirmed => {
+                "the lock may have been lost: its session did not answer the release, so nobody knows whether it lived to the end"
+            }
             LossCause::Released => "the lock was released already",
         };
         self.error(ErrorKind::Lost(cause), message)

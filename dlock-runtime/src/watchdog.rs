@@ -74,6 +74,14 @@ impl Watchdog {
                 }
             });
         }
+        if let Some(session_end) = &tenure.hold.session_end {
+            let tenure = Arc::downgrade(tenure);
+            session_end.listen(move || {
+                if let Some(tenure) = tenure.upgrade() {
+                    tenure.lose(LossCause::Store);
+                }
+            });
+        }
         self.schedule(tenure);
         Ok(())
     }

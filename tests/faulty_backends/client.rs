@@ -148,8 +148,9 @@ impl Client {
         let granted = self.server.stored(claim.ttl);
         let mut hold = Hold::new(claim.clone(), token, Validity { from, granted })?;
         hold.slot = slot;
-        if self.server.setup.expiry == Expiry::Session {
+        if self.server.setup.expiry != Expiry::Lease {
             hold = hold.with_session(Arc::new(Session(self.server.clone(), claim.clone())));
+            hold = hold.ended_by(self.server.session_end(claim.owner));
         }
         Ok(if self.server.setup.grouped { hold.in_group(self.id) } else { hold })
     }

@@ -1,6 +1,8 @@
 //! How holds of the reference store go on and end.
 
-use dlock::{BootInstant, Claim, Clock, Ending, Kind, LockKey, Reservation};
+use std::time::Duration;
+
+use dlock::{BootInstant, Claim, Clock, Ending, Kind, LockKey, Owner, Reservation, SessionEnd};
 
 use crate::lies::Lie;
 use crate::server::{Server, State};
@@ -81,7 +83,8 @@ impl Server {
             if self.tells(Lie::ReleasesAnybody) && state.locks.remove(&name).is_some() {
                 self.freed(&mut state, &name, wall);
             }
-            return self.tells(Lie::LateReleaseIsFine);
+            let dead = state.evicted.contains(&claim.owner) && self.tells(Lie::DeadSessionWasOurs);
+            return dead && state.records(&name).is_empty() || self.tells(Lie::LateReleaseIsFine);
         };
         let (held, since, began_ms) = (record.until > now, record.since, record.began_ms);
         record.depth -= 1;
@@ -157,10 +160,30 @@ impl Server {
         }
     }
 
+    /// Tells the owners of the end of their sessions.
+    fn tell_ends(&self, state: &State, owners: &[Owner]) {
+        let told = state
+            .session_ends
+            .iter()
+            .filter(|(owner, _)| owners.contains(owner) || !owners.is_empty() && self.tells(Lie::TellsNeighbours));
+        let told: Vec<_> = told.map(|(_, session_end)| session_end.clone()).collect();
+        let late = self.tells(Lie::TellsLate);
+        if told.is_empty() || self.tells(Lie::TellsNobody) {
+            return;
+        }
+        tokio::spawn(async move {
+            // As long as it takes to see it.
+            tokio::time::sleep(Duration::from_millis(if late { 1000 } else { 50 })).await;
+            told.iter().for_each(SessionEnd::tell);
+        });
+    }
+
     pub(crate) fn evict(&self, key: &LockKey) {
         let name = self.name(key);
         let mut state = self.state();
-        state.locks.remove(&name);
+        let evicted: Vec<_> = state.locks.remove(&name).unwrap_or_default().iter().map(|record| record.owner).collect();
+        state.evicted.extend(&evicted);
+        self.tell_ends(&state, &evicted);
         state.released_by.remove(&name);
         if self.tells(Lie::CounterInRecord) {
             state.fences.remove(&name);

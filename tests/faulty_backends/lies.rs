@@ -14,7 +14,7 @@ const POLL: Setup =
     Setup { name: "lease, poll", expiry: Expiry::Lease, wake: SHORT_POLL, grouped: false, kinds: false };
 const LINE: Setup = Setup { name: "lease, hint", wake: WakeStyle::Hint, ..POLL };
 const PUSH: Setup = Setup { name: "lease, grant", wake: WakeStyle::Grant, grouped: true, ..POLL };
-const SESSION: Setup = Setup { name: "session", expiry: Expiry::Session, ..POLL };
+const SESSION: Setup = Setup { name: "session", expiry: Expiry::Session { told: Duration::from_millis(100) }, ..POLL };
 const KINDS: Setup = Setup { name: "kinds, hint", kinds: true, ..LINE };
 const POLLED_KINDS: Setup = Setup { name: "kinds, poll", kinds: true, ..POLL };
 const PUSHED_KINDS: Setup = Setup { name: "kinds, grant", kinds: true, ..PUSH };
@@ -48,6 +48,10 @@ lies! {
     RenewalCreates POLL ["a renewal after an operator took the lock is Lost and creates nothing"]
     Remembers POLL ["a lock that an operator freed goes to the next one at once"]
     SessionOutlives SESSION ["the end of a session lets the next one in"]
+    TellsNobody SESSION ["a holder is told of the end of its session within the stated time"]
+    TellsLate SESSION ["a holder is told of the end of its session within the stated time"]
+    TellsNeighbours SESSION ["a session that lives is not told as ended"]
+    DeadSessionWasOurs SESSION ["a release does not say that the lock was ours if its session had ended"]
     RoundsUp POLL ["what is granted is what was asked"]
     CountsFromReply POLL ["a grant counts from before the request"]
     RenewalCountsFromReply POLL ["a renewal counts from before the request"]

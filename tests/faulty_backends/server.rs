@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use dlock::conformance::Outage;
-use dlock::{BootInstant, Claim, Clock, Expiry, Kind, LastSuccess, LockKey, Owner, Stand, WakeStyle};
+use dlock::{BootInstant, Claim, Clock, Expiry, Kind, LastSuccess, LockKey, Owner, SessionEnd, Stand, WakeStyle};
 use tokio::sync::oneshot;
 
 use crate::lies::Lie;
@@ -50,6 +50,10 @@ pub(crate) struct State {
     /// For lies: where readers are kept away, and whose runs were found to be due.
     pub(crate) barred: HashSet<String>,
     pub(crate) due: HashSet<Owner>,
+    /// How the holders are told of the end of their sessions.
+    pub(crate) session_ends: HashMap<Owner, SessionEnd>,
+    /// For lies: whose sessions were ended from outside.
+    pub(crate) evicted: HashSet<Owner>,
 }
 
 pub(crate) struct Record {
@@ -218,6 +222,10 @@ impl Server {
                 records.len() < (most.get() + more) as usize
             }
         }
+    }
+
+    pub(crate) fn session_end(&self, owner: Owner) -> SessionEnd {
+        self.state().session_ends.entry(owner).or_default().clone()
     }
 
     pub(crate) fn grant(&self, state: &mut State, name: &str, claim: &Arc<Claim>, client: u64, wall: u64) -> Grant {

@@ -32,5 +32,6 @@ mod dropped;
 mod faults;
 mod fenced;
 mod server;
+mod session_end;
 mod store;
 mod waits;

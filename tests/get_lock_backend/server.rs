@@ -56,6 +56,15 @@ impl Database {
         format!("mysql://{account}@{}:{}/{}", self.server.get_host(), self.server.get_port(), self.name)
     }
 
+    pub(crate) fn addr(&self) -> std::net::SocketAddr {
+        (std::net::Ipv4Addr::LOCALHOST, self.server.get_port()).into()
+    }
+
+    /// The same through another port of this host.
+    pub(crate) fn url_at(&self, port: u16) -> String {
+        format!("mysql://root@127.0.0.1:{port}/{}", self.name)
+    }
+
     pub(crate) async fn connect(&self) -> MySqlConnection {
         self.server.clone().database(&self.name).connect().await.unwrap()
     }

@@ -49,8 +49,13 @@ pub(crate) fn until(wait: Duration) -> Stand {
 
 /// The session that holds the lock, asked of the server by another way than the backend's.
 pub(crate) async fn session_of(database: &Database, text: &str) -> Option<u64> {
+    session_of_name(database, key(database, text).as_str()).await
+}
+
+/// The same by the key's full name.
+pub(crate) async fn session_of_name(database: &Database, name: &str) -> Option<u64> {
     let mut conn = database.connect().await;
     let sql = "SELECT CAST(IS_USED_LOCK(CONCAT('d1', SUBSTR(SHA2(?, 256), 1, 62))) AS UNSIGNED)";
-    let (id,) = sqlx::query_as(sql).bind(key(database, text).as_str()).fetch_one(&mut conn).await.unwrap();
+    let (id,) = sqlx::query_as(sql).bind(name).fetch_one(&mut conn).await.unwrap();
     id
 }

@@ -192,6 +192,7 @@ async fn stranger(bench: &Bench<'_>) -> Tested {
             slot: own.slot,
             group: own.group,
             session: own.session.clone(),
+            session_end: None,
         };
         // What it is told is its own affair; the holder must not notice anything.
         let _ = other.backend.renew(&[&forged]).await;

@@ -13,7 +13,6 @@ pub(super) const CASES: &[Case] = &[
     case!("a renewal after the end is Lost and creates nothing", always, renewal_after_end),
     case!("a renewal after an operator took the lock is Lost and creates nothing", always, renewal_after_eviction),
     case!("a lock that an operator freed goes to the next one at once", always, evicted),
-    case!("the end of a session lets the next one in", sessions, session_ends),
     case!("what is granted is what was asked", always, as_asked),
     case!("a grant counts from before the request", always, grant_counts),
     case!("a renewal counts from before the request", always, renewal_counts),
@@ -93,17 +92,6 @@ async fn evicted(bench: &Bench<'_>) -> Tested {
     other.refused(&next, Stand::No, hold.validity).await?;
     bench.evict(&key).await?;
     other.take_within(&next, SLACK).await?;
-    Ok(())
-}
-
-async fn session_ends(bench: &Bench<'_>) -> Tested {
-    let (key, one, other) = (bench.key()?, bench.client().await?, bench.client().await?);
-    let hold = one.take(&bench.claim(&key, bench.long())?).await?;
-    let next = bench.claim(&key, bench.long())?;
-    other.refused(&next, Stand::No, hold.validity).await?;
-    // As when the process has died: nothing is released, the connections just end.
-    drop((hold, one));
-    other.take_within(&next, bench.capabilities.takeover_delay + SLACK).await?;
     Ok(())
 }
 

@@ -30,6 +30,7 @@ mod readers;
 mod report;
 mod reserved;
 mod runs;
+mod sessions;
 mod together;
 mod unpolled;
 mod waiting;
@@ -116,6 +117,7 @@ pub fn cases() -> &'static [Case] {
         [
             exclusion::CASES,
             expiry::CASES,
+            sessions::CASES,
             fencing::CASES,
             cleanup::CASES,
             unpolled::CASES,

@@ -13,7 +13,7 @@ pub(super) fn leases(can: &Capabilities) -> When {
 }
 
 pub(super) fn sessions(can: &Capabilities) -> When {
-    need(can.expiry == Expiry::Session, "expiry: Lease")
+    need(matches!(can.expiry, Expiry::Session { .. }), "expiry: Lease")
 }
 
 pub(super) fn fences(can: &Capabilities) -> When {

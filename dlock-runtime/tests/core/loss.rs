@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Wake, Waker};
 
-use dlock_runtime::{Clock, ErrorKind, LossCause, Renew, Wait};
+use dlock_runtime::{Clock, ErrorKind, Expiry, LossCause, Renew, Wait};
 use futures::FutureExt;
 use futures::future::join_all;
 
@@ -53,6 +53,55 @@ fn what_the_store_says_is_lost_is_lost_at_once() {
         assert_eq!(guard.check().unwrap_err().kind(), &ErrorKind::Lost(LossCause::Store));
         assert!(is_free(&world, "k").await, "a neighbour need not wait for the loser's guard");
         assert_eq!(guard.release().await.unwrap_err().kind(), &ErrorKind::Lost(LossCause::Store));
+    });
+}
+
+fn in_sessions() -> World {
+    World::with(&Clock::manual(), |can| can.expiry = Expiry::Session { told: SECOND })
+}
+
+#[test]
+fn the_end_of_a_session_is_a_loss_at_once() {
+    test(async {
+        let world = in_sessions();
+        let guard = world.lock("k").acquire().await.unwrap();
+        let mut lost = Box::pin(guard.lost());
+        assert!(poll_once(&mut lost).is_pending());
+        world.store.session_end().tell();
+        assert_eq!(lost.await.kind(), &ErrorKind::Lost(LossCause::Store));
+        world.events.expect("Lost", 1).await;
+        assert_eq!(world.store.calls(Op::Renew), 0);
+    });
+}
+
+#[test]
+fn a_session_that_ends_after_the_release_is_no_loss() {
+    test(async {
+        let world = in_sessions();
+        world.lock("k").acquire().await.unwrap().release().await.unwrap();
+        world.store.session_end().tell();
+        assert_eq!(world.events.names(), ["Acquired", "Released"]);
+    });
+}
+
+/// A lease does not end before its time, so there the body was covered; a session may have ended at any time.
+#[test]
+fn a_release_that_nobody_answers_is_a_loss_where_locks_live_in_sessions() {
+    test(async {
+        for (world, ok) in [(in_sessions(), false), (World::new(), true)] {
+            let guard = world.lock("k").acquire().await.unwrap();
+            world.store.next(Op::Release, [Step::Fail]);
+            let done = guard.release().await;
+            assert_eq!(done.is_ok(), ok);
+            if let Err(error) = done {
+                assert_eq!(error.kind(), &ErrorKind::Lost(LossCause::Unconfirmed));
+                world.events.expect("Lost", 1).await;
+                assert_eq!(world.events.count("Released"), 0);
+            }
+            // It is given back all the same.
+            world.pass(SECOND).await;
+            assert!(is_free(&world, "k").await);
+        }
     });
 }
 

@@ -3,6 +3,7 @@
 //! A link is handed into every request and comes back only with an answer. So a request that fails, or whose future is
 //! dropped in the middle, closes the socket, and with the session the server frees the lock.
 
+use std::fmt::Write;
 use std::time::Duration;
 
 use futures::FutureExt;
@@ -133,6 +134,26 @@ impl Link {
     pub(super) async fn holds(&mut self, name: &str) -> sqlx::Result<bool> {
         let row = sqlx::query("SELECT CAST(IS_USED_LOCK(?) AS UNSIGNED)").bind(name).fetch_one(&mut self.conn).await?;
         Ok(row.try_get_unchecked::<Option<u64>, _>(0)? == Some(self.id))
+    }
+
+    /// Which of these sessions hold their locks: a statement, whatever their number. Names are ours, so nothing needs to
+    /// be escaped.
+    pub(super) async fn hold_all(&mut self, holds: impl Iterator<Item = (&str, u64)>) -> sqlx::Result<Vec<bool>> {
+        let mut asked = 0;
+        let mut sql = String::from("SELECT CAST(CONCAT(");
+        for (name, id) in holds {
+            let comma = if asked == 0 { "" } else { "," };
+            // Writing into a string cannot fail.
+            let _ = write!(sql, "{comma}IS_USED_LOCK('{name}')<=>{id}");
+            asked += 1;
+        }
+        sql.push_str(") AS CHAR)");
+        let row = sqlx::raw_sql(AssertSqlSafe(sql)).fetch_one(&mut self.conn).await?;
+        let held: String = row.try_get(0)?;
+        if held.len() != asked {
+            return Err(sqlx::Error::Protocol("the server did not answer for each hold".into()));
+        }
+        Ok(held.bytes().map(|held| held == b'1').collect())
     }
 
     /// Frees the lock; false if this session did not hold it.

@@ -4,6 +4,8 @@
 //! server is told to end a session that is silent for the ttl, so a host that vanished does not hold for ever. Waiting
 //! is one request: the server grants in its own order and the grant is the answer.
 //!
+//! A session that ends, by whatever way, frees its lock at once. A [monitor] sees that within 300 ms and a round trip.
+//!
 //! Named locks live in the memory of one server, for all of its databases, and in no replica: after a failover nobody
 //! holds anything. The fencing tokens are in a table (`dlock_named`, made at the first start), with one row for every
 //! key that was ever locked; rows are never deleted, and none need be.
@@ -11,12 +13,12 @@
 mod address;
 mod fault;
 mod link;
+mod monitor;
 mod session;
 mod table;
 
-use std::collections::HashMap;
 use std::fmt::Write;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures::future::{BoxFuture, join_all};
@@ -25,10 +27,12 @@ use sha2::{Digest, Sha256};
 use self::address::Address;
 pub(crate) use self::fault::fault;
 use self::link::{Answer, Link, PATIENCE};
+use self::monitor::{Monitor, TOLD};
 use self::session::Session;
 use crate::backend::{Attempt, Backend, Claim, Hold, Released, Signal, Stand, Standing, Validity, Wake};
+use crate::background::{Run, background};
 use crate::capabilities::{Capabilities, Durability, Expiry, Fencing, TtlRange, WakeStyle};
-use crate::clock::Clock;
+use crate::clock::{BootInstant, Clock};
 use crate::error::{Error, Result};
 use crate::key::{LockKey, MAX_KEY_BYTES};
 use crate::note::Note;
@@ -48,6 +52,8 @@ const PARKED: usize = 16;
 pub struct GetLock {
     shared: Arc<Shared>,
     capabilities: Capabilities,
+    /// Ends with the backend.
+    _watch: Run<()>,
 }
 
 /// What waiters need too, which outlive the borrow of the backend.
@@ -58,7 +64,7 @@ struct Shared {
     /// Clean connections, by the runtime that drives them.
     parked: PerRuntime<Arc<Mutex<Vec<Link>>>>,
     /// Which session holds for whom: an owner that asks again is told so, and one that gives up is found.
-    holding: Mutex<HashMap<Owner, Weak<Session>>>,
+    monitor: Arc<Monitor>,
 }
 
 impl GetLock {
@@ -69,29 +75,33 @@ impl GetLock {
     /// Where the server cannot be reached within five seconds, refuses the account, is a replica or one of several
     /// writable nodes, or where the table is missing and may not be made.
     pub async fn open(url: &str, clock: &Clock) -> Result<Self> {
-        // Who sleeps on the clock needs our thread.
-        crate::background::background()?;
         let address = Address::parse(url)?;
-        let (parked, holding) = (PerRuntime::new(), Mutex::default());
-        let shared = Arc::new(Shared { address, clock: clock.clone(), parked, holding });
-        shared
-            .bounded(async {
-                let link = table::prepare(Link::connect(&shared.address).await?).await?;
-                // It stays with the server's default of silence, which no hold has: not kept.
-                drop(link);
-                Ok(())
-            })
-            .await?;
-        Ok(Self { shared, capabilities: capabilities() })
+        // On our thread: the connection becomes the monitor's, and must not end with the caller's runtime.
+        let background = background()?;
+        let opening = {
+            let (address, clock) = (address.clone(), clock.clone());
+            async move {
+                let preparing = async { table::prepare(Link::connect(&address).await?).await };
+                bounded(&clock, preparing).await
+            }
+        };
+        let link = background.run(opening).await??;
+        let monitor = Arc::new(Monitor::new(&address, clock, link));
+        let watch = background.run(monitor.clone().watch());
+        let shared = Arc::new(Shared { address, clock: clock.clone(), parked: PerRuntime::new(), monitor });
+        Ok(Self { shared, capabilities: capabilities(), _watch: watch })
     }
 }
 
+/// Ends `work` if the server does not answer in time. Its connection closes with it.
+async fn bounded<T>(clock: &Clock, work: impl Future<Output = Result<T>>) -> Result<T> {
+    let late = || Error::outage(format!("the server did not answer within {PATIENCE:?}"));
+    clock.timeout_at(clock.now().after(PATIENCE), work).await.ok_or_else(late)?
+}
+
 impl Shared {
-    /// Ends `work` if the server does not answer in time. Its connection closes with it.
     async fn bounded<T>(&self, work: impl Future<Output = Result<T>>) -> Result<T> {
-        let deadline = self.clock.now().after(PATIENCE);
-        let late = || Error::outage(format!("the server did not answer within {PATIENCE:?}"));
-        self.clock.timeout_at(deadline, work).await.ok_or_else(late)?
+        bounded(&self.clock, work).await
     }
 
     async fn attempt(self: &Arc<Self>, claim: &Arc<Claim>, stand: Stand) -> Result<Attempt> {
@@ -126,13 +136,9 @@ impl Shared {
 
     /// This owner's lock, if an earlier attempt has won it and its answer was lost.
     async fn held_already(&self, claim: &Arc<Claim>) -> Result<Option<Hold>> {
-        let Some(session) = self.session_of(&claim.owner) else { return Ok(None) };
-        match session.confirm(claim.ttl, &self.clock).await? {
-            Standing::Renewed(validity) => {
-                Hold::new(claim.clone(), session.token, validity).map(|hold| Some(hold.with_session(session)))
-            }
-            Standing::Lost => Ok(None),
-        }
+        let Some(session) = self.monitor.session_of(&claim.owner) else { return Ok(None) };
+        let Some(from) = session.confirm(&self.clock).await? else { return Ok(None) };
+        hold_of(session, claim, from).map(Some)
     }
 
     /// Asks for the lock without waiting, over a parked connection if one is left.
@@ -156,41 +162,25 @@ impl Shared {
         // From here on the server counts the silence anew: it has the session, and so the lock, when it answers.
         let from = self.clock.now();
         let (link, token) = link.stamp(&name, claim.note.as_str()).await?;
-        let session = Arc::new(Session::new(name, token, link));
-        let validity = Validity { from, granted: claim.ttl };
-        let hold = Hold::new(claim.clone(), token, validity)?.with_session(session.clone());
-        let mut holding = self.holding();
-        // Those of dropped holds go now and then.
-        if holding.len() == holding.capacity() {
-            holding.retain(|_, session| session.strong_count() > 0);
-        }
-        holding.insert(claim.owner, Arc::downgrade(&session));
-        Ok(hold)
+        let session = Arc::new(Session::new(&name, token, link, from));
+        self.monitor.add(claim.owner, &session);
+        hold_of(session, claim, from)
     }
 
-    /// Frees what this session holds; true if it held it.
+    /// Frees what this session holds; true if it held it when this was called.
     async fn free(&self, owner: &Owner, session: &Session) -> Result<bool> {
         let freed = self.bounded(session.free()).await;
-        self.forget(owner, session);
-        let Some(link) = freed? else { return Ok(false) };
-        self.park(link).await;
-        Ok(true)
-    }
-
-    /// Unless the owner has another session by now.
-    fn forget(&self, owner: &Owner, session: &Session) {
-        let mut holding = self.holding();
-        if holding.get(owner).and_then(Weak::upgrade).is_some_and(|known| known.id == session.id) {
-            holding.remove(owner);
+        self.monitor.remove(owner, session);
+        match freed {
+            Ok(Some(link)) => {
+                self.park(link).await;
+                Ok(true)
+            }
+            Ok(None) => Ok(false),
+            // The connection is broken on our side. The server may know the session still, and frees the lock later.
+            Err(_) if self.monitor.sees(session).await => Ok(true),
+            Err(error) => Err(error),
         }
-    }
-
-    fn session_of(&self, owner: &Owner) -> Option<Arc<Session>> {
-        self.holding().get(owner)?.upgrade()
-    }
-
-    fn holding(&self) -> std::sync::MutexGuard<'_, HashMap<Owner, Weak<Session>>> {
-        self.holding.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn unpark(&self) -> Result<Option<Link>> {
@@ -213,6 +203,11 @@ impl Shared {
     }
 }
 
+fn hold_of(session: Arc<Session>, claim: &Arc<Claim>, from: BootInstant) -> Result<Hold> {
+    let hold = Hold::new(claim.clone(), session.token, Validity { from, granted: claim.ttl })?;
+    Ok(hold.ended_by(session.ending.clone()).with_session(session))
+}
+
 impl Backend for GetLock {
     fn kind(&self) -> &'static str {
         "mysql"
@@ -229,7 +224,11 @@ impl Backend for GetLock {
     fn renew<'a>(&'a self, holds: &'a [&'a Hold]) -> BoxFuture<'a, Vec<Result<Standing>>> {
         Box::pin(join_all(holds.iter().map(|hold| async move {
             match hold.session::<Session>() {
-                Some(session) => session.confirm(hold.claim.ttl, &self.shared.clock).await,
+                Some(session) => {
+                    let from = session.confirm(&self.shared.clock).await?;
+                    let renewed = |from| Standing::Renewed(Validity { from, granted: hold.claim.ttl });
+                    Ok(from.map_or(Standing::Lost, renewed))
+                }
                 None => Ok(Standing::Lost),
             }
         })))
@@ -246,7 +245,7 @@ impl Backend for GetLock {
     /// A wait or an attempt that was dropped has closed its socket by that; what is left is a lock that was granted.
     fn abandon<'a>(&'a self, claim: &'a Arc<Claim>) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
-            let Some(session) = self.shared.session_of(&claim.owner) else { return Ok(()) };
+            let Some(session) = self.shared.monitor.session_of(&claim.owner) else { return Ok(()) };
             self.shared.free(&claim.owner, &session).await.map(drop)
         })
     }
@@ -269,6 +268,7 @@ impl Backend for GetLock {
                 link.close(&self.shared.clock).await;
             }
             self.shared.parked.clear();
+            self.shared.monitor.close().await;
         })
     }
 }
@@ -277,7 +277,7 @@ impl Backend for GetLock {
 fn capabilities() -> Capabilities {
     let (min, max) = (Duration::from_secs(1), Duration::from_secs(365 * 24 * 3600));
     Capabilities {
-        expiry: Expiry::Session,
+        expiry: Expiry::Session { told: TOLD },
         ttl: TtlRange { min, max, step: min },
         expires_alone: true,
         fencing: Fencing::MonotonicUnlessFailover,

@@ -106,9 +106,10 @@ fn under_its_name(claim: &Claim) -> Result<Arc<Claim>> {
 
 /// The hold as the plain backend knows it.
 fn inside(hold: &Hold) -> Result<Hold> {
-    let Hold { claim, token, validity, slot, group, session } = hold;
+    let Hold { claim, token, validity, slot, group, session, session_end } = hold;
+    let (session, session_end) = (session.clone(), session_end.clone());
     let (token, validity, slot, group) = (*token, *validity, *slot, *group);
-    Ok(Hold { claim: under_its_name(claim)?, token, validity, slot, group, session: session.clone() })
+    Ok(Hold { claim: under_its_name(claim)?, token, validity, slot, group, session, session_end })
 }
 
 /// What is granted, now or by its wake, is granted to the claim as it was asked.

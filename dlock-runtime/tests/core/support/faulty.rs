@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use dlock_runtime::backends::memory::Memory;
 use dlock_runtime::{
-    Attempt, Backend, BootInstant, Capabilities, Claim, Clock, Ending, Error, ErrorKind, Hold, LastSuccess, LockKey,
-    Note, Released, Reservation, Reserved, Result, Signal, Stand, Standing, Together, Wake, WakeStyle,
+    Attempt, Backend, BootInstant, Capabilities, Claim, Clock, Ending, Error, ErrorKind, Expiry, Hold, LastSuccess,
+    LockKey, Note, Released, Reservation, Reserved, Result, SessionEnd, Signal, Stand, Standing, Together, Wake,
+    WakeStyle,
 };
 use futures::future::{BoxFuture, pending};
 
@@ -70,6 +71,7 @@ struct State {
     abandoned: Vec<Option<tokio::runtime::Id>>,
     stalled: Vec<Arc<Claim>>,
     meanwhile: Option<Box<dyn FnOnce() + Send>>,
+    session_end: Option<SessionEnd>,
 }
 
 impl Faulty {
@@ -97,6 +99,11 @@ impl Faulty {
     /// Drops what `next` still has in store.
     pub(crate) fn behave(&self) {
         self.state.lock().unwrap().script.clear();
+    }
+
+    /// How the end of the latest hold's session is told, where holds live in sessions.
+    pub(crate) fn session_end(&self) -> SessionEnd {
+        self.state.lock().unwrap().session_end.get_or_insert_default().clone()
     }
 
     /// What happens to all calls from now on.
@@ -195,6 +202,9 @@ impl Backend for Faulty {
             match &mut attempt {
                 Attempt::AlreadyRun => {}
                 Attempt::Acquired(hold) => {
+                    if self.capabilities.expiry != Expiry::Lease {
+                        hold.session_end = Some(self.session_end());
+                    }
                     let meanwhile = self.state.lock().unwrap().meanwhile.take();
                     meanwhile.into_iter().for_each(|work| work());
                     match step {
