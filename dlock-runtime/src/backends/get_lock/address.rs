@@ -3,9 +3,10 @@
 use std::fmt;
 
 use sqlx::ConnectOptions;
-use sqlx::mysql::{MySqlConnectOptions, MySqlSslMode};
+use sqlx::mysql::MySqlConnectOptions;
 
-use crate::error::{Error, ErrorKind, Result};
+use super::tls::Tls;
+use crate::error::{Error, Result};
 use crate::percent;
 
 /// What a URL says. Shows itself without the account.
@@ -17,7 +18,7 @@ pub(super) struct Address {
 }
 
 impl Address {
-    /// Reads `mysql://user:password@host:port/database[?socket=path]`.
+    /// Reads `mysql://user:password@host:port/database`, with `socket`, `tls`, `ca`, `cert` and `key` behind a `?`.
     pub(super) fn parse(url: &str) -> Result<Self> {
         let rest = url.split_once("://").map_or("", |(_, rest)| rest);
         // The last `@`, so that one in a password does no harm; a host, a database and a socket have none.
@@ -29,7 +30,7 @@ impl Address {
         if database.is_empty() || database.contains('/') {
             return Err(wrong("name the database for dlock's table: mysql://user@host:3306/database"));
         }
-        let socket = socket(query)?;
+        let (socket, tls) = parameters(query)?;
         let (host, port) = host_and_port(host)?;
         if host.is_empty() && socket.is_none() {
             return Err(wrong("the host is missing: mysql://user@host:3306/database"));
@@ -38,7 +39,6 @@ impl Address {
             .host(&host)
             .port(port)
             .database(&database)
-            .ssl_mode(MySqlSslMode::Disabled)
             // Each of these would cost a round trip at every connect.
             .pipes_as_concat(false)
             .no_engine_substitution(false)
@@ -51,6 +51,7 @@ impl Address {
         if !password.is_empty() {
             options = options.password(&password);
         }
+        options = tls.apply(options, &host, socket.is_some())?;
         let mut shown = format!("{host}:{port}/{database}");
         if let Some(socket) = socket {
             shown = format!("{socket}/{database}");
@@ -66,24 +67,24 @@ impl fmt::Debug for Address {
     }
 }
 
-/// The socket's path, if one is given. Parameters are not echoed: a password may stand there by mistake.
-fn socket(query: &str) -> Result<Option<String>> {
-    let mut socket = None;
+/// The socket's path, if one is given, and what is said about TLS. Parameters are not echoed: a password may stand there
+/// by mistake.
+fn parameters(query: &str) -> Result<(Option<String>, Tls)> {
+    let (mut socket, mut tls) = (None, Tls::default());
     for parameter in query.split('&').filter(|parameter| !parameter.is_empty()) {
         let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
-        match name.to_ascii_lowercase().replace('_', "-").as_str() {
+        match name {
             "socket" if !value.is_empty() => socket = Some(decode(value)?),
-            "ssl-mode" | "sslmode" if value.eq_ignore_ascii_case("disabled") => {}
-            "ssl-mode" | "sslmode" | "ssl-ca" | "sslca" | "ssl-cert" | "sslcert" | "ssl-key" | "sslkey" => {
-                return Err(Error::new(
-                    ErrorKind::Unsupported { need: "TLS to MySQL, which this release does not have".into() },
-                    "connections to MySQL are not encrypted yet, so ssl-mode can only be DISABLED",
+            name if tls.set(name, value)? => {}
+            name if name.to_ascii_lowercase().starts_with("ssl") => {
+                return Err(wrong(
+                    "write tls=verify, tls=require or tls=off, and ca, cert and key, instead of ssl-mode",
                 ));
             }
-            _ => return Err(wrong("the only parameters of a mysql:// URL are socket and ssl-mode")),
+            _ => return Err(wrong("the parameters of a mysql:// URL are tls, ca, cert, key and socket")),
         }
     }
-    Ok(socket)
+    Ok((socket, tls))
 }
 
 fn host_and_port(place: &str) -> Result<(String, u16)> {
@@ -103,11 +104,11 @@ fn host_and_port(place: &str) -> Result<(String, u16)> {
     Ok((decode(host)?, port))
 }
 
-fn decode(text: &str) -> Result<String> {
+pub(super) fn decode(text: &str) -> Result<String> {
     percent::decode(text).ok_or_else(|| wrong("a `%` is not followed by two hexadecimal digits; write it as %25"))
 }
 
-fn wrong(text: &'static str) -> Error {
+pub(super) fn wrong(text: &'static str) -> Error {
     Error::config("url", text)
 }
 
@@ -123,16 +124,16 @@ mod tests {
 
     #[test]
     fn a_url_is_read() {
-        assert_eq!(read("mysql://ann@db.example/locks"), ("db.example".into(), 3306, "ann".into(), None));
+        assert_eq!(read("mysql://ann@db.example/locks?tls=off"), ("db.example".into(), 3306, "ann".into(), None));
         assert_eq!(read("mariadb://ann:x@[::1]:3307/locks"), ("::1".into(), 3307, "ann".into(), None));
-        assert_eq!(read("mysql://a%40n:p@h:1/d?ssl-mode=DISABLED").2, "a@n");
+        assert_eq!(read("mysql://a%40n:p@h:1/d?tls=off").2, "a@n");
         assert_eq!(read("mysql://ann@/locks?socket=%2Frun%2Fs.sock").3.unwrap(), "/run/s.sock");
     }
 
     #[test]
     fn any_password_stays_out_of_sight() {
         for password in ["canary", "can@ary", "can/ary?x#y:z", "can%40ary"] {
-            let address = Address::parse(&format!("mysql://ann:{password}@db.example/locks")).unwrap();
+            let address = Address::parse(&format!("mysql://ann:{password}@db.example/locks?tls=off")).unwrap();
             assert_eq!(format!("{address:?}"), "db.example:3306/locks");
             assert_eq!(address.options.get_host(), "db.example");
         }
@@ -142,7 +143,12 @@ mod tests {
             "mysql://ann:canary@db:port/locks",
             "mysql://ann:canary@one,two/locks",
             "mysql://ann@db/locks?password=canary",
-            "mysql://ann:canary@db/locks?ssl-mode=REQUIRED",
+            "mysql://ann:canary@db/locks?ssl-mode=DISABLED",
+            "mysql://ann:canary@db/locks",
+            "mysql://ann:canary@db/locks?tls=canary",
+            "mysql://ann:canary@db/locks?tls=verify&ca=/nowhere/canary",
+            "mysql://ann:canary@localhost/locks?tls=off&ca=Cargo.toml",
+            "mysql://ann:canary@/locks?socket=/canary&tls=verify",
             "mysql://ann:canary@[::1/locks",
             "mysql://ann:canary@/locks",
             "canary",

@@ -33,12 +33,23 @@ fn meaning(error: sqlx::Error) -> Error {
             Error::outage(format!("the server refuses the request with error {number}")).with_retryable(false)
         }
         None => match &error {
+            // What rustls finds wrong comes as wrong data.
+            sqlx::Error::Io(error) if error.kind() == std::io::ErrorKind::InvalidData => Error::outage(
+                "TLS with the server failed: the certificate was not accepted, or one side does not speak TLS",
+            ),
             sqlx::Error::Io(_) => Error::outage("the connection to the server failed"),
-            // The only thing left unconfigured: how to send a password that the server wants in full.
-            sqlx::Error::Configuration(_) | sqlx::Error::Tls(_) => {
+            sqlx::Error::Tls(_) => {
                 return Error::new(
-                    ErrorKind::Unsupported { need: "an encrypted connection for this account".into() },
-                    "the account's kind of password (caching_sha2_password) is sent over encrypted connections only",
+                    ErrorKind::Unsupported { need: "TLS at the server, and files of the right kind".into() },
+                    "the server does not speak TLS, or a file named by ca, cert or key cannot be used",
+                );
+            }
+            // The only thing left unconfigured: how to send a password that the server wants in full.
+            sqlx::Error::Configuration(_) => {
+                return Error::new(
+                    ErrorKind::Unsupported { need: "an encrypted connection for this account (tls=verify)".into() },
+                    "the account's kind of password (caching_sha2_password) is sent over encrypted connections only: \
+                     add tls=verify",
                 );
             }
             _ => Error::new(ErrorKind::Protocol, "the server gave an answer that cannot be"),

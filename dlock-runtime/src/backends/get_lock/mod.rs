@@ -16,6 +16,7 @@ mod link;
 mod monitor;
 mod session;
 mod table;
+mod tls;
 
 use std::fmt::Write;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -69,7 +70,9 @@ struct Shared {
 
 impl GetLock {
     /// Opens `mysql://user:password@host:port/database` or `mariadb://…`. Special characters in the account are
-    /// percent-encoded. With `?socket=path` the connection goes over a Unix socket.
+    /// percent-encoded. With `?socket=path` the connection goes over a Unix socket. A host that is not this one must say
+    /// `tls=verify` (with `ca`, `cert` and `key`, which are files), `tls=require` or `tls=off`; only the first keeps the
+    /// password from a rogue server.
     ///
     /// # Errors
     /// Where the server cannot be reached within five seconds, refuses the account, is a replica or one of several
