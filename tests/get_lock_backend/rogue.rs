@@ -28,6 +28,34 @@ async fn the_client_library_still_gives_its_password_to_whoever_greets_with_clea
     assert!(heard_by_a_rogue(false, "tls=off").await);
 }
 
+/// The other one: parts of an answer that are all full go on for ever, and the client keeps them all.
+#[tokio::test]
+async fn the_client_library_still_keeps_an_answer_of_any_size() {
+    const PART: usize = 0xff_ffff;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("mysql://app:{PASSWORD}@{}/test?tls=off", listener.local_addr().unwrap());
+    let rogue = tokio::spawn(async move {
+        let (mut client, _) = listener.accept().await.unwrap();
+        client.write_all(&greeting("mysql_native_password", false)).await.unwrap();
+        client.read_u8().await.unwrap();
+        let part = [&[0xff, 0xff, 0xff, 0][..], &vec![0; PART]].concat();
+        let mut taken = 0;
+        for _ in 0..PARTS {
+            if client.write_all(&part).await.is_err() {
+                break;
+            }
+            taken += PART;
+        }
+        taken
+    });
+    refused(&url).await;
+    // The last megabytes may be in the socket still.
+    assert!(rogue.await.unwrap() >= (PARTS - 1) * PART, "the client ended the connection: it is mended");
+}
+
+/// What a lock needs is less than a kilobyte.
+const PARTS: usize = 4;
+
 /// Whether a server that greets with `mysql_clear_password` hears the password.
 async fn heard_by_a_rogue(tls: bool, query: &str) -> bool {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
