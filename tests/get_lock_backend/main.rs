@@ -31,6 +31,7 @@ mod cycle;
 mod dropped;
 mod faults;
 mod fenced;
+mod rights;
 mod rogue;
 mod server;
 mod session_end;

@@ -16,7 +16,14 @@ pub(crate) fn fault(error: sqlx::Error) -> Error {
 
 fn meaning(error: sqlx::Error) -> Error {
     let made = match number(&error) {
-        Some(1044 | 1045 | 1130 | 1142 | 1143 | 1227 | 1370 | 1698) => {
+        Some(1142 | 1143) => {
+            let missing = missing_rights(&error);
+            return Error::new(
+                ErrorKind::PermissionDenied,
+                format!("the account lacks a right on dlock's table: {missing}; locks need SELECT, INSERT and UPDATE"),
+            );
+        }
+        Some(1044 | 1045 | 1130 | 1227 | 1370 | 1698) => {
             return Error::new(ErrorKind::PermissionDenied, "the server refuses the account, or what it asks for");
         }
         Some(1040 | 1203 | 1226) => Error::outage("the server has no connection left"),
@@ -56,6 +63,16 @@ fn meaning(error: sqlx::Error) -> Error {
         },
     };
     made.because(error)
+}
+
+/// The rights that the server names as missing: nothing else of its text, which names the account.
+fn missing_rights(error: &sqlx::Error) -> String {
+    let text = error.as_database_error().map_or("", |error| error.message());
+    let named = text.split(" command denied").next().unwrap_or_default();
+    let rights = ["SELECT", "INSERT", "UPDATE", "CREATE"];
+    let missing: Vec<_> =
+        rights.into_iter().filter(|right| named.split([' ', ',']).any(|word| word == *right)).collect();
+    if missing.is_empty() { "the server does not say which".into() } else { missing.join(", ") }
 }
 
 /// Is the session over, for the server too? A named lock ends with its session.

@@ -1,5 +1,7 @@
 //! The one table: fencing tokens and notes. A row for each key that was ever locked, and it stays.
 
+use std::time::Duration;
+
 use sqlx::Row;
 
 use super::fault::fault;
@@ -41,7 +43,11 @@ pub(super) async fn prepare(mut link: Link) -> Result<Link> {
         made.map_err(|error| match error.kind() {
             ErrorKind::PermissionDenied => Error::new(
                 ErrorKind::PermissionDenied,
-                concat!("the account may not create dlock's table; let another one run: ", create!()),
+                concat!(
+                    "the account sees no table dlock_named and may not make it; grant it SELECT, INSERT and UPDATE on that \
+                     table, which another one can make: ",
+                    create!()
+                ),
             ),
             _ => error,
         })?;
@@ -49,6 +55,19 @@ pub(super) async fn prepare(mut link: Link) -> Result<Link> {
             return Err(Error::new(ErrorKind::SchemaMismatch, concat!("dlock's table is missing: ", create!())));
         }
     }
+    probe(link).await
+}
+
+/// Does what an acquisition does, so that a right that is missing is told now and not at the first lock. Nothing stays:
+/// the row is rolled back, and its name is nobody's.
+async fn probe(mut link: Link) -> Result<Link> {
+    let name = format!("d1probe{:032x}", fastrand::u128(..));
+    sqlx::raw_sql("START TRANSACTION").execute(link.conn()).await.map_err(fault)?;
+    let (link, _) = link.lock(&name, Duration::ZERO).await?;
+    let (link, _) = link.stamp(&name, "").await?;
+    let (link, _) = link.note(&name).await?;
+    let (mut link, _) = link.unlock(&name).await?;
+    sqlx::raw_sql("ROLLBACK").execute(link.conn()).await.map_err(fault)?;
     Ok(link)
 }
 
