@@ -21,6 +21,7 @@ cases! {
     a_body_whose_session_was_killed_is_never_ok
     a_body_that_ends_in_a_silent_network_is_never_ok
     two_believe_for_the_window_at_most
+    bodies_that_are_ok_were_never_inside_together
     many_holds_are_watched_over_one_connection
     a_connection_that_breaks_on_our_side_alone_is_seen_by_the_monitor
     a_hundred_holds_have_a_hundred_and_one_connections
@@ -128,6 +129,50 @@ async fn two_believe_for_the_window_at_most(database: Database) {
     }
     eprintln!("both believed for {:?}", both.elapsed());
     next.release().await.unwrap();
+}
+
+/// Two processes, whose connections are cut in turns. Two bodies may meet then, but not two that end with `Ok`.
+async fn bodies_that_are_ok_were_never_inside_together(database: Database) {
+    let processes = Arc::new([Process::start(&database).await, Process::start(&database).await]);
+    let end = Instant::now() + Duration::from_secs(6);
+    let mut workers = Vec::new();
+    for number in 0..6 {
+        let processes = processes.clone();
+        workers.push(tokio::spawn(async move {
+            let (mut good, mut bad) = (Vec::new(), 0);
+            while Instant::now() < end {
+                let body = |_| async {
+                    let began = Instant::now();
+                    tokio::time::sleep(Duration::from_millis(fastrand::u64(0..120))).await;
+                    (began, Instant::now())
+                };
+                match processes[number % 2].lock().run(body).await {
+                    Ok(span) => good.push(span),
+                    Err(_) => bad += 1,
+                }
+            }
+            (good, bad)
+        }));
+    }
+    for round in 0.. {
+        tokio::time::sleep(Duration::from_millis(fastrand::u64(100..300))).await;
+        if Instant::now() >= end {
+            break;
+        }
+        processes[round % 2].proxy.cut();
+    }
+    let (mut good, mut bad) = (Vec::new(), 0);
+    for worker in workers {
+        let (spans, failed) = worker.await.unwrap();
+        good.extend(spans);
+        bad += failed;
+    }
+    good.sort_unstable();
+    for pair in good.windows(2) {
+        assert!(pair[0].1 <= pair[1].0, "two bodies were inside together and both ended with Ok: {pair:?}");
+    }
+    assert!(good.len() > 10 && bad > 0, "{} were Ok and {bad} were not: nothing was proven", good.len());
+    eprintln!("{} bodies were Ok, {bad} calls failed", good.len());
 }
 
 async fn many_holds_are_watched_over_one_connection(database: Database) {
