@@ -13,3 +13,4 @@ mod python;
 mod redisson;
 mod rlock;
 mod rslock;
+mod turns;

@@ -85,7 +85,7 @@ impl Redis {
                 let hold = self.granted(claim, token, high, sent, Some(self.seat(claim))).await?;
                 Ok(Attempt::Acquired(hold))
             }
-            (Said::Taken(left) | Said::Silent(left), _) => {
+            (Said::Taken(left) | Said::Behind(left) | Said::Silent(left, _), _) => {
                 let soon = self.clock.now().after(poll());
                 Ok(Attempt::Contended(Wake::poll().ask_by(soon).lease_left(left)))
             }
@@ -108,7 +108,7 @@ impl Redis {
             })
             .await?;
         if let (Some(opened), Value::Array(parts)) = (opened, &answer)
-            && parts.len() > 3
+            && parts.get(3) == Some(&Value::Int(0))
         {
             self.pushes.unheard(&claim.key, opened);
         }
@@ -135,12 +135,13 @@ impl Redis {
                 hold.validity.granted = granted;
                 Ok(Attempt::Acquired(hold))
             }
-            (said @ (Said::Taken(left) | Said::Silent(left)), server_us) => {
+            (said @ (Said::Taken(left) | Said::Behind(left) | Said::Silent(left, _)), server_us) => {
                 self.contended.note(&claim.key, sent);
+                self.strangers.note(&claim.key, !matches!(said, Said::Taken(_)), sent);
                 place.anchored(Anchor { sent, server_us });
                 let news = line::news(place, self.places.clone(), claim.clone(), self.clock.clone());
                 let again = match said {
-                    Said::Silent(_) => poll().min(left.saturating_add(Duration::from_millis(1))),
+                    Said::Silent(_, soon) => poll().min(left.saturating_add(Duration::from_millis(1))).min(soon),
                     // Who cannot hear of a release asks often.
                     _ if !self.pushes.is_up(&claim.key) => poll().min(line::slow_poll(left)),
                     _ => line::slow_poll(left),
@@ -215,8 +216,10 @@ enum Said<'a> {
     Ours(&'a Value),
     /// Somebody else's, for so long if nobody renews it.
     Taken(Duration),
-    /// The same, but that one will tell nobody of its release, and it is for us to find out.
-    Silent(Duration),
+    /// The same, or nobody's as long as the strangers' turn lasts; somebody before us finds out when that is over.
+    Behind(Duration),
+    /// The same, but it is for us to find out, and not later than after so long.
+    Silent(Duration, Duration),
 }
 
 /// With the server's time in µs.
@@ -229,7 +232,14 @@ fn said(answer: &Value) -> Result<(Said<'_>, u64)> {
     let said = match (outcome, second) {
         (1, token) => Said::Ours(token),
         (0, Value::Int(left)) => Said::Taken(ms(left)),
-        (5, Value::Int(left)) => Said::Silent(ms(left)),
+        (5, Value::Int(left)) => {
+            let soon = match parts.get(3) {
+                Some(Value::Int(soon @ 1..)) => ms(soon),
+                _ => POLL.mul_f64(2.0),
+            };
+            Said::Silent(ms(left), soon)
+        }
+        (6, Value::Int(left)) => Said::Behind(ms(left)),
         (2, _) => return Err(layout::conflict()),
         (3, _) => {
             return Err(Error::new(ErrorKind::CorruptState, "the lock in Redis has no lease, so it would never end"));

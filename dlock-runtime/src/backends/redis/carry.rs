@@ -30,11 +30,16 @@ impl Redis {
         let granted = grant_of(next);
         let high = self.connections.high();
         let asked = Asked { place, high, sent: self.clock.now(), granted };
+        self.strangers.note(&claim.key, false, asked.sent);
+        let strangers = self.strangers.may_be_due(&claim.key, asked.sent);
         let answer = self
             .connections
             .script(&shared, &SCRIPTS.release_to, |command| {
                 on(command, Name(&claim.key)).arg(layout::Value(claim)).arg(layout::Value(next)).arg(self.entry(next));
                 command.arg(&*self.pushes.process).arg(millis(granted)).arg(millis(PLACE_LEASE));
+                if strangers {
+                    command.arg(1);
+                }
             })
             .await?;
         let (freed, answer) = match answer {

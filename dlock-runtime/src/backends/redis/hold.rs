@@ -54,6 +54,9 @@ impl Redis {
             return Box::pin(self.end_share(claim, 0)).await;
         }
         let shared = self.connections.here().await?;
+        if self.strangers.may_be_due(&claim.key, self.clock.now()) {
+            return Box::pin(self.free_among_strangers(&shared, claim)).await;
+        }
         // One command, where the server has it and nobody is known to stand in line: then the script would do the same.
         if let Some(delete) = self.connections.native.delete(claim)
             && !self.contended.is(&claim.key, self.clock.now())
@@ -65,6 +68,14 @@ impl Redis {
         }
         let answer = self.connections.release(&shared, claim).await?;
         released(&answer)
+    }
+
+    /// Frees a lock, and gives strangers their turn if it is due.
+    async fn free_among_strangers(&self, shared: &Arc<Connection>, claim: &Claim) -> Result<Released> {
+        let release = self.connections.script(shared, &SCRIPTS.release, |command| {
+            on(command, Name(&claim.key)).arg(layout::Value(claim)).arg(1);
+        });
+        released(&release.await?)
     }
 
     /// Leaves the line and frees the lock, after what was sent from the claim's own runtime.

@@ -27,7 +27,7 @@ mod guards;
 pub(in crate::backends) mod hold;
 pub(in crate::backends) mod layout;
 mod line;
-mod literal;
+pub(in crate::backends) mod literal;
 mod native;
 pub(in crate::backends) mod options;
 mod periods;
@@ -37,10 +37,12 @@ pub(in crate::backends) mod renewals;
 mod replicas;
 mod rights;
 pub(in crate::backends) mod scripts;
+mod scripts_line;
 mod scripts_shares;
 mod settings;
 mod shards;
 mod shares;
+mod strangers;
 pub(in crate::backends) mod target;
 mod together;
 mod topology;
@@ -69,6 +71,7 @@ pub use literal::Literal;
 use push::Pushes;
 pub use redisson::Redisson;
 use settings::Layout;
+use strangers::Strangers;
 use target::Target;
 use topology::watch::Watch;
 
@@ -80,6 +83,7 @@ pub struct Redis {
     places: Arc<Places>,
     pushes: Pushes,
     contended: Contended,
+    strangers: Strangers,
     capabilities: Capabilities,
     clock: Clock,
     /// Follows failovers.
@@ -137,6 +141,7 @@ impl Redis {
             connections,
             places,
             contended: Contended::default(),
+            strangers: Strangers::default(),
             capabilities,
             clock: clock.clone(),
             watch: Mutex::new(watch),

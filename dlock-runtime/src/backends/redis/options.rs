@@ -39,8 +39,9 @@ end
 /// Takes a free lock, but not from those who stand in its line.
 pub(super) const TAKE: &str = r"
 if v then return {0,left,us} end
-local silent=handed()
+local silent,_,ends=handed()
 if silent then redis.call('HDEL',A,silent,'?') end
+if turn(ends) then return {0,turn(ends),us} end
 if redis.call('EXISTS',Q)==1 and advance() then return {0,redis.call('PTTL',L),us} end
 redis.call('SET',L,me,'PX',ttl)
 ";

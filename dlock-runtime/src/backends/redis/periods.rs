@@ -50,7 +50,7 @@ return {1,fence(),us}
 ";
 
 /// `l`; value, ms for which the key stays taken, how the run went (nothing, `f`, `s`), µs that it took, lease of the
-/// record.
+/// record; 1 if strangers were seen.
 const END: &str = r"
 local me,keep,run=ARGV[1],tonumber(ARGV[2]),ARGV[3]
 local v=redis.call('GET',L)
@@ -83,7 +83,7 @@ if keep>0 then
 elseif v==me then
   redis.call('DEL',L)
 else
-  hand_on()
+  hand_on(ARGV[6])
 end
 return 1
 ";
@@ -156,11 +156,15 @@ impl Redis {
             Some(RunEnd::Succeeded { took }) => ("s", micros(took)),
         };
         let shared = self.connections.here().await?;
+        let strangers = self.strangers.may_be_due(&claim.key, self.clock.now());
         let answer = self
             .connections
             .script(&shared, &FINISH, |command| {
                 on(command, Name(&claim.key)).arg(layout::Value(claim)).arg(keep);
                 command.arg(run).arg(took).arg(record_lease(claim.once_per.as_deref()));
+                if strangers {
+                    command.arg(1);
+                }
             })
             .await?;
         released(&answer)

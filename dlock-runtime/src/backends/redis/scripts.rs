@@ -6,11 +6,15 @@
 //! the release of an uncontended lock carries one name and runs two commands.
 //!
 //! A literal name is somebody else's choice: what belongs to such a lock stands under names of ours, and what others have
-//! put under it stays as it is.
+//! put under it stays as it is. There `:x` tells of strangers: when their last turn ended, and when one was seen last.
 
 use std::sync::LazyLock;
 
 use ::redis::Script;
+
+pub(in crate::backends) use super::scripts_line::ADVANCE;
+use super::scripts_line::ASKING;
+pub(super) use super::scripts_line::BESIDE;
 
 /// The counter of all fencing tokens of this server.
 pub(in crate::backends) const FENCE: &str = "dl1:fence";
@@ -68,129 +72,17 @@ local function taken(l,v)
 end
 ";
 
-/// Where that stands which belongs to a lock: beside it, and under a name of ours if its own is literal. In one hash slot.
-macro_rules! beside {
-    () => {
-        r"
-local function beside(l)
-  if string.sub(l,1,4)=='dl1:' then return l end
-  return string.find(l,'{',1,true) and 'dl1:t:'..l or 'dl1:l:{'..l..'}'
-end
-"
-    };
-}
-
-/// The function alone.
-pub(super) const BESIDE: &str = beside!();
-
-/// Shared by the scripts that may hand the lock on; after [`CLOCK`], with `L`.
-pub(in crate::backends) const ADVANCE: &str = concat!(
-    beside!(),
-    r"
-local B=beside(L)
-local Q,A=B..':q',B..':a'
--- The process that was handed the lock last and has not asked since, and its owner.
-local function handed() return string.match(redis.call('HGET',A,'?') or '','^(%x+) (%x+)$') end
-local function set_handed(p,value) redis.pcall('HSET',A,'?',p..' '..string.sub(value,1,32)) end
--- Gives the lock to the first in line that lives: its fence if that is the asker, who stands there too; 0 and its claim if
--- another one; false if nobody, and then what stands there is for the caller to replace. Once it is given nothing fails
--- any more: it would be taken away from one who believes in it. Who has asked by a release of its process may be silent
--- since.
-local function advance(asker,ttl,freed)
-  while true do
-    local e=redis.call('ZPOPMIN',Q)[1]
-    if not e then
-      redis.call('DEL',A)
-      return false
-    end
-    local p,claim,value=string.match(e,'^(%x+) (%d+) (.*)$')
-    local more=asker and value~=asker or redis.call('EXISTS',Q)==1
-    local kept=more and value..' +line' or value
-    if value==asker then
-      local f=fence()
-      redis.call('SET',L,kept,'PX',ttl)
-      if not more then redis.pcall('DEL',A) elseif freed then set_handed(p,value) else redis.pcall('HDEL',A,'?') end
-      return f
-    end
-    if tonumber(redis.call('HGET',A,p) or '0')*1000>us then
-      local f=fence()
-      local news=string.format('%.0f %.0f %s %s %s',f,us,claim,L,value)
-      -- Written before it is told: nobody shall believe in a lock that could not be written.
-      redis.call('SET',L,kept,'PX',claim)
-      if tell(p,news)>0 then
-        if more then set_handed(p,value) else redis.pcall('DEL',A) end
-        return 0,claim
-      end
-      -- Nobody listens there any more: its other entries need no trial.
-      redis.pcall('HDEL',A,p)
-    end
-  end
-end
--- Frees a lock for which others wait. One that cannot be handed on is free all the same, and they find out by asking.
-local function hand_on()
-  local done,given=pcall(advance)
-  if not (done and given) then redis.call('DEL',L) end
-end
-"
-);
-
-/// Shared by the scripts that ask for the lock or else for a place in its line; after [`ADVANCE`].
-const ASKING: &str = r"
--- Of the lock's present value and whether it was freed just now; value, entry, process, ttl and lease of the place of
--- the asker.
-local function ask(v,freed,me,e,p,ttl,lease)
-  if v==me or v==me..' +line' then
-    redis.call('PEXPIRE',L,ttl)
-    return {1,fence(),us}
-  end
-  local left,own
-  if v then
-    left,own=taken(L,v)
-    if not left then return own end
-    -- A stranger frees what it has by its value, and tells nobody.
-    if own and string.sub(v,-6)~=' +line' then redis.call('SET',L,v..' +line','KEEPTTL') end
-    -- The process that was handed it lives: should that hold run out, its other places stay. Or it was silent until that
-    -- hold ran out, and a newcomer was faster than the line.
-    local silent,o=handed()
-    if silent and o~=string.sub(v,1,32) then redis.call('HDEL',A,silent,'?') end
-    if silent==p then redis.call('HDEL',A,'?') end
-  else
-    -- The lock ended without a release: who was handed it and stayed silent is not tried again.
-    local silent=not freed and handed()
-    if silent then redis.call('HDEL',A,silent,'?') end
-    if redis.call('EXISTS',Q)==0 then
-      redis.call('SET',L,me,'PX',ttl)
-      return {1,fence(),us}
-    end
-  end
-  -- Without memory nobody joins, but who stands here already goes on: a script that has written is not refused.
-  local placed=redis.pcall('ZADD',Q,'NX',us,e)
-  if type(placed)=='table' and not tonumber(redis.pcall('ZSCORE',Q,e)) then redis.call('ZADD',Q,'NX',us,e) end
-  -- Whatever happens to those who stand here, the line itself does not outlive them for long.
-  redis.call('PEXPIRE',Q,'30000')
-  redis.call('HSET',A,p,math.floor(us/1000)+lease)
-  redis.call('PEXPIRE',A,'30000')
-  if not v then
-    local f,claim=advance(me,ttl,freed)
-    if f>0 then return {1,f,us} end
-    left=tonumber(claim)
-  elseif not own and redis.call('ZRANGE',Q,0,0)[1]==e then
-    return {5,left,us}
-  end
-  return {0,left,us}
-end
-";
-
 /// `l`; value, entry, process, ttl, lease of the place. Gives 1 and the fence, 0 and the lease left, 2 for a foreign
-/// value, 3 for a value without a lease, 5 and the lease left behind a stranger, if the asker is the first in line; the
-/// server's time in µs; and 0 if what is pushed to the asker's process from here does not arrive.
+/// value, 3 for a value without a lease, 6 and the lease left behind a stranger or what is left of the strangers' turn, 5
+/// and the same if the asker is the first in line; the server's time in µs; for the first one in how many ms to ask again,
+/// if that is soon; and in the place of that 0 if what is pushed to the asker's process from here does not arrive.
 const ASK: &str = r"
 local told=ask(redis.call('GET',L),false,ARGV[1],ARGV[2],ARGV[3],ARGV[4],ARGV[5])
-if (told[1]==0 or told[1]==5) and hears(ARGV[3])==false then told[4]=0 end
+if (told[1]==0 or told[1]>4) and hears(ARGV[3])==false then told[4]=0 end
 return told
 ";
 
-/// `l`; value, and of another one what [`ASK`] takes. Releases the lock and asks for it for the other one; gives what
+/// `l`; value, and of another one what [`ASK`] takes; 1 if strangers were seen. Releases the lock and asks for it for the other one; gives what
 /// `RELEASE` gives, and what `ASK` gives, or nothing if asking has failed: the lock is released all the same.
 const RELEASE_TO: &str = r"
 local me,v=ARGV[1],redis.call('GET',L)
@@ -200,7 +92,8 @@ if freed then
   redis.call('DEL',L)
   v=false
 end
-local asked,answer=pcall(ask,v,freed,ARGV[2],ARGV[3],ARGV[4],ARGV[5],ARGV[6])
+local seen=freed and ARGV[7]=='1' and due()
+local asked,answer=pcall(ask,v,freed and (seen and give_way(seen) or 0),ARGV[2],ARGV[3],ARGV[4],ARGV[5],ARGV[6])
 return {freed and 1 or 0,asked and answer}
 ";
 
@@ -244,8 +137,9 @@ end
 return done
 ";
 
+/// `l`; value, 1 if strangers were seen.
 const HAND_ON: &str = r"
-hand_on()
+hand_on(ARGV[2])
 return 1
 ";
 
@@ -351,10 +245,10 @@ pub(in crate::backends) struct Lua {
 }
 
 /// What stands beside a lock for which others wait.
-const LINE: Option<&[&str]> = Some(&[":q", ":a"]);
+const LINE: Option<&[&str]> = Some(&[":q", ":a", ":x"]);
 
 /// All that can stand beside a lock.
-const ALL: &[&str] = &[":q", ":a", ":r", ":s", ":h", ":n", ":w", ":p"];
+const ALL: &[&str] = &[":q", ":a", ":x", ":r", ":s", ":h", ":n", ":w", ":p"];
 
 impl Lua {
     pub(in crate::backends) fn new(parts: &[&str]) -> Self {
