@@ -10,6 +10,7 @@ mod lost;
 mod opening;
 mod outage;
 mod restart;
+mod strangers;
 mod tokens;
 
 /// The entry of other processes; see [`dlock_testkit::child`].

@@ -92,7 +92,7 @@ pub(super) fn owner_of(value: &[u8]) -> Option<Owner> {
 }
 
 /// Is it a lock of dlock's? All our notes begin so; another tool may have digits and a blank of its own.
-pub(super) fn is_ours(value: &[u8]) -> bool {
+pub(in crate::backends) fn is_ours(value: &[u8]) -> bool {
     owner_of(value).is_some() && value.get(33..).is_some_and(|note| note.starts_with(b"h="))
 }
 

@@ -69,11 +69,9 @@ impl Literal {
     }
 
     async fn renew_all(&self, holds: &[&Hold]) -> Vec<Result<Standing>> {
-        let named = holds.iter().map(|hold| inside(hold)).collect::<Result<Vec<_>>>();
-        match named {
+        match all_inside(holds) {
             Ok(named) => self.redis.renew(&named.iter().collect::<Vec<_>>()).await,
-            // Such a hold was never granted.
-            Err(error) => holds.iter().map(|_| Err(fault::again(&error))).collect(),
+            Err(none) => none,
         }
     }
 
@@ -100,20 +98,26 @@ impl Literal {
 }
 
 /// The claim with the name under which its lock stands.
-fn under_its_name(claim: &Claim) -> Result<Arc<Claim>> {
+pub(in crate::backends) fn under_its_name(claim: &Claim) -> Result<Arc<Claim>> {
     Ok(Arc::new(Claim { key: claim.key.literal()?, ..claim.clone() }))
 }
 
 /// The hold as the plain backend knows it.
-fn inside(hold: &Hold) -> Result<Hold> {
+pub(in crate::backends) fn inside(hold: &Hold) -> Result<Hold> {
     let Hold { claim, token, validity, slot, group, session, session_end } = hold;
     let (session, session_end) = (session.clone(), session_end.clone());
     let (token, validity, slot, group) = (*token, *validity, *slot, *group);
     Ok(Hold { claim: under_its_name(claim)?, token, validity, slot, group, session, session_end })
 }
 
+/// The same of several, or what is answered where that cannot be: such a hold was never granted.
+pub(in crate::backends) fn all_inside(holds: &[&Hold]) -> std::result::Result<Vec<Hold>, Vec<Result<Standing>>> {
+    let named = holds.iter().map(|hold| inside(hold)).collect::<Result<Vec<_>>>();
+    named.map_err(|error| holds.iter().map(|_| Err(fault::again(&error))).collect())
+}
+
 /// What is granted, now or by its wake, is granted to the claim as it was asked.
-fn for_claim(attempt: Attempt, claim: &Arc<Claim>) -> Attempt {
+pub(in crate::backends) fn for_claim(attempt: Attempt, claim: &Arc<Claim>) -> Attempt {
     let claim = claim.clone();
     let granted = |hold| Hold { claim, ..hold };
     match attempt {

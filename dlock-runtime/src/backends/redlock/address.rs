@@ -15,10 +15,12 @@ const MOST_NODES: usize = 15;
 pub(super) struct Address {
     pub(super) targets: Vec<Target>,
     pub(super) max_ttl: Duration,
+    /// Do locks stand under the names that other tools write?
+    pub(super) is_literal: bool,
 }
 
 impl Address {
-    /// Reads `redlock://[user:password@]host[:port],host[:port],host[:port][/db][?max_ttl=…][&eviction=allow]`.
+    /// Reads `redlock://[user:password@]host[:port],host[:port],host[:port][/db][?max_ttl=…][&eviction=allow][&keys=literal]`.
     pub(super) fn parse(text: &str) -> Result<Self> {
         let bad = |why: &'static str| Error::config("url", why);
         let (_, rest) = text.split_once("://").ok_or_else(|| bad("a Redlock URL begins with redlock://"))?;
@@ -35,10 +37,11 @@ impl Address {
             Some((account, hosts)) => (format!("{account}@"), hosts),
             None => (String::new(), authority),
         };
-        let (mut max_ttl, mut eviction) = (MAX_TTL, "");
+        let (mut max_ttl, mut eviction, mut is_literal) = (MAX_TTL, "", false);
         for parameter in query.split('&').filter(|parameter| !parameter.is_empty()) {
             match parameter.split_once('=') {
                 Some(("eviction", "allow")) => eviction = "?eviction=allow",
+                Some(("keys", "literal")) => is_literal = true,
                 Some(("max_ttl", text)) => {
                     // Its error repeats the text, which may be a misplaced secret.
                     max_ttl = humantime::parse_duration(text)
@@ -46,7 +49,7 @@ impl Address {
                 }
                 _ => {
                     return Err(bad(
-                        "the Redlock URL has a parameter that dlock does not know; known: max_ttl, eviction=allow",
+                        "the Redlock URL has a parameter that dlock does not know; known: max_ttl, eviction=allow, keys=literal",
                     ));
                 }
             }
@@ -72,7 +75,7 @@ impl Address {
         if places.windows(2).any(|pair| pair[0] == pair[1]) {
             return Err(bad("the Redlock URL names a node twice: its vote would count double"));
         }
-        Ok(Self { targets, max_ttl })
+        Ok(Self { targets, max_ttl, is_literal })
     }
 }
 
@@ -94,7 +97,9 @@ mod tests {
             assert_eq!(target.account(), Some((Some("us@er"), Some("p,@:/"), true)));
         }
         assert_eq!(places("redlock://a,b,c"), ["a:6379/0", "b:6379/0", "c:6379/0"]);
-        assert_eq!(Address::parse("redlock://a,b,c").unwrap().max_ttl, MAX_TTL);
+        let plain = Address::parse("redlock://a,b,c").unwrap();
+        assert_eq!((plain.max_ttl, plain.is_literal), (MAX_TTL, false));
+        assert!(Address::parse("redlock://a,b,c?keys=literal").unwrap().is_literal);
     }
 
     #[test]
@@ -120,6 +125,7 @@ mod tests {
             "redlock://a,b,c/0?max_ttl=1ms",
             "redlock://a,b,c/0?max_ttl=2days",
             "redlock://a,b,c/0?eviction=c4n4ry",
+            "redlock://a,b,c/0?keys=c4n4ry",
             "c4n4ry",
         ] {
             let error = Address::parse(url).err().unwrap();

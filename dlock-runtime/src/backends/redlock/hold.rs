@@ -143,22 +143,29 @@ impl Redlock {
         let mut asked = ask(&self.nodes, 0..nodes, Patience::FIRST, move |node, link| {
             let key = asked_for.clone();
             async move {
-                let mut get = Cmd::new();
-                get.arg("GET").arg(Name(&key));
-                match node.pipeline(&link, [get]).await?.pop() {
-                    Some(Value::Nil) => Ok(None),
-                    Some(Value::BulkString(value)) => Ok(Some(value)),
-                    other => Err(fault::unexpected(&other.unwrap_or(Value::Nil))),
+                let ask = |what: &str| {
+                    let mut command = Cmd::new();
+                    command.arg(what).arg(Name(&key));
+                    command
+                };
+                match &node.pipeline(&link, [ask("GET"), ask("PTTL")]).await?[..] {
+                    [Value::Nil, _] => Ok(None),
+                    [Value::BulkString(value), Value::Int(left)] => Ok(Some((value.clone(), *left >= 0))),
+                    [Value::BulkString(_), other] | [other, ..] => Err(fault::unexpected(other)),
+                    [] => Err(fault::unexpected(&Value::Nil)),
                 }
             }
         })?;
-        let (mut free, mut values, mut unable) = (0, Vec::<Vec<u8>>::new(), Vec::new());
+        let (mut free, mut values, mut unable) = (0, Vec::<(Vec<u8>, bool)>::new(), Vec::new());
         loop {
-            let same = |value: &&Vec<u8>| values.iter().filter(|other| owner_part(other) == owner_part(value)).count();
+            let same = |value: &&(Vec<u8>, bool)| {
+                values.iter().filter(|other| owner_part(&other.0) == owner_part(&value.0)).count()
+            };
             let most = values.iter().max_by_key(same);
             let count = most.as_ref().map_or(0, same);
-            if let Some(value) = most.filter(|_| count >= majority(nodes)) {
-                return note_of(value).map(Some);
+            if let Some((value, ends)) = most.filter(|_| count >= majority(nodes)) {
+                let is_strangers = *ends && !layout::is_ours(value);
+                return if is_strangers { Ok(Note::from_stored(Note::ANOTHER_TOOL)) } else { note_of(value) }.map(Some);
             }
             // With all who have not answered, nobody has a majority.
             let unknown = nodes - free - values.len();

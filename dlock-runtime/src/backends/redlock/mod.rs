@@ -12,6 +12,9 @@
 //! nodes restart without their data, as long as the nodes' clocks differ by less than `max_ttl`.
 //!
 //! Nobody stands in line: who finds the lock taken asks again, at random moments.
+//!
+//! With `keys=literal` the names are those that redsync, node-redlock and their kind write on the same nodes, of which
+//! each keeps the other out. Those give a node a vote as soon as it is up, whatever it has forgotten.
 
 mod address;
 mod attempt;
@@ -29,6 +32,7 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 
 use crate::backend::{Attempt, Backend, Claim, Hold, Released, Stand, Standing};
+use crate::backends::redis::literal::{all_inside, for_claim, inside, under_its_name};
 use crate::backends::redis::millis;
 use crate::capabilities::{Capabilities, Durability, Expiry, Fencing, TtlRange, WakeStyle};
 use crate::clock::Clock;
@@ -50,6 +54,7 @@ const LONGEST_MAX_TTL: Duration = Duration::from_secs(86_400);
 /// Locks in a majority of several Redis servers.
 pub struct Redlock {
     nodes: Vec<Arc<Node>>,
+    is_literal: bool,
     capabilities: Capabilities,
     clock: Clock,
 }
@@ -65,20 +70,22 @@ impl Redlock {
     ///
     /// User, password and database are the same for all nodes. `max_ttl` is the longest ttl that any program uses on
     /// these nodes, and must be the same for all; it is how long a node stays without a vote after a restart.
-    /// `eviction=allow` accepts servers that may evict locks when their memory is full.
+    /// `eviction=allow` accepts servers that may evict locks when their memory is full; `keys=literal` shares locks with
+    /// other tools, under the [names](LockKey::literal) that they write.
     ///
     /// # Errors
     /// [`ErrorKind::ConfigInvalid`](crate::ErrorKind::ConfigInvalid) for a URL that cannot be used, an even number of
     /// nodes, and two names of one server; what [`Redis::connect`](super::redis::Redis::connect) fails with, for any
     /// node that answers; [`ErrorKind::Outage`](crate::ErrorKind::Outage) if fewer than a majority answer.
     pub async fn connect(url: &str, clock: &Clock) -> Result<Self> {
-        let Address { targets, max_ttl } = Address::parse(url)?;
+        let Address { targets, max_ttl, is_literal } = Address::parse(url)?;
         // Our thread runs the timers that bound what follows.
         crate::background::background()?;
         let roster = Arc::new(Roster::new(targets.len(), max_ttl));
         let node = |(number, target)| Arc::new(Node::new(number, target, clock, &roster));
         let nodes = targets.into_iter().enumerate().map(node).collect();
-        let redlock = Self { nodes, capabilities: capabilities(max_ttl), clock: clock.clone() };
+        let capabilities = Capabilities { any_key: !is_literal, ..capabilities(max_ttl) };
+        let redlock = Self { nodes, is_literal, capabilities, clock: clock.clone() };
         redlock.meet().await?;
         Ok(redlock)
     }
@@ -111,24 +118,48 @@ impl Backend for Redlock {
         &self.capabilities
     }
 
+    fn name_of(&self, key: &LockKey) -> Result<LockKey> {
+        if self.is_literal { key.literal() } else { Ok(key.clone()) }
+    }
+
     fn try_acquire<'a>(&'a self, claim: &'a Arc<Claim>, _: Stand) -> BoxFuture<'a, Result<Attempt>> {
-        Box::pin(self.attempt(claim))
+        Box::pin(async move {
+            if !self.is_literal {
+                return self.attempt(claim).await;
+            }
+            self.attempt(&under_its_name(claim)?).await.map(|attempt| for_claim(attempt, claim))
+        })
     }
 
     fn renew<'a>(&'a self, holds: &'a [&'a Hold]) -> BoxFuture<'a, Vec<Result<Standing>>> {
-        Box::pin(self.renew_all(holds))
+        Box::pin(async move {
+            if !self.is_literal {
+                return self.renew_all(holds).await;
+            }
+            match all_inside(holds) {
+                Ok(named) => self.renew_all(&named.iter().collect::<Vec<_>>()).await,
+                Err(none) => none,
+            }
+        })
     }
 
     fn release<'a>(&'a self, hold: &'a Hold) -> BoxFuture<'a, Result<Released>> {
-        Box::pin(self.free(hold))
+        Box::pin(async move { if self.is_literal { self.free(&inside(hold)?).await } else { self.free(hold).await } })
     }
 
     fn abandon<'a>(&'a self, claim: &'a Arc<Claim>) -> BoxFuture<'a, Result<()>> {
-        Box::pin(self.give_up(claim))
+        Box::pin(async move {
+            match self.is_literal.then(|| under_its_name(claim)) {
+                None => self.give_up(claim).await,
+                Some(Ok(named)) => self.give_up(&named).await,
+                // It was refused: nothing of it can be there.
+                Some(Err(_)) => Ok(()),
+            }
+        })
     }
 
     fn holder<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<Option<Note>>> {
-        Box::pin(self.note(key))
+        Box::pin(async move { self.note(&self.name_of(key)?).await })
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {

@@ -22,6 +22,16 @@ fence=function()
 end
 ";
 
+/// With [`CLOCK`]: whatever ends by itself is a lock, also one of another tool under a name of ours.
+const ANY_LEASE: &str = r"
+local judge=taken
+taken=function(l,v)
+  local left=redis.call('PTTL',l)
+  if left>=0 then return left end
+  return judge(l,v)
+end
+";
+
 /// `l`; value, ttl. The same owner from an earlier round goes on as this one. A round never gives way to an earlier one,
 /// whose release may come right behind it; that is answered by 4, and nothing has changed.
 const SAME_OWNER: &str = r"
@@ -36,7 +46,7 @@ end
 ";
 
 /// Gives 1 and the token drawn; 0, the lease left, the time, and who has it without saying whose owner that is; 2 for a
-/// foreign value, 3 for one without a lease; and [`SAME_OWNER`]'s 4.
+/// foreign value without a lease, 3 for one of ours; and [`SAME_OWNER`]'s 4.
 const TAKE: &str = r"
 if v then return {0,left,us,redis.sha1hex(string.sub(v,1,32))} end
 redis.call('SET',L,me,'PX',ttl)
@@ -67,7 +77,7 @@ pub(super) struct Scripts {
 }
 
 pub(super) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| Scripts {
-    take: Lua::new(&["local L=KEYS[1]", CLOCK, ABOVE_THE_CLOCK, SAME_OWNER, LOOK, TAKE]),
+    take: Lua::new(&["local L=KEYS[1]", CLOCK, ABOVE_THE_CLOCK, ANY_LEASE, SAME_OWNER, LOOK, TAKE]),
     confirm: Lua::new(&[CONFIRM]),
     abandon: Lua::new(&["local L=KEYS[1]", CLOCK, ADVANCE, ABANDON]),
 });
