@@ -54,6 +54,22 @@ async fn a_server_that_writes_everything_down_forgets_nothing() {
     drop(server);
 }
 
+/// Short ttls alone make a short guard, which is over when a longer one is asked for.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_guard_is_as_long_as_the_ttl_of_the_request_at_hand() {
+    let server = blocking(|| Instance::start(Redis::default()).unwrap()).await;
+    let (redis, holder) = (open(&server.url()).await, open(&server.url()).await);
+    take(&redis, &claim("mine", SECOND)).await;
+    take(&holder, &claim("held", 12 * SECOND)).await;
+    let server = restarted(server).await;
+    take_soon(&redis, &claim("mine", SECOND), 10 * SECOND).await;
+    // Its holder has not asked since, and may believe in it.
+    let error = refusal(&redis, &claim("held", 12 * SECOND)).await;
+    assert!(error.to_string().contains("restart_guard") && error.retry_after() > Some(3 * SECOND), "{error}");
+    take_soon(&redis, &claim("held", 12 * SECOND), 20 * SECOND).await;
+    drop(server);
+}
+
 /// Its caller has asked for nothing itself: the release before has asked for it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_ttl_that_a_release_has_asked_for_counts_too() {

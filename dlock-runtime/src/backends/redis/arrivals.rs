@@ -9,6 +9,7 @@ use ::redis::Value;
 use super::check::text;
 use super::guards::{Guards, Life, QUESTIONS, Seen};
 use super::shards::{Met, Shards, State};
+use super::suspicion::Suspicion;
 use crate::clock::BootInstant;
 
 impl Shards {
@@ -24,10 +25,10 @@ impl Shards {
         let mut state = self.state();
         let number = state.number(id.to_owned());
         let (found, lately) = state.live(guards, number, seen, now, true);
-        let own = if found.is_some() { state.slots_of(number) } else { Vec::new() };
-        let mut forgotten: Vec<_> = found.iter().flat_map(|until| own.iter().map(|slot| (*slot, *until))).collect();
-        forgotten.extend(lately.map(|until| (slot, until)));
-        state.hold_back(forgotten, now);
+        let own = if found.is_none() { Vec::new() } else { state.slots_of(number) };
+        let mut forgotten: Vec<_> = own.into_iter().map(|slot| (slot, found)).collect();
+        forgotten.push((slot, lately));
+        state.suspect(guards, forgotten, now);
     }
 }
 
@@ -36,7 +37,8 @@ impl State {
         (0..).zip(&self.owners).filter(|(_, owner)| **owner == Some(server)).map(|(slot, _)| slot).collect()
     }
 
-    /// Notes how a server lives; until when its slots wait for what is new of that, and until when those that come to it.
+    /// Notes how a server lives; what it may have forgotten of its slots by what is new of that, and what of those that come
+    /// to it.
     pub(super) fn live(
         &mut self,
         guards: &Guards,
@@ -44,30 +46,31 @@ impl State {
         seen: Seen,
         now: BootInstant,
         comes: bool,
-    ) -> (Option<BootInstant>, Option<BootInstant>) {
+    ) -> (Suspicion, Suspicion) {
         let before = self.met.remove(&number);
         let found = guards.judged_alone(before.as_ref().map(|met| &met.life), &seen, now);
         let lately = match &before {
-            Some(met) => met.suspect_until.filter(|until| *until > now),
+            Some(met) => met.suspicion,
             None if comes => guards.after_arrival(&seen, now),
-            None => None,
+            None => Suspicion::default(),
         };
-        let suspect_until = found.max(lately);
+        let suspicion = found.or(lately);
         let evicts = guards.refuses(&seen, before.as_ref().is_some_and(|met| met.evicts));
         let life = Life { run_id: seen.run_id, history: seen.history, met: now };
-        self.met.insert(number, Met { life, changes: before.map_or(0, |met| met.changes), suspect_until, evicts });
-        (found, suspect_until)
+        self.met.insert(number, Met { life, changes: before.map_or(0, |met| met.changes), suspicion, evicts });
+        (found, suspicion)
     }
 
-    pub(super) fn hold_back(&mut self, slots: Vec<(u16, BootInstant)>, now: BootInstant) {
-        self.until.retain(|_, until| *until > now);
-        let mut news = 0;
-        for (slot, until) in &slots {
-            let known = self.until.entry(*slot).or_insert(now);
-            news += usize::from(*known < *until);
-            *known = (*until).max(*known);
+    pub(super) fn suspect(&mut self, guards: &Guards, slots: Vec<(u16, Suspicion)>, now: BootInstant) {
+        let (mut news, mut longest) = (0, None);
+        for (slot, suspicion) in slots.into_iter().filter(|(_, suspicion)| !suspicion.is_none()) {
+            let known = self.suspect.entry(slot).or_default();
+            let found = known.or(suspicion);
+            let until = guards.until(found).filter(|until| *until > now && found != *known);
+            (news, longest) = (news + usize::from(until.is_some()), longest.max(until));
+            *known = found;
         }
-        if let Some(wait) = slots.iter().map(|(_, until)| until.since(now)).max().filter(|_| news > 0) {
+        if let Some(wait) = longest.map(|until: BootInstant| until.since(now)) {
             tracing::warn!(
                 slots = news,
                 ?wait,

@@ -15,6 +15,7 @@ use super::check::{evicts, field, settings, text, uptime};
 use super::fault;
 use super::settings::{Guard, Settings};
 use super::shards::Shards;
+use super::suspicion::Suspicion;
 use crate::clock::BootInstant;
 use crate::error::{Error, Result};
 
@@ -24,8 +25,10 @@ pub(super) struct Guards {
     failover: Guard,
     /// The longest ttl that this process has asked for, in ms.
     longest: AtomicU64,
-    /// Nothing is granted before, in nanoseconds of our clock; 0 if nothing was forgotten.
-    until: AtomicU64,
+    /// Since when nothing may be granted for the length of each guard, in nanoseconds of our clock; 0 if nothing was
+    /// forgotten. Never cleared: a later request may ask for a longer ttl, and so for a longer guard.
+    failed_over: AtomicU64,
+    restarted: AtomicU64,
     /// When a connection ended last, as far as that was noticed, in nanoseconds of our clock.
     ended: AtomicU64,
     known: Mutex<Option<Life>>,
@@ -103,7 +106,8 @@ impl Guards {
             restart: settings.restart_guard,
             failover: settings.failover_guard,
             longest: AtomicU64::new(0),
-            until: AtomicU64::new(0),
+            failed_over: AtomicU64::new(0),
+            restarted: AtomicU64::new(0),
             ended: AtomicU64::new(0),
             known: Mutex::default(),
             eviction_allowed: settings.eviction_allowed,
@@ -128,12 +132,12 @@ impl Guards {
     /// Notes which server a new connection has led to.
     pub(super) fn met(&self, seen: Seen, now: BootInstant, place: &impl std::fmt::Debug) {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        let until = self.judged(known.as_ref(), &seen, now);
+        let suspicion = self.judged(known.as_ref(), &seen, now);
         self.evicts.store(self.refuses(&seen, self.evicts()), Ordering::Relaxed);
         let first = known.replace(Life { run_id: seen.run_id, history: seen.history, met: now }).is_none();
         drop(known);
-        let Some(until) = until else { return };
-        self.hold_back(until);
+        self.suspect(suspicion);
+        let Some(until) = self.until(suspicion).filter(|until| *until > now) else { return };
         let wait = until.since(now);
         if first {
             tracing::warn!(?place, ?wait, "Redis has started a moment ago; nothing is granted yet (restart_guard)");
@@ -164,55 +168,65 @@ impl Guards {
 
     /// Notes that another server has taken the place of the one that granted.
     pub(super) fn replaced(&self, now: BootInstant) {
-        if let Some(until) = self.after_failover(now) {
-            self.hold_back(until);
+        self.suspect(self.after_failover(now));
+    }
+
+    fn suspect(&self, suspicion: Suspicion) {
+        for (place, since) in [(&self.failed_over, suspicion.failover), (&self.restarted, suspicion.restart)] {
+            if let Some(since) = since {
+                place.fetch_max(since.as_nanos().max(1), Ordering::Relaxed);
+            }
         }
     }
 
-    fn hold_back(&self, until: BootInstant) {
-        self.until.fetch_max(until.as_nanos(), Ordering::Relaxed);
-    }
-
-    /// Until when the server may grant nothing, for one who has known `before` in its place.
-    fn judged(&self, before: Option<&Life>, seen: &Seen, now: BootInstant) -> Option<BootInstant> {
+    /// What the server may have forgotten, for one who has known `before` in its place.
+    fn judged(&self, before: Option<&Life>, seen: &Seen, now: BootInstant) -> Suspicion {
         let ended = BootInstant::from_nanos(self.ended.load(Ordering::Relaxed));
         // It ran already while the other one served us: nobody knows when that one gave its last lock. Or it is the same one,
         // whose end was noticed after it had started anew.
         let other =
             before.is_some_and(|life| life.run_id != seen.run_id && now.before(seen.uptime) < life.met.max(ended));
-        let failover = if other { self.after_failover(now) } else { None };
-        failover.max(self.judged_alone(before, seen, now))
+        let failover = if other { self.after_failover(now) } else { Suspicion::default() };
+        failover.or(self.judged_alone(before, seen, now))
     }
 
     /// The same, if it can only be the same one again. A restart as a replica and a promotion may both lie between.
-    pub(super) fn judged_alone(&self, before: Option<&Life>, seen: &Seen, now: BootInstant) -> Option<BootInstant> {
+    pub(super) fn judged_alone(&self, before: Option<&Life>, seen: &Seen, now: BootInstant) -> Suspicion {
         let promoted = before.is_some_and(|life| seen.was_promoted_since(life));
-        let failover = if promoted { self.after_failover(now) } else { None };
-        failover.max(self.after_restart(before, seen, now))
+        let failover = if promoted { self.after_failover(now) } else { Suspicion::default() };
+        failover.or(self.after_restart(before, seen, now))
     }
 
-    /// Until when a server that nobody here knows may not grant what has just come to it from one that is known. It may have
-    /// restarted while that came, which its age tells, or have been promoted, which nothing dates.
-    pub(super) fn after_arrival(&self, seen: &Seen, now: BootInstant) -> Option<BootInstant> {
-        let failover = if seen.is_heir { self.after_failover(now) } else { None };
-        let restart = if seen.durable { None } else { self.length(self.restart) };
-        failover.max(restart.map(|length| seen.started(now).after(length))).filter(|until| *until > now)
+    /// What a server that nobody here knows may have forgotten of what has just come to it from one that is known. It may
+    /// have restarted while that came, which its age tells, or have been promoted, which nothing dates.
+    pub(super) fn after_arrival(&self, seen: &Seen, now: BootInstant) -> Suspicion {
+        let failover = if seen.is_heir { self.after_failover(now) } else { Suspicion::default() };
+        failover.or(self.restarted(seen, now))
     }
 
-    fn after_restart(&self, before: Option<&Life>, seen: &Seen, now: BootInstant) -> Option<BootInstant> {
-        let length = match before {
-            Some(life) if life.run_id == seen.run_id => None,
-            _ if seen.durable => None,
-            Some(_) => self.length(self.restart),
+    fn after_restart(&self, before: Option<&Life>, seen: &Seen, now: BootInstant) -> Suspicion {
+        match before {
+            Some(life) if life.run_id == seen.run_id => Suspicion::default(),
             // For whom it is new, only what was asked for by name: a server is not suspect for being young.
-            None => self.length(self.restart).filter(|_| matches!(self.restart, Guard::For(_))),
-        };
-        length.map(|length| seen.started(now).after(length)).filter(|until| *until > now)
+            None if !matches!(self.restart, Guard::For(_)) => Suspicion::default(),
+            _ => self.restarted(seen, now),
+        }
     }
 
-    /// Until when a server may grant nothing that has taken another one's place just now.
-    pub(super) fn after_failover(&self, now: BootInstant) -> Option<BootInstant> {
-        self.length(self.failover).map(|length| now.after(length))
+    fn restarted(&self, seen: &Seen, now: BootInstant) -> Suspicion {
+        let is_suspect = !seen.durable && self.restart != Guard::Off;
+        Suspicion { restart: is_suspect.then(|| seen.started(now)), ..Suspicion::default() }
+    }
+
+    /// For a server that has taken another one's place just now.
+    pub(super) fn after_failover(&self, now: BootInstant) -> Suspicion {
+        Suspicion { failover: (self.failover != Guard::Off).then_some(now), ..Suspicion::default() }
+    }
+
+    /// Until when nothing may be granted there, by the longest ttl that was asked for so far.
+    pub(super) fn until(&self, suspicion: Suspicion) -> Option<BootInstant> {
+        let end = |since: Option<BootInstant>, guard| Some(since?.after(self.length(guard)?));
+        end(suspicion.failover, self.failover).max(end(suspicion.restart, self.restart))
     }
 
     fn length(&self, guard: Guard) -> Option<Duration> {
@@ -234,13 +248,14 @@ impl Guards {
         if self.evicts() {
             return Err(evicts());
         }
-        let until = self.until.load(Ordering::Relaxed);
-        if until == 0 {
-            return Ok(());
-        }
-        let left = BootInstant::from_nanos(until).since(now());
+        let since = |place: &AtomicU64| match place.load(Ordering::Relaxed) {
+            0 => None,
+            since => Some(BootInstant::from_nanos(since)),
+        };
+        let suspicion = Suspicion { failover: since(&self.failed_over), restart: since(&self.restarted) };
+        let Some(until) = self.until(suspicion) else { return Ok(()) };
+        let left = until.since(now());
         if left.is_zero() {
-            let _ = self.until.compare_exchange(until, 0, Ordering::Relaxed, Ordering::Relaxed);
             return Ok(());
         }
         Err(forgetful(left))
@@ -295,6 +310,23 @@ mod tests {
         // The same one again is nothing new.
         guards.met(seen("b", 7, false), clock.now(), &"");
         guards.check(|| clock.now()).unwrap();
+    }
+
+    #[test]
+    fn the_request_at_hand_counts_for_the_length_of_the_guard() {
+        for other in [seen("b", 0, false), seen("b", 800, true)] {
+            let (clock, guards) = (Clock::manual(), guards(Guard::Auto, Guard::Auto));
+            clock.advance(SECOND * 1000);
+            guards.met(seen("a", 500, false), clock.now(), &"");
+            guards.asks_for(SECOND);
+            guards.met(other, clock.now(), &"");
+            clock.advance(SECOND * 3);
+            guards.check(|| clock.now()).unwrap();
+            guards.asks_for(SECOND * 12);
+            guards.check(|| clock.now()).unwrap_err();
+            clock.advance(SECOND * 9);
+            guards.check(|| clock.now()).unwrap();
+        }
     }
 
     #[test]

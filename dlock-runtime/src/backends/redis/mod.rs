@@ -43,6 +43,7 @@ mod settings;
 mod shards;
 mod shares;
 mod strangers;
+mod suspicion;
 pub(in crate::backends) mod target;
 mod together;
 mod topology;

@@ -17,6 +17,7 @@ use ::redis::Value;
 
 use super::check::{evicts, text};
 use super::guards::{Guards, Life, Seen, forgetful};
+use super::suspicion::Suspicion;
 use super::topology::slots::SLOTS;
 use crate::clock::BootInstant;
 use crate::error::Result;
@@ -46,16 +47,16 @@ pub(super) struct State {
     pub(super) met: HashMap<u32, Met>,
     /// Slots that were moved to a server that was not looked at since.
     arrived: HashSet<u16>,
-    /// Nothing is granted in these slots before.
-    pub(super) until: HashMap<u16, BootInstant>,
+    /// What may have been forgotten in these slots.
+    pub(super) suspect: HashMap<u16, Suspicion>,
 }
 
 pub(super) struct Met {
     pub(super) life: Life,
     /// [`State::changes`] before it was looked at; 0 if it was only asked beside a lock.
     pub(super) changes: u64,
-    /// What comes to it waits until then.
-    pub(super) suspect_until: Option<BootInstant>,
+    /// What it may have forgotten of what comes to it.
+    pub(super) suspicion: Suspicion,
     /// It may evict locks, and so may not grant any.
     pub(super) evicts: bool,
 }
@@ -190,9 +191,7 @@ impl Shards {
         let (failed_over, moved) = changed(&before, &state.owners);
         state.arrived.extend(moved);
         let mut forgotten = Vec::new();
-        if let Some(until) = guards.after_failover(now) {
-            forgotten.extend(failed_over.into_iter().map(|slot| (slot, until)));
-        }
+        forgotten.extend(failed_over.into_iter().map(|slot| (slot, guards.after_failover(now))));
         let number = state.number(id);
         let own = state.slots_of(number);
         // A server without slots grants nothing, and a replica's life is no matter.
@@ -202,20 +201,22 @@ impl Shards {
             if let Some(met) = state.met.get_mut(&number) {
                 met.changes = changes;
             }
-            forgotten.extend(found.iter().flat_map(|until| own.iter().map(|slot| (*slot, *until))));
-            forgotten.extend(lately.iter().flat_map(|until| arrived.iter().map(|slot| (*slot, *until))));
+            forgotten.extend(own.iter().map(|slot| (*slot, found)));
+            forgotten.extend(arrived.iter().map(|slot| (*slot, lately)));
         }
-        state.hold_back(forgotten, now);
+        state.suspect(guards, forgotten, now);
     }
 
     /// # Errors
     /// While a lock in this slot that looks free may be somebody's; on a server that may evict locks.
-    pub(super) fn check(&self, slot: u16, now: impl FnOnce() -> BootInstant) -> Result<()> {
+    pub(super) fn check(&self, guards: &Guards, slot: u16, now: impl FnOnce() -> BootInstant) -> Result<()> {
         let state = self.state();
         if state.owner(slot).and_then(|owner| state.met.get(&owner)).is_some_and(|met| met.evicts) {
             return Err(evicts());
         }
-        let Some(until) = state.until.get(&slot).copied() else { return Ok(()) };
+        let Some(until) = state.suspect.get(&slot).and_then(|suspicion| guards.until(*suspicion)) else {
+            return Ok(());
+        };
         let left = until.since(now());
         if left.is_zero() { Ok(()) } else { Err(forgetful(left)) }
     }
@@ -304,7 +305,7 @@ pub(super) mod tests {
         }
 
         pub(in super::super) fn grants(&self, slot: u16) -> bool {
-            self.guards.shards.check(slot, || self.clock.now()).is_ok()
+            self.guards.shards.check(&self.guards, slot, || self.clock.now()).is_ok()
         }
     }
 
@@ -322,6 +323,23 @@ pub(super) mod tests {
         assert!(cluster.grants(0), "its start was seven seconds ago");
         cluster.tells(&ranges, "a", "3", 0, true);
         assert!(cluster.grants(0), "all of it was on disk");
+    }
+
+    #[test]
+    fn the_request_at_hand_counts_for_the_length_of_the_guard() {
+        let cluster = Cluster::new();
+        let ranges = [(8191, "a"), (16_383, "b")];
+        cluster.tells(&ranges, "a", "1", 500, false);
+        cluster.tells(&ranges, "b", "1", 500, false);
+        cluster.tells(&ranges, "a", "2", 1, false);
+        cluster.clock.advance(SECOND * 8);
+        assert!(cluster.grants(0));
+        // As a look that finds nothing new.
+        cluster.tells(&ranges, "b", "1", 508, false);
+        cluster.guards.asks_for(SECOND * 12);
+        assert!(!cluster.grants(0) && cluster.grants(8192));
+        cluster.clock.advance(SECOND * 4);
+        assert!(cluster.grants(0));
     }
 
     #[test]

@@ -55,7 +55,7 @@ impl Connections {
             if !self.guards.shards.knows(number_of(slot)) {
                 Box::pin(self.look(slot)).await?;
             }
-            return self.guards.shards.check(number_of(slot), || self.clock.now());
+            return self.guards.shards.check(&self.guards, number_of(slot), || self.clock.now());
         }
         if self.guards.evicts() {
             // It may have been set right since.
@@ -70,7 +70,7 @@ impl Connections {
     pub(in super::super) fn admits(&self, key: &LockKey) -> bool {
         if self.cluster().is_some() && !self.guards.are_off() {
             let (shards, slot) = (&self.guards.shards, number_of(slot_of(key)));
-            return shards.knows(slot) && shards.check(slot, || self.clock.now()).is_ok();
+            return shards.knows(slot) && shards.check(&self.guards, slot, || self.clock.now()).is_ok();
         }
         self.guards.check(|| self.clock.now()).is_ok()
     }
