@@ -91,6 +91,42 @@ async fn two_ordered_failovers_lead_back_to_a_server_that_has_missed_something()
     drop(set);
 }
 
+/// Its connections stay open, and nothing was sent meanwhile.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_was_a_replica_for_a_moment_is_seen_over_open_connections() {
+    let start = || blocking(|| Instance::start(dlock_testkit::servers::Redis::default()).unwrap());
+    let (server, other) = (start().await, start().await);
+    let redis = open(&server.url()).await;
+    let bold = open(&with(&server.url(), "failover_guard=off")).await;
+    for store in [&redis, &bold] {
+        let hold = take(store, &claim("k", 3 * SECOND)).await;
+        store.release(&hold).await.unwrap();
+    }
+    let (server, other) = blocking(move || {
+        let connected = |server: &Instance| {
+            let all = server.ask("CLIENT LIST").unwrap();
+            let ours: Vec<_> = all.lines().filter(|line| line.contains(" resp=3")).collect();
+            ours.iter().map(|line| line.split(' ').next().unwrap().to_owned()).collect::<Vec<_>>()
+        };
+        let before = connected(&server);
+        assert!(before.len() >= 2);
+        for (replica, primary) in [(&other, &server), (&server, &other)] {
+            replica.ask(&format!("REPLICAOF 127.0.0.1 {}", primary.port())).unwrap();
+            block_until("it follows", || is_a_replica(replica)).unwrap();
+            replica.ask("REPLICAOF NO ONE").unwrap();
+        }
+        assert_eq!(connected(&server), before);
+        (server, other)
+    })
+    .await;
+    // What the other one has granted meanwhile this one does not know.
+    take(&open(&other.url()).await, &claim("k", 3 * SECOND)).await;
+    refused(&redis).await;
+    take(&bold, &claim("bold", SECOND)).await;
+    take_soon(&redis, &claim("k", SECOND), LIMIT).await;
+    drop(server);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_account_that_may_not_look_believes_the_sentinels() {
     let set = set(1).await;

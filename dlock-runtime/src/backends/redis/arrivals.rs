@@ -56,7 +56,7 @@ impl State {
         };
         let suspicion = found.or(lately);
         let evicts = guards.refuses(&seen, before.as_ref().is_some_and(|met| met.evicts));
-        let life = Life { run_id: seen.run_id, history: seen.history, met: now };
+        let life = Life { run_id: seen.run_id, history: seen.history.name, met: now };
         self.met.insert(number, Met { life, changes: before.map_or(0, |met| met.changes), suspicion, evicts });
         (found, suspicion)
     }

@@ -109,6 +109,12 @@ impl Combiner {
         }))
     }
 
+    /// Sends a command ahead of whatever is sent next, and hands its answer on, whichever callers are polled.
+    pub(super) fn ahead(self: &Arc<Self>, command: Cmd, then: impl FnOnce(Result<Value>) + Send + 'static) {
+        let answer = self.one(command);
+        self.begin(async move { then(answer.await) });
+    }
+
     /// Releases a lock as the release script does. 2 for one that must be released by that script, since others wait.
     pub(super) fn release(self: &Arc<Self>, claim: &Claim) -> impl Future<Output = Result<Value>> + Send + use<> {
         if !self.is_busy() {
@@ -214,12 +220,17 @@ impl Combiner {
         // Taken before the other is let go, so that batches keep their order.
         let leaving = self.leaving.lock().unwrap_or_else(PoisonError::into_inner);
         drop(next);
+        self.begin(batch.send(self.client.clone(), self.ended.clone()));
+        drop(leaving);
+    }
+
+    /// Takes the first step of a request, and leaves the others to a task.
+    fn begin(&self, request: impl Future<Output = ()> + Send + 'static) {
         // The first step hands it to the client. Unconstrained: a task that has used up its budget would hand over nothing,
         // and what leaves next would overtake it, such as an abandon its acquire.
-        let mut sending = Box::pin(tokio::task::unconstrained(batch.send(self.client.clone(), self.ended.clone())));
-        if sending.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {
-            drop(leaving);
-            self.runtime.spawn(sending);
+        let mut request = Box::pin(tokio::task::unconstrained(request));
+        if request.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {
+            self.runtime.spawn(request);
         }
     }
 

@@ -2,7 +2,8 @@
 //! that looks free may be somebody's. No grants then, until every lock of before has ended.
 //!
 //! A restart is seen by the server's `run_id`, which is looked at on every new connection: a restart and a failover break
-//! all of them. A promotion is seen by its `master_replid`, also of a server that we knew and that was a replica meanwhile.
+//! all of them. A promotion is seen by its `master_replid`, also of a server that we knew and that was a replica meanwhile;
+//! it breaks no connection, so that is looked at again and again (`connection/looks`).
 //! Holds that the server still knows are renewed and released as ever. Of a cluster see `shards`.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -42,7 +43,7 @@ pub(super) struct Guards {
 /// One run of one server.
 pub(super) struct Life {
     pub(super) run_id: String,
-    /// [`Seen::history`] then.
+    /// [`History::name`] then.
     pub(super) history: String,
     /// When it was connected to last.
     pub(super) met: BootInstant,
@@ -54,29 +55,35 @@ pub(super) struct Seen {
     pub(super) uptime: Duration,
     /// Is everything on disk that was acknowledged?
     pub(super) durable: bool,
-    /// The name of the history of its data (`master_replid`): another one since each promotion.
-    pub(super) history: String,
-    /// Does that history go on another one (`master_replid2`)? So it does after a promotion, and after a restart of a
-    /// primary from its snapshot; not where a first replica came, or the last one went long ago.
-    pub(super) is_heir: bool,
+    pub(super) history: History,
     /// May it forget locks when its memory is full? Nothing where the user may not ask for that.
     pub(super) evicts: Option<bool>,
 }
 
-/// What a server is asked for it.
-pub(super) const QUESTIONS: [&[&str]; 4] = [
-    &["INFO", "server"],
-    &["INFO", "persistence"],
-    &["INFO", "replication"],
-    &["CONFIG", "GET", "appendfsync", "maxmemory-policy"],
-];
+/// What a server says of the history of its data.
+#[derive(Debug, Default)]
+pub(super) struct History {
+    /// Its name (`master_replid`): another one since each promotion.
+    pub(super) name: String,
+    /// Does it go on another one (`master_replid2`)? So it does after a promotion, and after a restart of a primary from
+    /// its snapshot; not where a first replica came, or the last one went long ago.
+    pub(super) is_heir: bool,
+    /// Is the server no replica?
+    pub(super) is_primary: bool,
+}
+
+/// What a server is asked for that.
+pub(super) const REPLICATION: &[&str] = &["INFO", "replication"];
+
+/// What a server is asked on a new connection.
+pub(super) const QUESTIONS: [&[&str]; 4] =
+    [&["INFO", "server"], &["INFO", "persistence"], REPLICATION, &["CONFIG", "GET", "appendfsync", "maxmemory-policy"]];
 
 impl Seen {
     /// Reads the answers to [`QUESTIONS`]; nothing where the user may not ask for the first.
     pub(super) fn read(answers: &[Value]) -> Option<Self> {
         let [server, persistence, replication, config] = answers else { return None };
         let server = text(server)?;
-        let replication = |name| text(replication).and_then(|info| field(info, name)).unwrap_or_default();
         let appends = text(persistence).and_then(|info| field(info, "aof_enabled")) == Some("1");
         let settings = settings(config).unwrap_or_default();
         let always = settings.contains(&("appendfsync", "always"));
@@ -84,8 +91,7 @@ impl Seen {
             run_id: field(server, "run_id")?.to_owned(),
             uptime: uptime(server)?,
             durable: appends && always,
-            history: replication("master_replid").to_owned(),
-            is_heir: replication("master_replid2").contains(|digit| digit != '0'),
+            history: History::read(replication).unwrap_or_default(),
             evicts: may_evict(config),
         })
     }
@@ -94,9 +100,21 @@ impl Seen {
     fn started(&self, now: BootInstant) -> BootInstant {
         now.before(self.uptime.saturating_sub(Duration::from_secs(1)))
     }
+}
 
-    fn was_promoted_since(&self, life: &Life) -> bool {
-        self.is_heir && self.history != life.history
+impl History {
+    /// Reads the answer to [`REPLICATION`].
+    pub(super) fn read(answer: &Value) -> Option<Self> {
+        let info = text(answer)?;
+        Some(Self {
+            name: field(info, "master_replid")?.to_owned(),
+            is_heir: field(info, "master_replid2").is_some_and(|name| name.contains(|digit| digit != '0')),
+            is_primary: field(info, "role") == Some("master"),
+        })
+    }
+
+    fn was_begun_since(&self, life: &Life) -> bool {
+        self.is_heir && self.name != life.history
     }
 }
 
@@ -134,9 +152,32 @@ impl Guards {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let suspicion = self.judged(known.as_ref(), &seen, now);
         self.evicts.store(self.refuses(&seen, self.evicts()), Ordering::Relaxed);
-        let first = known.replace(Life { run_id: seen.run_id, history: seen.history, met: now }).is_none();
+        let first = known.replace(Life { run_id: seen.run_id, history: seen.history.name, met: now }).is_none();
         drop(known);
         self.suspect(suspicion);
+        self.tell(suspicion, now, first, place);
+    }
+
+    /// Can a promotion of the server keep grants back?
+    pub(super) fn follow_history(&self) -> bool {
+        self.failover != Guard::Off
+    }
+
+    /// Notes what the server says of its history, over a connection that has stayed open.
+    pub(super) fn heard(&self, history: History, now: BootInstant, place: &impl std::fmt::Debug) {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(life) = known.as_mut() else { return };
+        let promoted = history.was_begun_since(life);
+        life.history = history.name;
+        drop(known);
+        if promoted {
+            let suspicion = self.after_failover(now);
+            self.suspect(suspicion);
+            self.tell(suspicion, now, false, place);
+        }
+    }
+
+    fn tell(&self, suspicion: Suspicion, now: BootInstant, first: bool, place: &impl std::fmt::Debug) {
         let Some(until) = self.until(suspicion).filter(|until| *until > now) else { return };
         let wait = until.since(now);
         if first {
@@ -192,7 +233,7 @@ impl Guards {
 
     /// The same, if it can only be the same one again. A restart as a replica and a promotion may both lie between.
     pub(super) fn judged_alone(&self, before: Option<&Life>, seen: &Seen, now: BootInstant) -> Suspicion {
-        let promoted = before.is_some_and(|life| seen.was_promoted_since(life));
+        let promoted = before.is_some_and(|life| seen.history.was_begun_since(life));
         let failover = if promoted { self.after_failover(now) } else { Suspicion::default() };
         failover.or(self.after_restart(before, seen, now))
     }
@@ -200,7 +241,7 @@ impl Guards {
     /// What a server that nobody here knows may have forgotten of what has just come to it from one that is known. It may
     /// have restarted while that came, which its age tells, or have been promoted, which nothing dates.
     pub(super) fn after_arrival(&self, seen: &Seen, now: BootInstant) -> Suspicion {
-        let failover = if seen.is_heir { self.after_failover(now) } else { Suspicion::default() };
+        let failover = if seen.history.is_heir { self.after_failover(now) } else { Suspicion::default() };
         failover.or(self.restarted(seen, now))
     }
 
@@ -276,146 +317,4 @@ pub(super) fn forgetful(left: Duration) -> Error {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::clock::Clock;
-
-    const SECOND: Duration = Duration::from_secs(1);
-
-    fn seen(run_id: &str, uptime: u64, durable: bool) -> Seen {
-        let uptime = Duration::from_secs(uptime);
-        Seen { run_id: run_id.into(), uptime, durable, history: run_id.into(), is_heir: false, evicts: None }
-    }
-
-    fn guards(restart: Guard, failover: Guard) -> Guards {
-        Guards::new(&Settings { restart_guard: restart, failover_guard: failover, ..Settings::default() })
-    }
-
-    #[test]
-    fn a_restart_that_was_seen_keeps_grants_back_for_the_longest_ttl_since_the_start() {
-        let (clock, guards) = (Clock::manual(), guards(Guard::Auto, Guard::Auto));
-        clock.advance(SECOND * 1000);
-        guards.asks_for(SECOND * 7);
-        guards.asks_for(SECOND);
-        guards.met(seen("a", 500, false), clock.now(), &"");
-        guards.check(|| clock.now()).unwrap();
-        clock.advance(SECOND * 10);
-        guards.met(seen("b", 3, false), clock.now(), &"");
-        assert!(guards.check(|| clock.now()).unwrap_err().is_retryable());
-        clock.advance(SECOND * 4);
-        // Its third second may have been over just after the second one.
-        guards.check(|| clock.now()).unwrap_err();
-        clock.advance(SECOND);
-        guards.check(|| clock.now()).unwrap();
-        // The same one again is nothing new.
-        guards.met(seen("b", 7, false), clock.now(), &"");
-        guards.check(|| clock.now()).unwrap();
-    }
-
-    #[test]
-    fn the_request_at_hand_counts_for_the_length_of_the_guard() {
-        for other in [seen("b", 0, false), seen("b", 800, true)] {
-            let (clock, guards) = (Clock::manual(), guards(Guard::Auto, Guard::Auto));
-            clock.advance(SECOND * 1000);
-            guards.met(seen("a", 500, false), clock.now(), &"");
-            guards.asks_for(SECOND);
-            guards.met(other, clock.now(), &"");
-            clock.advance(SECOND * 3);
-            guards.check(|| clock.now()).unwrap();
-            guards.asks_for(SECOND * 12);
-            guards.check(|| clock.now()).unwrap_err();
-            clock.advance(SECOND * 9);
-            guards.check(|| clock.now()).unwrap();
-        }
-    }
-
-    #[test]
-    fn a_restart_is_one_although_the_end_before_it_was_noticed_after_it() {
-        for (restart, free) in [(Guard::For(SECOND * 5), false), (Guard::Off, true)] {
-            let (clock, guards) = (Clock::manual(), guards(restart, Guard::Off));
-            clock.advance(SECOND * 1000);
-            guards.met(seen("a", 500, false), clock.now(), &"");
-            clock.advance(SECOND * 10);
-            guards.ended(clock.now());
-            guards.met(seen("b", 2, false), clock.now(), &"");
-            assert_eq!(guards.check(|| clock.now()).is_ok(), free);
-        }
-    }
-
-    #[test]
-    fn another_server_is_told_from_a_restart_by_when_the_connection_ended() {
-        for (uptime, free) in [(500, false), (1, true)] {
-            let (clock, guards) = (Clock::manual(), guards(Guard::Off, Guard::For(SECOND * 5)));
-            clock.advance(SECOND * 1000);
-            guards.met(seen("a", 500, false), clock.now(), &"");
-            clock.advance(SECOND * 900);
-            guards.ended(clock.now());
-            clock.advance(SECOND * 2);
-            guards.met(seen("b", uptime, false), clock.now(), &"");
-            assert_eq!(guards.check(|| clock.now()).is_ok(), free, "{uptime}");
-        }
-    }
-
-    #[test]
-    fn another_server_that_ran_before_counts_from_now() {
-        let (clock, guards) = (Clock::manual(), guards(Guard::Off, Guard::For(SECOND * 5)));
-        clock.advance(SECOND * 1000);
-        guards.met(seen("a", 500, true), clock.now(), &"");
-        guards.met(seen("b", 400, true), clock.now(), &"");
-        clock.advance(SECOND * 4);
-        guards.check(|| clock.now()).unwrap_err();
-        clock.advance(SECOND);
-        guards.check(|| clock.now()).unwrap();
-    }
-
-    #[test]
-    fn a_server_that_was_promoted_since_it_was_seen_counts_from_now() {
-        // Of the same run, and of a restart long ago; without a predecessor, only its first replica has come.
-        for (run_id, uptime, is_heir, free) in
-            [("a", 500, true, false), ("b", 100, true, false), ("a", 500, false, true), ("b", 100, false, true)]
-        {
-            let (clock, guards) = (Clock::manual(), guards(Guard::Auto, Guard::For(SECOND * 5)));
-            guards.asks_for(SECOND * 50);
-            clock.advance(SECOND * 1000);
-            guards.met(seen("a", 500, true), clock.now(), &"");
-            clock.advance(SECOND * 400);
-            let promoted = || Seen { history: "other".into(), is_heir, ..seen(run_id, uptime, true) };
-            guards.met(promoted(), clock.now(), &"");
-            assert_eq!(guards.check(|| clock.now()).is_ok(), free, "{run_id} {is_heir}");
-            clock.advance(SECOND * 5);
-            guards.met(promoted(), clock.now(), &"");
-            guards.check(|| clock.now()).unwrap();
-        }
-    }
-
-    #[test]
-    fn a_primary_that_starts_from_its_snapshot_is_guarded_as_restarted_at_least() {
-        let (clock, guards) = (Clock::manual(), guards(Guard::For(SECOND * 5), Guard::Off));
-        clock.advance(SECOND * 1000);
-        guards.met(seen("a", 500, false), clock.now(), &"");
-        clock.advance(SECOND * 10);
-        guards.met(Seen { is_heir: true, ..seen("b", 1, false) }, clock.now(), &"");
-        guards.check(|| clock.now()).unwrap_err();
-    }
-
-    #[test]
-    fn what_is_on_disk_is_not_forgotten_and_a_young_server_is_suspect_by_name_only() {
-        let clock = Clock::manual();
-        clock.advance(SECOND * 1000);
-        for (restart, first, then, free) in [
-            (Guard::Auto, seen("a", 1, false), None, true),
-            (Guard::For(SECOND * 5), seen("a", 1, false), None, false),
-            (Guard::For(SECOND * 5), seen("a", 1, true), None, true),
-            (Guard::For(SECOND * 5), seen("a", 9, false), None, true),
-            (Guard::For(SECOND * 5), seen("a", 9, false), Some(seen("b", 0, true)), true),
-            (Guard::For(SECOND * 5), seen("a", 9, false), Some(seen("b", 0, false)), false),
-        ] {
-            let guards = guards(restart, Guard::Off);
-            guards.met(first, clock.now(), &"");
-            if let Some(then) = then {
-                guards.met(then, clock.now(), &"");
-            }
-            assert_eq!(guards.check(|| clock.now()).is_ok(), free, "{restart:?}");
-        }
-    }
-}
+mod tests;

@@ -254,6 +254,7 @@ fn changed(before: &[Option<u32>], now: &[Option<u32>]) -> (Vec<u16>, Vec<u16>) 
 
 #[cfg(test)]
 pub(super) mod tests {
+    use super::super::guards::History;
     use super::super::settings::{Guard, Settings};
     use super::*;
     use crate::clock::Clock;
@@ -289,7 +290,11 @@ pub(super) mod tests {
 
         fn seen(run_id: &str, uptime: u64, durable: bool) -> Seen {
             let uptime = Duration::from_secs(uptime);
-            Seen { run_id: run_id.into(), uptime, durable, history: run_id.into(), is_heir: false, evicts: None }
+            Seen { run_id: run_id.into(), uptime, durable, history: Self::history(run_id, false), evicts: None }
+        }
+
+        fn history(name: &str, is_heir: bool) -> History {
+            History { name: name.into(), is_heir, is_primary: true }
         }
 
         fn tells_as(&self, ranges: &[(u16, &str)], id: &str, seen: Seen) {
@@ -366,7 +371,7 @@ pub(super) mod tests {
         let cluster = Cluster::new();
         let ranges = [(8191, "a"), (16_383, "b")];
         cluster.tells(&ranges, "a", "1", 500, true);
-        cluster.tells_as(&ranges, "a", Seen { history: "2".into(), is_heir: true, ..Cluster::seen("1", 500, true) });
+        cluster.tells_as(&ranges, "a", Seen { history: Cluster::history("2", true), ..Cluster::seen("1", 500, true) });
         assert!(!cluster.grants(0) && cluster.grants(8192));
         cluster.clock.advance(SECOND * 7);
         assert!(cluster.grants(0));

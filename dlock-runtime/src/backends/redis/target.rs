@@ -7,7 +7,7 @@ use ::redis::io::tcp::TcpSettings;
 use ::redis::io::tcp::socket2::TcpKeepalive;
 use ::redis::{Client, ConnectionAddr, IntoConnectionInfo, ProtocolVersion};
 
-use super::settings::{Scheme, Settings};
+use super::settings::{Guard, Scheme, Settings};
 use super::topology::{ClusterPlan, Plan, Sentinels, Tls};
 use crate::error::{Error, Result};
 
@@ -27,6 +27,12 @@ impl Target {
         let Plan::Server(client) = &self.plan else { return None };
         let settings = client.get_connection_info().redis_settings();
         Some((settings.username(), settings.password(), self.settings.eviction_allowed))
+    }
+
+    /// Without guards, for one that judges its servers by itself.
+    pub(in crate::backends) fn unguarded(mut self) -> Self {
+        (self.settings.restart_guard, self.settings.failover_guard) = (Guard::Off, Guard::Off);
+        self
     }
 
     /// Reads a URL of any topology.

@@ -64,7 +64,8 @@ impl Node {
     pub(super) fn new(number: usize, target: Target, clock: &Clock, roster: &Arc<Roster>) -> Self {
         Self {
             number,
-            connections: Arc::new(Connections::new(target, clock.clone())),
+            // Which node has a vote is the roster's to say.
+            connections: Arc::new(Connections::new(target.unguarded(), clock.clone())),
             links: PerRuntime::new(),
             opening: Mutex::default(),
             roster: roster.clone(),

@@ -3,6 +3,7 @@
 mod after;
 mod cluster;
 mod ended;
+mod looks;
 mod open;
 mod renewals;
 mod silence;
@@ -29,6 +30,7 @@ use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::per_runtime::PerRuntime;
 pub(super) use ended::Ended;
+use looks::Looked;
 pub(super) use open::{config, words};
 use renewals::Beside;
 use silence::AwaitsAnswer;
@@ -77,6 +79,7 @@ pub(in crate::backends) struct Connection {
     /// Since when a request has waited that was given up or is late, unless answers have come since; in nanoseconds, else
     /// 0.
     silent_since: AtomicU64,
+    looked: Looked,
 }
 
 /// How requests get to their server.
@@ -240,11 +243,13 @@ impl Connections {
     /// Sends one command; an error of the server is an answer.
     pub(in crate::backends) async fn command(&self, connection: &Arc<Connection>, command: Cmd) -> Result<Value> {
         let wait = AwaitsAnswer::new(connection, &self.clock);
+        let look = self.look_ahead(connection, wait.since);
         let answer = match &connection.way {
             Way::Server(way) => way.one(command).await,
             Way::Cluster(way) => Box::pin(way.one(&command)).await,
         };
         wait.answered();
+        noted(look).await;
         let answer = answer.inspect_err(|_| self.failed(connection))?;
         self.check_role(connection, &answer)?;
         Ok(answer)
@@ -257,16 +262,16 @@ impl Connections {
         commands: impl IntoIterator<Item = Cmd>,
     ) -> Result<Answers> {
         match &connection.way {
-            Way::Server(way) => self.all_of(connection, way.all(commands)).await,
-            Way::Cluster(way) => self.all_of(connection, Box::pin(way.all(commands))).await,
+            Way::Server(way) => self.all_of(connection, || way.all(commands)).await,
+            Way::Cluster(way) => self.all_of(connection, || Box::pin(way.all(commands))).await,
         }
     }
 
     /// Sends a command that may win a lock, and draws a token after it; gives both answers.
     pub(super) async fn drawing(&self, connection: &Arc<Connection>, command: Cmd) -> Result<Answers> {
         match &connection.way {
-            Way::Server(way) => self.all_of(connection, way.drawing(command)).await,
-            Way::Cluster(way) => self.all_of(connection, Box::pin(way.drawing(&command))).await,
+            Way::Server(way) => self.all_of(connection, || way.drawing(command)).await,
+            Way::Cluster(way) => self.all_of(connection, || Box::pin(way.drawing(&command))).await,
         }
     }
 
@@ -292,14 +297,16 @@ impl Connections {
         Box::pin(script).await
     }
 
-    async fn all_of(
+    async fn all_of<F: Future<Output = Result<impl Into<Answers>>>>(
         &self,
         connection: &Arc<Connection>,
-        request: impl Future<Output = Result<impl Into<Answers>>>,
+        request: impl FnOnce() -> F,
     ) -> Result<Answers> {
         let wait = AwaitsAnswer::new(connection, &self.clock);
-        let answers = request.await;
+        let look = self.look_ahead(connection, wait.since);
+        let answers = request().await;
         wait.answered();
+        noted(look).await;
         let answers = answers.inspect_err(|_| self.failed(connection))?.into();
         answers.iter().try_for_each(|answer| self.check_role(connection, answer))?;
         Ok(answers)
@@ -350,6 +357,14 @@ impl Connections {
             return Err(Error::outage("another Redis has become the primary"));
         }
         Ok(())
+    }
+}
+
+/// Ends when what a request's look has found is noted.
+async fn noted(look: Option<looks::Look>) {
+    if let Some(look) = look {
+        // An error is the end of its runtime, and so of the connection.
+        let _ = look.await;
     }
 }
 

@@ -15,7 +15,7 @@ use super::super::scripts::{FENCE, SCRIPTS, Scripts};
 use super::super::topology::cluster::ClusterWay;
 use super::super::topology::{ClusterPlan, Opening, Plan};
 use super::super::{fault, rights};
-use super::{Connection, Connections, Ended, OPEN_LIMIT, Way, call};
+use super::{Connection, Connections, Ended, Looked, OPEN_LIMIT, Way, call};
 use crate::background::Place;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -29,7 +29,14 @@ impl Connections {
         let dead = Arc::new(AtomicBool::new(false));
         let way =
             Way::Cluster(Box::new(ClusterWay::new(client, self.clock.clone(), self.guards.clone(), dead.clone())));
-        Ok(Arc::new(Connection { runtime: place.id(), way, switches: 0, dead, silent_since: AtomicU64::new(0) }))
+        Ok(Arc::new(Connection {
+            runtime: place.id(),
+            way,
+            switches: 0,
+            dead,
+            silent_since: AtomicU64::new(0),
+            looked: Looked::default(),
+        }))
     }
 
     fn opening(&self, plan: &ClusterPlan) -> Result<Opening> {
@@ -78,7 +85,8 @@ impl Connections {
             .await?;
         let mut opened = multiplexed.clone();
         let way = Way::Server(Arc::new(Combiner::new(multiplexed, ended, place)));
-        let connection = Arc::new(Connection { runtime, way, switches, dead, silent_since: AtomicU64::new(0) });
+        let (silent_since, looked) = (AtomicU64::new(0), Looked::at(self.clock.now()));
+        let connection = Arc::new(Connection { runtime, way, switches, dead, silent_since, looked });
         let mut first = ::redis::pipe();
         first.cmd("ROLE");
         for question in QUESTIONS {

@@ -37,7 +37,7 @@ impl Connection {
 /// A request under way. One that is given up unanswered leaves word of it.
 pub(super) struct AwaitsAnswer<'a> {
     connection: &'a Connection,
-    since: BootInstant,
+    pub(super) since: BootInstant,
 }
 
 impl<'a> AwaitsAnswer<'a> {
