@@ -79,6 +79,12 @@ impl<T: Clone + Send + Sync + 'static> PerRuntime<T> {
         Some(Opened { value: slot.cell.get()?.clone(), id, generation: slot.generation })
     }
 
+    /// The values of all runtimes that live.
+    pub(crate) fn all(&self) -> Vec<T> {
+        let slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
+        slots.values().filter_map(|slot| slot.cell.get().cloned()).collect()
+    }
+
     /// Forgets a value that has turned out broken, unless another one has taken its place already.
     pub fn discard(&self, opened: &Opened<T>) {
         let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);

@@ -14,6 +14,7 @@ mod ended;
 mod faults;
 mod fenced;
 mod left;
+mod let_in;
 mod line;
 mod missed;
 mod server;

@@ -126,6 +126,7 @@ impl Redis {
         crate::background::background()?;
         let connections = Arc::new(Connections::new(target, clock.clone()));
         check::check(&connections).await?.tell(&connections);
+        connections.open_for_renewals().await?;
         connections.meet_all().await;
         let mut capabilities = capabilities();
         if connections.target.settings.wait_replicas > 0 {

@@ -30,6 +30,7 @@ impl Target {
     }
 
     /// Without guards, for one that judges its servers by itself.
+    #[allow(dead_code, reason = "for Redlock, which is not always built")]
     pub(in crate::backends) fn unguarded(mut self) -> Self {
         (self.settings.restart_guard, self.settings.failover_guard) = (Guard::Off, Guard::Off);
         self

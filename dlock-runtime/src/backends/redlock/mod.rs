@@ -87,7 +87,21 @@ impl Redlock {
         let capabilities = Capabilities { any_key: !is_literal, ..capabilities(max_ttl) };
         let redlock = Self { nodes, is_literal, capabilities, clock: clock.clone() };
         redlock.meet().await?;
+        redlock.open_for_renewals().await?;
         Ok(redlock)
+    }
+
+    /// Opens the connections of the renewals to come, on our own thread: a node that lets nobody in later, since it is full
+    /// or its password has changed, still renews.
+    async fn open_for_renewals(&self) -> Result<()> {
+        let nodes = self.nodes.clone();
+        let open = async move {
+            let mut asked = round::ask(&nodes, 0..nodes.len(), Patience::FIRST, |_, _| async { Ok(()) })?;
+            // Which nodes cannot be reached has been said.
+            while asked.next().await.is_some() {}
+            Ok(())
+        };
+        crate::background::background()?.run(open).await?
     }
 
     /// Looks at all nodes once: what is wrong with one of them is said now, and not when the others fail.

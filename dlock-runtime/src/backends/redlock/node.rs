@@ -83,6 +83,11 @@ impl Node {
         link.connection.is_usable(self.clock()).then_some(link)
     }
 
+    /// A link that lives, whosever it is.
+    pub(super) fn any_link(&self) -> Option<Arc<Link>> {
+        self.links.all().into_iter().find(|link| link.connection.is_usable(self.clock()))
+    }
+
     /// Opens the present runtime's link, in a task of its own: whoever asks may lose patience, and the next one finds it.
     pub(super) fn open(self: &Arc<Self>, place: &Place) -> Opening {
         let id = place.id();

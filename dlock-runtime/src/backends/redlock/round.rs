@@ -26,6 +26,8 @@ pub(super) struct Patience {
     open: Duration,
     /// For a majority, where silent nodes are what is missing.
     pub(super) in_all: Duration,
+    /// Where no connection can be opened, any other one to the node will do.
+    takes_any: bool,
 }
 
 /// Longer than a round trip around the world.
@@ -40,13 +42,13 @@ impl Patience {
     pub(super) fn of(ttl: Duration) -> Self {
         let answer = FAR.clamp(ttl / 2000, ttl / 200);
         let in_all = MOMENT.min(ttl / 6).max(answer);
-        Self { answer, open: (ttl / 4).min(Duration::from_secs(1)).max(in_all), in_all }
+        Self { answer, open: (ttl / 4).min(Duration::from_secs(1)).max(in_all), in_all, takes_any: false }
     }
 
-    /// For a renewal: it asks once, and waits for all the time that there is.
+    /// For a renewal: it asks once, and waits for all the time that there is. It needs no order among other requests.
     pub(super) fn of_renewal(ttl: Duration) -> Self {
         let patience = Self::of(ttl);
-        Self { answer: patience.in_all, ..patience }
+        Self { answer: patience.in_all, takes_any: true, ..patience }
     }
 
     /// For what is no race against a ttl, and of which a majority has to be heard all the same: a release. Less than the
@@ -57,7 +59,7 @@ impl Patience {
     pub(super) const FIRST: Self = Self::each(OPEN_LIMIT);
 
     const fn each(time: Duration) -> Self {
-        Self { answer: time, open: time, in_all: time }
+        Self { answer: time, open: time, in_all: time, takes_any: false }
     }
 }
 
@@ -137,7 +139,12 @@ async fn one<T, F: Future<Output = Result<T>>>(
             let opening = node.open(place);
             let until = opening.since.after(patience.open).max(clock.now().after(patience.answer));
             let opened = clock.timeout_at(until, opening.done()).await;
-            opened.ok_or_else(|| Unable::silent(format!("the node {node:?} gave no connection in time")))??
+            let silent = || Unable::silent(format!("the node {node:?} gave no connection in time"));
+            let opened = opened.map_or_else(|| Err(silent()), |opened| opened.map_err(Unable::from));
+            match (opened, patience.takes_any) {
+                (Err(why), true) => node.any_link().ok_or(why)?,
+                (opened, _) => opened?,
+            }
         }
     };
     // What had no connection while it mattered is not sent any more: it would come after what undoes it.
@@ -230,7 +237,7 @@ mod tests {
     fn a_majority_is_waited_for_longer_but_something_of_the_ttl_is_left() {
         assert_eq!([1000, 2000, 30_000, 900_000].map(|ttl| of(ttl).in_all.as_millis()), [166, 300, 300, 500]);
         for ttl in [1000, 2000, 30_000, 900_000, 86_400_000] {
-            let Patience { answer, open, in_all } = of(ttl);
+            let Patience { answer, open, in_all, .. } = of(ttl);
             // The last round may begin when the time is nearly over; it asks twice, and may have to connect each time.
             assert!(in_all + open * 2 + answer * 2 < Duration::from_millis(ttl) * 8 / 10, "{ttl}");
         }

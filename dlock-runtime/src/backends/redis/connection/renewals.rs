@@ -1,5 +1,8 @@
 //! The connection of renewals: the runtime's own, or a second one beside it where they would come too late on that.
 //!
+//! It is opened with the store, before the first lock. A server that lets nobody in later, since it is full or its password
+//! has changed, takes no hold away. If it ends and cannot be opened again, renewals go over any connection that lives.
+//!
 //! Nothing else goes over the second one, and nothing is cut off for it: what undoes a request has to follow it over the
 //! same connection, and a short lease of one lock is no reason to break the requests of all others. Renewals need no order.
 
@@ -8,10 +11,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use futures::TryFutureExt;
 use tokio::sync::oneshot;
 
 use super::{Connection, Connections};
-use crate::background::{background, here};
+use crate::background::{Place, background, here};
 use crate::clock::BootInstant;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -51,14 +55,69 @@ impl Connections {
         let own = here().and_then(|here| self.of(here));
         if !waits && !own.is_some_and(|own| own.is_silent(patience, &self.clock)) {
             self.beside.forget(self.clock.now());
-            return self.here().await;
+            return self.ordinary(patience).await;
         }
         // The server itself may be slow, and let nobody in.
         let limit = self.clock.now().after(patience / 2);
         match self.clock.timeout_at(limit, Box::pin(self.beside(patience))).await {
             Some(Ok(beside)) => Ok(beside),
-            _ => self.here().await,
+            _ => self.ordinary(patience).await,
         }
+    }
+
+    /// Opens the connection of the renewals to come.
+    ///
+    /// # Errors
+    /// If it cannot be opened: holds of such a store could not be relied on.
+    pub(in crate::backends) async fn open_for_renewals(self: &Arc<Self>) -> Result<()> {
+        let connections = self.clone();
+        let waits = self.target.settings.wait_replicas > 0 && self.cluster().is_none();
+        let open = async move {
+            if waits { connections.beside(MOST_PATIENCE).await } else { connections.here().await }.map(drop)
+        };
+        background()?.run(open).await?
+    }
+
+    /// The present runtime's connection, or any other one while that cannot be opened.
+    async fn ordinary(self: &Arc<Self>, patience: Duration) -> Result<Arc<Connection>> {
+        if let Some(own) = here().and_then(|here| self.of(here)).filter(|own| self.is_usable(own)) {
+            return Ok(own);
+        }
+        // All connections of a cluster lead to one client.
+        if self.cluster().is_some() {
+            return self.here().await;
+        }
+        let (tell, told) = oneshot::channel();
+        let connections = self.clone();
+        // A task of its own: it may take longer than this renewal can wait, and serve the next one.
+        Place::here()?.spawn(async move {
+            let opened = connections.here().await;
+            // It may have been opened while the store was closed.
+            if connections.beside.closed.load(Ordering::Relaxed) {
+                connections.open.clear();
+            }
+            // Whoever has asked may be gone.
+            let _ = tell.send(opened);
+        });
+        let gone = |_| Err(Error::outage("the runtime is shutting down"));
+        let mut told = told.unwrap_or_else(gone);
+        let limit = self.clock.now().after(patience / 2);
+        let opened = self.clock.timeout_at(limit, &mut told).await;
+        match opened {
+            Some(Ok(own)) => Ok(own),
+            Some(Err(error)) => self.any(patience).ok_or(error),
+            None => match self.any(patience) {
+                Some(other) => Ok(other),
+                None => told.await,
+            },
+        }
+    }
+
+    /// A connection that lives, whosever it is.
+    fn any(&self, patience: Duration) -> Option<Arc<Connection>> {
+        let speaks =
+            |connection: &Arc<Connection>| self.is_usable(connection) && !connection.is_silent(patience, &self.clock);
+        self.present_beside(patience).or_else(|| self.open.all().into_iter().find(speaks))
     }
 
     /// Awaits the answers to such renewals. Where they are late, the next ones go another way, also while the holds with

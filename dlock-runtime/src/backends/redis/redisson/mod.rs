@@ -73,6 +73,7 @@ impl Redisson {
         let connections = Arc::new(Connections::new(target, clock.clone()));
         check::check(&connections).await?.tell(&connections);
         check_channel(&connections).await?;
+        connections.open_for_renewals().await?;
         let watch = Watch::start(&connections)?;
         Ok(Self {
             channels: Channels::new(connections.clone()),
