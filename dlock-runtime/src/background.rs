@@ -117,6 +117,12 @@ impl Background {
         self.handle.spawn(task);
     }
 
+    /// Runs what blocks, on a thread of its own.
+    #[allow(dead_code, reason = "only some stores have such work")]
+    pub(crate) fn block(&self, work: impl FnOnce() + Send + 'static) {
+        self.handle.spawn_blocking(work);
+    }
+
     /// Runs `task` here and gives its output; dropping the returned future ends the task.
     pub(crate) fn run<T: Send + 'static>(&self, task: impl Future<Output = T> + Send + 'static) -> Run<T> {
         Run(self.handle.spawn(task))

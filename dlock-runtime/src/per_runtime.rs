@@ -80,7 +80,8 @@ impl<T: Clone + Send + Sync + 'static> PerRuntime<T> {
     }
 
     /// The values of all runtimes that live.
-    pub(crate) fn all(&self) -> Vec<T> {
+    #[must_use]
+    pub fn all(&self) -> Vec<T> {
         let slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
         slots.values().filter_map(|slot| slot.cell.get().cloned()).collect()
     }

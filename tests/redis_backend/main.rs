@@ -13,6 +13,7 @@ mod database;
 mod ended;
 mod faults;
 mod fenced;
+mod hostile;
 mod left;
 mod let_in;
 mod line;

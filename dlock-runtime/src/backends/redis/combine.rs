@@ -9,7 +9,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Waker};
 use std::time::Duration;
 
-use ::redis::aio::MultiplexedConnection;
 use ::redis::{Arg, Cmd, Pipeline, Value};
 use futures::FutureExt;
 use futures::future::{BoxFuture, Either};
@@ -20,6 +19,7 @@ use super::connection::{Ended, call, on};
 use super::fault;
 use super::layout::{self, Name};
 use super::scripts::{FENCE, SCRIPTS};
+use super::socket::Wire;
 use crate::backend::Claim;
 use crate::background::{Place, background};
 use crate::error::{Error, Result};
@@ -36,7 +36,7 @@ const USUAL_VALUE: usize = 112;
 
 /// The way to the server that the tasks of one runtime share.
 pub(super) struct Combiner {
-    client: MultiplexedConnection,
+    wire: Wire,
     ended: Arc<Ended>,
     runtime: Place,
     under_way: AtomicUsize,
@@ -90,9 +90,9 @@ struct Releases {
 }
 
 impl Combiner {
-    pub(super) fn new(client: MultiplexedConnection, ended: Arc<Ended>, runtime: Place) -> Self {
+    pub(super) fn new(wire: Wire, ended: Arc<Ended>, runtime: Place) -> Self {
         let (under_way, next, leaving) = Default::default();
-        Self { client, ended, runtime, under_way, next, leaving }
+        Self { wire, ended, runtime, under_way, next, leaving }
     }
 
     /// Sends one command.
@@ -100,12 +100,12 @@ impl Combiner {
         if self.is_busy() {
             return Either::Left(self.join(|batch| batch.put([command])).answers().map(only));
         }
-        let (under_way, mut client) = (UnderWay::new(self), self.client.clone());
+        let (under_way, mut wire) = (UnderWay::new(self), self.wire.clone());
         let ended = self.ended.clone();
         Either::Right(Box::pin(async move {
-            let answer = ended.or(client.send_packed_command(&command)).await;
+            let answer = ended.or(wire.client.send_packed_command(&command)).await;
             drop(under_way);
-            answer.map_err(|error| fault::client(&error))
+            answer.map_err(|error| wire.fault(&error))
         }))
     }
 
@@ -157,12 +157,12 @@ impl Combiner {
     }
 
     fn alone(self: &Arc<Self>, pipeline: Pipeline) -> BoxFuture<'static, Result<Answers>> {
-        let (under_way, mut client) = (UnderWay::new(self), self.client.clone());
+        let (under_way, mut wire) = (UnderWay::new(self), self.wire.clone());
         let ended = self.ended.clone();
         Box::pin(async move {
-            let answers = ended.or(client.send_packed_commands(&pipeline, 0, pipeline.len())).await;
+            let answers = ended.or(wire.client.send_packed_commands(&pipeline, 0, pipeline.len())).await;
             drop(under_way);
-            answers.map(Answers::from_vec).map_err(|error| fault::client(&error))
+            answers.map(Answers::from_vec).map_err(|error| wire.fault(&error))
         })
     }
 
@@ -220,7 +220,7 @@ impl Combiner {
         // Taken before the other is let go, so that batches keep their order.
         let leaving = self.leaving.lock().unwrap_or_else(PoisonError::into_inner);
         drop(next);
-        self.begin(batch.send(self.client.clone(), self.ended.clone()));
+        self.begin(batch.send(self.wire.clone(), self.ended.clone()));
         drop(leaving);
     }
 
@@ -258,7 +258,7 @@ impl Batch {
         Wants::Answers(self.pipeline.len() - before)
     }
 
-    async fn send(self, mut client: MultiplexedConnection, ended: Arc<Ended>) {
+    async fn send(self, mut wire: Wire, ended: Arc<Ended>) {
         let Self { mut pipeline, asked, releases, draws, under_way, .. } = self;
         if draws > 0 {
             pipeline.add_command(draw(draws));
@@ -266,13 +266,13 @@ impl Batch {
         let releasing = releases.call();
         let releases = releasing.is_some();
         add(&mut pipeline, releasing);
-        let answers = ended.or(client.send_packed_commands(&pipeline, 0, pipeline.len())).await;
+        let answers = ended.or(wire.client.send_packed_commands(&pipeline, 0, pipeline.len())).await;
         drop(under_way);
         let mut answers = match answers {
             Ok(answers) => answers,
             Err(error) => {
                 for Asked { to, .. } in asked {
-                    let _ = to.send(Err(fault::client(&error)));
+                    let _ = to.send(Err(wire.fault(&error)));
                 }
                 return;
             }

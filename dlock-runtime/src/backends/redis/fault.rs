@@ -3,11 +3,13 @@
 //! Texts of the server are looked at but never passed on: some repeat the arguments, and an argument is an owner.
 
 use std::error::Error as StdError;
+use std::io;
 use std::sync::Arc;
 
 use ::redis::{ErrorKind as Kind, RedisError, ServerError, Value};
 
 use super::scripts::TOKEN_END;
+use super::socket::TooLarge;
 use crate::error::{Error, ErrorKind};
 
 /// An error of the client, or one of the server that the client has wrapped.
@@ -21,20 +23,34 @@ pub(crate) fn client(error: &RedisError) -> Error {
         Kind::Io => {
             // Only the kind: the text of an I/O error may name a path or an address that came from the URL.
             let wrapped = error.source().and_then(|source| source.downcast_ref::<Arc<dyn StdError + Send + Sync>>());
-            let io = wrapped.and_then(|wrapped| wrapped.downcast_ref::<std::io::Error>());
-            match io {
-                Some(io) if io.kind() == std::io::ErrorKind::InvalidData => Error::outage(
-                    "TLS with Redis failed: the certificate was not accepted, or one side does not speak TLS",
-                ),
-                Some(io) => Error::outage(format!("the connection to Redis failed: {}", io.kind())),
-                None => Error::outage("the connection to Redis failed"),
-            }
+            let io = wrapped.and_then(|wrapped| wrapped.downcast_ref::<io::Error>());
+            io.map_or_else(|| Error::outage("the connection to Redis failed"), self::io)
         }
         _ => match error.code() {
             Some(code) => by_code(code, error.detail().unwrap_or_default()),
             None => Error::new(ErrorKind::Protocol, "the Redis client refused the request"),
         },
     }
+}
+
+/// A failure of a socket.
+pub(super) fn io(error: &io::Error) -> Error {
+    if error.get_ref().is_some_and(|cause| cause.is::<TooLarge>()) {
+        return too_large();
+    }
+    match error.kind() {
+        io::ErrorKind::InvalidData => {
+            Error::outage("TLS with Redis failed: the certificate was not accepted, or one side does not speak TLS")
+        }
+        kind => Error::outage(format!("the connection to Redis failed: {kind}")),
+    }
+}
+
+pub(super) fn too_large() -> Error {
+    Error::new(
+        ErrorKind::Protocol,
+        "the server sent an answer of more than 16 MB, and the connection was ended: that is no Redis for locks",
+    )
 }
 
 /// An error that the server has answered.

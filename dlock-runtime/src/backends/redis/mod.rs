@@ -42,6 +42,7 @@ mod scripts_shares;
 mod settings;
 mod shards;
 mod shares;
+mod socket;
 mod strangers;
 mod suspicion;
 pub(in crate::backends) mod target;

@@ -1,13 +1,16 @@
 //! From a URL to a server, without ever repeating the URL.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use ::redis::io::tcp::TcpSettings;
 use ::redis::io::tcp::socket2::TcpKeepalive;
-use ::redis::{Client, ConnectionAddr, IntoConnectionInfo, ProtocolVersion};
+use ::redis::{ConnectionAddr, IntoConnectionInfo, ProtocolVersion};
 
 use super::settings::{Guard, Scheme, Settings};
+use super::socket::Server;
+use super::socket::names::Names;
 use super::topology::{ClusterPlan, Plan, Sentinels, Tls};
 use crate::error::{Error, Result};
 
@@ -24,8 +27,8 @@ impl Target {
     #[cfg(test)]
     #[allow(dead_code, reason = "for the tests of Redlock's addresses, which are not always built")]
     pub(in crate::backends) fn account(&self) -> Option<(Option<&str>, Option<&str>, bool)> {
-        let Plan::Server(client) = &self.plan else { return None };
-        let settings = client.get_connection_info().redis_settings();
+        let Plan::Server(server) = &self.plan else { return None };
+        let settings = server.info().redis_settings();
         Some((settings.username(), settings.password(), self.settings.eviction_allowed))
     }
 
@@ -38,18 +41,23 @@ impl Target {
 
     /// Reads a URL of any topology.
     pub(in crate::backends) fn parse(text: &str) -> Result<Self> {
+        Self::parse_with(text, &Arc::default())
+    }
+
+    /// The same, with what looks up the hosts' names.
+    pub(super) fn parse_with(text: &str, names: &Arc<Names>) -> Result<Self> {
         let (scheme, rest) = text.split_once("://").unwrap_or_default();
         match &*scheme.to_ascii_lowercase() {
-            "redis-sentinel" => Self::sentinel(rest, false),
-            "rediss-sentinel" => Self::sentinel(rest, true),
-            "redis-cluster" => Self::cluster(rest, false),
-            "rediss-cluster" => Self::cluster(rest, true),
-            _ => Self::server(text),
+            "redis-sentinel" => Self::sentinel(rest, false, names),
+            "rediss-sentinel" => Self::sentinel(rest, true, names),
+            "redis-cluster" => Self::cluster(rest, false, names),
+            "rediss-cluster" => Self::cluster(rest, true, names),
+            _ => Self::server(text, names),
         }
     }
 
     /// `redis://[user:password@]host[:port][/db][?…]`, the same with `rediss`, or `unix:///path[?db=…&user=…&pass=…]`.
-    fn server(text: &str) -> Result<Self> {
+    fn server(text: &str, names: &Arc<Names>) -> Result<Self> {
         let bad = |why: &'static str| Error::config("url", why);
         let url = ::redis::parse_redis_url(text).ok_or_else(|| {
             bad("the Redis URL cannot be read; in a user or password write @ : / % # ? as %40 %3A %2F %25 %23 %3F")
@@ -90,20 +98,17 @@ impl Target {
         let db = redis.db();
         let redis = redis.set_protocol(ProtocolVersion::RESP3).set_lib_name("dlock", env!("CARGO_PKG_VERSION"));
         let info = info.set_redis_settings(redis).set_tcp_settings(tcp());
-        let client = match tls {
-            None => Client::open(info).map_err(|_| bad("the Redis URL cannot be used"))?,
-            Some(tls) => tls.open(info)?,
-        };
-        Ok(Self { plan: Plan::Server(client), settings, place, db })
+        let plan = Plan::Server(Server::new(info, tls, names));
+        Ok(Self { plan, settings, place, db })
     }
 
-    fn sentinel(rest: &str, tls: bool) -> Result<Self> {
-        let (sentinels, settings) = Sentinels::new(rest, tls)?;
+    fn sentinel(rest: &str, tls: bool, names: &Arc<Names>) -> Result<Self> {
+        let (sentinels, settings) = Sentinels::new(rest, tls, names)?;
         Ok(Self { place: format!("{sentinels:?}"), db: sentinels.db(), plan: Plan::Sentinel(sentinels), settings })
     }
 
-    fn cluster(rest: &str, tls: bool) -> Result<Self> {
-        let (cluster, settings) = ClusterPlan::new(rest, tls)?;
+    fn cluster(rest: &str, tls: bool, names: &Arc<Names>) -> Result<Self> {
+        let (cluster, settings) = ClusterPlan::new(rest, tls, names)?;
         Ok(Self { place: format!("{cluster:?}"), db: 0, plan: Plan::Cluster(cluster), settings })
     }
 }
@@ -133,8 +138,8 @@ mod tests {
     #[test]
     fn a_password_is_decoded_and_never_shown() {
         let target = Target::parse("redis://us%40er:c4n4ry%40%3A%2F%25%23%3F@[::1]:7000/3?eviction=allow").unwrap();
-        let Plan::Server(client) = &target.plan else { panic!() };
-        let settings = client.get_connection_info().redis_settings();
+        let Plan::Server(server) = &target.plan else { panic!() };
+        let settings = server.info().redis_settings();
         assert_eq!(settings.password(), Some("c4n4ry@:/%#?"));
         assert_eq!(settings.username(), Some("us@er"));
         assert_eq!(format!("{target:?}"), "::1:7000/3");

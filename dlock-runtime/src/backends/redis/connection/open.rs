@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use ::redis::aio::{AsyncPushSender, MultiplexedConnection};
+use ::redis::aio::AsyncPushSender;
 use ::redis::cluster_async::ClusterConnection;
 use ::redis::{AsyncConnectionConfig, Cmd, PushInfo, PushKind, ServerErrorKind, Value};
 use futures::TryFutureExt;
@@ -12,6 +12,7 @@ use futures::TryFutureExt;
 use super::super::combine::Combiner;
 use super::super::guards::{QUESTIONS, Seen};
 use super::super::scripts::{FENCE, SCRIPTS, Scripts};
+use super::super::socket::Wire;
 use super::super::topology::cluster::ClusterWay;
 use super::super::topology::{ClusterPlan, Opening, Plan};
 use super::super::{fault, rights};
@@ -73,7 +74,7 @@ impl Connections {
         let dead = Arc::new(AtomicBool::new(false));
         let ended = Arc::<Ended>::default();
         let (died, says, guards, clock) = (dead.clone(), ended.clone(), self.guards.clone(), self.clock.clone());
-        let multiplexed = self
+        let wire = self
             .dial(config().set_push_sender(move |push: PushInfo| {
                 if push.kind == PushKind::Disconnection {
                     died.store(true, Ordering::Relaxed);
@@ -83,8 +84,8 @@ impl Connections {
                 Ok::<(), ::redis::aio::SendError>(())
             }))
             .await?;
-        let mut opened = multiplexed.clone();
-        let way = Way::Server(Arc::new(Combiner::new(multiplexed, ended, place)));
+        let mut opened = wire.clone();
+        let way = Way::Server(Arc::new(Combiner::new(wire, ended, place)));
         let (silent_since, looked) = (AtomicU64::new(0), Looked::at(self.clock.now()));
         let connection = Arc::new(Connection { runtime, way, switches, dead, silent_since, looked });
         let mut first = ::redis::pipe();
@@ -99,13 +100,13 @@ impl Connections {
         first.add_command(call(&SCRIPTS.seed, true, &|command: &mut Cmd| {
             command.arg(1).arg(FENCE).arg(self.high());
         }));
-        let answers = self.bounded(opened.send_packed_commands(&first, 0, first.len())).await?;
-        let answers = answers.map_err(|error| fault::client(&error))?;
+        let answers = self.bounded(opened.client.send_packed_commands(&first, 0, first.len())).await?;
+        let answers = answers.map_err(|error| opened.fault(&error))?;
         if let Err(error) = check_first(&answers) {
             if *error.kind() == ErrorKind::PermissionDenied {
                 // Inside of a script the server does not say what it was.
-                let asked = self.bounded(opened.send_packed_command(&rights::question(false))).await?;
-                rights::judge(&asked.map_err(|error| fault::client(&error))?)?;
+                let asked = self.bounded(opened.client.send_packed_command(&rights::question(false))).await?;
+                rights::judge(&asked.map_err(|error| opened.fault(&error))?)?;
             }
             return Err(self.passing(error));
         }
@@ -130,9 +131,9 @@ impl Connections {
     }
 
     /// Opens a connection, in bounded time.
-    pub(in super::super) async fn dial(&self, config: AsyncConnectionConfig) -> Result<MultiplexedConnection> {
-        let client = match &self.target.plan {
-            Plan::Server(client) => client.clone(),
+    pub(in super::super) async fn dial(&self, config: AsyncConnectionConfig) -> Result<Wire> {
+        let server = match &self.target.plan {
+            Plan::Server(server) => server.clone(),
             Plan::Sentinel(sentinels) => {
                 let primary = sentinels.primary(&self.clock).await?;
                 self.follow(&primary);
@@ -143,8 +144,7 @@ impl Connections {
                 return Err(Error::new(ErrorKind::Internal, "a cluster has no one server to connect to"));
             }
         };
-        let opened = self.bounded(client.get_multiplexed_async_connection_with_config(&config)).await?;
-        opened.map_err(|error| fault::client(&error))
+        self.bounded(server.open(config)).await?
     }
 
     /// Opens a client of a cluster, on which pushes arrive.

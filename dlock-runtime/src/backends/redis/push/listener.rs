@@ -4,7 +4,6 @@ use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use ::redis::aio::MultiplexedConnection;
 use ::redis::{Cmd, PushInfo, PushKind, Value};
 use tokio::sync::{mpsc, watch};
 
@@ -12,9 +11,10 @@ use super::super::connection::{Connections, OPEN_LIMIT, config, on, words};
 use super::super::grant::{Message, Stray};
 use super::super::line::Places;
 use super::super::scripts::SCRIPTS;
+use super::super::scripts_shares;
+use super::super::socket::Wire;
 use super::super::topology::ClusterPlan;
 use super::super::topology::slots::channel;
-use super::super::{fault, scripts_shares};
 use super::{Opened, Slots, State, lock};
 use crate::error::{Error, ErrorKind, Result};
 
@@ -48,7 +48,7 @@ impl Listener {
         loop {
             let switches = self.connections.switches();
             match self.open().await {
-                Ok((connection, mut events)) => {
+                Ok((wire, mut events)) => {
                     let since = self.connections.clock.now();
                     // Whatever was pushed while nobody listened is lost: everybody asks.
                     self.places.wake_all();
@@ -62,7 +62,7 @@ impl Listener {
                         () = strays => {}
                         () = self.connections.switched(switches) => {}
                         () = unheard => {}
-                        () = self.last(connection) => {}
+                        () = self.last(wire) => {}
                     }
                     if self.connections.clock.now().since(since) >= LASTING {
                         pause = Duration::ZERO;
@@ -92,7 +92,7 @@ impl Listener {
     }
 
     /// Ends when the server is silent, or no primary any more.
-    async fn last(&self, mut connection: MultiplexedConnection) {
+    async fn last(&self, mut wire: Wire) {
         let clock = &self.connections.clock;
         loop {
             clock.sleep_until(clock.now().after(PULSE)).await;
@@ -100,7 +100,7 @@ impl Listener {
                 continue;
             }
             let role = words(&["ROLE"]);
-            let asked = clock.timeout_at(clock.now().after(PULSE), connection.send_packed_command(&role)).await;
+            let asked = clock.timeout_at(clock.now().after(PULSE), wire.client.send_packed_command(&role)).await;
             if !asked.is_some_and(|answer| answer.is_ok_and(|role| !is_replica(&role))) {
                 return;
             }
@@ -173,25 +173,25 @@ impl Listener {
         }
     }
 
-    async fn open(&self) -> Result<(MultiplexedConnection, mpsc::UnboundedReceiver<Event>)> {
+    async fn open(&self) -> Result<(Wire, mpsc::UnboundedReceiver<Event>)> {
         let (sender, events) = mpsc::unbounded_channel();
         let places = self.places.clone();
         let sender_of = move |push: PushInfo| {
             receive(&places, &sender, push);
             Ok::<(), ::redis::aio::SendError>(())
         };
-        let mut connection = self.connections.dial(config().set_push_sender(sender_of)).await?;
+        let mut wire = self.connections.dial(config().set_push_sender(sender_of)).await?;
         let limit = self.connections.clock.now().after(OPEN_LIMIT);
         let subscribed = async {
-            connection.subscribe(&self.channel).await?;
-            connection.send_packed_command(&words(&["ROLE"])).await
+            wire.client.subscribe(&self.channel).await?;
+            wire.client.send_packed_command(&words(&["ROLE"])).await
         };
         match self.connections.clock.timeout_at(limit, subscribed).await {
             Some(Ok(role)) if is_replica(&role) => {
                 Err(Error::new(ErrorKind::NotPrimary, "this Redis is a replica, which pushes nothing of its own"))
             }
-            Some(Ok(_)) => Ok((connection, events)),
-            Some(Err(error)) => Err(fault::client(&error)),
+            Some(Ok(_)) => Ok((wire, events)),
+            Some(Err(error)) => Err(wire.fault(&error)),
             None => Err(Error::outage("Redis did not confirm the subscription")),
         }
     }

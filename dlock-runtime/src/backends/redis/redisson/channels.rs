@@ -212,21 +212,21 @@ impl Listener {
             }
             Ok::<(), SendError>(())
         };
-        let mut connection = self.connections.dial(config().set_push_sender(pushes)).await?;
+        let mut wire = self.connections.dial(config().set_push_sender(pushes)).await?;
         let known: Vec<String> = {
             let channels = self.table.lock();
             self.table.is_down.store(false, Ordering::Relaxed);
             channels.keys().cloned().collect()
         };
         for channel in known {
-            self.subscribe(&mut connection, &channel).await?;
+            self.subscribe(&mut wire.client, &channel).await?;
         }
         loop {
             tokio::select! {
                 order = orders.recv() => match order {
-                    Some(Order::Subscribe(channel)) => self.subscribe(&mut connection, &channel).await?,
+                    Some(Order::Subscribe(channel)) => self.subscribe(&mut wire.client, &channel).await?,
                     Some(Order::Unsubscribe(channel)) => {
-                        allowed(self.bounded(connection.unsubscribe(&channel)).await)?;
+                        allowed(self.bounded(wire.client.unsubscribe(&channel)).await)?;
                     }
                     None => return Ok(()),
                 },

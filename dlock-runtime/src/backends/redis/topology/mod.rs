@@ -19,8 +19,7 @@ pub(super) mod slots;
 mod tls;
 pub(super) mod watch;
 
-use ::redis::Client;
-
+use super::socket::Server;
 pub(super) use nodes::ClusterPlan;
 pub(super) use sentinel::{Address, Sentinels};
 pub(super) use shared::{Opening, SharedClient};
@@ -28,7 +27,7 @@ pub(super) use tls::Tls;
 
 /// Who leads to the server that grants.
 pub(super) enum Plan {
-    Server(Client),
+    Server(Server),
     Sentinel(Sentinels),
     Cluster(ClusterPlan),
 }

@@ -1,6 +1,7 @@
 //! The servers of a cluster, and the client that finds all of them.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use ::redis::aio::AsyncPushSender;
@@ -10,6 +11,7 @@ use ::redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersio
 
 use super::super::connection::OPEN_LIMIT;
 use super::super::settings::{Scheme, Settings};
+use super::super::socket::names::{Names, Resolver};
 use super::super::target::tcp;
 use super::cluster::fault_of;
 use super::hosts::Hosts;
@@ -27,13 +29,14 @@ const CONNECT_LIMIT: Duration = Duration::from_secs(1);
 /// The servers that a URL names, of which one is enough to find all others.
 pub(in super::super) struct ClusterPlan {
     nodes: Vec<ConnectionInfo>,
-    names: String,
+    shown: String,
+    names: Arc<Names>,
     tls: Option<Tls>,
 }
 
 impl ClusterPlan {
     /// `host[:port],…`.
-    pub(in super::super) fn new(rest: &str, tls: bool) -> Result<(Self, Settings)> {
+    pub(in super::super) fn new(rest: &str, tls: bool, names: &Arc<Names>) -> Result<(Self, Settings)> {
         let Hosts { user, password, hosts, path, settings } = Hosts::parse(rest, Scheme::Cluster, tls, 6379)?;
         if !(path.is_empty() || path == ["0"]) {
             return Err(Error::config(
@@ -42,7 +45,7 @@ impl ClusterPlan {
             ));
         }
         let tls = if tls { Some(Tls::new(&settings)?) } else { None };
-        let names: Vec<_> = hosts.iter().map(|(host, port)| format!("{host}:{port}")).collect();
+        let shown: Vec<_> = hosts.iter().map(|(host, port)| format!("{host}:{port}")).collect();
         let node = |(host, port)| {
             let address = match &tls {
                 None => ConnectionAddr::Tcp(host, port),
@@ -53,7 +56,7 @@ impl ClusterPlan {
             Ok(info.set_redis_settings(redis_settings(user.as_deref(), password.as_deref(), 0)).set_tcp_settings(tcp()))
         };
         let nodes = hosts.into_iter().map(node).collect::<Result<_>>()?;
-        let plan = Self { nodes, names: names.join(", "), tls };
+        let plan = Self { nodes, shown: shown.join(", "), names: names.clone(), tls };
         // Files that are no certificates are found now.
         plan.client(None::<fn(::redis::PushInfo) -> Result<(), ::redis::aio::SendError>>)?;
         Ok((plan, settings))
@@ -63,6 +66,7 @@ impl ClusterPlan {
         let mut builder = ClusterClientBuilder::new(self.nodes.clone())
             .use_protocol(ProtocolVersion::RESP3)
             .tcp_settings(tcp())
+            .async_dns_resolver(Resolver(self.names.clone()))
             .connection_timeout(CONNECT_LIMIT)
             .response_timeout(SILENCE_LIMIT)
             // That one would need a timer in the caller's runtime.
@@ -102,6 +106,6 @@ impl ClusterPlan {
 
 impl fmt::Debug for ClusterPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "cluster of {}", self.names)
+        write!(f, "cluster of {}", self.shown)
     }
 }

@@ -1,15 +1,18 @@
 //! Sentinel: which server is the primary is what a majority of the sentinels says.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
-use ::redis::{Client, ConnectionAddr, IntoConnectionInfo, ProtocolVersion, RedisConnectionInfo, Value};
+use ::redis::{ConnectionAddr, IntoConnectionInfo, ProtocolVersion, RedisConnectionInfo, Value};
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 
 use super::super::connection::config;
 use super::super::fault;
 use super::super::settings::Scheme;
+use super::super::socket::Server;
+use super::super::socket::names::Names;
 use super::super::target::tcp;
 use super::hosts::Hosts;
 use super::tls::Tls;
@@ -24,15 +27,20 @@ pub(in super::super) type Address = (String, u16);
 
 /// The sentinels of one primary, and how to connect to whichever server that is.
 pub(in super::super) struct Sentinels {
-    pub(super) sentinels: Vec<Client>,
+    pub(super) sentinels: Vec<Server>,
     pub(super) name: String,
     settings: RedisConnectionInfo,
     tls: Option<Tls>,
+    names: Arc<Names>,
 }
 
 impl Sentinels {
     /// `host[:port],…/name[/db]`.
-    pub(in super::super) fn new(rest: &str, tls: bool) -> Result<(Self, super::super::settings::Settings)> {
+    pub(in super::super) fn new(
+        rest: &str,
+        tls: bool,
+        names: &Arc<Names>,
+    ) -> Result<(Self, super::super::settings::Settings)> {
         let Hosts { user, password, hosts, path, settings } = Hosts::parse(rest, Scheme::Sentinel, tls, 26379)?;
         let (name, db) = match &path[..] {
             [name] => (name, 0),
@@ -49,9 +57,11 @@ impl Sentinels {
         let tls = if tls { Some(Tls::new(&settings)?) } else { None };
         let of_sentinels = redis_settings(settings.sentinel_user.as_deref(), settings.sentinel_password.as_deref(), 0);
         let of_servers = redis_settings(user.as_deref(), password.as_deref(), db);
-        let sentinels =
-            hosts.into_iter().map(|host| client(host, tls.as_ref(), of_sentinels.clone())).collect::<Result<_>>()?;
-        Ok((Self { sentinels, name: name.clone(), settings: of_servers, tls }, settings))
+        let sentinels = hosts
+            .into_iter()
+            .map(|host| server(host, tls.as_ref(), names, of_sentinels.clone()))
+            .collect::<Result<_>>()?;
+        Ok((Self { sentinels, name: name.clone(), settings: of_servers, tls, names: names.clone() }, settings))
     }
 
     /// The primary, by a majority of all sentinels that the URL names.
@@ -96,21 +106,20 @@ impl Sentinels {
         }))
     }
 
-    /// The client of the server at that address, with the servers' credentials.
-    pub(in super::super) fn server(&self, address: Address) -> Result<Client> {
-        client(address, self.tls.as_ref(), self.settings.clone())
+    /// The server at that address, with the servers' credentials.
+    pub(in super::super) fn server(&self, address: Address) -> Result<Server> {
+        server(address, self.tls.as_ref(), &self.names, self.settings.clone())
     }
 
     pub(in super::super) fn db(&self) -> i64 {
         self.settings.db()
     }
 
-    async fn ask(&self, sentinel: &Client) -> Result<Option<Address>> {
-        let failed = |error| fault::client(&error);
-        let mut connection = sentinel.get_multiplexed_async_connection_with_config(&config()).await.map_err(failed)?;
+    async fn ask(&self, sentinel: &Server) -> Result<Option<Address>> {
+        let mut wire = sentinel.open(config()).await?;
         let mut ask = ::redis::cmd("SENTINEL");
         ask.arg("GET-MASTER-ADDR-BY-NAME").arg(&self.name);
-        match connection.send_packed_command(&ask).await.map_err(failed)? {
+        match wire.client.send_packed_command(&ask).await.map_err(|error| wire.fault(&error))? {
             Value::Nil => Ok(None),
             Value::Array(parts) => match &parts[..] {
                 [Value::BulkString(host), Value::BulkString(port)] => {
@@ -146,15 +155,16 @@ pub(super) fn redis_settings(user: Option<&str>, password: Option<&str>, db: i64
     settings
 }
 
-fn client((host, port): Address, tls: Option<&Tls>, settings: RedisConnectionInfo) -> Result<Client> {
-    let bad = |_| Error::config("url", "the Redis URL cannot be used");
+fn server(
+    (host, port): Address,
+    tls: Option<&Tls>,
+    names: &Arc<Names>,
+    settings: RedisConnectionInfo,
+) -> Result<Server> {
     let address = match tls {
         None => ConnectionAddr::Tcp(host, port),
         Some(_) => ConnectionAddr::TcpTls { host, port, insecure: false, tls_params: None },
     };
-    let info = address.into_connection_info().map_err(bad)?.set_redis_settings(settings).set_tcp_settings(tcp());
-    match tls {
-        None => Client::open(info).map_err(bad),
-        Some(tls) => tls.open(info),
-    }
+    let info = address.into_connection_info().map_err(|_| Error::config("url", "the Redis URL cannot be used"))?;
+    Ok(Server::new(info.set_redis_settings(settings).set_tcp_settings(tcp()), tls.cloned(), names))
 }

@@ -1,17 +1,34 @@
 //! TLS by rustls: which files, and what to say where the feature is missing.
 
-use ::redis::{Client, ConnectionInfo};
+#[cfg(feature = "redis-tls")]
+use std::sync::Arc;
+
 #[cfg(feature = "redis-tls")]
 use ::redis::{ClientTlsConfig, TlsCertificates};
+#[cfg(feature = "redis-tls")]
+use rustls::pki_types::pem::PemObject;
+#[cfg(feature = "redis-tls")]
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+#[cfg(feature = "redis-tls")]
+use rustls::{ClientConfig, RootCertStore};
+use tokio::net::TcpStream;
+#[cfg(feature = "redis-tls")]
+use tokio_rustls::TlsConnector;
 
+#[cfg(feature = "redis-tls")]
+use super::super::fault;
 use super::super::settings::Settings;
+use super::super::socket::Socket;
 use crate::error::{Error, Result};
 
 /// What a connection needs beside the address; the files are read once.
 #[derive(Clone)]
 pub(in super::super) struct Tls {
+    /// For the client of a cluster, which reads them by itself.
     #[cfg(feature = "redis-tls")]
     files: TlsCertificates,
+    #[cfg(feature = "redis-tls")]
+    config: Arc<ClientConfig>,
 }
 
 #[cfg(feature = "redis-tls")]
@@ -22,10 +39,7 @@ impl Tls {
     /// Without the feature `redis-tls`; and for a file that cannot be read, whose path is not repeated.
     #[cfg(not(feature = "redis-tls"))]
     pub(in super::super) fn new(_: &Settings) -> Result<Self> {
-        Err(Error::config(
-            "url",
-            "TLS for Redis needs the feature `redis-tls` of dlock-rs: dlock-rs = { features = [\"redis-tls\"] }",
-        ))
+        Err(missing())
     }
 
     /// # Errors
@@ -51,20 +65,61 @@ impl Tls {
         if root_cert.as_ref().is_some_and(is_empty) {
             return Err(Error::config("ca", "the file named by ca= holds no certificate in PEM"));
         }
-        Ok(Self { files: TlsCertificates { client_tls, root_cert } })
+        let files = TlsCertificates { client_tls, root_cert };
+        let config = config(&files).ok_or_else(|| {
+            Error::config("ca", "the files for TLS (ca, cert, key) hold no certificates or keys in PEM")
+        })?;
+        Ok(Self { files, config: Arc::new(config) })
     }
 
-    /// The client of a server behind an address with TLS.
-    pub(in super::super) fn open(&self, info: ConnectionInfo) -> Result<Client> {
-        #[cfg(feature = "redis-tls")]
-        let client = Client::build_with_tls(info, self.files.clone());
-        #[cfg(not(feature = "redis-tls"))]
-        let client = Client::open(info);
-        client.map_err(|_| Error::config("ca", "the files for TLS (ca, cert, key) hold no certificates or keys in PEM"))
+    /// Speaks TLS over a connection to this host.
+    #[cfg(feature = "redis-tls")]
+    pub(in super::super) async fn over(&self, stream: TcpStream, host: &str) -> Result<Socket> {
+        let name = ServerName::try_from(host)
+            .map_err(|_| Error::config("url", "the host of the Redis URL can have no certificate"))?
+            .to_owned();
+        let connected = TlsConnector::from(self.config.clone()).connect(name, stream).await;
+        Ok(Box::new(connected.map_err(|error| fault::io(&error))?))
+    }
+
+    #[cfg(not(feature = "redis-tls"))]
+    pub(in super::super) async fn over(&self, _: TcpStream, _: &str) -> Result<Socket> {
+        Err(missing())
     }
 
     #[cfg(feature = "redis-tls")]
     pub(in super::super) fn files(&self) -> TlsCertificates {
         self.files.clone()
+    }
+}
+
+#[cfg(not(feature = "redis-tls"))]
+fn missing() -> Error {
+    Error::config(
+        "url",
+        "TLS for Redis needs the feature `redis-tls` of dlock-rs: dlock-rs = { features = [\"redis-tls\"] }",
+    )
+}
+
+/// What the files say. Without `ca` the system's authorities are trusted.
+#[cfg(feature = "redis-tls")]
+fn config(files: &TlsCertificates) -> Option<ClientConfig> {
+    let mut roots = RootCertStore::empty();
+    match &files.root_cert {
+        Some(pem) => {
+            for certificate in CertificateDer::pem_slice_iter(pem) {
+                roots.add(certificate.ok()?).ok()?;
+            }
+        }
+        // One that cannot be read has signed nothing that is accepted.
+        None => drop(roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs)),
+    }
+    let builder = ClientConfig::builder().with_root_certificates(roots);
+    match &files.client_tls {
+        Some(ClientTlsConfig { client_cert, client_key }) => {
+            let chain = CertificateDer::pem_slice_iter(client_cert).collect::<Result<Vec<_>, _>>().ok()?;
+            builder.with_client_auth_cert(chain, PrivateKeyDer::from_pem_slice(client_key).ok()?).ok()
+        }
+        None => Some(builder.with_no_client_auth()),
     }
 }

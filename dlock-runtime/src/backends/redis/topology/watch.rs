@@ -5,13 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ::redis::aio::SendError;
-use ::redis::{Client, PushInfo, PushKind};
+use ::redis::{PushInfo, PushKind};
 use tokio::sync::{oneshot, watch};
 
 use super::super::connection::{Connections, OPEN_LIMIT, config};
+use super::super::socket::Server;
 use super::{Plan, Sentinels};
 use crate::background::background;
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// How long to wait before a sentinel that has hung up is asked again.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
@@ -54,7 +55,7 @@ async fn listen(connections: &Connections, number: usize) {
 }
 
 /// Hears one sentinel out, until it hangs up; false if it could not be reached.
-async fn hear(connections: &Connections, sentinels: &Sentinels, sentinel: &Client) -> bool {
+async fn hear(connections: &Connections, sentinels: &Sentinels, sentinel: &Server) -> bool {
     // A count of what was told, and the end by its sender's.
     let (sender, mut news) = watch::channel(0_u64);
     let (hung_up, mut end) = oneshot::channel::<()>();
@@ -68,13 +69,12 @@ async fn hear(connections: &Connections, sentinels: &Sentinels, sentinel: &Clien
         Ok::<(), SendError>(())
     };
     let open = async {
-        let config = config().set_push_sender(pushes);
-        let mut connection = sentinel.get_multiplexed_async_connection_with_config(&config).await?;
-        connection.subscribe("+switch-master").await?;
-        Ok::<_, ::redis::RedisError>(connection)
+        let mut wire = sentinel.open(config().set_push_sender(pushes)).await?;
+        wire.client.subscribe("+switch-master").await.map_err(|error| wire.fault(&error))?;
+        Ok::<_, Error>(wire)
     };
     let limit = connections.clock.now().after(OPEN_LIMIT);
-    let Some(Ok(_connection)) = connections.clock.timeout_at(limit, open).await else { return false };
+    let Some(Ok(_wire)) = connections.clock.timeout_at(limit, open).await else { return false };
     loop {
         // Also once at the beginning: what was told while nobody listened is lost.
         if let Ok(primary) = sentinels.primary(&connections.clock).await {
