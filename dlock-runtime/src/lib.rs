@@ -52,6 +52,7 @@ mod percent;
 mod probe;
 mod registry;
 mod release;
+mod renewal_log;
 mod resolved;
 mod run;
 mod scope;

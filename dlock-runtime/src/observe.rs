@@ -11,7 +11,9 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
+use crate::clock::Clock;
 use crate::error::{ErrorKind, LossCause};
+use crate::renewal_log::RenewalLog;
 use crate::sites::Label;
 
 /// Something that happened to one lock.
@@ -53,7 +55,8 @@ pub enum Event {
         /// From the grant to the loss.
         held: Duration,
     },
-    /// A renewal failed; the lock is still believed in until its deadline.
+    /// A renewal failed; the lock is still believed in until its deadline. Observers are told of each. The log has one
+    /// warning for each store and reason, with a count, and each failure at the level debug.
     RenewalFailed {
         /// Why.
         reason: Arc<str>,
@@ -109,6 +112,7 @@ pub(crate) struct Events {
     /// Events that the observers' thread was too slow for.
     dropped: AtomicU64,
     courier: OnceLock<Option<SyncSender<(Label, Event)>>>,
+    renewals: RenewalLog,
 }
 
 impl fmt::Debug for Events {
@@ -133,7 +137,7 @@ impl Events {
         if KEPT.try_with(|kept| kept.keep(self, label, event)).is_ok() {
             return;
         }
-        trace(label, event);
+        self.trace(label, event);
         if !self.any.load(Ordering::Acquire) {
             return;
         }
@@ -158,6 +162,18 @@ impl Events {
         if !sent {
             self.dropped.fetch_add(1, Ordering::Relaxed);
         }
+    }
+
+    /// A renewal was confirmed. Only the log may have something to say of that.
+    pub(crate) fn renewed(&self, label: &Label) {
+        self.renewals.confirmed(label.backend(), || Clock::system().now());
+    }
+
+    fn trace(&self, label: &Label, event: &Event) {
+        if let Event::RenewalFailed { reason, remaining } = event {
+            self.renewals.failed(label.backend(), reason, *remaining, Clock::system().now());
+        }
+        trace(label, event);
     }
 
     fn start(self: &Arc<Self>) -> Option<SyncSender<(Label, Event)>> {
@@ -216,7 +232,7 @@ fn trace(label: &Label, event: &Event) {
         Event::Released { held } => tracing::debug!(target: "dlock", name, key, backend, ?held, "released"),
         Event::Lost { cause, held } => tracing::error!(target: "dlock", name, key, backend, ?cause, ?held, "lost"),
         Event::RenewalFailed { reason, remaining } => {
-            tracing::warn!(target: "dlock", name, key, backend, %reason, ?remaining, "renewal failed");
+            tracing::debug!(target: "dlock", name, key, backend, %reason, ?remaining, "renewal failed");
         }
         Event::ReleaseFailed { reason } => {
             tracing::warn!(target: "dlock", name, key, backend, %reason, "release failed");

@@ -169,6 +169,7 @@ impl Tenure {
     pub(crate) fn believe(&self, validity: Validity) {
         self.believed_until.fetch_max(validity.deadline().as_nanos(), Ordering::AcqRel);
         self.granted.store(nanos(validity.granted), Ordering::Release);
+        self.shared.events.renewed(&self.label);
     }
 
     /// What the store is known to have granted.

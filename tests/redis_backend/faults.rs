@@ -176,6 +176,30 @@ async fn an_old_server_is_refused_with_what_is_needed() {
     }
 }
 
+/// Hosted servers rename what their customers may not use.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_command_that_was_renamed_is_named_when_the_store_is_opened() {
+    for command in ["hello", "role", "eval", "evalsha", "set", "incrby", "pexpire", "time", "zadd", "hget"] {
+        let server = Database::own(&["--rename-command", command, "elsewhere"]);
+        for url in
+            [server.url.clone(), format!("{}?keys=literal", server.url), format!("{}?layout=redisson", server.url)]
+        {
+            let registry = dlock::Registry::new();
+            let error = registry.connect("store", &url).await.expect_err(command);
+            let text = error.to_string();
+            assert!(matches!(error.kind(), ErrorKind::Unsupported { .. }), "{command}: {text}");
+            assert!(text.contains(&format!("`{command}` (")) && !error.is_retryable(), "{command}: {text}");
+        }
+    }
+    // It can do without.
+    for command in ["info", "config", "script", "publish", "zrange"] {
+        let server = Database::own(&["--rename-command", command, "elsewhere"]);
+        let redis = server.open().await;
+        let hold = take(&redis, &claim("k", SECOND)).await;
+        assert_eq!(redis.release(&hold).await.unwrap(), Released::Released);
+    }
+}
+
 /// What a single server at hand does not say: to whom another one's script has written, and as a part of a cluster.
 #[tokio::test]
 async fn each_refusal_has_its_kind_its_text_and_its_code() {

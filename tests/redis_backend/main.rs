@@ -21,4 +21,5 @@ mod missed;
 mod server;
 mod silent;
 mod tokens;
+mod told;
 mod unpolled;

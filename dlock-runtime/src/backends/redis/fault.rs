@@ -94,7 +94,8 @@ pub(super) fn bad_token(token: u64) -> Error {
 pub(super) fn too_old() -> Error {
     Error::new(
         ErrorKind::Unsupported { need: "Redis 7.0 or newer".into() },
-        "this server is older than Redis 7.0, which brought SET with NX and GET",
+        "this server is older than Redis 7.0, which brought SET with NX and GET, or does not know `hello` (to log in), which \
+         was renamed then",
     )
 }
 
@@ -142,22 +143,57 @@ fn meaning(code: &str, detail: &str) -> Error {
             no_permission(detail)
         }
         _ if detail.contains("max number of clients") => outage("Redis takes no more connections (maxclients)"),
-        _ if detail.contains("unknown command") => Error::new(
-            ErrorKind::Unsupported { need: "a Redis with scripts, and none of its commands renamed".into() },
-            "the server does not know a command that locks need",
-        ),
+        // In a script it has another form, and no name.
+        _ if detail.contains("nknown command") || detail.contains("nknown Redis command") => {
+            unknown_command(named(detail, "nknown command ").unwrap_or_default())
+        }
         _ => Error::new(ErrorKind::Protocol, "Redis refused the request for a reason that dlock does not know"),
     }
 }
 
-/// Names the command, if the server does; only one that can be no argument.
+/// The command that the server does not know, or nothing where it does not say which one.
+pub(super) fn unknown_command(command: &str) -> Error {
+    let need = "a Redis with scripts, and none of its commands renamed".into();
+    let command = if command.is_empty() { "a command that locks need".to_owned() } else { with_purpose(command) };
+    Error::new(
+        ErrorKind::Unsupported { need },
+        format!("the server does not know {command}: it was renamed or switched off (rename-command)"),
+    )
+}
+
+/// A command, and what dlock needs it for.
+pub(super) fn with_purpose(command: &str) -> String {
+    let command = command.to_ascii_lowercase();
+    let purpose = match &*command {
+        "hello" | "auth" | "select" | "client" => "to log in",
+        "role" => "to tell a primary from a replica",
+        "evalsha" | "eval" | "script" | "script|load" => "to release and renew, which are scripts",
+        "set" | "get" | "del" | "pexpire" | "pttl" | "exists" => "for the lock itself",
+        "incrby" | "time" => "for fencing tokens",
+        "zadd" | "zrem" | "zpopmin" | "hset" | "hget" | "hdel" => "for the line of those who wait",
+        "cluster" | "asking" => "to find the servers of a cluster",
+        "wait" => "for wait_replicas",
+        _ => return format!("`{command}`"),
+    };
+    format!("`{command}` ({purpose})")
+}
+
+/// The word in quotes after this text; only one that can be the name of a command and no argument.
+fn named<'a>(detail: &'a str, after: &str) -> Option<&'a str> {
+    let (_, rest) = detail.split_once(after)?;
+    let (word, _) = rest.strip_prefix(['\'', '`'])?.split_once(['\'', '`'])?;
+    let is_name = word.len() <= 32
+        && (word.bytes().all(|byte| byte.is_ascii_lowercase() || b"|-".contains(&byte))
+            || word.bytes().all(|byte| byte.is_ascii_uppercase()));
+    is_name.then_some(word)
+}
+
+/// Names the command, if the server does.
 fn no_permission(detail: &str) -> Error {
-    let command = detail.split_once("run the '").and_then(|(_, rest)| rest.split_once('\''));
-    let command = command.map(|(command, _)| command).filter(|command| {
-        command.len() <= 32 && command.bytes().all(|byte| byte.is_ascii_lowercase() || b"|-".contains(&byte))
-    });
+    // Its own names have small letters; another word may be an argument.
+    let command = named(detail, "run the ").filter(|command| command.bytes().all(|byte| !byte.is_ascii_uppercase()));
     let text = match command {
-        Some(command) => format!("the Redis user may not run `{command}`, which locks need (NOPERM)"),
+        Some(command) => format!("the Redis user may not run {}, which locks need (NOPERM)", with_purpose(command)),
         None if detail.contains("channel") => {
             "the Redis user may not publish or subscribe to dl1:p:*, or to a lock's channel of Redisson's (NOPERM)"
                 .to_owned()
@@ -200,6 +236,15 @@ mod tests {
         }
         let named = by_code("NOPERM", "User x has no permissions to run the 'script|load' command");
         assert!(named.to_string().contains("`script|load`"), "{named}");
+        let unknown = by_code("ERR", "unknown command 'ROLE', with args beginning with: 'SECRET'");
+        assert!(matches!(unknown.kind(), ErrorKind::Unsupported { .. }));
+        assert!(
+            unknown.to_string().contains("`role` (to tell a primary") && !format!("{unknown:?}").contains("SECRET")
+        );
+        for detail in ["unknown command 'a SECRET'", "Unknown Redis command called from script script: 1"] {
+            let unnamed = by_code("ERR", detail);
+            assert!(matches!(unnamed.kind(), ErrorKind::Unsupported { .. }) && !unnamed.to_string().contains("SECRET"));
+        }
         let hidden = by_code("NOPERM", "no permissions to run the 'SECRET' command");
         assert!(!hidden.to_string().contains("SECRET"), "{hidden}");
         for detail in ["The user executing the script can't run this command", "ACL failure in script: x"] {

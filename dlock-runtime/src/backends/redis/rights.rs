@@ -1,4 +1,5 @@
-//! Which commands the user may run, asked before the first lock: inside of a script the server does not say which one it was.
+//! Which commands the server knows, and which the user may run, asked before the first lock: inside of a script the server
+//! does not say which one it was.
 
 use ::redis::{Cmd, Value};
 
@@ -19,16 +20,20 @@ const PUSHES: [&str; 3] = ["publish", "spublish", "pubsub"];
 /// Needed beside those by readers, writers and permits, and by `min_hold`.
 pub(super) const SHARED: &[&str] = &["zrange", "zcard", "zscore", "hgetall"];
 
-/// The names among the arguments that the user may not run; asked of the server, nothing is run.
+/// The names among the arguments that the user may not run, and with a `?` in front those that the server does not know;
+/// asked of the server, nothing is run.
 const MISSING: &str = r"
 local k=KEYS[1]
 local with={set={k,''},incrby={k,1},pexpire={k,1},zadd={k,1,''},zrem={k,''},zrange={k,0,0},hset={k,'',''},hget={k,''},
   hdel={k,''},zscore={k,''},time={},evalsha={'','0'},publish={'dl1:p:x',''},spublish={'dl1:p:x',''},
   pubsub={ARGV[#ARGV],'dl1:p:x'}}
 local missing={}
+if not redis.acl_check_cmd then return redis.error_reply('ERR no acl_check_cmd') end
 for i=1,#ARGV-1 do
   local c=ARGV[i]
-  if not redis.acl_check_cmd(c,unpack(with[c] or {k})) then table.insert(missing,c) end
+  -- It raises an error for an unknown one, as for one that was renamed.
+  local known,may=pcall(redis.acl_check_cmd,c,unpack(with[c] or {k}))
+  if not known then table.insert(missing,'?'..c) elseif not may then table.insert(missing,c) end
 end
 return missing
 ";
@@ -58,26 +63,33 @@ pub(super) fn judge(answer: &Value) -> Result<()> {
         Value::BulkString(name) => std::str::from_utf8(name).ok(),
         _ => None,
     });
-    let (lacking, others): (Vec<_>, Vec<_>) = names.partition(|name| EXCLUSIVE.contains(name));
+    let (unknown, forbidden): (Vec<_>, Vec<_>) = names.partition(|name| name.starts_with('?'));
+    let unknown: Vec<_> = unknown.into_iter().map(|name| &name[1..]).collect();
+    if let Some(needed) = unknown.iter().find(|name| EXCLUSIVE.contains(name)) {
+        return Err(fault::unknown_command(needed));
+    }
+    let (lacking, others): (Vec<_>, Vec<_>) =
+        forbidden.into_iter().chain(unknown).partition(|name| EXCLUSIVE.contains(name));
     if !lacking.is_empty() {
         return Err(Error::new(
             ErrorKind::PermissionDenied,
             format!(
                 "the Redis user may not run {}, which locks need, on the keys dl1:*",
-                lacking.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
+                lacking.iter().map(|name| fault::with_purpose(name)).collect::<Vec<_>>().join(", ")
             ),
         ));
     }
     let (pushes, others): (Vec<_>, Vec<_>) = others.into_iter().partition(|name| PUSHES.contains(name));
     if !pushes.is_empty() {
         tracing::warn!(
-            "the Redis user may not publish to dl1:p:* or count who listens there: nobody is told of what it releases"
+            "the Redis user may not publish to dl1:p:* or count who listens there, or the server does not know the commands for \
+             it: nobody is told of what is released"
         );
     }
     if !others.is_empty() {
         tracing::warn!(
             commands = others.join(" "),
-            "the Redis user may not run what readers, writers, permits and min_hold need"
+            "the Redis user may not run what readers, writers, permits and min_hold need, or the server does not know it"
         );
     }
     Ok(())

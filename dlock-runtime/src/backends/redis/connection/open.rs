@@ -103,7 +103,7 @@ impl Connections {
         let answers = self.bounded(opened.client.send_packed_commands(&first, 0, first.len())).await?;
         let answers = answers.map_err(|error| opened.fault(&error))?;
         if let Err(error) = check_first(&answers) {
-            if *error.kind() == ErrorKind::PermissionDenied {
+            if matches!(error.kind(), ErrorKind::PermissionDenied | ErrorKind::Unsupported { .. }) {
                 // Inside of a script the server does not say what it was.
                 let asked = self.bounded(opened.client.send_packed_command(&rights::question(false))).await?;
                 rights::judge(&asked.map_err(|error| opened.fault(&error))?)?;

@@ -1,0 +1,72 @@
+//! What the log says while a server refuses renewals.
+
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use dlock::{Event, Key, Label, Observer, Registry};
+use dlock_testkit::wait_until;
+use tracing::Level;
+
+use crate::database::{Database, SECOND};
+
+/// The warnings of this process. Those of renewals come from threads of dlock's.
+#[derive(Clone, Default)]
+struct Heard(Arc<Mutex<Vec<u8>>>);
+
+impl io::Write for Heard {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// How many renewals failed, and how many locks were lost.
+#[derive(Clone, Default)]
+struct Counted {
+    failed: Arc<AtomicU64>,
+    lost: Arc<AtomicU64>,
+}
+
+impl Observer for Counted {
+    fn on_event(&self, _: &Label, event: &Event) {
+        match event {
+            Event::RenewalFailed { .. } => self.failed.fetch_add(1, Ordering::SeqCst),
+            Event::Lost { .. } => self.lost.fetch_add(1, Ordering::SeqCst),
+            _ => 0,
+        };
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn renewals_that_a_server_refuses_are_logged_once_however_many_holds_it_has() {
+    const HOLDS: u64 = 200;
+    let heard = Heard::default();
+    let writer = heard.clone();
+    tracing_subscriber::fmt().with_max_level(Level::WARN).with_ansi(false).with_writer(move || writer.clone()).init();
+    let server = Database::own(&[]).server;
+    server.ask("ACL SETUSER app on >pw ~* &* +@all").unwrap();
+    let (registry, counted) = (Registry::new(), Counted::default());
+    registry.observe(counted.clone());
+    registry.connect("refuses", &format!("redis://app:pw@{}", server.addr())).await.unwrap();
+    registry.set_default("refuses").unwrap();
+    let mut guards = Vec::new();
+    for number in 0..HOLDS {
+        guards.push(registry.lock(Key::text("k").value(&number)).ttl(3 * SECOND).acquire().await.unwrap());
+    }
+    server.ask("ACL SETUSER app -@scripting").unwrap();
+    let all_lost = async || counted.lost.load(Ordering::SeqCst) == HOLDS;
+    wait_until("all are lost", all_lost).await.unwrap();
+    let text = String::from_utf8(heard.0.lock().unwrap().clone()).unwrap();
+    let renewals = text.lines().filter(|line| line.contains("renewal") && line.contains("refuses"));
+    let renewals: Vec<_> = renewals.filter(|line| !line.contains("lost")).collect();
+    assert!(matches!(renewals[..], [line] if line.contains("NOPERM")), "{renewals:#?}");
+    // Who observes hears of each.
+    assert!(counted.failed.load(Ordering::SeqCst) >= 2 * HOLDS);
+    drop(guards);
+    registry.shutdown(SECOND).await;
+}
