@@ -24,6 +24,21 @@ impl LockKey {
     /// assert!(key(Key::new().value("a:b").and_text(":").value("c")).unwrap().literal().is_err());
     /// ```
     ///
+    /// **Two keys may have one literal name, and then they are one lock.** Only the one key is looked at, and neither other
+    /// templates nor the namespace. Where two templates must not meet, begin each with a text of its own that ends in a
+    /// separator.
+    ///
+    /// ```
+    /// use dlock_runtime::{Key, LockKey};
+    /// let name = |namespace, key| LockKey::new(namespace, key).unwrap().literal().unwrap();
+    /// assert_eq!(name("shop", Key::text("order").value(&12)), name("shop", Key::text("order1").value(&2)));
+    /// assert_eq!(
+    ///     name("shop", Key::text("job:").value("b").and_text(":x")),
+    ///     name("shop", Key::text("job:b:").value("x")),
+    /// );
+    /// assert_eq!(name("shop", Key::text("order").value(&12)), name("bank", Key::text("order").value(&12)));
+    /// ```
+    ///
     /// # Errors
     /// [`ErrorKind::Unsupported`] where the text could be read in another way too, or would be hard to write:
     /// - a value has one of `: / | # , ; { }`, or is absent or no text;

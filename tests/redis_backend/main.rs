@@ -5,6 +5,7 @@ mod holds;
 #[path = "../rights/mod.rs"]
 mod rights;
 
+mod broken;
 mod carried;
 mod carried_cut;
 mod carried_runtimes;
