@@ -2,7 +2,6 @@
 
 use std::future::Future;
 use std::sync::Arc;
-use std::task::Poll;
 
 use super::Case;
 use super::bench::{Bench, SLACK, Stop, Tested, case, ensure, pause};
@@ -50,7 +49,7 @@ async fn leave<F: Future>(bench: &Bench<'_>, client: &Client, what: &str, polls:
         if poll > 0 {
             pause(2).await;
         }
-        if let Poll::Ready(_) = futures::poll!(request.as_mut()) {
+        if futures::poll!(request.as_mut()).is_ready() {
             break;
         }
     }

@@ -81,7 +81,11 @@ impl Line {
         T: Send + 'static,
         R: for<'a> FnOnce(&'a mut Connected) -> BoxFuture<'a, Result<T>> + Send + 'static,
     {
-        let answer = self.give(move |driver| Box::pin(async move { request(driver.ready().await.map_err(Error::never_sent)?).await })).await;
+        let answer = self
+            .give(move |driver| {
+                Box::pin(async move { request(driver.ready().await.map_err(Error::never_sent)?).await })
+            })
+            .await;
         answer.unwrap_or_else(|| Err(Error::outage("the task of the connection to the database file has ended")))
     }
 

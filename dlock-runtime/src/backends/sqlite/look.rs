@@ -84,15 +84,13 @@ mod tests {
 
     #[tokio::test]
     async fn a_look_that_hangs_keeps_one_thread_and_blocks_no_other() {
-        let (began, release) = (Arc::new(AtomicUsize::new(0)), Arc::new(Mutex::new(())));
-        let held = release.lock().unwrap();
-        let hangs = {
-            let (began, release) = (began.clone(), release.clone());
-            move || {
-                began.fetch_add(1, Ordering::SeqCst);
-                drop(release.lock());
-                Ok(std::thread::current().id())
-            }
+        let (began, (release, released)) = (Arc::new(AtomicUsize::new(0)), std::sync::mpsc::channel::<()>());
+        let (hangs, released) = (began.clone(), Mutex::new(released));
+        let hangs = move || {
+            hangs.fetch_add(1, Ordering::SeqCst);
+            // Until the other end is dropped.
+            let _ = released.lock().unwrap().recv();
+            Ok(std::thread::current().id())
         };
         let looks = Looks::new(hangs);
         for _ in 0..20 {
@@ -101,7 +99,7 @@ mod tests {
         }
         assert_eq!(began.load(Ordering::SeqCst), 1);
         assert!(lock(&looks.asked).waiting.len() <= 1, "those who gave up are not kept");
-        drop(held);
+        drop(release);
         assert_ne!(looks.look().await.unwrap(), std::thread::current().id());
         assert_eq!(began.load(Ordering::SeqCst), 2, "nobody looks for those who gave up");
     }
