@@ -75,7 +75,9 @@ mod tests {
         let (end, heard) = (SessionEnd::new(), Arc::new(AtomicU32::new(0)));
         let listen = |weight: u32| {
             let heard = heard.clone();
-            end.listen(move || drop(heard.fetch_add(weight, Ordering::Relaxed)));
+            end.listen(move || {
+                heard.fetch_add(weight, Ordering::Relaxed);
+            });
         };
         listen(100);
         listen(1);

@@ -157,7 +157,8 @@ impl Shared {
                 asked => return asked,
             }
         }
-        Link::connect(&self.address).await?.end_after(ttl).await?.lock(name, Duration::ZERO).await
+        let link = Link::connect(&self.address).await.map_err(Error::never_sent)?;
+        link.end_after(ttl).await?.lock(name, Duration::ZERO).await
     }
 
     /// Makes a hold of a lock that the server has granted.
