@@ -2,6 +2,8 @@
 
 #[path = "../holds/mod.rs"]
 mod holds;
+#[path = "../redsync/mod.rs"]
+mod redsync_peer;
 #[path = "../rights/mod.rs"]
 mod rights;
 
@@ -11,6 +13,7 @@ mod literal_core;
 mod places;
 mod python;
 mod redisson;
+mod redsync;
 mod rlock;
 mod rslock;
 mod turns;

@@ -2,6 +2,8 @@
 
 #[path = "../holds/mod.rs"]
 mod holds;
+#[path = "../redsync/mod.rs"]
+mod redsync_peer;
 
 mod clocks;
 mod cluster;

@@ -1,6 +1,8 @@
-//! Other lock libraries that the benchmark compares with. No test needs them.
+//! Other lock libraries: those that the benchmark compares with, and those that run beside ours where their tools are. No
+//! test fails without them.
 
 use std::fs;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::process::Command;
 
 use dlock_testkit::servers::{Tree, cache_folder};
@@ -32,6 +34,40 @@ pub(crate) fn install() -> Result {
         put(draft, &tree, &wanted)?;
     }
     println!("  {PACKAGE:<18} {wanted}");
+    Ok(())
+}
+
+/// Builds the program in `benches/dlock/peers/redsync`, whose versions its `go.sum` pins, where Go is and what it needs can
+/// be had; the tests that run it do nothing elsewhere.
+pub(crate) fn redsync() -> Result {
+    const SOURCE: &str = "benches/dlock/peers/redsync";
+    let tree = Tree::named("redsync");
+    let Ok(go) = read(Command::new("go").arg("version")) else {
+        println!("  redsync            not built, since there is no Go");
+        return Ok(());
+    };
+    let sources = fs::read_to_string(format!("{SOURCE}/go.sum"))? + &fs::read_to_string(format!("{SOURCE}/main.go"))?;
+    let mut hasher = DefaultHasher::new();
+    sources.hash(&mut hasher);
+    let wanted = format!("{:x} ({})", hasher.finish(), go.trim());
+    if tree.version().as_ref() != Some(&wanted) {
+        println!("  building redsync into {}", tree.root().display());
+        fs::create_dir_all(cache_folder())?;
+        let draft = tempfile::tempdir_in(cache_folder())?;
+        let mut build = Command::new("go");
+        // Not another Go than the one that is there.
+        build
+            .args(["build", "-C", SOURCE, "-trimpath", "-o"])
+            .arg(draft.path().join("redsync"))
+            .arg(".")
+            .env("GOTOOLCHAIN", "local");
+        if let Err(error) = read(&mut build) {
+            println!("  redsync            not built: {error}");
+            return Ok(());
+        }
+        put(draft, &tree, &wanted)?;
+    }
+    println!("  redsync            {wanted}");
     Ok(())
 }
 

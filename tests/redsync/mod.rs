@@ -1,0 +1,57 @@
+//! Real redsync, in a process of its own, where `cargo xtask servers` has built it.
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdout, Command, Stdio};
+
+use dlock_testkit::servers::Tree;
+
+/// Some tasks of redsync's that want one name, with its defaults.
+pub(crate) struct Redsync {
+    process: Child,
+    answers: BufReader<ChildStdout>,
+}
+
+/// How often they had it, and how often one gave up.
+#[derive(Debug)]
+pub(crate) struct Seen {
+    pub(crate) holds: u64,
+    pub(crate) failures: u64,
+}
+
+impl Redsync {
+    /// They begin at once, and count each hold at the first server in two steps. Nothing where redsync was not built,
+    /// since that needs Go.
+    pub(crate) fn start(urls: &str, name: &str, counter: &str, seconds: u32) -> Option<Self> {
+        let tree = Tree::named("redsync");
+        if tree.version().is_none() {
+            println!("redsync is not there, so nothing is tried: `cargo xtask servers` builds it where Go is");
+            return None;
+        }
+        let mut command = Command::new(tree.root().join("redsync"));
+        command.args(["-urls", urls, "-name", name, "-counter", counter, "-for", &format!("{seconds}s")]);
+        let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut answers = BufReader::new(process.stdout.take().unwrap());
+        let mut up = String::new();
+        answers.read_line(&mut up).unwrap();
+        assert_eq!(up, "up\n", "redsync did not start");
+        writeln!(process.stdin.take().unwrap()).unwrap();
+        Some(Self { process, answers })
+    }
+
+    /// Waits until their time is over.
+    pub(crate) fn seen(mut self) -> Seen {
+        let mut line = String::new();
+        self.answers.read_line(&mut line).unwrap();
+        let mut words = line.split_whitespace();
+        assert_eq!(words.next(), Some("seen"), "redsync failed; its error is above");
+        let mut number = || words.next().unwrap().parse().unwrap();
+        Seen { holds: number(), failures: number() }
+    }
+}
+
+impl Drop for Redsync {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
