@@ -62,8 +62,8 @@ fn lowest_rust() -> Result {
         let toolchain = format!("+{LOWEST_RUST}");
         return run(&mut cargo(&[&toolchain, "check", "--workspace", "--all-targets", "--all-features"]));
     }
-    println!("  Rust {LOWEST_RUST} is not installed (rustup toolchain install {LOWEST_RUST}),");
-    println!("  so only clippy's incompatible_msrv looked, which knows the standard library but not the language.");
+    eprintln!("  Rust {LOWEST_RUST} is not installed (rustup toolchain install {LOWEST_RUST}),");
+    eprintln!("  so only clippy's incompatible_msrv looked, which knows the standard library but not the language.");
     Ok(())
 }
 

@@ -1,4 +1,5 @@
-//! What a task consists of, each part with its outcome and its time.
+//! What a task consists of, each part with its outcome and its time: told on the standard error, since the standard output
+//! belongs to what the task gives, such as the table of a benchmark as JSON.
 
 use std::time::{Duration, Instant};
 
@@ -17,11 +18,11 @@ struct Part {
 impl Parts {
     /// Does one part. A failure is shown here and returned, for the caller to stop at or to go on.
     pub(crate) fn run<T>(&mut self, name: &str, work: impl FnOnce() -> Result<T>) -> Result<T> {
-        println!("\n=== {name}");
+        eprintln!("\n=== {name}");
         let started = Instant::now();
         let done = work();
         if let Err(error) = &done {
-            println!("FAILED: {error}");
+            eprintln!("FAILED: {error}");
         }
         self.0.push(Part { name: name.to_owned(), took: started.elapsed(), passed: done.is_ok() });
         done
@@ -29,13 +30,13 @@ impl Parts {
 
     /// Prints the list, and fails if a part did.
     pub(crate) fn finish(self) -> Result {
-        println!();
+        eprintln!();
         for Part { name, took, passed } in &self.0 {
             let outcome = if *passed { "ok" } else { "FAILED" };
-            println!("{outcome:>6}  {:>7.1} s  {name}", took.as_secs_f64());
+            eprintln!("{outcome:>6}  {:>7.1} s  {name}", took.as_secs_f64());
         }
         let total: Duration = self.0.iter().map(|part| part.took).sum();
-        println!("        {:>7.1} s  in all", total.as_secs_f64());
+        eprintln!("        {:>7.1} s  in all", total.as_secs_f64());
         let failed: Vec<_> = self.0.iter().filter(|part| !part.passed).map(|part| part.name.as_str()).collect();
         if failed.is_empty() { Ok(()) } else { Err(format!("failed: {}", failed.join(", ")).into()) }
     }
@@ -44,6 +45,21 @@ impl Parts {
 #[cfg(test)]
 mod tests {
     use super::Parts;
+
+    /// `cargo xtask bench --json | jq` reads the table and nothing else.
+    #[test]
+    fn only_the_usage_is_printed_to_the_standard_output() {
+        let sources = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+        for file in std::fs::read_dir(sources).unwrap() {
+            let path = file.unwrap().path();
+            for line in std::fs::read_to_string(&path).unwrap().lines() {
+                let prints = [concat!("print", "ln!("), concat!("prin", "t!(")]
+                    .iter()
+                    .any(|word| line.match_indices(word).any(|(at, _)| !line[..at].ends_with(['e', '_'])));
+                assert!(!prints || line.contains("USAGE"), "{}: {line}", path.display());
+            }
+        }
+    }
 
     #[test]
     fn one_failed_part_fails_the_whole() {

@@ -24,7 +24,7 @@ pub(crate) fn install() -> Result {
     let python = read(Command::new("python3").arg("--version")).map_err(advise)?;
     let wanted = format!("{VERSION} ({CLIENT} {CLIENT_VERSION}, {})", python.trim());
     if tree.version().as_ref() != Some(&wanted) {
-        println!("  installing {PACKAGE} into {}", tree.root().display());
+        eprintln!("  installing {PACKAGE} into {}", tree.root().display());
         fs::create_dir_all(cache_folder())?;
         let draft = tempfile::tempdir_in(cache_folder())?;
         let mut pip = Command::new("python3");
@@ -33,7 +33,7 @@ pub(crate) fn install() -> Result {
         read(&mut pip).map_err(advise)?;
         put(draft, &tree, &wanted)?;
     }
-    println!("  {PACKAGE:<18} {wanted}");
+    eprintln!("  {PACKAGE:<18} {wanted}");
     Ok(())
 }
 

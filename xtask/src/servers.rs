@@ -21,7 +21,7 @@ fn install() -> Result {
     let mut missing = Vec::new();
     for (pin, state) in PINS.iter().zip(look()?) {
         match state {
-            State::There(version) => println!("  {:<18} {version}", pin.package),
+            State::There(version) => eprintln!("  {:<18} {version}", pin.package),
             State::Other(version) => {
                 let Pin { line, package, version: wanted, .. } = pin;
                 let advice = format!("remove it, or change xtask/src/pins.rs, line {line}");
@@ -39,7 +39,7 @@ fn install() -> Result {
     }
     let (install, unpack): (Vec<_>, Vec<_>) = missing.into_iter().partition(|pin| pin.how == How::Install);
     if !install.is_empty() {
-        println!("  installing {}", install.iter().map(|pin| pin.package).collect::<Vec<_>>().join(", "));
+        eprintln!("  installing {}", install.iter().map(|pin| pin.package).collect::<Vec<_>>().join(", "));
         apt::update()?;
         apt::install(&install)?;
     }
@@ -50,7 +50,7 @@ fn install() -> Result {
             return Err(format!("{} was installed, but {} is not to be found", pin.package, pin.evidence).into());
         }
     }
-    println!("  all servers are there");
+    eprintln!("  all servers are there");
     Ok(())
 }
 
@@ -118,7 +118,7 @@ fn unpack_all(pins: &[&Pin]) -> Result {
             How::Install => continue,
         };
         if !opened.iter().any(|(name, _)| *name == suite) {
-            println!("  reading the lists of {suite}");
+            eprintln!("  reading the lists of {suite}");
             opened.push((suite, OtherSuite::open(suite)?));
         }
         let Some((_, other)) = opened.iter().find(|(name, _)| *name == suite) else { continue };
@@ -130,7 +130,7 @@ fn unpack_all(pins: &[&Pin]) -> Result {
 fn unpack(pin: &Pin, other: &OtherSuite, tree: &Tree, whole: bool) -> Result {
     let offered = other.offered(pin.package)?;
     let version = pin.choose(&offered)?;
-    println!("  unpacking {} {version} into {}", pin.package, tree.root().display());
+    eprintln!("  unpacking {} {version} into {}", pin.package, tree.root().display());
     fs::create_dir_all(cache_folder())?;
     let draft = tempfile::tempdir_in(cache_folder())?;
     let wanted = format!("{}={version}", pin.package);

@@ -33,7 +33,7 @@ pub(crate) fn add_to(parts: &mut Parts, filter: &[&str]) -> Result {
 pub(crate) fn with_servers(parts: &mut Parts, work: impl FnOnce(&mut Parts, &SharedSet) -> Result) -> Result {
     let set = parts.run("start of the servers", || {
         let set = SharedSet::start()?;
-        set.env().for_each(|(variable, url)| println!("  {variable}={url}"));
+        set.env().for_each(|(variable, url)| eprintln!("  {variable}={url}"));
         Ok(set)
     })?;
     let done = work(parts, &set);

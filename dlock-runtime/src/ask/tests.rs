@@ -2,7 +2,7 @@
 
 use crate::backends::memory::Memory;
 use crate::scope::steps;
-use crate::{ErrorKind, Held, Key, LockAll, Registry};
+use crate::{ErrorKind, Key, LockAll, Registry};
 
 const MOST: u64 = 10_000;
 
@@ -56,14 +56,4 @@ fn work_with_many_keys_grows_as_they_do() {
             assert!(steps <= usize::try_from(MOST).unwrap() * 20, "{steps}");
         }
     });
-}
-
-#[test]
-fn the_last_look_at_many_holds_needs_little_stack() {
-    let registry = registry();
-    let guards = block_on(keys(&registry, 0, MOST).acquire()).unwrap();
-    let last: Held = guards.held().last().unwrap().clone();
-    block_on(guards.release()).unwrap();
-    let small = std::thread::Builder::new().stack_size(64 * 1024);
-    small.spawn(move || drop(last)).unwrap().join().unwrap();
 }

@@ -208,3 +208,16 @@ fn an_early_release_keeps_each_of_them() {
         }
     });
 }
+
+#[test]
+fn the_last_look_at_very_many_holds_needs_little_stack() {
+    test(async {
+        let world = World::new();
+        let keys = (0..10_000).map(|n: u32| Key::text("k:").value(&n));
+        let guards = world.registry.lock_all(keys).acquire().await.unwrap();
+        let last = guards.held().last().unwrap().clone();
+        guards.release().await.unwrap();
+        let small = std::thread::Builder::new().stack_size(64 * 1024);
+        small.spawn(move || drop(last)).unwrap().join().unwrap();
+    });
+}
