@@ -25,7 +25,7 @@ use crate::per_runtime::{Opened, PerRuntime};
 /// How long a connect may take, over all hosts.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// A request that was given up after so long says something about the member; one given up earlier does not.
-const SILENCE: Duration = Duration::from_secs(1);
+pub(super) const SILENCE: Duration = Duration::from_secs(1);
 
 /// How long the gate is kept for one caller.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -190,7 +190,7 @@ impl Connection {
         answer
     }
 
-    fn discard(&self) {
+    pub(super) fn discard(&self) {
         self.home.move_on(self.opened.value.turn);
         self.home.wires.discard(&self.opened);
     }

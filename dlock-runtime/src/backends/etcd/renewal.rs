@@ -1,17 +1,22 @@
 //! Renewing many holds: one keep-alive for each lease, and one look at their keys.
 
 use std::collections::BTreeMap;
+use std::pin::pin;
+use std::time::Duration;
 
 use etcd_client::{GetOptions, Txn, TxnOp, TxnOpResponse};
 use futures::future::{join, join_all};
 
-use super::connection::Connection;
+use super::connection::{Connection, SILENCE};
 use super::fault::Fault;
 use super::lease::BATCH;
 use super::line::Place;
 use super::{Etcd, held};
 use crate::backend::{Hold, Standing};
 use crate::error::{Error, ErrorKind, Result};
+
+/// As long as the core itself waits for a renewal, whatever its ttl.
+const MOST_PATIENCE: Duration = Duration::from_secs(5);
 
 /// One hold of a group: its index among all, its place, its create revision.
 type Member<'a> = (usize, &'a Place, i64);
@@ -30,7 +35,19 @@ impl Etcd {
                 Err(error) => answers[index] = Some(Err(error)),
             }
         }
-        for group in join_all(groups.values().map(|group| self.renew_group(&connection, group))).await {
+        let shortest = holds.iter().map(|hold| hold.claim.ttl).min().unwrap_or_default();
+        let mut asked = pin!(join_all(groups.values().map(|group| self.renew_group(&connection, group))));
+        // The core goes on listening after it has given a renewal up, and the next one goes to another member by then.
+        let clock = &self.connections.clock;
+        let patience = clock.now().after((shortest / 3).clamp(SILENCE, MOST_PATIENCE));
+        let groups = match clock.timeout_at(patience, asked.as_mut()).await {
+            Some(groups) => groups,
+            None => {
+                connection.discard();
+                asked.await
+            }
+        };
+        for group in groups {
             group.into_iter().for_each(|(index, answer)| answers[index] = Some(answer));
         }
         let missing = || Err(Error::new(ErrorKind::Internal, "a renewal has no answer"));

@@ -71,15 +71,6 @@ pub(in crate::backends) fn is_wrong_type(answer: &Value) -> bool {
     matches!(answer, Value::ServerError(error) if error.code() == "WRONGTYPE")
 }
 
-/// The same failure for one more who waits for it, without its cause.
-pub(in crate::backends) fn again(error: &Error) -> Error {
-    let same = Error::new(error.kind().clone(), error.message().to_owned()).with_retryable(error.is_retryable());
-    match error.code() {
-        Some(code) => same.with_code(code),
-        None => same,
-    }
-}
-
 /// A number that the counter gave, and that cannot be a token.
 pub(super) fn bad_token(token: u64) -> Error {
     if token >= TOKEN_END {
@@ -223,7 +214,7 @@ mod tests {
         for code in ["LOADING", "BUSY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "OOM", "MISCONF", "NOREPLICAS"] {
             let error = by_code(code, "SECRET");
             assert_eq!((error.kind(), error.code()), (&ErrorKind::Outage, Some(code)));
-            assert_eq!(again(&error).code(), Some(code));
+            assert_eq!(error.again().code(), Some(code));
             assert!(
                 error.is_retryable() && error.to_string().contains(code) && !format!("{error:?}").contains("SECRET")
             );

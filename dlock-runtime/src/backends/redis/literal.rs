@@ -113,7 +113,7 @@ pub(in crate::backends) fn inside(hold: &Hold) -> Result<Hold> {
 /// The same of several, or what is answered where that cannot be: such a hold was never granted.
 pub(in crate::backends) fn all_inside(holds: &[&Hold]) -> std::result::Result<Vec<Hold>, Vec<Result<Standing>>> {
     let named = holds.iter().map(|hold| inside(hold)).collect::<Result<Vec<_>>>();
-    named.map_err(|error| holds.iter().map(|_| Err(fault::again(&error))).collect())
+    named.map_err(|error| holds.iter().map(|_| Err(error.again())).collect())
 }
 
 /// What is granted, now or by its wake, is granted to the claim as it was asked.

@@ -133,7 +133,7 @@ fn settled(part: &[(usize, &Hold)], answer: Value, from: BootInstant) -> Vec<(us
 
 /// One failure is that of each.
 fn each_failed(part: &[(usize, &Hold)], error: &Error) -> Vec<(usize, Result<Standing>)> {
-    part.iter().map(|(at, _)| (*at, Err(fault::again(error)))).collect()
+    part.iter().map(|(at, _)| (*at, Err(error.again()))).collect()
 }
 
 /// Renews holds in batches, each by one request; one failure is that of its batch.
@@ -148,7 +148,7 @@ where
     // All at once: the way to the server is paid once.
     let answers = join_all(batches.clone().map(renew)).await;
     let spread = |(batch, answer): (&[&Hold], Result<Vec<_>>)| {
-        answer.unwrap_or_else(|error| batch.iter().map(|_| Err(fault::again(&error))).collect())
+        answer.unwrap_or_else(|error| batch.iter().map(|_| Err(error.again())).collect())
     };
     batches.zip(answers).flat_map(spread).collect()
 }

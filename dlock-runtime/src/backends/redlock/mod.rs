@@ -43,7 +43,7 @@ use address::Address;
 use identity::Roster;
 use node::{Link, Node};
 use round::Patience;
-use tally::{again, majority, shortage};
+use tally::{majority, shortage};
 
 /// A node is waited for by 5 ms of it; in less than that a busy machine does not even come round to answering.
 const MIN_TTL: Duration = Duration::from_secs(1);
@@ -112,7 +112,7 @@ impl Redlock {
         while let Some((number, met)) = asked.next().await {
             match met {
                 Ok(()) => {}
-                Err(why) if !why.error.is_retryable() => return Err(again(&why.error)),
+                Err(why) if !why.error.is_retryable() => return Err(why.error.again()),
                 Err(why) => {
                     tracing::warn!(node = ?self.nodes.get(number), error = %why.error, "a Redlock node cannot be reached; the others are a majority as long as they stay");
                     unable.push(why);

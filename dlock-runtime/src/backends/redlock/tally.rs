@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use super::round::{Answer, Unable};
-pub(super) use crate::backends::redis::fault::again;
 use crate::error::{Error, Result};
 
 /// What a node said about a claim.
@@ -155,7 +154,7 @@ pub(super) fn shortage(nodes: usize, unable: &[Unable]) -> Short {
     let mut for_good = unable.iter().filter(|unable| !unable.error.is_retryable());
     let count = for_good.clone().count();
     let error = match for_good.next().filter(|_| count > nodes - majority(nodes)) {
-        Some(first) => again(&first.error),
+        Some(first) => first.error.again(),
         None => {
             because(format!("{} or more of the {nodes} Redlock nodes did not answer usefully", unable.len()), unable)
         }
