@@ -49,6 +49,16 @@ impl<S> Database<S> {
         redis::Client::open(&*self.url).unwrap().get_connection().unwrap()
     }
 
+    /// Ends the connection of dlock's that was opened last.
+    pub(crate) fn kill_latest(&self) {
+        let list: String = redis::cmd("CLIENT").arg("LIST").query(&mut self.raw()).unwrap();
+        let ours = list.lines().filter(|line| line.contains("lib-name=dlock") || line.contains(" resp=3"));
+        let id = |line: &str| line.strip_prefix("id=")?.split(' ').next()?.parse::<u64>().ok();
+        let latest = ours.filter_map(id).max().expect("a connection");
+        let killed: u64 = redis::cmd("CLIENT").arg("KILL").arg("ID").arg(latest).query(&mut self.raw()).unwrap();
+        assert_eq!(killed, 1);
+    }
+
     pub(crate) fn keys(&self) -> Vec<String> {
         let mut keys: Vec<String> = redis::cmd("KEYS").arg("*").query(&mut self.raw()).unwrap();
         keys.sort();

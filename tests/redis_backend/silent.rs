@@ -88,12 +88,14 @@ async fn no_renewal_stands_behind_a_wait_for_replicas() {
     }
 }
 
-/// With `wait_replicas` renewals have a second connection, if there can be one.
+/// With `wait_replicas` renewals have a second connection, if there can be one. The one that was opened with the store has
+/// ended.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn renewals_go_the_ordinary_way_while_a_server_refuses_further_connections() {
     let server = Database::own(&[]);
     let hold = take(&server.open().await, &claim("held", HANG)).await;
     let redis = Redis::connect(&format!("{}?wait_replicas=1", server.url), &Clock::system()).await.unwrap();
+    server.kill_latest();
     let mut raw = server.raw();
     let mut admit = |number: &str| {
         let _: () = redis::cmd("CONFIG").arg(&["SET", "maxclients", number]).query(&mut raw).unwrap();
@@ -115,6 +117,7 @@ async fn renewed_beside_a_silent_one() -> Option<dlock::Result<Standing>> {
     let server = Database::own(&[]);
     let (proxy, url) = Proxy::in_front_of(&server.url).unwrap();
     let redis = Redis::connect(&format!("{url}?wait_replicas=1"), &Clock::system()).await.unwrap();
+    server.kill_latest();
     let hold = take(&server.open().await, &claim("held", 4 * SECOND)).await;
     proxy.set(Mode::Blackhole { to_server: false, to_client: true });
     let renewing = tokio::spawn(async move { redis.renew(&[&hold]).await.remove(0) });

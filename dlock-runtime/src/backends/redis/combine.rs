@@ -3,13 +3,15 @@
 //! The client handles each request by itself, with a future of more than 1 KiB and a place in a queue, which costs more
 //! than the rest of a call. A quiet connection sends at once: one task alone waits for nobody.
 
+mod releases;
+
 use std::future::Future;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Waker};
 use std::time::Duration;
 
-use ::redis::{Arg, Cmd, Pipeline, Value};
+use ::redis::{Cmd, Pipeline, Value};
 use futures::FutureExt;
 use futures::future::{BoxFuture, Either};
 use smallvec::SmallVec;
@@ -23,16 +25,13 @@ use super::socket::Wire;
 use crate::backend::Claim;
 use crate::background::{Place, background};
 use crate::error::{Error, Result};
+use releases::Releases;
 
 /// So many requests leave together at most. More would wait for each other's answers, and the server for us.
 const MOST: usize = 64;
 
 /// After so long a batch leaves whoever has begun it, or after twice as long.
 const OVERDUE: Duration = Duration::from_millis(5);
-
-/// Bytes of a lock's name and of its value, mostly.
-const USUAL_NAME: usize = 48;
-const USUAL_VALUE: usize = 112;
 
 /// The way to the server that the tasks of one runtime share.
 pub(super) struct Combiner {
@@ -43,6 +42,12 @@ pub(super) struct Combiner {
     next: Mutex<Batch>,
     /// Batches leave one after the other, while the next one already gathers.
     leaving: Mutex<()>,
+}
+
+/// A command that goes ahead of a request, in the same go, and what hears its answer: none if the connection has ended.
+pub(super) struct Ahead {
+    pub(super) command: Cmd,
+    pub(super) then: Box<dyn FnOnce(Option<Value>) + Send>,
 }
 
 /// The answers to one request, seldom more than two.
@@ -80,15 +85,6 @@ enum Wants {
     Release,
 }
 
-/// Locks that are released together, by one script: a call of its own for each costs the server twice as much.
-#[derive(Default)]
-struct Releases {
-    /// Arguments of the command to be, which has all names before all values.
-    names: Cmd,
-    values: Cmd,
-    count: usize,
-}
-
 impl Combiner {
     pub(super) fn new(wire: Wire, ended: Arc<Ended>, runtime: Place) -> Self {
         let (under_way, next, leaving) = Default::default();
@@ -96,9 +92,17 @@ impl Combiner {
     }
 
     /// Sends one command.
-    pub(super) fn one(self: &Arc<Self>, command: Cmd) -> impl Future<Output = Result<Value>> + Send + use<> {
+    pub(super) fn one(
+        self: &Arc<Self>,
+        command: Cmd,
+        ahead: Option<Ahead>,
+    ) -> impl Future<Output = Result<Value>> + Send + use<> {
         if self.is_busy() {
+            self.put_ahead(ahead);
             return Either::Left(self.join(|batch| batch.put([command])).answers().map(only));
+        }
+        if let Some(ahead) = ahead {
+            return Either::Right(self.behind(ahead, [command]).map(only).boxed());
         }
         let (under_way, mut wire) = (UnderWay::new(self), self.wire.clone());
         let ended = self.ended.clone();
@@ -109,19 +113,13 @@ impl Combiner {
         }))
     }
 
-    /// Sends a command ahead of whatever is sent next, and hands its answer on, whichever callers are polled.
-    pub(super) fn ahead(self: &Arc<Self>, command: Cmd, then: impl FnOnce(Result<Value>) + Send + 'static) {
-        let answer = self.one(command);
-        self.begin(async move { then(answer.await) });
-    }
-
     /// Releases a lock as the release script does. 2 for one that must be released by that script, since others wait.
     pub(super) fn release(self: &Arc<Self>, claim: &Claim) -> impl Future<Output = Result<Value>> + Send + use<> {
         if !self.is_busy() {
             let command = call(&SCRIPTS.release, false, &|command: &mut Cmd| {
                 on(command, Name(&claim.key)).arg(layout::Value(claim));
             });
-            return Either::Left(self.one(command));
+            return Either::Left(self.one(command, None));
         }
         let put = |batch: &mut Batch| {
             batch.releases.put(claim);
@@ -131,9 +129,17 @@ impl Combiner {
     }
 
     /// Sends commands in one go.
-    pub(super) async fn all(self: &Arc<Self>, commands: impl IntoIterator<Item = Cmd>) -> Result<Answers> {
+    pub(super) async fn all(
+        self: &Arc<Self>,
+        commands: impl IntoIterator<Item = Cmd>,
+        ahead: Option<Ahead>,
+    ) -> Result<Answers> {
         if self.is_busy() {
+            self.put_ahead(ahead);
             return self.join(|batch| batch.put(commands)).answers().await;
+        }
+        if let Some(ahead) = ahead {
+            return self.behind(ahead, commands).await;
         }
         let mut pipeline = Pipeline::new();
         add(&mut pipeline, commands);
@@ -142,14 +148,22 @@ impl Combiner {
 
     /// Sends a command that may win a lock, and draws a token; gives both answers. A token is drawn after the command,
     /// and so after all earlier winners of the same lock; requests that leave together draw theirs together.
-    pub(super) fn drawing(self: &Arc<Self>, command: Cmd) -> impl Future<Output = Result<Answers>> + Send + use<> {
+    pub(super) fn drawing(
+        self: &Arc<Self>,
+        command: Cmd,
+        ahead: Option<Ahead>,
+    ) -> impl Future<Output = Result<Answers>> + Send + use<> {
         if self.is_busy() {
+            self.put_ahead(ahead);
             let put = |batch: &mut Batch| {
                 batch.pipeline.add_command(command);
                 batch.draws += 1;
                 Wants::Draw(batch.draws - 1)
             };
             return Either::Left(self.join(put).answers());
+        }
+        if let Some(ahead) = ahead {
+            return Either::Right(self.behind(ahead, [command, draw(1)]));
         }
         let mut pipeline = Pipeline::with_capacity(2);
         pipeline.add_command(command).add_command(draw(1));
@@ -164,6 +178,42 @@ impl Combiner {
             drop(under_way);
             answers.map(Answers::from_vec).map_err(|error| wire.fault(&error))
         })
+    }
+
+    /// Sends commands with one ahead of them. As a task: the answer to that one concerns others too, whether or not this
+    /// caller is polled.
+    fn behind(
+        self: &Arc<Self>,
+        ahead: Ahead,
+        commands: impl IntoIterator<Item = Cmd>,
+    ) -> BoxFuture<'static, Result<Answers>> {
+        let mut pipeline = Pipeline::with_capacity(3);
+        pipeline.add_command(ahead.command);
+        add(&mut pipeline, commands);
+        let (tell, told) = oneshot::channel();
+        let answers = self.alone(pipeline);
+        self.begin(async move {
+            let rest = match answers.await {
+                Ok(mut answers) if !answers.is_empty() => {
+                    (ahead.then)(Some(answers.remove(0)));
+                    Ok(answers)
+                }
+                other => {
+                    (ahead.then)(None);
+                    other
+                }
+            };
+            // The caller may have left.
+            let _ = tell.send(rest);
+        });
+        Box::pin(told.map(|told| told.unwrap_or_else(|_| Err(Error::outage("the connection to Redis has ended")))))
+    }
+
+    /// Puts a command into the next batch, ahead of what is put there next.
+    fn put_ahead(self: &Arc<Self>, ahead: Option<Ahead>) {
+        let Some(Ahead { command, then }) = ahead else { return };
+        let answer = self.join(|batch| batch.put([command])).answers();
+        self.begin(async move { then(answer.await.ok().and_then(|mut answers| answers.pop())) });
     }
 
     fn is_busy(&self) -> bool {
@@ -309,37 +359,6 @@ pub(super) fn each(answer: Option<Value>) -> Box<dyn Iterator<Item = Value> + Se
         Some(Value::Array(answers)) => Box::new(answers.into_iter()),
         Some(failure) => Box::new(std::iter::repeat(failure)),
         None => Box::new(std::iter::empty()),
-    }
-}
-
-impl Releases {
-    fn with_capacity(count: usize) -> Self {
-        Self {
-            names: Cmd::with_capacity(count, count * USUAL_NAME),
-            values: Cmd::with_capacity(count, count * USUAL_VALUE),
-            count: 0,
-        }
-    }
-
-    fn put(&mut self, claim: &Claim) {
-        self.names.arg(Name(&claim.key));
-        self.values.arg(layout::Value(claim));
-        self.count += 1;
-    }
-
-    fn call(&self) -> Option<Cmd> {
-        if self.count == 0 {
-            return None;
-        }
-        let mut command = Cmd::with_capacity(3 + 2 * self.count, 64 + self.count * (USUAL_NAME + USUAL_VALUE));
-        command.arg("EVALSHA").arg(&SCRIPTS.release_all.digest);
-        command.arg(self.count);
-        for argument in self.names.args_iter().chain(self.values.args_iter()) {
-            if let Arg::Simple(bytes) = argument {
-                command.arg(bytes);
-            }
-        }
-        Some(command)
     }
 }
 

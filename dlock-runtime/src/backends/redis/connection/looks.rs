@@ -1,8 +1,8 @@
 //! A look at the server's history, sent ahead of a request over a connection that was not looked at lately.
 //!
 //! A primary that becomes a replica keeps its connections open, and so does a replica that is promoted. A client that sends
-//! nothing meanwhile would not notice. The look costs no round trip: it leaves with the request, whose answer counts once
-//! that of the look is known.
+//! nothing meanwhile would not notice. The look costs no round trip: it leaves with the request, in one go, and the request's
+//! answer counts once that of the look is known.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,11 +13,11 @@ use futures::FutureExt;
 use futures::future::Shared;
 use tokio::sync::oneshot;
 
+use super::super::check::is_forbidden;
+use super::super::combine::Ahead;
 use super::super::guards::{History, REPLICATION};
 use super::{Connection, Connections, Way, words};
-use crate::backends::redis::check::is_forbidden;
 use crate::clock::BootInstant;
-use crate::error::Result;
 
 /// The next request after so long takes a look along. A server that was a replica for less than that may go unseen.
 const LOOK_AFTER: Duration = Duration::from_millis(100);
@@ -58,18 +58,18 @@ impl Looked {
 }
 
 impl Connections {
-    /// Sends a look, if one is due; or finds the one that is under way, which concerns this request as well.
-    pub(super) fn look_ahead(&self, connection: &Arc<Connection>, now: BootInstant) -> Option<Look> {
-        if !connection.looked.is_due(now) || !self.guards.follow_history() {
-            return None;
+    /// The look that a request has to wait for, if there is one, and what to send ahead of the request if it is to take the
+    /// look along.
+    pub(super) fn look_ahead(&self, connection: &Arc<Connection>, now: BootInstant) -> (Option<Look>, Option<Ahead>) {
+        let is_server = matches!(connection.way, Way::Server(_));
+        if !connection.looked.is_due(now) || !is_server || !self.guards.follow_history() {
+            return (None, None);
         }
-        let Way::Server(way) = &connection.way else { return None };
-        // Kept until the look has left, so that no request that counts on it overtakes it.
         let mut latest = connection.looked.latest();
         if let Some(look) = &latest.look
             && connection.looked.done.load(Ordering::Acquire) != latest.number
         {
-            return Some(look.clone());
+            return (Some(look.clone()), None);
         }
         let (tell, told) = oneshot::channel();
         let (number, look) = (latest.number + 1, told.shared());
@@ -77,13 +77,13 @@ impl Connections {
         let (guards, clock, place) = (self.guards.clone(), self.clock.clone(), format!("{:?}", self.target));
         // Weak: the look keeps no connection open.
         let looked_at = Arc::downgrade(connection);
-        way.ahead(words(REPLICATION), move |answer: Result<Value>| {
+        let then = move |answer: Option<Value>| {
             let Some(connection) = looked_at.upgrade() else { return };
             let looked = &connection.looked;
             match &answer {
                 // Busy or loading. The next request asks again.
-                Ok(answer @ Value::ServerError(_)) if !is_forbidden(answer) => {}
-                Ok(answer) => {
+                Some(answer @ Value::ServerError(_)) if !is_forbidden(answer) => {}
+                Some(answer) => {
                     let last = match History::read(answer) {
                         Some(history) if history.is_primary => {
                             guards.heard(history, clock.now(), &place);
@@ -100,11 +100,11 @@ impl Connections {
                     looked.last.store(last, Ordering::Release);
                 }
                 // The connection has ended. The next one is looked at when it is opened.
-                Err(_) => {}
+                None => {}
             }
             looked.done.store(number, Ordering::Release);
             let _ = tell.send(());
-        });
-        Some(look)
+        };
+        (Some(look), Some(Ahead { command: words(REPLICATION), then: Box::new(then) }))
     }
 }

@@ -17,7 +17,7 @@ use ::redis::{Cmd, ServerErrorKind, ToRedisArgs, Value};
 use tokio::runtime::Id;
 use tokio::sync::Notify;
 
-use super::combine::{Answers, Combiner};
+use super::combine::{Ahead, Answers, Combiner};
 use super::guards::Guards;
 use super::layout::{self, Name};
 use super::native::Native;
@@ -243,9 +243,9 @@ impl Connections {
     /// Sends one command; an error of the server is an answer.
     pub(in crate::backends) async fn command(&self, connection: &Arc<Connection>, command: Cmd) -> Result<Value> {
         let wait = AwaitsAnswer::new(connection, &self.clock);
-        let look = self.look_ahead(connection, wait.since);
+        let (look, ahead) = self.look_ahead(connection, wait.since);
         let answer = match &connection.way {
-            Way::Server(way) => way.one(command).await,
+            Way::Server(way) => way.one(command, ahead).await,
             Way::Cluster(way) => Box::pin(way.one(&command)).await,
         };
         wait.answered();
@@ -262,16 +262,16 @@ impl Connections {
         commands: impl IntoIterator<Item = Cmd>,
     ) -> Result<Answers> {
         match &connection.way {
-            Way::Server(way) => self.all_of(connection, || way.all(commands)).await,
-            Way::Cluster(way) => self.all_of(connection, || Box::pin(way.all(commands))).await,
+            Way::Server(way) => self.all_of(connection, |ahead| way.all(commands, ahead)).await,
+            Way::Cluster(way) => self.all_of(connection, |_| Box::pin(way.all(commands))).await,
         }
     }
 
     /// Sends a command that may win a lock, and draws a token after it; gives both answers.
     pub(super) async fn drawing(&self, connection: &Arc<Connection>, command: Cmd) -> Result<Answers> {
         match &connection.way {
-            Way::Server(way) => self.all_of(connection, || way.drawing(command)).await,
-            Way::Cluster(way) => self.all_of(connection, || Box::pin(way.drawing(&command))).await,
+            Way::Server(way) => self.all_of(connection, |ahead| way.drawing(command, ahead)).await,
+            Way::Cluster(way) => self.all_of(connection, |_| Box::pin(way.drawing(&command))).await,
         }
     }
 
@@ -300,11 +300,11 @@ impl Connections {
     async fn all_of<F: Future<Output = Result<impl Into<Answers>>>>(
         &self,
         connection: &Arc<Connection>,
-        request: impl FnOnce() -> F,
+        request: impl FnOnce(Option<Ahead>) -> F,
     ) -> Result<Answers> {
         let wait = AwaitsAnswer::new(connection, &self.clock);
-        let look = self.look_ahead(connection, wait.since);
-        let answers = request().await;
+        let (look, ahead) = self.look_ahead(connection, wait.since);
+        let answers = request(ahead).await;
         wait.answered();
         noted(look).await;
         let answers = answers.inspect_err(|_| self.failed(connection))?.into();
