@@ -39,6 +39,8 @@ mod listener;
 mod local_queue;
 mod lock;
 mod locker;
+#[cfg(any(feature = "redis", feature = "mysql", feature = "etcd"))]
+mod names;
 mod note;
 mod observe;
 mod optimistic;

@@ -20,6 +20,7 @@ use super::fault::Fault;
 use crate::background::{EndsTask, Place};
 use crate::clock::{BootInstant, Clock};
 use crate::error::{Error, ErrorKind, Result};
+use crate::names::Names;
 use crate::per_runtime::{Opened, PerRuntime};
 
 /// How long a connect may take, over all hosts.
@@ -34,6 +35,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 pub(super) struct Connections {
     address: Address,
     pub(super) clock: Clock,
+    names: Names,
     wires: PerRuntime<Arc<Wire>>,
     /// The host in use.
     turn: AtomicUsize,
@@ -51,7 +53,7 @@ impl Connections {
     pub(super) fn new(address: Address, clock: &Clock) -> Self {
         // Not all processes at the same member.
         let turn = AtomicUsize::new(fastrand::usize(..1 << 16));
-        Self { address, clock: clock.clone(), wires: PerRuntime::new(), turn }
+        Self { address, clock: clock.clone(), names: Names::default(), wires: PerRuntime::new(), turn }
     }
 
     pub(super) fn hosts(&self) -> &[String] {
@@ -89,7 +91,26 @@ impl Connections {
         Err(last)
     }
 
+    /// Of several addresses of a host the first that answers.
     async fn reach(&self, host: &str) -> Result<Client> {
+        let (name, port) = host.rsplit_once(':').unwrap_or((host, ""));
+        let name = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name);
+        let found = self.names.addresses(name, port.parse().unwrap_or_default()).await;
+        let addresses = found.map_err(|error| {
+            Error::outage(format!("the host name of an etcd member cannot be looked up: {}", error.kind()))
+        })?;
+        let mut last = Error::outage("the host name of an etcd member has no address");
+        for address in addresses {
+            match self.reach_at(&address.to_string()).await {
+                Ok(client) => return Ok(client),
+                Err(error) if !error.is_retryable() => return Err(error),
+                Err(error) => last = error,
+            }
+        }
+        Err(last)
+    }
+
+    async fn reach_at(&self, address: &str) -> Result<Client> {
         let mut options = ConnectOptions::new()
             .with_connect_timeout(CONNECT_TIMEOUT)
             // The server takes a ping every five seconds at most.
@@ -100,7 +121,7 @@ impl Connections {
         if let Some((name, password)) = &self.address.user {
             options = options.with_user(name, password);
         }
-        let client = Client::connect([host], Some(options)).await.map_err(Fault::from)?;
+        let client = Client::connect([address], Some(options)).await.map_err(Fault::from)?;
         // A linearizable read: the member answers, and a majority stands behind it. Permission is looked at after
         // that, and not every account may read exactly this key.
         match client.kv_client().get("dl1:", Some(GetOptions::new().with_count_only())).await.map_err(Fault::from) {

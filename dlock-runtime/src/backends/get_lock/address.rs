@@ -1,12 +1,14 @@
 //! Which server, which database, and as whom.
 
 use std::fmt;
+use std::sync::Arc;
 
 use sqlx::ConnectOptions;
 use sqlx::mysql::MySqlConnectOptions;
 
 use super::tls::Tls;
 use crate::error::{Error, Result};
+use crate::names::Names;
 use crate::percent;
 
 /// What a URL says. Shows itself without the account.
@@ -14,10 +16,28 @@ use crate::percent;
 pub(super) struct Address {
     /// Ready to connect with. It holds the password, so it is never printed.
     pub(super) options: MySqlConnectOptions,
+    names: Arc<Names>,
     shown: String,
 }
 
 impl Address {
+    /// Waits until the host's name is known. The client looks it up once more, which is quick then: it checks the server's
+    /// certificate by the name, so an address would not do. A look-up that hangs so costs one thread, whoever connects.
+    ///
+    /// # Errors
+    /// If the name cannot be looked up.
+    pub(super) async fn is_known(&self) -> Result<()> {
+        if self.options.get_socket().is_some() {
+            return Ok(());
+        }
+        match self.names.addresses(self.options.get_host(), self.options.get_port()).await {
+            Ok(_) => Ok(()),
+            Err(error) => {
+                Err(Error::outage(format!("the host name of the server cannot be looked up: {}", error.kind())))
+            }
+        }
+    }
+
     /// Reads `mysql://user:password@host:port/database`, with `socket`, `tls`, `ca`, `cert` and `key` behind a `?`.
     pub(super) fn parse(url: &str) -> Result<Self> {
         let rest = url.split_once("://").map_or("", |(_, rest)| rest);
@@ -57,7 +77,7 @@ impl Address {
             shown = format!("{socket}/{database}");
             options = options.socket(socket);
         }
-        Ok(Self { options, shown })
+        Ok(Self { options, names: Arc::default(), shown })
     }
 }
 

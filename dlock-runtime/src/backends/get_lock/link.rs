@@ -43,6 +43,7 @@ pub(super) enum Answer {
 impl Link {
     /// Connects, and makes sure that a lock taken here excludes somebody.
     pub(super) async fn connect(address: &Address) -> Result<Self> {
+        address.is_known().await?;
         let mut conn = address.options.connect().await.map_err(fault)?;
         let row = sqlx::raw_sql("SELECT CONNECTION_ID(), CAST(@@read_only AS CHAR)")
             .fetch_one(&mut conn)

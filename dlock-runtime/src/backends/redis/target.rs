@@ -10,9 +10,9 @@ use ::redis::{ConnectionAddr, IntoConnectionInfo, ProtocolVersion};
 
 use super::settings::{Guard, Scheme, Settings};
 use super::socket::Server;
-use super::socket::names::Names;
 use super::topology::{ClusterPlan, Plan, Sentinels, Tls};
 use crate::error::{Error, Result};
+use crate::names::Names;
 
 /// Which servers, and what may be told about them: host, port, database.
 pub(in crate::backends) struct Target {

@@ -22,9 +22,9 @@ use super::fault;
 use super::topology::Tls;
 use crate::background::Place;
 use crate::error::{Error, Result};
+use crate::names::Names;
 use bounded::Bounded;
 pub(super) use bounded::TooLarge;
-use names::Names;
 
 /// What TLS or the plain socket gives.
 pub(super) type Socket = Box<dyn AsyncStream + Send + Unpin>;

@@ -11,7 +11,7 @@ use ::redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersio
 
 use super::super::connection::OPEN_LIMIT;
 use super::super::settings::{Scheme, Settings};
-use super::super::socket::names::{Names, Resolver};
+use super::super::socket::names::Resolver;
 use super::super::target::tcp;
 use super::cluster::fault_of;
 use super::hosts::Hosts;
@@ -22,6 +22,7 @@ use super::tls::Tls;
 use crate::background::background;
 use crate::clock::Clock;
 use crate::error::{Error, Result};
+use crate::names::Names;
 
 /// A server that takes longer is passed over when the client connects to all of them.
 const CONNECT_LIMIT: Duration = Duration::from_secs(1);

@@ -12,12 +12,12 @@ use super::super::connection::config;
 use super::super::fault;
 use super::super::settings::Scheme;
 use super::super::socket::Server;
-use super::super::socket::names::Names;
 use super::super::target::tcp;
 use super::hosts::Hosts;
 use super::tls::Tls;
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind, Result};
+use crate::names::Names;
 
 /// So long the sentinels have to answer, all of them side by side.
 const ASK_LIMIT: Duration = Duration::from_secs(2);
