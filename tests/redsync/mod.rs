@@ -1,4 +1,4 @@
-//! Real redsync, in a process of its own, where `cargo xtask servers` has built it.
+//! Real redsync, in a process of its own, which `cargo xtask interop` builds: that needs Go.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -19,14 +19,10 @@ pub(crate) struct Seen {
 }
 
 impl Redsync {
-    /// They begin at once, and count each hold at the first server in two steps. Nothing where redsync was not built,
-    /// since that needs Go.
-    pub(crate) fn start(urls: &str, name: &str, counter: &str, seconds: u32) -> Option<Self> {
+    /// They begin at once, and count each hold at the first server in two steps.
+    pub(crate) fn start(urls: &str, name: &str, counter: &str, seconds: u32) -> Self {
         let tree = Tree::named("redsync");
-        if tree.version().is_none() {
-            println!("redsync is not there, so nothing is tried: `cargo xtask servers` builds it where Go is");
-            return None;
-        }
+        assert!(tree.version().is_some(), "redsync is not there: `cargo xtask interop` builds it and runs this");
         let mut command = Command::new(tree.root().join("redsync"));
         command.args(["-urls", urls, "-name", name, "-counter", counter, "-for", &format!("{seconds}s")]);
         let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
@@ -35,7 +31,7 @@ impl Redsync {
         answers.read_line(&mut up).unwrap();
         assert_eq!(up, "up\n", "redsync did not start");
         writeln!(process.stdin.take().unwrap()).unwrap();
-        Some(Self { process, answers })
+        Self { process, answers }
     }
 
     /// Waits until their time is over.

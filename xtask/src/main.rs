@@ -3,6 +3,7 @@
 mod apt;
 mod bench;
 mod ci;
+mod interop;
 mod parts;
 mod peers;
 mod pins;
@@ -22,6 +23,7 @@ Usage: cargo xtask TASK
   test [-- FILTER]                  servers, build, all tests against one private set of servers
   ci                                lint, cargo-deny, test: what has to pass before a merge
   lint                              format, clippy for every feature, docs, tidy, the lowest supported Rust
+  interop                           real clients of other languages beside ours; needs Go
   tidy                              the rules of this repository that no other tool knows
   bench [ROW..] [--json] [--write]  the benchmark table, against a private set of servers
 
@@ -41,6 +43,7 @@ fn main() -> ExitCode {
         ["test", "--", ref filter @ ..] => test::test(filter),
         ["ci"] => ci::all(),
         ["lint"] => ci::lint(),
+        ["interop"] => interop::run_interop(),
         ["tidy"] => tidy::run(),
         ["bench", ref arguments @ ..] => bench::run_bench(arguments),
         ["help" | "--help" | "-h"] => {

@@ -37,21 +37,19 @@ pub(crate) fn install() -> Result {
     Ok(())
 }
 
-/// Builds the program in `benches/dlock/peers/redsync`, whose versions its `go.sum` pins, where Go is and what it needs can
-/// be had; the tests that run it do nothing elsewhere.
+/// Builds the program in `benches/dlock/peers/redsync`, whose versions its `go.sum` pins.
 pub(crate) fn redsync() -> Result {
     const SOURCE: &str = "benches/dlock/peers/redsync";
     let tree = Tree::named("redsync");
-    let Ok(go) = read(Command::new("go").arg("version")) else {
-        println!("  redsync            not built, since there is no Go");
-        return Ok(());
-    };
+    let go = read(Command::new("go").arg("version")).map_err(|error| {
+        format!("{error}\nredsync is built by Go: install Go 1.21 or newer (Debian: apt-get install golang)")
+    })?;
     let sources = fs::read_to_string(format!("{SOURCE}/go.sum"))? + &fs::read_to_string(format!("{SOURCE}/main.go"))?;
     let mut hasher = DefaultHasher::new();
     sources.hash(&mut hasher);
     let wanted = format!("{:x} ({})", hasher.finish(), go.trim());
     if tree.version().as_ref() != Some(&wanted) {
-        println!("  building redsync into {}", tree.root().display());
+        eprintln!("  building redsync into {}", tree.root().display());
         fs::create_dir_all(cache_folder())?;
         let draft = tempfile::tempdir_in(cache_folder())?;
         let mut build = Command::new("go");
@@ -61,13 +59,10 @@ pub(crate) fn redsync() -> Result {
             .arg(draft.path().join("redsync"))
             .arg(".")
             .env("GOTOOLCHAIN", "local");
-        if let Err(error) = read(&mut build) {
-            println!("  redsync            not built: {error}");
-            return Ok(());
-        }
+        read(&mut build)?;
         put(draft, &tree, &wanted)?;
     }
-    println!("  redsync            {wanted}");
+    eprintln!("  redsync            {wanted}");
     Ok(())
 }
 

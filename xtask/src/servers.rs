@@ -7,17 +7,11 @@ use dlock_testkit::servers::{Tree, cache_folder, find_program};
 use tempfile::TempDir;
 
 use crate::apt::{self, OtherSuite};
-use crate::peers;
 use crate::pins::{How, PINS, Pin};
 use crate::sh::{Result, read};
 
-/// Says what is there; what is not gets installed, and peers are built where that can be done.
+/// Says what is there; what is not gets installed.
 pub(crate) fn run() -> Result {
-    install()?;
-    peers::redsync()
-}
-
-fn install() -> Result {
     let mut missing = Vec::new();
     for (pin, state) in PINS.iter().zip(look()?) {
         match state {
