@@ -144,6 +144,47 @@ fn a_hold_on_a_short_grant_is_renewed_100_ms_after_its_take_over() {
     });
 }
 
+/// Of different ttls, which the engine sorts: each answer is for the hold that it was asked about.
+#[test]
+fn each_hold_of_a_batch_gets_its_own_answer() {
+    test(async {
+        for gone in ["a", "b", "c"] {
+            let world = World::new();
+            let mut held = Vec::new();
+            for (key, ttl) in [("a", 6), ("b", 12), ("c", 9)] {
+                let lock = world.lock(key).ttl(ttl * SECOND).renew(Renew::Every(2 * SECOND));
+                held.push((key, lock.acquire().await.unwrap()));
+            }
+            world.memory.forget(&full(gone));
+            world.pass(5 * SECOND).await;
+            for (key, guard) in held {
+                match guard.check() {
+                    Ok(()) => assert_ne!(key, gone, "it was taken away, and is believed in"),
+                    Err(error) => {
+                        assert_eq!((key, error.kind()), (gone, &ErrorKind::Lost(LossCause::Store)));
+                    }
+                }
+            }
+            assert!(world.store.calls(Op::Renew) <= 4, "they are renewed together");
+        }
+    });
+}
+
+#[test]
+fn a_late_answer_to_an_early_renewal_shortens_nothing() {
+    test(async {
+        let world = World::new();
+        let guard = world.lock("k").acquire().await.unwrap();
+        world.pass(15 * SECOND).await;
+        assert!(guard.remaining() > 22 * SECOND, "{:?}", guard.remaining());
+        // It says that the lock was prolonged as it was taken.
+        world.store.next(Op::Renew, [Step::Stale(21 * SECOND)]);
+        world.store.always(Op::Renew, Step::Hang);
+        world.pass(7 * SECOND).await;
+        assert!(guard.remaining() > 14 * SECOND, "{:?}", guard.remaining());
+    });
+}
+
 #[test]
 fn a_renewal_answered_after_it_was_given_up_counts() {
     test(async {

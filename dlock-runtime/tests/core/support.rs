@@ -38,6 +38,7 @@ impl World {
     }
 
     pub(crate) fn with(clock: &Clock, change: impl FnOnce(&mut dlock_runtime::Capabilities)) -> Self {
+        end_if_it_hangs();
         let memory = Memory::with_clock(clock);
         let store = Faulty::around(&memory, clock, change);
         let registry = Registry::with_clock(clock);
@@ -115,6 +116,19 @@ pub(crate) fn full(key: &'static str) -> LockKey {
 pub(crate) fn test<T>(body: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async { tokio::time::timeout(HANG, body).await.expect("the test hangs") })
+}
+
+/// A test that blocks its own thread has no bound of a runtime: a broken engine would keep it for ever. The harness names
+/// the tests that run for long.
+fn end_if_it_hangs() {
+    static WATCHED: LazyLock<()> = LazyLock::new(|| {
+        std::thread::spawn(|| {
+            std::thread::sleep(6 * HANG);
+            eprintln!("a test of the core hangs");
+            std::process::exit(101);
+        });
+    });
+    LazyLock::force(&WATCHED);
 }
 
 /// Waits until a condition holds, without letting any of the test's time pass.

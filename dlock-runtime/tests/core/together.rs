@@ -1,8 +1,8 @@
 //! Several keys in one request: only where nobody else is, and with the same end as one after another.
 
-use dlock_runtime::{Clock, Cohort, Defaults, ErrorKind, Key, LockAll, Retry, Wait};
+use dlock_runtime::{Backend, Clock, Cohort, Defaults, ErrorKind, Key, LockAll, Retry, Wait};
 
-use crate::support::{LONG, Op, SECOND, Step, World, calm, is_free, test};
+use crate::support::{LONG, Op, SECOND, Step, World, calm, full, is_free, test};
 
 fn all(world: &World) -> LockAll {
     world.registry.lock_all(["b", "a", "c"].map(Key::text))
@@ -53,6 +53,44 @@ fn they_are_given_back_without_a_wait_for_each_answer() {
             let took = world.clock.now().since(begin);
             assert!(expected.contains(&took), "{took:?}");
         }
+    });
+}
+
+#[test]
+fn they_are_given_back_in_reverse() {
+    test(async {
+        for together in [true, false] {
+            let world = World::with(&Clock::manual(), |capabilities| capabilities.together = together);
+            let guards = all(&world).acquire().await.unwrap();
+            // The first one that is given back is free, and nobody hears of it.
+            world.store.next(Op::Release, [Step::LostReply]);
+            world.store.always(Op::Release, Step::Hang);
+            let _releases = tokio::spawn(guards.release());
+            calm().await;
+            let mut free = Vec::new();
+            for key in ["a", "b", "c"] {
+                if world.memory.holder(&full(key)).await.unwrap().is_none() {
+                    free.push(key);
+                }
+            }
+            assert_eq!(free, ["c"]);
+        }
+    });
+}
+
+/// Nothing is left of the grants when their answer comes: nobody may have them.
+#[test]
+fn a_joint_grant_that_comes_too_late_is_given_back() {
+    test(async {
+        let world = World::new();
+        let clock = world.clock.clone();
+        world.store.meanwhile(move || clock.advance(7 * SECOND));
+        let guards = all(&world).ttl(6 * SECOND).wait(LONG).acquire();
+        let guards = world.pass_until(SECOND / 10, guards).await.unwrap();
+        guards.check().unwrap();
+        assert_eq!(asked(&world), (1, 3), "they were asked for again, one by one");
+        guards.release().await.unwrap();
+        world.empty().await;
     });
 }
 
