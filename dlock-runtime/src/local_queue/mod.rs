@@ -293,9 +293,14 @@ impl Line {
     /// The store has answered the one with the turn, and so those who do not wait: somebody holds the lock. Gives whom to
     /// wake.
     fn answered(&mut self) -> Vec<Waker> {
+        self.heard();
+        self.refuse(|| Refusal::Taken)
+    }
+
+    /// The store has answered a caller of this process.
+    fn heard(&mut self) {
         self.answers += 1;
         self.failed = None;
-        self.refuse(|| Refusal::Taken)
     }
 
     /// Takes those who do not wait out of the line; gives whom to wake.

@@ -54,6 +54,17 @@ impl Turn {
         }
     }
 
+    /// The store has answered the one that has it, and others may hold the lock beside that one: those behind it have not
+    /// waited for a silent store, and have to ask for themselves.
+    pub(crate) fn shares(&self) {
+        if self.state == State::Asks {
+            self.tell(|line| {
+                line.heard();
+                Vec::new()
+            });
+        }
+    }
+
     /// The store did not answer the one that has it. Those who wait behind it do not wait for a holder, then; those who do
     /// not wait have heard enough.
     pub(crate) fn failed(&self, error: &Error) {

@@ -33,6 +33,9 @@ impl Acquisition {
             let answer = match answer {
                 Ok(Attempt::Contended(wake)) => Ok(wake),
                 Ok(Attempt::AlreadyRun) => {
+                    if let Some(turn) = &self.turn {
+                        turn.shares();
+                    }
                     self.armed = self.attempts > 1;
                     return Err(already_run());
                 }
@@ -46,6 +49,9 @@ impl Acquisition {
                 Ok(wake) if self.options.wait == Wait::None => {
                     // Asked without a stand: nothing of ours is in the store.
                     self.armed = false;
+                    if let Some(turn) = &self.turn {
+                        turn.stands();
+                    }
                     return Err(busy(wake.lease_left));
                 }
                 Ok(wake) => {

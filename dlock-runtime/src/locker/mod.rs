@@ -278,6 +278,9 @@ impl Acquisition {
             // Our thread may have asked for it; from here on it is this caller's, as its neighbours are.
             hold.claim = self.claim.clone();
         }
+        if let Some(turn) = self.turn.as_ref().filter(|_| self.claim.kind.is_shared()) {
+            turn.shares();
+        }
         let label = self.label.take().ok_or_else(|| Error::new(ErrorKind::Internal, "an acquisition began twice"))?;
         self.armed = false;
         let since = if self.passed { self.shared.clock.now() } else { hold.validity.from };

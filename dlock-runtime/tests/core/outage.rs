@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use dlock_runtime::{Backoff, ErrorKind, Key, Kind, OncePer, Retry, Wait};
 
-use crate::support::{LONG, Op, SECOND, Step, World, calm, is_free, test};
+use crate::support::{LONG, MS, Op, SECOND, Step, World, calm, is_free, test};
 
 #[test]
 fn a_retryable_failure_is_asked_again_three_times() {
@@ -155,6 +155,39 @@ fn a_neighbour_that_merely_asks_is_no_contention() {
             }
         });
     }
+}
+
+/// They ask one after the other, and each is answered: a wait that ends behind them is no outage.
+#[test]
+fn who_waits_behind_readers_that_are_answered_is_not_told_of_an_outage() {
+    test(async {
+        let world = World::new();
+        world.store.always(Op::Acquire, Step::Late(SECOND));
+        let asks = |wait| tokio::spawn(world.lock("k").kind(Kind::Read).wait(wait).acquire());
+        let (one, two) = (asks(LONG), asks(LONG));
+        let late = asks(Wait::UpTo(1500 * MS));
+        world.pass(4 * SECOND).await;
+        one.await.unwrap().unwrap();
+        two.await.unwrap().unwrap();
+        assert_eq!(late.await.unwrap().unwrap_err().kind(), &ErrorKind::WaitTimeout);
+    });
+}
+
+/// One request is enough for all of them.
+#[test]
+fn what_a_caller_that_does_not_wait_is_told_is_told_to_its_like() {
+    test(async {
+        let (world, stranger) = crate::acquire::neighbours();
+        let held = stranger.lock("k").acquire().await.unwrap();
+        world.store.always(Op::Acquire, Step::Late(SECOND / 10));
+        let asks: Vec<_> = (0..5).map(|_| tokio::spawn(world.lock("k").wait(Wait::None).acquire())).collect();
+        world.pass(SECOND).await;
+        for asked in asks {
+            assert_eq!(asked.await.unwrap().unwrap_err().kind(), &ErrorKind::Busy);
+        }
+        assert_eq!(world.store.calls(Op::Acquire), 1);
+        held.release().await.unwrap();
+    });
 }
 
 #[test]
