@@ -3,39 +3,19 @@
 use std::error::Error as StdError;
 use std::io::Write;
 use std::panic::{self, AssertUnwindSafe};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use dlock::{Error, Event, Label, Observer, Registry};
+use dlock_testkit::Log;
 use dlock_testkit::servers::{Etcd, Instance, MariaDb, Redis};
 use futures::FutureExt;
-use tracing_subscriber::fmt::MakeWriter;
 
 /// Spelt so that no other text holds it, also in part, in other letters, or percent-encoded.
 const CANARY: &str = "xCanaryBirdx";
 
 /// Everything that was written anywhere.
 #[derive(Clone, Default)]
-struct Heard(Arc<Mutex<Vec<u8>>>);
-
-impl Write for Heard {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
-
-impl<'a> MakeWriter<'a> for Heard {
-    type Writer = Self;
-
-    fn make_writer(&'a self) -> Self {
-        self.clone()
-    }
-}
+struct Heard(Log);
 
 impl Observer for Heard {
     fn on_event(&self, label: &Label, event: &Event) {
@@ -45,7 +25,7 @@ impl Observer for Heard {
 
 impl Heard {
     fn note(&self, text: &str) {
-        writeln!(self.0.lock().unwrap(), "{text}").unwrap();
+        writeln!(self.0.clone(), "{text}").unwrap();
     }
 
     /// An error in all of its forms, with all of its causes.
@@ -58,7 +38,7 @@ impl Heard {
     }
 
     fn assert_no_canary(&self, context: &str) {
-        let text = String::from_utf8_lossy(&self.0.lock().unwrap()).into_owned();
+        let text = self.0.text();
         let bytes: String = CANARY.bytes().map(|byte| format!("{byte}, ")).collect();
         for form in [CANARY.to_lowercase(), bytes[..20].to_owned()] {
             let line = text.lines().find(|line| line.to_lowercase().contains(&form));
@@ -132,8 +112,9 @@ const URLS: &[&str] = &[
 fn heard() -> &'static Heard {
     static HEARD: std::sync::LazyLock<Heard> = std::sync::LazyLock::new(|| {
         let heard = Heard::default();
+        let log = heard.0.clone();
         // The loudest log there is, of our crates and of the clients' alike.
-        tracing_subscriber::fmt().with_max_level(tracing::Level::TRACE).with_writer(heard.clone()).init();
+        tracing_subscriber::fmt().with_max_level(tracing::Level::TRACE).with_writer(move || log.clone()).init();
         let panics = heard.clone();
         panic::set_hook(Box::new(move |info| {
             panics.note(&info.to_string());
@@ -188,7 +169,7 @@ async fn a_store_in_use_shows_no_password() {
     etcd.ask("/v3/auth/enable {}").unwrap();
     in_use(&[&etcd], &|password| format!("etcd://root:{password}@{}", etcd.addr())).await;
 
-    let text = String::from_utf8_lossy(&heard().0.lock().unwrap()).into_owned();
+    let text = heard().0.text();
     assert!(text.contains("renewal failed"), "the log was not listened to: nobody would hear a leak");
 }
 

@@ -9,17 +9,19 @@ mod floors;
 mod memory;
 mod peers;
 mod renewals;
+mod strangers;
 mod table;
 mod uncontended;
 mod waiters;
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use dlock_testkit::servers::Make;
 use table::Row;
 
 /// Every row, in the order of the table.
-const ROWS: [(&str, Run); 18] = [
+const ROWS: [(&str, Run); 20] = [
     ("uncontended-1", || uncontended::row(Make::Redis, 1)),
     ("uncontended-64", || uncontended::row(Make::Redis, 64)),
     ("uncontended-1024", || uncontended::row(Make::Redis, 1024)),
@@ -34,6 +36,8 @@ const ROWS: [(&str, Run); 18] = [
     ("contended-4x16", || contended::row(4, 16)),
     ("cohort-1x64", || contended::cohort_row(1, 64)),
     ("cohort-4x64", || contended::cohort_row(4, 64)),
+    ("strangers-1ms", || strangers::row(Duration::from_millis(1))),
+    ("strangers-30ms", || strangers::row(Duration::from_millis(30))),
     ("renewals-100k", renewals::row),
     ("waiters-10k", waiters::row),
     ("memory", memory::row),
@@ -44,9 +48,9 @@ type Run = fn() -> Result<Row, Failed>;
 type Failed = Box<dyn std::error::Error + Send + Sync>;
 
 fn main() -> ExitCode {
-    // A contended row starts this program again, as its other processes.
+    // Some rows start this program again, as their other processes.
     if let Some(role) = dlock_testkit::child::role() {
-        return contended::child(&role);
+        return if role == "neighbours" { strangers::child() } else { contended::child(&role) };
     }
     let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
     let (options, names): (Vec<_>, Vec<_>) = arguments.iter().partition(|argument| argument.starts_with("--"));

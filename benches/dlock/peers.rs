@@ -18,6 +18,16 @@ pub(crate) fn python_redis_lock(variables: &[(&str, &str)]) -> Result<Child, Fai
     Ok(Child::of(command)?)
 }
 
+/// The Go lock that most literal names are shared with: who waits polls.
+pub(crate) const REDSYNC: &str = "redsync";
+
+/// So many of its tasks; the program tells of its flags.
+pub(crate) fn redsync<'a>(flags: impl Iterator<Item = &'a str>) -> Result<Child, Failed> {
+    let mut command = Command::new(Tree::named(REDSYNC).root().join("redsync"));
+    command.args(flags);
+    Ok(Child::of(command)?)
+}
+
 /// The version of a peer, or the command that installs it: asked for before anything is measured.
 pub(crate) fn version(peer: &str, row: &str) -> Result<String, Failed> {
     Tree::named(peer)

@@ -49,7 +49,7 @@ pub(crate) fn parse(text: &str) -> Result<Duration, Wrong> {
     }
 }
 
-/// What is within the grammar.
+/// Reads a text that keeps to the grammar.
 fn value(text: &str) -> Result<Duration, Wrong> {
     match humantime::parse_duration(text) {
         Ok(Duration::ZERO) => Err(Wrong::Zero(text.into())),

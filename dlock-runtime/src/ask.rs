@@ -148,7 +148,7 @@ async fn acquire_several(ask: Ask, keys: Vec<KeyBuf>) -> Result<Guards> {
     let Some(guards) = guards else {
         return Err(Error::config("keys", "there is no key in the list, so nothing would be locked"));
     };
-    // That of the last moment.
+    // A loss at the last moment, after the select above.
     match guards.check() {
         Ok(()) => Ok(guards.handed_out()),
         Err(loss) => Err(give_back(Some(guards), loss).await),

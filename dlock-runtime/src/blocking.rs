@@ -80,7 +80,7 @@ pub(crate) fn release_sync(guards: Guards) -> Result<()> {
     wait_for(finish_all(guards), tell, &told)?
 }
 
-/// What a thread hears that sleeps while ours works for it.
+/// The news for a thread that sleeps while our thread works for it.
 enum News<T> {
     /// Others hold the lock: it may take long.
     Waits,

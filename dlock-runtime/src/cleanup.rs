@@ -1,4 +1,4 @@
-//! What is given back later, on our thread: one queue for each store, bounded in length and in width.
+//! Locks that are given back later, on our thread: one queue for each store, bounded in length and in width.
 //!
 //! Each call that fails during an outage may leave something to be undone. A task for each would starve the renewals of
 //! healthy stores, which share the thread, and would grow without end.

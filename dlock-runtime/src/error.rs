@@ -86,8 +86,9 @@ impl Error {
         self
     }
 
-    /// Says that the request has not left this process, so that nothing of it can be in the store: what failed was the
-    /// opening of a connection, or a check before it. Said falsely, it leaves behind what nobody gives back.
+    /// Says that the request has not left this process, so that nothing of it can be in the store: the opening of a
+    /// connection failed, or a check before it. Said falsely, it leaves a lock, or a place in a wait queue, that nobody
+    /// gives back.
     #[must_use]
     pub fn never_sent(mut self) -> Self {
         self.0.never_sent = true;

@@ -101,8 +101,8 @@ impl Guards {
         self.all().filter(|guard| !guard.is_joined()).for_each(|guard| guard.0.ran(succeeded));
     }
 
-    /// Runs the body, or a part of it, and notes that it has failed if it panics: whoever catches that may drop the guards
-    /// at any time later.
+    /// Runs the body, or a part of it, and notes that it has failed if it panics: code that catches the panic may drop
+    /// the guards at any time later.
     pub(crate) fn watch<T>(&self, body: impl FnOnce() -> T) -> T {
         struct Panics<'a>(Option<&'a Guards>);
         impl Drop for Panics<'_> {

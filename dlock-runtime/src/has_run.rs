@@ -26,7 +26,7 @@ impl<T: Lazy<D>, E, D> Lazy<Inside<D>> for Result<T, E> {}
 impl<T: Lazy<D>, D> Lazy<Inside<D>> for Outcome<T> {}
 impl<T: Lazy<Inside<D>>, D> Lazy<Inside<Inside<D>>> for Ran<T> {}
 
-/// What a function has returned; only its type is looked at.
+/// The value that a function has returned; only its type is looked at.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct Returned<T>(std::marker::PhantomData<T>);

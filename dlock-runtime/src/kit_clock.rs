@@ -1,4 +1,4 @@
-//! The test kit's clock: what moves it beside `advance`, and what a call is told that would wait for it for ever.
+//! The test kit's clock: the ways to move it beside `advance`, and the error of a call that would wait for it for ever.
 
 use std::future::Future;
 use std::pin::Pin;

@@ -16,7 +16,7 @@ use tokio::sync::oneshot;
 
 use crate::background::background;
 
-/// What asks the system, and blocks.
+/// A look-up by the system's resolver, which blocks.
 type LookUp = fn(&str) -> io::Result<Vec<SocketAddr>>;
 
 /// The addresses, or what kind of failure it was.
@@ -42,7 +42,7 @@ impl Names {
     /// All addresses of a host. Dropping the returned future does not end the look-up.
     ///
     /// # Errors
-    /// What the system's resolver fails with.
+    /// The error of the system's resolver.
     pub(crate) async fn addresses(&self, host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
         if let Ok(address) = host.parse() {
             return Ok(vec![SocketAddr::new(address, port)]);

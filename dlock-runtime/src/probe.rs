@@ -18,7 +18,7 @@ thread_local!(static PROBE: RefCell<Option<Probe>> = const { RefCell::new(None) 
 /// A call that is asked for its keys.
 struct Probe {
     found: Vec<Key>,
-    /// Whose call it is: other tasks that it polls are called in earnest; see [`crate::scope`].
+    /// The task of the call. If it polls other tasks, their calls are made in earnest; see [`crate::scope`].
     task: Option<task::Id>,
 }
 

@@ -1,4 +1,4 @@
-//! What the log says of renewals that fail: a line for each store and state, not for each hold and attempt.
+//! The log lines about renewals that fail: one for each store and state, not for each hold and attempt.
 //!
 //! Hundreds of holds on a store that refuses them fail some twenty times each before they are lost. The failures of one
 //! store are one episode. It ends when one of its renewals is confirmed and none has failed for a while: where one of
@@ -100,7 +100,7 @@ mod tests {
     use super::*;
     use crate::clock::Clock;
 
-    /// What is logged.
+    /// The lines that are logged.
     #[derive(Clone, Default)]
     struct Lines(Arc<Mutex<Vec<String>>>);
 

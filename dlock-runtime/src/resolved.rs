@@ -195,7 +195,7 @@ mod tests {
         let latest = Duration::from_secs(20);
         assert_eq!(every(latest).resolve(&Defaults::default()).unwrap().cadence, Some(latest));
         assert!(every(latest + Duration::from_nanos(1)).resolve(&Defaults::default()).is_err());
-        // What fits the ttl of the program need not fit the one that operations have chosen.
+        // An interval that fits the ttl of the program need not fit the ttl that operations have chosen.
         let tuned = Defaults { ttl: Duration::from_secs(29), ..Defaults::default() };
         assert!(every(latest).resolve(&tuned).is_err());
     }

@@ -178,7 +178,7 @@ impl<F: Future> Run<F> {
 
 impl<F: Future> Drop for Run<F> {
     /// The body of a call that is cancelled is dropped in its scope, as one that is cut off is; the guards go after it.
-    /// That somebody else's panic may be the reason says nothing about the body.
+    /// Another task's panic may be the reason for it, so it says nothing about the body.
     fn drop(&mut self) {
         let Stage::Body(guards) = &self.stage else { return };
         scope::within(Some(guards.innermost().clone()), || self.body = None);

@@ -1,4 +1,4 @@
-//! Who sleeps on a clock until when.
+//! Tasks that sleep on a clock, and the instants at which they wake.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -8,7 +8,8 @@ use std::task::Waker;
 
 use crate::clock::BootInstant;
 
-/// Who sleeps until when. Our thread drives the system clock's sleepers; `advance` drives a manual clock's.
+/// The sleeping tasks, by the instant at which they wake. Our thread drives the system clock's sleepers; `advance`
+/// drives a manual clock's.
 #[derive(Debug)]
 pub(crate) struct Sleepers {
     /// Several tables: nearly every request has a bound, and their tasks should not meet on one mutex.

@@ -1,13 +1,15 @@
 //! The life of one hold in this process: how long we believe in it, and how it ended.
 
+mod at_end;
+
 use std::borrow::Cow;
 use std::future::poll_fn;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use crate::backend::{Ending, Fence, Hold, RunEnd, Validity};
+use crate::backend::{Fence, Hold, Validity};
 use crate::background::{Home, is_forked};
 use crate::baton::Baton;
 use crate::clock::BootInstant;
@@ -20,8 +22,9 @@ use crate::registry::Shared;
 use crate::sites::Label;
 use crate::store::Store;
 use crate::watchdog::together;
+use at_end::AtEnd;
 
-/// One hold from its grant to its end. Shared by the guard, the watchdog and whoever asks for the enclosing call.
+/// One hold from its grant to its end. Shared by the guard, the watchdog and all that ask for the enclosing call.
 #[derive(Debug)]
 pub(crate) struct Tenure {
     pub(crate) hold: Hold,
@@ -35,7 +38,7 @@ pub(crate) struct Tenure {
     pub(crate) cadence: Option<Duration>,
     /// `max_hold`: no renewal prolongs it beyond.
     pub(crate) ends: BootInstant,
-    /// What the store is told at the end, if it is not simply to free the lock.
+    /// Present if the store does more at the end than free the lock.
     at_end: Option<Box<AtEnd>>,
     /// The caller's thread, if it is all that its runtime has.
     pub(crate) home: Option<Home>,
@@ -58,16 +61,6 @@ struct Local {
     turn: Option<Turn>,
     /// Present while the hold may be passed on.
     tenancy: Option<Box<Tenancy>>,
-}
-
-#[derive(Debug)]
-struct AtEnd {
-    /// Did the caller get it? What was won in vain is simply freed.
-    handed_out: AtomicBool,
-    /// `min_hold`, from when the grant was heard of: the store then keeps the key rather too long than too short.
-    kept_until: Option<BootInstant>,
-    /// How the run went, if the store keeps a record of it.
-    run: Option<OnceLock<RunEnd>>,
 }
 
 /// What the watchdog keeps about a tenure.
@@ -136,11 +129,7 @@ impl Tenure {
         });
         Self {
             ends: since.after(start.max_hold),
-            at_end: (start.min_hold.is_some() || start.recorded).then(|| {
-                let kept_until = start.min_hold.map(|min_hold| start.shared.clock.now().after(min_hold));
-                let run = start.recorded.then(OnceLock::new);
-                Box::new(AtEnd { handed_out: AtomicBool::new(false), kept_until, run })
-            }),
+            at_end: AtEnd::new(&start),
             home: start.home,
             #[cfg(debug_assertions)]
             sorted: start.sorted,
@@ -286,34 +275,6 @@ impl Tenure {
         }
     }
 
-    /// The caller gets it: from here on its end is told, if the store is to hear more than that it is free.
-    pub(crate) fn handed_out(&self) {
-        if let Some(at_end) = &self.at_end {
-            at_end.handed_out.store(true, Ordering::Release);
-        }
-    }
-
-    /// Notes how the body ended, if that is to be recorded.
-    pub(crate) fn ran(&self, succeeded: Option<bool>) {
-        let Some(run) = self.at_end.as_ref().and_then(|at_end| at_end.run.as_ref()) else { return };
-        let took = self.shared.clock.now().since(self.since);
-        let end = if succeeded == Some(true) { RunEnd::Succeeded { took } } else { RunEnd::Failed };
-        // Only the first end counts.
-        let _ = run.set(end);
-    }
-
-    /// How the store is to end the hold now, if not by simply freeing it.
-    pub(crate) fn ending(&self) -> Option<Ending> {
-        let AtEnd { handed_out, kept_until, run } = &**self.at_end.as_ref()?;
-        if !handed_out.load(Ordering::Acquire) {
-            return None;
-        }
-        let now = self.shared.clock.now();
-        let keep = kept_until.map(|until| until.since(now)).filter(|keep| !keep.is_zero());
-        let run = run.as_ref().and_then(|run| run.get().copied());
-        (keep.is_some() || run.is_some()).then_some(Ending { keep, run })
-    }
-
     /// For which caller of this process the release shall ask.
     pub(crate) fn next(&self) -> Option<Next> {
         self.local().turn.as_mut()?.next()
@@ -366,8 +327,8 @@ impl Tenure {
         passed
     }
 
-    /// Out of the mutex, for what wakes somebody: a waker may do anything. Whoever puts it back is the only one who knows
-    /// the hold, or who releases it.
+    /// Taken out of the mutex by callers that wake others with it: a waker may do anything. The caller that puts it
+    /// back is the only one that knows the hold, or the one that releases it.
     fn take_turn(&self) -> Option<Turn> {
         self.local().turn.take()
     }

@@ -17,6 +17,8 @@ pub(crate) fn full_jitter(attempt: u32, first: Duration, most: Duration) -> Dura
     bound.mul_f64(fastrand::f64())
 }
 
+const MS: Duration = Duration::from_millis(1);
+
 /// The net under stores that tell: news can be lost.
 const NET: Duration = Duration::from_secs(5);
 
@@ -40,9 +42,11 @@ pub(crate) fn ask_again_at(now: BootInstant, wake: &Wake, pace: Pace, contended:
         (WakeStyle::Hint | WakeStyle::Grant, false) => full_jitter(contended, FALLBACK.0, FALLBACK.1),
     };
     // A little after the lease's end: asking at the very end finds it alive half of the time.
-    let known = wake.ask_by.map(|by| by.after(Duration::from_millis(1 + fastrand::u64(0..10))));
-    let at = now.after(pause.max(Duration::from_millis(1)));
-    known.map_or(at, |known| known.min(at).max(now.after(Duration::from_millis(1))))
+    // Spread over as much as 10 ms, but less where the store wants to be asked soon.
+    let late = |by: BootInstant| MS + (by.since(now) / 4).min(10 * MS).mul_f64(fastrand::f64());
+    let known = wake.ask_by.map(|by| by.after(late(by)));
+    let at = now.after(pause.max(MS));
+    known.map_or(at, |known| known.min(at).max(now.after(MS)))
 }
 
 /// Waits for the wake's news until `until`. `None`: no news came.
@@ -94,6 +98,15 @@ mod tests {
         let style = WakeStyle::Poll { from: Duration::from_secs(100), to: Duration::from_secs(100) };
         let pace = Pace { style, backoff: None };
         assert!((0..100).all(|_| ask_again_at(now, &wake, pace, 0) <= now.after(Duration::from_millis(31))));
+    }
+
+    #[test]
+    fn a_store_that_wants_to_be_asked_soon_is_asked_soon() {
+        let now = BootInstant::from_nanos(1_000_000_000);
+        let wake = Wake::poll().ask_by(now.after(4 * MS));
+        let pace = Pace { style: WakeStyle::Grant, backoff: None };
+        let at: Vec<_> = (0..100).map(|_| ask_again_at(now, &wake, pace, 9)).collect();
+        assert!(at.iter().filter(|at| **at <= now.after(6 * MS)).count() > 90, "{at:?}");
     }
 
     #[test]

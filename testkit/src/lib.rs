@@ -22,6 +22,7 @@
 
 pub mod child;
 mod error;
+mod log;
 mod probe;
 pub mod proxy;
 pub mod servers;
@@ -29,6 +30,7 @@ mod spawn;
 mod wait;
 
 pub use error::{Error, Result};
+pub use log::Log;
 pub use probe::{drop_after, text_of};
 pub use proxy::{Mode, Proxy};
 pub use wait::{block_until, wait_until};

@@ -11,7 +11,7 @@ mod strangers;
 mod unknown;
 
 use dlock::backends::etcd::client::PutOptions;
-use dlock::{Attempt, Backend, Clock, ErrorKind, Key, LockKey, Released, Stand};
+use dlock::{Attempt, Backend, Clock, ErrorKind, Key, LockKey, Released, Stand, Standing};
 
 use self::holds::token;
 use self::server::{acquire, ask, claim, line, lock, prefix, process, raw, soon, stand};
@@ -60,13 +60,14 @@ async fn a_late_release_frees_nobody_elses_lock() {
 }
 
 #[tokio::test]
-async fn a_release_minds_the_incarnation() {
+async fn a_renewal_and_a_release_mind_the_incarnation() {
     let process = process().await;
     let key = lock("incarnation");
     let claim = claim(&key);
     let first = ask(&process, &claim).await.unwrap();
     assert_eq!(process.release(&first).await.unwrap(), Released::Released);
     let second = ask(&process, &claim).await.unwrap();
+    assert_eq!(process.renew(&[&first]).await.pop().unwrap().unwrap(), Standing::Lost);
     assert_eq!(process.release(&first).await.unwrap(), Released::NotOwner);
     assert_eq!(line(&key).await.len(), 1);
     assert_eq!(process.release(&second).await.unwrap(), Released::Released);

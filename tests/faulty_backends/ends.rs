@@ -28,6 +28,11 @@ impl Server {
         let ours = |record: &&mut crate::server::Record| {
             self.same(&record.owner, &claim.owner) && (!record.kept || self.tells(Lie::KeptIsRenewed))
         };
+        if self.tells(Lie::RenewsForAnother) {
+            let until = now.after(self.stored(claim.ttl));
+            let others = records.iter_mut().filter(|record| !ours(record));
+            others.for_each(|record| record.until = until);
+        }
         let Some(record) = records.iter_mut().find(ours) else { return self.tells(Lie::RenewsNothing) };
         if record.until <= now && !self.tells(Lie::RenewsExpired) || record.pushed && self.tells(Lie::HandsOverOnce) {
             return false;

@@ -46,6 +46,7 @@ lies! {
     RenewsInWords POLL ["a renewal prolongs the lock in the store"]
     RenewsExpired POLL ["a renewal after the end is Lost and creates nothing"]
     RenewalCreates POLL ["a renewal after an operator took the lock is Lost and creates nothing"]
+    RenewsForAnother POLL ["a renewal that comes too late prolongs nobody else's lock"]
     Remembers POLL ["a lock that an operator freed goes to the next one at once"]
     SessionOutlives SESSION ["the end of a session lets the next one in"]
     TellsNobody SESSION ["a holder is told of the end of its session within the stated time"]
@@ -204,6 +205,7 @@ lies! {
         "nobody comes in before the holder's deadline",
         "a silent holder's lock goes to the next one in time",
         "a renewal after the end is Lost and creates nothing",
+        "a renewal that comes too late prolongs nobody else's lock",
         "the token rises over an expiry",
         "a client's wrong clock changes nothing",
     ]

@@ -42,17 +42,17 @@ pub(crate) struct State {
     /// These outlive them too.
     pub(crate) runs: HashMap<String, Run>,
     pub(crate) successes: HashMap<String, LastSuccess>,
-    /// What lies leave behind; it has no effect.
+    /// The traces that lies leave behind; they have no effect.
     pub(crate) traces: Vec<(String, String)>,
     /// For lies: the client whose release was the last change of a key, and the latest note of it.
     pub(crate) released_by: HashMap<String, u64>,
     pub(crate) notes: HashMap<String, String>,
-    /// For lies: where readers are kept away, and whose runs were found to be due.
+    /// For lies: the names from which readers are kept away, and the owners whose runs were found to be due.
     pub(crate) barred: HashSet<String>,
     pub(crate) due: HashSet<Owner>,
     /// How the holders are told of the end of their sessions.
     pub(crate) session_ends: HashMap<Owner, SessionEnd>,
-    /// For lies: whose sessions were ended from outside.
+    /// For lies: the owners whose sessions were ended from outside.
     pub(crate) evicted: HashSet<Owner>,
 }
 

@@ -38,7 +38,7 @@ async fn fenced_writes_refuse_older_tokens(database: Database) {
     assert!(matches!(error.kind(), ErrorKind::FenceStale { seen: 8 }), "{error}");
     transaction.rollback().await.unwrap();
 
-    // What is rolled back was not seen.
+    // A token that is rolled back was not seen.
     let mut transaction = conn.begin().await.unwrap();
     fenced::admit(&mut transaction, &fence("a", 20), "stock").await.unwrap();
     transaction.rollback().await.unwrap();

@@ -53,7 +53,7 @@ async fn the_client_library_still_keeps_an_answer_of_any_size() {
     assert!(rogue.await.unwrap() >= (PARTS - 1) * PART, "the client ended the connection: it is mended");
 }
 
-/// What a lock needs is less than a kilobyte.
+/// So many parts are megabytes; the packets of a lock need less than a kilobyte.
 const PARTS: usize = 4;
 
 /// Whether a server that greets with `mysql_clear_password` hears the password.

@@ -29,7 +29,7 @@ cases! {
 
 /// Long enough that the renewals tell of nothing here: they come every three seconds.
 const TTL: Duration = Duration::from_secs(9);
-/// What is promised is 300 ms and a round trip; the rest is for a busy machine.
+/// The promise is 300 ms and a round trip; the rest is for a busy machine.
 const WINDOW: Duration = Duration::from_millis(1500);
 
 /// A process of its own, as far as the server can tell, behind a proxy.

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use dlock::{Attempt, Backend, Clock, Released, Signal, Standing};
 
-use crate::holds::{confirm, take, token};
+use crate::holds::{assert_all_different, confirm, take, token};
 use crate::server::Database;
 use crate::store::{TTL, claim, open, take_soon, until};
 
@@ -97,11 +97,5 @@ async fn waiters_of_two_backends_never_hold_at_once(database: Database) {
             tokens
         }));
     }
-    let mut tokens = Vec::new();
-    for task in tasks {
-        tokens.extend(task.await.unwrap());
-    }
-    tokens.sort_unstable();
-    tokens.dedup();
-    assert_eq!(tokens.len(), 120, "a token was given twice");
+    assert_all_different(tasks, 120).await;
 }

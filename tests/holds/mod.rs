@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dlock::{Attempt, Backend, Claim, Clock, Hold, Signal, Stand, Standing, Wake};
+use tokio::task::JoinHandle;
 
 /// Takes a lock that must be free.
 pub(crate) async fn take(store: &impl Backend, claim: &Arc<Claim>) -> Hold {
@@ -22,6 +23,17 @@ pub(crate) async fn confirm(store: &impl Backend, hold: &Hold) -> Standing {
 
 pub(crate) fn token(hold: &Hold) -> u64 {
     hold.token.unwrap().get()
+}
+
+/// Waits for tasks that return the tokens of their holds, and fails if a token was given twice.
+pub(crate) async fn assert_all_different(tasks: Vec<JoinHandle<Vec<u64>>>, count: usize) {
+    let mut tokens = Vec::new();
+    for task in tasks {
+        tokens.extend(task.await.unwrap());
+    }
+    tokens.sort_unstable();
+    tokens.dedup();
+    assert_eq!(tokens.len(), count, "a token was given twice");
 }
 
 pub(crate) fn until() -> Stand {

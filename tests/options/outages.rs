@@ -80,7 +80,7 @@ async fn a_store_that_fails_is_asked_as_often_as_it_says() {
 #[tokio::test]
 async fn who_retries_outlasts_a_restart() {
     let server = Instance::start(servers::Redis::default()).unwrap();
-    dlock::connect("restarted", &format!("{}?restart_guard=off", server.url())).await.unwrap();
+    dlock::connect("restarted", &format!("{}?restart_guard=off&failover_guard=off", server.url())).await.unwrap();
     server.kill9().unwrap();
     assert_eq!(*impatient("restarted").await.unwrap_err().kind(), ErrorKind::Outage);
     let restart = tokio::task::spawn_blocking(move || {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dlock::{Attempt, Backend, Claim, Clock, Key, LockKey, Registry, Released, Stand, Standing};
+use futures::future::join_all;
 use redis::Commands;
 
 use crate::database::{Database, SECOND, claim, is_contended, renew, stand, until};
@@ -90,6 +91,38 @@ async fn a_late_release_and_a_late_renewal_touch_nobody_elses_lock() {
     assert_eq!(redis.release(&late).await.unwrap(), Released::NotOwner);
     assert_eq!(renew(&redis, &[&late]).await, [Standing::Lost]);
     assert_eq!(redis.release(&present).await.unwrap(), Released::Released);
+}
+
+#[tokio::test]
+async fn releases_and_renewals_that_leave_together_touch_nobody_elses_locks() {
+    let server = Database::own(&[]);
+    let (redis, other) = (server.open().await, server.open().await);
+    let named = |n: u64| LockKey::new("test", Key::text("k").value(&n)).unwrap();
+    let asked = |n: u64| Arc::new(Claim::new(named(n), 10 * SECOND, "t").unwrap());
+    let (mut late, mut present) = (Vec::new(), Vec::new());
+    for n in 0..12 {
+        late.push(take(&redis, &asked(n)).await);
+        if n % 3 == 0 {
+            let _: () = server.raw().del(format!("dl1:{{test:k<{n}>}}")).unwrap();
+            present.push(take(&other, &asked(n)).await);
+            let _: () = server.raw().pexpire(format!("dl1:{{test:k<{n}>}}"), 9000).unwrap();
+        }
+    }
+    let standings = renew(&redis, &late.iter().collect::<Vec<_>>()).await;
+    let lost: Vec<_> = standings.iter().map(|standing| *standing == Standing::Lost).collect();
+    assert_eq!(lost, (0..12).map(|n| n % 3 == 0).collect::<Vec<_>>());
+    for n in [0, 3, 6, 9] {
+        let left: i64 = server.raw().pttl(format!("dl1:{{test:k<{n}>}}")).unwrap();
+        assert!(left <= 9000, "a renewal that was told as Lost has prolonged another one's lock");
+    }
+    let released = join_all(late.iter().map(|hold| redis.release(hold))).await;
+    for (n, released) in released.into_iter().enumerate() {
+        let expected = if n % 3 == 0 { Released::NotOwner } else { Released::Released };
+        assert_eq!(released.unwrap(), expected, "{n}");
+    }
+    for hold in present {
+        assert_eq!(other.release(&hold).await.unwrap(), Released::Released);
+    }
 }
 
 #[tokio::test]

@@ -15,19 +15,19 @@ use dlock_testkit::wait_until;
 use crate::database::{Database, SECOND, claim};
 use crate::holds::take;
 
-/// What fits into the buffers of two sockets, beside 16 MB that are read.
+/// The bytes that fit into the buffers of two sockets, beside 16 MB that are read.
 const BOUND: u64 = 64 * 1024 * 1024;
 
 /// Answers of more than a store of locks ever gives: a text and a list by what they announce, a line without an end, and a
 /// list in a list in a list.
 const ANSWERS: [&[u8]; 4] = [b"$1000000000\r\n", b"*1000000000\r\n", b"+", b"*1\r\n*1\r\n*1\r\n*1\r\n"];
 
-/// A server, or what stands between us and one.
+/// A hostile server, or a hostile machine between us and a server.
 struct Hostile {
     address: SocketAddr,
     /// Whether it is hostile just now.
     is_hostile: Arc<AtomicBool>,
-    /// How much it got rid of.
+    /// How many bytes it could send.
     sent: Arc<AtomicU64>,
 }
 

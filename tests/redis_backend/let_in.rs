@@ -1,4 +1,4 @@
-//! Servers that let nobody in any more, while a lock is held: what is open already is enough.
+//! Servers that accept no new connection any more while a lock is held: the open connections are enough.
 
 use std::time::Duration;
 

@@ -1,10 +1,11 @@
 //! Connections on which nothing comes any more, or comes late, beside others that are well.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use dlock::backends::redis::Redis;
-use dlock::{Backend, Claim, Clock, Hold, Key, LockKey, Registry, Stand, Standing, Wait};
+use dlock::{Attempt, Backend, Claim, Clock, Hold, Key, LockKey, Registry, Released, Stand, Standing, Wait};
 use dlock_testkit::{Mode, Proxy, wait_until};
 
 use crate::database::{Database, SECOND, claim};
@@ -139,6 +140,46 @@ async fn renewals_go_the_ordinary_way_in_time_while_a_server_lets_nobody_in() {
         }
     }
     panic!("the first connection was too late each time");
+}
+
+/// The network repeats what was sent over a connection that is given up. A lock that arrives after its own undoing, which
+/// went over the next connection, would be nobody's for its whole ttl.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_arrives_late_over_a_connection_that_was_left_wins_nothing() {
+    let server = Database::own(&[]);
+    let (proxy, url) = Proxy::in_front_of(&server.url).unwrap();
+    let redis = Arc::new(Redis::connect(&url, &Clock::system()).await.unwrap());
+    take(&*redis, &claim("before", HANG)).await;
+    let mut raw = server.raw();
+    let mut clients = move || {
+        let list: String = redis::cmd("CLIENT").arg("LIST").query(&mut raw).unwrap();
+        list.lines().map(|line| line.split(' ').next().unwrap().to_owned()).collect::<HashSet<_>>()
+    };
+    let first = clients();
+    proxy.keep();
+    let (store, late) = (redis.clone(), claim("late", HANG));
+    let mine = late.clone();
+    let asking = tokio::spawn(async move { store.try_acquire(&mine, Stand::No).await.map(drop) });
+    wait_until("it was sent", async || proxy.kept().iter().any(|bytes| *bytes > 0)).await.unwrap();
+    asking.abort();
+    // Another caller finds the connection silent, and opens the next one.
+    let mut tries = 0_u64;
+    let hold = loop {
+        let key = LockKey::new("test", Key::text("other").value(&tries)).unwrap();
+        let other = Arc::new(Claim::new(key, HANG, "t").unwrap());
+        match tokio::time::timeout(SECOND, redis.try_acquire(&other, Stand::No)).await {
+            Ok(Ok(Attempt::Acquired(hold))) => break hold,
+            tried => assert!(tries < 30, "no way to the server: {tried:?}"),
+        }
+        tries += 1;
+    };
+    redis.abandon(&late).await.unwrap();
+    proxy.deliver(&proxy.kept());
+    // For what has come over it, or for what we have asked.
+    wait_until("the old connection ends in the server", async || !first.is_subset(&clients())).await.unwrap();
+    let keys = server.keys();
+    assert!(!keys.iter().any(|key| key.contains("late")), "nobody holds it: {keys:?}");
+    assert_eq!(redis.release(&hold).await.unwrap(), Released::Released);
 }
 
 /// Whoever is told to wait leaves the line first. Where that is on its way for longer than the wait, it must not find what

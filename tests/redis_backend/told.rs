@@ -1,29 +1,13 @@
-//! What the log says while a server refuses renewals.
+//! The log while a server refuses renewals.
 
-use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 
 use dlock::{Event, Key, Label, Observer, Registry};
-use dlock_testkit::wait_until;
+use dlock_testkit::{Log, wait_until};
 use tracing::Level;
 
 use crate::database::{Database, SECOND};
-
-/// The warnings of this process. Those of renewals come from threads of dlock's.
-#[derive(Clone, Default)]
-struct Heard(Arc<Mutex<Vec<u8>>>);
-
-impl io::Write for Heard {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
 
 /// How many renewals failed, and how many locks were lost.
 #[derive(Clone, Default)]
@@ -45,8 +29,9 @@ impl Observer for Counted {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn renewals_that_a_server_refuses_are_logged_once_however_many_holds_it_has() {
     const HOLDS: u64 = 200;
-    let heard = Heard::default();
-    let writer = heard.clone();
+    let log = Log::default();
+    let writer = log.clone();
+    // For the whole process: the warnings about renewals come from dlock's own thread.
     tracing_subscriber::fmt().with_max_level(Level::WARN).with_ansi(false).with_writer(move || writer.clone()).init();
     let server = Database::own(&[]).server;
     server.ask("ACL SETUSER app on >pw ~* &* +@all").unwrap();
@@ -61,11 +46,11 @@ async fn renewals_that_a_server_refuses_are_logged_once_however_many_holds_it_ha
     server.ask("ACL SETUSER app -@scripting").unwrap();
     let all_lost = async || counted.lost.load(Ordering::SeqCst) == HOLDS;
     wait_until("all are lost", all_lost).await.unwrap();
-    let text = String::from_utf8(heard.0.lock().unwrap().clone()).unwrap();
+    let text = log.text();
     let renewals = text.lines().filter(|line| line.contains("renewal") && line.contains("refuses"));
     let renewals: Vec<_> = renewals.filter(|line| !line.contains("lost")).collect();
     assert!(matches!(renewals[..], [line] if line.contains("NOPERM")), "{renewals:#?}");
-    // Who observes hears of each.
+    // An observer hears of each failure.
     assert!(counted.failed.load(Ordering::SeqCst) >= 2 * HOLDS);
     drop(guards);
     registry.shutdown(SECOND).await;

@@ -2,8 +2,6 @@
 
 #[path = "../holds/mod.rs"]
 mod holds;
-#[path = "../redsync/mod.rs"]
-mod redsync_peer;
 #[path = "../rights/mod.rs"]
 mod rights;
 
@@ -13,7 +11,6 @@ mod literal_core;
 mod places;
 mod python;
 mod redisson;
-mod redsync;
 mod rlock;
 mod rslock;
 mod turns;

@@ -100,7 +100,7 @@ async fn literal_names_work_in_a_cluster_with_and_without_a_hash_tag() {
         assert_eq!(one.release(&hold).await.unwrap(), Released::Released);
         let hold = wait(&two, &second, LONG).await;
         assert_eq!(two.release(&hold).await.unwrap(), Released::Released);
-        // What is remembered of strangers ends by itself.
+        // The memory of strangers ends by itself.
         assert_eq!(cluster.ask_owner(name, "KEYS *stock:42*").unwrap(), memory);
         cluster.ask_owner(name, &format!("DEL {memory}")).unwrap();
     }

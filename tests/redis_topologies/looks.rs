@@ -1,9 +1,7 @@
-//! What a store says at its opening about a server that would forget locks.
-
-use std::io;
-use std::sync::{Arc, Mutex};
+//! The warnings at the opening of a store whose server would forget locks.
 
 use dlock::Backend;
+use dlock_testkit::Log;
 use dlock_testkit::servers::{Instance, Redis, RedisCluster};
 use tracing::Level;
 use tracing::instrument::WithSubscriber;
@@ -11,25 +9,10 @@ use tracing::instrument::WithSubscriber;
 use crate::holds::take;
 use crate::{SECOND, blocking, claim, open, with};
 
-/// The warnings of one future.
-#[derive(Clone, Default)]
-struct Heard(Arc<Mutex<Vec<u8>>>);
-
-impl io::Write for Heard {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-/// What is said of persistence while a store is opened and used.
+/// The warnings about persistence while a store is opened and used.
 async fn said(url: &str) -> Vec<String> {
-    let heard = Heard::default();
-    let writer = heard.clone();
+    let log = Log::default();
+    let writer = log.clone();
     let subscriber = tracing_subscriber::fmt()
         .with_max_level(Level::WARN)
         .with_ansi(false)
@@ -43,8 +26,7 @@ async fn said(url: &str) -> Vec<String> {
         }
     };
     used.with_subscriber(subscriber).await;
-    let text = String::from_utf8(heard.0.lock().unwrap().clone()).unwrap();
-    text.lines().filter(|line| line.contains("append-only")).map(str::to_owned).collect()
+    log.text().lines().filter(|line| line.contains("append-only")).map(str::to_owned).collect()
 }
 
 async fn server(recipe: Redis) -> Instance {
@@ -63,7 +45,7 @@ async fn a_server_without_an_append_only_file_is_told_once() {
     let unguarded = said(&with(&server.url(), "restart_guard=off")).await;
     assert!(unguarded.len() == 1 && unguarded[0].contains("that is still held"), "{unguarded:?}");
 
-    // Who may not look says that, and guesses nothing.
+    // If the account may not ask for the settings, the store says that, and guesses nothing.
     server.ask("ACL SETUSER blind reset on >pw ~dl1:* &dl1:* +@all -config").unwrap();
     assert!(said(&format!("redis://blind:pw@{name}/")).await.is_empty());
 }

@@ -119,7 +119,7 @@ async fn a_server_that_was_a_replica_for_a_moment_is_seen_over_open_connections(
         (server, other)
     })
     .await;
-    // What the other one has granted meanwhile this one does not know.
+    // The other server grants a lock that this one does not know.
     take(&open(&other.url()).await, &claim("k", 3 * SECOND)).await;
     refused(&redis).await;
     take(&bold, &claim("bold", SECOND)).await;

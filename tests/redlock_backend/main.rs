@@ -2,8 +2,6 @@
 
 #[path = "../holds/mod.rs"]
 mod holds;
-#[path = "../redsync/mod.rs"]
-mod redsync_peer;
 
 mod clocks;
 mod cluster;

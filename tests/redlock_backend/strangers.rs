@@ -7,7 +7,6 @@ use dlock::{Attempt, Backend, Claim, Clock, ErrorKind, Key, LockKey, Owner, Rele
 
 use crate::cluster::{Cluster, SECOND, SLACK, attempt, claim, win};
 use crate::holds::{confirm, take};
-use crate::redsync_peer::Redsync;
 
 /// As redsync writes them: 16 random bytes in base64.
 const VALUE: &str = "mAkVBdpqQ3ODn0KkRKr7Rg==";
@@ -108,45 +107,4 @@ async fn a_program_waits_for_a_stranger_and_follows_it() {
     assert_eq!(unlocks(&cluster, &name), 5);
     waiting.await.unwrap().unwrap().release().await.unwrap();
     assert_eq!(locks(&cluster, &name, 0..5, 8000), 5);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "it needs Go: `cargo xtask interop`"]
-async fn redsync_and_ours_count_right_over_the_same_masters() {
-    let cluster = Cluster::start();
-    let registry = dlock::Registry::new();
-    registry.connect("store", &format!("{}&keys=literal", cluster.url())).await.unwrap();
-    registry.set_default("store").unwrap();
-    let urls: Vec<_> = cluster.nodes.iter().map(|node| node.url()).collect();
-    let theirs = Redsync::start(&urls.join(","), "stock:42", "count", 6);
-    let end = std::time::Instant::now() + SECOND * 6;
-    let tasks: Vec<_> = (0..4)
-        .map(|_| {
-            let (registry, url) = (registry.clone(), urls[0].clone());
-            tokio::spawn(async move {
-                let mut raw = redis::Client::open(url).unwrap().get_connection().unwrap();
-                let mut holds = 0;
-                while std::time::Instant::now() < end {
-                    let lock = registry.lock(Key::text("stock:").value(&42)).ttl(SECOND * 20);
-                    let guard = lock.wait(Wait::UpTo(SECOND * 30)).acquire().await.unwrap();
-                    let before: Option<u64> = redis::cmd("GET").arg("count").query(&mut raw).unwrap();
-                    tokio::time::sleep(SECOND / 1000).await;
-                    let () = redis::cmd("SET").arg("count").arg(before.unwrap_or(0) + 1).query(&mut raw).unwrap();
-                    guard.release().await.unwrap();
-                    holds += 1;
-                    tokio::time::sleep(SECOND / 50).await;
-                }
-                holds
-            })
-        })
-        .collect();
-    let mut ours = 0;
-    for task in tasks {
-        ours += task.await.unwrap();
-    }
-    let theirs = tokio::task::spawn_blocking(|| theirs.seen()).await.unwrap();
-    println!("ours {ours}, {theirs:?}");
-    assert_eq!(cluster.nodes[0].ask("GET count").unwrap(), (ours + theirs.holds).to_string());
-    // Nobody stands in a line there, so each side has the luck of the draw.
-    assert!(ours > 0 && theirs.holds > theirs.failures, "ours {ours}, {theirs:?}");
 }

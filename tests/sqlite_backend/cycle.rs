@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use dlock::backends::sqlite::Sqlite;
 use dlock::{Attempt, Backend, Clock, Released, Stand, Standing};
 
-use crate::holds::{confirm, take, token};
+use crate::holds::{assert_all_different, confirm, take, token};
 use crate::store::{Store, TTL, claim, is_held, url};
 
 #[tokio::test]
@@ -173,13 +173,7 @@ async fn two_backends_never_hold_at_once() {
             tokens
         }));
     }
-    let mut tokens = Vec::new();
-    for task in tasks {
-        tokens.extend(task.await.unwrap());
-    }
-    tokens.sort_unstable();
-    tokens.dedup();
-    assert_eq!(tokens.len(), 100, "a token was given twice");
+    assert_all_different(tasks, 100).await;
 }
 
 #[tokio::test]

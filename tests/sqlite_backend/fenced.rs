@@ -32,7 +32,7 @@ async fn fenced_writes_refuse_older_tokens() {
     let error = fenced::admit(&mut conn, &fence("a", u64::MAX), "stock").await.unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::FenceInvalid), "{error}");
 
-    // What is rolled back was not seen.
+    // A token that is rolled back was not seen.
     let mut transaction = conn.begin_with("BEGIN IMMEDIATE").await.unwrap();
     fenced::admit(&mut transaction, &fence("a", 20), "stock").await.unwrap();
     transaction.rollback().await.unwrap();

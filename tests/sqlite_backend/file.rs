@@ -97,7 +97,7 @@ async fn a_file_that_others_own_or_may_write_is_refused_unless_that_is_meant() {
     mode(&target, 0o666);
     std::os::unix::fs::symlink(&target, &link).unwrap();
     refused(&link, "may be written by other users").await;
-    // The file is ours alone; what lies beside it is not.
+    // The file is ours alone; the file beside it is not.
     drop(store.open().await);
     let companion = folder.join("locks.db-wal");
     std::fs::write(&companion, "").unwrap();

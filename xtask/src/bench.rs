@@ -20,10 +20,13 @@ pub(crate) fn run_bench(arguments: &[&str]) -> Result {
 
 fn steps(parts: &mut Parts, arguments: &[&str]) -> Result {
     parts.run("servers", servers::run)?;
-    if arguments.iter().all(|argument| argument.starts_with('-'))
-        || arguments.iter().any(|row| row.starts_with("contended"))
-    {
-        parts.run("peers", peers::install)?;
+    let all = arguments.iter().all(|argument| argument.starts_with('-'));
+    let has = |rows: &str| all || arguments.iter().any(|row| row.starts_with(rows));
+    if has("contended") {
+        parts.run("python-redis-lock", peers::python_redis_lock)?;
+    }
+    if has("strangers") {
+        parts.run("redsync", peers::redsync)?;
     }
     // Before the servers start, so that compiling does not slow their start down.
     parts.run("build", || run(&mut cargo(&["bench", "--bench", "dlock", "--features", ETCD, "--no-run"])))?;

@@ -36,6 +36,8 @@ fn lints(parts: &mut Parts) {
     let _ = parts.run("format", || run(&mut cargo(&["fmt", "--all", "--check"])));
     let _ = parts.run("tidy", tidy::run);
     let _ = parts.run("clippy, all features", || clippy(&["--workspace", "--all-targets", "--all-features"]));
+    // A target with `test = false` is none of `--all-targets`.
+    let _ = parts.run("clippy, interop", || clippy(&["--workspace", "--test", "interop", "--all-features"]));
     let _ = parts.run("clippy, default features", || clippy(&["-p", "dlock-rs"]));
     let _ = parts.run("clippy, no features", || clippy(&["-p", "dlock-rs", "--no-default-features"]));
     for feature in FEATURES {

@@ -4,6 +4,7 @@ mod apt;
 mod bench;
 mod ci;
 mod interop;
+mod mutants;
 mod parts;
 mod peers;
 mod pins;
@@ -24,6 +25,7 @@ Usage: cargo xtask TASK
   ci                                lint, cargo-deny, test: what has to pass before a merge
   lint                              format, clippy for every feature, docs, tidy, the lowest supported Rust
   interop                           real clients of other languages beside ours; needs Go
+  mutants                           break the core on purpose, which tests should notice; takes hours, goes on when run again
   tidy                              the rules of this repository that no other tool knows
   bench [ROW..] [--json] [--write]  the benchmark table, against a private set of servers
 
@@ -44,6 +46,7 @@ fn main() -> ExitCode {
         ["ci"] => ci::all(),
         ["lint"] => ci::lint(),
         ["interop"] => interop::run_interop(),
+        ["mutants"] => mutants::run_mutants(),
         ["tidy"] => tidy::run(),
         ["bench", ref arguments @ ..] => bench::run_bench(arguments),
         ["help" | "--help" | "-h"] => {

@@ -1,5 +1,5 @@
-//! What a task consists of, each part with its outcome and its time: told on the standard error, since the standard output
-//! belongs to what the task gives, such as the table of a benchmark as JSON.
+//! The parts of a task, each with its outcome and its time. They are reported on the standard error, since the standard
+//! output belongs to the result of the task, such as the table of a benchmark as JSON.
 
 use std::time::{Duration, Instant};
 

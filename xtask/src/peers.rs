@@ -18,7 +18,7 @@ const CLIENT: &str = "redis";
 const CLIENT_VERSION: &str = "8.1.0";
 
 /// Installs what is missing into a folder of its own beside the unpacked servers; the system's Python stays as it is.
-pub(crate) fn install() -> Result {
+pub(crate) fn python_redis_lock() -> Result {
     let tree = Tree::named(PACKAGE);
     // Which dependencies there are depends on the Python, and so does the speed.
     let python = read(Command::new("python3").arg("--version")).map_err(advise)?;

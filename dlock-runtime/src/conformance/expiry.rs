@@ -12,6 +12,7 @@ pub(super) const CASES: &[Case] = &[
     case!("a renewal prolongs the lock in the store", always, renewal_prolongs),
     case!("a renewal after the end is Lost and creates nothing", always, renewal_after_end),
     case!("a renewal after an operator took the lock is Lost and creates nothing", always, renewal_after_eviction),
+    case!("a renewal that comes too late prolongs nobody else's lock", leases, renewal_for_another),
     case!("a lock that an operator freed goes to the next one at once", always, evicted),
     case!("what is granted is what was asked", always, as_asked),
     case!("a grant counts from before the request", always, grant_counts),
@@ -81,6 +82,18 @@ async fn renewal_after_eviction(bench: &Bench<'_>) -> Tested {
     bench.evict(&key).await?;
     one.lost(&hold).await?;
     other.take_within(&bench.claim(&key, bench.long())?, SLACK).await?;
+    Ok(())
+}
+
+async fn renewal_for_another(bench: &Bench<'_>) -> Tested {
+    let (key, one, other) = (bench.key()?, bench.client().await?, bench.client().await?);
+    let former = one.take(&bench.claim(&key, bench.long())?).await?;
+    bench.evict(&key).await?;
+    let holder = other.take_within(&bench.claim(&key, bench.short())?, SLACK).await?;
+    // Other cases look at the answer.
+    let _ = one.renewal(&former).await?;
+    other.in_time(holder.validity)?;
+    one.take_within(&bench.claim(&key, bench.short())?, bench.takeover(holder.validity.granted)).await?;
     Ok(())
 }
 

@@ -66,7 +66,7 @@ async fn never_sent(bench: &Bench<'_>) -> Tested {
             let claim = bench.claim(&key, bench.long())?;
             match bounded(client.backend.try_acquire(&claim, Stand::No)).await {
                 Err(error) if !error.may_have_left() => {}
-                // What the others make of this is the matter of other cases.
+                // Other answers to this are the subject of other cases.
                 _ => {
                     left = true;
                     let _ = bounded(client.backend.abandon(&claim)).await;

@@ -3,7 +3,7 @@
 use super::Case;
 use super::bench::{Bench, SLACK, Tested, case, ensure, pause};
 use super::kinds::permits;
-use crate::backend::{Attempt, Released, Stand};
+use crate::backend::{Attempt, Ending, Released, Stand};
 use crate::hold::margin;
 
 pub(super) const CASES: &[Case] = &[
@@ -50,6 +50,8 @@ async fn nobodys(bench: &Bench<'_>) -> Tested {
     one.lost(&hold).await?;
     let released = one.give_back(&hold).await?;
     ensure!(released == Released::NotOwner, "the release of a kept key was answered with {released:?}");
+    let ended = one.backend.end(&hold, &Ending { keep: Some(bench.short()), run: None }).await?;
+    ensure!(ended == Released::NotOwner, "the end of a kept key was answered with {ended:?}");
     one.backend.abandon(&hold.claim).await?;
     one.refused(&hold.claim, Stand::No, hold.validity).await?;
     other.refused(&bench.claim(&key, bench.long())?, Stand::No, hold.validity).await?;

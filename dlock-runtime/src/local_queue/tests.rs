@@ -1,7 +1,7 @@
-//! What a turn does to those behind it.
+//! Turns, and the callers behind them.
 
 use super::*;
-use crate::Key;
+use crate::{Error, Key};
 use futures::FutureExt;
 
 fn key(text: &'static str) -> LockKey {
@@ -84,6 +84,11 @@ fn the_thread_of_a_hold_is_known_until_the_hold_is_gone() {
     drop(stands);
     assert!(!queue.has(&key, home));
     assert_eq!(queue.len(), 0);
+    // One that asks for a free lock has neither.
+    let Joined::Turn(asks) = queue.join(&key, Wish { home: Some(home), ..wish(1) }) else { panic!("nobody has it") };
+    assert!(queue.has(&key, home));
+    drop(asks);
+    assert!(!queue.has(&key, home));
 }
 
 #[test]

@@ -1,9 +1,10 @@
-//! A turn: what its owner may do with it, and where it goes from there.
+//! A turn: the acts of its owner, and its way to the next caller.
 
 use std::sync::Arc;
 use std::task::Waker;
 
-use super::{Doing, Holding, Line, LocalQueue, Next, Refusal, Wish, call_next, remove_one};
+use super::line::{Doing, Line, call_next, remove_one};
+use super::{Holding, LocalQueue, Next, Refusal, Wish};
 use crate::background::Home;
 use crate::baton::Baton;
 use crate::error::Error;
@@ -16,7 +17,7 @@ pub(crate) struct Turn {
     queue: Arc<LocalQueue>,
     key: LockKey,
     state: State,
-    /// What came with it, until it is taken.
+    /// The hold that came with the turn, until it is taken.
     baton: Option<Box<Baton>>,
 }
 
@@ -44,7 +45,7 @@ impl Turn {
         }
     }
 
-    /// Whoever has it waits, since others hold the lock.
+    /// Its owner waits, since others hold the lock.
     pub(crate) fn stands(&self) {
         if self.state == State::Asks {
             self.tell(|line| {
@@ -54,7 +55,7 @@ impl Turn {
         }
     }
 
-    /// The store has answered the one that has it, and others may hold the lock beside that one: those behind it have not
+    /// The store has answered the turn's owner, and others may hold the lock beside it. The callers behind it have not
     /// waited for a silent store, and have to ask for themselves.
     pub(crate) fn shares(&self) {
         if self.state == State::Asks {
@@ -65,8 +66,8 @@ impl Turn {
         }
     }
 
-    /// The store did not answer the one that has it. Those who wait behind it do not wait for a holder, then; those who do
-    /// not wait have heard enough.
+    /// The store did not answer the turn's owner. So the callers behind it do not wait for a holder, and those that do
+    /// not wait for others get this error.
     pub(crate) fn failed(&self, error: &Error) {
         if self.state == State::Asks {
             self.tell(|line| {
@@ -76,13 +77,13 @@ impl Turn {
         }
     }
 
-    /// Changes the line, and wakes those who hear of it by that.
+    /// Changes the line, and wakes the callers that the change concerns.
     fn tell(&self, change: impl FnOnce(&mut Line) -> Vec<Waker>) {
         // Outside of the lock: a waker may do anything.
         self.queue.with(&self.key, change).into_iter().flatten().for_each(wake);
     }
 
-    /// From now on whoever has it stands in the store's line, and the next caller may ask.
+    /// From now on its owner stands in the store's line, and the next caller may ask.
     pub(crate) fn stand(&mut self, home: Option<Home>) {
         if self.state == State::Asks {
             self.state = State::Stands(home);
@@ -122,25 +123,25 @@ impl Turn {
         }
     }
 
-    /// For whom the release of the hold for which this stands shall ask.
+    /// The waiter for which the release of this turn's hold must ask.
     pub(crate) fn next(&mut self) -> Option<Next> {
         let State::Holds(hold) = self.state else { return None };
         self.state = State::Holds(Holding { carries: None, ..hold });
         self.queue.next(&self.key, hold)
     }
 
-    /// What came with it.
+    /// The hold that came with the turn.
     pub(crate) fn take(&mut self) -> Option<Baton> {
         self.baton.take().map(|baton| *baton)
     }
 
-    /// Passes the turn on, with a hold, if the next one may have it; else gives the hold back.
+    /// Passes the turn on, with a hold, if the next waiter may have it; else returns the turn.
     pub(crate) fn pass(self, baton: Baton) -> Option<Self> {
         let ttl = baton.claim.ttl;
         self.pass_if(baton, |_, wish| wish.member == Some(ttl)).map(|(turn, _)| turn)
     }
 
-    /// Passes the turn on to the one with this ticket; gives both back if it waits no more.
+    /// Passes the turn on to the waiter with this ticket; returns both if it waits no more.
     pub(crate) fn pass_to(self, ticket: u64, baton: Baton) -> Option<(Self, Baton)> {
         self.pass_if(baton, |first, _| first == ticket)
     }
@@ -183,7 +184,7 @@ impl Drop for Turn {
                     State::Holds(hold) => remove_one(&mut line.holds, hold),
                     State::Asks | State::Gone => {}
                 }
-                // Whoever waited for this one's release to ask.
+                // A waiter may have relied on this release to ask for it.
                 if line.turn.is_none() {
                     call_next(shard, &self.key, |_| {});
                 }

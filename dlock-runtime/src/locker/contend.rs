@@ -185,7 +185,7 @@ impl Acquisition {
             .store
             .ask(&self.shared.clock, bound, &self.claim, move |backend, claim| backend.try_acquire(claim, stand));
         let answer = self.shared.closing.or_bounded(answer).await.ok_or_else(shut_down)?;
-        // What has never left has nothing to be undone.
+        // A request that never left this process leaves nothing to undo.
         self.armed = was_armed || answer.as_ref().err().is_none_or(Error::may_have_left);
         Ok(answer)
     }

@@ -35,3 +35,17 @@ fn a_hold_that_ends_meanwhile_is_not_renewed() {
     let pace = pace(tenure);
     assert!(!pace.renewing && pace.next_renewal == due);
 }
+
+/// Else what a process has released would stay in memory until it would have been due: a long time for long ttls.
+#[test]
+fn a_hold_that_was_released_is_forgotten_at_once() {
+    let clock = Clock::manual();
+    let registry = Registry::with_clock(&clock);
+    registry.install("memory", Memory::with_clock(&clock)).unwrap();
+    let watchdog = &registry.shared().watchdog;
+    for _ in 0..3 {
+        let guard = block_on(registry.lock("k").backend("memory").acquire()).unwrap();
+        block_on(guard.release()).unwrap();
+    }
+    assert!(watchdog.lock().due.is_empty());
+}

@@ -87,6 +87,7 @@ fn a_wait_that_runs_out_leaves_the_line_before_it_says_so() {
         assert!(waited >= 10 * SECOND && waited <= 11 * SECOND, "{waited:?}");
         assert!(error.attempts() >= 2, "the net under the news asks again: {error}");
         assert_eq!(error.retry_after(), Some(5 * SECOND));
+        assert!(!error.to_string().contains("itself holds"), "the caller holds nothing: {error}");
         assert_eq!(world.store.calls(Op::Abandon), 1);
         held.release().await.unwrap();
         assert!(world.memory.is_empty(), "nobody of ours was handed the lock");
@@ -287,7 +288,7 @@ pub(crate) fn stranger(world: &World) -> World {
 }
 
 /// As `neighbours`, and the first can only poll.
-fn polled() -> (World, World) {
+pub(crate) fn polled() -> (World, World) {
     let world = World::with(&dlock_runtime::Clock::manual(), |caps| {
         caps.wake = WakeStyle::Poll { from: 100 * MS, to: 5 * SECOND };
     });

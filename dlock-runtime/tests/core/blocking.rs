@@ -73,6 +73,25 @@ fn parking_the_holders_only_thread_is_told_at_once() {
     });
 }
 
+/// Where a guard has gone cannot be seen, and a refusal is better than a thread that sleeps for ever.
+#[test]
+fn a_guard_counts_for_its_first_thread_also_once_it_was_moved() {
+    test(async {
+        let world = world();
+        let held = world.lock("k").acquire().await.unwrap();
+        let (release, wait) = std::sync::mpsc::channel();
+        let elsewhere = std::thread::spawn(move || {
+            wait.recv().unwrap();
+            held.release_blocking().unwrap();
+        });
+        let told = world.lock("k").wait(Wait::Forever).acquire_blocking().unwrap_err();
+        assert_eq!(told.kind(), &ErrorKind::WouldDeadlock);
+        release.send(()).unwrap();
+        elsewhere.join().unwrap();
+        world.lock("k").wait(Wait::Forever).acquire_blocking().unwrap().release_blocking().unwrap();
+    });
+}
+
 #[test]
 fn parking_the_thread_of_the_holder_of_one_of_several_is_told_too() {
     test(async {

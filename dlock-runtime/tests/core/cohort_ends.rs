@@ -2,11 +2,13 @@
 
 use std::pin::Pin;
 
-use dlock_runtime::{Cohort, Guard, Result};
+use dlock_runtime::{Clock, Cohort, Guard, Result};
 
 use crate::acquire::stranger;
 use crate::cohort::{member, waits};
-use crate::support::{MS, Op, SECOND, Step, World, calm, full, held_and_awaited, is_free, poll_once, test, until};
+use crate::support::{
+    LONG, MS, Op, SECOND, Step, World, calm, full, held_and_awaited, is_free, poll_once, test, until,
+};
 
 #[test]
 fn a_lost_hold_is_not_passed_on() {
@@ -21,6 +23,32 @@ fn a_lost_hold_is_not_passed_on() {
         assert!(!second.is_finished());
         strange.release().await.unwrap();
         second.await.unwrap().unwrap().release().await.unwrap();
+    });
+}
+
+/// It has tokens left and much of its ttl, and is given back at once: nothing of that makes it ours again.
+#[test]
+fn a_lost_hold_that_the_store_would_keep_is_not_passed_on() {
+    test(async {
+        let world = World::with(&Clock::manual(), |capabilities| capabilities.expires_alone = false);
+        let lock = || world.lock("k").wait(LONG).cohort(Some(Cohort { passes: 64, span: Some(3600 * SECOND) }));
+        let first = lock().acquire().await.unwrap();
+        let behind = [(); 3].map(|()| waits(lock()));
+        calm().await;
+        first.release().await.unwrap();
+        let [second, third, fourth] = behind;
+        let second = second.await.unwrap().unwrap();
+        assert_eq!(world.store.calls(Op::Reserve), 1);
+        world.memory.forget(&full("k"));
+        let strange = stranger(&world).lock("k").acquire().await.unwrap();
+        second.confirm().await.unwrap_err();
+        calm().await;
+        assert!(!third.is_finished(), "the stranger has it");
+        assert_eq!(world.store.calls(Op::Reserve), 1);
+        strange.release().await.unwrap();
+        for next in [third, fourth] {
+            next.await.unwrap().unwrap().release().await.unwrap();
+        }
     });
 }
 
@@ -74,7 +102,7 @@ fn without_an_answer_about_tokens_the_lock_is_released() {
     });
 }
 
-/// Who is passed a hold needs time for its own first renewal.
+/// A caller that is passed a hold needs time for its own first renewal.
 #[test]
 fn an_answer_about_tokens_that_took_half_of_the_ttl_passes_nothing_on() {
     test(async {

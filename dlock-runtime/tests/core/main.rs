@@ -27,6 +27,7 @@ mod observers;
 #[cfg(debug_assertions)]
 mod order;
 mod outage;
+mod outage_neighbours;
 mod periods;
 mod registry;
 mod renewal;

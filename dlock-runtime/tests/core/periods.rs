@@ -55,9 +55,10 @@ fn others_hear_at_once_that_a_run_goes_on() {
     test(async {
         let (world, stranger) = neighbours();
         to_next_period(&world);
-        let guard = once(&world).acquire().await.unwrap();
-        let error = once(&stranger).wait(LONG).acquire().await.unwrap_err();
+        let guard = once(&stranger).acquire().await.unwrap();
+        let error = once(&world).wait(LONG).acquire().await.unwrap_err();
         assert_eq!((error.kind(), error.attempts()), (&ErrorKind::AlreadyRun, 1));
+        calm().await;
         assert_eq!(world.store.calls(Op::Abandon), 0, "nothing of it was left");
         guard.release().await.unwrap();
         assert!(world.memory.is_empty());

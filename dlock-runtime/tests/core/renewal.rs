@@ -92,6 +92,21 @@ fn max_hold_ends_the_most_alive_of_holds() {
     });
 }
 
+/// Not from the answer: the store may have granted it as soon as it was asked.
+#[test]
+fn max_hold_counts_from_before_the_request() {
+    test(async {
+        let world = World::new();
+        world.store.next(Op::Acquire, [Step::Late(4 * SECOND)]);
+        let asked = world.lock("k").max_hold(60 * SECOND).acquire();
+        let guard = world.pass_until(SECOND / 10, asked).await.unwrap();
+        world.pass(55 * SECOND).await;
+        guard.check().unwrap();
+        world.pass(1100 * MS).await;
+        assert_eq!(guard.check().unwrap_err().kind(), &ErrorKind::Lost(LossCause::MaxHold));
+    });
+}
+
 #[test]
 fn the_registry_bounds_every_hold_by_an_hour() {
     test(async {
@@ -114,8 +129,33 @@ fn a_renewal_that_fails_is_tried_again_and_the_hold_is_kept() {
         world.store.next(Op::Renew, [Step::Fail, Step::Fail, Step::Fail]);
         world.pass(120 * SECOND).await;
         guard.check().unwrap();
-        assert_eq!(world.events.count("RenewalFailed"), 3);
+        world.events.expect("RenewalFailed", 3).await;
         assert_eq!(world.events.count("Lost"), 0);
+    });
+}
+
+/// Later would leave no time for the third and the fourth; all of them at one moment would be a herd.
+#[test]
+fn a_failed_renewal_is_tried_again_within_a_quarter_of_what_is_left() {
+    test(async {
+        const STEP: Duration = Duration::from_millis(100);
+        // Enough that a longer pause is drawn once at least.
+        for _ in 0..16 {
+            let world = World::new();
+            let guard = world.lock("k").acquire().await.unwrap();
+            world.store.always(Op::Renew, Step::Fail);
+            let failed = async |times| {
+                while world.store.calls(Op::Renew) < times {
+                    world.clock.advance(STEP);
+                    calm().await;
+                }
+            };
+            failed(1).await;
+            let (begin, left) = (world.clock.now(), guard.remaining());
+            failed(2).await;
+            let pause = world.clock.now().since(begin);
+            assert!((left / 8 - 2 * STEP..=left / 4 + 2 * STEP).contains(&pause), "{pause:?} of {left:?}");
+        }
     });
 }
 
@@ -227,6 +267,21 @@ fn a_renewal_that_hangs_is_given_up_and_tried_again() {
     });
 }
 
+/// Not by the one that the end of the lease would call for, either.
+#[test]
+fn a_renewal_under_way_is_not_sent_again() {
+    test(async {
+        let world = World::new();
+        let guard = world.lock("k").renew(Renew::Every(20 * SECOND)).acquire().await.unwrap();
+        world.store.next(Op::Renew, [Step::Late(5 * SECOND)]);
+        // Sent after 20 s at the latest; at 24 s a fifth of the ttl is left.
+        world.pass(24500 * MS).await;
+        assert_eq!(world.store.calls(Op::Renew), 1);
+        world.events.expect("NearExpiry", 1).await;
+        guard.check().unwrap();
+    });
+}
+
 /// Also where the panic comes before there is a future to catch it in.
 #[test]
 fn a_renewal_that_panics_is_tried_again() {
@@ -236,7 +291,7 @@ fn a_renewal_that_panics_is_tried_again() {
         world.store.next(Op::Renew, [Step::Panic, Step::Panic]);
         world.pass(60 * SECOND).await;
         guard.check().unwrap();
-        assert_eq!(world.events.count("RenewalFailed"), 2);
+        world.events.expect("RenewalFailed", 2).await;
     });
 }
 

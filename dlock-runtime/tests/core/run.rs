@@ -1,10 +1,11 @@
 //! The body under the lock: when it starts, when it is cut off, and what the caller gets.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
 use dlock_runtime::__private::{Call, KeyBuilder, LockReturn, Options, Otherwise, Site, run};
+use dlock_runtime::backends::memory::Memory;
 use dlock_runtime::{Error, ErrorKind, Held, LossCause, Registry, Renew};
 
 use crate::support::{LONG, Op, SECOND, Step, World, calm, full, test};
@@ -99,9 +100,11 @@ fn site(template: &'static str, options: Options) -> &'static Site {
     }))
 }
 
+/// The global registry is shared by the tests of this file.
+static STORE: LazyLock<Memory> = LazyLock::new(Memory::new);
+
 fn install() {
-    // The global registry is shared by the tests of this file.
-    let _ = dlock_runtime::install("run", dlock_runtime::backends::memory::Memory::new());
+    let _ = dlock_runtime::install("run", STORE.clone());
 }
 
 #[derive(Debug, PartialEq)]
@@ -130,6 +133,30 @@ fn the_error_of_a_body_wins_over_the_loss() {
         let lost = Failure::Lock(ErrorKind::Lost(LossCause::Deadline));
         assert_eq!(annotated("ok", ttl, late(Ok(()))).await, Err(lost));
         assert_eq!(annotated("in time", 30 * SECOND, async { Ok::<_, Failure>(7) }).await, Ok(7));
+    });
+}
+
+/// Whichever of them it is, and although the body never looks.
+#[test]
+fn a_body_with_several_locks_ends_with_the_loss_of_one() {
+    test(async {
+        install();
+        for gone in ["several:a", "several:b", "several:c"] {
+            let site = site("several", Options { ttl: Some(SECOND), ..Options::DEFAULT });
+            let keys = ["several:a", "several:b", "several:c"].map(|name| {
+                let mut key = KeyBuilder::new();
+                key.text(name);
+                key.finish()
+            });
+            let body = async move {
+                STORE.forget(&full(gone));
+                std::future::pending::<Result<(), Failure>>().await
+            };
+            // A task of its own: whoever polls it for another reason would find the loss too.
+            let ran = tokio::spawn(async { Result::from_ran(run(site, Call::several(keys.into()), body).await) });
+            let ended = tokio::time::timeout(20 * SECOND, ran).await.expect("the loss ends it").unwrap();
+            assert_eq!(ended, Err(Failure::Lock(ErrorKind::Lost(LossCause::Store))), "{gone}");
+        }
     });
 }
 

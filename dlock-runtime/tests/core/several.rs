@@ -101,13 +101,33 @@ fn a_key_that_the_enclosing_call_holds_is_told() {
 #[test]
 fn a_loss_of_one_is_a_loss() {
     test(async {
-        let world = World::new();
-        let guards = all(&world, &["a", "b"]).acquire().await.unwrap();
-        world.memory.forget(&crate::support::full("a"));
-        world.pass(15 * SECOND).await;
-        assert!(guards.check().unwrap_err().is_lost());
-        assert!(guards.release().await.unwrap_err().is_lost());
-        assert!(is_free(&world, "b").await);
+        for (gone, left) in [("a", "b"), ("b", "a")] {
+            let world = World::new();
+            let guards = all(&world, &["a", "b"]).acquire().await.unwrap();
+            world.memory.forget(&crate::support::full(gone));
+            world.pass(15 * SECOND).await;
+            assert!(guards.check().unwrap_err().is_lost(), "of {gone}");
+            assert!(guards.release().await.unwrap_err().is_lost(), "of {gone}");
+            assert!(is_free(&world, left).await);
+        }
+    });
+}
+
+/// Also of one that only the store knows of: the others were ours to the end, and that is not all.
+#[test]
+fn a_release_tells_of_each_that_the_store_had_given_away() {
+    test(async {
+        for together in [true, false] {
+            for gone in ["a", "b", "c"] {
+                let world = World::with(&Clock::manual(), |capabilities| capabilities.together = together);
+                let guards = all(&world, &["a", "b", "c"]).acquire().await.unwrap();
+                world.memory.forget(&crate::support::full(gone));
+                let error = guards.release().await.unwrap_err();
+                assert_eq!(error.key(), Some(format!("dl1:default:{gone}").as_str()), "{error}");
+                assert!(error.is_lost(), "{error}");
+                world.empty().await;
+            }
+        }
     });
 }
 

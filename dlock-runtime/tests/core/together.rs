@@ -94,6 +94,18 @@ fn a_joint_grant_that_comes_too_late_is_given_back() {
     });
 }
 
+/// A body would run without one of its locks.
+#[test]
+fn fewer_holds_than_were_asked_for_are_refused_and_given_back() {
+    test(async {
+        let world = World::new();
+        world.store.next(Op::Together, [Step::Fewer]);
+        let error = all(&world).wait(LONG).acquire().await.unwrap_err();
+        assert_eq!((error.kind(), error.key()), (&ErrorKind::Protocol, Some("dl1:default:a")));
+        world.empty().await;
+    });
+}
+
 #[test]
 fn one_lock_that_is_taken_is_waited_for_in_the_order_of_the_keys() {
     test(async {

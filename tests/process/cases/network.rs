@@ -50,7 +50,7 @@ pub(super) fn a_lost_reply_to_a_release_frees_in_time(arena: &Arena) {
             // Nobody knows when the session has ended, so nobody says that it covered what was done.
             assert!(told.unwrap_err().is_lost());
         } else {
-            // What was done under the lock was covered by it, whatever becomes of the release.
+            // The lock covered the work of its body, even if the release fails later.
             told.unwrap();
         }
         let next = job(&second).acquire().await.unwrap();

@@ -1,4 +1,4 @@
-//! Forks while it holds and while it waits. What the child does with its copies must not reach the store.
+//! Forks while it holds and while it waits. Nothing that the child does with its copies may reach the store.
 
 use std::future::Future;
 use std::process::exit;

@@ -1,4 +1,4 @@
-//! What the account may do, found out by doing on names of our own what an acquisition does.
+//! The rights of the account, found out by running the requests of an acquisition on names of our own.
 //!
 //! The server's refusal names no key. So each prefix is tried by itself.
 

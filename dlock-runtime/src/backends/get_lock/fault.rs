@@ -40,7 +40,7 @@ fn meaning(error: sqlx::Error) -> Error {
             Error::outage(format!("the server refuses the request with error {number}")).with_retryable(false)
         }
         None => match &error {
-            // What rustls finds wrong comes as wrong data.
+            // A failure in rustls comes as `InvalidData`.
             sqlx::Error::Io(error) if error.kind() == std::io::ErrorKind::InvalidData => Error::outage(
                 "TLS with the server failed: the certificate was not accepted, or one side does not speak TLS",
             ),

@@ -56,7 +56,7 @@ struct Eye {
     opened: BootInstant,
 }
 
-/// What the monitor knows of a session.
+/// The monitor's knowledge of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Seen {
     Holds,

@@ -7,7 +7,7 @@ use sqlx::mysql::{MySqlConnectOptions, MySqlSslMode};
 use super::address::{decode, wrong};
 use crate::error::{Error, ErrorKind, Result};
 
-/// What a URL says about TLS.
+/// The TLS options of a URL.
 #[derive(Default)]
 pub(super) struct Tls {
     mode: Option<Mode>,
@@ -98,7 +98,7 @@ fn read(name: &'static str, path: &str) -> Result<Vec<u8>> {
     }
 }
 
-/// Does the name mean this very host, whoever answers?
+/// Does the name mean this very host? Another program on it may answer all the same.
 fn is_here(host: &str) -> bool {
     host.eq_ignore_ascii_case("localhost") || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }

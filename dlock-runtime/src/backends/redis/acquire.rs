@@ -137,7 +137,7 @@ impl Redis {
             }
             (said @ (Said::Taken(left) | Said::Behind(left) | Said::Silent(left, _)), server_us) => {
                 self.contended.note(&claim.key, sent);
-                self.strangers.note(&claim.key, !matches!(said, Said::Taken(_)), sent);
+                self.strangers.note(&claim.key, tells_of_stranger(answer), sent);
                 place.anchored(Anchor { sent, server_us });
                 let news = line::news(place, self.places.clone(), claim.clone(), self.clock.clone());
                 let again = match said {
@@ -232,14 +232,14 @@ fn said(answer: &Value) -> Result<(Said<'_>, u64)> {
     let said = match (outcome, second) {
         (1, token) => Said::Ours(token),
         (0, Value::Int(left)) => Said::Taken(ms(left)),
-        (5, Value::Int(left)) => {
+        (5 | 7, Value::Int(left)) => {
             let soon = match parts.get(3) {
                 Some(Value::Int(soon @ 1..)) => ms(soon),
                 _ => POLL.mul_f64(2.0),
             };
             Said::Silent(ms(left), soon)
         }
-        (6, Value::Int(left)) => Said::Behind(ms(left)),
+        (6 | 8, Value::Int(left)) => Said::Behind(ms(left)),
         (2, _) => return Err(layout::conflict()),
         (3, _) => {
             return Err(Error::new(ErrorKind::CorruptState, "the lock in Redis has no lease, so it would never end"));
@@ -247,6 +247,11 @@ fn said(answer: &Value) -> Result<(Said<'_>, u64)> {
         _ => return Err(fault::unexpected(answer)),
     };
     Ok((said, u64::try_from(*server_us).unwrap_or_default()))
+}
+
+/// Was a stranger seen lately? A turn that only finds out whether there is one tells of none.
+fn tells_of_stranger(answer: &Value) -> bool {
+    matches!(answer, Value::Array(parts) if matches!(parts.first(), Some(Value::Int(5 | 6))))
 }
 
 pub(super) fn as_array(answer: &Value) -> Result<&[Value]> {

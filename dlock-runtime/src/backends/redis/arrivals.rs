@@ -1,8 +1,8 @@
-//! Slots on their way: what the server has forgotten to which they come.
+//! Slots that move to another server, which may have forgotten locks.
 //!
-//! While a slot moves, its new server grants what the old one does not have (`ASK`). So it is asked who it is, in the same
-//! request as for the lock. What it has forgotten lately concerns the slots that come to it as much as its own, also those
-//! that come after that was found.
+//! While a slot moves, its new server grants what the old one does not have (`ASK`). So it is asked for its identity in
+//! the same request as for the lock. If it has forgotten locks lately, that concerns the slots that come to it as much
+//! as its own, also those that come after the loss was found.
 
 use ::redis::Value;
 
@@ -13,12 +13,12 @@ use super::suspicion::Suspicion;
 use crate::clock::BootInstant;
 
 impl Shards {
-    /// What the server to which a slot is moving is asked beside a lock of that slot.
+    /// The questions to the server to which a slot moves, sent beside the request for a lock of that slot.
     pub(super) fn questions_beside() -> impl Iterator<Item = &'static [&'static str]> {
         std::iter::once(&["CLUSTER", "MYID"][..]).chain(QUESTIONS)
     }
 
-    /// Notes its answers. They are of the very run that has heard the lock's request.
+    /// Notes that server's answers. They come from the same run of the server as the answer to the lock's request.
     pub(super) fn asked_beside(&self, guards: &Guards, slot: u16, answers: &[Value], now: BootInstant) {
         let [id, about @ ..] = answers else { return };
         let Some((id, seen)) = text(id).zip(Seen::read(about)) else { return };
@@ -37,8 +37,8 @@ impl State {
         (0..).zip(&self.owners).filter(|(_, owner)| **owner == Some(server)).map(|(slot, _)| slot).collect()
     }
 
-    /// Notes how a server lives; what it may have forgotten of its slots by what is new of that, and what of those that come
-    /// to it.
+    /// Notes the state of a server's life. Returns two suspicions: of its own slots, by what is new since the last
+    /// look, and of the slots that come to it.
     pub(super) fn live(
         &mut self,
         guards: &Guards,

@@ -11,18 +11,19 @@ use super::layout::{self, Name};
 use super::line::PLACE_LEASE;
 use super::options::is_plain;
 use super::scripts::SCRIPTS;
-use super::{Redis, grant_of, millis};
-use crate::backend::{Attempt, Claim, Released};
+use super::{Redis, grant_of, micros, millis};
+use crate::backend::{Attempt, Claim, Hold, Released};
 use crate::error::Result;
 use crate::options::Kind;
 
 impl Redis {
     /// Releases a lock and asks for it for another caller of this process, in one request.
-    pub(super) async fn free_to(&self, claim: &Claim, next: &Arc<Claim>) -> Result<(Released, Option<Attempt>)> {
+    pub(super) async fn free_to(&self, hold: &Hold, next: &Arc<Claim>) -> Result<(Released, Option<Attempt>)> {
+        let claim = &*hold.claim;
         let shared = self.connections.here().await?;
         let can = claim.kind == Kind::Exclusive && is_plain(next) && self.pushes.is_up(&claim.key);
         if !can || !self.connections.admits(&claim.key) {
-            return Ok((self.free(claim).await?, None));
+            return Ok((self.free(hold).await?, None));
         }
         self.connections.guards.asks_for(next.ttl);
         let place = self.places.enlist(next.owner);
@@ -31,14 +32,14 @@ impl Redis {
         let high = self.connections.high();
         let asked = Asked { place, high, sent: self.clock.now(), granted };
         self.strangers.note(&claim.key, false, asked.sent);
-        let strangers = self.strangers.may_be_due(&claim.key, asked.sent);
+        let turn = self.turn_after(hold);
         let answer = self
             .connections
             .script(&shared, &SCRIPTS.release_to, |command| {
                 on(command, Name(&claim.key)).arg(layout::Value(claim)).arg(layout::Value(next)).arg(self.entry(next));
                 command.arg(&*self.pushes.process).arg(millis(granted)).arg(millis(PLACE_LEASE));
-                if strangers {
-                    command.arg(1);
+                if let Some(turn) = turn {
+                    command.arg(micros(turn));
                 }
             })
             .await?;
@@ -46,7 +47,7 @@ impl Redis {
             // A slot on its way from server to server: nothing has run.
             Value::Nil => {
                 self.places.dismiss(&next.owner);
-                return Ok((self.free(claim).await?, None));
+                return Ok((self.free(hold).await?, None));
             }
             Value::Array(parts) if parts.len() == 2 => {
                 let answer = match &parts[1] {

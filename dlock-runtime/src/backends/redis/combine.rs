@@ -1,8 +1,10 @@
-//! Requests of many tasks in one: what comes while the connection is busy leaves together.
+//! Requests of many tasks in one: those that come while the connection is busy leave together.
 //!
 //! The client handles each request by itself, with a future of more than 1 KiB and a place in a queue, which costs more
 //! than the rest of a call. A quiet connection sends at once: one task alone waits for nobody.
 
+mod batch;
+mod joined;
 mod releases;
 
 use std::future::Future;
@@ -20,17 +22,18 @@ use tokio::sync::oneshot;
 use super::connection::{Ended, call, on};
 use super::fault;
 use super::layout::{self, Name};
-use super::scripts::{FENCE, SCRIPTS};
+use super::scripts::SCRIPTS;
 use super::socket::Wire;
 use crate::backend::Claim;
 use crate::background::{Place, background};
 use crate::error::{Error, Result};
-use releases::Releases;
+use batch::{Asked, Batch, Wants, add, draw};
+use joined::{Began, Joined, UnderWay};
 
 /// So many requests leave together at most. More would wait for each other's answers, and the server for us.
 const MOST: usize = 64;
 
-/// After so long a batch leaves whoever has begun it, or after twice as long.
+/// A batch leaves after this time, or after twice this time, even if the caller that began it is not polled.
 const OVERDUE: Duration = Duration::from_millis(5);
 
 /// The way to the server that the tasks of one runtime share.
@@ -44,7 +47,8 @@ pub(super) struct Combiner {
     leaving: Mutex<()>,
 }
 
-/// A command that goes ahead of a request, in the same go, and what hears its answer: none if the connection has ended.
+/// A command that goes ahead of a request, in the same go, and the function that gets its answer: none if the
+/// connection has ended.
 pub(super) struct Ahead {
     pub(super) command: Cmd,
     pub(super) then: Box<dyn FnOnce(Option<Value>) + Send>,
@@ -52,38 +56,6 @@ pub(super) struct Ahead {
 
 /// The answers to one request, seldom more than two.
 pub(super) type Answers = SmallVec<[Value; 2]>;
-
-/// Requests that will leave together.
-#[derive(Default)]
-struct Batch {
-    /// Which one it is: whoever began one finds out whether it has left already.
-    number: u64,
-    /// Does our thread look after those that gather?
-    watched: bool,
-    pipeline: Pipeline,
-    asked: Vec<Asked>,
-    releases: Releases,
-    /// How many tokens are drawn for them, by one command at the end.
-    draws: i64,
-    /// From the first request on, so that nothing overtakes what waits here: an abandon comes after its acquire.
-    under_way: Option<UnderWay>,
-}
-
-/// Whose request waits for which answers.
-struct Asked {
-    wants: Wants,
-    to: oneshot::Sender<Result<Answers>>,
-}
-
-#[derive(Clone, Copy)]
-enum Wants {
-    /// So many.
-    Answers(usize),
-    /// One, and one of the batch's tokens, counted from zero.
-    Draw(i64),
-    /// What became of its release.
-    Release,
-}
 
 impl Combiner {
     pub(super) fn new(wire: Wire, ended: Arc<Ended>, runtime: Place) -> Self {
@@ -209,7 +181,7 @@ impl Combiner {
         Box::pin(told.map(|told| told.unwrap_or_else(|_| Err(Error::outage("the connection to Redis has ended")))))
     }
 
-    /// Puts a command into the next batch, ahead of what is put there next.
+    /// Puts a command into the next batch, ahead of the request that is put there next.
     fn put_ahead(self: &Arc<Self>, ahead: Option<Ahead>) {
         let Some(Ahead { command, then }) = ahead else { return };
         let answer = self.join(|batch| batch.put([command])).answers();
@@ -240,8 +212,8 @@ impl Combiner {
         Joined { began, answers }
     }
 
-    /// Lets batches leave that stay behind: who has begun one may not be polled, as in a `select!` whose other branch is at
-    /// work, or behind a task that blocks its thread. Ends where nothing gathers any more.
+    /// Lets batches leave that stay behind: the caller that began one may not be polled, as in a `select!` whose other
+    /// branch is at work, or behind a task that blocks its thread. Ends when nothing gathers any more.
     fn watch(self: &Arc<Self>) {
         let Ok(background) = background() else { return };
         let combiner = Arc::downgrade(self);
@@ -263,7 +235,8 @@ impl Combiner {
         });
     }
 
-    /// Sends the batch. As a task of its own: whoever began it may be cancelled, the others want their answers.
+    /// Sends the batch. As a task of its own: the caller that began it may be cancelled, and the others want their
+    /// answers.
     fn leave(&self, mut next: MutexGuard<'_, Batch>) {
         let following = Batch::after(&next);
         let batch = std::mem::replace(&mut *next, following);
@@ -276,8 +249,8 @@ impl Combiner {
 
     /// Takes the first step of a request, and leaves the others to a task.
     fn begin(&self, request: impl Future<Output = ()> + Send + 'static) {
-        // The first step hands it to the client. Unconstrained: a task that has used up its budget would hand over nothing,
-        // and what leaves next would overtake it, such as an abandon its acquire.
+        // The first step hands it to the client. Unconstrained: a task that has used up its budget would hand over
+        // nothing, and the next request would overtake it, such as an abandon its acquire.
         let mut request = Box::pin(tokio::task::unconstrained(request));
         if request.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {
             self.runtime.spawn(request);
@@ -286,66 +259,6 @@ impl Combiner {
 
     fn lock(&self) -> MutexGuard<'_, Batch> {
         self.next.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Batch {
-    /// The one that gathers next, with room for as many as this one: growing step by step costs more than sending.
-    fn after(last: &Self) -> Self {
-        Self {
-            number: last.number + 1,
-            watched: last.watched,
-            pipeline: Pipeline::with_capacity(last.pipeline.len() + 2),
-            asked: Vec::with_capacity(last.asked.len()),
-            releases: Releases::with_capacity(last.releases.count),
-            ..Self::default()
-        }
-    }
-
-    fn put(&mut self, commands: impl IntoIterator<Item = Cmd>) -> Wants {
-        let before = self.pipeline.len();
-        add(&mut self.pipeline, commands);
-        Wants::Answers(self.pipeline.len() - before)
-    }
-
-    async fn send(self, mut wire: Wire, ended: Arc<Ended>) {
-        let Self { mut pipeline, asked, releases, draws, under_way, .. } = self;
-        if draws > 0 {
-            pipeline.add_command(draw(draws));
-        }
-        let releasing = releases.call();
-        let releases = releasing.is_some();
-        add(&mut pipeline, releasing);
-        let answers = ended.or(wire.client.send_packed_commands(&pipeline, 0, pipeline.len())).await;
-        drop(under_way);
-        let mut answers = match answers {
-            Ok(answers) => answers,
-            Err(error) => {
-                for Asked { to, .. } in asked {
-                    let _ = to.send(Err(wire.fault(&error)));
-                }
-                return;
-            }
-        };
-        let mut released = if releases { each(answers.pop()) } else { Box::new(std::iter::empty()) };
-        let drawn = if draws > 0 { answers.pop() } else { None };
-        let mut answers = answers.into_iter();
-        for Asked { wants, to } in asked {
-            let own = match wants {
-                Wants::Answers(count) => answers.by_ref().take(count).collect(),
-                // The highest of all that were drawn is the answer.
-                Wants::Draw(number) => {
-                    let token = match &drawn {
-                        Some(Value::Int(highest)) => Some(Value::Int(highest - draws + 1 + number)),
-                        other => other.clone(),
-                    };
-                    answers.next().into_iter().chain(token).collect()
-                }
-                Wants::Release => released.next().into_iter().collect(),
-            };
-            // Nobody waits any more for a request that was given up.
-            let _ = to.send(Ok(own));
-        }
     }
 }
 
@@ -359,68 +272,5 @@ pub(super) fn each(answer: Option<Value>) -> Box<dyn Iterator<Item = Value> + Se
         Some(Value::Array(answers)) => Box::new(answers.into_iter()),
         Some(failure) => Box::new(std::iter::repeat(failure)),
         None => Box::new(std::iter::empty()),
-    }
-}
-
-/// Draws so many tokens; the answer is the highest.
-fn draw(tokens: i64) -> Cmd {
-    let mut draw = Cmd::with_capacity(3, 48);
-    draw.arg("INCRBY").arg(FENCE).arg(tokens);
-    draw
-}
-
-fn add(pipeline: &mut Pipeline, commands: impl IntoIterator<Item = Cmd>) {
-    for command in commands {
-        pipeline.add_command(command);
-    }
-}
-
-/// A request in a batch. It keeps nothing of what was asked: a future that did would be a large one.
-struct Joined {
-    /// Of the batch that it has begun.
-    began: Option<Began>,
-    answers: oneshot::Receiver<Result<Answers>>,
-}
-
-impl Joined {
-    async fn answers(self) -> Result<Answers> {
-        let Self { began, answers } = self;
-        if let Some(began) = began {
-            // All who are ready to run get the chance to come along.
-            tokio::task::yield_now().await;
-            drop(began);
-        }
-        answers.await.unwrap_or_else(|_| Err(Error::outage("the connection to Redis has ended")))
-    }
-}
-
-/// Lets the batch leave when it is dropped, also by a caller that is cancelled.
-struct Began {
-    combiner: Arc<Combiner>,
-    number: u64,
-}
-
-impl Drop for Began {
-    fn drop(&mut self) {
-        let next = self.combiner.lock();
-        if next.number == self.number {
-            self.combiner.leave(next);
-        }
-    }
-}
-
-/// A request on its way, or a batch.
-struct UnderWay(Arc<Combiner>);
-
-impl UnderWay {
-    fn new(combiner: &Arc<Combiner>) -> Self {
-        combiner.under_way.fetch_add(1, Ordering::Relaxed);
-        Self(combiner.clone())
-    }
-}
-
-impl Drop for UnderWay {
-    fn drop(&mut self) {
-        self.0.under_way.fetch_sub(1, Ordering::Relaxed);
     }
 }

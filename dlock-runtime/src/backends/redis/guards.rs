@@ -60,7 +60,7 @@ pub(super) struct Seen {
     pub(super) evicts: Option<bool>,
 }
 
-/// What a server says of the history of its data.
+/// A server's answer about the history of its data.
 #[derive(Debug, Default)]
 pub(super) struct History {
     /// Its name (`master_replid`): another one since each promotion.
@@ -72,10 +72,10 @@ pub(super) struct History {
     pub(super) is_primary: bool,
 }
 
-/// What a server is asked for that.
+/// The question that [`History`] is read from.
 pub(super) const REPLICATION: &[&str] = &["INFO", "replication"];
 
-/// What a server is asked on a new connection.
+/// The questions to a server on a new connection.
 pub(super) const QUESTIONS: [&[&str]; 4] =
     [&["INFO", "server"], &["INFO", "persistence"], REPLICATION, &["CONFIG", "GET", "appendfsync", "maxmemory-policy"]];
 
@@ -220,7 +220,7 @@ impl Guards {
         }
     }
 
-    /// What the server may have forgotten, for one who has known `before` in its place.
+    /// The locks that the server may have forgotten, if this process has known `before` in its place.
     fn judged(&self, before: Option<&Life>, seen: &Seen, now: BootInstant) -> Suspicion {
         let ended = BootInstant::from_nanos(self.ended.load(Ordering::Relaxed));
         // It ran already while the other one served us: nobody knows when that one gave its last lock. Or it is the same one,
@@ -238,8 +238,9 @@ impl Guards {
         failover.or(self.after_restart(before, seen, now))
     }
 
-    /// What a server that nobody here knows may have forgotten of what has just come to it from one that is known. It may
-    /// have restarted while that came, which its age tells, or have been promoted, which nothing dates.
+    /// Slots have just come from a server that this process knows to one that it does not know. The new server may have
+    /// forgotten locks of these slots: by a restart while they came, which its age tells, or by a promotion, which
+    /// nothing dates.
     pub(super) fn after_arrival(&self, seen: &Seen, now: BootInstant) -> Suspicion {
         let failover = if seen.history.is_heir { self.after_failover(now) } else { Suspicion::default() };
         failover.or(self.restarted(seen, now))
@@ -248,7 +249,8 @@ impl Guards {
     fn after_restart(&self, before: Option<&Life>, seen: &Seen, now: BootInstant) -> Suspicion {
         match before {
             Some(life) if life.run_id == seen.run_id => Suspicion::default(),
-            // For whom it is new, only what was asked for by name: a server is not suspect for being young.
+            // This process has not met the server before. Being young is no reason for suspicion, so only a guard that
+            // the URL names counts.
             None if !matches!(self.restart, Guard::For(_)) => Suspicion::default(),
             _ => self.restarted(seen, now),
         }

@@ -1,6 +1,7 @@
 //! What happens to a hold, and to a claim that is given up.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use ::redis::{Cmd, Value};
 
@@ -8,8 +9,8 @@ use super::connection::{Connection, Connections, on};
 use super::layout::{self, Name};
 use super::scripts::{FENCE, LEAST_TOKEN, SCRIPTS, TOKEN_END};
 use super::scripts_shares::MARKER;
-use super::{Redis, fault, millis};
-use crate::backend::{Claim, Released, Reservation, Reserved, Validity};
+use super::{Redis, fault, micros, millis};
+use crate::backend::{Claim, Hold, Released, Reservation, Reserved, Validity};
 use crate::error::{Error, Result};
 use crate::key::LockKey;
 use crate::note::Note;
@@ -49,13 +50,14 @@ impl Redis {
         }
     }
 
-    pub(super) async fn free(&self, claim: &Claim) -> Result<Released> {
+    pub(super) async fn free(&self, hold: &Hold) -> Result<Released> {
+        let claim = &*hold.claim;
         if claim.kind != Kind::Exclusive {
             return Box::pin(self.end_share(claim, 0)).await;
         }
         let shared = self.connections.here().await?;
-        if self.strangers.may_be_due(&claim.key, self.clock.now()) {
-            return Box::pin(self.free_among_strangers(&shared, claim)).await;
+        if let Some(turn) = self.turn_after(hold) {
+            return Box::pin(self.free_among_strangers(&shared, claim, turn)).await;
         }
         // One command, where the server has it and nobody is known to stand in line: then the script would do the same.
         if let Some(delete) = self.connections.native.delete(claim)
@@ -70,12 +72,18 @@ impl Redis {
         released(&answer)
     }
 
-    /// Frees a lock, and gives strangers their turn if it is due.
-    async fn free_among_strangers(&self, shared: &Arc<Connection>, claim: &Claim) -> Result<Released> {
+    /// Frees a lock, and gives strangers their turn if it is due after one of ours.
+    async fn free_among_strangers(&self, shared: &Arc<Connection>, claim: &Claim, turn: Duration) -> Result<Released> {
         let release = self.connections.script(shared, &SCRIPTS.release, |command| {
-            on(command, Name(&claim.key)).arg(layout::Value(claim)).arg(1);
+            on(command, Name(&claim.key)).arg(layout::Value(claim)).arg(micros(turn));
         });
         released(&release.await?)
+    }
+
+    /// See [`Strangers::turn_after`](super::strangers::Strangers::turn_after).
+    pub(super) fn turn_after(&self, hold: &Hold) -> Option<Duration> {
+        let now = self.clock.now();
+        self.strangers.turn_after(&hold.claim.key, now.since(hold.validity.from), now)
     }
 
     /// Leaves the line and frees the lock, after what was sent from the claim's own runtime.

@@ -239,7 +239,7 @@ impl Backend for Redis {
     }
 
     fn release<'a>(&'a self, hold: &'a Hold) -> BoxFuture<'a, Result<Released>> {
-        Box::pin(self.free(&hold.claim))
+        Box::pin(self.free(hold))
     }
 
     fn release_to<'a>(
@@ -248,7 +248,7 @@ impl Backend for Redis {
         next: &'a Arc<Claim>,
         _until: BootInstant,
     ) -> BoxFuture<'a, Result<(Released, Option<Attempt>)>> {
-        Box::pin(self.free_to(&hold.claim, next))
+        Box::pin(self.free_to(hold, next))
     }
 
     fn abandon<'a>(&'a self, claim: &'a Arc<Claim>) -> BoxFuture<'a, Result<()>> {
@@ -326,6 +326,11 @@ pub(in crate::backends) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
+/// At most what Lua counts exactly.
+fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX).min(1 << 52)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -339,7 +344,7 @@ mod tests {
             std::mem::size_of::<F>()
         }
         let ask = size_3::<&'static Redis, &'static Arc<Claim>, Stand, _>(Redis::guarded);
-        let free = size::<&'static Redis, &'static Claim, _>(Redis::free);
+        let free = size::<&'static Redis, &'static Hold, _>(Redis::free);
         // Beyond 1 KiB glibc's allocator takes a lock that all threads share.
         assert!(ask <= 1024 && free <= 1024, "{ask} {free}");
     }

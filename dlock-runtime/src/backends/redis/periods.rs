@@ -14,7 +14,7 @@ use super::hold::released;
 use super::layout::{self, Name};
 use super::options::{LOOK, TAKE};
 use super::scripts::{ADVANCE, CLOCK, Lua};
-use super::{Redis, fault, millis};
+use super::{Redis, fault, micros, millis};
 use crate::backend::{Attempt, Claim, Ending, Hold, LastSuccess, Released, RunEnd};
 use crate::error::{Error, ErrorKind, Result};
 use crate::key::LockKey;
@@ -50,7 +50,7 @@ return {1,fence(),us}
 ";
 
 /// `l`; value, ms for which the key stays taken, how the run went (nothing, `f`, `s`), µs that it took, lease of the
-/// record; 1 if strangers were seen.
+/// record; the length of the line's turn in µs if strangers were seen.
 const END: &str = r"
 local me,keep,run=ARGV[1],tonumber(ARGV[2]),ARGV[3]
 local v=redis.call('GET',L)
@@ -156,14 +156,14 @@ impl Redis {
             Some(RunEnd::Succeeded { took }) => ("s", micros(took)),
         };
         let shared = self.connections.here().await?;
-        let strangers = self.strangers.may_be_due(&claim.key, self.clock.now());
+        let turn = self.turn_after(hold);
         let answer = self
             .connections
             .script(&shared, &FINISH, |command| {
                 on(command, Name(&claim.key)).arg(layout::Value(claim)).arg(keep);
                 command.arg(run).arg(took).arg(record_lease(claim.once_per.as_deref()));
-                if strangers {
-                    command.arg(1);
+                if let Some(turn) = turn {
+                    command.arg(micros(turn));
                 }
             })
             .await?;
@@ -211,11 +211,6 @@ const LONGEST: Duration = Duration::from_secs(10_000 * 365 * 86_400);
 /// Rather too long than too short.
 fn keep_ms(keep: Duration) -> u64 {
     millis(keep.saturating_add(Duration::from_nanos(999_999)).min(LONGEST))
-}
-
-/// At most what Lua counts exactly.
-fn micros(duration: Duration) -> u64 {
-    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX).min(1 << 52)
 }
 
 #[cfg(test)]

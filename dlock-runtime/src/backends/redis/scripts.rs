@@ -6,7 +6,8 @@
 //! the release of an uncontended lock carries one name and runs two commands.
 //!
 //! A literal name is somebody else's choice: what belongs to such a lock stands under names of ours, and what others have
-//! put under it stays as it is. There `:x` tells of strangers: when their last turn ended, and when one was seen last.
+//! put under it stays as it is. There `:x` tells of strangers: when their last turn began and ended, when one was seen last,
+//! and of the hold that was found then since when it has been known, and when its lease ends.
 
 use std::sync::LazyLock;
 
@@ -74,7 +75,7 @@ end
 
 /// `l`; value, entry, process, ttl, lease of the place. Gives 1 and the fence, 0 and the lease left, 2 for a foreign
 /// value, 3 for a value without a lease, 6 and the lease left behind a stranger or what is left of the strangers' turn, 5
-/// and the same if the asker is the first in line; the server's time in µs; for the first one in how many ms to ask again,
+/// and the same if the asker is the first in line, 8 and 7 for those two if no stranger was ever seen; the server's time in µs; for the first one in how many ms to ask again,
 /// if that is soon; and in the place of that 0 if what is pushed to the asker's process from here does not arrive.
 const ASK: &str = r"
 local told=ask(redis.call('GET',L),false,ARGV[1],ARGV[2],ARGV[3],ARGV[4],ARGV[5])
@@ -82,8 +83,9 @@ if (told[1]==0 or told[1]>4) and hears(ARGV[3])==false then told[4]=0 end
 return told
 ";
 
-/// `l`; value, and of another one what [`ASK`] takes; 1 if strangers were seen. Releases the lock and asks for it for the other one; gives what
-/// `RELEASE` gives, and what `ASK` gives, or nothing if asking has failed: the lock is released all the same.
+/// `l`; value, and of another one what [`ASK`] takes; the length of the line's turn in µs if strangers were seen. Releases
+/// the lock and asks for it for the other one; gives what `RELEASE` gives, and what `ASK` gives, or nothing if asking has
+/// failed: the lock is released all the same.
 const RELEASE_TO: &str = r"
 local me,v=ARGV[1],redis.call('GET',L)
 local freed=v==me or v==me..' +line'
@@ -92,8 +94,9 @@ if freed then
   redis.call('DEL',L)
   v=false
 end
-local seen=freed and ARGV[7]=='1' and due()
-local asked,answer=pcall(ask,v,freed and (seen and give_way(seen) or 0),ARGV[2],ARGV[3],ARGV[4],ARGV[5],ARGV[6])
+local ours=tonumber(ARGV[7] or '')
+local seen=freed and ours and due(ours)
+local asked,answer=pcall(ask,v,freed and (seen and give_way(seen,ours) or 0),ARGV[2],ARGV[3],ARGV[4],ARGV[5],ARGV[6])
 return {freed and 1 or 0,asked and answer}
 ";
 
@@ -137,7 +140,7 @@ end
 return done
 ";
 
-/// `l`; value, 1 if strangers were seen.
+/// `l`; value; the length of the line's turn in µs if strangers were seen.
 const HAND_ON: &str = r"
 hand_on(ARGV[2])
 return 1

@@ -71,21 +71,37 @@ local function turn(ends)
   local left=ends-us
   return left>0 and left<=250000 and math.ceil(left/1000)
 end
--- Notes under a name of ours when the strangers' last turn ended, and when one was seen last.
-local function note(ends,seen) redis.pcall('SET',B..':x',string.format('%.0f %.0f',ends,seen),'PX','60000') end
--- Is it the strangers' turn? If so, when one was seen last. Seldom, where none was seen in the last few turns; if none was
--- seen at all, the processes know when.
-local function due()
-  local last,seen=string.match(redis.call('GET',B..':x') or '','^(%d+) (%d+)$')
-  last,seen=tonumber(last or '0'),tonumber(seen or '0')
-  return us-last>((seen==0 or us-seen<3000000) and 250000 or 2000000) and seen
+-- What is noted of strangers: when their last turn began and ended, when one was seen last, and of the hold that was found
+-- then since when it has been known, all in µs, and when its lease ends, in ms.
+local function noted()
+  local began,ended,seen,since,lease=string.match(redis.call('GET',B..':x') or '','^(%d+) (%d+) (%d+) (%d+) (%d+)$')
+  return tonumber(began or '0'),tonumber(ended or '0'),tonumber(seen or '0'),tonumber(since or '0'),tonumber(lease or '0')
 end
--- Frees the lock and gives the strangers their turn, as long as one that polls may sleep; a short one, to find out, if none
--- was seen. Gives its end. The first in line hears of it, since it has to ask then.
-local function give_way(seen)
+-- Notes it, under a name of ours.
+local function note(began,ended,seen,since,lease)
+  redis.pcall('SET',B..':x',string.format('%.0f %.0f %.0f %.0f %.0f',began,ended,seen,since,lease),'PX','60000')
+end
+-- Is it the strangers' turn, after one of ours of so many µs? If so, when one was seen last. Where their holds are much
+-- longer than ours, so was their turn, and then ours is too. Seldom, where none was seen in the last few turns, or never.
+local function due(ours)
+  local began,ended,seen=noted()
+  local length=2000000
+  if us-seen<3000000 then length=math.max(ours,math.min(ended-began,250000)-ours) end
+  return us-ended>length and seen
+end
+-- Frees the lock and gives the strangers their turn. It is an eighth shorter than ours, since the last of them still holds
+-- the lock when it ends; as long as one that polls may sleep where none was seen lately; a short one, to find out, if none
+-- was seen at all. Gives its end. The first in line hears of it, since it has to ask then.
+local function give_way(seen,ours)
   redis.call('DEL',L)
-  local ends=us+(us-seen<60000000 and 250000 or 30000)
-  note(ends,seen)
+  local theirs=30000
+  if us-seen<3000000 then
+    theirs=math.floor(ours*7/8)
+  elseif us-seen<60000000 then
+    theirs=250000
+  end
+  local ends=us+theirs
+  note(us,ends,seen,0,0)
   redis.pcall('HSET',A,'?',string.format('! %.0f',ends))
   redis.pcall('PEXPIRE',A,'30000')
   local e=redis.pcall('ZRANGE',Q,0,0)[1]
@@ -95,11 +111,13 @@ local function give_way(seen)
   end
   return ends
 end
--- Frees a lock for which others wait. One that cannot be handed on is free all the same, and they find out by asking.
-local function hand_on(strangers)
-  local seen=strangers=='1' and redis.call('EXISTS',Q)==1 and due()
+-- Frees a lock for which others wait. One that cannot be handed on is free all the same, and they find out by asking. Where
+-- strangers were seen, `ours` is how long a turn of the line lasts.
+local function hand_on(ours)
+  ours=tonumber(ours or '')
+  local seen=ours and redis.call('EXISTS',Q)==1 and due(ours)
   if seen then
-    give_way(seen)
+    give_way(seen,ours)
     return
   end
   local done,given=pcall(advance)
@@ -117,7 +135,7 @@ local function ask(v,freed,me,e,p,ttl,lease)
     redis.call('PEXPIRE',L,ttl)
     return {1,fence(),us}
   end
-  local left,own,silent,o,ends
+  local left,own,silent,o,ends,since
   if v then
     left,own=taken(L,v)
     if not left then return own end
@@ -126,7 +144,13 @@ local function ask(v,freed,me,e,p,ttl,lease)
     -- The process that was handed it lives: should that hold run out, its other places stay. Or it was silent until that
     -- hold ran out, and a newcomer was faster than the line.
     silent,o,ends=handed()
-    if not own then note(turn(ends) and ends or us,us) end
+    if not own then
+      local began,_,_,known,lease=noted()
+      -- Another end of the lease is another hold. The two clocks are read one after the other.
+      local now=math.floor(us/1000)+left
+      since=math.abs(now-lease)<=2 and known or us
+      note(began,turn(ends) and ends or us,us,since,since==us and now or lease)
+    end
     if silent and o~=string.sub(v,1,32) then redis.call('HDEL',A,silent,'?') end
     if silent==p then redis.call('HDEL',A,'?') end
   else
@@ -149,9 +173,13 @@ local function ask(v,freed,me,e,p,ttl,lease)
   redis.call('PEXPIRE',A,'30000')
   if v and own then return {0,left,us} end
   if left then
-    -- The first one looks often in a short turn, to see whom it was for, and soon after each, lest it lasts much longer.
-    local soon=v and ends>0 and us>ends and math.floor((us-ends)/16000) or left<=30 and 1
-    return {redis.call('ZRANGE',Q,0,0)[1]==e and 5 or 6,left,us,soon and math.max(soon,1)}
+    -- The first one looks often in a short turn, to see whom it was for. When it is not the strangers' turn it has to find the
+    -- moment between two of their holds, so it looks the more often the shorter the present one has been there.
+    local soon=v and us>ends and math.floor((us-since)/32000) or left<=30 and 1
+    local place=redis.call('ZRANGE',Q,0,0)[1]==e and 5 or 6
+    -- Nobody is known to be there: a turn to find out.
+    if not v and select(3,noted())==0 then place=place+2 end
+    return {place,left,us,soon and math.max(soon,1)}
   end
   local f,claim=advance(me,ttl,freed)
   if f>0 then return {1,f,us} end

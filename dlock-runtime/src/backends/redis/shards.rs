@@ -1,26 +1,29 @@
-//! The same for a cluster: each of its servers has some of the slots, and only those wait for what it may have forgotten.
+//! The guards of a cluster: each server has some of the slots. If it may have forgotten locks, only its slots wait.
 //!
 //! The client opens its connections by itself, so a server is looked at before the first grant after anything has
-//! happened to a connection or to the slots: who it is, and who has which slots by its word. A grant counts if nothing
-//! has happened meanwhile. The client does not tell whose connection has ended; of failed requests it is known, and those
-//! to one server are no reason to look at another one.
+//! happened to a connection or to the slots: the look asks for its identity and for its list of all slots' servers. A
+//! grant counts if nothing has happened meanwhile. The client does not tell whose connection has ended; of failed
+//! requests it is known, and those to one server are no reason to look at another one.
 //!
 //! The same server with another `run_id` was restarted, and with another history it was promoted. A slot that went away
 //! from a server that has none any more was failed over, as far as can be seen; any other slot that changes its server was
 //! moved there with its keys; see `arrivals`.
 
+mod view;
+
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use ::redis::Value;
-
-use super::check::{evicts, text};
-use super::guards::{Guards, Life, Seen, forgetful};
+use super::check::evicts;
+use super::guards::{Guards, Life, forgetful};
 use super::suspicion::Suspicion;
 use super::topology::slots::SLOTS;
 use crate::clock::BootInstant;
 use crate::error::Result;
+use view::Range;
+
+pub(super) use view::View;
 
 /// The servers of one cluster, as far as this process has met them.
 #[derive(Default)]
@@ -47,7 +50,7 @@ pub(super) struct State {
     pub(super) met: HashMap<u32, Met>,
     /// Slots that were moved to a server that was not looked at since.
     arrived: HashSet<u16>,
-    /// What may have been forgotten in these slots.
+    /// The slots in which locks may have been forgotten.
     pub(super) suspect: HashMap<u16, Suspicion>,
 }
 
@@ -55,62 +58,14 @@ pub(super) struct Met {
     pub(super) life: Life,
     /// [`State::changes`] before it was looked at; 0 if it was only asked beside a lock.
     pub(super) changes: u64,
-    /// What it may have forgotten of what comes to it.
+    /// The suspicion that falls on slots that come to it.
     pub(super) suspicion: Suspicion,
     /// It may evict locks, and so may not grant any.
     pub(super) evicts: bool,
 }
 
-/// The first and the last slot of a range, its primary, and where that is.
-struct Range {
-    slots: (u16, u16),
-    primary: String,
-    address: String,
-}
-
-/// What a server has told.
-pub(super) struct View {
-    ranges: Vec<Range>,
-    /// The server itself.
-    id: String,
-    seen: Seen,
-}
-
-impl View {
-    /// Reads the answers to `CLUSTER SLOTS`, `CLUSTER MYID`, and to what [`Seen`] is read from; nothing where the user may
-    /// not ask.
-    pub(super) fn read(answers: &[Value]) -> Option<Self> {
-        let [Value::Array(slots), id, about @ ..] = answers else { return None };
-        Some(Self {
-            ranges: slots.iter().map(range).collect::<Option<_>>()?,
-            id: text(id)?.to_owned(),
-            seen: Seen::read(about)?,
-        })
-    }
-}
-
-/// One entry of `CLUSTER SLOTS`: first, last, primary, replicas; of a server its host, its port, its id.
-fn range(entry: &Value) -> Option<Range> {
-    let Value::Array(entry) = entry else { return None };
-    let [Value::Int(first), Value::Int(last), Value::Array(primary), ..] = &entry[..] else { return None };
-    let [host, Value::Int(port), id, ..] = &primary[..] else { return None };
-    Some(Range {
-        slots: (u16::try_from(*first).ok()?, u16::try_from(*last).ok()?),
-        primary: text(id)?.to_owned(),
-        address: format!("{}:{port}", text(host).unwrap_or_default()),
-    })
-}
-
-impl View {
-    /// Is it the server of this slot, by its own word?
-    pub(super) fn has(&self, slot: u16) -> bool {
-        let has = |Range { slots, primary, .. }: &Range| (slots.0..=slots.1).contains(&slot) && *primary == self.id;
-        self.ranges.iter().any(has)
-    }
-}
-
 impl Shards {
-    /// Something has happened to a connection, or to the way to a slot: whoever grants next is looked at.
+    /// Something has happened to a connection, or to the way to a slot: each server is looked at before its next grant.
     pub(super) fn changed(&self) {
         let mut state = self.state();
         state.changes += 1;
@@ -253,167 +208,4 @@ fn changed(before: &[Option<u32>], now: &[Option<u32>]) -> (Vec<u16>, Vec<u16>) 
 }
 
 #[cfg(test)]
-pub(super) mod tests {
-    use super::super::guards::History;
-    use super::super::settings::{Guard, Settings};
-    use super::*;
-    use crate::clock::Clock;
-    use std::time::Duration;
-
-    const SECOND: Duration = Duration::from_secs(1);
-
-    pub(in super::super) struct Cluster {
-        pub(in super::super) clock: Clock,
-        pub(in super::super) guards: Guards,
-    }
-
-    impl Cluster {
-        pub(in super::super) fn new() -> Self {
-            let guards = Guards::new(&Settings { restart_guard: Guard::Auto, ..Settings::default() });
-            guards.asks_for(SECOND * 7);
-            let clock = Clock::manual();
-            clock.advance(SECOND * 1000);
-            Self { clock, guards }
-        }
-
-        /// A server tells who has which slots, up to and with the last of each.
-        pub(in super::super) fn tells(
-            &self,
-            ranges: &[(u16, &str)],
-            id: &str,
-            run_id: &str,
-            uptime: u64,
-            durable: bool,
-        ) {
-            self.tells_as(ranges, id, Self::seen(run_id, uptime, durable));
-        }
-
-        fn seen(run_id: &str, uptime: u64, durable: bool) -> Seen {
-            let uptime = Duration::from_secs(uptime);
-            Seen { run_id: run_id.into(), uptime, durable, history: Self::history(run_id, false), evicts: None }
-        }
-
-        fn history(name: &str, is_heir: bool) -> History {
-            History { name: name.into(), is_heir, is_primary: true }
-        }
-
-        fn tells_as(&self, ranges: &[(u16, &str)], id: &str, seen: Seen) {
-            let mut first = 0;
-            let ranges = ranges.iter().map(|(last, primary)| {
-                let slots = (first, *last);
-                first = last + 1;
-                Range { slots, primary: (*primary).to_owned(), address: format!("{primary}:6379") }
-            });
-            let view = View { ranges: ranges.collect(), id: id.into(), seen };
-            let shards = &self.guards.shards;
-            shards.met(&self.guards, view, shards.changes(), self.clock.now());
-        }
-
-        pub(in super::super) fn grants(&self, slot: u16) -> bool {
-            self.guards.shards.check(&self.guards, slot, || self.clock.now()).is_ok()
-        }
-    }
-
-    #[test]
-    fn a_restarted_server_keeps_its_own_slots_back() {
-        let cluster = Cluster::new();
-        let ranges = [(8191, "a"), (16_383, "b")];
-        cluster.tells(&ranges, "a", "1", 500, false);
-        cluster.tells(&ranges, "b", "1", 500, false);
-        cluster.tells(&ranges, "a", "2", 3, false);
-        assert!(!cluster.grants(0) && !cluster.grants(8191) && cluster.grants(8192));
-        cluster.clock.advance(SECOND * 4);
-        assert!(!cluster.grants(0), "its start may have been six seconds ago");
-        cluster.clock.advance(SECOND);
-        assert!(cluster.grants(0), "its start was seven seconds ago");
-        cluster.tells(&ranges, "a", "3", 0, true);
-        assert!(cluster.grants(0), "all of it was on disk");
-    }
-
-    #[test]
-    fn the_request_at_hand_counts_for_the_length_of_the_guard() {
-        let cluster = Cluster::new();
-        let ranges = [(8191, "a"), (16_383, "b")];
-        cluster.tells(&ranges, "a", "1", 500, false);
-        cluster.tells(&ranges, "b", "1", 500, false);
-        cluster.tells(&ranges, "a", "2", 1, false);
-        cluster.clock.advance(SECOND * 8);
-        assert!(cluster.grants(0));
-        // As a look that finds nothing new.
-        cluster.tells(&ranges, "b", "1", 508, false);
-        cluster.guards.asks_for(SECOND * 12);
-        assert!(!cluster.grants(0) && cluster.grants(8192));
-        cluster.clock.advance(SECOND * 4);
-        assert!(cluster.grants(0));
-    }
-
-    #[test]
-    fn slots_that_fail_over_wait_and_slots_that_are_moved_do_not() {
-        let cluster = Cluster::new();
-        cluster.tells(&[(99, "a"), (199, "b"), (16_383, "c")], "a", "1", 500, false);
-        // From a to b, of which both live on.
-        cluster.tells(&[(49, "a"), (199, "b"), (16_383, "c")], "a", "1", 500, false);
-        assert!(cluster.grants(60));
-        // The last of a, to one that had slots before: it may have been moved, or given away after a's end.
-        cluster.tells(&[(199, "b"), (16_383, "c")], "b", "1", 500, false);
-        assert!(!cluster.grants(0) && cluster.grants(60));
-        cluster.clock.advance(SECOND * 7);
-        assert!(cluster.grants(0));
-        // A replica in the place of b.
-        cluster.tells(&[(199, "r"), (16_383, "c")], "r", "1", 500, true);
-        assert!(!cluster.grants(0) && !cluster.grants(199) && cluster.grants(200));
-        cluster.clock.advance(SECOND * 7);
-        assert!(cluster.grants(0));
-    }
-
-    #[test]
-    fn a_server_that_was_a_replica_meanwhile_keeps_its_slots_back() {
-        let cluster = Cluster::new();
-        let ranges = [(8191, "a"), (16_383, "b")];
-        cluster.tells(&ranges, "a", "1", 500, true);
-        cluster.tells_as(&ranges, "a", Seen { history: Cluster::history("2", true), ..Cluster::seen("1", 500, true) });
-        assert!(!cluster.grants(0) && cluster.grants(8192));
-        cluster.clock.advance(SECOND * 7);
-        assert!(cluster.grants(0));
-    }
-
-    #[test]
-    fn a_server_is_looked_at_after_every_change() {
-        let cluster = Cluster::new();
-        let shards = &cluster.guards.shards;
-        let ranges = [(8191, "a"), (16_383, "b")];
-        assert!(!shards.knows(0));
-        cluster.tells(&ranges, "a", "1", 500, false);
-        assert!(shards.knows(0) && !shards.knows(9000));
-        assert_eq!(shards.unmet(), [8192]);
-        shards.changed();
-        assert!(!shards.knows(0));
-        cluster.tells(&ranges, "a", "1", 500, false);
-        assert!(shards.knows(0));
-        shards.cannot_look();
-        assert!(shards.knows(9000));
-    }
-
-    #[test]
-    fn a_failed_request_is_about_its_server_alone() {
-        let cluster = Cluster::new();
-        let shards = &cluster.guards.shards;
-        let ranges = [(8191, "a"), (16_383, "b")];
-        cluster.tells(&ranges, "a", "1", 500, false);
-        cluster.tells(&ranges, "b", "1", 500, false);
-        assert!(shards.is_at(9000, "b:6379") && !shards.is_at(9000, "a:6379"));
-        shards.failed(9000);
-        assert!(shards.knows(0) && !shards.knows(9000) && !shards.knows(16_383));
-        // What fails during a look makes that look count for nothing.
-        let before = shards.changes();
-        shards.failed(9001);
-        let seen = Cluster::seen("1", 500, false);
-        let view = View { ranges: Vec::new(), id: "b".into(), seen };
-        shards.met(&cluster.guards, view, before, cluster.clock.now());
-        assert!(!shards.knows(9000));
-        cluster.tells(&ranges, "b", "1", 500, false);
-        assert!(shards.knows(0) && shards.knows(9000));
-        shards.changed();
-        assert!(!shards.knows(0) && !shards.knows(9000));
-    }
-}
+pub(super) mod tests;

@@ -19,6 +19,11 @@ const SEEN_FOR: Duration = Duration::from_secs(60);
 const FIRST_LOOK: Duration = Duration::from_millis(300);
 const LAST_LOOK: Duration = Duration::from_secs(2);
 
+/// A turn of the line lasts as long as two of its holds, lest a stranger waits through many turns of one hold each. Where
+/// holds are this short a turn would end before it has begun to pay, so there it is the longest.
+const SHORT_HOLD: Duration = Duration::from_millis(5);
+const LONGEST_TURN: Duration = Duration::from_millis(250);
+
 /// A line of which this process has heard nothing for so long may have come to an end.
 const UNBROKEN: Duration = Duration::from_secs(1);
 
@@ -39,11 +44,19 @@ struct Known {
     heard: BootInstant,
     look: BootInstant,
     pause: Duration,
+    /// How long our holds last, the last ones counting most: one that is much longer than the others changes little.
+    held: Option<Duration>,
 }
 
 impl Known {
     fn new(now: BootInstant) -> Self {
-        Self { seen: None, heard: now, look: now.after(FIRST_LOOK), pause: FIRST_LOOK }
+        Self { seen: None, heard: now, look: now.after(FIRST_LOOK), pause: FIRST_LOOK, held: None }
+    }
+
+    fn turn_after(&mut self, held: Duration) -> Duration {
+        let held = self.held.map_or(held, |earlier| earlier * 7 / 8 + held / 8);
+        self.held = Some(held);
+        if held < SHORT_HOLD { LONGEST_TURN } else { (held * 2).min(LONGEST_TURN) }
     }
 
     fn is_seen(&self, now: BootInstant) -> bool {
@@ -79,26 +92,27 @@ impl Strangers {
         }
     }
 
-    /// Shall this release look whether it is the strangers' turn?
-    pub(super) fn may_be_due(&self, key: &LockKey, now: BootInstant) -> bool {
+    /// Shall the release of a hold look whether it is the strangers' turn? If so, how long a turn of ours lasts.
+    pub(super) fn turn_after(&self, key: &LockKey, held: Duration, now: BootInstant) -> Option<Duration> {
         if !self.used.load(Ordering::Relaxed) {
-            return false;
+            return None;
         }
         let mut keys = self.keys();
-        let Some(known) = keys.get_mut(key) else { return false };
+        let known = keys.get_mut(key)?;
         if known.is_over(now) {
             keys.remove(key);
-            return false;
+            return None;
         }
+        let turn = known.turn_after(held);
         if known.is_seen(now) {
-            return true;
+            return Some(turn);
         }
         let looks = now >= known.look;
         if looks {
             known.pause = (known.pause * 2).min(LAST_LOOK);
             known.look = now.after(known.pause);
         }
-        looks
+        looks.then_some(turn)
     }
 
     fn keys(&self) -> MutexGuard<'_, HashMap<LockKey, Known>> {
@@ -112,6 +126,8 @@ mod tests {
     use crate::clock::Clock;
     use crate::key::Key;
 
+    const MS: Duration = Duration::from_millis(1);
+
     fn key(n: u32) -> LockKey {
         LockKey::new("t", Key::text("k:").value(&n)).unwrap().literal().unwrap()
     }
@@ -123,13 +139,13 @@ mod tests {
             let looks = |ms: &u64| {
                 let now = start.after(Duration::from_millis(*ms));
                 strangers.note(&key(1), false, now);
-                strangers.may_be_due(&key(1), now)
+                strangers.turn_after(&key(1), MS, now).is_some()
             };
             (from..to).step_by(10).filter(looks).collect::<Vec<_>>()
         };
         assert_eq!(looks(0, 8000), [300, 900, 2100, 4100, 6100]);
         assert_eq!(looks(10_000, 10_500), [10_300]);
-        assert!(!strangers.may_be_due(&key(1), start.after(Duration::from_secs(12))));
+        assert!(strangers.turn_after(&key(1), MS, start.after(Duration::from_secs(12))).is_none());
         assert!(strangers.keys().is_empty());
     }
 
@@ -138,10 +154,26 @@ mod tests {
         let (strangers, start) = (Strangers::default(), Clock::manual().now());
         strangers.note(&key(1), true, start);
         for second in [0, 1, 30, 59] {
-            assert!(strangers.may_be_due(&key(1), start.after(Duration::from_secs(second))));
-            assert!(!strangers.may_be_due(&key(2), start.after(Duration::from_secs(second))));
+            assert!(strangers.turn_after(&key(1), MS, start.after(Duration::from_secs(second))).is_some());
+            assert!(strangers.turn_after(&key(2), MS, start.after(Duration::from_secs(second))).is_none());
         }
-        assert!(!strangers.may_be_due(&key(1), start.after(SEEN_FOR)));
+        assert!(strangers.turn_after(&key(1), MS, start.after(SEEN_FOR)).is_none());
+    }
+
+    #[test]
+    fn a_turn_lasts_as_long_as_two_holds() {
+        let (strangers, start) = (Strangers::default(), Clock::manual().now());
+        for n in 1..=4 {
+            strangers.note(&key(n), true, start);
+        }
+        let turn = |n: u32, ms: u32| strangers.turn_after(&key(n), ms * MS, start).unwrap().as_millis();
+        assert_eq!(turn(1, 0), 250);
+        assert_eq!(turn(2, 5), 10);
+        assert_eq!(turn(3, 200), 250);
+        assert_eq!(turn(4, 30), 60);
+        // One long hold among others, then longer ones for good.
+        assert_eq!(turn(4, 110), 80);
+        assert_eq!((0..50).map(|_| turn(4, 100)).last(), Some(199));
     }
 
     #[test]

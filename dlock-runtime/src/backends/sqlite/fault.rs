@@ -34,7 +34,7 @@ pub(super) fn is_broken(error: &sqlx::Error) -> bool {
         || is_moved(error)
 }
 
-/// Who opens the path now may see another file; two files exclude nobody.
+/// A process that opens the path now may get another file, and locks in two files exclude nobody.
 pub(super) fn moved() -> Error {
     Error::outage("the lock file was removed or replaced while it was open; it is opened anew")
 }

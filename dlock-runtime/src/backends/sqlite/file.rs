@@ -12,9 +12,9 @@ use crate::percent;
 #[derive(Debug)]
 pub(super) struct Place {
     pub(super) path: PathBuf,
-    /// Whatever file system it lies on.
+    /// `?network=allow`: it may lie on any file system.
     network_allowed: bool,
-    /// Whoever owns it, and whoever may write it.
+    /// `?shared=allow`: other users may own it or write it.
     shared_allowed: bool,
     /// The names of the threads that were kept waiting for the disk.
     #[cfg(test)]
@@ -140,8 +140,8 @@ impl Place {
         Ok(())
     }
 
-    /// Who may write the file may free every lock. Who made it, or a link to it, chose which file this is. The two files
-    /// beside it are as good as the file itself.
+    /// A user who may write the file may free every lock. A user who made the file, or a link to it, chose which file
+    /// this is. The two files beside it are as good as the file itself.
     #[cfg(unix)]
     fn check_private(&self, found: &Metadata) -> Result<()> {
         self.check_owner(found, "it")?;

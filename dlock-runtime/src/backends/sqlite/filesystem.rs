@@ -35,13 +35,14 @@ pub(super) fn not_local(_: &Path) -> io::Result<Option<String>> {
     Ok(None)
 }
 
-/// Of the local ones: ext2, ext3 and ext4, xfs, btrfs, bcachefs, zfs, f2fs, tmpfs, overlayfs. The kernel's `magic.h` has the
-/// numbers. What lies under an overlay cannot be told; nearly always it is a container on a disk of its host.
+/// Of the local ones: ext2, ext3 and ext4, xfs, btrfs, bcachefs, zfs, f2fs, tmpfs, overlayfs. The kernel's `magic.h`
+/// has the numbers. The file system under an overlay cannot be told; nearly always it is a container on a disk of its
+/// host.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 const LOCAL: [u32; 8] =
     [0x0000_ef53, 0x5846_5342, 0x9123_683e, 0xca45_1a4e, 0x2fc1_2fc1, 0xf2f5_2010, 0x0102_1994, 0x794c_7630];
 
-/// What others are called. One number serves all file systems in user space, such as folders of virtual machines.
+/// The names of others. One number serves all file systems in user space, such as folders of virtual machines.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 const NAMES: [(u32, &str); 37] = [
     (0x0000_6969, "NFS"),

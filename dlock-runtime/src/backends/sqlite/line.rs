@@ -29,20 +29,21 @@ pub(super) struct Line {
     task: Task,
 }
 
-/// What drives the connection. It ends when its line is dropped; whoever polls it meanwhile drives it.
+/// The task that drives the connection, by whichever caller polls it. It ends when its line is dropped.
 pub(super) type Task = Shared<BoxFuture<'static, ()>>;
 
-/// What the task does next; nothing if its caller has gone.
+/// The next job of the task; none if its caller has gone.
 type Queued = Mutex<Option<Job>>;
 
 type Job = Box<dyn for<'a> FnOnce(&'a mut Driver) -> BoxFuture<'a, ()> + Send>;
 
-/// What the task owns.
+/// The connection and its upkeep, owned by the task.
 #[derive(Debug)]
 struct Driver {
     site: Arc<Site>,
     connected: Option<Connected>,
-    /// When it deletes what kept locks left behind; never for the line of the renewals, which must not wait for that.
+    /// When it next deletes the rows that kept locks left behind; never for the line of the renewals, which must not
+    /// wait for that.
     sweeps_at: Option<BootInstant>,
 }
 
@@ -168,12 +169,12 @@ impl Driver {
         self.connected.as_mut().ok_or_else(|| Error::outage("the connection to the database file has gone"))
     }
 
-    /// After the answer, so that no caller waits for it but who comes next.
+    /// Runs after the answer, so that only the next caller may have to wait for it.
     async fn sweep(&mut self) {
         let time = &self.site.time;
         let due = self.sweeps_at.is_some_and(|at| at <= time.clock().now());
         let Some(connected) = self.connected.as_mut().filter(|connected| due && !connected.broken) else { return };
-        // What fails here is done by the next one.
+        // If this sweep fails, the next one deletes its rows too.
         let more = sweep::kept(connected, time).await.unwrap_or(false);
         let pause = if more { std::time::Duration::ZERO } else { sweep::PAUSE };
         self.sweeps_at = Some(time.clock().now().after(pause));

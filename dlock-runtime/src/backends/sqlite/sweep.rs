@@ -1,4 +1,4 @@
-//! Deletes what was left behind under keys that nobody may ever ask for again.
+//! Deletes rows that were left behind under keys that nobody may ever ask for again.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use super::line::Connected;
 use super::time::Time;
 use crate::error::Result;
 
-/// How long after one sweep the next one comes, at the end of whatever request is then made.
+/// The shortest time between two sweeps. A sweep runs at the end of a request.
 pub(super) const PAUSE: Duration = Duration::from_secs(1);
 
 /// So many rows of a table at a time: others wait for the file meanwhile.
@@ -35,7 +35,7 @@ const OF_OTHER_BOOTS: [&str; 3] = [
 pub(super) async fn kept(on: &mut Connected, time: &Time) -> Result<bool> {
     let (now, mut more) = (time.now()?, false);
     for sweep in KEPT {
-        // What it means for the connection is told to the next caller, by a request of its own.
+        // If the connection is broken, the next caller's own request finds it out.
         let done = sqlx::query(sweep).bind(now.stored).bind(MOST).execute(on.conn()).await.map_err(fault)?;
         more |= done.rows_affected() >= MOST.unsigned_abs();
     }

@@ -38,7 +38,8 @@ fn after_a_hold_that_came_too_late_no_token_falls() {
         assert!(turn.poll_unpin(&mut context).is_pending());
         assert!(third.poll_unpin(&mut context).is_pending());
         block_on(first.release()).unwrap();
-        let turn = block_on(turn).unwrap();
+        // At once: a line in another order would be waited for without end.
+        let turn = turn.now_or_never().expect("the second one is next").unwrap();
         second.turn = Some(turn);
     }
     let Some(Taken::Hold(late)) = second.take_over() else { panic!("it was passed on") };

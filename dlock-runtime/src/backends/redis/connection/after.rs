@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use futures::future::join;
 use tokio::runtime::Id;
 
 use super::super::line::GRANT_LIMIT;
@@ -19,7 +20,9 @@ impl Connections {
         if let Some(shared) = origin.and_then(|origin| self.of(origin)) {
             // That runtime may be blocked, or end at this moment.
             let limit = self.clock.now().after(GRANT_LIMIT);
-            if let Some(Ok(answer)) = self.clock.timeout_at(limit, request(shared)).await {
+            // Both are handed over at once: the request has its place behind what it undoes, whether or not answers come.
+            let both = join(self.end_left(&shared), request(shared.clone()));
+            if let Some(((), Ok(answer))) = self.clock.timeout_at(limit, both).await {
                 return Ok(answer);
             }
         }

@@ -91,6 +91,7 @@ impl Connections {
                         }
                         Some(_) => {
                             // The next connection finds the primary, or this server when it is one again.
+                            connection.left.add(&connection.named);
                             connection.dead.store(true, Ordering::Relaxed);
                             now.as_nanos()
                         }

@@ -3,6 +3,7 @@
 mod after;
 mod cluster;
 mod ended;
+mod left;
 mod looks;
 mod open;
 mod renewals;
@@ -30,6 +31,7 @@ use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::per_runtime::PerRuntime;
 pub(super) use ended::Ended;
+use left::{Left, Named};
 use looks::Looked;
 pub(super) use open::{config, words};
 use renewals::Beside;
@@ -52,6 +54,7 @@ pub(in crate::backends) struct Connections {
     /// The highest token that this process has seen, or up to a step less.
     high: AtomicU64,
     open: PerRuntime<Arc<Connection>>,
+    left: Arc<Left>,
     /// For renewals.
     beside: Beside,
     /// Has there ever been a connection to a primary?
@@ -80,6 +83,8 @@ pub(in crate::backends) struct Connection {
     /// 0.
     silent_since: AtomicU64,
     looked: Looked,
+    named: Arc<Named>,
+    left: Arc<Left>,
 }
 
 /// How requests get to their server.
@@ -106,6 +111,7 @@ impl Connections {
             clock,
             high: AtomicU64::new(0),
             open: PerRuntime::new(),
+            left: Arc::default(),
             beside: Beside::default(),
             switches: AtomicU64::new(0),
             was_open: AtomicBool::new(false),
@@ -118,7 +124,7 @@ impl Connections {
     /// The present runtime's connection, opened if there is none that lives.
     pub(in crate::backends) async fn here(self: &Arc<Self>) -> Result<Arc<Connection>> {
         match self.latest() {
-            Some(connection) if self.is_usable(&connection) => Ok(connection),
+            Some(connection) if self.is_usable(&connection) && !self.left.any() => Ok(connection),
             _ => Box::pin(self.find()).await,
         }
     }
@@ -133,6 +139,7 @@ impl Connections {
             self.discard(&connection);
             connection = open().await?.value;
         }
+        self.end_left(&connection).await;
         let latest = (self.store, connection.runtime, Arc::downgrade(&connection));
         // A thread that is ending has no such place any more, and needs none.
         let _ = LATEST.try_with(|place| place.replace(Some(latest)));
@@ -161,6 +168,7 @@ impl Connections {
     }
 
     fn discard(&self, connection: &Arc<Connection>) {
+        self.left.add(&connection.named);
         if !connection.dead.swap(true, Ordering::Relaxed) {
             self.guards.ended(self.clock.now());
         }
@@ -206,6 +214,7 @@ impl Connections {
             self.switches.fetch_add(1, Ordering::AcqRel);
             self.switched.notify_waiters();
             self.open.clear();
+            self.left.forget();
             self.beside.leave();
         }
     }

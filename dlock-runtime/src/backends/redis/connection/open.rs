@@ -16,7 +16,7 @@ use super::super::socket::Wire;
 use super::super::topology::cluster::ClusterWay;
 use super::super::topology::{ClusterPlan, Opening, Plan};
 use super::super::{fault, rights};
-use super::{Connection, Connections, Ended, Looked, OPEN_LIMIT, Way, call};
+use super::{Connection, Connections, Ended, Looked, Named, OPEN_LIMIT, Way, call};
 use crate::background::Place;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -37,6 +37,8 @@ impl Connections {
             dead,
             silent_since: AtomicU64::new(0),
             looked: Looked::default(),
+            named: Arc::default(),
+            left: self.left.clone(),
         }))
     }
 
@@ -74,9 +76,12 @@ impl Connections {
         let dead = Arc::new(AtomicBool::new(false));
         let ended = Arc::<Ended>::default();
         let (died, says, guards, clock) = (dead.clone(), ended.clone(), self.guards.clone(), self.clock.clone());
+        let (named, left) = (Arc::<Named>::default(), self.left.clone());
+        let (of_ended, own) = (left.clone(), named.clone());
         let wire = self
             .dial(config().set_push_sender(move |push: PushInfo| {
                 if push.kind == PushKind::Disconnection {
+                    of_ended.add(&own);
                     died.store(true, Ordering::Relaxed);
                     guards.ended(clock.now());
                     says.tell();
@@ -87,7 +92,7 @@ impl Connections {
         let mut opened = wire.clone();
         let way = Way::Server(Arc::new(Combiner::new(wire, ended, place)));
         let (silent_since, looked) = (AtomicU64::new(0), Looked::at(self.clock.now()));
-        let connection = Arc::new(Connection { runtime, way, switches, dead, silent_since, looked });
+        let connection = Arc::new(Connection { runtime, way, switches, dead, silent_since, looked, named, left });
         let mut first = ::redis::pipe();
         first.cmd("ROLE");
         for question in QUESTIONS {
@@ -97,6 +102,7 @@ impl Connections {
         for lua in [ask, look, release, release_all, release_to, abandon, renew, renew_all] {
             first.cmd("SCRIPT").arg("LOAD").arg(&lua.text);
         }
+        first.add_command(words(&["CLIENT", "INFO"]));
         first.add_command(call(&SCRIPTS.seed, true, &|command: &mut Cmd| {
             command.arg(1).arg(FENCE).arg(self.high());
         }));
@@ -109,6 +115,9 @@ impl Connections {
                 rights::judge(&asked.map_err(|error| opened.fault(&error))?)?;
             }
             return Err(self.passing(error));
+        }
+        if let [.., info, _] = &answers[..] {
+            connection.named.name(info);
         }
         if let Some(about @ [server, ..]) = answers.get(1..=QUESTIONS.len()) {
             self.native.look_at([server]);

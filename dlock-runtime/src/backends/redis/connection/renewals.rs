@@ -96,7 +96,7 @@ impl Connections {
             if connections.beside.closed.load(Ordering::Relaxed) {
                 connections.open.clear();
             }
-            // Whoever has asked may be gone.
+            // The renewal that asked may be gone.
             let _ = tell.send(opened);
         });
         let gone = |_| Err(Error::outage("the runtime is shutting down"));
@@ -156,7 +156,7 @@ impl Connections {
                 Some(present) => Ok(present),
                 None => connections.connect().await.inspect(|opened| connections.keep_beside(opened)),
             };
-            // Whoever has asked may be gone.
+            // The renewal that asked may be gone.
             let _ = tell.send(answer);
         });
         told.await.unwrap_or_else(|_| Err(Error::new(ErrorKind::Internal, "dlock's own thread opened no connection")))

@@ -1,8 +1,8 @@
 //! A socket that ends when one answer of the server grows too large.
 //!
-//! The client gathers an answer in memory until it is whole, however large it says that it will be. Answers of a lock store
-//! are small, so a server that sends more is broken, or means harm. Only where one answer ends is followed here; what it
-//! says is the client's to read.
+//! The client gathers an answer in memory until it is whole, however large it says that it will be. Answers of a lock
+//! store are small, so a server that sends more is broken, or means harm. This module only follows where one answer
+//! ends; the client reads its content.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -83,7 +83,7 @@ struct Answer {
     part: Part,
 }
 
-/// What the next byte belongs to.
+/// The part of an answer that the next byte belongs to.
 #[derive(Debug, Default)]
 enum Part {
     /// It says of what kind the next value is.
@@ -153,7 +153,7 @@ impl Answer {
         let length = if is_negative { 0 } else { length };
         let values = match kind {
             b'$' | b'!' | b'=' if !is_negative => {
-                // What it announces is not waited for.
+                // The announced length is enough: the text itself is not waited for.
                 if self.bytes.saturating_add(length) > MOST_BYTES {
                     return Err(TooLarge);
                 }

@@ -26,7 +26,7 @@ use crate::names::Names;
 use bounded::Bounded;
 pub(super) use bounded::TooLarge;
 
-/// What TLS or the plain socket gives.
+/// A connected socket, with TLS or plain.
 pub(super) type Socket = Box<dyn AsyncStream + Send + Unpin>;
 
 /// One server, and how to connect to it.

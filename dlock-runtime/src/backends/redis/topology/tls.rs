@@ -101,7 +101,7 @@ fn missing() -> Error {
     )
 }
 
-/// What the files say. Without `ca` the system's authorities are trusted.
+/// The TLS settings that the files give. Without `ca` the system's authorities are trusted.
 #[cfg(feature = "redis-tls")]
 fn config(files: &TlsCertificates) -> Option<ClientConfig> {
     let mut roots = RootCertStore::empty();

@@ -1,17 +1,17 @@
-//! Real redsync, in a process of its own, which `cargo xtask interop` builds: that needs Go.
+//! Real redsync in a process of its own. `cargo xtask interop` builds it, for which it needs Go.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
 use dlock_testkit::servers::Tree;
 
-/// Some tasks of redsync's that want one name, with its defaults.
+/// Eight tasks of redsync's that want one name, with redsync's defaults.
 pub(crate) struct Redsync {
     process: Child,
     answers: BufReader<ChildStdout>,
 }
 
-/// How often they had it, and how often one gave up.
+/// How often these tasks had the lock, and how often one of them gave up.
 #[derive(Debug)]
 pub(crate) struct Seen {
     pub(crate) holds: u64,
@@ -19,10 +19,10 @@ pub(crate) struct Seen {
 }
 
 impl Redsync {
-    /// They begin at once, and count each hold at the first server in two steps.
+    /// The tasks begin at once. Each hold counts up `counter` at the first server, by a read and a write.
     pub(crate) fn start(urls: &str, name: &str, counter: &str, seconds: u32) -> Self {
         let tree = Tree::named("redsync");
-        assert!(tree.version().is_some(), "redsync is not there: `cargo xtask interop` builds it and runs this");
+        assert!(tree.version().is_some(), "redsync is not there: `cargo xtask interop` builds it and runs this test");
         let mut command = Command::new(tree.root().join("redsync"));
         command.args(["-urls", urls, "-name", name, "-counter", counter, "-for", &format!("{seconds}s")]);
         let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
@@ -34,7 +34,7 @@ impl Redsync {
         Self { process, answers }
     }
 
-    /// Waits until their time is over.
+    /// Waits until the tasks have ended.
     pub(crate) fn seen(mut self) -> Seen {
         let mut line = String::new();
         self.answers.read_line(&mut line).unwrap();

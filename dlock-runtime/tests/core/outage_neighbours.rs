@@ -1,0 +1,189 @@
+//! A store that does not answer, or answers late, as several callers of one process see it.
+
+use std::time::Duration;
+
+use dlock_runtime::{Backoff, ErrorKind, Kind, Retry, Wait};
+
+use crate::support::{LONG, MS, Op, SECOND, Step, World, calm, test};
+
+/// The second caller must not be told that somebody holds what nobody can hold.
+#[test]
+fn an_outage_is_an_outage_for_the_next_caller_too() {
+    test(async {
+        let world = World::new();
+        for op in [Op::Acquire, Op::Abandon] {
+            world.store.always(op, Step::Fail);
+        }
+        for _ in 0..5 {
+            let error = world.lock("k").try_acquire().await.unwrap_err();
+            assert_eq!(error.kind(), &ErrorKind::Outage, "{error}");
+            world.pass(SECOND / 10).await;
+        }
+    });
+}
+
+/// One caller asks, and the others wait for it: nobody holds the lock, as far as anybody knows.
+#[test]
+fn an_outage_is_no_contention_for_those_who_wait_behind_the_one_that_asks() {
+    for step in [Step::Hang, Step::Fail] {
+        test(async {
+            let world = World::new();
+            for op in [Op::Acquire, Op::Abandon] {
+                world.store.always(op, step);
+            }
+            let asks: Vec<_> = (0..40)
+                .map(|n| {
+                    let wait = if n % 4 == 0 { Wait::None } else { Wait::UpTo(SECOND * (n % 7)) };
+                    tokio::spawn(world.lock("k").wait(wait).acquire())
+                })
+                .collect();
+            world.pass(60 * SECOND).await;
+            for asked in asks {
+                let error = asked.await.unwrap().unwrap_err();
+                assert_eq!(error.kind(), &ErrorKind::Outage, "{error}");
+                assert!(!error.is_contention() && error.is_retryable());
+            }
+        });
+    }
+}
+
+/// The store has said that others hold the lock, and fell silent after that: the last word of it counts.
+#[test]
+fn who_has_waited_for_holders_of_a_healthy_store_is_told_of_contention() {
+    test(async {
+        let world = World::new();
+        let held = world.lock("k").acquire().await.unwrap();
+        let behind: Vec<_> =
+            (1..4).map(|n| tokio::spawn(world.lock("k").wait(Wait::UpTo(SECOND * n)).acquire())).collect();
+        world.pass(5 * SECOND).await;
+        for behind in behind {
+            assert_eq!(behind.await.unwrap().unwrap_err().kind(), &ErrorKind::WaitTimeout);
+        }
+        held.release().await.unwrap();
+    });
+}
+
+/// The other way round: it has said so, and has failed since.
+#[test]
+fn who_has_waited_for_holders_of_a_store_that_fails_now_is_told_of_the_failure() {
+    test(async {
+        let (world, stranger) = crate::acquire::polled();
+        let held = stranger.lock("k").acquire().await.unwrap();
+        let retry = Retry { times: 100, backoff: Backoff { from: SECOND, to: SECOND } };
+        let asks = tokio::spawn(world.lock("k").wait(LONG).retry(retry).acquire());
+        calm().await;
+        let behind = tokio::spawn(world.lock("k").wait(Wait::UpTo(10 * SECOND)).acquire());
+        world.pass(5 * SECOND).await;
+        world.store.always(Op::Acquire, Step::Fail);
+        world.pass(6 * SECOND).await;
+        assert_eq!(behind.await.unwrap().unwrap_err().kind(), &ErrorKind::Outage);
+        asks.abort();
+        held.release().await.unwrap();
+    });
+}
+
+#[test]
+fn a_neighbour_that_merely_asks_is_no_contention() {
+    let three = Kind::Permits(std::num::NonZeroU32::new(3).unwrap());
+    for kind in [Kind::Read, three] {
+        test(async {
+            let world = World::new();
+            world.store.always(Op::Acquire, Step::Late(SECOND / 10));
+            let asks: Vec<_> =
+                (0..3).map(|_| tokio::spawn(world.lock("k").kind(kind).wait(Wait::None).acquire())).collect();
+            world.pass(2 * SECOND).await;
+            let mut held = Vec::new();
+            for asked in asks {
+                held.push(asked.await.unwrap().unwrap_or_else(|error| panic!("{kind:?}: {error}")));
+            }
+        });
+    }
+}
+
+/// Readers ask one after the other, and each is answered: a wait that ends behind them is no outage.
+#[test]
+fn who_waits_behind_readers_that_are_answered_is_not_told_of_an_outage() {
+    test(async {
+        let world = World::new();
+        world.store.always(Op::Acquire, Step::Late(SECOND));
+        let asks = |wait| tokio::spawn(world.lock("k").kind(Kind::Read).wait(wait).acquire());
+        let (one, two) = (asks(LONG), asks(LONG));
+        let late = asks(Wait::UpTo(1500 * MS));
+        world.pass(4 * SECOND).await;
+        drop(one.await.unwrap().unwrap());
+        drop(two.await.unwrap().unwrap());
+        assert_eq!(late.await.unwrap().unwrap_err().kind(), &ErrorKind::WaitTimeout);
+    });
+}
+
+/// One request is enough for all of them.
+#[test]
+fn what_a_caller_that_does_not_wait_is_told_is_told_to_its_like() {
+    test(async {
+        let (world, stranger) = crate::acquire::neighbours();
+        let held = stranger.lock("k").acquire().await.unwrap();
+        world.store.always(Op::Acquire, Step::Late(SECOND / 10));
+        let asks: Vec<_> = (0..5).map(|_| tokio::spawn(world.lock("k").wait(Wait::None).acquire())).collect();
+        world.pass(SECOND).await;
+        for asked in asks {
+            assert_eq!(asked.await.unwrap().unwrap_err().kind(), &ErrorKind::Busy);
+        }
+        assert_eq!(world.store.calls(Op::Acquire), 1);
+        held.release().await.unwrap();
+    });
+}
+
+/// Not only when the time that a request may take is over.
+#[test]
+fn what_the_store_fails_with_is_told_to_those_behind_who_do_not_wait() {
+    test(async {
+        let world = World::new();
+        for op in [Op::Acquire, Op::Abandon] {
+            world.store.always(op, Step::Fail);
+        }
+        let retry = Retry { times: 100, backoff: Backoff { from: SECOND, to: SECOND } };
+        let asks = tokio::spawn(world.lock("k").wait(LONG).retry(retry).acquire());
+        calm().await;
+        let begin = world.clock.now();
+        let error = world.pass_until(SECOND / 50, world.lock("k").try_acquire()).await.unwrap_err();
+        let took = world.clock.now().since(begin);
+        assert!(error.to_string().contains("scripted outage"), "{error}");
+        assert!(took < 2 * SECOND, "{took:?}");
+        asks.abort();
+    });
+}
+
+#[test]
+fn one_of_several_that_do_not_wait_has_the_lock_and_the_others_hear_of_it() {
+    test(async {
+        let world = World::new();
+        world.store.always(Op::Acquire, Step::Late(SECOND / 10));
+        let asks: Vec<_> = (0..5).map(|_| tokio::spawn(world.lock("k").wait(Wait::None).acquire())).collect();
+        world.pass(SECOND).await;
+        let (mut held, mut busy) = (Vec::new(), 0);
+        for asked in asks {
+            match asked.await.unwrap() {
+                Ok(guard) => held.push(guard),
+                Err(error) => busy += usize::from(*error.kind() == ErrorKind::Busy),
+            }
+        }
+        assert_eq!((held.len(), busy, world.store.calls(Op::Acquire)), (1, 4, 1));
+    });
+}
+
+#[test]
+fn a_shutdown_is_told_as_one_to_a_caller_that_does_not_wait() {
+    test(async {
+        let world = World::new();
+        world.store.always(Op::Acquire, Step::Hang);
+        let asks: Vec<_> = (0..3).map(|_| tokio::spawn(world.lock("k").wait(Wait::None).acquire())).collect();
+        crate::support::calm().await;
+        let registry = world.registry.clone();
+        let ends = tokio::spawn(async move { registry.shutdown(Duration::ZERO).await });
+        for asked in asks {
+            assert_eq!(asked.await.unwrap().unwrap_err().kind(), &ErrorKind::ShutDown);
+        }
+        world.pass(10 * SECOND).await;
+        ends.await.unwrap();
+    });
+}

@@ -1,0 +1,138 @@
+//! The client's steps in one request: the way to the store, the store's answer, the way back, and the result. Each step may
+//! be the place of a lie.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dlock::conformance::Outage;
+use dlock::{
+    Attempt, BootInstant, Claim, Error, ErrorKind, Expiry, Hold, Owner, Result, Signal, Stand, Standing, Validity, Wake,
+};
+
+use super::Client;
+use crate::lies::Lie;
+use crate::server::{Answer, Grant, News, Server};
+
+impl Client {
+    /// The way to the store.
+    pub(super) async fn wire(&self, owner: &Owner) -> Result<()> {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        if self.memory().broken {
+            return Err(Error::outage("the connection is broken"));
+        }
+        match self.server.outage() {
+            None => return Ok(()),
+            Some(Outage::Refused) => {}
+            Some(Outage::Silent) => {
+                self.memory().broken = self.tells(Lie::StaysBroken);
+                tokio::time::sleep(Duration::from_millis(200)).await;
+            }
+        }
+        Err(match self.tells(Lie::OwnerInError) {
+            true => Error::outage(format!("no answer for {}", owner.to_hex())),
+            false if self.tells(Lie::OutageIsFinal) => Error::new(ErrorKind::Internal, "no answer"),
+            false => Error::outage("no answer"),
+        })
+    }
+
+    /// The way back.
+    pub(super) async fn reply(&self) {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+
+    pub(super) async fn ask(&self, claim: &Arc<Claim>, stand: Stand) -> Answer {
+        let (server, id, wall, claim) = (self.server.clone(), self.id, self.clock.wall_ms(), claim.clone());
+        if self.tells(Lie::RequestRunsOn) {
+            let task = tokio::spawn(async move {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+                server.ask(&claim, stand, id, wall)
+            });
+            return task.await.unwrap_or_else(|_| Answer::Refused {
+                left: Duration::ZERO,
+                ask_by: BootInstant::NEVER,
+                news: None,
+            });
+        }
+        if self.tells(Lie::TwoSteps) {
+            let name = server.name(&claim.key);
+            let free = !server.state().locks.contains_key(&name);
+            if free {
+                tokio::time::sleep(Duration::from_millis(3)).await;
+                return Answer::Granted(server.grant(&mut server.state(), &name, &claim, id, wall));
+            }
+        }
+        if self.tells(Lie::StartsInTwoSteps) && stand == Stand::No && claim.once_per.is_some() {
+            // Each takes its time between the two, so that the ones before have ended by then.
+            if server.is_late(&claim, id, wall) {
+                return Answer::AlreadyRun;
+            }
+            tokio::time::sleep(Duration::from_millis(20 * id)).await;
+        }
+        server.ask(&claim, stand, id, wall)
+    }
+
+    pub(super) fn hold(&self, claim: &Arc<Claim>, Grant { token, slot }: Grant, from: BootInstant) -> Result<Hold> {
+        let granted = self.server.stored(claim.ttl);
+        let mut hold = Hold::new(claim.clone(), token, Validity { from, granted })?;
+        hold.slot = slot;
+        if self.server.setup.expiry != Expiry::Lease {
+            hold = hold.with_session(Arc::new(Session(self.server.clone(), claim.clone())));
+            hold = hold.ended_by(self.server.session_end(claim.owner));
+        }
+        Ok(if self.server.setup.grouped { hold.in_group(self.id) } else { hold })
+    }
+
+    /// Short leases are measured by other cases, which could catch this lie by chance.
+    pub(super) fn late(&self, lie: Lie, claim: &Claim, from: BootInstant) -> BootInstant {
+        if self.tells(lie) && claim.ttl > Duration::from_secs(60) { self.clock.now() } else { from }
+    }
+
+    pub(super) fn wake(&self, claim: &Arc<Claim>, answer: Answer) -> Result<Attempt> {
+        let Answer::Refused { left, ask_by, news } = answer else { return Ok(Attempt::Contended(Wake::poll())) };
+        let wake = match news {
+            None => Wake::poll(),
+            Some(news) => {
+                let client = Self::new(self.server.clone(), self.clock.clone());
+                let client = Self { id: self.id, ..client };
+                let claim = claim.clone();
+                let wake = Wake::on(async move {
+                    match news.await {
+                        Ok(News::Granted { grant, at }) => {
+                            let from = client.late(Lie::CountsFromNews, &claim, at);
+                            Ok(Signal::Granted(client.hold(&claim, grant, from)?))
+                        }
+                        Ok(News::Ask) | Err(_) => Ok(Signal::Ask),
+                    }
+                });
+                if self.tells(Lie::NoTime) { wake } else { wake.ask_by(ask_by) }
+            }
+        };
+        let left = if self.tells(Lie::WrongUnit) { left * 1000 } else { left };
+        Ok(Attempt::Contended(wake.lease_left(left)))
+    }
+
+    pub(super) fn standings(&self, holds: &[&Hold], ours: &[bool], from: BootInstant) -> Vec<Result<Standing>> {
+        let answer = |hold: &&Hold, ours: &bool| {
+            let from = self.late(Lie::RenewalCountsFromReply, &hold.claim, from);
+            let renewed = Standing::Renewed(Validity { from, granted: hold.validity.granted });
+            Ok(if *ours { renewed } else { Standing::Lost })
+        };
+        let mut answers: Vec<_> = holds.iter().zip(ours).map(|(hold, ours)| answer(hold, ours)).collect();
+        if self.tells(Lie::ReversesAnswers) {
+            answers.reverse();
+        }
+        if self.tells(Lie::OneAnswerForGroup) && ours.iter().all(|ours| *ours) {
+            answers.truncate(1);
+        }
+        answers
+    }
+}
+
+/// The session of one hold: the store frees the lock when it ends.
+struct Session(Arc<Server>, Arc<Claim>);
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.0.session_ended(&self.1);
+    }
+}
