@@ -12,6 +12,7 @@ mod carried_runtimes;
 mod cycle;
 mod database;
 mod ended;
+mod ended_clients;
 mod faults;
 mod fenced;
 mod hostile;

@@ -89,19 +89,21 @@ local function due(ours)
   if us-seen<3000000 then length=math.max(ours,math.min(ended-began,250000)-ours) end
   return us-ended>length and seen
 end
--- Frees the lock and gives the strangers their turn. It is an eighth shorter than ours, since the last of them still holds
--- the lock when it ends; as long as one that polls may sleep where none was seen lately; a short one, to find out, if none
--- was seen at all. Gives its end. The first in line hears of it, since it has to ask then.
+-- Frees the lock and gives the strangers their turn; returns its end. The strangers' last hold goes on when the turn ends.
+-- With that hold the turn is nearly as long as ours. A poller must find the lock free, so the turn lasts for 19 ms at
+-- least, or for three quarters of ours. Where no stranger was seen lately, it lasts as long as a poller may sleep. If none
+-- was ever seen, a short turn finds out. The first in line is told, since it must ask when the turn ends.
 local function give_way(seen,ours)
+  local _,_,_,since=noted()
   redis.call('DEL',L)
   local theirs=30000
   if us-seen<3000000 then
-    theirs=math.floor(ours*7/8)
+    theirs=math.max(math.min(19000,ours*3/4),ours*7/8-(seen-since))
   elseif us-seen<60000000 then
     theirs=250000
   end
-  local ends=us+theirs
-  note(us,ends,seen,0,0)
+  local ends=us+math.floor(theirs)
+  note(us,ends,seen,since,0)
   redis.pcall('HSET',A,'?',string.format('! %.0f',ends))
   redis.pcall('PEXPIRE',A,'30000')
   local e=redis.pcall('ZRANGE',Q,0,0)[1]
@@ -173,12 +175,15 @@ local function ask(v,freed,me,e,p,ttl,lease)
   redis.call('PEXPIRE',A,'30000')
   if v and own then return {0,left,us} end
   if left then
-    -- The first one looks often in a short turn, to see whom it was for. When it is not the strangers' turn it has to find the
-    -- moment between two of their holds, so it looks the more often the shorter the present one has been there.
-    local soon=v and us>ends and math.floor((us-since)/32000) or left<=30 and 1
+    -- When it is not the strangers' turn, the first one has to find the moment between two of their holds, so it looks the
+    -- more often the shorter the present one has been there. In a turn to find out who is there it looks all the time.
+    local soon=v and (turn(ends) or math.floor((us-since)/32000))
     local place=redis.call('ZRANGE',Q,0,0)[1]==e and 5 or 6
     -- Nobody is known to be there: a turn to find out.
-    if not v and select(3,noted())==0 then place=place+2 end
+    if not v and select(3,noted())==0 then
+      place=place+2
+      soon=1
+    end
     return {place,left,us,soon and math.max(soon,1)}
   end
   local f,claim=advance(me,ttl,freed)

@@ -19,7 +19,7 @@ const SEEN_FOR: Duration = Duration::from_secs(60);
 const FIRST_LOOK: Duration = Duration::from_millis(300);
 const LAST_LOOK: Duration = Duration::from_secs(2);
 
-/// A turn of the line lasts as long as two of its holds, lest a stranger waits through many turns of one hold each. Where
+/// A turn of the line lasts as long as one of its holds; an eighth less, since none is exactly as long as the others. Where
 /// holds are this short a turn would end before it has begun to pay, so there it is the longest.
 const SHORT_HOLD: Duration = Duration::from_millis(5);
 const LONGEST_TURN: Duration = Duration::from_millis(250);
@@ -56,7 +56,7 @@ impl Known {
     fn turn_after(&mut self, held: Duration) -> Duration {
         let held = self.held.map_or(held, |earlier| earlier * 7 / 8 + held / 8);
         self.held = Some(held);
-        if held < SHORT_HOLD { LONGEST_TURN } else { (held * 2).min(LONGEST_TURN) }
+        if held < SHORT_HOLD { LONGEST_TURN } else { (held * 7 / 8).min(LONGEST_TURN) }
     }
 
     fn is_seen(&self, now: BootInstant) -> bool {
@@ -161,19 +161,19 @@ mod tests {
     }
 
     #[test]
-    fn a_turn_lasts_as_long_as_two_holds() {
+    fn a_turn_lasts_as_long_as_a_hold() {
         let (strangers, start) = (Strangers::default(), Clock::manual().now());
         for n in 1..=4 {
             strangers.note(&key(n), true, start);
         }
         let turn = |n: u32, ms: u32| strangers.turn_after(&key(n), ms * MS, start).unwrap().as_millis();
         assert_eq!(turn(1, 0), 250);
-        assert_eq!(turn(2, 5), 10);
-        assert_eq!(turn(3, 200), 250);
-        assert_eq!(turn(4, 30), 60);
+        assert_eq!(turn(2, 8), 7);
+        assert_eq!(turn(3, 300), 250);
+        assert_eq!(turn(4, 32), 28);
         // One long hold among others, then longer ones for good.
-        assert_eq!(turn(4, 110), 80);
-        assert_eq!((0..50).map(|_| turn(4, 100)).last(), Some(199));
+        assert_eq!(turn(4, 112), 36);
+        assert_eq!((0..50).map(|_| turn(4, 100)).last(), Some(87));
     }
 
     #[test]
