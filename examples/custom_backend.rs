@@ -13,11 +13,11 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use dlock::conformance::{Report, Store, run};
 use dlock::{
     Attempt, Backend, BootInstant, Capabilities, Claim, Clock, Durability, Expiry, Fencing, Hold, LockKey, Note, Owner,
     Released, Result, Stand, Standing, TtlRange, Validity, Wake, WakeStyle,
 };
+use dlock_conformance::{Report, Store, run};
 use futures::future::BoxFuture;
 
 /// What stands in the store for one lock: who, until when by the store's clock, the token, the note.

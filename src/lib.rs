@@ -2,9 +2,78 @@
 // A library of locks neither panics nor prints.
 #![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]
 
+mod env;
+mod openers;
+mod registry;
+#[cfg(feature = "testing")]
+pub mod testing;
+
+/// The stores, to be installed with [`Registry::install`]; [`connect`] opens them by URL.
+pub mod backends {
+    #[cfg(feature = "etcd")]
+    pub use dlock_etcd as etcd;
+    #[cfg(feature = "memory")]
+    pub use dlock_memory as memory;
+    #[cfg(feature = "mysql")]
+    pub use dlock_mysql as mysql;
+    #[cfg(feature = "redis")]
+    pub use dlock_redis as redis;
+    #[cfg(feature = "redlock")]
+    pub use dlock_redlock as redlock;
+    #[cfg(feature = "sqlite")]
+    pub use dlock_sqlite as sqlite;
+}
+
+/// Writes that carry a fencing token and are refused once a higher one was seen.
+pub mod fenced {
+    #[cfg(feature = "mysql")]
+    pub use dlock_mysql::fenced as mysql;
+    #[cfg(feature = "redis")]
+    pub use dlock_redis::fenced as redis;
+    #[cfg(feature = "sqlite")]
+    pub use dlock_sqlite::fenced as sqlite;
+}
+
+// For users of locks.
+pub use dlock_contract::{
+    Backoff, Clock, Error, ErrorKind, Fence, Key, KeyPart, KeyWriter, Kind, LastSuccess, LockKey, LossCause,
+    MAX_KEY_BYTES, Note, OncePer, Result,
+};
 #[cfg(feature = "macros")]
 pub use dlock_macros::{distributed_lock, optimistic, scheduled_lock};
-pub use dlock_runtime::*;
+#[doc(hidden)]
+pub use dlock_runtime::__private;
+pub use dlock_runtime::{
+    CarriesError, Cohort, Conflict, Defaults, Event, Explained, Guard, Guards, Held, Inherit, KeyList, Label, Lock,
+    LockAll, LockReturn, Observer, OnLost, Outcome, Renew, Retry, ShutdownReport, SiteInfo, SkipReturn, Skipped,
+    Tuning, Unusable, Wait, assert_locked, configure, current, current_locks, explain, holder, inherit, install,
+    is_locked, key_of, key_of_blocking, keys_of, last_success, lock, lock_all, observe, set_default, shutdown, sites,
+    verify,
+};
+pub use registry::Registry;
+
+// For authors of stores.
+pub use dlock_contract::{
+    Attempt, Backend, BootInstant, Capabilities, Claim, Durability, Ending, Expiry, Fencing, Hold, MAX_NOTE_BYTES,
+    Opened, Owner, PerRuntime, REMOTE_POLL, Released, Reservation, Reserved, RunEnd, SessionEnd, Signal, Sleep, Stand,
+    Standing, TimeoutAt, Together, TtlRange, Validity, Wake, WakeStyle,
+};
+
+/// Opens the store behind a URL and installs it under a name; see [`Registry::connect`].
+///
+/// # Errors
+/// See [`Registry::connect`].
+pub async fn connect(name: &str, url: &str) -> Result<()> {
+    Registry::global().connect(name, url).await
+}
+
+/// Installs what the environment names, and gives the names; see [`Registry::connect_from_env`].
+///
+/// # Errors
+/// See [`Registry::connect_from_env`].
+pub async fn connect_from_env() -> Result<Vec<String>> {
+    Registry::global().connect_from_env().await
+}
 
 /// What the guide for newcomers shows is compiled.
 #[cfg(all(doctest, feature = "macros"))]

@@ -20,7 +20,7 @@ use std::io::Write;
 use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
-use dlock::conformance::{Case, Outcome, Report, Store, cases};
+use dlock_conformance::{Case, Outcome, Report, Store, cases};
 use libtest_mimic::{Arguments, Trial};
 use tokio::runtime::{Builder, Runtime};
 

@@ -26,7 +26,7 @@ mod together;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use dlock::conformance::{Outcome, Report, cases};
+use dlock_conformance::{Outcome, Report, cases};
 use tokio::sync::Semaphore;
 
 use lies::{LIES, Lie, SETUPS};

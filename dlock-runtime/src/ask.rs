@@ -4,15 +4,14 @@ use std::borrow::Cow;
 use std::future::ready;
 use std::sync::Arc;
 
+use dlock_contract::engine::{Home, KeyBuf, home};
+use dlock_contract::{Error, Result};
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt, StreamExt};
 
-use crate::background::{Home, home};
-use crate::error::{Error, Result};
 use crate::guard::Held;
 use crate::guards::{Guards, finish_all};
-use crate::key::KeyBuf;
 use crate::locker::{Prepared, Tried, acquire_together, acquire_until, deadline, prepare};
 use crate::options::Options;
 use crate::registry::Registry;
@@ -163,5 +162,5 @@ async fn give_back(won: Option<Guards>, error: Error) -> Error {
     error
 }
 
-#[cfg(all(test, feature = "memory"))]
+#[cfg(test)]
 mod tests;

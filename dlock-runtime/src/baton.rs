@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::backend::{Attempt, Claim, Hold};
+use dlock_contract::{Attempt, Claim, Hold};
+
 use crate::closing::Job;
 use crate::cohort::Tenancy;
 use crate::local_queue::Turn;

@@ -12,12 +12,12 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use dlock_contract::engine::{background, is_ours};
+use dlock_contract::{Error, ErrorKind, Result};
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::task;
 
 use crate::ask::{Ask, acquire_all};
-use crate::background::{background, is_ours};
-use crate::error::{Error, ErrorKind, Result};
 use crate::guards::{Guards, finish_all};
 use crate::observe::Kept;
 use crate::outcome::Ran;

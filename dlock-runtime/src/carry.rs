@@ -7,16 +7,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use dlock_contract::engine::{Place, background, here};
+use dlock_contract::{Attempt, BootInstant, Claim, Error, Owner, Released, Result};
 use tokio::sync::oneshot;
 
-use crate::backend::{Attempt, Claim, Released};
-use crate::background::{Place, background, here};
 use crate::baton::{Baton, What};
-use crate::clock::BootInstant;
 use crate::closing::Job;
-use crate::error::{Error, Result};
 use crate::local_queue::{Next, Turn};
-use crate::owner::Owner;
 use crate::release;
 use crate::tenure::Tenure;
 
@@ -42,8 +39,10 @@ impl Carry {
         let owner = Owner::fresh().ok()?;
         // Where it will run; `None` for our thread, from which it is undone too.
         let origin = here().filter(|here| tenure.hold.claim.origin == Some(*here));
+        let mut claim = (*claim).clone();
+        (claim.owner, claim.origin) = (owner, origin);
         Some(Self {
-            claim: Arc::new(Claim { owner, origin, ..(*claim).clone() }),
+            claim: Arc::new(claim),
             until,
             next: Some((turn, ticket)),
             tenure: tenure.clone(),

@@ -5,10 +5,13 @@ use std::error::Error as StdError;
 use std::fmt;
 use std::time::Duration;
 
-use crate::error::{Error, Result};
-use crate::options::{Cohort, Defaults, Kind, OnLost, OncePer, Options, Otherwise, Resolved, Wait};
+use dlock_contract::engine::without_names;
+use dlock_contract::{Error, Kind, OncePer, Result};
+
+use crate::options::{Cohort, Defaults, OnLost, Options, Otherwise, Resolved, Wait};
 use crate::registry::Registry;
 use crate::sites::{Registered, Site};
+use crate::supported::{check_options, check_ttl};
 
 /// One annotated function; see [`sites`].
 #[derive(Clone, Copy)]
@@ -138,9 +141,9 @@ impl Registry {
         let named = |error: Error| error.with_backend(&store.name);
         let capabilities = store.backend.capabilities();
         if !site.per_call("ttl") {
-            capabilities.check_ttl(resolved.ttl).map_err(named)?;
+            check_ttl(capabilities, resolved.ttl).map_err(named)?;
         }
-        capabilities.check_options(&options).map_err(named)
+        check_options(capabilities, &options).map_err(named)
     }
 
     /// Two sites whose keys can be the same must ask for locks that mix.
@@ -201,30 +204,6 @@ impl Registry {
             settings,
         }
     }
-}
-
-/// A template with empty placeholders: `stock:<id>` and `stock:<sku>` make the same keys.
-pub(crate) fn without_names(template: &str) -> String {
-    let mut bare = String::with_capacity(template.len());
-    let mut inside = false;
-    let mut chars = template.chars().peekable();
-    while let Some(c) = chars.next() {
-        match c {
-            // A doubled one is a plain one.
-            '<' if !inside && chars.next_if_eq(&'<').is_some() => bare.push_str("<<"),
-            '<' => {
-                inside = true;
-                bare.push('<');
-            }
-            '>' => {
-                inside = false;
-                bare.push('>');
-            }
-            c if !inside => bare.push(c),
-            _ => {}
-        }
-    }
-    bare
 }
 
 /// What an annotated function would do; see [`Registry::explain`].
@@ -332,16 +311,4 @@ const fn otherwise(policy: Otherwise) -> &'static str {
 
 fn time(duration: Duration) -> String {
     humantime::format_duration(duration).to_string()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::without_names;
-
-    #[test]
-    fn names_of_placeholders_do_not_matter() {
-        assert_eq!(without_names("stock:<id>:<a.b>"), "stock:<>:<>");
-        assert_eq!(without_names("a<<b:<<<id>"), "a<<b:<<<>");
-        assert_ne!(without_names("<a>:x"), without_names("<a>x"));
-    }
 }

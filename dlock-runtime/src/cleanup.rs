@@ -8,12 +8,12 @@ use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use dlock_contract::engine::background;
+use dlock_contract::{BootInstant, Clock};
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt, StreamExt};
 use tokio::sync::Notify;
 
-use crate::background::background;
-use crate::clock::{BootInstant, Clock};
 use crate::release::Duty;
 use crate::store::Store;
 

@@ -6,9 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 
+use dlock_contract::Clock;
 use tokio::sync::Notify;
-
-use crate::clock::Clock;
 
 /// Releases and abandons under way on our thread.
 #[derive(Debug, Default)]
@@ -84,7 +83,7 @@ impl Closing {
     pub(crate) fn close(&self, clock: &Clock) {
         self.closed.store(true, Ordering::SeqCst);
         self.news.notify_waiters();
-        clock.sleepers().wake_all();
+        clock.wake_all();
     }
 
     pub(crate) fn is_closed(&self) -> bool {

@@ -9,9 +9,9 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::backend::{Hold, Reservation, Reserved, Validity};
+use dlock_contract::{BootInstant, Hold, Reservation, Reserved, Validity};
+
 use crate::baton::{Baton, What};
-use crate::clock::BootInstant;
 use crate::options::Cohort;
 use crate::tenure::Tenure;
 

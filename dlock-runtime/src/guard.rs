@@ -6,10 +6,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use crate::backend::{Fence, Standing};
-use crate::background::not_forked;
-use crate::error::{Error, ErrorKind, LossCause, Result};
-use crate::key::{Key, LockKey};
+use dlock_contract::engine::not_forked;
+use dlock_contract::{Error, ErrorKind, Fence, Key, LockKey, LossCause, Result, Standing};
+
 use crate::listener::Listener;
 use crate::observe::Event;
 use crate::release::{self, Outcome};

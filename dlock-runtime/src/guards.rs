@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use crate::error::{Error, Result};
+use dlock_contract::{Error, Result};
+
 use crate::guard::{Guard, Held, finish};
 use crate::scope;
 use crate::tenure::Tenure;

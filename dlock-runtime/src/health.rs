@@ -7,8 +7,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::clock::BootInstant;
-use crate::error::{Error, ErrorKind};
+use dlock_contract::{BootInstant, Error, ErrorKind};
 
 /// So many failures in a row.
 const FAILURES: u32 = 5;

@@ -4,53 +4,32 @@
 #![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]
 
 mod ask;
-mod backend;
-pub mod backends;
-mod background;
 mod baton;
 mod blocking;
-mod capabilities;
 mod carry;
 mod catalogue;
 mod cleanup;
-mod clock;
 mod closing;
 mod cohort;
-#[cfg(feature = "conformance")]
-pub mod conformance;
-mod env;
-mod error;
-mod error_kind;
-pub mod fenced;
+#[cfg(feature = "testing")]
+mod entered;
 mod fixed;
 mod guard;
 mod guards;
 mod has_run;
 mod health;
-mod hold;
 mod instead;
-mod key;
 mod key_list;
-mod key_literal;
-mod key_part;
-#[cfg(feature = "testing")]
-mod kit_clock;
 mod listener;
 mod local_queue;
 mod lock;
 mod locker;
-#[cfg(any(feature = "redis", feature = "mysql", feature = "etcd"))]
-mod names;
-mod note;
 mod observe;
 mod optimistic;
 mod options;
 #[cfg(debug_assertions)]
 mod order;
 mod outcome;
-mod owner;
-mod per_runtime;
-mod percent;
 mod probe;
 mod registry;
 mod release;
@@ -58,64 +37,36 @@ mod renewal_log;
 mod resolved;
 mod run;
 mod scope;
-mod session_end;
 mod sites;
-mod sleepers;
 mod store;
+mod supported;
 mod tenure;
-#[cfg(feature = "testing")]
-pub mod testing;
 mod tuning;
 mod wait;
 mod watchdog;
-#[cfg(any(feature = "axum", feature = "tonic"))]
-mod web;
 
-pub use backend::{
-    Attempt, Backend, Claim, Ending, Fence, Hold, LastSuccess, Released, Reservation, Reserved, RunEnd, Signal, Stand,
-    Standing, Together, Validity, Wake,
-};
-pub use capabilities::{Capabilities, Durability, Expiry, Fencing, REMOTE_POLL, TtlRange, WakeStyle};
 pub use catalogue::{Explained, SiteInfo, Unusable, sites};
-pub use clock::{BootInstant, Clock, Sleep, TimeoutAt};
-pub use error::{Error, ErrorKind, LossCause, Result};
+pub use dlock_contract::{
+    Attempt, Backend, Backoff, BootInstant, Capabilities, Claim, Clock, Durability, Ending, Error, ErrorKind, Expiry,
+    Fence, Fencing, Hold, Key, KeyPart, KeyWriter, Kind, LastSuccess, LockKey, LossCause, MAX_KEY_BYTES,
+    MAX_NOTE_BYTES, Note, OncePer, Opened, Owner, PerRuntime, REMOTE_POLL, Released, Reservation, Reserved, Result,
+    RunEnd, SessionEnd, Signal, Sleep, Stand, Standing, TimeoutAt, Together, TtlRange, Validity, Wake, WakeStyle,
+};
 pub use guard::{Guard, Held};
 pub use guards::Guards;
-pub use key::{Key, LockKey, MAX_KEY_BYTES};
 pub use key_list::KeyList;
-pub use key_part::{KeyPart, KeyWriter};
 pub use lock::{Lock, LockAll};
-pub use note::{MAX_NOTE_BYTES, Note};
 pub use observe::{Event, Observer};
 pub use optimistic::Conflict;
-pub use options::{Backoff, Cohort, Defaults, Kind, OnLost, OncePer, Renew, Retry, Wait};
+pub use options::{Cohort, Defaults, OnLost, Renew, Retry, Wait};
 pub use outcome::{CarriesError, LockReturn, Outcome, SkipReturn, Skipped};
-pub use owner::Owner;
-pub use per_runtime::{Opened, PerRuntime};
 pub use probe::{key_of, key_of_blocking, keys_of};
 pub use registry::{Registry, ShutdownReport};
 pub use scope::{Inherit, current, current_locks, inherit};
-pub use session_end::SessionEnd;
 pub use sites::Label;
 pub use tuning::Tuning;
 
 use std::time::Duration;
-
-/// Opens the store behind a URL and installs it under a name; see [`Registry::connect`].
-///
-/// # Errors
-/// See [`Registry::connect`].
-pub async fn connect(name: &str, url: &str) -> Result<()> {
-    Registry::global().connect(name, url).await
-}
-
-/// Installs what the environment names, and gives the names; see [`Registry::connect_from_env`].
-///
-/// # Errors
-/// See [`Registry::connect_from_env`].
-pub async fn connect_from_env() -> Result<Vec<String>> {
-    Registry::global().connect_from_env().await
-}
 
 /// Installs a backend under a name; see [`Registry::install`].
 ///
@@ -162,7 +113,7 @@ pub fn explain() -> Explained {
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), dlock_runtime::Error> {
-/// # dlock_runtime::connect("local", "memory://").await?;
+/// # dlock_runtime::install("local", dlock_memory::Memory::new())?;
 /// fn write_off() {
 ///     dlock_runtime::assert_locked!();
 ///     dlock_runtime::assert_locked!("stock");
@@ -244,12 +195,20 @@ pub mod __private {
     pub use crate::guards::Guards;
     pub use crate::has_run::{Returned, ReturnsValue, ReturnsWork, has_run};
     pub use crate::instead::{Instead, Made, MadeFuture, MadeValue};
-    pub use crate::key::{KeyBuf, KeyBuilder};
     pub use crate::key_list::EachOf;
     pub use crate::optimistic::{Attempts, OptimisticReturn, attempt, pause, pause_sync};
-    pub use crate::options::{Backoff, Cohort, Kind, OnLost, OncePer, Options, Otherwise, Renew, Retry, Wait};
+    pub use crate::options::{Cohort, OnLost, Options, Otherwise, Renew, Retry, Wait};
     pub use crate::outcome::{LockReturn, Ran, Skip, SkipReturn, unreached};
     pub use crate::run::{Run, begin, hold, run};
     pub use crate::scope::{fence_now, holding_now};
     pub use crate::sites::{Call, Registered, Site};
+    pub use dlock_contract::engine::{KeyBuf, KeyBuilder};
+    pub use dlock_contract::{Backoff, Kind, OncePer};
+}
+
+/// What the test kit of the facade uses. No part of the public interface: it may change in any release.
+#[cfg(feature = "testing")]
+#[doc(hidden)]
+pub mod __kit {
+    pub use crate::entered::{Entered, InUse, enter};
 }

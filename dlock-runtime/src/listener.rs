@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 
-use crate::error::Error;
-use crate::sleepers::wake;
+use dlock_contract::Error;
+use dlock_contract::engine::wake;
+
 use crate::tenure::Tenure;
 
 /// Somebody who wants to hear of the loss, beside the one that runs the body. Dropping it stops listening.

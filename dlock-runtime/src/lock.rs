@@ -4,18 +4,16 @@ use std::future::Future;
 use std::panic::Location;
 use std::time::Duration;
 
+use dlock_contract::engine::KeyBuf;
+use dlock_contract::{Backend, Backoff, Error, Key, Kind, LastSuccess, LockKey, Note, OncePer, Result};
 use futures::future::BoxFuture;
 
 use crate::ask::{Ask, acquire_all};
-use crate::backend::{Backend, LastSuccess};
 use crate::blocking::{acquire_sync, hold_sync, release_sync};
-use crate::error::{Error, Result};
 use crate::guard::{Guard, Held};
 use crate::guards::Guards;
-use crate::key::{Key, KeyBuf, LockKey};
 use crate::locker::acquire;
-use crate::note::Note;
-use crate::options::{Backoff, Cohort, Kind, OnLost, OncePer, Options, Renew, Retry, Wait};
+use crate::options::{Cohort, OnLost, Options, Renew, Retry, Wait};
 use crate::outcome::Ran;
 use crate::registry::Registry;
 use crate::run::Run;
@@ -29,7 +27,7 @@ use crate::store::request_bound;
 /// use dlock_runtime::{Key, lock};
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), dlock_runtime::Error> {
-/// dlock_runtime::connect("local", "memory://").await?;
+/// dlock_runtime::install("local", dlock_memory::Memory::new())?;
 ///
 /// let guard = lock(Key::text("stock:").value(&42)).backend("local").ttl(Duration::from_secs(30)).acquire().await?;
 /// println!("token {}", guard.fence()?);
@@ -58,7 +56,7 @@ pub struct Lock<K = Key> {
 /// # use dlock_runtime::{Key, lock_all};
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), dlock_runtime::Error> {
-/// dlock_runtime::connect("local", "memory://").await?;
+/// dlock_runtime::install("local", dlock_memory::Memory::new())?;
 /// let accounts = [7, 3].map(|id| Key::text("account:").value(&id));
 /// let guards = lock_all(accounts).backend("local").acquire().await?;
 /// assert_eq!(guards.held().count(), 2);
@@ -304,7 +302,7 @@ impl Lock {
         let defaults = self.registry.defaults();
         let key = store.key(&defaults.namespace, &key).map_err(|error| error.with_backend(&store.name))?;
         let named = |error: Error| error.with_key(key.as_str()).with_backend(&store.name);
-        crate::background::background().map_err(named)?;
+        dlock_contract::engine::background().map_err(named)?;
         let bound = request_bound(defaults.ttl);
         store.ask(&self.registry.shared().clock, bound, &key, request).await.map_err(named)
     }

@@ -11,8 +11,8 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
-use crate::clock::Clock;
-use crate::error::{ErrorKind, LossCause};
+use dlock_contract::{Clock, ErrorKind, LossCause};
+
 use crate::renewal_log::RenewalLog;
 use crate::sites::Label;
 

@@ -7,8 +7,8 @@ use std::future::Future;
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-use crate::error::{Error, ErrorKind};
-use crate::options::Backoff;
+use dlock_contract::{Backoff, Error, ErrorKind};
+
 use crate::registry::Registry;
 use crate::wait::full_jitter;
 

@@ -1,9 +1,9 @@
 //! What can be asked of a lock, from the site, the builder or the registry.
 
-use std::num::NonZeroU32;
 use std::time::Duration;
 
-use crate::error::{Error, Result};
+use dlock_contract::{Backoff, Error, Kind, OncePer, Result};
+
 pub(crate) use crate::resolved::Resolved;
 
 /// How long to wait for a lock that others hold.
@@ -22,71 +22,6 @@ impl From<Duration> for Wait {
     fn from(limit: Duration) -> Self {
         if limit.is_zero() { Self::None } else { Self::UpTo(limit) }
     }
-}
-
-/// Who may hold a lock beside whom.
-///
-/// Locks of different families do not mix under one key: `Exclusive`, `Read` with `Write`, and `Permits` of one number.
-/// Who comes with another one than is in use gets [`ErrorKind::KeyConflict`](crate::ErrorKind::KeyConflict).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Kind {
-    /// One holder, alone.
-    #[default]
-    Exclusive,
-    /// Beside other readers, never beside a writer.
-    Read,
-    /// Alone; readers that come while it waits stand behind it.
-    Write,
-    /// So many holders at most; each has a number of its own, see [`Held::slot`](crate::Held::slot).
-    Permits(NonZeroU32),
-}
-
-impl Kind {
-    /// So many holders at most; at least one.
-    #[doc(hidden)]
-    #[must_use]
-    pub const fn permits(limit: u32) -> Self {
-        Self::Permits(NonZeroU32::MIN.saturating_add(limit.saturating_sub(1)))
-    }
-
-    /// May several hold it at a time?
-    #[must_use]
-    pub const fn is_shared(self) -> bool {
-        matches!(self, Self::Read | Self::Permits(_))
-    }
-
-    /// May both be asked for under one key?
-    #[must_use]
-    pub const fn mixes_with(self, other: Self) -> bool {
-        match (self, other) {
-            (Self::Exclusive, Self::Exclusive) | (Self::Read | Self::Write, Self::Read | Self::Write) => true,
-            (Self::Permits(one), Self::Permits(other)) => one.get() == other.get(),
-            _ => false,
-        }
-    }
-
-    /// Does a hold of this kind give all that `inner` would?
-    pub(crate) fn covers(self, inner: Self) -> bool {
-        self == inner || (self == Self::Write && inner == Self::Read)
-    }
-}
-
-/// At most one start in each period, in the whole cluster.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct OncePer {
-    /// The length of a period. A start belongs to the nearest boundary: those of 11:59:58 and 12:00:02 are one of `1h`.
-    pub period: Duration,
-    /// By how much the boundaries come after those that are counted from 1970 in UTC; less than the period. They belong
-    /// near the times at which the task fires: with a period of a day and no offset, noon lies exactly between two, and
-    /// two nodes whose clocks differ by a second would start it twice.
-    pub offset: Duration,
-    /// Is a run that did not come to its end started again in its period? If its process died, once its lease has ended;
-    /// if it was cancelled or its guard dropped, at once. One that gave an error, ran out of time or panicked has failed,
-    /// and is not started again.
-    ///
-    /// With it, a run that goes on is contention: who waits for it takes over if it dies, and hears
-    /// [`AlreadyRun`](crate::ErrorKind::AlreadyRun) when it has ended. Otherwise everybody else hears that at once.
-    pub rerun: bool,
 }
 
 /// What becomes of the body when its lock is lost.
@@ -109,15 +44,6 @@ pub enum Otherwise {
     Skip,
     /// It calls another function with the same arguments.
     Call,
-}
-
-/// A pause that grows from one bound to the other, each time random up to the bound.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Backoff {
-    /// The first bound.
-    pub from: Duration,
-    /// The last bound.
-    pub to: Duration,
 }
 
 /// How often a store that fails, in a way that can pass, is asked again.
@@ -185,7 +111,7 @@ impl Default for Defaults {
 
 impl Defaults {
     pub(crate) fn check(&self) -> Result<()> {
-        crate::key::check_namespace(&self.namespace)?;
+        dlock_contract::engine::check_namespace(&self.namespace)?;
         let zero = |field: &str| Error::config(field, format!("{field} must be longer than nothing"));
         if self.ttl.is_zero() {
             return Err(zero("ttl"));

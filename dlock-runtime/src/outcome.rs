@@ -1,6 +1,7 @@
 //! What an annotated call gives back: which return types can say that the body did not run, and how.
 
-use crate::error::{Error, ErrorKind};
+use dlock_contract::{Error, ErrorKind};
+
 use crate::probe;
 
 /// How an annotated call went; [`LockReturn`] and [`SkipReturn`] make the function's return value of it.

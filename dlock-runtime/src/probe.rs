@@ -7,10 +7,9 @@ use std::future::Future;
 use std::pin::pin;
 use std::task::{Context, Waker};
 
+use dlock_contract::{Error, ErrorKind, Key, Result};
 use tokio::task;
 
-use crate::error::{Error, ErrorKind, Result};
-use crate::key::Key;
 use crate::sites::{Keys, Site};
 
 thread_local!(static PROBE: RefCell<Option<Probe>> = const { RefCell::new(None) });

@@ -7,15 +7,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock, PoisonError, RwLock};
 use std::time::Duration;
 
+use dlock_contract::engine::{background, here, is_forked};
+use dlock_contract::{Backend, BootInstant, Clock, Error, ErrorKind, Key, LossCause, Result};
 use futures::FutureExt;
 
-use crate::backend::Backend;
-use crate::backends;
-use crate::background::{background, here, is_forked};
-use crate::clock::{BootInstant, Clock};
 use crate::closing::{Closing, Jobs};
-use crate::error::{Error, ErrorKind, LossCause, Result};
-use crate::key::Key;
 use crate::lock::{Lock, LockAll};
 use crate::locker::shut_down;
 use crate::observe::{Events, Observer};
@@ -143,23 +139,39 @@ impl Registry {
         Self::global().clone()
     }
 
-    /// Opens the store behind a URL and installs it under a name.
-    ///
-    /// The URL may hold a password; it is never shown. Outside of every runtime dlock's own thread opens it.
+    /// Installs the backend that `opening` gives, for the facade, which opens stores by URL.
     ///
     /// # Errors
-    /// [`ErrorKind::ConfigInvalid`] for a URL that cannot be; [`ErrorKind::AlreadyRegistered`]; else what the store's
-    /// first answer was: unreachable, wrong password, a replica, settings under which locks would be lost.
-    pub async fn connect(&self, name: &str, url: &str) -> Result<()> {
+    /// As [`install`](Self::install); else the error of `opening`.
+    #[doc(hidden)]
+    pub async fn install_opened(
+        &self,
+        name: &str,
+        opening: impl Future<Output = Result<Arc<dyn Backend>>> + Send + 'static,
+    ) -> Result<()> {
         self.check_free(name)?;
-        let (url, clock) = (url.to_owned(), self.0.shared.clock.clone());
-        let opening = async move { backends::open(&url, &clock).await };
         // Outside of any runtime on our thread, as requests are.
         let opened = match here() {
             Some(_) => opening.await,
             None => background()?.run(opening).await.flatten(),
         };
         self.install_shared(name, opened.map_err(|error| error.with_backend(name))?)
+    }
+
+    /// The clock by which it counts.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn clock(&self) -> &Clock {
+        &self.0.shared.clock
+    }
+
+    /// The backend of this name, or the default.
+    ///
+    /// # Errors
+    /// [`ErrorKind::BackendNotRegistered`].
+    #[doc(hidden)]
+    pub fn backend(&self, name: Option<&str>) -> Result<Arc<dyn Backend>> {
+        Ok(self.store(name)?.backend.clone())
     }
 
     /// Installs a backend under a name.
@@ -294,7 +306,9 @@ impl Registry {
         &self.0.tunings
     }
 
-    pub(crate) fn defaults(&self) -> Arc<Defaults> {
+    /// The defaults of all locks that do not say otherwise.
+    #[must_use]
+    pub fn defaults(&self) -> Arc<Defaults> {
         self.0.defaults.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
@@ -326,7 +340,7 @@ impl Registry {
         let known: Vec<String> = stores.by_name.keys().cloned().collect();
         let list = if known.is_empty() { "none is".to_owned() } else { format!("installed: {}", known.join(", ")) };
         #[cfg(feature = "testing")]
-        if Arc::ptr_eq(&self.0, &Self::global().0) && crate::testing::is_in_use() {
+        if Arc::ptr_eq(&self.0, &Self::global().0) && crate::entered::is_in_use() {
             let text = format!(
                 "no backend is installed ({list}), and this thread has entered no test kit, although this process has one: \
                  wrap what is spawned on another thread, task or thread, in `kit.scope(…)`"

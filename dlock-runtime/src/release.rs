@@ -3,15 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::backend::{Claim, Released};
-use crate::background::is_forked;
-use crate::capabilities::Expiry;
+use dlock_contract::engine::is_forked;
+use dlock_contract::{BootInstant, Claim, Clock, Error, Expiry, LossCause, Released, Result};
+
 use crate::carry::Carry;
 use crate::cleanup::Cleanups;
-use crate::clock::{BootInstant, Clock};
 use crate::closing::Job;
 use crate::cohort;
-use crate::error::{Error, LossCause, Result};
 use crate::observe::Event;
 use crate::registry::Shared;
 use crate::store::{Store, request_bound};

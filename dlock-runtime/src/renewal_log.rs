@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::clock::BootInstant;
+use dlock_contract::BootInstant;
 
 /// An episode is over at the first confirmation that comes so long after its last failure.
 const QUIET: Duration = Duration::from_secs(5);
@@ -98,7 +98,7 @@ mod tests {
     use tracing::{Event, Metadata, Subscriber};
 
     use super::*;
-    use crate::clock::Clock;
+    use dlock_contract::Clock;
 
     /// The lines that are logged.
     #[derive(Clone, Default)]

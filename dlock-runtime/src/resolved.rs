@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use crate::error::{Error, Result};
-use crate::options::{Backoff, Defaults, Kind, Options, Renew, Retry, Wait};
+use dlock_contract::{Backoff, Error, Kind, Result};
+
+use crate::options::{Defaults, Options, Renew, Retry, Wait};
 
 /// Options with the defaults filled in, and without contradictions.
 #[derive(Clone, Copy, Debug)]
@@ -89,7 +90,7 @@ impl Options {
                 return Err(Error::config("timeout", "a body needs more time than none"));
             }
             // A hold that nobody renews must outlast its body, with the margin that clocks need.
-            if resolved.cadence.is_none() && timeout.saturating_add(crate::hold::margin(ttl)) > ttl {
+            if resolved.cadence.is_none() && timeout.saturating_add(dlock_contract::engine::margin(ttl)) > ttl {
                 let text = format!("a hold of {ttl:?} that is not renewed does not cover a body of {timeout:?}");
                 return Err(Error::config("timeout", text));
             }
@@ -138,7 +139,7 @@ fn check_backoff(field: &'static str, backoff: Option<Backoff>) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::ErrorKind;
+    use dlock_contract::ErrorKind;
 
     const MS: Duration = Duration::from_millis(1);
 

@@ -9,10 +9,10 @@ use std::pin::Pin;
 use std::task::{self, Context, Poll};
 use std::time::Duration;
 
+use dlock_contract::{Error, ErrorKind, Result};
 use futures::future::BoxFuture;
 
 use crate::ask::{Ask, acquire_all};
-use crate::error::{Error, ErrorKind, Result};
 use crate::guards::{Guards, finish_all};
 use crate::options::{OnLost, Options};
 use crate::outcome::Ran;

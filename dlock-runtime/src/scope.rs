@@ -17,12 +17,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 
+use dlock_contract::{Error, ErrorKind, Fence, LockKey, Result};
 use tokio::task;
 
-use crate::backend::Fence;
-use crate::error::{Error, ErrorKind, Result};
 use crate::guard::Held;
-use crate::key::LockKey;
 use crate::store::Store;
 use crate::tenure::Tenure;
 

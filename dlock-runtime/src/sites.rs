@@ -5,7 +5,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::key::{Key, KeyBuf};
+use dlock_contract::Key;
+use dlock_contract::engine::KeyBuf;
+
 use crate::options::{Options, Otherwise, Wait};
 
 /// One annotated function: what the attribute said, as data, and its place in the source. The macro makes one static

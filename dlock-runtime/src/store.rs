@@ -4,16 +4,12 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use dlock_contract::engine::{KeyBuf, background, here, not_forked};
+use dlock_contract::{Backend, Clock, Error, LockKey, Result, WakeStyle};
 use futures::future::BoxFuture;
 
-use crate::backend::Backend;
-use crate::background::{background, here, not_forked};
-use crate::capabilities::WakeStyle;
 use crate::cleanup::Cleanups;
-use crate::clock::Clock;
-use crate::error::{Error, Result};
 use crate::health::{CONCLUSIVE, Health};
-use crate::key::{KeyBuf, LockKey};
 use crate::local_queue::LocalQueue;
 
 /// A backend under the name it was installed with.

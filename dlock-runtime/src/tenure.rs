@@ -9,13 +9,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use crate::backend::{Fence, Hold, Validity};
-use crate::background::{Home, is_forked};
+use dlock_contract::engine::{Home, is_forked, margin};
+use dlock_contract::{BootInstant, Error, ErrorKind, Fence, Hold, LossCause, Result, Validity};
+
 use crate::baton::Baton;
-use crate::clock::BootInstant;
 use crate::cohort::Tenancy;
-use crate::error::{Error, ErrorKind, LossCause, Result};
-use crate::hold::margin;
 use crate::listener::{Listener, Listeners};
 use crate::local_queue::{Carries, Holding, Next, Turn};
 use crate::registry::Shared;
@@ -210,10 +208,11 @@ impl Tenure {
     pub(crate) fn mark_lost(&self, cause: LossCause) -> bool {
         let lost = self.change(match cause {
             LossCause::Deadline => LOST_DEADLINE,
-            LossCause::Store => LOST_STORE,
             LossCause::MaxHold => LOST_MAX_HOLD,
             LossCause::Shutdown => LOST_SHUTDOWN,
             LossCause::Released | LossCause::Unconfirmed => RELEASED,
+            // The store, or a cause of a later contract: a loss in any case.
+            _ => LOST_STORE,
         });
         if lost {
             let listeners = std::mem::take(&mut *self.listeners());
@@ -338,17 +337,7 @@ impl Tenure {
     }
 
     pub(crate) fn loss(&self, cause: LossCause) -> Error {
-        let message = match cause {
-            LossCause::Deadline => "the lock was lost: no renewal was confirmed in time",
-            LossCause::Store => "the lock was lost: the store says that it is not ours any more",
-            LossCause::MaxHold => "the lock was lost: it was held for as long as max_hold allows",
-            LossCause::Shutdown => "the lock was lost: dlock was shut down",
-            LossCause::Unconfirmed => {
-                "the lock may have been lost: its session did not answer the release, so nobody knows whether it lived to the end"
-            }
-            LossCause::Released => "the lock was released already",
-        };
-        self.error(ErrorKind::Lost(cause), message)
+        self.error(ErrorKind::Lost(cause), cause.message())
     }
 
     pub(crate) fn error(&self, kind: ErrorKind, message: impl Into<Cow<'static, str>>) -> Error {
@@ -375,5 +364,5 @@ const fn cause(state: u8) -> LossCause {
     }
 }
 
-#[cfg(all(test, feature = "memory"))]
+#[cfg(test)]
 mod tests;

@@ -6,9 +6,10 @@ use std::sync::{Condvar, Mutex, PoisonError, RwLock};
 use std::thread::{self, ThreadId};
 use std::time::Duration;
 
+use dlock_contract::{Backoff, Error, ErrorKind, Result};
+
 use crate::catalogue::sites;
-use crate::error::{Error, ErrorKind, Result};
-use crate::options::{Backoff, OnLost, Options, Renew, Retry, Wait};
+use crate::options::{OnLost, Options, Renew, Retry, Wait};
 use crate::registry::Registry;
 
 /// What is said of single sites, by name.

@@ -3,12 +3,9 @@
 use std::future::poll_fn;
 use std::time::Duration;
 
-use crate::backend::{Signal, Wake};
-use crate::background::{background, here};
-use crate::capabilities::WakeStyle;
-use crate::clock::{BootInstant, Clock};
-use crate::error::Result;
-use crate::options::Backoff;
+use dlock_contract::engine::{background, here};
+use dlock_contract::{Backoff, BootInstant, Clock, Result, Signal, Wake, WakeStyle};
+
 use crate::store::Store;
 
 /// A random time up to a bound that doubles with each attempt, from `first` to `most`: full jitter spreads a herd best.

@@ -11,13 +11,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use dlock_contract::engine::background;
+use dlock_contract::{BootInstant, Clock, Error, ErrorKind, LossCause, Result, Standing};
 use futures::FutureExt;
 use tokio::sync::Notify;
 
-use crate::backend::Standing;
-use crate::background::background;
-use crate::clock::{BootInstant, Clock};
-use crate::error::{Error, ErrorKind, LossCause, Result};
 use crate::observe::Event;
 use crate::release;
 use crate::tenure::{Pace, Tenure};
@@ -351,5 +349,5 @@ fn next_duty(tenure: &Tenure, pace: &Pace) -> BootInstant {
     renewal.min(near).min(tenure.deadline())
 }
 
-#[cfg(all(test, feature = "memory"))]
+#[cfg(test)]
 mod tests;

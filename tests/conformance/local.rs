@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use dlock::backends::memory::Memory;
 use dlock::backends::sqlite::Sqlite;
-use dlock::conformance::{Outage, Store};
 use dlock::{Backend, Clock, Error, LockKey, Result};
+use dlock_conformance::{Outage, Store};
 use futures::future::BoxFuture;
 use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{ConnectOptions, Connection, SqliteConnection};

@@ -5,8 +5,8 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 use dlock::backends::redis::Redis;
-use dlock::conformance::{Outage, Store};
 use dlock::{Backend, Clock, LockKey, Result};
+use dlock_conformance::{Outage, Store};
 use dlock_testkit::servers::{RedisCluster, RedisSentinels, RedisTls};
 use dlock_testkit::{Mode, Proxy};
 use futures::future::BoxFuture;

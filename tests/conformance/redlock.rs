@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use dlock::backends::redlock::Redlock;
-use dlock::conformance::{Outage, Store};
 use dlock::{Backend, Clock, LockKey, Result};
+use dlock_conformance::{Outage, Store};
 use dlock_testkit::servers::{self, Instance, redlock_url};
 use dlock_testkit::{Mode, Proxy};
 use futures::future::BoxFuture;

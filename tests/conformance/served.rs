@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 #[cfg(feature = "etcd")]
 use dlock::backends::etcd::Etcd;
-use dlock::backends::get_lock::GetLock;
+use dlock::backends::mysql::GetLock;
 use dlock::backends::redis::{Literal, Redis, Redisson};
-use dlock::conformance::{Outage, Store};
 use dlock::{Backend, Clock, Error, LockKey, Result};
+use dlock_conformance::{Outage, Store};
 use dlock_testkit::servers::{self, Instance, Make, Recipe};
 use dlock_testkit::{Mode, Proxy};
 use futures::future::BoxFuture;

@@ -6,12 +6,12 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use dlock::conformance::Outage;
 use dlock::{
     Attempt, Backend, BootInstant, Capabilities, Claim, Clock, Durability, Ending, Error, ErrorKind, Fencing, Hold,
     LastSuccess, LockKey, Note, Owner, Released, Reservation, Reserved, Result, Stand, Standing, Together, TtlRange,
     Validity, Wake, WakeStyle,
 };
+use dlock_conformance::Outage;
 use futures::future::BoxFuture;
 
 use crate::ends::Refused;

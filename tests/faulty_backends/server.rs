@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use dlock::conformance::Outage;
 use dlock::{BootInstant, Claim, Clock, Expiry, Kind, LastSuccess, LockKey, Owner, SessionEnd, Stand, WakeStyle};
+use dlock_conformance::Outage;
 use tokio::sync::oneshot;
 
 use crate::lies::Lie;

@@ -4,10 +4,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock::conformance::Outage;
 use dlock::{
     Attempt, BootInstant, Claim, Error, ErrorKind, Expiry, Hold, Owner, Result, Signal, Stand, Standing, Validity, Wake,
 };
+use dlock_conformance::Outage;
 
 use super::Client;
 use crate::lies::Lie;

@@ -3,8 +3,8 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use dlock::conformance::{Outage, Store};
 use dlock::{Backend, Clock, LockKey, Result};
+use dlock_conformance::{Outage, Store};
 use futures::future::BoxFuture;
 
 use crate::client::Client;

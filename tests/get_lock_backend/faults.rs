@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use dlock::backends::get_lock::GetLock;
+use dlock::backends::mysql::GetLock;
 use dlock::{Backend, Clock, ErrorKind, Released, Stand, Standing};
 use dlock_testkit::{drop_after, text_of};
 use sqlx::{AssertSqlSafe, Executor};

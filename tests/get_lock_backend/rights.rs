@@ -1,6 +1,6 @@
 //! Accounts with fewer rights than locks need.
 
-use dlock::backends::get_lock::GetLock;
+use dlock::backends::mysql::GetLock;
 use dlock::{Backend, Clock, ErrorKind, Released};
 use dlock_testkit::text_of;
 use sqlx::{AssertSqlSafe, Executor};

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use dlock::backends::get_lock::GetLock;
+use dlock::backends::mysql::GetLock;
 use dlock::{Backend, Clock, Lock, Registry, Released};
 use dlock_testkit::Proxy;
 use tokio::net::{TcpListener, TcpStream};

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use dlock::backends::get_lock::GetLock;
+use dlock::backends::mysql::GetLock;
 use dlock::{Attempt, Backend, Claim, Clock, Hold, Key, LockKey, Stand};
 use futures::future::BoxFuture;
 

@@ -1,6 +1,6 @@
 //! TLS, and who must ask for it.
 
-use dlock::backends::get_lock::GetLock;
+use dlock::backends::mysql::GetLock;
 use dlock::{Backend, Clock, Error, ErrorKind, Released};
 use dlock_testkit::servers::{Certificates, Instance, MariaDb, MySql};
 use dlock_testkit::text_of;

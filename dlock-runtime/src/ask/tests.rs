@@ -1,8 +1,8 @@
 //! Very many keys in one call: bounded, and nothing that grows with their square.
 
-use crate::backends::memory::Memory;
 use crate::scope::steps;
 use crate::{ErrorKind, Key, LockAll, Registry};
+use dlock_memory::Memory;
 
 const MOST: u64 = 10_000;
 

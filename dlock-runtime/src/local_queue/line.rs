@@ -4,15 +4,12 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::MutexGuard;
 use std::task::Waker;
 
+use dlock_contract::engine::{Home, wake};
+use dlock_contract::{Error, Kind, LockKey};
 use smallvec::SmallVec;
 
 use super::{Refusal, Wish};
-use crate::background::Home;
 use crate::baton::Baton;
-use crate::error::Error;
-use crate::key::LockKey;
-use crate::options::Kind;
-use crate::sleepers::wake;
 
 /// Present only while somebody has the turn, or a hold that has left it to others.
 #[derive(Debug, Default)]

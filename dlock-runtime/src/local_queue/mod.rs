@@ -13,11 +13,8 @@ use std::collections::hash_map::{Entry, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::backend::Claim;
-use crate::background::Home;
-use crate::clock::BootInstant;
-use crate::key::LockKey;
-use crate::options::Kind;
+use dlock_contract::engine::Home;
+use dlock_contract::{BootInstant, Claim, Kind, LockKey};
 use line::{Doing, Line, Place, remove_one};
 
 pub(crate) use line::{Carries, Holding};

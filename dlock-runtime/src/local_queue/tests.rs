@@ -72,7 +72,7 @@ fn who_does_not_wait_stands_behind_leftovers_and_behind_one_that_asks() {
 #[test]
 fn the_thread_of_a_hold_is_known_until_the_hold_is_gone() {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-    let home = runtime.block_on(async { crate::background::home() }).unwrap();
+    let home = runtime.block_on(async { dlock_contract::engine::home() }).unwrap();
     let (queue, key) = (Arc::new(LocalQueue::default()), key("k"));
     let mut held = turn(&queue, &key);
     held.hold(Holding { home: Some(home), carries: None });

@@ -3,13 +3,12 @@
 use std::sync::Arc;
 use std::task::Waker;
 
+use dlock_contract::engine::{Home, wake};
+use dlock_contract::{Error, LockKey};
+
 use super::line::{Doing, Line, call_next, remove_one};
 use super::{Holding, LocalQueue, Next, Refusal, Wish};
-use crate::background::Home;
 use crate::baton::Baton;
-use crate::error::Error;
-use crate::key::LockKey;
-use crate::sleepers::wake;
 
 /// The right to ask the store for this key; dropping it passes it on.
 #[derive(Debug)]

@@ -6,11 +6,11 @@ use std::pin::Pin;
 use std::sync::{Arc, MutexGuard};
 use std::task::{Context, Poll};
 
+use dlock_contract::engine::is_forked;
+use dlock_contract::{Error, LockKey};
+
 use super::line::{Line, call_next};
 use super::{LocalQueue, Turn};
-use crate::background::is_forked;
-use crate::error::Error;
-use crate::key::LockKey;
 
 /// A place in the line. Its future ends with the turn. Dropping it gives up the place, or passes on a turn not yet
 /// noticed.

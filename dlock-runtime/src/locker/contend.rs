@@ -3,13 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use dlock_contract::{Attempt, BootInstant, Error, ErrorKind, Hold, Owner, Result, Signal, Stand, Wake};
+
 use super::turn::Taken;
 use super::{Acquisition, LEAST_PATIENCE, already_run, busy, shut_down, timed_out};
-use crate::backend::{Attempt, Claim, Hold, Signal, Stand, Wake};
-use crate::clock::BootInstant;
-use crate::error::{Error, ErrorKind, Result};
 use crate::options::{Retry, Wait};
-use crate::owner::Owner;
 use crate::release;
 use crate::store::request_bound;
 use crate::wait::{Pace, ask_again_at, full_jitter, news};
@@ -232,13 +230,14 @@ impl Acquisition {
             // A start that the store may have noted for us would be taken for somebody else's run.
             return Err(Error::outage("the store has not said whether what it may have granted was given back"));
         }
-        let claim = Arc::new(Claim { owner: Owner::fresh()?, ..(*self.claim).clone() });
-        let before = std::mem::replace(&mut self.claim, claim);
+        let mut claim = (*self.claim).clone();
+        claim.owner = Owner::fresh()?;
+        let before = std::mem::replace(&mut self.claim, Arc::new(claim));
         release::abandon_later(&self.shared, self.store.clone(), before, Box::new(()));
         self.doubted = false;
         Ok(())
     }
 }
 
-#[cfg(all(test, feature = "memory"))]
+#[cfg(test)]
 mod tests;

@@ -9,27 +9,23 @@ use std::future::ready;
 use std::sync::Arc;
 use std::time::Duration;
 
+use dlock_contract::engine::{Home, KeyBuf, background_of, is_forked, is_ours, whereabouts};
+use dlock_contract::{Attempt, BootInstant, Claim, Error, ErrorKind, Hold, Note, Owner, Result};
 use futures::future::BoxFuture;
 
 use crate::ask::{Ask, Parked};
-use crate::backend::{Attempt, Claim, Hold};
-use crate::background::{Home, background_of, is_forked, is_ours, whereabouts};
 use crate::blocking::blocks_our_thread;
-use crate::clock::BootInstant;
 use crate::cohort::Tenancy;
-use crate::error::{Error, ErrorKind, Result};
 use crate::guard::Guard;
-use crate::key::KeyBuf;
 use crate::local_queue::Turn;
-use crate::note::Note;
 use crate::observe::Event;
 use crate::options::{Options, Resolved, Wait};
-use crate::owner::Owner;
 use crate::registry::Shared;
 use crate::release;
 use crate::scope;
 use crate::sites::Label;
 use crate::store::Store;
+use crate::supported;
 use crate::tenure::{Beginning, Tenure};
 pub(crate) use together::{Tried, acquire_together};
 use turn::Taken;
@@ -128,19 +124,15 @@ pub(crate) fn prepare(ask: Ask, key: &KeyBuf, until: Option<BootInstant>) -> Res
     let capabilities = store.backend.capabilities();
     let trace = ask.parked.as_ref().map_or_else(|| registry.trace(), |parked| parked.trace.clone());
     let (here, home) = if ask.parked.is_some() { (None, None) } else { whereabouts() };
-    let claim = Claim {
-        owner: Owner::fresh_in(pid).map_err(named)?,
-        ttl: options.ttl,
-        renewed: options.cadence.is_some(),
-        kind: ask.options.kind,
-        fair: ask.options.fair,
-        once_per: ask.options.once_per.map(Box::new),
-        backoff: options.backoff.map(Box::new),
-        note: Note::new(pid, label.name(), shared.clock.wall_ms(), trace.as_deref()),
-        origin: here.filter(|_| !capabilities.connection_per_hold),
-        key: key.clone(),
-    };
-    capabilities.check(&claim, &ask.options).map_err(named)?;
+    let note = Note::new(pid, label.name(), shared.clock.wall_ms(), trace.as_deref());
+    let mut claim = Claim::plain(key.clone(), Owner::fresh_in(pid).map_err(named)?, options.ttl, note);
+    claim.renewed = options.cadence.is_some();
+    claim.kind = ask.options.kind;
+    claim.fair = ask.options.fair;
+    claim.once_per = ask.options.once_per.map(Box::new);
+    claim.backoff = options.backoff.map(Box::new);
+    claim.origin = here.filter(|_| !capabilities.connection_per_hold);
+    supported::check(capabilities, &claim, &ask.options).map_err(named)?;
     // The store keeps a record of what was asked of it: a run that is passed on would go under another one's name.
     let passes = ask.options.cohort.filter(|_| !options.record);
     Ok(Prepared::Asks(Acquisition {
@@ -361,7 +353,7 @@ pub(crate) fn shut_down() -> Error {
     Error::new(ErrorKind::ShutDown, "dlock was shut down")
 }
 
-#[cfg(all(test, feature = "memory"))]
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::Registry;
@@ -371,7 +363,7 @@ mod tests {
     fn the_futures_of_an_uncontended_call_stay_small() {
         let place = Place::Builder(Named::new("", ""));
         let ask = Ask::new(Registry::new(), place, Options::DEFAULT, None);
-        ask.registry.install("memory", crate::backends::memory::Memory::new()).unwrap();
+        ask.registry.install("memory", dlock_memory::Memory::new()).unwrap();
         ask.registry.set_default("memory").unwrap();
         let key = crate::Key::text("k").into();
         let Prepared::Asks(acquisition) = prepare(ask, &key, None).unwrap() else { panic!("nothing is held") };

@@ -2,15 +2,14 @@
 
 use std::sync::Arc;
 
+use dlock_contract::engine::KeyBuf;
+use dlock_contract::{BootInstant, Claim, Error, ErrorKind, Hold, Kind, Result, Together};
+
 use super::{Acquisition, Prepared, prepare, shut_down};
 use crate::ask::Ask;
-use crate::backend::{Claim, Hold, Together};
-use crate::clock::BootInstant;
-use crate::error::{Error, ErrorKind, Result};
 use crate::guards::Guards;
-use crate::key::KeyBuf;
 use crate::local_queue::Joined;
-use crate::options::{Kind, Options, Wait};
+use crate::options::{Options, Wait};
 use crate::scope;
 
 /// What came of asking for all at once.

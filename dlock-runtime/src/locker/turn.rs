@@ -3,13 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use dlock_contract::{Attempt, BootInstant, Claim, Error, ErrorKind, Hold, Kind, Result};
+
 use super::{Acquisition, LEAST_PATIENCE, busy, shut_down, timed_out};
-use crate::backend::{Attempt, Claim, Hold};
 use crate::baton::What;
-use crate::clock::BootInstant;
-use crate::error::{Error, ErrorKind, Result};
 use crate::local_queue::{Joined, Known, Refusal, Turn, Waiting, Wish};
-use crate::options::{Kind, Wait};
+use crate::options::Wait;
 use crate::release;
 use crate::store::request_bound;
 use crate::tenure::Tenure;
@@ -71,7 +70,9 @@ impl Acquisition {
                 self.claim = if passed.claim.origin == origin {
                     passed.claim
                 } else {
-                    Arc::new(Claim { origin, ..(*passed.claim).clone() })
+                    let mut claim = (*passed.claim).clone();
+                    claim.origin = origin;
+                    Arc::new(claim)
                 };
                 self.attempts += 1;
                 self.armed = true;

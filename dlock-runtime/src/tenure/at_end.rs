@@ -3,9 +3,9 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use dlock_contract::{BootInstant, Ending, RunEnd};
+
 use super::{Beginning, Tenure};
-use crate::backend::{Ending, RunEnd};
-use crate::clock::BootInstant;
 
 #[derive(Debug)]
 pub(super) struct AtEnd {

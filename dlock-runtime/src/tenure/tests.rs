@@ -7,9 +7,9 @@ use futures::FutureExt;
 use futures::executor::block_on;
 
 use super::*;
-use crate::backends::memory::Memory;
 use crate::options::{Cohort, Wait};
 use crate::{Guard, Registry};
+use dlock_memory::Memory;
 
 /// The next caller's, which looks at the hold of this one.
 struct Looks {

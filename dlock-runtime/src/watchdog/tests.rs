@@ -7,7 +7,7 @@ use futures::executor::block_on;
 
 use super::*;
 use crate::Registry;
-use crate::backends::memory::Memory;
+use dlock_memory::Memory;
 
 /// Whoever releases would not know that a renewal is under way, and pass the hold on without asking the store.
 #[test]

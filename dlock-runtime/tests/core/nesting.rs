@@ -57,7 +57,7 @@ fn another_key_inside_is_fine_and_current_is_the_innermost() {
 fn the_same_key_on_another_backend_or_registry_is_another_lock() {
     test(async {
         let (world, stranger) = (World::new(), World::new());
-        world.registry.install("other", dlock_runtime::backends::memory::Memory::with_clock(&world.clock)).unwrap();
+        world.registry.install("other", dlock_memory::Memory::with_clock(&world.clock)).unwrap();
         let (other, foreign) = (world.lock("k").backend("other"), stranger.lock("k"));
         let outer =
             world.lock("k").run(|_| async move { other.run(|_| async { foreign.run(|_| async {}).await }).await });

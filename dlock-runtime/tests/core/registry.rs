@@ -1,6 +1,6 @@
 //! Names, defaults, and who holds what.
 
-use dlock_runtime::backends::memory::Memory;
+use dlock_memory::Memory;
 use dlock_runtime::{ErrorKind, Registry, Wait};
 
 use crate::support::{Op, SECOND, Step, World, test};
@@ -24,7 +24,8 @@ fn a_name_is_taken_once() {
         let world = World::new();
         let error = world.registry.install("m", Memory::new()).unwrap_err();
         assert_eq!(error.kind(), &ErrorKind::AlreadyRegistered);
-        let error = world.registry.connect("m", "memory://").await.unwrap_err();
+        let error =
+            world.registry.install_opened("m", async { unreachable!("the name is refused first") }).await.unwrap_err();
         assert_eq!(error.kind(), &ErrorKind::AlreadyRegistered);
         for name in ["", "a\nb"] {
             let error = world.registry.install(name, Memory::new()).unwrap_err();

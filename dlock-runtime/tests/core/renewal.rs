@@ -299,7 +299,7 @@ fn a_renewal_that_panics_is_tried_again() {
 fn a_renewal_that_is_slow_does_not_hold_up_those_of_another_store() {
     test(async {
         let world = World::new();
-        let other = dlock_runtime::backends::memory::Memory::with_clock(&world.clock);
+        let other = dlock_memory::Memory::with_clock(&world.clock);
         world.registry.install("other", other).unwrap();
         world.store.always(Op::Renew, Step::Hang);
         let slow = world.lock("k").acquire().await.unwrap();

@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
+use dlock_memory::Memory;
 use dlock_runtime::__private::{Call, KeyBuilder, LockReturn, Options, Otherwise, Site, run};
-use dlock_runtime::backends::memory::Memory;
 use dlock_runtime::{Error, ErrorKind, Held, LossCause, Registry, Renew};
 
 use crate::support::{LONG, Op, SECOND, Step, World, calm, full, test};
@@ -252,8 +252,6 @@ fn what_is_awaited_can_be_spawned() {
     send(&lock().holder());
     send(&lock().run(|_| async { 1 }));
     send(&registry.shutdown(SECOND));
-    send(&registry.connect("m", "memory://"));
-    send(&registry.connect_from_env());
     send(&dlock_runtime::inherit(async {}));
     send(&annotated("k", SECOND, async { Ok::<(), Failure>(()) }));
     fn of_a_guard(guard: dlock_runtime::Guard) {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dlock_runtime::backends::memory::Memory;
+use dlock_memory::Memory;
 use dlock_runtime::{ErrorKind, LossCause};
 
 use crate::acquire::neighbours;
@@ -131,7 +131,14 @@ fn a_second_shutdown_is_harmless_and_nothing_works_afterwards() {
         shut(world.lock("k").backend("m").try_acquire().await.unwrap_err().kind());
         shut(world.lock("k").holder().await.unwrap_err().kind());
         shut(world.registry.install("n", Memory::new()).unwrap_err().kind());
-        shut(world.registry.connect("n", "memory://").await.unwrap_err().kind());
+        shut(
+            world
+                .registry
+                .install_opened("n", async { unreachable!("the name is refused first") })
+                .await
+                .unwrap_err()
+                .kind(),
+        );
         shut(world.registry.set_default("m").unwrap_err().kind());
     });
 }

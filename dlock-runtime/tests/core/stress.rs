@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use dlock_runtime::backends::memory::Memory;
+use dlock_memory::Memory;
 use dlock_runtime::{Clock, Cohort, ErrorKind, Held, Registry, Renew, Wait};
 
 use crate::support::MS;

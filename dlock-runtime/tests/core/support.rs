@@ -6,7 +6,7 @@ use std::future::Future;
 use std::sync::{Arc, LazyLock, Mutex};
 use std::time::{Duration, Instant};
 
-use dlock_runtime::backends::memory::Memory;
+use dlock_memory::Memory;
 use dlock_runtime::{Clock, Defaults, Event, Guard, Held, Key, Label, Lock, LockKey, Observer, Registry, Result, Wait};
 use tokio::task::JoinHandle;
 

@@ -1,16 +1,16 @@
 //! What cannot be hit from outside: a hold that is passed on and runs out between two looks at the clock.
 
+use dlock_contract::Clock;
 use futures::FutureExt;
 use futures::executor::block_on;
 
 use super::super::{Prepared, prepare};
 use super::*;
 use crate::ask::Ask;
-use crate::backends::memory::Memory;
-use crate::clock::Clock;
 use crate::options::{Cohort, Options};
 use crate::sites::{Named, Place};
 use crate::{Key, Registry};
+use dlock_memory::Memory;
 
 fn member(registry: &Registry) -> Option<Acquisition> {
     // The tokens that are left are given without asking the store.

@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use dlock_runtime::backends::memory::Memory;
+use dlock_memory::Memory;
 use dlock_runtime::{
     Attempt, Backend, BootInstant, Capabilities, Claim, Clock, Ending, Error, ErrorKind, Expiry, Hold, LastSuccess,
     LockKey, Note, Released, Reservation, Reserved, Result, SessionEnd, Signal, Stand, Standing, Together, Wake,

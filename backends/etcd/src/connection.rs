@@ -1,0 +1,230 @@
+//! One client for each runtime, and what happens when it fails.
+//!
+//! Each talks to one member at a time and moves on to the next host when that one fails: the client's own balancing
+//! prefers a dead member, since nothing answers as quickly as a refused connection.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use dlock_contract::engine::{EndsTask, Names, Place};
+use dlock_contract::{BootInstant, Clock, Error, ErrorKind, Opened, PerRuntime, Result};
+use etcd_client::{
+    Client, ConnectOptions, Error as ClientError, GetOptions, GetResponse, LeaseGrantResponse, Txn, TxnResponse,
+    WatchFilterType, WatchOptions, WatchStream,
+};
+
+use tokio::sync::oneshot;
+
+use super::address::Address;
+use super::fault::Fault;
+
+/// How long a connect may take, over all hosts.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// A request that was given up after so long says something about the member; one given up earlier does not.
+pub(super) const SILENCE: Duration = Duration::from_secs(1);
+
+/// How long the gate is kept for one caller.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The clients of all runtimes.
+pub(super) struct Connections {
+    address: Address,
+    pub(super) clock: Clock,
+    names: Names,
+    wires: PerRuntime<Arc<Wire>>,
+    /// The host in use.
+    turn: AtomicUsize,
+}
+
+struct Wire {
+    client: Client,
+    /// Only one task of a runtime makes or revives a lease at a time. Not shared among runtimes: one that is blocked
+    /// would hold up the others.
+    gate: Arc<tokio::sync::Mutex<()>>,
+    turn: usize,
+}
+
+impl Connections {
+    pub(super) fn new(address: Address, clock: &Clock) -> Self {
+        // Not all processes at the same member.
+        let turn = AtomicUsize::new(fastrand::usize(..1 << 16));
+        Self { address, clock: clock.clone(), names: Names::default(), wires: PerRuntime::new(), turn }
+    }
+
+    pub(super) fn hosts(&self) -> &[String] {
+        &self.address.hosts
+    }
+
+    /// The present runtime's connection.
+    pub(super) async fn get(self: &Arc<Self>) -> Result<Connection> {
+        let all = self.clone();
+        let opened = self.wires.get(move || async move { all.connect().await }).await?;
+        Ok(Connection { home: self.clone(), opened })
+    }
+
+    pub(super) fn clear(&self) {
+        self.wires.clear();
+    }
+
+    async fn connect(&self) -> Result<Arc<Wire>> {
+        let hosts = &self.address.hosts;
+        let end = self.clock.now().after(CONNECT_TIMEOUT);
+        let mut last = Error::outage("no etcd member answered in time");
+        for left in (1..=hosts.len()).rev() {
+            let turn = self.turn.load(Ordering::Relaxed);
+            let now = self.clock.now();
+            // A silent member must leave the others their share of the time.
+            let share = end.since(now) / u32::try_from(left).unwrap_or(u32::MAX);
+            match self.clock.timeout_at(now.after(share), self.reach(&hosts[turn % hosts.len()])).await {
+                Some(Ok(client)) => return Ok(Arc::new(Wire { client, gate: Arc::default(), turn })),
+                Some(Err(error)) if !error.is_retryable() => return Err(error),
+                Some(Err(error)) => last = error,
+                None => {}
+            }
+            self.move_on(turn);
+        }
+        Err(last)
+    }
+
+    /// Of several addresses of a host the first that answers.
+    async fn reach(&self, host: &str) -> Result<Client> {
+        let (name, port) = host.rsplit_once(':').unwrap_or((host, ""));
+        let name = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name);
+        let found = self.names.addresses(name, port.parse().unwrap_or_default()).await;
+        let addresses = found.map_err(|error| {
+            Error::outage(format!("the host name of an etcd member cannot be looked up: {}", error.kind()))
+        })?;
+        let mut last = Error::outage("the host name of an etcd member has no address");
+        for address in addresses {
+            match self.reach_at(&address.to_string()).await {
+                Ok(client) => return Ok(client),
+                Err(error) if !error.is_retryable() => return Err(error),
+                Err(error) => last = error,
+            }
+        }
+        Err(last)
+    }
+
+    async fn reach_at(&self, address: &str) -> Result<Client> {
+        let mut options = ConnectOptions::new()
+            .with_connect_timeout(CONNECT_TIMEOUT)
+            // The server takes a ping every five seconds at most.
+            .with_keep_alive(Duration::from_secs(10), Duration::from_secs(5))
+            // A member that is cut off from the others says so at once, and ends its watches.
+            .with_require_leader(true)
+            .with_auto_token_refresh(true);
+        if let Some((name, password)) = &self.address.user {
+            options = options.with_user(name, password);
+        }
+        let client = Client::connect([address], Some(options)).await.map_err(Fault::from)?;
+        // A linearizable read: the member answers, and a majority stands behind it. Permission is looked at after
+        // that, and not every account may read exactly this key.
+        match client.kv_client().get("dl1:", Some(GetOptions::new().with_count_only())).await.map_err(Fault::from) {
+            Ok(_) | Err(Fault::Refused(ErrorKind::PermissionDenied, _)) if self.address.user.is_some() => {}
+            answer => drop(answer?),
+        }
+        Ok(client)
+    }
+
+    fn move_on(&self, from: usize) {
+        // Only once for many requests that fail together.
+        let _ = self.turn.compare_exchange(from, from.wrapping_add(1), Ordering::Relaxed, Ordering::Relaxed);
+    }
+}
+
+/// The connection of one runtime.
+#[derive(Clone)]
+pub(super) struct Connection {
+    home: Arc<Connections>,
+    opened: Opened<Arc<Wire>>,
+}
+
+impl Connection {
+    /// Runs what only one task of this runtime may do at a time. As a task, which ends with the returned future: a caller
+    /// that stands at the gate or has passed it may not be polled, and would keep all others there.
+    pub(super) async fn alone<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = Result<T, Fault>> + Send + 'static,
+    ) -> Result<T, Fault> {
+        let (tell, told) = oneshot::channel();
+        let (gate, clock) = (self.opened.value.gate.clone(), self.home.clock.clone());
+        let task = async move {
+            let _turn = gate.lock().await;
+            // Its caller may be one that never gives up.
+            let answer = clock.timeout_at(clock.now().after(PATIENCE), work).await;
+            // The caller may have gone meanwhile.
+            let _ = tell.send(answer.unwrap_or_else(|| Err(Fault::Broken("a lease was not answered for".into()))));
+        };
+        let place = Place::here().map_err(|error| Fault::Broken(error.to_string()))?;
+        let _task = EndsTask(place.spawn(task));
+        told.await.unwrap_or_else(|_| Err(Fault::Broken("the runtime is shutting down".into())))
+    }
+
+    pub(super) async fn txn(&self, txn: Txn) -> Result<TxnResponse, Fault> {
+        self.ask(self.client().kv_client().txn(txn)).await
+    }
+
+    pub(super) async fn get(&self, key: &[u8], options: GetOptions) -> Result<GetResponse, Fault> {
+        self.ask(self.client().kv_client().get(key, Some(options))).await
+    }
+
+    pub(super) async fn grant(&self, seconds: i64) -> Result<LeaseGrantResponse, Fault> {
+        self.ask(self.client().lease_client().grant(seconds, None)).await
+    }
+
+    pub(super) async fn keep_alive(&self, lease: i64) -> Result<(), Fault> {
+        self.ask(self.client().lease_client().keep_alive(lease)).await.map(drop)
+    }
+
+    pub(super) async fn revoke(&self, lease: i64) -> Result<(), Fault> {
+        self.ask(self.client().lease_client().revoke(lease)).await.map(drop)
+    }
+
+    /// Watches two keys for their deletion, from now on.
+    pub(super) async fn watch_both(&self, one: &[u8], other: &[u8]) -> Result<WatchStream, Fault> {
+        let deletions = || Some(WatchOptions::new().with_filters([WatchFilterType::NoPut]));
+        let mut watch = self.client().watch_client();
+        self.ask(async {
+            let mut stream = watch.watch(one, deletions()).await?;
+            stream.watch(other, deletions()).await?;
+            Ok(stream)
+        })
+        .await
+    }
+
+    fn client(&self) -> &Client {
+        &self.opened.value.client
+    }
+
+    async fn ask<T>(&self, request: impl Future<Output = Result<T, ClientError>>) -> Result<T, Fault> {
+        let mut patience = Patience { connection: self, since: self.home.clock.now(), answered: false };
+        let answer = request.await.map_err(Fault::from);
+        patience.answered = true;
+        if let Err(Fault::Broken(_)) = &answer {
+            self.discard();
+        }
+        answer
+    }
+
+    pub(super) fn discard(&self) {
+        self.home.move_on(self.opened.value.turn);
+        self.home.wires.discard(&self.opened);
+    }
+}
+
+/// Notices a member that stays silent until the caller gives up: such a request ends by being dropped.
+struct Patience<'a> {
+    connection: &'a Connection,
+    since: BootInstant,
+    answered: bool,
+}
+
+impl Drop for Patience<'_> {
+    fn drop(&mut self) {
+        if !self.answered && self.connection.home.clock.now().since(self.since) >= SILENCE {
+            self.connection.discard();
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! What etcd's refusals mean.
+
+use std::error::Error as StdError;
+
+use dlock_contract::{Error, ErrorKind};
+use etcd_client::Error as ClientError;
+
+/// Why a request was not answered usefully.
+#[derive(Clone, Debug)]
+pub(super) enum Fault {
+    /// The lease is over, and so is every key on it.
+    LeaseGone,
+    /// The space quota is used up: puts are refused, deletes and keep-alives go on.
+    NoSpace,
+    /// The connection, or the member behind it, is of no use.
+    Broken(String),
+    /// Anything else.
+    Refused(ErrorKind, String),
+}
+
+impl Fault {
+    pub(super) fn error(&self) -> Error {
+        match self {
+            // Handled where leases are; here only if a lease ended twice within one attempt.
+            Self::LeaseGone => Error::outage("etcd ended our lease while we asked"),
+            Self::NoSpace => Error::outage("etcd's space quota is used up (alarm NOSPACE): it takes no new locks"),
+            Self::Broken(text) => Error::outage(format!("etcd did not answer usefully: {text}")),
+            Self::Refused(kind, text) => Error::new(kind.clone(), format!("etcd refused: {text}")),
+        }
+    }
+}
+
+impl From<Fault> for Error {
+    fn from(fault: Fault) -> Self {
+        fault.error()
+    }
+}
+
+impl From<ClientError> for Fault {
+    fn from(error: ClientError) -> Self {
+        match &error {
+            ClientError::GRpcStatus(status) => {
+                of_code(&format!("{:?}", status.code()), status.message(), || depths(status))
+            }
+            // The client's own reading of a keep-alive that was answered with no time to live.
+            ClientError::LeaseKeepAliveError(text) if text == "lease not found" => Self::LeaseGone,
+            ClientError::InvalidUri(_) | ClientError::InvalidArgs(_) => Self::Refused(
+                ErrorKind::ConfigInvalid { field: "url".into() },
+                "the client does not take this address".into(),
+            ),
+            other => Self::Broken(depths(other)),
+        }
+    }
+}
+
+/// By the name of the gRPC code, since the client does not export its type.
+fn of_code(code: &str, message: &str, whole: impl Fn() -> String) -> Fault {
+    let says = |text: &str| message.contains(text);
+    let refused = |kind| Fault::Refused(kind, message.to_owned());
+    match code {
+        "NotFound" if says("lease not found") => Fault::LeaseGone,
+        "ResourceExhausted" if says("space exceeded") => Fault::NoSpace,
+        // Too many requests at once, or one that is too large for the moment.
+        "ResourceExhausted" => refused(ErrorKind::Outage),
+        // A token that has run out, or that an earlier run of the server gave: a new connection gets a new one.
+        _ if says("invalid auth token") || says("auth store is old") => Fault::Broken(message.to_owned()),
+        "PermissionDenied" | "Unauthenticated" => refused(ErrorKind::PermissionDenied),
+        "InvalidArgument" if says("authentication failed") || says("user name") => refused(ErrorKind::PermissionDenied),
+        "FailedPrecondition" if says("authentication is not enabled") => Fault::Refused(
+            ErrorKind::ConfigInvalid { field: "url".into() },
+            "the URL has a user, but authentication is not enabled".into(),
+        ),
+        "Unimplemented" => refused(ErrorKind::Unsupported { need: "etcd 3.4 or later".into() }),
+        "InvalidArgument" | "FailedPrecondition" | "OutOfRange" | "NotFound" | "AlreadyExists" => {
+            refused(ErrorKind::Protocol)
+        }
+        // Unavailable, DeadlineExceeded, Cancelled, and what the transport says in its own words.
+        _ => Fault::Broken(whole()),
+    }
+}
+
+/// A status hides the useful words ("connection refused") behind its sources.
+fn depths(error: &(dyn StdError + 'static)) -> String {
+    let mut deepest = error;
+    while let Some(source) = deepest.source() {
+        deepest = source;
+    }
+    deepest.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kind(code: &str, message: &str) -> (ErrorKind, bool) {
+        let error = of_code(code, message, || message.to_owned()).error();
+        (error.kind().clone(), error.is_retryable())
+    }
+
+    #[test]
+    fn refusals_have_a_meaning() {
+        assert_eq!(kind("Unavailable", "etcdserver: no leader"), (ErrorKind::Outage, true));
+        assert_eq!(kind("DeadlineExceeded", "x"), (ErrorKind::Outage, true));
+        assert_eq!(kind("Cancelled", "x"), (ErrorKind::Outage, true));
+        assert_eq!(kind("Unknown", "transport error"), (ErrorKind::Outage, true));
+        assert_eq!(kind("ResourceExhausted", "etcdserver: too many requests"), (ErrorKind::Outage, true));
+        assert_eq!(kind("ResourceExhausted", "etcdserver: mvcc: database space exceeded"), (ErrorKind::Outage, true));
+        assert_eq!(kind("PermissionDenied", "etcdserver: permission denied"), (ErrorKind::PermissionDenied, false));
+        assert_eq!(kind("Unauthenticated", "etcdserver: invalid auth token"), (ErrorKind::Outage, true));
+        let wrong = "etcdserver: authentication failed, invalid user ID or password";
+        assert_eq!(kind("InvalidArgument", wrong), (ErrorKind::PermissionDenied, false));
+        assert_eq!(kind("InvalidArgument", "etcdserver: user name is empty"), (ErrorKind::PermissionDenied, false));
+        assert_eq!(kind("InvalidArgument", "etcdserver: key is not provided"), (ErrorKind::Protocol, false));
+    }
+}

@@ -1,0 +1,217 @@
+//! Leases: one for each ttl and process, shared by its holds and its places in lines, and one of its own for a hold
+//! that is not to be renewed.
+//!
+//! A lease for each hold would cost two more commits per cycle and, with many holds, most of the throughput. A shared
+//! lease is kept alive by renewals, and by attempts that find it stale; when nobody has use for it, it just ends.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use dlock_contract::{BootInstant, Clock, ErrorKind, Result, Validity};
+use etcd_client::{PutOptions, Txn, TxnOp};
+
+use super::connection::Connection;
+use super::fault::Fault;
+
+/// How many keys one transaction may name; the server's own bound is 128 by default.
+pub(super) const BATCH: usize = 64;
+
+/// How the epochs' keys begin.
+pub(super) const EPOCHS: &str = "dl1-epoch/";
+
+/// One lease in the store.
+pub(super) struct Lease {
+    pub(super) id: i64,
+    /// What the server really granted.
+    ttl: Duration,
+    /// Do others share it? Then it is never revoked for the sake of one of them.
+    pub(super) shared: bool,
+    /// When the last request left that the server confirmed.
+    confirmed: AtomicU64,
+    gone: AtomicBool,
+    /// The epoch keys' revisions as last seen: zero as long as there is no such key.
+    epochs: [AtomicI64; 256],
+    /// Keys that were to be deleted, but nobody heard that they were. The lease would keep them for ever.
+    orphans: Mutex<BTreeSet<(u8, Vec<u8>)>>,
+}
+
+impl Lease {
+    fn new(id: i64, ttl: Duration, shared: bool, confirmed: BootInstant) -> Self {
+        Self {
+            id,
+            ttl,
+            shared,
+            confirmed: AtomicU64::new(confirmed.as_nanos()),
+            gone: AtomicBool::new(false),
+            epochs: [const { AtomicI64::new(0) }; 256],
+            orphans: Mutex::default(),
+        }
+    }
+
+    /// How long whatever stands on this lease is valid: since the lease was last confirmed, which may be before the
+    /// attempt that asks.
+    pub(super) fn validity(&self) -> Validity {
+        Validity { from: BootInstant::from_nanos(self.confirmed.load(Ordering::Acquire)), granted: self.ttl }
+    }
+
+    /// From then on somebody has to keep it alive.
+    pub(super) fn stale_at(&self) -> BootInstant {
+        self.validity().from.after(self.ttl / 3)
+    }
+
+    /// The key that every entering transaction of these owners compares. Changing it makes all those fail that are
+    /// still under way somewhere. It stands on the lease itself, so it ends with it.
+    ///
+    /// There are 256: with one alone, four tasks that abandoned all the time starved every other attempt.
+    pub(super) fn epoch_key(&self, shard: u8) -> Vec<u8> {
+        format!("{EPOCHS}{:016x}/{shard:02x}", self.id).into_bytes()
+    }
+
+    pub(super) fn epoch(&self, shard: u8) -> &AtomicI64 {
+        &self.epochs[usize::from(shard)]
+    }
+
+    pub(super) fn bump(&self, shard: u8) -> TxnOp {
+        TxnOp::put(self.epoch_key(shard), "", Some(PutOptions::new().with_lease(self.id)))
+    }
+
+    /// Each with its owner's shard.
+    pub(super) fn orphans(&self) -> MutexGuard<'_, BTreeSet<(u8, Vec<u8>)>> {
+        self.orphans.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Deletes what stayed behind. Failures are for the next time.
+    async fn sweep(&self, connection: &Connection) {
+        // Each needs two operations.
+        let orphans: Vec<_> = self.orphans().iter().take(BATCH / 2).cloned().collect();
+        if orphans.is_empty() {
+            return;
+        }
+        let deletes = orphans.iter().map(|(_, key)| TxnOp::delete(key.clone(), None));
+        let shards: BTreeSet<u8> = orphans.iter().map(|(shard, _)| *shard).collect();
+        let all: Vec<_> = deletes.chain(shards.iter().map(|shard| self.bump(*shard))).collect();
+        if let Ok(answer) = connection.txn(Txn::new().and_then(all)).await {
+            let revision = answer.header().map_or(0, |header| header.revision());
+            shards.iter().for_each(|shard| self.epoch(*shard).store(revision, Ordering::Release));
+            let mut left = self.orphans();
+            orphans.iter().for_each(|orphan| _ = left.remove(orphan));
+        }
+    }
+}
+
+/// The shared leases of this process, by the ttl asked for in seconds.
+pub(super) struct Leases {
+    clock: Clock,
+    shared: Mutex<HashMap<i64, Arc<Lease>>>,
+}
+
+impl Leases {
+    pub(super) fn new(clock: &Clock) -> Self {
+        Self { clock: clock.clone(), shared: Mutex::default() }
+    }
+
+    /// The shared lease for this ttl, with at least two thirds of it left.
+    pub(super) async fn shared(self: &Arc<Self>, connection: &Connection, ttl: Duration) -> Result<Arc<Lease>, Fault> {
+        let seconds = whole_seconds(ttl)?;
+        if let Some(lease) = self.fresh(seconds) {
+            return Ok(lease);
+        }
+        let (leases, own) = (self.clone(), connection.clone());
+        connection.alone(async move { leases.revive(&own, seconds).await }).await
+    }
+
+    async fn revive(&self, connection: &Connection, seconds: i64) -> Result<Arc<Lease>, Fault> {
+        // Somebody may have done it while we stood at the gate.
+        if let Some(lease) = self.fresh(seconds) {
+            return Ok(lease);
+        }
+        let standing = self.table().get(&seconds).cloned();
+        if let Some(lease) = standing
+            && self.keep(connection, &lease).await?
+        {
+            return Ok(lease);
+        }
+        let made = self.grant(connection, seconds, true).await?;
+        let mut table = self.table();
+        // Another runtime may have been quicker. Then ours stays without keys, and ends by itself.
+        let winner = table.entry(seconds).and_modify(|lease| {
+            if lease.gone.load(Ordering::Acquire) {
+                *lease = made.clone();
+            }
+        });
+        Ok(winner.or_insert(made).clone())
+    }
+
+    /// A lease for one hold alone.
+    pub(super) async fn own(&self, connection: &Connection, ttl: Duration) -> Result<Arc<Lease>, Fault> {
+        self.grant(connection, whole_seconds(ttl)?, false).await
+    }
+
+    /// Is the lease alive, with at least two thirds of its time left? Asks the store only if that is not known.
+    pub(super) async fn freshen(self: &Arc<Self>, connection: &Connection, lease: &Arc<Lease>) -> Result<bool, Fault> {
+        if self.is_fresh(lease) {
+            return Ok(true);
+        }
+        let (leases, own, lease) = (self.clone(), connection.clone(), lease.clone());
+        let freshen = async move { if leases.is_fresh(&lease) { Ok(true) } else { leases.keep(&own, &lease).await } };
+        connection.alone(freshen).await
+    }
+
+    /// Keeps a lease alive; false if there is none any more.
+    pub(super) async fn keep(&self, connection: &Connection, lease: &Arc<Lease>) -> Result<bool, Fault> {
+        let before = self.clock.now();
+        match connection.keep_alive(lease.id).await {
+            Ok(()) => {
+                lease.confirmed.fetch_max(before.as_nanos(), Ordering::AcqRel);
+                lease.sweep(connection).await;
+                Ok(true)
+            }
+            Err(Fault::LeaseGone) => {
+                self.bury(lease);
+                Ok(false)
+            }
+            Err(fault) => Err(fault),
+        }
+    }
+
+    /// The store says that this lease is over.
+    pub(super) fn bury(&self, lease: &Arc<Lease>) {
+        lease.gone.store(true, Ordering::Release);
+        self.table().retain(|_, other| !Arc::ptr_eq(other, lease));
+    }
+
+    /// Takes all shared leases out.
+    pub(super) fn drain(&self) -> Vec<Arc<Lease>> {
+        self.table().drain().map(|(_, lease)| lease).collect()
+    }
+
+    async fn grant(&self, connection: &Connection, seconds: i64, shared: bool) -> Result<Arc<Lease>, Fault> {
+        let before = self.clock.now();
+        let granted = connection.grant(seconds).await?;
+        let ttl = u64::try_from(granted.ttl()).unwrap_or(0);
+        if ttl == 0 || granted.id() == 0 {
+            return Err(Fault::Refused(ErrorKind::Protocol, "it granted a lease without time or name".into()));
+        }
+        Ok(Arc::new(Lease::new(granted.id(), Duration::from_secs(ttl), shared, before)))
+    }
+
+    fn fresh(&self, seconds: i64) -> Option<Arc<Lease>> {
+        self.table().get(&seconds).filter(|lease| self.is_fresh(lease)).cloned()
+    }
+
+    fn is_fresh(&self, lease: &Lease) -> bool {
+        !lease.gone.load(Ordering::Acquire) && self.clock.now() < lease.stale_at()
+    }
+
+    fn table(&self) -> MutexGuard<'_, HashMap<i64, Arc<Lease>>> {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn whole_seconds(ttl: Duration) -> Result<i64, Fault> {
+    // The core has checked that already, against the capabilities.
+    let whole = i64::try_from(ttl.as_secs()).ok().filter(|seconds| *seconds > 0 && ttl.subsec_nanos() == 0);
+    whole.ok_or_else(|| Fault::Refused(ErrorKind::Internal, "a ttl is asked for that is not in whole seconds".into()))
+}

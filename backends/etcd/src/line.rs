@@ -1,0 +1,295 @@
+//! The line before one lock, and one place in it: the transactions that enter it, look at it and leave it.
+//!
+//! Each contender has a key `<lock>/<lease>-<owner>`; the one with the lowest create revision holds the lock.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use dlock_contract::{Claim, ErrorKind, LockKey, Note, Released, Result};
+use etcd_client::{
+    Compare, CompareOp, GetOptions, GetResponse, KeyValue, PutOptions, SortOrder, SortTarget, Txn, TxnOp, TxnOpResponse,
+};
+
+use super::connection::Connection;
+use super::fault::Fault;
+use super::lease::Lease;
+
+/// How often an attempt reads the epoch anew when others of this process changed it meanwhile.
+const EPOCH_READS: usize = 8;
+
+/// The keys of one lock.
+#[derive(Clone, Debug)]
+pub(super) struct Line {
+    start: Vec<u8>,
+    end: Vec<u8>,
+}
+
+impl Line {
+    pub(super) fn of(key: &LockKey) -> Self {
+        // No lock's keys may lie among another's: `a` and `a/b`. The name holds no other `%2F`, its own `%` is encoded.
+        let name = key.as_str().replace('/', "%2F");
+        // The end is the first key behind all that begin with the name and a slash.
+        Self { start: format!("{name}/").into_bytes(), end: format!("{name}0").into_bytes() }
+    }
+
+    fn range(&self) -> GetOptions {
+        GetOptions::new().with_range(self.end.clone())
+    }
+
+    fn first(&self) -> GetOptions {
+        self.range().with_sort(SortTarget::Create, SortOrder::Ascend).with_limit(1)
+    }
+
+    /// Who holds the lock.
+    pub(super) async fn holder(&self, connection: &Connection) -> Result<Option<Note>, Fault> {
+        let first = connection.get(&self.start, self.first()).await?.take_kvs().into_iter().next();
+        Ok(first.map(|key| match self.is_ours(key.key()) {
+            true => Note::from_stored(&String::from_utf8_lossy(key.value())),
+            false => Note::from_stored(Note::ANOTHER_TOOL),
+        }))
+    }
+
+    /// Did a dlock write this key? Others end in their lease alone, such as Go's `Mutex`, or in words of their own.
+    fn is_ours(&self, key: &[u8]) -> bool {
+        let own = key.strip_prefix(self.start.as_slice()).unwrap_or_default();
+        let is_hex = |part: &[u8], digits| part.len() == digits && part.iter().all(u8::is_ascii_hexdigit);
+        own.split_at_checked(16).is_some_and(|(lease, rest)| {
+            is_hex(lease, 16) && rest.strip_prefix(b"-").is_some_and(|owner| is_hex(owner, 32))
+        })
+    }
+}
+
+/// One claim's place: what this process knows about its key.
+pub(super) struct Place {
+    pub(super) line: Line,
+    pub(super) key: Vec<u8>,
+    pub(super) lease: Arc<Lease>,
+    /// Which of the lease's epochs concerns this owner.
+    shard: u8,
+    known: Mutex<Known>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Known {
+    /// The create revision, once the store has told that the key stands.
+    pub(super) revision: Option<i64>,
+    /// Has an attempt told its caller that it holds the lock?
+    pub(super) held: bool,
+    /// An entering transaction is under way, or was given up without an answer.
+    asked: bool,
+    /// Some transaction may still come to the store: only a new epoch ends that.
+    unsure: bool,
+}
+
+/// What the store says about a place.
+#[derive(Debug)]
+pub(super) enum Sight {
+    /// The key stands, and none is older.
+    First,
+    /// The key stands behind this one.
+    Behind(Ahead),
+    /// The key does not stand.
+    Outside,
+}
+
+/// The next older key in the line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Ahead {
+    pub(super) key: Vec<u8>,
+    create_revision: i64,
+    /// The revision of the store at which it was seen.
+    pub(super) seen: i64,
+}
+
+impl Place {
+    pub(super) fn new(claim: &Claim, lease: Arc<Lease>) -> Self {
+        let line = Line::of(&claim.key);
+        let own = format!("{:016x}-{}", lease.id, claim.owner.to_hex());
+        let key = [line.start.as_slice(), own.as_bytes()].concat();
+        Self { line, key, lease, shard: claim.owner.as_bytes()[0], known: Mutex::default() }
+    }
+
+    pub(super) fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn orphan(&self) -> (u8, Vec<u8>) {
+        (self.shard, self.key.clone())
+    }
+
+    /// May the store know more of this claim than its caller has been told, or has told it that it holds the lock?
+    pub(super) fn is_asked_again(&self) -> bool {
+        let known = self.known();
+        known.held || known.asked || known.unsure
+    }
+
+    /// Puts the key, at the end of the line or only if there is no line, and says where it stands.
+    pub(super) async fn enter(&self, connection: &Connection, claim: &Claim, wait: bool) -> Result<Sight, Fault> {
+        for _ in 0..EPOCH_READS {
+            let epoch = self.lease.epoch(self.shard).load(Ordering::Acquire);
+            {
+                let mut known = self.known();
+                known.unsure |= known.asked;
+                known.asked = true;
+            }
+            let answer = connection.txn(self.entering(claim, wait, epoch)).await?;
+            self.known().asked = false;
+            let revision = answer.header().map_or(0, |header| header.revision());
+            let mut parts = answer.op_responses().into_iter();
+            if answer.succeeded() {
+                self.known().revision = Some(revision);
+                return match parts.nth(1) {
+                    Some(TxnOpResponse::Get(newest)) => self.sight(revision, newest, revision),
+                    _ => Ok(Sight::First),
+                };
+            }
+            let mut part = || match parts.next() {
+                Some(TxnOpResponse::Get(found)) => Ok(found.kvs().first().cloned()),
+                _ => Err(nonsense("a transaction's answer lacks a part")),
+            };
+            let (own, now, first) = (part()?, part()?, part()?);
+            self.lease.epoch(self.shard).store(now.map_or(0, |epoch| epoch.mod_revision()), Ordering::Release);
+            if let Some(own) = own {
+                // The answer of an earlier attempt was lost.
+                self.known().revision = Some(own.create_revision());
+                return self.look(connection, own.create_revision()).await;
+            }
+            if let Some(first) = first.filter(|_| !wait) {
+                return no_stranger(&first).map(|()| Sight::Outside);
+            }
+        }
+        Err(Fault::Refused(ErrorKind::Outage, "too many abandoned attempts of this process at once".into()))
+    }
+
+    fn entering(&self, claim: &Claim, wait: bool, epoch: i64) -> Txn {
+        let untouched = Compare::mod_revision(self.lease.epoch_key(self.shard), CompareOp::Equal, epoch);
+        let put = TxnOp::put(self.key.clone(), claim.note.as_str(), Some(PutOptions::new().with_lease(self.lease.id)));
+        let (free, then) = if wait {
+            let absent = Compare::create_revision(self.key.clone(), CompareOp::Equal, 0);
+            // Ours is the newest, so the second newest is the one before us.
+            let newest = self.line.range().with_sort(SortTarget::Create, SortOrder::Descend).with_limit(2);
+            (absent, vec![put, TxnOp::get(self.line.start.clone(), Some(newest.with_keys_only()))])
+        } else {
+            let empty = Compare::create_revision(self.line.start.clone(), CompareOp::Equal, 0);
+            (empty.with_range(self.line.end.clone()), vec![put])
+        };
+        let own = TxnOp::get(self.key.clone(), Some(GetOptions::new().with_keys_only()));
+        let now = TxnOp::get(self.lease.epoch_key(self.shard), None);
+        let first = TxnOp::get(self.line.start.clone(), Some(self.line.first().with_keys_only()));
+        Txn::new().when([untouched, free]).and_then(then).or_else([own, now, first])
+    }
+
+    /// Where our key stands; a linearizable read.
+    pub(super) async fn look(&self, connection: &Connection, revision: i64) -> Result<Sight, Fault> {
+        let up_to_ours = self.line.range().with_max_create_revision(revision).with_keys_only();
+        let newest = up_to_ours.with_sort(SortTarget::Create, SortOrder::Descend).with_limit(2);
+        let found = connection.get(&self.line.start, newest).await?;
+        let seen = found.header().map_or(0, |header| header.revision());
+        self.sight(revision, found, seen)
+    }
+
+    fn sight(&self, revision: i64, newest: GetResponse, seen: i64) -> Result<Sight, Fault> {
+        let mut keys = newest.kvs().iter();
+        if keys.next().is_none_or(|own| own.key() != self.key || own.create_revision() != revision) {
+            return Ok(Sight::Outside);
+        }
+        let Some(ahead) = keys.next() else { return Ok(Sight::First) };
+        no_stranger(ahead)?;
+        Ok(Sight::Behind(Ahead { key: ahead.key().to_vec(), create_revision: ahead.create_revision(), seen }))
+    }
+
+    /// Deletes the key, if it is the one that was granted.
+    pub(super) async fn release(&self, connection: &Connection, revision: i64) -> Result<Released, Fault> {
+        let leaving = Leaving::of(self);
+        let same = Compare::create_revision(self.key.clone(), CompareOp::Equal, revision);
+        // If an earlier attempt may still come, it would put the key again.
+        let bump = leaving.unsure.then(|| self.lease.bump(self.shard));
+        let then: Vec<_> = [TxnOp::delete(self.key.clone(), None)].into_iter().chain(bump.clone()).collect();
+        let txn = Txn::new().when([same]).and_then(then).or_else(bump.into_iter().collect::<Vec<_>>());
+        match connection.txn(txn).await {
+            Ok(answer) => {
+                leaving.done(answer.header().map(|header| header.revision()));
+                Ok(if answer.succeeded() { Released::Released } else { Released::NotOwner })
+            }
+            Err(Fault::LeaseGone) => {
+                leaving.done(None);
+                Ok(Released::NotOwner)
+            }
+            Err(fault) => Err(fault),
+        }
+    }
+
+    /// Deletes the key if it stands, and ends what may still be under way.
+    pub(super) async fn leave(&self, connection: &Connection) -> Result<(), Fault> {
+        let leaving = Leaving::of(self);
+        let delete = TxnOp::delete(self.key.clone(), None);
+        let revision = self.known().revision;
+        let txn = match revision {
+            _ if leaving.unsure => Txn::new().and_then([delete, self.lease.bump(self.shard)]),
+            Some(revision) => Txn::new()
+                .when([Compare::create_revision(self.key.clone(), CompareOp::Equal, revision)])
+                .and_then([delete]),
+            // The store said that there is nothing.
+            None => {
+                leaving.done(None);
+                return Ok(());
+            }
+        };
+        match connection.txn(txn).await {
+            Ok(answer) => leaving.done(answer.header().map(|header| header.revision())),
+            Err(Fault::LeaseGone) => leaving.done(None),
+            Err(Fault::NoSpace) => {
+                // The epoch cannot be put now, but the lock can be freed: the key stays an orphan until it can.
+                connection.txn(Txn::new().and_then([TxnOp::delete(self.key.clone(), None)])).await?;
+            }
+            Err(fault) => return Err(fault),
+        }
+        Ok(())
+    }
+}
+
+/// A leave that is not heard to have succeeded makes an orphan of the key, which the lease's next renewal deletes.
+struct Leaving<'a> {
+    place: &'a Place,
+    unsure: bool,
+    done: bool,
+}
+
+impl<'a> Leaving<'a> {
+    fn of(place: &'a Place) -> Self {
+        let known = place.known();
+        Self { place, unsure: known.asked || known.unsure, done: false }
+    }
+
+    fn done(mut self, revision: Option<i64>) {
+        let lease = &self.place.lease;
+        if let (true, Some(revision)) = (self.unsure, revision) {
+            lease.epoch(self.place.shard).store(revision, Ordering::Release);
+        }
+        lease.orphans().remove(&self.place.orphan());
+        *self.place.known() = Known::default();
+        self.done = true;
+    }
+}
+
+impl Drop for Leaving<'_> {
+    fn drop(&mut self) {
+        // An own lease ends by itself.
+        if !self.done && self.place.lease.shared {
+            self.place.lease.orphans().insert(self.place.orphan());
+        }
+    }
+}
+
+/// A key without a lease is nobody's place: waiting for it could last for ever.
+fn no_stranger(key: &KeyValue) -> Result<(), Fault> {
+    if key.lease() == 0 {
+        let text = "a key that is not ours, without a lease, stands under the lock's name".to_owned();
+        return Err(Fault::Refused(ErrorKind::KeyConflict, text));
+    }
+    Ok(())
+}
+
+fn nonsense(text: &str) -> Fault {
+    Fault::Refused(ErrorKind::Protocol, text.to_owned())
+}

@@ -1,0 +1,60 @@
+//! The rights of the account, found out by running the requests of an acquisition on names of our own.
+//!
+//! The server's refusal names no key. So each prefix is tried by itself.
+
+use std::time::Duration;
+
+use dlock_contract::{Error, ErrorKind, Result};
+use etcd_client::{Compare, CompareOp, GetOptions, PutOptions, Txn, TxnOp};
+
+use super::connection::Connection;
+use super::fault::Fault;
+use super::lease::EPOCHS;
+
+/// Tries the rights that every lock needs. Gives the shortest ttl of this server: it depends on the server's election
+/// timeout, and shorter ones are raised silently.
+pub(super) async fn probe(connection: &Connection) -> Result<Duration> {
+    let lease = connection.grant(1).await?;
+    // A lock's keys begin with the first.
+    let mut tried = Ok(());
+    for prefix in ["dl1:", EPOCHS] {
+        if tried.is_ok() {
+            tried = try_prefix(connection, prefix, lease.id()).await;
+        }
+    }
+    // Takes the keys along. It ends by itself too.
+    let _ = connection.revoke(lease.id()).await;
+    tried?;
+    u64::try_from(lease.ttl())
+        .ok()
+        .filter(|ttl| *ttl > 0)
+        .map(Duration::from_secs)
+        .ok_or_else(|| Error::new(ErrorKind::Protocol, "etcd granted a lease without time"))
+}
+
+/// Reads, puts and deletes a key that no lock has.
+async fn try_prefix(connection: &Connection, prefix: &str, lease: i64) -> Result<()> {
+    let key = format!("{prefix}probe/{lease:016x}");
+    let read = connection.get(key.as_bytes(), GetOptions::new().with_keys_only()).await;
+    understand(read.map(drop), prefix, "read")?;
+    let absent = Compare::create_revision(key.as_bytes(), CompareOp::Equal, 0);
+    let put = TxnOp::put(key.as_bytes(), "", Some(PutOptions::new().with_lease(lease)));
+    let written = connection.txn(Txn::new().when([absent]).and_then([put])).await;
+    understand(written.map(drop), prefix, "write")?;
+    let deleted = connection.txn(Txn::new().and_then([TxnOp::delete(key.as_bytes(), None)])).await;
+    understand(deleted.map(drop), prefix, "delete")
+}
+
+fn understand(answer: Result<(), Fault>, prefix: &str, what: &str) -> Result<()> {
+    match answer {
+        Err(Fault::Refused(ErrorKind::PermissionDenied, text)) => Err(Error::new(
+            ErrorKind::PermissionDenied,
+            format!(
+                "the account may not {what} keys with the prefix `{prefix}`, as every lock must: {text}. Grant it: etcdctl role grant-permission ROLE --prefix=true readwrite {prefix}"
+            ),
+        )),
+        // It has the right, and the store takes locks again once there is room.
+        Err(Fault::NoSpace) => Ok(()),
+        answer => Ok(answer?),
+    }
+}

@@ -1,0 +1,278 @@
+//! The lock inside one process: the contract at its simplest, and the reference for the other backends.
+//!
+//! Leases, fencing tokens, every kind, and a line in order of arrival, on the suspend-proof clock. Nothing is kept for a
+//! key that nobody holds or waits for, but the record of its runs. Clones share one store.
+
+// A library of locks neither panics nor prints.
+#![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]
+
+mod lock;
+mod runs;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use dlock_contract::{
+    Attempt, Backend, BootInstant, Capabilities, Claim, Clock, Durability, Ending, Error, Expiry, Fencing, Hold,
+    LastSuccess, LockKey, MAX_KEY_BYTES, Note, Opener, Released, Reservation, Reserved, Result, Stand, Standing,
+    Together, TtlRange, WakeStyle,
+};
+use futures::future::BoxFuture;
+
+use lock::{Lock, Moment, News};
+use runs::Runs;
+
+/// Locks among the tasks and threads of one process; for tests, tools and single-process services.
+#[derive(Clone, Debug)]
+pub struct Memory {
+    clock: Clock,
+    capabilities: Arc<Capabilities>,
+    locks: Arc<Mutex<Locks>>,
+}
+
+#[derive(Debug)]
+struct Locks {
+    by_key: HashMap<LockKey, Lock>,
+    token: u64,
+    runs: Runs,
+}
+
+impl Memory {
+    /// An empty store on the machine's clock.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::with_clock(&Clock::system())
+    }
+
+    /// An empty store on this clock.
+    #[must_use]
+    pub fn with_clock(clock: &Clock) -> Self {
+        let capabilities = Capabilities {
+            expiry: Expiry::Lease,
+            ttl: TtlRange {
+                min: Duration::from_millis(10),
+                max: Duration::from_secs(10 * 365 * 86_400),
+                step: Duration::ZERO,
+            },
+            expires_alone: true,
+            // Seeded by the wall clock, so a resource that outlives the process sees rising tokens all the same.
+            fencing: Fencing::MonotonicUnlessFailover,
+            fair: true,
+            read_write: true,
+            permits: true,
+            min_hold: true,
+            once_per: true,
+            cohort: true,
+            carries: true,
+            together: true,
+            wake: WakeStyle::Grant,
+            connection_per_hold: false,
+            takeover_delay: Duration::ZERO,
+            durability: Durability::Memory,
+            max_key_bytes: MAX_KEY_BYTES,
+            any_key: true,
+        };
+        Self {
+            clock: clock.clone(),
+            capabilities: Arc::new(capabilities),
+            locks: Arc::new(Mutex::new(Locks {
+                by_key: HashMap::new(),
+                token: clock.wall_ms().saturating_mul(1000),
+                runs: Runs::default(),
+            })),
+        }
+    }
+
+    /// How many keys are held or waited for.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.lock().by_key.len()
+    }
+
+    /// Is nothing held and nobody waiting?
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Deletes a lock as an operator of a store would; its holder learns of it at the next renewal.
+    pub fn forget(&self, key: &LockKey) {
+        let gone = self.lock().by_key.remove(key);
+        // Once the table is unlocked: it wakes those who wait.
+        drop(gone);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Locks> {
+        self.locks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes one lock and tells of it.
+    fn change<T>(&self, key: &LockKey, change: impl FnOnce(&mut Lock, &mut Moment<'_>) -> T) -> T {
+        let (changed, news) = self.locked(key, change);
+        self.tell(news);
+        changed
+    }
+
+    /// Tells what has changed, and takes back what nobody wanted.
+    fn tell(&self, news: News) {
+        let mut untaken = news.tell();
+        while let Some(hold) = untaken.pop() {
+            let ((), news) = self.locked(&hold.claim.key, |lock, moment| lock.take_back(&hold, moment));
+            untaken.extend(news.tell());
+        }
+    }
+
+    /// Changes one lock, and forgets it if nobody holds or waits for it afterwards; what is to be told comes back.
+    fn locked<T>(&self, key: &LockKey, change: impl FnOnce(&mut Lock, &mut Moment<'_>) -> T) -> (T, News) {
+        let mut news = News::default();
+        let mut locks = self.lock();
+        let Locks { by_key, token, runs } = &mut *locks;
+        let mut entry = match by_key.entry(key.clone()) {
+            Entry::Occupied(lock) => lock,
+            Entry::Vacant(free) => free.insert_entry(Lock::default()),
+        };
+        let mut moment = Moment { now: self.clock.now(), clock: &self.clock, token, runs, news: &mut news };
+        entry.get_mut().settle(&mut moment);
+        let changed = change(entry.get_mut(), &mut moment);
+        if entry.get().is_idle() {
+            entry.remove();
+        }
+        (changed, news)
+    }
+
+    fn attempt(&self, claim: &Arc<Claim>, stand: Stand) -> Result<Attempt> {
+        self.change(&claim.key, |lock, moment| lock.ask(claim, stand, moment))
+    }
+
+    /// Several locks in one step, all or none.
+    fn attempt_all(&self, claims: &[Arc<Claim>]) -> Result<Together> {
+        let mut news = News::default();
+        let answer = self.locked_all(claims, &mut news);
+        self.tell(news);
+        answer
+    }
+
+    fn locked_all(&self, claims: &[Arc<Claim>], news: &mut News) -> Result<Together> {
+        let mut locks = self.lock();
+        let Locks { by_key, token, runs } = &mut *locks;
+        let mut moment = Moment { now: self.clock.now(), clock: &self.clock, token, runs, news };
+        let mut open = true;
+        for claim in claims {
+            let Some(lock) = by_key.get_mut(&claim.key) else { continue };
+            lock.settle(&mut moment);
+            open &= lock.is_open_to(&claim.owner);
+            if lock.is_idle() {
+                by_key.remove(&claim.key);
+            }
+        }
+        if !open {
+            return Ok(Together::Contended);
+        }
+        let mut holds = Vec::with_capacity(claims.len());
+        for claim in claims {
+            let lock = by_key.entry(claim.key.clone()).or_default();
+            if let Attempt::Acquired(hold) = lock.ask(claim, Stand::No, &mut moment)? {
+                holds.push(hold);
+            }
+        }
+        Ok(Together::Acquired(holds))
+    }
+
+    fn free(&self, claim: &Claim, ending: Ending) -> Released {
+        match self.change(&claim.key, |lock, moment| lock.end(claim, ending, moment)) {
+            true => Released::Released,
+            false => Released::NotOwner,
+        }
+    }
+}
+
+/// Nothing but the end.
+const SIMPLY: Ending = Ending { keep: None, run: None };
+
+impl Default for Memory {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Backend for Memory {
+    fn kind(&self) -> &'static str {
+        "memory"
+    }
+
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn try_acquire<'a>(&'a self, claim: &'a Arc<Claim>, stand: Stand) -> BoxFuture<'a, Result<Attempt>> {
+        Box::pin(async move { self.attempt(claim, stand) })
+    }
+
+    fn try_acquire_all<'a>(&'a self, claims: &'a [Arc<Claim>]) -> BoxFuture<'a, Result<Together>> {
+        Box::pin(async move { self.attempt_all(claims) })
+    }
+
+    fn renew<'a>(&'a self, holds: &'a [&'a Hold]) -> BoxFuture<'a, Vec<Result<Standing>>> {
+        Box::pin(async move {
+            let renew = |hold: &&Hold| {
+                let renewed = self.change(&hold.claim.key, |lock, moment| lock.renew(&hold.claim, moment));
+                Ok(renewed.map_or(Standing::Lost, Standing::Renewed))
+            };
+            holds.iter().map(renew).collect()
+        })
+    }
+
+    fn release<'a>(&'a self, hold: &'a Hold) -> BoxFuture<'a, Result<Released>> {
+        Box::pin(async move { Ok(self.free(&hold.claim, SIMPLY)) })
+    }
+
+    fn release_to<'a>(
+        &'a self,
+        hold: &'a Hold,
+        next: &'a Arc<Claim>,
+        until: BootInstant,
+    ) -> BoxFuture<'a, Result<(Released, Option<Attempt>)>> {
+        Box::pin(async move {
+            let freed = self.free(&hold.claim, SIMPLY);
+            Ok((freed, self.attempt(next, Stand::Until(until)).ok()))
+        })
+    }
+
+    fn abandon<'a>(&'a self, claim: &'a Arc<Claim>) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move {
+            self.change(&claim.key, |lock, moment| lock.abandon(claim, moment));
+            Ok(())
+        })
+    }
+
+    fn end<'a>(&'a self, hold: &'a Hold, ending: &'a Ending) -> BoxFuture<'a, Result<Released>> {
+        Box::pin(async move { Ok(self.free(&hold.claim, *ending)) })
+    }
+
+    fn reserve<'a>(&'a self, hold: &'a Hold, asked: Reservation) -> BoxFuture<'a, Result<Reserved>> {
+        Box::pin(async move { self.change(&hold.claim.key, |lock, moment| lock.reserve(&hold.claim, asked, moment)) })
+    }
+
+    fn last_success<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<Option<LastSuccess>>> {
+        Box::pin(async move { Ok(self.lock().runs.last_success(key)) })
+    }
+
+    fn holder<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<Option<Note>>> {
+        Box::pin(async move { Ok(self.change(key, |lock, _| lock.note())) })
+    }
+}
+
+/// Opens a store by its URL.
+pub const OPENER: Opener = Opener::new(&["memory"], |url, clock| Box::pin(std::future::ready(open(url, clock))));
+
+/// Opens `memory://`: a new, empty store. It takes nothing else, since nobody else could reach it.
+fn open(url: &str, clock: &Clock) -> Result<Arc<dyn Backend>> {
+    if !url.eq_ignore_ascii_case("memory://") {
+        return Err(Error::config("url", "the memory backend takes no host, path or option: write memory://"));
+    }
+    Ok(Arc::new(Memory::with_clock(clock)))
+}

@@ -1,0 +1,277 @@
+//! One key: who holds it, who stands in line, and who is let in.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use dlock_contract::{
+    Attempt, BootInstant, Claim, Clock, Ending, Error, ErrorKind, Hold, Kind, Note, Owner, Reservation, Reserved,
+    Result, Signal, Stand, Validity, Wake,
+};
+use tokio::sync::oneshot;
+
+use super::runs::Runs;
+
+/// Present only while somebody holds or waits. All of its kinds are of one family.
+#[derive(Debug, Default)]
+pub(super) struct Lock {
+    /// In the order of their grants.
+    holders: Vec<Holder>,
+    line: VecDeque<Waiter>,
+}
+
+#[derive(Debug)]
+struct Holder {
+    /// `None`: the hold is over, and its share stays taken until `ends`.
+    owner: Option<Owner>,
+    kind: Kind,
+    slot: Option<u32>,
+    token: u64,
+    ends: BootInstant,
+    /// By the wall clock, for the record of runs.
+    began_ms: u64,
+    note: Note,
+    /// Handed over, and not heard of since.
+    unseen: bool,
+}
+
+#[derive(Debug)]
+struct Waiter {
+    claim: Arc<Claim>,
+    news: oneshot::Sender<Hold>,
+}
+
+/// What one change of a lock needs of the store, and what it has to tell.
+pub(super) struct Moment<'a> {
+    pub(super) now: BootInstant,
+    pub(super) clock: &'a Clock,
+    pub(super) token: &'a mut u64,
+    pub(super) runs: &'a mut Runs,
+    pub(super) news: &'a mut News,
+}
+
+impl Moment<'_> {
+    /// Will no lock that comes free start this claim's run?
+    fn is_over(&self, claim: &Claim) -> bool {
+        claim.once_per.as_deref().is_some_and(|once| self.runs.is_over(claim, *once, self.clock))
+    }
+}
+
+/// What is told once the table is unlocked: a waker is foreign code, and may ask for a lock of this store at once.
+#[derive(Default)]
+pub(super) struct News {
+    granted: Vec<(oneshot::Sender<Hold>, Hold)>,
+    /// Waiters that are to ask again, and those that nobody listens to: dropping them says so.
+    ended: Vec<oneshot::Sender<Hold>>,
+}
+
+impl News {
+    /// Tells everybody; gives the holds that nobody took.
+    pub(super) fn tell(self) -> Vec<Hold> {
+        self.granted.into_iter().filter_map(|(waiter, hold)| waiter.send(hold).err()).collect()
+    }
+}
+
+impl Lock {
+    pub(super) fn is_idle(&self) -> bool {
+        self.holders.is_empty() && self.line.is_empty()
+    }
+
+    /// Does nobody but this owner hold it or wait for it? Settled before.
+    pub(super) fn is_open_to(&mut self, owner: &Owner) -> bool {
+        self.is_idle() || self.held_by(owner).is_some()
+    }
+
+    /// One attempt. Settled before, so a line means that its first cannot come in.
+    pub(super) fn ask(&mut self, claim: &Arc<Claim>, stand: Stand, moment: &mut Moment<'_>) -> Result<Attempt> {
+        if let Some(holder) = self.held_by(&claim.owner) {
+            holder.ends = moment.now.after(claim.ttl);
+            holder.unseen = false;
+            return hold(claim, holder.token, holder.slot, moment.now).map(Attempt::Acquired);
+        }
+        if self.family().is_some_and(|family| !family.mixes_with(claim.kind)) {
+            return Err(Error::new(
+                ErrorKind::KeyConflict,
+                "the key is in use by locks of another kind, or with another number of permits",
+            ));
+        }
+        if moment.is_over(claim) {
+            self.leave(&claim.owner, moment);
+            return Ok(Attempt::AlreadyRun);
+        }
+        if self.line.is_empty() && self.admits(claim.kind) {
+            return self.grant(claim, moment).map(Attempt::Acquired);
+        }
+        Ok(Attempt::Contended(self.stand(claim, stand, moment)))
+    }
+
+    fn stand(&mut self, claim: &Arc<Claim>, stand: Stand, moment: &mut Moment<'_>) -> Wake {
+        let ends = self.holders.iter().map(|holder| holder.ends);
+        // Who wants to be alone needs the last of them to end.
+        let ends = if claim.kind.is_shared() { ends.min() } else { ends.max() }.unwrap_or(moment.now);
+        let left = ends.since(moment.now);
+        if stand == Stand::No {
+            return Wake::poll().lease_left(left);
+        }
+        let (news, granted) = oneshot::channel();
+        match self.line.iter_mut().find(|waiter| waiter.claim.owner == claim.owner) {
+            // Asked again: the place stays.
+            Some(waiter) => moment.news.ended.push(std::mem::replace(&mut waiter.news, news)),
+            None => self.line.push_back(Waiter { claim: claim.clone(), news }),
+        }
+        let wake = Wake::on(async move { Ok(granted.await.map_or(Signal::Ask, Signal::Granted)) });
+        wake.ask_by(ends).lease_left(left)
+    }
+
+    /// Ends what has run out, and lets in the first of the line, for as long as there is room.
+    pub(super) fn settle(&mut self, moment: &mut Moment<'_>) {
+        self.holders.retain(|holder| holder.ends > moment.now);
+        // A place that nobody listens at is none: it would keep other kinds of locks away.
+        self.line.retain(|waiter| !waiter.news.is_closed());
+        while self.line.front().is_some_and(|first| self.admits(first.claim.kind)) {
+            let Some(Waiter { claim, news }) = self.line.pop_front() else { return };
+            let granted = (!moment.is_over(&claim)).then(|| self.grant(&claim, moment));
+            if let Some(Ok(hold)) = granted {
+                self.unseen(&claim.owner);
+                moment.news.granted.push((news, hold));
+            } else {
+                moment.news.ended.push(news);
+            }
+        }
+    }
+
+    /// Is there room beside the present holders? The line is another question.
+    fn admits(&self, kind: Kind) -> bool {
+        match kind {
+            Kind::Exclusive | Kind::Write => self.holders.is_empty(),
+            Kind::Read => self.holders.iter().all(|holder| holder.kind == Kind::Read),
+            Kind::Permits(most) => self.holders.len() < usize::try_from(most.get()).unwrap_or(usize::MAX),
+        }
+    }
+
+    fn grant(&mut self, claim: &Arc<Claim>, moment: &mut Moment<'_>) -> Result<Hold> {
+        let token = moment.token.checked_add(1).ok_or_else(exhausted)?;
+        *moment.token = token;
+        let slot = matches!(claim.kind, Kind::Permits(_)).then(|| self.lowest_free_slot());
+        if let Some(once) = claim.once_per.as_deref() {
+            moment.runs.start(claim, *once, moment.clock);
+            self.tell_of_runs(moment);
+        }
+        self.holders.push(Holder {
+            owner: Some(claim.owner),
+            kind: claim.kind,
+            slot,
+            token,
+            ends: moment.now.after(claim.ttl),
+            began_ms: moment.clock.wall_ms(),
+            note: claim.note.clone(),
+            unseen: false,
+        });
+        hold(claim, token, slot, moment.now)
+    }
+
+    fn lowest_free_slot(&self) -> u32 {
+        let mut taken = vec![false; self.holders.len() + 1];
+        for slot in self.holders.iter().filter_map(|holder| holder.slot) {
+            if let Some(taken) = usize::try_from(slot).ok().and_then(|slot| taken.get_mut(slot)) {
+                *taken = true;
+            }
+        }
+        taken.iter().position(|taken| !taken).and_then(|slot| u32::try_from(slot).ok()).unwrap_or(u32::MAX)
+    }
+
+    /// Prolongs this owner's hold; `None` if it has none.
+    pub(super) fn renew(&mut self, claim: &Claim, moment: &Moment<'_>) -> Option<Validity> {
+        let holder = self.held_by(&claim.owner)?;
+        holder.ends = moment.now.after(claim.ttl);
+        holder.unseen = false;
+        Some(Validity { from: moment.now, granted: claim.ttl })
+    }
+
+    /// Prolongs this owner's hold, and reserves tokens for it.
+    pub(super) fn reserve(&mut self, claim: &Claim, asked: Reservation, moment: &mut Moment<'_>) -> Result<Reserved> {
+        if self.held_by(&claim.owner).is_some() && !asked.even_if_awaited && !self.line.is_empty() {
+            return Ok(Reserved::Awaited);
+        }
+        let Some(validity) = self.renew(claim, moment) else { return Ok(Reserved::Lost) };
+        let first = *moment.token;
+        *moment.token = first.checked_add(u64::from(asked.tokens)).ok_or_else(exhausted)?;
+        Ok(Reserved::Tokens { first: first + 1, validity })
+    }
+
+    /// Ends this owner's hold and its place in line, and lets in who can come. Was there a hold?
+    pub(super) fn end(&mut self, claim: &Claim, ending: Ending, moment: &mut Moment<'_>) -> bool {
+        self.leave(&claim.owner, moment);
+        let Some(holder) = self.held_by(&claim.owner) else { return false };
+        if let Some(end) = ending.run {
+            moment.runs.end(claim, end, holder.began_ms);
+        }
+        holder.owner = None;
+        holder.ends = moment.now.after(ending.keep.unwrap_or_default());
+        if ending.run.is_some() {
+            self.tell_of_runs(moment);
+        }
+        self.settle(moment);
+        true
+    }
+
+    /// Whoever waits for a run that nobody will start any more hears of that at once, however long the key stays taken.
+    fn tell_of_runs(&mut self, moment: &mut Moment<'_>) {
+        let (over, others): (VecDeque<_>, _) =
+            std::mem::take(&mut self.line).into_iter().partition(|waiter| moment.is_over(&waiter.claim));
+        self.line = others;
+        moment.news.ended.extend(over.into_iter().map(|waiter| waiter.news));
+    }
+
+    /// Ends an acquisition of which nothing was used.
+    pub(super) fn abandon(&mut self, claim: &Claim, moment: &mut Moment<'_>) {
+        moment.runs.give_back(claim);
+        self.end(claim, Ending { keep: None, run: None }, moment);
+    }
+
+    /// Takes back a hold that was handed over to nobody, unless its owner has asked for it meanwhile.
+    pub(super) fn take_back(&mut self, hold: &Hold, moment: &mut Moment<'_>) {
+        let untaken = |holder: &Holder| holder.unseen && holder.owner == Some(hold.claim.owner);
+        if self.holders.iter().any(untaken) {
+            moment.runs.give_back(&hold.claim);
+            self.holders.retain(|holder| !untaken(holder));
+        }
+        self.settle(moment);
+    }
+
+    pub(super) fn note(&self) -> Option<Note> {
+        self.holders.first().map(|holder| holder.note.clone())
+    }
+
+    fn family(&self) -> Option<Kind> {
+        let held = self.holders.first().map(|holder| holder.kind);
+        held.or_else(|| self.line.front().map(|waiter| waiter.claim.kind))
+    }
+
+    fn held_by(&mut self, owner: &Owner) -> Option<&mut Holder> {
+        self.holders.iter_mut().find(|holder| holder.owner.as_ref() == Some(owner))
+    }
+
+    fn unseen(&mut self, owner: &Owner) {
+        if let Some(holder) = self.held_by(owner) {
+            holder.unseen = true;
+        }
+    }
+
+    fn leave(&mut self, owner: &Owner, moment: &mut Moment<'_>) {
+        if let Some(at) = self.line.iter().position(|waiter| waiter.claim.owner == *owner) {
+            moment.news.ended.extend(self.line.remove(at).map(|waiter| waiter.news));
+        }
+    }
+}
+
+fn exhausted() -> Error {
+    Error::new(ErrorKind::FenceExhausted, "the fencing counter has no further number")
+}
+
+fn hold(claim: &Arc<Claim>, token: u64, slot: Option<u32>, from: BootInstant) -> Result<Hold> {
+    let hold = Hold::new(claim.clone(), token, Validity { from, granted: claim.ttl })?;
+    Ok(match slot {
+        Some(slot) => hold.with_slot(slot),
+        None => hold,
+    })
+}

@@ -1,0 +1,71 @@
+//! Fenced writes in a MySQL or MariaDB database.
+//!
+//! ```no_run
+//! # async fn write(fence: &dlock_contract::Fence) -> Result<(), Box<dyn std::error::Error>> {
+//! use dlock_mysql::fenced as fenced;
+//! use sqlx::Connection;
+//!
+//! let mut conn = sqlx::MySqlConnection::connect("mysql://shop@db/shop").await?;
+//! fenced::prepare(&mut conn).await?; // once
+//!
+//! let mut transaction = conn.begin().await?;
+//! fenced::admit(&mut transaction, fence, "stock:42").await?; // refuses a token that is too old
+//! sqlx::query("UPDATE stock SET count = count - 1 WHERE id = 42").execute(&mut *transaction).await?;
+//! transaction.commit().await?;
+//! # Ok(()) }
+//! ```
+
+use dlock_contract::engine::judge;
+use dlock_contract::{Fence, Result};
+use sqlx::Row;
+use sqlx::mysql::MySqlConnection;
+
+use crate::get_lock::fault;
+
+/// One row for each resource, as long as the resource: what is deleted forgets which tokens were seen.
+const CREATE: &str = "\
+    CREATE TABLE IF NOT EXISTS dlock_fenced (\
+        resource VARBINARY(512) NOT NULL PRIMARY KEY, \
+        lock_key VARBINARY(4096) NOT NULL, \
+        token BIGINT UNSIGNED NOT NULL\
+    ) ENGINE=InnoDB";
+
+/// Raises the token only. It also locks the row until the transaction ends, even where it changes nothing.
+const RAISE: &str = "\
+    INSERT INTO dlock_fenced (resource, lock_key, token) VALUES (?, ?, ?) \
+    ON DUPLICATE KEY UPDATE token = IF(lock_key = VALUES(lock_key), GREATEST(token, VALUES(token)), token)";
+
+/// Locking, so it sees the row as it is and not as it was when the transaction began.
+const SEEN: &str = "SELECT lock_key, token FROM dlock_fenced WHERE resource = ? FOR UPDATE";
+
+/// Makes the table `dlock_fenced` in the database of `conn`, if it is not there. Commits an open transaction, as all
+/// of MySQL's definitions do: call it once, at the start.
+///
+/// # Errors
+/// Where the account may not create tables, or the server fails.
+pub async fn prepare(conn: &mut MySqlConnection) -> Result<()> {
+    sqlx::raw_sql(CREATE).execute(conn).await.map(drop).map_err(fault)
+}
+
+/// Lets the transaction's writes to `resource` go ahead, unless a higher token was seen there. Call it first in the
+/// transaction that writes, and in that very transaction: outside of one it proves nothing about the write after it.
+///
+/// A resource belongs to one lock, and its name has at most 512 bytes. Equal tokens pass, so a hold may write often.
+///
+/// # Errors
+/// [`FenceStale`](dlock_contract::ErrorKind::FenceStale) if somebody with a higher token was here,
+/// [`FenceInvalid`](dlock_contract::ErrorKind::FenceInvalid) if the resource belongs to another lock. Roll back then.
+pub async fn admit(conn: &mut MySqlConnection, fence: &Fence, resource: &str) -> Result<()> {
+    dlock_contract::engine::check_resource(resource)?;
+    sqlx::query(RAISE)
+        .bind(resource.as_bytes())
+        .bind(fence.key().as_str().as_bytes())
+        .bind(fence.get())
+        .execute(&mut *conn)
+        .await
+        .map_err(fault)?;
+    // Asked always: the count of changed rows means different things by the flags of the caller's connection.
+    let row = sqlx::query(SEEN).bind(resource.as_bytes()).fetch_one(conn).await.map_err(fault)?;
+    let key: Vec<u8> = row.try_get(0).map_err(fault)?;
+    judge(fence, &key, row.try_get(1).map_err(fault)?)
+}

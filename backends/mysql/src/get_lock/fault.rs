@@ -1,0 +1,88 @@
+//! What the server's errors mean for a lock.
+
+use dlock_contract::{Error, ErrorKind};
+use sqlx::mysql::MySqlDatabaseError;
+
+/// Ours for theirs. The text of theirs is kept only where it cannot name the account.
+pub(crate) fn fault(error: sqlx::Error) -> Error {
+    let code = number(&error).map(|number| number.to_string());
+    let made = meaning(error);
+    match code {
+        Some(code) => made.with_code(&code),
+        None => made,
+    }
+}
+
+fn meaning(error: sqlx::Error) -> Error {
+    let made = match number(&error) {
+        Some(1142 | 1143) => {
+            let missing = missing_rights(&error);
+            return Error::new(
+                ErrorKind::PermissionDenied,
+                format!("the account lacks a right on dlock's table: {missing}; locks need SELECT, INSERT and UPDATE"),
+            );
+        }
+        Some(1044 | 1045 | 1130 | 1227 | 1370 | 1698) => {
+            return Error::new(ErrorKind::PermissionDenied, "the server refuses the account, or what it asks for");
+        }
+        Some(1040 | 1203 | 1226) => Error::outage("the server has no connection left"),
+        Some(1205 | 1213) => Error::outage("the fencing row was locked by others for too long"),
+        Some(1317 | 1969 | 3024) => Error::outage("the server cut the request off"),
+        Some(1053 | 1927 | 3169 | 4031) => Error::outage("the server ended the session"),
+        Some(3058) => Error::outage("the server saw a deadlock among named locks"),
+        Some(1290 | 1792 | 1836) => Error::new(ErrorKind::NotPrimary, "the server is read-only"),
+        Some(1049) => Error::config("url", "the server does not have the database that the URL names"),
+        Some(1054 | 1136 | 1146 | 1264 | 1364 | 1406) => {
+            Error::new(ErrorKind::SchemaMismatch, "dlock's table is missing or is not what it must be")
+        }
+        Some(number) => {
+            Error::outage(format!("the server refuses the request with error {number}")).with_retryable(false)
+        }
+        None => match &error {
+            // A failure in rustls comes as `InvalidData`.
+            sqlx::Error::Io(error) if error.kind() == std::io::ErrorKind::InvalidData => Error::outage(
+                "TLS with the server failed: the certificate was not accepted, or one side does not speak TLS",
+            ),
+            sqlx::Error::Io(_) => Error::outage("the connection to the server failed"),
+            sqlx::Error::Tls(_) => {
+                return Error::new(
+                    ErrorKind::Unsupported { need: "TLS at the server, and files of the right kind".into() },
+                    "the server does not speak TLS, or a file named by ca, cert or key cannot be used",
+                );
+            }
+            // The only thing left unconfigured: how to send a password that the server wants in full.
+            sqlx::Error::Configuration(_) => {
+                return Error::new(
+                    ErrorKind::Unsupported { need: "an encrypted connection for this account (tls=verify)".into() },
+                    "the account's kind of password (caching_sha2_password) is sent over encrypted connections only: \
+                     add tls=verify",
+                );
+            }
+            _ => Error::new(ErrorKind::Protocol, "the server gave an answer that cannot be"),
+        },
+    };
+    made.because(error)
+}
+
+/// The rights that the server names as missing: nothing else of its text, which names the account.
+fn missing_rights(error: &sqlx::Error) -> String {
+    let text = error.as_database_error().map_or("", |error| error.message());
+    let named = text.split(" command denied").next().unwrap_or_default();
+    let rights = ["SELECT", "INSERT", "UPDATE", "CREATE"];
+    let missing: Vec<_> =
+        rights.into_iter().filter(|right| named.split([' ', ',']).any(|word| word == *right)).collect();
+    if missing.is_empty() { "the server does not say which".into() } else { missing.join(", ") }
+}
+
+/// Is the session over, for the server too? A named lock ends with its session.
+pub(super) fn is_over(error: &sqlx::Error) -> bool {
+    match number(error) {
+        Some(number) => matches!(number, 1053 | 1927 | 3169 | 4031),
+        // Whatever was wrong with the socket or with its bytes, we close it.
+        None => true,
+    }
+}
+
+fn number(error: &sqlx::Error) -> Option<u16> {
+    error.as_database_error()?.try_downcast_ref::<MySqlDatabaseError>().map(MySqlDatabaseError::number)
+}

@@ -1,0 +1,203 @@
+//! A connection to the server, and the few sentences that are spoken on it.
+//!
+//! A link is handed into every request and comes back only with an answer. So a request that fails, or whose future is
+//! dropped in the middle, closes the socket, and with the session the server frees the lock.
+
+use std::fmt::Write;
+use std::time::Duration;
+
+use dlock_contract::{BootInstant, Clock, Error, ErrorKind, Result};
+use futures::FutureExt;
+use sqlx::mysql::MySqlConnection;
+use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Row};
+
+use super::address::Address;
+use super::fault::fault;
+
+/// How long the server may take for anything that is not a wait.
+pub(super) const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Seconds of silence that every platform allows. Some cut a longer time, without an error.
+const ANYWHERE: u64 = 2_000_000;
+
+/// One session.
+#[derive(Debug)]
+pub(super) struct Link {
+    conn: MySqlConnection,
+    /// The server's name for the session.
+    pub(super) id: u64,
+    /// After how many seconds of silence the server ends it.
+    silence: u64,
+    /// Since when it is parked; only a parked link has been used before.
+    pub(super) parked: Option<BootInstant>,
+}
+
+/// What `GET_LOCK` says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Answer {
+    Granted,
+    Taken,
+}
+
+impl Link {
+    /// Connects, and makes sure that a lock taken here excludes somebody.
+    pub(super) async fn connect(address: &Address) -> Result<Self> {
+        address.is_known().await?;
+        let mut conn = address.options.connect().await.map_err(fault)?;
+        let row = sqlx::raw_sql("SELECT CONNECTION_ID(), CAST(@@read_only AS CHAR)")
+            .fetch_one(&mut conn)
+            .await
+            .map_err(fault)?;
+        let id: u64 = row.try_get_unchecked(0).map_err(fault)?;
+        let read_only: String = row.try_get(1).map_err(fault)?;
+        // A word in newer releases of MariaDB, a number elsewhere.
+        if !matches!(read_only.as_str(), "0" | "OFF") {
+            return Err(Error::new(
+                ErrorKind::NotPrimary,
+                "the server is read-only, such as a replica: a lock taken there excludes nobody on the primary",
+            ));
+        }
+        Ok(Self { conn, id, silence: 0, parked: None })
+    }
+
+    /// Lets the server end the session after so much silence.
+    pub(super) async fn end_after(mut self, silence: Duration) -> Result<Self> {
+        let seconds = whole_seconds(silence);
+        if self.silence == seconds {
+            return Ok(self);
+        }
+        // The fencing row must be committed by itself, whatever the server's default.
+        let set = AssertSqlSafe(format!("SET SESSION autocommit = 1, wait_timeout = {seconds}"));
+        sqlx::raw_sql(set).execute(&mut self.conn).await.map_err(fault)?;
+        let set = if seconds > ANYWHERE { self.read_silence().await? } else { seconds };
+        if set != seconds {
+            let (min, max) = (Duration::from_secs(1), Duration::from_secs(set));
+            return Err(Error::new(
+                ErrorKind::TtlOutOfRange { min, max },
+                format!("this server ends a silent session after {set} s at the latest, so a ttl cannot be longer"),
+            ));
+        }
+        self.silence = seconds;
+        Ok(self)
+    }
+
+    async fn read_silence(&mut self) -> Result<u64> {
+        let row = sqlx::raw_sql("SELECT CAST(@@SESSION.wait_timeout AS UNSIGNED)")
+            .fetch_one(&mut self.conn)
+            .await
+            .map_err(fault)?;
+        row.try_get_unchecked(0).map_err(fault)
+    }
+
+    /// Asks for the lock and waits for it that long, in one request: whoever asks again goes to the end of the line.
+    pub(super) async fn lock(mut self, name: &str, wait: Duration) -> Result<(Self, Answer)> {
+        let row = sqlx::query("SELECT CAST(GET_LOCK(?, ?) AS SIGNED), CAST(CONNECTION_ID() AS UNSIGNED)")
+            .bind(name)
+            .bind(whole_seconds(wait))
+            .fetch_one(&mut self.conn)
+            .await
+            .map_err(fault)?;
+        let granted: Option<i64> = row.try_get_unchecked(0).map_err(fault)?;
+        let id: u64 = row.try_get_unchecked(1).map_err(fault)?;
+        if id != self.id {
+            return Err(Error::new(
+                ErrorKind::Unsupported { need: "a connection that keeps its session".into() },
+                "something between here and the server hands each request to another session, so a named lock cannot be held",
+            ));
+        }
+        match granted {
+            Some(1) => Ok((self, Answer::Granted)),
+            Some(0) => Ok((self, Answer::Taken)),
+            Some(_) => Err(Error::new(ErrorKind::Protocol, "GET_LOCK gave an answer that cannot be")),
+            None => Err(Error::outage("the server ended the wait for the lock: out of memory, or killed by hand")),
+        }
+    }
+
+    /// Draws a fencing token under the lock, and leaves the note. Committed when this returns.
+    pub(super) async fn stamp(mut self, name: &str, note: &str) -> Result<(Self, u64)> {
+        let done = sqlx::query(super::table::STAMP)
+            .bind(name.as_bytes())
+            .bind(note.as_bytes())
+            .execute(&mut self.conn)
+            .await
+            .map_err(fault)?;
+        match done.last_insert_id() {
+            0 => Err(Error::new(ErrorKind::Protocol, "the server gave no fencing token")),
+            token if token >= 1 << 53 => {
+                Err(Error::new(ErrorKind::FenceExhausted, "the fencing counter has no further number"))
+            }
+            token => Ok((self, token)),
+        }
+    }
+
+    /// Does this very session hold the lock? The error is theirs, since it says whether the session lives on.
+    pub(super) async fn holds(&mut self, name: &str) -> sqlx::Result<bool> {
+        let row = sqlx::query("SELECT CAST(IS_USED_LOCK(?) AS UNSIGNED)").bind(name).fetch_one(&mut self.conn).await?;
+        Ok(row.try_get_unchecked::<Option<u64>, _>(0)? == Some(self.id))
+    }
+
+    /// Which of these sessions hold their locks: a statement, whatever their number. Names are ours, so nothing needs to
+    /// be escaped.
+    pub(super) async fn hold_all(&mut self, holds: impl Iterator<Item = (&str, u64)>) -> sqlx::Result<Vec<bool>> {
+        let mut asked = 0;
+        let mut sql = String::from("SELECT CAST(CONCAT(");
+        for (name, id) in holds {
+            let comma = if asked == 0 { "" } else { "," };
+            // Writing into a string cannot fail.
+            let _ = write!(sql, "{comma}IS_USED_LOCK('{name}')<=>{id}");
+            asked += 1;
+        }
+        sql.push_str(") AS CHAR)");
+        let row = sqlx::raw_sql(AssertSqlSafe(sql)).fetch_one(&mut self.conn).await?;
+        let held: String = row.try_get(0)?;
+        if held.len() != asked {
+            return Err(sqlx::Error::Protocol("the server did not answer for each hold".into()));
+        }
+        Ok(held.bytes().map(|held| held == b'1').collect())
+    }
+
+    /// Frees the lock; false if this session did not hold it.
+    pub(super) async fn unlock(mut self, name: &str) -> Result<(Self, bool)> {
+        let row = sqlx::query("SELECT CAST(RELEASE_LOCK(?) AS SIGNED)")
+            .bind(name)
+            .fetch_one(&mut self.conn)
+            .await
+            .map_err(fault)?;
+        let freed: Option<i64> = row.try_get_unchecked(0).map_err(fault)?;
+        Ok((self, freed == Some(1)))
+    }
+
+    /// The note of whoever holds the lock.
+    pub(super) async fn note(mut self, name: &str) -> Result<(Self, Option<String>)> {
+        let rows = sqlx::query(super::table::NOTE)
+            .bind(name.as_bytes())
+            .bind(name)
+            .fetch_all(&mut self.conn)
+            .await
+            .map_err(fault)?;
+        let Some(row) = rows.first() else { return Ok((self, None)) };
+        let note: Vec<u8> = row.try_get_unchecked(0).map_err(fault)?;
+        Ok((self, Some(String::from_utf8_lossy(&note).into_owned())))
+    }
+
+    /// For what is asked once, at the start.
+    pub(super) fn conn(&mut self) -> &mut MySqlConnection {
+        &mut self.conn
+    }
+
+    /// Is it of use to another hold? Not if the server may be about to end it.
+    pub(super) fn is_fresh(&self, now: BootInstant) -> bool {
+        let most = Duration::from_secs(self.silence / 2).min(Duration::from_secs(60));
+        self.parked.is_some_and(|since| now.since(since) < most)
+    }
+
+    /// Says goodbye, so that the server does not count an aborted client.
+    pub(super) async fn close(self, clock: &Clock) {
+        let _ = clock.timeout_at(clock.now().after(PATIENCE), self.conn.close().map(drop)).await;
+    }
+}
+
+/// Never shorter than asked for. The server's own limit is a year.
+fn whole_seconds(time: Duration) -> u64 {
+    (time.as_secs() + u64::from(time.subsec_nanos() > 0)).min(365 * 24 * 3600)
+}

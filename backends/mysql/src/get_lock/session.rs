@@ -1,0 +1,145 @@
+//! A session that holds a lock.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use dlock_contract::{BootInstant, Clock, Result, SessionEnd};
+use futures::future::BoxFuture;
+use tokio::sync::Mutex;
+
+use super::fault::{fault, is_over};
+use super::link::Link;
+
+/// A session that holds a lock. Dropping it closes the socket, and the server frees the lock.
+#[derive(Debug)]
+pub(super) struct Session {
+    pub(super) name: Arc<str>,
+    pub(super) token: u64,
+    /// The server's name for the session.
+    pub(super) id: u64,
+    /// Tells the hold's owner.
+    pub(super) ending: SessionEnd,
+    ended: AtomicBool,
+    since: BootInstant,
+    /// When the last request left that the session itself has answered.
+    heard: AtomicU64,
+    /// When the monitor looked last.
+    looked: AtomicU64,
+    state: Mutex<State>,
+}
+
+enum State {
+    Quiet(Link),
+    /// A question whose asker has gone: the next one takes its answer, so an impatient asker does not end the session.
+    Asking(BoxFuture<'static, Asked>),
+    Closed,
+}
+
+struct Asked {
+    /// The link, unless the session is over.
+    link: Option<Link>,
+    since: BootInstant,
+    answer: sqlx::Result<bool>,
+}
+
+impl Session {
+    /// Since before the server was asked for something that it has answered with the lock held.
+    pub(super) fn new(name: &str, token: u64, link: Link, since: BootInstant) -> Self {
+        let heard = || AtomicU64::new(since.as_nanos());
+        Self {
+            name: name.into(),
+            token,
+            id: link.id,
+            ending: SessionEnd::new(),
+            ended: AtomicBool::new(false),
+            since,
+            heard: heard(),
+            looked: heard(),
+            state: Mutex::new(State::Quiet(link)),
+        }
+    }
+
+    pub(super) fn since(&self) -> BootInstant {
+        self.since
+    }
+
+    pub(super) fn heard(&self) -> BootInstant {
+        BootInstant::from_nanos(self.heard.load(Ordering::Acquire))
+    }
+
+    pub(super) fn looked(&self) -> BootInstant {
+        BootInstant::from_nanos(self.looked.load(Ordering::Acquire))
+    }
+
+    pub(super) fn set_looked(&self, now: BootInstant) {
+        self.looked.store(now.as_nanos(), Ordering::Release);
+    }
+
+    /// The lock is surely not this session's any more.
+    pub(super) fn end(&self) {
+        self.ended.store(true, Ordering::Release);
+        self.ending.tell();
+    }
+
+    pub(super) fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Acquire)
+    }
+
+    /// Asks the server whether the lock is still held: from before the request on, or not any more.
+    pub(super) async fn confirm(&self, clock: &Clock) -> Result<Option<BootInstant>> {
+        let mut state = self.state.lock().await;
+        if self.has_ended() {
+            *state = State::Closed;
+        }
+        if let State::Quiet(_) = *state
+            && let State::Quiet(link) = std::mem::replace(&mut *state, State::Closed)
+        {
+            *state = State::Asking(Box::pin(ask(link, self.name.clone(), clock.clone())));
+        }
+        let State::Asking(asking) = &mut *state else { return Ok(None) };
+        let asked = asking.await;
+        *state = asked.link.map_or(State::Closed, State::Quiet);
+        match asked.answer {
+            Ok(true) => {
+                self.heard.fetch_max(asked.since.as_nanos(), Ordering::AcqRel);
+                Ok(Some(asked.since))
+            }
+            Ok(false) => Ok(None),
+            Err(error) if is_over(&error) => Ok(None),
+            Err(error) => Err(fault(error)),
+        }
+    }
+
+    /// Frees the lock. The link comes back if it is clean and was the lock's holder.
+    pub(super) async fn free(&self) -> Result<Option<Link>> {
+        let mut state = self.state.lock().await;
+        let link = match std::mem::replace(&mut *state, State::Closed) {
+            _ if self.has_ended() => return Ok(None),
+            State::Quiet(link) => link,
+            State::Asking(asking) => match asking.await.link {
+                Some(link) => link,
+                None => return Ok(None),
+            },
+            State::Closed => return Ok(None),
+        };
+        let (link, freed) = link.unlock(&self.name).await?;
+        Ok(freed.then_some(link))
+    }
+}
+
+async fn ask(mut link: Link, name: Arc<str>, clock: Clock) -> Asked {
+    let since = clock.now();
+    let answer = link.holds(&name).await;
+    let over = answer.as_ref().is_err_and(is_over);
+    Asked { link: (!over).then_some(link), since, answer }
+}
+
+impl std::fmt::Debug for State {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Quiet(_) => "Quiet",
+            Self::Asking(_) => "Asking",
+            Self::Closed => "Closed",
+        })
+    }
+}

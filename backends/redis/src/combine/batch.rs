@@ -1,0 +1,120 @@
+//! A batch: the requests that leave together, and which of the answers belongs to which of them.
+
+use std::sync::Arc;
+
+use ::redis::{Cmd, Pipeline, Value};
+use dlock_contract::Result;
+use tokio::sync::oneshot;
+
+use super::super::connection::Ended;
+use super::super::scripts::FENCE;
+use super::super::socket::Wire;
+use super::joined::UnderWay;
+use super::releases::Releases;
+use super::{Answers, each};
+
+/// Requests that will leave together.
+#[derive(Default)]
+pub(super) struct Batch {
+    /// The batch's number: by it, the caller that began the batch sees whether it has left already.
+    pub(super) number: u64,
+    /// Does our thread look after those that gather?
+    pub(super) watched: bool,
+    pub(super) pipeline: Pipeline,
+    pub(super) asked: Vec<Asked>,
+    pub(super) releases: Releases,
+    /// How many tokens are drawn for them, by one command at the end.
+    pub(super) draws: i64,
+    /// From the first request on, so that no later request overtakes those that wait here: an abandon comes after its
+    /// acquire.
+    pub(super) under_way: Option<UnderWay>,
+}
+
+/// A request in the batch: the answers that it wants, and the caller that waits for them.
+pub(super) struct Asked {
+    pub(super) wants: Wants,
+    pub(super) to: oneshot::Sender<Result<Answers>>,
+}
+
+#[derive(Clone, Copy)]
+pub(super) enum Wants {
+    /// So many.
+    Answers(usize),
+    /// One, and one of the batch's tokens, counted from zero.
+    Draw(i64),
+    /// The outcome of its release.
+    Release,
+}
+
+impl Batch {
+    /// The batch that gathers next, with room for as many as this one: growing step by step costs more than sending.
+    pub(super) fn after(last: &Self) -> Self {
+        Self {
+            number: last.number + 1,
+            watched: last.watched,
+            pipeline: Pipeline::with_capacity(last.pipeline.len() + 2),
+            asked: Vec::with_capacity(last.asked.len()),
+            releases: Releases::with_capacity(last.releases.count),
+            ..Self::default()
+        }
+    }
+
+    pub(super) fn put(&mut self, commands: impl IntoIterator<Item = Cmd>) -> Wants {
+        let before = self.pipeline.len();
+        add(&mut self.pipeline, commands);
+        Wants::Answers(self.pipeline.len() - before)
+    }
+
+    pub(super) async fn send(self, mut wire: Wire, ended: Arc<Ended>) {
+        let Self { mut pipeline, asked, releases, draws, under_way, .. } = self;
+        if draws > 0 {
+            pipeline.add_command(draw(draws));
+        }
+        let releasing = releases.call();
+        let releases = releasing.is_some();
+        add(&mut pipeline, releasing);
+        let answers = ended.or(wire.client.send_packed_commands(&pipeline, 0, pipeline.len())).await;
+        drop(under_way);
+        let mut answers = match answers {
+            Ok(answers) => answers,
+            Err(error) => {
+                for Asked { to, .. } in asked {
+                    let _ = to.send(Err(wire.fault(&error)));
+                }
+                return;
+            }
+        };
+        let mut released = if releases { each(answers.pop()) } else { Box::new(std::iter::empty()) };
+        let drawn = if draws > 0 { answers.pop() } else { None };
+        let mut answers = answers.into_iter();
+        for Asked { wants, to } in asked {
+            let own = match wants {
+                Wants::Answers(count) => answers.by_ref().take(count).collect(),
+                // The highest of all that were drawn is the answer.
+                Wants::Draw(number) => {
+                    let token = match &drawn {
+                        Some(Value::Int(highest)) => Some(Value::Int(highest - draws + 1 + number)),
+                        other => other.clone(),
+                    };
+                    answers.next().into_iter().chain(token).collect()
+                }
+                Wants::Release => released.next().into_iter().collect(),
+            };
+            // The caller may have given up its request.
+            let _ = to.send(Ok(own));
+        }
+    }
+}
+
+/// Draws so many tokens; the answer is the highest.
+pub(super) fn draw(tokens: i64) -> Cmd {
+    let mut draw = Cmd::with_capacity(3, 48);
+    draw.arg("INCRBY").arg(FENCE).arg(tokens);
+    draw
+}
+
+pub(super) fn add(pipeline: &mut Pipeline, commands: impl IntoIterator<Item = Cmd>) {
+    for command in commands {
+        pipeline.add_command(command);
+    }
+}

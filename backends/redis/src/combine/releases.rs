@@ -1,0 +1,51 @@
+//! Releases that leave in one script.
+
+use ::redis::{Arg, Cmd};
+use dlock_contract::Claim;
+
+use super::super::layout::{self, Name};
+use super::super::scripts::SCRIPTS;
+
+/// Bytes of a lock's name and of its value, mostly.
+const USUAL_NAME: usize = 48;
+const USUAL_VALUE: usize = 112;
+
+/// Locks that are released together, by one script: a call of its own for each costs the server twice as much.
+#[derive(Default)]
+pub(super) struct Releases {
+    /// Arguments of the command to be, which has all names before all values.
+    names: Cmd,
+    values: Cmd,
+    pub(super) count: usize,
+}
+
+impl Releases {
+    pub(super) fn with_capacity(count: usize) -> Self {
+        Self {
+            names: Cmd::with_capacity(count, count * USUAL_NAME),
+            values: Cmd::with_capacity(count, count * USUAL_VALUE),
+            count: 0,
+        }
+    }
+
+    pub(super) fn put(&mut self, claim: &Claim) {
+        self.names.arg(Name(&claim.key));
+        self.values.arg(layout::Value(claim));
+        self.count += 1;
+    }
+
+    pub(super) fn call(&self) -> Option<Cmd> {
+        if self.count == 0 {
+            return None;
+        }
+        let mut command = Cmd::with_capacity(3 + 2 * self.count, 64 + self.count * (USUAL_NAME + USUAL_VALUE));
+        command.arg("EVALSHA").arg(&SCRIPTS.release_all.digest);
+        command.arg(self.count);
+        for argument in self.names.args_iter().chain(self.values.args_iter()) {
+            if let Arg::Simple(bytes) = argument {
+                command.arg(bytes);
+            }
+        }
+        Some(command)
+    }
+}

@@ -1,0 +1,261 @@
+//! The task that keeps the connection open, and opens it anew.
+
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use ::redis::{Cmd, PushInfo, PushKind, Value};
+use dlock_contract::{Error, ErrorKind, Result};
+use tokio::sync::{mpsc, watch};
+
+use super::super::connection::{Connections, OPEN_LIMIT, config, on, words};
+use super::super::grant::{Message, Stray};
+use super::super::line::Places;
+use super::super::scripts::SCRIPTS;
+use super::super::scripts_shares;
+use super::super::socket::Wire;
+use super::super::topology::ClusterPlan;
+use super::super::topology::slots::channel;
+use super::{Opened, Slots, State, lock};
+
+/// How often the server is asked, while somebody waits, whether it lives and is a primary; and for how long it may say
+/// nothing to that.
+const PULSE: Duration = Duration::from_secs(2);
+
+/// The shortest pause before the next connection.
+const SHORT: Duration = Duration::from_millis(50);
+
+/// A connection that has lasted for so long was a good one: the next one is opened without delay.
+const LASTING: Duration = Duration::from_secs(10);
+
+/// What the task works with.
+pub(super) struct Listener {
+    pub(super) connections: Arc<Connections>,
+    pub(super) places: Arc<Places>,
+    pub(super) channel: String,
+    pub(super) process: Arc<str>,
+    pub(super) state: Arc<watch::Sender<State>>,
+    pub(super) slots: Arc<Mutex<Slots>>,
+    pub(super) opened: Arc<Opened>,
+}
+
+impl Listener {
+    pub(super) async fn listen(&self) {
+        if let Some(plan) = self.connections.cluster() {
+            return self.listen_to_cluster(plan).await;
+        }
+        let mut pause = Duration::ZERO;
+        loop {
+            let switches = self.connections.switches();
+            match self.open().await {
+                Ok((wire, mut events)) => {
+                    let since = self.connections.clock.now();
+                    // Whatever was pushed while nobody listened is lost: everybody asks.
+                    self.places.wake_all();
+                    let unheard = self.come_up(self.opened.next());
+                    let strays = async {
+                        while let Some(Event::Stray(stray)) = events.recv().await {
+                            self.give_back(stray);
+                        }
+                    };
+                    tokio::select! {
+                        () = strays => {}
+                        () = self.connections.switched(switches) => {}
+                        () = unheard => {}
+                        () = self.last(wire) => {}
+                    }
+                    if self.connections.clock.now().since(since) >= LASTING {
+                        pause = Duration::ZERO;
+                    }
+                }
+                Err(error) if pause.is_zero() => {
+                    tracing::warn!(%error, "Redis pushes nothing to this process, so waiting means polling");
+                }
+                Err(_) => {}
+            }
+            self.state.send_replace(State::Down);
+            if !pause.is_zero() {
+                self.connections.clock.sleep_until(self.connections.clock.now().after(pause)).await;
+            }
+            pause = (pause * 2).clamp(SHORT, Duration::from_secs(2));
+        }
+    }
+
+    /// The connection of that number is there; the returned future ends when nothing comes from it.
+    fn come_up(&self, number: u64) -> impl Future<Output = ()> {
+        self.state.send_replace(State::Up);
+        let mut unheard = self.opened.unheard.subscribe();
+        async move {
+            // The sender lives as long as the store.
+            let _ = unheard.wait_for(|unheard| *unheard == number).await;
+        }
+    }
+
+    /// Ends when the server is silent, or no primary any more.
+    async fn last(&self, mut wire: Wire) {
+        let clock = &self.connections.clock;
+        loop {
+            clock.sleep_until(clock.now().after(PULSE)).await;
+            if self.places.is_empty() {
+                continue;
+            }
+            let role = words(&["ROLE"]);
+            let asked = clock.timeout_at(clock.now().after(PULSE), wire.client.send_packed_command(&role)).await;
+            if !asked.is_some_and(|answer| answer.is_ok_and(|role| !is_replica(&role))) {
+                return;
+            }
+        }
+    }
+
+    /// The client repairs its connections and its subscriptions by itself; what it may have missed meanwhile is asked for.
+    /// It keeps a subscription at a server that has become a replica.
+    async fn listen_to_cluster(&self, plan: &ClusterPlan) {
+        let mut pause = SHORT;
+        loop {
+            let (sender, mut events) = mpsc::unbounded_channel();
+            let places = self.places.clone();
+            let pushes = move |push: PushInfo| {
+                receive(&places, &sender, push);
+                Ok::<(), ::redis::aio::SendError>(())
+            };
+            match self.connections.dial_cluster(plan, pushes).await {
+                Ok(client) => {
+                    let since = self.connections.clock.now();
+                    let number = {
+                        let mut slots = lock(&self.slots);
+                        *slots = Slots { client: Some(client), subscribed: HashSet::new() };
+                        self.opened.next()
+                    };
+                    let unheard = self.come_up(number);
+                    // All other slots lose their pushes for a moment, so not too often.
+                    let wrong = async {
+                        unheard.await;
+                        self.connections.clock.sleep_until(since.after(LASTING)).await;
+                    };
+                    let heard = async {
+                        while let Some(event) = events.recv().await {
+                            self.hear(event);
+                        }
+                    };
+                    tokio::select! {
+                        () = heard => {}
+                        () = wrong => {}
+                    }
+                    if self.connections.clock.now().since(since) >= LASTING {
+                        pause = SHORT;
+                    }
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "the cluster pushes nothing to this process, so waiting means polling")
+                }
+            }
+            self.state.send_replace(State::Down);
+            *lock(&self.slots) = Slots::default();
+            // What was pushed meanwhile is lost.
+            self.places.wake_all();
+            self.connections.clock.sleep_until(self.connections.clock.now().after(pause)).await;
+            pause = (pause * 2).min(Duration::from_secs(2));
+        }
+    }
+
+    fn hear(&self, event: Event) {
+        match event {
+            Event::Stray(stray) => self.give_back(stray),
+            // Whoever asks next subscribes again.
+            Event::Moved(name) => {
+                lock(&self.slots).subscribed.retain(|slot| channel(&self.process, *slot).as_bytes() != name);
+                self.places.wake_all();
+            }
+            Event::Disconnected => {
+                lock(&self.slots).subscribed.clear();
+                self.places.wake_all();
+            }
+        }
+    }
+
+    async fn open(&self) -> Result<(Wire, mpsc::UnboundedReceiver<Event>)> {
+        let (sender, events) = mpsc::unbounded_channel();
+        let places = self.places.clone();
+        let sender_of = move |push: PushInfo| {
+            receive(&places, &sender, push);
+            Ok::<(), ::redis::aio::SendError>(())
+        };
+        let mut wire = self.connections.dial(config().set_push_sender(sender_of)).await?;
+        let limit = self.connections.clock.now().after(OPEN_LIMIT);
+        let subscribed = async {
+            wire.client.subscribe(&self.channel).await?;
+            wire.client.send_packed_command(&words(&["ROLE"])).await
+        };
+        match self.connections.clock.timeout_at(limit, subscribed).await {
+            Some(Ok(role)) if is_replica(&role) => {
+                Err(Error::new(ErrorKind::NotPrimary, "this Redis is a replica, which pushes nothing of its own"))
+            }
+            Some(Ok(_)) => Ok((wire, events)),
+            Some(Err(error)) => Err(wire.fault(&error)),
+            None => Err(Error::outage("Redis did not confirm the subscription")),
+        }
+    }
+
+    /// Releases what was granted to nobody: a claim that was given up while its request was under way.
+    fn give_back(&self, stray: Stray) {
+        let connections = self.connections.clone();
+        let release = async move {
+            let Ok(shared) = connections.here().await else { return };
+            let Stray { name, value, marker } = stray;
+            // If it fails the grant ends by itself, soon.
+            let _ = match marker {
+                None => {
+                    let build = |command: &mut Cmd| {
+                        on(command, &name).arg(&value);
+                    };
+                    connections.script(&shared, &SCRIPTS.release, build).await
+                }
+                Some(marker) => {
+                    let build = |command: &mut Cmd| {
+                        on(command, &name).arg(&marker).arg(value.get(..32)).arg(0).arg("");
+                    };
+                    connections.script(&shared, &scripts_shares::SCRIPTS.end, build).await
+                }
+            };
+        };
+        if let Ok(thread) = dlock_contract::engine::background() {
+            thread.spawn(release);
+        }
+    }
+}
+
+/// Does it say that it is no primary? Who may not ask cannot tell.
+fn is_replica(role: &Value) -> bool {
+    matches!(role, Value::Array(role) if !matches!(role.first(), Some(Value::BulkString(name)) if name == b"master"))
+}
+
+/// What the callback has seen and somebody must act upon.
+enum Event {
+    /// A lock was granted for which nobody waits.
+    Stray(Stray),
+    Disconnected,
+    /// The slot of this channel has moved.
+    Moved(Vec<u8>),
+}
+
+/// Runs inside the client's driver: it only moves values.
+fn receive(places: &Places, events: &mpsc::UnboundedSender<Event>, push: PushInfo) {
+    let event = match (push.kind, &push.data[..]) {
+        (PushKind::Disconnection, _) => Event::Disconnected,
+        (PushKind::SUnsubscribe, [Value::BulkString(channel), ..]) => Event::Moved(channel.clone()),
+        (PushKind::Message | PushKind::SMessage, [_, Value::BulkString(text)]) => {
+            let (grant, stray) = match Message::parse(text) {
+                Some(Message::Granted(grant, stray)) => (grant, stray),
+                Some(Message::Ask(owner)) => return places.wake(&owner),
+                None => return,
+            };
+            if places.deliver(grant) {
+                return;
+            }
+            Event::Stray(stray)
+        }
+        _ => return,
+    };
+    // Nobody receives any more: the store was closed.
+    let _ = events.send(event);
+}

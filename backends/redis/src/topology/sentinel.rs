@@ -1,0 +1,169 @@
+//! Sentinel: which server is the primary is what a majority of the sentinels says.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ::redis::{ConnectionAddr, IntoConnectionInfo, ProtocolVersion, RedisConnectionInfo, Value};
+use dlock_contract::engine::Names;
+use dlock_contract::{Clock, Error, ErrorKind, Result};
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
+
+use super::super::connection::config;
+use super::super::fault;
+use super::super::settings::Scheme;
+use super::super::socket::Server;
+use super::super::target::tcp;
+use super::hosts::Hosts;
+use super::tls::Tls;
+
+/// So long the sentinels have to answer, all of them side by side.
+const ASK_LIMIT: Duration = Duration::from_secs(2);
+
+/// Where a server listens.
+pub(in super::super) type Address = (String, u16);
+
+/// The sentinels of one primary, and how to connect to whichever server that is.
+pub(in super::super) struct Sentinels {
+    pub(super) sentinels: Vec<Server>,
+    pub(super) name: String,
+    settings: RedisConnectionInfo,
+    tls: Option<Tls>,
+    names: Arc<Names>,
+}
+
+impl Sentinels {
+    /// `host[:port],…/name[/db]`.
+    pub(in super::super) fn new(
+        rest: &str,
+        tls: bool,
+        names: &Arc<Names>,
+    ) -> Result<(Self, super::super::settings::Settings)> {
+        let Hosts { user, password, hosts, path, settings } = Hosts::parse(rest, Scheme::Sentinel, tls, 26379)?;
+        let (name, db) = match &path[..] {
+            [name] => (name, 0),
+            [name, db] => {
+                (name, db.parse().map_err(|_| Error::config("url", "the database of a Redis URL is a number"))?)
+            }
+            _ => {
+                return Err(Error::config(
+                    "url",
+                    "after the sentinels comes the name of the primary: redis-sentinel://host:port,host:port,host:port/name[/db]",
+                ));
+            }
+        };
+        let tls = if tls { Some(Tls::new(&settings)?) } else { None };
+        let of_sentinels = redis_settings(settings.sentinel_user.as_deref(), settings.sentinel_password.as_deref(), 0);
+        let of_servers = redis_settings(user.as_deref(), password.as_deref(), db);
+        let sentinels = hosts
+            .into_iter()
+            .map(|host| server(host, tls.as_ref(), names, of_sentinels.clone()))
+            .collect::<Result<_>>()?;
+        Ok((Self { sentinels, name: name.clone(), settings: of_servers, tls, names: names.clone() }, settings))
+    }
+
+    /// The primary, by a majority of all sentinels that the URL names.
+    pub(in super::super) async fn primary(&self, clock: &Clock) -> Result<Address> {
+        let limit = clock.now().after(ASK_LIMIT);
+        let ask = |sentinel| async move {
+            let answer = clock.timeout_at(limit, self.ask(sentinel)).await;
+            answer.unwrap_or_else(|| Err(Error::outage("a sentinel did not answer")))
+        };
+        let mut answers: FuturesUnordered<_> = self.sentinels.iter().map(ask).collect();
+        let majority = self.sentinels.len() / 2 + 1;
+        let (mut told, mut unknown, mut refused) = (Vec::<(Address, usize)>::new(), 0, None);
+        while let Some(answer) = answers.next().await {
+            match answer {
+                Ok(Some(address)) => {
+                    let before = told.iter().position(|(known, _)| *known == address);
+                    let at = before.unwrap_or(told.len());
+                    if before.is_none() {
+                        told.push((address, 0));
+                    }
+                    told[at].1 += 1;
+                    if told[at].1 >= majority {
+                        return Ok(told.swap_remove(at).0);
+                    }
+                }
+                Ok(None) => unknown += 1,
+                Err(error) if *error.kind() != ErrorKind::Outage => refused = Some(error),
+                Err(_) => {}
+            }
+        }
+        if unknown >= majority {
+            return Err(Error::config("url", "the sentinels watch no primary of the name that the URL gives"));
+        }
+        let silent = refused.is_none();
+        Err(refused.filter(|_| told.is_empty()).unwrap_or_else(|| {
+            let answered: usize = told.iter().map(|(_, votes)| votes).sum();
+            Error::outage(format!(
+                "no majority of the {} sentinels tells the same primary: {answered} told one{}",
+                self.sentinels.len(),
+                if silent { "" } else { ", and one refused us" }
+            ))
+        }))
+    }
+
+    /// The server at that address, with the servers' credentials.
+    pub(in super::super) fn server(&self, address: Address) -> Result<Server> {
+        server(address, self.tls.as_ref(), &self.names, self.settings.clone())
+    }
+
+    pub(in super::super) fn db(&self) -> i64 {
+        self.settings.db()
+    }
+
+    async fn ask(&self, sentinel: &Server) -> Result<Option<Address>> {
+        let mut wire = sentinel.open(config()).await?;
+        let mut ask = ::redis::cmd("SENTINEL");
+        ask.arg("GET-MASTER-ADDR-BY-NAME").arg(&self.name);
+        match wire.client.send_packed_command(&ask).await.map_err(|error| wire.fault(&error))? {
+            Value::Nil => Ok(None),
+            Value::Array(parts) => match &parts[..] {
+                [Value::BulkString(host), Value::BulkString(port)] => {
+                    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).ok();
+                    let address = text(host).zip(text(port).and_then(|port| port.parse().ok()));
+                    address.map(Some).ok_or_else(|| fault::unexpected(&Value::Nil))
+                }
+                _ => Err(fault::unexpected(&Value::Nil)),
+            },
+            other => Err(fault::unexpected(&other)),
+        }
+    }
+}
+
+impl fmt::Debug for Sentinels {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} by {} sentinels", self.name, self.sentinels.len())
+    }
+}
+
+/// Who logs in, and where.
+pub(super) fn redis_settings(user: Option<&str>, password: Option<&str>, db: i64) -> RedisConnectionInfo {
+    let mut settings = RedisConnectionInfo::default()
+        .set_db(db)
+        .set_protocol(ProtocolVersion::RESP3)
+        .set_lib_name("dlock", env!("CARGO_PKG_VERSION"));
+    if let Some(user) = user {
+        settings = settings.set_username(user);
+    }
+    if let Some(password) = password {
+        settings = settings.set_password(password);
+    }
+    settings
+}
+
+fn server(
+    (host, port): Address,
+    tls: Option<&Tls>,
+    names: &Arc<Names>,
+    settings: RedisConnectionInfo,
+) -> Result<Server> {
+    let address = match tls {
+        None => ConnectionAddr::Tcp(host, port),
+        Some(_) => ConnectionAddr::TcpTls { host, port, insecure: false, tls_params: None },
+    };
+    let info = address.into_connection_info().map_err(|_| Error::config("url", "the Redis URL cannot be used"))?;
+    Ok(Server::new(info.set_redis_settings(settings).set_tcp_settings(tcp()), tls.cloned(), names))
+}

@@ -1,0 +1,192 @@
+//! One attempt: the votes, the token, and nothing left on any node if it comes to nothing.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use ::redis::Value;
+use dlock_contract::{Attempt, BootInstant, Claim, Error, ErrorKind, Hold, Result, Validity, Wake};
+
+use super::round::{Patience, ask};
+use super::scripts::SCRIPTS;
+use super::tally::{Count, Short, Tally, Verdict, Vote, majority, shortage};
+use super::{Redlock, millis};
+use dlock_redis::internal::connection::on;
+use dlock_redis::internal::fault;
+use dlock_redis::internal::layout::{self, Name};
+use dlock_redis::internal::scripts::{FENCE, LEAST_TOKEN, TOKEN_END};
+
+/// After a split vote all ask again within this time, each at its own moment: long against the round trips of one
+/// attempt, short against a ttl.
+const AFTER_SPLIT: (u64, u64) = (10, 120);
+
+/// Who finds a lease ending asks within so many milliseconds after its end: all of them at once would split the vote.
+const AFTER_LEASE: u64 = 60;
+
+/// The value that stands on the nodes for one attempt: owner, note and round.
+pub(super) struct Round {
+    pub(super) value: String,
+    /// Whatever takes long from here on, connections included, is at the expense of the validity.
+    sent: BootInstant,
+}
+
+impl Round {
+    fn begin(claim: &Claim, sent: BootInstant) -> Arc<Self> {
+        static ROUNDS: AtomicU64 = AtomicU64::new(1);
+        let round = ROUNDS.fetch_add(1, Ordering::Relaxed);
+        Arc::new(Self { value: format!("{} {} @{round:x}", claim.owner.to_hex(), claim.note), sent })
+    }
+}
+
+impl Redlock {
+    /// Asks for the lock, and for a moment again and again where silent nodes are what is missing: each is waited for
+    /// shortly only, and a moment's silence is no outage.
+    pub(super) async fn attempt(&self, claim: &Arc<Claim>) -> Result<Attempt> {
+        let patience = Patience::of(claim.ttl);
+        let until = self.clock.now().after(patience.in_all);
+        loop {
+            let round = Round::begin(claim, self.clock.now());
+            let tally = self.vote(claim, &round, patience).await?;
+            let outcome = match tally.verdict() {
+                Verdict::Won(token) => match self.confirm(claim, &round, token, patience).await {
+                    Ok(hold) => return Ok(Attempt::Acquired(hold)),
+                    Err(short) => Err(short),
+                },
+                Verdict::Held(left) => {
+                    let later = round.sent.after(left + Duration::from_millis(fastrand::u64(..AFTER_LEASE)));
+                    Ok(Wake::poll().ask_by(later).lease_left(left))
+                }
+                Verdict::Split => Ok(Wake::poll()),
+                Verdict::Short(short) => Err(short),
+            };
+            let silence = matches!(&outcome, Err(short) if short.by_silence);
+            // Before anybody asks again. Not where somebody else has it: nothing of ours is there.
+            let others = (0..self.nodes.len()).filter(|node| !tally.said_no.contains(node));
+            // Slow nodes are asked again when a majority has come so far, or they would fall behind more and more.
+            let awaited = if silence { majority(self.nodes.len()).saturating_sub(tally.said_no.len()) } else { 0 };
+            self.give_back(claim, &round, others, awaited, until).await?;
+            match outcome {
+                Err(_) if silence && self.clock.now() < until => {}
+                Ok(wake) if wake.lease_left.is_none() => {
+                    let pause = Duration::from_millis(fastrand::u64(AFTER_SPLIT.0..AFTER_SPLIT.1));
+                    return Ok(Attempt::Contended(wake.ask_by(self.clock.now().after(pause))));
+                }
+                Ok(wake) => return Ok(Attempt::Contended(wake)),
+                Err(short) => return Err(short.error),
+            }
+        }
+    }
+
+    async fn vote(&self, claim: &Arc<Claim>, round: &Arc<Round>, patience: Patience) -> Result<Tally> {
+        let request = {
+            let (claim, round) = (claim.clone(), round.clone());
+            move |node: Arc<super::Node>, link: Arc<super::Link>| {
+                let (claim, round) = (claim.clone(), round.clone());
+                async move {
+                    let take = node.script(&link, &SCRIPTS.take, |command| {
+                        on(command, Name(&claim.key)).arg(&round.value).arg(millis(claim.ttl));
+                    });
+                    read_vote(&take.await?, link.votes(round.sent))
+                }
+            }
+        };
+        let mut tally = Tally::new(self.nodes.len());
+        let mut asked = ask(&self.nodes, 0..self.nodes.len(), patience, request)?;
+        while let Some((node, vote)) = asked.next().await {
+            tally.count(node, vote);
+            if tally.is_decided(asked.pending()) {
+                break;
+            }
+        }
+        Ok(tally)
+    }
+
+    /// Writes the token to a majority, where the lock is ours still: every later majority shares a node with this one,
+    /// and draws a higher token there.
+    async fn confirm(
+        &self,
+        claim: &Arc<Claim>,
+        round: &Arc<Round>,
+        token: u64,
+        patience: Patience,
+    ) -> Result<Hold, Short> {
+        if token >= TOKEN_END {
+            return Err(Error::new(ErrorKind::FenceExhausted, "the fencing counter in Redis has left its range").into());
+        }
+        if token < LEAST_TOKEN {
+            let text = "the fencing counter in Redis cannot be set: the server's clock is before 2005";
+            return Err(Error::new(ErrorKind::FenceRegression, text).into());
+        }
+        let request = {
+            let (claim, round) = (claim.clone(), round.clone());
+            move |node: Arc<super::Node>, link: Arc<super::Link>| {
+                let (claim, round) = (claim.clone(), round.clone());
+                async move {
+                    let confirm = node.script(&link, &SCRIPTS.confirm, |command| {
+                        command.arg(2).arg(Name(&claim.key)).arg(FENCE).arg(&round.value).arg(token);
+                    });
+                    let confirmed = is_one(&confirm.await?)?;
+                    node.note(token);
+                    Ok(confirmed)
+                }
+            }
+        };
+        let (mut count, mut unable) = (Count::default(), Vec::new());
+        let mut asked = ask(&self.nodes, 0..self.nodes.len(), patience, request)?;
+        while count.decision(self.nodes.len()).is_none()
+            && let Some((_, confirmed)) = asked.next().await
+        {
+            match confirmed {
+                Ok(confirmed) => count.add(confirmed),
+                Err(why) => unable.push(why),
+            }
+        }
+        match count.decision(self.nodes.len()) {
+            Some(true) => {}
+            Some(false) => {
+                return Err(Error::outage(
+                    "the lock was gone from a majority of the Redlock nodes before it was granted",
+                )
+                .into());
+            }
+            None => return Err(shortage(self.nodes.len(), &unable)),
+        }
+        let validity = Validity { from: round.sent, granted: claim.ttl };
+        if validity.deadline() <= self.clock.now() {
+            return Err(
+                Error::outage("the Redlock nodes took longer than the ttl, so nothing is left of the grant").into()
+            );
+        }
+        Ok(Hold::new(claim.clone(), token, validity)?.with_session(round.clone()))
+    }
+}
+
+fn read_vote(answer: &Value, counts: bool) -> Result<Vote> {
+    let Value::Array(parts) = answer else { return Err(fault::unexpected(answer)) };
+    match &parts[..] {
+        [Value::Int(1), Value::Int(token), ..] => {
+            Ok(Vote::Granted { token: u64::try_from(*token).unwrap_or_default(), counts })
+        }
+        [Value::Int(0), Value::Int(left), _, Value::BulkString(by)] => Ok(Vote::Refused {
+            by: String::from_utf8_lossy(by).into_owned(),
+            left: Duration::from_millis(u64::try_from(*left).unwrap_or_default()),
+            counts,
+        }),
+        [Value::Int(2), ..] => Err(layout::conflict()),
+        [Value::Int(3), ..] => {
+            Err(Error::new(ErrorKind::CorruptState, "the lock in Redis has no lease, so it would never end"))
+        }
+        // Neither a vote nor somebody else's: nobody waits for this answer any more.
+        [Value::Int(4), ..] => Err(Error::outage("a later round of the same claim has come to the node first")),
+        _ => Err(fault::unexpected(answer)),
+    }
+}
+
+pub(super) fn is_one(answer: &Value) -> Result<bool> {
+    match answer {
+        Value::Int(1) => Ok(true),
+        Value::Int(0) => Ok(false),
+        other if fault::is_wrong_type(other) => Ok(false),
+        other => Err(fault::unexpected(other)),
+    }
+}

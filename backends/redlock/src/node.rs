@@ -1,0 +1,196 @@
+//! One node: its connections, and how they are opened without holding up those who ask.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use ::redis::{Cmd, Value};
+use dlock_contract::engine::Place;
+use dlock_contract::{BootInstant, Clock, Error, PerRuntime, Result};
+use futures::FutureExt;
+use futures::future::Shared;
+use tokio::runtime::Id;
+use tokio::sync::oneshot;
+
+use super::identity::{Identity, Roster};
+use super::scripts::SCRIPTS;
+use dlock_redis::internal::Target;
+use dlock_redis::internal::connection::{Connection, Connections};
+use dlock_redis::internal::scripts::Lua;
+use dlock_redis::internal::{check, fault};
+
+/// One of the servers that vote.
+pub(super) struct Node {
+    number: usize,
+    connections: Arc<Connections>,
+    links: PerRuntime<Arc<Link>>,
+    opening: Mutex<HashMap<Id, Opening>>,
+    roster: Arc<Roster>,
+    /// When the latest request left that was answered, in nanoseconds.
+    last_seen: AtomicU64,
+}
+
+/// A connection to one run of a server: a restart always ends it.
+pub(super) struct Link {
+    connection: Arc<Connection>,
+    votes_from: BootInstant,
+}
+
+impl Link {
+    /// Does a grant of this server count, if it was asked for at `sent`?
+    pub(super) fn votes(&self, sent: BootInstant) -> bool {
+        sent >= self.votes_from
+    }
+}
+
+/// A link on its way.
+#[derive(Clone)]
+pub(super) struct Opening {
+    pub(super) since: BootInstant,
+    link: Shared<oneshot::Receiver<Result<Arc<Link>, Arc<Error>>>>,
+}
+
+impl Opening {
+    pub(super) async fn done(self) -> Result<Arc<Link>, Arc<Error>> {
+        let gone = |_| Err(Arc::new(Error::outage("the runtime in which a connection was opened has ended")));
+        self.link.await.unwrap_or_else(gone)
+    }
+}
+
+impl Node {
+    pub(super) fn new(number: usize, target: Target, clock: &Clock, roster: &Arc<Roster>) -> Self {
+        Self {
+            number,
+            // Which node has a vote is the roster's to say.
+            connections: Arc::new(Connections::new(target.unguarded(), clock.clone())),
+            links: PerRuntime::new(),
+            opening: Mutex::default(),
+            roster: roster.clone(),
+            last_seen: AtomicU64::new(0),
+        }
+    }
+
+    pub(super) fn clock(&self) -> &Clock {
+        &self.connections.clock
+    }
+
+    /// The link of that runtime, if it is open and lives.
+    pub(super) fn link_of(&self, runtime: Id) -> Option<Arc<Link>> {
+        let link = self.links.peek(runtime)?.value;
+        link.connection.is_usable(self.clock()).then_some(link)
+    }
+
+    /// A link that lives, whosever it is.
+    pub(super) fn any_link(&self) -> Option<Arc<Link>> {
+        self.links.all().into_iter().find(|link| link.connection.is_usable(self.clock()))
+    }
+
+    /// Opens the present runtime's link, in a task of its own: whoever asks may lose patience, and the next one finds it.
+    pub(super) fn open(self: &Arc<Self>, place: &Place) -> Opening {
+        let id = place.id();
+        let (sender, link) = oneshot::channel();
+        let opening = Opening { since: self.clock().now(), link: link.shared() };
+        {
+            let mut under_way = self.under_way();
+            if let Some(present) = under_way.get(&id) {
+                return present.clone();
+            }
+            under_way.insert(id, opening.clone());
+        }
+        let entry = Entry { node: self.clone(), id };
+        // Outside of the lock: a runtime that is being shut down drops the task, and so the entry, on the spot.
+        place.spawn(async move {
+            let opened = entry.node.opened().await;
+            // First, so that who hears of a failure and tries again does not find this one.
+            drop(entry);
+            // Nobody may be waiting any more.
+            let _ = sender.send(opened.map_err(Arc::new));
+        });
+        opening
+    }
+
+    async fn opened(self: &Arc<Self>) -> Result<Arc<Link>> {
+        if let Some(broken) = Place::here().ok().and_then(|place| self.links.peek(place.id())) {
+            if broken.value.connection.is_usable(self.clock()) {
+                return Ok(broken.value);
+            }
+            self.links.discard(&broken);
+        }
+        let node = self.clone();
+        Ok(self.links.get(|| async move { node.meet().await }).await?.value)
+    }
+
+    /// Connects, and finds out who answers.
+    async fn meet(&self) -> Result<Arc<Link>> {
+        let connection = self.connections.here().await?;
+        check::check(&self.connections).await?;
+        let mut config = ::redis::cmd("CONFIG");
+        config.arg("GET").arg("appendonly").arg("appendfsync");
+        let load = |lua: &Lua| {
+            let mut load = ::redis::cmd("SCRIPT");
+            load.arg("LOAD").arg(&lua.text);
+            load
+        };
+        let scripts = [&SCRIPTS.take, &SCRIPTS.confirm, &SCRIPTS.abandon].map(load);
+        let first = [::redis::cmd("INFO"), config].into_iter().chain(scripts);
+        let answers = self.connections.pipeline(&connection, first).await?;
+        let [info, config, ..] = &answers[..] else { return Err(fault::unexpected(&Value::Nil)) };
+        let last_seen = BootInstant::from_nanos(self.last_seen.load(Ordering::Relaxed));
+        let identity = Identity::read(info, config)?;
+        let votes_from = self.roster.admit(self.number, identity, self.clock().now(), last_seen)?;
+        Ok(Arc::new(Link { connection, votes_from }))
+    }
+
+    /// Runs a script.
+    pub(super) async fn script(&self, link: &Link, lua: &Lua, build: impl Fn(&mut Cmd)) -> Result<Value> {
+        let sent = self.clock().now();
+        let answer = self.connections.script(&link.connection, lua, build).await?;
+        self.saw(sent);
+        Ok(answer)
+    }
+
+    /// Sends commands in one go.
+    pub(super) async fn pipeline(&self, link: &Link, commands: impl IntoIterator<Item = Cmd>) -> Result<Vec<Value>> {
+        let sent = self.clock().now();
+        let answers = self.connections.pipeline(&link.connection, commands).await?;
+        self.saw(sent);
+        Ok(answers.into_vec())
+    }
+
+    fn saw(&self, sent: BootInstant) {
+        self.last_seen.fetch_max(sent.as_nanos(), Ordering::Relaxed);
+    }
+
+    /// Notes a token: whatever the server forgets, its counter begins above it at the next connection.
+    pub(super) fn note(&self, token: u64) {
+        self.connections.saw(token);
+    }
+
+    pub(super) fn close(&self) {
+        self.links.clear();
+        self.connections.close();
+    }
+
+    fn under_way(&self) -> MutexGuard<'_, HashMap<Id, Opening>> {
+        self.opening.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Node {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.connections.target, f)
+    }
+}
+
+/// Takes the opening out of the table, also when its runtime ends first.
+struct Entry {
+    node: Arc<Node>,
+    id: Id,
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        self.node.under_way().remove(&self.id);
+    }
+}

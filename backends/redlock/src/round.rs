@@ -1,0 +1,244 @@
+//! One question to all nodes side by side, with little patience for each.
+
+use std::future::{Future, ready};
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Poll;
+use std::time::Duration;
+
+use dlock_contract::engine::Place;
+use dlock_contract::{BootInstant, Error, Result};
+use futures::StreamExt;
+use futures::future::BoxFuture;
+use futures::stream::FuturesUnordered;
+
+use super::node::{Link, Node};
+use dlock_redis::internal::connection::OPEN_LIMIT;
+
+/// How long nodes are waited for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Patience {
+    /// For one node's answer over an open connection.
+    pub(super) answer: Duration,
+    /// For a connection, from the moment at which it began to be opened: that takes several round trips.
+    open: Duration,
+    /// For a majority, where silent nodes are what is missing.
+    pub(super) in_all: Duration,
+    /// Where no connection can be opened, any other one to the node will do.
+    takes_any: bool,
+}
+
+/// Longer than a round trip around the world.
+const FAR: Duration = Duration::from_millis(500);
+
+/// For so long a busy machine may be away, and not just one node of it.
+const MOMENT: Duration = Duration::from_millis(300);
+
+impl Patience {
+    /// For a lock with this ttl: a node is waited for by a two-thousandth to a two-hundredth of it, as in Redlock's
+    /// description (5 to 50 ms of 10 s), and as close to [`FAR`] as that allows.
+    pub(super) fn of(ttl: Duration) -> Self {
+        let answer = FAR.clamp(ttl / 2000, ttl / 200);
+        let in_all = MOMENT.min(ttl / 6).max(answer);
+        Self { answer, open: (ttl / 4).min(Duration::from_secs(1)).max(in_all), in_all, takes_any: false }
+    }
+
+    /// For a renewal: it asks once, and waits for all the time that there is. It needs no order among other requests.
+    pub(super) fn of_renewal(ttl: Duration) -> Self {
+        let patience = Self::of(ttl);
+        Self { answer: patience.in_all, takes_any: true, ..patience }
+    }
+
+    /// For what is no race against a ttl, and of which a majority has to be heard all the same: a release. Less than the
+    /// second after which the core gives up an abandon.
+    pub(super) const UNHURRIED: Self = Self::each(Duration::from_millis(800));
+
+    /// For the first look at all nodes.
+    pub(super) const FIRST: Self = Self::each(OPEN_LIMIT);
+
+    const fn each(time: Duration) -> Self {
+        Self { answer: time, open: time, in_all: time, takes_any: false }
+    }
+}
+
+/// What one node answered, or why there is no answer.
+pub(super) type Answer<T> = Result<T, Unable>;
+
+/// Why a node gave no answer of use.
+#[derive(Clone, Debug)]
+pub(super) struct Unable {
+    /// Others may have a part of it: those who wait for one connection.
+    pub(super) error: Arc<Error>,
+    /// It said nothing in time, so it may answer the next time.
+    pub(super) was_silent: bool,
+}
+
+impl From<Arc<Error>> for Unable {
+    fn from(error: Arc<Error>) -> Self {
+        Self { error, was_silent: false }
+    }
+}
+
+impl From<Error> for Unable {
+    fn from(error: Error) -> Self {
+        Arc::new(error).into()
+    }
+}
+
+impl Unable {
+    pub(super) fn silent(text: String) -> Self {
+        Self { was_silent: true, ..Error::outage(text).into() }
+    }
+}
+
+/// The answers, as they come. What is still under way when this is dropped goes on by itself: a connection whose
+/// requests are given up again and again would pass for a silent one.
+pub(super) struct Asked<T: Send + 'static> {
+    answers: FuturesUnordered<BoxFuture<'static, (usize, Answer<T>)>>,
+    over: Arc<AtomicBool>,
+    insists: bool,
+    place: Place,
+}
+
+/// Asks the nodes of these numbers.
+pub(super) fn ask<T, F>(
+    nodes: &[Arc<Node>],
+    which: impl Iterator<Item = usize>,
+    patience: Patience,
+    request: impl Fn(Arc<Node>, Arc<Link>) -> F + Clone + Send + 'static,
+) -> Result<Asked<T>>
+where
+    T: Send + 'static,
+    F: Future<Output = Result<T>> + Send + 'static,
+{
+    let place = Place::here()?;
+    let over = Arc::new(AtomicBool::new(false));
+    let one = |number: usize| {
+        let node = nodes.get(number)?.clone();
+        let (request, over, place) = (request.clone(), over.clone(), place.clone());
+        let asked = async move { (number, one(node, &place, patience, &over, request).await) };
+        Some(Box::pin(asked) as BoxFuture<'static, _>)
+    };
+    let answers = which.filter_map(one).collect();
+    Ok(Asked { answers, over, insists: false, place })
+}
+
+async fn one<T, F: Future<Output = Result<T>>>(
+    node: Arc<Node>,
+    place: &Place,
+    patience: Patience,
+    over: &AtomicBool,
+    request: impl Fn(Arc<Node>, Arc<Link>) -> F,
+) -> Answer<T> {
+    let clock = node.clock().clone();
+    let link = match node.link_of(place.id()) {
+        Some(link) => link,
+        None => {
+            let opening = node.open(place);
+            let until = opening.since.after(patience.open).max(clock.now().after(patience.answer));
+            let opened = clock.timeout_at(until, opening.done()).await;
+            let silent = || Unable::silent(format!("the node {node:?} gave no connection in time"));
+            let opened = opened.map_or_else(|| Err(silent()), |opened| opened.map_err(Unable::from));
+            match (opened, patience.takes_any) {
+                (Err(why), true) => node.any_link().ok_or(why)?,
+                (opened, _) => opened?,
+            }
+        }
+    };
+    // What had no connection while it mattered is not sent any more: it would come after what undoes it.
+    if over.load(Ordering::Relaxed) {
+        return Err(Error::outage("the node was not asked").into());
+    }
+    let until = clock.now().after(patience.answer);
+    let mut answer = pin!(request(node.clone(), link));
+    let answered = match clock.timeout_at(until, answer.as_mut()).await {
+        Some(answered) => Some(answered),
+        None => come_meanwhile(answer).await,
+    };
+    let text = || format!("the node {node:?} did not answer within {:?}", patience.answer);
+    Ok(answered.ok_or_else(|| Unable::silent(text()))??)
+}
+
+/// An answer that is there already. Who was kept from running finds its time over before it has read what has come.
+async fn come_meanwhile<F: Future>(mut answer: Pin<&mut F>) -> Option<F::Output> {
+    // Once for the sockets, once for the connection's task, once more where that hands on to another one.
+    for _ in 0..3 {
+        tokio::task::yield_now().await;
+        if let Poll::Ready(answered) = futures::poll!(answer.as_mut()) {
+            return Some(answered);
+        }
+    }
+    None
+}
+
+impl<T: Send + 'static> Asked<T> {
+    /// Also what could not be sent yet is still sent when nobody waits for the answers any more.
+    pub(super) fn insist(mut self) -> Self {
+        self.insists = true;
+        self
+    }
+
+    /// The next answer, by the number of its node.
+    pub(super) async fn next(&mut self) -> Option<(usize, Answer<T>)> {
+        self.answers.next().await
+    }
+
+    /// The next answer, if it comes in time.
+    pub(super) async fn next_until(
+        &mut self,
+        clock: &dlock_contract::Clock,
+        until: BootInstant,
+    ) -> Option<(usize, Answer<T>)> {
+        clock.timeout_at(until, self.answers.next()).await.flatten()
+    }
+
+    /// How many have not answered yet.
+    pub(super) fn pending(&self) -> usize {
+        self.answers.len()
+    }
+}
+
+impl<T: Send + 'static> Drop for Asked<T> {
+    fn drop(&mut self) {
+        if !self.insists {
+            self.over.store(true, Ordering::Relaxed);
+        }
+        if !self.answers.is_empty() {
+            let rest = std::mem::take(&mut self.answers);
+            self.place.spawn(rest.for_each(|_| ready(())));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(milliseconds: u64) -> Patience {
+        Patience::of(Duration::from_millis(milliseconds))
+    }
+
+    #[test]
+    fn a_node_is_waited_for_by_a_two_thousandth_to_a_two_hundredth_of_the_ttl() {
+        let answer = |milliseconds| of(milliseconds).answer.as_micros();
+        assert_eq!(
+            [1000, 10_000, 30_000, 60_000, 300_000, 3_600_000].map(answer),
+            [5000, 50_000, 150_000, 300_000, 500_000, 1_800_000]
+        );
+        for ttl in (1000..100_000).chain([1_000_000, 86_400_000]).map(Duration::from_millis) {
+            let Patience { answer, .. } = Patience::of(ttl);
+            assert!(ttl / 2000 <= answer && answer <= ttl / 200, "{answer:?} of {ttl:?}");
+        }
+    }
+
+    #[test]
+    fn a_majority_is_waited_for_longer_but_something_of_the_ttl_is_left() {
+        assert_eq!([1000, 2000, 30_000, 900_000].map(|ttl| of(ttl).in_all.as_millis()), [166, 300, 300, 500]);
+        for ttl in [1000, 2000, 30_000, 900_000, 86_400_000] {
+            let Patience { answer, open, in_all, .. } = of(ttl);
+            // The last round may begin when the time is nearly over; it asks twice, and may have to connect each time.
+            assert!(in_all + open * 2 + answer * 2 < Duration::from_millis(ttl) * 8 / 10, "{ttl}");
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! The Lua that is Redlock's own; renewals and releases are those of the single server.
+//!
+//! The value under a lock's name is the single server's, with the round at its end: `<owner> <note> @<round>`. What comes
+//! late, over a connection that was given up, then finds another round and leaves it alone.
+
+use std::sync::LazyLock;
+
+use dlock_redis::internal::LOOK;
+use dlock_redis::internal::scripts::{ADVANCE, CLOCK, Lua};
+
+/// With [`CLOCK`]: a token is never below this server's clock, so one that was restarted without its data soon counts
+/// above what it gave before, whatever the others' clocks say.
+const ABOVE_THE_CLOCK: &str = r"
+local draw=fence
+fence=function()
+  local f=draw()
+  if f<us then
+    f=us
+    redis.call('SET','dl1:fence',string.format('%.0f',f))
+  end
+  return f
+end
+";
+
+/// With [`CLOCK`]: whatever ends by itself is a lock, also one of another tool under a name of ours.
+const ANY_LEASE: &str = r"
+local judge=taken
+taken=function(l,v)
+  local left=redis.call('PTTL',l)
+  if left>=0 then return left end
+  return judge(l,v)
+end
+";
+
+/// `l`; value, ttl. The same owner from an earlier round goes on as this one. A round never gives way to an earlier one,
+/// whose release may come right behind it; that is answered by 4, and nothing has changed.
+const SAME_OWNER: &str = r"
+local function round(v)
+  return tonumber(string.match(v,' @(%x+)$') or string.match(v,' @(%x+) %+line$') or '0',16)
+end
+local old=redis.call('GET',L)
+if old and string.sub(old,1,33)==string.sub(ARGV[1],1,33) then
+  if round(ARGV[1])<round(old) then return {4,0,us} end
+  redis.call('SET',L,string.sub(old,-6)==' +line' and ARGV[1]..' +line' or ARGV[1],'KEEPTTL')
+end
+";
+
+/// Gives 1 and the token drawn; 0, the lease left, the time, and who has it without saying whose owner that is; 2 for a
+/// foreign value without a lease, 3 for one of ours; and [`SAME_OWNER`]'s 4.
+const TAKE: &str = r"
+if v then return {0,left,us,redis.sha1hex(string.sub(v,1,32))} end
+redis.call('SET',L,me,'PX',ttl)
+return {1,fence(),us}
+";
+
+/// `l`, fence; value, token. The next majority shares a node with the one that acknowledges this, and draws more.
+const CONFIRM: &str = r"
+local v=redis.call('GET',KEYS[1])
+if v~=ARGV[1] and v~=ARGV[1]..' +line' then return 0 end
+local f=tonumber(redis.call('GET',KEYS[2]) or '0') or 0
+if f<tonumber(ARGV[2]) then redis.call('SET',KEYS[2],ARGV[2]) end
+return 1
+";
+
+/// `l`; owner. Whatever the round; a line that others have made is served.
+const ABANDON: &str = r"
+local v=redis.call('GET',L)
+if not v or string.sub(v,1,33)~=ARGV[1]..' ' then return 0 end
+if string.sub(v,-6)==' +line' then hand_on() else redis.call('DEL',L) end
+return 1
+";
+
+pub(super) struct Scripts {
+    pub(super) take: Lua,
+    pub(super) confirm: Lua,
+    pub(super) abandon: Lua,
+}
+
+pub(super) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| Scripts {
+    take: Lua::new(&["local L=KEYS[1]", CLOCK, ABOVE_THE_CLOCK, ANY_LEASE, SAME_OWNER, LOOK, TAKE]),
+    confirm: Lua::new(&[CONFIRM]),
+    abandon: Lua::new(&["local L=KEYS[1]", CLOCK, ADVANCE, ABANDON]),
+});
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dlock_redis::internal::scripts::{FENCE, MARK};
+
+    #[test]
+    fn the_constants_are_those_of_the_single_server() {
+        assert!([SAME_OWNER, CONFIRM, ABANDON].iter().all(|text| text.contains(&format!("'{MARK}'"))));
+        assert!(SAME_OWNER.contains(&format!("string.sub(old,-{})", MARK.len())));
+        assert!(ABOVE_THE_CLOCK.contains(&format!("'{FENCE}'")));
+    }
+}

@@ -1,0 +1,354 @@
+//! The votes for one claim, and what they come to.
+
+use std::time::Duration;
+
+use dlock_contract::{Error, Result};
+
+use super::round::{Answer, Unable};
+
+/// What a node said about a claim.
+#[derive(Clone, Debug)]
+pub(super) enum Vote {
+    /// It is ours there; with the token drawn for it.
+    Granted {
+        /// The token.
+        token: u64,
+        /// Has the node a vote? One that may have forgotten has none yet.
+        counts: bool,
+    },
+    /// Somebody else has it there.
+    Refused {
+        /// Somebody, told apart from others but not named.
+        by: String,
+        /// For how long, if nobody renews it.
+        left: Duration,
+        /// Has the node a vote?
+        counts: bool,
+    },
+}
+
+/// What the votes come to.
+#[derive(Debug)]
+pub(super) enum Verdict {
+    /// A majority has granted it; with the highest token that was drawn.
+    Won(u64),
+    /// One other owner has it on a majority, at least for so long if nobody renews it.
+    Held(Duration),
+    /// Nobody has a majority: several have asked at once, or somebody has gone half way.
+    Split,
+    /// A majority cannot vote.
+    Short(Short),
+}
+
+/// A majority has not answered usefully.
+#[derive(Debug)]
+pub(super) struct Short {
+    pub(super) error: Error,
+    /// It would have, with those who were silent.
+    pub(super) by_silence: bool,
+}
+
+impl From<Error> for Short {
+    fn from(error: Error) -> Self {
+        Self { error, by_silence: false }
+    }
+}
+
+/// Votes counted so far.
+#[derive(Debug)]
+pub(super) struct Tally {
+    nodes: usize,
+    granted: usize,
+    refused: usize,
+    /// Nodes without a vote that have answered.
+    resting: usize,
+    token: u64,
+    refusals: Vec<(String, Duration)>,
+    unable: Vec<Unable>,
+    /// Which nodes said that somebody else has it: there is nothing of ours there.
+    pub(super) said_no: Vec<usize>,
+}
+
+/// More than half.
+pub(super) const fn majority(nodes: usize) -> usize {
+    nodes / 2 + 1
+}
+
+impl Tally {
+    pub(super) fn new(nodes: usize) -> Self {
+        Self {
+            nodes,
+            granted: 0,
+            refused: 0,
+            resting: 0,
+            token: 0,
+            refusals: Vec::new(),
+            unable: Vec::new(),
+            said_no: Vec::new(),
+        }
+    }
+
+    pub(super) fn count(&mut self, node: usize, vote: Answer<Vote>) {
+        match vote {
+            Ok(Vote::Granted { token, counts }) => {
+                self.token = self.token.max(token);
+                *(if counts { &mut self.granted } else { &mut self.resting }) += 1;
+            }
+            Ok(Vote::Refused { by, left, counts }) => {
+                self.said_no.push(node);
+                self.refusals.push((by, left));
+                *(if counts { &mut self.refused } else { &mut self.resting }) += 1;
+            }
+            Err(unable) => self.unable.push(unable),
+        }
+    }
+
+    /// Can the answers that are still to come change nothing?
+    pub(super) fn is_decided(&self, pending: usize) -> bool {
+        let majority = majority(self.nodes);
+        let cannot_be_won = self.granted + pending < majority;
+        self.granted >= majority
+            || self.is_short()
+            // Whether it is contention or an outage must be sure too.
+            || (cannot_be_won && self.granted + self.refused >= majority)
+            || pending == 0
+    }
+
+    fn is_short(&self) -> bool {
+        self.unable.len() + self.resting > self.nodes - majority(self.nodes)
+    }
+
+    pub(super) fn verdict(&self) -> Verdict {
+        let majority = majority(self.nodes);
+        if self.granted >= majority {
+            return Verdict::Won(self.token);
+        }
+        if self.is_short() {
+            return Verdict::Short(self.shortage());
+        }
+        let mut refusals = self.refusals.clone();
+        refusals.sort();
+        let holder = refusals.chunk_by(|one, other| one.0 == other.0).find(|of_one| of_one.len() >= majority);
+        match holder {
+            // When so many of its leases have ended that it has no majority any more; those of one are sorted by time.
+            Some(leases) => Verdict::Held(leases[leases.len() - majority].1),
+            None => Verdict::Split,
+        }
+    }
+
+    fn shortage(&self) -> Short {
+        if self.resting == 0 {
+            return shortage(self.nodes, &self.unable);
+        }
+        let text = format!(
+            "no majority of the {} Redlock nodes can vote: {} or more may have forgotten locks in a restart and have no vote until max_ttl is over, {} did not answer usefully",
+            self.nodes,
+            self.resting,
+            self.unable.len()
+        );
+        Short { error: because(text, &self.unable), by_silence: by_silence(self.nodes, self.resting, &self.unable) }
+    }
+}
+
+/// Why too few nodes have answered: an outage, unless so many refuse for good that no retry can help.
+pub(super) fn shortage(nodes: usize, unable: &[Unable]) -> Short {
+    let mut for_good = unable.iter().filter(|unable| !unable.error.is_retryable());
+    let count = for_good.clone().count();
+    let error = match for_good.next().filter(|_| count > nodes - majority(nodes)) {
+        Some(first) => first.error.again(),
+        None => {
+            because(format!("{} or more of the {nodes} Redlock nodes did not answer usefully", unable.len()), unable)
+        }
+    };
+    Short { error, by_silence: by_silence(nodes, 0, unable) }
+}
+
+/// Would those who were silent, and those who were not waited for, be enough for a majority?
+fn by_silence(nodes: usize, resting: usize, unable: &[Unable]) -> bool {
+    let silent = unable.iter().filter(|unable| unable.was_silent).count();
+    silent > 0 && resting + unable.len() - silent <= nodes - majority(nodes)
+}
+
+fn because(text: String, unable: &[Unable]) -> Error {
+    // Silence has a number in its text that tells what to do about it.
+    match unable.iter().find(|unable| unable.was_silent).or(unable.first()) {
+        // In the text too: few print the cause of an error.
+        Some(one) => Error::outage(format!("{text}; one of them: {}", one.error.message())).because(one.error.clone()),
+        None => Error::outage(text),
+    }
+}
+
+/// What a node says of a release.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Undone {
+    Yes,
+    /// Nothing was there.
+    No,
+    /// Nothing is there any more; whether it was there before is not known.
+    Gone,
+}
+
+impl From<bool> for Undone {
+    fn from(undone: bool) -> Self {
+        if undone { Self::Yes } else { Self::No }
+    }
+}
+
+/// What the nodes said, each once.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Count {
+    yes: usize,
+    no: usize,
+    gone: usize,
+}
+
+impl Count {
+    pub(super) fn add(&mut self, said: impl Into<Undone>) {
+        *match said.into() {
+            Undone::Yes => &mut self.yes,
+            Undone::No => &mut self.no,
+            Undone::Gone => &mut self.gone,
+        } += 1;
+    }
+
+    /// How many have said something.
+    pub(super) fn heard(&self) -> usize {
+        self.yes + self.no + self.gone
+    }
+
+    /// What the nodes say as a whole; `None`: nothing yet.
+    pub(super) fn decision(&self, nodes: usize) -> Option<bool> {
+        if self.yes >= majority(nodes) {
+            Some(true)
+        } else if self.no > nodes - majority(nodes) {
+            Some(false)
+        } else {
+            None
+        }
+    }
+}
+
+/// A shortage, unless the decision has fallen.
+pub(super) fn decided(count: &Count, nodes: usize, unable: &[Unable]) -> Result<bool> {
+    count.decision(nodes).ok_or_else(|| shortage(nodes, unable).error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dlock_contract::ErrorKind;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn yes(token: u64) -> Answer<Vote> {
+        Ok(Vote::Granted { token, counts: true })
+    }
+
+    fn no(by: &str, left: u32) -> Answer<Vote> {
+        Ok(Vote::Refused { by: by.into(), left: SECOND * left, counts: true })
+    }
+
+    fn down() -> Answer<Vote> {
+        Err(Error::outage("down").into())
+    }
+
+    fn silent() -> Answer<Vote> {
+        down().map_err(|down| Unable { was_silent: true, ..down })
+    }
+
+    fn resting() -> Answer<Vote> {
+        Ok(Vote::Granted { token: 9, counts: false })
+    }
+
+    fn foreign() -> Answer<Vote> {
+        Err(Error::new(ErrorKind::KeyConflict, "foreign").into())
+    }
+
+    /// Counts in this order up to the decision; tells how many answers it took.
+    fn count(votes: &[Answer<Vote>]) -> (usize, Verdict) {
+        let mut tally = Tally::new(5);
+        for (number, vote) in votes.iter().enumerate() {
+            if tally.is_decided(5 - number) {
+                return (number, tally.verdict());
+            }
+            tally.count(number, vote.clone());
+        }
+        assert!(tally.is_decided(0));
+        (votes.len(), tally.verdict())
+    }
+
+    #[test]
+    fn a_majority_wins_with_the_highest_token() {
+        let (taken, verdict) = count(&[yes(3), down(), yes(7), yes(5), down()]);
+        assert!(matches!((taken, verdict), (4, Verdict::Won(7))));
+    }
+
+    #[test]
+    fn two_of_five_are_no_majority_and_neither_are_nodes_without_a_vote() {
+        assert!(matches!(count(&[yes(1), yes(1), resting(), resting(), resting()]), (5, Verdict::Short(_))));
+        assert!(matches!(count(&[yes(1), yes(1), resting(), no("a", 1), no("a", 1)]), (5, Verdict::Split)));
+    }
+
+    #[test]
+    fn a_holder_is_told_from_a_split_vote() {
+        let (taken, verdict) = count(&[no("a", 3), no("a", 1), no("a", 2), yes(1), yes(1)]);
+        assert!(matches!((taken, verdict), (3, Verdict::Held(left)) if left == SECOND));
+        let held = [no("a", 3), no("a", 1), no("a", 2), no("b", 1), no("a", 9)];
+        let mut tally = Tally::new(5);
+        held.iter().enumerate().for_each(|(node, vote)| tally.count(node, vote.clone()));
+        // Of its four leases two may end, and then it has no majority.
+        assert!(matches!(tally.verdict(), Verdict::Held(left) if left == 2 * SECOND));
+        assert_eq!(tally.said_no, [0, 1, 2, 3, 4]);
+        assert!(matches!(count(&[no("a", 3), no("b", 1), yes(1), yes(1), no("c", 1)]).1, Verdict::Split));
+    }
+
+    #[test]
+    fn an_outage_is_not_taken_for_contention_whatever_comes_first() {
+        for votes in
+            [[no("a", 1), no("a", 1), down(), down(), down()], [down(), no("a", 1), down(), no("a", 1), down()]]
+        {
+            let (taken, verdict) = count(&votes);
+            assert!(
+                matches!(&verdict, Verdict::Short(short) if *short.error.kind() == ErrorKind::Outage),
+                "{verdict:?}"
+            );
+            assert_eq!(taken, 5);
+        }
+        assert!(matches!(count(&[down(), down(), down()]), (3, Verdict::Short(_))));
+    }
+
+    #[test]
+    fn what_no_retry_can_help_is_told_once_a_majority_says_it() {
+        let kind = |votes: &[Answer<Vote>]| match count(votes).1 {
+            Verdict::Short(short) => short.error.kind().clone(),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(kind(&[foreign(), foreign(), foreign()]), ErrorKind::KeyConflict);
+        assert_eq!(kind(&[foreign(), down(), foreign()]), ErrorKind::Outage);
+        assert!(matches!(count(&[foreign(), foreign(), yes(1), yes(1), yes(1)]).1, Verdict::Won(1)));
+    }
+
+    #[test]
+    fn silence_is_what_is_missing_where_the_silent_would_make_a_majority() {
+        let by_silence = |votes: &[Answer<Vote>]| match count(votes).1 {
+            Verdict::Short(short) => short.by_silence,
+            other => panic!("{other:?}"),
+        };
+        assert!(by_silence(&[silent(), silent(), silent()]));
+        assert!(by_silence(&[yes(1), down(), no("a", 1), down(), silent()]));
+        assert!(by_silence(&[resting(), yes(1), down(), yes(1), silent()]));
+        // Who has not been heard when it is decided may be one of those too.
+        assert!(by_silence(&[down(), silent(), down()]));
+        assert!(!by_silence(&[down(), yes(1), down(), yes(1), down()]));
+        assert!(!by_silence(&[down(), resting(), yes(1), yes(1), foreign()]));
+        assert!(!by_silence(&[resting(), resting(), resting()]));
+        // Two have it no more, and one was cut off.
+        assert!(!shortage(5, &[down().unwrap_err()]).by_silence);
+    }
+
+    #[test]
+    fn a_decision_needs_a_majority_for_or_against() {
+        let of = |yes, no| Count { yes, no, gone: 5 - yes - no }.decision(5);
+        assert_eq!([of(3, 2), of(2, 3), of(2, 2), of(0, 2)], [Some(true), Some(false), None, None]);
+    }
+}

@@ -1,0 +1,84 @@
+//! The lock with one holder.
+
+use dlock_contract::{Attempt, Claim, Result};
+use sqlx::sqlite::SqliteConnection;
+
+use super::asked::{Asked, Granted, other_kind};
+use super::line::Connected;
+
+/// Wins if the lock is free, expired, from before a restart of the host, or this owner's already; the last keeps its
+/// token. A trigger raises the counter with every new grant, inside of the same statement.
+const ACQUIRE: &str = "\
+    INSERT INTO dlock_locks (k, owner, token, expires, boot, note) \
+    VALUES (?1, ?2, (SELECT token + 1 FROM dlock_fence), ?3, ?4, ?5) \
+    ON CONFLICT (k) DO UPDATE SET \
+        token = CASE WHEN owner = excluded.owner THEN token ELSE excluded.token END, \
+        owner = excluded.owner, expires = excluded.expires, boot = excluded.boot, note = excluded.note \
+    WHERE owner = excluded.owner OR boot <> excluded.boot OR expires <= ?6 \
+    RETURNING token";
+
+/// Beside it: is the key held by several, which are of another kind?
+const LEASE_LEFT: &str = "\
+    SELECT expires - ?2, length(owner) NOT IN (0, 16) FROM dlock_locks WHERE k = ?1 AND boot = ?3";
+
+/// Any number of holds in one statement, hence in one commit.
+pub(super) const RENEW: &str = "\
+    UPDATE dlock_locks SET expires = ?2 + (j.value ->> 2) FROM json_each(?1) AS j \
+    WHERE k = j.value ->> 0 AND owner = unhex(j.value ->> 1) AND boot = ?3 AND expires > ?2 \
+    RETURNING owner";
+
+const RELEASE: &str = "DELETE FROM dlock_locks WHERE k = ?1 AND owner = ?2";
+
+/// Nobody's any more, but not free yet.
+const KEEP: &str = "UPDATE dlock_locks SET owner = x'', expires = ?3 WHERE k = ?1 AND owner = ?2";
+
+pub(super) async fn ask(conn: &mut SqliteConnection, asked: &Asked<'_>) -> sqlx::Result<Option<Granted>> {
+    let rows: Vec<(i64,)> = sqlx::query_as(ACQUIRE)
+        .bind(asked.claim.key.as_str())
+        .bind(&asked.claim.owner.as_bytes()[..])
+        .bind(asked.until)
+        .bind(asked.boot)
+        .bind(asked.claim.note.as_str())
+        .bind(asked.now.stored)
+        .fetch_all(conn)
+        .await?;
+    Ok(rows.first().map(|(token,)| Granted { token: *token, slot: None }))
+}
+
+/// Why it was not granted.
+pub(super) async fn refused(turn: &mut Connected, asked: &Asked<'_>) -> Result<Attempt> {
+    let found: Vec<(i64, bool)> = sqlx::query_as(LEASE_LEFT)
+        .bind(asked.claim.key.as_str())
+        .bind(asked.now.stored)
+        .bind(asked.boot)
+        .fetch_all(turn.conn())
+        .await
+        .map_err(|error| turn.fault(error))?;
+    match found.first() {
+        Some((left, true)) if *left > 0 => Err(other_kind()),
+        Some((left, _)) => Ok(asked.contended(*left)),
+        // It was freed in between.
+        None => Ok(asked.contended(0)),
+    }
+}
+
+pub(super) async fn free(turn: &mut Connected, claim: &Claim) -> Result<bool> {
+    let done = sqlx::query(RELEASE)
+        .bind(claim.key.as_str())
+        .bind(&claim.owner.as_bytes()[..])
+        .execute(turn.conn())
+        .await
+        .map_err(|error| turn.fault(error))?;
+    Ok(done.rows_affected() > 0)
+}
+
+pub(super) async fn keep(turn: &mut Connected, claim: &Claim, until: i64) -> Result<bool> {
+    let done = sqlx::query(KEEP)
+        .bind(claim.key.as_str())
+        .bind(&claim.owner.as_bytes()[..])
+        .bind(until)
+        .execute(turn.conn())
+        .await
+        .map_err(|error| turn.fault(error))?;
+    Ok(done.rows_affected() > 0)
+}

@@ -1,0 +1,59 @@
+//! What SQLite's errors mean for a lock.
+
+use dlock_contract::{Error, ErrorKind};
+
+/// Ours for theirs. Theirs hold no secret: a file has no password, and values are never in the text.
+pub(crate) fn fault(error: sqlx::Error) -> Error {
+    let made = match primary_code(&error) {
+        Some(19) if is_moved(&error) => moved(),
+        Some(5 | 6) => Error::outage("the database file is busy: another process kept it locked for too long"),
+        Some(8 | 3 | 23) => Error::new(ErrorKind::PermissionDenied, "the database file cannot be written"),
+        Some(10) => Error::outage("reading or writing the database file failed").with_retryable(false),
+        Some(11) => Error::new(ErrorKind::CorruptState, "the database file is damaged"),
+        Some(13) => Error::outage("the disk of the database file is full"),
+        Some(14) => Error::new(
+            ErrorKind::PermissionDenied,
+            "the database file, or the two files beside it (-wal and -shm), cannot be opened; check the rights of the folder",
+        ),
+        Some(26) => Error::new(ErrorKind::SchemaMismatch, "the file is not an SQLite database"),
+        // A check of ours: the fencing counter has one, and nothing else has.
+        Some(19) => Error::new(ErrorKind::FenceExhausted, "the fencing counter has no further number"),
+        // No such table, no such column.
+        Some(1) => Error::new(ErrorKind::SchemaMismatch, "the database has other tables than dlock expects"),
+        Some(_) => Error::outage("the database file cannot be used").with_retryable(false),
+        None if is_broken(&error) => Error::outage("the connection to the database file broke down"),
+        None => Error::new(ErrorKind::Protocol, "the database file gave an answer that cannot be"),
+    };
+    made.because(error)
+}
+
+/// Is the connection of no use any more?
+pub(super) fn is_broken(error: &sqlx::Error) -> bool {
+    matches!(error, sqlx::Error::WorkerCrashed | sqlx::Error::Io(_))
+        || matches!(primary_code(error), Some(10 | 11 | 26))
+        || is_moved(error)
+}
+
+/// A process that opens the path now may get another file, and locks in two files exclude nobody.
+pub(super) fn moved() -> Error {
+    Error::outage("the lock file was removed or replaced while it was open; it is opened anew")
+}
+
+/// Was a commit refused since the path names another file by now? See `schema::commit_only_at`.
+fn is_moved(error: &sqlx::Error) -> bool {
+    code(error) == Some(531)
+}
+
+/// Has the counter come to its bound? That is the one check among the tables.
+pub(super) fn is_bound_reached(error: &sqlx::Error) -> bool {
+    code(error) == Some(275)
+}
+
+/// The result code without its extension.
+pub(super) fn primary_code(error: &sqlx::Error) -> Option<i32> {
+    Some(code(error)? & 0xff)
+}
+
+fn code(error: &sqlx::Error) -> Option<i32> {
+    error.as_database_error()?.code()?.parse().ok()
+}

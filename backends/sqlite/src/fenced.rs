@@ -1,0 +1,76 @@
+//! Fenced writes in an SQLite database: the application's own, not the file of the locks.
+//!
+//! ```no_run
+//! # async fn write(fence: &dlock_contract::Fence) -> Result<(), Box<dyn std::error::Error>> {
+//! use dlock_sqlite::fenced as fenced;
+//! use sqlx::Connection;
+//!
+//! let mut conn = sqlx::SqliteConnection::connect("sqlite://shop.db").await?;
+//! fenced::prepare(&mut conn).await?; // once
+//!
+//! let mut transaction = conn.begin_with("BEGIN IMMEDIATE").await?;
+//! fenced::admit(&mut transaction, fence, "stock:42").await?; // refuses a token that is too old
+//! sqlx::query("UPDATE stock SET count = count - 1 WHERE id = 42").execute(&mut *transaction).await?;
+//! transaction.commit().await?;
+//! # Ok(()) }
+//! ```
+
+use dlock_contract::engine::judge;
+use dlock_contract::{Error, ErrorKind, Fence, Result};
+use sqlx::sqlite::SqliteConnection;
+
+use crate::fault;
+
+/// One row for each resource, as long as the resource: what is deleted forgets which tokens were seen.
+const CREATE: &str = "\
+    CREATE TABLE IF NOT EXISTS dlock_fenced (\
+        resource TEXT PRIMARY KEY, lock_key TEXT NOT NULL, token INTEGER NOT NULL\
+    ) STRICT, WITHOUT ROWID";
+
+/// Raises the token only; changes a row only where the write may go ahead.
+const RAISE: &str = "\
+    INSERT INTO dlock_fenced (resource, lock_key, token) VALUES (?1, ?2, ?3) \
+    ON CONFLICT (resource) DO UPDATE SET token = excluded.token \
+    WHERE lock_key = excluded.lock_key AND token <= excluded.token";
+
+const SEEN: &str = "SELECT lock_key, token FROM dlock_fenced WHERE resource = ?1";
+
+/// Makes the table `dlock_fenced` in the database of `conn`, if it is not there.
+///
+/// # Errors
+/// Where the database cannot be written.
+pub async fn prepare(conn: &mut SqliteConnection) -> Result<()> {
+    sqlx::raw_sql(CREATE).execute(conn).await.map(drop).map_err(fault)
+}
+
+/// Lets the transaction's writes to `resource` go ahead, unless a higher token was seen there. Call it first in the
+/// transaction that writes, and in that very transaction: outside of one it proves nothing about the write after it.
+///
+/// A resource belongs to one lock, and its name has at most 512 bytes. Equal tokens pass, so a hold may write often.
+///
+/// # Errors
+/// [`FenceStale`](dlock_contract::ErrorKind::FenceStale) if somebody with a higher token was here,
+/// [`FenceInvalid`](dlock_contract::ErrorKind::FenceInvalid) if the resource belongs to another lock. Roll back then.
+/// [`Outage`](dlock_contract::ErrorKind::Outage) if another transaction was faster; `BEGIN IMMEDIATE` spares you that.
+pub async fn admit(conn: &mut SqliteConnection, fence: &Fence, resource: &str) -> Result<()> {
+    dlock_contract::engine::check_resource(resource)?;
+    let token = i64::try_from(fence.get()).map_err(|_| {
+        Error::new(ErrorKind::FenceInvalid, "the token is larger than any that was ever given")
+            .with_key(fence.key().as_str())
+    })?;
+    let raised = sqlx::query(RAISE)
+        .bind(resource)
+        .bind(fence.key().as_str())
+        .bind(token)
+        .execute(&mut *conn)
+        .await
+        .map_err(fault)?;
+    if raised.rows_affected() > 0 {
+        return Ok(());
+    }
+    let seen: Vec<(String, i64)> = sqlx::query_as(SEEN).bind(resource).fetch_all(conn).await.map_err(fault)?;
+    let Some((key, seen)) = seen.first() else {
+        return Err(Error::new(ErrorKind::CorruptState, "a fenced resource vanished in the middle of a transaction"));
+    };
+    judge(fence, key.as_bytes(), u64::try_from(*seen).unwrap_or(u64::MAX))
+}

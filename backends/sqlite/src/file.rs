@@ -1,0 +1,269 @@
+//! Where the file is, and whether it may be there.
+
+use std::fs::{Metadata, OpenOptions};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use dlock_contract::engine::percent_decode;
+use dlock_contract::{Error, ErrorKind, Result};
+
+use super::filesystem::not_local;
+
+/// The file that a URL names.
+#[derive(Debug)]
+pub(super) struct Place {
+    pub(super) path: PathBuf,
+    /// `?network=allow`: it may lie on any file system.
+    network_allowed: bool,
+    /// `?shared=allow`: other users may own it or write it.
+    shared_allowed: bool,
+    /// The names of the threads that were kept waiting for the disk.
+    #[cfg(test)]
+    pub(super) waited: std::sync::Mutex<std::collections::BTreeSet<String>>,
+}
+
+/// Which file it is, whatever its name: device and number.
+pub(super) type Identity = (u64, u64);
+
+impl Place {
+    /// Reads `sqlite://path[?network=allow][&shared=allow]`.
+    pub(super) fn parse(url: &str) -> Result<Self> {
+        let rest = url.split_once("://").map_or("", |(_, rest)| rest);
+        let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
+        if path.is_empty() || path == ":memory:" {
+            return Err(Error::config(
+                "url",
+                "SQLite needs a file: sqlite://locks.db. A database in memory is seen by one connection only and excludes nobody; use memory:// inside one process",
+            ));
+        }
+        // As other stores' URLs have them. As a path, the password would be shown in errors.
+        let has_password = path.split_once(':').is_some_and(|(_, rest)| rest.contains('@'));
+        if has_password && !path.starts_with('/') {
+            return Err(Error::config(
+                "url",
+                "a sqlite:// URL names a file and takes no user or password; an `@` in the path is written %40",
+            ));
+        }
+        let path = percent_decode(path)
+            .filter(|path| !path.contains('\0'))
+            .ok_or_else(|| Error::config("url", "the path has a `%` that is not followed by two hexadecimal digits"))?;
+        let (mut network_allowed, mut shared_allowed) = (false, false);
+        for parameter in query.split('&').filter(|parameter| !parameter.is_empty()) {
+            match parameter {
+                "network=allow" => network_allowed = true,
+                "shared=allow" => shared_allowed = true,
+                // Not echoed: it may be a password.
+                _ => {
+                    return Err(Error::config(
+                        "url",
+                        "the only parameters of a sqlite:// URL are network=allow and shared=allow",
+                    ));
+                }
+            }
+        }
+        // SQLite takes names that begin with `file:` for URLs of its own.
+        let path = std::path::absolute(path)
+            .map_err(|error| Error::config("url", "the path of the lock file has no absolute form").because(error))?;
+        Ok(Self {
+            path,
+            network_allowed,
+            shared_allowed,
+            #[cfg(test)]
+            waited: std::sync::Mutex::default(),
+        })
+    }
+
+    /// Makes sure that there is a file that may be used, makes it if there is none, and says which one it is.
+    ///
+    /// May block for as long as the disk likes.
+    pub(super) fn look(&self) -> Result<Identity> {
+        #[cfg(test)]
+        self.note_thread();
+        let folder = self.path.parent().unwrap_or(Path::new("/"));
+        if !folder.is_dir() {
+            return Err(self.complain(ErrorKind::ConfigInvalid { field: "url".into() }, "its folder does not exist"));
+        }
+        if !self.network_allowed {
+            self.check_file_system(folder)?;
+        }
+        // Never opened and closed here where it exists: that would drop the locks that this process has on it.
+        if !exists(&self.path) {
+            self.create()?;
+        }
+        let found = std::fs::metadata(&self.path)
+            .map_err(|error| self.complain(ErrorKind::PermissionDenied, "it cannot be reached").because(error))?;
+        self.check_found(&found)?;
+        if !self.shared_allowed {
+            self.check_private(&found)?;
+        }
+        Ok(identity(&found))
+    }
+
+    /// May block for as long as the disk likes.
+    pub(super) fn identity(&self) -> io::Result<Identity> {
+        #[cfg(test)]
+        self.note_thread();
+        std::fs::metadata(&self.path).map(|found| identity(&found))
+    }
+
+    #[cfg(test)]
+    fn note_thread(&self) {
+        let name = std::thread::current().name().unwrap_or("?").to_owned();
+        self.waited.lock().unwrap().insert(name);
+    }
+
+    /// An error that says which file. A path is no secret.
+    pub(super) fn complain(&self, kind: ErrorKind, what: &str) -> Error {
+        Error::new(kind, format!("the lock file {} cannot be used: {what}", self.path.display()))
+    }
+
+    fn check_file_system(&self, folder: &Path) -> Result<()> {
+        let refused = |text: &str| self.complain(ErrorKind::Unsupported { need: "a local file system".into() }, text);
+        match not_local(folder) {
+            Ok(None) => Ok(()),
+            Ok(Some(name)) => Err(refused(&format!(
+                "it lies on {name}, which is not known to be local. Several hosts that use one file exclude nobody; if one host alone uses it, add ?network=allow to the URL"
+            ))),
+            Err(error) => Err(refused(
+                "the system does not say which file system it lies on; if one host alone uses it, add ?network=allow to the URL",
+            )
+            .because(error)),
+        }
+    }
+
+    fn check_found(&self, found: &Metadata) -> Result<()> {
+        if !found.is_file() {
+            return Err(self.complain(ErrorKind::ConfigInvalid { field: "url".into() }, "it is not a plain file"));
+        }
+        if found.permissions().readonly() {
+            return Err(self.complain(ErrorKind::PermissionDenied, "it is read-only, and locks are written into it"));
+        }
+        Ok(())
+    }
+
+    /// A user who may write the file may free every lock. A user who made the file, or a link to it, chose which file
+    /// this is. The two files beside it are as good as the file itself.
+    #[cfg(unix)]
+    fn check_private(&self, found: &Metadata) -> Result<()> {
+        self.check_owner(found, "it")?;
+        // The link itself, if it is one. Its mode says nothing.
+        if let Ok(link) = std::fs::symlink_metadata(&self.path)
+            && link.is_symlink()
+            && !is_mine(&link)
+        {
+            return Err(self.shared("it is a link that another user made"));
+        }
+        for suffix in ["-wal", "-shm"] {
+            let mut beside = self.path.clone().into_os_string();
+            beside.push(suffix);
+            match std::fs::symlink_metadata(&beside) {
+                Ok(found) if found.is_symlink() => {
+                    return Err(self.shared(&format!("its companion that ends in {suffix} is a link")));
+                }
+                Ok(found) => self.check_owner(&found, &format!("its companion that ends in {suffix}"))?,
+                // Made later, by us.
+                Err(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Elsewhere the rights of files are of another sort, and nobody looks at them.
+    #[cfg(not(unix))]
+    fn check_private(&self, _: &Metadata) -> Result<()> {
+        Ok(())
+    }
+
+    #[cfg(unix)]
+    fn check_owner(&self, found: &Metadata, what: &str) -> Result<()> {
+        use std::os::unix::fs::MetadataExt;
+        if !is_mine(found) {
+            return Err(self.shared(&format!("{what} belongs to another user")));
+        }
+        if found.mode() & 0o022 != 0 {
+            let text = format!("{what} may be written by other users (mode {:o})", found.mode() & 0o7777);
+            return Err(self.shared(&text));
+        }
+        Ok(())
+    }
+
+    #[cfg(unix)]
+    fn shared(&self, what: &str) -> Error {
+        let help = "who may write it may free every lock; if that is meant, add ?shared=allow to the URL";
+        self.complain(ErrorKind::PermissionDenied, &format!("{what}, and {help}"))
+    }
+
+    fn create(&self) -> Result<()> {
+        let mut options = OpenOptions::new();
+        options.write(true).create_new(true);
+        // Who may write it may free every lock.
+        #[cfg(unix)]
+        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+        match options.open(&self.path) {
+            Ok(_) => Ok(()),
+            // Another process was faster.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+            Err(error) => Err(self.complain(ErrorKind::PermissionDenied, "it cannot be created").because(error)),
+        }
+    }
+}
+
+/// Is there anything of that name? What cannot be reached is told as that, and not made anew.
+fn exists(path: &Path) -> bool {
+    !std::fs::symlink_metadata(path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
+}
+
+#[cfg(unix)]
+fn is_mine(found: &Metadata) -> bool {
+    std::os::unix::fs::MetadataExt::uid(found) == rustix::process::geteuid().as_raw()
+}
+
+#[cfg(unix)]
+fn identity(found: &Metadata) -> Identity {
+    use std::os::unix::fs::MetadataExt;
+    (found.dev(), found.ino())
+}
+
+/// Elsewhere an open file cannot be replaced.
+#[cfg(not(unix))]
+fn identity(_: &Metadata) -> Identity {
+    (0, 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_names_a_file() {
+        let parse = |url| {
+            Place::parse(url)
+                .map(|place| (place.path.display().to_string(), place.network_allowed, place.shared_allowed))
+        };
+        assert_eq!(parse("sqlite:///var/a%20b.db").unwrap(), ("/var/a b.db".into(), false, false));
+        assert!(parse("sqlite://locks.db?network=allow").unwrap().0.ends_with("/locks.db"));
+        assert!(parse("sqlite://locks.db?network=allow").unwrap().1);
+        let both = parse("sqlite:///a@b:c@d.db?shared=allow&network=allow").unwrap();
+        assert_eq!(both, ("/a@b:c@d.db".into(), true, true));
+        assert!(parse("sqlite://jobs@night.db").unwrap().0.ends_with("/jobs@night.db"));
+        for bad in ["sqlite://", "sqlite://:memory:", "sqlite://a%2", "sqlite://a%00b", "sqlite://a?mode=ro"] {
+            assert!(matches!(parse(bad).unwrap_err().kind(), ErrorKind::ConfigInvalid { .. }), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_password_is_refused_and_never_echoed() {
+        for url in [
+            "sqlite://me:canary@locks.db",
+            "sqlite://me:canary@host/locks.db",
+            "sqlite://:canary@/locks.db",
+            "sqlite://me:can/ary@host/locks.db",
+            "sqlite://me:canary%2@host/locks.db",
+            "sqlite://locks.db?password=canary",
+        ] {
+            let error = Place::parse(url).unwrap_err();
+            let told = format!("{error} {error:?}");
+            assert!(!told.contains("canary") && !told.contains("ary@"), "{told}");
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! Looks at the file system on a thread of their own. A disk that hangs then stops neither our thread, which renews the
+//! locks of all stores, nor a thread of the callers'.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use dlock_contract::engine::aside;
+use dlock_contract::{Error, Result};
+use tokio::sync::oneshot;
+
+/// One look at a time: a disk that hangs keeps one thread, however often it is asked for.
+pub(super) struct Looks<T> {
+    look: Arc<dyn Fn() -> Result<T> + Send + Sync>,
+    asked: Arc<Mutex<Asked<T>>>,
+}
+
+struct Asked<T> {
+    waiting: VecDeque<oneshot::Sender<Result<T>>>,
+    /// Is there a thread that looks?
+    looking: bool,
+}
+
+impl<T: Send + 'static> Looks<T> {
+    pub(super) fn new(look: impl Fn() -> Result<T> + Send + Sync + 'static) -> Self {
+        let asked = Asked { waiting: VecDeque::new(), looking: false };
+        Self { look: Arc::new(look), asked: Arc::new(Mutex::new(asked)) }
+    }
+
+    /// Looks. The thread ends when nobody waits for it any more.
+    pub(super) async fn look(&self) -> Result<T> {
+        let (tell, told) = oneshot::channel();
+        let first = {
+            let mut asked = lock(&self.asked);
+            // Those who have given up behind a disk that hangs.
+            asked.waiting.retain(|waiting| !waiting.is_closed());
+            asked.waiting.push_back(tell);
+            !std::mem::replace(&mut asked.looking, true)
+        };
+        if first {
+            let (look, asked) = (self.look.clone(), self.asked.clone());
+            if let Err(error) = aside("dlock-sqlite-look", move || serve(&*look, &asked)) {
+                lock(&self.asked).looking = false;
+                return Err(error);
+            }
+        }
+        told.await.unwrap_or_else(|_| Err(Error::outage("the look at the lock file was broken off")))
+    }
+}
+
+fn serve<T>(look: &dyn Fn() -> Result<T>, asked: &Mutex<Asked<T>>) {
+    loop {
+        let next = {
+            let mut asked = lock(asked);
+            let next = asked.waiting.pop_front();
+            asked.looking = next.is_some();
+            next
+        };
+        let Some(next) = next else { return };
+        if !next.is_closed() {
+            // It may be given up meanwhile.
+            let _ = next.send(look());
+        }
+    }
+}
+
+fn lock<T>(asked: &Mutex<Asked<T>>) -> MutexGuard<'_, Asked<T>> {
+    asked.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl<T> fmt::Debug for Looks<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Looks").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::Duration;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_look_that_hangs_keeps_one_thread_and_blocks_no_other() {
+        let (began, (release, released)) = (Arc::new(AtomicUsize::new(0)), std::sync::mpsc::channel::<()>());
+        let (hangs, released) = (began.clone(), Mutex::new(released));
+        let hangs = move || {
+            hangs.fetch_add(1, Ordering::SeqCst);
+            // Until the other end is dropped.
+            let _ = released.lock().unwrap().recv();
+            Ok(std::thread::current().id())
+        };
+        let looks = Looks::new(hangs);
+        for _ in 0..20 {
+            // Were it looked on this thread, this would hang.
+            tokio::time::timeout(Duration::from_millis(5), looks.look()).await.unwrap_err();
+        }
+        assert_eq!(began.load(Ordering::SeqCst), 1);
+        assert!(lock(&looks.asked).waiting.len() <= 1, "those who gave up are not kept");
+        drop(release);
+        assert_ne!(looks.look().await.unwrap(), std::thread::current().id());
+        assert_eq!(began.load(Ordering::SeqCst), 2, "nobody looks for those who gave up");
+    }
+}

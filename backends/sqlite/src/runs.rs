@@ -1,0 +1,193 @@
+//! Locks that start at most once in each period, and the last run that succeeded.
+//!
+//! A key's row in `dlock_runs` says which boundary of its period was started last. Starting and ending a run are one
+//! statement each, on that row; triggers carry the lock's own row along. Unlike a lock, a start is still believed
+//! after a restart of the host: it waits for the disk.
+//!
+//! The time is the host's, read by SQLite itself. All processes share it, and none can be given another.
+
+use std::time::{Duration, UNIX_EPOCH};
+
+use dlock_contract::{Attempt, Claim, LastSuccess, LockKey, Note, OncePer, Result, RunEnd};
+use sqlx::sqlite::SqliteConnection;
+
+use super::asked::{Asked, Granted, nanos, other_kind};
+use super::line::Connected;
+use super::schema;
+use super::time::Time;
+
+/// Wins if the lock is free, and no run of this boundary was started, or one that may be run again, or by this very
+/// claim, which has not begun it if it still asks.
+const START: &str = "\
+    INSERT INTO dlock_runs (k, boundary, open, owner, token, expires, boot, note, started) \
+    SELECT ?1, (t.now - ?9 + ?7 / 2) / ?7 * ?7 + ?9, 1, ?2, (SELECT token + 1 FROM dlock_fence), ?3, ?4, ?5, t.now \
+    FROM (SELECT CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000000 AS now) AS t \
+    WHERE NOT EXISTS (SELECT 1 FROM dlock_locks WHERE k = ?1 AND boot = ?4 AND expires > ?6) \
+    ON CONFLICT (k) DO UPDATE SET \
+        boundary = max(boundary, excluded.boundary), open = 1, owner = excluded.owner, token = excluded.token, \
+        expires = excluded.expires, boot = excluded.boot, note = excluded.note, started = excluded.started \
+    WHERE boundary < excluded.boundary OR open AND (?8 OR owner = excluded.owner) \
+    RETURNING token";
+
+/// The reply of an earlier attempt was lost.
+const ARM_ANEW: &str = "UPDATE dlock_locks SET expires = ?3, boot = ?4 WHERE k = ?1 AND owner = ?2 RETURNING token";
+
+/// Whether it is ours, of another kind, how long its lease still runs, and whether this boundary was started.
+const REFUSED: &str = "\
+    SELECT coalesce(l.owner = ?2, 0), coalesce(length(l.owner) NOT IN (0, 16), 0), coalesce(l.expires - ?3, 0), \
+        coalesce(r.boundary >= (t.now - ?7 + ?5 / 2) / ?5 * ?5 + ?7, 0), coalesce(r.open AND (?6 OR r.owner = ?2), 0) \
+    FROM (SELECT CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000000 AS now) AS t \
+    LEFT JOIN dlock_locks AS l ON l.k = ?1 AND l.boot = ?4 \
+    LEFT JOIN dlock_runs AS r ON r.k = ?1";
+
+/// Ends the run and its hold in one, if both are this owner's. What it is kept until, or zero, goes by `expires`.
+const END: &str = "\
+    UPDATE dlock_runs SET open = 0, expires = ?3, \
+        good_started = CASE WHEN ?4 IS NULL THEN good_started ELSE started END, \
+        good_took = coalesce(?4, good_took), \
+        good_note = CASE WHEN ?4 IS NULL THEN good_note ELSE note END \
+    WHERE k = ?1 AND owner = ?2 AND open \
+        AND EXISTS (SELECT 1 FROM dlock_locks WHERE k = ?1 AND owner = ?2)";
+
+/// Nothing was run under this claim: its boundary is due again, and all earlier ones are not. The trigger of the run's end
+/// frees the lock.
+const GIVE_BACK: &str = "\
+    UPDATE dlock_runs SET boundary = boundary - 1, open = 0, expires = 0 WHERE k = ?1 AND owner = ?2 AND open";
+
+/// A success without a period, of whoever holds the lock. The row that it goes into notes no start, and the trigger that
+/// carries a new one over changes nothing: it has the lock's own values.
+const RECORD: &str = "\
+    INSERT INTO dlock_runs \
+        (k, boundary, open, owner, token, expires, boot, note, started, good_started, good_took, good_note) \
+    SELECT l.k, -1, 0, l.owner, l.token, l.expires, l.boot, l.note, t.now, max(t.now - ?3, 0), ?3, l.note \
+    FROM dlock_locks AS l, (SELECT CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000000 AS now) AS t \
+    WHERE l.k = ?1 AND l.owner = ?2 \
+    ON CONFLICT (k) DO UPDATE SET \
+        good_started = excluded.good_started, good_took = excluded.good_took, good_note = excluded.good_note";
+
+const LAST_SUCCESS: &str = "\
+    SELECT good_started, good_took, good_note FROM dlock_runs WHERE k = ?1 AND good_started IS NOT NULL";
+
+pub(super) async fn ask(
+    conn: &mut SqliteConnection,
+    asked: &Asked<'_>,
+    time: &Time,
+    once: OncePer,
+) -> sqlx::Result<Option<Granted>> {
+    schema::wait_for_disk(conn).await?;
+    let rows: sqlx::Result<Vec<(i64,)>> = sqlx::query_as(START)
+        .bind(asked.claim.key.as_str())
+        .bind(&asked.claim.owner.as_bytes()[..])
+        .bind(asked.until)
+        .bind(asked.boot)
+        .bind(asked.claim.note.as_str())
+        .bind(asked.now.stored)
+        .bind(nanos(once.period))
+        .bind(once.rerun)
+        .bind(nanos(once.offset))
+        .fetch_all(&mut *conn)
+        .await;
+    schema::no_more_waiting(conn, time).await?;
+    Ok(rows?.first().map(|(token,)| Granted { token: *token, slot: None }))
+}
+
+/// Why it was not started.
+pub(super) async fn refused(turn: &mut Connected, asked: &Asked<'_>, once: OncePer) -> Result<Attempt> {
+    let found: Vec<(bool, bool, i64, bool, bool)> = sqlx::query_as(REFUSED)
+        .bind(asked.claim.key.as_str())
+        .bind(&asked.claim.owner.as_bytes()[..])
+        .bind(asked.now.stored)
+        .bind(asked.boot)
+        .bind(nanos(once.period))
+        .bind(once.rerun)
+        .bind(nanos(once.offset))
+        .fetch_all(turn.conn())
+        .await
+        .map_err(|error| turn.fault(error))?;
+    let Some(&(ours, foreign, left, started, again)) = found.first() else {
+        return Err(schema::corrupt("it tells no time"));
+    };
+    if ours && let Some(granted) = arm_anew(turn, asked).await? {
+        return asked.acquired(granted);
+    }
+    if foreign && left > 0 {
+        return Err(other_kind());
+    }
+    // One that may be run again is so once its lock is free.
+    if started && !again {
+        return Ok(Attempt::AlreadyRun);
+    }
+    Ok(asked.contended(left))
+}
+
+async fn arm_anew(turn: &mut Connected, asked: &Asked<'_>) -> Result<Option<Granted>> {
+    let rows: Vec<(i64,)> = sqlx::query_as(ARM_ANEW)
+        .bind(asked.claim.key.as_str())
+        .bind(&asked.claim.owner.as_bytes()[..])
+        .bind(asked.until)
+        .bind(asked.boot)
+        .fetch_all(turn.conn())
+        .await
+        .map_err(|error| turn.fault(error))?;
+    Ok(rows.first().map(|(token,)| Granted { token: *token, slot: None }))
+}
+
+pub(super) async fn end(
+    turn: &mut Connected,
+    time: &Time,
+    claim: &Claim,
+    run: RunEnd,
+    keep: Option<i64>,
+) -> Result<bool> {
+    let took = match run {
+        RunEnd::Failed => None,
+        RunEnd::Succeeded { took } => Some(nanos(took)),
+    };
+    schema::wait_for_disk(turn.conn()).await.map_err(|error| turn.fault(error))?;
+    let done = sqlx::query(END)
+        .bind(claim.key.as_str())
+        .bind(&claim.owner.as_bytes()[..])
+        .bind(keep.unwrap_or(0))
+        .bind(took)
+        .execute(turn.conn())
+        .await;
+    schema::no_more_waiting(turn.conn(), time).await.map_err(|error| turn.fault(error))?;
+    Ok(done.map_err(|error| turn.fault(error))?.rows_affected() > 0)
+}
+
+/// Gives the period back. Not with `rerun`: there a start that has not ended may be run again as it is, and it may be
+/// another one's that died. A power failure may undo it; then the period is used up, which is the safe side.
+pub(super) async fn give_back(turn: &mut Connected, claim: &Claim, once: OncePer) -> Result<()> {
+    if once.rerun {
+        return Ok(());
+    }
+    let done =
+        sqlx::query(GIVE_BACK).bind(claim.key.as_str()).bind(&claim.owner.as_bytes()[..]).execute(turn.conn()).await;
+    done.map(drop).map_err(|error| turn.fault(error))
+}
+
+/// Records the success of a hold that still is to be ended: should the caller be dropped in between, both are done again.
+pub(super) async fn record(turn: &mut Connected, time: &Time, claim: &Claim, took: Duration) -> Result<()> {
+    schema::wait_for_disk(turn.conn()).await.map_err(|error| turn.fault(error))?;
+    let done = sqlx::query(RECORD)
+        .bind(claim.key.as_str())
+        .bind(&claim.owner.as_bytes()[..])
+        .bind(nanos(took))
+        .execute(turn.conn())
+        .await;
+    schema::no_more_waiting(turn.conn(), time).await.map_err(|error| turn.fault(error))?;
+    done.map(drop).map_err(|error| turn.fault(error))
+}
+
+pub(super) async fn last_success(turn: &mut Connected, key: &LockKey) -> Result<Option<LastSuccess>> {
+    let rows: Vec<(u64, u64, String)> = sqlx::query_as(LAST_SUCCESS)
+        .bind(key.as_str())
+        .fetch_all(turn.conn())
+        .await
+        .map_err(|error| turn.fault(error))?;
+    let Some((started, took, note)) = rows.first() else { return Ok(None) };
+    let started = UNIX_EPOCH
+        .checked_add(Duration::from_nanos(*started))
+        .ok_or_else(|| schema::corrupt("a run that started at no time"))?;
+    Ok(Some(LastSuccess { started, took: Duration::from_nanos(*took), note: Note::from_stored(note) }))
+}

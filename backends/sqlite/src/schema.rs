@@ -1,0 +1,205 @@
+//! Opening the file: its tables, and the settings without which a commit would promise too much.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dlock_contract::{Clock, Error, ErrorKind, Result};
+use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection, SqliteSynchronous};
+use sqlx::{AssertSqlSafe, ConnectOptions, Connection};
+
+use super::Site;
+use super::fault::{fault, primary_code};
+use super::file::{Identity, Place};
+use super::line::Connected;
+use super::time::Time;
+use super::{sweep, tables};
+
+/// How long a request waits for another process's request.
+pub(super) const BUSY: Duration = Duration::from_secs(1);
+
+/// The same for whoever opens the file: many processes may start at once, and each waits for the disk.
+const OPENING: Duration = Duration::from_secs(5);
+
+/// Tokens between two waits for the disk.
+const BLOCK: i64 = 1 << 20;
+
+/// After a restart of the host the last tokens may be forgotten, but not their bound.
+const GO_ON: &str = "UPDATE dlock_fence SET token = bound, bound = bound + ?1, boot = ?2 WHERE boot <> ?2";
+
+const RAISE: &str = "UPDATE dlock_fence SET bound = bound + ?1 WHERE bound - token < ?1";
+
+const VERSION: &str = "SELECT version FROM dlock_schema";
+
+/// Fail where the tables are not what they must be.
+const LOOKS: &[&str] = &[
+    "SELECT k, owner, token, expires, boot, note FROM dlock_locks LIMIT 0",
+    "SELECT k, slot, family, alone, owner, token, expires, boot, note FROM dlock_shares LIMIT 0",
+    "SELECT k, owner, since, expires, boot FROM dlock_writers LIMIT 0",
+    "SELECT k, boundary, open, owner, token, expires, boot, note, started, good_started, \
+        good_took, good_note FROM dlock_runs LIMIT 0",
+];
+
+/// Connects; makes the file and its tables if they are not there.
+pub(super) async fn prepare(site: &Arc<Site>) -> Result<Connected> {
+    let (place, time) = (&*site.place, &site.time);
+    let clock = time.clock();
+    // Which file it is, is asked before it is opened: if it is replaced in between, the first commit notices.
+    let file = site.looks.look().await?;
+    let mut connected = Connected::new(connect(place).await?, file);
+    let conn = connected.conn();
+    if !is_ours(conn).await? {
+        use_log(conn, clock).await?;
+        create(conn, site).await?;
+    }
+    // Somebody may have switched it back by hand.
+    use_log(conn, clock).await?;
+    if version(conn).await? == Some(1) {
+        upgrade(conn).await?;
+    }
+    if version(conn).await? != Some(2) {
+        return Err(place.complain(ErrorKind::SchemaMismatch, "its tables are of another release of dlock"));
+    }
+    for look in LOOKS {
+        sqlx::query(*look).fetch_all(&mut *conn).await.map_err(fault)?;
+    }
+    let counters: Vec<(String,)> =
+        sqlx::query_as("SELECT boot FROM dlock_fence").fetch_all(&mut *conn).await.map_err(fault)?;
+    let [(boot,)] = &counters[..] else {
+        return Err(corrupt("the fencing counter is missing"));
+    };
+    let restarted = boot != time.boot();
+    if restarted {
+        sqlx::query(GO_ON).bind(BLOCK).bind(time.boot()).execute(&mut *conn).await.map_err(fault)?;
+    }
+    no_more_waiting(conn, time).await.map_err(fault)?;
+    let patience = format!("PRAGMA busy_timeout = {}", BUSY.as_millis());
+    sqlx::raw_sql(AssertSqlSafe(patience)).execute(&mut *conn).await.map_err(fault)?;
+    if restarted {
+        sweep::other_boots(&mut connected, time).await?;
+    }
+    commit_only_at(connected.conn(), site.place.clone(), file).await.map_err(fault)?;
+    Ok(connected)
+}
+
+/// From here on a commit is refused once the path names another file: who opens the path then would not see it, and two
+/// files exclude nobody. The connection's own thread looks, so a disk that hangs stops nobody else.
+async fn commit_only_at(conn: &mut SqliteConnection, place: Arc<Place>, file: Identity) -> sqlx::Result<()> {
+    conn.lock_handle().await?.set_commit_hook(move || place.identity().ok() == Some(file));
+    Ok(())
+}
+
+/// What is written from here on ends with the host's boot, if the host can tell its boots apart.
+pub(super) async fn no_more_waiting(conn: &mut SqliteConnection, time: &Time) -> sqlx::Result<()> {
+    if time.knows_boot() {
+        sqlx::raw_sql("PRAGMA synchronous = NORMAL").execute(conn).await?;
+    }
+    Ok(())
+}
+
+/// What is written from here on outlives a power failure. If the caller is dropped before it takes that back, the
+/// connection goes on waiting for the disk at every commit: slow, but safe.
+pub(super) async fn wait_for_disk(conn: &mut SqliteConnection) -> sqlx::Result<()> {
+    sqlx::raw_sql("PRAGMA synchronous = FULL").execute(conn).await.map(drop)
+}
+
+/// Raises the bound of the tokens.
+pub(super) async fn reserve(conn: &mut SqliteConnection, time: &Time) -> sqlx::Result<()> {
+    wait_for_disk(conn).await?;
+    sqlx::query(RAISE).bind(BLOCK).execute(&mut *conn).await?;
+    no_more_waiting(conn, time).await
+}
+
+/// Connects to a file that is there, with the patience of one that opens it.
+async fn connect(place: &Place) -> Result<SqliteConnection> {
+    SqliteConnectOptions::new()
+        .filename(&place.path)
+        .create_if_missing(false)
+        .busy_timeout(OPENING)
+        // The bound of the tokens must survive a power failure.
+        .synchronous(SqliteSynchronous::Full)
+        .thread_name(|_| "dlock-sqlite".into())
+        .disable_statement_logging()
+        .connect()
+        .await
+        .map_err(fault)
+}
+
+pub(super) fn corrupt(what: &'static str) -> Error {
+    Error::new(ErrorKind::CorruptState, format!("the lock file contradicts itself: {what}"))
+}
+
+async fn is_ours(conn: &mut SqliteConnection) -> Result<bool> {
+    let found: Vec<(i64,)> = sqlx::query_as("SELECT 1 FROM sqlite_schema WHERE name = 'dlock_schema'")
+        .fetch_all(conn)
+        .await
+        .map_err(fault)?;
+    Ok(!found.is_empty())
+}
+
+/// Readers and the writer do not wait for each other in this mode. It stays with the file.
+async fn use_log(conn: &mut SqliteConnection, clock: &Clock) -> Result<()> {
+    let patience = clock.now().after(OPENING);
+    loop {
+        let mode = sqlx::query_as::<_, (String,)>("PRAGMA journal_mode = WAL").fetch_all(&mut *conn).await;
+        match mode {
+            Ok(mode) if mode.first().is_some_and(|(mode,)| mode == "wal") => return Ok(()),
+            Ok(_) => {
+                let need = "a filesystem with shared memory between processes".into();
+                return Err(Error::new(
+                    ErrorKind::Unsupported { need },
+                    "the lock file cannot be switched to write-ahead logging",
+                ));
+            }
+            // Switching the mode does not wait for other processes that are switching it too.
+            Err(error) if primary_code(&error) == Some(5) && clock.now() < patience => {
+                clock.sleep_until(clock.now().after(Duration::from_millis(10))).await;
+            }
+            Err(error) => return Err(fault(error)),
+        }
+    }
+}
+
+async fn version(conn: &mut SqliteConnection) -> Result<Option<i64>> {
+    let versions: Vec<(i64,)> = sqlx::query_as(VERSION).fetch_all(conn).await.map_err(fault)?;
+    Ok(match versions[..] {
+        [(version,)] => Some(version),
+        _ => None,
+    })
+}
+
+/// Adds what version 2 has more. Locks that are held stay so; the processes that hold them notice nothing.
+async fn upgrade(conn: &mut SqliteConnection) -> Result<()> {
+    let mut transaction = conn.begin_with("BEGIN IMMEDIATE").await.map_err(fault)?;
+    // Another process may have been faster.
+    if version(&mut transaction).await? == Some(1) {
+        sqlx::raw_sql(tables::SECOND).execute(&mut *transaction).await.map_err(fault)?;
+    }
+    transaction.commit().await.map_err(fault)
+}
+
+async fn create(conn: &mut SqliteConnection, site: &Site) -> Result<()> {
+    let mut transaction = conn.begin_with("BEGIN IMMEDIATE").await.map_err(fault)?;
+    // Another process may have been faster.
+    if is_ours(&mut transaction).await? {
+        return Ok(());
+    }
+    let strangers: Vec<(i64,)> =
+        sqlx::query_as("SELECT count(*) FROM sqlite_schema").fetch_all(&mut *transaction).await.map_err(fault)?;
+    if strangers != [(0,)] {
+        let text = "it is the database of something else; locks need a file of their own";
+        return Err(site.place.complain(ErrorKind::SchemaMismatch, text));
+    }
+    for tables in [tables::FIRST, tables::SECOND] {
+        sqlx::raw_sql(tables).execute(&mut *transaction).await.map_err(fault)?;
+    }
+    // Begins with the time, so that tokens go on rising even if the file is deleted and made anew.
+    let first = i64::try_from(site.time.clock().wall_ms()).unwrap_or(0).saturating_mul(1000);
+    sqlx::query("INSERT INTO dlock_fence (id, token, bound, boot) VALUES (1, ?1, ?1 + ?2, ?3)")
+        .bind(first)
+        .bind(BLOCK)
+        .bind(site.time.boot())
+        .execute(&mut *transaction)
+        .await
+        .map_err(fault)?;
+    transaction.commit().await.map_err(fault)
+}

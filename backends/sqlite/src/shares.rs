@@ -1,0 +1,192 @@
+//! Locks that several may hold: readers beside readers, and permits.
+//!
+//! Every holder has a row of its own, with a lease and a number that no other living one has; a writer is a holder
+//! that must be alone. The key's row in `dlock_locks` sums them up, kept right by triggers, so that a grant, a renewal
+//! and a release stay one statement each.
+//!
+//! A writer that was refused says that it waits; readers who come later stand back. That mark has a lease, since its
+//! owner may die: a little longer than its pause, and never much longer than what a dead holder costs. Each attempt
+//! writes it anew.
+
+use std::time::Duration;
+
+use dlock_contract::{Attempt, Claim, Kind, Result, Stand};
+use sqlx::sqlite::SqliteConnection;
+
+use super::asked::{Asked, Granted, nanos, other_kind};
+use super::line::Connected;
+use super::time::Stamp;
+
+/// How long a waiting writer holds up readers beyond its own pause without asking again. Many times the longest pause of
+/// those who have not said one.
+const WRITER_WAITS: Duration = Duration::from_secs(1);
+
+/// Bounded by the ttl: a writer that dies while it waits costs no more than one that dies while it holds. One that pauses
+/// for longer than that may be overtaken.
+fn writer_waits(claim: &Claim) -> Duration {
+    WRITER_WAITS + claim.backoff.as_ref().map_or(Duration::ZERO, |backoff| backoff.to.min(claim.ttl))
+}
+
+/// Wins if no other kind has the key, nobody is there who must be alone, and a number is free: the lowest. Who has it
+/// already keeps number and token. What is dead is written over.
+const ACQUIRE: &str = "\
+    INSERT INTO dlock_shares (k, slot, family, alone, owner, token, expires, boot, note) \
+    SELECT ?1, coalesce( \
+        (SELECT slot FROM dlock_shares WHERE k = ?1 AND owner = ?2 AND boot = ?4 AND expires > ?6), \
+        CASE \
+        WHEN EXISTS (SELECT 1 FROM dlock_shares WHERE k = ?1 AND boot = ?4 AND expires > ?6 AND (alone OR ?8)) \
+            OR ?10 AND EXISTS (SELECT 1 FROM dlock_writers WHERE k = ?1 AND boot = ?4 AND expires > ?6) \
+            THEN NULL \
+        WHEN NOT EXISTS (SELECT 1 FROM dlock_shares WHERE k = ?1 AND slot = 0 AND boot = ?4 AND expires > ?6) \
+            THEN 0 \
+        ELSE (SELECT min(slot) + 1 FROM dlock_shares AS s \
+            WHERE k = ?1 AND boot = ?4 AND expires > ?6 AND slot + 1 < ?9 AND NOT EXISTS ( \
+                SELECT 1 FROM dlock_shares WHERE k = ?1 AND slot = s.slot + 1 AND boot = ?4 AND expires > ?6)) \
+        END) AS place, \
+        ?7, ?8, ?2, (SELECT token + 1 FROM dlock_fence), ?3, ?4, ?5 \
+    WHERE place IS NOT NULL \
+    AND NOT EXISTS (SELECT 1 FROM dlock_locks WHERE k = ?1 AND boot = ?4 AND expires > ?6 AND owner <> ?7) \
+    ON CONFLICT (k, slot) DO UPDATE SET \
+        token = CASE WHEN owner = excluded.owner AND boot = excluded.boot AND expires > ?6 \
+            THEN token ELSE excluded.token END, \
+        family = excluded.family, alone = excluded.alone, owner = excluded.owner, expires = excluded.expires, \
+        boot = excluded.boot, note = excluded.note \
+    RETURNING token, slot";
+
+/// Has another kind the key; and when do the first, the last, and those in a reader's way come to their end?
+const REFUSED: &str = "\
+    SELECT coalesce((SELECT owner <> ?4 FROM dlock_locks WHERE k = ?1 AND boot = ?2 AND expires > ?3), 0), \
+        min(expires) - ?3, max(expires) - ?3, max(CASE WHEN alone THEN expires END) - ?3, \
+        (SELECT max(expires) FROM dlock_writers WHERE k = ?1 AND boot = ?2 AND expires > ?3) - ?3 \
+    FROM dlock_shares WHERE k = ?1 AND boot = ?2 AND expires > ?3";
+
+const WAIT_AS_WRITER: &str = "\
+    INSERT INTO dlock_writers (k, owner, since, expires, boot) VALUES (?1, ?2, ?3, ?4, ?5) \
+    ON CONFLICT (k, owner) DO UPDATE SET since = excluded.since, expires = excluded.expires, boot = excluded.boot";
+
+const WAIT_NO_MORE: &str = "DELETE FROM dlock_writers WHERE k = ?1 AND owner = ?2";
+
+/// As for a lock with one holder.
+pub(super) const RENEW: &str = "\
+    UPDATE dlock_shares SET expires = ?2 + (j.value ->> 2) FROM json_each(?1) AS j \
+    WHERE k = j.value ->> 0 AND owner = unhex(j.value ->> 1) AND boot = ?3 AND expires > ?2 \
+    RETURNING owner";
+
+/// Takes the dead along: whoever leaves last leaves nothing.
+const RELEASE: &str = "\
+    DELETE FROM dlock_shares WHERE k = ?1 AND (owner = ?2 OR boot <> ?3 OR expires <= ?4) \
+    RETURNING owner = ?2 AND boot = ?3 AND expires > ?4";
+
+/// A dead one is not called back to life: somebody else may have its place.
+const KEEP: &str = "\
+    UPDATE dlock_shares SET owner = x'', expires = ?5 \
+    WHERE k = ?1 AND owner = ?2 AND boot = ?3 AND expires > ?4";
+
+/// What holders share a key as: none but those of one family hold it at a time.
+fn family(kind: Kind) -> String {
+    match kind {
+        Kind::Permits(limit) => format!("p{limit}"),
+        _ => "rw".into(),
+    }
+}
+
+/// How many may hold it.
+fn limit(kind: Kind) -> i64 {
+    match kind {
+        Kind::Permits(limit) => limit.get().into(),
+        Kind::Read => i64::MAX,
+        _ => 1,
+    }
+}
+
+pub(super) async fn ask(conn: &mut SqliteConnection, asked: &Asked<'_>) -> sqlx::Result<Option<Granted>> {
+    let kind = asked.claim.kind;
+    let rows: Vec<(i64, i64)> = sqlx::query_as(ACQUIRE)
+        .bind(asked.claim.key.as_str())
+        .bind(&asked.claim.owner.as_bytes()[..])
+        .bind(asked.until)
+        .bind(asked.boot)
+        .bind(asked.claim.note.as_str())
+        .bind(asked.now.stored)
+        .bind(family(kind).into_bytes())
+        .bind(kind == Kind::Write)
+        .bind(limit(kind))
+        .bind(kind == Kind::Read)
+        .fetch_all(conn)
+        .await?;
+    Ok(rows.first().map(|(token, slot)| Granted { token: *token, slot: Some(*slot) }))
+}
+
+/// Why it was not granted.
+pub(super) async fn refused(turn: &mut Connected, asked: &Asked<'_>, stand: Stand) -> Result<Attempt> {
+    type Found = (bool, Option<i64>, Option<i64>, Option<i64>, Option<i64>);
+    let kind = asked.claim.kind;
+    let found: Vec<Found> = sqlx::query_as(REFUSED)
+        .bind(asked.claim.key.as_str())
+        .bind(asked.boot)
+        .bind(asked.now.stored)
+        .bind(family(kind).into_bytes())
+        .fetch_all(turn.conn())
+        .await
+        .map_err(|error| turn.fault(error))?;
+    let (foreign, first, last, writer, waits) = found.first().copied().unwrap_or_default();
+    let waiting = kind == Kind::Write && stand != Stand::No;
+    if foreign {
+        if waiting {
+            wait_no_more(turn, asked.claim).await?;
+        }
+        return Err(other_kind());
+    }
+    if waiting {
+        wait_as_writer(turn, asked).await?;
+    }
+    let left = match kind {
+        Kind::Permits(_) => first,
+        Kind::Read => writer.max(waits),
+        _ => last,
+    };
+    Ok(asked.contended(left.unwrap_or(0)))
+}
+
+async fn wait_as_writer(turn: &mut Connected, asked: &Asked<'_>) -> Result<()> {
+    let done = sqlx::query(WAIT_AS_WRITER)
+        .bind(asked.claim.key.as_str())
+        .bind(&asked.claim.owner.as_bytes()[..])
+        .bind(asked.now.stored)
+        .bind(asked.now.stored.saturating_add(nanos(writer_waits(asked.claim))))
+        .bind(asked.boot)
+        .execute(turn.conn())
+        .await;
+    done.map(drop).map_err(|error| turn.fault(error))
+}
+
+pub(super) async fn wait_no_more(turn: &mut Connected, claim: &Claim) -> Result<()> {
+    let done =
+        sqlx::query(WAIT_NO_MORE).bind(claim.key.as_str()).bind(&claim.owner.as_bytes()[..]).execute(turn.conn()).await;
+    done.map(drop).map_err(|error| turn.fault(error))
+}
+
+pub(super) async fn free(turn: &mut Connected, claim: &Claim, boot: &str, now: Stamp) -> Result<bool> {
+    let rows: Vec<(bool,)> = sqlx::query_as(RELEASE)
+        .bind(claim.key.as_str())
+        .bind(&claim.owner.as_bytes()[..])
+        .bind(boot)
+        .bind(now.stored)
+        .fetch_all(turn.conn())
+        .await
+        .map_err(|error| turn.fault(error))?;
+    Ok(rows.contains(&(true,)))
+}
+
+pub(super) async fn keep(turn: &mut Connected, claim: &Claim, boot: &str, now: Stamp, until: i64) -> Result<bool> {
+    let done = sqlx::query(KEEP)
+        .bind(claim.key.as_str())
+        .bind(&claim.owner.as_bytes()[..])
+        .bind(boot)
+        .bind(now.stored)
+        .bind(until)
+        .execute(turn.conn())
+        .await
+        .map_err(|error| turn.fault(error))?;
+    Ok(done.rows_affected() > 0)
+}

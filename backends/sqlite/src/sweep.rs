@@ -1,0 +1,52 @@
+//! Deletes rows that were left behind under keys that nobody may ever ask for again.
+
+use std::time::Duration;
+
+use dlock_contract::Result;
+
+use super::fault::fault;
+use super::line::Connected;
+use super::time::Time;
+
+/// The shortest time between two sweeps. A sweep runs at the end of a request.
+pub(super) const PAUSE: Duration = Duration::from_secs(1);
+
+/// So many rows of a table at a time: others wait for the file meanwhile.
+const MOST: i64 = 256;
+
+/// Locks that were kept after their end (`min_hold`), and whose time is over. Found by an index of their own. What their
+/// holders shared goes along with the last share.
+const KEPT: [&str; 2] = [
+    "DELETE FROM dlock_locks WHERE k IN \
+        (SELECT k FROM dlock_locks WHERE length(owner) = 0 AND expires <= ?1 LIMIT ?2) \
+        AND length(owner) = 0 AND expires <= ?1",
+    "DELETE FROM dlock_shares WHERE (k, slot) IN \
+        (SELECT k, slot FROM dlock_shares WHERE length(owner) = 0 AND expires <= ?1 LIMIT ?2) \
+        AND length(owner) = 0 AND expires <= ?1",
+];
+
+/// Locks and waiting writers from before a restart of the host. All are dead.
+const OF_OTHER_BOOTS: [&str; 3] = [
+    "DELETE FROM dlock_shares WHERE boot <> ?1",
+    "DELETE FROM dlock_locks WHERE boot <> ?1",
+    "DELETE FROM dlock_writers WHERE boot <> ?1",
+];
+
+/// Deletes kept locks whose time is over; true if there may be more.
+pub(super) async fn kept(on: &mut Connected, time: &Time) -> Result<bool> {
+    let (now, mut more) = (time.now()?, false);
+    for sweep in KEPT {
+        // If the connection is broken, the next caller's own request finds it out.
+        let done = sqlx::query(sweep).bind(now.stored).bind(MOST).execute(on.conn()).await.map_err(fault)?;
+        more |= done.rows_affected() >= MOST.unsigned_abs();
+    }
+    Ok(more)
+}
+
+/// Deletes what a restart of the host has ended. Only whoever opens the file first after one has anything to do.
+pub(super) async fn other_boots(on: &mut Connected, time: &Time) -> Result<()> {
+    for sweep in OF_OTHER_BOOTS {
+        sqlx::query(sweep).bind(time.boot()).execute(on.conn()).await.map_err(|error| on.fault(error))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,214 @@
+//! What the cases are written with: clients, claims, and the judgement of what came back.
+
+use std::fmt::Display;
+use std::sync::Arc;
+use std::time::Duration;
+
+use dlock_contract::engine::KeyBuf;
+use dlock_contract::{BootInstant, Capabilities, Claim, Clock, Error, Hold, Key, Kind, LockKey, OncePer};
+
+use super::client::Client;
+use super::{Outage, Store};
+
+/// Beyond every bound that a store declares: for a machine that is busy with something else.
+pub(super) const SLACK: Duration = Duration::from_secs(5);
+
+/// `Ok`: the promise was kept.
+pub(super) type Tested<T = ()> = Result<T, Stop>;
+
+/// Why a case ended before its end.
+#[derive(Debug)]
+pub(super) enum Stop {
+    Failed(String),
+    Skipped(String),
+    NotApplicable(String),
+    /// A lease ended before the case could use it: the run proves nothing.
+    Late,
+}
+
+impl From<Error> for Stop {
+    fn from(error: Error) -> Self {
+        Self::Failed(format!("the backend failed: {error}"))
+    }
+}
+
+/// Fails the case unless the condition holds.
+macro_rules! ensure {
+    ($condition:expr, $($text:tt)+) => {
+        if !$condition {
+            return Err($crate::bench::Stop::Failed(format!($($text)+)));
+        }
+    };
+}
+pub(super) use ensure;
+
+/// Names a case and its function.
+macro_rules! case {
+    ($name:literal, $when:ident, $test:ident) => {
+        $crate::bench::case!($name, $when, $test, false)
+    };
+    ($name:literal, $when:ident, $test:ident, disturbs) => {
+        $crate::bench::case!($name, $when, $test, true)
+    };
+    ($name:literal, $when:ident, $test:ident, $disturbs:literal) => {
+        $crate::Case {
+            name: $name,
+            disturbs: $disturbs,
+            when: $crate::when::$when,
+            test: |bench| Box::pin($test(bench)),
+        }
+    };
+}
+pub(super) use case;
+
+/// One run of one case.
+pub(crate) struct Bench<'a> {
+    store: &'a dyn Store,
+    pub(super) capabilities: Capabilities,
+    pub(super) clock: Clock,
+    pace: u32,
+}
+
+impl<'a> Bench<'a> {
+    pub(super) async fn new(store: &'a dyn Store, pace: u32) -> Tested<Self> {
+        let clock = Clock::system();
+        let backend = store.open(clock.clone()).await?;
+        let capabilities = backend.capabilities().clone();
+        backend.close().await;
+        Ok(Self { store, capabilities, clock, pace })
+    }
+
+    /// A case that takes longer hangs.
+    pub(super) fn limit(&self) -> Duration {
+        Duration::from_secs(60) + (self.short() + self.capabilities.takeover_delay) * 6
+    }
+
+    /// A ttl whose end can be waited for.
+    pub(super) fn short(&self) -> Duration {
+        self.ttl(Duration::from_millis(500) * self.pace)
+    }
+
+    /// A ttl that does not end within a case.
+    pub(super) fn long(&self) -> Duration {
+        self.ttl(Duration::from_secs(120))
+    }
+
+    fn ttl(&self, wanted: Duration) -> Duration {
+        let range = self.capabilities.ttl;
+        let step = range.step.as_nanos().max(1);
+        let whole = wanted.max(range.min).as_nanos().div_ceil(step) * step;
+        Duration::from_nanos(u64::try_from(whole).unwrap_or(u64::MAX)).min(range.max)
+    }
+
+    /// When a dead holder's lock must have been granted again at the latest.
+    pub(super) fn takeover(&self, ttl: Duration) -> Duration {
+        ttl + self.capabilities.takeover_delay + SLACK
+    }
+
+    /// A key that nobody else uses.
+    pub(super) fn key(&self) -> Tested<LockKey> {
+        literal(&format!("case:{:016x}", fastrand::u64(..)))
+    }
+
+    pub(super) fn claim(&self, key: &LockKey, ttl: Duration) -> Tested<Arc<Claim>> {
+        Ok(Arc::new(Claim::new(key.clone(), ttl, &format!("site{:08x}", fastrand::u32(..)))?))
+    }
+
+    pub(super) fn claim_as(&self, kind: Kind, key: &LockKey, ttl: Duration) -> Tested<Arc<Claim>> {
+        Ok(Arc::new(Claim::clone(&*self.claim(key, ttl)?).with(|claim| claim.kind = kind)))
+    }
+
+    pub(super) fn claim_once(&self, once: OncePer, key: &LockKey, ttl: Duration) -> Tested<Arc<Claim>> {
+        Ok(Arc::new(Claim::clone(&*self.claim(key, ttl)?).with(|claim| claim.once_per = Some(Box::new(once)))))
+    }
+
+    pub(super) async fn client(&self) -> Tested<Client> {
+        self.client_with(self.clock.clone()).await
+    }
+
+    pub(super) async fn client_with(&self, clock: Clock) -> Tested<Client> {
+        Ok(Client::new(self.store.open(clock).await?, self.clock.clone()))
+    }
+
+    /// What the store itself has for the key, sorted.
+    pub(super) async fn leftovers(&self, key: &LockKey) -> Tested<Vec<String>> {
+        let mut found = self.store.leftovers(key).await.map_err(|error| harness("could not be looked into", error))?;
+        found.sort();
+        Ok(found)
+    }
+
+    /// Fails if the store has anything for the key.
+    pub(super) async fn clean(&self, key: &LockKey, after: &str) -> Tested {
+        let found = self.leftovers(key).await?;
+        ensure!(found.is_empty(), "{after}, the store still has {}", found.join(", "));
+        Ok(())
+    }
+
+    pub(super) async fn evict(&self, key: &LockKey) -> Tested {
+        let Some(evicting) = self.store.evict(key) else {
+            return Err(Stop::Skipped("the Store cannot take a lock from its holder".into()));
+        };
+        evicting.await.map_err(|error| harness("could not take the lock from its holder", error))
+    }
+
+    pub(super) async fn outage(&self, outage: Outage) -> Tested<Box<dyn std::any::Any + Send>> {
+        self.outside()?;
+        let Some(cutting) = self.store.outage(outage) else {
+            return Err(Stop::Skipped(format!("the Store cannot be made unreachable ({outage:?})")));
+        };
+        cutting.await.map_err(|error| harness("could not be made unreachable", error))
+    }
+
+    pub(super) async fn restart(&self) -> Tested {
+        self.outside()?;
+        let Some(restarting) = self.store.restart() else {
+            return Err(Stop::Skipped("the Store cannot be restarted".into()));
+        };
+        restarting.await.map_err(|error| harness("could not be restarted", error))
+    }
+
+    fn outside(&self) -> Tested {
+        if self.store.in_process() {
+            return Err(Stop::NotApplicable("the store lives inside of this process".into()));
+        }
+        Ok(())
+    }
+
+    /// A token, where fencing promises one.
+    pub(super) fn token(&self, hold: &Hold) -> Tested<u64> {
+        hold.token.map(std::num::NonZeroU64::get).ok_or_else(|| Stop::Failed("the grant has no fencing token".into()))
+    }
+}
+
+/// The lock of which just this is the name: no value's mark stands at its end.
+pub(super) fn literal(text: &str) -> Tested<LockKey> {
+    let marked = Key::new().value(text).to_string();
+    let encoded = marked.strip_prefix('<').and_then(|rest| rest.strip_suffix('>')).unwrap_or(&marked);
+    Ok(LockKey::new("conformance", KeyBuf(encoded.to_owned()))?)
+}
+
+fn harness(what: &str, error: impl Display) -> Stop {
+    Stop::Failed(format!("the Store {what}: {error}"))
+}
+
+pub(super) async fn pause(milliseconds: u64) {
+    tokio::time::sleep(Duration::from_millis(milliseconds)).await;
+}
+
+/// A reply and its request can meet in one poll by chance, but not so often.
+pub(super) const TRIES: usize = 5;
+
+/// Drives a future at long intervals; tells when the poll began that ended it, unless that was the first. A reply is
+/// seen in that poll at the earliest, and the request left in an earlier one.
+pub(super) async fn slowly<F: Future>(clock: &Clock, future: F) -> (F::Output, Option<BootInstant>) {
+    let mut future = std::pin::pin!(future);
+    let mut first = true;
+    loop {
+        let began = clock.now();
+        if let std::task::Poll::Ready(output) = futures::poll!(future.as_mut()) {
+            return (output, (!first).then_some(began));
+        }
+        first = false;
+        pause(10).await;
+    }
+}

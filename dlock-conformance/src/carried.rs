@@ -1,0 +1,142 @@
+//! A store in which a release asks for the next caller of its process.
+
+use std::sync::Arc;
+
+use dlock_contract::{Attempt, Claim, Hold, LockKey, Released, Stand, Wake};
+
+use super::Case;
+use super::bench::{Bench, SLACK, Stop, TRIES, Tested, case, ensure, slowly};
+use super::client::Client;
+
+pub(super) const CASES: &[Case] = &[
+    case!("a release that asks for the next caller gives it the free lock", carries, gives),
+    case!("a release that asks for the next caller puts it behind those who wait", carries, stands),
+    case!("a release that comes too late asks, and takes the lock from nobody", carries, too_late),
+    case!("a grant that a release has asked for counts from before the request", carries, counts),
+    case!("what a release has asked for leaves nothing when it is given up", carries, given_up),
+];
+
+async fn gives(bench: &Bench<'_>) -> Tested {
+    let (key, one, other) = (bench.key()?, bench.client().await?, bench.client().await?);
+    let former = known_as_waiter(bench, &key, &one, &other).await?;
+    let next = bench.claim(&key, bench.long())?;
+    let hold = match release_to(bench, &one, &former, &next).await? {
+        (Released::Released, Attempt::Acquired(hold)) => hold,
+        told => {
+            return Err(Stop::Failed(format!("a lock for which nobody waits was asked for with a release: {told:?}")));
+        }
+    };
+    if let Some(former) = former.token {
+        let token = bench.token(&hold)?;
+        ensure!(token > former.get(), "the lock went on and the token went from {former} to {token}");
+    }
+    other.refused(&bench.claim(&key, bench.long())?, Stand::No, hold.validity).await?;
+    one.renew(&hold, hold.validity).await?;
+    one.give_back(&hold).await?;
+    bench.clean(&key, "after a release that asked for the next caller").await
+}
+
+async fn stands(bench: &Bench<'_>) -> Tested {
+    let (key, one, other) = (bench.key()?, bench.client().await?, bench.client().await?);
+    let former = known_as_waiter(bench, &key, &one, &other).await?;
+    let (waiter, waits) = stand(bench, &other, &former).await?;
+    let next = bench.claim(&key, bench.long())?;
+    let wake = contended(release_to(bench, &one, &former, &next).await?)?;
+    let second = other.wait_on(&waiter, Some(waits), SLACK).await?;
+    other.give_back(&second).await?;
+    let third = one.wait_on(&next, Some(wake), SLACK).await?;
+    one.give_back(&third).await?;
+    Ok(())
+}
+
+async fn too_late(bench: &Bench<'_>) -> Tested {
+    let (key, one, other) = (bench.key()?, bench.client().await?, bench.client().await?);
+    let former = known_as_waiter(bench, &key, &one, &other).await?;
+    one.give_back(&former).await?;
+    for is_held in [true, false] {
+        let held = if is_held { Some(other.take(&bench.claim(&key, bench.long())?).await?) } else { None };
+        let next = bench.claim(&key, bench.long())?;
+        let (released, answer) = release_to(bench, &one, &former, &next).await?;
+        let took = matches!(answer, Attempt::Acquired(_));
+        if let Some(held) = &held
+            && (took || released == Released::Released)
+        {
+            one.in_time(held.validity)?;
+        }
+        ensure!(
+            took != is_held,
+            "a release that came too late asked for a lock that was held: {is_held}; it won: {took}"
+        );
+        ensure!(released == Released::NotOwner, "a release that came too late was told {released:?}");
+        drop(answer);
+        one.backend.abandon(&next).await?;
+        if let Some(held) = held {
+            other.renew(&held, held.validity).await?;
+            other.give_back(&held).await?;
+        }
+        bench.clean(&key, "after a release that came too late").await?;
+    }
+    Ok(())
+}
+
+async fn counts(bench: &Bench<'_>) -> Tested {
+    let (key, one, other) = (bench.key()?, bench.client().await?, bench.client().await?);
+    let mut hold = known_as_waiter(bench, &key, &one, &other).await?;
+    for _ in 0..TRIES {
+        let next = bench.claim(&key, bench.long())?;
+        let (answer, replied) = slowly(&bench.clock, release_to(bench, &one, &hold, &next)).await;
+        hold = match answer? {
+            (Released::Released, Attempt::Acquired(hold)) => hold,
+            told => return Err(Stop::Failed(format!("a lock for which nobody waits was asked for: {told:?}"))),
+        };
+        if replied.is_none_or(|replied| hold.validity.from < replied) {
+            one.give_back(&hold).await?;
+            return Ok(());
+        }
+    }
+    one.give_back(&hold).await?;
+    Err(Stop::Failed("the grant counts from the reply: a slow one makes the holder believe for too long".into()))
+}
+
+async fn given_up(bench: &Bench<'_>) -> Tested {
+    let (key, one, other) = (bench.key()?, bench.client().await?, bench.client().await?);
+    let former = known_as_waiter(bench, &key, &one, &other).await?;
+    let (waiter, waits) = stand(bench, &other, &former).await?;
+    let next = bench.claim(&key, bench.long())?;
+    drop(release_to(bench, &one, &former, &next).await?);
+    one.backend.abandon(&next).await?;
+    let second = other.wait_on(&waiter, Some(waits), SLACK).await?;
+    other.give_back(&second).await?;
+    bench.clean(&key, "after a claim that a release had carried was given up").await
+}
+
+/// A hold of a client that has waited for it: its store knows how to reach it.
+async fn known_as_waiter(bench: &Bench<'_>, key: &LockKey, one: &Client, other: &Client) -> Tested<Hold> {
+    let former = other.take(&bench.claim(key, bench.long())?).await?;
+    let (waiter, waits) = stand(bench, one, &former).await?;
+    other.give_back(&former).await?;
+    one.wait_on(&waiter, Some(waits), SLACK).await
+}
+
+/// Stands in line behind a hold.
+async fn stand(bench: &Bench<'_>, client: &Client, behind: &Hold) -> Tested<(Arc<Claim>, Wake)> {
+    let waiter = bench.claim(&behind.claim.key, bench.long())?;
+    let until = bench.clock.now().after(bench.long());
+    let wake = client.stand(&waiter, until, behind.validity).await?;
+    Ok((waiter, wake))
+}
+
+async fn release_to(bench: &Bench<'_>, client: &Client, hold: &Hold, next: &Arc<Claim>) -> Tested<(Released, Attempt)> {
+    let until = bench.clock.now().after(bench.long());
+    match client.backend.release_to(hold, next, until).await? {
+        (released, Some(answer)) => Ok((released, answer)),
+        (_, None) => Err(Stop::Failed("a release did not ask for the next caller, who is known as a waiter".into())),
+    }
+}
+
+fn contended(told: (Released, Attempt)) -> Tested<Wake> {
+    match told {
+        (Released::Released, Attempt::Contended(wake)) => Ok(wake),
+        told => Err(Stop::Failed(format!("a lock for which others wait was asked for with a release: {told:?}"))),
+    }
+}

@@ -1,0 +1,179 @@
+//! Nothing stays behind: not of a release, of an attempt, of a wait, or of a future that was dropped half way.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dlock_contract::{Attempt, Claim, Stand, Standing};
+
+use super::Case;
+use super::bench::{Bench, SLACK, Stop, Tested, case, ensure, pause};
+
+pub(super) const CASES: &[Case] = &[
+    case!("a release leaves nothing in the store", always, after_release),
+    case!("a contended attempt that does not stand in line leaves nothing", always, after_contended),
+    case!("an abandoned wait leaves nothing and leaves the holder alone", always, abandoned_wait),
+    case!("an abandoned grant is free", always, abandoned_grant),
+    case!("an abandon may come twice, and without need", always, abandoned_again),
+    case!("an attempt dropped anywhere is undone by an abandon", always, dropped_attempts),
+    case!("a renewal dropped anywhere leaves the client usable", always, dropped_renewals),
+];
+
+async fn after_release(bench: &Bench<'_>) -> Tested {
+    let (key, one) = (bench.key()?, bench.client().await?);
+    bench.clean(&key, "before the first grant").await?;
+    let hold = one.take(&bench.claim(&key, bench.long())?).await?;
+    // Else the Store looks in the wrong place, and every case about leftovers would pass.
+    ensure!(!bench.leftovers(&key).await?.is_empty(), "the Store shows nothing while the lock is held");
+    one.give_back(&hold).await?;
+    bench.clean(&key, "after the release").await
+}
+
+async fn after_contended(bench: &Bench<'_>) -> Tested {
+    let (key, one, other) = (bench.key()?, bench.client().await?, bench.client().await?);
+    let hold = one.take(&bench.claim(&key, bench.long())?).await?;
+    let before = bench.leftovers(&key).await?.len();
+    for _ in 0..3 {
+        drop(other.refused(&bench.claim(&key, bench.long())?, Stand::No, hold.validity).await?);
+    }
+    let found = bench.leftovers(&key).await?;
+    ensure!(found.len() == before, "three refused attempts left something in the store: {}", found.join(", "));
+    one.give_back(&hold).await?;
+    Ok(())
+}
+
+async fn abandoned_wait(bench: &Bench<'_>) -> Tested {
+    let (key, one, other) = (bench.key()?, bench.client().await?, bench.client().await?);
+    let hold = one.take(&bench.claim(&key, bench.long())?).await?;
+    let before = bench.leftovers(&key).await?.len();
+    let waiter = bench.claim(&key, bench.long())?;
+    let until = Stand::Until(bench.clock.now().after(bench.long()));
+    drop(other.refused(&waiter, until, hold.validity).await?);
+    other.backend.abandon(&waiter).await?;
+    settled(bench, &[waiter], before).await?;
+    let third = bench.claim(&key, bench.long())?;
+    other.refused(&third, Stand::No, hold.validity).await?;
+    one.renew(&hold, hold.validity).await?;
+    one.give_back(&hold).await?;
+    Ok(())
+}
+
+async fn abandoned_grant(bench: &Bench<'_>) -> Tested {
+    let (key, one, other) = (bench.key()?, bench.client().await?, bench.client().await?);
+    let claim = bench.claim(&key, bench.long())?;
+    let _unused = one.take(&claim).await?;
+    one.backend.abandon(&claim).await?;
+    settled(bench, &[claim], 0).await?;
+    other.take_within(&bench.claim(&key, bench.long())?, SLACK).await?;
+    Ok(())
+}
+
+async fn abandoned_again(bench: &Bench<'_>) -> Tested {
+    let (key, one) = (bench.key()?, bench.client().await?);
+    let claim = bench.claim(&key, bench.long())?;
+    one.backend.abandon(&claim).await?;
+    let hold = one.take(&claim).await?;
+    one.give_back(&hold).await?;
+    one.backend.abandon(&claim).await?;
+    one.backend.abandon(&claim).await?;
+    Ok(())
+}
+
+/// Ends each attempt after a random number of polls or at a random time, as a caller who is cancelled does.
+async fn dropped_attempts(bench: &Bench<'_>) -> Tested {
+    const ROUNDS: usize = 24;
+    let (client, mut random, seed) = (bench.client().await?, fastrand::Rng::new(), fastrand::u64(..));
+    random.seed(seed);
+    let began = bench.clock.now();
+    let warm = client.take(&bench.claim(&bench.key()?, bench.long())?).await?;
+    let usual = bench.clock.now().since(began) + Duration::from_millis(1);
+    client.give_back(&warm).await?;
+    let mut claims = Vec::with_capacity(ROUNDS);
+    for round in 0..ROUNDS {
+        let claim = bench.claim(&bench.key()?, bench.long())?;
+        let stand = if random.bool() { Stand::No } else { Stand::Until(bench.clock.now().after(bench.long())) };
+        let attempt = client.backend.try_acquire(&claim, stand);
+        let answer = if round % 2 == 0 {
+            polled(attempt, random.usize(0..6)).await
+        } else {
+            tokio::time::timeout(usual.mul_f64(random.f64()), attempt).await.ok()
+        };
+        match answer {
+            // It was quicker than the cut: an ordinary hold, ended in the ordinary way.
+            Some(Ok(Attempt::Acquired(hold))) => drop(client.give_back(&hold).await?),
+            _ => {
+                client.backend.abandon(&claim).await?;
+                claims.push(claim);
+            }
+        }
+    }
+    // What a lost request may still do, it does within a moment.
+    pause(300).await;
+    let result = async {
+        settled(bench, &claims, 0).await?;
+        for claim in &claims {
+            let next = bench.claim(&claim.key, bench.long())?;
+            let next = client.take_within(&next, SLACK).await?;
+            client.give_back(&next).await?;
+        }
+        Ok(())
+    };
+    result.await.map_err(|stop| match stop {
+        Stop::Failed(text) => Stop::Failed(format!("{text} (seed {seed})")),
+        other => other,
+    })
+}
+
+async fn dropped_renewals(bench: &Bench<'_>) -> Tested {
+    let (client, mut random, seed) = (bench.client().await?, fastrand::Rng::new(), fastrand::u64(..));
+    random.seed(seed);
+    for _ in 0..12 {
+        // Lost: a reply that is read by the wrong request would show.
+        let gone = client.take(&bench.claim(&bench.key()?, bench.long())?).await?;
+        client.give_back(&gone).await?;
+        let hold = client.take(&bench.claim(&bench.key()?, bench.long())?).await?;
+        let _ = polled(client.backend.renew(&[&gone]), random.usize(1..4)).await;
+        let standing = client.renewal(&hold).await?;
+        ensure!(
+            matches!(standing, Ok(Standing::Renewed(_))),
+            "after another renewal was dropped, a held lock's was answered with {standing:?} (seed {seed})"
+        );
+        let _ = polled(client.backend.renew(&[&hold]), random.usize(1..4)).await;
+        client.give_back(&hold).await?;
+        let next = client.take_within(&bench.claim(&hold.claim.key, bench.long())?, SLACK).await?;
+        client.give_back(&next).await?;
+    }
+    Ok(())
+}
+
+/// Polls a future so many times, and gives it up.
+pub(super) async fn polled<F: Future>(future: F, times: usize) -> Option<F::Output> {
+    let mut future = std::pin::pin!(future);
+    for _ in 0..times {
+        if let std::task::Poll::Ready(output) = futures::poll!(future.as_mut()) {
+            return Some(output);
+        }
+        pause(1).await;
+    }
+    None
+}
+
+/// Within a moment, the store has no more than so many things for each claim's key. A session that was closed may be
+/// seen for that long.
+pub(super) async fn settled(bench: &Bench<'_>, claims: &[Arc<Claim>], most: usize) -> Tested {
+    let end = bench.clock.now().after(Duration::from_secs(2));
+    for claim in claims {
+        loop {
+            let found = bench.leftovers(&claim.key).await?;
+            if found.len() <= most {
+                break;
+            }
+            ensure!(bench.clock.now() < end, "after an abandon, the store still has {}", found.join(", "));
+            pause(50).await;
+        }
+        ensure!(
+            bench.leftovers(&claim.key).await?.len() == most,
+            "an abandon took more from the store than was its own"
+        );
+    }
+    Ok(())
+}

@@ -1,0 +1,238 @@
+//! A client as the cases use it: what the core does with a backend, and the judgement of what came back.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dlock_contract::{
+    Attempt, Backend, BootInstant, Claim, Clock, Ending, ErrorKind, Hold, Released, RunEnd, Signal, Stand, Standing,
+    Together, Validity, Wake,
+};
+use futures::future::Either;
+
+use super::bench::{SLACK, Stop, Tested, ensure, pause};
+
+/// A client of the store, as one process would have it.
+#[derive(Clone)]
+pub(super) struct Client {
+    pub(super) backend: Arc<dyn Backend>,
+    /// The suite's own clock: a client may be given another.
+    clock: Clock,
+}
+
+impl Client {
+    pub(super) fn new(backend: Arc<dyn Backend>, clock: Clock) -> Self {
+        Self { backend, clock }
+    }
+
+    /// One attempt; a failure that a retry can help is retried, as the core would.
+    pub(super) async fn ask(&self, claim: &Arc<Claim>, stand: Stand) -> Tested<Attempt> {
+        let end = self.clock.now().after(SLACK);
+        loop {
+            match self.backend.try_acquire(claim, stand).await {
+                Err(error) if error.is_retryable() && self.clock.now() < end => pause(20).await,
+                answer => return Ok(answer?),
+            }
+        }
+    }
+
+    /// One attempt for several; the holds if all were granted.
+    pub(super) async fn ask_all(&self, claims: &[Arc<Claim>]) -> Tested<Option<Vec<Hold>>> {
+        let end = self.clock.now().after(SLACK);
+        let holds = loop {
+            match self.backend.try_acquire_all(claims).await {
+                Err(error) if error.is_retryable() && self.clock.now() < end => pause(20).await,
+                Err(error) => return Err(error.into()),
+                Ok(Together::Contended | Together::OneByOne) => return Ok(None),
+                Ok(Together::Acquired(holds)) => break holds,
+            }
+        };
+        let owners = holds.iter().map(|hold| hold.claim.owner);
+        ensure!(owners.eq(claims.iter().map(|claim| claim.owner)), "the holds are not those of the claims, in order");
+        Ok(Some(holds))
+    }
+
+    /// The lock is free: it must be granted.
+    pub(super) async fn take(&self, claim: &Arc<Claim>) -> Tested<Hold> {
+        match self.ask(claim, Stand::No).await? {
+            Attempt::Acquired(hold) => Ok(hold),
+            Attempt::Contended(_) | Attempt::AlreadyRun => Err(Stop::Failed("a free lock was refused".into())),
+        }
+    }
+
+    /// The lock will be free: it must be granted within the bound, asked for without a place in line.
+    pub(super) async fn take_within(&self, claim: &Arc<Claim>, bound: Duration) -> Tested<Hold> {
+        let end = self.clock.now().after(bound);
+        loop {
+            if let Attempt::Acquired(hold) = self.ask(claim, Stand::No).await? {
+                return Ok(hold);
+            }
+            ensure!(self.clock.now() < end, "a lock that must be free was refused for {bound:?}");
+            pause(10).await;
+        }
+    }
+
+    /// `other` holds the lock: it must be refused.
+    pub(super) async fn refused(&self, claim: &Arc<Claim>, stand: Stand, other: Validity) -> Tested<Wake> {
+        match self.ask(claim, stand).await? {
+            Attempt::Contended(wake) => Ok(wake),
+            Attempt::AlreadyRun => Err(no_period()),
+            Attempt::Acquired(_) => {
+                self.in_time(other)?;
+                Err(Stop::Failed("the lock was granted to a second owner while the first one held it".into()))
+            }
+        }
+    }
+
+    /// Takes a place in line while `other` holds the lock. The way on which news comes may be opening still.
+    pub(super) async fn stand(&self, claim: &Arc<Claim>, until: BootInstant, other: Validity) -> Tested<Wake> {
+        let end = self.clock.now().after(SLACK);
+        loop {
+            let wake = self.refused(claim, Stand::Until(until), other).await?;
+            if wake.signal.is_some() || self.clock.now() >= end {
+                return Ok(wake);
+            }
+            pause(20).await;
+        }
+    }
+
+    /// Waits as the core does: woken by news, asking again by `ask_by`, with a slow poll as the net.
+    pub(super) async fn wait(&self, claim: &Arc<Claim>, bound: Duration) -> Tested<Hold> {
+        self.wait_on(claim, None, bound).await
+    }
+
+    /// The same for one that stands in line already.
+    pub(super) async fn wait_on(&self, claim: &Arc<Claim>, last: Option<Wake>, bound: Duration) -> Tested<Hold> {
+        self.outcome(claim, last, bound).await?.ok_or_else(no_period)
+    }
+
+    /// The same for one with a period; `None`: its run was started by somebody else.
+    pub(super) async fn outcome(
+        &self,
+        claim: &Arc<Claim>,
+        mut last: Option<Wake>,
+        bound: Duration,
+    ) -> Tested<Option<Hold>> {
+        let end = self.clock.now().after(bound);
+        loop {
+            let mut wake = match last.take() {
+                Some(wake) => wake,
+                None => match self.ask(claim, Stand::Until(end)).await? {
+                    Attempt::Acquired(hold) => return Ok(Some(hold)),
+                    Attempt::Contended(wake) => wake,
+                    Attempt::AlreadyRun => return Ok(None),
+                },
+            };
+            let now = self.clock.now();
+            if now >= end {
+                self.backend.abandon(claim).await?;
+                return Err(Stop::Failed(format!("waited {bound:?} for a lock that others give back")));
+            }
+            let net = Duration::from_millis(if wake.signal.is_some() { 1000 } else { fastrand::u64(5..50) });
+            let nap = wake.ask_by.map_or(net, |by| by.since(now).max(Duration::from_millis(5)).min(net));
+            let sleep = std::pin::pin!(tokio::time::sleep(nap));
+            match wake.signal.as_mut() {
+                None => sleep.await,
+                Some(signal) => match futures::future::select(signal, sleep).await {
+                    Either::Left((news, _)) => {
+                        wake.signal = None;
+                        match news {
+                            Ok(Signal::Granted(hold)) => return Ok(Some(hold)),
+                            Ok(Signal::Ask) => {}
+                            Err(error) if error.is_retryable() => pause(20).await,
+                            Err(error) => return Err(error.into()),
+                        }
+                    }
+                    Either::Right(_) => {}
+                },
+            }
+            // Kept until the next attempt has answered, so no news falls between the two.
+            last = match self.ask(claim, Stand::Until(end)).await? {
+                Attempt::Acquired(hold) => return Ok(Some(hold)),
+                Attempt::Contended(next) => Some(next),
+                Attempt::AlreadyRun => return Ok(None),
+            };
+            drop(wake);
+        }
+    }
+
+    /// One renewal; the answer as it is.
+    pub(super) async fn renewal(&self, hold: &Hold) -> Tested<dlock_contract::Result<Standing>> {
+        let mut answers = self.backend.renew(&[hold]).await;
+        ensure!(answers.len() == 1, "one renewal was answered {} times", answers.len());
+        answers.pop().ok_or(Stop::Late)
+    }
+
+    /// The hold is ours: the renewal must be confirmed.
+    pub(super) async fn renew(&self, hold: &Hold, current: Validity) -> Tested<Validity> {
+        self.in_time(current)?;
+        let answer = self.renewal(hold).await?;
+        match answer? {
+            Standing::Renewed(validity) => Ok(validity),
+            Standing::Lost => {
+                self.in_time(current)?;
+                Err(Stop::Failed("the renewal of a held lock was answered with Lost".into()))
+            }
+        }
+    }
+
+    /// The hold is gone: a renewal must say so. A broken session may be unknown for a moment first.
+    pub(super) async fn lost(&self, hold: &Hold) -> Tested {
+        let end = self.clock.now().after(SLACK);
+        loop {
+            match self.renewal(hold).await? {
+                Ok(Standing::Lost) => return Ok(()),
+                Ok(Standing::Renewed(_)) => {
+                    return Err(Stop::Failed("a lock that was not ours any more was renewed".into()));
+                }
+                Err(error) => ensure!(self.clock.now() < end, "a lost lock was not told as Lost: {error}"),
+            }
+            pause(50).await;
+        }
+    }
+
+    /// Gives the lock back; whether the answer is right is the matter of one case only.
+    pub(super) async fn give_back(&self, hold: &Hold) -> Tested<Released> {
+        Ok(self.backend.release(hold).await?)
+    }
+
+    /// Ends the hold in a given way.
+    pub(super) async fn end(&self, hold: &Hold, keep: Option<Duration>, run: Option<RunEnd>) -> Tested {
+        let released = self.backend.end(hold, &Ending { keep, run }).await?;
+        if released == Released::NotOwner {
+            self.in_time(hold.validity)?;
+        }
+        ensure!(released == Released::Released, "the end of a held lock was answered with {released:?}");
+        Ok(())
+    }
+
+    /// The key is in use by another family: that must be said, and as something that waiting does not help.
+    pub(super) async fn conflict(&self, claim: &Arc<Claim>, stand: Stand, holder: &Hold) -> Tested {
+        let end = self.clock.now().after(SLACK);
+        loop {
+            let told = match self.backend.try_acquire(claim, stand).await {
+                Err(error) if error.is_retryable() && self.clock.now() < end => {
+                    pause(20).await;
+                    continue;
+                }
+                Err(error) if *error.kind() == ErrorKind::KeyConflict => {
+                    ensure!(!error.is_retryable(), "a conflict is told as something that a retry can help");
+                    return Ok(());
+                }
+                Err(error) => error.to_string(),
+                Ok(attempt) => format!("{attempt:?}"),
+            };
+            self.in_time(holder.validity)?;
+            let (asked, held) = (claim.kind, holder.claim.kind);
+            return Err(Stop::Failed(format!("{asked:?} was asked for beside {held:?}, and the answer was {told}")));
+        }
+    }
+
+    /// Ends the run if the lease has run out meanwhile.
+    pub(super) fn in_time(&self, validity: Validity) -> Tested {
+        if self.clock.now() >= validity.deadline() { Err(Stop::Late) } else { Ok(()) }
+    }
+}
+
+fn no_period() -> Stop {
+    Stop::Failed("a claim whose run nobody has started was told that it was started".into())
+}

@@ -1,0 +1,241 @@
+//! One holder at a time, told apart by owner and by nothing else.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use dlock_contract::{Claim, Hold, Owner, Released, Stand};
+
+use super::Case;
+use super::bench::{Bench, Stop, Tested, case, ensure, pause};
+use super::client::Client;
+
+pub(super) const CASES: &[Case] = &[
+    case!("owners that come all at once are never inside together", always, all_at_once),
+    case!("a second owner is refused, from wherever it asks", always, second_owner),
+    case!("the same owner may ask again, and one release is enough", always, asked_again),
+    case!("a repeated ask arms the lease anew", always, armed_anew),
+    case!("a release frees the lock and says so", always, release_frees),
+    case!("a late release is told NotOwner and leaves the next holder alone", always, late_release),
+    case!("a stranger whose owner differs in one byte changes nothing", leases, stranger),
+    case!("a renewal after another owner has come in is Lost", always, renewal_of_the_former),
+    case!("a hold outlives the runtime in which it was taken", many_runtimes, other_runtime),
+];
+
+/// A counter that is read and written in two steps, as a resource without any protection of its own.
+#[derive(Default)]
+struct Resource {
+    inside: AtomicU32,
+    counter: AtomicU32,
+    overlaps: AtomicU32,
+}
+
+async fn all_at_once(bench: &Bench<'_>) -> Tested {
+    const ROUNDS: u32 = 3;
+    let (key, resource) = (bench.key()?, Arc::new(Resource::default()));
+    let mut tasks = tokio::task::JoinSet::new();
+    for _ in 0..3 {
+        let client = bench.client().await?;
+        // Some stand in line and some only try: a grant may come either way.
+        for in_line in [true, true, false] {
+            let claims = (0..ROUNDS).map(|_| bench.claim(&key, bench.long())).collect::<Tested<Vec<_>>>()?;
+            tasks.spawn(work(client.clone(), claims, in_line, resource.clone()));
+        }
+    }
+    let expected = u32::try_from(tasks.len()).unwrap_or(0) * ROUNDS;
+    while let Some(ended) = tasks.join_next().await {
+        ended.map_err(|error| Stop::Failed(format!("a worker failed: {error}")))??;
+    }
+    let (overlaps, counter) = (resource.overlaps.load(Ordering::SeqCst), resource.counter.load(Ordering::SeqCst));
+    ensure!(overlaps == 0, "two owners were inside together {overlaps} times");
+    ensure!(counter == expected, "the counter is {counter} after {expected} increments under the lock");
+    Ok(())
+}
+
+async fn work(client: Client, claims: Vec<Arc<Claim>>, in_line: bool, resource: Arc<Resource>) -> Tested {
+    for claim in claims {
+        let bound = Duration::from_secs(60);
+        let hold = if in_line { client.wait(&claim, bound).await? } else { client.take_within(&claim, bound).await? };
+        if resource.inside.fetch_add(1, Ordering::SeqCst) > 0 {
+            resource.overlaps.fetch_add(1, Ordering::SeqCst);
+        }
+        let seen = resource.counter.load(Ordering::SeqCst);
+        pause(2).await;
+        resource.counter.store(seen + 1, Ordering::SeqCst);
+        resource.inside.fetch_sub(1, Ordering::SeqCst);
+        client.give_back(&hold).await?;
+    }
+    Ok(())
+}
+
+async fn second_owner(bench: &Bench<'_>) -> Tested {
+    let (key, one, other) = (bench.key()?, bench.client().await?, bench.client().await?);
+    let first = bench.claim(&key, bench.long())?;
+    // The same host, process and site, to the millisecond: only the owner differs.
+    let owner = Owner::fresh()?;
+    let second = Arc::new(Claim::clone(&first).with(|claim| claim.owner = owner));
+    let hold = one.take(&first).await?;
+    one.refused(&second, Stand::No, hold.validity).await?;
+    other.refused(&second, Stand::No, hold.validity).await?;
+    one.give_back(&hold).await?;
+    Ok(())
+}
+
+async fn asked_again(bench: &Bench<'_>) -> Tested {
+    let (key, one, other) = (bench.key()?, bench.client().await?, bench.client().await?);
+    let claim = bench.claim(&key, bench.long())?;
+    // The reply to the first attempt is lost.
+    let _lost = one.take(&claim).await?;
+    let hold = match one.ask(&claim, Stand::No).await? {
+        dlock_contract::Attempt::Acquired(hold) => hold,
+        dlock_contract::Attempt::Contended(_) | dlock_contract::Attempt::AlreadyRun => {
+            return Err(Stop::Failed("an owner was refused the lock that it holds itself".into()));
+        }
+    };
+    one.give_back(&hold).await?;
+    let next = bench.claim(&key, bench.long())?;
+    let next = other.take_within(&next, super::bench::SLACK).await?;
+    other.give_back(&next).await?;
+    Ok(())
+}
+
+async fn armed_anew(bench: &Bench<'_>) -> Tested {
+    let (key, one, other) = (bench.key()?, bench.client().await?, bench.client().await?);
+    let claim = bench.claim(&key, bench.short())?;
+    let first = one.take(&claim).await?;
+    tokio::time::sleep(bench.short() / 4).await;
+    let asked = bench.clock.now();
+    one.in_time(first.validity)?;
+    let again = one.take(&claim).await?;
+    ensure!(again.validity.from >= asked, "the validity of a repeated ask counts from an earlier request");
+    let second = bench.claim(&key, bench.short())?;
+    let first_end = first.validity.from.after(first.validity.granted);
+    let mut outlived = false;
+    while bench.clock.now() < again.validity.deadline() {
+        let sent = bench.clock.now();
+        if let dlock_contract::Attempt::Acquired(_) = other.ask(&second, Stand::No).await? {
+            let now = bench.clock.now();
+            ensure!(now >= again.validity.deadline(), "another owner came in before the deadline of the repeated ask");
+            break;
+        }
+        outlived |= sent >= first_end;
+        pause(10).await;
+    }
+    // Nobody asked between the two ends, on a machine that is busy: nothing is known.
+    if outlived { Ok(()) } else { Err(Stop::Late) }
+}
+
+async fn release_frees(bench: &Bench<'_>) -> Tested {
+    let (key, one, other) = (bench.key()?, bench.client().await?, bench.client().await?);
+    for _ in 0..3 {
+        let hold = one.take(&bench.claim(&key, bench.long())?).await?;
+        let released = one.give_back(&hold).await?;
+        ensure!(released == Released::Released, "the release of a held lock was answered with {released:?}");
+        let next = other.take(&bench.claim(&key, bench.long())?).await?;
+        let released = other.give_back(&next).await?;
+        ensure!(released == Released::Released, "the release of a held lock was answered with {released:?}");
+    }
+    Ok(())
+}
+
+async fn late_release(bench: &Bench<'_>) -> Tested {
+    let (one, other, former, holder) = displaced(bench).await?;
+    let end = bench.clock.now().after(super::bench::SLACK);
+    loop {
+        match one.backend.release(&former).await {
+            Ok(Released::NotOwner) => break,
+            Ok(Released::Released) => {
+                return Err(Stop::Failed("a release that came too late was answered with Released".into()));
+            }
+            // The session of the former holder is broken: that may be unknown for a moment.
+            Err(error) => ensure!(bench.clock.now() < end, "a late release was not told NotOwner: {error}"),
+        }
+        pause(50).await;
+    }
+    untouched(bench, &one, &other, &holder).await
+}
+
+async fn renewal_of_the_former(bench: &Bench<'_>) -> Tested {
+    let (one, other, former, holder) = displaced(bench).await?;
+    one.lost(&former).await?;
+    untouched(bench, &one, &other, &holder).await
+}
+
+/// A lock that was taken from its holder and has gone to another one.
+async fn displaced(bench: &Bench<'_>) -> Tested<(Client, Client, Hold, Hold)> {
+    let (key, one, other) = (bench.key()?, bench.client().await?, bench.client().await?);
+    let former = one.take(&bench.claim(&key, bench.long())?).await?;
+    bench.evict(&key).await?;
+    let next = bench.claim(&key, bench.long())?;
+    let holder = other.take_within(&next, super::bench::SLACK).await?;
+    Ok((one, other, former, holder))
+}
+
+/// The holder still has its lock.
+async fn untouched(bench: &Bench<'_>, one: &Client, other: &Client, holder: &Hold) -> Tested {
+    let third = bench.claim(&holder.claim.key, bench.long())?;
+    one.refused(&third, Stand::No, holder.validity).await?;
+    other.renew(holder, holder.validity).await?;
+    other.give_back(holder).await?;
+    Ok(())
+}
+
+async fn stranger(bench: &Bench<'_>) -> Tested {
+    let (key, one, other) = (bench.key()?, bench.client().await?, bench.client().await?);
+    let holder = one.take(&bench.claim(&key, bench.long())?).await?;
+    for place in [0, 15] {
+        let mut bytes = *holder.claim.owner.as_bytes();
+        bytes[place] ^= 1;
+        // The stranger holds a lock of its own, so whatever session the store needs is there.
+        let elsewhere =
+            Claim::new(bench.key()?, bench.long(), "stranger")?.with(|claim| claim.owner = Owner::from_bytes(bytes));
+        let own = other.take(&Arc::new(elsewhere)).await?;
+        let claim = Arc::new(Claim::clone(&own.claim).with(|claim| claim.key = key.clone()));
+        let forged = Hold {
+            claim,
+            token: holder.token,
+            validity: own.validity,
+            slot: own.slot,
+            group: own.group,
+            session: own.session.clone(),
+            session_end: None,
+        };
+        // What it is told is its own affair; the holder must not notice anything.
+        let _ = other.backend.renew(&[&forged]).await;
+        let _ = other.backend.release(&forged).await;
+        other.backend.abandon(&forged.claim).await?;
+        let _ = other.backend.release(&own).await;
+        other.refused(&bench.claim(&key, bench.long())?, Stand::No, holder.validity).await?;
+    }
+    one.renew(&holder, holder.validity).await?;
+    one.give_back(&holder).await?;
+    Ok(())
+}
+
+async fn other_runtime(bench: &Bench<'_>) -> Tested {
+    let (key, one, other) = (bench.key()?, bench.client().await?, bench.client().await?);
+    let claim = bench.claim(&key, bench.long())?;
+    let taken = tokio::task::spawn_blocking({
+        let (one, claim) = (one.clone(), claim.clone());
+        move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            let runtime = runtime.map_err(|error| Stop::Failed(format!("no runtime could be started: {error}")))?;
+            // The claim knows its runtime, as the core's claims do.
+            let claim = Arc::new(Claim::clone(&claim).with(|claim| claim.origin = Some(runtime.handle().id())));
+            runtime.block_on(one.take(&claim))
+        }
+    });
+    let hold = taken.await.map_err(|error| Stop::Failed(format!("the other runtime failed: {error}")))??;
+    // Twice: the first answer may only be that the old connection is gone.
+    let mut answer = one.renewal(&hold).await?;
+    if answer.is_err() {
+        answer = one.renewal(&hold).await?;
+    }
+    ensure!(
+        matches!(answer, Ok(dlock_contract::Standing::Renewed(_))),
+        "after its runtime had ended, a hold was not renewed from another one: {answer:?}"
+    );
+    one.give_back(&hold).await?;
+    other.take_within(&bench.claim(&key, bench.long())?, super::bench::SLACK).await?;
+    Ok(())
+}

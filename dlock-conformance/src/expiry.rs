@@ -1,0 +1,173 @@
+//! How long a hold lasts, and from when it counts.
+
+use std::time::Duration;
+
+use dlock_contract::{Attempt, Stand};
+
+use super::Case;
+use super::bench::{Bench, SLACK, Stop, TRIES, Tested, case, ensure, pause, slowly};
+
+pub(super) const CASES: &[Case] = &[
+    case!("nobody comes in before the holder's deadline", always, not_earlier),
+    case!("a silent holder's lock goes to the next one in time", always, taken_over),
+    case!("a renewal prolongs the lock in the store", always, renewal_prolongs),
+    case!("a renewal after the end is Lost and creates nothing", always, renewal_after_end),
+    case!("a renewal after an operator took the lock is Lost and creates nothing", always, renewal_after_eviction),
+    case!("a renewal that comes too late prolongs nobody else's lock", leases, renewal_for_another),
+    case!("a lock that an operator freed goes to the next one at once", always, evicted),
+    case!("what is granted is what was asked", always, as_asked),
+    case!("a grant counts from before the request", always, grant_counts),
+    case!("a renewal counts from before the request", always, renewal_counts),
+    case!("a refused owner is told no more than the holder's ttl", always, lease_left),
+];
+
+async fn not_earlier(bench: &Bench<'_>) -> Tested {
+    let (key, one, other) = (bench.key()?, bench.client().await?, bench.client().await?);
+    let hold = one.take(&bench.claim(&key, bench.short())?).await?;
+    let next = bench.claim(&key, bench.short())?;
+    let end = bench.clock.now().after(bench.takeover(bench.short()));
+    loop {
+        if let Attempt::Acquired(_) = other.ask(&next, Stand::No).await? {
+            break;
+        }
+        ensure!(bench.clock.now() < end, "a silent holder's lock was not granted again");
+        pause(10).await;
+    }
+    let early = hold.validity.deadline().since(bench.clock.now());
+    ensure!(early.is_zero(), "another owner came in {early:?} before the deadline of the first one");
+    Ok(())
+}
+
+async fn taken_over(bench: &Bench<'_>) -> Tested {
+    let (key, one, other) = (bench.key()?, bench.client().await?, bench.client().await?);
+    let hold = one.take(&bench.claim(&key, bench.short())?).await?;
+    // Renewed once, so that the lease is not the one of the grant.
+    let renewed = one.renew(&hold, hold.validity).await?;
+    let left = renewed.from.after(bench.takeover(renewed.granted)).since(bench.clock.now());
+    other.take_within(&bench.claim(&key, bench.short())?, left).await?;
+    Ok(())
+}
+
+async fn renewal_prolongs(bench: &Bench<'_>) -> Tested {
+    let (key, one, other) = (bench.key()?, bench.client().await?, bench.client().await?);
+    let hold = one.take(&bench.claim(&key, bench.short())?).await?;
+    let next = bench.claim(&key, bench.short())?;
+    let mut validity = hold.validity;
+    // Past the first ttl, in steps that each stay inside of the present one.
+    for _ in 0..5 {
+        tokio::time::sleep(bench.short() / 3).await;
+        let renewed = one.renew(&hold, validity).await?;
+        ensure!(renewed.deadline() >= validity.deadline(), "a renewal moved the deadline back");
+        validity = renewed;
+        other.refused(&next, Stand::No, validity).await?;
+    }
+    tokio::time::sleep(bench.short() / 3).await;
+    one.in_time(validity)?;
+    other.refused(&next, Stand::No, validity).await?;
+    one.give_back(&hold).await?;
+    Ok(())
+}
+
+async fn renewal_after_end(bench: &Bench<'_>) -> Tested {
+    let (key, one, other) = (bench.key()?, bench.client().await?, bench.client().await?);
+    let hold = one.take(&bench.claim(&key, bench.short())?).await?;
+    tokio::time::sleep(hold.validity.granted + bench.capabilities.takeover_delay + Duration::from_millis(250)).await;
+    one.lost(&hold).await?;
+    other.take(&bench.claim(&key, bench.long())?).await?;
+    Ok(())
+}
+
+async fn renewal_after_eviction(bench: &Bench<'_>) -> Tested {
+    let (key, one, other) = (bench.key()?, bench.client().await?, bench.client().await?);
+    let hold = one.take(&bench.claim(&key, bench.long())?).await?;
+    bench.evict(&key).await?;
+    one.lost(&hold).await?;
+    other.take_within(&bench.claim(&key, bench.long())?, SLACK).await?;
+    Ok(())
+}
+
+async fn renewal_for_another(bench: &Bench<'_>) -> Tested {
+    let (key, one, other) = (bench.key()?, bench.client().await?, bench.client().await?);
+    let former = one.take(&bench.claim(&key, bench.long())?).await?;
+    bench.evict(&key).await?;
+    let holder = other.take_within(&bench.claim(&key, bench.short())?, SLACK).await?;
+    // Other cases look at the answer.
+    let _ = one.renewal(&former).await?;
+    other.in_time(holder.validity)?;
+    one.take_within(&bench.claim(&key, bench.short())?, bench.takeover(holder.validity.granted)).await?;
+    Ok(())
+}
+
+async fn evicted(bench: &Bench<'_>) -> Tested {
+    let (key, one, other) = (bench.key()?, bench.client().await?, bench.client().await?);
+    let hold = one.take(&bench.claim(&key, bench.long())?).await?;
+    let next = bench.claim(&key, bench.long())?;
+    // Refused first: a client must not keep in mind what it saw then.
+    other.refused(&next, Stand::No, hold.validity).await?;
+    bench.evict(&key).await?;
+    other.take_within(&next, SLACK).await?;
+    Ok(())
+}
+
+async fn as_asked(bench: &Bench<'_>) -> Tested {
+    let (range, client) = (bench.capabilities.ttl, bench.client().await?);
+    let between = bench.short() + range.step.max(Duration::from_millis(1));
+    ensure!(range.min <= range.max, "the shortest ttl is above the longest one");
+    for ttl in [range.min, between.min(range.max), bench.long(), range.max] {
+        let claim = bench.claim(&bench.key()?, ttl)?;
+        let hold = client.take(&claim).await?;
+        let granted = hold.validity.granted;
+        ensure!(granted == ttl, "a ttl of {ttl:?} was asked and {granted:?} was granted");
+        let same = hold.claim.owner == claim.owner && hold.claim.key == claim.key;
+        ensure!(same, "the hold belongs to another claim than the one that asked");
+        client.give_back(&hold).await?;
+    }
+    Ok(())
+}
+
+async fn grant_counts(bench: &Bench<'_>) -> Tested {
+    let client = bench.client().await?;
+    for _ in 0..TRIES {
+        let claim = bench.claim(&bench.key()?, bench.long())?;
+        let before = bench.clock.now();
+        let (answer, replied) = slowly(&bench.clock, client.backend.try_acquire(&claim, Stand::No)).await;
+        let Attempt::Acquired(hold) = answer? else {
+            return Err(Stop::Failed("a free lock was refused".into()));
+        };
+        let from = hold.validity.from;
+        client.give_back(&hold).await?;
+        ensure!(from >= before, "the grant counts from before it was asked for");
+        if replied.is_none_or(|replied| from < replied) {
+            return Ok(());
+        }
+    }
+    Err(Stop::Failed("the grant counts from the reply: a slow one makes the holder believe for too long".into()))
+}
+
+async fn renewal_counts(bench: &Bench<'_>) -> Tested {
+    let client = bench.client().await?;
+    let hold = client.take(&bench.claim(&bench.key()?, bench.long())?).await?;
+    for _ in 0..TRIES {
+        let before = bench.clock.now();
+        let (answer, replied) = slowly(&bench.clock, client.renew(&hold, hold.validity)).await;
+        let from = answer?.from;
+        ensure!(from >= before, "the renewal counts from before it was asked for");
+        if replied.is_none_or(|replied| from < replied) {
+            client.give_back(&hold).await?;
+            return Ok(());
+        }
+    }
+    Err(Stop::Failed("the renewal counts from the reply: a slow one makes the holder believe for too long".into()))
+}
+
+async fn lease_left(bench: &Bench<'_>) -> Tested {
+    let (key, one, other) = (bench.key()?, bench.client().await?, bench.client().await?);
+    let hold = one.take(&bench.claim(&key, bench.short())?).await?;
+    let wake = other.refused(&bench.claim(&key, bench.long())?, Stand::No, hold.validity).await?;
+    if let Some(left) = wake.lease_left {
+        let most = hold.validity.granted + bench.capabilities.takeover_delay;
+        ensure!(left <= most, "a lease of {:?} was told to run for {left:?} more", hold.validity.granted);
+    }
+    one.give_back(&hold).await?;
+    Ok(())
+}

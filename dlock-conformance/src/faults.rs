@@ -1,0 +1,197 @@
+//! A store that is away, and a clock that is wrong.
+
+use std::time::Duration;
+
+use dlock_contract::{Attempt, Clock, Error, ErrorKind, Result, Stand, Standing};
+
+use super::Case;
+use super::Outage;
+use super::bench::{Bench, SLACK, Stop, Tested, case, ensure, pause};
+use super::client::Client;
+
+pub(super) const CASES: &[Case] = &[
+    case!("a store that is down is an outage, not contention", always, down, disturbs),
+    case!("a store that is silent is told neither as contention nor as a grant", always, silent, disturbs),
+    case!("while the store is down, a lease is unknown and not lost", leases, unknown, disturbs),
+    case!("a request that is said never to have left has left nothing", always, never_sent, disturbs),
+    case!("after an outage the same client works again", always, works_again, disturbs),
+    case!("a client's wrong clock changes nothing", always, wrong_clock),
+];
+
+/// A client that has not found its store again by then never will.
+const BOUND: Duration = Duration::from_secs(20);
+
+async fn down(bench: &Bench<'_>) -> Tested {
+    let client = warm(bench).await?;
+    let _outage = bench.outage(Outage::Refused).await?;
+    refused(bench, &client).await
+}
+
+async fn silent(bench: &Bench<'_>) -> Tested {
+    let client = warm(bench).await?;
+    let _outage = bench.outage(Outage::Silent).await?;
+    refused(bench, &client).await
+}
+
+async fn refused(bench: &Bench<'_>, client: &Client) -> Tested {
+    // Twice: the first may break an open connection, the second has to open one.
+    for _ in 0..2 {
+        let claim = bench.claim(&bench.key()?, bench.long())?;
+        let answer = bounded(client.backend.try_acquire(&claim, Stand::No)).await;
+        match answer {
+            Err(error) => outage(&error)?,
+            Ok(Attempt::Contended(_) | Attempt::AlreadyRun) => {
+                return Err(Stop::Failed("a store that cannot be reached was told as contention".into()));
+            }
+            Ok(Attempt::Acquired(_)) => {
+                return Err(Stop::Failed("a lock was granted by a store that cannot be reached".into()));
+            }
+        }
+        if let Err(error) = bounded(client.backend.abandon(&claim)).await {
+            outage(&error)?;
+        }
+    }
+    Ok(())
+}
+
+/// Nobody undoes such a request, so nothing of it may come to the store later.
+async fn never_sent(bench: &Bench<'_>) -> Tested {
+    for how in [Outage::Refused, Outage::Silent] {
+        let client = warm(bench).await?;
+        let (key, outage) = (bench.key()?, bench.outage(how).await?);
+        let mut left = false;
+        // Over a connection that is open, and over one that has to be opened.
+        for _ in 0..2 {
+            let claim = bench.claim(&key, bench.long())?;
+            match bounded(client.backend.try_acquire(&claim, Stand::No)).await {
+                Err(error) if !error.may_have_left() => {}
+                // Other answers to this are the subject of other cases.
+                _ => {
+                    left = true;
+                    let _ = bounded(client.backend.abandon(&claim)).await;
+                }
+            }
+        }
+        drop(outage);
+        if left {
+            continue;
+        }
+        let stranger = bench.client().await?;
+        let end = bench.clock.now().after(BOUND);
+        let claim = bench.claim(&key, bench.long())?;
+        loop {
+            match bounded(stranger.backend.try_acquire(&claim, Stand::No)).await {
+                Ok(Attempt::Acquired(hold)) => {
+                    stranger.give_back(&hold).await?;
+                    break;
+                }
+                Ok(Attempt::Contended(_) | Attempt::AlreadyRun) => {
+                    return Err(Stop::Failed("a request that was said never to have left holds the lock".into()));
+                }
+                Err(error) => ensure!(bench.clock.now() < end, "the store did not come back: {error}"),
+            }
+            pause(50).await;
+        }
+    }
+    Ok(())
+}
+
+async fn unknown(bench: &Bench<'_>) -> Tested {
+    let client = bench.client().await?;
+    let hold = client.take(&bench.claim(&bench.key()?, bench.long())?).await?;
+    {
+        let _outage = bench.outage(Outage::Refused).await?;
+        {
+            let renewal =
+                async { client.backend.renew(&[&hold]).await.pop().unwrap_or_else(|| Err(Error::outage("none"))) };
+            match bounded(renewal).await {
+                Err(error) => outage(&error)?,
+                Ok(Standing::Lost) => {
+                    return Err(Stop::Failed("a lease was told as lost by a store that cannot be reached".into()));
+                }
+                Ok(Standing::Renewed(_)) => {
+                    return Err(Stop::Failed("a lease was renewed by a store that cannot be reached".into()));
+                }
+            }
+        }
+        match bounded(client.backend.release(&hold)).await {
+            Err(error) => outage(&error)?,
+            Ok(released) => {
+                return Err(Stop::Failed(format!("a store that cannot be reached answered a release: {released:?}")));
+            }
+        }
+    }
+    // It was never lost.
+    let end = bench.clock.now().after(BOUND);
+    while let Err(error) = client.renewal(&hold).await? {
+        ensure!(bench.clock.now() < end, "after an outage a lease was not renewed: {error}");
+        pause(50).await;
+    }
+    client.renew(&hold, hold.validity).await?;
+    client.give_back(&hold).await?;
+    Ok(())
+}
+
+async fn works_again(bench: &Bench<'_>) -> Tested {
+    for how in [Outage::Refused, Outage::Silent] {
+        let client = warm(bench).await?;
+        let outage = bench.outage(how).await?;
+        let claim = bench.claim(&bench.key()?, bench.long())?;
+        // What is told meanwhile is the matter of other cases.
+        let _ = tokio::time::timeout(Duration::from_secs(2), client.backend.try_acquire(&claim, Stand::No)).await;
+        drop(outage);
+        let end = bench.clock.now().after(BOUND);
+        loop {
+            match bounded(client.backend.try_acquire(&claim, Stand::No)).await {
+                Ok(Attempt::Acquired(hold)) => {
+                    client.give_back(&hold).await?;
+                    break;
+                }
+                Ok(Attempt::Contended(_) | Attempt::AlreadyRun) => {}
+                Err(error) => ensure!(error.is_retryable(), "after an outage, a retry was given up: {error}"),
+            }
+            ensure!(bench.clock.now() < end, "the client did not find its store again within {BOUND:?}");
+            pause(50).await;
+        }
+    }
+    Ok(())
+}
+
+async fn wrong_clock(bench: &Bench<'_>) -> Tested {
+    const HOUR: i64 = 3_600_000;
+    for (behind, ahead) in [(-HOUR, HOUR), (HOUR, -HOUR)] {
+        let key = bench.key()?;
+        let one = bench.client_with(Clock::with_wall_skew(behind)).await?;
+        let other = bench.client_with(Clock::with_wall_skew(ahead)).await?;
+        let hold = one.take(&bench.claim(&key, bench.short())?).await?;
+        let next = bench.claim(&key, bench.short())?;
+        other.refused(&next, Stand::No, hold.validity).await?;
+        let renewed = one.renew(&hold, hold.validity).await?;
+        other.refused(&next, Stand::No, renewed).await?;
+        one.give_back(&hold).await?;
+        let hold = one.take_within(&bench.claim(&key, bench.short())?, SLACK).await?;
+        other.refused(&next, Stand::No, hold.validity).await?;
+        other.take_within(&next, bench.takeover(hold.validity.granted)).await?;
+    }
+    Ok(())
+}
+
+/// A client whose connections are open.
+async fn warm(bench: &Bench<'_>) -> Tested<Client> {
+    let client = bench.client().await?;
+    let hold = client.take(&bench.claim(&bench.key()?, bench.long())?).await?;
+    client.give_back(&hold).await?;
+    Ok(client)
+}
+
+/// A request as the core makes it: given up after a while, which is an outage too.
+async fn bounded<T>(request: impl Future<Output = Result<T>>) -> Result<T> {
+    let answer = tokio::time::timeout(Duration::from_secs(5), request).await;
+    answer.unwrap_or_else(|_| Err(Error::outage("no answer")))
+}
+
+fn outage(error: &Error) -> Tested {
+    ensure!(*error.kind() == ErrorKind::Outage, "a store that cannot be reached was told as: {error}");
+    ensure!(error.is_retryable(), "an outage was told as final: {error}");
+    Ok(())
+}

@@ -1,0 +1,107 @@
+//! A store that hands the lock over with its news.
+
+use dlock_contract::{Hold, Signal, Stand, Wake};
+
+use super::Case;
+use super::bench::{Bench, SLACK, Stop, Tested, case, ensure, pause, slowly};
+use super::client::Client;
+
+pub(super) const CASES: &[Case] = &[
+    case!("a lock that was handed over has a token above the former one", grants, token_rises),
+    case!("a lock that was handed over can be renewed and released", grants, usable),
+    case!("a lock that was handed over does not count from its news", grants, counts),
+    case!("news that nobody took do not block the next one", wakes, untaken),
+];
+
+async fn token_rises(bench: &Bench<'_>) -> Tested {
+    let (_, mut wake, other, former) = waiting(bench).await?;
+    let hold = granted(&mut wake).await?;
+    if let Some(former) = former.token {
+        let token = bench.token(&hold)?;
+        ensure!(token > former.get(), "the lock was handed over and the token went from {former} to {token}");
+    }
+    other.give_back(&hold).await?;
+    Ok(())
+}
+
+async fn usable(bench: &Bench<'_>) -> Tested {
+    let (_, mut wake, other, former) = waiting(bench).await?;
+    let hold = granted(&mut wake).await?;
+    drop(wake);
+    ensure!(hold.claim.owner != former.claim.owner, "the lock was handed over to its former owner");
+    let third = bench.claim(&hold.claim.key, bench.long())?;
+    bench.client().await?.refused(&third, Stand::No, hold.validity).await?;
+    other.renew(&hold, hold.validity).await?;
+    other.give_back(&hold).await?;
+    other.take_within(&third, SLACK).await?;
+    Ok(())
+}
+
+async fn counts(bench: &Bench<'_>) -> Tested {
+    for _ in 0..5 {
+        let (one, wake, other, former) = waiting_still(bench).await?;
+        let signal = wake.signal.ok_or_else(no_signal)?;
+        let mut listening = Box::pin(slowly(&bench.clock, signal));
+        // It listens before the release, and hears of it late.
+        let early = futures::poll!(listening.as_mut());
+        ensure!(early.is_pending(), "a waiter had news before the release");
+        one.give_back(&former).await?;
+        pause(30).await;
+        let (news, heard) = tokio::time::timeout(SLACK, listening).await.map_err(|_| no_grant())?;
+        let Signal::Granted(hold) = news? else { return Err(no_grant()) };
+        let from = hold.validity.from;
+        other.give_back(&hold).await?;
+        if heard.is_none_or(|heard| from < heard) {
+            return Ok(());
+        }
+    }
+    Err(Stop::Failed("a lock handed over counts from its news: late ones make the holder believe for too long".into()))
+}
+
+async fn untaken(bench: &Bench<'_>) -> Tested {
+    let (key, one, other) = (bench.key()?, bench.client().await?, bench.client().await?);
+    let former = one.take(&bench.claim(&key, bench.long())?).await?;
+    let waiter = bench.claim(&key, bench.long())?;
+    let until = bench.clock.now().after(bench.long());
+    let wake = other.stand(&waiter, until, former.validity).await?;
+    one.give_back(&former).await?;
+    // The news are on their way or here, and the waiter leaves without a look.
+    pause(50).await;
+    drop(wake);
+    other.backend.abandon(&waiter).await?;
+    let next = one.wait(&bench.claim(&key, bench.long())?, SLACK).await?;
+    one.give_back(&next).await?;
+    Ok(())
+}
+
+/// A waiter whose holder has just released.
+async fn waiting(bench: &Bench<'_>) -> Tested<(Client, Wake, Client, Hold)> {
+    let (one, wake, other, former) = waiting_still(bench).await?;
+    one.give_back(&former).await?;
+    Ok((one, wake, other, former))
+}
+
+async fn waiting_still(bench: &Bench<'_>) -> Tested<(Client, Wake, Client, Hold)> {
+    let (key, one, other) = (bench.key()?, bench.client().await?, bench.client().await?);
+    let former = one.take(&bench.claim(&key, bench.long())?).await?;
+    let waiter = bench.claim(&key, bench.long())?;
+    let until = bench.clock.now().after(bench.long());
+    let wake = other.stand(&waiter, until, former.validity).await?;
+    Ok((one, wake, other, former))
+}
+
+async fn granted(wake: &mut Wake) -> Tested<Hold> {
+    let signal = wake.signal.take().ok_or_else(no_signal)?;
+    match tokio::time::timeout(SLACK, signal).await.map_err(|_| no_grant())?? {
+        Signal::Granted(hold) => Ok(hold),
+        Signal::Ask => Err(no_grant()),
+    }
+}
+
+fn no_signal() -> Stop {
+    Stop::Failed("a waiter was given no signal".into())
+}
+
+fn no_grant() -> Stop {
+    Stop::Failed("a released lock was not handed over to its only waiter".into())
+}

@@ -1,0 +1,83 @@
+//! Keys that stay taken for some time after their hold has ended.
+
+use dlock_contract::engine::margin;
+use dlock_contract::{Attempt, Ending, Released, Stand};
+
+use super::Case;
+use super::bench::{Bench, SLACK, Tested, case, ensure, pause};
+use super::kinds::permits;
+
+pub(super) const CASES: &[Case] = &[
+    case!("a kept key stays taken for its time", keeps, for_its_time),
+    case!("a kept key goes to a waiter at the end of its time", keeps, not_longer),
+    case!("a kept key is no longer its owner's", keeps, nobodys),
+    case!("a kept key tells who held it", keeps, told),
+    case!("of a shared lock only the share is kept", keeps_permits, share),
+];
+
+async fn for_its_time(bench: &Bench<'_>) -> Tested {
+    let (key, one, other) = (bench.key()?, bench.client().await?, bench.client().await?);
+    let hold = one.take(&bench.claim(&key, bench.long())?).await?;
+    let keep = bench.short();
+    let until = bench.clock.now().after(keep.saturating_sub(margin(keep)));
+    one.end(&hold, Some(keep), None).await?;
+    let next = bench.claim(&key, bench.long())?;
+    while bench.clock.now() < until {
+        if let Attempt::Acquired(_) = other.ask(&next, Stand::No).await? {
+            let early = until.since(bench.clock.now());
+            ensure!(early.is_zero(), "a key that was to be kept for {keep:?} was granted {early:?} too early");
+        }
+        pause(10).await;
+    }
+    Ok(())
+}
+
+async fn not_longer(bench: &Bench<'_>) -> Tested {
+    let (key, one, other) = (bench.key()?, bench.client().await?, bench.client().await?);
+    let hold = one.take(&bench.claim(&key, bench.long())?).await?;
+    let waiter = bench.claim(&key, bench.long())?;
+    let until = Stand::Until(bench.clock.now().after(bench.long()));
+    let wake = other.refused(&waiter, until, hold.validity).await?;
+    one.end(&hold, Some(bench.short()), None).await?;
+    let next = other.wait_on(&waiter, Some(wake), bench.takeover(bench.short())).await?;
+    other.give_back(&next).await?;
+    bench.clean(&key, "after the next one's release").await
+}
+
+async fn nobodys(bench: &Bench<'_>) -> Tested {
+    let (key, one, other) = (bench.key()?, bench.client().await?, bench.client().await?);
+    let hold = one.take(&bench.claim(&key, bench.long())?).await?;
+    one.end(&hold, Some(bench.long()), None).await?;
+    one.lost(&hold).await?;
+    let released = one.give_back(&hold).await?;
+    ensure!(released == Released::NotOwner, "the release of a kept key was answered with {released:?}");
+    let ended = one.backend.end(&hold, &Ending { keep: Some(bench.short()), run: None }).await?;
+    ensure!(ended == Released::NotOwner, "the end of a kept key was answered with {ended:?}");
+    one.backend.abandon(&hold.claim).await?;
+    one.refused(&hold.claim, Stand::No, hold.validity).await?;
+    other.refused(&bench.claim(&key, bench.long())?, Stand::No, hold.validity).await?;
+    Ok(())
+}
+
+async fn told(bench: &Bench<'_>) -> Tested {
+    let (key, one, other) = (bench.key()?, bench.client().await?, bench.client().await?);
+    let hold = one.take(&bench.claim(&key, bench.long())?).await?;
+    one.end(&hold, Some(bench.long()), None).await?;
+    let told = other.backend.holder(&key).await?;
+    ensure!(
+        told.as_ref() == Some(&hold.claim.note),
+        "a key that is kept for {} has the note {told:?}",
+        hold.claim.note
+    );
+    Ok(())
+}
+
+async fn share(bench: &Bench<'_>) -> Tested {
+    let (key, one, other) = (bench.key()?, bench.client().await?, bench.client().await?);
+    let kept = one.take(&bench.claim_as(permits(2), &key, bench.long())?).await?;
+    one.end(&kept, Some(bench.long()), None).await?;
+    let next = other.take_within(&bench.claim_as(permits(2), &key, bench.long())?, SLACK).await?;
+    ensure!(next.slot != kept.slot, "a slot that is kept was given to somebody else");
+    other.refused(&bench.claim_as(permits(2), &key, bench.long())?, Stand::No, next.validity).await?;
+    Ok(())
+}

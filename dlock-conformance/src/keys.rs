@@ -1,0 +1,191 @@
+//! Different names are different locks, and different locks do not touch each other.
+
+use dlock_contract::{ErrorKind, Hold, Key, LockKey, Stand, Standing};
+
+use super::Case;
+use super::bench::{Bench, SLACK, Stop, Tested, case, ensure, literal};
+use super::client::Client;
+
+pub(super) const CASES: &[Case] = &[
+    case!("keys that differ by case are different locks", always, by_case),
+    case!("keys that differ by what trails are different locks", always, by_tail),
+    case!("keys that differ after a long common beginning are different locks", always, by_suffix),
+    case!("keys that differ by a separator are different locks", always, by_separator),
+    case!("the longest key works as any other", always, longest),
+    case!("the end of one lock leaves the client's others alone", always, apart),
+    case!("holds renewed together are answered one by one, in order", always, in_one_batch),
+    case!("holds of one group are renewed by one request, and all answered", always, in_one_group),
+];
+
+async fn by_case(bench: &Bench<'_>) -> Tested {
+    different(bench, [("stock", "Stock"), ("x", "X")].map(|(one, other)| (one.to_owned(), other.to_owned())).into())
+        .await
+}
+
+async fn by_tail(bench: &Bench<'_>) -> Tested {
+    let tails = ["", ".", " ", "  ", "\0", "/", "_", "0"];
+    let pairs = tails.iter().zip(&tails[1..]);
+    different(bench, pairs.map(|(one, other)| (format!("a{one}"), format!("a{other}"))).collect()).await
+}
+
+async fn by_suffix(bench: &Bench<'_>) -> Tested {
+    let most = bench.capabilities.max_key_bytes;
+    let lengths = [60, 64, 200, 255, 512].into_iter().filter(|length| length + 80 <= most);
+    let mut pairs = Vec::new();
+    for length in lengths {
+        let common = "x".repeat(length);
+        pairs.push((format!("{common}1"), format!("{common}2")));
+    }
+    different(bench, pairs).await
+}
+
+async fn by_separator(bench: &Bench<'_>) -> Tested {
+    let spelled = ["a/b", "a:b", "a.b", "a-b", "a_b", "a|b", "a,b", "a*b", "a?b", "a%b", "a\\b", "a'b", "a\"b"];
+    let pairs = spelled.iter().zip(&spelled[1..]);
+    different(bench, pairs.map(|(one, other)| ((*one).to_owned(), (*other).to_owned())).collect()).await
+}
+
+/// Both locks of every pair can be held at once, and stay so when the other one is given back.
+async fn different(bench: &Bench<'_>, pairs: Vec<(String, String)>) -> Tested {
+    let (one, other) = (bench.client().await?, bench.client().await?);
+    for (left, right) in pairs {
+        let stem = format!("{:016x}", fastrand::u64(..));
+        let full = |end: &str| LockKey::new("conformance", Key::text("k").value(&format!("{stem}{end}")));
+        // Once inside of the marks and once at the very end, where a store may trim or fold.
+        for at_end in [false, true] {
+            let (left, right) = if at_end {
+                (literal(&format!("{stem}{left}"))?, literal(&format!("{stem}{right}"))?)
+            } else {
+                (full(&left)?, full(&right)?)
+            };
+            if nameless(bench, &one, &left).await? || nameless(bench, &one, &right).await? {
+                continue;
+            }
+            let first = one.take(&bench.claim(&left, bench.long())?).await?;
+            let second = match other.ask(&bench.claim(&right, bench.long())?, Stand::No).await? {
+                dlock_contract::Attempt::Acquired(hold) => hold,
+                dlock_contract::Attempt::Contended(_) | dlock_contract::Attempt::AlreadyRun => {
+                    return Err(Stop::Failed(format!("{right} was refused while {left} was held")));
+                }
+            };
+            one.give_back(&first).await?;
+            let third = bench.claim(&right, bench.long())?;
+            one.refused(&third, Stand::No, second.validity).await?;
+            other.renew(&second, second.validity).await?;
+            other.give_back(&second).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Does the store refuse this key, as it has said that it may? Then it meets no other one.
+async fn nameless(bench: &Bench<'_>, client: &Client, key: &LockKey) -> Tested<bool> {
+    if bench.capabilities.any_key {
+        return Ok(false);
+    }
+    let claim = bench.claim(key, bench.long())?;
+    match client.backend.try_acquire(&claim, Stand::No).await {
+        Err(error) => Ok(matches!(error.kind(), ErrorKind::Unsupported { .. })),
+        Ok(_) => {
+            client.backend.abandon(&claim).await?;
+            Ok(false)
+        }
+    }
+}
+
+async fn longest(bench: &Bench<'_>) -> Tested {
+    let most = bench.capabilities.max_key_bytes.min(dlock_contract::MAX_KEY_BYTES);
+    let stem = format!("{:016x}", fastrand::u64(..));
+    let bare = literal(&stem)?.as_str().len();
+    ensure!(most > bare, "a key of {bare} bytes is longer than the longest one");
+    let key = literal(&format!("{stem}{}", "x".repeat(most - bare)))?;
+    ensure!(key.as_str().len() == most, "the key has {} bytes instead of {most}", key.as_str().len());
+    let (one, other) = (bench.client().await?, bench.client().await?);
+    let hold = one.take(&bench.claim(&key, bench.long())?).await?;
+    other.refused(&bench.claim(&key, bench.long())?, Stand::No, hold.validity).await?;
+    let until = bench.clock.now().after(bench.long());
+    let waiter = bench.claim(&key, bench.long())?;
+    drop(other.refused(&waiter, Stand::Until(until), hold.validity).await?);
+    other.backend.abandon(&waiter).await?;
+    one.renew(&hold, hold.validity).await?;
+    one.give_back(&hold).await?;
+    Ok(())
+}
+
+async fn apart(bench: &Bench<'_>) -> Tested {
+    let (one, other) = (bench.client().await?, bench.client().await?);
+    let kept = one.take(&bench.claim(&bench.key()?, bench.long())?).await?;
+    let ended = one.take(&bench.claim(&bench.key()?, bench.long())?).await?;
+    one.give_back(&ended).await?;
+    let next = bench.claim(&kept.claim.key, bench.long())?;
+    other.refused(&next, Stand::No, kept.validity).await?;
+    one.renew(&kept, kept.validity).await?;
+    one.give_back(&kept).await?;
+    Ok(())
+}
+
+async fn in_one_batch(bench: &Bench<'_>) -> Tested {
+    let one = bench.client().await?;
+    let mut holds = Vec::new();
+    for _ in 0..4 {
+        holds.push(one.take(&bench.claim(&bench.key()?, bench.long())?).await?);
+    }
+    // The first one is gone: answers in any other order would name another one.
+    if let Some(gone) = holds.first() {
+        one.give_back(gone).await?;
+    }
+    let answers = one.backend.renew(&holds.iter().collect::<Vec<_>>()).await;
+    ensure!(answers.len() == holds.len(), "{} renewals were answered {} times", holds.len(), answers.len());
+    for (number, answer) in answers.into_iter().enumerate() {
+        let right = match answer {
+            Ok(Standing::Lost) => number == 0,
+            Ok(Standing::Renewed(_)) => number > 0,
+            // A session that is given back ends, and its end may be seen before its answer.
+            Err(_) => number == 0,
+        };
+        ensure!(right, "of holds of which only the first was gone, number {number} was answered wrongly");
+    }
+    for hold in holds.iter().skip(1) {
+        one.give_back(hold).await?;
+    }
+    Ok(())
+}
+
+async fn in_one_group(bench: &Bench<'_>) -> Tested {
+    let (one, other) = (bench.client().await?, bench.client().await?);
+    let mut holds: Vec<Hold> = Vec::new();
+    for _ in 0..3 {
+        holds.push(one.take(&bench.claim(&bench.key()?, bench.short())?).await?);
+    }
+    let Some(group) = holds.first().and_then(|hold| hold.group) else {
+        return Err(Stop::NotApplicable("holds are in no group".into()));
+    };
+    ensure!(holds.iter().all(|hold| hold.group == Some(group)), "holds alike are in different groups");
+    let mut current: Vec<_> = holds.iter().map(|hold| hold.validity).collect();
+    for _ in 0..4 {
+        tokio::time::sleep(bench.short() / 3).await;
+        for validity in &current {
+            one.in_time(*validity)?;
+        }
+        let answers = one.backend.renew(&holds.iter().collect::<Vec<_>>()).await;
+        ensure!(answers.len() == holds.len(), "{} holds of a group were answered {} times", holds.len(), answers.len());
+        for (validity, answer) in current.iter_mut().zip(answers) {
+            match answer? {
+                Standing::Renewed(renewed) => *validity = renewed,
+                Standing::Lost => {
+                    one.in_time(*validity)?;
+                    return Err(Stop::Failed("a hold of a group that is held was answered with Lost".into()));
+                }
+            }
+        }
+    }
+    for (hold, validity) in holds.iter().zip(&current) {
+        other.refused(&bench.claim(&hold.claim.key, bench.short())?, Stand::No, *validity).await?;
+    }
+    for hold in &holds {
+        one.give_back(hold).await?;
+    }
+    let next = bench.claim(&bench.key()?, bench.long())?;
+    other.take_within(&next, SLACK).await?;
+    Ok(())
+}

@@ -1,0 +1,133 @@
+//! What all kinds have in common: families that do not mix, what is told of several holders, and what is left.
+
+use std::num::NonZeroU32;
+
+use dlock_contract::{Hold, Kind, Stand};
+
+use super::Case;
+use super::bench::{Bench, Tested, case, ensure, pause};
+
+pub(super) const CASES: &[Case] = &[
+    case!("a kind of another family is a conflict, and leaves nothing", kinds, other_family),
+    case!("a lock of any kind leaves nothing in the store", kinds, leaves_nothing),
+    case!("of several holders the first one is told", kinds, first_is_told),
+    case!("a shared hold that is asked for again is one hold", kinds, asked_again),
+];
+
+pub(super) fn permits(most: u32) -> Kind {
+    Kind::Permits(NonZeroU32::new(most).unwrap_or(NonZeroU32::MIN))
+}
+
+/// One of each kind that the store can do.
+pub(super) fn all_kinds(bench: &Bench<'_>) -> Vec<Kind> {
+    let mut kinds = vec![Kind::Exclusive];
+    if bench.capabilities.read_write {
+        kinds.extend([Kind::Read, Kind::Write]);
+    }
+    if bench.capabilities.permits {
+        kinds.push(permits(2));
+    }
+    kinds
+}
+
+fn shared_kinds(bench: &Bench<'_>) -> impl Iterator<Item = Kind> {
+    all_kinds(bench).into_iter().filter(|kind| kind.is_shared())
+}
+
+async fn other_family(bench: &Bench<'_>) -> Tested {
+    let (one, other) = (bench.client().await?, bench.client().await?);
+    for held in all_kinds(bench) {
+        for asked in all_kinds(bench).into_iter().filter(|asked| !asked.mixes_with(held)) {
+            let key = bench.key()?;
+            let hold = one.take(&bench.claim_as(held, &key, bench.long())?).await?;
+            let before = bench.leftovers(&key).await?.len();
+            let until = Stand::Until(bench.clock.now().after(bench.long()));
+            for stand in [Stand::No, until] {
+                other.conflict(&bench.claim_as(asked, &key, bench.long())?, stand, &hold).await?;
+            }
+            let found = bench.leftovers(&key).await?;
+            ensure!(found.len() == before, "after a conflict, the store has {}", found.join(", "));
+            one.give_back(&hold).await?;
+            // The key belongs to no family.
+            let next = other.take(&bench.claim_as(asked, &key, bench.long())?).await?;
+            other.give_back(&next).await?;
+        }
+    }
+    Ok(())
+}
+
+async fn leaves_nothing(bench: &Bench<'_>) -> Tested {
+    let (one, other) = (bench.client().await?, bench.client().await?);
+    for kind in all_kinds(bench) {
+        let key = bench.key()?;
+        let mut holds = vec![one.take(&bench.claim_as(kind, &key, bench.long())?).await?];
+        ensure!(!bench.leftovers(&key).await?.is_empty(), "the Store shows nothing while {kind:?} is held");
+        if kind.is_shared() {
+            holds.push(other.take(&bench.claim_as(kind, &key, bench.long())?).await?);
+        }
+        // One that waits, and leaves.
+        let waits = if kind == Kind::Read { Kind::Write } else { kind };
+        let waiter = bench.claim_as(waits, &key, bench.long())?;
+        let until = Stand::Until(bench.clock.now().after(bench.long()));
+        if let Some(hold) = holds.first() {
+            drop(other.refused(&waiter, until, hold.validity).await?);
+        }
+        other.backend.abandon(&waiter).await?;
+        for hold in &holds {
+            one.give_back(hold).await?;
+        }
+        // A connection that was closed may be seen for a moment.
+        let end = bench.clock.now().after(super::bench::SLACK);
+        while !bench.leftovers(&key).await?.is_empty() && bench.clock.now() < end {
+            pause(50).await;
+        }
+        bench.clean(&key, &format!("after {kind:?} was released")).await?;
+    }
+    Ok(())
+}
+
+async fn first_is_told(bench: &Bench<'_>) -> Tested {
+    let (one, other) = (bench.client().await?, bench.client().await?);
+    for kind in shared_kinds(bench) {
+        let key = bench.key()?;
+        let mut holds: Vec<Hold> = Vec::new();
+        for _ in 0..2 {
+            holds.push(one.take(&bench.claim_as(kind, &key, bench.long())?).await?);
+            // Where the order is that of the store's clock, it must be able to tell.
+            pause(5).await;
+        }
+        for hold in &holds {
+            one.renew(hold, hold.validity).await?;
+            let told = other.backend.holder(&key).await?;
+            ensure!(
+                told.as_ref() == Some(&hold.claim.note),
+                "the holder that came first is {} and {told:?} was told ({kind:?})",
+                hold.claim.note
+            );
+            one.give_back(hold).await?;
+        }
+        let told = other.backend.holder(&key).await?;
+        ensure!(told.is_none(), "all have released, and {told:?} was told ({kind:?})");
+    }
+    Ok(())
+}
+
+async fn asked_again(bench: &Bench<'_>) -> Tested {
+    let (one, other) = (bench.client().await?, bench.client().await?);
+    for kind in shared_kinds(bench) {
+        let key = bench.key()?;
+        let claim = bench.claim_as(kind, &key, bench.long())?;
+        // The reply to the first attempt is lost.
+        let lost = one.take(&claim).await?;
+        let hold = one.take(&claim).await?;
+        ensure!(hold.slot == lost.slot, "a repeated ask took the slot from {:?} to {:?}", lost.slot, hold.slot);
+        ensure!(hold.token >= lost.token, "a repeated ask took the token from {:?} to {:?}", lost.token, hold.token);
+        one.give_back(&hold).await?;
+        // A second share would still be taken.
+        let alone = if kind == Kind::Read { vec![Kind::Write] } else { vec![kind, kind] };
+        for kind in alone {
+            other.take(&bench.claim_as(kind, &key, bench.long())?).await?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,112 @@
+//! What is told of the holder, and what is told to nobody.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dlock_contract::{Claim, MAX_NOTE_BYTES, Note, Owner, Stand};
+
+use super::Case;
+use super::bench::{Bench, SLACK, Tested, case, ensure, pause};
+
+pub(super) const CASES: &[Case] = &[
+    case!("the holder's note can be read by another client", always, readable),
+    case!("after the release there is no note", always, gone_with_release),
+    case!("the longest note comes back unchanged", always, longest),
+    case!("an owner is shown nowhere", always, owners_are_secret, disturbs),
+    case!("capabilities are the same at each call and for each client", always, capabilities_stay),
+];
+
+async fn readable(bench: &Bench<'_>) -> Tested {
+    let (key, one, other) = (bench.key()?, bench.client().await?, bench.client().await?);
+    for _ in 0..2 {
+        let claim = bench.claim(&key, bench.long())?;
+        let hold = one.take(&claim).await?;
+        let note = other.backend.holder(&key).await?;
+        let told = note.as_ref().map(|note| (note.host(), note.pid(), note.site(), note.since_ms()));
+        let given = (claim.note.host(), claim.note.pid(), claim.note.site(), claim.note.since_ms());
+        ensure!(told == Some(given), "the note given was {} and {note:?} was read", claim.note);
+        one.give_back(&hold).await?;
+    }
+    Ok(())
+}
+
+async fn gone_with_release(bench: &Bench<'_>) -> Tested {
+    let (key, one, other) = (bench.key()?, bench.client().await?, bench.client().await?);
+    let before = other.backend.holder(&key).await?;
+    ensure!(before.is_none(), "a lock that nobody ever held has the note {before:?}");
+    let hold = one.take(&bench.claim(&key, bench.long())?).await?;
+    one.give_back(&hold).await?;
+    let after = other.backend.holder(&key).await?;
+    ensure!(after.is_none(), "a lock that was released has the note {after:?}");
+    Ok(())
+}
+
+async fn longest(bench: &Bench<'_>) -> Tested {
+    let (key, one, other) = (bench.key()?, bench.client().await?, bench.client().await?);
+    let signs: String = ('!'..='~').collect();
+    let text: String = "h=here s='\"\\%;{}<> ".chars().chain(signs.chars().cycle()).take(MAX_NOTE_BYTES).collect();
+    let note = Note::from_stored(&text);
+    let claim = Arc::new(Claim::new(key.clone(), bench.long(), "")?.with(|claim| claim.note = note.clone()));
+    let hold = one.take(&claim).await?;
+    let read = other.backend.holder(&key).await?;
+    ensure!(read.as_ref() == Some(&note), "the note given was {note} and {read:?} was read");
+    one.renew(&hold, hold.validity).await?;
+    one.give_back(&hold).await?;
+    Ok(())
+}
+
+async fn owners_are_secret(bench: &Bench<'_>) -> Tested {
+    let (key, one, other) = (bench.key()?, bench.client().await?, bench.client().await?);
+    let claim = bench.claim(&key, bench.long())?;
+    let hold = one.take(&claim).await?;
+    let waiter = bench.claim(&key, bench.long())?;
+    let until = bench.clock.now().after(Duration::from_secs(5));
+    let wake = other.refused(&waiter, Stand::Until(until), hold.validity).await?;
+    let mut told = format!("{hold:?} {wake:?} {claim:?} {:?}", other.backend.holder(&key).await?);
+    drop(wake);
+    other.backend.abandon(&waiter).await?;
+    one.give_back(&hold).await?;
+    // Errors too, where the store can be cut off; where not, those of a hold that is gone.
+    if let Ok(outage) = bench.outage(super::Outage::Refused).await {
+        let next = bench.claim(&key, bench.long())?;
+        for (client, claim) in [(&one, &claim), (&other, &next)] {
+            let answer = tokio::time::timeout(SLACK, client.backend.try_acquire(claim, Stand::No)).await;
+            told.push_str(&format!("{answer:?}"));
+            if let Ok(Err(error)) = answer {
+                told.push_str(&error.to_string());
+            }
+        }
+        ensure!(!shows(&told, &next.owner), "an owner is shown: {told}");
+        drop(outage);
+    }
+    let _ = tokio::time::timeout(SLACK, async {
+        told.push_str(&format!("{:?} {:?}", one.backend.renew(&[&hold]).await, one.backend.release(&hold).await));
+    })
+    .await;
+    for owner in [&claim.owner, &waiter.owner] {
+        ensure!(!shows(&told, owner), "an owner is shown: {told}");
+    }
+    Ok(())
+}
+
+fn shows(text: &str, owner: &Owner) -> bool {
+    let (text, bytes) = (text.to_ascii_lowercase(), owner.as_bytes());
+    let list = format!("{bytes:?}");
+    let escaped = bytes.escape_ascii().to_string();
+    let (high, low) =
+        owner.to_hex().split_at_checked(16).map(|(h, l)| (h.to_owned(), l.to_owned())).unwrap_or_default();
+    [high, low, list, escaped.to_ascii_lowercase()].iter().any(|spelled| text.contains(spelled.as_str()))
+}
+
+async fn capabilities_stay(bench: &Bench<'_>) -> Tested {
+    let first = format!("{:?}", bench.capabilities);
+    for _ in 0..3 {
+        let client = bench.client().await?;
+        for _ in 0..3 {
+            let now = format!("{:?}", client.backend.capabilities());
+            ensure!(now == first, "the capabilities were {first} and are {now}");
+            pause(1).await;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,107 @@
+//! So many holders at most, each with a number.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use dlock_contract::{Hold, Stand};
+
+use super::Case;
+use super::bench::{Bench, SLACK, Stop, Tested, case, ensure};
+use super::kinds::permits;
+
+pub(super) const CASES: &[Case] = &[
+    case!("so many permits are given, and not one more", permits, not_one_more),
+    case!("a permit has the lowest slot that is free", permits, lowest_slot),
+    case!("a silent holder's permit and slot come back, alone", permits, silent_holder),
+    case!("another number of permits is a conflict", permits, other_number),
+];
+
+fn slot(hold: &Hold) -> Tested<u32> {
+    hold.slot.ok_or_else(|| Stop::Failed("a permit has no slot".into()))
+}
+
+async fn not_one_more(bench: &Bench<'_>) -> Tested {
+    const MOST: u32 = 4;
+    let (key, one, other) = (bench.key()?, bench.client().await?, bench.client().await?);
+    let mut holds = Vec::new();
+    for number in 0..MOST {
+        let client = if number % 2 == 0 { &one } else { &other };
+        holds.push(client.take(&bench.claim_as(permits(MOST), &key, bench.long())?).await?);
+    }
+    let slots = holds.iter().map(slot).collect::<Tested<BTreeSet<_>>>()?;
+    ensure!(slots.into_iter().eq(0..MOST), "{MOST} permits are held, and their slots are not 0 to {}", MOST - 1);
+    let next = bench.claim_as(permits(MOST), &key, bench.long())?;
+    for (client, hold) in [&one, &other].into_iter().zip(&holds) {
+        client.refused(&next, Stand::No, hold.validity).await?;
+    }
+    for hold in &holds {
+        one.renew(hold, hold.validity).await?;
+    }
+    if let Some(first) = holds.first() {
+        one.give_back(first).await?;
+    }
+    other.take_within(&next, SLACK).await?;
+    Ok(())
+}
+
+async fn lowest_slot(bench: &Bench<'_>) -> Tested {
+    let (key, one) = (bench.key()?, bench.client().await?);
+    let mut holds = Vec::new();
+    for expected in 0..3 {
+        let hold = one.take(&bench.claim_as(permits(3), &key, bench.long())?).await?;
+        let slot = slot(&hold)?;
+        ensure!(slot == expected, "slot {slot} was given while {expected} was free");
+        holds.push(hold);
+    }
+    for freed in [vec![1], vec![2, 0], vec![0, 1, 2]] {
+        for at in &freed {
+            if let Some(hold) = holds.get(*at) {
+                one.give_back(hold).await?;
+            }
+        }
+        let mut expected = freed;
+        expected.sort_unstable();
+        for at in expected {
+            let hold = one.take(&bench.claim_as(permits(3), &key, bench.long())?).await?;
+            let slot = slot(&hold)?;
+            ensure!(u32::try_from(at) == Ok(slot), "slot {slot} was given while {at} was free");
+            if let Some(former) = holds.get_mut(at) {
+                *former = hold;
+            }
+        }
+    }
+    for hold in &holds {
+        one.give_back(hold).await?;
+    }
+    Ok(())
+}
+
+async fn silent_holder(bench: &Bench<'_>) -> Tested {
+    let (key, one, other) = (bench.key()?, bench.client().await?, bench.client().await?);
+    let silent = one.take(&bench.claim_as(permits(2), &key, bench.short())?).await?;
+    let alive = other.take(&bench.claim_as(permits(2), &key, bench.long())?).await?;
+    let over = silent.validity.granted + bench.capabilities.takeover_delay + Duration::from_millis(250);
+    let over = silent.validity.from.after(over);
+    let mut validity = alive.validity;
+    while bench.clock.now() < over {
+        tokio::time::sleep(bench.short() / 3).await;
+        validity = other.renew(&alive, validity).await?;
+    }
+    one.lost(&silent).await?;
+    let next = one.take_within(&bench.claim_as(permits(2), &key, bench.long())?, SLACK).await?;
+    let (freed, given) = (slot(&silent)?, slot(&next)?);
+    ensure!(freed == given, "only slot {freed} was free, and {given} was given");
+    other.refused(&bench.claim_as(permits(2), &key, bench.long())?, Stand::No, validity).await?;
+    other.renew(&alive, validity).await?;
+    Ok(())
+}
+
+async fn other_number(bench: &Bench<'_>) -> Tested {
+    let (key, one, other) = (bench.key()?, bench.client().await?, bench.client().await?);
+    for (held, asked) in [(2, 3), (3, 2)] {
+        let hold = one.take(&bench.claim_as(permits(held), &key, bench.long())?).await?;
+        other.conflict(&bench.claim_as(permits(asked), &key, bench.long())?, Stand::No, &hold).await?;
+        one.give_back(&hold).await?;
+    }
+    Ok(())
+}

@@ -1,0 +1,100 @@
+//! A store that reserves tokens for those to whom a hold is passed on.
+
+use std::time::Duration;
+
+use dlock_contract::{Hold, Reservation, Reserved, Stand, Validity};
+
+use super::Case;
+use super::bench::{Bench, Stop, Tested, case, ensure, pause};
+use super::client::Client;
+
+pub(super) const CASES: &[Case] = &[
+    case!("reserved tokens are above the hold's and below those of the next holder", cohorts, above),
+    case!("a reservation prolongs the lock in the store", cohorts, prolongs),
+    case!("a reservation after the hold's end is Lost and creates nothing", cohorts, after_end),
+    case!("nothing is reserved while others wait, unless that is asked for", cohorts_in_line, awaited),
+];
+
+const TOKENS: u32 = 5;
+
+async fn reserve(client: &Client, hold: &Hold) -> Tested<(u64, Validity)> {
+    match client.backend.reserve(hold, Reservation { tokens: TOKENS, even_if_awaited: true }).await? {
+        Reserved::Tokens { first, validity } => Ok((first, validity)),
+        other => Err(Stop::Failed(format!("tokens were to be reserved for a held lock, and the answer was {other:?}"))),
+    }
+}
+
+async fn above(bench: &Bench<'_>) -> Tested {
+    let (key, one, other) = (bench.key()?, bench.client().await?, bench.client().await?);
+    let hold = one.take(&bench.claim(&key, bench.long())?).await?;
+    let (first, _) = reserve(&one, &hold).await?;
+    let own = bench.token(&hold)?;
+    ensure!(first > own, "the hold's token is {own}, and {first} was reserved");
+    let (second, _) = reserve(&one, &hold).await?;
+    ensure!(second >= first + u64::from(TOKENS), "{TOKENS} from {first} were reserved, and then from {second}");
+    one.give_back(&hold).await?;
+    let next = bench.token(&other.take(&bench.claim(&key, bench.long())?).await?)?;
+    let last = second + u64::from(TOKENS) - 1;
+    ensure!(next > last, "{second} to {last} were reserved, and the next holder has {next}");
+    Ok(())
+}
+
+async fn prolongs(bench: &Bench<'_>) -> Tested {
+    let (key, one, other) = (bench.key()?, bench.client().await?, bench.client().await?);
+    let hold = one.take(&bench.claim(&key, bench.short())?).await?;
+    let next = bench.claim(&key, bench.short())?;
+    let mut validity = hold.validity;
+    for _ in 0..5 {
+        tokio::time::sleep(bench.short() / 3).await;
+        one.in_time(validity)?;
+        let answer = reserve(&one, &hold).await;
+        if answer.is_err() {
+            // The lease may have ended while we asked, on a machine that is busy.
+            one.in_time(validity)?;
+        }
+        validity = answer?.1;
+        other.refused(&next, Stand::No, validity).await?;
+    }
+    one.give_back(&hold).await?;
+    Ok(())
+}
+
+async fn after_end(bench: &Bench<'_>) -> Tested {
+    let (key, one, other) = (bench.key()?, bench.client().await?, bench.client().await?);
+    let hold = one.take(&bench.claim(&key, bench.long())?).await?;
+    one.give_back(&hold).await?;
+    let asked = Reservation { tokens: TOKENS, even_if_awaited: true };
+    for holder in [None, Some(bench.claim(&key, bench.long())?)] {
+        let strange = match &holder {
+            Some(claim) => Some(other.take(claim).await?),
+            None => None,
+        };
+        let answer = one.backend.reserve(&hold, asked).await?;
+        ensure!(answer == Reserved::Lost, "tokens were asked for after the release, and the answer was {answer:?}");
+        if let Some(strange) = strange {
+            other.renew(&strange, strange.validity).await?;
+            other.give_back(&strange).await?;
+        }
+        bench.clean(&key, "after tokens were asked for a hold that was over").await?;
+    }
+    Ok(())
+}
+
+async fn awaited(bench: &Bench<'_>) -> Tested {
+    let (key, one, other) = (bench.key()?, bench.client().await?, bench.client().await?);
+    let hold = one.take(&bench.claim(&key, bench.long())?).await?;
+    let asked = Reservation { tokens: TOKENS, even_if_awaited: false };
+    let alone = one.backend.reserve(&hold, asked).await?;
+    ensure!(matches!(alone, Reserved::Tokens { .. }), "nobody waits, and the answer was {alone:?}");
+    let waiter = bench.claim(&key, bench.long())?;
+    let until = bench.clock.now().after(Duration::from_secs(60));
+    let wake = other.refused(&waiter, Stand::Until(until), hold.validity).await?;
+    pause(10).await;
+    let answer = one.backend.reserve(&hold, asked).await?;
+    ensure!(answer == Reserved::Awaited, "somebody waits, and the answer was {answer:?}");
+    reserve(&one, &hold).await?;
+    one.give_back(&hold).await?;
+    let next = other.wait_on(&waiter, Some(wake), bench.long()).await?;
+    other.give_back(&next).await?;
+    Ok(())
+}

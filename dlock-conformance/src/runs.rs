@@ -1,0 +1,394 @@
+//! One start per period.
+
+use std::time::{Duration, SystemTime};
+
+use dlock_contract::{Attempt, Claim, Clock, OncePer, RunEnd, Stand};
+use futures::future::{join, join_all};
+
+use super::Case;
+use super::bench::{Bench, SLACK, Stop, Tested, case, ensure, pause};
+use super::client::Client;
+
+pub(super) const CASES: &[Case] = &[
+    case!("a period has one start, whoever asks", periods, one_start),
+    case!("while a run goes on, others of its period hear that it was started", periods, goes_on),
+    case!("of those who wait for one run, one gets it", periods, one_of_those_who_wait),
+    case!("a run that has ended is not started again, however it went", periods, ended),
+    case!("a start outlives its release", periods, released),
+    case!("an abandoned start gives its own period back", periods, abandoned),
+    case!("a run that was to be started again, and was abandoned, stays started", periods, abandoned_rerun),
+    case!("a claim that asks again has not begun its run", periods, asks_again),
+    case!("a run whose process died is not started again unasked", periods, died),
+    case!("a run whose process died is started again if asked for, once its lock is free", periods, rerun),
+    case!(
+        "a run that was given back without an end is free at once for whoever would run it again",
+        periods,
+        given_back
+    ),
+    case!("a run that goes on is contention for whoever would run it again, until its end", periods, waits_to_rerun),
+    case!("the next period has a start of its own", periods, next_period),
+    case!("a run of an earlier period that goes on is contention", periods, earlier_period),
+    case!("the boundaries of periods come after their offset", periods, offset),
+    case!("a period is counted by the store's clock", periods, stores_clock),
+    case!("the last success is told, and a failure is none", periods, last_success),
+    case!("a success without a period is told, and is neither a start nor an end of one", periods, without_period),
+];
+
+const HOUR: Duration = Duration::from_secs(3600);
+const SUCCEEDED: RunEnd = RunEnd::Succeeded { took: Duration::from_millis(1234) };
+
+/// A period of many hours whose next change is more than an hour away, by any clock that is not hours off.
+fn quiet() -> OncePer {
+    let now = Duration::from_millis(Clock::system().wall_ms()).as_secs();
+    let hours = |hours: &u64| {
+        let period = hours * HOUR.as_secs();
+        let into = (now + period / 2) % period;
+        (2 * HOUR.as_secs()..period - 2 * HOUR.as_secs()).contains(&into)
+    };
+    let hours = (100..200).find(hours).unwrap_or(100);
+    OncePer { period: HOUR * u32::try_from(hours).unwrap_or(100), offset: Duration::ZERO, rerun: false }
+}
+
+/// A period whose end can be waited for.
+fn short(bench: &Bench<'_>) -> OncePer {
+    OncePer { period: bench.short().max(Duration::from_secs(1)), offset: Duration::ZERO, rerun: false }
+}
+
+fn again(once: OncePer) -> OncePer {
+    OncePer { rerun: true, ..once }
+}
+
+/// The run was started already: nothing else may be said.
+async fn over(client: &Client, claim: &std::sync::Arc<Claim>, stand: Stand, what: &str) -> Tested {
+    match client.ask(claim, stand).await? {
+        Attempt::AlreadyRun => Ok(()),
+        other => Err(Stop::Failed(format!("{what}, and the answer was {other:?}"))),
+    }
+}
+
+async fn one_start(bench: &Bench<'_>) -> Tested {
+    let (key, once) = (bench.key()?, quiet());
+    let mut clients = Vec::new();
+    for _ in 0..4 {
+        clients.push(bench.client().await?);
+    }
+    let mut started = 0;
+    for _ in 0..3 {
+        let runs = clients.iter().map(|client| async {
+            let claim = bench.claim_once(once, &key, bench.long())?;
+            let Attempt::Acquired(hold) = client.ask(&claim, Stand::No).await? else { return Ok(0) };
+            // At once, so that nobody is kept out by the lock itself.
+            client.end(&hold, None, Some(SUCCEEDED)).await?;
+            Tested::Ok(1)
+        });
+        for run in join_all(runs).await {
+            started += run?;
+        }
+    }
+    ensure!(started == 1, "{started} runs of one period were started");
+    Ok(())
+}
+
+async fn goes_on(bench: &Bench<'_>) -> Tested {
+    let (key, once, one) = (bench.key()?, quiet(), bench.client().await?);
+    let hold = one.take(&bench.claim_once(once, &key, bench.long())?).await?;
+    let before = bench.leftovers(&key).await?.len();
+    for stand in [Stand::No, Stand::Until(bench.clock.now().after(bench.long()))] {
+        let claim = bench.claim_once(once, &key, bench.long())?;
+        over(&one, &claim, stand, "a run of this period goes on").await?;
+    }
+    let found = bench.leftovers(&key).await?;
+    ensure!(found.len() == before, "those who came too late left something in the store: {}", found.join(", "));
+    // Its own owner is no other.
+    one.take(&hold.claim).await?;
+    one.end(&hold, None, Some(SUCCEEDED)).await?;
+    Ok(())
+}
+
+async fn one_of_those_who_wait(bench: &Bench<'_>) -> Tested {
+    let (key, once, one, other) = (bench.key()?, quiet(), bench.client().await?, bench.client().await?);
+    let holder = one.take(&bench.claim(&key, bench.long())?).await?;
+    let claims = [bench.claim_once(once, &key, bench.long())?, bench.claim_once(once, &key, bench.long())?];
+    let until = Stand::Until(bench.clock.now().after(bench.long()));
+    let first = one.refused(&claims[0], until, holder.validity).await?;
+    let second = other.refused(&claims[1], until, holder.validity).await?;
+    one.give_back(&holder).await?;
+    let bound = SLACK * 2;
+    let wait = |client: Client, claim, wake| async move {
+        let hold = client.outcome(claim, Some(wake), bound).await?;
+        if let Some(hold) = &hold {
+            // The others shall not be kept out by the lock itself.
+            client.end(hold, None, Some(SUCCEEDED)).await?;
+        }
+        Tested::Ok(hold.is_some())
+    };
+    let (first, second) = join(wait(one, &claims[0], first), wait(other, &claims[1], second)).await;
+    let started = usize::from(first?) + usize::from(second?);
+    ensure!(started == 1, "of two who waited for the run of one period, {started} were let in");
+    Ok(())
+}
+
+async fn ended(bench: &Bench<'_>) -> Tested {
+    let (once, one) = (quiet(), bench.client().await?);
+    for end in [RunEnd::Failed, SUCCEEDED] {
+        let key = bench.key()?;
+        let hold = one.take(&bench.claim_once(once, &key, bench.long())?).await?;
+        one.end(&hold, None, Some(end)).await?;
+        for once in [once, again(once)] {
+            let claim = bench.claim_once(once, &key, bench.long())?;
+            over(&one, &claim, Stand::No, &format!("the run has ended ({end:?})")).await?;
+        }
+        // The record is one of runs: the key itself is free.
+        let plain = one.take(&bench.claim(&key, bench.long())?).await?;
+        one.give_back(&plain).await?;
+        bench.clean(&key, "after all were released").await?;
+    }
+    Ok(())
+}
+
+async fn released(bench: &Bench<'_>) -> Tested {
+    let (key, once, one) = (bench.key()?, quiet(), bench.client().await?);
+    let hold = one.take(&bench.claim_once(once, &key, bench.long())?).await?;
+    one.give_back(&hold).await?;
+    let claim = bench.claim_once(once, &key, bench.long())?;
+    over(&one, &claim, Stand::No, "the run was started, and its lock released").await
+}
+
+async fn abandoned(bench: &Bench<'_>) -> Tested {
+    let (key, once, one) = (bench.key()?, quiet(), bench.client().await?);
+    let claim = bench.claim_once(once, &key, bench.long())?;
+    one.take(&claim).await?;
+    for _ in 0..2 {
+        one.backend.abandon(&claim).await?;
+    }
+    bench.clean(&key, "after an abandon").await?;
+    let hold = match one.ask(&bench.claim_once(once, &key, bench.long())?, Stand::No).await? {
+        Attempt::Acquired(hold) => hold,
+        answer => return Err(Stop::Failed(format!("nothing was run in this period, and the answer was {answer:?}"))),
+    };
+    one.backend.abandon(&claim).await?;
+    one.end(&hold, None, Some(SUCCEEDED)).await?;
+    one.backend.abandon(&claim).await?;
+    let next = bench.claim_once(once, &key, bench.long())?;
+    over(&one, &next, Stand::No, "another claim than the one that ran was abandoned").await
+}
+
+async fn abandoned_rerun(bench: &Bench<'_>) -> Tested {
+    let (key, once, one) = (bench.key()?, quiet(), bench.client().await?);
+    // One without a period, which changes nothing.
+    let plain = one.take(&bench.claim(&key, bench.long())?).await?;
+    one.end(&plain, None, Some(SUCCEEDED)).await?;
+    let died = one.take(&bench.claim_once(again(once), &key, bench.short())?).await?;
+    let claim = bench.claim_once(again(once), &key, bench.long())?;
+    let hold = one.take_within(&claim, bench.takeover(bench.short())).await?;
+    ensure!(hold.token > died.token, "a run was repeated with a token that is not above that of the first");
+    one.backend.abandon(&claim).await?;
+    // Nothing is known of how the first one ended.
+    let unasked = bench.claim_once(once, &key, bench.long())?;
+    over(&one, &unasked, Stand::No, "the run was started, and a claim that was to repeat it abandoned").await?;
+    let hold = one.take(&bench.claim_once(again(once), &key, bench.long())?).await?;
+    one.end(&hold, None, Some(SUCCEEDED)).await?;
+    Ok(())
+}
+
+async fn asks_again(bench: &Bench<'_>) -> Tested {
+    let (key, once, one) = (bench.key()?, quiet(), bench.client().await?);
+    let claim = bench.claim_once(once, &key, bench.long())?;
+    let late = one.take(&claim).await?;
+    // As the core does with a grant that comes so late that nothing is left of it.
+    one.give_back(&late).await?;
+    let hold = match one.ask(&claim, Stand::No).await? {
+        Attempt::Acquired(hold) => hold,
+        answer => return Err(Stop::Failed(format!("its own start was told to a claim that asks again as {answer:?}"))),
+    };
+    one.end(&hold, None, Some(SUCCEEDED)).await?;
+    Ok(())
+}
+
+async fn died(bench: &Bench<'_>) -> Tested {
+    let (key, once, one) = (bench.key()?, quiet(), bench.client().await?);
+    let hold = one.take(&bench.claim_once(once, &key, bench.short())?).await?;
+    let over_at = hold.validity.granted + bench.capabilities.takeover_delay + Duration::from_millis(250);
+    let over_at = hold.validity.from.after(over_at);
+    let claim = bench.claim_once(once, &key, bench.long())?;
+    while bench.clock.now() < over_at {
+        // Whether it is told as contention until then is another matter.
+        if let Attempt::Acquired(_) = one.ask(&claim, Stand::No).await? {
+            return Err(Stop::Failed("a run that had been started was started again".into()));
+        }
+        pause(20).await;
+    }
+    over(&one, &claim, Stand::No, "the run was started, and its lease has ended").await
+}
+
+async fn rerun(bench: &Bench<'_>) -> Tested {
+    let (key, once, one) = (bench.key()?, quiet(), bench.client().await?);
+    let hold = one.take(&bench.claim_once(once, &key, bench.short())?).await?;
+    let claim = bench.claim_once(again(once), &key, bench.long())?;
+    let end = bench.clock.now().after(bench.takeover(bench.short()));
+    let second = loop {
+        if let Attempt::Acquired(second) = one.ask(&claim, Stand::No).await? {
+            break second;
+        }
+        ensure!(bench.clock.now() < end, "a run whose process died was not started again");
+        pause(10).await;
+    };
+    let early = hold.validity.deadline().since(bench.clock.now());
+    ensure!(early.is_zero(), "a run was started again {early:?} before its lease had ended");
+    one.end(&second, None, Some(RunEnd::Failed)).await?;
+    Ok(())
+}
+
+/// As when its caller was cancelled: the lock is free, and nothing is known of how the run ended.
+async fn given_back(bench: &Bench<'_>) -> Tested {
+    let (key, once, one) = (bench.key()?, again(quiet()), bench.client().await?);
+    // One without a period, which changes nothing.
+    let plain = one.take(&bench.claim(&key, bench.long())?).await?;
+    one.end(&plain, None, Some(SUCCEEDED)).await?;
+    let first = one.take(&bench.claim_once(once, &key, bench.long())?).await?;
+    let claim = bench.claim_once(once, &key, bench.long())?;
+    let until = Stand::Until(bench.clock.now().after(bench.long()));
+    let wake = one.refused(&claim, until, first.validity).await?;
+    one.give_back(&first).await?;
+    // It goes to one who waits, and then to one who asks.
+    let second = one.wait_on(&claim, Some(wake), SLACK * 2).await?;
+    one.give_back(&second).await?;
+    let third = one.take(&bench.claim_once(once, &key, bench.long())?).await?;
+    one.end(&third, None, Some(SUCCEEDED)).await?;
+    Ok(())
+}
+
+async fn waits_to_rerun(bench: &Bench<'_>) -> Tested {
+    let (once, one) = (again(quiet()), bench.client().await?);
+    // So long that who hears only of the end of this has heard too late.
+    let kept = bench.capabilities.min_hold.then_some(SLACK * 12);
+    for keep in std::iter::once(None).chain(kept.map(Some)) {
+        let key = bench.key()?;
+        let hold = one.take(&bench.claim_once(once, &key, bench.long())?).await?;
+        let before = bench.leftovers(&key).await?.len();
+        one.refused(&bench.claim_once(once, &key, bench.long())?, Stand::No, hold.validity).await?;
+        let found = bench.leftovers(&key).await?;
+        ensure!(found.len() == before, "who did not wait left something in the store: {}", found.join(", "));
+        let claim = bench.claim_once(once, &key, bench.long())?;
+        let until = Stand::Until(bench.clock.now().after(bench.long()));
+        let wake = one.refused(&claim, until, hold.validity).await?;
+        one.end(&hold, keep, Some(SUCCEEDED)).await?;
+        let again = one.outcome(&claim, Some(wake), SLACK * 2).await?;
+        ensure!(again.is_none(), "a run that has ended was started again");
+    }
+    Ok(())
+}
+
+async fn next_period(bench: &Bench<'_>) -> Tested {
+    let (key, once, one) = (bench.key()?, short(bench), bench.client().await?);
+    for _ in 0..2 {
+        let claim = bench.claim_once(once, &key, bench.long())?;
+        let hold = one.take_within(&claim, once.period * 2 + SLACK).await?;
+        one.end(&hold, None, Some(SUCCEEDED)).await?;
+    }
+    Ok(())
+}
+
+async fn earlier_period(bench: &Bench<'_>) -> Tested {
+    let (key, once) = (bench.key()?, short(bench));
+    let (one, other) = (bench.client().await?, bench.client().await?);
+    let hold = one.take(&bench.claim_once(once, &key, bench.long())?).await?;
+    let claim = bench.claim_once(once, &key, bench.long())?;
+    let until = Stand::Until(bench.clock.now().after(bench.long()));
+    let end = bench.clock.now().after(once.period * 2 + SLACK);
+    let wake = loop {
+        match other.ask(&claim, until).await? {
+            Attempt::Contended(wake) => break wake,
+            Attempt::AlreadyRun => {}
+            Attempt::Acquired(_) => {
+                one.in_time(hold.validity)?;
+                return Err(Stop::Failed("a run was started beside that of an earlier period".into()));
+            }
+        }
+        ensure!(bench.clock.now() < end, "in the next period, a run was told as started, and it was not");
+        pause(20).await;
+    };
+    one.give_back(&hold).await?;
+    let next = other.wait_on(&claim, Some(wake), SLACK * 2).await?;
+    other.end(&next, None, Some(SUCCEEDED)).await?;
+    Ok(())
+}
+
+async fn offset(bench: &Bench<'_>) -> Tested {
+    let (key, one) = (bench.key()?, bench.client().await?);
+    let period = HOUR * 100;
+    // So many hours before or after now: half a period from where anything changes, by any clock that is not hours off.
+    let now = bench.clock.wall_ms() / 1000;
+    let boundary_at = |hours: i64| {
+        let at = (now + period.as_secs()).saturating_add_signed(hours * 3600);
+        OncePer { period, offset: Duration::from_secs(at % period.as_secs()), rerun: false }
+    };
+    for hours in [0, 10] {
+        let hold = one.take(&bench.claim_once(boundary_at(hours), &key, bench.long())?).await?;
+        one.end(&hold, None, Some(SUCCEEDED)).await?;
+        for earlier in [hours - 10, hours] {
+            let claim = bench.claim_once(boundary_at(earlier), &key, bench.long())?;
+            over(&one, &claim, Stand::No, "a run of this boundary or a later one was started").await?;
+        }
+    }
+    Ok(())
+}
+
+async fn stores_clock(bench: &Bench<'_>) -> Tested {
+    let (key, once, one) = (bench.key()?, quiet(), bench.client().await?);
+    let hold = one.take(&bench.claim_once(once, &key, bench.long())?).await?;
+    one.end(&hold, None, Some(SUCCEEDED)).await?;
+    let period = i64::try_from(once.period.as_millis()).unwrap_or(i64::MAX);
+    for skew in [period, -period] {
+        let wrong = bench.client_with(Clock::with_wall_skew(skew)).await?;
+        let claim = bench.claim_once(once, &key, bench.long())?;
+        over(&wrong, &claim, Stand::No, &format!("a client's clock is wrong by {skew} ms")).await?;
+    }
+    Ok(())
+}
+
+async fn last_success(bench: &Bench<'_>) -> Tested {
+    let (key, one, other) = (bench.key()?, bench.client().await?, bench.client().await?);
+    let before = other.backend.last_success(&key).await?;
+    ensure!(before.is_none(), "a run that never was has succeeded: {before:?}");
+    let hold = one.take(&bench.claim_once(quiet(), &key, bench.long())?).await?;
+    one.end(&hold, None, Some(SUCCEEDED)).await?;
+    let told = other.backend.last_success(&key).await?;
+    let Some(told) = told else { return Err(Stop::Failed("a run has succeeded, and nothing is told of it".into())) };
+    ensure!(RunEnd::Succeeded { took: told.took } == SUCCEEDED, "a run that took 1.234s took {:?}", told.took);
+    ensure!(told.note == hold.claim.note, "the run of {} is told as that of {}", hold.claim.note, told.note);
+    // The store's clock may be another; not by a day.
+    let now = SystemTime::now();
+    let off = now.duration_since(told.started).or_else(|_| told.started.duration_since(now)).unwrap_or(Duration::MAX);
+    ensure!(off < HOUR * 24, "a run that was started just now was started at {:?}", told.started);
+    let key = bench.key()?;
+    let hold = one.take(&bench.claim_once(quiet(), &key, bench.long())?).await?;
+    one.end(&hold, None, Some(RunEnd::Failed)).await?;
+    let told = other.backend.last_success(&key).await?;
+    ensure!(told.is_none(), "a run that failed is told as the last success: {told:?}");
+    Ok(())
+}
+
+async fn without_period(bench: &Bench<'_>) -> Tested {
+    let (key, one, once) = (bench.key()?, bench.client().await?, quiet());
+    let failed = one.take(&bench.claim(&key, bench.long())?).await?;
+    one.end(&failed, None, Some(RunEnd::Failed)).await?;
+    let told = one.backend.last_success(&key).await?;
+    ensure!(told.is_none(), "a run that failed is told as the last success: {told:?}");
+    let plain = one.take(&bench.claim(&key, bench.long())?).await?;
+    one.end(&plain, None, Some(SUCCEEDED)).await?;
+    let told = one.backend.last_success(&key).await?;
+    let Some(told) = told else { return Err(Stop::Failed("a run has succeeded, and nothing is told of it".into())) };
+    ensure!(RunEnd::Succeeded { took: told.took } == SUCCEEDED, "a run that took 1.234s took {:?}", told.took);
+    ensure!(told.note == plain.claim.note, "the run of {} is told as that of {}", plain.claim.note, told.note);
+    bench.clean(&key, "after all were released").await?;
+    // It has started no run of a period.
+    let run = one.take(&bench.claim_once(once, &key, bench.long())?).await?;
+    one.give_back(&run).await?;
+    // That was started and has not ended; nor does it end by this.
+    let plain = one.take(&bench.claim(&key, bench.long())?).await?;
+    one.end(&plain, None, Some(SUCCEEDED)).await?;
+    let run = one.take(&bench.claim_once(again(once), &key, bench.long())?).await?;
+    one.end(&run, None, Some(RunEnd::Failed)).await?;
+    Ok(())
+}

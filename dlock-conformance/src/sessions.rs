@@ -1,0 +1,110 @@
+//! Locks that live in sessions: the session may end before the ttl, and the lock with it.
+
+use std::time::Duration;
+
+use dlock_contract::{Expiry, Hold, LockKey, Released, Stand};
+use futures::channel::oneshot;
+
+use super::Case;
+use super::bench::{Bench, SLACK, Stop, TRIES, Tested, case, ensure, pause};
+
+pub(super) const CASES: &[Case] = &[
+    case!("the end of a session lets the next one in", sessions, session_ends),
+    case!("a holder is told of the end of its session within the stated time", sessions, told),
+    case!("a session that lives is not told as ended", sessions, not_told),
+    case!("a release does not say that the lock was ours if its session had ended", sessions, release_after_end),
+];
+
+async fn session_ends(bench: &Bench<'_>) -> Tested {
+    let (key, one, other) = (bench.key()?, bench.client().await?, bench.client().await?);
+    let hold = one.take(&bench.claim(&key, bench.long())?).await?;
+    let next = bench.claim(&key, bench.long())?;
+    other.refused(&next, Stand::No, hold.validity).await?;
+    // As when the process has died: nothing is released, the connections just end.
+    drop((hold, one));
+    other.take_within(&next, bench.capabilities.takeover_delay + SLACK).await?;
+    Ok(())
+}
+
+async fn told(bench: &Bench<'_>) -> Tested {
+    // Beyond what is stated: a round trip.
+    let bound = window(bench) + Duration::from_millis(200);
+    let client = bench.client().await?;
+    let mut fastest = Duration::MAX;
+    // A busy machine may be late by chance, but not so often.
+    for age in [0, 50, 400].into_iter().cycle().take(2 * TRIES) {
+        let key = bench.key()?;
+        let hold = client.take(&bench.claim(&key, bench.long())?).await?;
+        let ended = listen(&hold)?;
+        pause(age).await;
+        let before = bench.clock.now();
+        gone(bench, &key).await?;
+        let heard = tokio::time::timeout(window(bench) + SLACK, ended).await;
+        ensure!(heard.is_ok(), "a holder whose session has ended was not told for {:?}", window(bench) + SLACK);
+        let after = bench.clock.now().since(before);
+        fastest = fastest.min(after);
+        if after <= bound {
+            return Ok(());
+        }
+    }
+    Err(Stop::Failed(format!("a holder whose session has ended was told after {fastest:?} at best")))
+}
+
+async fn not_told(bench: &Bench<'_>) -> Tested {
+    let client = bench.client().await?;
+    let (key, other) = (bench.key()?, bench.key()?);
+    let hold = client.take(&bench.claim(&key, bench.long())?).await?;
+    let neighbour = client.take(&bench.claim(&other, bench.long())?).await?;
+    let (ended, of_neighbour) = (listen(&hold)?, listen(&neighbour)?);
+    bench.evict(&other).await?;
+    // The neighbour's end is the sign that somebody has looked.
+    let _ = tokio::time::timeout(window(bench) + SLACK, of_neighbour).await;
+    let told = tokio::time::timeout(window(bench) * 2, ended).await;
+    ensure!(told.is_err(), "a holder was told of the end of its session, which lives");
+    client.renew(&hold, hold.validity).await?;
+    client.give_back(&hold).await?;
+    Ok(())
+}
+
+async fn release_after_end(bench: &Bench<'_>) -> Tested {
+    let client = bench.client().await?;
+    for age in [0, 400] {
+        let key = bench.key()?;
+        let hold = client.take(&bench.claim(&key, bench.long())?).await?;
+        pause(age).await;
+        gone(bench, &key).await?;
+        let released = client.backend.release(&hold).await;
+        let ours = matches!(released, Ok(Released::Released));
+        ensure!(!ours, "a lock whose session had ended was said to have been ours until its release");
+    }
+    Ok(())
+}
+
+/// Ends the session as an operator would, and sees to it that the store has let go of the lock.
+async fn gone(bench: &Bench<'_>, key: &LockKey) -> Tested {
+    bench.evict(key).await?;
+    let end = bench.clock.now().after(SLACK);
+    while !bench.leftovers(key).await?.is_empty() {
+        ensure!(bench.clock.now() < end, "the store keeps a lock whose session was ended");
+        pause(5).await;
+    }
+    Ok(())
+}
+
+fn listen(hold: &Hold) -> Tested<oneshot::Receiver<()>> {
+    let Some(session_end) = &hold.session_end else {
+        return Err(Stop::Failed("a hold that lives in a session has no way to tell of its end".into()));
+    };
+    let (tell, told) = oneshot::channel();
+    session_end.listen(move || {
+        let _ = tell.send(());
+    });
+    Ok(told)
+}
+
+fn window(bench: &Bench<'_>) -> Duration {
+    match bench.capabilities.expiry {
+        Expiry::Session { told } => told,
+        Expiry::Lease => Duration::ZERO,
+    }
+}

@@ -1,0 +1,200 @@
+//! Several locks in one step, all or none.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use dlock_contract::{Claim, Hold, LockKey, Released, Stand};
+
+use super::Case;
+use super::bench::{Bench, Stop, Tested, case, ensure, pause, slowly};
+use super::cleanup::{polled, settled};
+use super::client::Client;
+use super::fencing::risen;
+
+pub(super) const CASES: &[Case] = &[
+    case!("free locks that are asked for together are all granted", together, all),
+    case!("one lock that is taken keeps those that are asked for with it free", together, none),
+    case!("who asks for several locks together again has them once", together, again),
+    case!("an attempt for several locks dropped anywhere is undone by their abandons", together, dropped),
+    case!("who asks for several locks together is alone with each", together, alone),
+    case!("who asks for several locks together overtakes nobody in line", together_in_line, in_line),
+];
+
+const KEYS: usize = 3;
+
+fn keys(bench: &Bench<'_>) -> Tested<Vec<LockKey>> {
+    (0..KEYS).map(|_| bench.key()).collect()
+}
+
+fn claims(bench: &Bench<'_>, keys: &[LockKey], ttl: Duration) -> Tested<Vec<Arc<Claim>>> {
+    keys.iter().map(|key| bench.claim(key, ttl)).collect()
+}
+
+/// The locks are free: they must be granted.
+async fn take(client: &Client, claims: &[Arc<Claim>]) -> Tested<Vec<Hold>> {
+    let holds = client.ask_all(claims).await?;
+    holds.ok_or_else(|| Stop::Failed("free locks were refused to one who asked for all of them together".into()))
+}
+
+async fn all(bench: &Bench<'_>) -> Tested {
+    let (keys, one, other) = (keys(bench)?, bench.client().await?, bench.client().await?);
+    let mut seen = Vec::with_capacity(keys.len());
+    for key in &keys {
+        let hold = other.take(&bench.claim(key, bench.long())?).await?;
+        seen.push(bench.token(&hold)?);
+        other.give_back(&hold).await?;
+    }
+    let wanted = claims(bench, &keys, bench.long())?;
+    let (holds, began) = slowly(&bench.clock, take(&one, &wanted)).await;
+    for ((hold, before), claim) in holds?.iter().zip(seen).zip(&wanted) {
+        risen(bench, before, hold, "a release")?;
+        let from = hold.validity.from;
+        ensure!(began.is_none_or(|began| from <= began), "a hold counts from its reply");
+        ensure!(hold.validity.granted >= claim.ttl, "{:?} was granted for {:?}", hold.validity.granted, claim.ttl);
+        other.refused(&bench.claim(&claim.key, bench.long())?, Stand::No, hold.validity).await?;
+        one.renew(hold, hold.validity).await?;
+        one.give_back(hold).await?;
+    }
+    clean(bench, &keys, "after the release of several").await
+}
+
+async fn clean(bench: &Bench<'_>, keys: &[LockKey], after: &str) -> Tested {
+    for key in keys {
+        bench.clean(key, after).await?;
+    }
+    Ok(())
+}
+
+async fn none(bench: &Bench<'_>) -> Tested {
+    let (keys, one, other) = (keys(bench)?, bench.client().await?, bench.client().await?);
+    for taken in &keys {
+        let hold = other.take(&bench.claim(taken, bench.long())?).await?;
+        let mut before = Vec::new();
+        for key in &keys {
+            before.push(bench.leftovers(key).await?.len());
+        }
+        let answer = one.ask_all(&claims(bench, &keys, bench.long())?).await?;
+        other.renew(&hold, hold.validity).await?;
+        ensure!(answer.is_none(), "several locks were granted together while one of them was held");
+        for (key, before) in keys.iter().zip(before) {
+            let found = bench.leftovers(key).await?;
+            ensure!(found.len() == before, "several locks were refused, and the store has {}", found.join(", "));
+        }
+        other.give_back(&hold).await?;
+    }
+    clean(bench, &keys, "after several locks were refused").await
+}
+
+async fn again(bench: &Bench<'_>) -> Tested {
+    let (keys, one, other) = (keys(bench)?, bench.client().await?, bench.client().await?);
+    let wanted = claims(bench, &keys, bench.short())?;
+    let first = take(&one, &wanted).await?;
+    let mut validity = first.iter().map(|hold| hold.validity).collect::<Vec<_>>();
+    let mut holds = first;
+    for _ in 0..4 {
+        tokio::time::sleep(bench.short() / 3).await;
+        validity.iter().try_for_each(|validity| one.in_time(*validity))?;
+        let more = take(&one, &wanted).await?;
+        for (before, after) in holds.iter().zip(&more) {
+            let (before, after) = (bench.token(before)?, bench.token(after)?);
+            ensure!(before <= after, "a repeated ask for several locks took a token from {before} to {after}");
+        }
+        validity = more.iter().map(|hold| hold.validity).collect();
+        holds = more;
+        for hold in &holds {
+            other.refused(&bench.claim(&hold.claim.key, bench.long())?, Stand::No, hold.validity).await?;
+        }
+    }
+    for hold in &holds {
+        let released = one.give_back(hold).await?;
+        if released == Released::NotOwner {
+            one.in_time(hold.validity)?;
+        }
+        ensure!(released == Released::Released, "the release of one of several was answered with {released:?}");
+    }
+    clean(bench, &keys, "after one release of each").await
+}
+
+/// Ends each attempt after a random number of polls, as a caller who is cancelled does.
+async fn dropped(bench: &Bench<'_>) -> Tested {
+    let client = bench.client().await?;
+    let warm = take(&client, &claims(bench, &keys(bench)?, bench.long())?).await?;
+    for hold in &warm {
+        client.give_back(hold).await?;
+    }
+    let mut given_up = Vec::new();
+    for round in 0..16 {
+        let wanted = claims(bench, &keys(bench)?, bench.long())?;
+        // It may have been quicker than the cut: what nobody used is abandoned all the same.
+        let _ = polled(client.backend.try_acquire_all(&wanted), round % 6).await;
+        for claim in &wanted {
+            client.backend.abandon(claim).await?;
+        }
+        given_up.extend(wanted);
+    }
+    // What a lost request may still do, it does within a moment.
+    pause(300).await;
+    settled(bench, &given_up, 0).await
+}
+
+async fn alone(bench: &Bench<'_>) -> Tested {
+    const ROUNDS: usize = 4;
+    let keys = keys(bench)?;
+    let inside: Arc<[AtomicU32]> = keys.iter().map(|_| AtomicU32::new(0)).collect();
+    let mut tasks = tokio::task::JoinSet::new();
+    for worker in 0..4 {
+        let (client, inside) = (bench.client().await?, inside.clone());
+        // Each leaves out another one, so that all meet and none wants the same as its neighbour.
+        let mine: Vec<usize> = (0..keys.len()).filter(|key| *key != worker % keys.len()).collect();
+        let named: Vec<LockKey> = mine.iter().filter_map(|key| keys.get(*key).cloned()).collect();
+        let rounds = (0..ROUNDS).map(|_| claims(bench, &named, bench.long())).collect::<Tested<Vec<_>>>()?;
+        tasks.spawn(work(client, rounds, mine, inside));
+    }
+    while let Some(ended) = tasks.join_next().await {
+        ended.map_err(|error| Stop::Failed(format!("a worker failed: {error}")))??;
+    }
+    Ok(())
+}
+
+async fn work(client: Client, rounds: Vec<Vec<Arc<Claim>>>, mine: Vec<usize>, inside: Arc<[AtomicU32]>) -> Tested {
+    for claims in rounds {
+        let holds = loop {
+            if let Some(holds) = client.ask_all(&claims).await? {
+                break holds;
+            }
+            pause(fastrand::u64(1..8)).await;
+        };
+        let mine = || mine.iter().filter_map(|key| inside.get(*key));
+        let met = mine().filter(|key| key.fetch_add(1, Ordering::SeqCst) > 0).count();
+        ensure!(met == 0, "two owners were inside together at {met} of several locks");
+        pause(2).await;
+        for key in mine() {
+            key.fetch_sub(1, Ordering::SeqCst);
+        }
+        for hold in &holds {
+            client.give_back(hold).await?;
+        }
+    }
+    Ok(())
+}
+
+async fn in_line(bench: &Bench<'_>) -> Tested {
+    let (keys, one, other) = (keys(bench)?, bench.client().await?, bench.client().await?);
+    let Some(awaited) = keys.last() else { return Ok(()) };
+    let (holder, waiter) = (bench.claim(awaited, bench.long())?, bench.claim(awaited, bench.long())?);
+    let hold = other.take(&holder).await?;
+    let until = Stand::Until(bench.clock.now().after(Duration::from_secs(60)));
+    let wake = other.refused(&waiter, until, hold.validity).await?;
+    if wake.signal.is_none() {
+        // The way for news was too slow to open, so it stands in no line.
+        return Err(Stop::Late);
+    }
+    other.give_back(&hold).await?;
+    // Free, or handed over to the waiter, who has not been told yet.
+    let answer = one.ask_all(&claims(bench, &keys, bench.long())?).await?;
+    ensure!(answer.is_none(), "several locks were granted together although somebody stood in line for one of them");
+    let next = other.wait_on(&waiter, Some(wake), bench.long()).await?;
+    other.give_back(&next).await?;
+    Ok(())
+}

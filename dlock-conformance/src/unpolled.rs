@@ -1,0 +1,74 @@
+//! A future that is alive and not polled, as in a `select!` whose other branch is at work: it holds up nobody else.
+
+use std::future::Future;
+use std::sync::Arc;
+
+use dlock_contract::{Claim, Stand};
+
+use super::Case;
+use super::bench::{Bench, SLACK, Stop, Tested, case, ensure, pause};
+use super::client::Client;
+
+pub(super) const CASES: &[Case] = &[case!("a caller that is not polled holds up no other caller", always, unpolled)];
+
+/// Requests that their callers leave alone, each after so many polls.
+const POLLS: std::ops::RangeInclusive<usize> = 1..=3;
+
+/// The requests are left in the middle one after the other. A client of its own for each: some are slow only once, such
+/// as those that make a lease.
+async fn unpolled(bench: &Bench<'_>) -> Tested {
+    for polls in POLLS {
+        let (client, claim) = (bench.client().await?, bench.claim(&bench.key()?, bench.long())?);
+        let left = client.backend.try_acquire(&claim, Stand::No);
+        leave(bench, &client, "an attempt", polls, left).await?;
+        client.backend.abandon(&claim).await?;
+        let claim = bench.claim(&bench.key()?, bench.long())?;
+        let left = client.backend.try_acquire(&claim, Stand::No);
+        leave(bench, &client, "an attempt of a client that has asked before", polls, left).await?;
+        client.backend.abandon(&claim).await?;
+
+        let (client, holder) = (bench.client().await?, bench.client().await?);
+        let claim = bench.claim(&bench.key()?, bench.long())?;
+        let hold = holder.take(&claim).await?;
+        let waiter = bench.claim(&claim.key, bench.long())?;
+        let until = Stand::Until(bench.clock.now().after(bench.long()));
+        leave(bench, &client, "a refused attempt", polls, client.backend.try_acquire(&waiter, until)).await?;
+        client.backend.abandon(&waiter).await?;
+
+        leave(bench, &holder, "a renewal", polls, holder.backend.renew(&[&hold])).await?;
+        leave(bench, &holder, "a look at the holder", polls, holder.backend.holder(&claim.key)).await?;
+        leave(bench, &holder, "a release", polls, holder.backend.release(&hold)).await?;
+        leave(bench, &holder, "an abandon", polls, holder.backend.abandon(&claim)).await?;
+    }
+    Ok(())
+}
+
+/// Polls a request so many times and leaves it; meanwhile the same client has to serve everybody else. Drops it then.
+async fn leave<F: Future>(bench: &Bench<'_>, client: &Client, what: &str, polls: usize, request: F) -> Tested {
+    let mut request = std::pin::pin!(request);
+    for poll in 0..polls {
+        if poll > 0 {
+            pause(2).await;
+        }
+        if futures::poll!(request.as_mut()).is_ready() {
+            break;
+        }
+    }
+    // Of the same ttl: some stores share what they have for one.
+    let claim = bench.claim(&bench.key()?, bench.long())?;
+    match tokio::time::timeout(SLACK, cycle(client, &claim)).await {
+        Ok(tested) => tested,
+        Err(_) => {
+            let text = format!("{what} that was polled {polls} times and then left alone held up another key");
+            Err(Stop::Failed(text))
+        }
+    }
+}
+
+async fn cycle(client: &Client, claim: &Arc<Claim>) -> Tested {
+    let hold = client.take(claim).await?;
+    client.renew(&hold, hold.validity).await?;
+    ensure!(client.backend.holder(&claim.key).await?.is_some(), "a held lock has no holder");
+    client.give_back(&hold).await?;
+    Ok(())
+}

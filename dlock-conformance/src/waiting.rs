@@ -1,0 +1,96 @@
+//! Waiting: who is woken, when, and in which order.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use dlock_contract::{BootInstant, Claim, Stand, Wake};
+
+use super::Case;
+use super::bench::{Bench, SLACK, Stop, Tested, case, ensure, pause};
+use super::client::Client;
+
+pub(super) const CASES: &[Case] = &[
+    case!("waiters are served in the order in which they came", fair, in_order),
+    case!("a waiter is woken by the release", wakes, woken_by_release),
+    case!("a waiter behind a dead holder learns of its end", wakes, woken_by_end),
+    case!("a dead waiter does not block the line", always, dead_waiter),
+];
+
+async fn in_order(bench: &Bench<'_>) -> Tested {
+    const WAITERS: usize = 5;
+    let (key, one) = (bench.key()?, bench.client().await?);
+    let hold = one.take(&bench.claim(&key, bench.long())?).await?;
+    let served = Arc::new(Mutex::new(Vec::new()));
+    let mut tasks = tokio::task::JoinSet::new();
+    let until = bench.clock.now().after(bench.long());
+    for number in 0..WAITERS {
+        let (client, claim) = (bench.client().await?, bench.claim(&key, bench.long())?);
+        // The first attempt takes the place, so it is done here, one after another.
+        let wake = client.refused(&claim, Stand::Until(until), hold.validity).await?;
+        tasks.spawn(serve(client, claim, wake, number, served.clone()));
+    }
+    one.give_back(&hold).await?;
+    while let Some(ended) = tasks.join_next().await {
+        ended.map_err(|error| Stop::Failed(format!("a waiter failed: {error}")))??;
+    }
+    let served = served.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    ensure!(served.is_sorted(), "waiters that came as 0 to {} were served as {served:?}", WAITERS - 1);
+    Ok(())
+}
+
+async fn serve(client: Client, claim: Arc<Claim>, wake: Wake, number: usize, served: Arc<Mutex<Vec<usize>>>) -> Tested {
+    let hold = client.wait_on(&claim, Some(wake), Duration::from_secs(40)).await?;
+    served.lock().unwrap_or_else(PoisonError::into_inner).push(number);
+    client.give_back(&hold).await?;
+    Ok(())
+}
+
+async fn woken_by_release(bench: &Bench<'_>) -> Tested {
+    let (key, one, other) = (bench.key()?, bench.client().await?, bench.client().await?);
+    let hold = one.take(&bench.claim(&key, bench.long())?).await?;
+    let waiter = bench.claim(&key, bench.long())?;
+    let until = bench.clock.now().after(bench.long());
+    let mut wake = other.stand(&waiter, until, hold.validity).await?;
+    pause(50).await;
+    one.give_back(&hold).await?;
+    // Nothing but the news: a waiter that asks again by itself would get in anyway.
+    let signal = wake.signal.take().ok_or_else(|| Stop::Failed("a waiter was given no signal".into()))?;
+    let news = tokio::time::timeout(SLACK, signal).await;
+    let news = news.map_err(|_| Stop::Failed(format!("a waiter heard nothing of a release within {SLACK:?}")))?;
+    news?;
+    other.backend.abandon(&waiter).await?;
+    Ok(())
+}
+
+async fn woken_by_end(bench: &Bench<'_>) -> Tested {
+    let (key, one, other) = (bench.key()?, bench.client().await?, bench.client().await?);
+    let hold = one.take(&bench.claim(&key, bench.short())?).await?;
+    let waiter = bench.claim(&key, bench.long())?;
+    let until = bench.clock.now().after(bench.long());
+    let wake = other.refused(&waiter, Stand::Until(until), hold.validity).await?;
+    let latest = hold.validity.from.after(bench.takeover(hold.validity.granted));
+    if wake.ask_by.is_none_or(|by| by > latest) {
+        let signal = wake.signal.ok_or_else(|| Stop::Failed("a waiter was given no signal and no time".into()))?;
+        let left = latest.since(bench.clock.now());
+        let news = tokio::time::timeout(left, signal).await;
+        let news = news.map_err(|_| Stop::Failed("a waiter was not told when a dead holder's lease ended".into()))?;
+        news?;
+    }
+    other.backend.abandon(&waiter).await?;
+    Ok(())
+}
+
+async fn dead_waiter(bench: &Bench<'_>) -> Tested {
+    let (key, one, other) = (bench.key()?, bench.client().await?, bench.client().await?);
+    let hold = one.take(&bench.claim(&key, bench.long())?).await?;
+    let dead = bench.client().await?;
+    let until: BootInstant = bench.clock.now().after(Duration::from_secs(1));
+    let wake = dead.refused(&bench.claim(&key, bench.short())?, Stand::Until(until), hold.validity).await?;
+    // As when its process has died: no abandon, the connections just end.
+    drop((wake, dead));
+    one.give_back(&hold).await?;
+    let bound = bench.takeover(bench.short().max(Duration::from_secs(1)));
+    let next = other.wait(&bench.claim(&key, bench.long())?, bound).await?;
+    other.give_back(&next).await?;
+    Ok(())
+}

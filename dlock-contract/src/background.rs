@@ -1,0 +1,373 @@
+//! Our own thread: renewals, pushes, abandons and late releases, which no busy caller can starve.
+//!
+//! The only file that spawns. Nothing of the user's runs on this thread but wakers.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
+use std::thread::ThreadId;
+
+use once_cell::sync::OnceCell;
+use tokio::runtime::{Handle, Id, RuntimeFlavor};
+use tokio::task::{AbortHandle, JoinHandle};
+
+use crate::clock::{BootInstant, Clock};
+use crate::error::{Error, ErrorKind, Result};
+
+/// Our thread, started at first use and ended with the process.
+#[derive(Debug)]
+pub struct Background {
+    handle: Handle,
+    thread: ThreadId,
+    pid: u32,
+    alive: Arc<AtomicBool>,
+}
+
+/// Our thread.
+///
+/// # Errors
+/// When the operating system gives no thread, when the thread has died, and in a child after `fork`, which has none:
+/// there a lock could be taken but never renewed.
+pub fn background() -> Result<&'static Background> {
+    background_of(std::process::id())
+}
+
+static THREAD: OnceCell<Background> = OnceCell::new();
+
+/// Our thread, for a caller that has just asked for the process's id: that is a system call.
+///
+/// # Errors
+/// As [`background`].
+pub fn background_of(pid: u32) -> Result<&'static Background> {
+    let thread = THREAD.get_or_try_init(Background::start)?;
+    if thread.pid != pid {
+        return Err(forked());
+    }
+    if !thread.alive.load(Ordering::Acquire) {
+        return Err(Error::new(ErrorKind::Internal, "dlock's own thread has died; nothing could be renewed"));
+    }
+    Ok(thread)
+}
+
+/// Is this our own thread? User code runs there in wakers, and in what listens to `tracing`.
+pub fn is_ours() -> bool {
+    THREAD.get().is_some_and(|thread| thread.thread == std::thread::current().id())
+}
+
+/// Is this a child after `fork`? Our thread, the connections and every hold stayed with the parent; a mutex may be locked
+/// for good, by a thread that the child does not have.
+pub fn is_forked() -> bool {
+    THREAD.get().is_some_and(|thread| thread.pid != std::process::id())
+}
+
+/// # Errors
+/// In a child after `fork`: a request of it would go over the parent's sockets, and free the parent's locks.
+pub fn not_forked() -> Result<()> {
+    if is_forked() { Err(forked()) } else { Ok(()) }
+}
+
+fn forked() -> Error {
+    Error::new(
+        ErrorKind::Unsupported { need: "a process that was not forked after dlock's first use".into() },
+        "dlock was used before this process was forked: its thread, its connections and its locks stayed with the parent; \
+         start a new program instead (fork and exec)",
+    )
+}
+
+/// Starts our thread if it was not started yet.
+pub(crate) fn start() {
+    if THREAD.get().is_none() {
+        // Whoever needs it hears of the failure when it asks for it.
+        let _ = background();
+    }
+}
+
+impl Background {
+    fn start() -> Result<Self> {
+        let fault = |error: std::io::Error| {
+            Error::new(ErrorKind::Internal, "dlock's own thread could not be started").because(error)
+        };
+        let alive = Arc::new(AtomicBool::new(true));
+        let ended = Ended(alive.clone());
+        let (started, handle) = std::sync::mpsc::sync_channel(1);
+        let thread = std::thread::Builder::new()
+            .name("dlock".into())
+            .spawn(move || {
+                let _ended = ended;
+                // Made here: a runtime that finds no thread could not be dropped inside of the caller's.
+                match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+                    Ok(runtime) => {
+                        let _ = started.send(Ok(runtime.handle().clone()));
+                        runtime.block_on(drive(&Clock::system()));
+                    }
+                    Err(error) => {
+                        let _ = started.send(Err(error));
+                    }
+                }
+            })
+            .map_err(fault)?;
+        let handle = handle.recv().unwrap_or_else(|_| Err(std::io::ErrorKind::BrokenPipe.into())).map_err(fault)?;
+        Ok(Self { handle, thread: thread.thread().id(), pid: std::process::id(), alive })
+    }
+
+    /// Runs `task` to its end, whoever asked for it.
+    pub fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.handle.spawn(task);
+    }
+
+    /// Runs what blocks, on a thread of its own.
+    pub fn block(&self, work: impl FnOnce() + Send + 'static) {
+        self.handle.spawn_blocking(work);
+    }
+
+    /// Runs `task` here and gives its output; dropping the returned future ends the task.
+    pub fn run<T: Send + 'static>(&self, task: impl Future<Output = T> + Send + 'static) -> Run<T> {
+        Run(self.handle.spawn(task))
+    }
+}
+
+/// Runs `work` on a thread of its own, which ends with it: for calls that block for as long as a disk likes.
+///
+/// # Errors
+/// When the operating system gives no thread.
+pub fn aside(name: &str, work: impl FnOnce() + Send + 'static) -> Result<()> {
+    let thread = std::thread::Builder::new().name(name.into()).spawn(work);
+    thread.map(drop).map_err(|error| Error::outage("the operating system gave no thread").because(error))
+}
+
+/// Marks the thread as dead when it ends, also by a panic.
+#[derive(Debug)]
+struct Ended(Arc<AtomicBool>);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
+    }
+}
+
+/// A task on our thread whose output somebody awaits.
+#[derive(Debug)]
+pub struct Run<T>(JoinHandle<T>);
+
+impl<T> Future for Run<T> {
+    type Output = Result<T>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<T>> {
+        Pin::new(&mut self.0).poll(cx).map(|joined| {
+            joined
+                .map_err(|error| Error::new(ErrorKind::Internal, "a task on dlock's own thread failed").because(error))
+        })
+    }
+}
+
+impl<T> Drop for Run<T> {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// The runtime that the caller is in, if it is in one.
+pub fn here() -> Option<Id> {
+    Handle::try_current().ok().map(|handle| handle.id())
+}
+
+/// A runtime of the caller's, to run tasks in from anywhere for as long as it lives.
+#[derive(Clone, Debug)]
+pub struct Place(Handle);
+
+impl Place {
+    /// The present runtime.
+    ///
+    /// # Errors
+    /// Outside of any.
+    pub fn here() -> Result<Self> {
+        let outside = |_| Error::new(ErrorKind::Internal, "a backend was called outside of a runtime");
+        Handle::try_current().map(Self).map_err(outside)
+    }
+
+    /// Which runtime it is.
+    #[must_use]
+    pub fn id(&self) -> Id {
+        self.0.id()
+    }
+
+    /// Spawns a task there.
+    pub fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) -> AbortHandle {
+        self.0.spawn(task).abort_handle()
+    }
+}
+
+/// Ends a task when it is dropped.
+#[derive(Debug)]
+pub struct EndsTask(pub AbortHandle);
+
+impl Drop for EndsTask {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// A thread that is all its runtime has: while it is parked, no task of that runtime goes on.
+pub type Home = (Id, ThreadId);
+
+/// The present thread, if it drives a current-thread runtime. A thread of `spawn_blocking` is in that runtime too, and
+/// is another thread.
+pub fn home() -> Option<Home> {
+    whereabouts().1
+}
+
+/// [`here`] and [`home`] in one look.
+pub fn whereabouts() -> (Option<Id>, Option<Home>) {
+    let Ok(handle) = Handle::try_current() else { return (None, None) };
+    let alone = handle.runtime_flavor() == RuntimeFlavor::CurrentThread;
+    (Some(handle.id()), alone.then(|| (handle.id(), std::thread::current().id())))
+}
+
+/// Ends the sleeps of the suspend-proof clock when they are over.
+async fn drive(clock: &Clock) {
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    let alarm = Alarm::new();
+    loop {
+        let next = clock.sleepers().wake_due(clock.now());
+        #[cfg(any(target_os = "linux", target_os = "android"))]
+        let wait = alarm.wait(next);
+        #[cfg(not(any(target_os = "linux", target_os = "android")))]
+        let wait = tick(clock, next);
+        tokio::select! {
+            () = clock.sleepers().earlier() => {}
+            () = wait => {}
+        }
+    }
+}
+
+/// Makes a clock go on with that of the present runtime, which is paused.
+#[cfg(feature = "testing")]
+pub(crate) fn follow(clock: &Clock) {
+    let Ok(handle) = Handle::try_current() else { return };
+    let clock = clock.clone();
+    handle.spawn(async move {
+        loop {
+            // Before the time is told, and after that: tokio's clock jumps as soon as this runtime has nothing to do, and
+            // knows nothing of our thread.
+            settle();
+            let next = clock.sleepers().wake_due(clock.now());
+            settle();
+            let wait = async {
+                match next {
+                    Some(next) => tokio::time::sleep(next.since(clock.now())).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = clock.sleepers().earlier() => {}
+                () = wait => {}
+            }
+        }
+    });
+}
+
+/// Waits until our thread has done what it has to do now, each time that something else came of it.
+#[cfg(feature = "testing")]
+fn settle() {
+    for _ in 0..8 {
+        let (passed, has_passed) = std::sync::mpsc::sync_channel(1);
+        let Ok(background) = background() else { return };
+        background.spawn(async move {
+            let _ = passed.send(());
+        });
+        let _ = has_passed.recv();
+    }
+}
+
+/// A timer of the kernel that goes on in suspend; tokio's stands still there and would tell a loss late.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+#[derive(Debug)]
+struct Alarm(Option<tokio::io::unix::AsyncFd<std::os::fd::OwnedFd>>);
+
+#[cfg(any(target_os = "linux", target_os = "android"))]
+impl Alarm {
+    #[expect(
+        deprecated,
+        reason = "its successor is unsafe for the sake of borrowed descriptors; this one is owned, which is sound"
+    )]
+    fn new() -> Self {
+        use rustix::time::{TimerfdClockId, TimerfdFlags, timerfd_create};
+        let made = timerfd_create(TimerfdClockId::Boottime, TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC);
+        Self(made.ok().and_then(|timer| tokio::io::unix::AsyncFd::new(timer).ok()))
+    }
+
+    async fn wait(&self, until: Option<BootInstant>) {
+        use rustix::time::{Itimerspec, TimerfdTimerFlags, Timespec, timerfd_settime};
+        let Some(until) = until else { return std::future::pending().await };
+        let nanos = until.as_nanos().max(1);
+        let spec = Itimerspec {
+            it_interval: Timespec { tv_sec: 0, tv_nsec: 0 },
+            it_value: Timespec {
+                tv_sec: i64::try_from(nanos / 1_000_000_000).unwrap_or(i64::MAX) as _,
+                tv_nsec: (nanos % 1_000_000_000) as _,
+            },
+        };
+        let armed = self.0.as_ref().filter(|timer| timerfd_settime(timer, TimerfdTimerFlags::ABSTIME, &spec).is_ok());
+        match armed {
+            // Setting the timer anew clears what had fired, so the readiness is always that of this setting.
+            Some(timer) => {
+                if let Ok(mut ready) = timer.readable().await {
+                    ready.clear_ready();
+                }
+            }
+            // A kernel without the timer: look at the clock often enough.
+            None => tokio::time::sleep(std::time::Duration::from_millis(50)).await,
+        }
+    }
+}
+
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+async fn tick(clock: &Clock, until: Option<BootInstant>) {
+    let Some(until) = until else { return std::future::pending().await };
+    // Short naps, since these timers stand still in suspend and the clock does not.
+    let nap = until.since(clock.now()).min(std::time::Duration::from_millis(200));
+    tokio::time::sleep(nap.max(std::time::Duration::from_millis(1))).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn the_system_clock_ends_a_sleep_on_any_executor() {
+        background().unwrap();
+        let clock = Clock::system();
+        let before = clock.now();
+        futures::executor::block_on(clock.sleep_until(before.after(Duration::from_millis(20))));
+        assert!(clock.now().since(before) >= Duration::from_millis(20));
+    }
+
+    #[test]
+    fn an_earlier_sleep_is_not_held_up_by_a_later_one() {
+        background().unwrap();
+        let clock = Clock::system();
+        let now = clock.now();
+        futures::executor::block_on(async {
+            let late = clock.sleep_until(now.after(Duration::from_secs(3600)));
+            let soon = clock.sleep_until(now.after(Duration::from_millis(10)));
+            futures::future::select(late, soon).await;
+        });
+    }
+
+    #[test]
+    fn a_dropped_run_ends_its_task() {
+        let (sender, receiver) = std::sync::mpsc::channel::<()>();
+        let run = background().unwrap().run(async move {
+            let _sender = sender;
+            std::future::pending::<()>().await;
+        });
+        drop(run);
+        assert_eq!(
+            receiver.recv_timeout(Duration::from_secs(10)),
+            Err(std::sync::mpsc::RecvTimeoutError::Disconnected)
+        );
+    }
+}

@@ -1,0 +1,312 @@
+//! What can go wrong, as values: what, which key, which backend, whether a retry can help.
+
+use std::borrow::Cow;
+use std::error::Error as StdError;
+use std::fmt;
+use std::time::Duration;
+
+pub use crate::error_kind::{ErrorKind, LossCause};
+
+/// The longest that [`Error::retry_after`] tells anybody to stay away.
+const MOST_RETRY_AFTER: Duration = Duration::from_secs(5);
+
+/// The error of everything here.
+///
+/// One pointer wide. It never holds a URL, a password or an owner; keys are shown escaped and cut at 128 bytes.
+pub struct Error(Box<Inner>);
+
+struct Inner {
+    kind: ErrorKind,
+    message: Cow<'static, str>,
+    key: Option<Box<str>>,
+    backend: Option<Box<str>>,
+    code: Option<Box<str>>,
+    attempts: u32,
+    retryable: bool,
+    never_sent: bool,
+    retry_after: Option<Duration>,
+    source: Option<Box<dyn StdError + Send + Sync>>,
+}
+
+/// The result of everything here.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+impl Error {
+    /// An error of this kind. Backends outside this crate make theirs with it too.
+    ///
+    /// `Busy`, `QueueFull`, `WaitTimeout`, `Conflict` and `Outage` start as retryable, all others as not.
+    #[must_use]
+    pub fn new(kind: ErrorKind, message: impl Into<Cow<'static, str>>) -> Self {
+        let retryable = matches!(
+            kind,
+            ErrorKind::Busy
+                | ErrorKind::QueueFull { .. }
+                | ErrorKind::WaitTimeout
+                | ErrorKind::Conflict
+                | ErrorKind::Outage
+        );
+        Self(Box::new(Inner {
+            kind,
+            message: message.into(),
+            key: None,
+            backend: None,
+            code: None,
+            attempts: 0,
+            retryable,
+            never_sent: false,
+            retry_after: None,
+            source: None,
+        }))
+    }
+
+    /// A store that did not answer usefully.
+    #[must_use]
+    pub fn outage(message: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(ErrorKind::Outage, message)
+    }
+
+    /// A setting that cannot be.
+    #[must_use]
+    pub fn config(field: impl Into<String>, message: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(ErrorKind::ConfigInvalid { field: field.into() }, message)
+    }
+
+    /// Adds the cause. Its text is shown, so it must hold no secret: drop the cause of an unreadable URL.
+    #[must_use]
+    pub fn because(mut self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
+        self.0.source = Some(source.into());
+        self
+    }
+
+    /// Says whether trying again can help.
+    #[must_use]
+    pub fn with_retryable(mut self, retryable: bool) -> Self {
+        self.0.retryable = retryable;
+        self
+    }
+
+    /// Says that the request has not left this process, so that nothing of it can be in the store: the opening of a
+    /// connection failed, or a check before it. Said falsely, it leaves a lock, or a place in a wait queue, that nobody
+    /// gives back.
+    #[must_use]
+    pub fn never_sent(mut self) -> Self {
+        self.0.never_sent = true;
+        self
+    }
+
+    /// Can the request that failed have come to the store?
+    #[must_use]
+    pub fn may_have_left(&self) -> bool {
+        !self.0.never_sent
+    }
+
+    /// Adds the server's own code for what went wrong. One that is longer than 32 bytes, or more than letters, digits and
+    /// `_`, is no code and is dropped: it could be anything.
+    #[must_use]
+    pub fn with_code(mut self, code: &str) -> Self {
+        let is_code = (1..=32).contains(&code.len()) && code.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
+        self.0.code = is_code.then(|| code.into());
+        self
+    }
+
+    /// The same failure for one more who waits for it, without its cause.
+    pub fn again(&self) -> Self {
+        let mut same = Self::new(self.0.kind.clone(), self.0.message.clone()).with_retryable(self.0.retryable);
+        same.0.code.clone_from(&self.0.code);
+        same.0.never_sent = self.0.never_sent;
+        same.with_retry_after(self.0.retry_after)
+    }
+
+    /// Names the key.
+    #[must_use]
+    pub fn with_key(mut self, key: &str) -> Self {
+        self.0.key.get_or_insert_with(|| cut(key).into());
+        self
+    }
+
+    /// Names the backend.
+    #[must_use]
+    pub fn with_backend(mut self, backend: &str) -> Self {
+        self.0.backend.get_or_insert_with(|| backend.into());
+        self
+    }
+
+    /// Notes how many attempts were made.
+    #[must_use]
+    pub fn with_attempts(mut self, attempts: u32) -> Self {
+        self.0.attempts = attempts;
+        self
+    }
+
+    /// Notes after which time a retry can help, if the store has told.
+    #[must_use]
+    pub fn with_retry_after(mut self, after: Option<Duration>) -> Self {
+        self.0.retry_after = after;
+        self
+    }
+
+    /// When the store itself says that it will answer otherwise.
+    pub fn told_after(&self) -> Option<Duration> {
+        self.0.retry_after
+    }
+
+    /// What went wrong in words, without the key and what else [`Display`](fmt::Display) adds.
+    #[must_use]
+    pub fn message(&self) -> &str {
+        &self.0.message
+    }
+
+    /// What went wrong.
+    #[must_use]
+    pub fn kind(&self) -> &ErrorKind {
+        &self.0.kind
+    }
+
+    /// The lock's name, or its key alone where the store could not name it yet; cut at 128 bytes. `None` where no key was
+    /// concerned.
+    #[must_use]
+    pub fn key(&self) -> Option<&str> {
+        self.0.key.as_deref()
+    }
+
+    /// The name under which the backend is installed.
+    #[must_use]
+    pub fn backend(&self) -> Option<&str> {
+        self.0.backend.as_deref()
+    }
+
+    /// The server's own code for what went wrong, if it gave one: `OOM` or `LOADING` of Redis, error numbers of MySQL and
+    /// MariaDB. For programs that treat one [`Outage`](ErrorKind::Outage) otherwise than another; the kind says what it
+    /// means for a lock.
+    #[must_use]
+    pub fn code(&self) -> Option<&str> {
+        self.0.code.as_deref()
+    }
+
+    /// How many times the store was asked.
+    #[must_use]
+    pub fn attempts(&self) -> u32 {
+        self.0.attempts
+    }
+
+    /// Can trying again help?
+    #[must_use]
+    pub fn is_retryable(&self) -> bool {
+        self.0.retryable
+    }
+
+    /// When trying again is worth it, if the store told how long the present holder's lease still runs, or for how long it
+    /// grants nothing after a restart: when that ends, and in 5 s at the latest. A holder that is alive renews its lease, so
+    /// its end says little about when the lock will be free; who was told 30 s would come back long after that.
+    #[must_use]
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.0.retry_after.map(|after| after.min(MOST_RETRY_AFTER))
+    }
+
+    /// Is the lock, its line, or the period's run simply taken by others?
+    #[must_use]
+    pub fn is_contention(&self) -> bool {
+        matches!(
+            self.0.kind,
+            ErrorKind::Busy | ErrorKind::QueueFull { .. } | ErrorKind::WaitTimeout | ErrorKind::AlreadyRun
+        )
+    }
+
+    /// Was the lock lost while it was held?
+    #[must_use]
+    pub fn is_lost(&self) -> bool {
+        matches!(self.0.kind, ErrorKind::Lost(_))
+    }
+}
+
+/// Cuts at 128 bytes. A key is printable ASCII already, so no character is split and nothing needs escaping.
+fn cut(key: &str) -> String {
+    match key.get(..128) {
+        Some(head) if key.len() > 128 => format!("{head}…"),
+        _ => key.to_owned(),
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.message)?;
+        if let Some(key) = &self.0.key {
+            write!(f, "; key {key}")?;
+        }
+        if let Some(backend) = &self.0.backend {
+            write!(f, "; backend {backend}")?;
+        }
+        if self.0.attempts > 0 {
+            write!(f, "; {} attempt{}", self.0.attempts, if self.0.attempts == 1 { "" } else { "s" })?;
+        }
+        write!(
+            f,
+            " ({}, {})",
+            self.0.kind.as_str(),
+            if self.0.retryable { "a retry can help" } else { "a retry cannot help" }
+        )
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Error")
+            .field("kind", &self.0.kind)
+            .field("message", &self.0.message)
+            .field("key", &self.0.key)
+            .field("backend", &self.0.backend)
+            .field("code", &self.0.code)
+            .field("attempts", &self.0.attempts)
+            .field("retryable", &self.0.retryable)
+            .field("source", &self.0.source)
+            .finish()
+    }
+}
+
+impl StdError for Error {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        self.0.source.as_deref().map(|source| source as &(dyn StdError + 'static))
+    }
+}
+
+impl From<Error> for std::io::Error {
+    /// For functions that return an `io::Result`; the error itself is inside, see [`std::io::Error::get_ref`].
+    fn from(error: Error) -> Self {
+        Self::other(error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_says_what_where_and_whether_a_retry_helps() {
+        let error = Error::outage("no answer").with_key("dl1:shop:stock:<1>").with_backend("redis").with_attempts(3);
+        assert_eq!(
+            error.to_string(),
+            "no answer; key dl1:shop:stock:<1>; backend redis; 3 attempts (outage, a retry can help)"
+        );
+        assert_eq!(std::mem::size_of::<Error>(), std::mem::size_of::<usize>());
+    }
+
+    #[test]
+    fn a_long_key_is_cut() {
+        let error = Error::new(ErrorKind::Busy, "busy").with_key(&"k".repeat(4000));
+        assert_eq!(error.key().unwrap().chars().count(), 129);
+    }
+
+    #[test]
+    fn what_is_no_code_is_dropped() {
+        let code = |code: &str| Error::outage("x").with_code(code).code().map(str::to_owned);
+        assert_eq!(code("OOM").as_deref(), Some("OOM"));
+        assert_eq!((code(""), code("two words"), code("p@ss"), code(&"A".repeat(33))), (None, None, None, None));
+        assert_eq!(Error::outage("x").code(), None);
+    }
+
+    #[test]
+    fn the_first_context_stays() {
+        let error = Error::outage("x").with_key("inner").with_key("outer");
+        assert_eq!(error.key(), Some("inner"));
+    }
+}

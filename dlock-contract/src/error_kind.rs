@@ -1,0 +1,159 @@
+//! What can go wrong, by kinds.
+
+use std::time::Duration;
+
+/// Why there is no lock, or no lock any more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// Somebody else holds the lock, and the caller did not want to wait.
+    Busy,
+    /// So many callers of this process wait for the key already; see `max_waiters` of the registry.
+    QueueFull {
+        /// The bound that was reached.
+        max: usize,
+    },
+    /// The wait ran out while others held the lock.
+    WaitTimeout,
+    /// The run of this period was started already; see `once_per`.
+    AlreadyRun,
+    /// The body's own limit ran out.
+    BodyTimeout,
+    /// The store did not answer usefully: down, unreachable, overloaded, or answering too late to be of use.
+    Outage,
+    /// The lock was held, but ended before its release. Another holder may have come in since.
+    Lost(LossCause),
+    /// The enclosing call holds this very lock: waiting for it would never end.
+    /// Also: a change of the settings makes another one.
+    WouldDeadlock,
+    /// No backend is installed under the name.
+    BackendNotRegistered {
+        /// The names that are.
+        known: Vec<String>,
+    },
+    /// A backend is installed under the name already.
+    AlreadyRegistered,
+    /// The registry was shut down.
+    ShutDown,
+    /// A setting that cannot be: a URL, a variable, an option.
+    ConfigInvalid {
+        /// Which one.
+        field: String,
+    },
+    /// A ttl that the store cannot do.
+    TtlOutOfRange {
+        /// The shortest ttl that it can.
+        min: Duration,
+        /// The longest ttl that it can.
+        max: Duration,
+    },
+    /// A key longer than allowed.
+    KeyTooLong {
+        /// The bound, in encoded bytes.
+        max: usize,
+    },
+    /// The store, or its version, or its settings, cannot do what was asked.
+    Unsupported {
+        /// What would be needed.
+        need: String,
+    },
+    /// The store refuses the account.
+    PermissionDenied,
+    /// The server is a replica or read-only: a lock taken there excludes nobody.
+    NotPrimary,
+    /// Something that is not ours stands under the lock's name; waiting for it could last for ever.
+    KeyConflict,
+    /// What stands in the store contradicts itself.
+    CorruptState,
+    /// The table is missing or is not what it must be.
+    SchemaMismatch,
+    /// The fencing counter has no further number.
+    FenceExhausted,
+    /// The store gave a fencing token below one that it gave before.
+    FenceRegression,
+    /// A fenced write came with a token that is older than one already seen: somebody else has written since.
+    FenceStale {
+        /// The newest token seen.
+        seen: u64,
+    },
+    /// A fenced write came with no token, with zero, or with the token of another lock.
+    FenceInvalid,
+    /// The store answered something that it never should.
+    Protocol,
+    /// Every attempt of an optimistic function met a conflict with another writer.
+    Conflict,
+    /// A fault inside dlock or the operating system; please report it.
+    Internal,
+}
+
+/// How a held lock was lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum LossCause {
+    /// No renewal was confirmed before the local deadline.
+    Deadline,
+    /// The store says that the lock is not ours any more.
+    Store,
+    /// `max_hold` was reached.
+    MaxHold,
+    /// The registry was shut down and the deadline of the shutdown came.
+    Shutdown,
+    /// The session that the lock lived in failed at the release: nobody knows whether the lock was ours to the end.
+    Unconfirmed,
+    /// It was released in order, and somebody has looked at it since.
+    Released,
+}
+
+impl LossCause {
+    /// The text of an error with this cause.
+    #[doc(hidden)]
+    #[must_use]
+    pub const fn message(self) -> &'static str {
+        match self {
+            Self::Deadline => "the lock was lost: no renewal was confirmed in time",
+            Self::Store => "the lock was lost: the store says that it is not ours any more",
+            Self::MaxHold => "the lock was lost: it was held for as long as max_hold allows",
+            Self::Shutdown => "the lock was lost: dlock was shut down",
+            Self::Unconfirmed => {
+                "the lock may have been lost: its session did not answer the release, so nobody knows whether it lived to the end"
+            }
+            Self::Released => "the lock was released already",
+        }
+    }
+}
+
+impl ErrorKind {
+    /// The kind's name in one word, for labels and logs.
+    #[must_use]
+    pub const fn as_str(&self) -> &'static str {
+        match self {
+            Self::Busy => "busy",
+            Self::QueueFull { .. } => "queue_full",
+            Self::WaitTimeout => "wait_timeout",
+            Self::AlreadyRun => "already_run",
+            Self::BodyTimeout => "body_timeout",
+            Self::Outage => "outage",
+            Self::Lost(_) => "lost",
+            Self::WouldDeadlock => "would_deadlock",
+            Self::BackendNotRegistered { .. } => "backend_not_registered",
+            Self::AlreadyRegistered => "already_registered",
+            Self::ShutDown => "shut_down",
+            Self::ConfigInvalid { .. } => "config_invalid",
+            Self::TtlOutOfRange { .. } => "ttl_out_of_range",
+            Self::KeyTooLong { .. } => "key_too_long",
+            Self::Unsupported { .. } => "unsupported",
+            Self::PermissionDenied => "permission_denied",
+            Self::NotPrimary => "not_primary",
+            Self::KeyConflict => "key_conflict",
+            Self::CorruptState => "corrupt_state",
+            Self::SchemaMismatch => "schema_mismatch",
+            Self::FenceExhausted => "fence_exhausted",
+            Self::FenceRegression => "fence_regression",
+            Self::FenceStale { .. } => "fence_stale",
+            Self::FenceInvalid => "fence_invalid",
+            Self::Protocol => "protocol",
+            Self::Conflict => "conflict",
+            Self::Internal => "internal",
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! Fencing tokens.
+
+use std::fmt;
+use std::num::NonZeroU64;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::key::LockKey;
+
+/// A fencing token, with the lock that it belongs to. It rises with every grant; the protected resource refuses a
+/// lower one than it has seen. Only that excludes a holder that was paused and does not know it yet.
+///
+/// Not a secret and not an authorisation.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct Fence {
+    key: LockKey,
+    token: NonZeroU64,
+}
+
+impl Fence {
+    /// The token of a grant.
+    #[doc(hidden)]
+    #[must_use]
+    pub const fn new(key: LockKey, token: NonZeroU64) -> Self {
+        Self { key, token }
+    }
+
+    /// Puts a token together that came from elsewhere, for instance over the network beside its lock's name.
+    ///
+    /// # Errors
+    /// [`ErrorKind::FenceInvalid`] for a missing token or zero.
+    pub fn from_parts(key: LockKey, token: Option<u64>) -> Result<Self> {
+        let token = token.and_then(NonZeroU64::new).ok_or_else(|| {
+            Error::new(ErrorKind::FenceInvalid, "a fenced write needs a token, and zero is none").with_key(key.as_str())
+        })?;
+        Ok(Self { key, token })
+    }
+
+    /// The number.
+    #[must_use]
+    pub const fn get(&self) -> u64 {
+        self.token.get()
+    }
+
+    /// The lock's full name.
+    #[must_use]
+    pub const fn key(&self) -> &LockKey {
+        &self.key
+    }
+}
+
+impl fmt::Display for Fence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.token)
+    }
+}
+
+impl fmt::Debug for Fence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Fence({}, {})", self.key, self.token)
+    }
+}
+
+impl Error {
+    /// The error of a fenced write with an old token.
+    #[must_use]
+    pub fn fence_stale(given: &Fence, seen: u64) -> Self {
+        Self::new(
+            ErrorKind::FenceStale { seen },
+            format!(
+                "the write carries token {given}, but {seen} was seen already: the lock has gone to another holder"
+            ),
+        )
+    }
+}
+
+/// May a write with `fence` go ahead where the lock `key` was last seen with the token `seen`?
+pub fn judge(fence: &Fence, key: &[u8], seen: u64) -> Result<()> {
+    if key != fence.key().as_str().as_bytes() {
+        let text = "the resource belongs to another lock: tokens of different locks cannot be compared";
+        return Err(Error::new(ErrorKind::FenceInvalid, text).with_key(fence.key().as_str()));
+    }
+    if seen > fence.get() {
+        return Err(Error::fence_stale(fence, seen));
+    }
+    Ok(())
+}
+
+/// The same bound for all databases, so that a program can move.
+pub fn check_resource(resource: &str) -> Result<()> {
+    if resource.is_empty() || resource.len() > 512 {
+        return Err(Error::config("resource", "the name of a fenced resource has 1 to 512 bytes"));
+    }
+    Ok(())
+}

@@ -1,0 +1,52 @@
+//! The lock's kind: who may hold it beside whom.
+
+use std::num::NonZeroU32;
+
+/// Who may hold a lock beside whom.
+///
+/// Locks of different families do not mix under one key: `Exclusive`, `Read` with `Write`, and `Permits` of one number.
+/// Who comes with another one than is in use gets [`ErrorKind::KeyConflict`](crate::ErrorKind::KeyConflict).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// One holder, alone.
+    #[default]
+    Exclusive,
+    /// Beside other readers, never beside a writer.
+    Read,
+    /// Alone; readers that come while it waits stand behind it.
+    Write,
+    /// So many holders at most; each has a number of its own, see [`Held::slot`](crate::Held::slot).
+    Permits(NonZeroU32),
+}
+
+impl Kind {
+    /// So many holders at most; at least one.
+    #[doc(hidden)]
+    #[must_use]
+    pub const fn permits(limit: u32) -> Self {
+        Self::Permits(NonZeroU32::MIN.saturating_add(limit.saturating_sub(1)))
+    }
+
+    /// May several hold it at a time?
+    #[must_use]
+    pub const fn is_shared(self) -> bool {
+        matches!(self, Self::Read | Self::Permits(_))
+    }
+
+    /// May both be asked for under one key?
+    #[must_use]
+    pub const fn mixes_with(self, other: Self) -> bool {
+        match (self, other) {
+            (Self::Exclusive, Self::Exclusive) | (Self::Read | Self::Write, Self::Read | Self::Write) => true,
+            (Self::Permits(one), Self::Permits(other)) => one.get() == other.get(),
+            _ => false,
+        }
+    }
+
+    /// Does a hold of this kind give all that `inner` would?
+    #[doc(hidden)]
+    #[must_use]
+    pub fn covers(self, inner: Self) -> bool {
+        self == inner || (self == Self::Write && inner == Self::Read)
+    }
+}

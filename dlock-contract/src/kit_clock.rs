@@ -1,0 +1,96 @@
+//! The test kit's clock: the ways to move it beside `advance`, and the error of a call that would wait for it for ever.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Mutex, PoisonError};
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use futures::future::BoxFuture;
+use tokio::runtime::Id;
+
+use crate::background::here;
+use crate::clock::Clock;
+use crate::error::{Error, ErrorKind};
+
+/// For so long, in real time, a call waits for a clock that nobody moves.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The clock of a tokio runtime that was paused: it goes on by itself only when all tasks wait.
+#[derive(Debug)]
+pub(crate) struct Paused {
+    runtime: Id,
+    seen: Mutex<tokio::time::Instant>,
+}
+
+impl Paused {
+    /// The present runtime's, if it is paused.
+    pub(crate) fn here() -> Option<Self> {
+        let runtime = here()?;
+        let seen = tokio::time::Instant::now();
+        // A clock that goes on is the standard library's: once that has passed, it has.
+        while Instant::now() <= seen.into_std() {
+            std::hint::spin_loop();
+        }
+        (tokio::time::Instant::now() == seen).then(|| Self { runtime, seen: Mutex::new(seen) })
+    }
+
+    /// How far it went since somebody looked. Only its own runtime can look.
+    pub(crate) fn passed(&self) -> Duration {
+        if here() != Some(self.runtime) {
+            return Duration::ZERO;
+        }
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = tokio::time::Instant::now();
+        let passed = now.saturating_duration_since(*seen);
+        *seen = now;
+        passed
+    }
+}
+
+/// A future that ends without an output if it waits while nobody moves the clock; see [`Clock::unless_it_stands`].
+pub struct UnlessItStands<'a, F> {
+    future: Pin<Box<F>>,
+    stands: BoxFuture<'a, ()>,
+}
+
+impl Clock {
+    /// Gives the future's output, or an error if nobody has moved the clock for a while of real time.
+    #[doc(hidden)]
+    pub fn unless_it_stands<F: Future>(&self, future: F) -> UnlessItStands<'_, F> {
+        UnlessItStands { future: Box::pin(future), stands: Box::pin(self.stands()) }
+    }
+
+    /// Ends when nobody has moved this clock for a while.
+    async fn stands(&self) {
+        let real = Self::system();
+        loop {
+            let before = self.now();
+            real.sleep_until(real.now().after(PATIENCE)).await;
+            if self.now() == before {
+                return;
+            }
+        }
+    }
+}
+
+impl<F: Future> Future for UnlessItStands<'_, F> {
+    type Output = Result<F::Output, Error>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        if let Poll::Ready(output) = self.future.as_mut().poll(cx) {
+            return Poll::Ready(Ok(output));
+        }
+        self.stands.as_mut().poll(cx).map(|()| Err(stands()))
+    }
+}
+
+fn stands() -> Error {
+    Error::new(
+        ErrorKind::WouldDeadlock,
+        format!(
+            "this call waits, and nobody has moved the test kit's clock for {PATIENCE:?} of real time: call `kit.clock().advance(…)` \
+             in another task, run the test with `start_paused`, where the clock follows tokio's, or use `TestKit::in_real_time()`"
+        ),
+    )
+}

@@ -1,0 +1,73 @@
+//! The contract of dlock: what a store and the engine say to each other.
+//!
+//! Authors of stores implement [`Backend`]; the suite of `dlock-conformance` says whether an implementation is right.
+//! Users of locks take the crate `dlock-rs` instead, which has all that they need of this one.
+//!
+//! This crate knows no store, no client of a store, and nothing of waiting, renewing and releasing.
+
+// A library of locks neither panics nor prints.
+#![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]
+
+mod backend;
+mod background;
+mod backoff;
+mod capabilities;
+mod clock;
+mod error;
+mod error_kind;
+mod fence;
+mod hold;
+mod key;
+mod key_literal;
+mod key_part;
+mod key_template;
+mod kind;
+#[cfg(feature = "testing")]
+mod kit_clock;
+mod names;
+mod note;
+mod once_per;
+mod opener;
+mod owner;
+mod per_runtime;
+mod percent;
+mod session_end;
+mod sleepers;
+#[cfg(any(feature = "axum", feature = "tonic"))]
+mod web;
+
+pub use backend::{
+    Attempt, Backend, Claim, Ending, LastSuccess, Released, Reservation, Reserved, RunEnd, Signal, Stand, Standing,
+    Together, Wake,
+};
+pub use backoff::Backoff;
+pub use capabilities::{Capabilities, Durability, Expiry, Fencing, REMOTE_POLL, TtlRange, WakeStyle};
+pub use clock::{BootInstant, Clock, Sleep, TimeoutAt};
+pub use error::{Error, ErrorKind, LossCause, Result};
+pub use fence::Fence;
+pub use hold::{Hold, Validity};
+pub use key::{Key, LockKey, MAX_KEY_BYTES};
+pub use key_part::{KeyPart, KeyWriter};
+pub use kind::Kind;
+pub use note::{MAX_NOTE_BYTES, Note};
+pub use once_per::OncePer;
+pub use opener::{Open, Opener};
+pub use owner::Owner;
+pub use per_runtime::{Opened, PerRuntime};
+pub use session_end::SessionEnd;
+
+/// What only the engine and our own stores use. No part of the public interface: it may change in any release.
+#[doc(hidden)]
+pub mod engine {
+    pub use crate::background::{
+        EndsTask, Home, Place, Run, aside, background, background_of, here, home, is_forked, is_ours, not_forked,
+        whereabouts,
+    };
+    pub use crate::fence::{check_resource, judge};
+    pub use crate::hold::margin;
+    pub use crate::key::{KeyBuf, KeyBuilder, check_namespace};
+    pub use crate::key_template::without_names;
+    pub use crate::names::Names;
+    pub use crate::percent::decode as percent_decode;
+    pub use crate::sleepers::wake;
+}

@@ -1,0 +1,140 @@
+//! Look-ups of host names: one at a time for each name of a store, shared by all who wait for it.
+//!
+//! The system's resolver blocks a thread for as long as it pleases, and nothing ends it early. So a look-up that hangs is
+//! not begun again by the next one who connects, and its thread is one of dlock's own, never one that the application
+//! needs for its `spawn_blocking`.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::io;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use futures::FutureExt;
+use futures::future::Shared;
+use tokio::sync::oneshot;
+
+use crate::background::background;
+
+/// A look-up by the system's resolver, which blocks.
+type LookUp = fn(&str) -> io::Result<Vec<SocketAddr>>;
+
+/// The addresses, or what kind of failure it was.
+type Answer = Result<Arc<[SocketAddr]>, io::ErrorKind>;
+
+/// The host names of one store.
+pub struct Names {
+    look_up: LookUp,
+    under_way: Arc<Mutex<HashMap<String, Shared<oneshot::Receiver<Answer>>>>>,
+}
+
+impl Default for Names {
+    fn default() -> Self {
+        Self::by(|host| Ok((host, 0).to_socket_addrs()?.collect()))
+    }
+}
+
+impl Names {
+    /// Look-ups by another resolver; for tests.
+    #[must_use]
+    pub fn by(look_up: LookUp) -> Self {
+        Self { look_up, under_way: Arc::default() }
+    }
+
+    /// All addresses of a host. Dropping the returned future does not end the look-up.
+    ///
+    /// # Errors
+    /// The error of the system's resolver.
+    pub async fn addresses(&self, host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
+        if let Ok(address) = host.parse() {
+            return Ok(vec![SocketAddr::new(address, port)]);
+        }
+        let ended = |_| Err(io::ErrorKind::Interrupted);
+        let answer = self.begin(host)?.await.unwrap_or_else(ended)?;
+        Ok(answer.iter().map(|address| SocketAddr::new(address.ip(), port)).collect())
+    }
+
+    fn begin(&self, host: &str) -> io::Result<Shared<oneshot::Receiver<Answer>>> {
+        let mut under_way = lock(&self.under_way);
+        if let Some(present) = under_way.get(host) {
+            return Ok(present.clone());
+        }
+        let thread = background().map_err(|_| io::ErrorKind::Unsupported)?;
+        let (tell, told) = oneshot::channel();
+        let (look_up, entry) = (self.look_up, Entry { under_way: self.under_way.clone(), host: host.to_owned() });
+        let answer = told.shared();
+        under_way.insert(host.to_owned(), answer.clone());
+        drop(under_way);
+        thread.block(move || {
+            let found = look_up(&entry.host);
+            // First, so that who hears of a failure and tries again does not find this one.
+            drop(entry);
+            // Nobody may be waiting any more.
+            let _ = tell.send(found.map(Arc::from).map_err(|error| error.kind()));
+        });
+        Ok(answer)
+    }
+}
+
+/// Takes the look-up out of the table, also if it panics.
+struct Entry {
+    under_way: Arc<Mutex<HashMap<String, Shared<oneshot::Receiver<Answer>>>>>,
+    host: String,
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        lock(&self.under_way).remove(&self.host);
+    }
+}
+
+fn lock<T>(table: &Mutex<T>) -> MutexGuard<'_, T> {
+    table.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl fmt::Debug for Names {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Names").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use futures::FutureExt;
+
+    use super::*;
+
+    #[test]
+    fn a_look_up_that_hangs_is_begun_once() {
+        static BEGUN: AtomicUsize = AtomicUsize::new(0);
+        let names = Names::by(|_| {
+            BEGUN.fetch_add(1, Ordering::SeqCst);
+            loop {
+                std::thread::park();
+            }
+        });
+        for _ in 0..20 {
+            assert!(names.addresses("name.invalid", 1).now_or_never().is_none());
+        }
+        // The thread for it may be a moment late.
+        while BEGUN.load(Ordering::SeqCst) == 0 {
+            std::thread::yield_now();
+        }
+        assert_eq!(BEGUN.load(Ordering::SeqCst), 1);
+    }
+
+    #[test]
+    fn an_address_needs_no_look_up_and_a_failure_is_told_to_all_who_wait() {
+        let names = Names::by(|_| Err(io::ErrorKind::NotFound.into()));
+        let found = |host, port| futures::executor::block_on(names.addresses(host, port));
+        assert_eq!(found("::1", 7).unwrap(), ["[::1]:7".parse().unwrap()]);
+        for _ in 0..2 {
+            assert_eq!(found("name.invalid", 7).unwrap_err().kind(), io::ErrorKind::NotFound);
+        }
+        let names = Names::by(|_| Ok(vec!["10.0.0.1:0".parse().unwrap(), "[::1]:0".parse().unwrap()]));
+        let found = futures::executor::block_on(names.addresses("name.invalid", 9)).unwrap();
+        assert_eq!(found, ["10.0.0.1:9".parse().unwrap(), "[::1]:9".parse().unwrap()]);
+    }
+}

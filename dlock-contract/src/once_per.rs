@@ -1,0 +1,21 @@
+//! At most one start in each period.
+
+use std::time::Duration;
+
+/// At most one start in each period, in the whole cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OncePer {
+    /// The length of a period. A start belongs to the nearest boundary: those of 11:59:58 and 12:00:02 are one of `1h`.
+    pub period: Duration,
+    /// By how much the boundaries come after those that are counted from 1970 in UTC; less than the period. They belong
+    /// near the times at which the task fires: with a period of a day and no offset, noon lies exactly between two, and
+    /// two nodes whose clocks differ by a second would start it twice.
+    pub offset: Duration,
+    /// Is a run that did not come to its end started again in its period? If its process died, once its lease has ended;
+    /// if it was cancelled or its guard dropped, at once. One that gave an error, ran out of time or panicked has failed,
+    /// and is not started again.
+    ///
+    /// With it, a run that goes on is contention: who waits for it takes over if it dies, and hears
+    /// [`AlreadyRun`](crate::ErrorKind::AlreadyRun) when it has ended. Otherwise everybody else hears that at once.
+    pub rerun: bool,
+}

@@ -1,0 +1,118 @@
+//! Tasks that sleep on a clock, and the instants at which they wake.
+
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
+
+use crate::clock::BootInstant;
+
+/// The sleeping tasks, by the instant at which they wake. Our thread drives the system clock's sleepers; `advance`
+/// drives a manual clock's.
+#[derive(Debug)]
+pub(crate) struct Sleepers {
+    /// Several tables: nearly every request has a bound, and their tasks should not meet on one mutex.
+    tables: [Shelf; TABLES],
+    /// When the driver looks again by itself, in nanoseconds. Most sleeps are bounds of requests and end unused: only
+    /// one that is earlier than this is worth waking the driver for.
+    armed: AtomicU64,
+    /// Tells the driver that an earlier sleep was added.
+    earlier: tokio::sync::Notify,
+}
+
+const TABLES: usize = 8;
+
+/// Aligned, so that two of them never lie together in the processor's cache.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Shelf(Mutex<Table>);
+
+#[derive(Debug, Default)]
+struct Table {
+    next: u64,
+    wakers: BTreeMap<(BootInstant, u64), Waker>,
+}
+
+impl Default for Sleepers {
+    fn default() -> Self {
+        let armed = AtomicU64::new(BootInstant::NEVER.as_nanos());
+        Self { tables: Default::default(), armed, earlier: tokio::sync::Notify::new() }
+    }
+}
+
+impl Sleepers {
+    pub(crate) fn set(&self, until: BootInstant, entry: Option<u64>, waker: &Waker) -> u64 {
+        let place = entry.map_or_else(here, |entry| entry as usize % TABLES);
+        let mut table = self.table(place);
+        let entry = entry.unwrap_or_else(|| {
+            table.next += 1;
+            table.next * TABLES as u64 + place as u64
+        });
+        let old = table.wakers.insert((until, entry), waker.clone());
+        drop(table);
+        // Outside of the lock: it may be the last that a foreign executor has of its task.
+        drop(old);
+        // After the entry stands: the driver disarms before it looks, so it sees the entry or this sees that.
+        if until.as_nanos() < self.armed.load(Ordering::SeqCst) {
+            self.armed.fetch_min(until.as_nanos(), Ordering::SeqCst);
+            self.earlier.notify_one();
+        }
+        entry
+    }
+
+    pub(crate) fn clear(&self, until: BootInstant, entry: u64) {
+        let waker = self.table(entry as usize % TABLES).wakers.remove(&(until, entry));
+        drop(waker);
+    }
+
+    /// Wakes every sleep that is over at `now`; gives the end of the next one.
+    pub(crate) fn wake_due(&self, now: BootInstant) -> Option<BootInstant> {
+        self.armed.store(BootInstant::NEVER.as_nanos(), Ordering::SeqCst);
+        let mut next = BootInstant::NEVER;
+        for place in 0..TABLES {
+            let mut table = self.table(place);
+            let later = table.wakers.split_off(&(BootInstant::from_nanos(now.as_nanos().saturating_add(1)), 0));
+            let due = std::mem::replace(&mut table.wakers, later);
+            next = table.wakers.first_key_value().map_or(next, |(key, _)| next.min(key.0));
+            drop(table);
+            due.into_values().for_each(wake);
+        }
+        self.armed.fetch_min(next.as_nanos(), Ordering::SeqCst);
+        (next < BootInstant::NEVER).then_some(next)
+    }
+
+    /// Wakes every sleep, whose owner then looks at what has changed.
+    pub(crate) fn wake_all(&self) {
+        for place in 0..TABLES {
+            let wakers: Vec<_> = self.table(place).wakers.values().cloned().collect();
+            // Outside of the lock.
+            wakers.into_iter().for_each(wake);
+        }
+    }
+
+    pub(crate) async fn earlier(&self) {
+        self.earlier.notified().await;
+    }
+
+    fn table(&self, place: usize) -> MutexGuard<'_, Table> {
+        self.tables[place].0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        (0..TABLES).map(|place| self.table(place).wakers.len()).sum()
+    }
+}
+
+/// The table for the sleeps that begin on this thread.
+fn here() -> usize {
+    static THREADS: AtomicUsize = AtomicUsize::new(0);
+    thread_local!(static PLACE: usize = THREADS.fetch_add(1, Ordering::Relaxed) % TABLES);
+    PLACE.try_with(|place| *place).unwrap_or_default()
+}
+
+/// Wakes somebody. A waker is foreign code: one that panics must not end the thread that all locks depend on.
+pub fn wake(waker: Waker) {
+    let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
+}

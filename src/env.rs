@@ -1,0 +1,146 @@
+//! Backends and defaults from the environment: one variable per backend.
+
+use std::time::Duration;
+
+use dlock_runtime::{Error, Result, Wait};
+
+use crate::registry::Registry;
+
+/// `DLOCK_URL_<NAME>` installs a backend under the name in lower case.
+const URL_PREFIX: &str = "DLOCK_URL_";
+
+impl Registry {
+    /// Installs what the environment names, and gives the names.
+    ///
+    /// | variable | meaning | example |
+    /// | --- | --- | --- |
+    /// | `DLOCK_URL_<NAME>` | a backend, installed as `<name>` in lower case | `DLOCK_URL_REDIS=redis://127.0.0.1/` |
+    /// | `DLOCK_DEFAULT` | the default backend's name | `redis` |
+    /// | `DLOCK_NAMESPACE` | the service's name, first part of every key | `shop` |
+    /// | `DLOCK_TTL` | a duration | `30s` |
+    /// | `DLOCK_WAIT` | a duration, `none` or `forever` | `10s` |
+    /// | `DLOCK_MAX_HOLD` | a duration | `1h` |
+    /// | `DLOCK_TUNE` | settings of single sites, see [`tune_from`](Self::tune_from) | `shop::deduct ttl=1m; nightly wait=none` |
+    /// | `DLOCK_TUNE_FILE` | a file with such settings; `DLOCK_TUNE` has the last word | `/etc/shop/locks` |
+    ///
+    /// # Errors
+    /// [`ErrorKind::ConfigInvalid`](crate::ErrorKind::ConfigInvalid) naming the variable, without its value; and what
+    /// [`connect`](Self::connect) fails with.
+    pub async fn connect_from_env(&self) -> Result<Vec<String>> {
+        // Collected first: the iterator over the environment is not `Send`, and this may be awaited in a spawned task.
+        let variables: Vec<_> = std::env::vars_os()
+            // A name that is not text is none of ours; a value that is not text is reported where it is used.
+            .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok())))
+            .collect();
+        self.connect_from(variables.into_iter()).await
+    }
+
+    pub(crate) async fn connect_from(
+        &self,
+        variables: impl Iterator<Item = (String, Option<String>)>,
+    ) -> Result<Vec<String>> {
+        let mut urls = Vec::new();
+        let mut default = None;
+        let (mut tune_file, mut tune) = (None, None);
+        let mut changed = (*self.defaults()).clone();
+        for (name, value) in variables.filter(|(name, _)| name.starts_with("DLOCK_")) {
+            let value = value.ok_or_else(|| Error::config(name.as_str(), "the variable's value is not valid UTF-8"));
+            match name.as_str() {
+                "DLOCK_NAMESPACE" => changed.namespace = value?,
+                "DLOCK_TTL" => changed.ttl = duration(&name, &value?)?,
+                "DLOCK_MAX_HOLD" => changed.max_hold = duration(&name, &value?)?,
+                "DLOCK_WAIT" => {
+                    changed.wait = match value?.as_str() {
+                        "none" => Wait::None,
+                        "forever" => Wait::Forever,
+                        text => Wait::UpTo(duration(&name, text)?),
+                    }
+                }
+                "DLOCK_DEFAULT" => default = Some(value?),
+                "DLOCK_TUNE" => tune = Some(value?),
+                "DLOCK_TUNE_FILE" => tune_file = Some(value?),
+                // Other names may belong to others: Kubernetes sets DLOCK_PORT for a service called dlock.
+                other => {
+                    if let Some(backend) = other.strip_prefix(URL_PREFIX) {
+                        urls.push((backend.to_ascii_lowercase(), name.clone(), value?));
+                    }
+                }
+            }
+        }
+        self.configure(|defaults| *defaults = changed)?;
+        urls.sort();
+        let mut names = Vec::with_capacity(urls.len());
+        for (backend, _, url) in urls {
+            self.connect(&backend, &url).await?;
+            names.push(backend);
+        }
+        if let Some(default) = default {
+            self.set_default(&default)?;
+        }
+        if let Some(path) = tune_file {
+            let text = std::fs::read_to_string(&path)
+                .map_err(|error| Error::config("DLOCK_TUNE_FILE", format!("{path} cannot be read")).because(error))?;
+            self.tune_from(&text)?;
+        }
+        if let Some(text) = tune {
+            self.tune_from(&text)?;
+        }
+        Ok(names)
+    }
+}
+
+fn duration(variable: &str, text: &str) -> Result<Duration> {
+    // The value is not shown: a variable may have been filled with the wrong secret.
+    humantime::parse_duration(text)
+        .map_err(|_| Error::config(variable, format!("{variable} must be a duration such as 30s, 1m30s or 500ms")))
+}
+
+#[cfg(all(test, feature = "memory"))]
+mod tests {
+    use std::sync::Arc;
+
+    use dlock_runtime::ErrorKind;
+
+    use super::*;
+
+    fn connect(variables: &[(&str, &str)]) -> (Registry, Result<Vec<String>>) {
+        let registry = Registry::new();
+        let variables = variables.iter().map(|(name, value)| ((*name).to_owned(), Some((*value).to_owned())));
+        let names = futures::executor::block_on(registry.connect_from(variables));
+        (registry, names)
+    }
+
+    #[test]
+    fn one_variable_per_backend_and_the_defaults() {
+        let (registry, names) = connect(&[
+            ("DLOCK_URL_LOCAL", "memory://"),
+            ("DLOCK_URL_OTHER", "memory://"),
+            ("DLOCK_DEFAULT", "other"),
+            ("DLOCK_NAMESPACE", "shop"),
+            ("DLOCK_TTL", "1m30s"),
+            ("DLOCK_WAIT", "none"),
+            ("DLOCK_MAX_HOLD", "2h"),
+            ("DLOCK_PORT", "not ours"),
+        ]);
+        assert_eq!(names.unwrap(), ["local", "other"]);
+        let defaults = registry.defaults();
+        assert_eq!(defaults.namespace, "shop");
+        assert_eq!((defaults.ttl, defaults.wait), (Duration::from_secs(90), Wait::None));
+        assert_eq!(defaults.max_hold, Duration::from_secs(7200));
+        let [default, other] = [None, Some("other")].map(|name| registry.backend(name).unwrap());
+        assert!(Arc::ptr_eq(&default, &other));
+    }
+
+    #[test]
+    fn nonsense_is_named_but_not_echoed() {
+        for (variable, value) in
+            [("DLOCK_TTL", "hunter2"), ("DLOCK_WAIT", "-1s"), ("DLOCK_MAX_HOLD", ""), ("DLOCK_NAMESPACE", "a b")]
+        {
+            let (_, names) = connect(&[(variable, value)]);
+            let error = names.unwrap_err();
+            assert!(matches!(error.kind(), ErrorKind::ConfigInvalid { .. }), "{error}");
+            assert!(!error.to_string().contains("hunter2"));
+        }
+        assert!(connect(&[("DLOCK_DEFAULT", "nobody")]).1.is_err());
+    }
+}
