@@ -15,17 +15,22 @@ pub(crate) fn run() -> Result {
     Err(format!("{} rules broken:\n{}", broken.len(), broken.join("\n")).into())
 }
 
-const RULES: [fn(&Source) -> Vec<Finding>; 7] = [machine_paths, unfinished, features, tasks, clients, allows, links];
+const RULES: [fn(&Source) -> Vec<Finding>; 7] = [machine_paths, unfinished, features, tasks, floors, allows, links];
 
-/// Where a store's feature may be asked for: everything else is the same for all of them.
-const FEATURE_FILES: [&str; 3] =
-    ["dlock-runtime/src/backends/mod.rs", "dlock-runtime/src/lib.rs", "dlock-runtime/src/fenced/"];
+/// The only files of the facade that know which stores there are.
+const FEATURE_FILES: [&str; 2] = ["src/lib.rs", "src/openers.rs"];
 
-/// Who may start tasks and threads: what is started has to be ended, and these two know how.
-const TASK_FILES: [&str; 2] = ["dlock-runtime/src/background.rs", "dlock-runtime/src/observe.rs"];
+/// The only files that start tasks and threads. Each task must end with its owner, and these files take care of that.
+const TASK_FILES: [&str; 2] = ["dlock-contract/src/background.rs", "dlock-runtime/src/observe.rs"];
 
-/// Who may know a client library.
-const CLIENT_FILES: [&str; 2] = ["dlock-runtime/src/backends/", "dlock-runtime/src/fenced/"];
+/// The crates of ours that each floor may use. Cargo refuses circles, but not a store that uses the engine.
+const FLOORS: [(&str, &[&str]); 5] = [
+    ("dlock-contract/", &[]),
+    ("dlock-conformance/", &["dlock-contract"]),
+    ("dlock-runtime/", &["dlock-contract"]),
+    ("backends/redlock/", &["dlock-contract", "dlock-redis"]),
+    ("backends/", &["dlock-contract"]),
+];
 
 /// Generated code as it is expected to be: not ours to explain.
 const EXPECTED_CODE: &str = "dlock-macros/tests/expansions/";
@@ -74,7 +79,7 @@ fn unfinished(source: &Source) -> Vec<Finding> {
 }
 
 fn features(source: &Source) -> Vec<Finding> {
-    if !source.is_rust_in(&["dlock-runtime/src/", "src/"]) || is_one_of(source.path, &FEATURE_FILES) {
+    if !source.is_rust_in(&["src/"]) || is_one_of(source.path, &FEATURE_FILES) {
         return Vec::new();
     }
     let asks = |line: &str| {
@@ -86,7 +91,8 @@ fn features(source: &Source) -> Vec<Finding> {
 }
 
 fn tasks(source: &Source) -> Vec<Finding> {
-    if !source.is_rust_in(&["dlock-runtime/src/"]) || is_one_of(source.path, &TASK_FILES) {
+    let libraries = ["dlock-contract/src/", "dlock-runtime/src/", "backends/", "src/"];
+    if !source.is_rust_in(&libraries) || source.path.contains("/tests/") || is_one_of(source.path, &TASK_FILES) {
         return Vec::new();
     }
     let starts = |line: &str| ["tokio::spawn", "thread::spawn", "thread::Builder"].iter().any(|s| line.contains(s));
@@ -94,30 +100,14 @@ fn tasks(source: &Source) -> Vec<Finding> {
     broken.map(|(line, _)| (line, "a task or thread is started outside the two places for it".to_owned())).collect()
 }
 
-fn clients(source: &Source) -> Vec<Finding> {
-    if !source.is_rust_in(&["dlock-runtime/src/"]) || is_one_of(source.path, &CLIENT_FILES) {
-        return Vec::new();
-    }
-    let broken = source.code().filter_map(|(number, line)| {
-        let name = ["redis", "sqlx", "etcd_client"].into_iter().find(|name| uses_crate(line, name))?;
-        Some((number, format!("`{name}` is used outside the backends")))
-    });
-    broken.collect()
-}
-
-/// Whether a path starts with this crate; a module of the same name further on in a path is another thing.
-fn uses_crate(line: &str, name: &str) -> bool {
-    line.match_indices(&format!("{name}::")).any(|(at, _)| {
-        let before = line[..at].strip_suffix("::").map_or(&line[..at], |before| {
-            // `::redis::` is the crate, `backends::redis::` is not.
-            if before.ends_with(is_word) { "_" } else { "" }
-        });
-        !before.ends_with(is_word)
-    })
-}
-
-fn is_word(character: char) -> bool {
-    character.is_alphanumeric() || character == '_'
+fn floors(source: &Source) -> Vec<Finding> {
+    let floor = FLOORS.iter().find(|(folder, _)| source.path.strip_prefix(folder).is_some());
+    let Some((_, below)) = floor.filter(|_| source.path.ends_with("Cargo.toml")) else { return Vec::new() };
+    // Tests may use any floor.
+    let lines = source.text.lines().enumerate().take_while(|(_, line)| *line != "[dev-dependencies]");
+    let ours = lines.filter_map(|(at, line)| Some((at + 1, line.split_once(['.', ' ', '='])?.0)));
+    let broken = ours.filter(|(_, name)| name.starts_with("dlock-") && !below.contains(name));
+    broken.map(|(line, name)| (line, format!("`{name}` is not below this crate"))).collect()
 }
 
 fn allows(source: &Source) -> Vec<Finding> {

@@ -31,13 +31,12 @@ fn no_unfinished_work() {
 #[test]
 fn features_are_asked_for_in_few_places() {
     let text = "//! #[cfg(feature = \"redis\")]\n#[cfg(feature = \"redis\")]\n#[cfg(feature = \"uuid\")]\n";
-    assert_eq!(lines(features, "dlock-runtime/src/run.rs", text), [2]);
-    assert_eq!(lines(features, "src/lib.rs", text), [2]);
-    assert_eq!(lines(features, "dlock-runtime/src/lib.rs", text), []);
-    assert_eq!(lines(features, "dlock-runtime/src/fenced/redis.rs", text), []);
+    assert_eq!(lines(features, "src/env.rs", text), [2]);
+    assert_eq!(lines(features, "src/lib.rs", text), []);
+    assert_eq!(lines(features, "src/openers.rs", text), []);
     assert_eq!(lines(features, "tests/all.rs", text), []);
     let tests = "fn f() {}\n\n#[cfg(all(test, feature = \"memory\"))]\nmod tests {}";
-    assert_eq!(lines(features, "dlock-runtime/src/env.rs", tests), []);
+    assert_eq!(lines(features, "src/env.rs", tests), []);
 }
 
 #[test]
@@ -45,20 +44,21 @@ fn tasks_start_in_two_files() {
     let text =
         "use a;\ntokio::spawn(x);\n    std::thread::Builder::new()\n\n#[cfg(test)]\nmod tests { thread::spawn(y) }";
     assert_eq!(lines(tasks, "dlock-runtime/src/run.rs", text), [2, 3]);
-    assert_eq!(lines(tasks, "dlock-runtime/src/background.rs", text), []);
+    assert_eq!(lines(tasks, "dlock-contract/src/background.rs", text), []);
+    assert_eq!(lines(tasks, "backends/redis/src/lib.rs", text), [2, 3]);
+    assert_eq!(lines(tasks, "backends/redis/tests/all.rs", text), []);
     assert_eq!(lines(tasks, "testkit/src/proxy.rs", text), []);
 }
 
 #[test]
-fn clients_stay_in_the_backends() {
-    let path = "dlock-runtime/src/run.rs";
-    assert_eq!(
-        lines(clients, path, "use redis::Client;\nlet a: &sqlx::Row;\nfn f(e: etcd_client::Error) {}"),
-        [1, 2, 3]
-    );
-    assert_eq!(lines(clients, path, "use ::redis::Client;"), [1]);
-    assert_eq!(lines(clients, path, "use crate::backends::redis::Redis;\n// redis::Client\nmy_redis::X;"), []);
-    assert_eq!(lines(clients, "dlock-runtime/src/backends/redis.rs", "use redis::Client;"), []);
+fn a_crate_uses_only_the_floors_below_it() {
+    let text = "name = \"dlock-x\"\n[dependencies]\ndlock-contract.workspace = true\ndlock-redis = { workspace = true }\n\
+                dlock-runtime.workspace = true\n[dev-dependencies]\ndlock-runtime.workspace = true\n";
+    assert_eq!(lines(floors, "dlock-contract/Cargo.toml", text), [3, 4, 5]);
+    assert_eq!(lines(floors, "backends/sqlite/Cargo.toml", text), [4, 5]);
+    assert_eq!(lines(floors, "backends/redlock/Cargo.toml", text), [5]);
+    assert_eq!(lines(floors, "Cargo.toml", text), []);
+    assert_eq!(lines(floors, "backends/sqlite/src/lib.rs", text), []);
 }
 
 #[test]

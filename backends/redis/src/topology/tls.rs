@@ -3,9 +3,9 @@
 #[cfg(feature = "tls")]
 use std::sync::Arc;
 
+#[cfg(feature = "tls")]
 use ::redis::{ClientTlsConfig, TlsCertificates};
 use dlock_contract::{Error, Result};
-#[cfg(feature = "tls")]
 #[cfg(feature = "tls")]
 use rustls::pki_types::pem::PemObject;
 #[cfg(feature = "tls")]
