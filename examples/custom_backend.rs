@@ -13,11 +13,11 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use dlock::{
+use dlock_conformance::{Report, Store, run};
+use dlock_contract::{
     Attempt, Backend, BootInstant, Capabilities, Claim, Clock, Durability, Expiry, Fencing, Hold, LockKey, Note, Owner,
     Released, Result, Stand, Standing, TtlRange, Validity, Wake, WakeStyle,
 };
-use dlock_conformance::{Report, Store, run};
 use futures::future::BoxFuture;
 
 /// What stands in the store for one lock: who, until when by the store's clock, the token, the note.
@@ -73,7 +73,7 @@ impl TableLock {
             connection_per_hold: false,
             takeover_delay: Duration::ZERO,
             durability: Durability::Memory,
-            max_key_bytes: dlock::MAX_KEY_BYTES,
+            max_key_bytes: dlock_contract::MAX_KEY_BYTES,
             any_key: true,
         };
         Self { table: Arc::default(), clock: Clock::system(), capabilities: Arc::new(capabilities) }

@@ -20,7 +20,7 @@ impl Registry {
     /// | `DLOCK_TTL` | a duration | `30s` |
     /// | `DLOCK_WAIT` | a duration, `none` or `forever` | `10s` |
     /// | `DLOCK_MAX_HOLD` | a duration | `1h` |
-    /// | `DLOCK_TUNE` | settings of single sites, see [`tune_from`](Self::tune_from) | `shop::deduct ttl=1m; nightly wait=none` |
+    /// | `DLOCK_TUNE` | settings of single sites, see [`tune_from`](dlock_runtime::Registry::tune_from) | `shop::deduct ttl=1m; nightly wait=none` |
     /// | `DLOCK_TUNE_FILE` | a file with such settings; `DLOCK_TUNE` has the last word | `/etc/shop/locks` |
     ///
     /// # Errors

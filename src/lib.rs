@@ -1,4 +1,5 @@
 #![doc = include_str!("../README.md")]
+#![cfg_attr(docsrs, feature(doc_cfg))]
 // A library of locks neither panics nor prints.
 #![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]
 
@@ -8,7 +9,7 @@ mod registry;
 #[cfg(feature = "testing")]
 pub mod testing;
 
-/// The stores, to be installed with [`Registry::install`]; [`connect`] opens them by URL.
+/// The stores, to be installed with [`install`]; [`connect`] opens them by URL.
 pub mod backends {
     #[cfg(feature = "etcd")]
     pub use dlock_etcd as etcd;

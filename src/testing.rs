@@ -67,7 +67,7 @@ impl TestKit {
     /// further. Elsewhere it stands still until it is advanced.
     ///
     /// A call that waits for it for 5 s of real time, while nobody moves it, ends with an error of the kind
-    /// [`WouldDeadlock`](crate::ErrorKind::WouldDeadlock) that says so, and [`Registry::shutdown`] ends.
+    /// [`WouldDeadlock`](crate::ErrorKind::WouldDeadlock) that says so, and [`Registry::shutdown`](dlock_runtime::Registry::shutdown) ends.
     #[must_use]
     pub fn new() -> Self {
         Self::on(&Clock::of_kit())
@@ -98,7 +98,7 @@ impl TestKit {
     /// Installs the kit's store under a further name: one that is only named while the program runs.
     ///
     /// # Errors
-    /// As [`Registry::install`].
+    /// As [`Registry::install`](dlock_runtime::Registry::install).
     pub fn install(&self, name: &str) -> Result<()> {
         self.registry.install_shared(name, self.registry.backend(None)?)
     }

@@ -72,6 +72,14 @@ fn verify_finds_everything_at_once() {
     let found = registry(&["memory", "reports", "brief"]).verify().unwrap_err();
     let kinds: Vec<_> = found.iter().map(|(site, error)| (site.name(), error.kind().as_str())).collect();
     assert_eq!(kinds, [("sites::brief", "ttl_out_of_range")]);
+
+    // Several, and none of them is the default: each function that names none is told.
+    let several = Registry::new();
+    for name in ["reports", "brief"] {
+        several.install(name, Memory::new()).unwrap();
+    }
+    let text = several.verify().unwrap_err().to_string();
+    assert!(text.contains("sites::deduct") && text.contains("there are several (installed: brief, reports)"), "{text}");
 }
 
 #[test]

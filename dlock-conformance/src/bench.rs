@@ -7,18 +7,18 @@ use std::time::Duration;
 use dlock_contract::engine::KeyBuf;
 use dlock_contract::{BootInstant, Capabilities, Claim, Clock, Error, Hold, Key, Kind, LockKey, OncePer};
 
-use super::client::Client;
-use super::{Outage, Store};
+use crate::client::Client;
+use crate::store::{Outage, Store};
 
 /// Beyond every bound that a store declares: for a machine that is busy with something else.
-pub(super) const SLACK: Duration = Duration::from_secs(5);
+pub(crate) const SLACK: Duration = Duration::from_secs(5);
 
 /// `Ok`: the promise was kept.
-pub(super) type Tested<T = ()> = Result<T, Stop>;
+pub(crate) type Tested<T = ()> = Result<T, Stop>;
 
 /// Why a case ended before its end.
 #[derive(Debug)]
-pub(super) enum Stop {
+pub(crate) enum Stop {
     Failed(String),
     Skipped(String),
     NotApplicable(String),
@@ -40,7 +40,7 @@ macro_rules! ensure {
         }
     };
 }
-pub(super) use ensure;
+pub(crate) use ensure;
 
 /// Names a case and its function.
 macro_rules! case {
@@ -51,7 +51,7 @@ macro_rules! case {
         $crate::bench::case!($name, $when, $test, true)
     };
     ($name:literal, $when:ident, $test:ident, $disturbs:literal) => {
-        $crate::Case {
+        $crate::case::Case {
             name: $name,
             disturbs: $disturbs,
             when: $crate::when::$when,
@@ -59,18 +59,18 @@ macro_rules! case {
         }
     };
 }
-pub(super) use case;
+pub(crate) use case;
 
 /// One run of one case.
 pub(crate) struct Bench<'a> {
     store: &'a dyn Store,
-    pub(super) capabilities: Capabilities,
-    pub(super) clock: Clock,
+    pub(crate) capabilities: Capabilities,
+    pub(crate) clock: Clock,
     pace: u32,
 }
 
 impl<'a> Bench<'a> {
-    pub(super) async fn new(store: &'a dyn Store, pace: u32) -> Tested<Self> {
+    pub(crate) async fn new(store: &'a dyn Store, pace: u32) -> Tested<Self> {
         let clock = Clock::system();
         let backend = store.open(clock.clone()).await?;
         let capabilities = backend.capabilities().clone();
@@ -79,17 +79,17 @@ impl<'a> Bench<'a> {
     }
 
     /// A case that takes longer hangs.
-    pub(super) fn limit(&self) -> Duration {
+    pub(crate) fn limit(&self) -> Duration {
         Duration::from_secs(60) + (self.short() + self.capabilities.takeover_delay) * 6
     }
 
     /// A ttl whose end can be waited for.
-    pub(super) fn short(&self) -> Duration {
+    pub(crate) fn short(&self) -> Duration {
         self.ttl(Duration::from_millis(500) * self.pace)
     }
 
     /// A ttl that does not end within a case.
-    pub(super) fn long(&self) -> Duration {
+    pub(crate) fn long(&self) -> Duration {
         self.ttl(Duration::from_secs(120))
     }
 
@@ -101,57 +101,57 @@ impl<'a> Bench<'a> {
     }
 
     /// When a dead holder's lock must have been granted again at the latest.
-    pub(super) fn takeover(&self, ttl: Duration) -> Duration {
+    pub(crate) fn takeover(&self, ttl: Duration) -> Duration {
         ttl + self.capabilities.takeover_delay + SLACK
     }
 
     /// A key that nobody else uses.
-    pub(super) fn key(&self) -> Tested<LockKey> {
+    pub(crate) fn key(&self) -> Tested<LockKey> {
         literal(&format!("case:{:016x}", fastrand::u64(..)))
     }
 
-    pub(super) fn claim(&self, key: &LockKey, ttl: Duration) -> Tested<Arc<Claim>> {
+    pub(crate) fn claim(&self, key: &LockKey, ttl: Duration) -> Tested<Arc<Claim>> {
         Ok(Arc::new(Claim::new(key.clone(), ttl, &format!("site{:08x}", fastrand::u32(..)))?))
     }
 
-    pub(super) fn claim_as(&self, kind: Kind, key: &LockKey, ttl: Duration) -> Tested<Arc<Claim>> {
+    pub(crate) fn claim_as(&self, kind: Kind, key: &LockKey, ttl: Duration) -> Tested<Arc<Claim>> {
         Ok(Arc::new(Claim::clone(&*self.claim(key, ttl)?).with(|claim| claim.kind = kind)))
     }
 
-    pub(super) fn claim_once(&self, once: OncePer, key: &LockKey, ttl: Duration) -> Tested<Arc<Claim>> {
+    pub(crate) fn claim_once(&self, once: OncePer, key: &LockKey, ttl: Duration) -> Tested<Arc<Claim>> {
         Ok(Arc::new(Claim::clone(&*self.claim(key, ttl)?).with(|claim| claim.once_per = Some(Box::new(once)))))
     }
 
-    pub(super) async fn client(&self) -> Tested<Client> {
+    pub(crate) async fn client(&self) -> Tested<Client> {
         self.client_with(self.clock.clone()).await
     }
 
-    pub(super) async fn client_with(&self, clock: Clock) -> Tested<Client> {
+    pub(crate) async fn client_with(&self, clock: Clock) -> Tested<Client> {
         Ok(Client::new(self.store.open(clock).await?, self.clock.clone()))
     }
 
     /// What the store itself has for the key, sorted.
-    pub(super) async fn leftovers(&self, key: &LockKey) -> Tested<Vec<String>> {
+    pub(crate) async fn leftovers(&self, key: &LockKey) -> Tested<Vec<String>> {
         let mut found = self.store.leftovers(key).await.map_err(|error| harness("could not be looked into", error))?;
         found.sort();
         Ok(found)
     }
 
     /// Fails if the store has anything for the key.
-    pub(super) async fn clean(&self, key: &LockKey, after: &str) -> Tested {
+    pub(crate) async fn clean(&self, key: &LockKey, after: &str) -> Tested {
         let found = self.leftovers(key).await?;
         ensure!(found.is_empty(), "{after}, the store still has {}", found.join(", "));
         Ok(())
     }
 
-    pub(super) async fn evict(&self, key: &LockKey) -> Tested {
+    pub(crate) async fn evict(&self, key: &LockKey) -> Tested {
         let Some(evicting) = self.store.evict(key) else {
             return Err(Stop::Skipped("the Store cannot take a lock from its holder".into()));
         };
         evicting.await.map_err(|error| harness("could not take the lock from its holder", error))
     }
 
-    pub(super) async fn outage(&self, outage: Outage) -> Tested<Box<dyn std::any::Any + Send>> {
+    pub(crate) async fn outage(&self, outage: Outage) -> Tested<Box<dyn std::any::Any + Send>> {
         self.outside()?;
         let Some(cutting) = self.store.outage(outage) else {
             return Err(Stop::Skipped(format!("the Store cannot be made unreachable ({outage:?})")));
@@ -159,7 +159,7 @@ impl<'a> Bench<'a> {
         cutting.await.map_err(|error| harness("could not be made unreachable", error))
     }
 
-    pub(super) async fn restart(&self) -> Tested {
+    pub(crate) async fn restart(&self) -> Tested {
         self.outside()?;
         let Some(restarting) = self.store.restart() else {
             return Err(Stop::Skipped("the Store cannot be restarted".into()));
@@ -175,13 +175,13 @@ impl<'a> Bench<'a> {
     }
 
     /// A token, where fencing promises one.
-    pub(super) fn token(&self, hold: &Hold) -> Tested<u64> {
+    pub(crate) fn token(&self, hold: &Hold) -> Tested<u64> {
         hold.token.map(std::num::NonZeroU64::get).ok_or_else(|| Stop::Failed("the grant has no fencing token".into()))
     }
 }
 
 /// The lock of which just this is the name: no value's mark stands at its end.
-pub(super) fn literal(text: &str) -> Tested<LockKey> {
+pub(crate) fn literal(text: &str) -> Tested<LockKey> {
     let marked = Key::new().value(text).to_string();
     let encoded = marked.strip_prefix('<').and_then(|rest| rest.strip_suffix('>')).unwrap_or(&marked);
     Ok(LockKey::new("conformance", KeyBuf(encoded.to_owned()))?)
@@ -191,16 +191,16 @@ fn harness(what: &str, error: impl Display) -> Stop {
     Stop::Failed(format!("the Store {what}: {error}"))
 }
 
-pub(super) async fn pause(milliseconds: u64) {
+pub(crate) async fn pause(milliseconds: u64) {
     tokio::time::sleep(Duration::from_millis(milliseconds)).await;
 }
 
 /// A reply and its request can meet in one poll by chance, but not so often.
-pub(super) const TRIES: usize = 5;
+pub(crate) const TRIES: usize = 5;
 
 /// Drives a future at long intervals; tells when the poll began that ended it, unless that was the first. A reply is
 /// seen in that poll at the earliest, and the request left in an earlier one.
-pub(super) async fn slowly<F: Future>(clock: &Clock, future: F) -> (F::Output, Option<BootInstant>) {
+pub(crate) async fn slowly<F: Future>(clock: &Clock, future: F) -> (F::Output, Option<BootInstant>) {
     let mut future = std::pin::pin!(future);
     let mut first = true;
     loop {

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use dlock_contract::{Attempt, Claim, Hold, LockKey, Released, Stand, Wake};
 
-use super::Case;
-use super::bench::{Bench, SLACK, Stop, TRIES, Tested, case, ensure, slowly};
-use super::client::Client;
+use crate::bench::{Bench, SLACK, Stop, TRIES, Tested, case, ensure, slowly};
+use crate::case::Case;
+use crate::client::Client;
 
-pub(super) const CASES: &[Case] = &[
+pub(crate) const CASES: &[Case] = &[
     case!("a release that asks for the next caller gives it the free lock", carries, gives),
     case!("a release that asks for the next caller puts it behind those who wait", carries, stands),
     case!("a release that comes too late asks, and takes the lock from nobody", carries, too_late),

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use dlock_contract::{Attempt, Claim, Stand, Standing};
 
-use super::Case;
-use super::bench::{Bench, SLACK, Stop, Tested, case, ensure, pause};
+use crate::bench::{Bench, SLACK, Stop, Tested, case, ensure, pause};
+use crate::case::Case;
 
-pub(super) const CASES: &[Case] = &[
+pub(crate) const CASES: &[Case] = &[
     case!("a release leaves nothing in the store", always, after_release),
     case!("a contended attempt that does not stand in line leaves nothing", always, after_contended),
     case!("an abandoned wait leaves nothing and leaves the holder alone", always, abandoned_wait),
@@ -146,7 +146,7 @@ async fn dropped_renewals(bench: &Bench<'_>) -> Tested {
 }
 
 /// Polls a future so many times, and gives it up.
-pub(super) async fn polled<F: Future>(future: F, times: usize) -> Option<F::Output> {
+pub(crate) async fn polled<F: Future>(future: F, times: usize) -> Option<F::Output> {
     let mut future = std::pin::pin!(future);
     for _ in 0..times {
         if let std::task::Poll::Ready(output) = futures::poll!(future.as_mut()) {
@@ -159,7 +159,7 @@ pub(super) async fn polled<F: Future>(future: F, times: usize) -> Option<F::Outp
 
 /// Within a moment, the store has no more than so many things for each claim's key. A session that was closed may be
 /// seen for that long.
-pub(super) async fn settled(bench: &Bench<'_>, claims: &[Arc<Claim>], most: usize) -> Tested {
+pub(crate) async fn settled(bench: &Bench<'_>, claims: &[Arc<Claim>], most: usize) -> Tested {
     let end = bench.clock.now().after(Duration::from_secs(2));
     for claim in claims {
         loop {

@@ -9,23 +9,23 @@ use dlock_contract::{
 };
 use futures::future::Either;
 
-use super::bench::{SLACK, Stop, Tested, ensure, pause};
+use crate::bench::{SLACK, Stop, Tested, ensure, pause};
 
 /// A client of the store, as one process would have it.
 #[derive(Clone)]
-pub(super) struct Client {
-    pub(super) backend: Arc<dyn Backend>,
+pub(crate) struct Client {
+    pub(crate) backend: Arc<dyn Backend>,
     /// The suite's own clock: a client may be given another.
     clock: Clock,
 }
 
 impl Client {
-    pub(super) fn new(backend: Arc<dyn Backend>, clock: Clock) -> Self {
+    pub(crate) fn new(backend: Arc<dyn Backend>, clock: Clock) -> Self {
         Self { backend, clock }
     }
 
     /// One attempt; a failure that a retry can help is retried, as the core would.
-    pub(super) async fn ask(&self, claim: &Arc<Claim>, stand: Stand) -> Tested<Attempt> {
+    pub(crate) async fn ask(&self, claim: &Arc<Claim>, stand: Stand) -> Tested<Attempt> {
         let end = self.clock.now().after(SLACK);
         loop {
             match self.backend.try_acquire(claim, stand).await {
@@ -36,7 +36,7 @@ impl Client {
     }
 
     /// One attempt for several; the holds if all were granted.
-    pub(super) async fn ask_all(&self, claims: &[Arc<Claim>]) -> Tested<Option<Vec<Hold>>> {
+    pub(crate) async fn ask_all(&self, claims: &[Arc<Claim>]) -> Tested<Option<Vec<Hold>>> {
         let end = self.clock.now().after(SLACK);
         let holds = loop {
             match self.backend.try_acquire_all(claims).await {
@@ -52,7 +52,7 @@ impl Client {
     }
 
     /// The lock is free: it must be granted.
-    pub(super) async fn take(&self, claim: &Arc<Claim>) -> Tested<Hold> {
+    pub(crate) async fn take(&self, claim: &Arc<Claim>) -> Tested<Hold> {
         match self.ask(claim, Stand::No).await? {
             Attempt::Acquired(hold) => Ok(hold),
             Attempt::Contended(_) | Attempt::AlreadyRun => Err(Stop::Failed("a free lock was refused".into())),
@@ -60,7 +60,7 @@ impl Client {
     }
 
     /// The lock will be free: it must be granted within the bound, asked for without a place in line.
-    pub(super) async fn take_within(&self, claim: &Arc<Claim>, bound: Duration) -> Tested<Hold> {
+    pub(crate) async fn take_within(&self, claim: &Arc<Claim>, bound: Duration) -> Tested<Hold> {
         let end = self.clock.now().after(bound);
         loop {
             if let Attempt::Acquired(hold) = self.ask(claim, Stand::No).await? {
@@ -72,7 +72,7 @@ impl Client {
     }
 
     /// `other` holds the lock: it must be refused.
-    pub(super) async fn refused(&self, claim: &Arc<Claim>, stand: Stand, other: Validity) -> Tested<Wake> {
+    pub(crate) async fn refused(&self, claim: &Arc<Claim>, stand: Stand, other: Validity) -> Tested<Wake> {
         match self.ask(claim, stand).await? {
             Attempt::Contended(wake) => Ok(wake),
             Attempt::AlreadyRun => Err(no_period()),
@@ -84,7 +84,7 @@ impl Client {
     }
 
     /// Takes a place in line while `other` holds the lock. The way on which news comes may be opening still.
-    pub(super) async fn stand(&self, claim: &Arc<Claim>, until: BootInstant, other: Validity) -> Tested<Wake> {
+    pub(crate) async fn stand(&self, claim: &Arc<Claim>, until: BootInstant, other: Validity) -> Tested<Wake> {
         let end = self.clock.now().after(SLACK);
         loop {
             let wake = self.refused(claim, Stand::Until(until), other).await?;
@@ -96,17 +96,17 @@ impl Client {
     }
 
     /// Waits as the core does: woken by news, asking again by `ask_by`, with a slow poll as the net.
-    pub(super) async fn wait(&self, claim: &Arc<Claim>, bound: Duration) -> Tested<Hold> {
+    pub(crate) async fn wait(&self, claim: &Arc<Claim>, bound: Duration) -> Tested<Hold> {
         self.wait_on(claim, None, bound).await
     }
 
     /// The same for one that stands in line already.
-    pub(super) async fn wait_on(&self, claim: &Arc<Claim>, last: Option<Wake>, bound: Duration) -> Tested<Hold> {
+    pub(crate) async fn wait_on(&self, claim: &Arc<Claim>, last: Option<Wake>, bound: Duration) -> Tested<Hold> {
         self.outcome(claim, last, bound).await?.ok_or_else(no_period)
     }
 
     /// The same for one with a period; `None`: its run was started by somebody else.
-    pub(super) async fn outcome(
+    pub(crate) async fn outcome(
         &self,
         claim: &Arc<Claim>,
         mut last: Option<Wake>,
@@ -156,14 +156,14 @@ impl Client {
     }
 
     /// One renewal; the answer as it is.
-    pub(super) async fn renewal(&self, hold: &Hold) -> Tested<dlock_contract::Result<Standing>> {
+    pub(crate) async fn renewal(&self, hold: &Hold) -> Tested<dlock_contract::Result<Standing>> {
         let mut answers = self.backend.renew(&[hold]).await;
         ensure!(answers.len() == 1, "one renewal was answered {} times", answers.len());
         answers.pop().ok_or(Stop::Late)
     }
 
     /// The hold is ours: the renewal must be confirmed.
-    pub(super) async fn renew(&self, hold: &Hold, current: Validity) -> Tested<Validity> {
+    pub(crate) async fn renew(&self, hold: &Hold, current: Validity) -> Tested<Validity> {
         self.in_time(current)?;
         let answer = self.renewal(hold).await?;
         match answer? {
@@ -176,7 +176,7 @@ impl Client {
     }
 
     /// The hold is gone: a renewal must say so. A broken session may be unknown for a moment first.
-    pub(super) async fn lost(&self, hold: &Hold) -> Tested {
+    pub(crate) async fn lost(&self, hold: &Hold) -> Tested {
         let end = self.clock.now().after(SLACK);
         loop {
             match self.renewal(hold).await? {
@@ -191,12 +191,12 @@ impl Client {
     }
 
     /// Gives the lock back; whether the answer is right is the matter of one case only.
-    pub(super) async fn give_back(&self, hold: &Hold) -> Tested<Released> {
+    pub(crate) async fn give_back(&self, hold: &Hold) -> Tested<Released> {
         Ok(self.backend.release(hold).await?)
     }
 
     /// Ends the hold in a given way.
-    pub(super) async fn end(&self, hold: &Hold, keep: Option<Duration>, run: Option<RunEnd>) -> Tested {
+    pub(crate) async fn end(&self, hold: &Hold, keep: Option<Duration>, run: Option<RunEnd>) -> Tested {
         let released = self.backend.end(hold, &Ending { keep, run }).await?;
         if released == Released::NotOwner {
             self.in_time(hold.validity)?;
@@ -206,7 +206,7 @@ impl Client {
     }
 
     /// The key is in use by another family: that must be said, and as something that waiting does not help.
-    pub(super) async fn conflict(&self, claim: &Arc<Claim>, stand: Stand, holder: &Hold) -> Tested {
+    pub(crate) async fn conflict(&self, claim: &Arc<Claim>, stand: Stand, holder: &Hold) -> Tested {
         let end = self.clock.now().after(SLACK);
         loop {
             let told = match self.backend.try_acquire(claim, stand).await {
@@ -228,7 +228,7 @@ impl Client {
     }
 
     /// Ends the run if the lease has run out meanwhile.
-    pub(super) fn in_time(&self, validity: Validity) -> Tested {
+    pub(crate) fn in_time(&self, validity: Validity) -> Tested {
         if self.clock.now() >= validity.deadline() { Err(Stop::Late) } else { Ok(()) }
     }
 }

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use dlock_contract::{Claim, Hold, Owner, Released, Stand};
 
-use super::Case;
-use super::bench::{Bench, Stop, Tested, case, ensure, pause};
-use super::client::Client;
+use crate::bench::{Bench, Stop, Tested, case, ensure, pause};
+use crate::case::Case;
+use crate::client::Client;
 
-pub(super) const CASES: &[Case] = &[
+pub(crate) const CASES: &[Case] = &[
     case!("owners that come all at once are never inside together", always, all_at_once),
     case!("a second owner is refused, from wherever it asks", always, second_owner),
     case!("the same owner may ask again, and one release is enough", always, asked_again),

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use dlock_contract::{Attempt, Stand};
 
-use super::Case;
-use super::bench::{Bench, SLACK, Stop, TRIES, Tested, case, ensure, pause, slowly};
+use crate::bench::{Bench, SLACK, Stop, TRIES, Tested, case, ensure, pause, slowly};
+use crate::case::Case;
 
-pub(super) const CASES: &[Case] = &[
+pub(crate) const CASES: &[Case] = &[
     case!("nobody comes in before the holder's deadline", always, not_earlier),
     case!("a silent holder's lock goes to the next one in time", always, taken_over),
     case!("a renewal prolongs the lock in the store", always, renewal_prolongs),

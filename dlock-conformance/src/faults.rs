@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use dlock_contract::{Attempt, Clock, Error, ErrorKind, Result, Stand, Standing};
 
-use super::Case;
-use super::Outage;
-use super::bench::{Bench, SLACK, Stop, Tested, case, ensure, pause};
-use super::client::Client;
+use crate::bench::{Bench, SLACK, Stop, Tested, case, ensure, pause};
+use crate::case::Case;
+use crate::client::Client;
+use crate::store::Outage;
 
-pub(super) const CASES: &[Case] = &[
+pub(crate) const CASES: &[Case] = &[
     case!("a store that is down is an outage, not contention", always, down, disturbs),
     case!("a store that is silent is told neither as contention nor as a grant", always, silent, disturbs),
     case!("while the store is down, a lease is unknown and not lost", leases, unknown, disturbs),

@@ -2,11 +2,11 @@
 
 use dlock_contract::{Hold, LockKey, Stand};
 
-use super::Case;
-use super::bench::{Bench, SLACK, Tested, case, ensure};
-use super::kinds::all_kinds;
+use crate::bench::{Bench, SLACK, Tested, case, ensure};
+use crate::case::Case;
+use crate::kinds::all_kinds;
 
-pub(super) const CASES: &[Case] = &[
+pub(crate) const CASES: &[Case] = &[
     case!("the token rises over a release", fences, over_release),
     case!("the token rises over an expiry", fences, over_expiry),
     case!("the token rises although an operator took the lock", fences, over_eviction),
@@ -145,7 +145,7 @@ async fn raised(bench: &Bench<'_>, key: &LockKey) -> Tested<u64> {
     Ok(seen)
 }
 
-pub(super) fn risen(bench: &Bench<'_>, before: u64, hold: &Hold, over: &str) -> Tested<u64> {
+pub(crate) fn risen(bench: &Bench<'_>, before: u64, hold: &Hold, over: &str) -> Tested<u64> {
     let token = bench.token(hold)?;
     ensure!(token > before, "over {over}, the token went from {before} to {token}");
     Ok(token)

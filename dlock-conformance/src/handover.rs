@@ -2,11 +2,11 @@
 
 use dlock_contract::{Hold, Signal, Stand, Wake};
 
-use super::Case;
-use super::bench::{Bench, SLACK, Stop, Tested, case, ensure, pause, slowly};
-use super::client::Client;
+use crate::bench::{Bench, SLACK, Stop, Tested, case, ensure, pause, slowly};
+use crate::case::Case;
+use crate::client::Client;
 
-pub(super) const CASES: &[Case] = &[
+pub(crate) const CASES: &[Case] = &[
     case!("a lock that was handed over has a token above the former one", grants, token_rises),
     case!("a lock that was handed over can be renewed and released", grants, usable),
     case!("a lock that was handed over does not count from its news", grants, counts),

@@ -3,11 +3,11 @@
 use dlock_contract::engine::margin;
 use dlock_contract::{Attempt, Ending, Released, Stand};
 
-use super::Case;
-use super::bench::{Bench, SLACK, Tested, case, ensure, pause};
-use super::kinds::permits;
+use crate::bench::{Bench, SLACK, Tested, case, ensure, pause};
+use crate::case::Case;
+use crate::kinds::permits;
 
-pub(super) const CASES: &[Case] = &[
+pub(crate) const CASES: &[Case] = &[
     case!("a kept key stays taken for its time", keeps, for_its_time),
     case!("a kept key goes to a waiter at the end of its time", keeps, not_longer),
     case!("a kept key is no longer its owner's", keeps, nobodys),

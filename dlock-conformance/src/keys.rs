@@ -2,11 +2,11 @@
 
 use dlock_contract::{ErrorKind, Hold, Key, LockKey, Stand, Standing};
 
-use super::Case;
-use super::bench::{Bench, SLACK, Stop, Tested, case, ensure, literal};
-use super::client::Client;
+use crate::bench::{Bench, SLACK, Stop, Tested, case, ensure, literal};
+use crate::case::Case;
+use crate::client::Client;
 
-pub(super) const CASES: &[Case] = &[
+pub(crate) const CASES: &[Case] = &[
     case!("keys that differ by case are different locks", always, by_case),
     case!("keys that differ by what trails are different locks", always, by_tail),
     case!("keys that differ after a long common beginning are different locks", always, by_suffix),

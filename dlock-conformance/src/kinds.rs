@@ -4,22 +4,22 @@ use std::num::NonZeroU32;
 
 use dlock_contract::{Hold, Kind, Stand};
 
-use super::Case;
-use super::bench::{Bench, Tested, case, ensure, pause};
+use crate::bench::{Bench, Tested, case, ensure, pause};
+use crate::case::Case;
 
-pub(super) const CASES: &[Case] = &[
+pub(crate) const CASES: &[Case] = &[
     case!("a kind of another family is a conflict, and leaves nothing", kinds, other_family),
     case!("a lock of any kind leaves nothing in the store", kinds, leaves_nothing),
     case!("of several holders the first one is told", kinds, first_is_told),
     case!("a shared hold that is asked for again is one hold", kinds, asked_again),
 ];
 
-pub(super) fn permits(most: u32) -> Kind {
+pub(crate) fn permits(most: u32) -> Kind {
     Kind::Permits(NonZeroU32::new(most).unwrap_or(NonZeroU32::MIN))
 }
 
 /// One of each kind that the store can do.
-pub(super) fn all_kinds(bench: &Bench<'_>) -> Vec<Kind> {
+pub(crate) fn all_kinds(bench: &Bench<'_>) -> Vec<Kind> {
     let mut kinds = vec![Kind::Exclusive];
     if bench.capabilities.read_write {
         kinds.extend([Kind::Read, Kind::Write]);

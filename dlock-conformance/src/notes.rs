@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use dlock_contract::{Claim, MAX_NOTE_BYTES, Note, Owner, Stand};
 
-use super::Case;
-use super::bench::{Bench, SLACK, Tested, case, ensure, pause};
+use crate::bench::{Bench, SLACK, Tested, case, ensure, pause};
+use crate::case::Case;
 
-pub(super) const CASES: &[Case] = &[
+pub(crate) const CASES: &[Case] = &[
     case!("the holder's note can be read by another client", always, readable),
     case!("after the release there is no note", always, gone_with_release),
     case!("the longest note comes back unchanged", always, longest),

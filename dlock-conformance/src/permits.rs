@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use dlock_contract::{Hold, Stand};
 
-use super::Case;
-use super::bench::{Bench, SLACK, Stop, Tested, case, ensure};
-use super::kinds::permits;
+use crate::bench::{Bench, SLACK, Stop, Tested, case, ensure};
+use crate::case::Case;
+use crate::kinds::permits;
 
-pub(super) const CASES: &[Case] = &[
+pub(crate) const CASES: &[Case] = &[
     case!("so many permits are given, and not one more", permits, not_one_more),
     case!("a permit has the lowest slot that is free", permits, lowest_slot),
     case!("a silent holder's permit and slot come back, alone", permits, silent_holder),

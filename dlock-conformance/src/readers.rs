@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use dlock_contract::{Attempt, Kind, Released, Stand};
 
-use super::Case;
-use super::bench::{Bench, SLACK, Stop, Tested, case, ensure};
+use crate::bench::{Bench, SLACK, Stop, Tested, case, ensure};
+use crate::case::Case;
 
-pub(super) const CASES: &[Case] = &[
+pub(crate) const CASES: &[Case] = &[
     case!("readers hold a lock together", readers, together),
     case!("a writer holds a lock alone", readers, alone),
     case!("a reader does not overtake a writer that waits", readers_in_order, overtaking),

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use dlock_contract::{Hold, Reservation, Reserved, Stand, Validity};
 
-use super::Case;
-use super::bench::{Bench, Stop, Tested, case, ensure, pause};
-use super::client::Client;
+use crate::bench::{Bench, Stop, Tested, case, ensure, pause};
+use crate::case::Case;
+use crate::client::Client;
 
-pub(super) const CASES: &[Case] = &[
+pub(crate) const CASES: &[Case] = &[
     case!("reserved tokens are above the hold's and below those of the next holder", cohorts, above),
     case!("a reservation prolongs the lock in the store", cohorts, prolongs),
     case!("a reservation after the hold's end is Lost and creates nothing", cohorts, after_end),

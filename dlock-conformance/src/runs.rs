@@ -5,11 +5,11 @@ use std::time::{Duration, SystemTime};
 use dlock_contract::{Attempt, Claim, Clock, OncePer, RunEnd, Stand};
 use futures::future::{join, join_all};
 
-use super::Case;
-use super::bench::{Bench, SLACK, Stop, Tested, case, ensure, pause};
-use super::client::Client;
+use crate::bench::{Bench, SLACK, Stop, Tested, case, ensure, pause};
+use crate::case::Case;
+use crate::client::Client;
 
-pub(super) const CASES: &[Case] = &[
+pub(crate) const CASES: &[Case] = &[
     case!("a period has one start, whoever asks", periods, one_start),
     case!("while a run goes on, others of its period hear that it was started", periods, goes_on),
     case!("of those who wait for one run, one gets it", periods, one_of_those_who_wait),

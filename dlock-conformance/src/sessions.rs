@@ -5,10 +5,10 @@ use std::time::Duration;
 use dlock_contract::{Expiry, Hold, LockKey, Released, Stand};
 use futures::channel::oneshot;
 
-use super::Case;
-use super::bench::{Bench, SLACK, Stop, TRIES, Tested, case, ensure, pause};
+use crate::bench::{Bench, SLACK, Stop, TRIES, Tested, case, ensure, pause};
+use crate::case::Case;
 
-pub(super) const CASES: &[Case] = &[
+pub(crate) const CASES: &[Case] = &[
     case!("the end of a session lets the next one in", sessions, session_ends),
     case!("a holder is told of the end of its session within the stated time", sessions, told),
     case!("a session that lives is not told as ended", sessions, not_told),

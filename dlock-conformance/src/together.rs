@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use dlock_contract::{Claim, Hold, LockKey, Released, Stand};
 
-use super::Case;
-use super::bench::{Bench, Stop, Tested, case, ensure, pause, slowly};
-use super::cleanup::{polled, settled};
-use super::client::Client;
-use super::fencing::risen;
+use crate::bench::{Bench, Stop, Tested, case, ensure, pause, slowly};
+use crate::case::Case;
+use crate::cleanup::{polled, settled};
+use crate::client::Client;
+use crate::fencing::risen;
 
-pub(super) const CASES: &[Case] = &[
+pub(crate) const CASES: &[Case] = &[
     case!("free locks that are asked for together are all granted", together, all),
     case!("one lock that is taken keeps those that are asked for with it free", together, none),
     case!("who asks for several locks together again has them once", together, again),

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use dlock_contract::{Claim, Stand};
 
-use super::Case;
-use super::bench::{Bench, SLACK, Stop, Tested, case, ensure, pause};
-use super::client::Client;
+use crate::bench::{Bench, SLACK, Stop, Tested, case, ensure, pause};
+use crate::case::Case;
+use crate::client::Client;
 
-pub(super) const CASES: &[Case] = &[case!("a caller that is not polled holds up no other caller", always, unpolled)];
+pub(crate) const CASES: &[Case] = &[case!("a caller that is not polled holds up no other caller", always, unpolled)];
 
 /// Requests that their callers leave alone, each after so many polls.
 const POLLS: std::ops::RangeInclusive<usize> = 1..=3;

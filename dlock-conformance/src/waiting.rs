@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use dlock_contract::{BootInstant, Claim, Stand, Wake};
 
-use super::Case;
-use super::bench::{Bench, SLACK, Stop, Tested, case, ensure, pause};
-use super::client::Client;
+use crate::bench::{Bench, SLACK, Stop, Tested, case, ensure, pause};
+use crate::case::Case;
+use crate::client::Client;
 
-pub(super) const CASES: &[Case] = &[
+pub(crate) const CASES: &[Case] = &[
     case!("waiters are served in the order in which they came", fair, in_order),
     case!("a waiter is woken by the release", wakes, woken_by_release),
     case!("a waiter behind a dead holder learns of its end", wakes, woken_by_end),

@@ -4,91 +4,91 @@ use dlock_contract::{Capabilities, Durability, Expiry, Fencing, WakeStyle};
 
 type When = Result<(), &'static str>;
 
-pub(super) fn always(_: &Capabilities) -> When {
+pub(crate) fn always(_: &Capabilities) -> When {
     Ok(())
 }
 
-pub(super) fn leases(can: &Capabilities) -> When {
+pub(crate) fn leases(can: &Capabilities) -> When {
     need(can.expiry == Expiry::Lease, "expiry: Session")
 }
 
-pub(super) fn sessions(can: &Capabilities) -> When {
+pub(crate) fn sessions(can: &Capabilities) -> When {
     need(matches!(can.expiry, Expiry::Session { .. }), "expiry: Lease")
 }
 
-pub(super) fn fences(can: &Capabilities) -> When {
+pub(crate) fn fences(can: &Capabilities) -> When {
     need(can.fencing != Fencing::None, "fencing: None")
 }
 
-pub(super) fn durable(can: &Capabilities) -> When {
+pub(crate) fn durable(can: &Capabilities) -> When {
     need(can.durability >= Durability::Node, "durability: Memory")
 }
 
-pub(super) fn fair(can: &Capabilities) -> When {
+pub(crate) fn fair(can: &Capabilities) -> When {
     need(can.fair, "fair: false")
 }
 
-pub(super) fn wakes(can: &Capabilities) -> When {
+pub(crate) fn wakes(can: &Capabilities) -> When {
     need(!matches!(can.wake, WakeStyle::Poll { .. }), "wake: Poll")
 }
 
-pub(super) fn grants(can: &Capabilities) -> When {
+pub(crate) fn grants(can: &Capabilities) -> When {
     need(can.wake == WakeStyle::Grant, "wake: not Grant")
 }
 
-pub(super) fn many_runtimes(can: &Capabilities) -> When {
+pub(crate) fn many_runtimes(can: &Capabilities) -> When {
     need(!can.connection_per_hold, "connection_per_hold: true")
 }
 
-pub(super) fn kinds(can: &Capabilities) -> When {
+pub(crate) fn kinds(can: &Capabilities) -> When {
     need(can.read_write || can.permits, "read_write, permits: false")
 }
 
-pub(super) fn kinds_with_fences(can: &Capabilities) -> When {
+pub(crate) fn kinds_with_fences(can: &Capabilities) -> When {
     kinds(can).and(fences(can))
 }
 
-pub(super) fn readers(can: &Capabilities) -> When {
+pub(crate) fn readers(can: &Capabilities) -> When {
     need(can.read_write, "read_write: false")
 }
 
-pub(super) fn readers_in_order(can: &Capabilities) -> When {
+pub(crate) fn readers_in_order(can: &Capabilities) -> When {
     readers(can).and(fair(can))
 }
 
-pub(super) fn permits(can: &Capabilities) -> When {
+pub(crate) fn permits(can: &Capabilities) -> When {
     need(can.permits, "permits: false")
 }
 
-pub(super) fn keeps(can: &Capabilities) -> When {
+pub(crate) fn keeps(can: &Capabilities) -> When {
     need(can.min_hold, "min_hold: false")
 }
 
-pub(super) fn keeps_permits(can: &Capabilities) -> When {
+pub(crate) fn keeps_permits(can: &Capabilities) -> When {
     keeps(can).and(permits(can))
 }
 
-pub(super) fn periods(can: &Capabilities) -> When {
+pub(crate) fn periods(can: &Capabilities) -> When {
     need(can.once_per, "once_per: false")
 }
 
-pub(super) fn cohorts(can: &Capabilities) -> When {
+pub(crate) fn cohorts(can: &Capabilities) -> When {
     need(can.cohort, "cohort: false")
 }
 
-pub(super) fn cohorts_in_line(can: &Capabilities) -> When {
+pub(crate) fn cohorts_in_line(can: &Capabilities) -> When {
     cohorts(can).and(wakes(can))
 }
 
-pub(super) fn carries(can: &Capabilities) -> When {
+pub(crate) fn carries(can: &Capabilities) -> When {
     need(can.carries, "carries: false").and(grants(can))
 }
 
-pub(super) fn together(can: &Capabilities) -> When {
+pub(crate) fn together(can: &Capabilities) -> When {
     need(can.together, "together: false")
 }
 
-pub(super) fn together_in_line(can: &Capabilities) -> When {
+pub(crate) fn together_in_line(can: &Capabilities) -> When {
     together(can).and(fair(can)).and(wakes(can))
 }
 

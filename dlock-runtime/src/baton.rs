@@ -7,8 +7,8 @@ use dlock_contract::{Attempt, Claim, Hold};
 use crate::closing::Job;
 use crate::cohort::Tenancy;
 use crate::local_queue::Turn;
-use crate::registry::Shared;
 use crate::release;
+use crate::shared::Shared;
 use crate::store::Store;
 
 /// On its way to the next caller. Whoever takes it has what was asked for under its claim.

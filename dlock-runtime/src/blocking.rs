@@ -17,11 +17,12 @@ use dlock_contract::{Error, ErrorKind, Result};
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::task;
 
-use crate::ask::{Ask, acquire_all};
+use crate::acquire::acquire_all;
 use crate::guards::{Guards, finish_all};
 use crate::observe::Kept;
 use crate::outcome::Ran;
 use crate::probe;
+use crate::request::{Request, blocks_our_thread};
 use crate::scope;
 use crate::sites::{Call, Keys, Site};
 
@@ -40,10 +41,10 @@ pub fn begin_sync(site: &'static Site, call: Call) -> Result<Guards> {
     if let Some(stop) = probe::caught(site, &call.keys) {
         return Err(stop);
     }
-    acquire_sync(Ask::of_site(site, &call).parking(), call.keys)
+    acquire_sync(Request::of_site(site, &call).parking(), call.keys)
 }
 
-pub(crate) fn acquire_sync(mut ask: Ask, keys: Keys) -> Result<Guards> {
+pub(crate) fn acquire_sync(mut ask: Request, keys: Keys) -> Result<Guards> {
     let (tell, told) = channel();
     if let Some(parked) = &mut ask.parked {
         let tell = Mutex::new(tell.clone());
@@ -156,15 +157,6 @@ fn aside<T>(sleep: impl FnOnce() -> T) -> Option<T> {
     let mut slept = None;
     let _ = catch_unwind(AssertUnwindSafe(|| task::block_in_place(|| slept = Some(sleep()))));
     slept
-}
-
-/// Everything that could end the wait runs on the very thread that would wait.
-pub(crate) fn blocks_our_thread() -> Error {
-    Error::new(
-        ErrorKind::WouldDeadlock,
-        "a lock was asked for on dlock's own thread, as in a waker or in a `tracing` layer, and all locks of the process \
-         would wait for it; hand the work to another thread",
-    )
 }
 
 fn failed() -> Error {

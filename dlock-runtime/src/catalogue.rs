@@ -132,12 +132,12 @@ impl Registry {
     }
 
     fn verify_site(&self, site: SiteInfo) -> Result<()> {
-        let options = self.tuned(site.name(), site.0.options);
+        let options = self.context().tuned(site.name(), site.0.options);
         let resolved = site.with_some_ttl(options).resolve(&self.defaults())?;
         if site.per_call("backend") {
             return Ok(());
         }
-        let store = self.store(site.backend())?;
+        let store = self.context().store(site.backend())?;
         let named = |error: Error| error.with_backend(&store.name);
         let capabilities = store.backend.capabilities();
         if !site.per_call("ttl") {
@@ -150,7 +150,7 @@ impl Registry {
     fn verify_families(&self, found: &mut Vec<(SiteInfo, Error)>) {
         let mut first: BTreeMap<(String, String), SiteInfo> = BTreeMap::new();
         for site in sites() {
-            let Ok(store) = self.store(site.backend()) else { continue };
+            let Ok(store) = self.context().store(site.backend()) else { continue };
             if site.0.computed || site.per_call("backend") {
                 continue;
             }
@@ -180,8 +180,8 @@ impl Registry {
     }
 
     fn explain_site(&self, site: SiteInfo, defaults: &Defaults) -> Explanation {
-        let options = self.tuned(site.name(), site.0.options);
-        let backend = self.store(site.backend());
+        let options = self.context().tuned(site.name(), site.0.options);
+        let backend = self.context().store(site.backend());
         let resolved = options.resolve(defaults).or_else(|_| site.with_some_ttl(options).resolve(defaults));
         let mut settings = match resolved {
             Ok(resolved) => settings(site.0, &options, &resolved),

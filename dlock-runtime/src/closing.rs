@@ -6,8 +6,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 
-use dlock_contract::Clock;
+use dlock_contract::{Clock, Error, ErrorKind};
 use tokio::sync::Notify;
+
+/// The answer to calls that come too late.
+pub(crate) fn shut_down() -> Error {
+    Error::new(ErrorKind::ShutDown, "dlock was shut down")
+}
 
 /// Releases and abandons under way on our thread.
 #[derive(Debug, Default)]

@@ -4,9 +4,9 @@ use std::cell::RefCell;
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::registry::Registry;
+use crate::context::Context;
 
-thread_local!(static ENTERED: RefCell<Vec<Registry>> = const { RefCell::new(Vec::new()) });
+thread_local!(static ENTERED: RefCell<Vec<Context>> = const { RefCell::new(Vec::new()) });
 
 /// How many test kits there are, for calls that have lost theirs.
 static KITS: AtomicUsize = AtomicUsize::new(0);
@@ -39,24 +39,19 @@ impl Drop for InUse {
 #[derive(Debug)]
 pub struct Entered(PhantomData<*const ()>);
 
-/// Enters a registry on this thread.
-#[must_use]
-pub fn enter(registry: &Registry) -> Entered {
-    let _ = ENTERED.try_with(|entered| entered.borrow_mut().push(registry.clone()));
+pub(crate) fn enter(context: &Context) -> Entered {
+    let _ = ENTERED.try_with(|entered| entered.borrow_mut().push(context.clone()));
     Entered(PhantomData)
+}
+
+/// The one that this thread has entered last.
+pub(crate) fn latest() -> Option<Context> {
+    ENTERED.try_with(|entered| entered.borrow().last().cloned()).ok().flatten()
 }
 
 impl Drop for Entered {
     fn drop(&mut self) {
         let left = ENTERED.try_with(|entered| entered.borrow_mut().pop());
         drop(left);
-    }
-}
-
-impl Registry {
-    /// The registry that annotated functions use on this thread: the global one, unless a test has its own.
-    pub(crate) fn here() -> Self {
-        let entered = ENTERED.try_with(|entered| entered.borrow().last().cloned()).ok().flatten();
-        entered.unwrap_or_else(|| Self::global().clone())
     }
 }

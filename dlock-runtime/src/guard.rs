@@ -132,7 +132,7 @@ impl fmt::Debug for Guard {
 pub struct Held(pub(crate) Arc<Tenure>);
 
 impl Held {
-    /// The fencing token: hand it to the resource with every write, see [`crate::fenced`].
+    /// The fencing token: hand it to the resource with every write, see `dlock::fenced`.
     ///
     /// # Errors
     /// [`ErrorKind::Unsupported`] on a store that has none.

@@ -3,7 +3,7 @@
 // A library of locks neither panics nor prints.
 #![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]
 
-mod ask;
+mod acquire;
 mod baton;
 mod blocking;
 mod carry;
@@ -11,6 +11,7 @@ mod catalogue;
 mod cleanup;
 mod closing;
 mod cohort;
+mod context;
 #[cfg(feature = "testing")]
 mod entered;
 mod fixed;
@@ -34,14 +35,17 @@ mod probe;
 mod registry;
 mod release;
 mod renewal_log;
+mod request;
 mod resolved;
 mod run;
 mod scope;
+mod shared;
 mod sites;
 mod store;
 mod supported;
 mod tenure;
 mod tuning;
+mod tunings;
 mod wait;
 mod watchdog;
 
@@ -64,7 +68,7 @@ pub use probe::{key_of, key_of_blocking, keys_of};
 pub use registry::{Registry, ShutdownReport};
 pub use scope::{Inherit, current, current_locks, inherit};
 pub use sites::Label;
-pub use tuning::Tuning;
+pub use tunings::Tuning;
 
 use std::time::Duration;
 
@@ -210,5 +214,6 @@ pub mod __private {
 #[cfg(feature = "testing")]
 #[doc(hidden)]
 pub mod __kit {
-    pub use crate::entered::{Entered, InUse, enter};
+    pub use crate::entered::{Entered, InUse};
+    pub use crate::registry::enter;
 }

@@ -8,7 +8,7 @@ use dlock_contract::engine::KeyBuf;
 use dlock_contract::{Backend, Backoff, Error, Key, Kind, LastSuccess, LockKey, Note, OncePer, Result};
 use futures::future::BoxFuture;
 
-use crate::ask::{Ask, acquire_all};
+use crate::acquire::acquire_all;
 use crate::blocking::{acquire_sync, hold_sync, release_sync};
 use crate::guard::{Guard, Held};
 use crate::guards::Guards;
@@ -16,6 +16,7 @@ use crate::locker::acquire;
 use crate::options::{Cohort, OnLost, Options, Renew, Retry, Wait};
 use crate::outcome::Ran;
 use crate::registry::Registry;
+use crate::request::Request;
 use crate::run::Run;
 use crate::sites::{Keys, Named, Place};
 use crate::store::request_bound;
@@ -194,9 +195,9 @@ impl<K> Lock<K> {
         self
     }
 
-    fn asks(&self, template: &str) -> Ask {
+    fn asks(&self, template: &str) -> Request {
         let place = Place::Builder(Named::new(&self.name, template));
-        Ask::new(self.registry.clone(), place, self.options, self.backend.clone().map(Into::into))
+        Request::new(self.registry.context().clone(), place, self.options, self.backend.clone().map(Into::into))
     }
 }
 
@@ -298,13 +299,13 @@ impl Lock {
         request: impl for<'a> FnOnce(&'a dyn Backend, &'a LockKey) -> BoxFuture<'a, Result<T>> + Send + 'static,
     ) -> Result<T> {
         let key = KeyBuf::from(self.key);
-        let store = self.registry.store(self.backend.as_deref()).map_err(|error| error.with_key(&key.0))?;
+        let store = self.registry.context().store(self.backend.as_deref()).map_err(|error| error.with_key(&key.0))?;
         let defaults = self.registry.defaults();
         let key = store.key(&defaults.namespace, &key).map_err(|error| error.with_backend(&store.name))?;
         let named = |error: Error| error.with_key(key.as_str()).with_backend(&store.name);
         dlock_contract::engine::background().map_err(named)?;
         let bound = request_bound(defaults.ttl);
-        store.ask(&self.registry.shared().clock, bound, &key, request).await.map_err(named)
+        store.ask(self.registry.clock(), bound, &key, request).await.map_err(named)
     }
 }
 
@@ -330,7 +331,7 @@ impl LockAll {
         acquire_sync(ask, self.keys())
     }
 
-    fn ask(&self) -> Ask {
+    fn ask(&self) -> Request {
         self.asks(self.key.first().map_or("", Key::template))
     }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use dlock_contract::{Backoff, Error, ErrorKind};
 
-use crate::registry::Registry;
+use crate::context::Context;
 use crate::wait::full_jitter;
 
 /// An error that can tell whether another writer was faster, so that the work should be done again from its start.
@@ -129,7 +129,7 @@ impl<T, E: Conflict + From<Error>> OptimisticReturn for Result<T, E> {
 /// Sleeps between two attempts; nothing is spawned.
 #[doc(hidden)]
 pub fn pause(length: Duration) -> impl Future<Output = ()> + Send {
-    let clock = &Registry::global().shared().clock;
+    let clock = &Context::global().shared().clock;
     clock.sleep_until(clock.now().after(length))
 }
 

@@ -11,7 +11,7 @@ use crate::cleanup::Cleanups;
 use crate::closing::Job;
 use crate::cohort;
 use crate::observe::Event;
-use crate::registry::Shared;
+use crate::shared::Shared;
 use crate::store::{Store, request_bound};
 use crate::tenure::Tenure;
 use crate::wait::full_jitter;

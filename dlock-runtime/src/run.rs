@@ -12,12 +12,13 @@ use std::time::Duration;
 use dlock_contract::{Error, ErrorKind, Result};
 use futures::future::BoxFuture;
 
-use crate::ask::{Ask, acquire_all};
+use crate::acquire::acquire_all;
+use crate::context;
 use crate::guards::{Guards, finish_all};
 use crate::options::{OnLost, Options};
 use crate::outcome::Ran;
 use crate::probe;
-use crate::registry::Registry;
+use crate::request::Request;
 use crate::scope;
 use crate::sites::{Call, Site};
 
@@ -39,14 +40,14 @@ fn ask(site: &'static Site, call: Call) -> (Bounds, BoxFuture<'static, Result<Gu
     if let Some(stop) = probe::caught(site, &call.keys) {
         return (Bounds::of(&site.options), Box::pin(ready(Err(stop))));
     }
-    let ask = Ask::of_site(site, &call);
+    let ask = Request::of_site(site, &call);
     (Bounds::of(&ask.options), acquire_all(ask, call.keys))
 }
 
 /// The second half of [`run`].
 #[doc(hidden)]
 pub fn hold<F: Future>(site: &'static Site, guards: Guards, body: F) -> Run<F> {
-    Run::holding(&Registry::here().tuned(site.name, site.options), guards, body)
+    Run::holding(&context::Context::here().tuned(site.name, site.options), guards, body)
 }
 
 /// See [`run`].

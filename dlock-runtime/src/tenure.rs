@@ -16,7 +16,7 @@ use crate::baton::Baton;
 use crate::cohort::Tenancy;
 use crate::listener::{Listener, Listeners};
 use crate::local_queue::{Carries, Holding, Next, Turn};
-use crate::registry::Shared;
+use crate::shared::Shared;
 use crate::sites::Label;
 use crate::store::Store;
 use crate::watchdog::together;

@@ -1,11 +1,10 @@
-//! Connections that were left are ended in the server: by one caller, also after the server was busy, and without a
-//! request's losing its place.
+//! Connections that were left are ended in the server: by one caller, and again after the server was busy.
 
 use std::time::Duration;
 
 use dlock::backends::redis::Redis;
 use dlock::{Backend, Clock, Stand};
-use dlock_testkit::{Mode, Proxy, block_until};
+use dlock_testkit::block_until;
 use futures::future::join_all;
 use tokio::runtime::{Builder, Runtime};
 
@@ -68,46 +67,4 @@ fn a_server_that_is_busy_is_told_again_to_end_what_was_left() {
     assert_eq!(kills(&mut raw), (1, 1));
     here.block_on(take(&redis, &claim("k2", LONG)));
     assert_eq!(kills(&mut raw), (1, 1));
-}
-
-/// Its `SET` is on the way over a connection that delivers late, and so is the end of another connection that was left.
-#[test]
-fn an_abandon_keeps_its_place_while_what_was_left_is_ended() {
-    let (server, asking, other) = (Database::own(&[]), runtime(), runtime());
-    let (proxy, url) = Proxy::in_front_of(&server.url).unwrap();
-    let redis = asking.block_on(Redis::connect(&url, &Clock::system())).unwrap();
-    asking.block_on(take(&redis, &claim("before", LONG)));
-    other.block_on(take(&redis, &claim("elsewhere", LONG)));
-    let ended = runtime();
-    ended.block_on(take(&redis, &claim("ended", LONG)));
-    proxy.keep();
-    let late = {
-        let _inside = asking.enter();
-        claim("late", LONG)
-    };
-    let attempt = asking.block_on(async { futures::poll!(std::pin::pin!(redis.try_acquire(&late, Stand::No))) });
-    assert!(attempt.is_pending());
-    let sent_over = || proxy.kept().iter().position(|kept| *kept > 0);
-    block_until("the request has left", || sent_over().is_some()).unwrap();
-    let way = sent_over().unwrap();
-    drop(ended);
-    // All other connections go on.
-    std::thread::scope(|scope| {
-        let abandoned = scope.spawn(|| other.block_on(redis.abandon(&late)));
-        while !abandoned.is_finished() {
-            deliver(&proxy, |at| at != way);
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        abandoned.join().unwrap().unwrap();
-    });
-    proxy.set(Mode::Pass);
-    deliver(&proxy, |_| true);
-    other.block_on(take(&redis, &claim("after", LONG)));
-    block_until("nobody has it", || !server.keys().iter().any(|key| key.contains("late"))).unwrap();
-}
-
-fn deliver(proxy: &Proxy, over: impl Fn(usize) -> bool) {
-    let kept = proxy.kept();
-    let amounts: Vec<_> = kept.iter().enumerate().map(|(at, kept)| if over(at) { *kept } else { 0 }).collect();
-    proxy.deliver(&amounts);
 }

@@ -5,6 +5,7 @@ mod bench;
 mod ci;
 mod interop;
 mod mutants;
+mod package;
 mod parts;
 mod peers;
 mod pins;
@@ -24,6 +25,7 @@ Usage: cargo xtask TASK
   test [-- FILTER]                  servers, build, all tests against one private set of servers
   ci                                lint, cargo-deny, test: what has to pass before a merge
   lint                              format, clippy for every feature, docs, tidy, the lowest supported Rust
+  package                           pack everything as it would be published, and run a small program against that
   interop                           real clients of other languages beside ours; needs Go
   mutants                           break the core on purpose, which tests should notice; takes hours, goes on when run again
   tidy                              the rules of this repository that no other tool knows
@@ -45,6 +47,7 @@ fn main() -> ExitCode {
         ["test", "--", ref filter @ ..] => test::test(filter),
         ["ci"] => ci::all(),
         ["lint"] => ci::lint(),
+        ["package"] => package::packaged(),
         ["interop"] => interop::run_interop(),
         ["mutants"] => mutants::run_mutants(),
         ["tidy"] => tidy::run(),

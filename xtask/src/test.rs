@@ -3,8 +3,8 @@
 use dlock_testkit::servers::SharedSet;
 
 use crate::parts::Parts;
-use crate::servers;
 use crate::sh::{Result, cargo, run};
+use crate::{package, servers};
 
 /// The one backend that a plain `cargo test` leaves out: its client needs `protoc`, which is there after `servers`.
 pub(crate) const ETCD: &str = "dlock-rs/etcd";
@@ -21,6 +21,10 @@ pub(crate) fn test(filter: &[&str]) -> Result {
 pub(crate) fn add_to(parts: &mut Parts, filter: &[&str]) -> Result {
     parts.run("servers", servers::run)?;
     parts.run("build", || run(&mut cargo(&["build", "--workspace", "--all-targets", "--features", ETCD])))?;
+    // A filter asks for some tests alone.
+    if filter.is_empty() {
+        parts.run("packages", package::packaged)?;
+    }
     with_servers(parts, |parts, set| {
         // Plain `cargo test`: it runs doc tests and tests without the standard harness too, and ends with their counts.
         let mut command = cargo(&["test", "--workspace", "--no-fail-fast", "--features", ETCD, "--"]);

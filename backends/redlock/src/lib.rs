@@ -79,7 +79,7 @@ impl Redlock {
     ///
     /// # Errors
     /// [`ErrorKind::ConfigInvalid`](dlock_contract::ErrorKind::ConfigInvalid) for a URL that cannot be used, an even number of
-    /// nodes, and two names of one server; what [`Redis::connect`](super::redis::Redis::connect) fails with, for any
+    /// nodes, and two names of one server; what [`Redis::connect`](dlock_redis::Redis::connect) fails with, for any
     /// node that answers; [`ErrorKind::Outage`](dlock_contract::ErrorKind::Outage) if fewer than a majority answer.
     pub async fn connect(url: &str, clock: &Clock) -> Result<Self> {
         let Address { targets, max_ttl, is_literal } = Address::parse(url)?;

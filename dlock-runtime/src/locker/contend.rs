@@ -6,7 +6,8 @@ use std::time::Duration;
 use dlock_contract::{Attempt, BootInstant, Error, ErrorKind, Hold, Owner, Result, Signal, Stand, Wake};
 
 use super::turn::Taken;
-use super::{Acquisition, LEAST_PATIENCE, already_run, busy, shut_down, timed_out};
+use super::{Acquisition, LEAST_PATIENCE, already_run, busy, timed_out};
+use crate::closing::shut_down;
 use crate::options::{Retry, Wait};
 use crate::release;
 use crate::store::request_bound;

@@ -13,16 +13,16 @@ use dlock_contract::engine::{Home, KeyBuf, background_of, is_forked, is_ours, wh
 use dlock_contract::{Attempt, BootInstant, Claim, Error, ErrorKind, Hold, Note, Owner, Result};
 use futures::future::BoxFuture;
 
-use crate::ask::{Ask, Parked};
-use crate::blocking::blocks_our_thread;
+use crate::closing::shut_down;
 use crate::cohort::Tenancy;
 use crate::guard::Guard;
 use crate::local_queue::Turn;
 use crate::observe::Event;
 use crate::options::{Options, Resolved, Wait};
-use crate::registry::Shared;
 use crate::release;
+use crate::request::{Parked, Request, blocks_our_thread};
 use crate::scope;
+use crate::shared::Shared;
 use crate::sites::Label;
 use crate::store::Store;
 use crate::supported;
@@ -36,13 +36,13 @@ const LEAST_PATIENCE: Duration = Duration::from_millis(250);
 /// Acquires. Dropping the returned future leaves nothing behind in the store.
 ///
 /// What can be refused without asking the store is refused here and now, so that the future need not keep the question.
-pub(crate) fn acquire(ask: Ask, key: &KeyBuf) -> BoxFuture<'static, Result<Guard>> {
+pub(crate) fn acquire(ask: Request, key: &KeyBuf) -> BoxFuture<'static, Result<Guard>> {
     acquire_until(ask, key, None, 0)
 }
 
 /// The same by a deadline, after so many attempts.
 pub(crate) fn acquire_until(
-    ask: Ask,
+    ask: Request,
     key: &KeyBuf,
     deadline: Option<BootInstant>,
     attempts: u32,
@@ -86,14 +86,14 @@ fn of_its_own(asked: &Options) -> Option<&'static str> {
     }
 }
 
-pub(crate) fn prepare(ask: Ask, key: &KeyBuf, until: Option<BootInstant>) -> Result<Prepared> {
-    let registry = &ask.registry;
-    let shared = registry.shared().clone();
+pub(crate) fn prepare(ask: Request, key: &KeyBuf, until: Option<BootInstant>) -> Result<Prepared> {
+    let context = &ask.context;
+    let shared = context.shared().clone();
     let since = shared.clock.now();
-    let store = registry.store(ask.backend.as_deref()).map_err(|error| error.with_key(&key.0))?;
-    let defaults = registry.defaults();
+    let store = context.store(ask.backend.as_deref()).map_err(|error| error.with_key(&key.0))?;
+    let defaults = context.defaults();
     let named = |error: Error| error.with_key(&key.0).with_backend(&store.name);
-    registry.check_open().map_err(named)?;
+    context.check_open().map_err(named)?;
     let options = ask.options.resolve(&defaults).map_err(named)?;
     let key = store.key(&defaults.namespace, key).map_err(named)?;
     let named = |error: Error| error.with_key(key.as_str()).with_backend(&store.name);
@@ -122,7 +122,7 @@ pub(crate) fn prepare(ask: Ask, key: &KeyBuf, until: Option<BootInstant>) -> Res
         shared.order.note(&shared.events, &label);
     }
     let capabilities = store.backend.capabilities();
-    let trace = ask.parked.as_ref().map_or_else(|| registry.trace(), |parked| parked.trace.clone());
+    let trace = ask.parked.as_ref().map_or_else(|| context.trace(), |parked| parked.trace.clone());
     let (here, home) = if ask.parked.is_some() { (None, None) } else { whereabouts() };
     let note = Note::new(pid, label.name(), shared.clock.wall_ms(), trace.as_deref());
     let mut claim = Claim::plain(key.clone(), Owner::fresh_in(pid).map_err(named)?, options.ttl, note);
@@ -349,22 +349,18 @@ fn timed_out(left: Option<Duration>) -> Error {
     Error::new(ErrorKind::WaitTimeout, text).with_retry_after(left)
 }
 
-pub(crate) fn shut_down() -> Error {
-    Error::new(ErrorKind::ShutDown, "dlock was shut down")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Registry;
+    use crate::context::Context;
     use crate::sites::{Named, Place};
 
     #[test]
     fn the_futures_of_an_uncontended_call_stay_small() {
         let place = Place::Builder(Named::new("", ""));
-        let ask = Ask::new(Registry::new(), place, Options::DEFAULT, None);
-        ask.registry.install("memory", dlock_memory::Memory::new()).unwrap();
-        ask.registry.set_default("memory").unwrap();
+        let ask = Request::new(Context::with_clock(&dlock_contract::Clock::system()), place, Options::DEFAULT, None);
+        ask.context.install("memory", Arc::new(dlock_memory::Memory::new())).unwrap();
+        ask.context.set_default("memory").unwrap();
         let key = crate::Key::text("k").into();
         let Prepared::Asks(acquisition) = prepare(ask, &key, None).unwrap() else { panic!("nothing is held") };
         let future = acquisition.run();

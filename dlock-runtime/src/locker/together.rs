@@ -5,11 +5,12 @@ use std::sync::Arc;
 use dlock_contract::engine::KeyBuf;
 use dlock_contract::{BootInstant, Claim, Error, ErrorKind, Hold, Kind, Result, Together};
 
-use super::{Acquisition, Prepared, prepare, shut_down};
-use crate::ask::Ask;
+use super::{Acquisition, Prepared, prepare};
+use crate::closing::shut_down;
 use crate::guards::Guards;
 use crate::local_queue::Joined;
 use crate::options::{Options, Wait};
+use crate::request::Request;
 use crate::scope;
 
 /// What came of asking for all at once.
@@ -21,14 +22,14 @@ pub(crate) enum Tried {
 }
 
 /// Asks once for all of these keys. Dropping the returned future leaves nothing behind in the store.
-pub(crate) async fn acquire_together(ask: &Ask, keys: &[KeyBuf], deadline: BootInstant) -> Result<Tried> {
+pub(crate) async fn acquire_together(ask: &Request, keys: &[KeyBuf], deadline: BootInstant) -> Result<Tried> {
     let Some(mut all) = ready(ask, keys, deadline)? else { return Ok(Tried::OneByOne(0)) };
     match request(&mut all).await {
         Ok(Together::Acquired(holds)) if holds.len() != all.len() => {
             Err(failed(&all, Error::new(ErrorKind::Protocol, "the backend gave not one hold for each claim")))
         }
         Ok(Together::Acquired(holds)) => {
-            let now = ask.registry.shared().clock.now();
+            let now = ask.context.shared().clock.now();
             if holds.iter().any(|hold| hold.validity.deadline() <= now) {
                 // Too late to be of use: they are given back.
                 return Ok(Tried::OneByOne(1));
@@ -59,7 +60,7 @@ pub(crate) async fn acquire_together(ask: &Ask, keys: &[KeyBuf], deadline: BootI
 
 /// Everything that it takes to ask, with the turns of all keys. `None` if one of them is not to be had at once: who waits
 /// for a turn must have no other.
-fn ready(ask: &Ask, keys: &[KeyBuf], deadline: BootInstant) -> Result<Option<Vec<Acquisition>>> {
+fn ready(ask: &Request, keys: &[KeyBuf], deadline: BootInstant) -> Result<Option<Vec<Acquisition>>> {
     let Options { kind, fair, attempts, .. } = ask.options;
     // A single attempt is better spent where it tells who has the lock.
     if keys.len() < 2 || kind != Kind::Exclusive || fair || attempts == Some(1) {

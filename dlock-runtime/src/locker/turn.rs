@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use dlock_contract::{Attempt, BootInstant, Claim, Error, ErrorKind, Hold, Kind, Result};
 
-use super::{Acquisition, LEAST_PATIENCE, busy, shut_down, timed_out};
+use super::{Acquisition, LEAST_PATIENCE, busy, timed_out};
 use crate::baton::What;
+use crate::closing::shut_down;
 use crate::local_queue::{Joined, Known, Refusal, Turn, Waiting, Wish};
 use crate::options::Wait;
 use crate::release;

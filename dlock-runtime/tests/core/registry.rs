@@ -35,17 +35,25 @@ fn a_name_is_taken_once() {
 }
 
 #[test]
-fn nothing_becomes_the_default_by_itself() {
+fn the_only_backend_is_the_default_and_one_of_several_is_not() {
     test(async {
         let registry = Registry::new();
-        registry.install("only", Memory::new()).unwrap();
         let error = registry.lock("k").acquire().await.unwrap_err();
-        assert_eq!(error.kind(), &ErrorKind::BackendNotRegistered { known: vec!["only".into()] });
-        assert!(error.to_string().contains("set_default"), "{error}");
+        assert_eq!(error.kind(), &ErrorKind::BackendNotRegistered { known: vec![] });
+        assert!(error.to_string().contains("dlock::connect"), "{error}");
+        registry.install("one", Memory::new()).unwrap();
+        let guard = registry.lock("k").acquire().await.unwrap();
+        assert_eq!(guard.backend(), "one");
+        guard.release().await.unwrap();
+        registry.install("two", Memory::new()).unwrap();
+        let error = registry.lock("k").acquire().await.unwrap_err();
+        assert_eq!(error.kind(), &ErrorKind::BackendNotRegistered { known: vec!["one".into(), "two".into()] });
+        assert!(error.to_string().contains("set_default") && error.to_string().contains("one, two"), "{error}");
         let several = registry.lock_all(["k", "l"]).acquire().await.unwrap_err();
         let asked = registry.lock("k").holder().await.unwrap_err();
         assert_eq!([error.key(), several.key(), asked.key()], [Some("k"); 3]);
-        registry.set_default("only").unwrap();
+        registry.set_default("two").unwrap();
+        assert_eq!(registry.lock("k").acquire().await.unwrap().backend(), "two");
         registry.lock("k").acquire().await.unwrap().release().await.unwrap();
     });
 }

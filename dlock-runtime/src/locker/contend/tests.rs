@@ -6,8 +6,8 @@ use futures::executor::block_on;
 
 use super::super::{Prepared, prepare};
 use super::*;
-use crate::ask::Ask;
 use crate::options::{Cohort, Options};
+use crate::request::Request;
 use crate::sites::{Named, Place};
 use crate::{Key, Registry};
 use dlock_memory::Memory;
@@ -16,7 +16,7 @@ fn member(registry: &Registry) -> Option<Acquisition> {
     // The tokens that are left are given without asking the store.
     let cohort = Some(Cohort { passes: 8, span: Some(Duration::from_secs(3600)) });
     let options = Options { cohort, wait: Some(Wait::Forever), ..Options::DEFAULT };
-    let ask = Ask::new(registry.clone(), Place::Builder(Named::new("", "")), options, None);
+    let ask = Request::new(registry.context().clone(), Place::Builder(Named::new("", "")), options, None);
     match prepare(ask, &Key::text("k").into(), None).ok()? {
         Prepared::Asks(acquisition) => Some(acquisition),
         Prepared::Joins(_) => None,

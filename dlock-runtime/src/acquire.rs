@@ -1,10 +1,9 @@
-//! What a caller asks for: one lock, or several that are won all or none.
+//! One lock, or several that are won all or none.
 
-use std::borrow::Cow;
 use std::future::ready;
 use std::sync::Arc;
 
-use dlock_contract::engine::{Home, KeyBuf, home};
+use dlock_contract::engine::KeyBuf;
 use dlock_contract::{Error, Result};
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
@@ -13,66 +12,16 @@ use futures::{FutureExt, StreamExt};
 use crate::guard::Held;
 use crate::guards::{Guards, finish_all};
 use crate::locker::{Prepared, Tried, acquire_together, acquire_until, deadline, prepare};
-use crate::options::Options;
-use crate::registry::Registry;
+use crate::request::Request;
 use crate::scope::{self, Enclosing};
-use crate::sites::{Call, Keys, Place, Site};
-
-/// What a caller asks for.
-#[derive(Clone)]
-pub(crate) struct Ask {
-    pub(crate) registry: Registry,
-    pub(crate) place: Place,
-    pub(crate) options: Options,
-    pub(crate) backend: Option<Cow<'static, str>>,
-    /// Of a caller whose thread sleeps meanwhile.
-    pub(crate) parked: Option<Box<Parked>>,
-    /// Is it one of several keys, which are taken in one order, and of use only once all are there?
-    pub(crate) list: Option<Arc<Enclosing>>,
-}
+use crate::sites::Keys;
 
 /// More keys in one call are a mistake: each is a lock to be held, renewed and given back.
 const MOST_KEYS: usize = 10_000;
 
-impl Ask {
-    pub(crate) const fn new(
-        registry: Registry,
-        place: Place,
-        options: Options,
-        backend: Option<Cow<'static, str>>,
-    ) -> Self {
-        Self { registry, place, options, backend, parked: None, list: None }
-    }
-
-    /// What an annotated function asks for in one call.
-    pub(crate) fn of_site(site: &'static Site, call: &Call) -> Self {
-        let registry = Registry::here();
-        let said =
-            Options { ttl: call.ttl.or(site.options.ttl), wait: call.wait.or(site.options.wait), ..site.options };
-        let options = registry.tuned(site.name, said);
-        let backend = call.backend.clone().or(site.backend.map(Into::into));
-        Self::new(registry, Place::Site(site), options, backend)
-    }
-
-    /// The caller's thread, which is the present one, sleeps until there is an answer.
-    pub(crate) fn parking(mut self) -> Self {
-        self.parked = Some(Box::new(Parked { home: home(), trace: self.registry.trace(), waits: None }));
-        self
-    }
-}
-
-/// What only the thread of a caller knows that sleeps while ours asks for it.
-#[derive(Clone)]
-pub(crate) struct Parked {
-    pub(crate) home: Option<Home>,
-    pub(crate) trace: Option<String>,
-    /// Tells that thread that others hold the lock, so that it may sleep for long.
-    pub(crate) waits: Option<Arc<dyn Fn() + Send + Sync>>,
-}
-
 /// Acquires one key, or several: sorted and without doubles, all or none. Two callers that sort alike cannot wait for
 /// each other.
-pub(crate) fn acquire_all(ask: Ask, keys: Keys) -> BoxFuture<'static, Result<Guards>> {
+pub(crate) fn acquire_all(ask: Request, keys: Keys) -> BoxFuture<'static, Result<Guards>> {
     match keys {
         Keys::One(key) => match prepare(ask, &key, None) {
             // A combinator, since an `async` block would keep the future twice.
@@ -84,12 +33,12 @@ pub(crate) fn acquire_all(ask: Ask, keys: Keys) -> BoxFuture<'static, Result<Gua
     }
 }
 
-async fn acquire_several(ask: Ask, keys: Vec<KeyBuf>) -> Result<Guards> {
+async fn acquire_several(ask: Request, keys: Vec<KeyBuf>) -> Result<Guards> {
     let of_first = |error: Error| match keys.first() {
         Some(first) => error.with_key(&first.0),
         None => error,
     };
-    let store = ask.registry.store(ask.backend.as_deref()).map_err(of_first)?;
+    let store = ask.context.store(ask.backend.as_deref()).map_err(of_first)?;
     if keys.len() > MOST_KEYS {
         let text = format!(
             "one call takes {MOST_KEYS} keys at most, and these are {}: take them in several calls",
@@ -102,7 +51,7 @@ async fn acquire_several(ask: Ask, keys: Vec<KeyBuf>) -> Result<Guards> {
         let text = "once_per counts the starts under one key: ask for one key instead of a list";
         return Err(of_first(Error::config("once_per", text)).with_backend(&store.name));
     }
-    let namespace = ask.registry.defaults().namespace.clone();
+    let namespace = ask.context.defaults().namespace.clone();
     // By the names that the store has for them: two keys may be one lock there.
     let mut named = Vec::with_capacity(keys.len());
     for key in keys {
@@ -113,9 +62,9 @@ async fn acquire_several(ask: Ask, keys: Vec<KeyBuf>) -> Result<Guards> {
     named.dedup_by(|(one, _), (other, _)| one == other);
     let keys: Vec<_> = named.into_iter().map(|(_, key)| key).collect();
     // Looked for once: each of the keys would look through all that is held.
-    let ask = Ask { list: Some(Arc::new(Enclosing::of(&store))), ..ask };
-    let clock = &ask.registry.shared().clock;
-    let wait = ask.options.wait.unwrap_or(ask.registry.defaults().wait);
+    let ask = Request { list: Some(Arc::new(Enclosing::of(&store))), ..ask };
+    let clock = &ask.context.shared().clock;
+    let wait = ask.options.wait.unwrap_or(ask.context.defaults().wait);
     // One wait for all of them.
     let deadline = deadline(clock.now(), wait);
     let attempts = match acquire_together(&ask, &keys, deadline).await? {

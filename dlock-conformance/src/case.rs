@@ -1,0 +1,76 @@
+//! One case of the suite, and how it is run.
+
+use std::panic::AssertUnwindSafe;
+
+use dlock_contract::Capabilities;
+use futures::FutureExt;
+use futures::future::BoxFuture;
+
+use crate::bench::{Bench, Stop, Tested};
+use crate::report::Outcome;
+use crate::store::Store;
+
+/// One promise of the contract.
+#[derive(Clone, Copy, Debug)]
+pub struct Case {
+    pub(crate) name: &'static str,
+    pub(crate) disturbs: bool,
+    pub(crate) when: fn(&Capabilities) -> Result<(), &'static str>,
+    pub(crate) test: for<'a> fn(&'a Bench<'a>) -> BoxFuture<'a, Tested>,
+}
+
+impl Case {
+    /// The promise, as a sentence.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// Does the case cut the store off or restart it? Then no other case may use the same store meanwhile.
+    #[must_use]
+    pub const fn disturbs(&self) -> bool {
+        self.disturbs
+    }
+
+    /// Has a store with these capabilities given this promise?
+    #[must_use]
+    pub fn applies(&self, capabilities: &Capabilities) -> bool {
+        (self.when)(capabilities).is_ok()
+    }
+
+    /// Tests the promise with fresh clients and fresh keys. A hang and a panic are failures. Needs a tokio runtime with
+    /// timers and input/output.
+    pub async fn run(&self, store: &dyn Store) -> Outcome {
+        // Sleeps on the machine's clock end on dlock's own thread, which the core would have started.
+        if let Err(error) = dlock_contract::engine::background() {
+            return Outcome::Failed(error.to_string());
+        }
+        // A busy machine can be too slow for a short lease. Such a run proves nothing: it is done again, slower.
+        for pace in [1, 2, 4, 8] {
+            match self.attempt(store, pace).await {
+                Ok(()) => return Outcome::Passed,
+                Err(Stop::Late) => {}
+                Err(Stop::Failed(text)) => return Outcome::Failed(text),
+                Err(Stop::Skipped(text)) => return Outcome::Skipped(text),
+                Err(Stop::NotApplicable(text)) => return Outcome::NotApplicable(text),
+            }
+        }
+        Outcome::Failed("the machine or the store was too slow for leases eight times as long as usual".into())
+    }
+
+    async fn attempt(&self, store: &dyn Store, pace: u32) -> Tested {
+        let bench = Bench::new(store, pace).await?;
+        (self.when)(&bench.capabilities).map_err(|lacks| Stop::NotApplicable(lacks.into()))?;
+        let limit = bench.limit();
+        let test = AssertUnwindSafe((self.test)(&bench)).catch_unwind();
+        match tokio::time::timeout(limit, test).await {
+            Ok(Ok(tested)) => tested,
+            Ok(Err(panic)) => {
+                let text = panic.downcast_ref::<String>().map(String::as_str);
+                let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no text");
+                Err(Stop::Failed(format!("panicked: {text}")))
+            }
+            Err(_) => Err(Stop::Failed(format!("did not end within {limit:?}"))),
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! What every hold of a registry needs.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dlock_contract::{BootInstant, Clock};
+
+use crate::closing::{Closing, Jobs};
+use crate::observe::Events;
+#[cfg(debug_assertions)]
+use crate::order::Order;
+use crate::watchdog::Watchdog;
+
+/// What every hold of a registry needs.
+///
+/// Aligned, as all that the threads of a program share: what they read would else lie beside what they all write, such as
+/// the counter of its holders, and come from another processor's cache each time.
+#[derive(Debug)]
+#[repr(align(128))]
+pub(crate) struct Shared {
+    pub(crate) clock: Clock,
+    pub(crate) watchdog: Arc<Watchdog>,
+    pub(crate) events: Arc<Events>,
+    pub(crate) jobs: Arc<Jobs>,
+    pub(crate) closing: Closing,
+    #[cfg(debug_assertions)]
+    pub(crate) order: Order,
+}
+
+impl Shared {
+    /// Waits until `done`, but not beyond `deadline`. Holds and jobs end without telling anybody, which would cost every
+    /// call something; looking now and then is good enough for a shutdown.
+    pub(crate) async fn until(&self, deadline: BootInstant, done: impl Fn() -> bool) {
+        while self.clock.now() < deadline && !done() {
+            let pause = self.clock.sleep_until(self.clock.now().after(Duration::from_millis(5)).min(deadline));
+            #[cfg(feature = "testing")]
+            if self.clock.is_of_kit() {
+                // Where a test does not move its clock, this has an end all the same.
+                let Ok(()) = self.clock.unless_it_stands(pause).await else { return };
+                continue;
+            }
+            pause.await;
+        }
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.watchdog.stop();
+    }
+}
+
+impl Shared {
+    pub(crate) fn new(clock: &Clock) -> Self {
+        Self {
+            clock: clock.clone(),
+            watchdog: Arc::new(Watchdog::new(clock)),
+            events: Arc::default(),
+            jobs: Arc::default(),
+            closing: Closing::default(),
+            #[cfg(debug_assertions)]
+            order: Order::default(),
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! The packages as they would be published, and a small crate that is built and run against them.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::sh::{Result, cargo, run};
+
+/// The packages that nobody publishes.
+const OURS_ALONE: [&str; 2] = ["dlock-testkit", "xtask"];
+
+/// The program of a new user.
+const MAIN: &str = r#"
+#[dlock::distributed_lock(key = "stock:<id>", ttl = "30s", backend = "main")]
+async fn deduct(id: u64) -> Result<u64, dlock::Error> {
+    Ok(dlock::current().expect("called under a lock").fence()?.get() + id)
+}
+
+#[tokio::main]
+async fn main() -> Result<(), dlock::Error> {
+    dlock::connect("main", "memory://").await?;
+    assert!(deduct(42).await? > 42);
+    Ok(())
+}
+"#;
+
+/// Packs the whole workspace, unpacks it, and runs the program against that.
+pub(crate) fn packaged() -> Result {
+    let target = crate::root().join("target");
+    let packages = target.join("package");
+    // Packages of earlier versions would be taken for those of today.
+    if packages.exists() {
+        fs::remove_dir_all(&packages)?;
+    }
+    let mut pack = cargo(&["package", "--quiet", "--workspace", "--no-verify", "--allow-dirty"]);
+    for name in OURS_ALONE {
+        pack.args(["--exclude", name]);
+    }
+    run(&mut pack)?;
+    let user = target.join("packaged");
+    let sources = user.join("packages");
+    if sources.exists() {
+        fs::remove_dir_all(&sources)?;
+    }
+    fs::create_dir_all(user.join("src"))?;
+    fs::create_dir_all(&sources)?;
+    let mut patches = String::new();
+    for archive in archives(&packages)? {
+        run(Command::new("tar").arg("-xzf").arg(&archive).arg("-C").arg(&sources))?;
+        let stem = archive.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        let name = stem.rsplit_once('-').map_or(&*stem, |(name, _)| name);
+        patches += &format!("{name} = {{ path = {:?} }}\n", sources.join(&stem));
+    }
+    fs::write(user.join("Cargo.toml"), manifest(&patches))?;
+    fs::write(user.join("src/main.rs"), MAIN)?;
+    // The versions that we test with.
+    fs::copy(crate::root().join("Cargo.lock"), user.join("Cargo.lock"))?;
+    run(cargo(&["run", "--quiet"]).current_dir(&user))
+}
+
+fn archives(folder: &Path) -> Result<Vec<PathBuf>> {
+    let paths = fs::read_dir(folder)?.map(|entry| Ok(entry?.path()));
+    let paths = paths.collect::<Result<Vec<_>>>()?;
+    Ok(paths.into_iter().filter(|path| path.extension().is_some_and(|extension| extension == "crate")).collect())
+}
+
+fn manifest(patches: &str) -> String {
+    format!(
+        "[package]\nname = \"user\"\nedition = \"2024\"\n\n[workspace]\n\n[dependencies]\ndlock-rs = \"0.1\"\n\
+         tokio = {{ version = \"1\", features = [\"macros\", \"rt-multi-thread\"] }}\n\n[patch.crates-io]\n{patches}"
+    )
+}
