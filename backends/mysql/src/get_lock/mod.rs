@@ -48,7 +48,7 @@ async fn open(url: &str, clock: &Clock) -> Result<Arc<dyn Backend>> {
 /// How many clean connections are kept for the next holds.
 const PARKED: usize = 16;
 
-/// Locks by `GET_LOCK`. See the [module](self).
+/// Locks by `GET_LOCK`: each belongs to a session, and the server frees it when that session ends.
 #[derive(Debug)]
 pub struct GetLock {
     shared: Arc<Shared>,
