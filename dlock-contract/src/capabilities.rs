@@ -44,7 +44,7 @@ pub struct Capabilities {
     /// The longest key in encoded bytes.
     pub max_key_bytes: usize,
     /// Does every key have a name there? Where not, a key that could be mistaken for another one is refused as
-    /// [`ErrorKind::Unsupported`], before any request.
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported), before any request.
     pub any_key: bool,
 }
 

@@ -15,7 +15,7 @@ pub enum Kind {
     Read,
     /// Alone; readers that come while it waits stand behind it.
     Write,
-    /// So many holders at most; each has a number of its own, see [`Held::slot`](crate::Held::slot).
+    /// So many holders at most; each has a number of its own, see [`Hold::slot`](crate::Hold::slot).
     Permits(NonZeroU32),
 }
 

@@ -19,7 +19,7 @@ end
 /// The function alone.
 pub(super) const BESIDE: &str = beside!();
 
-/// Shared by the scripts that may hand the lock on; after [`CLOCK`], with `L`.
+/// Shared by the scripts that may hand the lock on; after `CLOCK`, with `L`.
 pub const ADVANCE: &str = concat!(
     beside!(),
     r"
