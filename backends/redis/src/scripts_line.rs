@@ -90,7 +90,7 @@ local function due(ours)
   return us-ended>length and seen
 end
 -- Frees the lock and gives the strangers their turn; returns its end. The strangers' last hold goes on when the turn ends.
--- With that hold the turn is nearly as long as ours. A poller must find the lock free, so the turn lasts for 19 ms at
+-- With that hold the turn is nearly as long as ours. A poller must find the lock free, so the turn lasts for 18 ms at
 -- least, or for three quarters of ours. Where no stranger was seen lately, it lasts as long as a poller may sleep. If none
 -- was ever seen, a short turn finds out. The first in line is told, since it must ask when the turn ends.
 local function give_way(seen,ours)
@@ -98,7 +98,7 @@ local function give_way(seen,ours)
   redis.call('DEL',L)
   local theirs=30000
   if us-seen<3000000 then
-    theirs=math.max(math.min(19000,ours*3/4),ours*7/8-(seen-since))
+    theirs=math.max(math.min(18000,ours*3/4),ours*7/8-(seen-since))
   elseif us-seen<60000000 then
     theirs=250000
   end
