@@ -8,7 +8,7 @@ use futures::future::BoxFuture;
 
 /// A store under test: how to reach it as another process would, and how to look behind the backend's back.
 ///
-/// What a store cannot do is `None`, and the cases that need it are [`Outcome::Skipped`](crate::Outcome::Skipped): visible, and a failure for
+/// A method returns `None` for an ability that the store lacks, and the cases that need it are [`Outcome::Skipped`](crate::Outcome::Skipped): visible, and a failure for
 /// whoever demands a clean report.
 pub trait Store: Send + Sync {
     /// The name in the report.
@@ -17,7 +17,7 @@ pub trait Store: Send + Sync {
     /// Another client of the same store, with connections of its own, as another process would be.
     fn open(&self, clock: Clock) -> BoxFuture<'_, Result<Arc<dyn Backend>>>;
 
-    /// What is still in the store for that key, one line for each thing: the lock, places in line. The fencing counter
+    /// Lists all that is still in the store for that key, one line for each thing: the lock, places in line. The fencing counter
     /// is meant to stay and is left out. Asks the *store*, not the backend.
     fn leftovers<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<Vec<String>>>;
 

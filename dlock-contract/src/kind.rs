@@ -2,10 +2,10 @@
 
 use std::num::NonZeroU32;
 
-/// Who may hold a lock beside whom.
+/// The lock's kind: one holder, many readers, or so many holders at a time.
 ///
 /// Locks of different families do not mix under one key: `Exclusive`, `Read` with `Write`, and `Permits` of one number.
-/// Who comes with another one than is in use gets [`ErrorKind::KeyConflict`](crate::ErrorKind::KeyConflict).
+/// A caller with another family than the one in use gets [`ErrorKind::KeyConflict`](crate::ErrorKind::KeyConflict).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// One holder, alone.

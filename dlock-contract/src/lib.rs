@@ -56,7 +56,7 @@ pub use owner::Owner;
 pub use per_runtime::{Opened, PerRuntime};
 pub use session_end::SessionEnd;
 
-/// What only the engine and our own stores use. No part of the public interface: it may change in any release.
+/// Parts that only the engine and our own stores use. No part of the public interface: it may change in any release.
 #[doc(hidden)]
 pub mod engine {
     pub use crate::background::{

@@ -210,7 +210,7 @@ pub mod __private {
     pub use dlock_contract::{Backoff, Kind, OncePer};
 }
 
-/// What the test kit of the facade uses. No part of the public interface: it may change in any release.
+/// Parts that the test kit of the facade uses. No part of the public interface: it may change in any release.
 #[cfg(feature = "testing")]
 #[doc(hidden)]
 pub mod __kit {

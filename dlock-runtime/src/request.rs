@@ -11,7 +11,7 @@ use crate::options::Options;
 use crate::scope::Enclosing;
 use crate::sites::{Call, Place, Site};
 
-/// What a caller asks for.
+/// The request of one call.
 #[derive(Clone)]
 pub(crate) struct Request {
     pub(crate) context: Context,
@@ -34,7 +34,7 @@ impl Request {
         Self { context, place, options, backend, parked: None, list: None }
     }
 
-    /// What an annotated function asks for in one call.
+    /// The request of an annotated function in one call.
     pub(crate) fn of_site(site: &'static Site, call: &Call) -> Self {
         let context = Context::here();
         let said =
@@ -51,7 +51,7 @@ impl Request {
     }
 }
 
-/// What only the thread of a caller knows that sleeps while ours asks for it.
+/// Facts about a caller whose thread sleeps while ours asks for it.
 #[derive(Clone)]
 pub(crate) struct Parked {
     pub(crate) home: Option<Home>,

@@ -1,4 +1,4 @@
-//! What every hold of a registry needs.
+//! The parts of a registry that all of its holds share.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -53,7 +53,7 @@ mod target;
 mod together;
 mod topology;
 
-/// What Redlock uses of this store. No part of the public interface: it may change in any release.
+/// Parts of this store that Redlock uses. No part of the public interface: it may change in any release.
 #[doc(hidden)]
 pub mod internal {
     pub mod check {
