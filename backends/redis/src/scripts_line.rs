@@ -103,7 +103,8 @@ local function give_way(seen,ours)
     theirs=250000
   end
   local ends=us+math.floor(theirs)
-  note(us,ends,seen,since,0)
+  -- A stranger that held long may be gone: what its hold counts for is halved with each turn in which none was seen.
+  note(us,ends,seen,seen-math.floor((seen-since)/2),0)
   redis.pcall('HSET',A,'?',string.format('! %.0f',ends))
   redis.pcall('PEXPIRE',A,'30000')
   local e=redis.pcall('ZRANGE',Q,0,0)[1]
