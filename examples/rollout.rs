@@ -22,7 +22,7 @@ const FILES: [&str; 2] = ["routes.conf", "limits.conf"];
 const LAST: u32 = 8;
 
 /// Applies a version, unless somebody else has done so; says whether.
-#[distributed_lock(key = "config", kind = write, ttl = "30s", wait = "30s")]
+#[distributed_lock(key = "config", mode = write, ttl = "30s", wait = "30s")]
 async fn apply(folder: &Path, version: u32) -> Result<bool, Failure> {
     if read(folder, FILES[0])? >= version {
         return Ok(false);
@@ -36,7 +36,7 @@ async fn apply(folder: &Path, version: u32) -> Result<bool, Failure> {
 }
 
 /// Loads the configuration, both files of one version.
-#[distributed_lock(key = "config", kind = read, ttl = "30s", wait = "30s")]
+#[distributed_lock(key = "config", mode = read, ttl = "30s", wait = "30s")]
 async fn load(folder: &Path) -> Result<u32, Failure> {
     let routes = read(folder, FILES[0])?;
     tokio::time::sleep(Duration::from_millis(5)).await;

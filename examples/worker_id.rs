@@ -21,7 +21,7 @@ const WORKERS: u32 = 3;
 const TTL: Duration = Duration::from_secs(1);
 
 /// The whole life of a node: it has a number as long as it is in here, and is dropped if it loses it.
-#[distributed_lock(key = "worker-id", kind = permits(3), ttl = TTL, wait = "forever", guard = held)]
+#[distributed_lock(key = "worker-id", mode = permits(3), ttl = TTL, wait = "forever", guard = held)]
 async fn node(job: &mut Job, db: &SqlitePool) -> Result<(), Failure> {
     let mut ids = Snowflake::new(held.slot().ok_or("a permit has a number")?);
     say(format!("number {}", ids.worker));

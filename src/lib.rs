@@ -37,8 +37,8 @@ pub mod fenced {
 
 // For users of locks.
 pub use dlock_contract::{
-    Backoff, Clock, Error, ErrorKind, Fence, Key, KeyPart, KeyWriter, Kind, LastSuccess, LockKey, LossCause,
-    MAX_KEY_BYTES, Note, OncePer, Result,
+    Backoff, Clock, Error, ErrorKind, Fence, Key, KeyPart, KeyWriter, LastSuccess, LockKey, LossCause, MAX_KEY_BYTES,
+    Mode, Note, OncePer, Result,
 };
 #[cfg(feature = "macros")]
 pub use dlock_macros::{distributed_lock, optimistic, scheduled_lock};

@@ -19,17 +19,17 @@ async fn fill(id: u64) -> Result<u64, Error> {
 }
 
 /// The same key by another name of its placeholder.
-#[distributed_lock(key = "shelf:<number>", kind = read)]
+#[distributed_lock(key = "shelf:<number>", mode = read)]
 async fn look(number: u64) -> Result<u64, Error> {
     Ok(number)
 }
 
-#[distributed_lock(key = "gate", kind = permits(2))]
+#[distributed_lock(key = "gate", mode = permits(2))]
 async fn two_at_the_gate() -> Result<(), Error> {
     Ok(())
 }
 
-#[distributed_lock(key = "gate", kind = permits(3))]
+#[distributed_lock(key = "gate", mode = permits(3))]
 async fn three_at_the_gate() -> Result<(), Error> {
     Ok(())
 }
@@ -40,13 +40,13 @@ async fn alone_at_another_gate() -> Result<(), Error> {
     Ok(())
 }
 
-#[distributed_lock(key = "config", kind = read)]
+#[distributed_lock(key = "config", mode = read)]
 async fn load() -> Result<(), Error> {
     Ok(())
 }
 
 /// Mixes with it.
-#[distributed_lock(key = "config", kind = write)]
+#[distributed_lock(key = "config", mode = write)]
 async fn roll_out() -> Result<(), Error> {
     Ok(())
 }

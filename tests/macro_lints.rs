@@ -98,7 +98,7 @@ impl Restock for Shop {
 
 #[distributed_lock(
     key = "options:<id>", ttl = "30s", wait = "5s", attempts = 5, backoff = "100ms..5s", max_waiters = 10,
-    backend = "redis", kind = exclusive, fair, cohort = false, reentrant = true, renew = "5s", max_hold = "1h",
+    backend = "redis", mode = exclusive, fair, cohort = false, reentrant = true, renew = "5s", max_hold = "1h",
     timeout = "20s", min_hold = "1s", once_per = "1m", rerun = "on_crash", on_busy = call(instead), on_lost = continue,
     on_outage = skip, retry = "5, 100ms..2s", guard = held, fence = token, name = "all options", crate = ::dlock
 )]
@@ -118,7 +118,7 @@ const WORKERS: u32 = 3;
 const LIMIT: Duration = Duration::from_secs(20);
 
 #[distributed_lock(
-    key = "constants", attempts = WORKERS + 2, max_waiters = WORKERS, kind = permits(WORKERS), renew = Duration::from_secs(5),
+    key = "constants", attempts = WORKERS + 2, max_waiters = WORKERS, mode = permits(WORKERS), renew = Duration::from_secs(5),
     max_hold = LIMIT.saturating_mul(10), timeout = LIMIT, min_hold = LIMIT, wait = none, on_busy = call(at_once)
 )]
 async fn constants(id: u64) -> Result<u64, Error> {
@@ -139,7 +139,7 @@ async fn expressions(id: u64) -> Result<u64, Error> {
     Ok(id)
 }
 
-#[distributed_lock(keys = ["a:<a>", "b:<b>:<list..>"], guard = both, cohort = "64/3s", kind = permits(3))]
+#[distributed_lock(keys = ["a:<a>", "b:<b>:<list..>"], guard = both, cohort = "64/3s", mode = permits(3))]
 async fn several(a: u8, b: u8, list: &[u8]) -> Result<usize, Error> {
     Ok(both.len())
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dlock_contract::engine::KeyBuf;
-use dlock_contract::{BootInstant, Capabilities, Claim, Clock, Error, Hold, Key, Kind, LockKey, OncePer};
+use dlock_contract::{BootInstant, Capabilities, Claim, Clock, Error, Hold, Key, LockKey, Mode, OncePer};
 
 use crate::client::Client;
 use crate::store::{Outage, Store};
@@ -114,8 +114,8 @@ impl<'a> Bench<'a> {
         Ok(Arc::new(Claim::new(key.clone(), ttl, &format!("site{:08x}", fastrand::u32(..)))?))
     }
 
-    pub(crate) fn claim_as(&self, kind: Kind, key: &LockKey, ttl: Duration) -> Tested<Arc<Claim>> {
-        Ok(Arc::new(Claim::clone(&*self.claim(key, ttl)?).with(|claim| claim.kind = kind)))
+    pub(crate) fn claim_as(&self, mode: Mode, key: &LockKey, ttl: Duration) -> Tested<Arc<Claim>> {
+        Ok(Arc::new(Claim::clone(&*self.claim(key, ttl)?).with(|claim| claim.mode = mode)))
     }
 
     pub(crate) fn claim_once(&self, once: OncePer, key: &LockKey, ttl: Duration) -> Tested<Arc<Claim>> {

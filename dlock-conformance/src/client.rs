@@ -222,7 +222,7 @@ impl Client {
                 Ok(attempt) => format!("{attempt:?}"),
             };
             self.in_time(holder.validity)?;
-            let (asked, held) = (claim.kind, holder.claim.kind);
+            let (asked, held) = (claim.mode, holder.claim.mode);
             return Err(Stop::Failed(format!("{asked:?} was asked for beside {held:?}, and the answer was {told}")));
         }
     }

@@ -4,7 +4,7 @@ use dlock_contract::{Hold, LockKey, Stand};
 
 use crate::bench::{Bench, SLACK, Tested, case, ensure};
 use crate::case::Case;
-use crate::kinds::all_kinds;
+use crate::modes::all_modes;
 
 pub(crate) const CASES: &[Case] = &[
     case!("the token rises over a release", fences, over_release),
@@ -12,7 +12,7 @@ pub(crate) const CASES: &[Case] = &[
     case!("the token rises although an operator took the lock", fences, over_eviction),
     case!("the token rises from client to client and back", fences, over_clients),
     case!("the token rises over an abandoned grant", fences, over_abandon),
-    case!("the token rises from kind to kind", kinds_with_fences, over_kinds),
+    case!("the token rises from mode to mode", modes_with_fences, over_modes),
     case!("a repeated ask of its owner never lowers the token", fences, repeated),
     case!("the token rises over a restart of the store", fences, over_restart, disturbs),
     case!("a hold survives a restart of the store", durable, hold_over_restart, disturbs),
@@ -73,16 +73,16 @@ async fn over_abandon(bench: &Bench<'_>) -> Tested {
     Ok(())
 }
 
-async fn over_kinds(bench: &Bench<'_>) -> Tested {
+async fn over_modes(bench: &Bench<'_>) -> Tested {
     let (key, one) = (bench.key()?, bench.client().await?);
     let mut seen = 0;
     // Twice over, so that the first follows the last.
-    for kind in [all_kinds(bench), all_kinds(bench)].concat() {
+    for mode in [all_modes(bench), all_modes(bench)].concat() {
         // Two at once, where that may be.
         let mut holds = Vec::new();
-        for _ in 0..1 + usize::from(kind.is_shared()) {
-            let hold = one.take(&bench.claim_as(kind, &key, bench.long())?).await?;
-            seen = risen(bench, seen, &hold, "a hold of another kind")?;
+        for _ in 0..1 + usize::from(mode.is_shared()) {
+            let hold = one.take(&bench.claim_as(mode, &key, bench.long())?).await?;
+            seen = risen(bench, seen, &hold, "a hold of another mode")?;
             holds.push(hold);
         }
         for hold in &holds {

@@ -5,7 +5,7 @@ use dlock_contract::{Attempt, Ending, Released, Stand};
 
 use crate::bench::{Bench, SLACK, Tested, case, ensure, pause};
 use crate::case::Case;
-use crate::kinds::permits;
+use crate::modes::permits;
 
 pub(crate) const CASES: &[Case] = &[
     case!("a kept key stays taken for its time", keeps, for_its_time),

@@ -27,7 +27,7 @@ mod fencing;
 mod handover;
 mod kept;
 mod keys;
-mod kinds;
+mod modes;
 mod notes;
 mod permits;
 mod readers;
@@ -73,7 +73,7 @@ pub fn cases() -> &'static [Case] {
             reserved::CASES,
             carried::CASES,
             together::CASES,
-            kinds::CASES,
+            modes::CASES,
             readers::CASES,
             permits::CASES,
             kept::CASES,

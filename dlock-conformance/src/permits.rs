@@ -7,7 +7,7 @@ use dlock_contract::{Hold, Stand};
 
 use crate::bench::{Bench, SLACK, Stop, Tested, case, ensure};
 use crate::case::Case;
-use crate::kinds::permits;
+use crate::modes::permits;
 
 pub(crate) const CASES: &[Case] = &[
     case!("so many permits are given, and not one more", permits, not_one_more),

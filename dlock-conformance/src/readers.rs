@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dlock_contract::{Attempt, Kind, Released, Stand};
+use dlock_contract::{Attempt, Mode, Released, Stand};
 
 use crate::bench::{Bench, SLACK, Stop, Tested, case, ensure};
 use crate::case::Case;
@@ -21,7 +21,7 @@ async fn together(bench: &Bench<'_>) -> Tested {
     let mut readers = Vec::new();
     for _ in 0..5 {
         let client = bench.client().await?;
-        let hold = client.take(&bench.claim_as(Kind::Read, &key, bench.long())?).await?;
+        let hold = client.take(&bench.claim_as(Mode::Read, &key, bench.long())?).await?;
         readers.push((client, hold));
     }
     for (client, hold) in &readers {
@@ -33,7 +33,7 @@ async fn together(bench: &Bench<'_>) -> Tested {
 
 async fn alone(bench: &Bench<'_>) -> Tested {
     let (key, one, other) = (bench.key()?, bench.client().await?, bench.client().await?);
-    for (held, asked) in [(Kind::Read, Kind::Write), (Kind::Write, Kind::Read), (Kind::Write, Kind::Write)] {
+    for (held, asked) in [(Mode::Read, Mode::Write), (Mode::Write, Mode::Read), (Mode::Write, Mode::Write)] {
         let hold = one.take(&bench.claim_as(held, &key, bench.long())?).await?;
         let next = bench.claim_as(asked, &key, bench.long())?;
         one.refused(&next, Stand::No, hold.validity).await?;
@@ -47,11 +47,11 @@ async fn alone(bench: &Bench<'_>) -> Tested {
 
 async fn overtaking(bench: &Bench<'_>) -> Tested {
     let (key, one, other) = (bench.key()?, bench.client().await?, bench.client().await?);
-    let reader = one.take(&bench.claim_as(Kind::Read, &key, bench.long())?).await?;
-    let writer = bench.claim_as(Kind::Write, &key, bench.long())?;
+    let reader = one.take(&bench.claim_as(Mode::Read, &key, bench.long())?).await?;
+    let writer = bench.claim_as(Mode::Write, &key, bench.long())?;
     let until = Stand::Until(bench.clock.now().after(bench.long()));
     let wake = other.refused(&writer, until, reader.validity).await?;
-    let late = bench.claim_as(Kind::Read, &key, bench.long())?;
+    let late = bench.claim_as(Mode::Read, &key, bench.long())?;
     for client in [&one, &other] {
         if let Attempt::Acquired(_) = client.ask(&late, Stand::No).await? {
             return Err(Stop::Failed("a reader came in before a writer that waited longer".into()));
@@ -66,12 +66,12 @@ async fn overtaking(bench: &Bench<'_>) -> Tested {
 
 async fn gave_up(bench: &Bench<'_>) -> Tested {
     let (key, one, other) = (bench.key()?, bench.client().await?, bench.client().await?);
-    let reader = one.take(&bench.claim_as(Kind::Read, &key, bench.long())?).await?;
-    let writer = bench.claim_as(Kind::Write, &key, bench.long())?;
+    let reader = one.take(&bench.claim_as(Mode::Read, &key, bench.long())?).await?;
+    let writer = bench.claim_as(Mode::Write, &key, bench.long())?;
     let until = Stand::Until(bench.clock.now().after(bench.long()));
     drop(other.refused(&writer, until, reader.validity).await?);
     other.backend.abandon(&writer).await?;
-    let next = one.take_within(&bench.claim_as(Kind::Read, &key, bench.long())?, SLACK).await?;
+    let next = one.take_within(&bench.claim_as(Mode::Read, &key, bench.long())?, SLACK).await?;
     one.give_back(&next).await?;
     one.give_back(&reader).await?;
     Ok(())
@@ -79,9 +79,9 @@ async fn gave_up(bench: &Bench<'_>) -> Tested {
 
 async fn silent_reader(bench: &Bench<'_>) -> Tested {
     let (key, one, other) = (bench.key()?, bench.client().await?, bench.client().await?);
-    let silent = one.take(&bench.claim_as(Kind::Read, &key, bench.short())?).await?;
-    let alive = other.take(&bench.claim_as(Kind::Read, &key, bench.long())?).await?;
-    let writer = bench.claim_as(Kind::Write, &key, bench.long())?;
+    let silent = one.take(&bench.claim_as(Mode::Read, &key, bench.short())?).await?;
+    let alive = other.take(&bench.claim_as(Mode::Read, &key, bench.long())?).await?;
+    let writer = bench.claim_as(Mode::Write, &key, bench.long())?;
     let over = silent.validity.granted + bench.capabilities.takeover_delay + Duration::from_millis(250);
     let over = silent.validity.from.after(over);
     let mut validity = alive.validity;
@@ -98,15 +98,15 @@ async fn silent_reader(bench: &Bench<'_>) -> Tested {
 
 async fn one_ends(bench: &Bench<'_>) -> Tested {
     let (key, one, other) = (bench.key()?, bench.client().await?, bench.client().await?);
-    let first = one.take(&bench.claim_as(Kind::Read, &key, bench.long())?).await?;
-    let ended = other.take(&bench.claim_as(Kind::Read, &key, bench.long())?).await?;
-    let last = one.take(&bench.claim_as(Kind::Read, &key, bench.long())?).await?;
+    let first = one.take(&bench.claim_as(Mode::Read, &key, bench.long())?).await?;
+    let ended = other.take(&bench.claim_as(Mode::Read, &key, bench.long())?).await?;
+    let last = one.take(&bench.claim_as(Mode::Read, &key, bench.long())?).await?;
     let released = other.give_back(&ended).await?;
     ensure!(released == Released::Released, "the release of a reader was answered with {released:?}");
     other.lost(&ended).await?;
     for hold in [&first, &last] {
         one.renew(hold, hold.validity).await?;
-        other.refused(&bench.claim_as(Kind::Write, &key, bench.long())?, Stand::No, hold.validity).await?;
+        other.refused(&bench.claim_as(Mode::Write, &key, bench.long())?, Stand::No, hold.validity).await?;
         one.give_back(hold).await?;
     }
     Ok(())

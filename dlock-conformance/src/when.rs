@@ -40,12 +40,12 @@ pub(crate) fn many_runtimes(can: &Capabilities) -> When {
     need(!can.connection_per_hold, "connection_per_hold: true")
 }
 
-pub(crate) fn kinds(can: &Capabilities) -> When {
+pub(crate) fn modes(can: &Capabilities) -> When {
     need(can.read_write || can.permits, "read_write, permits: false")
 }
 
-pub(crate) fn kinds_with_fences(can: &Capabilities) -> When {
-    kinds(can).and(fences(can))
+pub(crate) fn modes_with_fences(can: &Capabilities) -> When {
+    modes(can).and(fences(can))
 }
 
 pub(crate) fn readers(can: &Capabilities) -> When {

@@ -14,7 +14,7 @@ use crate::capabilities::Capabilities;
 use crate::clock::BootInstant;
 use crate::error::{Error, ErrorKind, Result};
 use crate::key::LockKey;
-use crate::kind::Kind;
+use crate::mode::Mode;
 use crate::note::Note;
 use crate::once_per::OncePer;
 use crate::owner::Owner;
@@ -47,11 +47,11 @@ pub trait Backend: Send + Sync + 'static {
     /// Idempotent by owner: if the store already knows this owner as the holder (the reply of an earlier attempt was
     /// lost), the lease is armed anew and `valid.from` is the start of *this* request; its token may rise, and never
     /// falls, and its slot stays. Contended under [`Stand::No`], it leaves nothing behind; under [`Stand::Until`] it may
-    /// leave a place in a line. Every grant of whatever kind has a higher token than all earlier ones of its key.
+    /// leave a place in a line. Every grant of whatever mode has a higher token than all earlier ones of its key.
     ///
     /// # Errors
     /// [`ErrorKind::KeyConflict`], not retryable and without a trace, while the key is held by a kind that does not
-    /// [mix](Kind::mixes_with) with the claim's, or, in a store with a line, is waited for by one. What an attempt with any
+    /// [mix](Mode::mixes_with) with the claim's, or, in a store with a line, is waited for by one. What an attempt with any
     /// other error may have left is undone by the core, by [`abandon`](Self::abandon): an undo of the backend's own that
     /// comes late could meet what the same owner wins next.
     fn try_acquire<'a>(&'a self, claim: &'a Arc<Claim>, stand: Stand) -> BoxFuture<'a, Result<Attempt>>;
@@ -155,10 +155,10 @@ pub struct Claim {
     pub renewed: bool,
     /// Who may hold it beside whom. Only what [`Capabilities`] says the store can do.
     ///
-    /// Each holder has a lease, an owner and a note of its own, and ends alone. [`Kind::Read`] comes in beside readers,
-    /// but stands behind a writer that waits. [`Kind::Permits`] has the lowest [slot](Hold::slot) that no living hold
+    /// Each holder has a lease, an owner and a note of its own, and ends alone. [`Mode::Read`] comes in beside readers,
+    /// but stands behind a writer that waits. [`Mode::Permits`] has the lowest [slot](Hold::slot) that no living hold
     /// has; a hold that ends frees just its own.
-    pub kind: Kind,
+    pub mode: Mode,
     /// Must nobody be overtaken who came earlier? Only where [`Capabilities::fair`].
     pub fair: bool,
     /// At most one start in each period; only where [`Capabilities::once_per`].
@@ -215,7 +215,7 @@ impl Claim {
             owner,
             ttl,
             renewed: true,
-            kind: Kind::Exclusive,
+            mode: Mode::Exclusive,
             fair: false,
             once_per: None,
             backoff: None,
@@ -315,11 +315,11 @@ impl fmt::Debug for Wake {
 /// How a hold ends that cannot simply be freed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ending {
-    /// For how long the key stays taken, by the store's clock; only where [`Capabilities::min_hold`]. Of a shared kind,
+    /// For how long the key stays taken, by the store's clock; only where [`Capabilities::min_hold`]. Of a shared mode,
     /// the hold's share does: a reader's keeps writers away, a permit's its slot. [`Backend::holder`] still tells of it,
     /// and who waits gets it then.
     pub keep: Option<Duration>,
-    /// How the run went; only where [`Capabilities::once_per`], and only of [`Kind::Exclusive`]. A success becomes the
+    /// How the run went; only where [`Capabilities::once_per`], and only of [`Mode::Exclusive`]. A success becomes the
     /// [last one](Backend::last_success). With [`Claim::once_per`] the period's run has ended: it is not started again,
     /// however it went. Without it no run of a period was started, and none has ended.
     pub run: Option<RunEnd>,

@@ -16,9 +16,9 @@ pub struct Capabilities {
     pub fencing: Fencing,
     /// Are waiters served in the order in which they came?
     pub fair: bool,
-    /// Can it do [`Kind::Read`](crate::Kind) and `Write`?
+    /// Can it do [`Mode::Read`](crate::Mode) and `Write`?
     pub read_write: bool,
-    /// Can it do [`Kind::Permits`](crate::Kind)?
+    /// Can it do [`Mode::Permits`](crate::Mode)?
     pub permits: bool,
     /// Can it keep a key taken for some time after its release, by its own clock?
     pub min_hold: bool,

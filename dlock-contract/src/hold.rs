@@ -20,7 +20,7 @@ pub struct Hold {
     pub token: Option<NonZeroU64>,
     /// Since when, and for how long, the store has granted it.
     pub validity: Validity,
-    /// The number of the permit, from zero, unique among the living holders; only for [`Kind::Permits`](crate::Kind::Permits).
+    /// The number of the permit, from zero, unique among the living holders; only for [`Mode::Permits`](crate::Mode::Permits).
     pub slot: Option<u32>,
     /// Holds on one lease or session: renewed by one request, ended by one loss.
     pub group: Option<u64>,

@@ -11,7 +11,7 @@ use syn::{Expr, Ident, LitStr, Path, Token};
 use crate::key_values::Key;
 use crate::literals::{is_literal, text, ungrouped, unquoted, word};
 use crate::table::takes_expressions;
-use crate::values::{Backoff, Cohort, Given, Kind, OnBusy, OnLost, Renew, Retry, Wait};
+use crate::values::{Backoff, Cohort, Given, Mode, OnBusy, OnLost, Renew, Retry, Wait};
 
 /// An attribute: its name and what can be written in it.
 pub(crate) struct Dialect {
@@ -68,7 +68,7 @@ pub(crate) struct Args {
     pub(crate) backoff: Option<Said<Backoff>>,
     pub(crate) max_waiters: Option<Said<Given<u32>>>,
     pub(crate) backend: Option<Said<Given<String>>>,
-    pub(crate) kind: Option<Said<Kind>>,
+    pub(crate) mode: Option<Said<Mode>>,
     pub(crate) fair: Option<Said<bool>>,
     pub(crate) cohort: Option<Said<Option<Cohort>>>,
     pub(crate) reentrant: Option<Said<bool>>,
@@ -309,11 +309,11 @@ impl Reader<'_> {
 
     fn unknown(&self, word: &str, meant: Option<&str>) -> String {
         match meant {
-            _ if ["read", "write", "exclusive"].contains(&word) && self.names().any(|name| name == "kind") => {
-                format!("unknown option `{word}`; write `kind = {word}`")
+            _ if ["read", "write", "exclusive"].contains(&word) && self.names().any(|name| name == "mode") => {
+                format!("unknown option `{word}`; write `mode = {word}`")
             }
-            _ if word == "permits" && self.names().any(|name| name == "kind") => {
-                "unknown option `permits`; write `kind = permits(3)`".into()
+            _ if word == "permits" && self.names().any(|name| name == "mode") => {
+                "unknown option `permits`; write `mode = permits(3)`".into()
             }
             Some(near) => format!("unknown option `{word}`; did you mean `{near}`?"),
             None => format!("unknown option `{word}`; the options are {}", list(self.names())),
@@ -339,10 +339,10 @@ fn mentioned(option: Option<&str>, value: &Expr) -> Vec<Expr> {
         (Some("on_busy"), Some((word, call))) if word == "call" => {
             call.args.iter().filter(|path| matches!(path, Expr::Path(_))).cloned().collect()
         }
-        (Some("kind"), Some((word, call))) if word == "permits" => {
+        (Some("mode"), Some((word, call))) if word == "permits" => {
             call.args.iter().filter(|value| constant(value)).cloned().collect()
         }
-        (Some("crate" | "kind" | "on_busy" | "on_lost" | "on_outage" | "rerun"), _) => Vec::new(),
+        (Some("crate" | "mode" | "on_busy" | "on_lost" | "on_outage" | "rerun"), _) => Vec::new(),
         _ if constant(&value) => vec![value],
         (Some(option), _) if takes_expressions(option) && !is_literal(&value) && word(&value).is_none() => vec![value],
         _ => Vec::new(),
@@ -371,7 +371,7 @@ fn example(row: &Row) -> String {
 const MEANT: &[(&str, &str)] = &[
     ("at_most", "ttl"), ("lease", "ttl"), ("lease_time", "ttl"), ("expire", "ttl"), ("expiry", "ttl"), ("lock_at_most_for", "at_most"),
     ("at_least", "min_hold"), ("lock_at_least_for", "at_least"), ("wait_time", "wait"), ("wait_timeout", "wait"), ("acquire_timeout", "wait"),
-    ("auto_renew", "renew"), ("watchdog", "renew"), ("store", "backend"), ("redis", "backend"), ("shared", "kind"),
+    ("auto_renew", "renew"), ("watchdog", "renew"), ("store", "backend"), ("redis", "backend"), ("shared", "mode"), ("kind", "mode"),
     ("retries", "retry"), ("max_retries", "retries"), ("id", "name"), ("ttl", "at_most"), ("min_hold", "at_least"), ("key", "name"), ("fallback", "on_busy"),
 ];
 

@@ -48,14 +48,14 @@ fn every_form_is_read() {
         r#"key = "a", ttl = TTL, backend = names::MAIN, wait = config.wait, renew = true"#,
         r#"key = order_key(&order), ttl = max::<A, B>(x, y), wait = "none", renew = false, fair"#,
         r#"key = "a", wait = "forever", attempts = 5, backoff = "100ms..5s", max_waiters = 10, cohort = "64/3s""#,
-        r#"keys = ["a:<x>", "b:<y>"], kind = read, fair = true, cohort = false, reentrant, on_lost = continue"#,
-        r#"keys = "a:<x..>", kind = "write", reentrant = false, on_lost = "cancel", retry = "5, 100ms..2s""#,
-        r#"key = "a", kind = permits(3), cohort = true, max_hold = "1h", timeout = "5s", min_hold = "1s", retry = 5"#,
-        r#"key = "a", kind = "permits(3)", once_per = "1m", offset = "30s", rerun = "on_crash", on_busy = skip, retry = false"#,
+        r#"keys = ["a:<x>", "b:<y>"], mode = read, fair = true, cohort = false, reentrant, on_lost = continue"#,
+        r#"keys = "a:<x..>", mode = "write", reentrant = false, on_lost = "cancel", retry = "5, 100ms..2s""#,
+        r#"key = "a", mode = permits(3), cohort = true, max_hold = "1h", timeout = "5s", min_hold = "1s", retry = 5"#,
+        r#"key = "a", mode = "permits(3)", once_per = "1m", offset = "30s", rerun = "on_crash", on_busy = skip, retry = false"#,
         r#"key = "a", rerun = on_crash, once_per = "1m", on_busy = call(Self::other), on_outage = "skip", retry = false"#,
         r#"key = "a", on_busy = "call(<T as Other>::other)", on_outage = error, guard = held, fence = r#fn, retry = "5""#,
-        r#"key = "a", name = "label", crate = ::lib::dlock, on_busy = error, cohort = "64", kind = exclusive"#,
-        r#"key = "a", wait = none, cohort = 64, attempts = ATTEMPTS, max_waiters = limits::WAITERS, kind = permits(N * 2)"#,
+        r#"key = "a", name = "label", crate = ::lib::dlock, on_busy = error, cohort = "64", mode = exclusive"#,
+        r#"key = "a", wait = none, cohort = 64, attempts = ATTEMPTS, max_waiters = limits::WAITERS, mode = permits(N * 2)"#,
         r#"key = "a", wait = forever, renew = EVERY, max_hold = LONG, timeout = Duration::from_secs(1), min_hold = A, once_per = B"#,
         r#"key = "a", crate = "crate::other""#,
     ] {
@@ -68,10 +68,10 @@ fn every_form_is_read() {
 #[test]
 fn values_are_what_they_say() {
     let args = read(
-        r#"key = "a", kind = "permits(3)", cohort = "64/3s", retry = "5, 100ms..2s", renew = "5s", wait = "none""#,
+        r#"key = "a", mode = "permits(3)", cohort = "64/3s", retry = "5, 100ms..2s", renew = "5s", wait = "none""#,
     );
     let args = args.expect("valid");
-    assert!(matches!(args.kind, Some(Said { value: Some(Kind::Permits(Given::Literal(3))), .. })));
+    assert!(matches!(args.mode, Some(Said { value: Some(Mode::Permits(Given::Literal(3))), .. })));
     let cohort = args.cohort.and_then(|cohort| cohort.value).flatten().expect("a cohort");
     assert_eq!((cohort.passes, cohort.span), (64, Some(Duration::from_secs(3))));
     let retry = args.retry.and_then(|retry| retry.value).expect("retry");
@@ -124,12 +124,12 @@ fn one_mistake_has_one_message() {
         (r#"key = "a", fair = "yes""#, "`fair`: expected `true` or `false`"),
         (r#"key = "a", backoff = "5s..100ms""#, "write `\"100ms..5s\"`"),
         (r#"key = "a", backoff = "5s""#, "`backoff`: expected two durations"),
-        (r#"key = "a", kind = shared"#, "`kind`: `shared` is not known; expected `exclusive`"),
-        (r#"key = "a", kind = raed"#, "did you mean `read`?"),
-        (r#"key = "a", kind = permits"#, "write `permits(3)`"),
-        (r#"key = "a", kind = permits(0)"#, "the least is `permits(1)`"),
-        (r#"key = "a", kind = permits(true)"#, "`permits` takes a count"),
-        (r#"key = "a", kind = Kind::Read"#, "an expression is not allowed here: write `exclusive`"),
+        (r#"key = "a", mode = shared"#, "`mode`: `shared` is not known; expected `exclusive`"),
+        (r#"key = "a", mode = raed"#, "did you mean `read`?"),
+        (r#"key = "a", mode = permits"#, "write `permits(3)`"),
+        (r#"key = "a", mode = permits(0)"#, "the least is `permits(1)`"),
+        (r#"key = "a", mode = permits(true)"#, "`permits` takes a count"),
+        (r#"key = "a", mode = Mode::Read"#, "an expression is not allowed here: write `exclusive`"),
         (r#"key = "a", fair = cfg!(unix)"#, "an expression is not allowed here: write `true` or `false`"),
         (r#"key = "a", on_lost = policy()"#, "an expression is not allowed here: write `cancel` or `continue`"),
         (r#"key = "a", backoff = BACKOFF"#, "an expression is not allowed here: write two durations"),

@@ -10,7 +10,7 @@ use syn::ext::IdentExt;
 use crate::args::{Args, Place, Said};
 use crate::item::Shape;
 use crate::names::Names;
-use crate::values::{Given, Kind, OnLost, Renew, Wait};
+use crate::values::{Given, Mode, OnLost, Renew, Wait};
 
 /// What can be told from the attribute alone.
 pub(crate) fn options(args: &Args, mistakes: &mut Vec<syn::Error>) {
@@ -219,13 +219,13 @@ fn periods(args: &Args, found: &mut Found) {
             }
         }
     }
-    if let (Some(period), Some(kind)) = (&args.once_per, &args.kind)
-        && !matches!(kind.value, Some(Kind::Exclusive))
+    if let (Some(period), Some(mode)) = (&args.once_per, &args.mode)
+        && !matches!(mode.value, Some(Mode::Exclusive))
     {
         found.between(
             &period.place,
-            &kind.place,
-            "`once_per` needs one holder at a time: leave out `kind`, or make it `exclusive`",
+            &mode.place,
+            "`once_per` needs one holder at a time: leave out `mode`, or make it `exclusive`",
         );
     }
 }

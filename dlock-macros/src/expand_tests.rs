@@ -68,7 +68,7 @@ fn options_of_a_call() {
         ttl = self.config.ttl,
         wait = limit * 2,
         backend = &self.store,
-        kind = permits(3),
+        mode = permits(3),
         guard = held,
         fence = token
     );

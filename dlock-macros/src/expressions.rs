@@ -8,7 +8,7 @@ use syn::{Expr, ExprPath, Ident};
 use crate::args::{Args, Dialect, Place, Said};
 use crate::key_values::Key;
 use crate::names::Names;
-use crate::values::{Given, Kind, Renew};
+use crate::values::{Given, Mode, Renew};
 
 /// Each is checked as soon as it can be: what a `const` gives, by the compiler; whether it fits the others, by `verify()`.
 pub(crate) fn check(dialect: &Dialect, args: &Args, names: &Names, mistakes: &mut Vec<syn::Error>) {
@@ -20,7 +20,7 @@ pub(crate) fn check(dialect: &Dialect, args: &Args, names: &Names, mistakes: &mu
     if let Some(Said { value: Some(Renew::Every(Given::Expr(every))), place }) = &args.renew {
         found.push((place, every));
     }
-    if let Some(Said { value: Some(Kind::Permits(Given::Expr(permits))), place }) = &args.kind {
+    if let Some(Said { value: Some(Mode::Permits(Given::Expr(permits))), place }) = &args.mode {
         found.push((place, permits));
     }
     per_call(dialect, args, names, mistakes);
@@ -84,7 +84,7 @@ fn forms(dialect: &Dialect, option: &str) -> &'static str {
 }
 
 fn is_count(option: &str) -> bool {
-    ["attempts", "max_waiters", "retries", "kind"].contains(&option)
+    ["attempts", "max_waiters", "retries", "mode"].contains(&option)
 }
 
 /// Why the compiler could not work a value out.

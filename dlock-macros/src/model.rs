@@ -12,7 +12,7 @@ use crate::expressions;
 use crate::item::{Function, Locked};
 use crate::key_values::Key;
 use crate::names::{KeyPiece, Names, Template};
-use crate::values::{Backoff, Cohort, Given, Kind, OnBusy, OnLost, Renew, Retry, Wait};
+use crate::values::{Backoff, Cohort, Given, Mode, OnBusy, OnLost, Renew, Retry, Wait};
 
 pub(crate) struct LockedFn {
     pub(crate) attrs: Vec<Attribute>,
@@ -47,7 +47,7 @@ pub(crate) struct Options {
     pub(crate) backoff: Option<Backoff>,
     pub(crate) max_waiters: Option<Given<u32>>,
     pub(crate) retry: Option<Retry>,
-    pub(crate) kind: Option<Kind>,
+    pub(crate) mode: Option<Mode>,
     pub(crate) fair: Option<bool>,
     pub(crate) cohort: Option<Cohort>,
     pub(crate) reentrant: Option<bool>,
@@ -117,7 +117,7 @@ impl LockedFn {
                 backoff: value(args.backoff),
                 max_waiters: value(args.max_waiters),
                 retry: value(args.retry),
-                kind: value(args.kind),
+                mode: value(args.mode),
                 fair: value(args.fair),
                 cohort: value(args.cohort).flatten(),
                 reentrant: value(args.reentrant),

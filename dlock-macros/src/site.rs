@@ -10,7 +10,7 @@ use syn::spanned::Spanned;
 
 use crate::call::{located_at, moved_to};
 use crate::model::{Busy, Keys, LockedFn, OncePer};
-use crate::values::{Backoff, Cohort, Given, Kind, OnLost, Renew, Retry, Wait};
+use crate::values::{Backoff, Cohort, Given, Mode, OnLost, Renew, Retry, Wait};
 
 pub(crate) fn site(function: &LockedFn, rt: &TokenStream) -> TokenStream {
     let name = match &function.name {
@@ -83,7 +83,7 @@ fn options(function: &LockedFn, rt: &TokenStream) -> TokenStream {
     field(quote!(backoff), options.backoff.as_ref().map(|it| some(backoff(it, rt))));
     field(quote!(max_waiters), options.max_waiters.as_ref().map(|it| some(max_waiters(it, rt))));
     field(quote!(retry), options.retry.as_ref().map(|it| some(retry(it, rt))));
-    field(quote!(kind), options.kind.as_ref().map(|it| kind(it, rt)));
+    field(quote!(mode), options.mode.as_ref().map(|it| mode(it, rt)));
     field(quote!(fair), options.fair.map(ToTokens::into_token_stream));
     field(quote!(cohort), options.cohort.as_ref().map(|it| some(cohort(it, rt))));
     field(quote!(reentrant), options.reentrant.map(ToTokens::into_token_stream));
@@ -132,14 +132,14 @@ fn retry(retry: &Retry, rt: &TokenStream) -> TokenStream {
     quote!(#rt::Retry { times: #times, backoff: #backoff })
 }
 
-fn kind(kind: &Kind, rt: &TokenStream) -> TokenStream {
-    match kind {
-        Kind::Exclusive => quote!(#rt::Kind::Exclusive),
-        Kind::Read => quote!(#rt::Kind::Read),
-        Kind::Write => quote!(#rt::Kind::Write),
-        Kind::Permits(permits) => {
+fn mode(mode: &Mode, rt: &TokenStream) -> TokenStream {
+    match mode {
+        Mode::Exclusive => quote!(#rt::Mode::Exclusive),
+        Mode::Read => quote!(#rt::Mode::Read),
+        Mode::Write => quote!(#rt::Mode::Write),
+        Mode::Permits(permits) => {
             let permits = fixed_count(permits, rt);
-            quote!(#rt::Kind::permits(#permits))
+            quote!(#rt::Mode::permits(#permits))
         }
     }
 }

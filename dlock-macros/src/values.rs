@@ -45,7 +45,7 @@ pub(crate) enum Renew {
     Every(Given<Duration>),
 }
 
-pub(crate) enum Kind {
+pub(crate) enum Mode {
     Exclusive,
     Read,
     Write,
@@ -86,7 +86,7 @@ const BACKOFF: &str = r#"expected two durations in quotes, such as `"100ms..5s"`
 const RETRY: &str = r#"expected `false`, a count such as `3`, or a count and two durations such as `"5, 100ms..2s"`"#;
 const COHORT: &str =
     r#"expected `true`, `false`, a number of passes such as `64`, or passes and time such as `"64/3s"`"#;
-const KIND: &str = "expected `exclusive`, `read`, `write` or `permits(n)`";
+const MODE: &str = "expected `exclusive`, `read`, `write` or `permits(n)`";
 const ON_BUSY: &str = "expected `error`, `skip` or `call(path::to::a_function)`";
 
 /// What a store is retried with unless it is said.
@@ -284,12 +284,12 @@ pub(crate) fn cohort(value: &Expr) -> Result<Option<Cohort>, String> {
     }
 }
 
-pub(crate) fn kind(value: &Expr) -> Result<Kind, String> {
-    let value = unquoted(value).map_err(|()| KIND)?;
+pub(crate) fn mode(value: &Expr) -> Result<Mode, String> {
+    let value = unquoted(value).map_err(|()| MODE)?;
     match (word(&value).as_deref(), &value) {
-        (Some("exclusive"), _) => Ok(Kind::Exclusive),
-        (Some("read"), _) => Ok(Kind::Read),
-        (Some("write"), _) => Ok(Kind::Write),
+        (Some("exclusive"), _) => Ok(Mode::Exclusive),
+        (Some("read"), _) => Ok(Mode::Read),
+        (Some("write"), _) => Ok(Mode::Write),
         (Some("permits"), _) => Err("how many may hold it at the same time? write `permits(3)`".into()),
         (Some(other), _) => Err(not_one_of(other, &["exclusive", "read", "write", "permits(n)"])),
         (None, Expr::Call(call)) if word(&call.func).as_deref() == Some("permits") && call.args.len() == 1 => {
@@ -298,12 +298,12 @@ pub(crate) fn kind(value: &Expr) -> Result<Kind, String> {
                 Some(permits) => Ok(permits),
                 None => Err("`permits` takes a count, such as `permits(3)`, or a `const` of type `u32`".into()),
             });
-            permits.map(Kind::Permits)
+            permits.map(Mode::Permits)
         }
         (None, Expr::Call(call)) if word(&call.func).as_deref() == Some("permits") => {
             Err("`permits` takes one count, such as `permits(3)`".into())
         }
-        _ => Err(closed(&value, KIND)),
+        _ => Err(closed(&value, MODE)),
     }
 }
 

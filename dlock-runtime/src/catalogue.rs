@@ -6,7 +6,7 @@ use std::fmt;
 use std::time::Duration;
 
 use dlock_contract::engine::without_names;
-use dlock_contract::{Error, Kind, OncePer, Result};
+use dlock_contract::{Error, Mode, OncePer, Result};
 
 use crate::options::{Cohort, Defaults, OnLost, Options, Otherwise, Resolved, Wait};
 use crate::registry::Registry;
@@ -58,8 +58,8 @@ impl SiteInfo {
 
     /// Who may hold it beside whom.
     #[must_use]
-    pub fn kind(&self) -> Kind {
-        self.0.options.kind
+    pub fn mode(&self) -> Mode {
+        self.0.options.mode
     }
 
     /// What the attribute says of the ttl.
@@ -156,16 +156,16 @@ impl Registry {
             }
             for template in site.templates() {
                 let other = *first.entry((store.name.to_string(), without_names(template))).or_insert(site);
-                if !other.kind().mixes_with(site.kind()) {
+                if !other.mode().mixes_with(site.mode()) {
                     let text = format!(
-                        "the key {template:?} is that of {} ({}:{}) too, as a lock of another kind: {:?} and {:?} do not mix; give one of them another key",
+                        "the key {template:?} is that of {} ({}:{}) too, as a lock of another mode: {:?} and {:?} do not mix; give one of them another key",
                         other.name(),
                         other.file(),
                         other.line(),
-                        site.kind(),
-                        other.kind(),
+                        site.mode(),
+                        other.mode(),
                     );
-                    found.push((site, Error::config("kind", text)));
+                    found.push((site, Error::config("mode", text)));
                 }
             }
         }
@@ -253,7 +253,7 @@ fn as_map<S: serde::Serializer>(settings: &[(&'static str, String)], out: S) -> 
 
 fn settings(site: &Site, options: &Options, resolved: &Resolved) -> Vec<(&'static str, String)> {
     let mut settings = vec![
-        ("kind", format!("{:?}", options.kind).to_lowercase()),
+        ("mode", format!("{:?}", options.mode).to_lowercase()),
         ("ttl", time(resolved.ttl)),
         (
             "wait",

@@ -189,7 +189,7 @@ impl Held {
         self.0.lost().await
     }
 
-    /// The number of the permit, from zero, unique among its living holders; `None` unless the kind is `permits`.
+    /// The number of the permit, from zero, unique among its living holders; `None` unless the mode is `permits`.
     #[must_use]
     pub fn slot(&self) -> Option<u32> {
         self.0.hold.slot

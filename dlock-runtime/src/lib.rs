@@ -52,9 +52,9 @@ mod watchdog;
 pub use catalogue::{Explained, SiteInfo, Unusable, sites};
 pub use dlock_contract::{
     Attempt, Backend, Backoff, BootInstant, Capabilities, Claim, Clock, Durability, Ending, Error, ErrorKind, Expiry,
-    Fence, Fencing, Hold, Key, KeyPart, KeyWriter, Kind, LastSuccess, LockKey, LossCause, MAX_KEY_BYTES,
-    MAX_NOTE_BYTES, Note, OncePer, Opened, Owner, PerRuntime, REMOTE_POLL, Released, Reservation, Reserved, Result,
-    RunEnd, SessionEnd, Signal, Sleep, Stand, Standing, TimeoutAt, Together, TtlRange, Validity, Wake, WakeStyle,
+    Fence, Fencing, Hold, Key, KeyPart, KeyWriter, LastSuccess, LockKey, LossCause, MAX_KEY_BYTES, MAX_NOTE_BYTES,
+    Mode, Note, OncePer, Opened, Owner, PerRuntime, REMOTE_POLL, Released, Reservation, Reserved, Result, RunEnd,
+    SessionEnd, Signal, Sleep, Stand, Standing, TimeoutAt, Together, TtlRange, Validity, Wake, WakeStyle,
 };
 pub use guard::{Guard, Held};
 pub use guards::Guards;
@@ -207,7 +207,7 @@ pub mod __private {
     pub use crate::scope::{fence_now, holding_now};
     pub use crate::sites::{Call, Registered, Site};
     pub use dlock_contract::engine::{KeyBuf, KeyBuilder};
-    pub use dlock_contract::{Backoff, Kind, OncePer};
+    pub use dlock_contract::{Backoff, Mode, OncePer};
 }
 
 /// Parts that the test kit of the facade uses. No part of the public interface: it may change in any release.

@@ -5,7 +5,7 @@ use std::panic::Location;
 use std::time::Duration;
 
 use dlock_contract::engine::KeyBuf;
-use dlock_contract::{Backend, Backoff, Error, Key, Kind, LastSuccess, LockKey, Note, OncePer, Result};
+use dlock_contract::{Backend, Backoff, Error, Key, LastSuccess, LockKey, Mode, Note, OncePer, Result};
 use futures::future::BoxFuture;
 
 use crate::acquire::acquire_all;
@@ -124,8 +124,8 @@ impl<K> Lock<K> {
     }
 
     /// Who may hold it beside whom. Default: nobody.
-    pub fn kind(mut self, kind: Kind) -> Self {
-        self.options.kind = kind;
+    pub fn mode(mut self, mode: Mode) -> Self {
+        self.options.mode = mode;
         self
     }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dlock_contract::{Backoff, Error, Kind, OncePer, Result};
+use dlock_contract::{Backoff, Error, Mode, OncePer, Result};
 
 pub(crate) use crate::resolved::Resolved;
 
@@ -142,7 +142,7 @@ pub struct Options {
     pub backoff: Option<Backoff>,
     pub max_waiters: Option<usize>,
     pub retry: Option<Retry>,
-    pub kind: Kind,
+    pub mode: Mode,
     pub fair: bool,
     pub cohort: Option<Cohort>,
     pub reentrant: bool,
@@ -167,7 +167,7 @@ impl Options {
         backoff: None,
         max_waiters: None,
         retry: None,
-        kind: Kind::Exclusive,
+        mode: Mode::Exclusive,
         fair: false,
         cohort: None,
         reentrant: false,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dlock_contract::{Backoff, Error, Kind, Result};
+use dlock_contract::{Backoff, Error, Mode, Result};
 
 use crate::options::{Defaults, Options, Renew, Retry, Wait};
 
@@ -104,7 +104,7 @@ impl Options {
             let text = format!("an offset of {:?} must be less than its period of {:?}", once.offset, once.period);
             return Err(Error::config("offset", text));
         }
-        if self.once_per.is_some() && self.kind != Kind::Exclusive {
+        if self.once_per.is_some() && self.mode != Mode::Exclusive {
             return Err(Error::config("once_per", "one start per period needs an exclusive lock"));
         }
         Ok(())
@@ -115,7 +115,7 @@ impl Options {
         let Some(cohort) = self.cohort else { return Ok(()) };
         let against = match () {
             () if cohort.passes == 0 => "passes: zero, which is no cohort",
-            () if self.kind != Kind::Exclusive => "a kind that is not exclusive",
+            () if self.mode != Mode::Exclusive => "a mode that is not exclusive",
             () if self.fair => "fair",
             () if self.min_hold.is_some() => "min_hold",
             () if self.once_per.is_some() => "once_per",

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dlock_contract::{Capabilities, Claim, Error, ErrorKind, Fencing, Kind, TtlRange};
+use dlock_contract::{Capabilities, Claim, Error, ErrorKind, Fencing, Mode, TtlRange};
 
 use crate::options::Options;
 
@@ -37,9 +37,9 @@ pub(crate) fn check_ttl(can: &Capabilities, ttl: Duration) -> Result<(), Error> 
 }
 
 pub(crate) fn check_options(can: &Capabilities, options: &Options) -> Result<(), Error> {
-    let missing = match options.kind {
-        Kind::Read | Kind::Write if !can.read_write => Some("read and write locks"),
-        Kind::Permits(_) if !can.permits => Some("permits"),
+    let missing = match options.mode {
+        Mode::Read | Mode::Write if !can.read_write => Some("read and write locks"),
+        Mode::Permits(_) if !can.permits => Some("permits"),
         _ if options.fair && !can.fair => Some("serving waiters in order (`fair`)"),
         _ if options.min_hold.is_some() && !can.min_hold => Some("min_hold"),
         _ if options.once_per.is_some() && !can.once_per => Some("once_per"),

@@ -295,7 +295,7 @@ impl Tenure {
 
     /// Can its release ask for the next caller of this process?
     fn carries(&self) -> bool {
-        let plainly = self.at_end.is_none() && !self.hold.claim.kind.is_shared();
+        let plainly = self.at_end.is_none() && !self.hold.claim.mode.is_shared();
         plainly && self.store.backend.capabilities().carries
     }
 

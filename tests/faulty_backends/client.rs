@@ -55,13 +55,13 @@ impl Client {
             expires_alone: true,
             fencing: Fencing::Monotonic,
             fair: !matches!(server.setup.wake, WakeStyle::Poll { .. }),
-            read_write: server.setup.kinds,
-            permits: server.setup.kinds,
-            min_hold: server.setup.kinds,
-            once_per: server.setup.kinds,
-            cohort: server.setup.kinds,
-            carries: server.setup.kinds && server.setup.wake == WakeStyle::Grant,
-            together: server.setup.kinds,
+            read_write: server.setup.modes,
+            permits: server.setup.modes,
+            min_hold: server.setup.modes,
+            once_per: server.setup.modes,
+            cohort: server.setup.modes,
+            carries: server.setup.modes && server.setup.wake == WakeStyle::Grant,
+            together: server.setup.modes,
             wake: server.setup.wake,
             connection_per_hold: false,
             takeover_delay: Duration::from_millis(delay),
@@ -129,7 +129,7 @@ impl Backend for Client {
             let answer = self.ask(claim, stand).await;
             self.reply().await;
             match answer {
-                Answer::Conflict => Err(Error::new(ErrorKind::KeyConflict, "in use by another kind")),
+                Answer::Conflict => Err(Error::new(ErrorKind::KeyConflict, "in use by another mode")),
                 Answer::AlreadyRun => Ok(Attempt::AlreadyRun),
                 Answer::Granted(grant) => {
                     self.memory().delivered.insert(claim.owner);

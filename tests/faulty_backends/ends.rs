@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dlock::{BootInstant, Claim, Clock, Ending, Kind, LockKey, Owner, Reservation, SessionEnd};
+use dlock::{BootInstant, Claim, Clock, Ending, LockKey, Mode, Owner, Reservation, SessionEnd};
 
 use crate::lies::Lie;
 use crate::server::{Server, State};
@@ -41,7 +41,7 @@ impl Server {
         match self.lie() {
             Some(Lie::RenewsInWords) => {}
             Some(Lie::RenewedForEver) => record.until = BootInstant::NEVER,
-            Some(Lie::RenewsAllReaders) if claim.kind == Kind::Read => {
+            Some(Lie::RenewsAllReaders) if claim.mode == Mode::Read => {
                 records.iter_mut().for_each(|record| record.until = until);
             }
             _ => record.until = until,
@@ -96,7 +96,7 @@ impl Server {
         if record.depth > 0 {
             return true;
         }
-        let keep = ending.keep.filter(|_| !(claim.kind.is_shared() && self.tells(Lie::KeepsNoShare)));
+        let keep = ending.keep.filter(|_| !(claim.mode.is_shared() && self.tells(Lie::KeepsNoShare)));
         if let Some(keep) = keep {
             (record.kept, record.depth) = (true, 1);
             record.until = match self.lie() {
@@ -105,7 +105,7 @@ impl Server {
                 _ => now.after(keep),
             };
         } else {
-            let readers = claim.kind == Kind::Read && self.tells(Lie::ReleaseEndsReaders);
+            let readers = claim.mode == Mode::Read && self.tells(Lie::ReleaseEndsReaders);
             state.remove(&name, |record| self.same(&record.owner, &claim.owner) || readers && record.since < since);
         }
         self.ended(&mut state, &name, claim, ending, began_ms);
@@ -113,7 +113,7 @@ impl Server {
         if self.tells(Lie::LeavesTombstone) {
             state.traces.push((name.clone(), "a release".into()));
         }
-        if self.tells(Lie::LeavesReader) && claim.kind == Kind::Read {
+        if self.tells(Lie::LeavesReader) && claim.mode == Mode::Read {
             state.traces.push((name.clone(), "a reader".into()));
         }
         if self.tells(Lie::ReleaseEndsOlder) {
@@ -133,7 +133,7 @@ impl Server {
         if left && self.tells(Lie::AbandonKeepsPlace) {
             state.traces.push((name.clone(), "a place".into()));
         }
-        if left && claim.kind == Kind::Write && self.tells(Lie::GaveUpWriterBars) {
+        if left && claim.mode == Mode::Write && self.tells(Lie::GaveUpWriterBars) {
             state.barred.insert(name.clone());
         }
         let anybody = self.tells(Lie::AbandonFreesAnybody);
@@ -215,7 +215,7 @@ impl Server {
         let over = state.records(name).iter().all(|record| record.until <= now);
         let mut runs = false;
         let ended = state.remove(name, |record| {
-            let leaks = matches!(record.kind, Kind::Permits(_)) && !record.kept && self.tells(Lie::LeaksPermits);
+            let leaks = matches!(record.mode, Mode::Permits(_)) && !record.kept && self.tells(Lie::LeaksPermits);
             let ends = record.until <= now && !self.tells(Lie::NeverExpires) && (over || !leaks);
             runs |= ends && record.once;
             ends

@@ -9,15 +9,15 @@ use crate::server::Setup;
 const SHORT_POLL: WakeStyle = WakeStyle::Poll { from: Duration::from_millis(5), to: Duration::from_millis(50) };
 
 /// Together they make every case applicable.
-pub(crate) const SETUPS: [Setup; 7] = [POLL, LINE, PUSH, SESSION, KINDS, POLLED_KINDS, PUSHED_KINDS];
+pub(crate) const SETUPS: [Setup; 7] = [POLL, LINE, PUSH, SESSION, MODES, POLLED_MODES, PUSHED_MODES];
 const POLL: Setup =
-    Setup { name: "lease, poll", expiry: Expiry::Lease, wake: SHORT_POLL, grouped: false, kinds: false };
+    Setup { name: "lease, poll", expiry: Expiry::Lease, wake: SHORT_POLL, grouped: false, modes: false };
 const LINE: Setup = Setup { name: "lease, hint", wake: WakeStyle::Hint, ..POLL };
 const PUSH: Setup = Setup { name: "lease, grant", wake: WakeStyle::Grant, grouped: true, ..POLL };
 const SESSION: Setup = Setup { name: "session", expiry: Expiry::Session { told: Duration::from_millis(100) }, ..POLL };
-const KINDS: Setup = Setup { name: "kinds, hint", kinds: true, ..LINE };
-const POLLED_KINDS: Setup = Setup { name: "kinds, poll", kinds: true, ..POLL };
-const PUSHED_KINDS: Setup = Setup { name: "kinds, grant", kinds: true, ..PUSH };
+const MODES: Setup = Setup { name: "modes, hint", modes: true, ..LINE };
+const POLLED_MODES: Setup = Setup { name: "modes, poll", modes: true, ..POLL };
+const PUSHED_MODES: Setup = Setup { name: "modes, grant", modes: true, ..PUSH };
 
 macro_rules! lies {
     ($($lie:ident $setup:ident [$($case:literal),+ $(,)?])*) => {
@@ -87,24 +87,24 @@ lies! {
     CountsFromNews PUSH ["a lock that was handed over does not count from its news"]
     KeepsUntaken PUSH ["news that nobody took do not block the next one"]
 
-    ReservesNothing KINDS ["reserved tokens are above the hold's and below those of the next holder"]
-    ReservesOnly KINDS ["a reservation prolongs the lock in the store"]
-    ReservesForLost KINDS ["a reservation after the hold's end is Lost and creates nothing"]
-    ReservesBeforeOthers KINDS ["nothing is reserved while others wait, unless that is asked for"]
+    ReservesNothing MODES ["reserved tokens are above the hold's and below those of the next holder"]
+    ReservesOnly MODES ["a reservation prolongs the lock in the store"]
+    ReservesForLost MODES ["a reservation after the hold's end is Lost and creates nothing"]
+    ReservesBeforeOthers MODES ["nothing is reserved while others wait, unless that is asked for"]
 
-    CarriesOldToken PUSHED_KINDS ["a release that asks for the next caller gives it the free lock"]
-    CarriedComesFirst PUSHED_KINDS ["a release that asks for the next caller puts it behind those who wait"]
-    CarriesFromAnybody PUSHED_KINDS ["a release that comes too late asks, and takes the lock from nobody"]
-    CarriesLateIsFine PUSHED_KINDS ["a release that comes too late asks, and takes the lock from nobody"]
-    CarriedCountsFromReply PUSHED_KINDS ["a grant that a release has asked for counts from before the request"]
-    KeepsCarried PUSHED_KINDS ["what a release has asked for leaves nothing when it is given up"]
+    CarriesOldToken PUSHED_MODES ["a release that asks for the next caller gives it the free lock"]
+    CarriedComesFirst PUSHED_MODES ["a release that asks for the next caller puts it behind those who wait"]
+    CarriesFromAnybody PUSHED_MODES ["a release that comes too late asks, and takes the lock from nobody"]
+    CarriesLateIsFine PUSHED_MODES ["a release that comes too late asks, and takes the lock from nobody"]
+    CarriedCountsFromReply PUSHED_MODES ["a grant that a release has asked for counts from before the request"]
+    KeepsCarried PUSHED_MODES ["what a release has asked for leaves nothing when it is given up"]
 
-    TogetherKeepsTokens KINDS ["free locks that are asked for together are all granted"]
-    TogetherTakesSome KINDS ["one lock that is taken keeps those that are asked for with it free"]
-    TogetherRefusesOwn KINDS ["who asks for several locks together again has them once"]
-    TogetherRunsOn KINDS ["an attempt for several locks dropped anywhere is undone by their abandons"]
-    TogetherInTwoSteps KINDS ["who asks for several locks together is alone with each"]
-    TogetherOvertakes KINDS ["who asks for several locks together overtakes nobody in line"]
+    TogetherKeepsTokens MODES ["free locks that are asked for together are all granted"]
+    TogetherTakesSome MODES ["one lock that is taken keeps those that are asked for with it free"]
+    TogetherRefusesOwn MODES ["who asks for several locks together again has them once"]
+    TogetherRunsOn MODES ["an attempt for several locks dropped anywhere is undone by their abandons"]
+    TogetherInTwoSteps MODES ["who asks for several locks together is alone with each"]
+    TogetherOvertakes MODES ["who asks for several locks together overtakes nobody in line"]
 
     FoldsCase POLL ["keys that differ by case are different locks"]
     TrimsBlanks POLL ["keys that differ by what trails are different locks"]
@@ -129,65 +129,65 @@ lies! {
     StaysBroken POLL ["after an outage the same client works again"]
     TrustsClientClock POLL ["a client's wrong clock changes nothing"]
 
-    ConflictWaits KINDS ["a kind of another family is a conflict, and leaves nothing"]
-    LeavesReader KINDS ["a lock of any kind leaves nothing in the store"]
-    TellsLatest KINDS ["of several holders the first one is told"]
-    TakesAnother KINDS ["a shared hold that is asked for again is one hold"]
-    TokensPerKind KINDS ["the token rises from kind to kind"]
+    ConflictWaits MODES ["a mode of another family is a conflict, and leaves nothing"]
+    LeavesReader MODES ["a lock of any mode leaves nothing in the store"]
+    TellsLatest MODES ["of several holders the first one is told"]
+    TakesAnother MODES ["a shared hold that is asked for again is one hold"]
+    TokensPerMode MODES ["the token rises from mode to mode"]
 
-    FewReaders KINDS ["readers hold a lock together"]
-    ReaderBesideWriter KINDS ["a writer holds a lock alone"]
-    ReadersOvertake KINDS ["a reader does not overtake a writer that waits"]
-    GaveUpWriterBars KINDS ["a writer that gave up keeps no reader away"]
-    RenewsAllReaders KINDS ["a silent reader's share ends by itself, and alone"]
-    ReleaseEndsReaders KINDS ["the end of one reader leaves the others alone"]
+    FewReaders MODES ["readers hold a lock together"]
+    ReaderBesideWriter MODES ["a writer holds a lock alone"]
+    ReadersOvertake MODES ["a reader does not overtake a writer that waits"]
+    GaveUpWriterBars MODES ["a writer that gave up keeps no reader away"]
+    RenewsAllReaders MODES ["a silent reader's share ends by itself, and alone"]
+    ReleaseEndsReaders MODES ["the end of one reader leaves the others alone"]
 
-    OneTooMany KINDS ["so many permits are given, and not one more"]
-    HighestSlot KINDS ["a permit has the lowest slot that is free"]
-    LeaksPermits KINDS ["a silent holder's permit and slot come back, alone"]
-    MixesNumbers KINDS ["another number of permits is a conflict"]
+    OneTooMany MODES ["so many permits are given, and not one more"]
+    HighestSlot MODES ["a permit has the lowest slot that is free"]
+    LeaksPermits MODES ["a silent holder's permit and slot come back, alone"]
+    MixesNumbers MODES ["another number of permits is a conflict"]
 
-    KeepsHalf KINDS ["a kept key stays taken for its time"]
-    KeepsForTtl KINDS ["a kept key goes to a waiter at the end of its time"]
-    KeptIsRenewed KINDS ["a kept key is no longer its owner's"]
-    KeptIsReleased KINDS ["a kept key is no longer its owner's"]
-    KeptIsNobodys KINDS ["a kept key tells who held it"]
-    KeptAlone KINDS ["of a shared lock only the share is kept"]
-    KeepsNoShare KINDS ["of a shared lock only the share is kept"]
+    KeepsHalf MODES ["a kept key stays taken for its time"]
+    KeepsForTtl MODES ["a kept key goes to a waiter at the end of its time"]
+    KeptIsRenewed MODES ["a kept key is no longer its owner's"]
+    KeptIsReleased MODES ["a kept key is no longer its owner's"]
+    KeptIsNobodys MODES ["a kept key tells who held it"]
+    KeptAlone MODES ["of a shared lock only the share is kept"]
+    KeepsNoShare MODES ["of a shared lock only the share is kept"]
 
-    StartsInTwoSteps KINDS ["a period has one start, whoever asks"]
-    RunIsContention KINDS ["while a run goes on, others of its period hear that it was started"]
-    ChecksRunOnce KINDS ["of those who wait for one run, one gets it"]
-    FailureIsNoEnd KINDS ["a run that has ended is not started again, however it went"]
-    ReleaseForgetsStart KINDS ["a start outlives its release"]
-    AbandonIsStart KINDS ["an abandoned start gives its own period back"]
-    AbandonForgetsAll KINDS ["an abandoned start gives its own period back"]
-    AbandonForgetsRerun KINDS ["a run that was to be started again, and was abandoned, stays started"]
-    OwnStartIsOver KINDS ["a claim that asks again has not begun its run"]
-    ExpiryForgetsStart KINDS ["a run whose process died is not started again unasked"]
-    NeverReruns KINDS ["a run whose process died is started again if asked for, once its lock is free"]
-    ReleaseEndsRun KINDS ["a run that was given back without an end is free at once for whoever would run it again"]
-    KeptGoesOn KINDS ["a run that goes on is contention for whoever would run it again, until its end"]
-    EndedForGood KINDS ["the next period has a start of its own"]
-    HeldIsAlreadyRun KINDS ["a run of an earlier period that goes on is contention"]
-    IgnoresOffset KINDS ["the boundaries of periods come after their offset"]
-    PeriodOfClient KINDS ["a period is counted by the store's clock"]
-    FailureIsSuccess KINDS ["the last success is told, and a failure is none"]
-    RecordsPeriodsOnly KINDS ["a success without a period is told, and is neither a start nor an end of one"]
-    AnyEndIsEnd KINDS ["a success without a period is told, and is neither a start nor an end of one"]
+    StartsInTwoSteps MODES ["a period has one start, whoever asks"]
+    RunIsContention MODES ["while a run goes on, others of its period hear that it was started"]
+    ChecksRunOnce MODES ["of those who wait for one run, one gets it"]
+    FailureIsNoEnd MODES ["a run that has ended is not started again, however it went"]
+    ReleaseForgetsStart MODES ["a start outlives its release"]
+    AbandonIsStart MODES ["an abandoned start gives its own period back"]
+    AbandonForgetsAll MODES ["an abandoned start gives its own period back"]
+    AbandonForgetsRerun MODES ["a run that was to be started again, and was abandoned, stays started"]
+    OwnStartIsOver MODES ["a claim that asks again has not begun its run"]
+    ExpiryForgetsStart MODES ["a run whose process died is not started again unasked"]
+    NeverReruns MODES ["a run whose process died is started again if asked for, once its lock is free"]
+    ReleaseEndsRun MODES ["a run that was given back without an end is free at once for whoever would run it again"]
+    KeptGoesOn MODES ["a run that goes on is contention for whoever would run it again, until its end"]
+    EndedForGood MODES ["the next period has a start of its own"]
+    HeldIsAlreadyRun MODES ["a run of an earlier period that goes on is contention"]
+    IgnoresOffset MODES ["the boundaries of periods come after their offset"]
+    PeriodOfClient MODES ["a period is counted by the store's clock"]
+    FailureIsSuccess MODES ["the last success is told, and a failure is none"]
+    RecordsPeriodsOnly MODES ["a success without a period is told, and is neither a start nor an end of one"]
+    AnyEndIsEnd MODES ["a success without a period is told, and is neither a start nor an end of one"]
 
     // Lies that break more than one promise.
-    StartsPerClient KINDS [
+    StartsPerClient MODES [
         "a period has one start, whoever asks",
         "of those who wait for one run, one gets it",
         "a period is counted by the store's clock",
     ]
-    RerunsAtOnce KINDS [
+    RerunsAtOnce MODES [
         "a run whose process died is started again if asked for, once its lock is free",
         "a run that was given back without an end is free at once for whoever would run it again",
         "a run that goes on is contention for whoever would run it again, until its end",
     ]
-    RerunIsNoWait KINDS [
+    RerunIsNoWait MODES [
         "a run that was given back without an end is free at once for whoever would run it again",
         "a run that goes on is contention for whoever would run it again, until its end",
     ]

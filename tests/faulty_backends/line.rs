@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use dlock::{BootInstant, Claim, Kind, Owner, Stand, WakeStyle};
+use dlock::{BootInstant, Claim, Mode, Owner, Stand, WakeStyle};
 use tokio::sync::oneshot;
 
 use crate::lies::Lie;
@@ -33,7 +33,7 @@ impl Server {
     ) -> Answer {
         let ends = state.records(name).iter().map(|record| record.until);
         // Who wants to be alone needs the last of them to end.
-        let ends = if claim.kind.is_shared() { ends.min() } else { ends.max() };
+        let ends = if claim.mode.is_shared() { ends.min() } else { ends.max() };
         let line = state.lines.entry(name.to_owned()).or_default();
         // Free, but somebody was told to come in: its place ends with its wait at the latest.
         let ask_by = ends.unwrap_or_else(|| line.front().map_or(now, |first| first.until));
@@ -61,7 +61,7 @@ impl Server {
 
     /// Does nobody stand before this one?
     pub(crate) fn is_next(&self, state: &mut State, name: &str, claim: &Claim) -> bool {
-        if claim.kind == Kind::Read && self.tells(Lie::ReadersOvertake) {
+        if claim.mode == Mode::Read && self.tells(Lie::ReadersOvertake) {
             return true;
         }
         let head = state.lines.get_mut(name).and_then(|line| self.head(line));
@@ -77,8 +77,8 @@ impl Server {
         loop {
             let Some(line) = state.lines.get_mut(name) else { return };
             line.retain(|place| place.until > now);
-            let Some(kind) = self.head(line).map(|head| head.claim.kind) else { return };
-            if !self.admits(state, name, kind) {
+            let Some(mode) = self.head(line).map(|head| head.claim.mode) else { return };
+            if !self.admits(state, name, mode) {
                 return;
             }
             let Some(line) = state.lines.get_mut(name) else { return };

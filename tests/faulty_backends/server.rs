@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use dlock::{BootInstant, Claim, Clock, Expiry, Kind, LastSuccess, LockKey, Owner, SessionEnd, Stand, WakeStyle};
+use dlock::{BootInstant, Claim, Clock, Expiry, LastSuccess, LockKey, Mode, Owner, SessionEnd, Stand, WakeStyle};
 use dlock_conformance::Outage;
 use tokio::sync::oneshot;
 
@@ -21,7 +21,7 @@ pub(crate) struct Setup {
     pub(crate) wake: WakeStyle,
     pub(crate) grouped: bool,
     /// Does it know more than exclusive locks that are simply freed?
-    pub(crate) kinds: bool,
+    pub(crate) modes: bool,
 }
 
 pub(crate) struct Server {
@@ -60,7 +60,7 @@ pub(crate) struct Record {
     pub(crate) owner: Owner,
     /// The hold is over, and its share stays taken.
     pub(crate) kept: bool,
-    pub(crate) kind: Kind,
+    pub(crate) mode: Mode,
     pub(crate) slot: Option<u32>,
     pub(crate) once: bool,
     pub(crate) note: String,
@@ -153,8 +153,8 @@ impl Server {
         if let Some(grant) = self.again(&mut state, &name, claim, now) {
             return Answer::Granted(grant);
         }
-        if self.conflicts(&state, &name, claim.kind) {
-            return match self.tells(Lie::ConflictWaits) && !matches!(claim.kind, Kind::Permits(_)) {
+        if self.conflicts(&state, &name, claim.mode) {
+            return match self.tells(Lie::ConflictWaits) && !matches!(claim.mode, Mode::Permits(_)) {
                 true => self.refuse(&mut state, &name, claim, Stand::No, client, now),
                 false => Answer::Conflict,
             };
@@ -169,10 +169,10 @@ impl Server {
             return Answer::AlreadyRun;
         }
         let reruns = self.tells(Lie::RerunsAtOnce) && claim.once_per.as_deref().is_some_and(|once| once.rerun);
-        if self.admits(&state, &name, claim.kind) && self.is_next(&mut state, &name, claim) || reruns {
+        if self.admits(&state, &name, claim.mode) && self.is_next(&mut state, &name, claim) || reruns {
             self.leave(&mut state, &name, &claim.owner);
             let grant = self.grant(&mut state, &name, claim, client, wall);
-            // Of a shared kind the next in line may come too.
+            // Of a shared mode the next in line may come too.
             self.freed(&mut state, &name, wall);
             return Answer::Granted(grant);
         }
@@ -181,7 +181,7 @@ impl Server {
 
     /// The reply to an earlier attempt was lost.
     pub(crate) fn again(&self, state: &mut State, name: &str, claim: &Arc<Claim>, now: BootInstant) -> Option<Grant> {
-        if self.tells(Lie::TakesAnother) && claim.kind.is_shared() && self.admits(state, name, claim.kind) {
+        if self.tells(Lie::TakesAnother) && claim.mode.is_shared() && self.admits(state, name, claim.mode) {
             return None;
         }
         let until = now.after(self.stored(claim.ttl));
@@ -197,27 +197,27 @@ impl Server {
         Some(Grant { token: record.token, slot: record.slot })
     }
 
-    fn conflicts(&self, state: &State, name: &str, kind: Kind) -> bool {
-        let held = state.records(name).iter().map(|record| record.kind);
-        let waiting = state.lines.get(name).into_iter().flatten().map(|place| place.claim.kind);
+    fn conflicts(&self, state: &State, name: &str, mode: Mode) -> bool {
+        let held = state.records(name).iter().map(|record| record.mode);
+        let waiting = state.lines.get(name).into_iter().flatten().map(|place| place.claim.mode);
         held.chain(waiting).any(|other| {
-            let numbers = matches!((kind, other), (Kind::Permits(_), Kind::Permits(_)));
-            !(kind.mixes_with(other) || numbers && self.tells(Lie::MixesNumbers))
+            let numbers = matches!((mode, other), (Mode::Permits(_), Mode::Permits(_)));
+            !(mode.mixes_with(other) || numbers && self.tells(Lie::MixesNumbers))
         })
     }
 
     /// Is there room beside those who hold it?
-    pub(crate) fn admits(&self, state: &State, name: &str, kind: Kind) -> bool {
+    pub(crate) fn admits(&self, state: &State, name: &str, mode: Mode) -> bool {
         let records = state.records(name);
         if self.tells(Lie::KeptAlone) && records.iter().any(|record| record.kept) {
             return false;
         }
-        match kind {
-            Kind::Exclusive | Kind::Write => records.is_empty(),
-            Kind::Read if self.tells(Lie::FewReaders) && records.len() == 3 => false,
-            Kind::Read if state.barred.contains(name) => false,
-            Kind::Read => self.tells(Lie::ReaderBesideWriter) || records.iter().all(|other| other.kind == Kind::Read),
-            Kind::Permits(most) => {
+        match mode {
+            Mode::Exclusive | Mode::Write => records.is_empty(),
+            Mode::Read if self.tells(Lie::FewReaders) && records.len() == 3 => false,
+            Mode::Read if state.barred.contains(name) => false,
+            Mode::Read => self.tells(Lie::ReaderBesideWriter) || records.iter().all(|other| other.mode == Mode::Read),
+            Mode::Permits(most) => {
                 let more = u32::from(self.tells(Lie::OneTooMany) && most.get() > 3);
                 records.len() < (most.get() + more) as usize
             }
@@ -240,14 +240,14 @@ impl Server {
         let note: String = claim.note.as_str().to_owned();
         state.notes.insert(name.to_owned(), note.clone());
         state.released_by.remove(name);
-        let slot = match claim.kind {
-            Kind::Permits(most) => self.free_slot(state.records(name), most.get()),
+        let slot = match claim.mode {
+            Mode::Permits(most) => self.free_slot(state.records(name), most.get()),
             _ => None,
         };
         let record = Record {
             owner: claim.owner,
             kept: false,
-            kind: claim.kind,
+            mode: claim.mode,
             slot,
             once: claim.once_per.is_some(),
             note,
@@ -267,7 +267,7 @@ impl Server {
     pub(crate) fn counted(&self, name: &str, claim: &Claim, client: u64) -> String {
         match self.lie {
             Some(Lie::BlocksPerClient) => format!("{name} {client}"),
-            Some(Lie::TokensPerKind) => format!("{name} {:?}", claim.kind),
+            Some(Lie::TokensPerMode) => format!("{name} {:?}", claim.mode),
             _ => name.to_owned(),
         }
     }

@@ -58,7 +58,7 @@ impl Server {
             return !self.tells(Lie::TogetherRefusesOwn);
         }
         let next = self.tells(Lie::TogetherOvertakes) || self.is_next(state, &name, claim);
-        next && self.admits(state, &name, claim.kind)
+        next && self.admits(state, &name, claim.mode)
     }
 
     fn take_all(&self, state: &mut State, claims: &[Arc<Claim>], client: u64, wall: u64) -> Vec<Grant> {

@@ -28,9 +28,9 @@ macro_rules! only_key {
 }
 
 macro_rules! all_parts {
-    ($name:ident, $crate_path:path, $guard:ident, $call:path, $time:expr, $kind:expr, $template:literal, $flag:expr) => {
+    ($name:ident, $crate_path:path, $guard:ident, $call:path, $time:expr, $mode:expr, $template:literal, $flag:expr) => {
         #[distributed_lock(key = $template, crate = $crate_path, guard = $guard, on_busy = call($call), ttl = $time,
-                                    kind = $kind, fair = $flag, backend = concat!("mem", "ory"), max_hold = "1h")]
+                                    mode = $mode, fair = $flag, backend = concat!("mem", "ory"), max_hold = "1h")]
         fn $name(id: u8) -> Result<u8, Error> {
             $guard.check()?;
             Ok(id)

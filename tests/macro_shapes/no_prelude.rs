@@ -24,7 +24,7 @@ async fn locked(__dlock_key: u8, __dlock_k: u8) -> ::core::result::Result<u8, ::
     guard = __dlock_held,
     on_busy = call(instead),
     on_outage = skip,
-    kind = permits(2),
+    mode = permits(2),
     retry = 5,
     cohort = "5/1s"
 )]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dlock::{Error, ErrorKind, Kind, LossCause, Wait, distributed_lock, scheduled_lock};
+use dlock::{Error, ErrorKind, LossCause, Mode, Wait, distributed_lock, scheduled_lock};
 
 use crate::stores::{MS, Other, is_busy, on_each, soon};
 
@@ -51,7 +51,7 @@ async fn once_per(store: &str) -> Result<(), Error> {
     Ok(())
 }
 
-#[distributed_lock(key = "constants:pool", kind = permits(Limits::WORKERS), wait = "none", guard = held, backend = store)]
+#[distributed_lock(key = "constants:pool", mode = permits(Limits::WORKERS), wait = "none", guard = held, backend = store)]
 async fn permit(store: &str) -> Result<Option<u32>, Error> {
     Ok(held.slot())
 }
@@ -87,9 +87,9 @@ async fn times_that_are_constants_are_kept() {
 #[tokio::test]
 async fn counts_that_are_constants_are_kept() {
     on_each(async |store| {
-        let one = Other::holds_as(store, "constants:pool", Kind::permits(2)).await;
+        let one = Other::holds_as(store, "constants:pool", Mode::permits(2)).await;
         assert_eq!(permit(store).await.unwrap(), Some(1));
-        let two = Other::holds_as(store, "constants:pool", Kind::permits(2)).await;
+        let two = Other::holds_as(store, "constants:pool", Mode::permits(2)).await;
         is_busy(permit(store).await);
         one.releases().await;
         two.releases().await;

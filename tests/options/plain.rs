@@ -55,12 +55,12 @@ async fn fence(store: &str) -> Result<(), Error> {
     Ok(())
 }
 
-#[distributed_lock(key = "plain:read", kind = read, backend = store)]
+#[distributed_lock(key = "plain:read", mode = read, backend = store)]
 async fn read(store: &str) -> Result<(), Error> {
     Ok(())
 }
 
-#[distributed_lock(key = "plain:permits", kind = permits(3), backend = store)]
+#[distributed_lock(key = "plain:permits", mode = permits(3), backend = store)]
 async fn permits(store: &str) -> Result<(), Error> {
     Ok(())
 }

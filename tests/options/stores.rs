@@ -8,7 +8,7 @@ use dlock::backends::memory::Memory;
 use dlock::backends::redis::Redis;
 use dlock::backends::sqlite::Sqlite;
 use dlock::{
-    Attempt, Backend, Claim, Clock, Error, ErrorKind, Hold, Key, Kind, LockKey, OncePer, Owner, Registry, Released,
+    Attempt, Backend, Claim, Clock, Error, ErrorKind, Hold, Key, LockKey, Mode, OncePer, Owner, Registry, Released,
     Stand,
 };
 use dlock_testkit::servers::{self, Instance, shared};
@@ -94,8 +94,8 @@ impl Other {
         Self::with(store, key, LONG, |_| ()).await
     }
 
-    pub(crate) async fn holds_as(store: &str, key: impl Into<Key>, kind: Kind) -> Self {
-        Self::with(store, key, LONG, |claim| claim.kind = kind).await
+    pub(crate) async fn holds_as(store: &str, key: impl Into<Key>, mode: Mode) -> Self {
+        Self::with(store, key, LONG, |claim| claim.mode = mode).await
     }
 
     /// Holds a lock whose waiters are served in the order in which they came.

@@ -1,6 +1,6 @@
 //! An operator breaks a lock, as `docs/backends.md` says how.
 
-use dlock::{Key, Kind, Registry, Wait};
+use dlock::{Key, Mode, Registry, Wait};
 
 use crate::database::{Database, SECOND};
 
@@ -13,15 +13,15 @@ async fn process(url: &str) -> Registry {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_holder_whose_lock_an_operator_deletes_hears_of_it_at_its_next_renewal() {
-    for kind in [Kind::Exclusive, Kind::Read, Kind::Permits(3.try_into().unwrap())] {
+    for mode in [Mode::Exclusive, Mode::Read, Mode::Permits(3.try_into().unwrap())] {
         let server = Database::own(&[]);
         let (one, two) = (process(&server.url).await, process(&server.url).await);
         let ttl = 6 * SECOND;
-        let lock = |registry: &Registry, kind| registry.lock(Key::text("stock:").value(&42)).ttl(ttl).kind(kind);
-        let held = lock(&one, kind).acquire().await.unwrap();
+        let lock = |registry: &Registry, mode| registry.lock(Key::text("stock:").value(&42)).ttl(ttl).mode(mode);
+        let held = lock(&one, mode).acquire().await.unwrap();
         let deleted: u64 = redis::cmd("DEL").arg("dl1:{default:stock:<42>}").query(&mut server.raw()).unwrap();
         assert_eq!(deleted, 1);
-        let next = lock(&two, Kind::Exclusive).wait(Wait::None).acquire().await.unwrap();
+        let next = lock(&two, Mode::Exclusive).wait(Wait::None).acquire().await.unwrap();
         held.check().expect("both believe in it");
         // A third of the ttl, and what a busy machine takes.
         tokio::time::timeout(5 * SECOND, held.lost()).await.expect("it was not told");

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use dlock::backends::redis::Redis;
-use dlock::{Attempt, Backend, Claim, Clock, ErrorKind, Hold, Kind, Registry, Released, Stand, Wait};
+use dlock::{Attempt, Backend, Claim, Clock, ErrorKind, Hold, Mode, Registry, Released, Stand, Wait};
 use redis::Commands;
 
 use crate::database::{Database, SECOND, claim, granted, stand};
@@ -186,7 +186,7 @@ async fn a_release_asks_for_nobody_who_could_not_stand_in_the_line() {
     let (one, _, held) = known_as_waiter(&server).await;
     let deaf = server.open().await;
     let mut reads = Claim::new(held.claim.key.clone(), 10 * SECOND, "t").unwrap();
-    reads.kind = Kind::Read;
+    reads.mode = Mode::Read;
     let answer = one.release_to(&held, &std::sync::Arc::new(reads), until).await.unwrap();
     assert!(matches!(answer, (Released::Released, None)), "{answer:?}");
     let held = take(&deaf, &claim("k", 10 * SECOND)).await;

@@ -1,6 +1,6 @@
 //! The same through the core, as a program asks for it.
 
-use dlock::{ErrorKind, Key, Kind, Wait};
+use dlock::{ErrorKind, Key, Mode, Wait};
 use redis::Commands;
 
 use crate::bench::{Bench, LONG, MS, SECOND};
@@ -66,8 +66,8 @@ async fn what_a_layout_cannot_do_is_refused_before_any_request() {
     for parameter in ["keys=literal", "layout=redisson"] {
         let registry = bench.registry(parameter).await;
         let lock = |key| registry.lock(key).ttl(SECOND);
-        for kind in [Kind::Read, Kind::Write, Kind::Permits(std::num::NonZeroU32::MIN)] {
-            assert!(unsupported(lock(bench.text()).kind(kind).try_acquire().await.unwrap_err()), "{parameter}");
+        for mode in [Mode::Read, Mode::Write, Mode::Permits(std::num::NonZeroU32::MIN)] {
+            assert!(unsupported(lock(bench.text()).mode(mode).try_acquire().await.unwrap_err()), "{parameter}");
         }
         // Two keys that would be one name.
         for (one, two) in [("a:b", "c"), ("a", "b:c")] {

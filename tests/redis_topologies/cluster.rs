@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dlock::backends::redis::Redis;
-use dlock::{Attempt, Backend, Claim, Clock, ErrorKind, Key, Kind, Registry, Released, Stand, Standing, Wait};
+use dlock::{Attempt, Backend, Claim, Clock, ErrorKind, Key, Mode, Registry, Released, Stand, Standing, Wait};
 use dlock_testkit::servers::{self, Instance, RedisCluster};
 
 use crate::holds::{confirm, take, token};
@@ -25,9 +25,9 @@ pub(crate) fn key_at(cluster: &RedisCluster, node: usize) -> String {
     (0..).map(|n| format!("key{n}")).find(|key| cluster.owner_of(&name(key)).unwrap() == node).unwrap()
 }
 
-pub(crate) fn claim_of(kind: Kind, key: &str) -> Arc<Claim> {
+pub(crate) fn claim_of(mode: Mode, key: &str) -> Arc<Claim> {
     let mut claim = Claim::clone(&claim(key, LIMIT));
-    claim.kind = kind;
+    claim.mode = mode;
     Arc::new(claim)
 }
 
@@ -171,7 +171,7 @@ pub(crate) async fn slots_move_under_held_locks(cluster: &Arc<RedisCluster>) {
     let key = "moves";
     let hold = take(&redis, &claim(key, LIMIT)).await;
     let shares =
-        [claim_of(Kind::Read, "moved"), claim_of(Kind::Permits(std::num::NonZeroU32::new(2).unwrap()), "moving")];
+        [claim_of(Mode::Read, "moved"), claim_of(Mode::Permits(std::num::NonZeroU32::new(2).unwrap()), "moving")];
     let mut holds = Vec::new();
     for share in &shares {
         holds.push(take(&redis, share).await);

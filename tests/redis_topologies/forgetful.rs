@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dlock::backends::redis::Redis;
-use dlock::{Attempt, Backend, Claim, Error, ErrorKind, Kind, Released, Signal, Standing};
+use dlock::{Attempt, Backend, Claim, Error, ErrorKind, Mode, Released, Signal, Standing};
 use dlock_testkit::servers::RedisCluster;
 use tokio::time::Instant;
 
@@ -162,18 +162,18 @@ async fn refused(redis: &Redis, claim: &Arc<Claim>) -> Error {
 }
 
 async fn shares_wait_for_the_replicas(cluster: &RedisCluster, redis: &Redis, key: &str) {
-    let two = Kind::Permits(NonZeroU32::new(2).unwrap());
-    for kind in [Kind::Read, Kind::Write, two] {
-        let hold = take(redis, &claim_of(kind, key)).await;
-        assert!(replicated(cluster, key) >= 3, "the lock, its shares, and what is known of each: {kind:?}");
+    let two = Mode::Permits(NonZeroU32::new(2).unwrap());
+    for mode in [Mode::Read, Mode::Write, two] {
+        let hold = take(redis, &claim_of(mode, key)).await;
+        assert!(replicated(cluster, key) >= 3, "the lock, its shares, and what is known of each: {mode:?}");
         assert!(matches!(confirm(redis, &hold).await, Standing::Renewed(_)));
         assert_eq!(redis.release(&hold).await.unwrap(), Released::Released);
 
         cluster.nodes[3].pause().unwrap();
-        let error = refused(redis, &claim_of(kind, key)).await;
+        let error = refused(redis, &claim_of(mode, key)).await;
         cluster.nodes[3].resume().unwrap();
-        assert!(error.is_retryable() && error.to_string().contains("0 of 1 replicas"), "{kind:?}: {error}");
-        assert_eq!(cluster.nodes[0].ask(&format!("KEYS {}*", name(key))).unwrap(), "", "{kind:?}");
+        assert!(error.is_retryable() && error.to_string().contains("0 of 1 replicas"), "{mode:?}: {error}");
+        assert_eq!(cluster.nodes[0].ask(&format!("KEYS {}*", name(key))).unwrap(), "", "{mode:?}");
     }
 }
 

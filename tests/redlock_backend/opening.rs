@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use dlock::backends::redlock::Redlock;
-use dlock::{Backend, Clock, ErrorKind, Kind, OncePer, Registry};
+use dlock::{Backend, Clock, ErrorKind, Mode, OncePer, Registry};
 use dlock_testkit::child::Child;
 use dlock_testkit::servers::{Instance, Redis};
 use dlock_testkit::{Proxy, text_of, wait_until};
@@ -97,9 +97,9 @@ async fn what_several_servers_cannot_agree_on_is_refused_before_any_request() {
     let lock = || registry.lock("k").ttl(SECOND);
     let asked = [
         lock().fair(true),
-        lock().kind(Kind::Read),
-        lock().kind(Kind::Write),
-        lock().kind(Kind::Permits(3.try_into().unwrap())),
+        lock().mode(Mode::Read),
+        lock().mode(Mode::Write),
+        lock().mode(Mode::Permits(3.try_into().unwrap())),
         lock().min_hold(Duration::from_millis(10)),
         lock().once_per(OncePer { period: SECOND, offset: Duration::ZERO, rerun: false }),
     ];

@@ -4,7 +4,7 @@
 const PAGE: &str = include_str!("../../docs/backends.md");
 
 /// Lines of the block, counted from 1 as the text below it does: names and channels, what every lock needs, waiting in
-/// order, kinds, the look at the server.
+/// order, modes, the look at the server.
 pub(crate) fn lines(numbers: impl IntoIterator<Item = usize>) -> String {
     let (_, block) = PAGE.split_once("ACL SETUSER app on >password ").expect("the block is there");
     let lines: Vec<_> = block.split_once("```").expect("it ends").0.lines().map(str::trim).collect();

@@ -1,6 +1,6 @@
 //! The lock inside one process: the contract at its simplest, and the reference for the other backends.
 //!
-//! Leases, fencing tokens, every kind, and a line in order of arrival, on the suspend-proof clock. Nothing is kept for a
+//! Leases, fencing tokens, every mode, and a line in order of arrival, on the suspend-proof clock. Nothing is kept for a
 //! key that nobody holds or waits for, but the record of its runs. Clones share one store.
 
 // A library of locks neither panics nor prints.

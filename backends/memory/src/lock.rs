@@ -4,14 +4,14 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use dlock_contract::{
-    Attempt, BootInstant, Claim, Clock, Ending, Error, ErrorKind, Hold, Kind, Note, Owner, Reservation, Reserved,
+    Attempt, BootInstant, Claim, Clock, Ending, Error, ErrorKind, Hold, Mode, Note, Owner, Reservation, Reserved,
     Result, Signal, Stand, Validity, Wake,
 };
 use tokio::sync::oneshot;
 
 use super::runs::Runs;
 
-/// Present only while somebody holds or waits. All of its kinds are of one family.
+/// Present only while somebody holds or waits. All of its modes are of one family.
 #[derive(Debug, Default)]
 pub(super) struct Lock {
     /// In the order of their grants.
@@ -23,7 +23,7 @@ pub(super) struct Lock {
 struct Holder {
     /// `None`: the hold is over, and its share stays taken until `ends`.
     owner: Option<Owner>,
-    kind: Kind,
+    mode: Mode,
     slot: Option<u32>,
     token: u64,
     ends: BootInstant,
@@ -88,17 +88,17 @@ impl Lock {
             holder.unseen = false;
             return hold(claim, holder.token, holder.slot, moment.now).map(Attempt::Acquired);
         }
-        if self.family().is_some_and(|family| !family.mixes_with(claim.kind)) {
+        if self.family().is_some_and(|family| !family.mixes_with(claim.mode)) {
             return Err(Error::new(
                 ErrorKind::KeyConflict,
-                "the key is in use by locks of another kind, or with another number of permits",
+                "the key is in use by locks of another mode, or with another number of permits",
             ));
         }
         if moment.is_over(claim) {
             self.leave(&claim.owner, moment);
             return Ok(Attempt::AlreadyRun);
         }
-        if self.line.is_empty() && self.admits(claim.kind) {
+        if self.line.is_empty() && self.admits(claim.mode) {
             return self.grant(claim, moment).map(Attempt::Acquired);
         }
         Ok(Attempt::Contended(self.stand(claim, stand, moment)))
@@ -107,7 +107,7 @@ impl Lock {
     fn stand(&mut self, claim: &Arc<Claim>, stand: Stand, moment: &mut Moment<'_>) -> Wake {
         let ends = self.holders.iter().map(|holder| holder.ends);
         // Who wants to be alone needs the last of them to end.
-        let ends = if claim.kind.is_shared() { ends.min() } else { ends.max() }.unwrap_or(moment.now);
+        let ends = if claim.mode.is_shared() { ends.min() } else { ends.max() }.unwrap_or(moment.now);
         let left = ends.since(moment.now);
         if stand == Stand::No {
             return Wake::poll().lease_left(left);
@@ -125,9 +125,9 @@ impl Lock {
     /// Ends what has run out, and lets in the first of the line, for as long as there is room.
     pub(super) fn settle(&mut self, moment: &mut Moment<'_>) {
         self.holders.retain(|holder| holder.ends > moment.now);
-        // A place that nobody listens at is none: it would keep other kinds of locks away.
+        // A place that nobody listens at is none: it would keep locks of other modes away.
         self.line.retain(|waiter| !waiter.news.is_closed());
-        while self.line.front().is_some_and(|first| self.admits(first.claim.kind)) {
+        while self.line.front().is_some_and(|first| self.admits(first.claim.mode)) {
             let Some(Waiter { claim, news }) = self.line.pop_front() else { return };
             let granted = (!moment.is_over(&claim)).then(|| self.grant(&claim, moment));
             if let Some(Ok(hold)) = granted {
@@ -140,25 +140,25 @@ impl Lock {
     }
 
     /// Is there room beside the present holders? The line is another question.
-    fn admits(&self, kind: Kind) -> bool {
-        match kind {
-            Kind::Exclusive | Kind::Write => self.holders.is_empty(),
-            Kind::Read => self.holders.iter().all(|holder| holder.kind == Kind::Read),
-            Kind::Permits(most) => self.holders.len() < usize::try_from(most.get()).unwrap_or(usize::MAX),
+    fn admits(&self, mode: Mode) -> bool {
+        match mode {
+            Mode::Exclusive | Mode::Write => self.holders.is_empty(),
+            Mode::Read => self.holders.iter().all(|holder| holder.mode == Mode::Read),
+            Mode::Permits(most) => self.holders.len() < usize::try_from(most.get()).unwrap_or(usize::MAX),
         }
     }
 
     fn grant(&mut self, claim: &Arc<Claim>, moment: &mut Moment<'_>) -> Result<Hold> {
         let token = moment.token.checked_add(1).ok_or_else(exhausted)?;
         *moment.token = token;
-        let slot = matches!(claim.kind, Kind::Permits(_)).then(|| self.lowest_free_slot());
+        let slot = matches!(claim.mode, Mode::Permits(_)).then(|| self.lowest_free_slot());
         if let Some(once) = claim.once_per.as_deref() {
             moment.runs.start(claim, *once, moment.clock);
             self.tell_of_runs(moment);
         }
         self.holders.push(Holder {
             owner: Some(claim.owner),
-            kind: claim.kind,
+            mode: claim.mode,
             slot,
             token,
             ends: moment.now.after(claim.ttl),
@@ -242,9 +242,9 @@ impl Lock {
         self.holders.first().map(|holder| holder.note.clone())
     }
 
-    fn family(&self) -> Option<Kind> {
-        let held = self.holders.first().map(|holder| holder.kind);
-        held.or_else(|| self.line.front().map(|waiter| waiter.claim.kind))
+    fn family(&self) -> Option<Mode> {
+        let held = self.holders.first().map(|holder| holder.mode);
+        held.or_else(|| self.line.front().map(|waiter| waiter.claim.mode))
     }
 
     fn held_by(&mut self, owner: &Owner) -> Option<&mut Holder> {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ::redis::{Cmd, Value};
-use dlock_contract::{Attempt, BootInstant, Claim, Error, ErrorKind, Hold, Kind, Result, Stand, Validity, Wake};
+use dlock_contract::{Attempt, BootInstant, Claim, Error, ErrorKind, Hold, Mode, Result, Stand, Validity, Wake};
 
 use super::connection::{Connection, Connections, on};
 use super::grant::Anchor;
@@ -182,8 +182,8 @@ impl Redis {
         let repair = self.connections.script(&shared, &SCRIPTS.repair, |command| {
             command.arg(2).arg(Name(&claim.key)).arg(FENCE).arg(layout::Value(claim)).arg(high);
         });
-        let answer = match claim.kind {
-            Kind::Exclusive => repair.await?,
+        let answer = match claim.mode {
+            Mode::Exclusive => repair.await?,
             _ => self.repair_share(&shared, claim, high).await?,
         };
         match as_token(&answer)? {

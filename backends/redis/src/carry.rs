@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ::redis::Value;
-use dlock_contract::{Attempt, Claim, Hold, Kind, Released, Result};
+use dlock_contract::{Attempt, Claim, Hold, Mode, Released, Result};
 
 use super::acquire::Asked;
 use super::connection::on;
@@ -19,7 +19,7 @@ impl Redis {
     pub(super) async fn free_to(&self, hold: &Hold, next: &Arc<Claim>) -> Result<(Released, Option<Attempt>)> {
         let claim = &*hold.claim;
         let shared = self.connections.here().await?;
-        let can = claim.kind == Kind::Exclusive && is_plain(next) && self.pushes.is_up(&claim.key);
+        let can = claim.mode == Mode::Exclusive && is_plain(next) && self.pushes.is_up(&claim.key);
         if !can || !self.connections.admits(&claim.key) {
             return Ok((self.free(hold).await?, None));
         }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ::redis::{Cmd, Value};
-use dlock_contract::{Claim, Error, Hold, Kind, LockKey, Note, Released, Reservation, Reserved, Result, Validity};
+use dlock_contract::{Claim, Error, Hold, LockKey, Mode, Note, Released, Reservation, Reserved, Result, Validity};
 
 use super::connection::{Connection, Connections, on};
 use super::layout::{self, Name};
@@ -48,7 +48,7 @@ impl Redis {
 
     pub(super) async fn free(&self, hold: &Hold) -> Result<Released> {
         let claim = &*hold.claim;
-        if claim.kind != Kind::Exclusive {
+        if claim.mode != Mode::Exclusive {
             return Box::pin(self.end_share(claim, 0)).await;
         }
         let shared = self.connections.here().await?;
@@ -88,7 +88,7 @@ impl Redis {
     }
 
     async fn give_up_on(&self, shared: &Arc<Connection>, claim: &Claim) -> Result<Result<()>> {
-        if claim.kind != Kind::Exclusive {
+        if claim.mode != Mode::Exclusive {
             return Box::pin(self.leave_shares(shared, claim)).await;
         }
         if let Some(once) = claim.once_per.as_deref() {

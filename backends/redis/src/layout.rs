@@ -101,11 +101,11 @@ pub fn note_of(value: &[u8]) -> Result<Note> {
     Ok(Note::from_stored(note.strip_suffix(MARK).unwrap_or(&note)))
 }
 
-/// What stands under the lock's name is no lock of this kind.
+/// What stands under the lock's name is no lock of this mode.
 pub fn conflict() -> Error {
     Error::new(
         ErrorKind::KeyConflict,
-        "under the lock's name in Redis stands a lock of another kind, or something that dlock did not write",
+        "under the lock's name in Redis stands a lock of another mode, or something that dlock did not write",
     )
 }
 

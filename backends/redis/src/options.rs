@@ -1,10 +1,10 @@
-//! Claims that ask for more than a plain exclusive lock: in order, once per period, of another kind.
+//! Claims that ask for more than a plain exclusive lock: in order, once per period, of another mode.
 
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use ::redis::Value;
-use dlock_contract::{Attempt, BootInstant, Claim, Error, ErrorKind, Kind, Result, Stand, Wake};
+use dlock_contract::{Attempt, BootInstant, Claim, Error, ErrorKind, Mode, Result, Stand, Wake};
 
 use super::acquire::{as_array, poll};
 use super::connection::on;
@@ -14,7 +14,7 @@ use super::{Redis, fault, millis};
 
 /// Can plain commands serve it?
 pub(super) fn is_plain(claim: &Claim) -> bool {
-    claim.kind == Kind::Exclusive && !claim.fair && claim.once_per.is_none()
+    claim.mode == Mode::Exclusive && !claim.fair && claim.once_per.is_none()
 }
 
 /// `l`; value, ttl. Looks at the present value.
@@ -48,9 +48,9 @@ static TRY: LazyLock<Lua> =
 
 impl Redis {
     pub(super) async fn attempt_with_options(&self, claim: &Arc<Claim>, stand: Stand) -> Result<Attempt> {
-        match (claim.kind, claim.once_per.as_deref()) {
-            (Kind::Exclusive, Some(once)) => self.ask_for_run(claim, *once).await,
-            (Kind::Exclusive, None) => self.ask_in_order(claim, stand).await,
+        match (claim.mode, claim.once_per.as_deref()) {
+            (Mode::Exclusive, Some(once)) => self.ask_for_run(claim, *once).await,
+            (Mode::Exclusive, None) => self.ask_in_order(claim, stand).await,
             (_, None) => self.ask_for_share(claim, stand).await,
             (_, Some(_)) => Err(Error::config("once_per", "one start per period needs an exclusive lock")),
         }

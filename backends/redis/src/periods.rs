@@ -9,7 +9,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use ::redis::{Cmd, RedisWrite, ToRedisArgs, Value};
 use dlock_contract::{
-    Attempt, Claim, Ending, Error, ErrorKind, Hold, Kind, LastSuccess, LockKey, Note, OncePer, Released, Result, RunEnd,
+    Attempt, Claim, Ending, Error, ErrorKind, Hold, LastSuccess, LockKey, Mode, Note, OncePer, Released, Result, RunEnd,
 };
 
 use super::connection::{Connection, on};
@@ -145,7 +145,7 @@ impl Redis {
     pub(super) async fn finish(&self, hold: &Hold, ending: &Ending) -> Result<Released> {
         let claim = &*hold.claim;
         let keep = ending.keep.map_or(0, keep_ms);
-        if claim.kind != Kind::Exclusive {
+        if claim.mode != Mode::Exclusive {
             return self.end_share(claim, keep).await;
         }
         let (run, took) = match ending.run {

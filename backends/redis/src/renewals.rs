@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ::redis::{Cmd, Value};
-use dlock_contract::{BootInstant, Claim, Error, Hold, Kind, Result, Standing, Validity};
+use dlock_contract::{BootInstant, Claim, Error, Hold, Mode, Result, Standing, Validity};
 use futures::future::join_all;
 
 use super::combine::each;
@@ -17,7 +17,7 @@ use super::{Redis, fault, millis, scripts_shares, shares};
 /// So many holds are renewed by one request at most; more would hold up everybody else's commands.
 const BATCH: usize = 100;
 
-/// Holds that one script renews; those of shared kinds are each alone.
+/// Holds that one script renews; those of shared modes are each alone.
 type Part<'a> = Vec<(usize, &'a Hold)>;
 
 impl Redis {
@@ -66,7 +66,7 @@ impl Redis {
     fn parts<'a>(&self, batch: &[(usize, &'a Hold)]) -> Vec<Part<'a>> {
         let slot = |hold: &Hold| self.connections.cluster().map(|_| slot_of(&hold.claim.key));
         let (plain, shared): (Part<'a>, Part<'a>) =
-            batch.iter().partition(|(_, hold)| hold.claim.kind == Kind::Exclusive);
+            batch.iter().partition(|(_, hold)| hold.claim.mode == Mode::Exclusive);
         let together = plain.chunk_by(|(_, one), (_, next)| slot(one) == slot(next)).map(<[_]>::to_vec);
         together.chain(shared.into_iter().map(|hold| vec![hold])).collect()
     }
@@ -95,7 +95,7 @@ impl Redis {
 
     fn call_for(&self, part: &Part<'_>, whole: bool) -> Result<Cmd> {
         let (lua, command) = match &part[..] {
-            [(_, hold)] if hold.claim.kind != Kind::Exclusive => {
+            [(_, hold)] if hold.claim.mode != Mode::Exclusive => {
                 let (lua, build) = renewal_of(&hold.claim);
                 (lua, call(lua, whole, &|command: &mut Cmd| build(command, &hold.claim)))
             }
@@ -147,10 +147,10 @@ where
     batches.zip(answers).flat_map(spread).collect()
 }
 
-/// The script that renews a claim of this kind, and what adds its arguments.
+/// The script that renews a claim of this mode, and what adds its arguments.
 pub(super) fn renewal_of(claim: &Claim) -> (&'static Lua, fn(&mut Cmd, &Claim)) {
-    match claim.kind {
-        Kind::Exclusive => (&SCRIPTS.renew, renewal),
+    match claim.mode {
+        Mode::Exclusive => (&SCRIPTS.renew, renewal),
         _ => (&scripts_shares::SCRIPTS.renew, shares::renewal),
     }
 }

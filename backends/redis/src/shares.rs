@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ::redis::{Cmd, RedisWrite, ToRedisArgs, Value};
-use dlock_contract::{Attempt, Claim, Hold, Kind, LockKey, Note, Released, Result, Stand, Wake};
+use dlock_contract::{Attempt, Claim, Hold, LockKey, Mode, Note, Released, Result, Stand, Wake};
 
 use super::acquire::{as_array, poll};
 use super::connection::{Connection, on};
@@ -20,21 +20,21 @@ use super::{Redis, fault, millis};
 pub(super) const PLACE_LEASE: i64 = 3000;
 
 /// What stands under the lock's name: its family.
-pub(super) struct Marker(pub(super) Kind);
+pub(super) struct Marker(pub(super) Mode);
 
 impl ToRedisArgs for Marker {
     fn write_redis_args<W: ?Sized + RedisWrite>(&self, out: &mut W) {
         match self.0 {
-            Kind::Permits(most) => out.write_arg_fmt(format_args!("{MARKER}permits:{most}")),
+            Mode::Permits(most) => out.write_arg_fmt(format_args!("{MARKER}permits:{most}")),
             _ => out.write_arg_fmt(format_args!("{MARKER}rw")),
         }
     }
 }
 
-const fn mode(kind: Kind) -> &'static str {
-    match kind {
-        Kind::Read => "r",
-        Kind::Permits(_) => "p",
+const fn letter(mode: Mode) -> &'static str {
+    match mode {
+        Mode::Read => "r",
+        Mode::Permits(_) => "p",
         _ => "w",
     }
 }
@@ -71,7 +71,7 @@ impl Redis {
         let answer = self
             .connections
             .script(&shared, &SCRIPTS.ask, |command| {
-                start(command, claim).arg(mode(claim.kind)).arg(millis(claim.ttl)).arg(claim.note.as_str());
+                start(command, claim).arg(letter(claim.mode)).arg(millis(claim.ttl)).arg(claim.note.as_str());
                 command.arg(&*self.pushes.process).arg(self.entry(claim).grant_ms).arg(lease);
             })
             .await?;
@@ -118,7 +118,7 @@ impl Redis {
 
     /// Leaves the line, and ends the hold.
     pub(super) async fn leave_shares(&self, shared: &Arc<Connection>, claim: &Claim) -> Result<Result<()>> {
-        let (process, grant, mode) = (&self.pushes.process, self.entry(claim).grant_ms, mode(claim.kind));
+        let (process, grant, mode) = (&self.pushes.process, self.entry(claim).grant_ms, letter(claim.mode));
         let entry = format!("{process} {grant} {mode} {} {}", claim.owner.to_hex(), claim.note);
         Ok(released(&self.end_on(shared, claim, 0, &entry).await?).map(drop))
     }
@@ -159,9 +159,9 @@ pub(super) fn renewal(command: &mut Cmd, claim: &Claim) {
 
 /// What all scripts of shares begin with.
 fn start<'a>(command: &'a mut Cmd, claim: &Claim) -> &'a mut Cmd {
-    on(command, Name(&claim.key)).arg(Marker(claim.kind)).arg(claim.owner.to_hex())
+    on(command, Name(&claim.key)).arg(Marker(claim.mode)).arg(claim.owner.to_hex())
 }
 
 pub(super) fn with_slot(hold: Hold, slot: u32) -> Hold {
-    if matches!(hold.claim.kind, Kind::Permits(_)) { hold.with_slot(slot) } else { hold }
+    if matches!(hold.claim.mode, Mode::Permits(_)) { hold.with_slot(slot) } else { hold }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock_contract::{Attempt, Claim, Error, ErrorKind, Hold, Kind, Result, Validity, Wake};
+use dlock_contract::{Attempt, Claim, Error, ErrorKind, Hold, Mode, Result, Validity, Wake};
 use sqlx::sqlite::SqliteConnection;
 
 use super::time::{Stamp, Time};
@@ -24,11 +24,11 @@ pub(super) struct Granted {
     pub(super) slot: Option<i64>,
 }
 
-/// Asks once, in one statement: by the kind of the claim.
+/// Asks once, in one statement: by the mode of the claim.
 pub(super) async fn ask(conn: &mut SqliteConnection, asked: &Asked<'_>, time: &Time) -> sqlx::Result<Option<Granted>> {
-    match (asked.claim.kind, asked.claim.once_per.as_deref()) {
-        (Kind::Exclusive, None) => exclusive::ask(conn, asked).await,
-        (Kind::Exclusive, Some(once)) => runs::ask(conn, asked, time, *once).await,
+    match (asked.claim.mode, asked.claim.once_per.as_deref()) {
+        (Mode::Exclusive, None) => exclusive::ask(conn, asked).await,
+        (Mode::Exclusive, Some(once)) => runs::ask(conn, asked, time, *once).await,
         _ => shares::ask(conn, asked).await,
     }
 }
@@ -43,7 +43,7 @@ impl<'a> Asked<'a> {
         let token = u64::try_from(granted.token).map_err(|_| schema::corrupt("a fencing token below zero"))?;
         let validity = Validity { from: self.now.at, granted: self.claim.ttl };
         let hold = Hold::new(self.claim.clone(), token, validity)?;
-        let slot = granted.slot.filter(|_| matches!(self.claim.kind, Kind::Permits(_)));
+        let slot = granted.slot.filter(|_| matches!(self.claim.mode, Mode::Permits(_)));
         Ok(Attempt::Acquired(match slot.map(u32::try_from) {
             None => hold,
             Some(Ok(slot)) => hold.with_slot(slot),
@@ -59,7 +59,7 @@ impl<'a> Asked<'a> {
 }
 
 pub(super) fn other_kind() -> Error {
-    Error::new(ErrorKind::KeyConflict, "the key is in use by a lock of another kind, or of another number of permits")
+    Error::new(ErrorKind::KeyConflict, "the key is in use by a lock of another mode, or of another number of permits")
 }
 
 pub(super) fn nanos(time: Duration) -> i64 {

@@ -17,7 +17,7 @@ const ACQUIRE: &str = "\
     WHERE owner = excluded.owner OR boot <> excluded.boot OR expires <= ?6 \
     RETURNING token";
 
-/// Beside it: is the key held by several, which are of another kind?
+/// Beside it: is the key held by several, which are of another mode?
 const LEASE_LEFT: &str = "\
     SELECT expires - ?2, length(owner) NOT IN (0, 16) FROM dlock_locks WHERE k = ?1 AND boot = ?3";
 

@@ -44,8 +44,8 @@ use std::time::Duration;
 
 use dlock_contract::engine::{self, background, here};
 use dlock_contract::{
-    Attempt, Backend, Capabilities, Claim, Clock, Durability, Ending, Expiry, Fencing, Hold, Kind, LastSuccess,
-    LockKey, MAX_KEY_BYTES, Note, Opener, PerRuntime, Released, Result, RunEnd, Stand, Standing, TtlRange, WakeStyle,
+    Attempt, Backend, Capabilities, Claim, Clock, Durability, Ending, Expiry, Fencing, Hold, LastSuccess, LockKey,
+    MAX_KEY_BYTES, Mode, Note, Opener, PerRuntime, Released, Result, RunEnd, Stand, Standing, TtlRange, WakeStyle,
 };
 use futures::future::BoxFuture;
 
@@ -183,16 +183,16 @@ async fn acquire(turn: &mut Connected, site: &Site, claim: &Arc<Claim>, stand: S
     if let Some(granted) = answer.map_err(|error| turn.fault(error))? {
         return asked.acquired(granted);
     }
-    match (claim.kind, claim.once_per.as_deref()) {
-        (Kind::Exclusive, None) => exclusive::refused(turn, &asked).await,
-        (Kind::Exclusive, Some(once)) => runs::refused(turn, &asked, *once).await,
+    match (claim.mode, claim.once_per.as_deref()) {
+        (Mode::Exclusive, None) => exclusive::refused(turn, &asked).await,
+        (Mode::Exclusive, Some(once)) => runs::refused(turn, &asked, *once).await,
         _ => shares::refused(turn, &asked, stand).await,
     }
 }
 
 async fn free(turn: &mut Connected, site: &Site, claim: &Claim) -> Result<bool> {
-    match claim.kind {
-        Kind::Exclusive => exclusive::free(turn, claim).await,
+    match claim.mode {
+        Mode::Exclusive => exclusive::free(turn, claim).await,
         _ => shares::free(turn, claim, site.time.boot(), site.time.now()?).await,
     }
 }
@@ -201,7 +201,7 @@ async fn finish(turn: &mut Connected, site: &Site, claim: &Claim, ending: Ending
     let time = &site.time;
     let now = time.now()?;
     let keep = ending.keep.map(|keep| now.stored.saturating_add(nanos(keep)));
-    let alone = claim.kind == Kind::Exclusive;
+    let alone = claim.mode == Mode::Exclusive;
     if let (Some(RunEnd::Succeeded { took }), None, true) = (ending.run, claim.once_per.as_deref(), alone) {
         runs::record(turn, time, claim, took).await?;
     }
@@ -214,7 +214,7 @@ async fn finish(turn: &mut Connected, site: &Site, claim: &Claim, ending: Ending
 }
 
 async fn give_up(turn: &mut Connected, site: &Site, claim: &Claim) -> Result<()> {
-    if claim.kind == Kind::Write {
+    if claim.mode == Mode::Write {
         shares::wait_no_more(turn, claim).await?;
     }
     if let Some(once) = claim.once_per.as_deref() {

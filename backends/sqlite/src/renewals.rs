@@ -1,9 +1,9 @@
-//! Renewing any number of holds in one statement for each kind.
+//! Renewing any number of holds in one statement for each mode.
 
 use std::fmt::Write;
 use std::sync::Arc;
 
-use dlock_contract::{Claim, Error, Kind, Result, Standing, Validity};
+use dlock_contract::{Claim, Error, Mode, Result, Standing, Validity};
 
 use super::asked::nanos;
 use super::line::Connected;
@@ -14,7 +14,7 @@ pub(super) async fn renew(turn: &mut Connected, time: &Time, claims: &[Arc<Claim
     let now = time.now()?;
     let mut renewed: Vec<(Vec<u8>,)> = Vec::new();
     for (renew, shared) in [(exclusive::RENEW, false), (shares::RENEW, true)] {
-        let claims = claims.iter().filter(|claim| (claim.kind != Kind::Exclusive) == shared);
+        let claims = claims.iter().filter(|claim| (claim.mode != Mode::Exclusive) == shared);
         let Some(list) = list(claims) else { continue };
         let rows = sqlx::query_as(renew).bind(list).bind(now.stored).bind(time.boot()).fetch_all(turn.conn()).await;
         renewed.append(&mut rows.map_err(|error| turn.fault(error))?);

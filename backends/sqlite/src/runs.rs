@@ -32,7 +32,7 @@ const START: &str = "\
 /// The reply of an earlier attempt was lost.
 const ARM_ANEW: &str = "UPDATE dlock_locks SET expires = ?3, boot = ?4 WHERE k = ?1 AND owner = ?2 RETURNING token";
 
-/// Whether it is ours, of another kind, how long its lease still runs, and whether this boundary was started.
+/// Whether it is ours, of another mode, how long its lease still runs, and whether this boundary was started.
 const REFUSED: &str = "\
     SELECT coalesce(l.owner = ?2, 0), coalesce(length(l.owner) NOT IN (0, 16), 0), coalesce(l.expires - ?3, 0), \
         coalesce(r.boundary >= (t.now - ?7 + ?5 / 2) / ?5 * ?5 + ?7, 0), coalesce(r.open AND (?6 OR r.owner = ?2), 0) \

@@ -10,7 +10,7 @@
 
 use std::time::Duration;
 
-use dlock_contract::{Attempt, Claim, Kind, Result, Stand};
+use dlock_contract::{Attempt, Claim, Mode, Result, Stand};
 use sqlx::sqlite::SqliteConnection;
 
 use super::asked::{Asked, Granted, nanos, other_kind};
@@ -27,7 +27,7 @@ fn writer_waits(claim: &Claim) -> Duration {
     WRITER_WAITS + claim.backoff.as_ref().map_or(Duration::ZERO, |backoff| backoff.to.min(claim.ttl))
 }
 
-/// Wins if no other kind has the key, nobody is there who must be alone, and a number is free: the lowest. Who has it
+/// Wins if no other mode has the key, nobody is there who must be alone, and a number is free: the lowest. Who has it
 /// already keeps number and token. What is dead is written over.
 const ACQUIRE: &str = "\
     INSERT INTO dlock_shares (k, slot, family, alone, owner, token, expires, boot, note) \
@@ -53,7 +53,7 @@ const ACQUIRE: &str = "\
         boot = excluded.boot, note = excluded.note \
     RETURNING token, slot";
 
-/// Has another kind the key; and when do the first, the last, and those in a reader's way come to their end?
+/// Has another mode the key; and when do the first, the last, and those in a reader's way come to their end?
 const REFUSED: &str = "\
     SELECT coalesce((SELECT owner <> ?4 FROM dlock_locks WHERE k = ?1 AND boot = ?2 AND expires > ?3), 0), \
         min(expires) - ?3, max(expires) - ?3, max(CASE WHEN alone THEN expires END) - ?3, \
@@ -83,24 +83,24 @@ const KEEP: &str = "\
     WHERE k = ?1 AND owner = ?2 AND boot = ?3 AND expires > ?4";
 
 /// What holders share a key as: none but those of one family hold it at a time.
-fn family(kind: Kind) -> String {
-    match kind {
-        Kind::Permits(limit) => format!("p{limit}"),
+fn family(mode: Mode) -> String {
+    match mode {
+        Mode::Permits(limit) => format!("p{limit}"),
         _ => "rw".into(),
     }
 }
 
 /// How many may hold it.
-fn limit(kind: Kind) -> i64 {
-    match kind {
-        Kind::Permits(limit) => limit.get().into(),
-        Kind::Read => i64::MAX,
+fn limit(mode: Mode) -> i64 {
+    match mode {
+        Mode::Permits(limit) => limit.get().into(),
+        Mode::Read => i64::MAX,
         _ => 1,
     }
 }
 
 pub(super) async fn ask(conn: &mut SqliteConnection, asked: &Asked<'_>) -> sqlx::Result<Option<Granted>> {
-    let kind = asked.claim.kind;
+    let mode = asked.claim.mode;
     let rows: Vec<(i64, i64)> = sqlx::query_as(ACQUIRE)
         .bind(asked.claim.key.as_str())
         .bind(&asked.claim.owner.as_bytes()[..])
@@ -108,10 +108,10 @@ pub(super) async fn ask(conn: &mut SqliteConnection, asked: &Asked<'_>) -> sqlx:
         .bind(asked.boot)
         .bind(asked.claim.note.as_str())
         .bind(asked.now.stored)
-        .bind(family(kind).into_bytes())
-        .bind(kind == Kind::Write)
-        .bind(limit(kind))
-        .bind(kind == Kind::Read)
+        .bind(family(mode).into_bytes())
+        .bind(mode == Mode::Write)
+        .bind(limit(mode))
+        .bind(mode == Mode::Read)
         .fetch_all(conn)
         .await?;
     Ok(rows.first().map(|(token, slot)| Granted { token: *token, slot: Some(*slot) }))
@@ -120,17 +120,17 @@ pub(super) async fn ask(conn: &mut SqliteConnection, asked: &Asked<'_>) -> sqlx:
 /// Why it was not granted.
 pub(super) async fn refused(turn: &mut Connected, asked: &Asked<'_>, stand: Stand) -> Result<Attempt> {
     type Found = (bool, Option<i64>, Option<i64>, Option<i64>, Option<i64>);
-    let kind = asked.claim.kind;
+    let mode = asked.claim.mode;
     let found: Vec<Found> = sqlx::query_as(REFUSED)
         .bind(asked.claim.key.as_str())
         .bind(asked.boot)
         .bind(asked.now.stored)
-        .bind(family(kind).into_bytes())
+        .bind(family(mode).into_bytes())
         .fetch_all(turn.conn())
         .await
         .map_err(|error| turn.fault(error))?;
     let (foreign, first, last, writer, waits) = found.first().copied().unwrap_or_default();
-    let waiting = kind == Kind::Write && stand != Stand::No;
+    let waiting = mode == Mode::Write && stand != Stand::No;
     if foreign {
         if waiting {
             wait_no_more(turn, asked.claim).await?;
@@ -140,9 +140,9 @@ pub(super) async fn refused(turn: &mut Connected, asked: &Asked<'_>, stand: Stan
     if waiting {
         wait_as_writer(turn, asked).await?;
     }
-    let left = match kind {
-        Kind::Permits(_) => first,
-        Kind::Read => writer.max(waits),
+    let left = match mode {
+        Mode::Permits(_) => first,
+        Mode::Read => writer.max(waits),
         _ => last,
     };
     Ok(asked.contended(left.unwrap_or(0)))

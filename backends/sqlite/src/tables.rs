@@ -29,7 +29,7 @@ pub(super) const FIRST: &str = "\
 ///
 /// The row in `dlock_locks` stands for the key as a whole. Its owner has 16 bytes; none where the lock is only kept;
 /// and where several hold it, the name of what they share (`rw`, `p3`), with the end of the last one's lease. So one
-/// look at one row tells every kind whether another one is in the way.
+/// look at one row tells every mode whether another one is in the way.
 pub(super) const SECOND: &str = "\
     -- Not `owner = x''`: every statement with `owner = ?` would be prepared anew for each value.
     CREATE INDEX dlock_kept ON dlock_locks (expires) WHERE length(owner) = 0;

@@ -9,7 +9,7 @@ async fn ship(&self, order: Order, limit: Duration) -> Result<impl Display, Erro
         backend: ::core::option::Option::None,
         per_call: &["backend", "ttl", "wait"],
         options: __dlock::Options {
-            kind: __dlock::Kind::permits(3u32),
+            mode: __dlock::Mode::permits(3u32),
             fence: true,
             ..__dlock::Options::DEFAULT
         },

@@ -5,7 +5,7 @@ use std::sync::MutexGuard;
 use std::task::Waker;
 
 use dlock_contract::engine::{Home, wake};
-use dlock_contract::{Error, Kind, LockKey};
+use dlock_contract::{Error, LockKey, Mode};
 use smallvec::SmallVec;
 
 use super::{Refusal, Wish};
@@ -26,7 +26,7 @@ pub(super) struct Line {
     /// The store's error, if it did not answer the last caller that asked.
     pub(super) failed: Option<Box<Error>>,
     /// The lock mode that the caller with the turn asks for.
-    pub(super) kind: Kind,
+    pub(super) mode: Mode,
     /// Absent until a caller waits behind another: most locks are held without a neighbour, and there may be many.
     pub(super) crowd: Option<Box<Crowd>>,
 }
@@ -191,7 +191,7 @@ pub(super) fn call_next(
     line.turn = Some(line.begins());
     line.crowd().called = Some(ticket);
     line.home = wish.home;
-    line.kind = wish.kind;
+    line.mode = wish.mode;
     drop(shard);
     if let Some(waker) = waker {
         wake(waker);

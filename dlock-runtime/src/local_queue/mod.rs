@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use dlock_contract::engine::Home;
-use dlock_contract::{BootInstant, Claim, Kind, LockKey};
+use dlock_contract::{BootInstant, Claim, LockKey, Mode};
 use line::{Doing, Line, Place, remove_one};
 
 pub(crate) use line::{Carries, Holding};
@@ -36,7 +36,7 @@ struct Shard(Mutex<HashMap<LockKey, Line>>);
 /// A caller's request to the queue.
 #[derive(Clone, Debug)]
 pub(crate) struct Wish {
-    pub(crate) kind: Kind,
+    pub(crate) mode: Mode,
     /// The most callers that it waits behind. `None`: it does not wait for them, but for the store's answer to one that
     /// asks.
     pub(crate) waits: Option<usize>,
@@ -70,24 +70,24 @@ pub(crate) enum Joined {
     Full,
     /// Others hold the lock or wait for it, and we do not want to wait.
     Taken,
-    /// The others use the key for a lock of another kind.
+    /// The others use the key for a lock of another mode.
     Mixed,
 }
 
 impl LocalQueue {
     pub(crate) fn join(self: &Arc<Self>, key: &LockKey, wish: Wish) -> Joined {
-        let Wish { kind, waits, home, fair, .. } = wish;
+        let Wish { mode, waits, home, fair, .. } = wish;
         let turn = || Joined::Turn(Turn::new(self, key, None));
         let mut shard = self.shard(key);
         let line = match shard.entry(key.clone()) {
             Entry::Vacant(free) => {
-                free.insert(Line { turn: Some(Doing::Asks), home, kind, ..Line::default() });
+                free.insert(Line { turn: Some(Doing::Asks), home, mode, ..Line::default() });
                 return turn();
             }
             Entry::Occupied(line) => line.into_mut(),
         };
         let is_only_left = matches!(line.turn, None | Some(Doing::Leaves)) && !line.is_shared();
-        if !is_only_left && !line.kind.mixes_with(kind) {
+        if !is_only_left && !line.mode.mixes_with(mode) {
             return Joined::Mixed;
         }
         match waits {
@@ -104,7 +104,7 @@ impl LocalQueue {
         };
         if line.turn.is_none() && !behind {
             // The callers of this process that hold the lock or stand in the store's line have left the turn to us.
-            (line.turn, line.home, line.kind) = (Some(line.begins()), home, kind);
+            (line.turn, line.home, line.mode) = (Some(line.begins()), home, mode);
             return turn();
         }
         let answers = line.answers;
@@ -153,7 +153,7 @@ impl LocalQueue {
         remove_one(&mut line.holds, hold);
         line.holds.push(Holding { carries: None, ..hold });
         let (ticket, home, (claim, until)) = next?;
-        (line.turn, line.home, line.kind) = (Some(Doing::Asks), home, claim.kind);
+        (line.turn, line.home, line.mode) = (Some(Doing::Asks), home, claim.mode);
         Some(Next { turn: Turn::new(self, key, None), ticket, claim, until })
     }
 

@@ -9,7 +9,7 @@ fn key(text: &'static str) -> LockKey {
 }
 
 const fn wish(max: usize) -> Wish {
-    Wish { kind: Kind::Exclusive, waits: Some(max), home: None, member: None, fair: false, carried: None }
+    Wish { mode: Mode::Exclusive, waits: Some(max), home: None, member: None, fair: false, carried: None }
 }
 
 fn behind(queue: &Arc<LocalQueue>, key: &LockKey) -> Waiting {

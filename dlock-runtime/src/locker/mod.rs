@@ -107,7 +107,7 @@ pub(crate) fn prepare(ask: Request, key: &KeyBuf, until: Option<BootInstant>) ->
     let outer = ask.list.as_ref().map_or_else(|| scope::holding(&store, &key), |list| list.holding(&key));
     if let Some(outer) = outer {
         let mut text = Cow::Borrowed("the enclosing call holds this lock already, and would wait for itself");
-        if ask.options.reentrant && outer.hold.claim.kind.covers(ask.options.kind) {
+        if ask.options.reentrant && outer.hold.claim.mode.covers(ask.options.mode) {
             match of_its_own(&ask.options) {
                 None => return Ok(Prepared::Joins(Guard::joined(outer))),
                 Some(own) => text = format!("{text}: it cannot be joined by a call with {own}").into(),
@@ -127,7 +127,7 @@ pub(crate) fn prepare(ask: Request, key: &KeyBuf, until: Option<BootInstant>) ->
     let note = Note::new(pid, label.name(), shared.clock.wall_ms(), trace.as_deref());
     let mut claim = Claim::plain(key.clone(), Owner::fresh_in(pid).map_err(named)?, options.ttl, note);
     claim.renewed = options.cadence.is_some();
-    claim.kind = ask.options.kind;
+    claim.mode = ask.options.mode;
     claim.fair = ask.options.fair;
     claim.once_per = ask.options.once_per.map(Box::new);
     claim.backoff = options.backoff.map(Box::new);
@@ -270,7 +270,7 @@ impl Acquisition {
             // Our thread may have asked for it; from here on it is this caller's, as its neighbours are.
             hold.claim = self.claim.clone();
         }
-        if let Some(turn) = self.turn.as_ref().filter(|_| self.claim.kind.is_shared()) {
+        if let Some(turn) = self.turn.as_ref().filter(|_| self.claim.mode.is_shared()) {
             turn.shares();
         }
         let label = self.label.take().ok_or_else(|| Error::new(ErrorKind::Internal, "an acquisition began twice"))?;
@@ -301,7 +301,7 @@ impl Acquisition {
             tenancy,
         }));
         let guard = Guard::new(tenure.clone());
-        if self.claim.kind.is_shared() {
+        if self.claim.mode.is_shared() {
             // The turn was the right to ask, and others may hold this beside us.
             tenure.pass_turn();
         } else if self.store.hands_on() && !passes {

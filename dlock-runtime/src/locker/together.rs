@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use dlock_contract::engine::KeyBuf;
-use dlock_contract::{BootInstant, Claim, Error, ErrorKind, Hold, Kind, Result, Together};
+use dlock_contract::{BootInstant, Claim, Error, ErrorKind, Hold, Mode, Result, Together};
 
 use super::{Acquisition, Prepared, prepare};
 use crate::closing::shut_down;
@@ -61,9 +61,9 @@ pub(crate) async fn acquire_together(ask: &Request, keys: &[KeyBuf], deadline: B
 /// Everything that it takes to ask, with the turns of all keys. `None` if one of them is not to be had at once: who waits
 /// for a turn must have no other.
 fn ready(ask: &Request, keys: &[KeyBuf], deadline: BootInstant) -> Result<Option<Vec<Acquisition>>> {
-    let Options { kind, fair, attempts, .. } = ask.options;
+    let Options { mode, fair, attempts, .. } = ask.options;
     // A single attempt is better spent where it tells who has the lock.
-    if keys.len() < 2 || kind != Kind::Exclusive || fair || attempts == Some(1) {
+    if keys.len() < 2 || mode != Mode::Exclusive || fair || attempts == Some(1) {
         return Ok(None);
     }
     let mut all = Vec::with_capacity(keys.len());

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock_contract::{Attempt, BootInstant, Claim, Error, ErrorKind, Hold, Kind, Result};
+use dlock_contract::{Attempt, BootInstant, Claim, Error, ErrorKind, Hold, Mode, Result};
 
 use super::{Acquisition, LEAST_PATIENCE, busy, timed_out};
 use crate::baton::What;
@@ -111,7 +111,7 @@ impl Acquisition {
             )),
             Joined::Mixed => Err(Error::new(
                 ErrorKind::KeyConflict,
-                "other callers of this process use the key for a lock of another kind",
+                "other callers of this process use the key for a lock of another mode",
             )),
             Joined::Taken => Err(busy(None)),
             // Behind one that asks, or behind what a failed attempt has left. Both are over within a request's time.
@@ -130,11 +130,11 @@ impl Acquisition {
     pub(super) fn wish(&self, waits: Option<usize>) -> Wish {
         let member = self.tenancy.as_ref().map(|_| self.claim.ttl);
         let fair = self.claim.fair;
-        let plain = self.claim.kind == Kind::Exclusive && !fair && self.claim.once_per.is_none();
+        let plain = self.claim.mode == Mode::Exclusive && !fair && self.claim.once_per.is_none();
         // Who counts attempts makes them.
         let carries = plain && waits.is_some() && self.options.attempts == u32::MAX;
         let carried = carries.then(|| (self.claim.clone(), self.deadline));
-        Wish { kind: self.claim.kind, waits, home: self.home, member, fair, carried }
+        Wish { mode: self.claim.mode, waits, home: self.home, member, fair, carried }
     }
 
     /// A caller that sleeps must not wait for a task that only its own thread could go on with.

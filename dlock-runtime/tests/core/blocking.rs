@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use tokio::runtime::Builder;
 
-use dlock_runtime::{Clock, ErrorKind, Kind, Wait, current};
+use dlock_runtime::{Clock, ErrorKind, Mode, Wait, current};
 
 use crate::support::{MS, Op, SECOND, World, block_for_three_ttls, full, is_free, poll_once, test};
 
@@ -153,8 +153,8 @@ fn parking_the_thread_of_one_who_waits_behind_neighbours_is_told_too() {
 fn a_reader_on_this_thread_is_seen_although_it_keeps_no_turn() {
     test(async {
         let world = World::with(&Clock::system(), |can| can.read_write = true);
-        let Ok(_reader) = world.lock("k").kind(Kind::Read).acquire().await else { panic!("free") };
-        let writer = world.lock("k").kind(Kind::Write).wait(Wait::Forever);
+        let Ok(_reader) = world.lock("k").mode(Mode::Read).acquire().await else { panic!("free") };
+        let writer = world.lock("k").mode(Mode::Write).wait(Wait::Forever);
         assert_eq!(writer.acquire_blocking().unwrap_err().kind(), &ErrorKind::WouldDeadlock);
     });
 }

@@ -282,7 +282,7 @@ fn what_cannot_be_passed_on_is_refused() {
         let world = World::new();
         for bad in [
             |lock: Lock| lock.fair(true),
-            |lock: Lock| lock.kind(dlock_runtime::Kind::Read),
+            |lock: Lock| lock.mode(dlock_runtime::Mode::Read),
             |lock: Lock| lock.min_hold(SECOND),
             |lock: Lock| lock.renew(Renew::Off),
             |lock: Lock| lock.cohort(Some(Cohort { passes: 0, span: None })),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dlock_runtime::{ErrorKind, Kind, Lock, OncePer, current};
+use dlock_runtime::{ErrorKind, Lock, Mode, OncePer, current};
 
 use crate::support::{LONG, Op, SECOND, World, full, is_free, test};
 
@@ -71,19 +71,19 @@ fn without_the_option_it_is_told_and_siblings_wait() {
 fn only_a_hold_that_covers_the_nested_one_is_joined() {
     let two = std::num::NonZeroU32::new(2).unwrap();
     let table = [
-        (Kind::Write, Kind::Read, true),
-        (Kind::Write, Kind::Write, true),
-        (Kind::Read, Kind::Read, true),
-        (Kind::Read, Kind::Write, false),
-        (Kind::Permits(two), Kind::Permits(two), true),
-        (Kind::Exclusive, Kind::Read, false),
+        (Mode::Write, Mode::Read, true),
+        (Mode::Write, Mode::Write, true),
+        (Mode::Read, Mode::Read, true),
+        (Mode::Read, Mode::Write, false),
+        (Mode::Permits(two), Mode::Permits(two), true),
+        (Mode::Exclusive, Mode::Read, false),
     ];
     test(async {
         for (outer, inner, joins) in table {
             let world =
                 World::with(&dlock_runtime::Clock::manual(), |can| (can.read_write, can.permits) = (true, true));
-            let nested = world.lock("k").kind(inner).reentrant(true).wait(LONG);
-            let ran = world.lock("k").kind(outer).run(|_| nested.run(|_| async {})).await.unwrap();
+            let nested = world.lock("k").mode(inner).reentrant(true).wait(LONG);
+            let ran = world.lock("k").mode(outer).run(|_| nested.run(|_| async {})).await.unwrap();
             match ran {
                 Ok(()) => assert!(joins, "{outer:?} {inner:?}"),
                 Err(error) => {

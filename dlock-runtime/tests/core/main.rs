@@ -19,9 +19,9 @@ mod cohort;
 mod cohort_ends;
 mod guard;
 mod joined;
-mod kinds;
 mod limits;
 mod loss;
+mod modes;
 mod nesting;
 mod observers;
 #[cfg(debug_assertions)]

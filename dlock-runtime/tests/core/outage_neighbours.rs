@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dlock_runtime::{Backoff, ErrorKind, Kind, Retry, Wait};
+use dlock_runtime::{Backoff, ErrorKind, Mode, Retry, Wait};
 
 use crate::support::{LONG, MS, Op, SECOND, Step, World, calm, test};
 
@@ -84,17 +84,17 @@ fn who_has_waited_for_holders_of_a_store_that_fails_now_is_told_of_the_failure()
 
 #[test]
 fn a_neighbour_that_merely_asks_is_no_contention() {
-    let three = Kind::Permits(std::num::NonZeroU32::new(3).unwrap());
-    for kind in [Kind::Read, three] {
+    let three = Mode::Permits(std::num::NonZeroU32::new(3).unwrap());
+    for mode in [Mode::Read, three] {
         test(async {
             let world = World::new();
             world.store.always(Op::Acquire, Step::Late(SECOND / 10));
             let asks: Vec<_> =
-                (0..3).map(|_| tokio::spawn(world.lock("k").kind(kind).wait(Wait::None).acquire())).collect();
+                (0..3).map(|_| tokio::spawn(world.lock("k").mode(mode).wait(Wait::None).acquire())).collect();
             world.pass(2 * SECOND).await;
             let mut held = Vec::new();
             for asked in asks {
-                held.push(asked.await.unwrap().unwrap_or_else(|error| panic!("{kind:?}: {error}")));
+                held.push(asked.await.unwrap().unwrap_or_else(|error| panic!("{mode:?}: {error}")));
             }
         });
     }
@@ -106,7 +106,7 @@ fn who_waits_behind_readers_that_are_answered_is_not_told_of_an_outage() {
     test(async {
         let world = World::new();
         world.store.always(Op::Acquire, Step::Late(SECOND));
-        let asks = |wait| tokio::spawn(world.lock("k").kind(Kind::Read).wait(wait).acquire());
+        let asks = |wait| tokio::spawn(world.lock("k").mode(Mode::Read).wait(wait).acquire());
         let (one, two) = (asks(LONG), asks(LONG));
         let late = asks(Wait::UpTo(1500 * MS));
         world.pass(4 * SECOND).await;

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, UNIX_EPOCH};
 
-use dlock_runtime::{Backend, ErrorKind, Event, Key, Kind, Lock, OncePer, Wait};
+use dlock_runtime::{Backend, ErrorKind, Event, Key, Lock, Mode, OncePer, Wait};
 
 use crate::acquire::neighbours;
 use crate::support::{LONG, Op, SECOND, Step, World, calm, full, poll_once, test, until};
@@ -263,7 +263,7 @@ fn what_cannot_be_is_refused() {
     test(async {
         let world = world();
         for lock in [
-            once(&world).kind(Kind::Read),
+            once(&world).mode(Mode::Read),
             world.lock("k").once_per(OncePer { period: Duration::ZERO, offset: Duration::ZERO, rerun: false }),
         ] {
             let error = lock.acquire().await.unwrap_err();

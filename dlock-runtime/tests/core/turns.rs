@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use dlock_runtime::{ErrorKind, Kind, WakeStyle};
+use dlock_runtime::{ErrorKind, Mode, WakeStyle};
 
 use crate::acquire::neighbours;
 use crate::support::{LONG, Op, SECOND, Step, World, calm, held_and_awaited, is_free, test};
@@ -169,7 +169,7 @@ fn one_who_leaves_the_stores_line_leaves_nothing() {
     });
 }
 
-/// Who comes after somebody's leftovers may be of another kind; not so while a neighbour holds the lock.
+/// Who comes after somebody's leftovers may be of another mode; not so while a neighbour holds the lock.
 #[test]
 fn another_kind_is_a_conflict_while_a_neighbour_holds() {
     test(async {
@@ -178,7 +178,7 @@ fn another_kind_is_a_conflict_while_a_neighbour_holds() {
         let (held, gone) = held_and_awaited(world.lock("k"), world.lock("k").wait(LONG)).await;
         gone.abort();
         calm().await;
-        let error = world.lock("k").kind(Kind::Read).wait(LONG).acquire().await.unwrap_err();
+        let error = world.lock("k").mode(Mode::Read).wait(LONG).acquire().await.unwrap_err();
         assert_eq!(error.kind(), &ErrorKind::KeyConflict);
         let next = tokio::spawn(world.lock("k").wait(LONG).acquire());
         calm().await;

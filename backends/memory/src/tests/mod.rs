@@ -1,13 +1,13 @@
 //! The store by itself, on a clock by hand.
 
-mod kinds;
+mod modes;
 mod runs;
 
 use dlock_contract::{RunEnd, Signal, Wake};
 use futures::FutureExt;
 
 use super::*;
-use dlock_contract::{ErrorKind, Key, Kind, OncePer};
+use dlock_contract::{ErrorKind, Key, Mode, OncePer};
 
 const SECOND: Duration = Duration::from_secs(1);
 

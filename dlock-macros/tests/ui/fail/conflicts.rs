@@ -46,7 +46,7 @@ async fn whole_period() -> Result<(), Error> {
     Ok(())
 }
 
-#[distributed_lock(key = "a", kind = read, once_per = "1m")]
+#[distributed_lock(key = "a", mode = read, once_per = "1m")]
 async fn shared_period() -> Result<(), Error> {
     Ok(())
 }

@@ -29,7 +29,7 @@ async fn misspelt() -> Result<(), Error> {
     Ok(())
 }
 
-#[distributed_lock(key = "a", kind = permits, once_per = 1)]
+#[distributed_lock(key = "a", mode = permits, once_per = 1)]
 async fn shared_period() -> Result<(), Error> {
     Ok(())
 }

@@ -31,7 +31,7 @@ impl Shop {
     }
 }
 
-#[distributed_lock(key = "a", kind = permits(N), attempts = N + 1, max_waiters = count, once_per = L::LONGEST)]
+#[distributed_lock(key = "a", mode = permits(N), attempts = N + 1, max_waiters = count, once_per = L::LONGEST)]
 async fn generic<L: Limits, const N: u32>() -> Result<(), Error> {
     Ok(())
 }

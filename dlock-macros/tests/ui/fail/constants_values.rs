@@ -14,7 +14,7 @@ async fn no_attempt() -> Result<(), Error> {
     Ok(())
 }
 
-#[distributed_lock(key = "a", kind = permits(NONE))]
+#[distributed_lock(key = "a", mode = permits(NONE))]
 fn no_permit() -> Result<(), Error> {
     Ok(())
 }

@@ -11,7 +11,7 @@ async fn a() -> Result<(), Error> {
     Ok(())
 }
 
-#[distributed_lock(key = "a", attempts = 1, attempts = 1, kind = read, kind = read, guard = g, guard = h, crate = dlock, crate = dlock)]
+#[distributed_lock(key = "a", attempts = 1, attempts = 1, mode = read, mode = read, guard = g, guard = h, crate = dlock, crate = dlock)]
 async fn b() -> Result<(), Error> {
     Ok(())
 }

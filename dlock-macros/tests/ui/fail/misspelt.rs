@@ -11,7 +11,7 @@ async fn a() -> Result<(), Error> {
     Ok(())
 }
 
-#[distributed_lock(key = "a", backed = "a", kid = read, fare, cohorts = true, reentrent, renews = true, maxhold = "1h")]
+#[distributed_lock(key = "a", backed = "a", kind = read, mde = read, fare, cohorts = true, reentrent, renews = true, maxhold = "1h")]
 async fn b() -> Result<(), Error> {
     Ok(())
 }

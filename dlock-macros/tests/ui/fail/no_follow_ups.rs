@@ -29,7 +29,7 @@ mod imports {
     use super::config::{PERMITS, TTL, any, instead, key};
     use crate::config::TTL as WAIT;
 
-    #[distributed_lock(key = key(id), ttl = TTL, on_busy = call(instead), kind = permits(PERMITS), waits = WAIT, tl = TTL)]
+    #[distributed_lock(key = key(id), ttl = TTL, on_busy = call(instead), mode = permits(PERMITS), waits = WAIT, tl = TTL)]
     pub async fn several(id: u64) -> Result<(), Error> {
         Ok(())
     }
@@ -88,12 +88,12 @@ mod bodies {
         Ok(x.get())
     }
 
-    #[distributed_lock(key = "a", on_busy = Skip, kind = permits(three), cohort = On, retry = Times)]
+    #[distributed_lock(key = "a", on_busy = Skip, mode = permits(three), cohort = On, retry = Times)]
     pub fn words() -> Result<(), Error> {
         Ok(())
     }
 
-    #[distributed_lock(key = "a", kind = Kind::Read, on_lost = OnLost::Cancel)]
+    #[distributed_lock(key = "a", mode = Mode::Read, on_lost = OnLost::Cancel)]
     pub fn types() -> Result<(), Error> {
         Ok(())
     }

@@ -30,7 +30,7 @@ async fn colon(id: u64) -> Result<(), Error> {
 }
 
 #[distributed_lock(key = "a", read, permits = 3, exclusive = true)]
-async fn kinds() -> Result<(), Error> {
+async fn modes() -> Result<(), Error> {
     Ok(())
 }
 

@@ -41,27 +41,27 @@ async fn flags() -> Result<(), Error> {
     Ok(())
 }
 
-#[distributed_lock(key = "a", kind = shared)]
-async fn kinds() -> Result<(), Error> {
+#[distributed_lock(key = "a", mode = shared)]
+async fn modes() -> Result<(), Error> {
     Ok(())
 }
 
-#[distributed_lock(key = "a", kind = "wirte")]
+#[distributed_lock(key = "a", mode = "wirte")]
 async fn kind_near() -> Result<(), Error> {
     Ok(())
 }
 
-#[distributed_lock(key = "a", kind = permits(0))]
+#[distributed_lock(key = "a", mode = permits(0))]
 async fn permits() -> Result<(), Error> {
     Ok(())
 }
 
-#[distributed_lock(key = "a", kind = permits)]
+#[distributed_lock(key = "a", mode = permits)]
 async fn permits_bare() -> Result<(), Error> {
     Ok(())
 }
 
-#[distributed_lock(key = "a", kind = permits("3"))]
+#[distributed_lock(key = "a", mode = permits("3"))]
 async fn permits_text() -> Result<(), Error> {
     Ok(())
 }

@@ -24,12 +24,12 @@ async fn word_or_parameter(none: Duration) -> Result<(), Error> {
     Ok(())
 }
 
-#[distributed_lock(key = "a", on_busy = later, kind = permits(3, 4), guard = mut held)]
+#[distributed_lock(key = "a", on_busy = later, mode = permits(3, 4), guard = mut held)]
 async fn nearly() -> Result<(), Error> {
     Ok(())
 }
 
-#[distributed_lock(key = "a", kind = Kind::Read, fair = cfg!(unix), backoff = PAUSES, retry = RETRY, cohort = passes())]
+#[distributed_lock(key = "a", mode = Mode::Read, fair = cfg!(unix), backoff = PAUSES, retry = RETRY, cohort = passes())]
 async fn no_expressions() -> Result<(), Error> {
     Ok(())
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
-use dlock::{Backend, Kind, Released};
+use dlock::{Backend, Mode, Released};
 
 use crate::bench::{Bench, LONG, MS, SECOND, permits, wait};
 use crate::holds::token;
@@ -57,8 +57,8 @@ async fn readers_and_writers_never_meet() {
         tokio::spawn(async move {
             for round in 0..30 {
                 let writes = (n + round) % 5 == 0;
-                let kind = if writes { Kind::Write } else { Kind::Read };
-                let hold = wait(&*store, &bench.claim(kind, LONG), 20 * SECOND).await;
+                let mode = if writes { Mode::Write } else { Mode::Read };
+                let hold = wait(&*store, &bench.claim(mode, LONG), 20 * SECOND).await;
                 let present = token(&hold);
                 if writes {
                     assert_eq!(state.fetch_sub(1000, SeqCst), 0, "a writer is not alone");
@@ -114,13 +114,13 @@ async fn those_who_die_in_between_stop_nobody() {
 async fn who_waits_is_called_and_does_not_ask() {
     let bench = Arc::new(Bench::own());
     let stores = [Arc::new(bench.open().await), Arc::new(bench.open().await)];
-    for kinds in [[permits(2), permits(2)], [Kind::Read, Kind::Write]] {
+    for modes in [[permits(2), permits(2)], [Mode::Read, Mode::Write]] {
         let before = bench.calls();
         let tasks = (0..12).map(|n| {
             let (bench, store) = (bench.clone(), stores[n % 2].clone());
             tokio::spawn(async move {
                 for round in 0..25 {
-                    let hold = wait(&*store, &bench.claim(kinds[(n + round) % 2], LONG), 20 * SECOND).await;
+                    let hold = wait(&*store, &bench.claim(modes[(n + round) % 2], LONG), 20 * SECOND).await;
                     tokio::time::sleep(MS).await;
                     store.release(&hold).await.unwrap();
                 }

@@ -1,6 +1,6 @@
 //! A server at its `maxmemory`.
 
-use dlock::{Backend, Hold, Kind, Released, Stand, Standing};
+use dlock::{Backend, Hold, Mode, Released, Stand, Standing};
 
 use crate::bench::{Bench, LONG, MS, granted, is_lost, permits, stand, until};
 use crate::holds::{confirm, take};
@@ -14,21 +14,21 @@ async fn holds_of_every_kind_are_renewed_without_memory() {
         let before = end();
         tokio::time::sleep(5 * MS).await;
         bench.starve();
-        assert!(matches!(confirm(&one, hold).await, Standing::Renewed(_)), "{:?}", hold.claim.kind);
-        assert!(end() > before, "{:?}", hold.claim.kind);
+        assert!(matches!(confirm(&one, hold).await, Standing::Renewed(_)), "{:?}", hold.claim.mode);
+        assert!(end() > before, "{:?}", hold.claim.mode);
     };
-    for kind in [Kind::Exclusive, Kind::Read, Kind::Write, permits(1)] {
-        let hold = take(&one, &bench.claim(kind, LONG)).await;
+    for mode in [Mode::Exclusive, Mode::Read, Mode::Write, permits(1)] {
+        let hold = take(&one, &bench.claim(mode, LONG)).await;
         renewed(&hold).await;
         bench.feed();
         // And the first time after it was handed on.
-        let waits = if kind == Kind::Read { Kind::Write } else { kind };
+        let waits = if mode == Mode::Read { Mode::Write } else { mode };
         let mut wake = stand(&one, &bench.claim(waits, LONG)).await;
         bench.starve();
-        assert_eq!(two.release(&hold).await.unwrap(), Released::Released, "{kind:?}");
+        assert_eq!(two.release(&hold).await.unwrap(), Released::Released, "{mode:?}");
         let hold = granted(&mut wake).await;
         renewed(&hold).await;
-        assert_eq!(one.release(&hold).await.unwrap(), Released::Released, "{kind:?}");
+        assert_eq!(one.release(&hold).await.unwrap(), Released::Released, "{mode:?}");
         bench.feed();
         assert_eq!(bench.keys(), [""; 0]);
     }
@@ -53,18 +53,18 @@ async fn a_hold_that_was_lost_is_told_so_without_memory() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_is_known_already_may_ask_again_without_memory_and_nobody_joins() {
-    for kind in [Kind::Write, permits(1)] {
+    for mode in [Mode::Write, permits(1)] {
         let bench = Bench::own();
         let (one, two) = (bench.open().await, bench.open().await);
-        let hold = take(&one, &bench.claim(kind, LONG)).await;
-        let waiter = bench.claim(kind, LONG);
+        let hold = take(&one, &bench.claim(mode, LONG)).await;
+        let waiter = bench.claim(mode, LONG);
         drop(stand(&two, &waiter).await);
         bench.starve();
         // As after an answer that was lost.
         let again = take(&one, &hold.claim).await;
         assert!(again.token > hold.token);
         let mut wake = stand(&two, &waiter).await;
-        let error = two.try_acquire(&bench.claim(kind, LONG), until()).await.unwrap_err();
+        let error = two.try_acquire(&bench.claim(mode, LONG), until()).await.unwrap_err();
         assert_eq!(error.code(), Some("OOM"), "{error}");
         assert_eq!(one.release(&again).await.unwrap(), Released::Released);
         let hold = granted(&mut wake).await;
@@ -77,26 +77,26 @@ async fn who_is_known_already_may_ask_again_without_memory_and_nobody_joins() {
 async fn nobody_new_is_let_in_without_memory() {
     let bench = Bench::own();
     let (one, two) = (bench.open().await, bench.open().await);
-    let refused = async |kind| {
+    let refused = async |mode| {
         bench.starve();
-        let error = two.try_acquire(&bench.claim(kind, LONG), Stand::No).await.unwrap_err();
-        assert_eq!(error.code(), Some("OOM"), "{kind:?}: {error}");
+        let error = two.try_acquire(&bench.claim(mode, LONG), Stand::No).await.unwrap_err();
+        assert_eq!(error.code(), Some("OOM"), "{mode:?}: {error}");
         assert!(error.is_retryable());
     };
-    for kind in [Kind::Exclusive, Kind::Read, Kind::Write, permits(2)] {
-        refused(kind).await;
-        assert_eq!(bench.keys(), [""; 0], "{kind:?}");
+    for mode in [Mode::Exclusive, Mode::Read, Mode::Write, permits(2)] {
+        refused(mode).await;
+        assert_eq!(bench.keys(), [""; 0], "{mode:?}");
         bench.feed();
-        if matches!(kind, Kind::Read | Kind::Permits(_)) {
+        if matches!(mode, Mode::Read | Mode::Permits(_)) {
             // Beside one that is there, too.
-            let hold = take(&one, &bench.claim(kind, LONG)).await;
+            let hold = take(&one, &bench.claim(mode, LONG)).await;
             let before = bench.keys();
-            refused(kind).await;
-            assert_eq!(bench.keys(), before, "{kind:?}");
+            refused(mode).await;
+            assert_eq!(bench.keys(), before, "{mode:?}");
             assert_eq!(one.release(&hold).await.unwrap(), Released::Released);
             bench.feed();
         }
-        let hold = take(&two, &bench.claim(kind, LONG)).await;
+        let hold = take(&two, &bench.claim(mode, LONG)).await;
         assert_eq!(two.release(&hold).await.unwrap(), Released::Released);
     }
 }

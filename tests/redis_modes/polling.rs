@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use dlock::backends::redis::Redis;
-use dlock::{Backend, Claim, Kind};
+use dlock::{Backend, Claim, Mode};
 use dlock_testkit::wait_until;
 use redis::Commands;
 
@@ -21,8 +21,8 @@ async fn has_its_turn(redis: &Redis, claim: &Arc<Claim>) {
 async fn a_place_that_was_left_without_a_word_ends_although_its_process_polls() {
     for (held, left, waits) in [
         (permits(1), permits(1), permits(1)),
-        (Kind::Write, Kind::Write, Kind::Read),
-        (Kind::Read, Kind::Write, Kind::Read),
+        (Mode::Write, Mode::Write, Mode::Read),
+        (Mode::Read, Mode::Write, Mode::Read),
     ] {
         let bench = Bench::own();
         let (pushed, polling) = (bench.open().await, bench.open_polling().await);

@@ -82,7 +82,7 @@ async fn renewals_of_all_kinds_go_in_one_batch() {
     }
     let other = Bench::shared();
     let mut exclusive = dlock::Claim::new(other.key.clone(), SECOND, "t").unwrap();
-    exclusive.kind = dlock::Kind::Exclusive;
+    exclusive.mode = dlock::Mode::Exclusive;
     holds.push(take(&redis, &Arc::new(exclusive)).await);
     redis.release(&holds[7]).await.unwrap();
     for flush in [false, true] {

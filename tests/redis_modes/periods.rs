@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use dlock::{Attempt, Backend, Claim, Ending, ErrorKind, Hold, Kind, Released, RunEnd, Stand};
+use dlock::{Attempt, Backend, Claim, Ending, ErrorKind, Hold, Mode, Released, RunEnd, Stand};
 use redis::Commands;
 
 use crate::bench::{Bench, LONG, MS, SECOND, ask, contended, granted, is_lost, stand, until, wait};
@@ -27,17 +27,17 @@ async fn already_run(redis: &impl Backend, claim: &Arc<Claim>) -> bool {
 async fn a_kept_key_is_nobodys_until_its_time_is_over() {
     let bench = Bench::shared();
     let (one, two) = (bench.open().await, bench.open().await);
-    let hold = take(&one, &bench.claim(Kind::Exclusive, LONG)).await;
+    let hold = take(&one, &bench.claim(Mode::Exclusive, LONG)).await;
     let before = Instant::now();
     assert_eq!(one.end(&hold, &keep(300 * MS)).await.unwrap(), Released::Released);
     assert!(is_lost(&one, &hold).await);
     assert_eq!(one.release(&hold).await.unwrap(), Released::NotOwner);
     assert_eq!(one.end(&hold, &keep(LONG)).await.unwrap(), Released::NotOwner);
     one.abandon(&hold.claim).await.unwrap();
-    contended(&two, &bench.claim(Kind::Exclusive, SECOND)).await;
+    contended(&two, &bench.claim(Mode::Exclusive, SECOND)).await;
     assert_eq!(two.holder(&bench.key).await.unwrap().unwrap(), hold.claim.note);
     assert!((1..=300).contains(&bench.left()), "{}", bench.left());
-    let next = wait(&two, &bench.claim(Kind::Exclusive, LONG), SECOND).await;
+    let next = wait(&two, &bench.claim(Mode::Exclusive, LONG), SECOND).await;
     let waited = before.elapsed();
     assert!((300 * MS..700 * MS).contains(&waited), "{waited:?}");
     assert!(next.token > hold.token);
@@ -50,8 +50,8 @@ async fn a_kept_key_is_nobodys_until_its_time_is_over() {
 async fn who_stood_in_line_has_a_kept_key_when_its_time_is_over() {
     let bench = Bench::shared();
     let (one, two) = (bench.open().await, bench.open().await);
-    let hold = take(&one, &bench.claim(Kind::Exclusive, LONG)).await;
-    let waiter = bench.claim(Kind::Exclusive, LONG);
+    let hold = take(&one, &bench.claim(Mode::Exclusive, LONG)).await;
+    let waiter = bench.claim(Mode::Exclusive, LONG);
     let mut wake = stand(&two, &waiter).await;
     let before = Instant::now();
     assert_eq!(one.end(&hold, &keep(500 * MS)).await.unwrap(), Released::Released);
@@ -85,7 +85,7 @@ async fn a_period_is_started_once_whoever_asks() {
         }
         assert_eq!(one.end(&hold, &ran(end)).await.unwrap(), Released::NotOwner);
         // One that asks for no period does not care.
-        let plain = take(&two, &bench.claim(Kind::Exclusive, LONG)).await;
+        let plain = take(&two, &bench.claim(Mode::Exclusive, LONG)).await;
         assert!(already_run(&one, &bench.run(HOUR, true, LONG)).await);
         two.release(&plain).await.unwrap();
         let left: i64 = bench.raw().pttl(bench.name() + ":r").unwrap();
@@ -204,14 +204,14 @@ async fn a_run_that_ends_at_a_server_without_memory_has_ended() {
 async fn a_key_is_kept_by_a_server_without_memory() {
     let bench = Bench::own();
     let (one, two) = (bench.open().await, bench.open().await);
-    let hold = take(&one, &bench.claim(Kind::Exclusive, LONG)).await;
+    let hold = take(&one, &bench.claim(Mode::Exclusive, LONG)).await;
     bench.starve();
     let ended = one.end(&hold, &keep(HOUR)).await;
     bench.feed();
     assert!(bench.left() > 60_000, "{} ms left after {ended:?}", bench.left());
     assert_eq!(ended.unwrap(), Released::Released);
     assert!(is_lost(&one, &hold).await);
-    contended(&two, &bench.claim(Kind::Exclusive, SECOND)).await;
+    contended(&two, &bench.claim(Mode::Exclusive, SECOND)).await;
 }
 
 #[tokio::test]
@@ -255,7 +255,7 @@ async fn a_run_that_ends_hands_on_to_those_who_stand_in_line() {
     let bench = Bench::shared();
     let redis = bench.open().await;
     let run = take(&redis, &bench.run(HOUR, false, LONG)).await;
-    let mut wake = stand(&redis, &bench.claim(Kind::Exclusive, LONG)).await;
+    let mut wake = stand(&redis, &bench.claim(Mode::Exclusive, LONG)).await;
     redis.end(&run, &ran(RunEnd::Failed)).await.unwrap();
     let next: Hold = granted(&mut wake).await;
     assert!(next.token > run.token);

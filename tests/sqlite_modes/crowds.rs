@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use dlock::{Attempt, Backend, Claim, Hold, Kind, Stand};
+use dlock::{Attempt, Backend, Claim, Hold, Mode, Stand};
 
 use crate::holds::token;
 use crate::store::{Store, TTL, claim, permits, slot};
@@ -69,14 +69,14 @@ async fn readers_and_writers_never_overlap() {
     for number in 0..12_usize {
         let (one, inside, most, written) =
             (backends[number % 2].clone(), inside.clone(), most.clone(), written.clone());
-        let kind = if number % 4 == 0 { Kind::Write } else { Kind::Read };
+        let mode = if number % 4 == 0 { Mode::Write } else { Mode::Read };
         tasks.push(tokio::spawn(async move {
             for _ in 0..15 {
-                let hold = wait(&*one, &claim(kind), until).await;
-                let step = if kind == Kind::Write { -1_000_000 } else { 1 };
+                let hold = wait(&*one, &claim(mode), until).await;
+                let step = if mode == Mode::Write { -1_000_000 } else { 1 };
                 let before = inside.fetch_add(step, Ordering::SeqCst);
-                match kind {
-                    Kind::Write => {
+                match mode {
+                    Mode::Write => {
                         assert_eq!(before, 0, "a writer was not alone");
                         let last = written.swap(token(&hold), Ordering::SeqCst);
                         assert!(last < token(&hold), "a writer's token does not rise");
@@ -104,25 +104,25 @@ async fn readers_and_writers_never_overlap() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_families_never_have_one_key_at_once() {
     let store = Store::on_real_time();
-    let families = [Kind::Exclusive, Kind::Read, permits(2), permits(3)];
-    let inside = Arc::new(Mutex::new(Vec::<Kind>::new()));
+    let families = [Mode::Exclusive, Mode::Read, permits(2), permits(3)];
+    let inside = Arc::new(Mutex::new(Vec::<Mode>::new()));
     let mut tasks = Vec::new();
     for number in 0..8_usize {
         let (one, inside) = (store.open().await, inside.clone());
-        let kind = families[number % 4];
+        let mode = families[number % 4];
         tasks.push(tokio::spawn(async move {
             let mut wins = 0;
             while wins < 10 {
-                if let Ok(Attempt::Acquired(hold)) = one.try_acquire(&claim(kind), Stand::No).await {
+                if let Ok(Attempt::Acquired(hold)) = one.try_acquire(&claim(mode), Stand::No).await {
                     {
                         let mut inside = inside.lock().unwrap();
-                        assert!(inside.iter().all(|other| other.mixes_with(kind)), "{kind:?} beside {inside:?}");
-                        inside.push(kind);
+                        assert!(inside.iter().all(|other| other.mixes_with(mode)), "{mode:?} beside {inside:?}");
+                        inside.push(mode);
                     }
                     tokio::time::sleep(Duration::from_micros(fastrand::u64(0..500))).await;
                     {
                         let mut inside = inside.lock().unwrap();
-                        let at = inside.iter().position(|other| *other == kind).unwrap();
+                        let at = inside.iter().position(|other| *other == mode).unwrap();
                         inside.swap_remove(at);
                     }
                     one.release(&hold).await.unwrap();

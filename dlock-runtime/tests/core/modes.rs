@@ -3,30 +3,30 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use dlock_runtime::{Backoff, ErrorKind, Kind, Lock, Retry, Wait, WakeStyle};
+use dlock_runtime::{Backoff, ErrorKind, Lock, Mode, Retry, Wait, WakeStyle};
 
 use crate::acquire::neighbours;
 use crate::support::{LONG, MS, Op, SECOND, Step, World, calm, full, held_and_awaited, is_free, test};
 
 fn permit(world: &World) -> Lock {
-    world.lock("k").kind(Kind::Permits(NonZeroU32::new(3).unwrap()))
+    world.lock("k").mode(Mode::Permits(NonZeroU32::new(3).unwrap()))
 }
 
 #[test]
 fn two_readers_of_one_process_hold_at_once() {
     test(async {
         let world = World::new();
-        let read = || world.lock("k").kind(Kind::Read);
+        let read = || world.lock("k").mode(Mode::Read);
         let (one, two) = (read().try_acquire().await.unwrap(), read().try_acquire().await.unwrap());
         assert!(two.fence().unwrap().get() > one.fence().unwrap().get());
         assert_eq!(one.slot(), None);
-        let busy = world.lock("k").kind(Kind::Write).try_acquire().await.unwrap_err();
+        let busy = world.lock("k").mode(Mode::Write).try_acquire().await.unwrap_err();
         assert_eq!(busy.kind(), &ErrorKind::Busy);
         one.release().await.unwrap();
-        assert!(world.lock("k").kind(Kind::Write).try_acquire().await.is_err());
+        assert!(world.lock("k").mode(Mode::Write).try_acquire().await.is_err());
         two.check().unwrap();
         two.release().await.unwrap();
-        world.lock("k").kind(Kind::Write).try_acquire().await.unwrap().release().await.unwrap();
+        world.lock("k").mode(Mode::Write).try_acquire().await.unwrap().release().await.unwrap();
         assert!(world.memory.is_empty());
     });
 }
@@ -36,10 +36,10 @@ fn a_reader_stands_behind_a_writer_of_another_process() {
     test(async {
         let (world, stranger) = neighbours();
         let (reader, writer) =
-            held_and_awaited(world.lock("k").kind(Kind::Read), stranger.lock("k").kind(Kind::Write).wait(LONG)).await;
-        let error = world.lock("k").kind(Kind::Read).try_acquire().await.unwrap_err();
+            held_and_awaited(world.lock("k").mode(Mode::Read), stranger.lock("k").mode(Mode::Write).wait(LONG)).await;
+        let error = world.lock("k").mode(Mode::Read).try_acquire().await.unwrap_err();
         assert_eq!((error.kind(), error.attempts()), (&ErrorKind::Busy, 1), "the store said so");
-        let late = tokio::spawn(world.lock("k").kind(Kind::Read).wait(LONG).acquire());
+        let late = tokio::spawn(world.lock("k").mode(Mode::Read).wait(LONG).acquire());
         calm().await;
         reader.release().await.unwrap();
         let writer = writer.await.unwrap().unwrap();
@@ -55,7 +55,7 @@ fn a_reader_stands_behind_a_writer_of_another_process() {
 fn readers_are_renewed_and_end_each_by_itself() {
     test(async {
         let world = World::new();
-        let read = || world.lock("k").kind(Kind::Read);
+        let read = || world.lock("k").mode(Mode::Read);
         let bounded = read().max_hold(60 * SECOND).acquire().await.unwrap();
         let kept = read().acquire().await.unwrap();
         world.pass(120 * SECOND).await;
@@ -93,7 +93,7 @@ fn a_key_of_another_family_is_a_conflict_and_no_contention() {
     test(async {
         let (world, stranger) = neighbours();
         let held = stranger.lock("k").acquire().await.unwrap();
-        for lock in [permit(&world).wait(LONG), world.lock("k").kind(Kind::Read).wait(LONG)] {
+        for lock in [permit(&world).wait(LONG), world.lock("k").mode(Mode::Read).wait(LONG)] {
             let error = lock.acquire().await.unwrap_err();
             assert_eq!((error.kind(), error.attempts()), (&ErrorKind::KeyConflict, 1));
             assert!(!error.is_retryable() && !error.is_contention(), "{error}");
@@ -113,8 +113,8 @@ fn what_a_store_cannot_do_is_refused_before_it_is_asked() {
         });
         let lock = || world.lock("k");
         for lock in [
-            lock().kind(Kind::Read),
-            lock().kind(Kind::Write),
+            lock().mode(Mode::Read),
+            lock().mode(Mode::Write),
             permit(&world),
             lock().min_hold(SECOND),
             lock().fair(true),
@@ -272,9 +272,9 @@ fn a_neighbour_with_another_kind_is_a_conflict_and_no_contention() {
     test(async {
         let world = World::new();
         let held = world.lock("k").acquire().await.unwrap();
-        let error = world.lock("k").kind(Kind::Read).acquire().await.unwrap_err();
+        let error = world.lock("k").mode(Mode::Read).acquire().await.unwrap_err();
         assert_eq!(error.kind(), &ErrorKind::KeyConflict);
         held.release().await.unwrap();
-        world.lock("k").kind(Kind::Read).acquire().await.unwrap().release().await.unwrap();
+        world.lock("k").mode(Mode::Read).acquire().await.unwrap().release().await.unwrap();
     });
 }

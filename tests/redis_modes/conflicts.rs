@@ -1,24 +1,24 @@
 //! What does not mix under one name.
 
-use dlock::{Backend, ErrorKind, Kind, Stand};
+use dlock::{Backend, ErrorKind, Mode, Stand};
 use redis::Commands;
 
 use crate::bench::{Bench, LONG, MS, SECOND, permits, stand, until};
 use crate::holds::take;
 
-const FAMILIES: [&[fn() -> Kind]; 4] =
-    [&[|| Kind::Exclusive], &[|| Kind::Read, || Kind::Write], &[|| permits(2)], &[|| permits(3)]];
+const FAMILIES: [&[fn() -> Mode]; 4] =
+    [&[|| Mode::Exclusive], &[|| Mode::Read, || Mode::Write], &[|| permits(2)], &[|| permits(3)]];
 
 async fn conflicts(bench: &Bench, redis: &impl Backend, with: usize) {
     let before = bench.keys();
-    for kind in FAMILIES.iter().enumerate().filter(|(n, _)| *n != with).flat_map(|(_, kinds)| *kinds) {
+    for mode in FAMILIES.iter().enumerate().filter(|(n, _)| *n != with).flat_map(|(_, modes)| *modes) {
         for how in [Stand::No, until()] {
             for fair in [false, true] {
-                let mut claim = bench.plain(kind(), SECOND);
+                let mut claim = bench.plain(mode(), SECOND);
                 claim.fair = fair;
                 let claim = std::sync::Arc::new(claim);
                 let error = redis.try_acquire(&claim, how).await.unwrap_err();
-                assert_eq!(*error.kind(), ErrorKind::KeyConflict, "{:?} with family {with}", claim.kind);
+                assert_eq!(*error.kind(), ErrorKind::KeyConflict, "{:?} with family {with}", claim.mode);
                 assert!(!error.is_retryable());
                 redis.abandon(&claim).await.unwrap();
             }
@@ -29,11 +29,11 @@ async fn conflicts(bench: &Bench, redis: &impl Backend, with: usize) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_key_in_use_by_one_family_is_a_conflict_for_the_others() {
-    for (n, kinds) in FAMILIES.iter().enumerate() {
-        for kind in *kinds {
+    for (n, modes) in FAMILIES.iter().enumerate() {
+        for mode in *modes {
             let bench = Bench::shared();
             let (one, two) = (bench.open().await, bench.open().await);
-            let hold = take(&one, &bench.claim(kind(), LONG)).await;
+            let hold = take(&one, &bench.claim(mode(), LONG)).await;
             conflicts(&bench, &two, n).await;
             assert_eq!(one.release(&hold).await.unwrap(), dlock::Released::Released);
             assert_eq!(bench.keys(), [""; 0]);
@@ -47,11 +47,11 @@ async fn a_key_in_use_by_one_family_is_a_conflict_for_the_others() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_key_that_is_only_waited_for_is_in_use_too() {
-    for (n, kind) in [(0, Kind::Exclusive), (1, Kind::Write)] {
+    for (n, mode) in [(0, Mode::Exclusive), (1, Mode::Write)] {
         let bench = Bench::shared();
         let (one, two) = (bench.open().await, bench.open().await);
-        take(&one, &bench.claim(kind, 150 * MS)).await;
-        let waiter = bench.claim(kind, LONG);
+        take(&one, &bench.claim(mode, 150 * MS)).await;
+        let waiter = bench.claim(mode, LONG);
         let wake = stand(&two, &waiter).await;
         tokio::time::sleep(160 * MS).await;
         conflicts(&bench, &one, n).await;
@@ -77,9 +77,9 @@ async fn what_others_wrote_under_the_name_is_a_conflict_and_stays() {
         let mut raw = bench.raw();
         write(&mut raw, &name);
         let before: Vec<u8> = redis::cmd("DUMP").arg(&name).query(&mut raw).unwrap();
-        for kind in [Kind::Read, Kind::Write, permits(3)] {
+        for mode in [Mode::Read, Mode::Write, permits(3)] {
             for how in [Stand::No, until()] {
-                let claim = bench.claim(kind, SECOND);
+                let claim = bench.claim(mode, SECOND);
                 let error = redis.try_acquire(&claim, how).await.unwrap_err();
                 assert_eq!(*error.kind(), ErrorKind::KeyConflict);
                 redis.abandon(&claim).await.unwrap();

@@ -1,7 +1,7 @@
 //! Files of an earlier version, and files that are nonsense.
 
 use dlock::backends::sqlite::Sqlite;
-use dlock::{Backend, ErrorKind, Kind, Stand, Standing};
+use dlock::{Backend, ErrorKind, Mode, Stand, Standing};
 use sqlx::Connection;
 
 use crate::holds::{confirm, take, token};
@@ -56,14 +56,14 @@ async fn a_lock_of_version_1_outlives_the_upgrade() {
     let store = Store::new();
     let one = store.open().await;
     store.change(AS_FIRST).await;
-    let hold = take(&one, &claim(Kind::Exclusive)).await;
+    let hold = take(&one, &claim(Mode::Exclusive)).await;
     let other = store.open().await;
     assert_eq!(store.ask("SELECT version FROM dlock_schema").await, 2);
-    contended(&other, &claim(Kind::Exclusive), Stand::No).await;
-    crate::store::conflicts(&other, &claim(Kind::Read), Stand::No).await;
+    contended(&other, &claim(Mode::Exclusive), Stand::No).await;
+    crate::store::conflicts(&other, &claim(Mode::Read), Stand::No).await;
     assert!(matches!(confirm(&one, &hold).await, Standing::Renewed(_)));
     one.release(&hold).await.unwrap();
-    assert!(token(&take(&other, &claim(Kind::Read)).await) > token(&hold));
+    assert!(token(&take(&other, &claim(Mode::Read)).await) > token(&hold));
 }
 
 #[tokio::test]

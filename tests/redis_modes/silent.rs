@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use dlock::backends::redis::Redis;
-use dlock::{Attempt, Backend, Claim, Clock, Ending, Kind, Released, Wake};
+use dlock::{Attempt, Backend, Claim, Clock, Ending, Mode, Released, Wake};
 
 use crate::bench::{Bench, LONG, ask, granted, stand, until};
 use crate::holds::take;
@@ -46,7 +46,7 @@ async fn a_newcomer_in_between_gives_the_other_places_of_a_silent_process_no_tri
     let bench = Bench::own();
     let one = bench.open().await;
     let (silent, last) = Silent::before(&one, &bench).await;
-    let newcomer = take(&one, &bench.claim(Kind::Exclusive, LONG)).await;
+    let newcomer = take(&one, &bench.claim(Mode::Exclusive, LONG)).await;
     let mut wake = stand(&one, &last).await;
     assert_eq!(one.release(&newcomer).await.unwrap(), Released::Released);
     let hold = granted(&mut wake).await;
@@ -61,7 +61,7 @@ async fn nor_does_a_newcomer_whose_key_is_kept_beyond_its_hold() {
     let one = bench.open().await;
     let (silent, last) = Silent::before(&one, &bench).await;
     // Nobody asks while it holds the lock.
-    let newcomer = take(&one, &bench.claim(Kind::Exclusive, LONG)).await;
+    let newcomer = take(&one, &bench.claim(Mode::Exclusive, LONG)).await;
     let ending = Ending { keep: Some(LONG), run: None };
     assert_eq!(one.end(&newcomer, &ending).await.unwrap(), Released::Released);
     runs_out(&bench);
@@ -77,7 +77,7 @@ async fn a_process_that_is_silent_since_it_passed_a_lock_on_costs_no_second_gran
     let bench = Bench::own();
     let (one, silent) = (bench.open().await, bench.open().await);
     let held = take(&silent, &bench.fair(LONG)).await;
-    let (first, second, last) = (bench.claim(Kind::Exclusive, LONG), bench.fair(LONG), bench.fair(LONG));
+    let (first, second, last) = (bench.claim(Mode::Exclusive, LONG), bench.fair(LONG), bench.fair(LONG));
     let places = (stand(&silent, &first).await, stand(&silent, &second).await);
     drop(stand(&one, &last).await);
     let by = Clock::system().now().after(LONG);

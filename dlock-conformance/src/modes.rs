@@ -1,43 +1,43 @@
-//! What all kinds have in common: families that do not mix, what is told of several holders, and what is left.
+//! What all modes have in common: families that do not mix, what is told of several holders, and what is left.
 
 use std::num::NonZeroU32;
 
-use dlock_contract::{Hold, Kind, Stand};
+use dlock_contract::{Hold, Mode, Stand};
 
 use crate::bench::{Bench, Tested, case, ensure, pause};
 use crate::case::Case;
 
 pub(crate) const CASES: &[Case] = &[
-    case!("a kind of another family is a conflict, and leaves nothing", kinds, other_family),
-    case!("a lock of any kind leaves nothing in the store", kinds, leaves_nothing),
-    case!("of several holders the first one is told", kinds, first_is_told),
-    case!("a shared hold that is asked for again is one hold", kinds, asked_again),
+    case!("a mode of another family is a conflict, and leaves nothing", modes, other_family),
+    case!("a lock of any mode leaves nothing in the store", modes, leaves_nothing),
+    case!("of several holders the first one is told", modes, first_is_told),
+    case!("a shared hold that is asked for again is one hold", modes, asked_again),
 ];
 
-pub(crate) fn permits(most: u32) -> Kind {
-    Kind::Permits(NonZeroU32::new(most).unwrap_or(NonZeroU32::MIN))
+pub(crate) fn permits(most: u32) -> Mode {
+    Mode::Permits(NonZeroU32::new(most).unwrap_or(NonZeroU32::MIN))
 }
 
-/// One of each kind that the store can do.
-pub(crate) fn all_kinds(bench: &Bench<'_>) -> Vec<Kind> {
-    let mut kinds = vec![Kind::Exclusive];
+/// One of each mode that the store can do.
+pub(crate) fn all_modes(bench: &Bench<'_>) -> Vec<Mode> {
+    let mut modes = vec![Mode::Exclusive];
     if bench.capabilities.read_write {
-        kinds.extend([Kind::Read, Kind::Write]);
+        modes.extend([Mode::Read, Mode::Write]);
     }
     if bench.capabilities.permits {
-        kinds.push(permits(2));
+        modes.push(permits(2));
     }
-    kinds
+    modes
 }
 
-fn shared_kinds(bench: &Bench<'_>) -> impl Iterator<Item = Kind> {
-    all_kinds(bench).into_iter().filter(|kind| kind.is_shared())
+fn shared_modes(bench: &Bench<'_>) -> impl Iterator<Item = Mode> {
+    all_modes(bench).into_iter().filter(|mode| mode.is_shared())
 }
 
 async fn other_family(bench: &Bench<'_>) -> Tested {
     let (one, other) = (bench.client().await?, bench.client().await?);
-    for held in all_kinds(bench) {
-        for asked in all_kinds(bench).into_iter().filter(|asked| !asked.mixes_with(held)) {
+    for held in all_modes(bench) {
+        for asked in all_modes(bench).into_iter().filter(|asked| !asked.mixes_with(held)) {
             let key = bench.key()?;
             let hold = one.take(&bench.claim_as(held, &key, bench.long())?).await?;
             let before = bench.leftovers(&key).await?.len();
@@ -58,15 +58,15 @@ async fn other_family(bench: &Bench<'_>) -> Tested {
 
 async fn leaves_nothing(bench: &Bench<'_>) -> Tested {
     let (one, other) = (bench.client().await?, bench.client().await?);
-    for kind in all_kinds(bench) {
+    for mode in all_modes(bench) {
         let key = bench.key()?;
-        let mut holds = vec![one.take(&bench.claim_as(kind, &key, bench.long())?).await?];
-        ensure!(!bench.leftovers(&key).await?.is_empty(), "the Store shows nothing while {kind:?} is held");
-        if kind.is_shared() {
-            holds.push(other.take(&bench.claim_as(kind, &key, bench.long())?).await?);
+        let mut holds = vec![one.take(&bench.claim_as(mode, &key, bench.long())?).await?];
+        ensure!(!bench.leftovers(&key).await?.is_empty(), "the Store shows nothing while {mode:?} is held");
+        if mode.is_shared() {
+            holds.push(other.take(&bench.claim_as(mode, &key, bench.long())?).await?);
         }
         // One that waits, and leaves.
-        let waits = if kind == Kind::Read { Kind::Write } else { kind };
+        let waits = if mode == Mode::Read { Mode::Write } else { mode };
         let waiter = bench.claim_as(waits, &key, bench.long())?;
         let until = Stand::Until(bench.clock.now().after(bench.long()));
         if let Some(hold) = holds.first() {
@@ -81,18 +81,18 @@ async fn leaves_nothing(bench: &Bench<'_>) -> Tested {
         while !bench.leftovers(&key).await?.is_empty() && bench.clock.now() < end {
             pause(50).await;
         }
-        bench.clean(&key, &format!("after {kind:?} was released")).await?;
+        bench.clean(&key, &format!("after {mode:?} was released")).await?;
     }
     Ok(())
 }
 
 async fn first_is_told(bench: &Bench<'_>) -> Tested {
     let (one, other) = (bench.client().await?, bench.client().await?);
-    for kind in shared_kinds(bench) {
+    for mode in shared_modes(bench) {
         let key = bench.key()?;
         let mut holds: Vec<Hold> = Vec::new();
         for _ in 0..2 {
-            holds.push(one.take(&bench.claim_as(kind, &key, bench.long())?).await?);
+            holds.push(one.take(&bench.claim_as(mode, &key, bench.long())?).await?);
             // Where the order is that of the store's clock, it must be able to tell.
             pause(5).await;
         }
@@ -101,22 +101,22 @@ async fn first_is_told(bench: &Bench<'_>) -> Tested {
             let told = other.backend.holder(&key).await?;
             ensure!(
                 told.as_ref() == Some(&hold.claim.note),
-                "the holder that came first is {} and {told:?} was told ({kind:?})",
+                "the holder that came first is {} and {told:?} was told ({mode:?})",
                 hold.claim.note
             );
             one.give_back(hold).await?;
         }
         let told = other.backend.holder(&key).await?;
-        ensure!(told.is_none(), "all have released, and {told:?} was told ({kind:?})");
+        ensure!(told.is_none(), "all have released, and {told:?} was told ({mode:?})");
     }
     Ok(())
 }
 
 async fn asked_again(bench: &Bench<'_>) -> Tested {
     let (one, other) = (bench.client().await?, bench.client().await?);
-    for kind in shared_kinds(bench) {
+    for mode in shared_modes(bench) {
         let key = bench.key()?;
-        let claim = bench.claim_as(kind, &key, bench.long())?;
+        let claim = bench.claim_as(mode, &key, bench.long())?;
         // The reply to the first attempt is lost.
         let lost = one.take(&claim).await?;
         let hold = one.take(&claim).await?;
@@ -124,9 +124,9 @@ async fn asked_again(bench: &Bench<'_>) -> Tested {
         ensure!(hold.token >= lost.token, "a repeated ask took the token from {:?} to {:?}", lost.token, hold.token);
         one.give_back(&hold).await?;
         // A second share would still be taken.
-        let alone = if kind == Kind::Read { vec![Kind::Write] } else { vec![kind, kind] };
-        for kind in alone {
-            other.take(&bench.claim_as(kind, &key, bench.long())?).await?;
+        let alone = if mode == Mode::Read { vec![Mode::Write] } else { vec![mode, mode] };
+        for mode in alone {
+            other.take(&bench.claim_as(mode, &key, bench.long())?).await?;
         }
     }
     Ok(())

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dlock::backends::sqlite::Sqlite;
-use dlock::{Attempt, Backend, Claim, Clock, ErrorKind, Hold, Key, Kind, LockKey, OncePer, Stand, Wake};
+use dlock::{Attempt, Backend, Claim, Clock, ErrorKind, Hold, Key, LockKey, Mode, OncePer, Stand, Wake};
 use sqlx::{ConnectOptions, Connection, SqliteConnection};
 
 pub(crate) const TTL: Duration = Duration::from_secs(30);
@@ -73,13 +73,13 @@ pub(crate) fn key(text: &str) -> LockKey {
 }
 
 /// A claim on the key `a`.
-pub(crate) fn claim(kind: Kind) -> Arc<Claim> {
-    claim_on("a", kind, TTL)
+pub(crate) fn claim(mode: Mode) -> Arc<Claim> {
+    claim_on("a", mode, TTL)
 }
 
-pub(crate) fn claim_on(text: &str, kind: Kind, ttl: Duration) -> Arc<Claim> {
+pub(crate) fn claim_on(text: &str, mode: Mode, ttl: Duration) -> Arc<Claim> {
     let mut claim = Claim::new(key(text), ttl, "site").unwrap();
-    claim.kind = kind;
+    claim.mode = mode;
     Arc::new(claim)
 }
 
@@ -90,8 +90,8 @@ pub(crate) fn run_claim(period: Duration, rerun: bool) -> Arc<Claim> {
     Arc::new(claim)
 }
 
-pub(crate) fn permits(limit: u32) -> Kind {
-    Kind::Permits(NonZeroU32::new(limit).unwrap())
+pub(crate) fn permits(limit: u32) -> Mode {
+    Mode::Permits(NonZeroU32::new(limit).unwrap())
 }
 
 /// Refused because somebody holds it.
@@ -102,7 +102,7 @@ pub(crate) async fn contended(store: &Sqlite, claim: &Arc<Claim>, stand: Stand) 
     }
 }
 
-/// Refused because another kind holds it.
+/// Refused because another mode holds it.
 pub(crate) async fn conflicts(store: &Sqlite, claim: &Arc<Claim>, stand: Stand) {
     let error = store.try_acquire(claim, stand).await.unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::KeyConflict) && !error.is_retryable(), "{error}");

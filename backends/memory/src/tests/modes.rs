@@ -4,22 +4,22 @@ use std::num::NonZeroU32;
 
 use super::*;
 
-fn of_kind(kind: Kind) -> Arc<Claim> {
-    Arc::new(Claim::clone(&claim("k")).with(|claim| claim.kind = kind))
+fn of_mode(mode: Mode) -> Arc<Claim> {
+    Arc::new(Claim::clone(&claim("k")).with(|claim| claim.mode = mode))
 }
 
 fn permit(most: u32) -> Arc<Claim> {
-    of_kind(Kind::Permits(NonZeroU32::new(most).unwrap()))
+    of_mode(Mode::Permits(NonZeroU32::new(most).unwrap()))
 }
 
 #[test]
 fn readers_share_and_a_writer_is_not_starved() {
     let store = Memory::with_clock(&Clock::manual());
-    let [one, two] = [(); 2].map(|()| take(&store, &of_kind(Kind::Read)));
+    let [one, two] = [(); 2].map(|()| take(&store, &of_mode(Mode::Read)));
     assert!(two.token > one.token);
-    let mut writer = stand(&store, &of_kind(Kind::Write));
-    let mut late = stand(&store, &of_kind(Kind::Read));
-    assert!(is_refused(&store, &of_kind(Kind::Read)), "a reader overtook a writer that waits");
+    let mut writer = stand(&store, &of_mode(Mode::Write));
+    let mut late = stand(&store, &of_mode(Mode::Read));
+    assert!(is_refused(&store, &of_mode(Mode::Read)), "a reader overtook a writer that waits");
     release(&store, &one);
     assert!(granted(&mut writer).is_none(), "beside a reader");
     release(&store, &two);
@@ -34,10 +34,10 @@ fn readers_share_and_a_writer_is_not_starved() {
 fn a_dead_reader_ends_alone() {
     let clock = Clock::manual();
     let store = Memory::with_clock(&clock);
-    take(&store, &of_kind(Kind::Read));
+    take(&store, &of_mode(Mode::Read));
     clock.advance(SECOND / 2);
-    let alive = take(&store, &of_kind(Kind::Read));
-    let mut writer = stand(&store, &of_kind(Kind::Write));
+    let alive = take(&store, &of_mode(Mode::Read));
+    let mut writer = stand(&store, &of_mode(Mode::Write));
     clock.advance(SECOND / 2);
     assert!(granted(&mut writer).is_none());
     release(&store, &alive);
@@ -62,10 +62,10 @@ fn permits_have_the_lowest_free_slot() {
 #[test]
 fn families_do_not_mix_and_a_refusal_leaves_nothing() {
     let store = Memory::with_clock(&Clock::manual());
-    let kinds = || [of_kind(Kind::Exclusive), of_kind(Kind::Read), permit(2), permit(3)];
-    for (first, holder) in kinds().iter().enumerate() {
+    let modes = || [of_mode(Mode::Exclusive), of_mode(Mode::Read), permit(2), permit(3)];
+    for (first, holder) in modes().iter().enumerate() {
         let hold = take(&store, holder);
-        for (other, claim) in kinds().iter().enumerate().filter(|(other, _)| *other != first) {
+        for (other, claim) in modes().iter().enumerate().filter(|(other, _)| *other != first) {
             let error = store.attempt(claim, until(&store.clock)).unwrap_err();
             assert_eq!((error.kind(), error.is_retryable()), (&ErrorKind::KeyConflict, false), "{first} {other}");
         }
@@ -77,9 +77,9 @@ fn families_do_not_mix_and_a_refusal_leaves_nothing() {
 #[test]
 fn a_place_that_nobody_listens_at_keeps_no_family_away() {
     let store = Memory::with_clock(&Clock::manual());
-    let reader = take(&store, &of_kind(Kind::Read));
-    drop(stand(&store, &of_kind(Kind::Write)));
-    assert!(!is_refused(&store, &of_kind(Kind::Read)));
+    let reader = take(&store, &of_mode(Mode::Read));
+    drop(stand(&store, &of_mode(Mode::Write)));
+    assert!(!is_refused(&store, &of_mode(Mode::Read)));
     store.forget(&reader.claim.key);
     take(&store, &permit(1));
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use dlock::backends::redis::Redis;
-use dlock::{Attempt, Backend, Claim, Clock, Hold, Key, Kind, LockKey, OncePer, Owner, Signal, Stand, Standing, Wake};
+use dlock::{Attempt, Backend, Claim, Clock, Hold, Key, LockKey, Mode, OncePer, Owner, Signal, Stand, Standing, Wake};
 use dlock_testkit::servers::{self, Instance, shared};
 
 pub(crate) use crate::holds::{stand, until, wait};
@@ -34,7 +34,7 @@ impl Bench {
 
     fn at(url: String, server: Option<Instance>) -> Self {
         let fresh = Owner::fresh().unwrap().to_hex();
-        Self { key: LockKey::new("test", Key::text("kinds:").value(&fresh)).unwrap(), url, server }
+        Self { key: LockKey::new("test", Key::text("modes:").value(&fresh)).unwrap(), url, server }
     }
 
     pub(crate) fn port(&self) -> u16 {
@@ -62,24 +62,24 @@ impl Bench {
         let _: () = redis::cmd("ACL").arg("SETUSER").arg(&words).query(&mut self.raw()).unwrap();
     }
 
-    pub(crate) fn plain(&self, kind: Kind, ttl: Duration) -> Claim {
-        let mut claim = Claim::new(self.key.clone(), ttl, "tests::kinds").unwrap();
-        claim.kind = kind;
+    pub(crate) fn plain(&self, mode: Mode, ttl: Duration) -> Claim {
+        let mut claim = Claim::new(self.key.clone(), ttl, "tests::modes").unwrap();
+        claim.mode = mode;
         claim
     }
 
-    pub(crate) fn claim(&self, kind: Kind, ttl: Duration) -> Arc<Claim> {
-        Arc::new(self.plain(kind, ttl))
+    pub(crate) fn claim(&self, mode: Mode, ttl: Duration) -> Arc<Claim> {
+        Arc::new(self.plain(mode, ttl))
     }
 
     pub(crate) fn fair(&self, ttl: Duration) -> Arc<Claim> {
-        let mut claim = self.plain(Kind::Exclusive, ttl);
+        let mut claim = self.plain(Mode::Exclusive, ttl);
         claim.fair = true;
         Arc::new(claim)
     }
 
     pub(crate) fn run(&self, period: Duration, rerun: bool, ttl: Duration) -> Arc<Claim> {
-        let mut claim = self.plain(Kind::Exclusive, ttl);
+        let mut claim = self.plain(Mode::Exclusive, ttl);
         claim.once_per = Some(Box::new(OncePer { period, offset: Duration::ZERO, rerun }));
         Arc::new(claim)
     }
@@ -136,8 +136,8 @@ impl Bench {
     }
 }
 
-pub(crate) fn permits(most: u32) -> Kind {
-    Kind::Permits(NonZeroU32::new(most).unwrap())
+pub(crate) fn permits(most: u32) -> Mode {
+    Mode::Permits(NonZeroU32::new(most).unwrap())
 }
 
 pub(crate) async fn ask(redis: &Redis, claim: &Arc<Claim>, stand: Stand) -> Option<Hold> {

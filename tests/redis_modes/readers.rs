@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use dlock::backends::redis::Redis;
-use dlock::{Backend, Clock, Ending, Kind, Released, Stand};
+use dlock::{Backend, Clock, Ending, Mode, Released, Stand};
 
 use crate::bench::{Bench, LONG, MS, SECOND, ask, contended, granted, is_lost, silent, stand, until, wait};
 use crate::holds::take;
@@ -13,23 +13,23 @@ async fn readers_share_and_a_writer_is_alone() {
     let bench = Bench::shared();
     let (one, two) = (bench.open().await, bench.open().await);
     let readers = [
-        take(&one, &bench.claim(Kind::Read, LONG)).await,
-        take(&two, &bench.claim(Kind::Read, LONG)).await,
-        take(&two, &bench.claim(Kind::Read, LONG)).await,
+        take(&one, &bench.claim(Mode::Read, LONG)).await,
+        take(&two, &bench.claim(Mode::Read, LONG)).await,
+        take(&two, &bench.claim(Mode::Read, LONG)).await,
     ];
     assert!(readers[0].token < readers[1].token && readers[1].token < readers[2].token);
     assert!(readers.iter().all(|hold| hold.slot.is_none()));
     for reader in &readers {
-        contended(&one, &bench.claim(Kind::Write, LONG)).await;
+        contended(&one, &bench.claim(Mode::Write, LONG)).await;
         assert_eq!(two.release(reader).await.unwrap(), Released::Released);
     }
     assert_eq!(bench.keys(), [""; 0]);
-    let claim = bench.claim(Kind::Write, LONG);
+    let claim = bench.claim(Mode::Write, LONG);
     let writer = take(&one, &claim).await;
     assert!(writer.token > readers[2].token);
     assert!(take(&one, &claim).await.token > writer.token);
-    contended(&two, &bench.claim(Kind::Write, LONG)).await;
-    contended(&two, &bench.claim(Kind::Read, LONG)).await;
+    contended(&two, &bench.claim(Mode::Write, LONG)).await;
+    contended(&two, &bench.claim(Mode::Read, LONG)).await;
     assert_eq!(one.release(&writer).await.unwrap(), Released::Released);
     assert_eq!(one.release(&writer).await.unwrap(), Released::NotOwner);
     assert_eq!(bench.keys(), [""; 0]);
@@ -44,9 +44,9 @@ async fn readers_that_may_not_count_who_listens_do_not_pass_a_writer() {
     let _: () = redis::cmd(words[0]).arg(&words[1..]).query(&mut bench.raw()).unwrap();
     let url = format!("redis://lean:pw@127.0.0.1:{}/", bench.port());
     let (lean, whole) = (Redis::connect(&url, &Clock::system()).await.unwrap(), bench.open().await);
-    let reader = take(&lean, &bench.claim(Kind::Read, LONG)).await;
-    let mut writer = stand(&whole, &bench.claim(Kind::Write, LONG)).await;
-    contended(&lean, &bench.claim(Kind::Read, LONG)).await;
+    let reader = take(&lean, &bench.claim(Mode::Read, LONG)).await;
+    let mut writer = stand(&whole, &bench.claim(Mode::Write, LONG)).await;
+    contended(&lean, &bench.claim(Mode::Read, LONG)).await;
     whole.release(&reader).await.unwrap();
     granted(&mut writer).await;
 }
@@ -55,12 +55,12 @@ async fn readers_that_may_not_count_who_listens_do_not_pass_a_writer() {
 async fn a_reader_that_comes_while_a_writer_waits_stands_behind_it() {
     let bench = Bench::shared();
     let (one, two) = (bench.open().await, bench.open().await);
-    let reader = take(&one, &bench.claim(Kind::Read, LONG)).await;
-    let mut writer = stand(&two, &bench.claim(Kind::Write, LONG)).await;
-    contended(&one, &bench.claim(Kind::Read, LONG)).await;
-    let mut late = stand(&one, &bench.claim(Kind::Read, LONG)).await;
-    let mut later = stand(&two, &bench.claim(Kind::Read, LONG)).await;
-    let mut last = stand(&one, &bench.claim(Kind::Write, LONG)).await;
+    let reader = take(&one, &bench.claim(Mode::Read, LONG)).await;
+    let mut writer = stand(&two, &bench.claim(Mode::Write, LONG)).await;
+    contended(&one, &bench.claim(Mode::Read, LONG)).await;
+    let mut late = stand(&one, &bench.claim(Mode::Read, LONG)).await;
+    let mut later = stand(&two, &bench.claim(Mode::Read, LONG)).await;
+    let mut last = stand(&one, &bench.claim(Mode::Write, LONG)).await;
     silent(&mut late).await;
     one.release(&reader).await.unwrap();
     let writing = granted(&mut writer).await;
@@ -82,10 +82,10 @@ async fn a_reader_that_comes_while_a_writer_waits_stands_behind_it() {
 async fn readers_go_on_when_the_writer_between_them_gives_up() {
     let bench = Bench::shared();
     let redis = bench.open().await;
-    let reader = take(&redis, &bench.claim(Kind::Read, LONG)).await;
-    let writer = bench.claim(Kind::Write, LONG);
+    let reader = take(&redis, &bench.claim(Mode::Read, LONG)).await;
+    let writer = bench.claim(Mode::Write, LONG);
     let wake = stand(&redis, &writer).await;
-    let mut late = stand(&redis, &bench.claim(Kind::Read, LONG)).await;
+    let mut late = stand(&redis, &bench.claim(Mode::Read, LONG)).await;
     drop(wake);
     redis.abandon(&writer).await.unwrap();
     let second = granted(&mut late).await;
@@ -98,11 +98,11 @@ async fn readers_go_on_when_the_writer_between_them_gives_up() {
 async fn a_dead_reader_ends_alone_and_by_itself() {
     let bench = Bench::own();
     let (one, two) = (bench.open().await, bench.open().await);
-    let dead = take(&one, &bench.claim(Kind::Read, 300 * MS)).await;
-    let alive = take(&two, &bench.claim(Kind::Read, LONG)).await;
+    let dead = take(&one, &bench.claim(Mode::Read, 300 * MS)).await;
+    let alive = take(&two, &bench.claim(Mode::Read, LONG)).await;
     drop(one);
     let before = Instant::now();
-    let waiter = bench.claim(Kind::Write, LONG);
+    let waiter = bench.claim(Mode::Write, LONG);
     let wake = stand(&two, &waiter).await;
     assert!(wake.lease_left.unwrap() > 9 * SECOND);
     tokio::time::sleep(310 * MS).await;
@@ -117,9 +117,9 @@ async fn a_dead_reader_ends_alone_and_by_itself() {
 async fn a_waiting_writer_that_was_killed_keeps_readers_out_for_a_moment_only() {
     let bench = Bench::own();
     let (one, two) = (bench.open().await, bench.open().await);
-    let reader = take(&one, &bench.claim(Kind::Read, LONG)).await;
-    let _killed = stand(&two, &bench.claim(Kind::Write, LONG)).await;
-    let waiter = bench.claim(Kind::Read, LONG);
+    let reader = take(&one, &bench.claim(Mode::Read, LONG)).await;
+    let _killed = stand(&two, &bench.claim(Mode::Write, LONG)).await;
+    let waiter = bench.claim(Mode::Read, LONG);
     let wake = stand(&one, &waiter).await;
     drop(two);
     drop(wake);
@@ -135,17 +135,17 @@ async fn a_waiting_writer_that_was_killed_keeps_readers_out_for_a_moment_only() 
 async fn a_kept_reader_keeps_writers_out_and_readers_not() {
     let bench = Bench::shared();
     let redis = bench.open().await;
-    let kept = take(&redis, &bench.claim(Kind::Read, LONG)).await;
+    let kept = take(&redis, &bench.claim(Mode::Read, LONG)).await;
     let before = Instant::now();
     redis.end(&kept, &Ending { keep: Some(200 * MS), run: None }).await.unwrap();
-    let beside = take(&redis, &bench.claim(Kind::Read, LONG)).await;
+    let beside = take(&redis, &bench.claim(Mode::Read, LONG)).await;
     redis.release(&beside).await.unwrap();
     assert!(is_lost(&redis, &kept).await);
-    let writer = wait(&redis, &bench.claim(Kind::Write, LONG), SECOND).await;
+    let writer = wait(&redis, &bench.claim(Mode::Write, LONG), SECOND).await;
     assert!((200 * MS..600 * MS).contains(&before.elapsed()), "{:?}", before.elapsed());
     redis.end(&writer, &Ending { keep: Some(100 * MS), run: None }).await.unwrap();
-    contended(&redis, &bench.claim(Kind::Read, LONG)).await;
-    wait(&redis, &bench.claim(Kind::Read, 10 * MS), SECOND).await;
+    contended(&redis, &bench.claim(Mode::Read, LONG)).await;
+    wait(&redis, &bench.claim(Mode::Read, 10 * MS), SECOND).await;
     bench.empty(SECOND).await;
 }
 
@@ -155,7 +155,7 @@ async fn the_holder_is_the_earliest_that_lives() {
     let redis = bench.open().await;
     let noted = async |site: &str, ttl| {
         let mut claim = dlock::Claim::new(bench.key.clone(), ttl, site).unwrap();
-        claim.kind = Kind::Read;
+        claim.mode = Mode::Read;
         take(&redis, &std::sync::Arc::new(claim)).await
     };
     let site = async || redis.holder(&bench.key).await.unwrap().unwrap().site().unwrap().to_owned();
@@ -177,13 +177,13 @@ async fn the_holder_is_the_earliest_that_lives() {
 async fn an_account_without_channels_waits_in_line_by_polling() {
     let bench = Bench::own();
     let redis = bench.open_polling().await;
-    let reader = take(&redis, &bench.claim(Kind::Read, LONG)).await;
-    let waiter = bench.claim(Kind::Write, LONG);
+    let reader = take(&redis, &bench.claim(Mode::Read, LONG)).await;
+    let waiter = bench.claim(Mode::Write, LONG);
     let wake = stand(&redis, &waiter).await;
     assert!(wake.signal.is_none() && wake.ask_by.is_some());
     // It has a place all the same.
-    contended(&redis, &bench.claim(Kind::Read, LONG)).await;
-    let late = bench.claim(Kind::Read, LONG);
+    contended(&redis, &bench.claim(Mode::Read, LONG)).await;
+    let late = bench.claim(Mode::Read, LONG);
     assert!(ask(&redis, &late, until()).await.is_none());
     redis.release(&reader).await.unwrap();
     assert!(ask(&redis, &late, until()).await.is_none());
@@ -200,5 +200,5 @@ async fn an_account_without_channels_waits_in_line_by_polling() {
     let ending = Ending { keep: None, run: Some(dlock::RunEnd::Succeeded { took: MS }) };
     redis.end(&run, &ending).await.unwrap();
     assert!(redis.last_success(&bench.key).await.unwrap().is_some());
-    assert!(ask(&redis, &bench.claim(Kind::Exclusive, LONG), Stand::No).await.is_some());
+    assert!(ask(&redis, &bench.claim(Mode::Exclusive, LONG), Stand::No).await.is_some());
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
-use dlock::{ErrorKind, Key, Kind, Lock, OncePer, Registry, Wait};
+use dlock::{ErrorKind, Key, Lock, Mode, OncePer, Registry, Wait};
 
 use crate::bench::{Bench, LONG, MS, SECOND, permits};
 
@@ -24,13 +24,13 @@ fn lock(registry: &Registry, bench: &Bench) -> Lock {
 async fn permits_and_readers_of_two_processes() {
     let bench = Arc::new(Bench::shared());
     let registries = [registry(&bench).await, registry(&bench).await];
-    for (kind, most) in [(permits(3), 3), (Kind::Read, i64::MAX), (Kind::Write, 1)] {
+    for (mode, most) in [(permits(3), 3), (Mode::Read, i64::MAX), (Mode::Write, 1)] {
         let inside = Arc::new(AtomicI64::new(0));
         let tasks = (0..16).map(|n| {
             let (bench, registry, inside) = (bench.clone(), registries[n % 2].clone(), inside.clone());
             tokio::spawn(async move {
                 for _ in 0..5 {
-                    let guard = lock(&registry, &bench).kind(kind).acquire().await.unwrap();
+                    let guard = lock(&registry, &bench).mode(mode).acquire().await.unwrap();
                     assert!(inside.fetch_add(1, SeqCst) < most);
                     assert_eq!(guard.slot().is_some(), most == 3);
                     // Beyond what a pushed grant lasts for, at times: it must be renewed.
@@ -55,7 +55,7 @@ async fn permits_and_readers_of_two_processes() {
 async fn a_permit_outlives_its_ttl_and_a_dropped_guard_frees_it() {
     let bench = Bench::shared();
     let registry = registry(&bench).await;
-    let hold = || lock(&registry, &bench).kind(permits(1)).acquire();
+    let hold = || lock(&registry, &bench).mode(permits(1)).acquire();
     let guard = hold().await.unwrap();
     tokio::time::sleep(1500 * MS).await;
     guard.confirm().await.unwrap();

@@ -7,20 +7,20 @@
 )]
 
 mod holds;
-#[path = "sqlite_kinds/store.rs"]
+#[path = "sqlite_modes/store.rs"]
 mod store;
 
-#[path = "sqlite_kinds/crowds.rs"]
+#[path = "sqlite_modes/crowds.rs"]
 mod crowds;
-#[path = "sqlite_kinds/files.rs"]
+#[path = "sqlite_modes/files.rs"]
 mod files;
-#[path = "sqlite_kinds/kept.rs"]
+#[path = "sqlite_modes/kept.rs"]
 mod kept;
-#[path = "sqlite_kinds/permits.rs"]
+#[path = "sqlite_modes/permits.rs"]
 mod permits;
-#[path = "sqlite_kinds/readers.rs"]
+#[path = "sqlite_modes/readers.rs"]
 mod readers;
-#[path = "sqlite_kinds/runs.rs"]
+#[path = "sqlite_modes/runs.rs"]
 mod runs;
 
 /// The entry of child processes; see the test kit.

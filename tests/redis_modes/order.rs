@@ -1,6 +1,6 @@
 //! Claims that want nobody to be overtaken.
 
-use dlock::{Backend, Ending, Kind, Released, Stand, Standing};
+use dlock::{Backend, Ending, Mode, Released, Stand, Standing};
 
 use crate::bench::{Bench, LONG, MS, SECOND, ask, contended, granted, stand, until, wait};
 use crate::holds::{confirm, take};
@@ -35,7 +35,7 @@ async fn a_fair_claim_that_comes_first_has_the_lock_at_once() {
         let again = ask(&redis, &claim, how).await.unwrap();
         assert!(again.token > hold.token);
         contended(&redis, &bench.fair(SECOND)).await;
-        contended(&redis, &bench.claim(Kind::Exclusive, SECOND)).await;
+        contended(&redis, &bench.claim(Mode::Exclusive, SECOND)).await;
         assert_eq!(bench.keys(), ["l"]);
         assert_eq!(redis.release(&again).await.unwrap(), Released::Released);
         assert_eq!(bench.keys(), [""; 0]);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use dlock::backends::sqlite::Sqlite;
-use dlock::{Attempt, Backend, Clock, Ending, Kind, Released, RunEnd, Stand, Standing};
+use dlock::{Attempt, Backend, Clock, Ending, Mode, Released, RunEnd, Stand, Standing};
 use dlock_testkit::drop_after;
 
 use crate::holds::{confirm, take, token};
@@ -158,15 +158,15 @@ async fn an_abandoned_start_gives_its_period_back_also_when_its_lease_is_over() 
 async fn periods_and_other_locks_under_one_key_see_each_other() {
     let store = Store::new();
     let one = store.open().await;
-    let plain = take(&one, &claim(Kind::Exclusive)).await;
+    let plain = take(&one, &claim(Mode::Exclusive)).await;
     contended(&one, &run_claim(HOUR, false), Stand::No).await;
     one.release(&plain).await.unwrap();
-    let reader = take(&one, &claim(Kind::Read)).await;
+    let reader = take(&one, &claim(Mode::Read)).await;
     conflicts(&one, &run_claim(HOUR, false), Stand::No).await;
     one.release(&reader).await.unwrap();
     let run = take(&one, &run_claim(HOUR, false)).await;
-    contended(&one, &claim(Kind::Exclusive), Stand::No).await;
-    conflicts(&one, &claim(Kind::Write), Stand::No).await;
+    contended(&one, &claim(Mode::Exclusive), Stand::No).await;
+    conflicts(&one, &claim(Mode::Write), Stand::No).await;
     assert!(token(&run) > token(&reader));
 }
 
@@ -219,7 +219,7 @@ async fn a_dropped_start_leaves_no_transaction_and_no_lock() {
         let claim = run_claim(Duration::from_millis(1), false);
         let pause = Duration::from_micros(fastrand::u64(0..400));
         drop_after(fastrand::usize(0..12), pause, one.try_acquire(&claim, Stand::No)).await;
-        let writes = take(&other, &crate::store::claim_on("other", Kind::Exclusive, TTL)).await;
+        let writes = take(&other, &crate::store::claim_on("other", Mode::Exclusive, TTL)).await;
         other.release(&writes).await.unwrap();
         one.abandon(&claim).await.unwrap();
     }

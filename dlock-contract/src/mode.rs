@@ -1,13 +1,13 @@
-//! The lock's kind: who may hold it beside whom.
+//! The lock's mode: who may hold it beside whom.
 
 use std::num::NonZeroU32;
 
-/// The lock's kind: one holder, many readers, or so many holders at a time.
+/// The lock's mode: one holder, many readers, or so many holders at a time.
 ///
 /// Locks of different families do not mix under one key: `Exclusive`, `Read` with `Write`, and `Permits` of one number.
 /// A caller with another family than the one in use gets [`ErrorKind::KeyConflict`](crate::ErrorKind::KeyConflict).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Kind {
+pub enum Mode {
     /// One holder, alone.
     #[default]
     Exclusive,
@@ -19,7 +19,7 @@ pub enum Kind {
     Permits(NonZeroU32),
 }
 
-impl Kind {
+impl Mode {
     /// So many holders at most; at least one.
     #[doc(hidden)]
     #[must_use]
@@ -43,7 +43,7 @@ impl Kind {
         }
     }
 
-    /// Does a hold of this kind give all that `inner` would?
+    /// Does a hold of this mode give all that `inner` would?
     #[doc(hidden)]
     #[must_use]
     pub fn covers(self, inner: Self) -> bool {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dlock::{Backend, Ending, Kind, Released, Stand, Standing};
+use dlock::{Backend, Ending, Mode, Released, Stand, Standing};
 
 use crate::holds::{confirm, take, token};
 use crate::store::{Store, TTL, claim, claim_on, conflicts, contended, permits};
@@ -15,7 +15,7 @@ const MOMENT: Duration = Duration::from_nanos(1);
 async fn a_kept_lock_is_nobodys_and_stays_taken_by_the_stores_clock() {
     let store = Store::new();
     let (one, other) = (store.open().await, store.open().await);
-    let first = claim(Kind::Exclusive);
+    let first = claim(Mode::Exclusive);
     let hold = take(&one, &first).await;
     assert_eq!(one.end(&hold, &KEPT).await.unwrap(), Released::Released);
     assert_eq!(confirm(&one, &hold).await, Standing::Lost);
@@ -23,10 +23,10 @@ async fn a_kept_lock_is_nobodys_and_stays_taken_by_the_stores_clock() {
     assert_eq!(one.end(&hold, &KEPT).await.unwrap(), Released::NotOwner);
     one.abandon(&first).await.unwrap();
     assert_eq!(other.holder(&first.key).await.unwrap().unwrap(), first.note);
-    let next = claim(Kind::Exclusive);
+    let next = claim(Mode::Exclusive);
     assert_eq!(contended(&other, &next, Stand::No).await.lease_left, Some(KEEP));
     contended(&one, &first, Stand::No).await;
-    conflicts(&other, &claim(Kind::Read), Stand::No).await;
+    conflicts(&other, &claim(Mode::Read), Stand::No).await;
     store.clock.advance(KEEP - MOMENT);
     contended(&other, &next, Stand::No).await;
     store.clock.advance(MOMENT);
@@ -40,8 +40,8 @@ async fn a_kept_lock_is_nobodys_and_stays_taken_by_the_stores_clock() {
 async fn without_a_time_to_keep_it_an_end_is_a_release() {
     let store = Store::new();
     let one = store.open().await;
-    for kind in [Kind::Exclusive, Kind::Read, Kind::Write, permits(2)] {
-        let hold = take(&one, &claim(kind)).await;
+    for mode in [Mode::Exclusive, Mode::Read, Mode::Write, permits(2)] {
+        let hold = take(&one, &claim(mode)).await;
         assert_eq!(one.end(&hold, &Ending { keep: None, run: None }).await.unwrap(), Released::Released);
         assert_eq!(store.rows().await, 0);
         assert_eq!(one.end(&hold, &KEPT).await.unwrap(), Released::NotOwner);
@@ -68,22 +68,22 @@ async fn of_several_holders_only_the_share_of_one_is_kept() {
 async fn a_kept_reader_keeps_writers_out_and_lets_readers_in() {
     let store = Store::new();
     let one = store.open().await;
-    let first = claim(Kind::Read);
+    let first = claim(Mode::Read);
     let hold = take(&one, &first).await;
     one.end(&hold, &KEPT).await.unwrap();
-    let second = claim(Kind::Read);
+    let second = claim(Mode::Read);
     let beside = take(&one, &second).await;
     assert_eq!(one.holder(&first.key).await.unwrap().unwrap(), first.note, "the one that came first");
     one.release(&beside).await.unwrap();
-    assert_eq!(contended(&one, &claim(Kind::Write), Stand::No).await.lease_left, Some(KEEP));
-    conflicts(&one, &claim(Kind::Exclusive), Stand::No).await;
+    assert_eq!(contended(&one, &claim(Mode::Write), Stand::No).await.lease_left, Some(KEEP));
+    conflicts(&one, &claim(Mode::Exclusive), Stand::No).await;
     store.clock.advance(KEEP);
-    let writer = take(&one, &claim(Kind::Write)).await;
+    let writer = take(&one, &claim(Mode::Write)).await;
     assert!(token(&writer) > token(&beside));
     one.end(&writer, &KEPT).await.unwrap();
-    contended(&one, &claim(Kind::Read), Stand::No).await;
+    contended(&one, &claim(Mode::Read), Stand::No).await;
     store.clock.advance(KEEP);
-    take(&one, &claim(Kind::Exclusive)).await;
+    take(&one, &claim(Mode::Exclusive)).await;
     assert_eq!(store.ask("SELECT count(*) FROM dlock_shares").await, 0);
 }
 
@@ -91,9 +91,9 @@ async fn a_kept_reader_keeps_writers_out_and_lets_readers_in() {
 async fn a_dead_share_is_not_kept_in_a_place_that_others_have() {
     let store = Store::new();
     let one = store.open().await;
-    let dead = take(&one, &claim_on("a", Kind::Read, Duration::from_secs(1))).await;
+    let dead = take(&one, &claim_on("a", Mode::Read, Duration::from_secs(1))).await;
     store.clock.advance(Duration::from_secs(1));
-    let writer = take(&one, &claim(Kind::Write)).await;
+    let writer = take(&one, &claim(Mode::Write)).await;
     assert_eq!(one.end(&dead, &KEPT).await.unwrap(), Released::NotOwner);
     assert_eq!(one.release(&dead).await.unwrap(), Released::NotOwner);
     one.release(&writer).await.unwrap();
@@ -105,8 +105,8 @@ async fn kept_locks_that_nobody_asks_for_again_are_swept() {
     let store = Store::new();
     let one = store.open().await;
     for number in 0..50 {
-        for kind in [Kind::Exclusive, permits(3), Kind::Read] {
-            let hold = take(&one, &claim_on(&format!("{kind:?} {number}"), kind, TTL)).await;
+        for mode in [Mode::Exclusive, permits(3), Mode::Read] {
+            let hold = take(&one, &claim_on(&format!("{mode:?} {number}"), mode, TTL)).await;
             one.end(&hold, &KEPT).await.unwrap();
         }
         store.clock.advance(Duration::from_secs(1));
@@ -120,13 +120,13 @@ async fn kept_locks_are_swept_by_whatever_is_asked_next() {
     let store = Store::new();
     let one = store.open().await;
     for number in 0..600 {
-        let hold = take(&one, &claim_on(&format!("kept {number}"), Kind::Exclusive, TTL)).await;
+        let hold = take(&one, &claim_on(&format!("kept {number}"), Mode::Exclusive, TTL)).await;
         one.end(&hold, &KEPT).await.unwrap();
     }
     store.clock.advance(TTL);
     // An ordinary cycle of another key; a bounded number of rows goes after each request.
     for _ in 0..3 {
-        let hold = take(&one, &claim(Kind::Exclusive)).await;
+        let hold = take(&one, &claim(Mode::Exclusive)).await;
         one.release(&hold).await.unwrap();
     }
     let rows = store.rows().await;
@@ -137,8 +137,8 @@ async fn kept_locks_are_swept_by_whatever_is_asked_next() {
 async fn locks_from_before_a_restart_of_the_host_leave_no_row() {
     let store = Store::new();
     let one = store.open().await;
-    for kind in [Kind::Exclusive, permits(3), Kind::Read] {
-        take(&one, &claim_on(&format!("{kind:?}"), kind, TTL)).await;
+    for mode in [Mode::Exclusive, permits(3), Mode::Read] {
+        take(&one, &claim_on(&format!("{mode:?}"), mode, TTL)).await;
     }
     assert!(store.rows().await > 0);
     one.close().await;

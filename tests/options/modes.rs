@@ -1,15 +1,15 @@
-//! `kind`: who may hold a lock beside whom.
+//! `mode`: who may hold a lock beside whom.
 
-use dlock::{Error, ErrorKind, Kind, distributed_lock};
+use dlock::{Error, ErrorKind, Mode, distributed_lock};
 
 use crate::stores::{Other, is_busy, on_each};
 
-#[distributed_lock(key = "shared", kind = read, wait = "none", backend = store)]
+#[distributed_lock(key = "shared", mode = read, wait = "none", backend = store)]
 async fn read(store: &str) -> Result<(), Error> {
     Ok(())
 }
 
-#[distributed_lock(key = "shared", kind = "write", wait = "none", backend = store)]
+#[distributed_lock(key = "shared", mode = "write", wait = "none", backend = store)]
 async fn write(store: &str) -> Result<(), Error> {
     Ok(())
 }
@@ -19,12 +19,12 @@ async fn plain(store: &str) -> Result<(), Error> {
     Ok(())
 }
 
-#[distributed_lock(key = "alone", kind = exclusive, wait = "none", backend = store)]
+#[distributed_lock(key = "alone", mode = exclusive, wait = "none", backend = store)]
 async fn exclusive(store: &str) -> Result<(), Error> {
     Ok(())
 }
 
-#[distributed_lock(key = "pool", kind = permits(3), wait = "none", guard = held, backend = store)]
+#[distributed_lock(key = "pool", mode = permits(3), wait = "none", guard = held, backend = store)]
 async fn permit(store: &str) -> Result<Option<u32>, Error> {
     Ok(held.slot())
 }
@@ -37,11 +37,11 @@ async fn slot(store: &str) -> Result<Option<u32>, Error> {
 #[tokio::test]
 async fn readers_are_beside_each_other_and_a_writer_is_alone() {
     on_each(async |store| {
-        let reader = Other::holds_as(store, "shared", Kind::Read).await;
+        let reader = Other::holds_as(store, "shared", Mode::Read).await;
         read(store).await.unwrap();
         is_busy(write(store).await);
         reader.releases().await;
-        let writer = Other::holds_as(store, "shared", Kind::Write).await;
+        let writer = Other::holds_as(store, "shared", Mode::Write).await;
         is_busy(read(store).await);
         is_busy(write(store).await);
         writer.releases().await;
@@ -51,12 +51,12 @@ async fn readers_are_beside_each_other_and_a_writer_is_alone() {
     .await;
 }
 
-#[distributed_lock(keys = "shared:<ids..>", kind = read, wait = "none", backend = store)]
+#[distributed_lock(keys = "shared:<ids..>", mode = read, wait = "none", backend = store)]
 async fn read_each(store: &str, ids: &[u8]) -> Result<(), Error> {
     Ok(())
 }
 
-#[distributed_lock(keys = ["pool:a", "pool:b"], kind = permits(3), wait = "none", guard = held, backend = store)]
+#[distributed_lock(keys = ["pool:a", "pool:b"], mode = permits(3), wait = "none", guard = held, backend = store)]
 async fn permits_of_both(store: &str) -> Result<Vec<Option<u32>>, Error> {
     Ok(held.iter().map(dlock::Held::slot).collect())
 }
@@ -65,15 +65,15 @@ async fn permits_of_both(store: &str) -> Result<Vec<Option<u32>>, Error> {
 async fn several_keys_are_all_of_the_kind() {
     let key = |id: u8| dlock::Key::text("shared:").value(&id);
     on_each(async |store| {
-        let reader = Other::holds_as(store, key(2), Kind::Read).await;
+        let reader = Other::holds_as(store, key(2), Mode::Read).await;
         read_each(store, &[1, 2]).await.unwrap();
         reader.releases().await;
-        let writer = Other::holds_as(store, key(2), Kind::Write).await;
+        let writer = Other::holds_as(store, key(2), Mode::Write).await;
         is_busy(read_each(store, &[1, 2]).await);
-        Other::holds_as(store, key(1), Kind::Write).await.releases().await;
+        Other::holds_as(store, key(1), Mode::Write).await.releases().await;
         writer.releases().await;
 
-        let other = Other::holds_as(store, "pool:b", Kind::permits(3)).await;
+        let other = Other::holds_as(store, "pool:b", Mode::permits(3)).await;
         assert_eq!(permits_of_both(store).await.unwrap(), [Some(0), Some(1)]);
         other.releases().await;
         let other = Other::holds(store, "pool:b").await;
@@ -91,7 +91,7 @@ async fn a_lock_is_exclusive_by_default() {
         is_busy(plain(store).await);
         is_busy(exclusive(store).await);
         other.releases().await;
-        let reader = Other::holds_as(store, "alone", Kind::Read).await;
+        let reader = Other::holds_as(store, "alone", Mode::Read).await;
         for end in [plain(store).await, exclusive(store).await] {
             assert_eq!(*end.unwrap_err().kind(), ErrorKind::KeyConflict);
         }
@@ -104,10 +104,10 @@ async fn a_lock_is_exclusive_by_default() {
 #[tokio::test]
 async fn so_many_permits_and_each_has_a_number() {
     on_each(async |store| {
-        let one = Other::holds_as(store, "pool", Kind::permits(3)).await;
-        let two = Other::holds_as(store, "pool", Kind::permits(3)).await;
+        let one = Other::holds_as(store, "pool", Mode::permits(3)).await;
+        let two = Other::holds_as(store, "pool", Mode::permits(3)).await;
         assert_eq!(permit(store).await.unwrap(), Some(2));
-        let three = Other::holds_as(store, "pool", Kind::permits(3)).await;
+        let three = Other::holds_as(store, "pool", Mode::permits(3)).await;
         is_busy(permit(store).await);
         two.releases().await;
         assert_eq!(permit(store).await.unwrap(), Some(1));

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use dlock::backends::sqlite::Sqlite;
-use dlock::{Backend, Clock, Kind, Released, Stand, Standing};
+use dlock::{Backend, Clock, Mode, Released, Stand, Standing};
 use dlock_testkit::child::Child;
 
 use crate::holds::{confirm, take, token};
@@ -70,7 +70,7 @@ async fn its_own_permit_is_armed_anew_with_token_and_number() {
 async fn families_keep_each_other_out_and_leave_nothing() {
     let store = Store::new();
     let (one, other) = (store.open().await, store.open().await);
-    let families = [Kind::Exclusive, Kind::Read, Kind::Write, permits(2), permits(3)];
+    let families = [Mode::Exclusive, Mode::Read, Mode::Write, permits(2), permits(3)];
     for held in families {
         let hold = take(&one, &claim(held)).await;
         let rows = store.rows().await;
@@ -89,7 +89,7 @@ async fn families_keep_each_other_out_and_leave_nothing() {
 async fn what_has_died_is_free_for_every_family() {
     let store = Store::new();
     let one = store.open().await;
-    let families = [Kind::Exclusive, Kind::Read, Kind::Write, permits(2), permits(3)];
+    let families = [Mode::Exclusive, Mode::Read, Mode::Write, permits(2), permits(3)];
     for dead in families {
         for next in families {
             let holders = if dead.is_shared() { 2 } else { 1 };
@@ -117,14 +117,14 @@ async fn the_key_is_in_use_just_as_long_as_its_longest_holder() {
     let one = store.open().await;
     let short = take(&one, &claim_on("a", permits(3), Duration::from_secs(5))).await;
     let long = take(&one, &claim_on("a", permits(3), Duration::from_secs(500))).await;
-    conflicts(&one, &claim(Kind::Exclusive), Stand::No).await;
+    conflicts(&one, &claim(Mode::Exclusive), Stand::No).await;
     store.clock.advance(Duration::from_secs(4));
     assert!(matches!(confirm(&one, &short).await, Standing::Renewed(_)));
     one.release(&long).await.unwrap();
     store.clock.advance(Duration::from_secs(5) - Duration::from_nanos(1));
-    conflicts(&one, &claim(Kind::Exclusive), Stand::No).await;
+    conflicts(&one, &claim(Mode::Exclusive), Stand::No).await;
     store.clock.advance(Duration::from_nanos(1));
-    take(&one, &claim(Kind::Exclusive)).await;
+    take(&one, &claim(Mode::Exclusive)).await;
     assert_eq!(store.rows().await, 1);
 }
 
@@ -133,10 +133,10 @@ async fn holds_of_all_kinds_are_renewed_at_once() {
     let store = Store::new();
     let one = store.open().await;
     let mut holds = Vec::new();
-    for (text, kind) in
-        [("a", Kind::Exclusive), ("b", permits(2)), ("b", permits(2)), ("c", Kind::Read), ("d", Kind::Write)]
+    for (text, mode) in
+        [("a", Mode::Exclusive), ("b", permits(2)), ("b", permits(2)), ("c", Mode::Read), ("d", Mode::Write)]
     {
-        holds.push(take(&one, &claim_on(text, kind, TTL)).await);
+        holds.push(take(&one, &claim_on(text, mode, TTL)).await);
     }
     one.release(&holds[2]).await.unwrap();
     store.clock.advance(TTL / 2);
@@ -144,8 +144,8 @@ async fn holds_of_all_kinds_are_renewed_at_once() {
     let lost: Vec<bool> = standings.iter().map(|standing| *standing.as_ref().unwrap() == Standing::Lost).collect();
     assert_eq!(lost, [false, false, true, false, false]);
     store.clock.advance(TTL - Duration::from_nanos(1));
-    conflicts(&one, &claim_on("b", Kind::Exclusive, TTL), Stand::No).await;
-    contended(&one, &claim_on("c", Kind::Write, TTL), Stand::No).await;
+    conflicts(&one, &claim_on("b", Mode::Exclusive, TTL), Stand::No).await;
+    contended(&one, &claim_on("c", Mode::Write, TTL), Stand::No).await;
 }
 
 #[tokio::test]
