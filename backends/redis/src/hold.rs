@@ -7,10 +7,12 @@ use ::redis::{Cmd, Value};
 use dlock_contract::{Claim, Error, Hold, LockKey, Mode, Note, Released, Reservation, Reserved, Result, Validity};
 
 use super::connection::{Connection, Connections, on};
+use super::fault;
 use super::layout::{self, Name};
 use super::scripts::{FENCE, LEAST_TOKEN, SCRIPTS, TOKEN_END};
 use super::scripts_shares::MARKER;
-use super::{Redis, fault, micros, millis};
+use super::store::Redis;
+use super::units::{micros, millis};
 
 impl Redis {
     /// Prolongs a lock and reserves tokens for it.

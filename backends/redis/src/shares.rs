@@ -8,12 +8,14 @@ use dlock_contract::{Attempt, Claim, Hold, LockKey, Mode, Note, Released, Result
 
 use super::acquire::{as_array, poll};
 use super::connection::{Connection, on};
+use super::fault;
 use super::grant::Anchor;
 use super::hold::released;
 use super::layout::{self, Name};
 use super::line;
 use super::scripts_shares::{MARKER, SCRIPTS};
-use super::{Redis, fault, millis};
+use super::store::Redis;
+use super::units::millis;
 
 /// How long a place lasts without a new request. Shorter than an exclusive lock's, since here one that is gone keeps
 /// others out while there is room for them.

@@ -7,10 +7,10 @@ use dlock_contract::{Clock, Error, ErrorKind, Result};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection, SqliteSynchronous};
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection};
 
-use super::Site;
 use super::fault::{fault, primary_code};
 use super::file::{Identity, Place};
 use super::line::Connected;
+use super::site::Site;
 use super::time::Time;
 use super::{sweep, tables};
 
