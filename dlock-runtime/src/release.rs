@@ -6,6 +6,7 @@ use std::time::Duration;
 use dlock_contract::engine::is_forked;
 use dlock_contract::{BootInstant, Claim, Clock, Error, Expiry, LossCause, Released, Result};
 
+use crate::broken::cause_of_loss;
 use crate::carry::Carry;
 use crate::cleanup::Cleanups;
 use crate::closing::Job;
@@ -48,7 +49,7 @@ pub(crate) async fn in_place(tenure: Arc<Tenure>) -> Outcome {
     };
     let cause = match outcome {
         Outcome::Released | Outcome::Unknown => None,
-        Outcome::NotOwner => Some(LossCause::Store),
+        Outcome::NotOwner => Some(Box::pin(cause_of_loss(tenure)).await),
         Outcome::Unconfirmed => Some(LossCause::Unconfirmed),
     };
     if let Some(cause) = cause.filter(|_| ours) {

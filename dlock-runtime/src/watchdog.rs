@@ -14,8 +14,10 @@ use std::time::Duration;
 use dlock_contract::engine::background;
 use dlock_contract::{BootInstant, Clock, Error, ErrorKind, LossCause, Result, Standing};
 use futures::FutureExt;
+use futures::future::join_all;
 use tokio::sync::Notify;
 
+use crate::broken::cause_of_loss;
 use crate::observe::Event;
 use crate::release;
 use crate::tenure::{Pace, Tenure};
@@ -253,7 +255,12 @@ async fn renew(clock: Clock, mut batch: Vec<Arc<Tenure>>) {
             Err(_) => fail_all(&batch, || Error::new(ErrorKind::Internal, "the backend panicked")),
         };
         note(first, &answers, clock.now());
-        return waiting.iter().zip(answers).for_each(|(tenure, answer)| settle(&clock, tenure, answer));
+        let (lost, others): (Vec<_>, Vec<_>) =
+            waiting.iter().zip(answers).partition(|(_, answer)| matches!(answer, Ok(Standing::Lost)));
+        others.into_iter().for_each(|(tenure, answer)| settle(&clock, tenure, answer));
+        let lose = async |tenure: &Arc<Tenure>| tenure.shared.watchdog.lose(tenure, cause_of_loss(tenure).await);
+        join_all(lost.into_iter().map(|(tenure, _)| lose(tenure))).await;
+        return;
     }
     // Nobody counts on it any more, and the next renewal may be under way. But the store may have done it all the same.
     let Some(last) = batch.iter().map(|tenure| tenure.deadline()).max() else { return };

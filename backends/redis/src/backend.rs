@@ -4,8 +4,8 @@ use std::fmt;
 use std::sync::{Arc, PoisonError};
 
 use dlock_contract::{
-    Attempt, Backend, BootInstant, Capabilities, Claim, Ending, Hold, LastSuccess, LockKey, Note, Released,
-    Reservation, Reserved, Result, Stand, Standing, Together,
+    Attempt, Backend, BootInstant, Capabilities, Claim, Ending, Hold, Inspect, LastSuccess, LockKey, LockState,
+    Released, Reservation, Reserved, Result, Stand, Standing, Together,
 };
 use futures::future::BoxFuture;
 
@@ -68,8 +68,12 @@ impl Backend for Redis {
         Box::pin(self.success(key))
     }
 
-    fn holder<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<Option<Note>>> {
-        Box::pin(self.note(key))
+    fn look<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<LockState>> {
+        Box::pin(self.state(key))
+    }
+
+    fn inspect(&self) -> Option<&dyn Inspect> {
+        Some(self)
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {

@@ -31,6 +31,7 @@ pub mod fenced;
 mod grant;
 mod guards;
 mod hold;
+mod inspect;
 mod layout;
 mod line;
 mod literal;
@@ -79,6 +80,7 @@ pub mod internal {
         pub use crate::scripts::{ADVANCE, CLOCK, FENCE, LEAST_TOKEN, Lua, MARK, SCRIPTS, TOKEN_END};
     }
     pub use crate::hold::released;
+    pub use crate::inspect::{LEAST, listed_key, lock_pattern, owner_of, record_name, scan_command, scanned};
     pub use crate::options::LOOK;
     pub use crate::renewals::in_batches;
     pub use crate::target::Target;

@@ -10,15 +10,12 @@ mod backend;
 
 use std::sync::Arc;
 
-use ::redis::{Cmd, Value};
 use dlock_contract::{
-    Attempt, Backend, Capabilities, Claim, Clock, Hold, LockKey, Note, Result, Signal, Stand, Standing, Together, Wake,
+    Attempt, Backend, Capabilities, Claim, Clock, Hold, Result, Signal, Stand, Standing, Together, Wake,
 };
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
-use super::fault;
-use super::layout::{self, Name, is_ours};
 use super::settings::Layout;
 use super::store::Redis;
 use super::target::Target;
@@ -68,27 +65,6 @@ impl Literal {
         match all_inside(holds) {
             Ok(named) => self.redis.renew(&named.iter().collect::<Vec<_>>()).await,
             Err(none) => none,
-        }
-    }
-
-    async fn note(&self, name: &LockKey) -> Result<Option<Note>> {
-        let connections = &self.redis.connections;
-        let shared = connections.here().await?;
-        let ask = |what: &str| {
-            let mut command = Cmd::new();
-            command.arg(what).arg(Name(name));
-            command
-        };
-        let answers = connections.pipeline(&shared, [ask("GET"), ask("PTTL")]).await?;
-        match &answers[..] {
-            [Value::Nil, _] => Ok(None),
-            [Value::BulkString(value), _] if is_ours(value) => layout::note_of(value).map(Some),
-            [Value::BulkString(_), Value::Int(0..)] => Ok(Some(Note::from_stored(Note::ANOTHER_TOOL))),
-            [Value::BulkString(_), Value::Int(-1)] => Err(layout::conflict()),
-            // It has ended between the two.
-            [Value::BulkString(_), Value::Int(_)] => Ok(None),
-            [Value::BulkString(_), other] | [other, _] => Err(fault::unexpected(other)),
-            _ => Err(fault::unexpected(&Value::Nil)),
         }
     }
 }

@@ -3,7 +3,9 @@
 use std::fmt;
 use std::sync::Arc;
 
-use dlock_contract::{Attempt, Backend, Capabilities, Claim, Hold, LockKey, Note, Released, Result, Stand, Standing};
+use dlock_contract::{
+    Attempt, Backend, Capabilities, Claim, Hold, Inspect, LockKey, LockState, Released, Result, Stand, Standing,
+};
 use futures::future::BoxFuture;
 
 use dlock_redis::internal::literal::{all_inside, for_claim, inside, under_its_name};
@@ -59,8 +61,12 @@ impl Backend for Redlock {
         })
     }
 
-    fn holder<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<Option<Note>>> {
-        Box::pin(async move { self.note(&self.name_of(key)?).await })
+    fn look<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<LockState>> {
+        Box::pin(async move { self.state(&self.name_of(key)?).await })
+    }
+
+    fn inspect(&self) -> Option<&dyn Inspect> {
+        Some(self)
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {

@@ -24,6 +24,7 @@ mod attempt;
 mod backend;
 mod hold;
 mod identity;
+mod inspect;
 mod node;
 mod round;
 mod scripts;

@@ -4,11 +4,13 @@ use std::sync::Arc;
 
 use dlock_contract::engine::here;
 use dlock_contract::{
-    Attempt, Backend, Capabilities, Claim, Ending, Hold, LastSuccess, LockKey, Note, Released, Result, Stand, Standing,
+    Attempt, Backend, Capabilities, Claim, Ending, Hold, Inspect, LastSuccess, LockKey, LockState, Released, Result,
+    Stand, Standing,
 };
 use futures::future::BoxFuture;
 
-use crate::requests::{acquire, finish, free, holder};
+use crate::inspect::look;
+use crate::requests::{acquire, finish, free};
 use crate::store::Sqlite;
 use crate::{renewals, runs};
 
@@ -59,9 +61,13 @@ impl Backend for Sqlite {
         Box::pin(self.read(|turn, _| Box::pin(async move { runs::last_success(turn, &key).await })))
     }
 
-    fn holder<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<Option<Note>>> {
+    fn look<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<LockState>> {
         let key = key.clone();
-        Box::pin(self.read(|turn, site| Box::pin(async move { holder(turn, site, &key).await })))
+        Box::pin(self.read(|turn, site| Box::pin(async move { look(turn, site, &key).await })))
+    }
+
+    fn inspect(&self) -> Option<&dyn Inspect> {
+        Some(self)
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {
@@ -98,7 +104,7 @@ mod tests {
         let claim = Arc::new(Claim::new(key.clone(), Duration::from_secs(30), "site").unwrap());
         let Attempt::Acquired(hold) = sqlite.try_acquire(&claim, Stand::No).await.unwrap() else { panic!("refused") };
         assert!(matches!(sqlite.renew(&[&hold]).await.remove(0), Ok(Standing::Renewed(_))));
-        assert!(sqlite.holder(&key).await.unwrap().is_some());
+        assert!(!sqlite.look(&key).await.unwrap().holders.is_empty());
         assert_eq!(sqlite.release(&hold).await.unwrap(), Released::Released);
         let waited: Vec<_> = sqlite.site.place.waited.lock().unwrap().iter().cloned().collect();
         assert_eq!(waited, ["dlock-sqlite", "dlock-sqlite-look"]);

@@ -30,6 +30,7 @@ mod fault;
 pub mod fenced;
 mod file;
 mod filesystem;
+mod inspect;
 mod line;
 mod look;
 mod renewals;

@@ -2,19 +2,13 @@
 
 use std::sync::Arc;
 
-use dlock_contract::{Attempt, Claim, Ending, LockKey, Mode, Note, Result, RunEnd, Stand};
+use dlock_contract::{Attempt, Claim, Ending, Mode, Result, RunEnd, Stand};
 
 use crate::asked::{Asked, ask, nanos};
 use crate::fault::is_bound_reached;
 use crate::line::Connected;
 use crate::site::Site;
 use crate::{exclusive, runs, schema, shares};
-
-/// Of several, the one that came first.
-const HOLDER: &str = "\
-    SELECT coalesce( \
-        (SELECT note FROM dlock_shares WHERE k = ?1 AND boot = ?2 AND expires > ?3 ORDER BY token LIMIT 1), note) \
-    FROM dlock_locks WHERE k = ?1 AND boot = ?2 AND expires > ?3";
 
 pub(super) async fn acquire(turn: &mut Connected, site: &Site, claim: &Arc<Claim>, stand: Stand) -> Result<Attempt> {
     let time = &site.time;
@@ -67,16 +61,4 @@ pub(super) async fn give_up(turn: &mut Connected, site: &Site, claim: &Claim) ->
         runs::give_back(turn, claim, *once).await?;
     }
     free(turn, site, claim).await.map(drop)
-}
-
-pub(super) async fn holder(turn: &mut Connected, site: &Site, key: &LockKey) -> Result<Option<Note>> {
-    let now = site.time.now()?;
-    let notes: Vec<(String,)> = sqlx::query_as(HOLDER)
-        .bind(key.as_str())
-        .bind(site.time.boot())
-        .bind(now.stored)
-        .fetch_all(turn.conn())
-        .await
-        .map_err(|error| turn.fault(error))?;
-    Ok(notes.first().map(|(note,)| Note::from_stored(note)))
 }

@@ -63,8 +63,18 @@ impl Sqlite {
         T: Send + 'static,
         R: for<'a> FnOnce(&'a mut Connected, &'a Site, &'a Arc<Claim>) -> BoxFuture<'a, Result<T>> + Send + 'static,
     {
-        let (line, site, claim) = (self.line().await?, self.site.clone(), claim.clone());
-        line.run(move |turn| Box::pin(async move { request(turn, &site, &claim).await })).await
+        let claim = claim.clone();
+        self.change(move |turn, site| Box::pin(async move { request(turn, site, &claim).await })).await
+    }
+
+    /// Runs a request that commits, on the line of the runtime that we are in.
+    pub(super) async fn change<T, R>(&self, request: R) -> Result<T>
+    where
+        T: Send + 'static,
+        R: for<'a> FnOnce(&'a mut Connected, &'a Site) -> BoxFuture<'a, Result<T>> + Send + 'static,
+    {
+        let (line, site) = (self.line().await?, self.site.clone());
+        line.run(move |turn| Box::pin(async move { request(turn, &site).await })).await
     }
 
     pub(super) async fn renew_all(&self, holds: &[&Hold]) -> Result<Vec<Standing>> {

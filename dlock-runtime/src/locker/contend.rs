@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use dlock_contract::{Attempt, BootInstant, Error, ErrorKind, Hold, Owner, Result, Signal, Stand, Wake};
 
+use super::refused::{already_run, busy, timed_out};
 use super::turn::Taken;
-use super::{Acquisition, LEAST_PATIENCE, already_run, busy, timed_out};
+use super::{Acquisition, LEAST_PATIENCE};
 use crate::closing::shut_down;
 use crate::options::{Retry, Wait};
 use crate::release;
@@ -51,7 +52,7 @@ impl Acquisition {
                     if let Some(turn) = &self.turn {
                         turn.stands();
                     }
-                    return Err(busy(wake.lease_left));
+                    return Err(busy(Some(&wake), &shared.clock));
                 }
                 Ok(wake) => {
                     if contended == 0 {
@@ -97,10 +98,10 @@ impl Acquisition {
             failed = 0;
             if self.attempts >= self.options.attempts && wake.signal.is_none() {
                 // Nothing could come of waiting: no news, and no further attempt.
-                let left = wake.lease_left;
+                let error = timed_out(Some(wake), wake.lease_left, &shared.clock);
                 drop(last);
                 self.give_up().await;
-                return Err(timed_out(left));
+                return Err(error);
             }
             let told = shared.clock.now();
             let until = ask_again_at(told, wake, pace, contended).min(self.deadline);
@@ -123,9 +124,10 @@ impl Acquisition {
             let now = shared.clock.now();
             if now >= self.deadline || self.attempts >= self.options.attempts {
                 let left = wake.lease_left.map(|left| left.saturating_sub(now.since(told)));
+                let error = timed_out(Some(wake), left, &shared.clock);
                 drop(last);
                 self.give_up().await;
-                return Err(timed_out(left));
+                return Err(error);
             }
         }
     }

@@ -1,6 +1,7 @@
 //! One acquisition, from the call to the guard.
 
 mod contend;
+mod refused;
 mod together;
 mod turn;
 
@@ -329,24 +330,6 @@ impl Acquisition {
     fn explained(&self, error: Error) -> Error {
         error.with_key(self.claim.key.as_str()).with_backend(&self.store.name).with_attempts(self.attempts)
     }
-}
-
-fn busy(left: Option<Duration>) -> Error {
-    Error::new(ErrorKind::Busy, "somebody else holds the lock").with_retry_after(left)
-}
-
-fn already_run() -> Error {
-    Error::new(ErrorKind::AlreadyRun, "the run of this period was started already")
-}
-
-fn timed_out(left: Option<Duration>) -> Error {
-    let waited = "the wait ran out while others held the lock";
-    // Two callers that hold what the other one waits for: here each can read its half of it.
-    let text = match scope::held_keys() {
-        held if held.is_empty() => Cow::Borrowed(waited),
-        held => Cow::Owned(format!("{waited}; the caller itself holds {}", held.join(", "))),
-    };
-    Error::new(ErrorKind::WaitTimeout, text).with_retry_after(left)
 }
 
 #[cfg(test)]

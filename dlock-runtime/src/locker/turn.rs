@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use dlock_contract::{Attempt, BootInstant, Claim, Error, ErrorKind, Hold, Mode, Result};
 
-use super::{Acquisition, LEAST_PATIENCE, busy, timed_out};
+use super::refused::{busy, timed_out};
+use super::{Acquisition, LEAST_PATIENCE};
 use crate::baton::What;
 use crate::closing::shut_down;
 use crate::local_queue::{Joined, Known, Refusal, Turn, Waiting, Wish};
@@ -113,7 +114,7 @@ impl Acquisition {
                 ErrorKind::KeyConflict,
                 "other callers of this process use the key for a lock of another mode",
             )),
-            Joined::Taken => Err(busy(None)),
+            Joined::Taken => Err(busy(None, &self.shared.clock)),
             // Behind one that asks, or behind what a failed attempt has left. Both are over within a request's time.
             Joined::Behind(waiting) if waits.is_none() => {
                 let until = self.shared.clock.now().after(request_bound(self.claim.ttl));
@@ -160,7 +161,11 @@ impl Acquisition {
 
     /// Contention is what the store has said of the lock. Of a silent store nobody knows whether anybody holds it.
     async fn wait_for_turn(&mut self, mut waiting: Waiting, mut until: BootInstant) -> Result<Turn> {
-        let taken = || if self.options.wait == Wait::None { busy(None) } else { timed_out(None) };
+        let clock = self.shared.clock.clone();
+        let taken = || match self.options.wait {
+            Wait::None => busy(None, &clock),
+            _ => timed_out(None, None, &clock),
+        };
         // As long as an attempt of its own would have.
         let least = self.since.after(LEAST_PATIENCE);
         loop {

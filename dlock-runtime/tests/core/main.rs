@@ -18,6 +18,7 @@ mod carry_ends;
 mod cohort;
 mod cohort_ends;
 mod guard;
+mod inspect;
 mod joined;
 mod limits;
 mod loss;

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use dlock_contract::{
-    Attempt, Backend, Capabilities, Claim, Hold, LockKey, Note, Released, Result, Stand, Standing, Validity,
+    Attempt, Backend, Capabilities, Claim, Hold, Holder, LockKey, LockState, Note, Released, Result, Stand, Standing,
+    Validity,
 };
 use futures::future::{BoxFuture, join_all};
 
@@ -54,7 +55,7 @@ impl Backend for GetLock {
         })
     }
 
-    fn holder<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<Option<Note>>> {
+    fn look<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<LockState>> {
         Box::pin(self.shared.bounded(async move {
             let link = match self.shared.unpark().await? {
                 Some(link) => link,
@@ -62,7 +63,9 @@ impl Backend for GetLock {
             };
             let (link, note) = link.note(&name_of(key)).await?;
             self.shared.park(link).await;
-            Ok(note.map(|note| Note::from_stored(&note)))
+            let holder = note.map(|note| Holder::new(Note::from_stored(&note)));
+            // Waiters stand in the server, which does not count them.
+            Ok(LockState::new(holder.into_iter().collect(), None))
         }))
     }
 

@@ -4,8 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use dlock_contract::{
-    Attempt, Backend, BootInstant, Capabilities, Claim, Ending, Hold, LastSuccess, LockKey, Note, Released,
-    Reservation, Reserved, Result, Stand, Standing, Together,
+    Attempt, Backend, BootInstant, Capabilities, Claim, Ending, Hold, Inspect, LastSuccess, LockKey, LockState,
+    Released, Reservation, Reserved, Result, Stand, Standing, Together,
 };
 use futures::future::BoxFuture;
 
@@ -80,8 +80,12 @@ impl Backend for Literal {
         Box::pin(async move { self.redis.last_success(&key.literal()?).await })
     }
 
-    fn holder<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<Option<Note>>> {
-        Box::pin(async move { self.note(&key.literal()?).await })
+    fn look<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<LockState>> {
+        Box::pin(async move { self.redis.state(&key.literal()?).await })
+    }
+
+    fn inspect(&self) -> Option<&dyn Inspect> {
+        Some(self)
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {

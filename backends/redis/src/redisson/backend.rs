@@ -3,7 +3,9 @@
 use std::fmt;
 use std::sync::{Arc, PoisonError};
 
-use dlock_contract::{Attempt, Backend, Capabilities, Claim, Hold, LockKey, Note, Released, Result, Stand, Standing};
+use dlock_contract::{
+    Attempt, Backend, Capabilities, Claim, Hold, Holder, LockKey, LockState, Released, Result, Stand, Standing,
+};
 use futures::future::BoxFuture;
 
 use super::{Redisson, channel};
@@ -46,8 +48,12 @@ impl Backend for Redisson {
         })
     }
 
-    fn holder<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<Option<Note>>> {
-        Box::pin(async move { self.note(&key.literal()?).await })
+    /// Redisson counts no waiters, and a hold is ended by its own tools (`forceUnlock`).
+    fn look<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<LockState>> {
+        Box::pin(async move {
+            let note = self.note(&key.literal()?).await?;
+            Ok(LockState::new(note.map(Holder::new).into_iter().collect(), None))
+        })
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {
