@@ -18,95 +18,64 @@
 // A library of locks neither panics nor prints.
 #![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]
 
-mod acquire;
-mod arrivals;
 mod backend;
-mod capabilities;
-mod carry;
-mod check;
+mod cluster;
 mod combine;
-mod connection;
-mod fault;
+mod connections;
 pub mod fenced;
-mod grant;
-mod guards;
-mod hold;
 mod layout;
-mod line;
 mod literal;
-mod native;
-mod options;
-mod periods;
+mod lock;
+mod opener;
 mod push;
+mod quarantine;
+mod queue;
 mod redisson;
-mod renewals;
-mod replicas;
-mod rights;
+mod reply;
 mod scripts;
-mod scripts_line;
-mod scripts_shares;
-mod settings;
-mod shards;
-mod shares;
 mod socket;
-mod store;
-mod strangers;
-mod suspicion;
-mod target;
-mod together;
 mod topology;
-mod units;
+mod url;
+
+pub use literal::store::Literal;
+pub use lock::store::Redis;
+pub use opener::OPENER;
+pub use redisson::store::Redisson;
 
 /// Parts of this store that Redlock uses. No part of the public interface: it may change in any release.
 #[doc(hidden)]
 pub mod internal {
     pub mod check {
-        pub use crate::check::{check, field, is_forbidden, settings, text, uptime};
+        pub use crate::connections::check::check;
+        pub use crate::reply::read::{field, is_forbidden, settings, text, uptime};
     }
     pub mod connection {
-        pub use crate::connection::{Connection, Connections, OPEN_LIMIT, call, is_unknown_script, on};
+        pub use crate::connections::connection::Connection;
+        pub use crate::connections::pool::Connections;
+        pub use crate::scripts::call::{call, is_unknown_script, on};
+        pub use crate::socket::options::OPEN_LIMIT;
     }
     pub mod fault {
-        pub use crate::fault::{is_wrong_type, no_cluster, unexpected};
+        pub use crate::reply::fault::{conflict, is_wrong_type, no_cluster, unexpected};
     }
     pub mod layout {
-        pub use crate::layout::{Name, conflict, is_ours, note_of};
+        pub use crate::layout::name::LockName;
+        pub use crate::layout::value::{is_ours, note_of};
     }
     pub mod literal {
-        pub use crate::literal::{all_inside, for_claim, inside, under_its_name};
+        pub use crate::literal::translate::{all_inside, for_claim, inside, under_its_name};
     }
     pub mod scripts {
-        pub use crate::scripts::{ADVANCE, CLOCK, FENCE, LEAST_TOKEN, Lua, MARK, SCRIPTS, TOKEN_END};
+        pub use crate::layout::token::{FENCE, LEAST_TOKEN, TOKEN_END};
+        pub use crate::layout::value::MARK;
+        pub use crate::scripts::clock::CLOCK;
+        pub use crate::scripts::exclusive::SCRIPTS;
+        pub use crate::scripts::lua::Lua;
+        pub use crate::scripts::queue::ADVANCE;
     }
-    pub use crate::hold::released;
-    pub use crate::options::LOOK;
-    pub use crate::renewals::in_batches;
-    pub use crate::target::Target;
-    pub use crate::units::millis;
-}
-
-use std::sync::Arc;
-
-use dlock_contract::{Backend, Clock, Opener, Result};
-
-pub use literal::Literal;
-pub use redisson::Redisson;
-use settings::Layout;
-pub use store::Redis;
-use target::Target;
-
-/// Opens a store by its URL.
-pub const OPENER: Opener = Opener::new(
-    &["redis", "rediss", "redis+unix", "unix", "redis-sentinel", "rediss-sentinel", "redis-cluster", "rediss-cluster"],
-    |url, clock| Box::pin(open(url, clock)),
-);
-
-/// Opens the server behind a URL.
-async fn open(url: &str, clock: &Clock) -> Result<Arc<dyn Backend>> {
-    let target = Target::parse(url)?;
-    Ok(match target.settings.layout {
-        Layout::Own => Arc::new(Redis::open(target, clock).await?),
-        Layout::Literal => Arc::new(Literal::open(target, clock).await?),
-        Layout::Redisson => Arc::new(Redisson::open(target, clock).await?),
-    })
+    pub use crate::layout::units::millis;
+    pub use crate::lock::renew::in_batches;
+    pub use crate::reply::read::released;
+    pub use crate::scripts::in_order::LOOK;
+    pub use crate::topology::target::Target;
 }

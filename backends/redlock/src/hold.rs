@@ -16,7 +16,7 @@ use super::{Redlock, millis};
 use dlock_redis::internal::connection::{call, is_unknown_script, on};
 use dlock_redis::internal::fault;
 use dlock_redis::internal::in_batches;
-use dlock_redis::internal::layout::{self, Name};
+use dlock_redis::internal::layout::{self, LockName};
 use dlock_redis::internal::scripts::{Lua, MARK, SCRIPTS as SINGLE};
 
 impl Redlock {
@@ -141,7 +141,7 @@ impl Redlock {
             async move {
                 let ask = |what: &str| {
                     let mut command = Cmd::new();
-                    command.arg(what).arg(Name(&key));
+                    command.arg(what).arg(LockName(&key));
                     command
                 };
                 match &node.pipeline(&link, [ask("GET"), ask("PTTL")]).await?[..] {
@@ -192,7 +192,7 @@ async fn renew_on(node: &Node, link: &Link, rounds: &[(Arc<Claim>, Arc<Round>)])
     for whole in [false, true] {
         let renew = |(claim, round): &(Arc<Claim>, Arc<Round>)| {
             call(&SINGLE.renew, whole, &|command: &mut Cmd| {
-                on(command, Name(&claim.key)).arg(&round.value).arg(millis(claim.ttl));
+                on(command, LockName(&claim.key)).arg(&round.value).arg(millis(claim.ttl));
             })
         };
         answers = node.pipeline(link, rounds.iter().map(renew)).await?;
@@ -208,7 +208,7 @@ async fn renew_on(node: &Node, link: &Link, rounds: &[(Arc<Claim>, Arc<Round>)])
 async fn undo_on(node: &Arc<Node>, link: &Arc<Link>, claim: &Claim, lua: &Lua, whose: &str) -> Result<Undone> {
     let undo = |link: Arc<Link>| {
         let build = |command: &mut Cmd| {
-            on(command, Name(&claim.key)).arg(whose);
+            on(command, LockName(&claim.key)).arg(whose);
         };
         async move { is_one(&node.script(&link, lua, build).await?) }
     };
@@ -242,7 +242,7 @@ fn note_of(value: &[u8]) -> Result<Note> {
         .iter()
         .rposition(|byte| *byte == b'@')
         .filter(|at| value[..*at].ends_with(b" ") && *at > 33 && value[at + 1..].iter().all(u8::is_ascii_hexdigit));
-    layout::note_of(round.map_or(value, |at| &value[..at - 1]))
+    layout::note_of(round.map_or(value, |at| &value[..at - 1])).ok_or_else(fault::conflict)
 }
 
 #[cfg(test)]

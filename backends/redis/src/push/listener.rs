@@ -8,15 +8,17 @@ use ::redis::{Cmd, PushInfo, PushKind, Value};
 use dlock_contract::{Error, ErrorKind, Result};
 use tokio::sync::{mpsc, watch};
 
-use super::super::connection::{Connections, OPEN_LIMIT, config, on, words};
-use super::super::grant::{Message, Stray};
-use super::super::line::Places;
-use super::super::scripts::SCRIPTS;
-use super::super::scripts_shares;
-use super::super::socket::Wire;
-use super::super::topology::ClusterPlan;
-use super::super::topology::slots::channel;
-use super::{Opened, Slots, State, lock};
+use crate::cluster::plan::ClusterPlan;
+use crate::connections::pool::Connections;
+use crate::layout::slots::channel;
+use crate::push::state::{Opened, Slots, State, lock};
+use crate::queue::grant::{Message, Stray};
+use crate::queue::places::Places;
+use crate::scripts::call::{on, words};
+use crate::scripts::exclusive::SCRIPTS;
+use crate::scripts::shared::SHARED_SCRIPTS;
+use crate::socket::options::{OPEN_LIMIT, config};
+use crate::socket::server::Wire;
 
 /// How often the server is asked, while somebody waits, whether it lives and is a primary; and for how long it may say
 /// nothing to that.
@@ -29,18 +31,18 @@ const SHORT: Duration = Duration::from_millis(50);
 const LASTING: Duration = Duration::from_secs(10);
 
 /// What the task works with.
-pub(super) struct Listener {
-    pub(super) connections: Arc<Connections>,
-    pub(super) places: Arc<Places>,
-    pub(super) channel: String,
-    pub(super) process: Arc<str>,
-    pub(super) state: Arc<watch::Sender<State>>,
-    pub(super) slots: Arc<Mutex<Slots>>,
-    pub(super) opened: Arc<Opened>,
+pub(crate) struct Listener {
+    pub(crate) connections: Arc<Connections>,
+    pub(crate) places: Arc<Places>,
+    pub(crate) channel: String,
+    pub(crate) process: Arc<str>,
+    pub(crate) state: Arc<watch::Sender<State>>,
+    pub(crate) slots: Arc<Mutex<Slots>>,
+    pub(crate) opened: Arc<Opened>,
 }
 
 impl Listener {
-    pub(super) async fn listen(&self) {
+    pub(crate) async fn listen(&self) {
         if let Some(plan) = self.connections.cluster() {
             return self.listen_to_cluster(plan).await;
         }
@@ -214,7 +216,7 @@ impl Listener {
                     let build = |command: &mut Cmd| {
                         on(command, &name).arg(&marker).arg(value.get(..32)).arg(0).arg("");
                     };
-                    connections.script(&shared, &scripts_shares::SCRIPTS.end, build).await
+                    connections.script(&shared, &SHARED_SCRIPTS.end, build).await
                 }
             };
         };

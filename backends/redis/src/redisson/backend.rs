@@ -6,8 +6,8 @@ use std::sync::{Arc, PoisonError};
 use dlock_contract::{Attempt, Backend, Capabilities, Claim, Hold, LockKey, Note, Released, Result, Stand, Standing};
 use futures::future::BoxFuture;
 
-use super::{Redisson, channel};
-use crate::renewals::in_batches;
+use crate::lock::renew::in_batches;
+use crate::redisson::store::{Redisson, channel};
 
 impl Backend for Redisson {
     fn kind(&self) -> &'static str {

@@ -12,8 +12,9 @@ use dlock_contract::engine::background;
 use dlock_contract::{Error, Owner, Result};
 use tokio::sync::{mpsc, oneshot, watch};
 
-use super::super::connection::{Connections, OPEN_LIMIT, config};
-use super::super::fault;
+use crate::connections::pool::Connections;
+use crate::reply::fault;
+use crate::socket::options::{OPEN_LIMIT, config};
 
 /// So long an attempt waits for a subscription.
 const PATIENCE: Duration = Duration::from_millis(500);
@@ -22,7 +23,7 @@ const PATIENCE: Duration = Duration::from_millis(500);
 const PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
 
 /// All channels of one store.
-pub(super) struct Channels {
+pub(crate) struct Channels {
     connections: Arc<Connections>,
     table: Arc<Table>,
     /// Where orders go; the task ends when it is dropped.
@@ -63,17 +64,17 @@ struct State {
 }
 
 impl Channels {
-    pub(super) fn new(connections: Arc<Connections>) -> Self {
+    pub(crate) fn new(connections: Arc<Connections>) -> Self {
         Self { connections, table: Arc::default(), running: Mutex::new(None) }
     }
 
     /// Does this waiter listen already?
-    pub(super) fn has(&self, channel: &str, owner: &Owner) -> bool {
+    pub(crate) fn has(&self, channel: &str, owner: &Owner) -> bool {
         self.table.lock().get(channel).is_some_and(|entry| entry.waiters.contains(owner))
     }
 
     /// Listens to a channel for a waiter, until it is [dismissed](Self::dismiss); `None` if nothing is heard at present.
-    pub(super) async fn listen(&self, channel: &str, owner: Owner) -> Result<Option<Ear>> {
+    pub(crate) async fn listen(&self, channel: &str, owner: Owner) -> Result<Option<Ear>> {
         let mut state = self.join(channel, owner)?;
         let known = async { state.wait_for(|state| state.is_up.is_some()).await.map(|state| *state).ok() };
         let limit = self.connections.clock.now().after(PATIENCE);
@@ -95,7 +96,7 @@ impl Channels {
     }
 
     /// Ends the subscription, if nobody else here waits for the lock.
-    pub(super) fn dismiss(&self, channel: &str, owner: &Owner) {
+    pub(crate) fn dismiss(&self, channel: &str, owner: &Owner) {
         let mut table = self.table.lock();
         let Some(entry) = table.get_mut(channel) else { return };
         entry.waiters.remove(owner);
@@ -108,7 +109,7 @@ impl Channels {
     }
 
     /// Ends the connection. The next waiter opens it again.
-    pub(super) fn stop(&self) {
+    pub(crate) fn stop(&self) {
         *self.running() = None;
     }
 
@@ -138,14 +139,14 @@ impl Channels {
 }
 
 /// Hears the releases told on one channel.
-pub(super) struct Ear {
+pub(crate) struct Ear {
     state: watch::Receiver<State>,
     seen: u64,
 }
 
 impl Ear {
     /// Ends with the next news since it began to listen.
-    pub(super) async fn news(mut self) {
+    pub(crate) async fn news(mut self) {
         // An error: its waiter was dismissed.
         let _ = self.state.wait_for(|state| state.news != self.seen).await;
     }

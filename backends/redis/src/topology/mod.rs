@@ -8,26 +8,5 @@
 //!
 //! Everything else of this backend knows connections, not servers.
 
-pub(super) mod cluster;
-mod hosts;
-mod keys;
-mod nodes;
-mod sentinel;
-mod shared;
-mod silence;
-pub(super) mod slots;
-mod tls;
-pub(super) mod watch;
-
-use super::socket::Server;
-pub(super) use nodes::ClusterPlan;
-pub(super) use sentinel::{Address, Sentinels};
-pub(super) use shared::{Opening, SharedClient};
-pub(super) use tls::Tls;
-
-/// Who leads to the server that grants.
-pub(super) enum Plan {
-    Server(Server),
-    Sentinel(Sentinels),
-    Cluster(ClusterPlan),
-}
+pub(crate) mod sentinel;
+pub(crate) mod target;
