@@ -10,7 +10,8 @@
 //! their line. A key that has to stay taken after its hold belongs to nobody meanwhile. The runs of a key with
 //! `once_per` are noted in a record beside it, which stays until 400 days after its last use.
 //!
-//! Two more layouts are for servers that are shared with other tools' locks: [`Literal`] and [`Redisson`].
+//! Two more layouts are for servers that are shared with other tools' locks: [`Literal`], and `Redisson` with the
+//! feature `redisson`.
 //!
 //! What the server's memory forgets (a restart without its file, a failover to a replica that lags, `FLUSHALL`), it
 //! forgets of locks too: use the fencing token where that matters. Leases run by the server's wall clock.
@@ -30,6 +31,7 @@ mod opener;
 mod push;
 mod quarantine;
 mod queue;
+#[cfg(feature = "redisson")]
 mod redisson;
 mod reply;
 mod scripts;
@@ -40,6 +42,7 @@ mod url;
 pub use literal::store::Literal;
 pub use lock::store::Redis;
 pub use opener::OPENER;
+#[cfg(feature = "redisson")]
 pub use redisson::store::Redisson;
 
 /// Parts of this store that Redlock uses. No part of the public interface: it may change in any release.
