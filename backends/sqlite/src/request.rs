@@ -1,16 +1,15 @@
-//! One attempt: what is asked, and what its answer means.
+//! One attempt: what is request, and what its answer means.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use dlock_contract::{Attempt, Claim, Error, ErrorKind, Hold, Mode, Result, Validity, Wake};
-use sqlx::sqlite::SqliteConnection;
 
+use super::fault::corrupt;
 use super::time::{Stamp, Time};
-use super::{exclusive, runs, schema, shares};
 
-/// What is asked, and when.
-pub(super) struct Asked<'a> {
+/// What is request, and when.
+pub(super) struct LockRequest<'a> {
     pub(super) claim: &'a Arc<Claim>,
     pub(super) now: Stamp,
     pub(super) boot: &'a str,
@@ -24,30 +23,21 @@ pub(super) struct Granted {
     pub(super) slot: Option<i64>,
 }
 
-/// Asks once, in one statement: by the mode of the claim.
-pub(super) async fn ask(conn: &mut SqliteConnection, asked: &Asked<'_>, time: &Time) -> sqlx::Result<Option<Granted>> {
-    match (asked.claim.mode, asked.claim.once_per.as_deref()) {
-        (Mode::Exclusive, None) => exclusive::ask(conn, asked).await,
-        (Mode::Exclusive, Some(once)) => runs::ask(conn, asked, time, *once).await,
-        _ => shares::ask(conn, asked).await,
-    }
-}
-
-impl<'a> Asked<'a> {
+impl<'a> LockRequest<'a> {
     pub(super) fn new(claim: &'a Arc<Claim>, time: &'a Time) -> Result<Self> {
         let now = time.now()?;
         Ok(Self { claim, now, boot: time.boot(), until: now.stored.saturating_add(nanos(claim.ttl)) })
     }
 
     pub(super) fn acquired(&self, granted: Granted) -> Result<Attempt> {
-        let token = u64::try_from(granted.token).map_err(|_| schema::corrupt("a fencing token below zero"))?;
+        let token = u64::try_from(granted.token).map_err(|_| corrupt("a fencing token below zero"))?;
         let validity = Validity { from: self.now.at, granted: self.claim.ttl };
         let hold = Hold::new(self.claim.clone(), token, validity)?;
         let slot = granted.slot.filter(|_| matches!(self.claim.mode, Mode::Permits(_)));
         Ok(Attempt::Acquired(match slot.map(u32::try_from) {
             None => hold,
             Some(Ok(slot)) => hold.with_slot(slot),
-            Some(Err(_)) => return Err(schema::corrupt("a permit beyond all numbers")),
+            Some(Err(_)) => return Err(corrupt("a permit beyond all numbers")),
         }))
     }
 

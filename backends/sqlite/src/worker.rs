@@ -14,22 +14,20 @@ use dlock_contract::{BootInstant, Error, Result};
 use futures::FutureExt;
 use futures::future::{BoxFuture, Either, Shared, select};
 use sqlx::Connection;
-use sqlx::sqlite::SqliteConnection;
 use tokio::sync::{mpsc, oneshot};
 
-use super::fault::{fault, is_broken, moved};
-use super::file::Identity;
+use super::connection::FileConnection;
 use super::site::Site;
 use super::{schema, sweep};
 
 /// The way to a connection's task. When it is dropped, the task ends, and the connection with it.
 #[derive(Debug)]
-pub(super) struct Line {
+pub(super) struct Worker {
     jobs: mpsc::UnboundedSender<Arc<Queued>>,
     task: Task,
 }
 
-/// The task that drives the connection, by whichever caller polls it. It ends when its line is dropped.
+/// The task that drives the connection, by whichever caller polls it. It ends when its worker is dropped.
 pub(super) type Task = Shared<BoxFuture<'static, ()>>;
 
 /// The next job of the task; none if its caller has gone.
@@ -41,29 +39,21 @@ type Job = Box<dyn for<'a> FnOnce(&'a mut Driver) -> BoxFuture<'a, ()> + Send>;
 #[derive(Debug)]
 struct Driver {
     site: Arc<Site>,
-    connected: Option<Connected>,
-    /// When it next deletes the rows that kept locks left behind; never for the line of the renewals, which must not
+    connected: Option<FileConnection>,
+    /// When it next deletes the rows that kept locks left behind; never for the worker of the renewals, which must not
     /// wait for that.
     sweeps_at: Option<BootInstant>,
 }
 
-/// A connection, which commits only as long as its file is the one at the path.
-#[derive(Debug)]
-pub(super) struct Connected {
-    conn: SqliteConnection,
-    file: Identity,
-    broken: bool,
-}
-
-impl Line {
-    /// A line for callers. Somebody has to spawn its task.
+impl Worker {
+    /// A worker for callers. Somebody has to spawn its task.
     pub(super) fn new(site: Arc<Site>) -> Self {
         let sweeps_at = Some(site.time.clock().now());
         Self::driven(Driver { site, connected: None, sweeps_at })
     }
 
-    /// The line of the renewals. Somebody has to spawn its task.
-    pub(super) fn of_renewals(site: Arc<Site>, connected: Connected) -> Self {
+    /// The worker of the renewals. Somebody has to spawn its task.
+    pub(super) fn of_renewals(site: Arc<Site>, connected: FileConnection) -> Self {
         Self::driven(Driver { site, connected: Some(connected), sweeps_at: None })
     }
 
@@ -80,7 +70,7 @@ impl Line {
     pub(super) async fn run<T, R>(&self, request: R) -> Result<T>
     where
         T: Send + 'static,
-        R: for<'a> FnOnce(&'a mut Connected) -> BoxFuture<'a, Result<T>> + Send + 'static,
+        R: for<'a> FnOnce(&'a mut FileConnection) -> BoxFuture<'a, Result<T>> + Send + 'static,
     {
         let answer = self
             .give(move |driver| {
@@ -90,11 +80,11 @@ impl Line {
         answer.unwrap_or_else(|| Err(Error::outage("the task of the connection to the database file has ended")))
     }
 
-    /// The same from elsewhere, where the runtime of the line's task may be blocked.
+    /// The same from elsewhere, where the runtime of the worker's task may be blocked.
     pub(super) async fn run_from_elsewhere<T, R>(&self, request: R) -> Result<T>
     where
         T: Send + 'static,
-        R: for<'a> FnOnce(&'a mut Connected) -> BoxFuture<'a, Result<T>> + Send + 'static,
+        R: for<'a> FnOnce(&'a mut FileConnection) -> BoxFuture<'a, Result<T>> + Send + 'static,
     {
         match select(pin!(self.run(request)), self.task()).await {
             Either::Left((answer, _)) => answer,
@@ -151,7 +141,7 @@ fn take(queued: &Queued) -> Option<Job> {
 }
 
 impl Driver {
-    /// Runs one request after the other, until the line is dropped.
+    /// Runs one request after the other, until the worker is dropped.
     async fn drive(mut self, mut queue: mpsc::UnboundedReceiver<Arc<Queued>>) {
         while let Some(queued) = queue.recv().await {
             let Some(job) = take(&queued) else { continue };
@@ -160,7 +150,7 @@ impl Driver {
         }
     }
 
-    async fn ready(&mut self) -> Result<&mut Connected> {
+    async fn ready(&mut self) -> Result<&mut FileConnection> {
         if self.connected.as_ref().is_none_or(|connected| connected.broken) {
             self.connected = None;
             let opened = schema::prepare(&self.site).await?;
@@ -178,27 +168,5 @@ impl Driver {
         let more = sweep::kept(connected, time).await.unwrap_or(false);
         let pause = if more { std::time::Duration::ZERO } else { sweep::PAUSE };
         self.sweeps_at = Some(time.clock().now().after(pause));
-    }
-}
-
-impl Connected {
-    pub(super) fn new(conn: SqliteConnection, file: Identity) -> Self {
-        Self { conn, file, broken: false }
-    }
-
-    /// Fails if the file that is now at the path is another one.
-    pub(super) fn expect_file(&mut self, file: Identity) -> Result<()> {
-        self.broken |= self.file != file;
-        if self.file == file { Ok(()) } else { Err(moved()) }
-    }
-
-    pub(super) fn conn(&mut self) -> &mut SqliteConnection {
-        &mut self.conn
-    }
-
-    /// What a failed request means; a connection that it broke is opened anew next time.
-    pub(super) fn fault(&mut self, error: sqlx::Error) -> Error {
-        self.broken |= is_broken(&error);
-        fault(error)
     }
 }
