@@ -91,10 +91,10 @@ impl Redlock {
             }
         };
         let mut tally = Tally::new(self.nodes.len());
-        let mut asked = ask(&self.nodes, 0..self.nodes.len(), patience, request)?;
-        while let Some((node, vote)) = asked.next().await {
+        let mut answers = ask(&self.nodes, 0..self.nodes.len(), patience, request)?;
+        while let Some((node, vote)) = answers.next().await {
             tally.count(node, vote);
-            if tally.is_decided(asked.pending()) {
+            if tally.is_decided(answers.pending()) {
                 break;
             }
         }
@@ -132,9 +132,9 @@ impl Redlock {
             }
         };
         let (mut count, mut unable) = (Count::default(), Vec::new());
-        let mut asked = ask(&self.nodes, 0..self.nodes.len(), patience, request)?;
+        let mut answers = ask(&self.nodes, 0..self.nodes.len(), patience, request)?;
         while count.decision(self.nodes.len()).is_none()
-            && let Some((_, confirmed)) = asked.next().await
+            && let Some((_, confirmed)) = answers.next().await
         {
             match confirmed {
                 Ok(confirmed) => count.add(confirmed),
@@ -180,6 +180,11 @@ fn read_vote(answer: &Value, counts: bool) -> Result<Vote> {
         [Value::Int(4), ..] => Err(Error::outage("a later round of the same claim has come to the node first")),
         _ => Err(fault::unexpected(answer)),
     }
+}
+
+pub(super) fn round_of(hold: &Hold) -> Result<Arc<Round>> {
+    let session = hold.session.clone().and_then(|session| session.downcast::<Round>().ok());
+    session.ok_or_else(|| Error::new(ErrorKind::Internal, "a hold of another backend was given to Redlock"))
 }
 
 pub(super) fn is_one(answer: &Value) -> Result<bool> {

@@ -22,9 +22,11 @@
 mod address;
 mod attempt;
 mod backend;
-mod hold;
+mod holder;
 mod identity;
 mod node;
+mod release;
+mod renew;
 mod round;
 mod scripts;
 mod store;

@@ -1,60 +1,23 @@
-//! What happens to a hold, and to a claim that is given up: each step by a majority, and sent to every node.
+//! Releases a hold, or everything of a claim that is given up: by a majority, and sent to every node.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use ::redis::{Cmd, Value};
-use dlock_contract::{BootInstant, Claim, Error, ErrorKind, Hold, LockKey, Note, Released, Result, Standing, Validity};
+use ::redis::Cmd;
+use dlock_contract::{BootInstant, Claim, Error, Hold, Released, Result};
 use futures::future::join;
 
-use super::attempt::{Round, is_one};
+use super::Redlock;
+use super::attempt::{Round, is_one, round_of};
 use super::node::{Link, Node};
 use super::round::{Patience, Unable, ask};
 use super::scripts::SCRIPTS;
 use super::tally::{Count, Undone, decided, majority, shortage};
-use super::{Redlock, millis};
-use dlock_redis::internal::connection::{call, is_unknown_script, on};
-use dlock_redis::internal::fault;
-use dlock_redis::internal::in_batches;
-use dlock_redis::internal::layout::{self, LockName};
-use dlock_redis::internal::scripts::{Lua, MARK, SCRIPTS as SINGLE};
+use dlock_redis::internal::connection::on;
+use dlock_redis::internal::layout::LockName;
+use dlock_redis::internal::scripts::{Lua, SCRIPTS as SINGLE};
 
 impl Redlock {
-    pub(super) async fn renew_all<'a>(&self, holds: &'a [&'a Hold]) -> Vec<Result<Standing>> {
-        in_batches(holds, |batch| self.renew_batch(batch)).await
-    }
-
-    async fn renew_batch(&self, holds: &[&Hold]) -> Result<Vec<Result<Standing>>> {
-        let rounds = holds.iter().map(|hold| Ok((hold.claim.clone(), round_of(hold)?))).collect::<Result<Vec<_>>>()?;
-        let rounds = Arc::new(rounds);
-        let patience = holds.iter().map(|hold| hold.claim.ttl).min().map_or(Patience::FIRST, Patience::of_renewal);
-        let nodes = self.nodes.len();
-        let from = self.clock.now();
-        let mut asked = ask(&self.nodes, 0..nodes, patience, move |node, link| {
-            let rounds = rounds.clone();
-            async move { renew_on(&node, &link, &rounds).await }
-        })?;
-        let (mut counts, mut unable) = (vec![Count::default(); holds.len()], Vec::new());
-        while counts.iter().any(|count| count.decision(nodes).is_none())
-            && let Some((_, renewed)) = asked.next().await
-        {
-            match renewed {
-                Ok(renewed) => {
-                    counts.iter_mut().zip(renewed).for_each(|(count, renewed)| match renewed {
-                        Ok(renewed) => count.add(renewed),
-                        Err(error) => unable.push(error.into()),
-                    });
-                }
-                Err(why) => unable.push(why),
-            }
-        }
-        let standing = |(hold, count): (&&Hold, &Count)| match decided(count, nodes, &unable)? {
-            true => Ok(Standing::Renewed(Validity { from, granted: hold.claim.ttl })),
-            false => Ok(Standing::Lost),
-        };
-        Ok(holds.iter().zip(&counts).map(standing).collect())
-    }
-
     pub(super) async fn free(&self, hold: &Hold) -> Result<Released> {
         let round = round_of(hold)?;
         let nodes = self.nodes.len();
@@ -110,12 +73,12 @@ impl Redlock {
             let (claim, whose) = (claim.clone(), whose.clone());
             async move { undo_on(&node, &link, &claim, lua, &whose).await }
         };
-        let mut asked = ask(&self.nodes, which, Patience::UNHURRIED, request)?.insist();
+        let mut answers = ask(&self.nodes, which, Patience::UNHURRIED, request)?.insist();
         let (mut count, mut unable) = (Count::default(), Vec::new());
         loop {
             // Each node's own time is bounded too.
             let until = if enough(&count) { short } else { until.max(short) };
-            match asked.next_until(&self.clock, until).await {
+            match answers.next_until(&self.clock, until).await {
                 Some((_, Ok(undone))) => {
                     count.add(undone);
                     if undone == Undone::Gone {
@@ -129,79 +92,13 @@ impl Redlock {
             }
         }
         let late = || Unable::silent("a Redlock node did not answer in time".into());
-        unable.extend((0..asked.pending()).map(|_| late()));
+        unable.extend((0..answers.pending()).map(|_| late()));
         Ok((count, unable))
-    }
-
-    pub(super) async fn note(&self, key: &LockKey) -> Result<Option<Note>> {
-        let nodes = self.nodes.len();
-        let asked_for = key.clone();
-        let mut asked = ask(&self.nodes, 0..nodes, Patience::FIRST, move |node, link| {
-            let key = asked_for.clone();
-            async move {
-                let ask = |what: &str| {
-                    let mut command = Cmd::new();
-                    command.arg(what).arg(LockName(&key));
-                    command
-                };
-                match &node.pipeline(&link, [ask("GET"), ask("PTTL")]).await?[..] {
-                    [Value::Nil, _] => Ok(None),
-                    [Value::BulkString(value), Value::Int(left)] => Ok(Some((value.clone(), *left >= 0))),
-                    [Value::BulkString(_), other] | [other, ..] => Err(fault::unexpected(other)),
-                    [] => Err(fault::unexpected(&Value::Nil)),
-                }
-            }
-        })?;
-        let (mut free, mut values, mut unable) = (0, Vec::<(Vec<u8>, bool)>::new(), Vec::new());
-        loop {
-            let same = |value: &&(Vec<u8>, bool)| {
-                values.iter().filter(|other| owner_part(&other.0) == owner_part(&value.0)).count()
-            };
-            let most = values.iter().max_by_key(same);
-            let count = most.as_ref().map_or(0, same);
-            if let Some((value, ends)) = most.filter(|_| count >= majority(nodes)) {
-                let is_strangers = *ends && !layout::is_ours(value);
-                return if is_strangers { Ok(Note::from_stored(Note::ANOTHER_TOOL)) } else { note_of(value) }.map(Some);
-            }
-            // With all who have not answered, nobody has a majority.
-            let unknown = nodes - free - values.len();
-            if count + unknown < majority(nodes) {
-                return Ok(None);
-            }
-            match asked.next().await {
-                Some((_, Ok(Some(value)))) => values.push(value),
-                Some((_, Ok(None))) => free += 1,
-                Some((_, Err(why))) => unable.push(why),
-                None => return Err(shortage(nodes, &unable).error),
-            }
-        }
     }
 }
 
 /// For what is waited for beyond an answer that decides.
 const BRIEFLY: Duration = Duration::from_millis(150);
-
-fn round_of(hold: &Hold) -> Result<Arc<Round>> {
-    let session = hold.session.clone().and_then(|session| session.downcast::<Round>().ok());
-    session.ok_or_else(|| Error::new(ErrorKind::Internal, "a hold of another backend was given to Redlock"))
-}
-
-async fn renew_on(node: &Node, link: &Link, rounds: &[(Arc<Claim>, Arc<Round>)]) -> Result<Vec<Result<bool>>> {
-    let mut answers = Vec::new();
-    // The second time by the script's text, if the server has lost it.
-    for whole in [false, true] {
-        let renew = |(claim, round): &(Arc<Claim>, Arc<Round>)| {
-            call(&SINGLE.renew, whole, &|command: &mut Cmd| {
-                on(command, LockName(&claim.key)).arg(&round.value).arg(millis(claim.ttl));
-            })
-        };
-        answers = node.pipeline(link, rounds.iter().map(renew)).await?;
-        if !answers.iter().any(is_unknown_script) {
-            break;
-        }
-    }
-    Ok(answers.iter().map(is_one).collect())
-}
 
 /// Over the present runtime's connection, and over the one that the attempt went over if that is another: two have no
 /// order, and on a slow node the attempt may be on its way still.
@@ -230,25 +127,9 @@ fn undone_by_two(here: Result<bool>, there: Option<Result<bool>>) -> Result<Undo
     }
 }
 
-/// The owner, and the blank after it.
-fn owner_part(value: &[u8]) -> &[u8] {
-    value.get(..33).unwrap_or(value)
-}
-
-/// The note in a value, without the round.
-fn note_of(value: &[u8]) -> Result<Note> {
-    let value = value.strip_suffix(MARK.as_bytes()).unwrap_or(value);
-    let round = value
-        .iter()
-        .rposition(|byte| *byte == b'@')
-        .filter(|at| value[..*at].ends_with(b" ") && *at > 33 && value[at + 1..].iter().all(u8::is_ascii_hexdigit));
-    layout::note_of(round.map_or(value, |at| &value[..at - 1])).ok_or_else(fault::conflict)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use dlock_contract::Key;
 
     #[test]
     fn what_another_unanswered_request_may_have_freed_is_not_told_as_somebody_elses() {
@@ -266,18 +147,5 @@ mod tests {
             count.add(said);
         }
         assert_eq!((count.decision(5), count.heard()), (None, 5));
-    }
-
-    #[test]
-    fn a_note_is_read_back_without_its_round() {
-        let key = LockKey::new("shop", Key::text("k")).unwrap();
-        let claim = Claim::new(key, Duration::from_secs(1), "shop::deduct").unwrap();
-        let plain = format!("{} {}", claim.owner.to_hex(), claim.note);
-        for value in [plain.clone(), format!("{plain} @1f"), format!("{plain} @1f{MARK}"), format!("{plain}{MARK}")] {
-            assert_eq!(note_of(value.as_bytes()).unwrap(), claim.note, "{value}");
-        }
-        let empty = format!("{}  @1", claim.owner.to_hex());
-        assert_eq!(note_of(empty.as_bytes()).unwrap().as_str(), "");
-        assert!(note_of(b"foreign @1").is_err());
     }
 }
