@@ -17,7 +17,7 @@ use crate::cluster::client::Numbered;
 use crate::cluster::keys::{parts, primary_of, routing_of, simple, slot_of_command, spread};
 use crate::cluster::silence::Silence;
 use crate::layout::slots::{Slot, fence, number_of};
-use crate::quarantine::server::Guards;
+use crate::quarantine::server::Quarantine;
 use crate::quarantine::shards::Shards;
 use crate::reply::fault;
 use crate::scripts::call::{call, is_unknown_script, words};
@@ -35,7 +35,7 @@ pub(crate) struct ClusterWay {
     /// Of the client.
     pub(crate) number: u64,
     clock: Clock,
-    guards: Arc<Guards>,
+    quarantine: Arc<Quarantine>,
     silence: Silence,
 }
 
@@ -82,10 +82,10 @@ impl ClusterWay {
     pub(crate) fn new(
         Numbered { client, number }: Numbered,
         clock: Clock,
-        guards: Arc<Guards>,
+        quarantine: Arc<Quarantine>,
         dead: Arc<AtomicBool>,
     ) -> Self {
-        Self { client, number, clock, guards, silence: Silence::new(dead) }
+        Self { client, number, clock, quarantine, silence: Silence::new(dead) }
     }
 
     /// Sends a command to the server of its key, wherever that goes.
@@ -148,7 +148,7 @@ impl ClusterWay {
         use ::redis::ErrorKind::{ClusterConnectionNotFound, Io, Server};
         use ServerErrorKind::{Moved, ReadOnly};
         let Err(error) = answer else { return };
-        let shards = &self.guards.shards;
+        let shards = &self.quarantine.shards;
         match (error.kind(), slot.map(number_of)) {
             // Where there is no connection to a server, all others say so of its slots: no news about theirs.
             (Server(Moved), Some(slot)) if error.redirect_node().is_some_and(|(at, _)| shards.is_at(slot, at)) => {
@@ -166,7 +166,7 @@ impl ClusterWay {
         let mut all = ::redis::pipe();
         // Who answers, too: what that one has granted it may have forgotten.
         let at = slot_of_command(command);
-        let slot = at.filter(|_| !self.guards.are_off());
+        let slot = at.filter(|_| !self.quarantine.rules.are_off());
         if slot.is_some() {
             Shards::questions_beside().for_each(|question| {
                 all.add_command(words(question));
@@ -181,7 +181,7 @@ impl ClusterWay {
         let mut answers = answers?;
         let answer = answers.pop().unwrap_or(Value::Nil);
         if let (Some(slot), Some((_asking, about))) = (slot, answers.split_last()) {
-            self.guards.shards.asked_beside(&self.guards, number_of(slot), about, self.clock.now());
+            self.quarantine.shards.asked_beside(&self.quarantine.rules, number_of(slot), about, self.clock.now());
         }
         Ok(answer)
     }

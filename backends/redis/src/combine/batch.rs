@@ -22,7 +22,7 @@ pub(crate) struct Batch {
     /// Does our thread look after those that gather?
     pub(crate) watched: bool,
     pub(crate) pipeline: Pipeline,
-    pub(crate) asked: Vec<Asked>,
+    pub(crate) requests: Vec<BatchedRequest>,
     pub(crate) releases: Releases,
     /// How many tokens are drawn for them, by one command at the end.
     pub(crate) draws: i64,
@@ -32,7 +32,7 @@ pub(crate) struct Batch {
 }
 
 /// A request in the batch: the answers that it wants, and the caller that waits for them.
-pub(crate) struct Asked {
+pub(crate) struct BatchedRequest {
     pub(crate) wants: Wants,
     pub(crate) to: oneshot::Sender<Result<Answers>>,
 }
@@ -54,7 +54,7 @@ impl Batch {
             number: last.number + 1,
             watched: last.watched,
             pipeline: Pipeline::with_capacity(last.pipeline.len() + 2),
-            asked: Vec::with_capacity(last.asked.len()),
+            requests: Vec::with_capacity(last.requests.len()),
             releases: Releases::with_capacity(last.releases.count),
             ..Self::default()
         }
@@ -67,7 +67,7 @@ impl Batch {
     }
 
     pub(crate) async fn send(self, mut wire: Wire, ended: Arc<Ended>) {
-        let Self { mut pipeline, asked, releases, draws, under_way, .. } = self;
+        let Self { mut pipeline, requests, releases, draws, under_way, .. } = self;
         if draws > 0 {
             pipeline.add_command(draw(draws));
         }
@@ -79,7 +79,7 @@ impl Batch {
         let mut answers = match answers {
             Ok(answers) => answers,
             Err(error) => {
-                for Asked { to, .. } in asked {
+                for BatchedRequest { to, .. } in requests {
                     let _ = to.send(Err(wire.fault(&error)));
                 }
                 return;
@@ -88,7 +88,7 @@ impl Batch {
         let mut released = if releases { each(answers.pop()) } else { Box::new(std::iter::empty()) };
         let drawn = if draws > 0 { answers.pop() } else { None };
         let mut answers = answers.into_iter();
-        for Asked { wants, to } in asked {
+        for BatchedRequest { wants, to } in requests {
             let own = match wants {
                 Wants::Answers(count) => answers.by_ref().take(count).collect(),
                 // The highest of all that were drawn is the answer.

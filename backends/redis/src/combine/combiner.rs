@@ -17,7 +17,7 @@ use futures::future::{BoxFuture, Either};
 use smallvec::SmallVec;
 use tokio::sync::oneshot;
 
-use crate::combine::batch::{Asked, Batch, Wants, add, draw};
+use crate::combine::batch::{Batch, BatchedRequest, Wants, add, draw};
 use crate::combine::joined::{Began, Joined, UnderWay};
 use crate::layout::name::LockName;
 use crate::layout::value::LockValue;
@@ -194,13 +194,13 @@ impl Combiner {
         let (to, answers) = oneshot::channel();
         let mut next = self.lock();
         let wants = put(&mut next);
-        next.asked.push(Asked { wants, to });
+        next.requests.push(BatchedRequest { wants, to });
         next.under_way.get_or_insert_with(|| UnderWay::new(self));
-        if next.asked.len() == MOST {
+        if next.requests.len() == MOST {
             self.leave(next);
             return Joined { began: None, answers };
         }
-        let began = (next.asked.len() == 1).then(|| Began { combiner: self.clone(), number: next.number });
+        let began = (next.requests.len() == 1).then(|| Began { combiner: self.clone(), number: next.number });
         let watched = std::mem::replace(&mut next.watched, true);
         drop(next);
         if !watched {
@@ -223,7 +223,7 @@ impl Combiner {
                 if last.replace(next.number) != Some(next.number) {
                     continue;
                 }
-                if next.asked.is_empty() {
+                if next.requests.is_empty() {
                     next.watched = false;
                     return;
                 }

@@ -9,7 +9,7 @@ use crate::cluster::way::ClusterWay;
 use crate::connections::connection::Way;
 use crate::connections::pool::Connections;
 use crate::layout::slots::{Slot, fence, number_of, slot_of};
-use crate::quarantine::server::QUESTIONS;
+use crate::quarantine::history::QUESTIONS;
 use crate::quarantine::view::View;
 use crate::reply::fault;
 use crate::reply::read::is_forbidden;
@@ -21,29 +21,29 @@ impl Connections {
     /// # Errors
     /// While the lock may be somebody's although it looks free; if the server does not answer.
     pub(crate) async fn admit(self: &Arc<Self>, key: &LockKey) -> Result<()> {
-        if self.cluster().is_some() && !self.guards.are_off() {
+        if self.cluster().is_some() && !self.quarantine.rules.are_off() {
             let slot = slot_of(key);
-            if !self.guards.shards.knows(number_of(slot)) {
+            if !self.quarantine.shards.knows(number_of(slot)) {
                 Box::pin(self.look(slot)).await?;
             }
-            return self.guards.shards.check(&self.guards, number_of(slot), || self.clock.now());
+            return self.quarantine.shards.check(&self.quarantine.rules, number_of(slot), || self.clock.now());
         }
-        if self.guards.evicts() {
+        if self.quarantine.evicts() {
             // It may have been set right since.
             let [.., config] = QUESTIONS;
             let answer = Box::pin(async { self.command(&self.here().await?, words(config)).await }).await?;
-            self.guards.heard_policy(&answer)?;
+            self.quarantine.heard_policy(&answer)?;
         }
-        self.guards.check(|| self.clock.now())
+        self.quarantine.check(|| self.clock.now())
     }
 
     /// Was there no reason to look again?
     pub(crate) fn admits(&self, key: &LockKey) -> bool {
-        if self.cluster().is_some() && !self.guards.are_off() {
-            let (shards, slot) = (&self.guards.shards, number_of(slot_of(key)));
-            return shards.knows(slot) && shards.check(&self.guards, slot, || self.clock.now()).is_ok();
+        if self.cluster().is_some() && !self.quarantine.rules.are_off() {
+            let (shards, slot) = (&self.quarantine.shards, number_of(slot_of(key)));
+            return shards.knows(slot) && shards.check(&self.quarantine.rules, slot, || self.clock.now()).is_ok();
         }
-        self.guards.check(|| self.clock.now()).is_ok()
+        self.quarantine.check(|| self.clock.now()).is_ok()
     }
 
     /// Is a grant that was pushed to be believed? `high` is from before it can have been made.
@@ -58,13 +58,13 @@ impl Connections {
 
     /// Looks at all servers of a cluster, so that a later change of each is seen. One that does not answer stays unknown.
     pub(crate) async fn meet_all(self: &Arc<Self>) {
-        if self.cluster().is_none() || self.guards.are_off() {
+        if self.cluster().is_none() || self.quarantine.rules.are_off() {
             return;
         }
         if let Some(any) = Slot::new(0) {
             let _ = self.look(any).await;
         }
-        for slot in self.guards.shards.unmet().into_iter().filter_map(Slot::new) {
+        for slot in self.quarantine.shards.unmet().into_iter().filter_map(Slot::new) {
             let _ = self.look(slot).await;
         }
     }
@@ -72,14 +72,14 @@ impl Connections {
     async fn look(self: &Arc<Self>, slot: Slot) -> Result<()> {
         let connection = self.here().await?;
         let Way::Cluster(way) = &connection.way else { return Ok(()) };
-        let shards = &self.guards.shards;
+        let shards = &self.quarantine.shards;
         for has_led_there in [false, true] {
             let changes = shards.changes();
             let answers = ask(way, slot).await?;
             match View::read(&answers) {
                 Some(view) => {
                     let is_its_server = view.has(number_of(slot));
-                    shards.met(&self.guards, view, changes, self.clock.now());
+                    shards.met(&self.quarantine.rules, view, changes, self.clock.now());
                     if is_its_server {
                         return Ok(());
                     }

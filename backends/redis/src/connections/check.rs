@@ -9,7 +9,7 @@ use crate::connections::rights;
 use crate::reply::fault;
 use crate::reply::fault::evicts;
 use crate::reply::read::{field, is_forbidden, settings, text};
-use crate::url::settings::Guard;
+use crate::url::settings::GuardTime;
 
 /// The servers that come back from a restart without their locks, as far as they tell.
 pub struct Forgetful(Vec<String>);
@@ -59,7 +59,7 @@ impl Forgetful {
         if servers.is_empty() {
             return;
         }
-        let then = if connections.target.settings.restart_guard != Guard::Off {
+        let then = if connections.target.settings.restart_guard != GuardTime::Off {
             "who knew the server grants nothing until those locks have ended (restart_guard)"
         } else {
             "somebody else may then get a lock that is still held"

@@ -12,7 +12,7 @@ use crate::combine::combiner::Ahead;
 use crate::connections::connection::{Connection, Way};
 use crate::connections::looks::{Latest, Look};
 use crate::connections::pool::Connections;
-use crate::quarantine::server::{History, REPLICATION};
+use crate::quarantine::history::{History, REPLICATION};
 use crate::reply::read::is_forbidden;
 use crate::scripts::call::words;
 
@@ -21,7 +21,7 @@ impl Connections {
     /// look along.
     pub(crate) fn look_ahead(&self, connection: &Arc<Connection>, now: BootInstant) -> (Option<Look>, Option<Ahead>) {
         let is_server = matches!(connection.way, Way::Server(_));
-        if !connection.looked.is_due(now) || !is_server || !self.guards.follow_history() {
+        if !connection.looked.is_due(now) || !is_server || !self.quarantine.rules.follow_history() {
             return (None, None);
         }
         let mut latest = connection.looked.latest();
@@ -33,7 +33,7 @@ impl Connections {
         let (tell, told) = oneshot::channel();
         let (number, look) = (latest.number + 1, told.shared());
         *latest = Latest { number, look: Some(look.clone()) };
-        let (guards, clock, place) = (self.guards.clone(), self.clock.clone(), format!("{:?}", self.target));
+        let (quarantine, clock, place) = (self.quarantine.clone(), self.clock.clone(), format!("{:?}", self.target));
         // Weak: the look keeps no connection open.
         let looked_at = Arc::downgrade(connection);
         let then = move |answer: Option<Value>| {
@@ -45,7 +45,7 @@ impl Connections {
                 Some(answer) => {
                     let last = match History::read(answer) {
                         Some(history) if history.is_primary => {
-                            guards.heard(history, clock.now(), &place);
+                            quarantine.heard(history, clock.now(), &place);
                             now.as_nanos()
                         }
                         Some(_) => {

@@ -21,7 +21,7 @@ use crate::connections::looks::Looked;
 use crate::connections::pool::Connections;
 use crate::connections::rights;
 use crate::layout::token::FENCE;
-use crate::quarantine::server::{QUESTIONS, Seen};
+use crate::quarantine::history::{QUESTIONS, Seen};
 use crate::reply::fault;
 use crate::scripts::call::{call, words};
 use crate::scripts::exclusive::{SCRIPTS, Scripts};
@@ -39,7 +39,7 @@ impl Connections {
         let client = self.client.get(|| self.opening(plan)).await?;
         let dead = Arc::new(AtomicBool::new(false));
         let way =
-            Way::Cluster(Box::new(ClusterWay::new(client, self.clock.clone(), self.guards.clone(), dead.clone())));
+            Way::Cluster(Box::new(ClusterWay::new(client, self.clock.clone(), self.quarantine.clone(), dead.clone())));
         Ok(Arc::new(Connection {
             runtime: place.id(),
             way,
@@ -53,7 +53,7 @@ impl Connections {
     }
 
     fn opening(&self, plan: &ClusterPlan) -> Result<Opening> {
-        let (guards, ended, clock) = (self.guards.clone(), self.guards.clone(), self.clock.clone());
+        let (quarantine, ended, clock) = (self.quarantine.clone(), self.quarantine.clone(), self.clock.clone());
         let pushes = move |push: PushInfo| {
             if push.kind == PushKind::Disconnection {
                 ended.ended(clock.now());
@@ -62,7 +62,7 @@ impl Connections {
             Ok::<(), ::redis::aio::SendError>(())
         };
         let opening = plan.opening(&self.clock, Some(pushes))?;
-        Ok(Box::pin(opening.inspect_ok(move |_| guards.shards.changed())))
+        Ok(Box::pin(opening.inspect_ok(move |_| quarantine.shards.changed())))
     }
 
     /// Does a cluster's client go on, although a server is silent? All others are served by it until another one is there,
@@ -85,7 +85,8 @@ impl Connections {
         let runtime = place.id();
         let dead = Arc::new(AtomicBool::new(false));
         let ended = Arc::<Ended>::default();
-        let (died, says, guards, clock) = (dead.clone(), ended.clone(), self.guards.clone(), self.clock.clone());
+        let (died, says, quarantine, clock) =
+            (dead.clone(), ended.clone(), self.quarantine.clone(), self.clock.clone());
         let (named, left) = (Arc::<Named>::default(), self.left.clone());
         let (of_ended, own) = (left.clone(), named.clone());
         let wire = self
@@ -93,7 +94,7 @@ impl Connections {
                 if push.kind == PushKind::Disconnection {
                     of_ended.add(&own);
                     died.store(true, Ordering::Relaxed);
-                    guards.ended(clock.now());
+                    quarantine.ended(clock.now());
                     says.tell();
                 }
                 Ok::<(), ::redis::aio::SendError>(())
@@ -132,7 +133,7 @@ impl Connections {
         if let Some(about @ [server, ..]) = answers.get(1..=QUESTIONS.len()) {
             self.native.look_at([server]);
             if let Some(seen) = Seen::read(about) {
-                self.guards.met(seen, self.clock.now(), &self.target);
+                self.quarantine.met(seen, self.clock.now(), &self.target);
             }
         }
         self.was_open.store(true, Ordering::Relaxed);

@@ -14,7 +14,7 @@ use crate::connections::connection::{Connection, Way};
 use crate::connections::left::Left;
 use crate::connections::native::Native;
 use crate::connections::renewal_connection::Beside;
-use crate::quarantine::server::Guards;
+use crate::quarantine::server::Quarantine;
 use crate::topology::sentinel::Address;
 use crate::topology::target::{Plan, Target};
 
@@ -29,7 +29,7 @@ pub struct Connections {
     pub target: Target,
     /// The clock of the registry.
     pub clock: Clock,
-    pub(crate) guards: Arc<Guards>,
+    pub(crate) quarantine: Arc<Quarantine>,
     pub(crate) native: Native,
     /// The highest token that this process has seen, or up to a step less.
     high: AtomicU64,
@@ -62,7 +62,7 @@ impl Connections {
         let store = STORES.fetch_add(1, Ordering::Relaxed);
         Self {
             store,
-            guards: Arc::new(Guards::new(&target.settings)),
+            quarantine: Arc::new(Quarantine::new(&target.settings)),
             native: Native::default(),
             target,
             clock,
@@ -127,7 +127,7 @@ impl Connections {
     pub(crate) fn discard(&self, connection: &Arc<Connection>) {
         self.left.add(&connection.named);
         if !connection.dead.swap(true, Ordering::Relaxed) {
-            self.guards.ended(self.clock.now());
+            self.quarantine.ended(self.clock.now());
         }
         // Another one may have taken its place already.
         if let Some(opened) = self.open.peek(connection.runtime).filter(|opened| Arc::ptr_eq(&opened.value, connection))
@@ -168,7 +168,7 @@ impl Connections {
             *known = Some(primary.clone());
             drop(known);
             tracing::warn!(server = ?self.target, "another Redis has become the primary; all connections begin anew");
-            self.guards.replaced(self.clock.now());
+            self.quarantine.replaced(self.clock.now());
             self.switches.fetch_add(1, Ordering::AcqRel);
             self.switched.notify_waiters();
             self.open.clear();

@@ -107,7 +107,7 @@ impl Redis {
         {
             self.pushes.unheard(&claim.key, opened);
         }
-        let asked = Asked { place, high, sent, granted: claim.ttl };
+        let asked = QueueRequest { place, high, sent, granted: claim.ttl };
         self.settle(claim, asked, &answer).await
     }
 
@@ -121,8 +121,8 @@ impl Redis {
     }
 
     /// What the line's answer comes to.
-    pub(crate) async fn settle(&self, claim: &Arc<Claim>, asked: Asked, answer: &Value) -> Result<Attempt> {
-        let Asked { place, high, sent, granted } = asked;
+    pub(crate) async fn settle(&self, claim: &Arc<Claim>, asked: QueueRequest, answer: &Value) -> Result<Attempt> {
+        let QueueRequest { place, high, sent, granted } = asked;
         match said(answer)? {
             (Said::Ours(token), _) => {
                 place.won();
@@ -195,8 +195,8 @@ impl Redis {
     }
 }
 
-/// A request that has asked for a lock or a place in its line.
-pub(crate) struct Asked {
+/// A request that was sent for a lock or for a place in its wait queue.
+pub(crate) struct QueueRequest {
     pub(crate) place: Arc<Place>,
     /// The highest token seen before it left, and when it left.
     pub(crate) high: u64,

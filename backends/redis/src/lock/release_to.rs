@@ -8,7 +8,7 @@ use dlock_contract::{Attempt, Claim, Hold, Mode, Released, Result};
 use crate::layout::name::LockName;
 use crate::layout::units::{micros, millis};
 use crate::layout::value::LockValue;
-use crate::lock::acquire::Asked;
+use crate::lock::acquire::QueueRequest;
 use crate::lock::store::{Redis, grant_of, is_plain};
 use crate::queue::limits::PLACE_LEASE;
 use crate::reply::read::released;
@@ -24,12 +24,12 @@ impl Redis {
         if !can || !self.connections.admits(&claim.key) {
             return Ok((self.free(hold).await?, None));
         }
-        self.connections.guards.asks_for(next.ttl);
+        self.connections.quarantine.rules.asks_for(next.ttl);
         let place = self.places.enlist(next.owner);
         // As short as a grant that is pushed: whoever it is for may be gone, or stand still.
         let granted = grant_of(next);
         let high = self.connections.high();
-        let asked = Asked { place, high, sent: self.clock.now(), granted };
+        let asked = QueueRequest { place, high, sent: self.clock.now(), granted };
         self.strangers.note(&claim.key, false, asked.sent);
         let turn = self.turn_after(hold);
         let answer = self

@@ -86,7 +86,7 @@ impl Redis {
 
     /// One attempt, with a look at what the server may have forgotten before, and at its replicas after.
     pub(crate) async fn guarded(&self, claim: &Arc<Claim>, stand: Stand) -> Result<Attempt> {
-        self.connections.guards.asks_for(claim.ttl);
+        self.connections.quarantine.rules.asks_for(claim.ttl);
         // Opens the connection, if there is none, and so finds out.
         let mut shared = self.connections.here().await.map_err(Error::never_sent)?;
         self.connections.admit(&claim.key).await.map_err(Error::never_sent)?;

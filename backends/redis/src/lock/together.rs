@@ -22,7 +22,7 @@ impl Redis {
         if !self.takes_together(claims) {
             return Ok(Together::OneByOne);
         }
-        claims.iter().for_each(|claim| self.connections.guards.asks_for(claim.ttl));
+        claims.iter().for_each(|claim| self.connections.quarantine.rules.asks_for(claim.ttl));
         let shared = self.connections.here().await.map_err(Error::never_sent)?;
         let Some(first) = claims.first() else { return Ok(Together::OneByOne) };
         // In a cluster they are all of one slot.

@@ -7,7 +7,8 @@
 use ::redis::Value;
 use dlock_contract::BootInstant;
 
-use crate::quarantine::server::{Guards, Life, QUESTIONS, Seen};
+use crate::quarantine::history::{Life, QUESTIONS, Seen};
+use crate::quarantine::rules::Rules;
 use crate::quarantine::shards::{Met, Shards, State};
 use crate::quarantine::suspicion::Suspicion;
 use crate::reply::read::text;
@@ -19,16 +20,16 @@ impl Shards {
     }
 
     /// Notes that server's answers. They come from the same run of the server as the answer to the lock's request.
-    pub(crate) fn asked_beside(&self, guards: &Guards, slot: u16, answers: &[Value], now: BootInstant) {
+    pub(crate) fn asked_beside(&self, rules: &Rules, slot: u16, answers: &[Value], now: BootInstant) {
         let [id, about @ ..] = answers else { return };
         let Some((id, seen)) = text(id).zip(Seen::read(about)) else { return };
         let mut state = self.state();
         let number = state.number(id.to_owned());
-        let (found, lately) = state.live(guards, number, seen, now, true);
+        let (found, lately) = state.live(rules, number, seen, now, true);
         let own = if found.is_none() { Vec::new() } else { state.slots_of(number) };
         let mut forgotten: Vec<_> = own.into_iter().map(|slot| (slot, found)).collect();
         forgotten.push((slot, lately));
-        state.suspect(guards, forgotten, now);
+        state.suspect(rules, forgotten, now);
     }
 }
 
@@ -41,32 +42,32 @@ impl State {
     /// look, and of the slots that come to it.
     pub(crate) fn live(
         &mut self,
-        guards: &Guards,
+        rules: &Rules,
         number: u32,
         seen: Seen,
         now: BootInstant,
         comes: bool,
     ) -> (Suspicion, Suspicion) {
         let before = self.met.remove(&number);
-        let found = guards.judged_alone(before.as_ref().map(|met| &met.life), &seen, now);
+        let found = rules.suspicion_of_same(before.as_ref().map(|met| &met.life), &seen, now);
         let lately = match &before {
             Some(met) => met.suspicion,
-            None if comes => guards.after_arrival(&seen, now),
+            None if comes => rules.after_arrival(&seen, now),
             None => Suspicion::default(),
         };
         let suspicion = found.or(lately);
-        let evicts = guards.refuses(&seen, before.as_ref().is_some_and(|met| met.evicts));
+        let evicts = rules.refuses(&seen, before.as_ref().is_some_and(|met| met.evicts));
         let life = Life { run_id: seen.run_id, history: seen.history.name, met: now };
         self.met.insert(number, Met { life, changes: before.map_or(0, |met| met.changes), suspicion, evicts });
         (found, suspicion)
     }
 
-    pub(crate) fn suspect(&mut self, guards: &Guards, slots: Vec<(u16, Suspicion)>, now: BootInstant) {
+    pub(crate) fn suspect(&mut self, rules: &Rules, slots: Vec<(u16, Suspicion)>, now: BootInstant) {
         let (mut news, mut longest) = (0, None);
         for (slot, suspicion) in slots.into_iter().filter(|(_, suspicion)| !suspicion.is_none()) {
             let known = self.suspect.entry(slot).or_default();
             let found = known.or(suspicion);
-            let until = guards.until(found).filter(|until| *until > now && found != *known);
+            let until = rules.until(found).filter(|until| *until > now && found != *known);
             (news, longest) = (news + usize::from(until.is_some()), longest.max(until));
             *known = found;
         }
@@ -95,7 +96,7 @@ mod tests {
         let asked = |cluster: &Cluster, slot, id: &str, run_id: &str, uptime: u64| {
             let server = answer(format!("run_id:{run_id}\r\nuptime_in_seconds:{uptime}\r\n"));
             let answers = [answer(id.into()), server, Value::Nil, Value::Nil, Value::Nil];
-            cluster.guards.shards.asked_beside(&cluster.guards, slot, &answers, cluster.clock.now());
+            cluster.quarantine.shards.asked_beside(&cluster.quarantine.rules, slot, &answers, cluster.clock.now());
         };
         let before = [(99, "a"), (16_383, "b")];
         let after = [(98, "a"), (16_383, "b")];
@@ -115,9 +116,9 @@ mod tests {
                 assert!(!cluster.grants(98), "noted before, by another slot");
             }
             cluster.tells(&after, "a", "1", 2, false);
-            assert!(!cluster.guards.shards.knows(99), "its new server is looked at");
+            assert!(!cluster.quarantine.shards.knows(99), "its new server is looked at");
             cluster.tells(&after, "b", "2", 1, false);
-            assert!(cluster.guards.shards.knows(99) && !cluster.grants(99) && cluster.grants(0));
+            assert!(cluster.quarantine.shards.knows(99) && !cluster.grants(99) && cluster.grants(0));
             cluster.clock.advance(SECOND * 7);
             assert!(cluster.grants(98) && cluster.grants(99) && cluster.grants(100));
         }

@@ -1,145 +1,51 @@
-//! What a server may have forgotten: after a restart without its file, or after a failover to a replica that lagged, a lock
-//! that looks free may be somebody's. No grants then, until every lock of before has ended.
+//! The quarantine of a server that may have lost locks: in a restart without its file, or in a failover to a replica that
+//! lagged. A lock that looks free there may still be held, so the server grants nothing until every earlier lock has ended.
 //!
-//! A restart is seen by the server's `run_id`, which is looked at on every new connection: a restart and a failover break
-//! all of them. A promotion is seen by its `master_replid`, also of a server that we knew and that was a replica meanwhile;
-//! it breaks no connection, so that is looked at again and again (`connection/looks`).
-//! Holds that the server still knows are renewed and released as ever. Of a cluster see `shards`.
+//! Each new connection reads the server's `run_id`, which a restart changes: a restart and a failover break all
+//! connections. A promotion changes the server's `master_replid`. It breaks no connection, so each connection reads that
+//! again and again (`connections/look_ahead`). Locks that the server still has are renewed and released as usual. For a
+//! cluster see `shards`.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
 
 use ::redis::Value;
-use dlock_contract::{BootInstant, Error, Result};
+use dlock_contract::{BootInstant, Result};
 
-use crate::layout::units::millis;
+use crate::quarantine::history::{History, Life, Seen, may_evict};
+use crate::quarantine::rules::{Rules, in_quarantine};
 use crate::quarantine::shards::Shards;
 use crate::quarantine::suspicion::Suspicion;
 use crate::reply::fault;
 use crate::reply::fault::evicts;
-use crate::reply::read::{field, settings, text, uptime};
-use crate::url::settings::{Guard, Settings};
+use crate::url::settings::Settings;
 
-/// The guards of one store.
-pub(crate) struct Guards {
-    restart: Guard,
-    failover: Guard,
-    /// The longest ttl that this process has asked for, in ms.
-    longest: AtomicU64,
-    /// Since when nothing may be granted for the length of each guard, in nanoseconds of our clock; 0 if nothing was
-    /// forgotten. Never cleared: a later request may ask for a longer ttl, and so for a longer guard.
+/// The quarantine of one server, or of the servers of one cluster.
+pub(crate) struct Quarantine {
+    pub(crate) rules: Rules,
+    /// The last failover and the last restart that may have lost locks, in nanoseconds of our clock; 0 if there was none.
+    /// Neither is cleared: a later request may have a longer ttl, and then the quarantine lasts longer.
     failed_over: AtomicU64,
     restarted: AtomicU64,
     /// When a connection ended last, as far as that was noticed, in nanoseconds of our clock.
     ended: AtomicU64,
     known: Mutex<Option<Life>>,
-    eviction_allowed: bool,
-    /// The server may evict locks: it was the wrong one to fail over to.
+    /// Whether the server may evict locks. After a failover the new primary may be set up in another way.
     evicts: AtomicBool,
     /// The servers of a cluster.
     pub(crate) shards: Shards,
 }
 
-/// One run of one server.
-pub(crate) struct Life {
-    pub(crate) run_id: String,
-    /// [`History::name`] then.
-    pub(crate) history: String,
-    /// When it was connected to last.
-    pub(crate) met: BootInstant,
-}
-
-/// What the first answers on a connection say about the server.
-pub(crate) struct Seen {
-    pub(crate) run_id: String,
-    pub(crate) uptime: Duration,
-    /// Is everything on disk that was acknowledged?
-    pub(crate) durable: bool,
-    pub(crate) history: History,
-    /// May it forget locks when its memory is full? Nothing where the user may not ask for that.
-    pub(crate) evicts: Option<bool>,
-}
-
-/// A server's answer about the history of its data.
-#[derive(Debug, Default)]
-pub(crate) struct History {
-    /// Its name (`master_replid`): another one since each promotion.
-    pub(crate) name: String,
-    /// Does it go on another one (`master_replid2`)? So it does after a promotion, and after a restart of a primary from
-    /// its snapshot; not where a first replica came, or the last one went long ago.
-    pub(crate) is_heir: bool,
-    /// Is the server no replica?
-    pub(crate) is_primary: bool,
-}
-
-/// The question that [`History`] is read from.
-pub(crate) const REPLICATION: &[&str] = &["INFO", "replication"];
-
-/// The questions to a server on a new connection.
-pub(crate) const QUESTIONS: [&[&str]; 4] =
-    [&["INFO", "server"], &["INFO", "persistence"], REPLICATION, &["CONFIG", "GET", "appendfsync", "maxmemory-policy"]];
-
-impl Seen {
-    /// Reads the answers to [`QUESTIONS`]; nothing where the user may not ask for the first.
-    pub(crate) fn read(answers: &[Value]) -> Option<Self> {
-        let [server, persistence, replication, config] = answers else { return None };
-        let server = text(server)?;
-        let appends = text(persistence).and_then(|info| field(info, "aof_enabled")) == Some("1");
-        let settings = settings(config).unwrap_or_default();
-        let always = settings.contains(&("appendfsync", "always"));
-        Some(Self {
-            run_id: field(server, "run_id")?.to_owned(),
-            uptime: uptime(server)?,
-            durable: appends && always,
-            history: History::read(replication).unwrap_or_default(),
-            evicts: may_evict(config),
-        })
-    }
-
-    /// When it started, at the latest: it counts whole seconds of its clock, so the first may have been a short one.
-    fn started(&self, now: BootInstant) -> BootInstant {
-        now.before(self.uptime.saturating_sub(Duration::from_secs(1)))
-    }
-}
-
-impl History {
-    /// Reads the answer to [`REPLICATION`].
-    pub(crate) fn read(answer: &Value) -> Option<Self> {
-        let info = text(answer)?;
-        Some(Self {
-            name: field(info, "master_replid")?.to_owned(),
-            is_heir: field(info, "master_replid2").is_some_and(|name| name.contains(|digit| digit != '0')),
-            is_primary: field(info, "role") == Some("master"),
-        })
-    }
-
-    fn was_begun_since(&self, life: &Life) -> bool {
-        self.is_heir && self.name != life.history
-    }
-}
-
-impl Guards {
+impl Quarantine {
     pub(crate) fn new(settings: &Settings) -> Self {
         Self {
-            restart: settings.restart_guard,
-            failover: settings.failover_guard,
-            longest: AtomicU64::new(0),
+            rules: Rules::new(settings),
             failed_over: AtomicU64::new(0),
             restarted: AtomicU64::new(0),
             ended: AtomicU64::new(0),
             known: Mutex::default(),
-            eviction_allowed: settings.eviction_allowed,
             evicts: AtomicBool::new(false),
             shards: Shards::default(),
-        }
-    }
-
-    /// Notes that a lock of this ttl is asked for.
-    pub(crate) fn asks_for(&self, ttl: Duration) {
-        let ttl = millis(ttl);
-        if ttl > self.longest.load(Ordering::Relaxed) {
-            self.longest.fetch_max(ttl, Ordering::Relaxed);
         }
     }
 
@@ -151,17 +57,12 @@ impl Guards {
     /// Notes which server a new connection has led to.
     pub(crate) fn met(&self, seen: Seen, now: BootInstant, place: &impl std::fmt::Debug) {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        let suspicion = self.judged(known.as_ref(), &seen, now);
-        self.evicts.store(self.refuses(&seen, self.evicts()), Ordering::Relaxed);
+        let suspicion = self.suspicion_of(known.as_ref(), &seen, now);
+        self.evicts.store(self.rules.refuses(&seen, self.evicts()), Ordering::Relaxed);
         let first = known.replace(Life { run_id: seen.run_id, history: seen.history.name, met: now }).is_none();
         drop(known);
         self.suspect(suspicion);
         self.tell(suspicion, now, first, place);
-    }
-
-    /// Can a promotion of the server keep grants back?
-    pub(crate) fn follow_history(&self) -> bool {
-        self.failover != Guard::Off
     }
 
     /// Notes what the server says of its history, over a connection that has stayed open.
@@ -172,14 +73,14 @@ impl Guards {
         life.history = history.name;
         drop(known);
         if promoted {
-            let suspicion = self.after_failover(now);
+            let suspicion = self.rules.after_failover(now);
             self.suspect(suspicion);
             self.tell(suspicion, now, false, place);
         }
     }
 
     fn tell(&self, suspicion: Suspicion, now: BootInstant, first: bool, place: &impl std::fmt::Debug) {
-        let Some(until) = self.until(suspicion).filter(|until| *until > now) else { return };
+        let Some(until) = self.rules.until(suspicion).filter(|until| *until > now) else { return };
         let wait = until.since(now);
         if first {
             tracing::warn!(?place, ?wait, "Redis has started a moment ago; nothing is granted yet (restart_guard)");
@@ -188,29 +89,24 @@ impl Guards {
         }
     }
 
-    /// Is the server the wrong one, as far as it was asked?
+    /// Whether the server may evict locks, by its last answer.
     pub(crate) fn evicts(&self) -> bool {
         self.evicts.load(Ordering::Relaxed)
     }
 
-    /// Notes what it says to that now: the answer to the last of [`QUESTIONS`].
+    /// Notes the server's eviction policy: the answer to the last of [`QUESTIONS`](crate::quarantine::history::QUESTIONS).
     ///
     /// # Errors
-    /// If the answer does not say: then it is the wrong one as before.
+    /// If the answer does not say. The last known policy stays.
     pub(crate) fn heard_policy(&self, config: &Value) -> Result<()> {
         let evicts = may_evict(config).ok_or_else(|| fault::unexpected(config))?;
-        self.evicts.store(evicts && !self.eviction_allowed, Ordering::Relaxed);
+        self.evicts.store(evicts && !self.rules.eviction_allowed, Ordering::Relaxed);
         Ok(())
-    }
-
-    /// May the server grant nothing as long as it is set up so? Where it does not say how it is, it is as `before`.
-    pub(crate) fn refuses(&self, seen: &Seen, before: bool) -> bool {
-        seen.evicts.map_or(before, |evicts| evicts && !self.eviction_allowed)
     }
 
     /// Notes that another server has taken the place of the one that granted.
     pub(crate) fn replaced(&self, now: BootInstant) {
-        self.suspect(self.after_failover(now));
+        self.suspect(self.rules.after_failover(now));
     }
 
     fn suspect(&self, suspicion: Suspicion) {
@@ -221,73 +117,21 @@ impl Guards {
         }
     }
 
-    /// The locks that the server may have forgotten, if this process has known `before` in its place.
-    fn judged(&self, before: Option<&Life>, seen: &Seen, now: BootInstant) -> Suspicion {
+    /// Compares the server with the one that this process knew before, and says since when locks may be lost.
+    fn suspicion_of(&self, before: Option<&Life>, seen: &Seen, now: BootInstant) -> Suspicion {
         let ended = BootInstant::from_nanos(self.ended.load(Ordering::Relaxed));
-        // It ran already while the other one served us: nobody knows when that one gave its last lock. Or it is the same one,
-        // whose end was noticed after it had started anew.
+        // The new server already ran while the old one granted, and nobody knows when the old one granted last. Or it is the
+        // same server, and its end was noticed after its restart.
         let other =
             before.is_some_and(|life| life.run_id != seen.run_id && now.before(seen.uptime) < life.met.max(ended));
-        let failover = if other { self.after_failover(now) } else { Suspicion::default() };
-        failover.or(self.judged_alone(before, seen, now))
+        let failover = if other { self.rules.after_failover(now) } else { Suspicion::default() };
+        failover.or(self.rules.suspicion_of_same(before, seen, now))
     }
 
-    /// The same, if it can only be the same one again. A restart as a replica and a promotion may both lie between.
-    pub(crate) fn judged_alone(&self, before: Option<&Life>, seen: &Seen, now: BootInstant) -> Suspicion {
-        let promoted = before.is_some_and(|life| seen.history.was_begun_since(life));
-        let failover = if promoted { self.after_failover(now) } else { Suspicion::default() };
-        failover.or(self.after_restart(before, seen, now))
-    }
-
-    /// Slots have just come from a server that this process knows to one that it does not know. The new server may have
-    /// forgotten locks of these slots: by a restart while they came, which its age tells, or by a promotion, which
-    /// nothing dates.
-    pub(crate) fn after_arrival(&self, seen: &Seen, now: BootInstant) -> Suspicion {
-        let failover = if seen.history.is_heir { self.after_failover(now) } else { Suspicion::default() };
-        failover.or(self.restarted(seen, now))
-    }
-
-    fn after_restart(&self, before: Option<&Life>, seen: &Seen, now: BootInstant) -> Suspicion {
-        match before {
-            Some(life) if life.run_id == seen.run_id => Suspicion::default(),
-            // This process has not met the server before. Being young is no reason for suspicion, so only a guard that
-            // the URL names counts.
-            None if !matches!(self.restart, Guard::For(_)) => Suspicion::default(),
-            _ => self.restarted(seen, now),
-        }
-    }
-
-    fn restarted(&self, seen: &Seen, now: BootInstant) -> Suspicion {
-        let is_suspect = !seen.durable && self.restart != Guard::Off;
-        Suspicion { restart: is_suspect.then(|| seen.started(now)), ..Suspicion::default() }
-    }
-
-    /// For a server that has taken another one's place just now.
-    pub(crate) fn after_failover(&self, now: BootInstant) -> Suspicion {
-        Suspicion { failover: (self.failover != Guard::Off).then_some(now), ..Suspicion::default() }
-    }
-
-    /// Until when nothing may be granted there, by the longest ttl that was asked for so far.
-    pub(crate) fn until(&self, suspicion: Suspicion) -> Option<BootInstant> {
-        let end = |since: Option<BootInstant>, guard| Some(since?.after(self.length(guard)?));
-        end(suspicion.failover, self.failover).max(end(suspicion.restart, self.restart))
-    }
-
-    fn length(&self, guard: Guard) -> Option<Duration> {
-        match guard {
-            Guard::Off => None,
-            Guard::For(length) => Some(length),
-            Guard::Auto => Some(Duration::from_millis(self.longest.load(Ordering::Relaxed))),
-        }
-    }
-
-    /// Is nobody to be kept waiting in any case?
-    pub(crate) fn are_off(&self) -> bool {
-        (self.restart, self.failover) == (Guard::Off, Guard::Off)
-    }
-
+    /// Checks that the server may grant now.
+    ///
     /// # Errors
-    /// While a lock that looks free may be somebody's; on a server that may evict locks.
+    /// During a quarantine, and on a server that may evict locks.
     pub(crate) fn check(&self, now: impl FnOnce() -> BootInstant) -> Result<()> {
         if self.evicts() {
             return Err(evicts());
@@ -297,26 +141,13 @@ impl Guards {
             since => Some(BootInstant::from_nanos(since)),
         };
         let suspicion = Suspicion { failover: since(&self.failed_over), restart: since(&self.restarted) };
-        let Some(until) = self.until(suspicion) else { return Ok(()) };
+        let Some(until) = self.rules.until(suspicion) else { return Ok(()) };
         let left = until.since(now());
         if left.is_zero() {
             return Ok(());
         }
-        Err(forgetful(left))
+        Err(in_quarantine(left))
     }
-}
-
-fn may_evict(config: &Value) -> Option<bool> {
-    let (_, policy) = settings(config)?.into_iter().find(|(name, _)| *name == "maxmemory-policy")?;
-    Some(policy != "noeviction")
-}
-
-pub(crate) fn forgetful(left: Duration) -> Error {
-    let text = format!(
-        "Redis was restarted or replaced and may have forgotten locks: none is granted for another {left:.1?} \
-         (restart_guard, failover_guard)"
-    );
-    Error::outage(text).with_retry_after(Some(left))
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The guards of a cluster: each server has some of the slots. If it may have forgotten locks, only its slots wait.
+//! The quarantine of a cluster's servers. Each server has some of the slots; if it may have lost locks, only its slots wait.
 //!
 //! The client opens its connections by itself, so a server is looked at before the first grant after anything has
 //! happened to a connection or to the slots: the look asks for its identity and for its list of all slots' servers. A
@@ -16,7 +16,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use dlock_contract::{BootInstant, Result};
 
 use crate::layout::slots::SLOTS;
-use crate::quarantine::server::{Guards, Life, forgetful};
+use crate::quarantine::history::Life;
+use crate::quarantine::rules::{Rules, in_quarantine};
 use crate::quarantine::suspicion::Suspicion;
 use crate::quarantine::view::{Range, View};
 use crate::reply::fault::evicts;
@@ -123,7 +124,7 @@ impl Shards {
     }
 
     /// Notes what a server has told; `changes` is from before it was asked.
-    pub(crate) fn met(&self, guards: &Guards, view: View, changes: u64, now: BootInstant) {
+    pub(crate) fn met(&self, rules: &Rules, view: View, changes: u64, now: BootInstant) {
         let View { ranges, id, seen } = view;
         let mut state = self.state();
         let state = &mut *state;
@@ -142,34 +143,34 @@ impl Shards {
         let (failed_over, moved) = changed(&before, &state.owners);
         state.arrived.extend(moved);
         let mut forgotten = Vec::new();
-        forgotten.extend(failed_over.into_iter().map(|slot| (slot, guards.after_failover(now))));
+        forgotten.extend(failed_over.into_iter().map(|slot| (slot, rules.after_failover(now))));
         let number = state.number(id);
         let own = state.slots_of(number);
         // A server without slots grants nothing, and a replica's life is no matter.
         if !own.is_empty() {
             let arrived: Vec<u16> = own.iter().copied().filter(|slot| state.arrived.remove(slot)).collect();
-            let (found, lately) = state.live(guards, number, seen, now, !arrived.is_empty());
+            let (found, lately) = state.live(rules, number, seen, now, !arrived.is_empty());
             if let Some(met) = state.met.get_mut(&number) {
                 met.changes = changes;
             }
             forgotten.extend(own.iter().map(|slot| (*slot, found)));
             forgotten.extend(arrived.iter().map(|slot| (*slot, lately)));
         }
-        state.suspect(guards, forgotten, now);
+        state.suspect(rules, forgotten, now);
     }
 
     /// # Errors
     /// While a lock in this slot that looks free may be somebody's; on a server that may evict locks.
-    pub(crate) fn check(&self, guards: &Guards, slot: u16, now: impl FnOnce() -> BootInstant) -> Result<()> {
+    pub(crate) fn check(&self, rules: &Rules, slot: u16, now: impl FnOnce() -> BootInstant) -> Result<()> {
         let state = self.state();
         if state.owner(slot).and_then(|owner| state.met.get(&owner)).is_some_and(|met| met.evicts) {
             return Err(evicts());
         }
-        let Some(until) = state.suspect.get(&slot).and_then(|suspicion| guards.until(*suspicion)) else {
+        let Some(until) = state.suspect.get(&slot).and_then(|suspicion| rules.until(*suspicion)) else {
             return Ok(());
         };
         let left = until.since(now());
-        if left.is_zero() { Ok(()) } else { Err(forgetful(left)) }
+        if left.is_zero() { Ok(()) } else { Err(in_quarantine(left)) }
     }
 
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {

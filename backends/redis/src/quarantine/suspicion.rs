@@ -1,11 +1,11 @@
-//! Since when a server may have forgotten locks.
+//! Since when a server may have lost locks.
 //!
-//! For how long that matters is no part of it. The guard's length may be the longest ttl that this process has asked for,
-//! and the next request may ask for a longer one.
+//! A suspicion has no end. The quarantine may last for the longest ttl that this process has asked for, and the next
+//! request may ask for a longer one.
 
 use dlock_contract::BootInstant;
 
-/// From when each guard counts, for a server or for a slot.
+/// The failover and the restart that may have lost locks, of a server or of a slot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Suspicion {
     pub(crate) failover: Option<BootInstant>,
@@ -13,7 +13,7 @@ pub(crate) struct Suspicion {
 }
 
 impl Suspicion {
-    /// The later one of each: its guard ends later, however long it is.
+    /// The later one of each: its quarantine ends later, whatever its length.
     pub(crate) fn or(self, other: Self) -> Self {
         Self { failover: self.failover.max(other.failover), restart: self.restart.max(other.restart) }
     }

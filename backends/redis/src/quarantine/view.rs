@@ -2,7 +2,7 @@
 
 use ::redis::Value;
 
-use crate::quarantine::server::Seen;
+use crate::quarantine::history::Seen;
 use crate::reply::read::text;
 
 /// The first and the last slot of a range, its primary, and where that is.

@@ -81,8 +81,8 @@ impl Redisson {
     /// One attempt, with a look at what the server may have forgotten before and after.
     pub(crate) async fn attempt(&self, claim: &Arc<Claim>, stand: Stand) -> Result<Attempt> {
         let name = claim.key.literal()?;
-        let guards = &self.connections.guards;
-        guards.asks_for(claim.ttl);
+        let quarantine = &self.connections.quarantine;
+        quarantine.rules.asks_for(claim.ttl);
         // Opens the connection, if there is none, and so finds out.
         drop(self.connections.here().await?);
         self.connections.admit(&name).await?;
@@ -90,7 +90,7 @@ impl Redisson {
             Stand::No => self.ask(claim, &name).await?,
             Stand::Until(_) => self.ask_and_listen(claim, &name).await?,
         };
-        match (attempt, guards.check(|| self.clock.now())) {
+        match (attempt, quarantine.check(|| self.clock.now())) {
             // What is refused now is undone by the core, as after every failure.
             (Attempt::Acquired(_), Err(error)) => Err(error),
             (attempt, _) => Ok(attempt),

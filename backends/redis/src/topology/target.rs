@@ -12,7 +12,7 @@ use crate::socket::options::tcp;
 use crate::socket::server::Server;
 use crate::socket::tls::Tls;
 use crate::topology::sentinel::Sentinels;
-use crate::url::settings::{Guard, Scheme, Settings};
+use crate::url::settings::{GuardTime, Scheme, Settings};
 
 /// Who leads to the server that grants.
 pub(crate) enum Plan {
@@ -39,7 +39,7 @@ impl Target {
 
     /// Without guards, for one that judges its servers by itself.
     pub fn unguarded(mut self) -> Self {
-        (self.settings.restart_guard, self.settings.failover_guard) = (Guard::Off, Guard::Off);
+        (self.settings.restart_guard, self.settings.failover_guard) = (GuardTime::Off, GuardTime::Off);
         self
     }
 

@@ -15,9 +15,9 @@ pub(crate) struct Settings {
     /// `wait_replicas=n`: a grant counts once so many replicas have it.
     pub(crate) wait_replicas: u32,
     /// `restart_guard=…`: no grants after a restart that may have forgotten some.
-    pub(crate) restart_guard: Guard,
+    pub(crate) restart_guard: GuardTime,
     /// `failover_guard=…`: no grants after a failover that may have forgotten some.
-    pub(crate) failover_guard: Guard,
+    pub(crate) failover_guard: GuardTime,
     /// `ca=…`, `cert=…`, `key=…`: files for TLS.
     pub(crate) ca: Option<String>,
     pub(crate) cert: Option<String>,
@@ -27,15 +27,15 @@ pub(crate) struct Settings {
     pub(crate) sentinel_password: Option<String>,
 }
 
-/// For how long nothing is granted after the server may have forgotten.
+/// The length of a quarantine: no grants after the server may have lost locks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Guard {
-    /// For the longest ttl that this process has asked for: older locks of its own kind have ended by then.
+pub(crate) enum GuardTime {
+    /// For the longest ttl that this process has asked for. Older locks of the same program have ended by then.
     #[default]
     Auto,
-    /// Not at all.
+    /// No quarantine.
     Off,
-    /// For so long; also for a process that has not known the server before.
+    /// For this time, also in a process that sees the server for the first time.
     For(Duration),
 }
 
@@ -111,12 +111,12 @@ impl Settings {
     }
 }
 
-fn guard(name: &'static str, value: &str) -> Result<Guard> {
+fn guard(name: &'static str, value: &str) -> Result<GuardTime> {
     match value {
-        "auto" => Ok(Guard::Auto),
-        "off" => Ok(Guard::Off),
+        "auto" => Ok(GuardTime::Auto),
+        "off" => Ok(GuardTime::Off),
         time => match humantime::parse_duration(time) {
-            Ok(time) if time <= Duration::from_secs(86_400) => Ok(Guard::For(time)),
+            Ok(time) if time <= Duration::from_secs(86_400) => Ok(GuardTime::For(time)),
             _ => Err(Error::config(name, format!("{name} is a time of at most a day such as 30s, or auto, or off"))),
         },
     }
@@ -181,8 +181,8 @@ mod tests {
     fn a_guard_is_a_time_auto_or_off() {
         let read =
             |value| set(Scheme::Sentinel, false, "failover_guard", value).map(|settings| settings.failover_guard);
-        assert_eq!(read("30s").unwrap(), Guard::For(Duration::from_secs(30)));
-        assert_eq!((read("off").unwrap(), read("auto").unwrap()), (Guard::Off, Guard::Auto));
+        assert_eq!(read("30s").unwrap(), GuardTime::For(Duration::from_secs(30)));
+        assert_eq!((read("off").unwrap(), read("auto").unwrap()), (GuardTime::Off, GuardTime::Auto));
         for bad in ["", "30", "2d", "yes"] {
             assert!(read(bad).is_err(), "{bad}");
         }

@@ -3,24 +3,25 @@
 use dlock_contract::Clock;
 
 use super::*;
-use crate::quarantine::server::{History, Seen};
-use crate::url::settings::{Guard, Settings};
+use crate::quarantine::history::{History, Seen};
+use crate::quarantine::server::Quarantine;
+use crate::url::settings::{GuardTime, Settings};
 use std::time::Duration;
 
 const SECOND: Duration = Duration::from_secs(1);
 
 pub(crate) struct Cluster {
     pub(crate) clock: Clock,
-    pub(crate) guards: Guards,
+    pub(crate) quarantine: Quarantine,
 }
 
 impl Cluster {
     pub(crate) fn new() -> Self {
-        let guards = Guards::new(&Settings { restart_guard: Guard::Auto, ..Settings::default() });
-        guards.asks_for(SECOND * 7);
+        let quarantine = Quarantine::new(&Settings { restart_guard: GuardTime::Auto, ..Settings::default() });
+        quarantine.rules.asks_for(SECOND * 7);
         let clock = Clock::manual();
         clock.advance(SECOND * 1000);
-        Self { clock, guards }
+        Self { clock, quarantine }
     }
 
     /// A server tells who has which slots, up to and with the last of each.
@@ -45,12 +46,12 @@ impl Cluster {
             Range { slots, primary: (*primary).to_owned(), address: format!("{primary}:6379") }
         });
         let view = View { ranges: ranges.collect(), id: id.into(), seen };
-        let shards = &self.guards.shards;
-        shards.met(&self.guards, view, shards.changes(), self.clock.now());
+        let shards = &self.quarantine.shards;
+        shards.met(&self.quarantine.rules, view, shards.changes(), self.clock.now());
     }
 
     pub(crate) fn grants(&self, slot: u16) -> bool {
-        self.guards.shards.check(&self.guards, slot, || self.clock.now()).is_ok()
+        self.quarantine.shards.check(&self.quarantine.rules, slot, || self.clock.now()).is_ok()
     }
 }
 
@@ -81,7 +82,7 @@ fn the_request_at_hand_counts_for_the_length_of_the_guard() {
     assert!(cluster.grants(0));
     // As a look that finds nothing new.
     cluster.tells(&ranges, "b", "1", 508, false);
-    cluster.guards.asks_for(SECOND * 12);
+    cluster.quarantine.rules.asks_for(SECOND * 12);
     assert!(!cluster.grants(0) && cluster.grants(8192));
     cluster.clock.advance(SECOND * 4);
     assert!(cluster.grants(0));
@@ -120,7 +121,7 @@ fn a_server_that_was_a_replica_meanwhile_keeps_its_slots_back() {
 #[test]
 fn a_server_is_looked_at_after_every_change() {
     let cluster = Cluster::new();
-    let shards = &cluster.guards.shards;
+    let shards = &cluster.quarantine.shards;
     let ranges = [(8191, "a"), (16_383, "b")];
     assert!(!shards.knows(0));
     cluster.tells(&ranges, "a", "1", 500, false);
@@ -137,7 +138,7 @@ fn a_server_is_looked_at_after_every_change() {
 #[test]
 fn a_failed_request_is_about_its_server_alone() {
     let cluster = Cluster::new();
-    let shards = &cluster.guards.shards;
+    let shards = &cluster.quarantine.shards;
     let ranges = [(8191, "a"), (16_383, "b")];
     cluster.tells(&ranges, "a", "1", 500, false);
     cluster.tells(&ranges, "b", "1", 500, false);
@@ -149,7 +150,7 @@ fn a_failed_request_is_about_its_server_alone() {
     shards.failed(9001);
     let seen = Cluster::seen("1", 500, false);
     let view = View { ranges: Vec::new(), id: "b".into(), seen };
-    shards.met(&cluster.guards, view, before, cluster.clock.now());
+    shards.met(&cluster.quarantine.rules, view, before, cluster.clock.now());
     assert!(!shards.knows(9000));
     cluster.tells(&ranges, "b", "1", 500, false);
     assert!(shards.knows(0) && shards.knows(9000));
