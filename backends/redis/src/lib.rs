@@ -79,6 +79,6 @@ pub mod internal {
     pub use crate::layout::units::millis;
     pub use crate::lock::renew::in_batches;
     pub use crate::reply::read::released;
-    pub use crate::scripts::in_order::LOOK;
+    pub use crate::scripts::try_once::LOOK;
     pub use crate::topology::target::Target;
 }

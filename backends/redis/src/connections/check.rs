@@ -22,7 +22,7 @@ pub async fn check(connections: &Arc<Connections>) -> Result<Forgetful> {
     let is_cluster = connections.cluster().is_some();
     rights::judge(&connections.command(&shared, rights::question(is_cluster)).await?)?;
     let infos = connections.everywhere(&shared, ::redis::cmd("INFO")).await?;
-    connections.native.look_at(infos.iter().map(|(_, info)| info));
+    connections.compare_and_delete.look_at(infos.iter().map(|(_, info)| info));
     for (server, info) in &infos {
         if is_forbidden(info) {
             tracing::warn!(server, "the Redis user may not run INFO, so dlock cannot see the server's version");

@@ -9,8 +9,8 @@ use tokio::runtime::Id;
 
 use crate::cluster::way::ClusterWay;
 use crate::combine::combiner::Combiner;
-use crate::connections::left::{Left, Named};
 use crate::connections::looks::Looked;
+use crate::connections::stale::{ClientName, StaleConnections};
 
 /// One connection, shared by all tasks of its runtime.
 // Aligned: see `registry::Shared`.
@@ -26,8 +26,8 @@ pub struct Connection {
     /// 0.
     pub(crate) silent_since: AtomicU64,
     pub(crate) looked: Looked,
-    pub(crate) named: Arc<Named>,
-    pub(crate) left: Arc<Left>,
+    pub(crate) named: Arc<ClientName>,
+    pub(crate) stale: Arc<StaleConnections>,
 }
 
 /// How requests get to their server.
@@ -68,6 +68,6 @@ impl Connection {
 impl Drop for Connection {
     /// Its runtime has ended, or another one has taken its place.
     fn drop(&mut self) {
-        self.left.add(&self.named);
+        self.stale.add(&self.named);
     }
 }

@@ -50,7 +50,7 @@ impl Connections {
                         }
                         Some(_) => {
                             // The next connection finds the primary, or this server when it is one again.
-                            connection.left.add(&connection.named);
+                            connection.stale.add(&connection.named);
                             connection.dead.store(true, Ordering::Relaxed);
                             now.as_nanos()
                         }

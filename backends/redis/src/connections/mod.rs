@@ -2,11 +2,10 @@
 
 pub(crate) mod admission;
 pub(crate) mod check;
+pub(crate) mod compare_and_delete;
 pub(crate) mod connection;
-pub(crate) mod left;
 pub(crate) mod look_ahead;
 pub(crate) mod looks;
-pub(crate) mod native;
 pub(crate) mod open;
 pub(crate) mod order;
 pub(crate) mod pool;
@@ -15,4 +14,5 @@ pub(crate) mod renewals;
 pub(crate) mod requests;
 pub(crate) mod rights;
 pub(crate) mod silence;
+pub(crate) mod stale;
 pub(crate) mod watch;

@@ -16,10 +16,10 @@ use crate::cluster::plan::ClusterPlan;
 use crate::cluster::way::ClusterWay;
 use crate::combine::combiner::Combiner;
 use crate::connections::connection::{Connection, Way};
-use crate::connections::left::Named;
 use crate::connections::looks::Looked;
 use crate::connections::pool::Connections;
 use crate::connections::rights;
+use crate::connections::stale::ClientName;
 use crate::layout::token::FENCE;
 use crate::quarantine::history::{QUESTIONS, Seen};
 use crate::reply::fault;
@@ -48,7 +48,7 @@ impl Connections {
             silent_since: AtomicU64::new(0),
             looked: Looked::default(),
             named: Arc::default(),
-            left: self.left.clone(),
+            stale: self.stale.clone(),
         }))
     }
 
@@ -87,8 +87,8 @@ impl Connections {
         let ended = Arc::<Ended>::default();
         let (died, says, quarantine, clock) =
             (dead.clone(), ended.clone(), self.quarantine.clone(), self.clock.clone());
-        let (named, left) = (Arc::<Named>::default(), self.left.clone());
-        let (of_ended, own) = (left.clone(), named.clone());
+        let (named, stale) = (Arc::<ClientName>::default(), self.stale.clone());
+        let (of_ended, own) = (stale.clone(), named.clone());
         let wire = self
             .dial(config().set_push_sender(move |push: PushInfo| {
                 if push.kind == PushKind::Disconnection {
@@ -103,7 +103,7 @@ impl Connections {
         let mut opened = wire.clone();
         let way = Way::Server(Arc::new(Combiner::new(wire, ended, place)));
         let (silent_since, looked) = (AtomicU64::new(0), Looked::at(self.clock.now()));
-        let connection = Arc::new(Connection { runtime, way, switches, dead, silent_since, looked, named, left });
+        let connection = Arc::new(Connection { runtime, way, switches, dead, silent_since, looked, named, stale });
         let mut first = ::redis::pipe();
         first.cmd("ROLE");
         for question in QUESTIONS {
@@ -131,7 +131,7 @@ impl Connections {
             connection.named.name(info);
         }
         if let Some(about @ [server, ..]) = answers.get(1..=QUESTIONS.len()) {
-            self.native.look_at([server]);
+            self.compare_and_delete.look_at([server]);
             if let Some(seen) = Seen::read(about) {
                 self.quarantine.met(seen, self.clock.now(), &self.target);
             }

@@ -8,17 +8,17 @@ use futures::future::join;
 use tokio::runtime::Id;
 
 use crate::connections::connection::Connection;
-use crate::connections::left::{Client, Ending};
 use crate::connections::pool::Connections;
+use crate::connections::stale::{Client, Ending};
 use crate::queue::limits::GRANT_LIMIT;
 
 impl Connections {
     /// Ends what was left, so that a request that follows over this connection comes after all that was sent there.
-    pub(crate) async fn end_left(&self, connection: &Arc<Connection>) {
-        if !self.left.any() {
+    pub(crate) async fn kill_stale(&self, connection: &Arc<Connection>) {
+        if !self.stale.any() {
             return;
         }
-        let mut ending = Ending { left: &self.left, clients: self.left.take() };
+        let mut ending = Ending { stale: &self.stale, clients: self.stale.take() };
         if ending.clients.is_empty() {
             return;
         }
@@ -44,7 +44,7 @@ impl Connections {
             // That runtime may be blocked, or end at this moment.
             let limit = self.clock.now().after(GRANT_LIMIT);
             // Both are handed over at once: the request has its place behind what it undoes, whether or not answers come.
-            let both = join(self.end_left(&shared), request(shared.clone()));
+            let both = join(self.kill_stale(&shared), request(shared.clone()));
             if let Some(((), Ok(answer))) = self.clock.timeout_at(limit, both).await {
                 return Ok(answer);
             }

@@ -10,10 +10,10 @@ use tokio::sync::Notify;
 
 use crate::cluster::client::SharedClient;
 use crate::cluster::plan::ClusterPlan;
+use crate::connections::compare_and_delete::CompareAndDelete;
 use crate::connections::connection::{Connection, Way};
-use crate::connections::left::Left;
-use crate::connections::native::Native;
-use crate::connections::renewal_connection::Beside;
+use crate::connections::renewal_connection::RenewalConnection;
+use crate::connections::stale::StaleConnections;
 use crate::quarantine::server::Quarantine;
 use crate::topology::sentinel::Address;
 use crate::topology::target::{Plan, Target};
@@ -30,13 +30,13 @@ pub struct Connections {
     /// The clock of the registry.
     pub clock: Clock,
     pub(crate) quarantine: Arc<Quarantine>,
-    pub(crate) native: Native,
+    pub(crate) compare_and_delete: CompareAndDelete,
     /// The highest token that this process has seen, or up to a step less.
     high: AtomicU64,
     pub(crate) open: PerRuntime<Arc<Connection>>,
-    pub(crate) left: Arc<Left>,
+    pub(crate) stale: Arc<StaleConnections>,
     /// For renewals.
-    pub(crate) beside: Beside,
+    pub(crate) renewal_connection: RenewalConnection,
     /// Has there ever been a connection to a primary?
     pub(crate) was_open: AtomicBool,
     /// How many times another server became the primary: what was opened before leads to the wrong one.
@@ -63,13 +63,13 @@ impl Connections {
         Self {
             store,
             quarantine: Arc::new(Quarantine::new(&target.settings)),
-            native: Native::default(),
+            compare_and_delete: CompareAndDelete::default(),
             target,
             clock,
             high: AtomicU64::new(0),
             open: PerRuntime::new(),
-            left: Arc::default(),
-            beside: Beside::default(),
+            stale: Arc::default(),
+            renewal_connection: RenewalConnection::default(),
             switches: AtomicU64::new(0),
             was_open: AtomicBool::new(false),
             switched: Notify::new(),
@@ -81,7 +81,7 @@ impl Connections {
     /// The present runtime's connection, opened if there is none that lives.
     pub async fn here(self: &Arc<Self>) -> Result<Arc<Connection>> {
         match self.latest() {
-            Some(connection) if self.is_usable(&connection) && !self.left.any() => Ok(connection),
+            Some(connection) if self.is_usable(&connection) && !self.stale.any() => Ok(connection),
             _ => Box::pin(self.find()).await,
         }
     }
@@ -96,7 +96,7 @@ impl Connections {
             self.discard(&connection);
             connection = open().await?.value;
         }
-        self.end_left(&connection).await;
+        self.kill_stale(&connection).await;
         let latest = (self.store, connection.runtime, Arc::downgrade(&connection));
         // A thread that is ending has no such place any more, and needs none.
         let _ = LATEST.try_with(|place| place.replace(Some(latest)));
@@ -125,7 +125,7 @@ impl Connections {
     }
 
     pub(crate) fn discard(&self, connection: &Arc<Connection>) {
-        self.left.add(&connection.named);
+        self.stale.add(&connection.named);
         if !connection.dead.swap(true, Ordering::Relaxed) {
             self.quarantine.ended(self.clock.now());
         }
@@ -139,7 +139,7 @@ impl Connections {
     /// Ends all connections.
     pub fn close(&self) {
         self.open.clear();
-        self.beside.close();
+        self.renewal_connection.close();
         self.client.close();
     }
 
@@ -172,8 +172,8 @@ impl Connections {
             self.switches.fetch_add(1, Ordering::AcqRel);
             self.switched.notify_waiters();
             self.open.clear();
-            self.left.forget();
-            self.beside.leave();
+            self.stale.forget();
+            self.renewal_connection.leave();
         }
     }
 

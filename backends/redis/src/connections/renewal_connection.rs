@@ -13,7 +13,7 @@ const KEPT_FOR: Duration = Duration::from_secs(60);
 
 /// The second connection. It lives on our own thread, and is opened there: a renewal may have less time than that takes.
 #[derive(Default)]
-pub(crate) struct Beside {
+pub(crate) struct RenewalConnection {
     present: Mutex<Option<Used>>,
     /// One at a time is opened.
     pub(crate) opening: tokio::sync::Mutex<()>,
@@ -25,7 +25,7 @@ pub(crate) struct Used {
     pub(crate) last: BootInstant,
 }
 
-impl Beside {
+impl RenewalConnection {
     pub(crate) fn close(&self) {
         self.closed.store(true, Ordering::Relaxed);
         self.leave();

@@ -38,12 +38,12 @@ impl Connections {
         let waits = self.target.settings.wait_replicas > 0 && self.cluster().is_none();
         let own = here().and_then(|here| self.of(here));
         if !waits && !own.is_some_and(|own| own.is_silent(patience, &self.clock)) {
-            self.beside.forget(self.clock.now());
+            self.renewal_connection.forget(self.clock.now());
             return self.ordinary(patience).await;
         }
         // The server itself may be slow, and let nobody in.
         let limit = self.clock.now().after(patience / 2);
-        match self.clock.timeout_at(limit, Box::pin(self.beside(patience))).await {
+        match self.clock.timeout_at(limit, Box::pin(self.renewal_connection_within(patience))).await {
             Some(Ok(beside)) => Ok(beside),
             _ => self.ordinary(patience).await,
         }
@@ -57,7 +57,8 @@ impl Connections {
         let connections = self.clone();
         let waits = self.target.settings.wait_replicas > 0 && self.cluster().is_none();
         let open = async move {
-            if waits { connections.beside(MOST_PATIENCE).await } else { connections.here().await }.map(drop)
+            if waits { connections.renewal_connection_within(MOST_PATIENCE).await } else { connections.here().await }
+                .map(drop)
         };
         background()?.run(open).await?
     }
@@ -77,7 +78,7 @@ impl Connections {
         Place::here()?.spawn(async move {
             let opened = connections.here().await;
             // It may have been opened while the store was closed.
-            if connections.beside.closed.load(Ordering::Relaxed) {
+            if connections.renewal_connection.closed.load(Ordering::Relaxed) {
                 connections.open.clear();
             }
             // The renewal that asked may be gone.
@@ -101,7 +102,7 @@ impl Connections {
     fn any(&self, patience: Duration) -> Option<Arc<Connection>> {
         let speaks =
             |connection: &Arc<Connection>| self.is_usable(connection) && !connection.is_silent(patience, &self.clock);
-        self.present_beside(patience).or_else(|| self.open.all().into_iter().find(speaks))
+        self.present_renewal_connection(patience).or_else(|| self.open.all().into_iter().find(speaks))
     }
 
     /// Awaits the answers to such renewals. Where they are late, the next ones go another way, also while the holds with
@@ -124,21 +125,21 @@ impl Connections {
     }
 
     /// Dropping the returned future does not end an opening.
-    async fn beside(self: &Arc<Self>, patience: Duration) -> Result<Arc<Connection>> {
-        if let Some(present) = self.present_beside(patience) {
+    async fn renewal_connection_within(self: &Arc<Self>, patience: Duration) -> Result<Arc<Connection>> {
+        if let Some(present) = self.present_renewal_connection(patience) {
             return Ok(present);
         }
         let (tell, told) = oneshot::channel();
         let connections = self.clone();
         background()?.spawn(async move {
-            let _turn = connections.beside.opening.lock().await;
+            let _turn = connections.renewal_connection.opening.lock().await;
             // Who has left before its turn has left the opening to others.
             if tell.is_closed() {
                 return;
             }
-            let answer = match connections.present_beside(patience) {
+            let answer = match connections.present_renewal_connection(patience) {
                 Some(present) => Ok(present),
-                None => connections.connect().await.inspect(|opened| connections.keep_beside(opened)),
+                None => connections.connect().await.inspect(|opened| connections.keep_renewal_connection(opened)),
             };
             // The renewal that asked may be gone.
             let _ = tell.send(answer);
@@ -146,8 +147,8 @@ impl Connections {
         told.await.unwrap_or_else(|_| Err(Error::new(ErrorKind::Internal, "dlock's own thread opened no connection")))
     }
 
-    fn present_beside(&self, patience: Duration) -> Option<Arc<Connection>> {
-        let mut present = self.beside.present();
+    fn present_renewal_connection(&self, patience: Duration) -> Option<Arc<Connection>> {
+        let mut present = self.renewal_connection.present();
         let used = present.as_mut()?;
         let (connection, current) = (&used.connection, used.connection.switches == self.switches());
         if !current || connection.is_dead() || connection.is_silent(patience, &self.clock) {
@@ -157,9 +158,9 @@ impl Connections {
         Some(used.connection.clone())
     }
 
-    fn keep_beside(&self, opened: &Arc<Connection>) {
-        if !self.beside.closed.load(Ordering::Relaxed) {
-            self.beside.put(Some(Used { connection: opened.clone(), last: self.clock.now() }));
+    fn keep_renewal_connection(&self, opened: &Arc<Connection>) {
+        if !self.renewal_connection.closed.load(Ordering::Relaxed) {
+            self.renewal_connection.put(Some(Used { connection: opened.clone(), last: self.clock.now() }));
         }
     }
 }

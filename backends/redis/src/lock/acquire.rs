@@ -73,14 +73,14 @@ impl Redis {
                 on(command, LockName(&claim.key)).arg(LockValue(claim)).arg(millis(claim.ttl));
             })
             .await?;
-        match said(&answer)? {
-            (Said::Ours(token), _) => {
+        match read_queue_reply(&answer)? {
+            (QueueReply::Ours(token), _) => {
                 // That attempt may have stood in the line too, and then a push may come still.
                 self.places.enlist(claim.owner).won();
                 let hold = self.granted(claim, token, high, sent, Some(self.seat(claim))).await?;
                 Ok(Attempt::Acquired(hold))
             }
-            (Said::Taken(left) | Said::Behind(left) | Said::Silent(left, _), _) => {
+            (QueueReply::Taken(left) | QueueReply::Behind(left) | QueueReply::Silent(left, _), _) => {
                 let soon = self.clock.now().after(poll());
                 Ok(Attempt::Contended(Wake::poll().ask_by(soon).lease_left(left)))
             }
@@ -123,20 +123,20 @@ impl Redis {
     /// What the line's answer comes to.
     pub(crate) async fn settle(&self, claim: &Arc<Claim>, asked: QueueRequest, answer: &Value) -> Result<Attempt> {
         let QueueRequest { place, high, sent, granted } = asked;
-        match said(answer)? {
-            (Said::Ours(token), _) => {
+        match read_queue_reply(answer)? {
+            (QueueReply::Ours(token), _) => {
                 place.won();
                 let mut hold = self.granted(claim, token, high, sent, Some(self.seat(claim))).await?;
                 hold.validity.granted = granted;
                 Ok(Attempt::Acquired(hold))
             }
-            (said @ (Said::Taken(left) | Said::Behind(left) | Said::Silent(left, _)), server_us) => {
+            (said @ (QueueReply::Taken(left) | QueueReply::Behind(left) | QueueReply::Silent(left, _)), server_us) => {
                 self.contended.note(&claim.key, sent);
-                self.strangers.note(&claim.key, tells_of_stranger(answer), sent);
+                self.foreign_clients.note(&claim.key, tells_of_foreign_client(answer), sent);
                 place.anchored(Anchor { sent, server_us });
                 let news = news(place, self.places.clone(), claim.clone(), self.clock.clone());
                 let again = match said {
-                    Said::Silent(_, soon) => poll().min(left.saturating_add(Duration::from_millis(1))).min(soon),
+                    QueueReply::Silent(_, soon) => poll().min(left.saturating_add(Duration::from_millis(1))).min(soon),
                     // Who cannot hear of a release asks often.
                     _ if !self.pushes.is_up(&claim.key) => poll().min(slow_poll(left)),
                     _ => slow_poll(left),
@@ -206,7 +206,7 @@ pub(crate) struct QueueRequest {
 }
 
 /// What a script says of the lock.
-enum Said<'a> {
+enum QueueReply<'a> {
     /// It is ours; with the token drawn for it.
     Ours(&'a Value),
     /// Somebody else's, for so long if nobody renews it.
@@ -218,23 +218,23 @@ enum Said<'a> {
 }
 
 /// With the server's time in µs.
-fn said(answer: &Value) -> Result<(Said<'_>, u64)> {
+fn read_queue_reply(answer: &Value) -> Result<(QueueReply<'_>, u64)> {
     let Value::Array(parts) = answer else { return Err(fault::unexpected(answer)) };
     let [Value::Int(outcome), second, Value::Int(server_us), ..] = &parts[..] else {
         return Err(fault::unexpected(answer));
     };
     let ms = |left: &i64| Duration::from_millis(u64::try_from(*left).unwrap_or_default());
     let said = match (outcome, second) {
-        (1, token) => Said::Ours(token),
-        (0, Value::Int(left)) => Said::Taken(ms(left)),
+        (1, token) => QueueReply::Ours(token),
+        (0, Value::Int(left)) => QueueReply::Taken(ms(left)),
         (5 | 7, Value::Int(left)) => {
             let soon = match parts.get(3) {
                 Some(Value::Int(soon @ 1..)) => ms(soon),
                 _ => POLL.mul_f64(2.0),
             };
-            Said::Silent(ms(left), soon)
+            QueueReply::Silent(ms(left), soon)
         }
-        (6 | 8, Value::Int(left)) => Said::Behind(ms(left)),
+        (6 | 8, Value::Int(left)) => QueueReply::Behind(ms(left)),
         (2, _) => return Err(fault::conflict()),
         (3, _) => {
             return Err(Error::new(ErrorKind::CorruptState, "the lock in Redis has no lease, so it would never end"));
@@ -245,7 +245,7 @@ fn said(answer: &Value) -> Result<(Said<'_>, u64)> {
 }
 
 /// Was a stranger seen lately? A turn that only finds out whether there is one tells of none.
-fn tells_of_stranger(answer: &Value) -> bool {
+fn tells_of_foreign_client(answer: &Value) -> bool {
     matches!(answer, Value::Array(parts) if matches!(parts.first(), Some(Value::Int(5 | 6))))
 }
 

@@ -2,8 +2,8 @@
 
 pub(crate) mod acquire;
 pub(crate) mod capabilities;
+pub(crate) mod fair;
 pub(crate) mod once_per;
-pub(crate) mod options;
 pub(crate) mod release;
 pub(crate) mod release_to;
 pub(crate) mod renew;

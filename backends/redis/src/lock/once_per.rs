@@ -21,9 +21,9 @@ use crate::reply::fault;
 use crate::reply::read::released;
 use crate::scripts::call::on;
 use crate::scripts::clock::CLOCK;
-use crate::scripts::in_order::{LOOK, TAKE};
 use crate::scripts::lua::Lua;
 use crate::scripts::queue::ADVANCE;
+use crate::scripts::try_once::{LOOK, TAKE};
 
 /// For how long a record is kept after its last use.
 const RECORD_LEASE: Duration = Duration::from_secs(400 * 86_400);

@@ -60,14 +60,14 @@ impl Redis {
         }
         let shared = self.connections.here().await?;
         if let Some(turn) = self.turn_after(hold) {
-            return Box::pin(self.free_among_strangers(&shared, claim, turn)).await;
+            return Box::pin(self.free_among_foreign_clients(&shared, claim, turn)).await;
         }
         // One command, where the server has it and nobody is known to stand in line: then the script would do the same.
-        if let Some(delete) = self.connections.native.delete(claim)
+        if let Some(delete) = self.connections.compare_and_delete.delete(claim)
             && !self.contended.is(&claim.key, self.clock.now())
         {
             let answer = self.connections.command(&shared, delete).await?;
-            if self.connections.native.has_deleted(&answer) {
+            if self.connections.compare_and_delete.has_deleted(&answer) {
                 return Ok(Released::Released);
             }
         }
@@ -76,17 +76,22 @@ impl Redis {
     }
 
     /// Frees a lock, and gives strangers their turn if it is due after one of ours.
-    async fn free_among_strangers(&self, shared: &Arc<Connection>, claim: &Claim, turn: Duration) -> Result<Released> {
+    async fn free_among_foreign_clients(
+        &self,
+        shared: &Arc<Connection>,
+        claim: &Claim,
+        turn: Duration,
+    ) -> Result<Released> {
         let release = self.connections.script(shared, &SCRIPTS.release, |command| {
             on(command, LockName(&claim.key)).arg(LockValue(claim)).arg(micros(turn));
         });
         released(&release.await?)
     }
 
-    /// See [`Strangers::turn_after`](crate::queue::strangers::Strangers::turn_after).
+    /// See [`ForeignClients::turn_after`](crate::queue::foreign_clients::ForeignClients::turn_after).
     pub(crate) fn turn_after(&self, hold: &Hold) -> Option<Duration> {
         let now = self.clock.now();
-        self.strangers.turn_after(&hold.claim.key, now.since(hold.validity.from), now)
+        self.foreign_clients.turn_after(&hold.claim.key, now.since(hold.validity.from), now)
     }
 
     /// Leaves the line and frees the lock, after what was sent from the claim's own runtime.

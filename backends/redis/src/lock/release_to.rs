@@ -30,7 +30,7 @@ impl Redis {
         let granted = grant_of(next);
         let high = self.connections.high();
         let asked = QueueRequest { place, high, sent: self.clock.now(), granted };
-        self.strangers.note(&claim.key, false, asked.sent);
+        self.foreign_clients.note(&claim.key, false, asked.sent);
         let turn = self.turn_after(hold);
         let answer = self
             .connections

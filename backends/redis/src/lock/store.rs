@@ -14,9 +14,9 @@ use crate::layout::value::QueueEntry;
 use crate::lock::capabilities::capabilities;
 use crate::push::pushes::Pushes;
 use crate::queue::contended::Contended;
+use crate::queue::foreign_clients::ForeignClients;
 use crate::queue::limits::GRANT_LIMIT;
 use crate::queue::places::Places;
-use crate::queue::strangers::Strangers;
 use crate::topology::target::Target;
 use crate::url::settings::Layout;
 
@@ -28,7 +28,7 @@ pub struct Redis {
     pub(crate) places: Arc<Places>,
     pub(crate) pushes: Pushes,
     pub(crate) contended: Contended,
-    pub(crate) strangers: Strangers,
+    pub(crate) foreign_clients: ForeignClients,
     pub(crate) capabilities: Capabilities,
     pub(crate) clock: Clock,
     /// Follows failovers.
@@ -77,7 +77,7 @@ impl Redis {
             connections,
             places,
             contended: Contended::default(),
-            strangers: Strangers::default(),
+            foreign_clients: ForeignClients::default(),
             capabilities,
             clock: clock.clone(),
             watch: Mutex::new(watch),

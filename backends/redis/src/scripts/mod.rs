@@ -3,8 +3,8 @@
 pub(crate) mod call;
 pub(crate) mod clock;
 pub(crate) mod exclusive;
-pub(crate) mod in_order;
 pub(crate) mod lua;
 pub(crate) mod queue;
 pub(crate) mod shared;
 pub(crate) mod together;
+pub(crate) mod try_once;

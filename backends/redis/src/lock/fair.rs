@@ -14,7 +14,7 @@ use crate::queue::limits::poll;
 use crate::reply::fault;
 use crate::reply::read::as_array;
 use crate::scripts::call::on;
-use crate::scripts::in_order::TRY;
+use crate::scripts::try_once::TRY;
 
 impl Redis {
     pub(crate) async fn attempt_with_options(&self, claim: &Arc<Claim>, stand: Stand) -> Result<Attempt> {

@@ -1,5 +1,5 @@
-//! Connections that were left while requests may have been under way: they are ended in the server before anything else is
-//! asked.
+//! Stale connections: abandoned while requests may have been on their way. The server ends them, by `CLIENT KILL`, before
+//! it gets any other request.
 //!
 //! The network repeats what was sent over a broken connection for minutes. A `SET` that arrives after its own undoing, which
 //! went over another connection, leaves a lock that nobody holds for a whole ttl. `CLIENT KILL` makes the server read no
@@ -17,12 +17,12 @@ use ::redis::{Cmd, Value};
 
 use crate::scripts::call::words;
 
-/// So many are remembered at most; the first ones are forgotten.
+/// The most that are remembered. Beyond this the oldest are forgotten.
 const MOST: usize = 64;
 
-/// The connections of one store that were left.
+/// The stale connections of one store.
 #[derive(Debug, Default)]
-pub(crate) struct Left {
+pub(crate) struct StaleConnections {
     clients: Mutex<Vec<Client>>,
     /// Is there any? All others pay one load.
     any: AtomicBool,
@@ -30,7 +30,7 @@ pub(crate) struct Left {
 
 /// The server's name for a connection, once it is known.
 #[derive(Debug, Default)]
-pub(crate) struct Named {
+pub(crate) struct ClientName {
     client: OnceLock<Client>,
     /// It is ended once.
     is_left: AtomicBool,
@@ -38,7 +38,7 @@ pub(crate) struct Named {
 
 /// Entries that are being ended. Those for which no answer has come go back.
 pub(crate) struct Ending<'a> {
-    pub(crate) left: &'a Left,
+    pub(crate) stale: &'a StaleConnections,
     pub(crate) clients: Vec<Client>,
 }
 
@@ -49,13 +49,13 @@ pub(crate) struct Client {
     address: SocketAddr,
 }
 
-impl Left {
+impl StaleConnections {
     pub(crate) fn any(&self) -> bool {
         self.any.load(Ordering::Acquire)
     }
 
     /// Notes a connection, before anybody is told that it is dead.
-    pub(crate) fn add(&self, named: &Named) {
+    pub(crate) fn add(&self, named: &ClientName) {
         if let Some(client) = named.client.get()
             && !named.is_left.swap(true, Ordering::AcqRel)
         {
@@ -89,7 +89,7 @@ impl Left {
     }
 }
 
-impl Named {
+impl ClientName {
     /// Reads what `CLIENT INFO` says.
     pub(crate) fn name(&self, answer: &Value) {
         if let Some(client) = Client::read(answer) {
@@ -102,7 +102,7 @@ impl Named {
 impl Drop for Ending<'_> {
     fn drop(&mut self) {
         if !self.clients.is_empty() {
-            self.left.put(self.clients.drain(..));
+            self.stale.put(self.clients.drain(..));
         }
     }
 }
@@ -135,21 +135,21 @@ mod tests {
 
     #[test]
     fn what_is_left_is_bounded_and_forgotten() {
-        let left = Left::default();
-        left.add(&Named::default());
-        assert!(!left.any());
+        let stale = StaleConnections::default();
+        stale.add(&ClientName::default());
+        assert!(!stale.any());
         for id in 0..100 {
-            let named = Named::default();
+            let named = ClientName::default();
             named.name(&Value::BulkString(format!("id={id} addr=127.0.0.1:1").into()));
-            left.add(&named);
-            left.add(&named);
+            stale.add(&named);
+            stale.add(&named);
         }
-        assert!(left.any() && left.clients().len() == MOST && left.clients()[0].id == 36);
-        let ending = Ending { left: &left, clients: left.take() };
-        assert!(!left.any());
+        assert!(stale.any() && stale.clients().len() == MOST && stale.clients()[0].id == 36);
+        let ending = Ending { stale: &stale, clients: stale.take() };
+        assert!(!stale.any());
         drop(ending);
-        assert!(left.any() && left.clients().len() == MOST);
-        left.forget();
-        assert!(!left.any());
+        assert!(stale.any() && stale.clients().len() == MOST);
+        stale.forget();
+        assert!(!stale.any());
     }
 }

@@ -19,9 +19,9 @@ const DELIFEQ: u8 = 2;
 
 /// Which one the server has, or all servers of a cluster.
 #[derive(Debug, Default)]
-pub(crate) struct Native(AtomicU8);
+pub(crate) struct CompareAndDelete(AtomicU8);
 
-impl Native {
+impl CompareAndDelete {
     /// Looks at what the servers say of themselves.
     pub(crate) fn look_at<'a>(&self, infos: impl IntoIterator<Item = &'a Value>) {
         let mut found = infos.into_iter().map(of);
@@ -79,7 +79,7 @@ mod tests {
     #[test]
     fn versions_are_told_apart() {
         let claim = Claim::new(LockKey::new("a", Key::text("k")).unwrap(), Duration::from_secs(1), "s").unwrap();
-        for (info, command) in [
+        for (info, name) in [
             ("redis_version:7.0.15\r\n", None),
             ("redis_version:8.3.0\r\n", None),
             ("redis_version:8.4.0\r\n", Some("DELEX")),
@@ -87,23 +87,24 @@ mod tests {
             ("redis_version:7.2.4\r\nserver_name:valkey\r\nvalkey_version:8.1.1\r\n", None),
             ("redis_version:7.2.4\r\nserver_name:valkey\r\nvalkey_version:9.1.2\r\n", Some("DELIFEQ")),
         ] {
-            let native = Native::default();
-            native.look_at([&Value::BulkString(info.into())]);
-            let found = native.delete(&claim).map(|command| command.get_packed_command());
-            assert_eq!(found.is_some(), command.is_some(), "{info}");
-            if let (Some(found), Some(command)) = (found, command) {
-                assert!(String::from_utf8_lossy(&found).contains(command));
+            let command = CompareAndDelete::default();
+            command.look_at([&Value::BulkString(info.into())]);
+            let found = command.delete(&claim).map(|command| command.get_packed_command());
+            assert_eq!(found.is_some(), name.is_some(), "{info}");
+            if let (Some(found), Some(name)) = (found, name) {
+                assert!(String::from_utf8_lossy(&found).contains(name));
             }
         }
     }
+
     #[test]
     fn all_servers_must_have_the_same() {
         let [old, redis, valkey] = ["redis_version:7.0.15\r\n", "redis_version:8.4.0\r\n", "valkey_version:9.1.2\r\n"]
             .map(|info| Value::BulkString(info.into()));
         let found = |infos: &[&Value]| {
-            let native = Native::default();
-            native.look_at(infos.iter().copied());
-            native.0.into_inner()
+            let command = CompareAndDelete::default();
+            command.look_at(infos.iter().copied());
+            command.0.into_inner()
         };
         assert_eq!((found(&[&redis, &redis]), found(&[&valkey, &valkey])), (DELEX, DELIFEQ));
         for infos in [&[&redis, &old][..], &[&old, &redis], &[&redis, &valkey], &[&redis, &Value::Nil], &[]] {

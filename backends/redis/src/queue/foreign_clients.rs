@@ -31,7 +31,7 @@ const MOST: usize = 4096;
 
 /// The literal names for which others wait.
 #[derive(Debug, Default)]
-pub(crate) struct Strangers {
+pub(crate) struct ForeignClients {
     keys: Mutex<HashMap<LockKey, Known>>,
     /// Is there any? A program without contention pays one load.
     used: AtomicBool,
@@ -67,7 +67,7 @@ impl Known {
     }
 }
 
-impl Strangers {
+impl ForeignClients {
     /// Others wait for the lock, or have it: a stranger, or the strangers' turn.
     pub(crate) fn note(&self, key: &LockKey, is_theirs: bool, now: BootInstant) {
         if key.as_str().starts_with("dl1:") {
@@ -133,7 +133,7 @@ mod tests {
 
     #[test]
     fn a_line_that_met_nobody_looks_seldom_and_only_while_it_lasts() {
-        let (strangers, start) = (Strangers::default(), Clock::manual().now());
+        let (strangers, start) = (ForeignClients::default(), Clock::manual().now());
         let looks = |from: u64, to: u64| {
             let looks = |ms: &u64| {
                 let now = start.after(Duration::from_millis(*ms));
@@ -150,7 +150,7 @@ mod tests {
 
     #[test]
     fn who_was_seen_is_looked_for_by_each_release_of_a_minute() {
-        let (strangers, start) = (Strangers::default(), Clock::manual().now());
+        let (strangers, start) = (ForeignClients::default(), Clock::manual().now());
         strangers.note(&key(1), true, start);
         for second in [0, 1, 30, 59] {
             assert!(strangers.turn_after(&key(1), MS, start.after(Duration::from_secs(second))).is_some());
@@ -161,7 +161,7 @@ mod tests {
 
     #[test]
     fn a_turn_lasts_as_long_as_a_hold() {
-        let (strangers, start) = (Strangers::default(), Clock::manual().now());
+        let (strangers, start) = (ForeignClients::default(), Clock::manual().now());
         for n in 1..=4 {
             strangers.note(&key(n), true, start);
         }
@@ -180,7 +180,7 @@ mod tests {
 
     #[test]
     fn names_of_ours_have_no_strangers_and_others_are_bounded() {
-        let (strangers, now) = (Strangers::default(), Clock::manual().now());
+        let (strangers, now) = (ForeignClients::default(), Clock::manual().now());
         strangers.note(&LockKey::new("t", Key::text("k")).unwrap(), true, now);
         assert!(strangers.keys().is_empty());
         for n in 0..5000 {
