@@ -1,20 +1,20 @@
 //! Redis 7.0 or newer: one primary, one behind sentinels, or a cluster; see `topology`.
 //!
 //! An uncontended cycle is two round trips: `SET NX PX` with `INCR` of the fencing counter in one go, and a
-//! compare-and-delete. Who finds the lock taken may stand in a line in the server; a release hands the lock to the
-//! head of the line and pushes the news to its process.
+//! compare-and-delete. A caller that finds the lock taken may join a wait queue in the server. A release hands the lock to
+//! the first waiter and pushes the news to its process.
 //!
 //! The value of an exclusive lock is one string with a lease, under the lock's own name: other tools see it, and theirs
 //! keep ours out. Readers, writers and permits have each a lease of its own by the server's clock, in keys beside a
-//! marker that stands under the name for as long as the last of them; they come in by one script, in the order of
-//! their line. A key that has to stay taken after its hold belongs to nobody meanwhile. The runs of a key with
+//! marker that stands under the name for as long as the last of them; one script lets them in, in the order of their
+//! wait queue. A key that has to stay taken after its hold belongs to nobody meanwhile. The runs of a key with
 //! `once_per` are noted in a record beside it, which stays until 400 days after its last use.
 //!
 //! Two more layouts are for servers that are shared with other tools' locks: [`Literal`], and `Redisson` with the
 //! feature `redisson`.
 //!
-//! What the server's memory forgets (a restart without its file, a failover to a replica that lags, `FLUSHALL`), it
-//! forgets of locks too: use the fencing token where that matters. Leases run by the server's wall clock.
+//! If the server loses its data (a restart without its file, a failover to a replica that lags, `FLUSHALL`), it loses locks
+//! too: use the fencing token where that matters. Leases run by the server's wall clock.
 
 // A library of locks neither panics nor prints.
 #![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]

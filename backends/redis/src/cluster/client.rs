@@ -1,5 +1,5 @@
-//! The one client of a cluster that all runtimes share. It lives on our own thread, and is opened there: whoever asks for
-//! it may have less time than that takes.
+//! The one client of a cluster, which all runtimes share. It lives on dlock's own thread and is opened there, because a caller
+//! may have less time than an opening takes.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,7 +10,7 @@ use dlock_contract::{Error, ErrorKind, Result};
 use futures::future::BoxFuture;
 use tokio::sync::oneshot;
 
-/// What opens a client.
+/// The future that opens a client.
 pub(crate) type Opening = BoxFuture<'static, Result<ClusterConnection>>;
 
 /// The present client, if there is one.
@@ -45,7 +45,7 @@ impl SharedClient {
     /// Opens another client in the place of this one, which serves until then. Nobody waits who finds that under way.
     pub(crate) async fn replace(self: &Arc<Self>, number: u64, open: impl FnOnce() -> Result<Opening>) {
         if self.opening.try_lock().is_ok() {
-            // Whoever uses the present one hears from it what is wrong.
+            // If this fails, the users of the present client hear from it what is wrong.
             let _ = self.open(number, open).await;
         }
     }
@@ -55,7 +55,7 @@ impl SharedClient {
         let (shared, open) = (self.clone(), open()?);
         background()?.spawn(async move {
             let _turn = shared.opening.lock().await;
-            // Who has left before its turn has left the opening to others.
+            // If the caller has left meanwhile, the next caller opens the client.
             if tell.is_closed() {
                 return;
             }
@@ -64,7 +64,7 @@ impl SharedClient {
                 Some(known) => Ok(known),
                 None => open.await.map(|client| shared.keep(client)),
             };
-            // Whoever has asked may be gone.
+            // The caller may have gone.
             let _ = tell.send(answer);
         });
         told.await.unwrap_or_else(|_| Err(Error::new(ErrorKind::Internal, "dlock's own thread opened no connection")))

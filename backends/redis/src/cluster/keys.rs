@@ -1,4 +1,4 @@
-//! Which keys a command touches, and where they lead it in a cluster.
+//! The keys of a command, and the server that they lead to in a cluster.
 
 use ::redis::cluster_routing::{Route, RoutingInfo, SingleNodeRoutingInfo, SlotAddr};
 use ::redis::{Arg, Cmd};

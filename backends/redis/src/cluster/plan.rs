@@ -66,7 +66,7 @@ impl ClusterPlan {
             .async_dns_resolver(Resolver(self.names.clone()))
             .connection_timeout(CONNECT_LIMIT)
             .response_timeout(SILENCE_LIMIT)
-            // That one would need a timer in the caller's runtime.
+            // This limit would need a timer in the caller's runtime.
             .overall_response_timeout(None)
             .retries(0);
         if let Some(pushes) = pushes {
@@ -85,7 +85,7 @@ impl ClusterPlan {
         background()?.run(self.opening(clock, pushes)?).await?
     }
 
-    /// What opens the client, for our own thread.
+    /// The future that opens the client, for dlock's own thread.
     pub(crate) fn opening(&self, clock: &Clock, pushes: Option<impl AsyncPushSender>) -> Result<Opening> {
         let (client, clock, plan) = (self.client(pushes)?, clock.clone(), format!("{self:?}"));
         Ok(Box::pin(async move {

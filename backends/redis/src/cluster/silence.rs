@@ -1,4 +1,5 @@
-//! Servers of a cluster that are silent: whoever has less patience than the client finds out too.
+//! Silent servers of a cluster. The client finds them by its own time limit; this also counts requests that were given up
+//! earlier.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,9 +17,9 @@ pub(crate) const SILENCE_LIMIT: Duration = Duration::from_millis(1500);
 /// After so long a request that was given up says nothing about the next one.
 const EXPIRY: Duration = SILENCE_LIMIT.saturating_mul(4);
 
-/// What is unanswered on one connection.
+/// The unanswered requests of one connection.
 pub(crate) struct Silence {
-    /// That it is to be opened anew.
+    /// Set if the connection must be opened again.
     dead: Arc<AtomicBool>,
     /// Since when nothing has come from the server of a slot, where requests were given up.
     since: Mutex<HashMap<Option<Slot>, BootInstant>>,

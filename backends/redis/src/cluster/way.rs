@@ -1,4 +1,4 @@
-//! Cluster: the client knows which server has which slot; what is told to go elsewhere goes there from here.
+//! The way to the servers of a cluster. The client knows the server of each slot; redirections are followed here.
 //!
 //! The client's own retries are off. It would also repeat a request whose connection broke, and a repeated release says
 //! that the lock was somebody else's.
@@ -32,7 +32,7 @@ const FOLLOW_LIMIT: Duration = Duration::from_secs(3);
 /// The way to all servers of a cluster.
 pub(crate) struct ClusterWay {
     client: ClusterConnection,
-    /// Of the client.
+    /// The client's number.
     pub(crate) number: u64,
     clock: Clock,
     quarantine: Arc<Quarantine>,
@@ -150,7 +150,8 @@ impl ClusterWay {
         let Err(error) = answer else { return };
         let shards = &self.quarantine.shards;
         match (error.kind(), slot.map(number_of)) {
-            // Where there is no connection to a server, all others say so of its slots: no news about theirs.
+            // If the client has no connection to a server, it asks another one, which answers MOVED. This says nothing about
+            // the other one's slots.
             (Server(Moved), Some(slot)) if error.redirect_node().is_some_and(|(at, _)| shards.is_at(slot, at)) => {
                 shards.failed(slot);
             }
@@ -164,7 +165,7 @@ impl ClusterWay {
     /// between, and take the permission for itself.
     async fn ask_at(&self, host: String, port: u16, command: &Cmd) -> RedisResult<Value> {
         let mut all = ::redis::pipe();
-        // Who answers, too: what that one has granted it may have forgotten.
+        // The new server is also asked who it is, because it may have lost locks.
         let at = slot_of_command(command);
         let slot = at.filter(|_| !self.quarantine.rules.are_off());
         if slot.is_some() {
@@ -192,7 +193,8 @@ impl ClusterWay {
         join_all(commands.iter().map(|command| self.one(command))).await.into_iter().collect()
     }
 
-    /// The same, and what has become of each by its instant. `None`: its keys are not at one server, and nothing was done.
+    /// Sends each command to the server of its key, and waits for each until its instant. `None` if the keys of a command are
+    /// not at one server: then nothing was done.
     pub(crate) async fn each(
         &self,
         commands: impl IntoIterator<Item = (Cmd, BootInstant)>,

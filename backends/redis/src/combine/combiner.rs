@@ -1,4 +1,4 @@
-//! Requests of many tasks in one: those that come while the connection is busy leave together.
+//! Combines requests of many tasks: requests that come while the connection is busy leave together.
 //!
 //! The client handles each request by itself, with a future of more than 1 KiB and a place in a queue, which costs more
 //! than the rest of a call. A quiet connection sends at once: one task alone waits for nobody.

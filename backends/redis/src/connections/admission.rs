@@ -1,4 +1,4 @@
-//! What differs in a cluster: where requests about several locks go, and whether a slot's server may grant.
+//! Whether the server of a lock may grant now: the quarantine is checked before and after each grant.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What is looked at once, when a store is opened: version, cluster, eviction, persistence.
+//! Checks a server once, when a store is opened: rights, version, cluster, eviction, persistence.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Compare-and-delete as one command of the server's, where it has one: `DELEX … IFEQ` of Redis 8.4, `DELIFEQ` of Valkey 9.
+//! Compare-and-delete as one command of the server, if it has one: `DELEX … IFEQ` of Redis 8.4, `DELIFEQ` of Valkey 9.
 //!
 //! In a cluster all servers have to have it when the store is opened; one that comes later and refuses it ends its use. A
 //! way that leads elsewhere (`MOVED`, `ASK`) has done nothing, and after any other failure nobody sends it again: so 0
@@ -56,7 +56,7 @@ impl CompareAndDelete {
     }
 }
 
-/// What this server has.
+/// The command that this server has.
 fn of(info: &Value) -> u8 {
     let version = |name| {
         let mut parts = text(info).and_then(|info| field(info, name))?.split('.').map(str::parse::<u32>);

@@ -1,4 +1,4 @@
-//! A look at the server's history, sent ahead of a request over a connection that was not looked at lately.
+//! When a connection's server last told the history of its data. A request takes the question along if that was long ago.
 //!
 //! A primary that becomes a replica keeps its connections open, and so does a replica that is promoted. A client that sends
 //! nothing meanwhile would not notice. The look costs no round trip: it leaves with the request, in one go, and the request's

@@ -1,4 +1,4 @@
-//! How a connection comes up: where to, with what limits, and what is asked first.
+//! Opens a connection: to which server, with which limits, and with which first requests.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};

@@ -1,4 +1,4 @@
-//! One request after another, over two runtimes.
+//! Order of requests: an abandon comes after its acquire over another runtime, and after stale connections are ended.
 
 use std::sync::Arc;
 
@@ -41,7 +41,7 @@ impl Connections {
         request: impl Fn(Arc<Connection>) -> F,
     ) -> Result<T> {
         if let Some(shared) = origin.and_then(|origin| self.of(origin)) {
-            // That runtime may be blocked, or end at this moment.
+            // The other runtime may be blocked, or end at this moment.
             let limit = self.clock.now().after(GRANT_LIMIT);
             // Both are handed over at once: the request has its place behind what it undoes, whether or not answers come.
             let both = join(self.kill_stale(&shared), request(shared.clone()));

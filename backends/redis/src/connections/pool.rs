@@ -1,4 +1,4 @@
-//! Connections: one for each runtime that asks, opened there and polled in place; our own thread is one of them.
+//! All connections of one store: one for each runtime that asks, opened and polled there. dlock's own thread is one of them.
 
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -25,7 +25,7 @@ pub(crate) const HIGH_STEP: u64 = 1024;
 pub struct Connections {
     /// Which one of this process's stores.
     store: u64,
-    /// Where the server is.
+    /// The server of the URL.
     pub target: Target,
     /// The clock of the registry.
     pub clock: Clock,
@@ -41,11 +41,11 @@ pub struct Connections {
     pub(crate) was_open: AtomicBool,
     /// How many times another server became the primary: what was opened before leads to the wrong one.
     switches: AtomicU64,
-    /// Says so to those who wait for it.
+    /// Wakes the tasks that wait for the next switch.
     switched: Notify,
-    /// Where the primary was found last, by whoever has to ask for it.
+    /// The address of the primary that the sentinels told last.
     pub(crate) primary: Mutex<Option<Address>>,
-    /// Of a cluster.
+    /// The client of a cluster.
     pub(crate) client: Arc<SharedClient>,
 }
 

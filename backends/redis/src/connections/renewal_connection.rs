@@ -1,4 +1,4 @@
-//! The second connection, for renewals alone.
+//! The renewal connection: a second connection, for renewals alone.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

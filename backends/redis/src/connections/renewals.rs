@@ -1,4 +1,4 @@
-//! The connection of renewals: the runtime's own, or a second one beside it where they would come too late on that.
+//! The way of renewals: over the runtime's own connection, or over the renewal connection if the own one is too slow.
 //!
 //! It is opened with the store, before the first lock. A server that lets nobody in later, since it is full or its password
 //! has changed, takes no hold away. If it ends and cannot be opened again, renewals go over any connection that lives.
@@ -133,7 +133,7 @@ impl Connections {
         let connections = self.clone();
         background()?.spawn(async move {
             let _turn = connections.renewal_connection.opening.lock().await;
-            // Who has left before its turn has left the opening to others.
+            // If the caller has left meanwhile, the next caller opens the connection.
             if tell.is_closed() {
                 return;
             }

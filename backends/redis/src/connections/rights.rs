@@ -1,4 +1,4 @@
-//! Which commands the server knows, and which the user may run, asked before the first lock: inside of a script the server
+//! Checks before the first lock which commands the server knows and the user may run: inside of a script the server
 //! does not say which one it was.
 
 use ::redis::{Cmd, Value};

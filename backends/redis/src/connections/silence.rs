@@ -1,4 +1,4 @@
-//! Connections that leave requests unanswered.
+//! Notes requests that a connection leaves unanswered.
 
 use std::sync::atomic::Ordering;
 

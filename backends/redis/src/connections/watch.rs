@@ -1,4 +1,4 @@
-//! News of the sentinels: when another server becomes the primary, all connections to the old one are dropped, also where
+//! Listens to the sentinels: when another server becomes the primary, all connections to the old one are dropped, also where
 //! that one goes on serving because it has not heard of it.
 
 use std::sync::Arc;

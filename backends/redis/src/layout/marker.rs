@@ -3,10 +3,10 @@
 use ::redis::{RedisWrite, ToRedisArgs};
 use dlock_contract::Mode;
 
-/// What all markers begin with; no owner does.
+/// The beginning of all markers. No owner begins so.
 pub(crate) const MARKER: &str = "dlock:";
 
-/// What stands under the lock's name: its family.
+/// The value under the lock's name: its family, readers and writers or a number of permits.
 pub(crate) struct Marker(pub(crate) Mode);
 
 impl ToRedisArgs for Marker {

@@ -43,7 +43,7 @@ pub(crate) fn fence(slot: Slot) -> String {
     format!("dl1:fence:{{{}}}", tag(slot))
 }
 
-/// Where a process hears of the locks in a slot.
+/// The channel on which a process hears of the locks in a slot.
 pub(crate) fn channel(process: &str, slot: Slot) -> String {
     format!("dl1:p:{process}:{{{}}}", tag(slot))
 }

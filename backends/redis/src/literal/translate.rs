@@ -6,13 +6,13 @@ use dlock_contract::{Attempt, Claim, Hold, Result, Signal, Standing, Wake};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
-/// The claim with the name under which its lock stands.
+/// The claim with the literal name of its lock.
 pub fn under_its_name(claim: &Claim) -> Result<Arc<Claim>> {
     let key = claim.key.literal()?;
     Ok(Arc::new(Claim::clone(claim).with(|claim| claim.key = key)))
 }
 
-/// The hold as the plain backend knows it.
+/// The hold as the plain backend knows it, with the literal name.
 pub fn inside(hold: &Hold) -> Result<Hold> {
     let Hold { claim, token, validity, slot, group, session, session_end } = hold;
     let (session, session_end) = (session.clone(), session_end.clone());
@@ -20,13 +20,13 @@ pub fn inside(hold: &Hold) -> Result<Hold> {
     Ok(Hold { claim: under_its_name(claim)?, token, validity, slot, group, session, session_end })
 }
 
-/// The same of several, or what is answered where that cannot be: such a hold was never granted.
+/// Translates several holds. If one has no literal name, it was never granted, and all get the error.
 pub fn all_inside(holds: &[&Hold]) -> std::result::Result<Vec<Hold>, Vec<Result<Standing>>> {
     let named = holds.iter().map(|hold| inside(hold)).collect::<Result<Vec<_>>>();
     named.map_err(|error| holds.iter().map(|_| Err(error.again())).collect())
 }
 
-/// What is granted, now or by its wake, is granted to the claim as it was asked.
+/// Gives a grant, now or by its wake, to the claim as the caller made it.
 pub fn for_claim(attempt: Attempt, claim: &Arc<Claim>) -> Attempt {
     let claim = claim.clone();
     let granted = |hold| Hold { claim, ..hold };

@@ -1,4 +1,4 @@
-//! One attempt: for the lock, then for a place in its line.
+//! One attempt of a plain claim: first for the lock, then for a place in its wait queue.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,7 +26,7 @@ impl Redis {
             return Box::pin(self.attempt_with_options(claim, stand)).await;
         }
         let standing = matches!(stand, Stand::Until(_));
-        // In boxes, as all that an uncontended call does not need: its future stays small.
+        // Boxed, because the uncontended path does not need it. This keeps the future small.
         if self.places.has(&claim.owner) {
             return Box::pin(self.ask_from_place(claim)).await;
         }
@@ -46,8 +46,8 @@ impl Redis {
         Box::pin(self.look(claim)).await
     }
 
-    /// Asks for the lock itself: two plain commands in one go, which cost the server half of what a script does. The
-    /// order of the two makes the token right without a transaction: who won the lock draws after all earlier winners.
+    /// Asks for the lock alone: two plain commands sent together, which cost the server half of what a script costs. Their
+    /// order makes the token right without a transaction: a winner draws its token after all earlier winners.
     async fn ask_lock(&self, shared: &Arc<Connection>, claim: &Arc<Claim>) -> Result<Option<Hold>> {
         let high = self.connections.high();
         let from = self.clock.now();
@@ -62,7 +62,7 @@ impl Redis {
         }
     }
 
-    /// Looks at who has the lock, without a place in its line. It may be ours: the answer to an earlier attempt was lost.
+    /// Reads who holds the lock and joins no queue. The holder may be this claim: the reply to an earlier attempt was lost.
     async fn look(&self, claim: &Arc<Claim>) -> Result<Attempt> {
         let shared = self.connections.here().await?;
         let high = self.connections.high();
@@ -75,7 +75,7 @@ impl Redis {
             .await?;
         match read_queue_reply(&answer)? {
             (QueueReply::Ours(token), _) => {
-                // That attempt may have stood in the line too, and then a push may come still.
+                // The earlier attempt may also have joined the wait queue, so a push may still arrive.
                 self.places.enlist(claim.owner).won();
                 let hold = self.granted(claim, token, high, sent, Some(self.seat(claim))).await?;
                 Ok(Attempt::Acquired(hold))
@@ -87,9 +87,9 @@ impl Redis {
         }
     }
 
-    /// Asks for the lock or else for a place in its line.
+    /// Asks for the lock, or else for a place in its wait queue.
     pub(crate) async fn ask_line(&self, claim: &Arc<Claim>) -> Result<Attempt> {
-        // There before the request leaves: the news may be faster than the answer.
+        // The place exists before the request leaves, because a push may arrive before the reply.
         let place = self.places.enlist(claim.owner);
         let shared = self.connections.here().await?;
         let high = self.connections.high();
@@ -111,8 +111,8 @@ impl Redis {
         self.settle(claim, asked, &answer).await
     }
 
-    /// The same for one that has a place already. Whatever becomes of the pushes, it is served from its place: a lock that
-    /// was won beside it would leave the place behind, and later pushes would be taken for awaited.
+    /// Asks again for a claim that has a place in the wait queue. It keeps using that place, even without pushes: a lock that
+    /// was won in another way would leave the place behind, and later pushes would look awaited.
     pub(crate) async fn ask_from_place(&self, claim: &Arc<Claim>) -> Result<Attempt> {
         if !self.pushes.is_up(&claim.key) {
             self.pushes.come_up(&claim.key).await;
@@ -120,7 +120,7 @@ impl Redis {
         self.ask_line(claim).await
     }
 
-    /// What the line's answer comes to.
+    /// Turns the reply of the wait queue into an attempt.
     pub(crate) async fn settle(&self, claim: &Arc<Claim>, asked: QueueRequest, answer: &Value) -> Result<Attempt> {
         let QueueRequest { place, high, sent, granted } = asked;
         match read_queue_reply(answer)? {
@@ -137,7 +137,7 @@ impl Redis {
                 let news = news(place, self.places.clone(), claim.clone(), self.clock.clone());
                 let again = match said {
                     QueueReply::Silent(_, soon) => poll().min(left.saturating_add(Duration::from_millis(1))).min(soon),
-                    // Who cannot hear of a release asks often.
+                    // Without pushes the waiter does not hear of a release, so it asks often.
                     _ if !self.pushes.is_up(&claim.key) => poll().min(slow_poll(left)),
                     _ => slow_poll(left),
                 };
@@ -146,7 +146,7 @@ impl Redis {
         }
     }
 
-    /// Makes a hold of a lock that is ours and of the token drawn for it.
+    /// Makes a hold of a granted lock and the token that was drawn for it.
     pub(crate) async fn granted(
         &self,
         claim: &Arc<Claim>,
@@ -156,7 +156,8 @@ impl Redis {
         seat: Option<Arc<Seat>>,
     ) -> Result<Hold> {
         let mut token = as_token(token);
-        // Below what this process has seen, or below the server's clock: the server has forgotten. Drawn anew, once.
+        // The token is lower than one seen before, or lower than the server's clock: the server has lost its data. Draw a new
+        // token, once.
         if token.as_ref().is_ok_and(|token| *token < LEAST_TOKEN || Connections::is_behind(*token, high)) {
             token = Box::pin(self.repair(claim, high)).await;
         }
@@ -169,7 +170,7 @@ impl Redis {
                     None => hold,
                 })
             }
-            // The core gives the lock back: without a token it would only stand in everybody's way.
+            // The engine releases the lock: a lock without a token only keeps others out.
             Err(error) => Err(error),
             Ok(token) => Err(fault::bad_token(token)),
         }
@@ -205,19 +206,19 @@ pub(crate) struct QueueRequest {
     pub(crate) granted: Duration,
 }
 
-/// What a script says of the lock.
+/// The reply of a script about the lock.
 enum QueueReply<'a> {
-    /// It is ours; with the token drawn for it.
+    /// The lock is held by this claim; with the token that was drawn for it.
     Ours(&'a Value),
-    /// Somebody else's, for so long if nobody renews it.
+    /// The lock is held by another owner; its lease ends after this time unless it is renewed.
     Taken(Duration),
-    /// The same, or nobody's as long as the strangers' turn lasts; somebody before us finds out when that is over.
+    /// The same, behind a foreign client or during the turn of foreign clients. An earlier waiter finds out when that ends.
     Behind(Duration),
-    /// The same, but it is for us to find out, and not later than after so long.
+    /// The same, but this claim is the first waiter and must find out; it asks again after the second time at the latest.
     Silent(Duration, Duration),
 }
 
-/// With the server's time in µs.
+/// Reads the reply, and the server's time in µs.
 fn read_queue_reply(answer: &Value) -> Result<(QueueReply<'_>, u64)> {
     let Value::Array(parts) = answer else { return Err(fault::unexpected(answer)) };
     let [Value::Int(outcome), second, Value::Int(server_us), ..] = &parts[..] else {
@@ -244,7 +245,7 @@ fn read_queue_reply(answer: &Value) -> Result<(QueueReply<'_>, u64)> {
     Ok((said, u64::try_from(*server_us).unwrap_or_default()))
 }
 
-/// Was a stranger seen lately? A turn that only finds out whether there is one tells of none.
+/// Whether the server has seen a foreign client lately. A turn that only looks for one does not count.
 fn tells_of_foreign_client(answer: &Value) -> bool {
     matches!(answer, Value::Array(parts) if matches!(parts.first(), Some(Value::Int(5 | 6))))
 }

@@ -26,7 +26,7 @@ impl Redis {
         }
     }
 
-    /// Straight to the line: the plain commands may overtake it once, after a holder's death.
+    /// Goes straight to the wait queue. After a holder's death the plain commands could overtake the queue once.
     async fn ask_in_order(&self, claim: &Arc<Claim>, stand: Stand) -> Result<Attempt> {
         let standing = matches!(stand, Stand::Until(_));
         if self.places.has(&claim.owner) {
@@ -46,13 +46,13 @@ impl Redis {
             .await?;
         let attempt = self.read_answer(claim, &answer, high, sent).await?;
         Ok(match attempt {
-            // Who cannot hear of a release asks often.
+            // Without pushes the waiter does not hear of a release, so it asks often.
             Attempt::Contended(wake) if standing => Attempt::Contended(wake.ask_by(sent.after(poll()))),
             other => other,
         })
     }
 
-    /// The answer of a script that gives no place in line.
+    /// Turns the reply of a script that gives no place in the wait queue into an attempt.
     pub(crate) async fn read_answer(
         &self,
         claim: &Arc<Claim>,

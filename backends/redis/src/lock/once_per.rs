@@ -1,4 +1,4 @@
-//! Runs once in each period, and holds that keep the key taken beyond their end.
+//! `once_per` and `min_hold`: one run in each period, and keys that stay taken after a release.
 //!
 //! `l:r` is a hash: `run` → the boundary of the period that was started last and the time of the start, both in µs of
 //! the server's clock, the owner, `s` for started or `e` for ended; `ok` → start, length
@@ -25,7 +25,7 @@ use crate::scripts::lua::Lua;
 use crate::scripts::queue::ADVANCE;
 use crate::scripts::try_once::{LOOK, TAKE};
 
-/// For how long a record is kept after its last use.
+/// How long a record is kept after its last use.
 const RECORD_LEASE: Duration = Duration::from_secs(400 * 86_400);
 
 /// `l`; value, ttl, period in µs, 1 if a crashed run is run again, lease of the record, offset in µs. As `ASK` without a
@@ -115,7 +115,7 @@ static FINISH: LazyLock<Lua> = LazyLock::new(|| Lua::new(&["local L=KEYS[1]", CL
 static UNDO: LazyLock<Lua> = LazyLock::new(|| Lua::new(&["local L=KEYS[1]", CLOCK, ADVANCE, ABANDON]));
 
 impl Redis {
-    /// Polls: there is nothing to stand in line for, since a neighbour's win ends the wait too.
+    /// Polls instead of joining the queue, because a neighbour's win ends the wait too.
     pub(crate) async fn ask_for_run(&self, claim: &Arc<Claim>, once: OncePer) -> Result<Attempt> {
         let shared = self.connections.here().await?;
         let high = self.connections.high();
@@ -131,8 +131,8 @@ impl Redis {
         self.read_answer(claim, &answer, high, sent).await
     }
 
-    /// Frees the lock, and gives the period back. Not with `rerun`: there a start that has not ended may be run again as
-    /// it is, and it may be another one's that died.
+    /// Frees the lock, and gives the period back. With `rerun` the period is not given back: a start that has not ended may be
+    /// run again anyway, and it may belong to another owner that died.
     pub(crate) async fn abandon_run(
         &self,
         shared: &Arc<Connection>,
@@ -212,7 +212,7 @@ fn record_lease(once: Option<&OncePer>) -> u64 {
 /// The server refuses leases that end beyond its clock's range.
 const LONGEST: Duration = Duration::from_secs(10_000 * 365 * 86_400);
 
-/// Rather too long than too short.
+/// Rounded up, since a key must not become free too early.
 fn keep_ms(keep: Duration) -> u64 {
     millis(keep.saturating_add(Duration::from_nanos(999_999)).min(LONGEST))
 }

@@ -1,4 +1,4 @@
-//! What happens to a hold, and to a claim that is given up.
+//! Releases a hold, abandons a claim, reserves tokens for a hold, and reads the holder's note.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -62,7 +62,7 @@ impl Redis {
         if let Some(turn) = self.turn_after(hold) {
             return Box::pin(self.free_among_foreign_clients(&shared, claim, turn)).await;
         }
-        // One command, where the server has it and nobody is known to stand in line: then the script would do the same.
+        // One command, if the server has it and no waiter is known. The script would do the same.
         if let Some(delete) = self.connections.compare_and_delete.delete(claim)
             && !self.contended.is(&claim.key, self.clock.now())
         {
@@ -75,7 +75,7 @@ impl Redis {
         released(&answer)
     }
 
-    /// Frees a lock, and gives strangers their turn if it is due after one of ours.
+    /// Frees a lock, and gives foreign clients their turn if it is due.
     async fn free_among_foreign_clients(
         &self,
         shared: &Arc<Connection>,
@@ -94,7 +94,7 @@ impl Redis {
         self.foreign_clients.turn_after(&hold.claim.key, now.since(hold.validity.from), now)
     }
 
-    /// Leaves the line and frees the lock, after what was sent from the claim's own runtime.
+    /// Leaves the wait queue and frees the lock, after all requests that the claim's own runtime has sent.
     pub(crate) async fn give_up(&self, claim: &Claim) -> Result<()> {
         self.connections.after(claim.origin, |shared| async move { self.give_up_on(&shared, claim).await }).await?
     }
@@ -112,7 +112,7 @@ impl Redis {
                 on(command, LockName(&claim.key)).arg(LockValue(claim)).arg(self.entry(claim));
             })
             .await?;
-        // If what stands there is not ours, nothing of ours is left.
+        // If another owner holds the lock, nothing of this claim is left.
         Ok(released(&answer).map(drop))
     }
 

@@ -1,4 +1,4 @@
-//! A release that asks for the next caller of its process.
+//! Hand-over inside the process: a release that also asks for the lock for the next waiter.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ impl Redis {
         }
         self.connections.quarantine.rules.asks_for(next.ttl);
         let place = self.places.enlist(next.owner);
-        // As short as a grant that is pushed: whoever it is for may be gone, or stand still.
+        // As short as a pushed grant: the waiter may be gone, or may not be polled.
         let granted = grant_of(next);
         let high = self.connections.high();
         let asked = QueueRequest { place, high, sent: self.clock.now(), granted };
@@ -62,7 +62,7 @@ impl Redis {
             None => None,
         };
         if answer.is_none() {
-            // Something may stand there all the same. Whoever asks next hears of what was wrong.
+            // The request may have left something in the server. The next attempt reports what was wrong.
             self.places.dismiss(&next.owner);
             self.give_up(next).await?;
         }

@@ -20,20 +20,20 @@ use crate::scripts::exclusive::SCRIPTS;
 use crate::scripts::lua::Lua;
 use crate::scripts::shared::SHARED_SCRIPTS;
 
-/// So many holds are renewed by one request at most; more would hold up everybody else's commands.
+/// The most holds that one request renews. More would delay the commands of others.
 const BATCH: usize = 100;
 
-/// Holds that one script renews; those of shared modes are each alone.
+/// Holds that one script renews. A hold of a shared mode is a part of its own.
 type Part<'a> = Vec<(usize, &'a Hold)>;
 
 impl Redis {
     pub(crate) async fn renew_all(&self, holds: &[&Hold]) -> Vec<Result<Standing>> {
         let mut order: Vec<_> = holds.iter().copied().enumerate().collect();
         if self.connections.cluster().is_some() {
-            // Those of one slot side by side, so that few scripts serve a batch.
+            // Holds of one slot are neighbours, so that few scripts serve a batch.
             order.sort_by_cached_key(|(_, hold)| number_of(slot_of(&hold.claim.key)));
         }
-        // All at once: the way to the server is paid once, and of several servers a silent one holds up none of the others.
+        // All batches at once: one round trip in all, and a silent server delays none of the others.
         let answers = join_all(order.chunks(BATCH).map(|batch| self.renew_batch(batch, holds.len()))).await;
         let mut answers: Vec<_> = answers.into_iter().flatten().collect();
         answers.sort_unstable_by_key(|(at, _)| *at);
@@ -112,8 +112,8 @@ impl Redis {
     }
 }
 
-/// So long the server of a part may take: the answers of the others are wanted in time. Where it is all there is, whoever
-/// asks knows how long to wait.
+/// How long the server of a part may take, so that the answers of the other parts come in time. `None` if the part is
+/// everything: then the engine has its own limit.
 fn patience(part: &Part<'_>, all: usize) -> Option<Duration> {
     (part.len() < all).then(|| (shortest_of(part) / 6).max(Duration::from_millis(50)))
 }
@@ -122,7 +122,7 @@ fn shortest_of<'a>(holds: impl IntoIterator<Item = &'a (usize, &'a Hold)>) -> Du
     holds.into_iter().map(|(_, hold)| hold.claim.ttl).min().unwrap_or_default()
 }
 
-/// What the script has answered for each of its holds.
+/// Reads the script's answer for each of its holds.
 fn settled(part: &[(usize, &Hold)], answer: Value, from: BootInstant) -> Vec<(usize, Result<Standing>)> {
     let mut answers = each(Some(answer));
     let mut standing = |hold: &Hold| match answers.next().unwrap_or(Value::Nil) {
@@ -134,12 +134,12 @@ fn settled(part: &[(usize, &Hold)], answer: Value, from: BootInstant) -> Vec<(us
     part.iter().map(|(at, hold)| (*at, standing(hold))).collect()
 }
 
-/// One failure is that of each.
+/// Gives each hold the same failure.
 fn each_failed(part: &[(usize, &Hold)], error: &Error) -> Vec<(usize, Result<Standing>)> {
     part.iter().map(|(at, _)| (*at, Err(error.again()))).collect()
 }
 
-/// Renews holds in batches, each by one request; one failure is that of its batch.
+/// Renews holds in batches, each by one request. A failed request fails its batch.
 pub async fn in_batches<'a, F>(holds: &'a [&'a Hold], renew: impl Fn(&'a [&'a Hold]) -> F) -> Vec<Result<Standing>>
 where
     F: Future<Output = Result<Vec<Result<Standing>>>>,

@@ -1,8 +1,8 @@
 //! `wait_replicas=n`: a grant counts once that many replicas have it.
 //!
-//! What it does not promise: `WAIT` is no agreement. After a failover that chooses a replica without the lock, the lock is
-//! gone all the same; with as many acknowledgements as there are replicas that cannot happen, until one of them restarts
-//! empty. A renewal is not waited for: after a failover a lock may end by the lease of its grant.
+//! `WAIT` is no agreement. If a failover chooses a replica without the lock, the lock is lost. With as many acknowledgements
+//! as there are replicas this cannot happen, until one of them restarts empty. A renewal does not wait for replicas: after a
+//! failover a lock may end by the lease of its grant.
 
 use std::time::Duration;
 
@@ -18,8 +18,8 @@ use crate::reply::fault;
 use crate::scripts::call::{call, is_unknown_script};
 
 impl Redis {
-    /// Waits until replicas have the lock. If they do not get it, the core gives it back, as after every failure: an undo of
-    /// ours that comes late could meet what the same owner wins next.
+    /// Waits until replicas have the lock. If they do not get it, the engine releases the lock, as after every failure. A
+    /// release from here could arrive late and free the next lock of the same owner.
     pub(crate) async fn replicated(&self, hold: Hold) -> Result<Hold> {
         let wanted = i64::from(self.connections.target.settings.wait_replicas);
         let limit = (hold.claim.ttl / 10).clamp(Duration::from_millis(10), Duration::from_secs(1));
@@ -51,7 +51,7 @@ impl Redis {
         Err(Error::outage("Redis forgets its scripts at once"))
     }
 
-    /// The news of a grant, as a reason to ask: nobody has waited for the replicas of that grant.
+    /// Turns a pushed grant into a reason to ask: nobody has waited for the replicas of that grant.
     pub(crate) fn as_hint(wake: Wake) -> Wake {
         let signal = wake.signal.map(|signal| -> futures::future::BoxFuture<'static, Result<Signal>> {
             // The hold that is dropped here is found again by its owner.

@@ -34,13 +34,13 @@ impl Redis {
         }
         let known = self.pushes.is_up(&claim.key) || self.places.has(&claim.owner);
         if !known {
-            // Nobody may be there, and then nothing needs to be opened.
+            // The lock may be free, and then no push connection is needed.
             let answer = self.ask_shares(claim, 0).await?;
             if !matches!(answer, Attempt::Contended(_)) {
                 return Ok(answer);
             }
         }
-        // Where nothing can be pushed, one stands in line all the same, and polls.
+        // Without pushes the waiter joins the queue all the same, and polls.
         let place = if self.pushes.is_up(&claim.key) || self.pushes.come_up(&claim.key).await {
             SHARED_PLACE_LEASE
         } else {
@@ -50,7 +50,7 @@ impl Redis {
     }
 
     async fn ask_shares(&self, claim: &Arc<Claim>, lease: i64) -> Result<Attempt> {
-        // There before the request leaves: the news may be faster than the answer.
+        // The place exists before the request leaves, because a push may arrive before the reply.
         let place = (lease != 0).then(|| self.places.enlist(claim.owner));
         let shared = self.connections.here().await?;
         let high = self.connections.high();
@@ -98,13 +98,13 @@ impl Redis {
         }
     }
 
-    /// Ends the hold; its share stays taken for so many milliseconds.
+    /// Ends the hold. Its share stays taken for `keep` milliseconds.
     pub(crate) async fn end_share(&self, claim: &Claim, keep: u64) -> Result<Released> {
         let shared = self.connections.here().await?;
         released(&self.end_on(&shared, claim, keep, "").await?)
     }
 
-    /// Leaves the line, and ends the hold.
+    /// Leaves the wait queue, and ends the hold.
     pub(crate) async fn leave_shares(&self, shared: &Arc<Connection>, claim: &Claim) -> Result<Result<()>> {
         let (process, grant, mode) = (&self.pushes.process, self.entry(claim).grant_ms, letter(claim.mode));
         let entry = format!("{process} {grant} {mode} {} {}", claim.owner.to_hex(), claim.note);
@@ -118,7 +118,7 @@ impl Redis {
         self.connections.script(shared, &SHARED_SCRIPTS.end, build).await
     }
 
-    /// A new token for a share that is ours, after the counter was set back.
+    /// Draws a new token for a held share, after the counter was set back.
     pub(crate) async fn repair_share(&self, shared: &Arc<Connection>, claim: &Claim, high: u64) -> Result<Value> {
         let build = |command: &mut Cmd| {
             start(command, claim).arg(high);
@@ -126,7 +126,7 @@ impl Redis {
         self.connections.script(shared, &SHARED_SCRIPTS.repair, build).await
     }
 
-    /// The note of the earliest holder, if such a value stands under the name.
+    /// The note of the earliest holder, if the key has this marker.
     pub(crate) async fn earliest(&self, key: &LockKey, marker: &[u8]) -> Result<Option<Note>> {
         let shared = self.connections.here().await?;
         let build = |command: &mut Cmd| {
@@ -145,7 +145,7 @@ pub(crate) fn renewal(command: &mut Cmd, claim: &Claim) {
     start(command, claim).arg(millis(claim.ttl));
 }
 
-/// What all scripts of shares begin with.
+/// The arguments that all scripts of shares begin with.
 fn start<'a>(command: &'a mut Cmd, claim: &Claim) -> &'a mut Cmd {
     on(command, LockName(&claim.key)).arg(Marker(claim.mode)).arg(claim.owner.to_hex())
 }

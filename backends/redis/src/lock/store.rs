@@ -84,17 +84,17 @@ impl Redis {
         })
     }
 
-    /// One attempt, with a look at what the server may have forgotten before, and at its replicas after.
+    /// One attempt. Before it the quarantine is checked, after it the quarantine again and the replicas.
     pub(crate) async fn guarded(&self, claim: &Arc<Claim>, stand: Stand) -> Result<Attempt> {
         self.connections.quarantine.rules.asks_for(claim.ttl);
-        // Opens the connection, if there is none, and so finds out.
+        // Opens the connection if there is none, and so reads the server's history.
         let mut shared = self.connections.here().await.map_err(Error::never_sent)?;
         self.connections.admit(&claim.key).await.map_err(Error::never_sent)?;
-        // That may have taken a while, and the server may be another one since.
+        // The check may have taken a while, and the server may have changed since.
         if !self.connections.is_usable(&shared) {
             shared = self.connections.here().await.map_err(Error::never_sent)?;
         }
-        // Before what comes of the request can have been granted.
+        // Read before the server can grant this request.
         let high = self.connections.high();
         match self.attempt(shared, claim, stand).await? {
             Attempt::Contended(wake) => Ok(Attempt::Contended(self.hearing(wake, high))),
@@ -107,12 +107,12 @@ impl Redis {
         }
     }
 
-    /// What is left of an attempt where the server has been found to forget, or where replicas must have it too.
+    /// Checks an attempt again: the server may be in quarantine by now, or replicas must have the lock too.
     pub(crate) async fn checked(&self, claim: &Arc<Claim>, attempt: Attempt, high: u64) -> Result<Attempt> {
         let replicas = self.connections.target.settings.wait_replicas;
         match attempt {
             Attempt::Acquired(hold) => {
-                // What is refused now is undone by the core, as after every failure.
+                // If the lock is refused now, the engine releases it, as after every failure.
                 self.connections.admit(&claim.key).await?;
                 if replicas == 0 {
                     Ok(Attempt::Acquired(hold))
@@ -125,8 +125,8 @@ impl Redis {
         }
     }
 
-    /// News of a grant count as an answer does; else they are a reason to ask. No token that was seen before the lock was
-    /// asked for is above `high`.
+    /// Checks a pushed grant like an answer. If the check fails, the waiter asks. `high` is above all tokens that this process
+    /// saw before the request.
     fn hearing(&self, wake: Wake, high: u64) -> Wake {
         if self.connections.target.settings.wait_replicas > 0 {
             return Self::as_hint(wake);
@@ -134,7 +134,7 @@ impl Redis {
         let Wake { signal: Some(signal), .. } = wake else { return wake };
         let connections = self.connections.clone();
         let believed = move |news| match news {
-            // The hold that is dropped here is found again by its owner.
+            // The hold is dropped here; its owner finds it again by asking.
             Signal::Granted(hold) if !connections.believes(&hold, high) => Signal::Ask,
             news => news,
         };
@@ -146,9 +146,9 @@ impl Redis {
     }
 }
 
-/// For how long a lock is granted to one that has not spoken yet.
+/// For how long a lock is granted to a waiter that has not confirmed it yet.
 pub(crate) fn grant_of(claim: &Claim) -> Duration {
-    // One that nobody renews must be granted for its full ttl at once.
+    // A lock that nobody renews must be granted for its full ttl at once.
     if claim.renewed { claim.ttl.min(GRANT_LIMIT) } else { claim.ttl }
 }
 

@@ -1,4 +1,4 @@
-//! Several plain locks in one script, all or none; in a cluster only where all of them lie in one slot.
+//! Takes several plain locks by one script, all or none. In a cluster all of them must be in one slot.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::lock::store::{Redis, is_plain};
 use crate::reply::fault;
 use crate::scripts::together::TOGETHER;
 
-/// So many at most; more would hold up everybody else's commands.
+/// The most locks of one request. More would delay the commands of others.
 const MOST: usize = 100;
 
 impl Redis {
@@ -51,7 +51,7 @@ impl Redis {
             Value::Array(tokens) if tokens.len() == claims.len() => tokens,
             other => return Err(fault::unexpected(&other)),
         };
-        // What the server has forgotten meanwhile may be somebody's; the core abandons what was taken.
+        // The server may be in quarantine by now. Then the engine abandons what was taken.
         self.connections.admit(&first.key).await?;
         let mut holds = Vec::with_capacity(claims.len());
         for (claim, token) in claims.iter().zip(&tokens) {
@@ -60,7 +60,7 @@ impl Redis {
         Ok(Together::Acquired(holds))
     }
 
-    /// Can these be asked for in one script, and is it worth a try?
+    /// Whether one script can take these locks, and whether they are likely to be free.
     fn takes_together(&self, claims: &[Arc<Claim>]) -> bool {
         let now = self.clock.now();
         let Some(first) = claims.first() else { return false };
@@ -70,7 +70,7 @@ impl Redis {
             && self.connections.target.settings.wait_replicas == 0
             && claims.iter().all(|claim| {
                 is_plain(claim)
-                    // Who was seen there lately holds it still, or stands in its line.
+                    // An owner that was seen there lately still holds the lock, or waits for it.
                     && !self.contended.is(&claim.key, now)
                     && slot.is_none_or(|slot| slot_of(&claim.key) == slot)
             })

@@ -1,4 +1,4 @@
-//! The task that keeps the connection open, and opens it anew.
+//! The task that keeps the push connection open, and opens it again.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
@@ -30,7 +30,7 @@ const SHORT: Duration = Duration::from_millis(50);
 /// A connection that has lasted for so long was a good one: the next one is opened without delay.
 const LASTING: Duration = Duration::from_secs(10);
 
-/// What the task works with.
+/// The values that the task needs.
 pub(crate) struct Listener {
     pub(crate) connections: Arc<Connections>,
     pub(crate) places: Arc<Places>,
@@ -52,7 +52,7 @@ impl Listener {
             match self.open().await {
                 Ok((wire, mut events)) => {
                     let since = self.connections.clock.now();
-                    // Whatever was pushed while nobody listened is lost: everybody asks.
+                    // Pushes that came while nobody listened are lost, so all waiters ask.
                     self.places.wake_all();
                     let unheard = self.come_up(self.opened.next());
                     let strays = async {
@@ -153,7 +153,7 @@ impl Listener {
             }
             self.state.send_replace(State::Down);
             *lock(&self.slots) = Slots::default();
-            // What was pushed meanwhile is lost.
+            // Pushes that came meanwhile are lost.
             self.places.wake_all();
             self.connections.clock.sleep_until(self.connections.clock.now().after(pause)).await;
             pause = (pause * 2).min(Duration::from_secs(2));
@@ -163,7 +163,7 @@ impl Listener {
     fn hear(&self, event: Event) {
         match event {
             Event::Stray(stray) => self.give_back(stray),
-            // Whoever asks next subscribes again.
+            // The next waiter subscribes again.
             Event::Moved(name) => {
                 lock(&self.slots).subscribed.retain(|slot| channel(&self.process, *slot).as_bytes() != name);
                 self.places.wake_all();
@@ -231,7 +231,7 @@ fn is_replica(role: &Value) -> bool {
     matches!(role, Value::Array(role) if !matches!(role.first(), Some(Value::BulkString(name)) if name == b"master"))
 }
 
-/// What the callback has seen and somebody must act upon.
+/// An event that the callback has seen and the task must act upon.
 enum Event {
     /// A lock was granted for which nobody waits.
     Stray(Stray),

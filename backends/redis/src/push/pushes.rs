@@ -24,7 +24,7 @@ use crate::reply::fault;
 /// So long an attempt waits for the connection to open.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// What the pushes of one store share.
+/// The pushes of one store.
 pub(crate) struct Pushes {
     connections: Arc<Connections>,
     places: Arc<Places>,
@@ -75,7 +75,7 @@ impl Pushes {
         let mut state = self.state.subscribe();
         let opened =
             async { state.wait_for(|state| *state != State::Opening).await.is_ok_and(|state| *state == State::Up) };
-        // Who asks has a deadline of its own; polling meanwhile is better than waiting for this.
+        // The caller has a deadline of its own, and polling meanwhile is better than waiting for the connection.
         let limit = self.connections.clock.now().after(PATIENCE);
         let clock = &self.connections.clock;
         if !clock.timeout_at(limit, opened).await.unwrap_or(false) {

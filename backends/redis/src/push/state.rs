@@ -23,7 +23,7 @@ impl Opened {
     }
 }
 
-/// Of a cluster: the client on which pushes arrive, and the slots from which they do.
+/// The client of a cluster on which pushes arrive, and the slots from which they arrive.
 #[derive(Default)]
 pub(crate) struct Slots {
     pub(crate) client: Option<ClusterConnection>,

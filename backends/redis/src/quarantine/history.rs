@@ -16,7 +16,7 @@ pub(crate) struct Life {
     pub(crate) met: BootInstant,
 }
 
-/// What the first answers on a connection say about the server.
+/// The server as the first answers on a connection describe it.
 pub(crate) struct Seen {
     pub(crate) run_id: String,
     pub(crate) uptime: Duration,

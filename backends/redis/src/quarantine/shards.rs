@@ -42,7 +42,7 @@ pub(crate) struct State {
     pub(crate) owners: Vec<Option<u32>>,
     /// The number that stands for an id.
     numbers: HashMap<String, u32>,
-    /// Where each is, as the servers tell it.
+    /// The address of each server, as the servers tell it.
     addresses: HashMap<u32, String>,
     pub(crate) met: HashMap<u32, Met>,
     /// Slots that were moved to a server that was not looked at since.

@@ -1,4 +1,4 @@
-//! The keys for which other owners were seen lately.
+//! Keys that are contended: another owner was seen there lately.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,4 +1,4 @@
-//! Other tools that poll for a literal name: when a release is to look whether it is their turn.
+//! Foreign clients, which poll for a literal name: when a release asks the server whether it is their turn.
 //!
 //! The server keeps the turns, for all processes; here stands only when to ask for them, so that other releases stay what
 //! they are. Where a stranger was seen lately each one asks. A line that has met none is broken for a moment now and then,

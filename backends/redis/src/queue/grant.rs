@@ -1,4 +1,4 @@
-//! What the server pushes, and what a pushed grant is worth.
+//! Pushed messages: a grant and how long it is valid, or a call to ask.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,18 +20,18 @@ pub(crate) struct Grant {
     slot: u32,
 }
 
-/// What a stray grant is given back with: the lock's name, the value, the marker of its family if it is a share.
+/// The parts that release a stray grant, for which nobody waits: the lock's name, its value, and the marker of a share.
 pub(crate) struct Stray {
     pub(crate) name: Vec<u8>,
     pub(crate) value: Vec<u8>,
     pub(crate) marker: Option<Vec<u8>>,
 }
 
-/// What the server pushes.
+/// A pushed message.
 pub(crate) enum Message {
     /// A lock was granted.
     Granted(Grant, Stray),
-    /// This waiter shall ask.
+    /// The waiter with this owner must ask.
     Ask(Owner),
 }
 
@@ -54,12 +54,12 @@ impl Message {
 }
 
 impl Grant {
-    /// Since when and for how long it may be believed; `None` if that must be asked.
+    /// The validity of the grant; `None` if the waiter must ask.
     pub(crate) fn validity(&self, anchor: Anchor, now: BootInstant) -> Option<Validity> {
-        // Earlier than the latest answer: that answer knew of it, or the server's clock was set back.
+        // A grant that is earlier than the latest answer: the answer knew of it, or the server's clock was set back.
         let since_anchor = Duration::from_micros(self.at_us.checked_sub(anchor.server_us)?);
         let from = anchor.sent.after(since_anchor);
-        // In the future, or long ago: the push was late, or the server's clock has jumped.
+        // A grant in the future or long ago: the push was late, or the server's clock has jumped.
         if from > now || now.since(from) > self.granted / 10 || !(LEAST_TOKEN..TOKEN_END).contains(&self.token) {
             return None;
         }
@@ -71,8 +71,8 @@ impl Grant {
     }
 }
 
-/// One moment on both clocks: the request left before the server read its own, so what is counted from here is early
-/// rather than late.
+/// One moment on both clocks. The request left before the server read its clock, so a validity that is counted from here
+/// begins too early rather than too late.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Anchor {
     pub(crate) sent: BootInstant,

@@ -1,4 +1,4 @@
-//! Who waits here, and for what.
+//! The waiters of this process, each with its place in a wait queue.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 
 use crate::queue::grant::{Anchor, Grant};
 
-/// Where the news for one waiter arrives. It is there before the request that joins the line is sent.
+/// One waiter's place, where its news arrive. It exists before the request that joins the wait queue is sent.
 #[derive(Debug, Default)]
 pub(crate) struct Place {
     news: Mutex<News>,
@@ -21,7 +21,7 @@ struct News {
     grant: Option<Grant>,
     ask: bool,
     anchor: Option<Anchor>,
-    /// The lock was won: a push that comes later tells nothing new, and must not be taken for a stray one.
+    /// The lock was won. A later push is no news, and must not be released as a stray grant.
     won: bool,
 }
 
@@ -56,7 +56,7 @@ impl Place {
 #[derive(Debug, Default)]
 pub(crate) struct Places {
     table: Mutex<HashMap<Owner, Arc<Place>>>,
-    /// Has anybody ever waited? A program without contention pays one load.
+    /// Whether anybody has ever waited. A program without contention pays one load.
     used: AtomicBool,
 }
 
@@ -76,7 +76,7 @@ impl Places {
         self.table().is_empty()
     }
 
-    /// Forgets the place: whoever pushes to it from now on is answered by a release.
+    /// Forgets the place. A grant that is pushed to it from now on is released.
     pub(crate) fn dismiss(&self, owner: &Owner) {
         self.table().remove(owner);
     }
@@ -102,7 +102,7 @@ impl Places {
         }
     }
 
-    /// Lets everybody ask: news may have been missed, and who pushes now may be another server, with another clock.
+    /// Lets all waiters ask: news may have been missed, and the server that pushes now may be another one, with another clock.
     pub(crate) fn wake_all(&self) {
         let places: Vec<_> = self.table().values().cloned().collect();
         for place in places {

@@ -26,7 +26,7 @@ const PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_s
 pub(crate) struct Channels {
     connections: Arc<Connections>,
     table: Arc<Table>,
-    /// Where orders go; the task ends when it is dropped.
+    /// The task's orders. The task ends when this is dropped.
     running: Mutex<Option<Running>>,
 }
 
@@ -35,7 +35,7 @@ struct Running {
     _end: oneshot::Sender<()>,
 }
 
-/// What the task shall do about a channel.
+/// An order to the task about a channel.
 #[derive(Debug)]
 enum Order {
     Subscribe(String),
@@ -54,7 +54,7 @@ struct Channel {
     state: watch::Sender<State>,
 }
 
-/// What is known of a channel.
+/// The state of a channel.
 #[derive(Clone, Copy, Debug)]
 struct State {
     /// Are releases heard at present? Unknown until the server has answered.
@@ -163,7 +163,7 @@ impl Table {
         }
     }
 
-    /// Whatever is told from here on is lost, so everybody asks.
+    /// Messages are lost from here on, so all waiters ask.
     fn went_down(&self) {
         let channels = self.lock();
         self.is_down.store(true, Ordering::Relaxed);
@@ -238,7 +238,7 @@ impl Listener {
 
     async fn subscribe(&self, connection: &mut MultiplexedConnection, channel: &str) -> Result<()> {
         let heard = allowed(self.bounded(connection.subscribe(channel)).await)?;
-        // What was told before is unknown.
+        // Earlier messages are unknown.
         self.table.change(channel, |state| *state = State { is_up: Some(heard), news: state.news + 1 });
         Ok(())
     }

@@ -32,7 +32,7 @@ use crate::scripts::call::on;
 use crate::topology::target::Target;
 use crate::url::settings::Layout;
 
-/// What is told of a holder that is none of ours.
+/// The note of a holder that is no dlock.
 const STRANGER: &str = "not a lock of dlock's: a client of Redisson holds it";
 
 /// Locks in Redis as Redisson's `RLock` keeps them, to be shared with Java services.
@@ -91,7 +91,7 @@ impl Redisson {
             Stand::Until(_) => self.ask_and_listen(claim, &name).await?,
         };
         match (attempt, quarantine.check(|| self.clock.now())) {
-            // What is refused now is undone by the core, as after every failure.
+            // If the lock is refused now, the engine releases it, as after every failure.
             (Attempt::Acquired(_), Err(error)) => Err(error),
             (attempt, _) => Ok(attempt),
         }
@@ -107,7 +107,7 @@ impl Redisson {
             }
         }
         let ear = self.channels.listen(&channel, claim.owner).await?;
-        // What was told before is lost, and what is told from now on is not.
+        // Earlier messages are lost; later ones are not.
         Ok(match (self.ask(claim, name).await?, ear) {
             (Attempt::Contended(Wake { lease_left, .. }), ear) => {
                 let left = lease_left.unwrap_or_default();
@@ -218,7 +218,7 @@ impl Redisson {
     }
 }
 
-/// Who holds a lock, as Redisson writes it: a client, which is our owner, and a thread, of which we have none.
+/// The holder of a lock, as Redisson writes it: a client, which is the owner id, and a thread, which is always 0.
 struct Field<'a>(&'a Owner);
 
 impl ToRedisArgs for Field<'_> {
@@ -246,7 +246,7 @@ async fn check_channel(connections: &Arc<Connections>) -> Result<()> {
     }
 }
 
-/// Where releases of a lock are told.
+/// The channel on which Redisson tells releases of a lock.
 pub(crate) fn channel(name: &LockKey) -> String {
     match name.as_str() {
         tagged if tagged.contains('{') => format!("redisson_lock__channel:{tagged}"),

@@ -1,4 +1,4 @@
-//! What the client and the server say when something fails, as our errors.
+//! Failures of the client and of the server, as errors of the contract.
 //!
 //! Texts of the server are looked at but never passed on: some repeat the arguments, and an argument is an owner.
 
@@ -196,7 +196,7 @@ fn no_permission(detail: &str) -> Error {
     Error::new(ErrorKind::PermissionDenied, text)
 }
 
-/// Where a cluster cannot be used.
+/// The URL is for one server, but the server is part of a cluster.
 pub fn no_cluster() -> Error {
     Error::new(
         ErrorKind::Unsupported { need: "a URL that begins with redis-cluster://".into() },
@@ -204,7 +204,7 @@ pub fn no_cluster() -> Error {
     )
 }
 
-/// What stands under the lock's name is no lock of this mode.
+/// The key holds a lock of another mode, or another tool's value.
 pub fn conflict() -> Error {
     Error::new(
         ErrorKind::KeyConflict,

@@ -7,14 +7,14 @@ use dlock_contract::{Released, Result};
 
 use crate::reply::fault;
 
-/// Has the account no right to ask that?
+/// Whether the account may not run the command.
 pub fn is_forbidden(answer: &Value) -> bool {
-    // Hosted servers rename what their customers may not use, and then it is unknown.
+    // Hosted servers rename commands that their customers may not use, and then the command is unknown.
     matches!(answer, Value::ServerError(error)
         if matches!(error.kind(), Some(ServerErrorKind::NoPerm | ServerErrorKind::ResponseError)))
 }
 
-/// What `CONFIG GET` answers, by name.
+/// The answer to `CONFIG GET`, by name.
 pub fn settings(answer: &Value) -> Option<Vec<(&str, &str)>> {
     match answer {
         Value::Map(pairs) => Some(pairs.iter().filter_map(|(name, value)| Some((text(name)?, text(value)?))).collect()),
@@ -25,12 +25,12 @@ pub fn settings(answer: &Value) -> Option<Vec<(&str, &str)>> {
     }
 }
 
-/// One line of what `INFO` answers.
+/// One field of the answer to `INFO`.
 pub fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
     info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
 }
 
-/// For how long the server has run, by its wall clock. One that was set back since makes it less than nothing.
+/// How long the server has run, by its wall clock. A clock that was set back makes it less than nothing, which counts as zero.
 pub fn uptime(info: &str) -> Option<Duration> {
     let seconds: i64 = field(info, "uptime_in_seconds")?.trim().parse().ok()?;
     Some(Duration::from_secs(u64::try_from(seconds).unwrap_or(0)))
@@ -52,7 +52,7 @@ pub(crate) fn as_array(answer: &Value) -> Result<&[Value]> {
     }
 }
 
-/// What a script that ends holds has answered.
+/// The outcome of a script that ends a hold.
 pub fn released(answer: &Value) -> Result<Released> {
     match answer {
         Value::Int(1) => Ok(Released::Released),

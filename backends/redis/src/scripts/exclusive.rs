@@ -1,4 +1,4 @@
-//! The Lua that runs in the server. Each script is one indivisible step; all of them may be sent again.
+//! The Lua of exclusive locks. Each script may be sent again.
 //!
 //! Keys of one lock, in one hash slot: `l` its value (owner and note, with a lease), `l:q` its line (sorted set of
 //! entries by time of joining), `l:a` its processes (hash: process → lease in ms, and `?` → the process that was handed
@@ -182,7 +182,7 @@ pub struct Scripts {
     pub(crate) repair: Lua,
 }
 
-/// What stands beside a lock for which others wait.
+/// The keys beside a lock for which others wait.
 const LINE: Option<&[&str]> = Some(&[":q", ":a", ":x"]);
 
 /// All scripts.

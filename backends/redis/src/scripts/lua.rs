@@ -7,7 +7,7 @@ pub struct Lua {
     /// The text, which the server keeps.
     pub text: String,
     pub(crate) digest: String,
-    /// What it may touch beside the lock in a cluster, where all keys are declared: the slot's counter and the names with
+    /// The keys that it may touch beside the lock in a cluster, where all keys are declared: the slot's counter and the names with
     /// these endings; `None` for nothing but the lock.
     pub(crate) keys: Option<&'static [&'static str]>,
 }

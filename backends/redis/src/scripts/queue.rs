@@ -1,10 +1,12 @@
-//! The line in the server: who is next, and whose turn it is. Each script that touches it begins with one of these parts.
+//! The Lua of the wait queue: who is next, and whether it is the turn of foreign clients. Each script that touches the
+//! queue begins with one of these parts.
 //!
 //! A stranger that polls under a literal name has no place in the line, and never finds a lock free that is handed on. So
 //! where one was seen, a release gives way now and then: the lock is free, and nobody of the line takes it until the turn
 //! is over. A process says by its release when that is to be looked at; see `strangers`.
 
-/// Where that stands which belongs to a lock: beside it, and under a name of ours if its own is literal. In one hash slot.
+/// The prefix of the keys that belong to a lock: its own name, or a name of dlock's if its own is literal. All are in one
+/// hash slot.
 macro_rules! beside {
     () => {
         r"

@@ -1,4 +1,4 @@
-//! The end of a connection, for requests that would wait for ever.
+//! The end of a connection. Without it, a request that the client has lost would wait for ever.
 
 use std::io;
 use std::pin::pin;

@@ -20,7 +20,7 @@ pub(crate) fn config() -> AsyncConnectionConfig {
 
 /// Small requests leave at once, and a peer that has vanished is noticed.
 pub(crate) fn tcp() -> TcpSettings {
-    // Where nothing is sent, as on a connection that waits for pushes, only this finds out.
+    // A connection that only waits for pushes sends nothing. Only the keep-alive notices that its peer has gone.
     let keepalive = TcpKeepalive::new().with_time(Duration::from_secs(5)).with_interval(Duration::from_secs(1));
     let settings = TcpSettings::default().set_nodelay(true).set_keepalive(keepalive);
     #[cfg(target_os = "linux")]
@@ -28,7 +28,7 @@ pub(crate) fn tcp() -> TcpSettings {
     settings
 }
 
-/// Who logs in, and where.
+/// The account, the protocol and the database of a connection.
 pub(crate) fn redis_settings(user: Option<&str>, password: Option<&str>, db: i64) -> RedisConnectionInfo {
     let mut settings = RedisConnectionInfo::default()
         .set_db(db)

@@ -1,4 +1,4 @@
-//! The look-ups of a cluster's client, which opens its connections by itself.
+//! Host name look-ups for the client of a cluster, which opens its connections by itself.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

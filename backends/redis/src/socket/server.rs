@@ -1,4 +1,4 @@
-//! How a connection to one server comes up: its name, its socket, TLS, and the bound on its answers.
+//! Opens a connection to one server: host name, socket, TLS, and the limit on the size of its answers.
 //!
 //! The client could do all of it but the last. Its own way reads an answer of any size into memory, also before anybody has
 //! logged in, and asks for names as often as it connects. A cluster's client opens its connections by itself; of this it

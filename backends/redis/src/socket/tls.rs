@@ -1,4 +1,4 @@
-//! TLS by rustls: which files, and what to say where the feature is missing.
+//! TLS by rustls: the files of the URL, and the error without the feature.
 
 #[cfg(feature = "tls")]
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use crate::url::settings::Settings;
 /// A connected socket, with TLS or plain.
 pub(crate) type Socket = Box<dyn AsyncStream + Send + Unpin>;
 
-/// What a connection needs beside the address; the files are read once.
+/// The TLS settings of a store. The files are read once.
 #[derive(Clone)]
 pub(crate) struct Tls {
     /// For the client of a cluster, which reads them by itself.
@@ -49,7 +49,7 @@ impl Tls {
     /// For a file that cannot be read, or is no certificate; its path is not repeated.
     #[cfg(feature = "tls")]
     pub(crate) fn new(settings: &Settings) -> Result<Self> {
-        // Where another part of the program has chosen a provider, that one stays.
+        // If another part of the program has chosen a provider, its choice stays.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let read = |name: &'static str, path: &Option<String>| match path {
             None => Ok(None),

@@ -1,4 +1,4 @@
-//! Which servers there are, and who leads to the one that grants.
+//! The servers of a store, and the way to the one that grants.
 //!
 //! | plan | the server that grants | what follows a change |
 //! | --- | --- | --- |

@@ -1,4 +1,4 @@
-//! Sentinel: which server is the primary is what a majority of the sentinels says.
+//! Sentinel: a majority of the sentinels names the primary.
 
 use std::fmt;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::url::settings::{Scheme, Settings};
 /// So long the sentinels have to answer, all of them side by side.
 const ASK_LIMIT: Duration = Duration::from_secs(2);
 
-/// Where a server listens.
+/// The address of a server.
 pub(crate) type Address = (String, u16);
 
 /// The sentinels of one primary, and how to connect to whichever server that is.

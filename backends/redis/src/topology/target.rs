@@ -1,4 +1,4 @@
-//! From a URL to a server, without ever repeating the URL.
+//! The target of a URL. No error repeats any part of the URL.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::socket::tls::Tls;
 use crate::topology::sentinel::Sentinels;
 use crate::url::settings::{GuardTime, Scheme, Settings};
 
-/// Who leads to the server that grants.
+/// The way to the server that grants.
 pub(crate) enum Plan {
     Server(Server),
     Sentinel(Sentinels),
@@ -48,7 +48,7 @@ impl Target {
         Self::parse_with(text, &Arc::default())
     }
 
-    /// The same, with what looks up the hosts' names.
+    /// Reads a URL, with the store's look-up of host names.
     pub(crate) fn parse_with(text: &str, names: &Arc<Names>) -> Result<Self> {
         let (scheme, rest) = text.split_once("://").unwrap_or_default();
         match &*scheme.to_ascii_lowercase() {

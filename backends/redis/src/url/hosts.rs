@@ -1,17 +1,17 @@
-//! URLs that name several hosts, which no general reader of URLs takes: `scheme://[user:password@]host[:port],…/path?…`.
+//! URLs with several hosts, which general URL parsers refuse: `scheme://[user:password@]host[:port],…/path?…`.
 
 use dlock_contract::engine::percent_decode;
 use dlock_contract::{Error, Result};
 
 use crate::url::settings::{Scheme, Settings};
 
-/// What such a URL says.
+/// The parts of such a URL.
 pub(crate) struct Hosts {
     pub(crate) user: Option<String>,
     pub(crate) password: Option<String>,
     /// Names or addresses without brackets, and ports.
     pub(crate) hosts: Vec<(String, u16)>,
-    /// What stands between the slashes after the hosts.
+    /// The parts of the path, between the slashes.
     pub(crate) path: Vec<String>,
     pub(crate) settings: Settings,
 }

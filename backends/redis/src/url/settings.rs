@@ -1,28 +1,28 @@
-//! What a Redis URL says beside the servers' addresses: its parameters.
+//! The parameters of a Redis URL.
 
 use std::fmt;
 use std::time::Duration;
 
 use dlock_contract::{Error, Result};
 
-/// The parameters of all topologies; each refuses those that mean nothing to it.
+/// The parameters of all topologies. Each topology refuses those that it does not have.
 #[derive(Clone, Default)]
 pub(crate) struct Settings {
     /// `eviction=allow`: a server that may evict locks is accepted.
     pub(crate) eviction_allowed: bool,
-    /// `keys=literal`, `layout=redisson`: what stands in the server is what other tools write.
+    /// `keys=literal`, `layout=redisson`: locks in the form of other tools.
     pub(crate) layout: Layout,
-    /// `wait_replicas=n`: a grant counts once so many replicas have it.
+    /// `wait_replicas=n`: a grant counts once this many replicas have it.
     pub(crate) wait_replicas: u32,
-    /// `restart_guard=…`: no grants after a restart that may have forgotten some.
+    /// `restart_guard=…`: no grants after a restart that may have lost locks.
     pub(crate) restart_guard: GuardTime,
-    /// `failover_guard=…`: no grants after a failover that may have forgotten some.
+    /// `failover_guard=…`: no grants after a failover that may have lost locks.
     pub(crate) failover_guard: GuardTime,
     /// `ca=…`, `cert=…`, `key=…`: files for TLS.
     pub(crate) ca: Option<String>,
     pub(crate) cert: Option<String>,
     pub(crate) key: Option<String>,
-    /// `sentinel_user=…`, `sentinel_password=…`: who asks the sentinels.
+    /// `sentinel_user=…`, `sentinel_password=…`: the account at the sentinels.
     pub(crate) sentinel_user: Option<String>,
     pub(crate) sentinel_password: Option<String>,
 }
@@ -39,7 +39,7 @@ pub(crate) enum GuardTime {
     For(Duration),
 }
 
-/// What stands in the server, and so which backend it is for.
+/// The form of the locks in the server, and so the backend for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Layout {
     /// Names and values of our own: [`Redis`](crate::Redis).
@@ -51,7 +51,7 @@ pub(crate) enum Layout {
     Redisson,
 }
 
-/// What kind of URL a parameter stands in.
+/// The kind of the URL.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Scheme {
     Server,
