@@ -10,6 +10,9 @@
 //! wait queue. A key that has to stay taken after its hold belongs to nobody meanwhile. The runs of a key with
 //! `once_per` are noted in a record beside it, which stays until 400 days after its last use.
 //!
+//! Folders, from the bottom to the top: `layout`, `scripts`, `reply`, `url`, `socket`, `quarantine`, `cluster`, `topology`,
+//! `combine`, `queue`, `connections`, `push`, `lock`, `literal` and `redisson`.
+//!
 //! Two more layouts are for servers that are shared with other tools' locks: [`Literal`], and `Redisson` with the
 //! feature `redisson`.
 //!
