@@ -1,10 +1,12 @@
 //! The way of renewals: over the runtime's own connection, or over the renewal connection if the own one is too slow.
 //!
-//! It is opened with the store, before the first lock. A server that lets nobody in later, since it is full or its password
-//! has changed, takes no hold away. If it ends and cannot be opened again, renewals go over any connection that lives.
+//! The connection for renewals is opened with the store, before the first lock. If the server accepts no connection later,
+//! because it is full or its password has changed, no hold is lost. If the connection ends and cannot be opened again,
+//! renewals go over any connection that lives.
 //!
-//! Nothing else goes over the second one, and nothing is cut off for it: what undoes a request has to follow it over the
-//! same connection, and a short lease of one lock is no reason to break the requests of all others. Renewals need no order.
+//! Only renewals go over the renewal connection, because they need no order. An abandon must follow its request over the same
+//! connection. A slow connection is not ended for one renewal: a short lease of one lock is no reason to break the requests
+//! of all others.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -34,14 +36,14 @@ impl Connections {
     /// The connection for renewals of holds, the shortest of which has this ttl.
     pub(crate) async fn for_renewals(self: &Arc<Self>, shortest: Duration) -> Result<Arc<Connection>> {
         let patience = patience(shortest);
-        // `WAIT` holds up whatever stands behind it.
+        // `WAIT` delays all requests behind it.
         let waits = self.target.settings.wait_replicas > 0 && self.cluster().is_none();
         let own = here().and_then(|here| self.of(here));
         if !waits && !own.is_some_and(|own| own.is_silent(patience, &self.clock)) {
             self.renewal_connection.forget(self.clock.now());
             return self.ordinary(patience).await;
         }
-        // The server itself may be slow, and let nobody in.
+        // The server itself may be slow, and accept no connection.
         let limit = self.clock.now().after(patience / 2);
         match self.clock.timeout_at(limit, Box::pin(self.renewal_connection_within(patience))).await {
             Some(Ok(beside)) => Ok(beside),
@@ -98,7 +100,7 @@ impl Connections {
         }
     }
 
-    /// A connection that lives, whosever it is.
+    /// A connection of any runtime that lives.
     fn any(&self, patience: Duration) -> Option<Arc<Connection>> {
         let speaks =
             |connection: &Arc<Connection>| self.is_usable(connection) && !connection.is_silent(patience, &self.clock);

@@ -28,20 +28,21 @@ type Part<'a> = Vec<(usize, &'a Hold)>;
 
 impl Redis {
     pub(crate) async fn renew_all(&self, holds: &[&Hold]) -> Vec<Result<Standing>> {
-        let mut order: Vec<_> = holds.iter().copied().enumerate().collect();
-        if self.connections.cluster().is_some() {
-            // Holds of one slot are neighbours, so that few scripts serve a batch.
-            order.sort_by_cached_key(|(_, hold)| number_of(slot_of(&hold.claim.key)));
+        if self.connections.cluster().is_none() {
+            return in_batches(holds, |batch| self.renew_batch(batch, holds.len())).await;
         }
-        // All batches at once: one round trip in all, and a silent server delays none of the others.
-        let answers = join_all(order.chunks(BATCH).map(|batch| self.renew_batch(batch, holds.len()))).await;
-        let mut answers: Vec<_> = answers.into_iter().flatten().collect();
-        answers.sort_unstable_by_key(|(at, _)| *at);
-        answers.into_iter().map(|(_, standing)| standing).collect()
+        // Holds of one slot are neighbours, so that few scripts serve a batch.
+        let mut order: Vec<_> = holds.iter().copied().enumerate().collect();
+        order.sort_by_cached_key(|(_, hold)| number_of(slot_of(&hold.claim.key)));
+        let (places, sorted): (Vec<usize>, Vec<&Hold>) = order.into_iter().unzip();
+        let standings = in_batches(&sorted, |batch| self.renew_batch(batch, holds.len())).await;
+        let mut placed: Vec<_> = places.into_iter().zip(standings).collect();
+        placed.sort_unstable_by_key(|(place, _)| *place);
+        placed.into_iter().map(|(_, standing)| standing).collect()
     }
 
-    /// `all`: so many holds are renewed with these.
-    async fn renew_batch(&self, batch: &[(usize, &Hold)], all: usize) -> Vec<(usize, Result<Standing>)> {
+    /// Renews one batch of `all` holds. Each hold has a standing of its own, so the batch never fails as a whole.
+    async fn renew_batch(&self, batch: &[&Hold], all: usize) -> Result<Vec<Result<Standing>>> {
         let mut standings = Vec::with_capacity(batch.len());
         let mut parts = self.parts(batch);
         while !parts.is_empty() {
@@ -65,14 +66,15 @@ impl Redis {
             }
             parts = torn;
         }
-        standings
+        standings.sort_unstable_by_key(|(at, _)| *at);
+        Ok(standings.into_iter().map(|(_, standing)| standing).collect())
     }
 
     /// One part for all plain holds, or in a cluster for those of each slot, which stand side by side.
-    fn parts<'a>(&self, batch: &[(usize, &'a Hold)]) -> Vec<Part<'a>> {
+    fn parts<'a>(&self, batch: &[&'a Hold]) -> Vec<Part<'a>> {
         let slot = |hold: &Hold| self.connections.cluster().map(|_| slot_of(&hold.claim.key));
         let (plain, shared): (Part<'a>, Part<'a>) =
-            batch.iter().partition(|(_, hold)| hold.claim.mode == Mode::Exclusive);
+            batch.iter().copied().enumerate().partition(|(_, hold)| hold.claim.mode == Mode::Exclusive);
         let together = plain.chunk_by(|(_, one), (_, next)| slot(one) == slot(next)).map(<[_]>::to_vec);
         together.chain(shared.into_iter().map(|hold| vec![hold])).collect()
     }
