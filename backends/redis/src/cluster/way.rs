@@ -57,7 +57,7 @@ end
 return f
 ";
 
-/// The release that touches nothing but the lock; -1 if somebody stands in its line.
+/// The release that touches nothing but the lock; -1 if somebody waits for it.
 const RELEASE_ALONE: &str = r"
 local v=redis.call('GET',KEYS[1])
 if v==ARGV[1] then return redis.call('DEL',KEYS[1]) end

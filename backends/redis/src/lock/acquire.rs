@@ -35,7 +35,7 @@ impl Redis {
             return Ok(Attempt::Acquired(hold));
         }
         if standing && (self.pushes.is_up(&claim.key) || Box::pin(self.pushes.come_up(&claim.key)).await) {
-            return Box::pin(self.ask_line(claim)).await;
+            return Box::pin(self.ask_queue(claim)).await;
         }
         if known {
             let shared = self.connections.here().await?;
@@ -88,7 +88,7 @@ impl Redis {
     }
 
     /// Asks for the lock, or else for a place in its wait queue.
-    pub(crate) async fn ask_line(&self, claim: &Arc<Claim>) -> Result<Attempt> {
+    pub(crate) async fn ask_queue(&self, claim: &Arc<Claim>) -> Result<Attempt> {
         // The place exists before the request leaves, because a push may arrive before the reply.
         let place = self.places.enlist(claim.owner);
         let shared = self.connections.here().await?;
@@ -117,7 +117,7 @@ impl Redis {
         if !self.pushes.is_up(&claim.key) {
             self.pushes.come_up(&claim.key).await;
         }
-        self.ask_line(claim).await
+        self.ask_queue(claim).await
     }
 
     /// Turns the reply of the wait queue into an attempt.

@@ -24,7 +24,7 @@ pub(crate) fn capabilities() -> Capabilities {
         together: true,
         wake: WakeStyle::Grant,
         connection_per_hold: false,
-        // A silent head of the line costs one short grant and one poll.
+        // A silent first waiter costs one short grant and one poll.
         takeover_delay: Duration::from_secs(2),
         durability: Durability::Memory,
         max_key_bytes: MAX_KEY_BYTES,

@@ -33,7 +33,7 @@ impl Redis {
             return self.ask_from_place(claim).await;
         }
         if standing && (self.pushes.is_up(&claim.key) || self.pushes.come_up(&claim.key).await) {
-            return self.ask_line(claim).await;
+            return self.ask_queue(claim).await;
         }
         let sent = self.clock.now();
         let high = self.connections.high();

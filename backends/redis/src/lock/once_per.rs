@@ -54,7 +54,7 @@ return {1,fence(),us}
 ";
 
 /// `l`; value, ms for which the key stays taken, how the run went (nothing, `f`, `s`), µs that it took, lease of the
-/// record; the length of the line's turn in µs if strangers were seen.
+/// record; the length of the queue's turn in µs if foreign clients were seen.
 const END: &str = r"
 local me,keep,run=ARGV[1],tonumber(ARGV[2]),ARGV[3]
 local v=redis.call('GET',L)

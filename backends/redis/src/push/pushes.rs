@@ -5,7 +5,7 @@
 //! each slot in which it waits for a lock.
 //!
 //! A connection can lead to the wrong server and stay open: to a primary that has become a replica, which takes
-//! subscriptions all the same. The one that grants says so to whoever asks there for a place in a line.
+//! subscriptions all the same. The server that grants tells a waiter of it when the waiter asks for a place in the queue.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -28,7 +28,7 @@ const PATIENCE: Duration = Duration::from_millis(500);
 pub(crate) struct Pushes {
     connections: Arc<Connections>,
     places: Arc<Places>,
-    /// The name of this process in lines: random, new for each opened store.
+    /// The name of this process in wait queues: random, new for each opened store.
     pub(crate) process: Arc<str>,
     /// Ends the task when it is dropped.
     running: Mutex<Option<oneshot::Sender<()>>>,

@@ -36,7 +36,7 @@ impl Contended {
     }
 }
 
-/// For how long a key counts as contended: a request then goes to the line at once instead of first to the lock.
+/// How long a key counts as contended. A request then goes straight to the wait queue instead of first to the lock.
 const CONTENDED_FOR: Duration = Duration::from_secs(3);
 
 /// So many contended keys are remembered at most.

@@ -1,8 +1,8 @@
 //! Foreign clients, which poll for a literal name: when a release asks the server whether it is their turn.
 //!
 //! The server keeps the turns, for all processes; here stands only when to ask for them, so that other releases stay what
-//! they are. Where a stranger was seen lately each one asks. A line that has met none is broken for a moment now and then,
-//! since a stranger that finds each lock handed on leaves no trace.
+//! they are. If a foreign client was seen lately, each release asks. A queue that has met none pauses for a moment now
+//! and then, because a foreign client that finds each lock handed on leaves no trace.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,19 +11,19 @@ use std::time::Duration;
 
 use dlock_contract::{BootInstant, LockKey};
 
-/// So long after a stranger was seen each release asks for its turn. The server remembers it as long.
+/// How long each release asks for a turn after a foreign client was seen. The server remembers it as long.
 const SEEN_FOR: Duration = Duration::from_secs(60);
 
-/// When a line that has met nobody looks for the first time. The next pause is twice as long, and so on up to the last.
+/// When a wait queue that has met no foreign client looks for one first. Each next pause is twice as long, up to the last.
 const FIRST_LOOK: Duration = Duration::from_millis(300);
 const LAST_LOOK: Duration = Duration::from_secs(2);
 
-/// A turn of the line lasts as long as one of its holds; an eighth less, since none is exactly as long as the others. Where
+/// A turn of the wait queue lasts as long as one of its holds; an eighth less, since none is exactly as long as the others. Where
 /// holds are this short a turn would end before it has begun to pay, so there it is the longest.
 const SHORT_HOLD: Duration = Duration::from_millis(5);
 const LONGEST_TURN: Duration = Duration::from_millis(250);
 
-/// A line of which this process has heard nothing for so long may have come to an end.
+/// If this process has heard nothing of a wait queue for this time, the queue may have ended.
 const UNBROKEN: Duration = Duration::from_secs(1);
 
 /// So many keys are remembered at most.
@@ -68,7 +68,7 @@ impl Known {
 }
 
 impl ForeignClients {
-    /// Others wait for the lock, or have it: a stranger, or the strangers' turn.
+    /// Notes that others wait for the lock or have it: `is_theirs` if that is a foreign client, or the turn of foreign clients.
     pub(crate) fn note(&self, key: &LockKey, is_theirs: bool, now: BootInstant) {
         if key.as_str().starts_with("dl1:") {
             return;
@@ -91,7 +91,7 @@ impl ForeignClients {
         }
     }
 
-    /// Shall the release of a hold look whether it is the strangers' turn? If so, how long a turn of ours lasts.
+    /// Whether the release of a hold must ask if it is the turn of foreign clients, and how long the queue's own turn lasts.
     pub(crate) fn turn_after(&self, key: &LockKey, held: Duration, now: BootInstant) -> Option<Duration> {
         if !self.used.load(Ordering::Relaxed) {
             return None;

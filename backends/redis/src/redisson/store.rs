@@ -4,7 +4,7 @@
 //! its holder has taken it, and with a lease. A release deletes the hash and tells it on the lock's channel. Ours are held
 //! once, by a client that is the owner of the claim and by no thread.
 //!
-//! Our note stands beside the hash, with the same lease. There is no line: whoever hears of a release asks, and Java's
+//! Our note stands beside the hash, with the same lease. There is no wait queue: all waiters that hear of a release ask, and Java's
 //! threads come in between. Redisson counts no tokens for an `RLock`: those of our holders rise, and Java's have none.
 
 use std::sync::{Arc, Mutex};

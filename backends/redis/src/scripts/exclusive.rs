@@ -1,12 +1,12 @@
 //! The Lua of exclusive locks. Each script may be sent again.
 //!
-//! Keys of one lock, in one hash slot: `l` its value (owner and note, with a lease), `l:q` its line (sorted set of
+//! Keys of one lock, in one hash slot: `l` its value (owner and note, with a lease), `l:q` its wait queue (sorted set of
 //! entries by time of joining), `l:a` its processes (hash: process → lease in ms, and `?` → the process that was handed
 //! the lock last and has not asked since, and its owner). Only `l` is passed in; the other two are made of it, so that
 //! the release of an uncontended lock carries one name and runs two commands.
 //!
 //! A literal name is somebody else's choice: what belongs to such a lock stands under names of ours, and what others have
-//! put under it stays as it is. There `:x` tells of strangers: when their last turn began and ended, when one was seen last,
+//! put under it stays as it is. There `:x` tells of foreign clients: when their last turn began and ended, when one was seen last,
 //! and of the hold that was found then since when it has been known, and when its lease ends.
 
 use std::sync::LazyLock;
@@ -16,8 +16,8 @@ use crate::scripts::lua::Lua;
 use crate::scripts::queue::{ADVANCE, ASKING};
 
 /// `l`; value, entry, process, ttl, lease of the place. Gives 1 and the fence, 0 and the lease left, 2 for a foreign
-/// value, 3 for a value without a lease, 6 and the lease left behind a stranger or what is left of the strangers' turn, 5
-/// and the same if the asker is the first in line, 8 and 7 for those two if no stranger was ever seen; the server's time in µs; for the first one in how many ms to ask again,
+/// value, 3 for a value without a lease, 6 and the lease left behind a foreign client or what is left of their turn, 5
+/// and the same if the asker is the first waiter, 8 and 7 for those two if no foreign client was ever seen; the server's time in µs; for the first one in how many ms to ask again,
 /// if that is soon; and in the place of that 0 if what is pushed to the asker's process from here does not arrive.
 const ASK: &str = r"
 local told=ask(redis.call('GET',L),false,ARGV[1],ARGV[2],ARGV[3],ARGV[4],ARGV[5])
@@ -25,7 +25,7 @@ if (told[1]==0 or told[1]>4) and hears(ARGV[3])==false then told[4]=0 end
 return told
 ";
 
-/// `l`; value, and of another one what [`ASK`] takes; the length of the line's turn in µs if strangers were seen. Releases
+/// `l`; value, and of another one what [`ASK`] takes; the length of the queue's turn in µs if foreign clients were seen. Releases
 /// the lock and asks for it for the other one; gives what `RELEASE` gives, and what `ASK` gives, or nothing if asking has
 /// failed: the lock is released all the same.
 const RELEASE_TO: &str = r"
@@ -82,13 +82,13 @@ end
 return done
 ";
 
-/// `l`; value; the length of the line's turn in µs if strangers were seen.
+/// `l`; value; the length of the queue's turn in µs if foreign clients were seen.
 const HAND_ON: &str = r"
 hand_on(ARGV[2])
 return 1
 ";
 
-/// `l`; value, entry. The release of one who may also stand in the line.
+/// `l`; value, entry. The release of an owner that may also wait in the queue.
 const ABANDON: &str = r"
 local me=ARGV[1]
 redis.call('ZREM',Q,ARGV[2])
@@ -183,16 +183,16 @@ pub struct Scripts {
 }
 
 /// The keys beside a lock for which others wait.
-const LINE: Option<&[&str]> = Some(&[":q", ":a", ":x"]);
+const QUEUE: Option<&[&str]> = Some(&[":q", ":a", ":x"]);
 
 /// All scripts.
 pub static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| Scripts {
-    ask: Lua::new(&["local L=KEYS[1]", CLOCK, ADVANCE, ASKING, ASK]).on(LINE),
+    ask: Lua::new(&["local L=KEYS[1]", CLOCK, ADVANCE, ASKING, ASK]).on(QUEUE),
     look: Lua::new(&["local L=KEYS[1]", CLOCK, LOOK]).on(Some(&[])),
-    release: Lua::new(&[RELEASE, CLOCK, ADVANCE, HAND_ON]).on(LINE),
+    release: Lua::new(&[RELEASE, CLOCK, ADVANCE, HAND_ON]).on(QUEUE),
     release_all: Lua::new(&[RELEASE_ALL]).on(None),
-    release_to: Lua::new(&["local L=KEYS[1]", CLOCK, ADVANCE, ASKING, RELEASE_TO]).on(LINE),
-    abandon: Lua::new(&["local L=KEYS[1]", CLOCK, ADVANCE, ABANDON]).on(LINE),
+    release_to: Lua::new(&["local L=KEYS[1]", CLOCK, ADVANCE, ASKING, RELEASE_TO]).on(QUEUE),
+    abandon: Lua::new(&["local L=KEYS[1]", CLOCK, ADVANCE, ABANDON]).on(QUEUE),
     renew: Lua::new(&[RENEW]).on(None),
     renew_all: Lua::new(&[RENEW_ALL]).on(None),
     reserve: Lua::new(&[CLOCK, RESERVE]).on(Some(&[])),

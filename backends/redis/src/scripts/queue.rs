@@ -1,9 +1,9 @@
 //! The Lua of the wait queue: who is next, and whether it is the turn of foreign clients. Each script that touches the
 //! queue begins with one of these parts.
 //!
-//! A stranger that polls under a literal name has no place in the line, and never finds a lock free that is handed on. So
-//! where one was seen, a release gives way now and then: the lock is free, and nobody of the line takes it until the turn
-//! is over. A process says by its release when that is to be looked at; see `strangers`.
+//! A foreign client that polls under a literal name has no place in the queue, and never finds a lock free that is handed on.
+//! So if one was seen, a release gives way now and then: the lock is free, and no waiter of the queue takes it until the
+//! turn is over. A release says whether the server must look; see `queue::foreign_clients`.
 
 /// The prefix of the keys that belong to a lock: its own name, or a name of dlock's if its own is literal. All are in one
 /// hash slot.
@@ -131,7 +131,7 @@ end
 "
 );
 
-/// Shared by the scripts that ask for the lock or else for a place in its line; after [`ADVANCE`].
+/// Shared by the scripts that ask for the lock or else for a place in its wait queue; after [`ADVANCE`].
 pub(crate) const ASKING: &str = r"
 -- Of the lock's present value and, if it was freed just now, when the turn ends that strangers were given; value, entry,
 -- process, ttl and lease of the place of the asker.

@@ -3,7 +3,7 @@
 //! Keys of one lock: `l` its family, as a marker with a lease that ends with the last of what follows, so that every
 //! other use of the name meets it; without it nothing of the rest counts. `l:s` its shares (sorted set: owner by end of
 //! the lease in µs), `l:h` what is known of each (hash: owner → mode, slot, first token, the process that it was handed
-//! to and that has not spoken since or `-`, note), `l:n` the slots in use (sorted set), `l:w` its line (sorted set of
+//! to and that has not spoken since or `-`, note), `l:n` the slots in use (sorted set), `l:w` its wait queue (sorted set of
 //! entries by time of joining), `l:p` the processes that stand there (hash: process → lease in ms). What cannot be pushed
 //! to has a lease for each of its places instead (owner → lease in ms): it comes in by asking alone, and no neighbour
 //! shall speak for one that does not ask any more.
@@ -160,7 +160,7 @@ if place>0 and hears(p)==false then told[5]=0 end
 return told
 ";
 
-/// `l`; marker, owner, ms for which the share stays taken, entry of the line or nothing.
+/// `l`; marker, owner, ms for which the share stays taken, entry of the queue or nothing.
 const END: &str = r"
 if not v then clear() end
 if v~=M then return 0 end

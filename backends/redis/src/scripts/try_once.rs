@@ -22,7 +22,7 @@ if v then
 end
 ";
 
-/// Takes a free lock, but not from those who stand in its line.
+/// Takes a free lock, but not from the waiters of its queue.
 pub(crate) const TAKE: &str = r"
 if v then return {0,left,us} end
 local silent,_,ends=handed()
