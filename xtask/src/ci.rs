@@ -7,7 +7,8 @@ use crate::sh::{Result, cargo, read, run};
 use crate::{test, tidy};
 
 /// The features of the facade, each of which must build and be clean by itself.
-const FEATURES: [&str; 8] = ["sqlite", "redis", "redis-tls", "redlock", "mysql", "mysql-tls", "etcd", "uuid"];
+const FEATURES: [&str; 9] =
+    ["sqlite", "redis", "redis-tls", "redisson", "redlock", "mysql", "mysql-tls", "etcd", "uuid"];
 
 /// `rust-version` in Cargo.toml.
 const LOWEST_RUST: &str = "1.94";

@@ -25,6 +25,8 @@ pub(crate) fn add_to(parts: &mut Parts, filter: &[&str]) -> Result {
     if filter.is_empty() {
         parts.run("packages", package::packaged)?;
     }
+    // The workspace's tests switch all features on, so the errors that name a missing one are tested here.
+    parts.run("tests without features", || run(&mut cargo(&["test", "-p", "dlock-redis", "--lib"])))?;
     with_servers(parts, |parts, set| {
         // Plain `cargo test`: it runs doc tests and tests without the standard harness too, and ends with their counts.
         let mut command = cargo(&["test", "--workspace", "--no-fail-fast", "--features", ETCD, "--"]);

@@ -9,7 +9,7 @@ use dlock_contract::{
 };
 use futures::future::BoxFuture;
 
-use crate::store::Redis;
+use crate::lock::store::Redis;
 
 impl Backend for Redis {
     fn kind(&self) -> &'static str {

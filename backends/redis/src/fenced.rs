@@ -31,7 +31,7 @@ use ::redis::aio::ConnectionLike;
 use ::redis::{Cmd, ErrorKind as Kind, RedisError, ServerErrorKind, ToRedisArgs, Value};
 use dlock_contract::{Error, ErrorKind, Fence, Result};
 
-use crate::fault;
+use crate::reply::fault;
 
 /// Admits the token, then runs what follows with the resource in `KEYS` and the rest in `ARGV`. Tokens are compared as
 /// digits, since Lua's numbers are not exact beyond 2^53 and other stores' tokens may be.

@@ -1,114 +1,88 @@
 //! Redis 7.0 or newer: one primary, one behind sentinels, or a cluster; see `topology`.
 //!
 //! An uncontended cycle is two round trips: `SET NX PX` with `INCR` of the fencing counter in one go, and a
-//! compare-and-delete. Who finds the lock taken may stand in a line in the server; a release hands the lock to the
-//! head of the line and pushes the news to its process.
+//! compare-and-delete. A caller that finds the lock taken may join a wait queue in the server. A release hands the lock to
+//! the first waiter and pushes the news to its process.
 //!
 //! The value of an exclusive lock is one string with a lease, under the lock's own name: other tools see it, and theirs
 //! keep ours out. Readers, writers and permits have each a lease of its own by the server's clock, in keys beside a
-//! marker that stands under the name for as long as the last of them; they come in by one script, in the order of
-//! their line. A key that has to stay taken after its hold belongs to nobody meanwhile. The runs of a key with
+//! marker that stands under the name for as long as the last of them; one script lets them in, in the order of their
+//! wait queue. A key that has to stay taken after its hold belongs to nobody meanwhile. The runs of a key with
 //! `once_per` are noted in a record beside it, which stays until 400 days after its last use.
 //!
-//! Two more layouts are for servers that are shared with other tools' locks: [`Literal`] and [`Redisson`].
+//! Folders, from the bottom to the top: `layout`, `scripts`, `reply`, `url`, `socket`, `quarantine`, `cluster`, `topology`,
+//! `combine`, `queue`, `connections`, `push`, `lock`, `literal` and `redisson`.
 //!
-//! What the server's memory forgets (a restart without its file, a failover to a replica that lags, `FLUSHALL`), it
-//! forgets of locks too: use the fencing token where that matters. Leases run by the server's wall clock.
+//! Two more layouts are for servers that are shared with other tools' locks: [`Literal`], and `Redisson` with the
+//! feature `redisson`.
+//!
+//! If the server loses its data (a restart without its file, a failover to a replica that lags, `FLUSHALL`), it loses locks
+//! too: use the fencing token where that matters. Leases run by the server's wall clock.
 
 // A library of locks neither panics nor prints.
 #![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]
 
-mod acquire;
-mod arrivals;
 mod backend;
-mod capabilities;
-mod carry;
-mod check;
+mod cluster;
 mod combine;
-mod connection;
-mod fault;
+mod connections;
 pub mod fenced;
-mod grant;
-mod guards;
-mod hold;
-mod inspect;
 mod layout;
-mod line;
 mod literal;
-mod native;
-mod options;
-mod periods;
+mod lock;
+mod opener;
 mod push;
+mod quarantine;
+mod queue;
+#[cfg(feature = "redisson")]
 mod redisson;
-mod renewals;
-mod replicas;
-mod rights;
+mod reply;
 mod scripts;
-mod scripts_line;
-mod scripts_shares;
-mod settings;
-mod shards;
-mod shares;
 mod socket;
-mod store;
-mod strangers;
-mod suspicion;
-mod target;
-mod together;
 mod topology;
-mod units;
+mod url;
+
+pub use literal::store::Literal;
+pub use lock::store::Redis;
+pub use opener::OPENER;
+#[cfg(feature = "redisson")]
+pub use redisson::store::Redisson;
 
 /// Parts of this store that Redlock uses. No part of the public interface: it may change in any release.
 #[doc(hidden)]
 pub mod internal {
     pub mod check {
-        pub use crate::check::{check, field, is_forbidden, settings, text, uptime};
+        pub use crate::connections::check::check;
+        pub use crate::reply::read::{field, is_forbidden, settings, text, uptime};
     }
     pub mod connection {
-        pub use crate::connection::{Connection, Connections, OPEN_LIMIT, call, is_unknown_script, on};
+        pub use crate::connections::connection::Connection;
+        pub use crate::connections::pool::Connections;
+        pub use crate::scripts::call::{call, is_unknown_script, on};
+        pub use crate::socket::options::OPEN_LIMIT;
     }
     pub mod fault {
-        pub use crate::fault::{is_wrong_type, no_cluster, unexpected};
+        pub use crate::reply::fault::{conflict, is_wrong_type, no_cluster, unexpected};
     }
     pub mod layout {
-        pub use crate::layout::{Name, conflict, is_ours, note_of};
+        pub use crate::layout::name::LockName;
+        pub use crate::layout::value::{is_ours, note_of};
     }
     pub mod literal {
-        pub use crate::literal::{all_inside, for_claim, inside, under_its_name};
+        pub use crate::literal::translate::{all_inside, for_claim, inside, under_its_name};
     }
     pub mod scripts {
-        pub use crate::scripts::{ADVANCE, CLOCK, FENCE, LEAST_TOKEN, Lua, MARK, SCRIPTS, TOKEN_END};
+        pub use crate::layout::token::{FENCE, LEAST_TOKEN, TOKEN_END};
+        pub use crate::layout::value::MARK;
+        pub use crate::scripts::clock::CLOCK;
+        pub use crate::scripts::exclusive::SCRIPTS;
+        pub use crate::scripts::lua::Lua;
+        pub use crate::scripts::queue::ADVANCE;
     }
-    pub use crate::hold::released;
-    pub use crate::inspect::{LEAST, listed_key, lock_pattern, owner_of, record_name, scan_command, scanned};
-    pub use crate::options::LOOK;
-    pub use crate::renewals::in_batches;
-    pub use crate::target::Target;
-    pub use crate::units::millis;
-}
-
-use std::sync::Arc;
-
-use dlock_contract::{Backend, Clock, Opener, Result};
-
-pub use literal::Literal;
-pub use redisson::Redisson;
-use settings::Layout;
-pub use store::Redis;
-use target::Target;
-
-/// Opens a store by its URL.
-pub const OPENER: Opener = Opener::new(
-    &["redis", "rediss", "redis+unix", "unix", "redis-sentinel", "rediss-sentinel", "redis-cluster", "rediss-cluster"],
-    |url, clock| Box::pin(open(url, clock)),
-);
-
-/// Opens the server behind a URL.
-async fn open(url: &str, clock: &Clock) -> Result<Arc<dyn Backend>> {
-    let target = Target::parse(url)?;
-    Ok(match target.settings.layout {
-        Layout::Own => Arc::new(Redis::open(target, clock).await?),
-        Layout::Literal => Arc::new(Literal::open(target, clock).await?),
-        Layout::Redisson => Arc::new(Redisson::open(target, clock).await?),
-    })
+    pub use crate::layout::units::millis;
+    pub use crate::lock::inspect::{LEAST, listed_key, lock_pattern, owner_of, record_name, scan_command, scanned};
+    pub use crate::lock::renew::in_batches;
+    pub use crate::reply::read::released;
+    pub use crate::scripts::try_once::LOOK;
+    pub use crate::topology::target::Target;
 }

@@ -13,7 +13,7 @@ use super::tally::{Count, Short, Tally, Verdict, Vote, majority, shortage};
 use super::{Redlock, millis};
 use dlock_redis::internal::connection::on;
 use dlock_redis::internal::fault;
-use dlock_redis::internal::layout::{self, Name};
+use dlock_redis::internal::layout::LockName;
 use dlock_redis::internal::scripts::{FENCE, LEAST_TOKEN, TOKEN_END};
 
 /// After a split vote all ask again within this time, each at its own moment: long against the round trips of one
@@ -84,17 +84,17 @@ impl Redlock {
                 let (claim, round) = (claim.clone(), round.clone());
                 async move {
                     let take = node.script(&link, &SCRIPTS.take, |command| {
-                        on(command, Name(&claim.key)).arg(&round.value).arg(millis(claim.ttl));
+                        on(command, LockName(&claim.key)).arg(&round.value).arg(millis(claim.ttl));
                     });
                     read_vote(&take.await?, link.votes(round.sent))
                 }
             }
         };
         let mut tally = Tally::new(self.nodes.len());
-        let mut asked = ask(&self.nodes, 0..self.nodes.len(), patience, request)?;
-        while let Some((node, vote)) = asked.next().await {
+        let mut answers = ask(&self.nodes, 0..self.nodes.len(), patience, request)?;
+        while let Some((node, vote)) = answers.next().await {
             tally.count(node, vote);
-            if tally.is_decided(asked.pending()) {
+            if tally.is_decided(answers.pending()) {
                 break;
             }
         }
@@ -123,7 +123,7 @@ impl Redlock {
                 let (claim, round) = (claim.clone(), round.clone());
                 async move {
                     let confirm = node.script(&link, &SCRIPTS.confirm, |command| {
-                        command.arg(2).arg(Name(&claim.key)).arg(FENCE).arg(&round.value).arg(token);
+                        command.arg(2).arg(LockName(&claim.key)).arg(FENCE).arg(&round.value).arg(token);
                     });
                     let confirmed = is_one(&confirm.await?)?;
                     node.note(token);
@@ -132,9 +132,9 @@ impl Redlock {
             }
         };
         let (mut count, mut unable) = (Count::default(), Vec::new());
-        let mut asked = ask(&self.nodes, 0..self.nodes.len(), patience, request)?;
+        let mut answers = ask(&self.nodes, 0..self.nodes.len(), patience, request)?;
         while count.decision(self.nodes.len()).is_none()
-            && let Some((_, confirmed)) = asked.next().await
+            && let Some((_, confirmed)) = answers.next().await
         {
             match confirmed {
                 Ok(confirmed) => count.add(confirmed),
@@ -172,7 +172,7 @@ fn read_vote(answer: &Value, counts: bool) -> Result<Vote> {
             left: Duration::from_millis(u64::try_from(*left).unwrap_or_default()),
             counts,
         }),
-        [Value::Int(2), ..] => Err(layout::conflict()),
+        [Value::Int(2), ..] => Err(fault::conflict()),
         [Value::Int(3), ..] => {
             Err(Error::new(ErrorKind::CorruptState, "the lock in Redis has no lease, so it would never end"))
         }
@@ -180,6 +180,11 @@ fn read_vote(answer: &Value, counts: bool) -> Result<Vote> {
         [Value::Int(4), ..] => Err(Error::outage("a later round of the same claim has come to the node first")),
         _ => Err(fault::unexpected(answer)),
     }
+}
+
+pub(super) fn round_of(hold: &Hold) -> Result<Arc<Round>> {
+    let session = hold.session.clone().and_then(|session| session.downcast::<Round>().ok());
+    session.ok_or_else(|| Error::new(ErrorKind::Internal, "a hold of another backend was given to Redlock"))
 }
 
 pub(super) fn is_one(answer: &Value) -> Result<bool> {

@@ -13,7 +13,7 @@ use dlock_redis::internal::{
 };
 use futures::future::BoxFuture;
 
-use super::hold::note_of;
+use super::holder::note_of;
 use super::round::{Patience, ask};
 use super::store::Redlock;
 use super::tally::{majority, shortage};

@@ -22,10 +22,12 @@
 mod address;
 mod attempt;
 mod backend;
-mod hold;
+mod holder;
 mod identity;
 mod inspect;
 mod node;
+mod release;
+mod renew;
 mod round;
 mod scripts;
 mod store;

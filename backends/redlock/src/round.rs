@@ -94,7 +94,7 @@ impl Unable {
 
 /// The answers, as they come. What is still under way when this is dropped goes on by itself: a connection whose
 /// requests are given up again and again would pass for a silent one.
-pub(super) struct Asked<T: Send + 'static> {
+pub(super) struct Answers<T: Send + 'static> {
     answers: FuturesUnordered<BoxFuture<'static, (usize, Answer<T>)>>,
     over: Arc<AtomicBool>,
     insists: bool,
@@ -107,7 +107,7 @@ pub(super) fn ask<T, F>(
     which: impl Iterator<Item = usize>,
     patience: Patience,
     request: impl Fn(Arc<Node>, Arc<Link>) -> F + Clone + Send + 'static,
-) -> Result<Asked<T>>
+) -> Result<Answers<T>>
 where
     T: Send + 'static,
     F: Future<Output = Result<T>> + Send + 'static,
@@ -121,7 +121,7 @@ where
         Some(Box::pin(asked) as BoxFuture<'static, _>)
     };
     let answers = which.filter_map(one).collect();
-    Ok(Asked { answers, over, insists: false, place })
+    Ok(Answers { answers, over, insists: false, place })
 }
 
 async fn one<T, F: Future<Output = Result<T>>>(
@@ -172,7 +172,7 @@ async fn come_meanwhile<F: Future>(mut answer: Pin<&mut F>) -> Option<F::Output>
     None
 }
 
-impl<T: Send + 'static> Asked<T> {
+impl<T: Send + 'static> Answers<T> {
     /// Also what could not be sent yet is still sent when nobody waits for the answers any more.
     pub(super) fn insist(mut self) -> Self {
         self.insists = true;
@@ -199,7 +199,7 @@ impl<T: Send + 'static> Asked<T> {
     }
 }
 
-impl<T: Send + 'static> Drop for Asked<T> {
+impl<T: Send + 'static> Drop for Answers<T> {
     fn drop(&mut self) {
         if !self.insists {
             self.over.store(true, Ordering::Relaxed);

@@ -53,9 +53,9 @@ impl Redlock {
     async fn open_for_renewals(&self) -> Result<()> {
         let nodes = self.nodes.clone();
         let open = async move {
-            let mut asked = round::ask(&nodes, 0..nodes.len(), Patience::FIRST, |_, _| async { Ok(()) })?;
+            let mut answers = round::ask(&nodes, 0..nodes.len(), Patience::FIRST, |_, _| async { Ok(()) })?;
             // Which nodes cannot be reached has been said.
-            while asked.next().await.is_some() {}
+            while answers.next().await.is_some() {}
             Ok(())
         };
         dlock_contract::engine::background()?.run(open).await?
@@ -64,9 +64,9 @@ impl Redlock {
     /// Looks at all nodes once: what is wrong with one of them is said now, and not when the others fail.
     async fn meet(&self) -> Result<()> {
         let nodes = self.nodes.len();
-        let mut asked = round::ask(&self.nodes, 0..nodes, Patience::FIRST, |_, _| async { Ok(()) })?;
+        let mut answers = round::ask(&self.nodes, 0..nodes, Patience::FIRST, |_, _| async { Ok(()) })?;
         let mut unable = Vec::new();
-        while let Some((number, met)) = asked.next().await {
+        while let Some((number, met)) = answers.next().await {
             match met {
                 Ok(()) => {}
                 Err(why) if !why.error.is_retryable() => return Err(why.error.again()),

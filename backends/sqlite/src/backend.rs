@@ -10,7 +10,7 @@ use dlock_contract::{
 use futures::future::BoxFuture;
 
 use crate::inspect::look;
-use crate::requests::{acquire, finish, free};
+use crate::modes::{acquire, finish, free};
 use crate::store::Sqlite;
 use crate::{renewals, runs};
 
@@ -24,7 +24,7 @@ impl Backend for Sqlite {
     }
 
     fn try_acquire<'a>(&'a self, claim: &'a Arc<Claim>, stand: Stand) -> BoxFuture<'a, Result<Attempt>> {
-        Box::pin(self.run(claim, move |turn, site, claim| Box::pin(acquire(turn, site, claim, stand))))
+        Box::pin(self.run(claim, move |connection, site, claim| Box::pin(acquire(connection, site, claim, stand))))
     }
 
     fn renew<'a>(&'a self, holds: &'a [&'a Hold]) -> BoxFuture<'a, Vec<Result<Standing>>> {
@@ -38,7 +38,8 @@ impl Backend for Sqlite {
 
     fn release<'a>(&'a self, hold: &'a Hold) -> BoxFuture<'a, Result<Released>> {
         Box::pin(async move {
-            let freed = self.run(&hold.claim, |turn, site, claim| Box::pin(free(turn, site, claim))).await?;
+            let freed =
+                self.run(&hold.claim, |connection, site, claim| Box::pin(free(connection, site, claim))).await?;
             Ok(released(freed))
         })
     }
@@ -46,8 +47,9 @@ impl Backend for Sqlite {
     fn end<'a>(&'a self, hold: &'a Hold, ending: &'a Ending) -> BoxFuture<'a, Result<Released>> {
         let ending = *ending;
         Box::pin(async move {
-            let ended =
-                self.run(&hold.claim, move |turn, site, claim| Box::pin(finish(turn, site, claim, ending))).await?;
+            let ended = self
+                .run(&hold.claim, move |connection, site, claim| Box::pin(finish(connection, site, claim, ending)))
+                .await?;
             Ok(released(ended))
         })
     }
@@ -58,12 +60,12 @@ impl Backend for Sqlite {
 
     fn last_success<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<Option<LastSuccess>>> {
         let key = key.clone();
-        Box::pin(self.read(|turn, _| Box::pin(async move { runs::last_success(turn, &key).await })))
+        Box::pin(self.read(|connection, _| Box::pin(async move { runs::last_success(connection, &key).await })))
     }
 
     fn look<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<LockState>> {
         let key = key.clone();
-        Box::pin(self.read(|turn, site| Box::pin(async move { look(turn, site, &key).await })))
+        Box::pin(self.read(|connection, site| Box::pin(async move { look(connection, site, &key).await })))
     }
 
     fn inspect(&self) -> Option<&dyn Inspect> {
@@ -74,10 +76,10 @@ impl Backend for Sqlite {
         Box::pin(async {
             // In order where that is possible: a connection that is closed later, by its thread, still tidies up files
             // that may be another's by then.
-            if let Some(line) = here().and_then(|here| self.lines.peek(here)) {
-                line.value.close().await;
+            if let Some(worker) = here().and_then(|here| self.workers.peek(here)) {
+                worker.value.close().await;
             }
-            self.lines.clear();
+            self.workers.clear();
             self.renewals.close().await;
         })
     }
@@ -104,7 +106,7 @@ mod tests {
         let claim = Arc::new(Claim::new(key.clone(), Duration::from_secs(30), "site").unwrap());
         let Attempt::Acquired(hold) = sqlite.try_acquire(&claim, Stand::No).await.unwrap() else { panic!("refused") };
         assert!(matches!(sqlite.renew(&[&hold]).await.remove(0), Ok(Standing::Renewed(_))));
-        assert!(!sqlite.look(&key).await.unwrap().holders.is_empty());
+        assert!(sqlite.look(&key).await.unwrap().note().is_some());
         assert_eq!(sqlite.release(&hold).await.unwrap(), Released::Released);
         let waited: Vec<_> = sqlite.site.place.waited.lock().unwrap().iter().cloned().collect();
         assert_eq!(waited, ["dlock-sqlite", "dlock-sqlite-look"]);

@@ -3,8 +3,8 @@
 use dlock_contract::{Attempt, Claim, Result};
 use sqlx::sqlite::SqliteConnection;
 
-use super::asked::{Asked, Granted, other_kind};
-use super::line::Connected;
+use super::connection::FileConnection;
+use super::request::{Granted, LockRequest, other_kind};
 
 /// Wins if the lock is free, expired, from before a restart of the host, or this owner's already; the last keeps its
 /// token. A trigger raises the counter with every new grant, inside of the same statement.
@@ -32,53 +32,53 @@ const RELEASE: &str = "DELETE FROM dlock_locks WHERE k = ?1 AND owner = ?2";
 /// Nobody's any more, but not free yet.
 const KEEP: &str = "UPDATE dlock_locks SET owner = x'', expires = ?3 WHERE k = ?1 AND owner = ?2";
 
-pub(super) async fn ask(conn: &mut SqliteConnection, asked: &Asked<'_>) -> sqlx::Result<Option<Granted>> {
+pub(super) async fn ask(conn: &mut SqliteConnection, request: &LockRequest<'_>) -> sqlx::Result<Option<Granted>> {
     let rows: Vec<(i64,)> = sqlx::query_as(ACQUIRE)
-        .bind(asked.claim.key.as_str())
-        .bind(&asked.claim.owner.as_bytes()[..])
-        .bind(asked.until)
-        .bind(asked.boot)
-        .bind(asked.claim.note.as_str())
-        .bind(asked.now.stored)
+        .bind(request.claim.key.as_str())
+        .bind(&request.claim.owner.as_bytes()[..])
+        .bind(request.until)
+        .bind(request.boot)
+        .bind(request.claim.note.as_str())
+        .bind(request.now.stored)
         .fetch_all(conn)
         .await?;
     Ok(rows.first().map(|(token,)| Granted { token: *token, slot: None }))
 }
 
 /// Why it was not granted.
-pub(super) async fn refused(turn: &mut Connected, asked: &Asked<'_>) -> Result<Attempt> {
+pub(super) async fn refused(connection: &mut FileConnection, request: &LockRequest<'_>) -> Result<Attempt> {
     let found: Vec<(i64, bool, String)> = sqlx::query_as(LEASE_LEFT)
-        .bind(asked.claim.key.as_str())
-        .bind(asked.now.stored)
-        .bind(asked.boot)
-        .fetch_all(turn.conn())
+        .bind(request.claim.key.as_str())
+        .bind(request.now.stored)
+        .bind(request.boot)
+        .fetch_all(connection.conn())
         .await
-        .map_err(|error| turn.fault(error))?;
+        .map_err(|error| connection.fault(error))?;
     match found.first() {
         Some((left, true, _)) if *left > 0 => Err(other_kind()),
-        Some((left, _, note)) => Ok(asked.contended(*left, Some(note))),
+        Some((left, _, note)) => Ok(request.contended(*left, Some(note))),
         // It was freed in between.
-        None => Ok(asked.contended(0, None)),
+        None => Ok(request.contended(0, None)),
     }
 }
 
-pub(super) async fn free(turn: &mut Connected, claim: &Claim) -> Result<bool> {
+pub(super) async fn free(connection: &mut FileConnection, claim: &Claim) -> Result<bool> {
     let done = sqlx::query(RELEASE)
         .bind(claim.key.as_str())
         .bind(&claim.owner.as_bytes()[..])
-        .execute(turn.conn())
+        .execute(connection.conn())
         .await
-        .map_err(|error| turn.fault(error))?;
+        .map_err(|error| connection.fault(error))?;
     Ok(done.rows_affected() > 0)
 }
 
-pub(super) async fn keep(turn: &mut Connected, claim: &Claim, until: i64) -> Result<bool> {
+pub(super) async fn keep(connection: &mut FileConnection, claim: &Claim, until: i64) -> Result<bool> {
     let done = sqlx::query(KEEP)
         .bind(claim.key.as_str())
         .bind(&claim.owner.as_bytes()[..])
         .bind(until)
-        .execute(turn.conn())
+        .execute(connection.conn())
         .await
-        .map_err(|error| turn.fault(error))?;
+        .map_err(|error| connection.fault(error))?;
     Ok(done.rows_affected() > 0)
 }

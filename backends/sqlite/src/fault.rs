@@ -27,6 +27,10 @@ pub(crate) fn fault(error: sqlx::Error) -> Error {
     made.because(error)
 }
 
+pub(super) fn corrupt(what: &'static str) -> Error {
+    Error::new(ErrorKind::CorruptState, format!("the lock file contradicts itself: {what}"))
+}
+
 /// Is the connection of no use any more?
 pub(super) fn is_broken(error: &sqlx::Error) -> bool {
     matches!(error, sqlx::Error::WorkerCrashed | sqlx::Error::Io(_))

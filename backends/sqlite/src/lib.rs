@@ -23,18 +23,18 @@
 // A library of locks neither panics nor prints.
 #![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]
 
-mod asked;
 mod backend;
+mod connection;
 mod exclusive;
 mod fault;
 pub mod fenced;
 mod file;
 mod filesystem;
 mod inspect;
-mod line;
 mod look;
+mod modes;
 mod renewals;
-mod requests;
+mod request;
 mod runs;
 mod schema;
 mod shares;
@@ -43,6 +43,7 @@ mod store;
 mod sweep;
 mod tables;
 mod time;
+mod worker;
 
 use std::sync::Arc;
 

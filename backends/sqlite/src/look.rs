@@ -9,13 +9,13 @@ use dlock_contract::engine::aside;
 use dlock_contract::{Error, Result};
 use tokio::sync::oneshot;
 
-/// One look at a time: a disk that hangs keeps one thread, however often it is asked for.
+/// One look at a time: a disk that hangs keeps one thread, however many callers wait for it.
 pub(super) struct Looks<T> {
     look: Arc<dyn Fn() -> Result<T> + Send + Sync>,
-    asked: Arc<Mutex<Asked<T>>>,
+    waiters: Arc<Mutex<Waiters<T>>>,
 }
 
-struct Asked<T> {
+struct Waiters<T> {
     waiting: VecDeque<oneshot::Sender<Result<T>>>,
     /// Is there a thread that looks?
     looking: bool,
@@ -23,24 +23,24 @@ struct Asked<T> {
 
 impl<T: Send + 'static> Looks<T> {
     pub(super) fn new(look: impl Fn() -> Result<T> + Send + Sync + 'static) -> Self {
-        let asked = Asked { waiting: VecDeque::new(), looking: false };
-        Self { look: Arc::new(look), asked: Arc::new(Mutex::new(asked)) }
+        let waiters = Waiters { waiting: VecDeque::new(), looking: false };
+        Self { look: Arc::new(look), waiters: Arc::new(Mutex::new(waiters)) }
     }
 
     /// Looks. The thread ends when nobody waits for it any more.
     pub(super) async fn look(&self) -> Result<T> {
         let (tell, told) = oneshot::channel();
         let first = {
-            let mut asked = lock(&self.asked);
+            let mut waiters = lock(&self.waiters);
             // Those who have given up behind a disk that hangs.
-            asked.waiting.retain(|waiting| !waiting.is_closed());
-            asked.waiting.push_back(tell);
-            !std::mem::replace(&mut asked.looking, true)
+            waiters.waiting.retain(|waiting| !waiting.is_closed());
+            waiters.waiting.push_back(tell);
+            !std::mem::replace(&mut waiters.looking, true)
         };
         if first {
-            let (look, asked) = (self.look.clone(), self.asked.clone());
-            if let Err(error) = aside("dlock-sqlite-look", move || serve(&*look, &asked)) {
-                lock(&self.asked).looking = false;
+            let (look, waiters) = (self.look.clone(), self.waiters.clone());
+            if let Err(error) = aside("dlock-sqlite-look", move || serve(&*look, &waiters)) {
+                lock(&self.waiters).looking = false;
                 return Err(error);
             }
         }
@@ -48,12 +48,12 @@ impl<T: Send + 'static> Looks<T> {
     }
 }
 
-fn serve<T>(look: &dyn Fn() -> Result<T>, asked: &Mutex<Asked<T>>) {
+fn serve<T>(look: &dyn Fn() -> Result<T>, waiters: &Mutex<Waiters<T>>) {
     loop {
         let next = {
-            let mut asked = lock(asked);
-            let next = asked.waiting.pop_front();
-            asked.looking = next.is_some();
+            let mut waiters = lock(waiters);
+            let next = waiters.waiting.pop_front();
+            waiters.looking = next.is_some();
             next
         };
         let Some(next) = next else { return };
@@ -64,8 +64,8 @@ fn serve<T>(look: &dyn Fn() -> Result<T>, asked: &Mutex<Asked<T>>) {
     }
 }
 
-fn lock<T>(asked: &Mutex<Asked<T>>) -> MutexGuard<'_, Asked<T>> {
-    asked.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock<T>(waiters: &Mutex<Waiters<T>>) -> MutexGuard<'_, Waiters<T>> {
+    waiters.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl<T> fmt::Debug for Looks<T> {
@@ -97,7 +97,7 @@ mod tests {
             tokio::time::timeout(Duration::from_millis(5), looks.look()).await.unwrap_err();
         }
         assert_eq!(began.load(Ordering::SeqCst), 1);
-        assert!(lock(&looks.asked).waiting.len() <= 1, "those who gave up are not kept");
+        assert!(lock(&looks.waiters).waiting.len() <= 1, "those who gave up are not kept");
         drop(release);
         assert_ne!(looks.look().await.unwrap(), std::thread::current().id());
         assert_eq!(began.load(Ordering::SeqCst), 2, "nobody looks for those who gave up");

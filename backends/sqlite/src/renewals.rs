@@ -5,19 +5,24 @@ use std::sync::Arc;
 
 use dlock_contract::{Claim, Error, Mode, Result, Standing, Validity};
 
-use super::asked::nanos;
-use super::line::Connected;
+use super::connection::FileConnection;
+use super::request::nanos;
 use super::time::Time;
 use super::{exclusive, shares};
 
-pub(super) async fn renew(turn: &mut Connected, time: &Time, claims: &[Arc<Claim>]) -> Result<Vec<Standing>> {
+pub(super) async fn renew(
+    connection: &mut FileConnection,
+    time: &Time,
+    claims: &[Arc<Claim>],
+) -> Result<Vec<Standing>> {
     let now = time.now()?;
     let mut renewed: Vec<(Vec<u8>,)> = Vec::new();
     for (renew, shared) in [(exclusive::RENEW, false), (shares::RENEW, true)] {
         let claims = claims.iter().filter(|claim| (claim.mode != Mode::Exclusive) == shared);
         let Some(list) = list(claims) else { continue };
-        let rows = sqlx::query_as(renew).bind(list).bind(now.stored).bind(time.boot()).fetch_all(turn.conn()).await;
-        renewed.append(&mut rows.map_err(|error| turn.fault(error))?);
+        let rows =
+            sqlx::query_as(renew).bind(list).bind(now.stored).bind(time.boot()).fetch_all(connection.conn()).await;
+        renewed.append(&mut rows.map_err(|error| connection.fault(error))?);
     }
     let standing = |claim: &Arc<Claim>| {
         let ours = renewed.iter().any(|(owner,)| owner == claim.owner.as_bytes());

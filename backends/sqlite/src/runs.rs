@@ -11,8 +11,9 @@ use std::time::{Duration, UNIX_EPOCH};
 use dlock_contract::{Attempt, Claim, LastSuccess, LockKey, Note, OncePer, Result, RunEnd};
 use sqlx::sqlite::SqliteConnection;
 
-use super::asked::{Asked, Granted, nanos, other_kind};
-use super::line::Connected;
+use super::connection::FileConnection;
+use super::fault::corrupt;
+use super::request::{Granted, LockRequest, nanos, other_kind};
 use super::schema;
 use super::time::Time;
 
@@ -70,18 +71,18 @@ const LAST_SUCCESS: &str = "\
 
 pub(super) async fn ask(
     conn: &mut SqliteConnection,
-    asked: &Asked<'_>,
+    request: &LockRequest<'_>,
     time: &Time,
     once: OncePer,
 ) -> sqlx::Result<Option<Granted>> {
     schema::wait_for_disk(conn).await?;
     let rows: sqlx::Result<Vec<(i64,)>> = sqlx::query_as(START)
-        .bind(asked.claim.key.as_str())
-        .bind(&asked.claim.owner.as_bytes()[..])
-        .bind(asked.until)
-        .bind(asked.boot)
-        .bind(asked.claim.note.as_str())
-        .bind(asked.now.stored)
+        .bind(request.claim.key.as_str())
+        .bind(&request.claim.owner.as_bytes()[..])
+        .bind(request.until)
+        .bind(request.boot)
+        .bind(request.claim.note.as_str())
+        .bind(request.now.stored)
         .bind(nanos(once.period))
         .bind(once.rerun)
         .bind(nanos(once.offset))
@@ -92,23 +93,27 @@ pub(super) async fn ask(
 }
 
 /// Why it was not started.
-pub(super) async fn refused(turn: &mut Connected, asked: &Asked<'_>, once: OncePer) -> Result<Attempt> {
+pub(super) async fn refused(
+    connection: &mut FileConnection,
+    request: &LockRequest<'_>,
+    once: OncePer,
+) -> Result<Attempt> {
     let found: Vec<(bool, bool, i64, bool, bool)> = sqlx::query_as(REFUSED)
-        .bind(asked.claim.key.as_str())
-        .bind(&asked.claim.owner.as_bytes()[..])
-        .bind(asked.now.stored)
-        .bind(asked.boot)
+        .bind(request.claim.key.as_str())
+        .bind(&request.claim.owner.as_bytes()[..])
+        .bind(request.now.stored)
+        .bind(request.boot)
         .bind(nanos(once.period))
         .bind(once.rerun)
         .bind(nanos(once.offset))
-        .fetch_all(turn.conn())
+        .fetch_all(connection.conn())
         .await
-        .map_err(|error| turn.fault(error))?;
+        .map_err(|error| connection.fault(error))?;
     let Some(&(ours, foreign, left, started, again)) = found.first() else {
-        return Err(schema::corrupt("it tells no time"));
+        return Err(corrupt("it tells no time"));
     };
-    if ours && let Some(granted) = arm_anew(turn, asked).await? {
-        return asked.acquired(granted);
+    if ours && let Some(granted) = arm_anew(connection, request).await? {
+        return request.acquired(granted);
     }
     if foreign && left > 0 {
         return Err(other_kind());
@@ -117,23 +122,23 @@ pub(super) async fn refused(turn: &mut Connected, asked: &Asked<'_>, once: OnceP
     if started && !again {
         return Ok(Attempt::AlreadyRun);
     }
-    Ok(asked.contended(left, None))
+    Ok(request.contended(left, None))
 }
 
-async fn arm_anew(turn: &mut Connected, asked: &Asked<'_>) -> Result<Option<Granted>> {
+async fn arm_anew(connection: &mut FileConnection, request: &LockRequest<'_>) -> Result<Option<Granted>> {
     let rows: Vec<(i64,)> = sqlx::query_as(ARM_ANEW)
-        .bind(asked.claim.key.as_str())
-        .bind(&asked.claim.owner.as_bytes()[..])
-        .bind(asked.until)
-        .bind(asked.boot)
-        .fetch_all(turn.conn())
+        .bind(request.claim.key.as_str())
+        .bind(&request.claim.owner.as_bytes()[..])
+        .bind(request.until)
+        .bind(request.boot)
+        .fetch_all(connection.conn())
         .await
-        .map_err(|error| turn.fault(error))?;
+        .map_err(|error| connection.fault(error))?;
     Ok(rows.first().map(|(token,)| Granted { token: *token, slot: None }))
 }
 
 pub(super) async fn end(
-    turn: &mut Connected,
+    connection: &mut FileConnection,
     time: &Time,
     claim: &Claim,
     run: RunEnd,
@@ -143,51 +148,54 @@ pub(super) async fn end(
         RunEnd::Failed => None,
         RunEnd::Succeeded { took } => Some(nanos(took)),
     };
-    schema::wait_for_disk(turn.conn()).await.map_err(|error| turn.fault(error))?;
+    schema::wait_for_disk(connection.conn()).await.map_err(|error| connection.fault(error))?;
     let done = sqlx::query(END)
         .bind(claim.key.as_str())
         .bind(&claim.owner.as_bytes()[..])
         .bind(keep.unwrap_or(0))
         .bind(took)
-        .execute(turn.conn())
+        .execute(connection.conn())
         .await;
-    schema::no_more_waiting(turn.conn(), time).await.map_err(|error| turn.fault(error))?;
-    Ok(done.map_err(|error| turn.fault(error))?.rows_affected() > 0)
+    schema::no_more_waiting(connection.conn(), time).await.map_err(|error| connection.fault(error))?;
+    Ok(done.map_err(|error| connection.fault(error))?.rows_affected() > 0)
 }
 
 /// Gives the period back. Not with `rerun`: there a start that has not ended may be run again as it is, and it may be
 /// another one's that died. A power failure may undo it; then the period is used up, which is the safe side.
-pub(super) async fn give_back(turn: &mut Connected, claim: &Claim, once: OncePer) -> Result<()> {
+pub(super) async fn give_back(connection: &mut FileConnection, claim: &Claim, once: OncePer) -> Result<()> {
     if once.rerun {
         return Ok(());
     }
-    let done =
-        sqlx::query(GIVE_BACK).bind(claim.key.as_str()).bind(&claim.owner.as_bytes()[..]).execute(turn.conn()).await;
-    done.map(drop).map_err(|error| turn.fault(error))
+    let done = sqlx::query(GIVE_BACK)
+        .bind(claim.key.as_str())
+        .bind(&claim.owner.as_bytes()[..])
+        .execute(connection.conn())
+        .await;
+    done.map(drop).map_err(|error| connection.fault(error))
 }
 
 /// Records the success of a hold that still is to be ended: should the caller be dropped in between, both are done again.
-pub(super) async fn record(turn: &mut Connected, time: &Time, claim: &Claim, took: Duration) -> Result<()> {
-    schema::wait_for_disk(turn.conn()).await.map_err(|error| turn.fault(error))?;
+pub(super) async fn record(connection: &mut FileConnection, time: &Time, claim: &Claim, took: Duration) -> Result<()> {
+    schema::wait_for_disk(connection.conn()).await.map_err(|error| connection.fault(error))?;
     let done = sqlx::query(RECORD)
         .bind(claim.key.as_str())
         .bind(&claim.owner.as_bytes()[..])
         .bind(nanos(took))
-        .execute(turn.conn())
+        .execute(connection.conn())
         .await;
-    schema::no_more_waiting(turn.conn(), time).await.map_err(|error| turn.fault(error))?;
-    done.map(drop).map_err(|error| turn.fault(error))
+    schema::no_more_waiting(connection.conn(), time).await.map_err(|error| connection.fault(error))?;
+    done.map(drop).map_err(|error| connection.fault(error))
 }
 
-pub(super) async fn last_success(turn: &mut Connected, key: &LockKey) -> Result<Option<LastSuccess>> {
+pub(super) async fn last_success(connection: &mut FileConnection, key: &LockKey) -> Result<Option<LastSuccess>> {
     let rows: Vec<(u64, u64, String)> = sqlx::query_as(LAST_SUCCESS)
         .bind(key.as_str())
-        .fetch_all(turn.conn())
+        .fetch_all(connection.conn())
         .await
-        .map_err(|error| turn.fault(error))?;
+        .map_err(|error| connection.fault(error))?;
     let Some((started, took, note)) = rows.first() else { return Ok(None) };
     let started = UNIX_EPOCH
         .checked_add(Duration::from_nanos(*started))
-        .ok_or_else(|| schema::corrupt("a run that started at no time"))?;
+        .ok_or_else(|| corrupt("a run that started at no time"))?;
     Ok(Some(LastSuccess { started, took: Duration::from_nanos(*took), note: Note::from_stored(note) }))
 }

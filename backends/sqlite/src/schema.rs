@@ -7,9 +7,9 @@ use dlock_contract::{Clock, Error, ErrorKind, Result};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection, SqliteSynchronous};
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection};
 
-use super::fault::{fault, primary_code};
+use super::connection::FileConnection;
+use super::fault::{corrupt, fault, primary_code};
 use super::file::{Identity, Place};
-use super::line::Connected;
 use super::site::Site;
 use super::time::Time;
 use super::{sweep, tables};
@@ -41,12 +41,12 @@ const LOOKS: &[&str] = &[
 ];
 
 /// Connects; makes the file and its tables if they are not there.
-pub(super) async fn prepare(site: &Arc<Site>) -> Result<Connected> {
+pub(super) async fn prepare(site: &Arc<Site>) -> Result<FileConnection> {
     let (place, time) = (&*site.place, &site.time);
     let clock = time.clock();
     // Which file it is, is asked before it is opened: if it is replaced in between, the first commit notices.
     let file = site.looks.look().await?;
-    let mut connected = Connected::new(connect(place).await?, file);
+    let mut connected = FileConnection::new(connect(place).await?, file);
     let conn = connected.conn();
     if !is_ours(conn).await? {
         use_log(conn, clock).await?;
@@ -123,10 +123,6 @@ async fn connect(place: &Place) -> Result<SqliteConnection> {
         .connect()
         .await
         .map_err(fault)
-}
-
-pub(super) fn corrupt(what: &'static str) -> Error {
-    Error::new(ErrorKind::CorruptState, format!("the lock file contradicts itself: {what}"))
 }
 
 async fn is_ours(conn: &mut SqliteConnection) -> Result<bool> {

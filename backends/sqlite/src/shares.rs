@@ -13,8 +13,8 @@ use std::time::Duration;
 use dlock_contract::{Attempt, Claim, Mode, Result, Stand};
 use sqlx::sqlite::SqliteConnection;
 
-use super::asked::{Asked, Granted, nanos, other_kind};
-use super::line::Connected;
+use super::connection::FileConnection;
+use super::request::{Granted, LockRequest, nanos, other_kind};
 use super::time::Stamp;
 
 /// How long a waiting writer holds up readers beyond its own pause without asking again. Many times the longest pause of
@@ -100,15 +100,15 @@ fn limit(mode: Mode) -> i64 {
     }
 }
 
-pub(super) async fn ask(conn: &mut SqliteConnection, asked: &Asked<'_>) -> sqlx::Result<Option<Granted>> {
-    let mode = asked.claim.mode;
+pub(super) async fn ask(conn: &mut SqliteConnection, request: &LockRequest<'_>) -> sqlx::Result<Option<Granted>> {
+    let mode = request.claim.mode;
     let rows: Vec<(i64, i64)> = sqlx::query_as(ACQUIRE)
-        .bind(asked.claim.key.as_str())
-        .bind(&asked.claim.owner.as_bytes()[..])
-        .bind(asked.until)
-        .bind(asked.boot)
-        .bind(asked.claim.note.as_str())
-        .bind(asked.now.stored)
+        .bind(request.claim.key.as_str())
+        .bind(&request.claim.owner.as_bytes()[..])
+        .bind(request.until)
+        .bind(request.boot)
+        .bind(request.claim.note.as_str())
+        .bind(request.now.stored)
         .bind(family(mode).into_bytes())
         .bind(mode == Mode::Write)
         .bind(limit(mode))
@@ -119,75 +119,88 @@ pub(super) async fn ask(conn: &mut SqliteConnection, asked: &Asked<'_>) -> sqlx:
 }
 
 /// Why it was not granted.
-pub(super) async fn refused(turn: &mut Connected, asked: &Asked<'_>, stand: Stand) -> Result<Attempt> {
+pub(super) async fn refused(
+    connection: &mut FileConnection,
+    request: &LockRequest<'_>,
+    stand: Stand,
+) -> Result<Attempt> {
     type Found = (bool, Option<i64>, Option<i64>, Option<i64>, Option<i64>, Option<String>);
-    let mode = asked.claim.mode;
+    let mode = request.claim.mode;
     let mut found: Vec<Found> = sqlx::query_as(REFUSED)
-        .bind(asked.claim.key.as_str())
-        .bind(asked.boot)
-        .bind(asked.now.stored)
+        .bind(request.claim.key.as_str())
+        .bind(request.boot)
+        .bind(request.now.stored)
         .bind(family(mode).into_bytes())
-        .fetch_all(turn.conn())
+        .fetch_all(connection.conn())
         .await
-        .map_err(|error| turn.fault(error))?;
+        .map_err(|error| connection.fault(error))?;
     let (foreign, first, last, writer, waits, note) = found.pop().unwrap_or_default();
     let waiting = mode == Mode::Write && stand != Stand::No;
     if foreign {
         if waiting {
-            wait_no_more(turn, asked.claim).await?;
+            wait_no_more(connection, request.claim).await?;
         }
         return Err(other_kind());
     }
     if waiting {
-        wait_as_writer(turn, asked).await?;
+        wait_as_writer(connection, request).await?;
     }
     let left = match mode {
         Mode::Permits(_) => first,
         Mode::Read => writer.max(waits),
         _ => last,
     };
-    Ok(asked.contended(left.unwrap_or(0), note.as_deref()))
+    Ok(request.contended(left.unwrap_or(0), note.as_deref()))
 }
 
-async fn wait_as_writer(turn: &mut Connected, asked: &Asked<'_>) -> Result<()> {
+async fn wait_as_writer(connection: &mut FileConnection, request: &LockRequest<'_>) -> Result<()> {
     let done = sqlx::query(WAIT_AS_WRITER)
-        .bind(asked.claim.key.as_str())
-        .bind(&asked.claim.owner.as_bytes()[..])
-        .bind(asked.now.stored)
-        .bind(asked.now.stored.saturating_add(nanos(writer_waits(asked.claim))))
-        .bind(asked.boot)
-        .execute(turn.conn())
+        .bind(request.claim.key.as_str())
+        .bind(&request.claim.owner.as_bytes()[..])
+        .bind(request.now.stored)
+        .bind(request.now.stored.saturating_add(nanos(writer_waits(request.claim))))
+        .bind(request.boot)
+        .execute(connection.conn())
         .await;
-    done.map(drop).map_err(|error| turn.fault(error))
+    done.map(drop).map_err(|error| connection.fault(error))
 }
 
-pub(super) async fn wait_no_more(turn: &mut Connected, claim: &Claim) -> Result<()> {
-    let done =
-        sqlx::query(WAIT_NO_MORE).bind(claim.key.as_str()).bind(&claim.owner.as_bytes()[..]).execute(turn.conn()).await;
-    done.map(drop).map_err(|error| turn.fault(error))
+pub(super) async fn wait_no_more(connection: &mut FileConnection, claim: &Claim) -> Result<()> {
+    let done = sqlx::query(WAIT_NO_MORE)
+        .bind(claim.key.as_str())
+        .bind(&claim.owner.as_bytes()[..])
+        .execute(connection.conn())
+        .await;
+    done.map(drop).map_err(|error| connection.fault(error))
 }
 
-pub(super) async fn free(turn: &mut Connected, claim: &Claim, boot: &str, now: Stamp) -> Result<bool> {
+pub(super) async fn free(connection: &mut FileConnection, claim: &Claim, boot: &str, now: Stamp) -> Result<bool> {
     let rows: Vec<(bool,)> = sqlx::query_as(RELEASE)
         .bind(claim.key.as_str())
         .bind(&claim.owner.as_bytes()[..])
         .bind(boot)
         .bind(now.stored)
-        .fetch_all(turn.conn())
+        .fetch_all(connection.conn())
         .await
-        .map_err(|error| turn.fault(error))?;
+        .map_err(|error| connection.fault(error))?;
     Ok(rows.contains(&(true,)))
 }
 
-pub(super) async fn keep(turn: &mut Connected, claim: &Claim, boot: &str, now: Stamp, until: i64) -> Result<bool> {
+pub(super) async fn keep(
+    connection: &mut FileConnection,
+    claim: &Claim,
+    boot: &str,
+    now: Stamp,
+    until: i64,
+) -> Result<bool> {
     let done = sqlx::query(KEEP)
         .bind(claim.key.as_str())
         .bind(&claim.owner.as_bytes()[..])
         .bind(boot)
         .bind(now.stored)
         .bind(until)
-        .execute(turn.conn())
+        .execute(connection.conn())
         .await
-        .map_err(|error| turn.fault(error))?;
+        .map_err(|error| connection.fault(error))?;
     Ok(done.rows_affected() > 0)
 }

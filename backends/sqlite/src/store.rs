@@ -10,11 +10,12 @@ use dlock_contract::{
 };
 use futures::future::BoxFuture;
 
+use crate::connection::FileConnection;
 use crate::file::Place;
-use crate::line::{Connected, Line};
-use crate::requests::give_up;
+use crate::modes::give_up;
 use crate::site::Site;
 use crate::time::Time;
+use crate::worker::Worker;
 use crate::{renewals, schema};
 
 /// Locks in one SQLite file. See the [crate](crate).
@@ -23,9 +24,9 @@ pub struct Sqlite {
     pub(super) site: Arc<Site>,
     pub(super) capabilities: Capabilities,
     /// A connection for each runtime: a blocked one cannot hold up the others.
-    pub(super) lines: PerRuntime<Arc<Line>>,
+    pub(super) workers: PerRuntime<Arc<Worker>>,
     /// Renewals have a connection of their own, driven by our thread: no crowd of callers can stand before them.
-    pub(super) renewals: Line,
+    pub(super) renewals: Worker,
 }
 
 impl Sqlite {
@@ -41,72 +42,79 @@ impl Sqlite {
         let background = background()?;
         let site = Arc::new(Site::new(Place::parse(url)?, Time::of(clock)?));
         let opened = schema::prepare(&site).await?;
-        let renewals = Line::of_renewals(site.clone(), opened);
+        let renewals = Worker::of_renewals(site.clone(), opened);
         background.spawn(renewals.task());
-        Ok(Self { site, capabilities: capabilities(), lines: PerRuntime::new(), renewals })
+        Ok(Self { site, capabilities: capabilities(), workers: PerRuntime::new(), renewals })
     }
 
-    /// The line of the runtime that we are in.
-    async fn line(&self) -> Result<Arc<Line>> {
+    /// The worker of the runtime that we are in.
+    async fn worker(&self) -> Result<Arc<Worker>> {
         let site = self.site.clone();
         let open = || async move {
-            let line = Line::new(site);
-            engine::Place::here()?.spawn(line.task());
-            Ok(Arc::new(line))
+            let worker = Worker::new(site);
+            engine::Place::here()?.spawn(worker.task());
+            Ok(Arc::new(worker))
         };
-        Ok(self.lines.get(open).await?.value)
+        Ok(self.workers.get(open).await?.value)
     }
 
-    /// Runs a request for this claim on the line of the runtime that we are in.
+    /// Runs a request for this claim on the worker of the runtime that we are in.
     pub(super) async fn run<T, R>(&self, claim: &Arc<Claim>, request: R) -> Result<T>
     where
         T: Send + 'static,
-        R: for<'a> FnOnce(&'a mut Connected, &'a Site, &'a Arc<Claim>) -> BoxFuture<'a, Result<T>> + Send + 'static,
+        R: for<'a> FnOnce(&'a mut FileConnection, &'a Site, &'a Arc<Claim>) -> BoxFuture<'a, Result<T>>
+            + Send
+            + 'static,
     {
         let claim = claim.clone();
-        self.change(move |turn, site| Box::pin(async move { request(turn, site, &claim).await })).await
+        self.change(move |connection, site| Box::pin(async move { request(connection, site, &claim).await })).await
     }
 
-    /// Runs a request that commits, on the line of the runtime that we are in.
+    /// Runs a request that commits, on the worker of the runtime that we are in.
     pub(super) async fn change<T, R>(&self, request: R) -> Result<T>
     where
         T: Send + 'static,
-        R: for<'a> FnOnce(&'a mut Connected, &'a Site) -> BoxFuture<'a, Result<T>> + Send + 'static,
+        R: for<'a> FnOnce(&'a mut FileConnection, &'a Site) -> BoxFuture<'a, Result<T>> + Send + 'static,
     {
-        let (line, site) = (self.line().await?, self.site.clone());
-        line.run(move |turn| Box::pin(async move { request(turn, &site).await })).await
+        let (worker, site) = (self.worker().await?, self.site.clone());
+        worker.run(move |connection| Box::pin(async move { request(connection, &site).await })).await
     }
 
     pub(super) async fn renew_all(&self, holds: &[&Hold]) -> Result<Vec<Standing>> {
         let site = self.site.clone();
         let claims: Vec<_> = holds.iter().map(|hold| hold.claim.clone()).collect();
-        self.renewals.run(move |turn| Box::pin(async move { renewals::renew(turn, &site.time, &claims).await })).await
+        self.renewals
+            .run(move |connection| Box::pin(async move { renewals::renew(connection, &site.time, &claims).await }))
+            .await
     }
 
-    /// Over the line on which the attempts ran, where an acquisition may still be under way: what is sent later is
+    /// Over the worker on which the attempts ran, where an acquisition may still be under way: what is sent later is
     /// done later.
     pub(super) async fn abandon_claim(&self, claim: &Arc<Claim>) -> Result<()> {
         let (site, given_up) = (self.site.clone(), claim.clone());
-        let line = claim.origin.and_then(|origin| self.lines.peek(origin));
-        let line = line.as_ref().map_or(&self.renewals, |line| &line.value);
-        line.run_from_elsewhere(move |turn| Box::pin(async move { give_up(turn, &site, &given_up).await })).await
+        let worker = claim.origin.and_then(|origin| self.workers.peek(origin));
+        let worker = worker.as_ref().map_or(&self.renewals, |worker| &worker.value);
+        worker
+            .run_from_elsewhere(move |connection| Box::pin(async move { give_up(connection, &site, &given_up).await }))
+            .await
     }
 
     /// A read commits nothing, so nobody looks there whether the file is still the one at the path.
     pub(super) async fn read<T, R>(&self, request: R) -> Result<T>
     where
         T: Send + 'static,
-        R: for<'a> FnOnce(&'a mut Connected, &'a Site) -> BoxFuture<'a, Result<T>> + Send + 'static,
+        R: for<'a> FnOnce(&'a mut FileConnection, &'a Site) -> BoxFuture<'a, Result<T>> + Send + 'static,
     {
-        let (line, site) = (self.line().await?, self.site.clone());
+        let (worker, site) = (self.worker().await?, self.site.clone());
         let file = site.looks.look().await?;
-        line.run(move |turn| {
-            Box::pin(async move {
-                turn.expect_file(file)?;
-                request(turn, &site).await
+        worker
+            .run(move |connection| {
+                Box::pin(async move {
+                    connection.expect_file(file)?;
+                    request(connection, &site).await
+                })
             })
-        })
-        .await
+            .await
     }
 }
 

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use dlock_contract::Result;
 
+use super::connection::FileConnection;
 use super::fault::fault;
-use super::line::Connected;
 use super::time::Time;
 
 /// The shortest time between two sweeps. A sweep runs at the end of a request.
@@ -33,7 +33,7 @@ const OF_OTHER_BOOTS: [&str; 3] = [
 ];
 
 /// Deletes kept locks whose time is over; true if there may be more.
-pub(super) async fn kept(on: &mut Connected, time: &Time) -> Result<bool> {
+pub(super) async fn kept(on: &mut FileConnection, time: &Time) -> Result<bool> {
     let (now, mut more) = (time.now()?, false);
     for sweep in KEPT {
         // If the connection is broken, the next caller's own request finds it out.
@@ -44,7 +44,7 @@ pub(super) async fn kept(on: &mut Connected, time: &Time) -> Result<bool> {
 }
 
 /// Deletes what a restart of the host has ended. Only whoever opens the file first after one has anything to do.
-pub(super) async fn other_boots(on: &mut Connected, time: &Time) -> Result<()> {
+pub(super) async fn other_boots(on: &mut FileConnection, time: &Time) -> Result<()> {
     for sweep in OF_OTHER_BOOTS {
         sqlx::query(sweep).bind(time.boot()).execute(on.conn()).await.map_err(|error| on.fault(error))?;
     }

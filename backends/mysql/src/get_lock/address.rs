@@ -3,12 +3,13 @@
 use std::fmt;
 use std::sync::Arc;
 
-use dlock_contract::engine::{Names, percent_decode};
+use dlock_contract::engine::Names;
 use dlock_contract::{Error, Result};
 use sqlx::ConnectOptions;
 use sqlx::mysql::MySqlConnectOptions;
 
 use super::tls::Tls;
+use super::url::{decode, wrong};
 
 /// What a URL says. Shows itself without the account.
 #[derive(Clone)]
@@ -121,14 +122,6 @@ fn host_and_port(place: &str) -> Result<(String, u16)> {
         None => return Err(wrong("the host is followed by something that is no port")),
     };
     Ok((decode(host)?, port))
-}
-
-pub(super) fn decode(text: &str) -> Result<String> {
-    percent_decode(text).ok_or_else(|| wrong("a `%` is not followed by two hexadecimal digits; write it as %25"))
-}
-
-pub(super) fn wrong(text: &'static str) -> Error {
-    Error::config("url", text)
 }
 
 #[cfg(test)]

@@ -17,6 +17,18 @@ use super::fault::fault;
 /// How long the server may take for anything that is not a wait.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 
+/// The next token is above the last one and not below the server's time, so it rises even where rows were lost. The
+/// server's time in universal time: a session's time zone does not move it. Assigned from left to right.
+const STAMP: &str = "\
+    INSERT INTO dlock_named (name, token, conn, note) VALUES ( \
+        ?, LAST_INSERT_ID(TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))), CONNECTION_ID(), ?) \
+    ON DUPLICATE KEY UPDATE \
+        token = LAST_INSERT_ID(GREATEST(token + 1, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)))), \
+        conn = VALUES(conn), note = VALUES(note)";
+
+/// A note counts only if the session that wrote it holds the lock.
+const NOTE: &str = "SELECT note FROM dlock_named WHERE name = ? AND conn = IS_USED_LOCK(?)";
+
 /// Seconds of silence that every platform allows. Some cut a longer time, without an error.
 const ANYWHERE: u64 = 2_000_000;
 
@@ -115,7 +127,7 @@ impl Link {
 
     /// Draws a fencing token under the lock, and leaves the note. Committed when this returns.
     pub(super) async fn stamp(mut self, name: &str, note: &str) -> Result<(Self, u64)> {
-        let done = sqlx::query(super::table::STAMP)
+        let done = sqlx::query(STAMP)
             .bind(name.as_bytes())
             .bind(note.as_bytes())
             .execute(&mut self.conn)
@@ -169,12 +181,7 @@ impl Link {
 
     /// The note of whoever holds the lock.
     pub(super) async fn note(mut self, name: &str) -> Result<(Self, Option<String>)> {
-        let rows = sqlx::query(super::table::NOTE)
-            .bind(name.as_bytes())
-            .bind(name)
-            .fetch_all(&mut self.conn)
-            .await
-            .map_err(fault)?;
+        let rows = sqlx::query(NOTE).bind(name.as_bytes()).bind(name).fetch_all(&mut self.conn).await.map_err(fault)?;
         let Some(row) = rows.first() else { return Ok((self, None)) };
         let note: Vec<u8> = row.try_get_unchecked(0).map_err(fault)?;
         Ok((self, Some(String::from_utf8_lossy(&note).into_owned())))

@@ -20,6 +20,7 @@ mod session;
 mod store;
 mod table;
 mod tls;
+mod url;
 
 use std::sync::Arc;
 

@@ -31,11 +31,11 @@ pub(super) struct Session {
 enum State {
     Quiet(Link),
     /// A question whose asker has gone: the next one takes its answer, so an impatient asker does not end the session.
-    Asking(BoxFuture<'static, Asked>),
+    Asking(BoxFuture<'static, Reply>),
     Closed,
 }
 
-struct Asked {
+struct Reply {
     /// The link, unless the session is over.
     link: Option<Link>,
     since: BootInstant,
@@ -97,12 +97,12 @@ impl Session {
             *state = State::Asking(Box::pin(ask(link, self.name.clone(), clock.clone())));
         }
         let State::Asking(asking) = &mut *state else { return Ok(None) };
-        let asked = asking.await;
-        *state = asked.link.map_or(State::Closed, State::Quiet);
-        match asked.answer {
+        let reply = asking.await;
+        *state = reply.link.map_or(State::Closed, State::Quiet);
+        match reply.answer {
             Ok(true) => {
-                self.heard.fetch_max(asked.since.as_nanos(), Ordering::AcqRel);
-                Ok(Some(asked.since))
+                self.heard.fetch_max(reply.since.as_nanos(), Ordering::AcqRel);
+                Ok(Some(reply.since))
             }
             Ok(false) => Ok(None),
             Err(error) if is_over(&error) => Ok(None),
@@ -127,11 +127,11 @@ impl Session {
     }
 }
 
-async fn ask(mut link: Link, name: Arc<str>, clock: Clock) -> Asked {
+async fn ask(mut link: Link, name: Arc<str>, clock: Clock) -> Reply {
     let since = clock.now();
     let answer = link.holds(&name).await;
     let over = answer.as_ref().is_err_and(is_over);
-    Asked { link: (!over).then_some(link), since, answer }
+    Reply { link: (!over).then_some(link), since, answer }
 }
 
 impl std::fmt::Debug for State {

@@ -8,18 +8,6 @@ use sqlx::Row;
 use super::fault::fault;
 use super::link::Link;
 
-/// The next token is above the last one and not below the server's time, so it rises even where rows were lost. The
-/// server's time in universal time: a session's time zone does not move it. Assigned from left to right.
-pub(super) const STAMP: &str = "\
-    INSERT INTO dlock_named (name, token, conn, note) VALUES ( \
-        ?, LAST_INSERT_ID(TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))), CONNECTION_ID(), ?) \
-    ON DUPLICATE KEY UPDATE \
-        token = LAST_INSERT_ID(GREATEST(token + 1, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)))), \
-        conn = VALUES(conn), note = VALUES(note)";
-
-/// A note counts only if the session that wrote it holds the lock.
-pub(super) const NOTE: &str = "SELECT note FROM dlock_named WHERE name = ? AND conn = IS_USED_LOCK(?)";
-
 macro_rules! create {
     () => {
         "CREATE TABLE IF NOT EXISTS dlock_named (\

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use dlock_contract::{Error, ErrorKind, Result};
 use sqlx::mysql::{MySqlConnectOptions, MySqlSslMode};
 
-use super::address::{decode, wrong};
+use super::url::{decode, wrong};
 
 /// The TLS options of a URL.
 #[derive(Default)]

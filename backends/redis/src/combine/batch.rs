@@ -6,38 +6,39 @@ use ::redis::{Cmd, Pipeline, Value};
 use dlock_contract::Result;
 use tokio::sync::oneshot;
 
-use super::super::connection::Ended;
-use super::super::scripts::FENCE;
-use super::super::socket::Wire;
-use super::joined::UnderWay;
-use super::releases::Releases;
-use super::{Answers, each};
+use crate::combine::combiner::Answers;
+use crate::combine::joined::UnderWay;
+use crate::combine::releases::Releases;
+use crate::layout::token::FENCE;
+use crate::reply::read::each;
+use crate::socket::ended::Ended;
+use crate::socket::server::Wire;
 
 /// Requests that will leave together.
 #[derive(Default)]
-pub(super) struct Batch {
+pub(crate) struct Batch {
     /// The batch's number: by it, the caller that began the batch sees whether it has left already.
-    pub(super) number: u64,
+    pub(crate) number: u64,
     /// Does our thread look after those that gather?
-    pub(super) watched: bool,
-    pub(super) pipeline: Pipeline,
-    pub(super) asked: Vec<Asked>,
-    pub(super) releases: Releases,
+    pub(crate) watched: bool,
+    pub(crate) pipeline: Pipeline,
+    pub(crate) requests: Vec<BatchedRequest>,
+    pub(crate) releases: Releases,
     /// How many tokens are drawn for them, by one command at the end.
-    pub(super) draws: i64,
+    pub(crate) draws: i64,
     /// From the first request on, so that no later request overtakes those that wait here: an abandon comes after its
     /// acquire.
-    pub(super) under_way: Option<UnderWay>,
+    pub(crate) under_way: Option<UnderWay>,
 }
 
 /// A request in the batch: the answers that it wants, and the caller that waits for them.
-pub(super) struct Asked {
-    pub(super) wants: Wants,
-    pub(super) to: oneshot::Sender<Result<Answers>>,
+pub(crate) struct BatchedRequest {
+    pub(crate) wants: Wants,
+    pub(crate) to: oneshot::Sender<Result<Answers>>,
 }
 
 #[derive(Clone, Copy)]
-pub(super) enum Wants {
+pub(crate) enum Wants {
     /// So many.
     Answers(usize),
     /// One, and one of the batch's tokens, counted from zero.
@@ -48,25 +49,25 @@ pub(super) enum Wants {
 
 impl Batch {
     /// The batch that gathers next, with room for as many as this one: growing step by step costs more than sending.
-    pub(super) fn after(last: &Self) -> Self {
+    pub(crate) fn after(last: &Self) -> Self {
         Self {
             number: last.number + 1,
             watched: last.watched,
             pipeline: Pipeline::with_capacity(last.pipeline.len() + 2),
-            asked: Vec::with_capacity(last.asked.len()),
+            requests: Vec::with_capacity(last.requests.len()),
             releases: Releases::with_capacity(last.releases.count),
             ..Self::default()
         }
     }
 
-    pub(super) fn put(&mut self, commands: impl IntoIterator<Item = Cmd>) -> Wants {
+    pub(crate) fn put(&mut self, commands: impl IntoIterator<Item = Cmd>) -> Wants {
         let before = self.pipeline.len();
         add(&mut self.pipeline, commands);
         Wants::Answers(self.pipeline.len() - before)
     }
 
-    pub(super) async fn send(self, mut wire: Wire, ended: Arc<Ended>) {
-        let Self { mut pipeline, asked, releases, draws, under_way, .. } = self;
+    pub(crate) async fn send(self, mut wire: Wire, ended: Arc<Ended>) {
+        let Self { mut pipeline, requests, releases, draws, under_way, .. } = self;
         if draws > 0 {
             pipeline.add_command(draw(draws));
         }
@@ -78,7 +79,7 @@ impl Batch {
         let mut answers = match answers {
             Ok(answers) => answers,
             Err(error) => {
-                for Asked { to, .. } in asked {
+                for BatchedRequest { to, .. } in requests {
                     let _ = to.send(Err(wire.fault(&error)));
                 }
                 return;
@@ -87,7 +88,7 @@ impl Batch {
         let mut released = if releases { each(answers.pop()) } else { Box::new(std::iter::empty()) };
         let drawn = if draws > 0 { answers.pop() } else { None };
         let mut answers = answers.into_iter();
-        for Asked { wants, to } in asked {
+        for BatchedRequest { wants, to } in requests {
             let own = match wants {
                 Wants::Answers(count) => answers.by_ref().take(count).collect(),
                 // The highest of all that were drawn is the answer.
@@ -107,13 +108,13 @@ impl Batch {
 }
 
 /// Draws so many tokens; the answer is the highest.
-pub(super) fn draw(tokens: i64) -> Cmd {
+pub(crate) fn draw(tokens: i64) -> Cmd {
     let mut draw = Cmd::with_capacity(3, 48);
     draw.arg("INCRBY").arg(FENCE).arg(tokens);
     draw
 }
 
-pub(super) fn add(pipeline: &mut Pipeline, commands: impl IntoIterator<Item = Cmd>) {
+pub(crate) fn add(pipeline: &mut Pipeline, commands: impl IntoIterator<Item = Cmd>) {
     for command in commands {
         pipeline.add_command(command);
     }

@@ -6,17 +6,17 @@ use std::sync::atomic::Ordering;
 use dlock_contract::{Error, Result};
 use tokio::sync::oneshot;
 
-use super::{Answers, Combiner};
+use crate::combine::combiner::{Answers, Combiner};
 
 /// A request in a batch. It does not keep the request's commands: they would make the future large.
-pub(super) struct Joined {
+pub(crate) struct Joined {
     /// Present if the request has begun its batch.
-    pub(super) began: Option<Began>,
-    pub(super) answers: oneshot::Receiver<Result<Answers>>,
+    pub(crate) began: Option<Began>,
+    pub(crate) answers: oneshot::Receiver<Result<Answers>>,
 }
 
 impl Joined {
-    pub(super) async fn answers(self) -> Result<Answers> {
+    pub(crate) async fn answers(self) -> Result<Answers> {
         let Self { began, answers } = self;
         if let Some(began) = began {
             // Other tasks that are ready to run can join the batch first.
@@ -28,9 +28,9 @@ impl Joined {
 }
 
 /// Lets the batch leave when it is dropped, also by a caller that is cancelled.
-pub(super) struct Began {
-    pub(super) combiner: Arc<Combiner>,
-    pub(super) number: u64,
+pub(crate) struct Began {
+    pub(crate) combiner: Arc<Combiner>,
+    pub(crate) number: u64,
 }
 
 impl Drop for Began {
@@ -43,10 +43,10 @@ impl Drop for Began {
 }
 
 /// A request on its way, or a batch.
-pub(super) struct UnderWay(Arc<Combiner>);
+pub(crate) struct UnderWay(Arc<Combiner>);
 
 impl UnderWay {
-    pub(super) fn new(combiner: &Arc<Combiner>) -> Self {
+    pub(crate) fn new(combiner: &Arc<Combiner>) -> Self {
         combiner.under_way.fetch_add(1, Ordering::Relaxed);
         Self(combiner.clone())
     }

@@ -3,8 +3,9 @@
 use ::redis::{Arg, Cmd};
 use dlock_contract::Claim;
 
-use super::super::layout::{self, Name};
-use super::super::scripts::SCRIPTS;
+use crate::layout::name::LockName;
+use crate::layout::value::LockValue;
+use crate::scripts::exclusive::SCRIPTS;
 
 /// Bytes of a lock's name and of its value, mostly.
 const USUAL_NAME: usize = 48;
@@ -12,15 +13,15 @@ const USUAL_VALUE: usize = 112;
 
 /// Locks that are released together, by one script: a call of its own for each costs the server twice as much.
 #[derive(Default)]
-pub(super) struct Releases {
+pub(crate) struct Releases {
     /// Arguments of the command to be, which has all names before all values.
     names: Cmd,
     values: Cmd,
-    pub(super) count: usize,
+    pub(crate) count: usize,
 }
 
 impl Releases {
-    pub(super) fn with_capacity(count: usize) -> Self {
+    pub(crate) fn with_capacity(count: usize) -> Self {
         Self {
             names: Cmd::with_capacity(count, count * USUAL_NAME),
             values: Cmd::with_capacity(count, count * USUAL_VALUE),
@@ -28,13 +29,13 @@ impl Releases {
         }
     }
 
-    pub(super) fn put(&mut self, claim: &Claim) {
-        self.names.arg(Name(&claim.key));
-        self.values.arg(layout::Value(claim));
+    pub(crate) fn put(&mut self, claim: &Claim) {
+        self.names.arg(LockName(&claim.key));
+        self.values.arg(LockValue(claim));
         self.count += 1;
     }
 
-    pub(super) fn call(&self) -> Option<Cmd> {
+    pub(crate) fn call(&self) -> Option<Cmd> {
         if self.count == 0 {
             return None;
         }

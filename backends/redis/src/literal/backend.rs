@@ -9,7 +9,8 @@ use dlock_contract::{
 };
 use futures::future::BoxFuture;
 
-use crate::literal::{Literal, for_claim, inside, under_its_name};
+use crate::literal::store::Literal;
+use crate::literal::translate::{for_claim, inside, under_its_name};
 
 impl Backend for Literal {
     fn kind(&self) -> &'static str {

@@ -1,4 +1,4 @@
-//! The task that keeps the connection open, and opens it anew.
+//! The task that keeps the push connection open, and opens it again.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
@@ -8,15 +8,17 @@ use ::redis::{Cmd, PushInfo, PushKind, Value};
 use dlock_contract::{Error, ErrorKind, Result};
 use tokio::sync::{mpsc, watch};
 
-use super::super::connection::{Connections, OPEN_LIMIT, config, on, words};
-use super::super::grant::{Message, Stray};
-use super::super::line::Places;
-use super::super::scripts::SCRIPTS;
-use super::super::scripts_shares;
-use super::super::socket::Wire;
-use super::super::topology::ClusterPlan;
-use super::super::topology::slots::channel;
-use super::{Opened, Slots, State, lock};
+use crate::cluster::plan::ClusterPlan;
+use crate::connections::pool::Connections;
+use crate::layout::slots::channel;
+use crate::push::state::{Opened, Slots, State, lock};
+use crate::queue::grant::{Message, Stray};
+use crate::queue::places::Places;
+use crate::scripts::call::{on, words};
+use crate::scripts::exclusive::SCRIPTS;
+use crate::scripts::shared::SHARED_SCRIPTS;
+use crate::socket::options::{OPEN_LIMIT, config};
+use crate::socket::server::Wire;
 
 /// How often the server is asked, while somebody waits, whether it lives and is a primary; and for how long it may say
 /// nothing to that.
@@ -28,19 +30,19 @@ const SHORT: Duration = Duration::from_millis(50);
 /// A connection that has lasted for so long was a good one: the next one is opened without delay.
 const LASTING: Duration = Duration::from_secs(10);
 
-/// What the task works with.
-pub(super) struct Listener {
-    pub(super) connections: Arc<Connections>,
-    pub(super) places: Arc<Places>,
-    pub(super) channel: String,
-    pub(super) process: Arc<str>,
-    pub(super) state: Arc<watch::Sender<State>>,
-    pub(super) slots: Arc<Mutex<Slots>>,
-    pub(super) opened: Arc<Opened>,
+/// The values that the task needs.
+pub(crate) struct Listener {
+    pub(crate) connections: Arc<Connections>,
+    pub(crate) places: Arc<Places>,
+    pub(crate) channel: String,
+    pub(crate) process: Arc<str>,
+    pub(crate) state: Arc<watch::Sender<State>>,
+    pub(crate) slots: Arc<Mutex<Slots>>,
+    pub(crate) opened: Arc<Opened>,
 }
 
 impl Listener {
-    pub(super) async fn listen(&self) {
+    pub(crate) async fn listen(&self) {
         if let Some(plan) = self.connections.cluster() {
             return self.listen_to_cluster(plan).await;
         }
@@ -50,7 +52,7 @@ impl Listener {
             match self.open().await {
                 Ok((wire, mut events)) => {
                     let since = self.connections.clock.now();
-                    // Whatever was pushed while nobody listened is lost: everybody asks.
+                    // Pushes that came while nobody listened are lost, so all waiters ask.
                     self.places.wake_all();
                     let unheard = self.come_up(self.opened.next());
                     let strays = async {
@@ -151,7 +153,7 @@ impl Listener {
             }
             self.state.send_replace(State::Down);
             *lock(&self.slots) = Slots::default();
-            // What was pushed meanwhile is lost.
+            // Pushes that came meanwhile are lost.
             self.places.wake_all();
             self.connections.clock.sleep_until(self.connections.clock.now().after(pause)).await;
             pause = (pause * 2).min(Duration::from_secs(2));
@@ -161,7 +163,7 @@ impl Listener {
     fn hear(&self, event: Event) {
         match event {
             Event::Stray(stray) => self.give_back(stray),
-            // Whoever asks next subscribes again.
+            // The next waiter subscribes again.
             Event::Moved(name) => {
                 lock(&self.slots).subscribed.retain(|slot| channel(&self.process, *slot).as_bytes() != name);
                 self.places.wake_all();
@@ -214,7 +216,7 @@ impl Listener {
                     let build = |command: &mut Cmd| {
                         on(command, &name).arg(&marker).arg(value.get(..32)).arg(0).arg("");
                     };
-                    connections.script(&shared, &scripts_shares::SCRIPTS.end, build).await
+                    connections.script(&shared, &SHARED_SCRIPTS.end, build).await
                 }
             };
         };
@@ -229,7 +231,7 @@ fn is_replica(role: &Value) -> bool {
     matches!(role, Value::Array(role) if !matches!(role.first(), Some(Value::BulkString(name)) if name == b"master"))
 }
 
-/// What the callback has seen and somebody must act upon.
+/// An event that the callback has seen and the task must act upon.
 enum Event {
     /// A lock was granted for which nobody waits.
     Stray(Stray),

@@ -8,8 +8,8 @@ use dlock_contract::{
 };
 use futures::future::BoxFuture;
 
-use super::{Redisson, channel};
-use crate::renewals::in_batches;
+use crate::lock::renew::in_batches;
+use crate::redisson::store::{Redisson, channel};
 
 impl Backend for Redisson {
     fn kind(&self) -> &'static str {

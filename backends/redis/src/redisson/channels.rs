@@ -12,8 +12,9 @@ use dlock_contract::engine::background;
 use dlock_contract::{Error, Owner, Result};
 use tokio::sync::{mpsc, oneshot, watch};
 
-use super::super::connection::{Connections, OPEN_LIMIT, config};
-use super::super::fault;
+use crate::connections::pool::Connections;
+use crate::reply::fault;
+use crate::socket::options::{OPEN_LIMIT, config};
 
 /// So long an attempt waits for a subscription.
 const PATIENCE: Duration = Duration::from_millis(500);
@@ -22,10 +23,10 @@ const PATIENCE: Duration = Duration::from_millis(500);
 const PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
 
 /// All channels of one store.
-pub(super) struct Channels {
+pub(crate) struct Channels {
     connections: Arc<Connections>,
     table: Arc<Table>,
-    /// Where orders go; the task ends when it is dropped.
+    /// The task's orders. The task ends when this is dropped.
     running: Mutex<Option<Running>>,
 }
 
@@ -34,7 +35,7 @@ struct Running {
     _end: oneshot::Sender<()>,
 }
 
-/// What the task shall do about a channel.
+/// An order to the task about a channel.
 #[derive(Debug)]
 enum Order {
     Subscribe(String),
@@ -53,7 +54,7 @@ struct Channel {
     state: watch::Sender<State>,
 }
 
-/// What is known of a channel.
+/// The state of a channel.
 #[derive(Clone, Copy, Debug)]
 struct State {
     /// Are releases heard at present? Unknown until the server has answered.
@@ -63,17 +64,17 @@ struct State {
 }
 
 impl Channels {
-    pub(super) fn new(connections: Arc<Connections>) -> Self {
+    pub(crate) fn new(connections: Arc<Connections>) -> Self {
         Self { connections, table: Arc::default(), running: Mutex::new(None) }
     }
 
     /// Does this waiter listen already?
-    pub(super) fn has(&self, channel: &str, owner: &Owner) -> bool {
+    pub(crate) fn has(&self, channel: &str, owner: &Owner) -> bool {
         self.table.lock().get(channel).is_some_and(|entry| entry.waiters.contains(owner))
     }
 
     /// Listens to a channel for a waiter, until it is [dismissed](Self::dismiss); `None` if nothing is heard at present.
-    pub(super) async fn listen(&self, channel: &str, owner: Owner) -> Result<Option<Ear>> {
+    pub(crate) async fn listen(&self, channel: &str, owner: Owner) -> Result<Option<Ear>> {
         let mut state = self.join(channel, owner)?;
         let known = async { state.wait_for(|state| state.is_up.is_some()).await.map(|state| *state).ok() };
         let limit = self.connections.clock.now().after(PATIENCE);
@@ -95,7 +96,7 @@ impl Channels {
     }
 
     /// Ends the subscription, if nobody else here waits for the lock.
-    pub(super) fn dismiss(&self, channel: &str, owner: &Owner) {
+    pub(crate) fn dismiss(&self, channel: &str, owner: &Owner) {
         let mut table = self.table.lock();
         let Some(entry) = table.get_mut(channel) else { return };
         entry.waiters.remove(owner);
@@ -108,7 +109,7 @@ impl Channels {
     }
 
     /// Ends the connection. The next waiter opens it again.
-    pub(super) fn stop(&self) {
+    pub(crate) fn stop(&self) {
         *self.running() = None;
     }
 
@@ -138,14 +139,14 @@ impl Channels {
 }
 
 /// Hears the releases told on one channel.
-pub(super) struct Ear {
+pub(crate) struct Ear {
     state: watch::Receiver<State>,
     seen: u64,
 }
 
 impl Ear {
     /// Ends with the next news since it began to listen.
-    pub(super) async fn news(mut self) {
+    pub(crate) async fn news(mut self) {
         // An error: its waiter was dismissed.
         let _ = self.state.wait_for(|state| state.news != self.seen).await;
     }
@@ -162,7 +163,7 @@ impl Table {
         }
     }
 
-    /// Whatever is told from here on is lost, so everybody asks.
+    /// Messages are lost from here on, so all waiters ask.
     fn went_down(&self) {
         let channels = self.lock();
         self.is_down.store(true, Ordering::Relaxed);
@@ -237,7 +238,7 @@ impl Listener {
 
     async fn subscribe(&self, connection: &mut MultiplexedConnection, channel: &str) -> Result<()> {
         let heard = allowed(self.bounded(connection.subscribe(channel)).await)?;
-        // What was told before is unknown.
+        // Earlier messages are unknown.
         self.table.change(channel, |state| *state = State { is_up: Some(heard), news: state.news + 1 });
         Ok(())
     }

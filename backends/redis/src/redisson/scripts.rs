@@ -2,8 +2,11 @@
 
 use std::sync::LazyLock;
 
-use super::super::connection::HIGH_STEP;
-use super::super::scripts::{BESIDE, CLOCK, LEAST_TOKEN, Lua, TOKEN_END};
+use crate::connections::pool::HIGH_STEP;
+use crate::layout::token::{LEAST_TOKEN, TOKEN_END};
+use crate::scripts::clock::CLOCK;
+use crate::scripts::lua::Lua;
+use crate::scripts::queue::BESIDE;
 
 /// `l`; field, ttl, note, the highest token seen. Gives 1 and the token, 0 and the lease left, 2 for a hash without a lease, 4 and a token that
 /// cannot be one, and then nothing was taken.
@@ -71,15 +74,15 @@ return redis.acl_check_cmd('publish',ARGV[1],'0') and 1 or 0
 ";
 
 /// The scripts, with their digests.
-pub(super) struct Scripts {
-    pub(super) take: Lua,
-    pub(super) release: Lua,
-    pub(super) renew_all: Lua,
-    pub(super) holder: Lua,
-    pub(super) may_tell: Lua,
+pub(crate) struct Scripts {
+    pub(crate) take: Lua,
+    pub(crate) release: Lua,
+    pub(crate) renew_all: Lua,
+    pub(crate) holder: Lua,
+    pub(crate) may_tell: Lua,
 }
 
-pub(super) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| {
+pub(crate) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| {
     let limits = format!("local LEAST,END,STEP={LEAST_TOKEN},{TOKEN_END},{HIGH_STEP}");
     let on_one = "local L=KEYS[1]";
     Scripts {

@@ -4,8 +4,6 @@
 //! store are small, so a server that sends more is broken, or means harm. This module only follows where one answer
 //! ends; the client reads its content.
 
-use std::error::Error as StdError;
-use std::fmt;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -13,6 +11,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use crate::reply::fault::TooLarge;
 
 /// So many bytes one answer may have, and so many values: each costs the client far more than it has on the wire. The
 /// largest answer of use is the list of the slots of a cluster that was cut into single ones.
@@ -22,20 +22,8 @@ const MOST_VALUES: u64 = 1024 * 1024;
 /// The client takes no deeper ones either.
 const MOST_DEPTH: usize = 100;
 
-/// Why such a connection has ended.
-#[derive(Debug)]
-pub(in super::super) struct TooLarge;
-
-impl fmt::Display for TooLarge {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("one answer of the server is larger than 16 MB")
-    }
-}
-
-impl StdError for TooLarge {}
-
 /// A socket with the answer that is coming in.
-pub(super) struct Bounded<S> {
+pub(crate) struct Bounded<S> {
     socket: S,
     answer: Answer,
     /// Tells those whose requests end with the connection why it has ended.
@@ -43,7 +31,7 @@ pub(super) struct Bounded<S> {
 }
 
 impl<S> Bounded<S> {
-    pub(super) fn new(socket: S, was_too_large: Arc<AtomicBool>) -> Self {
+    pub(crate) fn new(socket: S, was_too_large: Arc<AtomicBool>) -> Self {
         Self { socket, answer: Answer::default(), was_too_large }
     }
 }

@@ -1,4 +1,4 @@
-//! Which servers there are, and who leads to the one that grants.
+//! The servers of a store, and the way to the one that grants.
 //!
 //! | plan | the server that grants | what follows a change |
 //! | --- | --- | --- |
@@ -8,26 +8,5 @@
 //!
 //! Everything else of this backend knows connections, not servers.
 
-pub(super) mod cluster;
-mod hosts;
-mod keys;
-mod nodes;
-mod sentinel;
-mod shared;
-mod silence;
-pub(super) mod slots;
-mod tls;
-pub(super) mod watch;
-
-use super::socket::Server;
-pub(super) use nodes::ClusterPlan;
-pub(super) use sentinel::{Address, Sentinels};
-pub(super) use shared::{Opening, SharedClient};
-pub(super) use tls::Tls;
-
-/// Who leads to the server that grants.
-pub(super) enum Plan {
-    Server(Server),
-    Sentinel(Sentinels),
-    Cluster(ClusterPlan),
-}
+pub(crate) mod sentinel;
+pub(crate) mod target;

@@ -1,33 +1,32 @@
-//! Sentinel: which server is the primary is what a majority of the sentinels says.
+//! Sentinel: a majority of the sentinels names the primary.
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ::redis::{ConnectionAddr, IntoConnectionInfo, ProtocolVersion, RedisConnectionInfo, Value};
+use ::redis::{ConnectionAddr, IntoConnectionInfo, RedisConnectionInfo, Value};
 use dlock_contract::engine::Names;
 use dlock_contract::{Clock, Error, ErrorKind, Result};
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 
-use super::super::connection::config;
-use super::super::fault;
-use super::super::settings::Scheme;
-use super::super::socket::Server;
-use super::super::target::tcp;
-use super::hosts::Hosts;
-use super::tls::Tls;
+use crate::reply::fault;
+use crate::socket::options::{config, redis_settings, tcp};
+use crate::socket::server::Server;
+use crate::socket::tls::Tls;
+use crate::url::hosts::Hosts;
+use crate::url::settings::{Scheme, Settings};
 
 /// So long the sentinels have to answer, all of them side by side.
 const ASK_LIMIT: Duration = Duration::from_secs(2);
 
-/// Where a server listens.
-pub(in super::super) type Address = (String, u16);
+/// The address of a server.
+pub(crate) type Address = (String, u16);
 
 /// The sentinels of one primary, and how to connect to whichever server that is.
-pub(in super::super) struct Sentinels {
-    pub(super) sentinels: Vec<Server>,
-    pub(super) name: String,
+pub(crate) struct Sentinels {
+    pub(crate) sentinels: Vec<Server>,
+    pub(crate) name: String,
     settings: RedisConnectionInfo,
     tls: Option<Tls>,
     names: Arc<Names>,
@@ -35,11 +34,7 @@ pub(in super::super) struct Sentinels {
 
 impl Sentinels {
     /// `host[:port],…/name[/db]`.
-    pub(in super::super) fn new(
-        rest: &str,
-        tls: bool,
-        names: &Arc<Names>,
-    ) -> Result<(Self, super::super::settings::Settings)> {
+    pub(crate) fn new(rest: &str, tls: bool, names: &Arc<Names>) -> Result<(Self, Settings)> {
         let Hosts { user, password, hosts, path, settings } = Hosts::parse(rest, Scheme::Sentinel, tls, 26379)?;
         let (name, db) = match &path[..] {
             [name] => (name, 0),
@@ -64,7 +59,7 @@ impl Sentinels {
     }
 
     /// The primary, by a majority of all sentinels that the URL names.
-    pub(in super::super) async fn primary(&self, clock: &Clock) -> Result<Address> {
+    pub(crate) async fn primary(&self, clock: &Clock) -> Result<Address> {
         let limit = clock.now().after(ASK_LIMIT);
         let ask = |sentinel| async move {
             let answer = clock.timeout_at(limit, self.ask(sentinel)).await;
@@ -106,11 +101,11 @@ impl Sentinels {
     }
 
     /// The server at that address, with the servers' credentials.
-    pub(in super::super) fn server(&self, address: Address) -> Result<Server> {
+    pub(crate) fn server(&self, address: Address) -> Result<Server> {
         server(address, self.tls.as_ref(), &self.names, self.settings.clone())
     }
 
-    pub(in super::super) fn db(&self) -> i64 {
+    pub(crate) fn db(&self) -> i64 {
         self.settings.db()
     }
 
@@ -137,21 +132,6 @@ impl fmt::Debug for Sentinels {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} by {} sentinels", self.name, self.sentinels.len())
     }
-}
-
-/// Who logs in, and where.
-pub(super) fn redis_settings(user: Option<&str>, password: Option<&str>, db: i64) -> RedisConnectionInfo {
-    let mut settings = RedisConnectionInfo::default()
-        .set_db(db)
-        .set_protocol(ProtocolVersion::RESP3)
-        .set_lib_name("dlock", env!("CARGO_PKG_VERSION"));
-    if let Some(user) = user {
-        settings = settings.set_username(user);
-    }
-    if let Some(password) = password {
-        settings = settings.set_password(password);
-    }
-    settings
 }
 
 fn server(

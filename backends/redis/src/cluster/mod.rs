@@ -1,0 +1,7 @@
+//! Redis Cluster: slots, keys, and the way to the server of each slot.
+
+pub(crate) mod client;
+pub(crate) mod keys;
+pub(crate) mod plan;
+pub(crate) mod silence;
+pub(crate) mod way;

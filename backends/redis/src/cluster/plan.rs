@@ -1,0 +1,104 @@
+//! The servers of a cluster, and the client that finds all of them.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ::redis::aio::AsyncPushSender;
+use ::redis::cluster::{ClusterClient, ClusterClientBuilder};
+use ::redis::cluster_async::ClusterConnection;
+use ::redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion};
+use dlock_contract::engine::{Names, background};
+use dlock_contract::{Clock, Error, Result};
+
+use crate::cluster::client::Opening;
+use crate::cluster::silence::SILENCE_LIMIT;
+use crate::reply::fault;
+use crate::socket::options::{OPEN_LIMIT, redis_settings, tcp};
+use crate::socket::resolver::Resolver;
+use crate::socket::tls::Tls;
+use crate::url::hosts::Hosts;
+use crate::url::settings::{Scheme, Settings};
+
+/// A server that takes longer is passed over when the client connects to all of them.
+const CONNECT_LIMIT: Duration = Duration::from_secs(1);
+
+/// The servers that a URL names, of which one is enough to find all others.
+pub(crate) struct ClusterPlan {
+    nodes: Vec<ConnectionInfo>,
+    shown: String,
+    names: Arc<Names>,
+    tls: Option<Tls>,
+}
+
+impl ClusterPlan {
+    /// `host[:port],…`.
+    pub(crate) fn new(rest: &str, tls: bool, names: &Arc<Names>) -> Result<(Self, Settings)> {
+        let Hosts { user, password, hosts, path, settings } = Hosts::parse(rest, Scheme::Cluster, tls, 6379)?;
+        if !(path.is_empty() || path == ["0"]) {
+            return Err(Error::config(
+                "url",
+                "a Redis Cluster has one database, 0: nothing follows its hosts in the URL",
+            ));
+        }
+        let tls = if tls { Some(Tls::new(&settings)?) } else { None };
+        let shown: Vec<_> = hosts.iter().map(|(host, port)| format!("{host}:{port}")).collect();
+        let node = |(host, port)| {
+            let address = match &tls {
+                None => ConnectionAddr::Tcp(host, port),
+                Some(_) => ConnectionAddr::TcpTls { host, port, insecure: false, tls_params: None },
+            };
+            let info =
+                address.into_connection_info().map_err(|_| Error::config("url", "the Redis URL cannot be used"))?;
+            Ok(info.set_redis_settings(redis_settings(user.as_deref(), password.as_deref(), 0)).set_tcp_settings(tcp()))
+        };
+        let nodes = hosts.into_iter().map(node).collect::<Result<_>>()?;
+        let plan = Self { nodes, shown: shown.join(", "), names: names.clone(), tls };
+        // Files that are no certificates are found now.
+        plan.client(None::<fn(::redis::PushInfo) -> Result<(), ::redis::aio::SendError>>)?;
+        Ok((plan, settings))
+    }
+
+    fn client(&self, pushes: Option<impl AsyncPushSender>) -> Result<ClusterClient> {
+        let mut builder = ClusterClientBuilder::new(self.nodes.clone())
+            .use_protocol(ProtocolVersion::RESP3)
+            .tcp_settings(tcp())
+            .async_dns_resolver(Resolver(self.names.clone()))
+            .connection_timeout(CONNECT_LIMIT)
+            .response_timeout(SILENCE_LIMIT)
+            // This limit would need a timer in the caller's runtime.
+            .overall_response_timeout(None)
+            .retries(0);
+        if let Some(pushes) = pushes {
+            builder = builder.push_sender(pushes);
+        }
+        #[cfg(feature = "tls")]
+        if let Some(tls) = &self.tls {
+            builder = builder.certs(tls.files());
+        }
+        let _ = &self.tls;
+        builder.build().map_err(|_| Error::config("url", "the Redis URL cannot be used, or its files for TLS cannot"))
+    }
+
+    /// Opens the client; on our own thread, which has the timers that it needs.
+    pub(crate) async fn open(&self, clock: &Clock, pushes: Option<impl AsyncPushSender>) -> Result<ClusterConnection> {
+        background()?.run(self.opening(clock, pushes)?).await?
+    }
+
+    /// The future that opens the client, for dlock's own thread.
+    pub(crate) fn opening(&self, clock: &Clock, pushes: Option<impl AsyncPushSender>) -> Result<Opening> {
+        let (client, clock, plan) = (self.client(pushes)?, clock.clone(), format!("{self:?}"));
+        Ok(Box::pin(async move {
+            match clock.timeout_at(clock.now().after(OPEN_LIMIT), client.get_async_connection()).await {
+                Some(opened) => opened.map_err(|error| fault::cluster(&error)),
+                None => Err(Error::outage(format!("no server of the {plan} answered within {OPEN_LIMIT:?}"))),
+            }
+        }))
+    }
+}
+
+impl fmt::Debug for ClusterPlan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cluster of {}", self.shown)
+    }
+}

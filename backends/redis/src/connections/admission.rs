@@ -1,0 +1,113 @@
+//! Whether the server of a lock may grant now: the quarantine is checked before and after each grant.
+
+use std::sync::Arc;
+
+use ::redis::{Cmd, Value};
+use dlock_contract::{Error, Hold, LockKey, Result};
+
+use crate::cluster::way::ClusterWay;
+use crate::connections::connection::Way;
+use crate::connections::pool::Connections;
+use crate::layout::slots::{Slot, fence, number_of, slot_of};
+use crate::quarantine::history::QUESTIONS;
+use crate::quarantine::view::View;
+use crate::reply::fault;
+use crate::reply::read::is_forbidden;
+use crate::scripts::call::words;
+
+impl Connections {
+    /// Looks at the server that grants this lock, if something may have happened to it.
+    ///
+    /// # Errors
+    /// While the lock may be somebody's although it looks free; if the server does not answer.
+    pub(crate) async fn admit(self: &Arc<Self>, key: &LockKey) -> Result<()> {
+        if self.cluster().is_some() && !self.quarantine.rules.are_off() {
+            let slot = slot_of(key);
+            if !self.quarantine.shards.knows(number_of(slot)) {
+                Box::pin(self.look(slot)).await?;
+            }
+            return self.quarantine.shards.check(&self.quarantine.rules, number_of(slot), || self.clock.now());
+        }
+        if self.quarantine.evicts() {
+            // It may have been set right since.
+            let [.., config] = QUESTIONS;
+            let answer = Box::pin(async { self.command(&self.here().await?, words(config)).await }).await?;
+            self.quarantine.heard_policy(&answer)?;
+        }
+        self.quarantine.check(|| self.clock.now())
+    }
+
+    /// Was there no reason to look again?
+    pub(crate) fn admits(&self, key: &LockKey) -> bool {
+        if self.cluster().is_some() && !self.quarantine.rules.are_off() {
+            let (shards, slot) = (&self.quarantine.shards, number_of(slot_of(key)));
+            return shards.knows(slot) && shards.check(&self.quarantine.rules, slot, || self.clock.now()).is_ok();
+        }
+        self.quarantine.check(|| self.clock.now()).is_ok()
+    }
+
+    /// Is a grant that was pushed to be believed? `high` is from before it can have been made.
+    pub(crate) fn believes(&self, hold: &Hold, high: u64) -> bool {
+        let Some(token) = hold.token.map(|token| token.get()) else { return false };
+        let believed = !Self::is_behind(token, high) && self.admits(&hold.claim.key);
+        if believed {
+            self.saw(token);
+        }
+        believed
+    }
+
+    /// Looks at all servers of a cluster, so that a later change of each is seen. One that does not answer stays unknown.
+    pub(crate) async fn meet_all(self: &Arc<Self>) {
+        if self.cluster().is_none() || self.quarantine.rules.are_off() {
+            return;
+        }
+        if let Some(any) = Slot::new(0) {
+            let _ = self.look(any).await;
+        }
+        for slot in self.quarantine.shards.unmet().into_iter().filter_map(Slot::new) {
+            let _ = self.look(slot).await;
+        }
+    }
+
+    async fn look(self: &Arc<Self>, slot: Slot) -> Result<()> {
+        let connection = self.here().await?;
+        let Way::Cluster(way) = &connection.way else { return Ok(()) };
+        let shards = &self.quarantine.shards;
+        for has_led_there in [false, true] {
+            let changes = shards.changes();
+            let answers = ask(way, slot).await?;
+            match View::read(&answers) {
+                Some(view) => {
+                    let is_its_server = view.has(number_of(slot));
+                    shards.met(&self.quarantine.rules, view, changes, self.clock.now());
+                    if is_its_server {
+                        return Ok(());
+                    }
+                }
+                None => match answers.iter().find(|answer| matches!(answer, Value::ServerError(_))) {
+                    Some(refused) if !is_forbidden(refused) => return Err(fault::unexpected(refused)),
+                    _ => {
+                        shards.cannot_look();
+                        return Ok(());
+                    }
+                },
+            }
+            // The client asks any other server where it has no connection to the right one. A question about a key of the
+            // slot leads it there.
+            if !has_led_there {
+                let mut exists = Cmd::new();
+                exists.arg("EXISTS").arg(fence(slot));
+                let answer = way.one(&exists).await?;
+                if matches!(answer, Value::ServerError(_)) {
+                    return Err(fault::unexpected(&answer));
+                }
+            }
+        }
+        Err(Error::outage("the server of the lock's slot cannot be asked who it is"))
+    }
+}
+
+async fn ask(way: &ClusterWay, slot: Slot) -> Result<Vec<Value>> {
+    let about = [&["CLUSTER", "SLOTS"][..], &["CLUSTER", "MYID"]].into_iter().chain(QUESTIONS);
+    way.together(slot, about.map(words)).await
+}

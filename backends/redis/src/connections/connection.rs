@@ -1,0 +1,73 @@
+//! One connection, shared by all tasks of its runtime.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use dlock_contract::{BootInstant, Clock};
+use tokio::runtime::Id;
+
+use crate::cluster::way::ClusterWay;
+use crate::combine::combiner::Combiner;
+use crate::connections::looks::Looked;
+use crate::connections::stale::{ClientName, StaleConnections};
+
+/// One connection, shared by all tasks of its runtime.
+// Aligned: see `registry::Shared`.
+#[repr(align(128))]
+pub struct Connection {
+    pub(crate) runtime: Id,
+    pub(crate) way: Way,
+    /// As [`Connections::switches`] when it was opened.
+    pub(crate) switches: u64,
+    /// Set by the client when the server has hung up, so that an idle connection's end costs no failed request.
+    pub(crate) dead: Arc<AtomicBool>,
+    /// Since when a request has waited that was given up or is late, unless answers have come since; in nanoseconds, else
+    /// 0.
+    pub(crate) silent_since: AtomicU64,
+    pub(crate) looked: Looked,
+    pub(crate) named: Arc<ClientName>,
+    pub(crate) stale: Arc<StaleConnections>,
+}
+
+/// How requests get to their server.
+pub(crate) enum Way {
+    Server(Arc<Combiner>),
+    Cluster(Box<ClusterWay>),
+}
+
+/// A connection that has left requests unanswered for so long is not used for new ones.
+const SILENCE_LIMIT: Duration = Duration::from_secs(2);
+
+impl Connection {
+    /// Is it alive, as far as was seen?
+    pub fn is_usable(&self, clock: &Clock) -> bool {
+        !self.is_dead() && !self.is_silent(SILENCE_LIMIT, clock)
+    }
+
+    pub(crate) fn is_dead(&self) -> bool {
+        self.dead.load(Ordering::Relaxed)
+    }
+
+    /// Has it left a request unanswered for so long, with no answer since to any other?
+    pub(crate) fn is_silent(&self, limit: Duration, clock: &Clock) -> bool {
+        let since = self.silent_since.load(Ordering::Relaxed);
+        since != 0 && clock.now().since(BootInstant::from_nanos(since)) >= limit
+    }
+
+    pub(crate) fn fell_silent(&self, since: BootInstant) {
+        // A cluster's servers are not silent together; its way knows of each slot.
+        if matches!(self.way, Way::Cluster(_)) {
+            return;
+        }
+        let since = since.as_nanos().max(1);
+        let _ = self.silent_since.compare_exchange(0, since, Ordering::Relaxed, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Connection {
+    /// Its runtime has ended, or another one has taken its place.
+    fn drop(&mut self) {
+        self.stale.add(&self.named);
+    }
+}

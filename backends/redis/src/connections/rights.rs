@@ -1,0 +1,96 @@
+//! Checks before the first lock which commands the server knows and the user may run: inside of a script the server
+//! does not say which one it was.
+
+use ::redis::{Cmd, Value};
+use dlock_contract::{Error, ErrorKind, Result};
+
+use crate::reply::fault;
+use crate::scripts::call::call;
+use crate::scripts::lua::Lua;
+
+/// Needed by every lock.
+pub(crate) const EXCLUSIVE: &[&str] = &[
+    "set", "get", "del", "incrby", "pexpire", "pttl", "exists", "time", "zadd", "zrem", "zpopmin", "hset", "hget",
+    "hdel", "evalsha",
+];
+
+/// Needed beside those to hand a lock on; an account that may neither publish nor subscribe waits by polling.
+const PUSHES: [&str; 3] = ["publish", "spublish", "pubsub"];
+
+/// Needed beside those by readers, writers and permits, and by `min_hold`.
+pub(crate) const SHARED: &[&str] = &["zrange", "zcard", "zscore", "hgetall"];
+
+/// The names among the arguments that the user may not run, and with a `?` in front those that the server does not know;
+/// asked of the server, nothing is run.
+const MISSING: &str = r"
+local k=KEYS[1]
+local with={set={k,''},incrby={k,1},pexpire={k,1},zadd={k,1,''},zrem={k,''},zrange={k,0,0},hset={k,'',''},hget={k,''},
+  hdel={k,''},zscore={k,''},time={},evalsha={'','0'},publish={'dl1:p:x',''},spublish={'dl1:p:x',''},
+  pubsub={ARGV[#ARGV],'dl1:p:x'}}
+local missing={}
+if not redis.acl_check_cmd then return redis.error_reply('ERR no acl_check_cmd') end
+for i=1,#ARGV-1 do
+  local c=ARGV[i]
+  -- It raises an error for an unknown one, as for one that was renamed.
+  local known,may=pcall(redis.acl_check_cmd,c,unpack(with[c] or {k}))
+  if not known then table.insert(missing,'?'..c) elseif not may then table.insert(missing,c) end
+end
+return missing
+";
+
+/// The question.
+pub(crate) fn question(is_cluster: bool) -> Cmd {
+    let (push, count) =
+        if is_cluster { (["spublish", "pubsub"], "shardnumsub") } else { (["publish", "pubsub"], "numsub") };
+    let (key, script) = ("dl1:{dlock}", Lua::new(&[MISSING]).on(None));
+    call(&script, true, &|command: &mut Cmd| {
+        command.arg(1).arg(key).arg(EXCLUSIVE).arg(SHARED).arg(&push).arg(count);
+    })
+}
+
+/// Refuses a user without the rights that every lock needs, and names what lacks; warns of others.
+pub(crate) fn judge(answer: &Value) -> Result<()> {
+    let missing = match answer {
+        Value::Array(missing) => missing,
+        Value::ServerError(error) if error.code() == "ERR" => {
+            // A server without such a question; what lacks is found when it is needed.
+            tracing::debug!("this Redis cannot tell what its user may do");
+            return Ok(());
+        }
+        other => return Err(fault::unexpected(other)),
+    };
+    let names = missing.iter().filter_map(|name| match name {
+        Value::BulkString(name) => std::str::from_utf8(name).ok(),
+        _ => None,
+    });
+    let (unknown, forbidden): (Vec<_>, Vec<_>) = names.partition(|name| name.starts_with('?'));
+    let unknown: Vec<_> = unknown.into_iter().map(|name| &name[1..]).collect();
+    if let Some(needed) = unknown.iter().find(|name| EXCLUSIVE.contains(name)) {
+        return Err(fault::unknown_command(needed));
+    }
+    let (lacking, others): (Vec<_>, Vec<_>) =
+        forbidden.into_iter().chain(unknown).partition(|name| EXCLUSIVE.contains(name));
+    if !lacking.is_empty() {
+        return Err(Error::new(
+            ErrorKind::PermissionDenied,
+            format!(
+                "the Redis user may not run {}, which locks need, on the keys dl1:*",
+                lacking.iter().map(|name| fault::with_purpose(name)).collect::<Vec<_>>().join(", ")
+            ),
+        ));
+    }
+    let (pushes, others): (Vec<_>, Vec<_>) = others.into_iter().partition(|name| PUSHES.contains(name));
+    if !pushes.is_empty() {
+        tracing::warn!(
+            "the Redis user may not publish to dl1:p:* or count who listens there, or the server does not know the commands for \
+             it: nobody is told of what is released"
+        );
+    }
+    if !others.is_empty() {
+        tracing::warn!(
+            commands = others.join(" "),
+            "the Redis user may not run what readers, writers, permits and min_hold need, or the server does not know it"
+        );
+    }
+    Ok(())
+}

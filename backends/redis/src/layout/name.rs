@@ -1,0 +1,58 @@
+//! The name of a lock in Redis, and the names of the keys that belong to it.
+
+use std::io::Write;
+
+use ::redis::{RedisWrite, ToRedisArgs};
+use dlock_contract::LockKey;
+
+/// The name of a lock: `dl1:{shop:stock:<42>}`. The braces put all keys of one lock into one hash slot; the part before
+/// them is the same for all, so that an ACL can say `~dl1:*`. A [literal](LockKey::literal) name stands as it is.
+pub struct LockName<'a>(pub &'a LockKey);
+
+impl ToRedisArgs for LockName<'_> {
+    fn write_redis_args<W: ?Sized + RedisWrite>(&self, out: &mut W) {
+        let full = self.0.as_str();
+        match full.strip_prefix("dl1:") {
+            Some(rest) => put(out, &[b"dl1:{", rest.as_bytes(), b"}"]),
+            None => put(out, &[full.as_bytes()]),
+        }
+    }
+}
+
+/// The name of something that belongs to a lock, as the scripts make it.
+pub(crate) fn beside(name: &[u8], ending: &str) -> Vec<u8> {
+    let (before, after): (&[u8], &[u8]) = match name {
+        [b'd', b'l', b'1', b':', ..] => (b"", b""),
+        name if name.contains(&b'{') => (b"dl1:t:", b""),
+        _ => (b"dl1:l:{", b"}"),
+    };
+    [before, name, after, ending.as_bytes()].concat()
+}
+
+pub(crate) fn put<W: ?Sized + RedisWrite>(out: &mut W, parts: &[&[u8]]) {
+    let mut writer = out.writer_for_next_arg();
+    for part in parts {
+        // Writing into a vector cannot fail.
+        let _ = writer.write_all(part);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_belongs_to_a_lock_is_ours_and_in_its_slot() {
+        use ::redis::cluster_routing::Slot;
+        let names = ["dl1:{shop:stock:<42>}", "stock:42", "{stock:42}", "{stock}:42", "stock:42:q", "{stock:42}:q"];
+        let mut all = std::collections::HashSet::new();
+        for name in names {
+            for ending in [":q", ":a", ":r", ":note"] {
+                let own = beside(name.as_bytes(), ending);
+                assert!(own.starts_with(b"dl1:") && Slot::for_key(&own) == Slot::for_key(name), "{name}");
+                assert!(all.insert(own), "{name}{ending}");
+            }
+        }
+        assert!(crate::scripts::queue::BESIDE.contains("'dl1:t:'..l or 'dl1:l:{'..l..'}'"));
+    }
+}

@@ -1,0 +1,6 @@
+//! `keys=literal`: locks under the names that other tools write.
+
+pub(crate) mod backend;
+pub(crate) mod inspect;
+pub(crate) mod store;
+pub(crate) mod translate;

@@ -1,0 +1,158 @@
+//! The store: its parts, how it is opened, and one attempt with the checks around it.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use dlock_contract::{Attempt, Capabilities, Claim, Clock, Error, Mode, Owner, Result, Signal, Stand, Wake, WakeStyle};
+use futures::FutureExt;
+
+use crate::connections::check;
+use crate::connections::pool::Connections;
+use crate::connections::watch::Watch;
+use crate::layout::units::millis;
+use crate::layout::value::QueueEntry;
+use crate::lock::capabilities::capabilities;
+use crate::push::pushes::Pushes;
+use crate::queue::contended::Contended;
+use crate::queue::foreign_clients::ForeignClients;
+use crate::queue::limits::GRANT_LIMIT;
+use crate::queue::places::Places;
+use crate::topology::target::Target;
+use crate::url::settings::Layout;
+
+/// Locks in one Redis server.
+// Aligned: see `registry::Shared`.
+#[repr(align(128))]
+pub struct Redis {
+    pub(crate) connections: Arc<Connections>,
+    pub(crate) places: Arc<Places>,
+    pub(crate) pushes: Pushes,
+    pub(crate) contended: Contended,
+    pub(crate) foreign_clients: ForeignClients,
+    pub(crate) capabilities: Capabilities,
+    pub(crate) clock: Clock,
+    /// Follows failovers.
+    pub(crate) watch: Mutex<Option<Watch>>,
+}
+
+impl Redis {
+    /// Connects to `redis://[user:password@]host[:port][/db]` or `unix:///path[?db=…&user=…&pass=…]`, to the primary that
+    /// `redis-sentinel://[user:password@]host[:port],…/name[/db]` leads to, or to the cluster of
+    /// `redis-cluster://[user:password@]host[:port],…`; with `rediss` in the place of `redis` by TLS.
+    ///
+    /// In a user or password, `@ : / % # ?` are percent-encoded. `docs/backends.md` lists the parameters: `eviction`,
+    /// `restart_guard`, `failover_guard`, `wait_replicas`, files for TLS, the sentinels' own credentials.
+    ///
+    /// # Errors
+    /// [`ErrorKind::ConfigInvalid`](dlock_contract::ErrorKind::ConfigInvalid) for a URL that cannot be used or that asks for another
+    /// layout, and for a server that may evict locks;
+    /// [`ErrorKind::Unsupported`](dlock_contract::ErrorKind::Unsupported) below Redis 7.0 and for a cluster behind a plain URL; [`ErrorKind::NotPrimary`](dlock_contract::ErrorKind::NotPrimary) for a replica;
+    /// [`ErrorKind::PermissionDenied`](dlock_contract::ErrorKind::PermissionDenied), with the rights that lack; [`ErrorKind::Outage`](dlock_contract::ErrorKind::Outage) if there is no answer,
+    /// or no majority of the sentinels.
+    pub async fn connect(url: &str, clock: &Clock) -> Result<Self> {
+        let target = Target::parse(url)?;
+        target.settings.check_layout(Layout::Own)?;
+        Self::open(target, clock).await
+    }
+
+    pub(crate) async fn open(target: Target, clock: &Clock) -> Result<Self> {
+        // Our thread runs the timers that bound what follows.
+        dlock_contract::engine::background()?;
+        let connections = Arc::new(Connections::new(target, clock.clone()));
+        check::check(&connections).await?.tell(&connections);
+        connections.open_for_renewals().await?;
+        connections.meet_all().await;
+        let mut capabilities = capabilities();
+        if connections.target.settings.wait_replicas > 0 {
+            capabilities.wake = WakeStyle::Hint;
+            capabilities.carries = false;
+        }
+        // In a cluster it depends on their slots.
+        capabilities.together = connections.cluster().is_none() && connections.target.settings.wait_replicas == 0;
+        let watch = Watch::start(&connections)?;
+        let places = Arc::<Places>::default();
+        let process: Arc<str> = Owner::fresh()?.to_hex().get(..16).unwrap_or_default().into();
+        Ok(Self {
+            pushes: Pushes::new(connections.clone(), places.clone(), process),
+            connections,
+            places,
+            contended: Contended::default(),
+            foreign_clients: ForeignClients::default(),
+            capabilities,
+            clock: clock.clone(),
+            watch: Mutex::new(watch),
+        })
+    }
+
+    /// One attempt. Before it the quarantine is checked, after it the quarantine again and the replicas.
+    pub(crate) async fn guarded(&self, claim: &Arc<Claim>, stand: Stand) -> Result<Attempt> {
+        self.connections.quarantine.rules.asks_for(claim.ttl);
+        // Opens the connection if there is none, and so reads the server's history.
+        let mut shared = self.connections.here().await.map_err(Error::never_sent)?;
+        self.connections.admit(&claim.key).await.map_err(Error::never_sent)?;
+        // The check may have taken a while, and the server may have changed since.
+        if !self.connections.is_usable(&shared) {
+            shared = self.connections.here().await.map_err(Error::never_sent)?;
+        }
+        // Read before the server can grant this request.
+        let high = self.connections.high();
+        match self.attempt(shared, claim, stand).await? {
+            Attempt::Contended(wake) => Ok(Attempt::Contended(self.hearing(wake, high))),
+            Attempt::Acquired(hold)
+                if self.connections.target.settings.wait_replicas == 0 && self.connections.admits(&claim.key) =>
+            {
+                Ok(Attempt::Acquired(hold))
+            }
+            attempt => Box::pin(self.checked(claim, attempt, high)).await,
+        }
+    }
+
+    /// Checks an attempt again: the server may be in quarantine by now, or replicas must have the lock too.
+    pub(crate) async fn checked(&self, claim: &Arc<Claim>, attempt: Attempt, high: u64) -> Result<Attempt> {
+        let replicas = self.connections.target.settings.wait_replicas;
+        match attempt {
+            Attempt::Acquired(hold) => {
+                // If the lock is refused now, the engine releases it, as after every failure.
+                self.connections.admit(&claim.key).await?;
+                if replicas == 0 {
+                    Ok(Attempt::Acquired(hold))
+                } else {
+                    self.replicated(hold).await.map(Attempt::Acquired)
+                }
+            }
+            Attempt::Contended(wake) => Ok(Attempt::Contended(self.hearing(wake, high))),
+            other => Ok(other),
+        }
+    }
+
+    /// Checks a pushed grant like an answer. If the check fails, the waiter asks. `high` is above all tokens that this process
+    /// saw before the request.
+    fn hearing(&self, wake: Wake, high: u64) -> Wake {
+        if self.connections.target.settings.wait_replicas > 0 {
+            return Self::as_hint(wake);
+        }
+        let Wake { signal: Some(signal), .. } = wake else { return wake };
+        let connections = self.connections.clone();
+        let believed = move |news| match news {
+            // The hold is dropped here; its owner finds it again by asking.
+            Signal::Granted(hold) if !connections.believes(&hold, high) => Signal::Ask,
+            news => news,
+        };
+        Wake { signal: Some(Box::pin(signal.map(move |news| news.map(believed)))), ..wake }
+    }
+
+    pub(crate) fn entry<'a>(&'a self, claim: &'a Claim) -> QueueEntry<'a> {
+        QueueEntry { process: &self.pushes.process, grant_ms: millis(grant_of(claim)), claim }
+    }
+}
+
+/// For how long a lock is granted to a waiter that has not confirmed it yet.
+pub(crate) fn grant_of(claim: &Claim) -> Duration {
+    // A lock that nobody renews must be granted for its full ttl at once.
+    if claim.renewed { claim.ttl.min(GRANT_LIMIT) } else { claim.ttl }
+}
+
+/// Can plain commands serve it?
+pub(crate) fn is_plain(claim: &Claim) -> bool {
+    claim.mode == Mode::Exclusive && !claim.fair && claim.once_per.is_none()
+}

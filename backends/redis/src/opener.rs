@@ -1,0 +1,55 @@
+//! Opens a store by its URL.
+
+use std::sync::Arc;
+
+use dlock_contract::{Backend, Clock, Opener, Result};
+
+use crate::literal::store::Literal;
+use crate::lock::store::Redis;
+#[cfg(feature = "redisson")]
+use crate::redisson::store::Redisson;
+use crate::topology::target::Target;
+use crate::url::settings::Layout;
+
+/// Opens a store by its URL.
+pub const OPENER: Opener = Opener::new(
+    &["redis", "rediss", "redis+unix", "unix", "redis-sentinel", "rediss-sentinel", "redis-cluster", "rediss-cluster"],
+    |url, clock| Box::pin(open(url, clock)),
+);
+
+/// Opens the server behind a URL.
+async fn open(url: &str, clock: &Clock) -> Result<Arc<dyn Backend>> {
+    let target = Target::parse(url)?;
+    Ok(match target.settings.layout {
+        Layout::Own => Arc::new(Redis::open(target, clock).await?),
+        Layout::Literal => Arc::new(Literal::open(target, clock).await?),
+        #[cfg(feature = "redisson")]
+        Layout::Redisson => Arc::new(Redisson::open(target, clock).await?),
+        #[cfg(not(feature = "redisson"))]
+        Layout::Redisson => return Err(without_redisson()),
+    })
+}
+
+#[cfg(not(feature = "redisson"))]
+fn without_redisson() -> dlock_contract::Error {
+    dlock_contract::Error::config(
+        "url",
+        "`layout=redisson` needs the feature `redisson` of dlock-rs: dlock-rs = { features = [\"redisson\"] }",
+    )
+}
+
+#[cfg(all(test, not(feature = "redisson")))]
+mod tests {
+    use dlock_contract::ErrorKind;
+
+    use super::*;
+
+    #[test]
+    fn without_its_feature_redissons_layout_is_refused_by_the_name_of_the_feature() {
+        for url in ["redis://127.0.0.1/?layout=redisson", "redis-sentinel://a,b/main?layout=redisson&keys=literal"] {
+            let error = futures::executor::block_on(open(url, &Clock::system())).err().expect(url);
+            assert!(matches!(error.kind(), ErrorKind::ConfigInvalid { .. }), "{error}");
+            assert!(error.to_string().contains("feature `redisson`"), "{error}");
+        }
+    }
+}

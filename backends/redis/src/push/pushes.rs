@@ -1,0 +1,138 @@
+//! The connection on which the server pushes grants: one for each store, on our own thread, opened when somebody has
+//! to wait for the first time.
+//!
+//! In a cluster the server of a slot pushes only to those who have subscribed there: a process subscribes to a channel in
+//! each slot in which it waits for a lock.
+//!
+//! A connection can lead to the wrong server and stay open: to a primary that has become a replica, which takes
+//! subscriptions all the same. The server that grants tells a waiter of it when the waiter asks for a place in the queue.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use dlock_contract::{LockKey, Result};
+use tokio::sync::{oneshot, watch};
+
+use crate::connections::pool::Connections;
+use crate::layout::slots::{channel, slot_of};
+use crate::push::listener::Listener;
+use crate::push::state::{Opened, Slots, State, lock};
+use crate::queue::places::Places;
+use crate::reply::fault;
+
+/// So long an attempt waits for the connection to open.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+/// The pushes of one store.
+pub(crate) struct Pushes {
+    connections: Arc<Connections>,
+    places: Arc<Places>,
+    /// The name of this process in wait queues: random, new for each opened store.
+    pub(crate) process: Arc<str>,
+    /// Ends the task when it is dropped.
+    running: Mutex<Option<oneshot::Sender<()>>>,
+    state: Arc<watch::Sender<State>>,
+    slots: Arc<Mutex<Slots>>,
+    opened: Arc<Opened>,
+}
+
+impl Pushes {
+    pub(crate) fn new(connections: Arc<Connections>, places: Arc<Places>, process: Arc<str>) -> Self {
+        let state = Arc::new(watch::Sender::new(State::Opening));
+        let (slots, opened) = (Arc::default(), Arc::default());
+        Self { connections, places, process, running: Mutex::new(None), state, slots, opened }
+    }
+
+    /// Which connection it is that pushes arrive on.
+    pub(crate) fn opened(&self) -> u64 {
+        self.opened.count.load(Ordering::Relaxed)
+    }
+
+    /// The server that was asked about this lock pushes nothing to this connection, so it is opened anew. In a cluster the
+    /// lock may only be on its way to another server: there the slot is forgotten at once, and the connection is kept for a
+    /// while.
+    pub(crate) fn unheard(&self, key: &LockKey, opened: u64) {
+        let mut slots = lock(&self.slots);
+        if opened == self.opened() {
+            slots.subscribed.remove(&slot_of(key));
+            drop(slots);
+            self.opened.unheard.send_replace(opened);
+        }
+    }
+
+    /// Do pushes about this lock arrive?
+    pub(crate) fn is_up(&self, key: &LockKey) -> bool {
+        *self.state.borrow() == State::Up
+            && (self.connections.cluster().is_none() || lock(&self.slots).subscribed.contains(&slot_of(key)))
+    }
+
+    /// Lets pushes about this lock arrive; false if they cannot at present, and then waiting means polling.
+    pub(crate) async fn come_up(&self, key: &LockKey) -> bool {
+        if self.start().is_err() {
+            return false;
+        }
+        let mut state = self.state.subscribe();
+        let opened =
+            async { state.wait_for(|state| *state != State::Opening).await.is_ok_and(|state| *state == State::Up) };
+        // The caller has a deadline of its own, and polling meanwhile is better than waiting for the connection.
+        let limit = self.connections.clock.now().after(PATIENCE);
+        let clock = &self.connections.clock;
+        if !clock.timeout_at(limit, opened).await.unwrap_or(false) {
+            return false;
+        }
+        self.connections.cluster().is_none() || clock.timeout_at(limit, self.subscribe(key)).await.unwrap_or(false)
+    }
+
+    /// Subscribes in the lock's slot.
+    async fn subscribe(&self, key: &LockKey) -> bool {
+        let slot = slot_of(key);
+        let (client, opened) = (lock(&self.slots).client.clone(), self.opened());
+        let Some(mut client) = client else { return false };
+        if let Err(error) = client.ssubscribe(channel(&self.process, slot)).await {
+            tracing::warn!(error = %fault::client(&error), "Redis pushes nothing about this slot, so waiting means polling");
+            return false;
+        }
+        let mut slots = lock(&self.slots);
+        // It may be another one by now.
+        let is_present = slots.client.is_some() && opened == self.opened();
+        if is_present {
+            slots.subscribed.insert(slot);
+        }
+        is_present
+    }
+
+    /// Ends the connection. The next waiter opens it again.
+    pub(crate) fn stop(&self) {
+        *self.running.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    fn start(&self) -> Result<()> {
+        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        if running.is_some() {
+            return Ok(());
+        }
+        let thread = dlock_contract::engine::background()?;
+        let (end, ended) = oneshot::channel();
+        self.state.send_replace(State::Opening);
+        let listener = Listener {
+            connections: self.connections.clone(),
+            places: self.places.clone(),
+            channel: format!("dl1:p:{}", self.process),
+            process: self.process.clone(),
+            state: self.state.clone(),
+            slots: self.slots.clone(),
+            opened: self.opened.clone(),
+        };
+        thread.spawn(async move {
+            tokio::select! {
+                () = listener.listen() => {}
+                _ = ended => {}
+            }
+            listener.state.send_replace(State::Down);
+            *lock(&listener.slots) = Slots::default();
+        });
+        *running = Some(end);
+        Ok(())
+    }
+}

@@ -1,0 +1,42 @@
+//! The state that the pushes and their listener share.
+
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use ::redis::cluster_async::ClusterConnection;
+use tokio::sync::watch;
+
+use crate::layout::slots::Slot;
+
+/// Which connection it is.
+#[derive(Default)]
+pub(crate) struct Opened {
+    pub(crate) count: AtomicU64,
+    /// The last one from which nothing comes.
+    pub(crate) unheard: watch::Sender<u64>,
+}
+
+impl Opened {
+    pub(crate) fn next(&self) -> u64 {
+        self.count.fetch_add(1, Ordering::Relaxed) + 1
+    }
+}
+
+/// The client of a cluster on which pushes arrive, and the slots from which they arrive.
+#[derive(Default)]
+pub(crate) struct Slots {
+    pub(crate) client: Option<ClusterConnection>,
+    pub(crate) subscribed: HashSet<Slot>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    Opening,
+    Up,
+    Down,
+}
+
+pub(crate) fn lock(slots: &Mutex<Slots>) -> std::sync::MutexGuard<'_, Slots> {
+    slots.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,92 @@
+//! The identity of a server and the history of its data, as the server tells them.
+
+use std::time::Duration;
+
+use ::redis::Value;
+use dlock_contract::BootInstant;
+
+use crate::reply::read::{field, settings, text, uptime};
+
+/// One run of one server.
+pub(crate) struct Life {
+    pub(crate) run_id: String,
+    /// [`History::name`] then.
+    pub(crate) history: String,
+    /// When it was connected to last.
+    pub(crate) met: BootInstant,
+}
+
+/// The server as the first answers on a connection describe it.
+pub(crate) struct Seen {
+    pub(crate) run_id: String,
+    pub(crate) uptime: Duration,
+    /// Is everything on disk that was acknowledged?
+    pub(crate) durable: bool,
+    pub(crate) history: History,
+    /// May it forget locks when its memory is full? Nothing where the user may not ask for that.
+    pub(crate) evicts: Option<bool>,
+}
+
+/// A server's answer about the history of its data.
+#[derive(Debug, Default)]
+pub(crate) struct History {
+    /// Its name (`master_replid`): another one since each promotion.
+    pub(crate) name: String,
+    /// Does it go on another one (`master_replid2`)? So it does after a promotion, and after a restart of a primary from
+    /// its snapshot; not where a first replica came, or the last one went long ago.
+    pub(crate) is_heir: bool,
+    /// Is the server no replica?
+    pub(crate) is_primary: bool,
+}
+
+/// The question that [`History`] is read from.
+pub(crate) const REPLICATION: &[&str] = &["INFO", "replication"];
+
+/// The questions to a server on a new connection.
+pub(crate) const QUESTIONS: [&[&str]; 4] =
+    [&["INFO", "server"], &["INFO", "persistence"], REPLICATION, &["CONFIG", "GET", "appendfsync", "maxmemory-policy"]];
+
+impl Seen {
+    /// Reads the answers to [`QUESTIONS`]; nothing where the user may not ask for the first.
+    pub(crate) fn read(answers: &[Value]) -> Option<Self> {
+        let [server, persistence, replication, config] = answers else { return None };
+        let server = text(server)?;
+        let appends = text(persistence).and_then(|info| field(info, "aof_enabled")) == Some("1");
+        let settings = settings(config).unwrap_or_default();
+        let always = settings.contains(&("appendfsync", "always"));
+        Some(Self {
+            run_id: field(server, "run_id")?.to_owned(),
+            uptime: uptime(server)?,
+            durable: appends && always,
+            history: History::read(replication).unwrap_or_default(),
+            evicts: may_evict(config),
+        })
+    }
+
+    /// When it started, at the latest: it counts whole seconds of its clock, so the first may have been a short one.
+    pub(crate) fn started(&self, now: BootInstant) -> BootInstant {
+        now.before(self.uptime.saturating_sub(Duration::from_secs(1)))
+    }
+}
+
+impl History {
+    /// Reads the answer to [`REPLICATION`].
+    pub(crate) fn read(answer: &Value) -> Option<Self> {
+        let info = text(answer)?;
+        Some(Self {
+            name: field(info, "master_replid")?.to_owned(),
+            is_heir: field(info, "master_replid2").is_some_and(|name| name.contains(|digit| digit != '0')),
+            is_primary: field(info, "role") == Some("master"),
+        })
+    }
+
+    pub(crate) fn was_begun_since(&self, life: &Life) -> bool {
+        self.is_heir && self.name != life.history
+    }
+}
+
+/// Whether the server may evict keys, by its answer to the last of [`QUESTIONS`].
+pub(crate) fn may_evict(config: &Value) -> Option<bool> {
+    let (_, policy) = settings(config)?.into_iter().find(|(name, _)| *name == "maxmemory-policy")?;
+    Some(policy != "noeviction")
+}

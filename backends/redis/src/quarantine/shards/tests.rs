@@ -1,0 +1,159 @@
+//! Servers that restart, fail over, and give each other slots.
+
+use dlock_contract::Clock;
+
+use super::*;
+use crate::quarantine::history::{History, Seen};
+use crate::quarantine::server::Quarantine;
+use crate::url::settings::{GuardTime, Settings};
+use std::time::Duration;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+pub(crate) struct Cluster {
+    pub(crate) clock: Clock,
+    pub(crate) quarantine: Quarantine,
+}
+
+impl Cluster {
+    pub(crate) fn new() -> Self {
+        let quarantine = Quarantine::new(&Settings { restart_guard: GuardTime::Auto, ..Settings::default() });
+        quarantine.rules.asks_for(SECOND * 7);
+        let clock = Clock::manual();
+        clock.advance(SECOND * 1000);
+        Self { clock, quarantine }
+    }
+
+    /// A server tells who has which slots, up to and with the last of each.
+    pub(crate) fn tells(&self, ranges: &[(u16, &str)], id: &str, run_id: &str, uptime: u64, durable: bool) {
+        self.tells_as(ranges, id, Self::seen(run_id, uptime, durable));
+    }
+
+    fn seen(run_id: &str, uptime: u64, durable: bool) -> Seen {
+        let uptime = Duration::from_secs(uptime);
+        Seen { run_id: run_id.into(), uptime, durable, history: Self::history(run_id, false), evicts: None }
+    }
+
+    fn history(name: &str, is_heir: bool) -> History {
+        History { name: name.into(), is_heir, is_primary: true }
+    }
+
+    fn tells_as(&self, ranges: &[(u16, &str)], id: &str, seen: Seen) {
+        let mut first = 0;
+        let ranges = ranges.iter().map(|(last, primary)| {
+            let slots = (first, *last);
+            first = last + 1;
+            Range { slots, primary: (*primary).to_owned(), address: format!("{primary}:6379") }
+        });
+        let view = View { ranges: ranges.collect(), id: id.into(), seen };
+        let shards = &self.quarantine.shards;
+        shards.met(&self.quarantine.rules, view, shards.changes(), self.clock.now());
+    }
+
+    pub(crate) fn grants(&self, slot: u16) -> bool {
+        self.quarantine.shards.check(&self.quarantine.rules, slot, || self.clock.now()).is_ok()
+    }
+}
+
+#[test]
+fn a_restarted_server_keeps_its_own_slots_back() {
+    let cluster = Cluster::new();
+    let ranges = [(8191, "a"), (16_383, "b")];
+    cluster.tells(&ranges, "a", "1", 500, false);
+    cluster.tells(&ranges, "b", "1", 500, false);
+    cluster.tells(&ranges, "a", "2", 3, false);
+    assert!(!cluster.grants(0) && !cluster.grants(8191) && cluster.grants(8192));
+    cluster.clock.advance(SECOND * 4);
+    assert!(!cluster.grants(0), "its start may have been six seconds ago");
+    cluster.clock.advance(SECOND);
+    assert!(cluster.grants(0), "its start was seven seconds ago");
+    cluster.tells(&ranges, "a", "3", 0, true);
+    assert!(cluster.grants(0), "all of it was on disk");
+}
+
+#[test]
+fn the_request_at_hand_counts_for_the_length_of_the_guard() {
+    let cluster = Cluster::new();
+    let ranges = [(8191, "a"), (16_383, "b")];
+    cluster.tells(&ranges, "a", "1", 500, false);
+    cluster.tells(&ranges, "b", "1", 500, false);
+    cluster.tells(&ranges, "a", "2", 1, false);
+    cluster.clock.advance(SECOND * 8);
+    assert!(cluster.grants(0));
+    // As a look that finds nothing new.
+    cluster.tells(&ranges, "b", "1", 508, false);
+    cluster.quarantine.rules.asks_for(SECOND * 12);
+    assert!(!cluster.grants(0) && cluster.grants(8192));
+    cluster.clock.advance(SECOND * 4);
+    assert!(cluster.grants(0));
+}
+
+#[test]
+fn slots_that_fail_over_wait_and_slots_that_are_moved_do_not() {
+    let cluster = Cluster::new();
+    cluster.tells(&[(99, "a"), (199, "b"), (16_383, "c")], "a", "1", 500, false);
+    // From a to b, of which both live on.
+    cluster.tells(&[(49, "a"), (199, "b"), (16_383, "c")], "a", "1", 500, false);
+    assert!(cluster.grants(60));
+    // The last of a, to one that had slots before: it may have been moved, or given away after a's end.
+    cluster.tells(&[(199, "b"), (16_383, "c")], "b", "1", 500, false);
+    assert!(!cluster.grants(0) && cluster.grants(60));
+    cluster.clock.advance(SECOND * 7);
+    assert!(cluster.grants(0));
+    // A replica in the place of b.
+    cluster.tells(&[(199, "r"), (16_383, "c")], "r", "1", 500, true);
+    assert!(!cluster.grants(0) && !cluster.grants(199) && cluster.grants(200));
+    cluster.clock.advance(SECOND * 7);
+    assert!(cluster.grants(0));
+}
+
+#[test]
+fn a_server_that_was_a_replica_meanwhile_keeps_its_slots_back() {
+    let cluster = Cluster::new();
+    let ranges = [(8191, "a"), (16_383, "b")];
+    cluster.tells(&ranges, "a", "1", 500, true);
+    cluster.tells_as(&ranges, "a", Seen { history: Cluster::history("2", true), ..Cluster::seen("1", 500, true) });
+    assert!(!cluster.grants(0) && cluster.grants(8192));
+    cluster.clock.advance(SECOND * 7);
+    assert!(cluster.grants(0));
+}
+
+#[test]
+fn a_server_is_looked_at_after_every_change() {
+    let cluster = Cluster::new();
+    let shards = &cluster.quarantine.shards;
+    let ranges = [(8191, "a"), (16_383, "b")];
+    assert!(!shards.knows(0));
+    cluster.tells(&ranges, "a", "1", 500, false);
+    assert!(shards.knows(0) && !shards.knows(9000));
+    assert_eq!(shards.unmet(), [8192]);
+    shards.changed();
+    assert!(!shards.knows(0));
+    cluster.tells(&ranges, "a", "1", 500, false);
+    assert!(shards.knows(0));
+    shards.cannot_look();
+    assert!(shards.knows(9000));
+}
+
+#[test]
+fn a_failed_request_is_about_its_server_alone() {
+    let cluster = Cluster::new();
+    let shards = &cluster.quarantine.shards;
+    let ranges = [(8191, "a"), (16_383, "b")];
+    cluster.tells(&ranges, "a", "1", 500, false);
+    cluster.tells(&ranges, "b", "1", 500, false);
+    assert!(shards.is_at(9000, "b:6379") && !shards.is_at(9000, "a:6379"));
+    shards.failed(9000);
+    assert!(shards.knows(0) && !shards.knows(9000) && !shards.knows(16_383));
+    // A request that fails during a look makes that look count for nothing.
+    let before = shards.changes();
+    shards.failed(9001);
+    let seen = Cluster::seen("1", 500, false);
+    let view = View { ranges: Vec::new(), id: "b".into(), seen };
+    shards.met(&cluster.quarantine.rules, view, before, cluster.clock.now());
+    assert!(!shards.knows(9000));
+    cluster.tells(&ranges, "b", "1", 500, false);
+    assert!(shards.knows(0) && shards.knows(9000));
+    shards.changed();
+    assert!(!shards.knows(0) && !shards.knows(9000));
+}

@@ -1,0 +1,54 @@
+//! The answer of a cluster's server to a look: its identity, and its list of all slots' servers.
+
+use ::redis::Value;
+
+use crate::quarantine::history::Seen;
+use crate::reply::read::text;
+
+/// The first and the last slot of a range, its primary, and where that is.
+pub(crate) struct Range {
+    pub(crate) slots: (u16, u16),
+    pub(crate) primary: String,
+    pub(crate) address: String,
+}
+
+/// The answer of one server.
+pub(crate) struct View {
+    pub(crate) ranges: Vec<Range>,
+    /// The server itself.
+    pub(crate) id: String,
+    pub(crate) seen: Seen,
+}
+
+impl View {
+    /// Reads the answers to `CLUSTER SLOTS`, `CLUSTER MYID`, and to what [`Seen`] is read from; nothing where the user may
+    /// not ask.
+    pub(crate) fn read(answers: &[Value]) -> Option<Self> {
+        let [Value::Array(slots), id, about @ ..] = answers else { return None };
+        Some(Self {
+            ranges: slots.iter().map(range).collect::<Option<_>>()?,
+            id: text(id)?.to_owned(),
+            seen: Seen::read(about)?,
+        })
+    }
+}
+
+/// One entry of `CLUSTER SLOTS`: first, last, primary, replicas; of a server its host, its port, its id.
+fn range(entry: &Value) -> Option<Range> {
+    let Value::Array(entry) = entry else { return None };
+    let [Value::Int(first), Value::Int(last), Value::Array(primary), ..] = &entry[..] else { return None };
+    let [host, Value::Int(port), id, ..] = &primary[..] else { return None };
+    Some(Range {
+        slots: (u16::try_from(*first).ok()?, u16::try_from(*last).ok()?),
+        primary: text(id)?.to_owned(),
+        address: format!("{}:{port}", text(host).unwrap_or_default()),
+    })
+}
+
+impl View {
+    /// Is it the server of this slot, by its own word?
+    pub(crate) fn has(&self, slot: u16) -> bool {
+        let has = |Range { slots, primary, .. }: &Range| (slots.0..=slots.1).contains(&slot) && *primary == self.id;
+        self.ranges.iter().any(has)
+    }
+}

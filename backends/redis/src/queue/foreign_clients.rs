@@ -1,0 +1,193 @@
+//! Foreign clients, which poll for a literal name: when a release asks the server whether it is their turn.
+//!
+//! The server keeps the turns, for all processes; here stands only when to ask for them, so that other releases stay what
+//! they are. If a foreign client was seen lately, each release asks. A queue that has met none pauses for a moment now
+//! and then, because a foreign client that finds each lock handed on leaves no trace.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use dlock_contract::{BootInstant, LockKey};
+
+/// How long each release asks for a turn after a foreign client was seen. The server remembers it as long.
+const SEEN_FOR: Duration = Duration::from_secs(60);
+
+/// When a wait queue that has met no foreign client looks for one first. Each next pause is twice as long, up to the last.
+const FIRST_LOOK: Duration = Duration::from_millis(300);
+const LAST_LOOK: Duration = Duration::from_secs(2);
+
+/// A turn of the wait queue lasts as long as one of its holds; an eighth less, since none is exactly as long as the others. Where
+/// holds are this short a turn would end before it has begun to pay, so there it is the longest.
+const SHORT_HOLD: Duration = Duration::from_millis(5);
+const LONGEST_TURN: Duration = Duration::from_millis(250);
+
+/// If this process has heard nothing of a wait queue for this time, the queue may have ended.
+const UNBROKEN: Duration = Duration::from_secs(1);
+
+/// So many keys are remembered at most.
+const MOST: usize = 4096;
+
+/// The literal names for which others wait.
+#[derive(Debug, Default)]
+pub(crate) struct ForeignClients {
+    keys: Mutex<HashMap<LockKey, Known>>,
+    /// Is there any? A program without contention pays one load.
+    used: AtomicBool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    seen: Option<BootInstant>,
+    heard: BootInstant,
+    look: BootInstant,
+    pause: Duration,
+    /// How long our holds last, the last ones counting most: one that is much longer than the others changes little.
+    held: Option<Duration>,
+}
+
+impl Known {
+    fn new(now: BootInstant) -> Self {
+        Self { seen: None, heard: now, look: now.after(FIRST_LOOK), pause: FIRST_LOOK, held: None }
+    }
+
+    fn turn_after(&mut self, held: Duration) -> Duration {
+        let held = self.held.map_or(held, |earlier| earlier * 7 / 8 + held / 8);
+        self.held = Some(held);
+        if held < SHORT_HOLD { LONGEST_TURN } else { (held * 7 / 8).min(LONGEST_TURN) }
+    }
+
+    fn is_seen(&self, now: BootInstant) -> bool {
+        self.seen.is_some_and(|seen| now.since(seen) < SEEN_FOR)
+    }
+
+    fn is_over(&self, now: BootInstant) -> bool {
+        !self.is_seen(now) && now.since(self.heard) >= UNBROKEN
+    }
+}
+
+impl ForeignClients {
+    /// Notes that others wait for the lock or have it: `is_theirs` if that is a foreign client, or the turn of foreign clients.
+    pub(crate) fn note(&self, key: &LockKey, is_theirs: bool, now: BootInstant) {
+        if key.as_str().starts_with("dl1:") {
+            return;
+        }
+        self.used.store(true, Ordering::Relaxed);
+        let mut keys = self.keys();
+        if keys.len() >= MOST {
+            keys.retain(|_, known| !known.is_over(now));
+        }
+        if keys.len() >= MOST && !keys.contains_key(key) {
+            return;
+        }
+        let known = keys.entry(key.clone()).or_insert_with(|| Known::new(now));
+        if known.is_over(now) {
+            *known = Known::new(now);
+        }
+        known.heard = now;
+        if is_theirs {
+            known.seen = Some(now);
+        }
+    }
+
+    /// Whether the release of a hold must ask if it is the turn of foreign clients, and how long the queue's own turn lasts.
+    pub(crate) fn turn_after(&self, key: &LockKey, held: Duration, now: BootInstant) -> Option<Duration> {
+        if !self.used.load(Ordering::Relaxed) {
+            return None;
+        }
+        let mut keys = self.keys();
+        let known = keys.get_mut(key)?;
+        if known.is_over(now) {
+            keys.remove(key);
+            return None;
+        }
+        let turn = known.turn_after(held);
+        if known.is_seen(now) {
+            return Some(turn);
+        }
+        let looks = now >= known.look;
+        if looks {
+            known.pause = (known.pause * 2).min(LAST_LOOK);
+            known.look = now.after(known.pause);
+        }
+        looks.then_some(turn)
+    }
+
+    fn keys(&self) -> MutexGuard<'_, HashMap<LockKey, Known>> {
+        self.keys.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dlock_contract::Clock;
+    use dlock_contract::Key;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    fn key(n: u32) -> LockKey {
+        LockKey::new("t", Key::text("k:").value(&n)).unwrap().literal().unwrap()
+    }
+
+    #[test]
+    fn a_line_that_met_nobody_looks_seldom_and_only_while_it_lasts() {
+        let (strangers, start) = (ForeignClients::default(), Clock::manual().now());
+        let looks = |from: u64, to: u64| {
+            let looks = |ms: &u64| {
+                let now = start.after(Duration::from_millis(*ms));
+                strangers.note(&key(1), false, now);
+                strangers.turn_after(&key(1), MS, now).is_some()
+            };
+            (from..to).step_by(10).filter(looks).collect::<Vec<_>>()
+        };
+        assert_eq!(looks(0, 8000), [300, 900, 2100, 4100, 6100]);
+        assert_eq!(looks(10_000, 10_500), [10_300]);
+        assert!(strangers.turn_after(&key(1), MS, start.after(Duration::from_secs(12))).is_none());
+        assert!(strangers.keys().is_empty());
+    }
+
+    #[test]
+    fn who_was_seen_is_looked_for_by_each_release_of_a_minute() {
+        let (strangers, start) = (ForeignClients::default(), Clock::manual().now());
+        strangers.note(&key(1), true, start);
+        for second in [0, 1, 30, 59] {
+            assert!(strangers.turn_after(&key(1), MS, start.after(Duration::from_secs(second))).is_some());
+            assert!(strangers.turn_after(&key(2), MS, start.after(Duration::from_secs(second))).is_none());
+        }
+        assert!(strangers.turn_after(&key(1), MS, start.after(SEEN_FOR)).is_none());
+    }
+
+    #[test]
+    fn a_turn_lasts_as_long_as_a_hold() {
+        let (strangers, start) = (ForeignClients::default(), Clock::manual().now());
+        for n in 1..=4 {
+            strangers.note(&key(n), true, start);
+        }
+        let turn = |n: u32, ms: u32| strangers.turn_after(&key(n), ms * MS, start).unwrap().as_millis();
+        assert_eq!(turn(1, 0), 250);
+        assert_eq!(turn(2, 8), 7);
+        assert_eq!(turn(3, 300), 250);
+        assert_eq!(turn(4, 32), 28);
+        // One long hold among others, then longer ones for good.
+        assert_eq!(turn(4, 112), 36);
+        for _ in 0..50 {
+            turn(4, 100);
+        }
+        assert_eq!(turn(4, 100), 87);
+    }
+
+    #[test]
+    fn names_of_ours_have_no_strangers_and_others_are_bounded() {
+        let (strangers, now) = (ForeignClients::default(), Clock::manual().now());
+        strangers.note(&LockKey::new("t", Key::text("k")).unwrap(), true, now);
+        assert!(strangers.keys().is_empty());
+        for n in 0..5000 {
+            strangers.note(&key(n), true, now);
+        }
+        assert_eq!(strangers.keys().len(), MOST);
+        strangers.note(&key(4999), true, now.after(SEEN_FOR));
+        assert_eq!(strangers.keys().len(), 1);
+    }
+}

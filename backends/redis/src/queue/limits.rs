@@ -1,0 +1,28 @@
+//! How long a place in the wait queue and a pushed grant last, and how often a waiter asks.
+
+use std::time::Duration;
+
+/// How long a lock is handed to a waiter before it confirms: a silent waiter holds up the queue for this time. Its first
+/// renewal gives it the full ttl.
+pub(crate) const GRANT_LIMIT: Duration = Duration::from_secs(1);
+
+/// How long a place in the wait queue lasts without a new request: a few of the slow polls.
+pub(crate) const PLACE_LEASE: Duration = Duration::from_secs(5);
+
+/// When a waiter asks again without any news: as the present lease ends, and often enough to make up for a lost push.
+pub(crate) fn slow_poll(left: Duration) -> Duration {
+    let jitter = Duration::from_micros(fastrand::u64(1_000..20_000));
+    GRANT_LIMIT.mul_f64(0.8 + 0.2 * fastrand::f64()).min(left.saturating_add(jitter))
+}
+
+/// The same for a lock that several may hold. Shorter, because a waiter that has gone keeps others out although there is
+/// room for them.
+pub(crate) const SHARED_PLACE_LEASE: i64 = 3000;
+
+/// How often a waiter asks if the server cannot push.
+pub(crate) const POLL: Duration = Duration::from_millis(100);
+
+/// The pause of one waiter among many, with jitter.
+pub(crate) fn poll() -> Duration {
+    POLL.mul_f64(0.5 + fastrand::f64())
+}

@@ -1,0 +1,29 @@
+//! A script, and the keys that it touches in a cluster.
+
+use ::redis::Script;
+
+/// One script.
+pub struct Lua {
+    /// The text, which the server keeps.
+    pub text: String,
+    pub(crate) digest: String,
+    /// The keys that it may touch beside the lock in a cluster, where all keys are declared: the slot's counter and the names with
+    /// these endings; `None` for nothing but the lock.
+    pub(crate) keys: Option<&'static [&'static str]>,
+}
+
+/// All that can stand beside a lock.
+const ALL: &[&str] = &[":q", ":a", ":x", ":r", ":s", ":h", ":n", ":w", ":p"];
+
+impl Lua {
+    /// Joins the parts.
+    pub fn new(parts: &[&str]) -> Self {
+        let text = parts.concat();
+        Self { digest: Script::new(&text).get_hash().to_owned(), text, keys: Some(ALL) }
+    }
+
+    /// Says what it touches, if that is less than everything.
+    pub(crate) fn on(self, keys: Option<&'static [&'static str]>) -> Self {
+        Self { keys, ..self }
+    }
+}

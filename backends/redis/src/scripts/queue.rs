@@ -1,0 +1,196 @@
+//! The Lua of the wait queue: who is next, and whether it is the turn of foreign clients. Each script that touches the
+//! queue begins with one of these parts.
+//!
+//! A foreign client that polls under a literal name has no place in the queue, and never finds a lock free that is handed on.
+//! So if one was seen, a release gives way now and then: the lock is free, and no waiter of the queue takes it until the
+//! turn is over. A release says whether the server must look; see `queue::foreign_clients`.
+
+/// The prefix of the keys that belong to a lock: its own name, or a name of dlock's if its own is literal. All are in one
+/// hash slot.
+macro_rules! beside {
+    () => {
+        r"
+local function beside(l)
+  if string.sub(l,1,4)=='dl1:' then return l end
+  return string.find(l,'{',1,true) and 'dl1:t:'..l or 'dl1:l:{'..l..'}'
+end
+"
+    };
+}
+
+/// The function alone.
+pub(crate) const BESIDE: &str = beside!();
+
+/// Shared by the scripts that may hand the lock on; after `CLOCK`, with `L`.
+pub const ADVANCE: &str = concat!(
+    beside!(),
+    r"
+local B=beside(L)
+local Q,A=B..':q',B..':a'
+-- The process that was handed the lock last and has not asked since, and its owner; and when the turn of strangers ends.
+local function handed()
+  local text=redis.call('HGET',A,'?') or ''
+  local p,o=string.match(text,'^(%x+) (%x+)$')
+  return p,o,tonumber(string.match(text,'^! (%d+)$') or '0')
+end
+local function set_handed(p,value) redis.pcall('HSET',A,'?',p..' '..string.sub(value,1,32)) end
+-- Gives the lock to the first in line that lives: its fence if that is the asker, who stands there too; 0 and its claim if
+-- another one; false if nobody, and then what stands there is for the caller to replace. Once it is given nothing fails
+-- any more: it would be taken away from one who believes in it. Who has asked by a release of its process may be silent
+-- since.
+local function advance(asker,ttl,freed)
+  while true do
+    local e=redis.call('ZPOPMIN',Q)[1]
+    if not e then
+      redis.call('DEL',A)
+      return false
+    end
+    local p,claim,value=string.match(e,'^(%x+) (%d+) (.*)$')
+    local more=asker and value~=asker or redis.call('EXISTS',Q)==1
+    local kept=more and value..' +line' or value
+    if value==asker then
+      local f=fence()
+      redis.call('SET',L,kept,'PX',ttl)
+      if not more then redis.pcall('DEL',A) elseif freed then set_handed(p,value) else redis.pcall('HDEL',A,'?') end
+      return f
+    end
+    if tonumber(redis.call('HGET',A,p) or '0')*1000>us then
+      local f=fence()
+      local news=string.format('%.0f %.0f %s %s %s',f,us,claim,L,value)
+      -- Written before it is told: nobody shall believe in a lock that could not be written.
+      redis.call('SET',L,kept,'PX',claim)
+      if tell(p,news)>0 then
+        if more then set_handed(p,value) else redis.pcall('DEL',A) end
+        return 0,claim
+      end
+      -- Nobody listens there any more: its other entries need no trial.
+      redis.pcall('HDEL',A,p)
+    end
+  end
+end
+-- For how many ms more the turn that ends then is the strangers'. A clock that was set back makes none longer.
+local function turn(ends)
+  local left=ends-us
+  return left>0 and left<=250000 and math.ceil(left/1000)
+end
+-- What is noted of strangers: when their last turn began and ended, when one was seen last, and of the hold that was found
+-- then since when it has been known, all in µs, and when its lease ends, in ms.
+local function noted()
+  local began,ended,seen,since,lease=string.match(redis.call('GET',B..':x') or '','^(%d+) (%d+) (%d+) (%d+) (%d+)$')
+  return tonumber(began or '0'),tonumber(ended or '0'),tonumber(seen or '0'),tonumber(since or '0'),tonumber(lease or '0')
+end
+-- Notes it, under a name of ours.
+local function note(began,ended,seen,since,lease)
+  redis.pcall('SET',B..':x',string.format('%.0f %.0f %.0f %.0f %.0f',began,ended,seen,since,lease),'PX','60000')
+end
+-- Is it the strangers' turn, after one of ours of so many µs? If so, when one was seen last. Where their holds are much
+-- longer than ours, so was their turn, and then ours is too. Seldom, where none was seen in the last few turns, or never.
+local function due(ours)
+  local began,ended,seen=noted()
+  local length=2000000
+  if us-seen<3000000 then length=math.max(ours,math.min(ended-began,250000)-ours) end
+  return us-ended>length and seen
+end
+-- Frees the lock and gives the strangers their turn; returns its end. The strangers' last hold goes on when the turn ends.
+-- With that hold the turn is nearly as long as ours. A poller must find the lock free, so the turn lasts for 18 ms at
+-- least, or for three quarters of ours. Where no stranger was seen lately, it lasts as long as a poller may sleep. If none
+-- was ever seen, a short turn finds out. The first in line is told, since it must ask when the turn ends.
+local function give_way(seen,ours)
+  local _,_,_,since=noted()
+  redis.call('DEL',L)
+  local theirs=30000
+  if us-seen<3000000 then
+    theirs=math.max(math.min(18000,ours*3/4),ours*7/8-(seen-since))
+  elseif us-seen<60000000 then
+    theirs=250000
+  end
+  local ends=us+math.floor(theirs)
+  -- A stranger that held long may be gone: what its hold counts for is halved with each turn in which none was seen.
+  note(us,ends,seen,seen-math.floor((seen-since)/2),0)
+  redis.pcall('HSET',A,'?',string.format('! %.0f',ends))
+  redis.pcall('PEXPIRE',A,'30000')
+  local e=redis.pcall('ZRANGE',Q,0,0)[1]
+  if e then
+    local p,o=string.match(e,'^(%x+) %d+ (%x+)')
+    tell(p,'ask '..o..' ')
+  end
+  return ends
+end
+-- Frees a lock for which others wait. One that cannot be handed on is free all the same, and they find out by asking. Where
+-- strangers were seen, `ours` is how long a turn of the line lasts.
+local function hand_on(ours)
+  ours=tonumber(ours or '')
+  local seen=ours and redis.call('EXISTS',Q)==1 and due(ours)
+  if seen then
+    give_way(seen,ours)
+    return
+  end
+  local done,given=pcall(advance)
+  if not (done and given) then redis.call('DEL',L) end
+end
+"
+);
+
+/// Shared by the scripts that ask for the lock or else for a place in its wait queue; after [`ADVANCE`].
+pub(crate) const ASKING: &str = r"
+-- Of the lock's present value and, if it was freed just now, when the turn ends that strangers were given; value, entry,
+-- process, ttl and lease of the place of the asker.
+local function ask(v,freed,me,e,p,ttl,lease)
+  if v==me or v==me..' +line' then
+    redis.call('PEXPIRE',L,ttl)
+    return {1,fence(),us}
+  end
+  local left,own,silent,o,ends,since
+  if v then
+    left,own=taken(L,v)
+    if not left then return own end
+    -- A stranger frees what it has by its value, and tells nobody.
+    if own and string.sub(v,-6)~=' +line' then redis.call('SET',L,v..' +line','KEEPTTL') end
+    -- The process that was handed it lives: should that hold run out, its other places stay. Or it was silent until that
+    -- hold ran out, and a newcomer was faster than the line.
+    silent,o,ends=handed()
+    if not own then
+      local began,_,_,known,lease=noted()
+      -- Another end of the lease is another hold. The two clocks are read one after the other.
+      local now=math.floor(us/1000)+left
+      since=math.abs(now-lease)<=2 and known or us
+      note(began,turn(ends) and ends or us,us,since,since==us and now or lease)
+    end
+    if silent and o~=string.sub(v,1,32) then redis.call('HDEL',A,silent,'?') end
+    if silent==p then redis.call('HDEL',A,'?') end
+  else
+    -- The lock ended without a release: who was handed it and stayed silent is not tried again.
+    ends=freed
+    if not freed then silent,o,ends=handed() end
+    if silent then redis.call('HDEL',A,silent,'?') end
+    left=turn(ends)
+    if not left and redis.call('EXISTS',Q)==0 then
+      redis.call('SET',L,me,'PX',ttl)
+      return {1,fence(),us}
+    end
+  end
+  -- Without memory nobody joins, but who stands here already goes on: a script that has written is not refused.
+  local placed=redis.pcall('ZADD',Q,'NX',us,e)
+  if type(placed)=='table' and not tonumber(redis.pcall('ZSCORE',Q,e)) then redis.call('ZADD',Q,'NX',us,e) end
+  -- Whatever happens to those who stand here, the line itself does not outlive them for long.
+  redis.call('PEXPIRE',Q,'30000')
+  redis.call('HSET',A,p,math.floor(us/1000)+lease)
+  redis.call('PEXPIRE',A,'30000')
+  if v and own then return {0,left,us} end
+  if left then
+    -- When it is not the strangers' turn, the first one has to find the moment between two of their holds, so it looks the
+    -- more often the shorter the present one has been there. In a turn to find out who is there it looks all the time.
+    local soon=v and (turn(ends) or math.floor((us-since)/32000))
+    local place=redis.call('ZRANGE',Q,0,0)[1]==e and 5 or 6
+    -- Nobody is known to be there: a turn to find out.
+    if not v and select(3,noted())==0 then
+      place=place+2
+      soon=1
+    end
+    return {place,left,us,soon and math.max(soon,1)}
+  end
+  local f,claim=advance(me,ttl,freed)
+  if f>0 then return {1,f,us} end
+  return {0,tonumber(claim),us}
+end
+";

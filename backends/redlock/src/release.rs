@@ -1,0 +1,151 @@
+//! Releases a hold, or everything of a claim that is given up: by a majority, and sent to every node.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ::redis::Cmd;
+use dlock_contract::{BootInstant, Claim, Error, Hold, Released, Result};
+use futures::future::join;
+
+use super::Redlock;
+use super::attempt::{Round, is_one, round_of};
+use super::node::{Link, Node};
+use super::round::{Patience, Unable, ask};
+use super::scripts::SCRIPTS;
+use super::tally::{Count, Undone, decided, majority, shortage};
+use dlock_redis::internal::connection::on;
+use dlock_redis::internal::layout::LockName;
+use dlock_redis::internal::scripts::{Lua, SCRIPTS as SINGLE};
+
+impl Redlock {
+    pub(super) async fn free(&self, hold: &Hold) -> Result<Released> {
+        let round = round_of(hold)?;
+        let nodes = self.nodes.len();
+        let known = |count: &Count| count.decision(nodes).is_some();
+        let value = round.value.clone();
+        let (count, unable) =
+            self.undo(&hold.claim, &SINGLE.release, value, 0..nodes, known, BootInstant::NEVER).await?;
+        Ok(match decided(&count, nodes, &unable)? {
+            true => Released::Released,
+            false => Released::NotOwner,
+        })
+    }
+
+    /// Takes one round back from these nodes. Waits until so many have said so, but not beyond that moment. A node that
+    /// cannot be reached keeps it to the end of the ttl.
+    pub(super) async fn give_back(
+        &self,
+        claim: &Arc<Claim>,
+        round: &Round,
+        which: impl Iterator<Item = usize>,
+        awaited: usize,
+        until: BootInstant,
+    ) -> Result<()> {
+        let heard = |count: &Count| count.heard() >= awaited;
+        // It is sent, which is what counts: nobody hears how it went.
+        self.undo(claim, &SINGLE.release, round.value.clone(), which, heard, until).await.map(drop)
+    }
+
+    /// Takes everything of this owner back.
+    pub(super) async fn give_up(&self, claim: &Arc<Claim>) -> Result<()> {
+        let nodes = self.nodes.len();
+        // A minority may be away for long; what it has of ours stands in nobody's way, and not beyond the ttl.
+        let gone = |count: &Count| count.heard() >= majority(nodes);
+        let whose = claim.owner.to_hex();
+        let (count, unable) = self.undo(claim, &SCRIPTS.abandon, whose, 0..nodes, gone, BootInstant::NEVER).await?;
+        if gone(&count) { Ok(()) } else { Err(shortage(nodes, &unable).error) }
+    }
+
+    /// Sends a release of some kind to these nodes, whatever they said before, and waits for them all, but not long; a
+    /// little longer for enough of them, but not beyond `until`.
+    async fn undo(
+        &self,
+        claim: &Arc<Claim>,
+        lua: &'static Lua,
+        whose: String,
+        which: impl Iterator<Item = usize>,
+        enough: impl Fn(&Count) -> bool,
+        until: BootInstant,
+    ) -> Result<(Count, Vec<Unable>)> {
+        let short = self.clock.now().after(Patience::of(claim.ttl).answer.min(BRIEFLY));
+        let (claim, whose) = (claim.clone(), Arc::<str>::from(whose));
+        let request = move |node: Arc<Node>, link: Arc<Link>| {
+            let (claim, whose) = (claim.clone(), whose.clone());
+            async move { undo_on(&node, &link, &claim, lua, &whose).await }
+        };
+        let mut answers = ask(&self.nodes, which, Patience::UNHURRIED, request)?.insist();
+        let (mut count, mut unable) = (Count::default(), Vec::new());
+        loop {
+            // Each node's own time is bounded too.
+            let until = if enough(&count) { short } else { until.max(short) };
+            match answers.next_until(&self.clock, until).await {
+                Some((_, Ok(undone))) => {
+                    count.add(undone);
+                    if undone == Undone::Gone {
+                        let text =
+                            "the lock is gone from a Redlock node, and whether this release has freed it is not known";
+                        unable.push(Error::outage(text).into());
+                    }
+                }
+                Some((_, Err(why))) => unable.push(why),
+                None => break,
+            }
+        }
+        let late = || Unable::silent("a Redlock node did not answer in time".into());
+        unable.extend((0..answers.pending()).map(|_| late()));
+        Ok((count, unable))
+    }
+}
+
+/// For what is waited for beyond an answer that decides.
+const BRIEFLY: Duration = Duration::from_millis(150);
+
+/// Over the present runtime's connection, and over the one that the attempt went over if that is another: two have no
+/// order, and on a slow node the attempt may be on its way still.
+async fn undo_on(node: &Arc<Node>, link: &Arc<Link>, claim: &Claim, lua: &Lua, whose: &str) -> Result<Undone> {
+    let undo = |link: Arc<Link>| {
+        let build = |command: &mut Cmd| {
+            on(command, LockName(&claim.key)).arg(whose);
+        };
+        async move { is_one(&node.script(&link, lua, build).await?) }
+    };
+    let origin = claim.origin.and_then(|runtime| node.link_of(runtime)).filter(|origin| !Arc::ptr_eq(origin, link));
+    let Some(origin) = origin else { return undo(link.clone()).await.map(Undone::from) };
+    // That runtime may be blocked, or end at this moment.
+    let limit = node.clock().now().after(BRIEFLY);
+    let (here, there) = join(undo(link.clone()), node.clock().timeout_at(limit, undo(origin))).await;
+    undone_by_two(here, there)
+}
+
+/// What one node's two answers come to; of the second there may be none.
+fn undone_by_two(here: Result<bool>, there: Option<Result<bool>>) -> Result<Undone> {
+    match (here, there) {
+        (_, Some(Ok(true))) => Ok(Undone::Yes),
+        // It may be the other request that freed it.
+        (Ok(false), None | Some(Err(_))) => Ok(Undone::Gone),
+        (here, _) => here.map(Undone::from),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_another_unanswered_request_may_have_freed_is_not_told_as_somebody_elses() {
+        let failed = || Err(Error::outage("reset"));
+        for there in [None, Some(failed())] {
+            assert_eq!(undone_by_two(Ok(false), there).unwrap(), Undone::Gone);
+        }
+        assert_eq!(undone_by_two(Ok(false), Some(Ok(false))).unwrap(), Undone::No);
+        for (here, there) in [(Ok(true), None), (Ok(false), Some(Ok(true))), (failed(), Some(Ok(true)))] {
+            assert_eq!(undone_by_two(here, there).unwrap(), Undone::Yes);
+        }
+        assert!(undone_by_two(failed(), Some(Ok(false))).is_err());
+        let mut count = Count::default();
+        for said in [Undone::No, Undone::No, Undone::Gone, Undone::Gone, Undone::Gone] {
+            count.add(said);
+        }
+        assert_eq!((count.decision(5), count.heard()), (None, 5));
+    }
+}

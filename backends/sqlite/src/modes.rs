@@ -1,0 +1,86 @@
+//! The requests to one lock, for all lock modes: which file answers which.
+
+use std::sync::Arc;
+
+use dlock_contract::{Attempt, Claim, Ending, Mode, Result, RunEnd, Stand};
+
+use sqlx::sqlite::SqliteConnection;
+
+use crate::connection::FileConnection;
+use crate::fault::is_bound_reached;
+use crate::request::{Granted, LockRequest, nanos};
+use crate::site::Site;
+use crate::time::Time;
+use crate::{exclusive, runs, schema, shares};
+
+pub(super) async fn acquire(
+    connection: &mut FileConnection,
+    site: &Site,
+    claim: &Arc<Claim>,
+    stand: Stand,
+) -> Result<Attempt> {
+    let time = &site.time;
+    let request = LockRequest::new(claim, time)?;
+    let answer = match ask(connection.conn(), &request, time).await {
+        Err(error) if is_bound_reached(&error) => {
+            schema::reserve(connection.conn(), time).await.map_err(|error| connection.fault(error))?;
+            ask(connection.conn(), &request, time).await
+        }
+        answer => answer,
+    };
+    if let Some(granted) = answer.map_err(|error| connection.fault(error))? {
+        return request.acquired(granted);
+    }
+    match (claim.mode, claim.once_per.as_deref()) {
+        (Mode::Exclusive, None) => exclusive::refused(connection, &request).await,
+        (Mode::Exclusive, Some(once)) => runs::refused(connection, &request, *once).await,
+        _ => shares::refused(connection, &request, stand).await,
+    }
+}
+
+/// Asks once, in one statement: by the mode of the claim.
+async fn ask(conn: &mut SqliteConnection, request: &LockRequest<'_>, time: &Time) -> sqlx::Result<Option<Granted>> {
+    match (request.claim.mode, request.claim.once_per.as_deref()) {
+        (Mode::Exclusive, None) => exclusive::ask(conn, request).await,
+        (Mode::Exclusive, Some(once)) => runs::ask(conn, request, time, *once).await,
+        _ => shares::ask(conn, request).await,
+    }
+}
+
+pub(super) async fn free(connection: &mut FileConnection, site: &Site, claim: &Claim) -> Result<bool> {
+    match claim.mode {
+        Mode::Exclusive => exclusive::free(connection, claim).await,
+        _ => shares::free(connection, claim, site.time.boot(), site.time.now()?).await,
+    }
+}
+
+pub(super) async fn finish(
+    connection: &mut FileConnection,
+    site: &Site,
+    claim: &Claim,
+    ending: Ending,
+) -> Result<bool> {
+    let time = &site.time;
+    let now = time.now()?;
+    let keep = ending.keep.map(|keep| now.stored.saturating_add(nanos(keep)));
+    let alone = claim.mode == Mode::Exclusive;
+    if let (Some(RunEnd::Succeeded { took }), None, true) = (ending.run, claim.once_per.as_deref(), alone) {
+        runs::record(connection, time, claim, took).await?;
+    }
+    match (ending.run.filter(|_| claim.once_per.is_some()), keep) {
+        (None, None) => free(connection, site, claim).await,
+        (Some(run), keep) => runs::end(connection, time, claim, run, keep).await,
+        (None, Some(until)) if alone => exclusive::keep(connection, claim, until).await,
+        (None, Some(until)) => shares::keep(connection, claim, time.boot(), now, until).await,
+    }
+}
+
+pub(super) async fn give_up(connection: &mut FileConnection, site: &Site, claim: &Claim) -> Result<()> {
+    if claim.mode == Mode::Write {
+        shares::wait_no_more(connection, claim).await?;
+    }
+    if let Some(once) = claim.once_per.as_deref() {
+        runs::give_back(connection, claim, *once).await?;
+    }
+    free(connection, site, claim).await.map(drop)
+}
