@@ -11,10 +11,9 @@ use dlock_contract::engine::{Place, background, here};
 use dlock_contract::{Attempt, BootInstant, Claim, Error, Owner, Released, Result};
 use tokio::sync::oneshot;
 
-use crate::baton::{Baton, What};
+use crate::abandon::abandon_later;
 use crate::closing::Job;
-use crate::local_queue::{Next, Turn};
-use crate::release;
+use crate::local_queue::{Baton, Next, Turn, What};
 use crate::tenure::Tenure;
 
 /// A release on its way, with what it asks for. Dropped without an answer, it undoes what it may have left in the store.
@@ -69,10 +68,10 @@ impl Carry {
     async fn run(self, bound: Duration) -> Result<Released> {
         let until = self.until;
         let subject = (self.tenure.clone(), self.claim.clone());
-        let request =
-            self.tenure.store.ask(&self.tenure.shared.clock, bound, &subject, move |backend, (tenure, claim)| {
-                backend.release_to(&tenure.hold, claim, until)
-            });
+        let request = self
+            .tenure
+            .store
+            .ask(bound, &subject, move |backend, (tenure, claim)| backend.release_to(&tenure.hold, claim, until));
         let (released, answer) = request.await?;
         let tenure = self.tenure.clone();
         self.deliver(answer);
@@ -83,9 +82,10 @@ impl Carry {
     /// Gives the caller its turn, and with it the store's answer; `None` if the store was not asked.
     fn deliver(mut self, answer: Option<Attempt>) {
         let (Some((turn, ticket)), Some(answer)) = (self.next.take(), answer) else { return };
-        let baton = Baton::new(What::Answer(answer), &self.claim, &self.tenure.store, &self.tenure.shared);
+        let job = self.tenure.shared.jobs.begin();
+        let baton = Baton::new(What::Answer(answer), &self.claim, self.tenure.store.clone(), job);
         if let Some((turn, baton)) = turn.pass_to(ticket, baton) {
-            baton.give_back(turn);
+            baton.give_back(turn.left());
         }
     }
 }
@@ -93,9 +93,7 @@ impl Carry {
 impl Drop for Carry {
     fn drop(&mut self) {
         if let Some((turn, _)) = self.next.take() {
-            turn.leave();
-            let Tenure { shared, store, .. } = &*self.tenure;
-            release::abandon_later(shared, store.clone(), self.claim.clone(), Box::new(turn));
+            abandon_later(&self.tenure.store, self.claim.clone(), turn.left());
         }
     }
 }

@@ -49,11 +49,6 @@ impl Jobs {
         self.running.fetch_sub(1, Ordering::AcqRel);
     }
 
-    /// Has the shutdown ended, so that trying on is of no use?
-    pub(crate) fn given_up(&self) -> bool {
-        self.given_up.load(Ordering::Acquire)
-    }
-
     pub(crate) fn none(&self) -> bool {
         self.running.load(Ordering::SeqCst) == 0
     }
@@ -61,6 +56,13 @@ impl Jobs {
     pub(crate) fn give_up(&self) -> usize {
         self.given_up.store(true, Ordering::Release);
         self.running.load(Ordering::Acquire)
+    }
+}
+
+impl Job {
+    /// Has the shutdown ended, so that trying on is of no use?
+    pub(crate) fn given_up(&self) -> bool {
+        self.0.given_up.load(Ordering::Acquire)
     }
 }
 

@@ -5,83 +5,13 @@
 //! for the lock, it is passed on within bounds only (the first block, and the span); whether they do is asked with each
 //! further block.
 
-use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock_contract::{BootInstant, Hold, Reservation, Reserved, Validity};
+use dlock_contract::{Hold, Reservation, Reserved, Validity};
 
-use crate::baton::{Baton, What};
-use crate::options::Cohort;
+use crate::local_queue::{Baton, Tenancy, What};
 use crate::tenure::Tenure;
-
-/// What goes with a hold from one caller of the process to the next.
-#[derive(Debug)]
-pub(crate) struct Tenancy {
-    /// How many tokens a block has at most.
-    most: u32,
-    span: Duration,
-    /// Reserved, and not given to anybody yet.
-    tokens: Range<u64>,
-    /// How many the last block had; zero before the first.
-    block: u32,
-    /// Since when others may wait, as far as we know.
-    alone_at: BootInstant,
-}
-
-/// Tokens of a block at most, whatever `passes` is: a lock that is given back leaves the rest of its block unused.
-const LARGEST_BLOCK: u32 = 1024;
-
-impl Tenancy {
-    pub(crate) fn new(bounds: Cohort, ttl: Duration) -> Self {
-        let span = bounds.span.unwrap_or(ttl / 10);
-        let most = bounds.passes.min(LARGEST_BLOCK);
-        Self { most, span, tokens: 0..0, block: 0, alone_at: BootInstant::from_nanos(0) }
-    }
-
-    /// The same bounds for another hold.
-    pub(crate) fn anew(self) -> Self {
-        Self { tokens: 0..0, block: 0, ..self }
-    }
-
-    /// The store has granted the lock.
-    pub(crate) fn begin(&mut self, since: BootInstant) {
-        self.alone_at = since;
-    }
-
-    /// Asks the store for further tokens; it prolongs the hold too. `None`: the lock is to be released.
-    async fn reserve(&mut self, tenure: &Arc<Tenure>, members: u32, over: bool, bound: Duration) -> Option<Validity> {
-        let now = tenure.shared.clock.now();
-        let used_up = self.tokens.is_empty();
-        // Each token stands for one who waits, or whose like has waited: a counter that ran ahead of the clock could
-        // not be set up again from it. Who has some left asks for what else it tells.
-        let tokens = if used_up { members.max(self.block.saturating_mul(2)).min(self.most) } else { 1 };
-        let first = self.block == 0 && !over;
-        let asked = Reservation { tokens, even_if_awaited: first };
-        let request = tenure
-            .store
-            .ask(&tenure.shared.clock, bound, tenure, move |backend, tenure| backend.reserve(&tenure.hold, asked));
-        let answer = request.await;
-        let (token, validity) = match answer {
-            Ok(Reserved::Tokens { first, validity }) => (first, validity),
-            Ok(Reserved::Awaited | Reserved::Lost) => return None,
-            Err(_) => {
-                // It may have been prolonged: so long the release is tried again.
-                tenure.believe(Validity { from: now, granted: tenure.hold.claim.ttl });
-                return None;
-            }
-        };
-        tenure.believe(validity);
-        if used_up {
-            self.tokens = token..token.checked_add(u64::from(tokens))?;
-            self.block = tokens;
-        }
-        if !first {
-            self.alone_at = now;
-        }
-        Some(validity)
-    }
-}
 
 /// Passes the hold of a tenure that has just been released on to the next caller of this process. False if there is
 /// none, or if the store shall have it back: then nothing has changed. The store is waited for so long at most.
@@ -105,7 +35,7 @@ async fn next(tenure: &Arc<Tenure>, mut tenancy: Tenancy, bound: Duration) -> Op
     let is_short = |validity: Validity| validity.deadline().since(shared.clock.now()) < hold.claim.ttl / 2;
     // What a renewal under way finds out, the next one would not hear: so it is asked now.
     if tenancy.tokens.is_empty() || over || is_short(validity) || tenure.is_renewing() {
-        validity = tenancy.reserve(tenure, members, over, bound).await?;
+        validity = reserve(&mut tenancy, tenure, members, over, bound).await?;
         // The answer may have been a long time coming.
         if is_short(validity) {
             return None;
@@ -115,5 +45,42 @@ async fn next(tenure: &Arc<Tenure>, mut tenancy: Tenancy, bound: Duration) -> Op
     let mut next = Hold::new(hold.claim.clone(), token, validity).ok()?;
     next.group = hold.group;
     next.session.clone_from(&hold.session);
-    Some(Baton::new(What::Hold { hold: next, tenancy }, &hold.claim, store, shared))
+    Some(Baton::new(What::Hold { hold: next, tenancy }, &hold.claim, store.clone(), shared.jobs.begin()))
+}
+
+/// Asks the store for further tokens; it prolongs the hold too. `None`: the lock is to be released.
+async fn reserve(
+    tenancy: &mut Tenancy,
+    tenure: &Arc<Tenure>,
+    members: u32,
+    over: bool,
+    bound: Duration,
+) -> Option<Validity> {
+    let now = tenure.shared.clock.now();
+    let used_up = tenancy.tokens.is_empty();
+    // Each token stands for one who waits, or whose like has waited: a counter that ran ahead of the clock could
+    // not be set up again from it. Who has some left asks for what else it tells.
+    let tokens = if used_up { members.max(tenancy.block.saturating_mul(2)).min(tenancy.most) } else { 1 };
+    let first = tenancy.block == 0 && !over;
+    let asked = Reservation { tokens, even_if_awaited: first };
+    let request = tenure.store.ask(bound, tenure, move |backend, tenure| backend.reserve(&tenure.hold, asked));
+    let answer = request.await;
+    let (token, validity) = match answer {
+        Ok(Reserved::Tokens { first, validity }) => (first, validity),
+        Ok(Reserved::Awaited | Reserved::Lost) => return None,
+        Err(_) => {
+            // It may have been prolonged: so long the release is tried again.
+            tenure.believe(Validity { from: now, granted: tenure.hold.claim.ttl });
+            return None;
+        }
+    };
+    tenure.believe(validity);
+    if used_up {
+        tenancy.tokens = token..token.checked_add(u64::from(tokens))?;
+        tenancy.block = tokens;
+    }
+    if !first {
+        tenancy.alone_at = now;
+    }
+    Some(validity)
 }

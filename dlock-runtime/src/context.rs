@@ -67,7 +67,7 @@ impl Context {
 
     pub(crate) fn install(&self, name: &str, backend: Arc<dyn Backend>) -> Result<()> {
         self.check_free(name)?;
-        let store = Arc::new(Store::new(name, backend));
+        let store = Arc::new(Store::new(name, backend, &self.0.shared.clock, &self.0.shared.jobs));
         let mut stores = self.0.stores.write().unwrap_or_else(PoisonError::into_inner);
         if stores.by_name.contains_key(name) {
             return Err(taken(name));

@@ -157,7 +157,7 @@ impl Held {
         self.check()?;
         not_forked().map_err(|error| self.0.named(error))?;
         let bound = request_bound(self.0.hold.claim.ttl);
-        let request = self.0.store.ask(&self.0.shared.clock, bound, &self.0, |backend, tenure| {
+        let request = self.0.store.ask(bound, &self.0, |backend, tenure| {
             Box::pin(async move {
                 let mut answers = backend.renew(&[&tenure.hold]).await;
                 answers.pop().unwrap_or_else(|| Err(Error::new(ErrorKind::Protocol, "the backend gave no answer")))

@@ -3,8 +3,8 @@
 // A library of locks neither panics nor prints.
 #![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]
 
+mod abandon;
 mod acquire;
-mod baton;
 mod blocking;
 mod carry;
 mod catalogue;
@@ -20,6 +20,7 @@ mod guards;
 mod has_run;
 mod health;
 mod instead;
+mod jitter;
 mod key_list;
 mod listener;
 mod local_queue;

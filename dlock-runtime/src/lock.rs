@@ -305,7 +305,7 @@ impl Lock {
         let named = |error: Error| error.with_key(key.as_str()).with_backend(&store.name);
         dlock_contract::engine::background().map_err(named)?;
         let bound = request_bound(defaults.ttl);
-        store.ask(self.registry.clock(), bound, &key, request).await.map_err(named)
+        store.ask(bound, &key, request).await.map_err(named)
     }
 }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 use dlock_contract::{Backoff, Error, ErrorKind};
 
 use crate::context::Context;
-use crate::wait::full_jitter;
+use crate::jitter::full_jitter;
 
 /// An error that can tell whether another writer was faster, so that the work should be done again from its start.
 ///

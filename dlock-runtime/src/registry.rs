@@ -194,8 +194,7 @@ impl Registry {
         let unconfirmed = shared.jobs.give_up();
         for store in self.0.take_stores() {
             // A store that does not answer must not hold up the end of the process.
-            let closing =
-                store.ask(&shared.clock, Duration::from_secs(1), &(), |backend, ()| Box::pin(backend.close().map(Ok)));
+            let closing = store.ask(Duration::from_secs(1), &(), |backend, ()| Box::pin(backend.close().map(Ok)));
             let _ = closing.await;
         }
         ShutdownReport { cut_off, unconfirmed }

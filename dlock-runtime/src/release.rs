@@ -3,18 +3,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock_contract::engine::is_forked;
-use dlock_contract::{BootInstant, Claim, Clock, Error, Expiry, LossCause, Released, Result};
+use dlock_contract::{Error, Expiry, LossCause, Released, Result};
+use futures::future::BoxFuture;
 
+use crate::abandon::not_of_the_parent;
 use crate::carry::Carry;
-use crate::cleanup::Cleanups;
+use crate::cleanup::{Duty, Undo};
 use crate::closing::Job;
 use crate::cohort;
 use crate::observe::Event;
-use crate::shared::Shared;
-use crate::store::{Store, request_bound};
+use crate::store::request_bound;
 use crate::tenure::Tenure;
-use crate::wait::full_jitter;
 
 /// How a release in place went.
 #[derive(Debug, PartialEq, Eq)]
@@ -76,16 +75,6 @@ pub(crate) fn later(tenure: Arc<Tenure>) {
     go_on(tenure, job, if ours { Tell::First } else { Tell::Nothing });
 }
 
-/// `None` in a child after `fork`, which has a mere copy of what its parent has to give back. Nothing of it is dropped
-/// there: that would close the parent's connections, or wait for a mutex that nobody unlocks any more.
-fn not_of_the_parent<T>(value: T) -> Option<T> {
-    if !is_forked() {
-        return Some(value);
-    }
-    std::mem::forget(value);
-    None
-}
-
 /// What our thread has to tell the observers about the end of the hold.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Tell {
@@ -99,87 +88,44 @@ enum Tell {
 
 fn go_on(tenure: Arc<Tenure>, job: Job, tell: Tell) {
     let Some(tenure) = not_of_the_parent(tenure) else { return };
-    let (shared, store) = (tenure.shared.clone(), tenure.store.clone());
-    let now = shared.clock.now();
+    let store = tenure.store.clone();
+    let now = store.clock.now();
     // The store may keep it for longer than it was believed in: `max_hold` ends a belief, and so does an unheard renewal.
     let gone = now.after(tenure.hold.claim.ttl).max(tenure.deadline());
     let held = now.since(tenure.since);
-    let duty =
-        Duty { what: What::Hold { tenure, tell, held }, gone, tries: 0, shared, store: store.clone(), _job: job };
-    Cleanups::add(&store, duty, now);
+    let expires_alone = store.backend.capabilities().expires_alone;
+    let undo = LateRelease { tenure, tell, held, tried: false };
+    store.cleanups.add(Duty::new(Box::new(undo), gone, expires_alone, job), now);
 }
 
-/// Something that our thread gives back: it tries until that is done, or has ended by itself.
-pub(crate) struct Duty {
-    what: What,
-    shared: Arc<Shared>,
-    store: Arc<Store>,
-    /// When its lease is over.
-    gone: BootInstant,
-    tries: u32,
-    /// A shutdown waits for it.
-    _job: Job,
+/// The release of a hold, on our thread.
+struct LateRelease {
+    tenure: Arc<Tenure>,
+    tell: Tell,
+    /// For how long it was held.
+    held: Duration,
+    /// Was the store asked before?
+    tried: bool,
 }
 
-enum What {
-    Hold {
-        tenure: Arc<Tenure>,
-        tell: Tell,
-        /// For how long it was held.
-        held: Duration,
-    },
-    /// An acquisition of unknown outcome, and what waits for the first answer: the local turn. A neighbour that asked
-    /// before would meet our own leftovers. Not for longer: while the store is down, it shall hear of that.
-    Claim { claim: Arc<Claim>, keep: Option<Box<dyn Send>> },
-}
-
-impl Duty {
-    /// Tries once; when to try again, if that is worth it.
-    pub(crate) async fn fulfil(mut self) -> Option<(BootInstant, Self)> {
-        let answer = match &mut self.what {
-            What::Hold { tenure, tell, held } => {
-                let answer = once(tenure).await;
-                tell_of(tenure, std::mem::replace(tell, Tell::Nothing), *held, self.tries, &answer);
-                answer.map(drop)
-            }
-            What::Claim { claim, keep } => {
-                let most = if keep.is_some() { Duration::from_secs(1) } else { Duration::MAX };
-                let bound = request_bound(claim.ttl).min(most);
-                self.store.ask(&self.shared.clock, bound, claim, |backend, claim| backend.abandon(claim)).await
-            }
-        };
-        self.let_neighbours_go();
-        let error = answer.err()?;
-        let now = self.shared.clock.now();
-        // A lease that ends by itself needs no help beyond its end; a shared one is kept alive by its neighbours.
-        let over = self.store.backend.capabilities().expires_alone && now >= self.gone;
-        if over || !error.is_retryable() || self.shared.jobs.given_up() {
-            return None;
-        }
-        let pause = full_jitter(self.tries, STEP, MOST);
-        self.tries += 1;
-        Some((now.after(pause), self))
+impl Undo for LateRelease {
+    fn attempt(&mut self) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async {
+            let answer = once(&self.tenure).await;
+            let tell = std::mem::replace(&mut self.tell, Tell::Nothing);
+            let tried = std::mem::replace(&mut self.tried, true);
+            tell_of(&self.tenure, tell, self.held, tried, &answer);
+            answer.map(drop)
+        })
     }
 
-    /// Lets the next caller of this process ask, although this is not done.
-    pub(crate) fn let_neighbours_go(&mut self) {
-        match &mut self.what {
-            What::Hold { tenure, .. } => tenure.pass_turn(),
-            What::Claim { keep, .. } => *keep = None,
-        }
-    }
-
-    pub(crate) fn gone(&self) -> BootInstant {
-        self.gone
-    }
-
-    pub(crate) fn clock(&self) -> Clock {
-        self.shared.clock.clone()
+    fn let_neighbours_go(&mut self) {
+        self.tenure.pass_turn();
     }
 }
 
 /// Tells the observers of the end of a hold, at the first try; a failure changes nothing about when it ended.
-fn tell_of(tenure: &Tenure, tell: Tell, held: Duration, tries: u32, answer: &Result<Released>) {
+fn tell_of(tenure: &Tenure, tell: Tell, held: Duration, tried: bool, answer: &Result<Released>) {
     let events = &tenure.shared.events;
     if tell != Tell::Nothing {
         let event = match answer {
@@ -188,13 +134,10 @@ fn tell_of(tenure: &Tenure, tell: Tell, held: Duration, tries: u32, answer: &Res
         };
         events.send(&tenure.label, event);
     }
-    if let (Err(error), 0) = (answer, tries) {
+    if let (Err(error), false) = (answer, tried) {
         events.send(&tenure.label, Event::ReleaseFailed { reason: error.to_string().into() });
     }
 }
-
-const STEP: Duration = Duration::from_millis(100);
-const MOST: Duration = Duration::from_secs(5);
 
 async fn once(tenure: &Arc<Tenure>) -> Result<Released> {
     // The caller waits for this: less patience than an acquisition has.
@@ -214,7 +157,7 @@ async fn once(tenure: &Arc<Tenure>) -> Result<Released> {
     if let Some(carry) = Carry::begin(tenure) {
         return Box::pin(carry.send(bound)).await;
     }
-    let request = tenure.store.ask(&tenure.shared.clock, bound, tenure, |backend, tenure| match tenure.ending() {
+    let request = tenure.store.ask(bound, tenure, |backend, tenure| match tenure.ending() {
         None => backend.release(&tenure.hold),
         Some(ending) => Box::pin(async move { backend.end(&tenure.hold, &ending).await }),
     });
@@ -236,15 +179,4 @@ impl Drop for Late {
             go_on(tenure, job, self.tell);
         }
     }
-}
-
-/// Ends an acquisition of unknown outcome on our thread, so that nothing of it is left in the store.
-pub(crate) fn abandon_later(shared: &Arc<Shared>, store: Arc<Store>, claim: Arc<Claim>, keep: Box<dyn Send>) {
-    let Some(keep) = not_of_the_parent(keep) else { return };
-    let job = shared.jobs.begin();
-    let now = shared.clock.now();
-    let gone = now.after(claim.ttl);
-    let what = What::Claim { claim, keep: Some(keep) };
-    let duty = Duty { what, gone, tries: 0, shared: shared.clone(), store: store.clone(), _job: job };
-    Cleanups::add(&store, duty, now);
 }

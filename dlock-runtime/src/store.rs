@@ -9,6 +9,7 @@ use dlock_contract::{Backend, Clock, Error, LockKey, Result, WakeStyle};
 use futures::future::BoxFuture;
 
 use crate::cleanup::Cleanups;
+use crate::closing::Jobs;
 use crate::health::{CONCLUSIVE, Health};
 use crate::local_queue::LocalQueue;
 
@@ -19,8 +20,10 @@ pub(crate) struct Store {
     pub(crate) name: Arc<str>,
     pub(crate) backend: Arc<dyn Backend>,
     pub(crate) queue: Arc<LocalQueue>,
-    pub(crate) health: Health,
-    pub(crate) cleanups: Cleanups,
+    pub(crate) health: Arc<Health>,
+    pub(crate) cleanups: Arc<Cleanups>,
+    pub(crate) jobs: Arc<Jobs>,
+    pub(crate) clock: Clock,
 }
 
 impl fmt::Debug for Store {
@@ -38,9 +41,11 @@ pub(crate) fn request_bound(ttl: Duration) -> Duration {
 }
 
 impl Store {
-    pub(crate) fn new(name: &str, backend: Arc<dyn Backend>) -> Self {
-        let (queue, health, cleanups) = Default::default();
-        Self { name: name.into(), backend, queue, health, cleanups }
+    pub(crate) fn new(name: &str, backend: Arc<dyn Backend>, clock: &Clock, jobs: &Arc<Jobs>) -> Self {
+        let health = Arc::default();
+        let cleanups = Arc::new(Cleanups::new(clock, &health));
+        let (queue, jobs, clock) = (Arc::default(), jobs.clone(), clock.clone());
+        Self { name: name.into(), backend, queue, health, cleanups, jobs, clock }
     }
 
     /// Does a release hand the lock to the first of a line, in which a caller may stand without a connection of its own?
@@ -58,7 +63,6 @@ impl Store {
     /// the caller has none, or if every hold has a connection of its own, which a blocked runtime would leave unserved.
     pub(crate) async fn ask<S, T>(
         &self,
-        clock: &Clock,
         bound: Duration,
         subject: &S,
         request: impl for<'a> FnOnce(&'a dyn Backend, &'a S) -> BoxFuture<'a, Result<T>> + Send + 'static,
@@ -69,6 +73,7 @@ impl Store {
     {
         // Every request goes through here, but renewals, which our own thread sends.
         not_forked()?;
+        let clock = &self.clock;
         let deadline = clock.now().after(bound);
         let away = self.backend.capabilities().connection_per_hold || here().is_none();
         let answer = if away {

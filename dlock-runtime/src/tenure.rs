@@ -12,10 +12,8 @@ use std::time::Duration;
 use dlock_contract::engine::{Home, is_forked, margin};
 use dlock_contract::{BootInstant, Error, ErrorKind, Fence, Hold, LossCause, Result, Validity};
 
-use crate::baton::Baton;
-use crate::cohort::Tenancy;
 use crate::listener::{Listener, Listeners};
-use crate::local_queue::{Carries, Holding, Next, Turn};
+use crate::local_queue::{Baton, Carries, Holding, Next, Tenancy, Turn};
 use crate::shared::Shared;
 use crate::sites::Label;
 use crate::store::Store;

@@ -1,4 +1,4 @@
-//! How long to wait before asking again: deadline, jitter, and news from the store.
+//! How long to wait before asking again: jitter, and news from the store.
 
 use std::future::poll_fn;
 use std::time::Duration;
@@ -6,13 +6,8 @@ use std::time::Duration;
 use dlock_contract::engine::{background, here};
 use dlock_contract::{Backoff, BootInstant, Clock, Result, Signal, Wake, WakeStyle};
 
+use crate::jitter::full_jitter;
 use crate::store::Store;
-
-/// A random time up to a bound that doubles with each attempt, from `first` to `most`: full jitter spreads a herd best.
-pub(crate) fn full_jitter(attempt: u32, first: Duration, most: Duration) -> Duration {
-    let bound = first.saturating_mul(1_u32.checked_shl(attempt).unwrap_or(u32::MAX)).min(most);
-    bound.mul_f64(fastrand::f64())
-}
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -76,17 +71,6 @@ pub(crate) async fn news(store: &Store, clock: &Clock, wake: &mut Wake, until: B
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn jitter_stays_within_its_growing_bound() {
-        let (first, most) = (Duration::from_millis(100), Duration::from_secs(5));
-        for attempt in [0, 1, 5, 31, 32, u32::MAX] {
-            let bound = first.saturating_mul(1_u32.checked_shl(attempt).unwrap_or(u32::MAX)).min(most);
-            assert!((0..200).all(|_| full_jitter(attempt, first, most) <= bound));
-        }
-        let longest = (0..500).map(|_| full_jitter(20, first, most)).max().unwrap();
-        assert!(longest > Duration::from_secs(4), "{longest:?}");
-    }
 
     #[test]
     fn a_known_end_of_the_lease_is_not_slept_through() {

@@ -1,15 +1,15 @@
 //! The callers of this process that want one key: the one with the turn, the holds that left it, and the waiters.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::MutexGuard;
+use std::sync::{Arc, MutexGuard};
 use std::task::Waker;
+use std::time::Duration;
 
 use dlock_contract::engine::{Home, wake};
-use dlock_contract::{Error, LockKey, Mode};
+use dlock_contract::{BootInstant, Claim, Error, LockKey, Mode};
 use smallvec::SmallVec;
 
-use super::{Refusal, Wish};
-use crate::baton::Baton;
+use super::baton::Baton;
 
 /// Present only while somebody has the turn, or a hold that has left it to others.
 #[derive(Debug, Default)]
@@ -64,6 +64,32 @@ pub(super) struct Crowd {
 pub(super) struct Place {
     pub(super) waker: Option<Waker>,
     pub(super) wish: Wish,
+}
+
+/// A caller's request to the queue.
+#[derive(Clone, Debug)]
+pub(crate) struct Wish {
+    pub(crate) mode: Mode,
+    /// The most callers that it waits behind. `None`: it does not wait for them, but for the store's answer to one that
+    /// asks.
+    pub(crate) waits: Option<usize>,
+    /// The caller's thread, if it is all that its runtime has.
+    pub(crate) home: Option<Home>,
+    /// The ttl of a caller that may get a hold passed on.
+    pub(crate) member: Option<Duration>,
+    /// Does it stand in the store's line from the beginning?
+    pub(crate) fair: bool,
+    /// The claim that a neighbour's release may ask for, and the deadline of its wait.
+    pub(crate) carried: Option<(Arc<Claim>, BootInstant)>,
+}
+
+/// Why there is no turn for a caller that does not wait.
+#[derive(Debug)]
+pub(crate) enum Refusal {
+    /// Somebody holds the lock.
+    Taken,
+    /// The store has not answered the caller before.
+    Failed(Error),
 }
 
 /// A hold that has left the turn to others.

@@ -1,8 +1,11 @@
 //! Turns, and the callers behind them.
 
-use super::*;
-use crate::{Error, Key};
+use std::sync::Arc;
+
+use dlock_contract::{Error, Key, LockKey, Mode};
 use futures::FutureExt;
+
+use super::*;
 
 fn key(text: &'static str) -> LockKey {
     LockKey::new("test", Key::text(text)).unwrap()

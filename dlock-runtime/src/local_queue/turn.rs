@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::task::Waker;
 
 use dlock_contract::engine::{Home, wake};
-use dlock_contract::{Error, LockKey};
+use dlock_contract::{BootInstant, Claim, Error, LockKey};
 
-use super::line::{Doing, Line, call_next, remove_one};
-use super::{Holding, LocalQueue, Next, Refusal, Wish};
-use crate::baton::Baton;
+use super::baton::Baton;
+use super::line::{Doing, Holding, Line, Refusal, Wish, call_next, remove_one};
+use super::table::LocalQueue;
 
 /// The right to ask the store for this key; dropping it passes it on.
 #[derive(Debug)]
@@ -18,6 +18,15 @@ pub(crate) struct Turn {
     state: State,
     /// The hold that came with the turn, until it is taken.
     baton: Option<Box<Baton>>,
+}
+
+/// The first waiter, for which a release asks now. It has the turn, and does not know it yet.
+#[derive(Debug)]
+pub(crate) struct Next {
+    pub(crate) turn: Turn,
+    pub(crate) ticket: u64,
+    pub(crate) claim: Arc<Claim>,
+    pub(crate) until: BootInstant,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,6 +51,12 @@ impl Turn {
         if self.state == State::Asks {
             self.queue.with(&self.key, |line| (line.turn, line.home) = (Some(Doing::Leaves), None));
         }
+    }
+
+    /// The turn of leftovers, to be kept until they are gone.
+    pub(crate) fn left(self) -> Box<Self> {
+        self.leave();
+        Box::new(self)
     }
 
     /// Its owner waits, since others hold the lock.
@@ -166,13 +181,29 @@ impl Turn {
     }
 }
 
+impl LocalQueue {
+    /// The waiter for which the release of this hold must ask. `None` if there is none, or if a caller asks already.
+    /// Then the release asks for no later waiter either: the answer to it may take long.
+    fn next(self: &Arc<Self>, key: &LockKey, hold: Holding) -> Option<Next> {
+        let mut shard = self.shard(key);
+        let line = shard.get_mut(key)?;
+        let first = line.first().filter(|(_, first)| line.turn.is_none() && line.carries(&first.wish));
+        let next = first.and_then(|(ticket, first)| Some((ticket, first.wish.home, first.wish.carried.clone()?)));
+        remove_one(&mut line.holds, hold);
+        line.holds.push(Holding { carries: None, ..hold });
+        let (ticket, home, (claim, until)) = next?;
+        (line.turn, line.home, line.mode) = (Some(Doing::Asks), home, claim.mode);
+        Some(Next { turn: Turn::new(self, key, None), ticket, claim, until })
+    }
+}
+
 impl Drop for Turn {
     fn drop(&mut self) {
         match self.state {
             State::Gone => {}
             State::Asks => match self.baton.take() {
                 // Nobody took the hold: it goes back first, for the next one would only meet it.
-                Some(baton) => baton.give_back(Self::new(&self.queue, &self.key, None)),
+                Some(baton) => baton.give_back(Self::new(&self.queue, &self.key, None).left()),
                 None => call_next(self.queue.shard(&self.key), &self.key, |_| {}),
             },
             State::Stands(_) | State::Holds(_) => {

@@ -9,8 +9,9 @@ use std::task::{Context, Poll};
 use dlock_contract::engine::is_forked;
 use dlock_contract::{Error, LockKey};
 
-use super::line::{Line, call_next};
-use super::{LocalQueue, Turn};
+use super::line::{Line, Refusal, call_next};
+use super::table::LocalQueue;
+use super::turn::Turn;
 
 /// A place in the line. Its future ends with the turn. Dropping it gives up the place, or passes on a turn not yet
 /// noticed.
@@ -21,15 +22,6 @@ pub(crate) struct Waiting {
     pub(super) ticket: Option<u64>,
     /// [`Line::answers`] when it began.
     pub(super) answers: u64,
-}
-
-/// Why there is no turn for a caller that does not wait.
-#[derive(Debug)]
-pub(crate) enum Refusal {
-    /// Somebody holds the lock.
-    Taken,
-    /// The store has not answered the caller before.
-    Failed(Error),
 }
 
 /// The state of the lock, as far as it is known, when a wait for the turn ran out.

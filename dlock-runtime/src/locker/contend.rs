@@ -7,11 +7,12 @@ use dlock_contract::{Attempt, BootInstant, Error, ErrorKind, Hold, Owner, Result
 
 use super::turn::Taken;
 use super::{Acquisition, LEAST_PATIENCE, already_run, busy, timed_out};
+use crate::abandon::abandon_later;
 use crate::closing::shut_down;
+use crate::jitter::full_jitter;
 use crate::options::{Retry, Wait};
-use crate::release;
 use crate::store::request_bound;
-use crate::wait::{Pace, ask_again_at, full_jitter, news};
+use crate::wait::{Pace, ask_again_at, news};
 
 impl Acquisition {
     /// What comes after a first attempt that did not win: waiting for news and asking again, until the deadline.
@@ -180,9 +181,7 @@ impl Acquisition {
         let was_armed = std::mem::replace(&mut self.armed, true);
         let stand = if self.options.wait == Wait::None { Stand::No } else { Stand::Until(self.deadline) };
         let bound = self.patience();
-        let answer = self
-            .store
-            .ask(&self.shared.clock, bound, &self.claim, move |backend, claim| backend.try_acquire(claim, stand));
+        let answer = self.store.ask(bound, &self.claim, move |backend, claim| backend.try_acquire(claim, stand));
         let answer = self.shared.closing.or_bounded(answer).await.ok_or_else(shut_down)?;
         // A request that never left this process leaves nothing to undo.
         self.armed = was_armed || answer.as_ref().err().is_none_or(Error::may_have_left);
@@ -209,7 +208,7 @@ impl Acquisition {
         }
         let bound = request_bound(self.claim.ttl);
         let hold = Arc::new(hold);
-        let released = self.store.ask(&self.shared.clock, bound, &hold, |backend, hold| backend.release(hold)).await;
+        let released = self.store.ask(bound, &hold, |backend, hold| backend.release(hold)).await;
         // If this fails, the abandon that is still armed, or the ttl, does it.
         self.doubted |= released.is_err();
         None
@@ -218,7 +217,7 @@ impl Acquisition {
     /// Leaves the line. In place, so that nothing of ours is in the store when the caller hears of the timeout.
     async fn give_up(&mut self) {
         let bound = request_bound(self.claim.ttl).min(Duration::from_secs(1));
-        match self.store.ask(&self.shared.clock, bound, &self.claim, |backend, claim| backend.abandon(claim)).await {
+        match self.store.ask(bound, &self.claim, |backend, claim| backend.abandon(claim)).await {
             Ok(()) => self.armed = false,
             Err(_) => self.doubted = true,
         }
@@ -234,7 +233,7 @@ impl Acquisition {
         let mut claim = (*self.claim).clone();
         claim.owner = Owner::fresh()?;
         let before = std::mem::replace(&mut self.claim, Arc::new(claim));
-        release::abandon_later(&self.shared, self.store.clone(), before, Box::new(()));
+        abandon_later(&self.store, before, Box::new(()));
         self.doubted = false;
         Ok(())
     }

@@ -13,13 +13,12 @@ use dlock_contract::engine::{Home, KeyBuf, background_of, is_forked, is_ours, wh
 use dlock_contract::{Attempt, BootInstant, Claim, Error, ErrorKind, Hold, Note, Owner, Result};
 use futures::future::BoxFuture;
 
+use crate::abandon::abandon_later;
 use crate::closing::shut_down;
-use crate::cohort::Tenancy;
 use crate::guard::Guard;
-use crate::local_queue::Turn;
+use crate::local_queue::{Tenancy, Turn};
 use crate::observe::Event;
 use crate::options::{Options, Resolved, Wait};
-use crate::release;
 use crate::request::{Parked, Request, blocks_our_thread};
 use crate::scope;
 use crate::shared::Shared;
@@ -197,7 +196,7 @@ impl Drop for Acquisition {
                 turn.leave();
             }
             let turn = Box::new(self.turn.take());
-            release::abandon_later(&self.shared, self.store.clone(), self.claim.clone(), turn);
+            abandon_later(&self.store, self.claim.clone(), turn);
         }
         if self.counted {
             self.shared.jobs.leave();

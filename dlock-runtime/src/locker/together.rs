@@ -88,9 +88,7 @@ async fn request(all: &mut [Acquisition]) -> Result<Together> {
     }
     let Some(first) = all.first() else { return Ok(Together::OneByOne) };
     first.store.health.admit(|| first.shared.clock.now())?;
-    let answer = first
-        .store
-        .ask(&first.shared.clock, first.patience(), &claims, |backend, claims| backend.try_acquire_all(claims));
+    let answer = first.store.ask(first.patience(), &claims, |backend, claims| backend.try_acquire_all(claims));
     first.shared.closing.or_bounded(answer).await.ok_or_else(shut_down)?
 }
 

@@ -6,11 +6,10 @@ use std::time::Duration;
 use dlock_contract::{Attempt, BootInstant, Claim, Error, ErrorKind, Hold, Mode, Result};
 
 use super::{Acquisition, LEAST_PATIENCE, busy, timed_out};
-use crate::baton::What;
+use crate::abandon::abandon_later;
 use crate::closing::shut_down;
-use crate::local_queue::{Joined, Known, Refusal, Turn, Waiting, Wish};
+use crate::local_queue::{Joined, Known, Refusal, Turn, Waiting, What, Wish};
 use crate::options::Wait;
-use crate::release;
 use crate::store::request_bound;
 use crate::tenure::Tenure;
 
@@ -31,12 +30,12 @@ struct Clears<'a> {
 impl Drop for Clears<'_> {
     fn drop(&mut self) {
         let Some(late) = self.late.take() else { return };
-        let Acquisition { shared, store, turn, .. } = &mut *self.acquisition;
+        let Acquisition { store, turn, .. } = &mut *self.acquisition;
         let turn = turn.take();
         if let Some(turn) = &turn {
             turn.leave();
         }
-        release::abandon_later(shared, store.clone(), late, Box::new(turn));
+        abandon_later(store, late, Box::new(turn));
     }
 }
 
@@ -88,14 +87,14 @@ impl Acquisition {
     /// Frees what came too late: a renewal that was under way may have prolonged it in the store.
     pub(super) async fn clear(&mut self, late: Arc<Claim>) {
         let mut clears = Clears { late: Some(late.clone()), acquisition: self };
-        let Acquisition { shared, store, claim, .. } = &*clears.acquisition;
+        let Acquisition { store, claim, .. } = &*clears.acquisition;
         let bound = request_bound(claim.ttl).min(Duration::from_secs(1));
-        let answer = store.ask(&shared.clock, bound, &late, |backend, claim| backend.abandon(claim)).await;
+        let answer = store.ask(bound, &late, |backend, claim| backend.abandon(claim)).await;
         clears.late = None;
         drop(clears);
         if answer.is_err() {
             // Its turn is needed here.
-            release::abandon_later(&self.shared, self.store.clone(), late, Box::new(()));
+            abandon_later(&self.store, late, Box::new(()));
         }
     }
 

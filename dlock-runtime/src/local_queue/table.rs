@@ -1,0 +1,61 @@
+//! The lines of one store, by key.
+
+use std::collections::hash_map::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use dlock_contract::LockKey;
+use dlock_contract::engine::Home;
+
+use super::line::{Line, Place};
+
+/// The turns of one store.
+#[derive(Debug, Default)]
+pub(crate) struct LocalQueue {
+    /// Several tables, so that callers of different keys do not meet on one mutex.
+    shards: [Shard; 16],
+}
+
+/// Aligned, so that two of them never lie together in the processor's cache.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Shard(Mutex<HashMap<LockKey, Line>>);
+
+impl LocalQueue {
+    /// Does anybody on this thread have the turn, or stand in the line? Parking it would keep them from going on.
+    pub(crate) fn has(&self, key: &LockKey, home: Home) -> bool {
+        let shard = self.shard(key);
+        let Some(line) = shard.get(key) else { return false };
+        let waits = |place: &Place| place.wish.home == Some(home);
+        let home = Some(home);
+        line.home == home
+            || line.holds.iter().any(|hold| hold.home == home)
+            || line.crowd.as_ref().is_some_and(|crowd| crowd.standing.contains(&home))
+            || line.places().any(waits)
+    }
+
+    pub(super) fn shard(&self, key: &LockKey) -> MutexGuard<'_, HashMap<LockKey, Line>> {
+        // Only spreads callers over mutexes, so a sum will do: values differ at a key's end. The tables hash properly.
+        let sum =
+            key.as_str().bytes().rev().take(8).fold(0_usize, |sum, byte| sum.wrapping_mul(31) + usize::from(byte));
+        self.shards[sum % self.shards.len()].0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// To how many of the next waiters a hold with this ttl may be passed on; it is not counted beyond `most`.
+    pub(crate) fn members(&self, key: &LockKey, ttl: Duration, most: u32) -> u32 {
+        let members = |line: &mut Line| {
+            let most = usize::try_from(most).unwrap_or(usize::MAX);
+            line.places().take(most).take_while(|place| place.wish.member == Some(ttl)).count()
+        };
+        self.with(key, members).and_then(|members| u32::try_from(members).ok()).unwrap_or(0)
+    }
+
+    pub(super) fn with<T>(&self, key: &LockKey, change: impl FnOnce(&mut Line) -> T) -> Option<T> {
+        self.shard(key).get_mut(key).map(change)
+    }
+
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.shards.iter().map(|shard| shard.0.lock().unwrap().len()).sum()
+    }
+}
