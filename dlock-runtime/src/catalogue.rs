@@ -8,8 +8,9 @@ use std::time::Duration;
 use dlock_contract::engine::without_names;
 use dlock_contract::{Error, Mode, OncePer, Result};
 
-use crate::options::{Cohort, Defaults, OnLost, Options, Otherwise, Resolved, Wait};
+use crate::options::{Cohort, Defaults, OnLost, Options, Otherwise, Wait};
 use crate::registry::Registry;
+use crate::resolved::Resolved;
 use crate::sites::{Registered, Site};
 use crate::supported::{check_options, check_ttl};
 

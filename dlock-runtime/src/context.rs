@@ -9,8 +9,11 @@ use dlock_contract::{Backend, Clock, Error, ErrorKind, Result};
 
 use crate::closing::shut_down;
 use crate::options::{Defaults, Options};
+#[cfg(debug_assertions)]
+use crate::order::Order;
 use crate::shared::Shared;
 use crate::store::Store;
+use crate::tenure::Tenure;
 use crate::tunings::{Changes, Tunings};
 
 /// A registry, as the engine sees it.
@@ -20,7 +23,7 @@ pub(crate) struct Context(Arc<Inner>);
 // Aligned: see `Shared`.
 #[repr(align(128))]
 struct Inner {
-    shared: Arc<Shared>,
+    shared: Arc<Shared<Tenure>>,
     stores: RwLock<Stores>,
     defaults: RwLock<Arc<Defaults>>,
     trace: RwLock<Option<Arc<Trace>>>,
@@ -28,6 +31,8 @@ struct Inner {
     traced: AtomicBool,
     tunings: Tunings,
     changes: Changes,
+    #[cfg(debug_assertions)]
+    order: Order,
 }
 
 pub(crate) type Trace = dyn Fn() -> Option<String> + Send + Sync;
@@ -48,21 +53,14 @@ impl Context {
             traced: AtomicBool::new(false),
             tunings: Tunings::default(),
             changes: Changes::default(),
+            #[cfg(debug_assertions)]
+            order: Order::default(),
         }))
     }
 
     pub(crate) fn global() -> &'static Self {
         static GLOBAL: LazyLock<Context> = LazyLock::new(|| Context::with_clock(&Clock::system()));
         &GLOBAL
-    }
-
-    /// The one that annotated functions use on this thread: the global one, unless a test has its own.
-    pub(crate) fn here() -> Self {
-        #[cfg(feature = "testing")]
-        if let Some(entered) = crate::entered::latest() {
-            return entered;
-        }
-        Self::global().clone()
     }
 
     pub(crate) fn install(&self, name: &str, backend: Arc<dyn Backend>) -> Result<()> {
@@ -108,8 +106,14 @@ impl Context {
         self.0.tunings.tuned(name, options)
     }
 
-    pub(crate) fn shared(&self) -> &Arc<Shared> {
+    pub(crate) fn shared(&self) -> &Arc<Shared<Tenure>> {
         &self.0.shared
+    }
+
+    /// The order in which locks are taken one inside of the other.
+    #[cfg(debug_assertions)]
+    pub(crate) fn order(&self) -> &Order {
+        &self.0.order
     }
 
     pub(crate) fn changes(&self) -> &Changes {
@@ -155,7 +159,7 @@ impl Context {
         let known: Vec<String> = stores.by_name.keys().cloned().collect();
         let list = if known.is_empty() { "none is".to_owned() } else { format!("installed: {}", known.join(", ")) };
         #[cfg(feature = "testing")]
-        if Arc::ptr_eq(&self.0, &Self::global().0) && crate::entered::is_in_use() {
+        if Arc::ptr_eq(&self.0, &Self::global().0) && crate::kits::is_in_use() {
             let text = format!(
                 "no backend is installed ({list}), and this thread has entered no test kit, although this process has one: \
                  wrap what is spawned on another thread, task or thread, in `kit.scope(…)`"

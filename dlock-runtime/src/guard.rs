@@ -9,7 +9,7 @@ use std::time::Duration;
 use dlock_contract::engine::not_forked;
 use dlock_contract::{Error, ErrorKind, Fence, Key, LockKey, LossCause, Result, Standing};
 
-use crate::listener::Listener;
+use crate::loss::Listener;
 use crate::observe::Event;
 use crate::release::{self, Outcome};
 use crate::store::request_bound;

@@ -12,7 +12,6 @@ mod cleanup;
 mod closing;
 mod cohort;
 mod context;
-#[cfg(feature = "testing")]
 mod entered;
 mod fixed;
 mod guard;
@@ -22,10 +21,13 @@ mod health;
 mod instead;
 mod jitter;
 mod key_list;
+#[cfg(feature = "testing")]
+mod kits;
 mod listener;
 mod local_queue;
 mod lock;
 mod locker;
+mod loss;
 mod observe;
 mod optimistic;
 mod options;
@@ -39,6 +41,7 @@ mod renewal_log;
 mod request;
 mod resolved;
 mod run;
+mod schedule;
 mod scope;
 mod shared;
 mod sites;
@@ -215,6 +218,7 @@ pub mod __private {
 #[cfg(feature = "testing")]
 #[doc(hidden)]
 pub mod __kit {
-    pub use crate::entered::{Entered, InUse};
+    pub use crate::entered::Entered;
+    pub use crate::kits::InUse;
     pub use crate::registry::enter;
 }

@@ -66,6 +66,20 @@ pub struct Lock<K = Key> {
 /// ```
 pub type LockAll = Lock<Vec<Key>>;
 
+impl Registry {
+    /// A lock on `key`, to be acquired by hand; see [`Lock`].
+    #[track_caller]
+    pub fn lock(&self, key: impl Into<Key>) -> Lock {
+        Lock::new(self.clone(), key.into())
+    }
+
+    /// Several locks, to be acquired together, all or none; see [`LockAll`].
+    #[track_caller]
+    pub fn lock_all(&self, keys: impl IntoIterator<Item = impl Into<Key>>) -> LockAll {
+        Lock::new(self.clone(), keys.into_iter().map(Into::into).collect())
+    }
+}
+
 impl<K> Lock<K> {
     #[track_caller]
     pub(crate) fn new(registry: Registry, key: K) -> Self {

@@ -4,8 +4,6 @@ use std::time::Duration;
 
 use dlock_contract::{Backoff, Error, Mode, OncePer, Result};
 
-pub(crate) use crate::resolved::Resolved;
-
 /// How long to wait for a lock that others hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wait {

@@ -7,11 +7,10 @@ use std::time::Duration;
 #[cfg(doc)]
 use dlock_contract::ErrorKind;
 use dlock_contract::engine::{background, here, is_forked};
-use dlock_contract::{Backend, Clock, Key, LossCause, Result};
+use dlock_contract::{Backend, Clock, LossCause, Result};
 use futures::FutureExt;
 
 use crate::context::Context;
-use crate::lock::{Lock, LockAll};
 use crate::observe::Observer;
 use crate::options::Defaults;
 use crate::release;
@@ -152,18 +151,6 @@ impl Registry {
         self.0.set_trace(Arc::new(trace));
     }
 
-    /// A lock on `key`, to be acquired by hand; see [`Lock`].
-    #[track_caller]
-    pub fn lock(&self, key: impl Into<Key>) -> Lock {
-        Lock::new(self.clone(), key.into())
-    }
-
-    /// Several locks, to be acquired together, all or none; see [`LockAll`].
-    #[track_caller]
-    pub fn lock_all(&self, keys: impl IntoIterator<Item = impl Into<Key>>) -> LockAll {
-        Lock::new(self.clone(), keys.into_iter().map(Into::into).collect())
-    }
-
     /// Stops granting, waits until what is held was released, and closes the backends.
     ///
     /// Waiters get [`ErrorKind::ShutDown`] at once. At the deadline the bodies that still run are told
@@ -178,9 +165,9 @@ impl Registry {
         let until = shared.clock.now().after(deadline);
         shared.closing.close(&shared.clock);
         // In this order: an acquisition that is over now has its hold in the table.
-        shared.until(until, || shared.jobs.none() && shared.watchdog.holds().is_empty()).await;
+        shared.until(until, || shared.jobs.none() && shared.renewals.holds().is_empty()).await;
         let mut cut_off = 0;
-        for tenure in shared.watchdog.holds() {
+        for tenure in shared.renewals.holds() {
             if tenure.mark_lost(LossCause::Shutdown) {
                 cut_off += 1;
                 let held = shared.clock.now().since(tenure.since);

@@ -35,7 +35,7 @@ pub(crate) async fn in_place(tenure: Arc<Tenure>) -> Outcome {
     let asked = tenure.clone();
     let _call = asked.shared.jobs.call();
     let ours = tenure.end();
-    tenure.shared.watchdog.remove(&tenure);
+    tenure.shared.renewals.remove(&tenure);
     let mut late = Late { tenure: Some(tenure), tell: if ours { Tell::Again } else { Tell::Nothing } };
     let Some(tenure) = late.tenure.as_ref() else { return Outcome::Unknown };
     let answer = once(tenure).await;
@@ -71,7 +71,7 @@ pub(crate) fn later(tenure: Arc<Tenure>) {
     let job = tenure.shared.jobs.begin();
     // In this order: what has ended is not put back into the watchdog's table.
     let ours = tenure.end();
-    tenure.shared.watchdog.remove(&tenure);
+    tenure.shared.renewals.remove(&tenure);
     go_on(tenure, job, if ours { Tell::First } else { Tell::Nothing });
 }
 

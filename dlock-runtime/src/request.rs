@@ -7,6 +7,7 @@ use dlock_contract::engine::{Home, home};
 use dlock_contract::{Error, ErrorKind};
 
 use crate::context::Context;
+use crate::entered;
 use crate::options::Options;
 use crate::scope::Enclosing;
 use crate::sites::{Call, Place, Site};
@@ -36,7 +37,7 @@ impl Request {
 
     /// The request of an annotated function in one call.
     pub(crate) fn of_site(site: &'static Site, call: &Call) -> Self {
-        let context = Context::here();
+        let context = entered::here();
         let said =
             Options { ttl: call.ttl.or(site.options.ttl), wait: call.wait.or(site.options.wait), ..site.options };
         let options = context.tuned(site.name, said);

@@ -13,7 +13,7 @@ use dlock_contract::{Error, ErrorKind, Result};
 use futures::future::BoxFuture;
 
 use crate::acquire::acquire_all;
-use crate::context;
+use crate::entered;
 use crate::guards::{Guards, finish_all};
 use crate::options::{OnLost, Options};
 use crate::outcome::Ran;
@@ -47,7 +47,7 @@ fn ask(site: &'static Site, call: Call) -> (Bounds, BoxFuture<'static, Result<Gu
 /// The second half of [`run`].
 #[doc(hidden)]
 pub fn hold<F: Future>(site: &'static Site, guards: Guards, body: F) -> Run<F> {
-    Run::holding(&context::Context::here().tuned(site.name, site.options), guards, body)
+    Run::holding(&entered::here().tuned(site.name, site.options), guards, body)
 }
 
 /// See [`run`].

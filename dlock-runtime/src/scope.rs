@@ -138,7 +138,7 @@ impl Enclosing {
 pub(crate) fn chain() -> impl Iterator<Item = Arc<Tenure>> {
     let outwards = std::iter::successors(innermost(), |tenure| tenure.parent.clone());
     #[cfg(test)]
-    let outwards = outwards.inspect(|_| steps::count());
+    let outwards = outwards.inspect(|_| crate::tenure::steps::count());
     outwards.filter(|tenure| tenure.is_held())
 }
 
@@ -179,22 +179,5 @@ impl<F: Future> Future for Inherit<F> {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
         let this = self.project();
         within(this.held.clone(), || this.future.poll(cx))
-    }
-}
-
-/// How often this thread has looked at a hold: a test of many holds is bounded in work, not in time.
-#[cfg(test)]
-pub(crate) mod steps {
-    use std::cell::Cell;
-
-    thread_local!(static STEPS: Cell<usize> = const { Cell::new(0) });
-
-    pub(crate) fn count() {
-        STEPS.set(STEPS.get() + 1);
-    }
-
-    /// Those since the last time.
-    pub(crate) fn taken() -> usize {
-        STEPS.take()
     }
 }

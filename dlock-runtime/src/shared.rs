@@ -7,9 +7,7 @@ use dlock_contract::{BootInstant, Clock};
 
 use crate::closing::{Closing, Jobs};
 use crate::observe::Events;
-#[cfg(debug_assertions)]
-use crate::order::Order;
-use crate::watchdog::Watchdog;
+use crate::schedule::Schedule;
 
 /// What every hold of a registry needs.
 ///
@@ -17,17 +15,15 @@ use crate::watchdog::Watchdog;
 /// the counter of its holders, and come from another processor's cache each time.
 #[derive(Debug)]
 #[repr(align(128))]
-pub(crate) struct Shared {
+pub(crate) struct Shared<H> {
     pub(crate) clock: Clock,
-    pub(crate) watchdog: Arc<Watchdog>,
+    pub(crate) renewals: Arc<Schedule<H>>,
     pub(crate) events: Arc<Events>,
     pub(crate) jobs: Arc<Jobs>,
     pub(crate) closing: Closing,
-    #[cfg(debug_assertions)]
-    pub(crate) order: Order,
 }
 
-impl Shared {
+impl<H> Shared<H> {
     /// Waits until `done`, but not beyond `deadline`. Holds and jobs end without telling anybody, which would cost every
     /// call something; looking now and then is good enough for a shutdown.
     pub(crate) async fn until(&self, deadline: BootInstant, done: impl Fn() -> bool) {
@@ -44,22 +40,20 @@ impl Shared {
     }
 }
 
-impl Drop for Shared {
+impl<H> Drop for Shared<H> {
     fn drop(&mut self) {
-        self.watchdog.stop();
+        self.renewals.stop();
     }
 }
 
-impl Shared {
+impl<H> Shared<H> {
     pub(crate) fn new(clock: &Clock) -> Self {
         Self {
             clock: clock.clone(),
-            watchdog: Arc::new(Watchdog::new(clock)),
+            renewals: Arc::new(Schedule::new(clock)),
             events: Arc::default(),
             jobs: Arc::default(),
             closing: Closing::default(),
-            #[cfg(debug_assertions)]
-            order: Order::default(),
         }
     }
 }

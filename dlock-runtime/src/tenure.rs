@@ -3,21 +3,19 @@
 mod at_end;
 
 use std::borrow::Cow;
-use std::future::poll_fn;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use dlock_contract::engine::{Home, is_forked, margin};
-use dlock_contract::{BootInstant, Error, ErrorKind, Fence, Hold, LossCause, Result, Validity};
+use dlock_contract::engine::{Home, margin};
+use dlock_contract::{BootInstant, Ending, Error, ErrorKind, Fence, Hold, LossCause, Result, Validity};
 
-use crate::listener::{Listener, Listeners};
+use crate::listener::Listeners;
 use crate::local_queue::{Baton, Carries, Holding, Next, Tenancy, Turn};
+use crate::schedule::{Pace, Scheduled, on_tick};
 use crate::shared::Shared;
 use crate::sites::Label;
 use crate::store::Store;
-use crate::watchdog::together;
 use at_end::AtEnd;
 
 /// One hold from its grant to its end. Shared by the guard, the watchdog and all that ask for the enclosing call.
@@ -25,7 +23,7 @@ use at_end::AtEnd;
 pub(crate) struct Tenure {
     pub(crate) hold: Hold,
     pub(crate) store: Arc<Store>,
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared<Self>>,
     pub(crate) label: Label,
     /// The enclosing call's, for [`crate::scope`].
     pub(crate) parent: Option<Arc<Self>>,
@@ -47,7 +45,7 @@ pub(crate) struct Tenure {
     state: AtomicU8,
     waiting_for_loss: Mutex<Listeners>,
     local: Mutex<Local>,
-    pub(crate) pace: Mutex<Pace>,
+    pace: Mutex<Pace>,
 }
 
 /// What a hold has to do with its neighbours in this process.
@@ -57,16 +55,6 @@ struct Local {
     turn: Option<Turn>,
     /// Present while the hold may be passed on.
     tenancy: Option<Box<Tenancy>>,
-}
-
-/// What the watchdog keeps about a tenure.
-#[derive(Debug)]
-pub(crate) struct Pace {
-    /// Where it stands in the watchdog's table; `None` when it is not in it.
-    pub(crate) due: Option<BootInstant>,
-    pub(crate) next_renewal: BootInstant,
-    pub(crate) renewing: bool,
-    pub(crate) near_told: bool,
 }
 
 /// So soon after its take-over a hold on a short grant is renewed for the first time. Until then a silence as long as that
@@ -84,7 +72,7 @@ const LOST_SHUTDOWN: u8 = 5;
 pub(crate) struct Beginning {
     pub(crate) hold: Hold,
     pub(crate) store: Arc<Store>,
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared<Tenure>>,
     pub(crate) label: Label,
     pub(crate) parent: Option<Arc<Tenure>>,
     pub(crate) cadence: Option<Duration>,
@@ -119,13 +107,13 @@ impl Tenure {
             if granted < start.hold.claim.ttl {
                 // Handed over: it lives on a short grant until its first renewal. A hold that ends before that pays nothing.
                 let pause = cadence.min(granted / 3).min(FIRST_RENEWAL);
-                return together(start.shared.clock.now().after(pause), pause);
+                return on_tick(start.shared.clock.now().after(pause), pause);
             }
-            together(start.hold.validity.from.after(cadence), cadence)
+            on_tick(start.hold.validity.from.after(cadence), cadence)
         });
         Self {
             ends: since.after(start.max_hold),
-            at_end: AtEnd::new(&start),
+            at_end: AtEnd::new(start.min_hold.map(|min_hold| start.shared.clock.now().after(min_hold)), start.recorded),
             home: start.home,
             #[cfg(debug_assertions)]
             sorted: start.sorted,
@@ -169,19 +157,6 @@ impl Tenure {
         self.deadline().before(Duration::from_nanos(self.granted.load(Ordering::Acquire)) / 5)
     }
 
-    /// Is it still ours, by the local deadline? No round trip. The first to see the deadline pass declares the loss.
-    pub(crate) fn check(self: &Arc<Self>) -> Result<()> {
-        #[cfg(test)]
-        crate::scope::steps::count();
-        if let Some(cause) = self.overdue(self.shared.clock.now()) {
-            self.lose(cause);
-        }
-        match self.state.load(Ordering::Acquire) {
-            HELD => Ok(()),
-            state => Err(self.loss(cause(state))),
-        }
-    }
-
     /// Why it is over at `now`, although nobody has said so yet.
     pub(crate) fn overdue(&self, now: BootInstant) -> Option<LossCause> {
         if !self.is_held() || now < self.deadline() {
@@ -195,6 +170,19 @@ impl Tenure {
 
     pub(crate) fn is_held(&self) -> bool {
         self.state.load(Ordering::Acquire) == HELD
+    }
+
+    /// Was it released in order?
+    pub(crate) fn is_released(&self) -> bool {
+        self.state.load(Ordering::Acquire) == RELEASED
+    }
+
+    /// How it has ended; `None` while it is held.
+    pub(crate) fn ended(&self) -> Option<LossCause> {
+        match self.state.load(Ordering::Acquire) {
+            HELD => None,
+            state => Some(cause(state)),
+        }
     }
 
     /// Held → released. False if it had ended before.
@@ -219,47 +207,31 @@ impl Tenure {
         lost
     }
 
-    /// Declares the loss: to the body, to the observers, and, where the store would keep the lock, to the store.
-    pub(crate) fn lose(self: &Arc<Self>, cause: LossCause) {
-        if is_forked() {
-            // The watchdog stayed with the parent.
-            self.mark_lost(cause);
-            return;
-        }
-        self.shared.watchdog.lose(self, cause);
-    }
-
     fn change(&self, to: u8) -> bool {
         self.state.compare_exchange(HELD, to, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
-    /// Ready once the hold is lost; for the one that runs the body.
-    pub(crate) fn poll_lost(self: &Arc<Self>, cx: &mut Context<'_>) -> Poll<Error> {
-        self.poll_lost_with(|listeners| listeners.listen(cx.waker()))
+    pub(crate) fn listeners(&self) -> MutexGuard<'_, Listeners> {
+        self.waiting_for_loss.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Ends once the hold is lost; never if it is released in order. Dropping it stops listening.
-    pub(crate) async fn lost(self: &Arc<Self>) -> Error {
-        let listener = Listener::new(self.clone());
-        poll_fn(|cx| listener.poll(cx)).await
-    }
-
-    pub(crate) fn poll_lost_with(
-        self: &Arc<Self>,
-        listen: impl FnOnce(&mut Listeners) -> Option<Waker>,
-    ) -> Poll<Error> {
-        let old = listen(&mut self.listeners());
-        // Outside of the lock: it may be the last that a foreign executor has of its task.
-        drop(old);
-        // The loss may have come before we listened.
-        match self.check() {
-            Err(error) if self.state.load(Ordering::Acquire) != RELEASED => Poll::Ready(error),
-            _ => Poll::Pending,
+    /// The caller gets the lock. From here on its end keeps the key, or records the run, if that was asked for.
+    pub(crate) fn handed_out(&self) {
+        if let Some(at_end) = &self.at_end {
+            at_end.handed_out();
         }
     }
 
-    pub(crate) fn listeners(&self) -> MutexGuard<'_, Listeners> {
-        self.waiting_for_loss.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Notes how the body ended, if that is to be recorded.
+    pub(crate) fn ran(&self, succeeded: Option<bool>) {
+        if let Some(at_end) = &self.at_end {
+            at_end.ran(succeeded, || self.shared.clock.now().since(self.since));
+        }
+    }
+
+    /// How the store is to end the hold now, if not by simply freeing it.
+    pub(crate) fn ending(&self) -> Option<Ending> {
+        self.at_end.as_ref()?.ending(self.shared.clock.now())
     }
 
     pub(crate) fn fence(&self) -> Result<Fence> {
@@ -306,13 +278,13 @@ impl Tenure {
 
     /// Is a renewal under way?
     pub(crate) fn is_renewing(&self) -> bool {
-        self.pace.lock().unwrap_or_else(PoisonError::into_inner).renewing
+        self.pace().renewing
     }
 
     /// What allows to pass the hold on, once: only of a hold that was ours to its end and that can simply be freed.
     pub(crate) fn take_tenancy(&self) -> Option<Box<Tenancy>> {
         let tenancy = self.local().tenancy.take();
-        tenancy.filter(|_| self.state.load(Ordering::Acquire) == RELEASED)
+        tenancy.filter(|_| self.is_released())
     }
 
     /// Lets the next caller of this process have the hold; false if there is nobody whom it can be given to.
@@ -348,6 +320,22 @@ impl Tenure {
     }
 }
 
+impl Scheduled for Tenure {
+    fn pace(&self) -> MutexGuard<'_, Pace> {
+        self.pace.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn next_duty(&self, pace: &Pace) -> Option<BootInstant> {
+        let renewal = if pace.renewing { BootInstant::NEVER } else { pace.next_renewal };
+        let near = if pace.near_told { BootInstant::NEVER } else { self.near_expiry() };
+        Some(renewal.min(near).min(self.deadline())).filter(|_| self.is_held())
+    }
+
+    fn is_held(&self) -> bool {
+        self.is_held()
+    }
+}
+
 fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
@@ -359,6 +347,23 @@ const fn cause(state: u8) -> LossCause {
         LOST_MAX_HOLD => LossCause::MaxHold,
         LOST_SHUTDOWN => LossCause::Shutdown,
         _ => LossCause::Deadline,
+    }
+}
+
+/// How often this thread has looked at a hold: a test of many holds is bounded in work, not in time.
+#[cfg(test)]
+pub(crate) mod steps {
+    use std::cell::Cell;
+
+    thread_local!(static STEPS: Cell<usize> = const { Cell::new(0) });
+
+    pub(crate) fn count() {
+        STEPS.set(STEPS.get() + 1);
+    }
+
+    /// Those since the last time.
+    pub(crate) fn taken() -> usize {
+        STEPS.take()
     }
 }
 

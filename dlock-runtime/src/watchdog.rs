@@ -7,55 +7,22 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
 use std::pin::pin;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use dlock_contract::engine::background;
 use dlock_contract::{BootInstant, Clock, Error, ErrorKind, LossCause, Result, Standing};
 use futures::FutureExt;
-use tokio::sync::Notify;
 
 use crate::observe::Event;
-use crate::release;
-use crate::tenure::{Pace, Tenure};
-
-/// The holds of one registry, by when something is due.
-#[derive(Debug)]
-pub(crate) struct Watchdog {
-    clock: Clock,
-    table: Mutex<Table>,
-    /// Something is due earlier than the sleep in progress.
-    earlier: Notify,
-    started: AtomicBool,
-    stopped: AtomicBool,
-    dead: AtomicBool,
-}
-
-#[derive(Debug)]
-struct Table {
-    /// By the instant, and of one instant by the address.
-    due: BTreeMap<(BootInstant, usize), Arc<Tenure>>,
-    /// What was taken out of `due` and is being put back.
-    attended: Vec<Arc<Tenure>>,
-    sleeping_until: BootInstant,
-}
+use crate::schedule::{Schedule, Scheduled, on_tick};
+use crate::tenure::Tenure;
 
 /// Renewals in one request at most: a request of bounded size delays no other one for long.
 const BATCH: usize = 256;
 
-impl Watchdog {
-    pub(crate) fn new(clock: &Clock) -> Self {
-        Self {
-            clock: clock.clone(),
-            table: Mutex::new(Table { due: BTreeMap::new(), attended: Vec::new(), sleeping_until: BootInstant::NEVER }),
-            earlier: Notify::new(),
-            started: AtomicBool::new(false),
-            stopped: AtomicBool::new(false),
-            dead: AtomicBool::new(false),
-        }
-    }
-
+impl Schedule<Tenure> {
     /// Takes a hold over.
     ///
     /// # Errors
@@ -80,73 +47,8 @@ impl Watchdog {
                 }
             });
         }
-        self.schedule(tenure);
+        self.put(tenure);
         Ok(())
-    }
-
-    /// Lets go of a hold that has ended.
-    pub(crate) fn remove(&self, tenure: &Tenure) {
-        let mut table = self.lock();
-        let due = pace(tenure).due.take();
-        let removed = due.and_then(|due| table.due.remove(&(due, address(tenure))));
-        drop(table);
-        drop(removed);
-    }
-
-    /// Declares a hold lost, once.
-    pub(crate) fn lose(&self, tenure: &Arc<Tenure>, cause: LossCause) {
-        if !tenure.mark_lost(cause) {
-            return;
-        }
-        let held = self.clock.now().since(tenure.since);
-        tenure.shared.events.send(&tenure.label, Event::Lost { cause, held });
-        if tenure.store.backend.capabilities().expires_alone {
-            self.remove(tenure);
-            // The loser's guard may live on for long: its neighbours need not wait for it, no more than strangers do.
-            tenure.pass_turn();
-        } else {
-            // The store would keep the lock for as long as the lease's other holds live.
-            release::later(tenure.clone());
-        }
-    }
-
-    /// All holds at this moment.
-    pub(crate) fn holds(&self) -> Vec<Arc<Tenure>> {
-        let table = self.lock();
-        let mut holds: Vec<_> = table.due.values().chain(&table.attended).cloned().collect();
-        drop(table);
-        holds.sort_by_key(Arc::as_ptr);
-        holds.dedup_by_key(|tenure| Arc::as_ptr(tenure));
-        holds.retain(|tenure| tenure.is_held());
-        holds
-    }
-
-    /// Ends the watchdog of a registry that nobody has any more.
-    pub(crate) fn stop(&self) {
-        self.stopped.store(true, Ordering::Release);
-        self.earlier.notify_one();
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Table> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Puts a hold where its next duty is.
-    fn schedule(&self, tenure: &Arc<Tenure>) {
-        let mut table = self.lock();
-        let mut pace = pace(tenure);
-        if let Some(due) = pace.due.take() {
-            table.due.remove(&(due, address(tenure)));
-        }
-        if !tenure.is_held() {
-            return;
-        }
-        let due = next_duty(tenure, &pace);
-        pace.due = Some(due);
-        table.due.insert((due, address(tenure)), tenure.clone());
-        if due < table.sleeping_until {
-            self.earlier.notify_one();
-        }
     }
 
     async fn run(&self) {
@@ -163,30 +65,16 @@ impl Watchdog {
         }
     }
 
-    fn take_due(&self) -> (Vec<Arc<Tenure>>, BootInstant) {
-        let now = self.clock.now();
-        let mut table = self.lock();
-        let later = table.due.split_off(&(now, usize::MAX));
-        let due: Vec<_> = std::mem::replace(&mut table.due, later).into_values().collect();
-        for tenure in &due {
-            pace(tenure).due = None;
-        }
-        let next = table.due.first_key_value().map_or(BootInstant::NEVER, |(key, _)| key.0);
-        table.attended.clone_from(&due);
-        table.sleeping_until = next;
-        (due, next)
-    }
-
     /// Does what is due for each hold; renewals of one store go together.
     fn attend(&self, due: Vec<Arc<Tenure>>) {
         let now = self.clock.now();
         let mut renewals: BTreeMap<(usize, Option<u64>), Vec<Arc<Tenure>>> = BTreeMap::new();
         for tenure in due {
             if let Some(cause) = tenure.overdue(now) {
-                self.lose(&tenure, cause);
+                tenure.lose(cause);
                 continue;
             }
-            let mut pace = pace(&tenure);
+            let mut pace = tenure.pace();
             // In here: whoever has ended it looks here whether a renewal is under way.
             if !tenure.is_held() {
                 continue;
@@ -202,7 +90,7 @@ impl Watchdog {
                 renewals.entry((store, tenure.hold.group)).or_default().push(tenure.clone());
             }
             drop(pace);
-            self.schedule(&tenure);
+            self.put(&tenure);
         }
         // Groups of one store side by side, so that a batch cuts as few of them as possible.
         let mut batch: Vec<Arc<Tenure>> = Vec::new();
@@ -270,9 +158,9 @@ fn heard_late(tenure: &Arc<Tenure>, answer: Result<Standing>) {
     match answer {
         Ok(Standing::Renewed(validity)) => {
             tenure.believe(validity);
-            tenure.shared.watchdog.schedule(tenure);
+            tenure.shared.renewals.put(tenure);
         }
-        Ok(Standing::Lost) => tenure.shared.watchdog.lose(tenure, LossCause::Store),
+        Ok(Standing::Lost) => tenure.lose(LossCause::Store),
         Err(_) => {}
     }
 }
@@ -297,7 +185,6 @@ fn fail_all(batch: &[Arc<Tenure>], error: impl Fn() -> Error) -> Vec<Result<Stan
 }
 
 pub(crate) fn settle(clock: &Clock, tenure: &Arc<Tenure>, answer: Result<Standing>) {
-    let watchdog = &tenure.shared.watchdog;
     let now = clock.now();
     let cadence = tenure.cadence.unwrap_or(Duration::MAX);
     let next = match answer {
@@ -305,11 +192,11 @@ pub(crate) fn settle(clock: &Clock, tenure: &Arc<Tenure>, answer: Result<Standin
             tenure.believe(validity);
             let pause = cadence.min(validity.granted / 3 * 2);
             // Up to a tenth early: holds that were taken together shall not be renewed together for ever.
-            let next = together(validity.from.after(pause.mul_f64(0.9 + fastrand::f64() / 10.0)), pause);
+            let next = on_tick(validity.from.after(pause.mul_f64(0.9 + fastrand::f64() / 10.0)), pause);
             // An answer that took long, or that says so, is no reason to ask without a pause.
             next.max(now.after((pause / 4).min(Duration::from_millis(20))))
         }
-        Ok(Standing::Lost) => return watchdog.lose(tenure, LossCause::Store),
+        Ok(Standing::Lost) => return tenure.lose(LossCause::Store),
         Err(error) => {
             let remaining = tenure.deadline().since(now);
             let reason = error.to_string().into();
@@ -319,34 +206,12 @@ pub(crate) fn settle(clock: &Clock, tenure: &Arc<Tenure>, answer: Result<Standin
         }
     };
     {
-        let mut pace = pace(tenure);
+        let mut pace = tenure.pace();
         pace.next_renewal = if tenure.cadence.is_some() { next } else { BootInstant::NEVER };
         pace.renewing = false;
         pace.near_told &= now >= tenure.near_expiry();
     }
-    watchdog.schedule(tenure);
-}
-
-/// Moves a renewal up to the tick before it, so that one request serves all who are due in that tick. Ticks are powers
-/// of two, an eighth of the pause at most: holds of different cadences share them.
-pub(crate) fn together(due: BootInstant, pause: Duration) -> BootInstant {
-    let most = u64::try_from(pause.as_nanos() / 8).unwrap_or(u64::MAX).max(1);
-    let tick = 1 << most.ilog2();
-    BootInstant::from_nanos(due.as_nanos() / tick * tick)
-}
-
-fn address(tenure: &Tenure) -> usize {
-    std::ptr::from_ref(tenure) as usize
-}
-
-fn pace(tenure: &Tenure) -> MutexGuard<'_, Pace> {
-    tenure.pace.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn next_duty(tenure: &Tenure, pace: &Pace) -> BootInstant {
-    let renewal = if pace.renewing { BootInstant::NEVER } else { pace.next_renewal };
-    let near = if pace.near_told { BootInstant::NEVER } else { tenure.near_expiry() };
-    renewal.min(near).min(tenure.deadline())
+    tenure.shared.renewals.put(tenure);
 }
 
 #[cfg(test)]

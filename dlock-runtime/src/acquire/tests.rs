@@ -1,6 +1,6 @@
 //! Very many keys in one call: bounded, and nothing that grows with their square.
 
-use crate::scope::steps;
+use crate::tenure::steps;
 use crate::{ErrorKind, Key, LockAll, Registry};
 use dlock_memory::Memory;
 

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use dlock_contract::{Attempt, BootInstant, Error, ErrorKind, Hold, Owner, Result, Signal, Stand, Wake};
 
+use super::acquisition::{Acquisition, LEAST_PATIENCE, already_run, busy, timed_out};
 use super::turn::Taken;
-use super::{Acquisition, LEAST_PATIENCE, already_run, busy, timed_out};
 use crate::abandon::abandon_later;
 use crate::closing::shut_down;
 use crate::jitter::full_jitter;

@@ -1,5 +1,6 @@
 //! One acquisition, from the call to the guard.
 
+mod acquisition;
 mod contend;
 mod together;
 mod turn;
@@ -7,30 +8,21 @@ mod turn;
 use std::borrow::Cow;
 use std::future::ready;
 use std::sync::Arc;
-use std::time::Duration;
 
-use dlock_contract::engine::{Home, KeyBuf, background_of, is_forked, is_ours, whereabouts};
+use dlock_contract::engine::{KeyBuf, background_of, is_ours, whereabouts};
 use dlock_contract::{Attempt, BootInstant, Claim, Error, ErrorKind, Hold, Note, Owner, Result};
 use futures::future::BoxFuture;
 
-use crate::abandon::abandon_later;
-use crate::closing::shut_down;
 use crate::guard::Guard;
-use crate::local_queue::{Tenancy, Turn};
-use crate::observe::Event;
-use crate::options::{Options, Resolved, Wait};
-use crate::request::{Parked, Request, blocks_our_thread};
+use crate::local_queue::Tenancy;
+use crate::options::{Options, Wait};
+use crate::request::{Request, blocks_our_thread};
 use crate::scope;
-use crate::shared::Shared;
 use crate::sites::Label;
-use crate::store::Store;
 use crate::supported;
-use crate::tenure::{Beginning, Tenure};
+use acquisition::Acquisition;
 pub(crate) use together::{Tried, acquire_together};
 use turn::Taken;
-
-/// An attempt is given this long even if the wait is shorter: opening a connection takes its time.
-const LEAST_PATIENCE: Duration = Duration::from_millis(250);
 
 /// Acquires. Dropping the returned future leaves nothing behind in the store.
 ///
@@ -118,7 +110,7 @@ pub(crate) fn prepare(ask: Request, key: &KeyBuf, until: Option<BootInstant>) ->
     // Of a list it is noted once, for all that are held outside of it.
     #[cfg(debug_assertions)]
     if ask.list.as_ref().is_none_or(|list| list.is_first()) {
-        shared.order.note(&shared.events, &label);
+        context.order().note(&shared.events, &label);
     }
     let capabilities = store.backend.capabilities();
     let trace = ask.parked.as_ref().map_or_else(|| context.trace(), |parked| parked.trace.clone());
@@ -155,55 +147,6 @@ pub(crate) fn prepare(ask: Request, key: &KeyBuf, until: Option<BootInstant>) ->
     }))
 }
 
-/// One acquisition on its way. It may have left something in the store; dropping it then cleans up on our thread.
-pub(crate) struct Acquisition {
-    shared: Arc<Shared>,
-    store: Arc<Store>,
-    claim: Arc<Claim>,
-    /// Goes to the tenure.
-    label: Option<Label>,
-    options: Resolved,
-    /// The thread that goes on with the caller's task, if it is all that its runtime has.
-    home: Option<Home>,
-    /// The thread that sleeps until this is over.
-    parked: Option<Box<Parked>>,
-    /// One of several, which are handed out once all are there.
-    sorted: bool,
-    since: BootInstant,
-    deadline: BootInstant,
-    attempts: u32,
-    turn: Option<Turn>,
-    /// Of a hold that may be passed on.
-    tenancy: Option<Box<Tenancy>>,
-    /// It was passed on to us.
-    passed: bool,
-    /// Among the jobs that a shutdown waits for.
-    counted: bool,
-    armed: bool,
-    /// What was to undo it was not answered, and may come late.
-    doubted: bool,
-}
-
-impl Drop for Acquisition {
-    fn drop(&mut self) {
-        if (self.armed || self.turn.is_some()) && is_forked() {
-            // A copy of what the parent has.
-            std::mem::forget(self.turn.take());
-            return;
-        }
-        if self.armed {
-            if let Some(turn) = &self.turn {
-                turn.leave();
-            }
-            let turn = Box::new(self.turn.take());
-            abandon_later(&self.store, self.claim.clone(), turn);
-        }
-        if self.counted {
-            self.shared.jobs.leave();
-        }
-    }
-}
-
 impl Acquisition {
     #[expect(clippy::manual_async_fn, reason = "an `async fn` would keep all this twice")]
     pub(crate) fn run(mut self) -> impl Future<Output = Result<Guard>> + Send {
@@ -227,20 +170,6 @@ impl Acquisition {
         }
     }
 
-    /// Tells of the failure, and what it was about.
-    fn failed(&self, error: Error, waited: Duration) -> Error {
-        let event = match error.kind() {
-            ErrorKind::Busy | ErrorKind::QueueFull { .. } => Event::Busy,
-            ErrorKind::AlreadyRun => Event::AlreadyRun,
-            ErrorKind::WaitTimeout => Event::TimedOut { waited, attempts: self.attempts },
-            kind => Event::Failed { kind: kind.clone() },
-        };
-        if let Some(label) = &self.label {
-            self.shared.events.tell(label, &event);
-        }
-        self.explained(error)
-    }
-
     async fn win(&mut self) -> Result<Hold> {
         self.turn = Some(self.join().await?);
         self.count();
@@ -256,96 +185,6 @@ impl Acquisition {
             answer => Box::pin(self.contend(answer)).await,
         }
     }
-
-    /// A shutdown waits until this is over: until the hold is in the watchdog's table, or our thread abandons it.
-    fn count(&mut self) {
-        self.shared.jobs.enter();
-        self.counted = true;
-    }
-
-    /// The lock is ours: from here on a guard releases it.
-    fn begin(&mut self, mut hold: Hold, waited: Duration) -> Result<Guard> {
-        if !self.passed {
-            // Our thread may have asked for it; from here on it is this caller's, as its neighbours are.
-            hold.claim = self.claim.clone();
-        }
-        if let Some(turn) = self.turn.as_ref().filter(|_| self.claim.mode.is_shared()) {
-            turn.shares();
-        }
-        let label = self.label.take().ok_or_else(|| Error::new(ErrorKind::Internal, "an acquisition began twice"))?;
-        self.armed = false;
-        let since = if self.passed { self.shared.clock.now() } else { hold.validity.from };
-        let mut tenancy = self.tenancy.take();
-        if let Some(tenancy) = &mut tenancy
-            && !self.passed
-        {
-            tenancy.begin(since);
-        }
-        let passes = tenancy.is_some();
-        let tenure = Arc::new(Tenure::begin(Beginning {
-            hold,
-            store: self.store.clone(),
-            shared: self.shared.clone(),
-            label,
-            parent: scope::innermost(),
-            cadence: self.options.cadence,
-            max_hold: self.options.max_hold,
-            min_hold: self.options.min_hold,
-            recorded: self.options.record && self.store.backend.capabilities().once_per,
-            home: self.home,
-            #[cfg(debug_assertions)]
-            sorted: self.sorted,
-            turn: self.turn.take(),
-            since,
-            tenancy,
-        }));
-        let guard = Guard::new(tenure.clone());
-        if self.claim.mode.is_shared() {
-            // The turn was the right to ask, and others may hold this beside us.
-            tenure.pass_turn();
-        } else if self.store.hands_on() && !passes {
-            // The next of this process takes its place in the store's line now, so that the release can hand it the lock;
-            // unless the release asks for it.
-            tenure.share_turn();
-        } else {
-            tenure.keep_turn();
-        }
-        let shared = &self.shared;
-        let added = if shared.closing.is_closed() { Err(shut_down()) } else { shared.watchdog.add(&tenure) };
-        if let Err(error) = added {
-            // Nobody was told that it began, so nobody is told that it ends; what its store noted of it is undone.
-            tenure.end();
-            self.armed = true;
-            return Err(self.explained(error));
-        }
-        if !self.sorted {
-            tenure.handed_out();
-        }
-        shared.events.tell(&tenure.label, &Event::Acquired { waited, attempts: self.attempts });
-        Ok(guard)
-    }
-
-    fn explained(&self, error: Error) -> Error {
-        error.with_key(self.claim.key.as_str()).with_backend(&self.store.name).with_attempts(self.attempts)
-    }
-}
-
-fn busy(left: Option<Duration>) -> Error {
-    Error::new(ErrorKind::Busy, "somebody else holds the lock").with_retry_after(left)
-}
-
-fn already_run() -> Error {
-    Error::new(ErrorKind::AlreadyRun, "the run of this period was started already")
-}
-
-fn timed_out(left: Option<Duration>) -> Error {
-    let waited = "the wait ran out while others held the lock";
-    // Two callers that hold what the other one waits for: here each can read its half of it.
-    let text = match scope::held_keys() {
-        held if held.is_empty() => Cow::Borrowed(waited),
-        held => Cow::Owned(format!("{waited}; the caller itself holds {}", held.join(", "))),
-    };
-    Error::new(ErrorKind::WaitTimeout, text).with_retry_after(left)
 }
 
 #[cfg(test)]

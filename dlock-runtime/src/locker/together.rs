@@ -5,7 +5,8 @@ use std::sync::Arc;
 use dlock_contract::engine::KeyBuf;
 use dlock_contract::{BootInstant, Claim, Error, ErrorKind, Hold, Mode, Result, Together};
 
-use super::{Acquisition, Prepared, prepare};
+use super::acquisition::Acquisition;
+use super::{Prepared, prepare};
 use crate::closing::shut_down;
 use crate::guards::Guards;
 use crate::local_queue::Joined;

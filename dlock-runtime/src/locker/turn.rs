@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use dlock_contract::{Attempt, BootInstant, Claim, Error, ErrorKind, Hold, Mode, Result};
 
-use super::{Acquisition, LEAST_PATIENCE, busy, timed_out};
+use super::acquisition::{Acquisition, LEAST_PATIENCE, busy, timed_out};
 use crate::abandon::abandon_later;
 use crate::closing::shut_down;
 use crate::local_queue::{Joined, Known, Refusal, Turn, Waiting, What, Wish};
@@ -148,7 +148,7 @@ impl Acquisition {
                 && Arc::ptr_eq(&tenure.store, &self.store)
                 && tenure.hold.claim.key == self.claim.key
         };
-        if self.store.queue.has(&self.claim.key, home) || self.shared.watchdog.holds().iter().any(here) {
+        if self.store.queue.has(&self.claim.key, home) || self.shared.renewals.holds().iter().any(here) {
             return Err(Error::new(
                 ErrorKind::WouldDeadlock,
                 "a task of this current-thread runtime has this lock or stands before us, and cannot go on while we block its thread; make the function async",

@@ -1,7 +1,7 @@
 //! Whom a hold wakes, and when.
 
 use std::sync::atomic::AtomicBool;
-use std::task::Wake;
+use std::task::{Context, Wake};
 
 use futures::FutureExt;
 use futures::executor::block_on;

@@ -16,10 +16,10 @@ fn a_hold_that_ends_meanwhile_is_not_renewed() {
     let registry = Registry::with_clock(&clock);
     registry.install("memory", Memory::with_clock(&clock)).unwrap();
     let guard = block_on(registry.lock("k").backend("memory").acquire()).unwrap();
-    let (tenure, watchdog) = (&guard.0, &registry.context().shared().watchdog);
+    let (tenure, watchdog) = (&guard.0, &registry.context().shared().renewals);
     let due = clock.now();
     thread::scope(|scope| {
-        let mut pace = pace(tenure);
+        let mut pace = tenure.pace();
         pace.next_renewal = due;
         let (to, begins) = mpsc::channel();
         scope.spawn(move || {
@@ -32,7 +32,7 @@ fn a_hold_that_ends_meanwhile_is_not_renewed() {
         assert!(tenure.end());
     });
     // A renewal is under way, or it has said when the next one is due.
-    let pace = pace(tenure);
+    let pace = tenure.pace();
     assert!(!pace.renewing && pace.next_renewal == due);
 }
 
@@ -42,7 +42,7 @@ fn a_hold_that_was_released_is_forgotten_at_once() {
     let clock = Clock::manual();
     let registry = Registry::with_clock(&clock);
     registry.install("memory", Memory::with_clock(&clock)).unwrap();
-    let watchdog = &registry.context().shared().watchdog;
+    let watchdog = &registry.context().shared().renewals;
     for _ in 0..3 {
         let guard = block_on(registry.lock("k").backend("memory").acquire()).unwrap();
         block_on(guard.release()).unwrap();
