@@ -1,0 +1,71 @@
+//! The request of one call: where it was made, its options, its store.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use dlock_contract::engine::{Home, home};
+use dlock_contract::{Error, ErrorKind};
+
+use crate::acquire::context::Context;
+use crate::acquire::entered;
+use crate::guard::scope::Enclosing;
+use crate::options::Options;
+use crate::site::{Call, Place, Site};
+
+/// The request of one call.
+#[derive(Clone)]
+pub(crate) struct Request {
+    pub(crate) context: Context,
+    pub(crate) place: Place,
+    pub(crate) options: Options,
+    pub(crate) backend: Option<Cow<'static, str>>,
+    /// Of a caller whose thread sleeps meanwhile.
+    pub(crate) parked: Option<Box<Parked>>,
+    /// Is it one of several keys, which are taken in one order, and of use only once all are there?
+    pub(crate) list: Option<Arc<Enclosing>>,
+}
+
+impl Request {
+    pub(crate) const fn new(
+        context: Context,
+        place: Place,
+        options: Options,
+        backend: Option<Cow<'static, str>>,
+    ) -> Self {
+        Self { context, place, options, backend, parked: None, list: None }
+    }
+
+    /// The request of an annotated function in one call.
+    pub(crate) fn of_site(site: &'static Site, call: &Call) -> Self {
+        let context = entered::here();
+        let said =
+            Options { ttl: call.ttl.or(site.options.ttl), wait: call.wait.or(site.options.wait), ..site.options };
+        let options = context.tuned(site.name, said);
+        let backend = call.backend.clone().or(site.backend.map(Into::into));
+        Self::new(context, Place::Site(site), options, backend)
+    }
+
+    /// The caller's thread, which is the present one, sleeps until there is an answer.
+    pub(crate) fn parking(mut self) -> Self {
+        self.parked = Some(Box::new(Parked { home: home(), trace: self.context.trace(), waits: None }));
+        self
+    }
+}
+
+/// Facts about a caller whose thread sleeps while ours asks for it.
+#[derive(Clone)]
+pub(crate) struct Parked {
+    pub(crate) home: Option<Home>,
+    pub(crate) trace: Option<String>,
+    /// Tells that thread that others hold the lock, so that it may sleep for long.
+    pub(crate) waits: Option<Arc<dyn Fn() + Send + Sync>>,
+}
+
+/// Everything that could end the wait runs on the very thread that would wait.
+pub(crate) fn blocks_our_thread() -> Error {
+    Error::new(
+        ErrorKind::WouldDeadlock,
+        "a lock was asked for on dlock's own thread, as in a waker or in a `tracing` layer, and all locks of the process \
+         would wait for it; hand the work to another thread",
+    )
+}

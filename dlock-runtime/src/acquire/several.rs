@@ -1,0 +1,116 @@
+//! One lock, or several that are won all or none.
+
+use std::future::ready;
+use std::sync::Arc;
+
+use dlock_contract::engine::KeyBuf;
+use dlock_contract::{Error, Result};
+use futures::future::BoxFuture;
+use futures::stream::FuturesUnordered;
+use futures::{FutureExt, StreamExt};
+
+use crate::acquire::batch::{Tried, acquire_together};
+use crate::acquire::request::Request;
+use crate::acquire::single::{Prepared, acquire_until, deadline, prepare};
+use crate::guard::Held;
+use crate::guard::guard_set::{Guards, finish_all};
+use crate::guard::scope::{self, Enclosing};
+use crate::site::Keys;
+
+/// More keys in one call are a mistake: each is a lock to be held, renewed and given back.
+const MOST_KEYS: usize = 10_000;
+
+/// Acquires one key, or several: sorted and without doubles, all or none. Two callers that sort alike cannot wait for
+/// each other.
+pub(crate) fn acquire_all(ask: Request, keys: Keys) -> BoxFuture<'static, Result<Guards>> {
+    match keys {
+        Keys::One(key) => match prepare(ask, &key, None) {
+            // A combinator, since an `async` block would keep the future twice.
+            Ok(Prepared::Asks(acquisition)) => Box::pin(acquisition.run().map(|won| won.map(Guards::one))),
+            Ok(Prepared::Joins(guard)) => Box::pin(ready(Ok(Guards::one(guard)))),
+            Err(error) => Box::pin(ready(Err(error))),
+        },
+        Keys::Several(keys) => Box::pin(scope::inherit(acquire_several(ask, keys))),
+    }
+}
+
+async fn acquire_several(ask: Request, keys: Vec<KeyBuf>) -> Result<Guards> {
+    let of_first = |error: Error| match keys.first() {
+        Some(first) => error.with_key(&first.0),
+        None => error,
+    };
+    let store = ask.context.store(ask.backend.as_deref()).map_err(of_first)?;
+    if keys.len() > MOST_KEYS {
+        let text = format!(
+            "one call takes {MOST_KEYS} keys at most, and these are {}: take them in several calls",
+            keys.len()
+        );
+        return Err(of_first(Error::config("keys", text)).with_backend(&store.name));
+    }
+    if ask.options.once_per.is_some() {
+        // The first of them would have spent its period where the next one is not to be had.
+        let text = "once_per counts the starts under one key: ask for one key instead of a list";
+        return Err(of_first(Error::config("once_per", text)).with_backend(&store.name));
+    }
+    let namespace = ask.context.defaults().namespace.clone();
+    // By the names that the store has for them: two keys may be one lock there.
+    let mut named = Vec::with_capacity(keys.len());
+    for key in keys {
+        let name = store.key(&namespace, &key).map_err(|error| error.with_backend(&store.name))?;
+        named.push((name, key));
+    }
+    named.sort_unstable_by(|(one, _), (other, _)| one.as_str().cmp(other.as_str()));
+    named.dedup_by(|(one, _), (other, _)| one == other);
+    let keys: Vec<_> = named.into_iter().map(|(_, key)| key).collect();
+    // Looked for once: each of the keys would look through all that is held.
+    let ask = Request { list: Some(Arc::new(Enclosing::of(&store))), ..ask };
+    let clock = &ask.context.shared().clock;
+    let wait = ask.options.wait.unwrap_or(ask.context.defaults().wait);
+    // One wait for all of them.
+    let deadline = deadline(clock.now(), wait);
+    let attempts = match acquire_together(&ask, &keys, deadline).await? {
+        Tried::Won(guards) => return Ok(guards.handed_out()),
+        Tried::OneByOne(attempts) => attempts,
+    };
+    let mut guards: Option<Guards> = None;
+    // Each listens once: a look at all of them for each next key would be very many looks.
+    let mut losses = FuturesUnordered::new();
+    for key in keys {
+        // Inside of the one before: the same hold twice would wait for itself.
+        let outer = Guards::innermost_of(guards.as_ref());
+        let next = scope::within(outer.clone(), || acquire_until(ask.clone(), &key, Some(deadline), attempts));
+        // First the loss: a list of which one is gone is not had, whatever comes with it.
+        let won = tokio::select! {
+            biased;
+            Some(loss) = losses.next(), if !losses.is_empty() => Err(loss),
+            won = scope::inside(outer, next) => won,
+        };
+        match won {
+            Ok(guard) => {
+                let held = Held::clone(&guard);
+                losses.push(async move { held.lost().await });
+                guards = Some(Guards::with(guards, guard));
+            }
+            Err(error) => return Err(give_back(guards, error).await),
+        }
+    }
+    let Some(guards) = guards else {
+        return Err(Error::config("keys", "there is no key in the list, so nothing would be locked"));
+    };
+    // A loss at the last moment, after the select above.
+    match guards.check() {
+        Ok(()) => Ok(guards.handed_out()),
+        Err(loss) => Err(give_back(Some(guards), loss).await),
+    }
+}
+
+/// The caller hears why there is no lock; that one of those that were won ended meanwhile changes nothing.
+async fn give_back(won: Option<Guards>, error: Error) -> Error {
+    if let Some(guards) = won {
+        let _ = finish_all(guards).await;
+    }
+    error
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,203 @@
+//! One acquisition, from the call to the guard.
+
+use std::borrow::Cow;
+use std::future::ready;
+use std::sync::Arc;
+
+use dlock_contract::engine::{KeyBuf, background_of, is_ours, whereabouts};
+use dlock_contract::{Attempt, BootInstant, Claim, Error, ErrorKind, Hold, Note, Owner, Result};
+use futures::future::BoxFuture;
+
+use super::acquisition::Acquisition;
+use super::turn::Taken;
+use crate::acquire::request::{Request, blocks_our_thread};
+use crate::guard::Guard;
+use crate::guard::scope;
+use crate::options::supported;
+use crate::options::{Options, Wait};
+use crate::queue::Tenancy;
+use crate::site::Label;
+
+/// Acquires. Dropping the returned future leaves nothing behind in the store.
+///
+/// What can be refused without asking the store is refused here and now, so that the future need not keep the question.
+pub(crate) fn acquire(ask: Request, key: &KeyBuf) -> BoxFuture<'static, Result<Guard>> {
+    acquire_until(ask, key, None, 0)
+}
+
+/// The same by a deadline, after so many attempts.
+pub(crate) fn acquire_until(
+    ask: Request,
+    key: &KeyBuf,
+    deadline: Option<BootInstant>,
+    attempts: u32,
+) -> BoxFuture<'static, Result<Guard>> {
+    match prepare(ask, key, deadline) {
+        Ok(Prepared::Asks(mut acquisition)) => {
+            acquisition.attempts = attempts;
+            Box::pin(acquisition.run())
+        }
+        Ok(Prepared::Joins(guard)) => Box::pin(ready(Ok(guard))),
+        Err(error) => Box::pin(ready(Err(error))),
+    }
+}
+
+/// What a call comes to before anything is asked of the store.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "moved once, into the future of the call; a box would be one more for each"
+)]
+pub(crate) enum Prepared {
+    Asks(Acquisition),
+    /// The enclosing call's hold is used.
+    Joins(Guard),
+}
+
+pub(crate) fn deadline(since: BootInstant, wait: Wait) -> BootInstant {
+    match wait {
+        Wait::None => since,
+        Wait::UpTo(wait) => since.after(wait),
+        Wait::Forever => BootInstant::NEVER,
+    }
+}
+
+/// What a store does when a hold begins or ends: who joins another one's hold has neither, and would not get it.
+fn of_its_own(asked: &Options) -> Option<&'static str> {
+    match () {
+        () if asked.once_per.is_some() => Some("`once_per`"),
+        () if asked.min_hold.is_some() => Some("`min_hold`"),
+        () if asked.record => Some("a record of its runs"),
+        () => None,
+    }
+}
+
+pub(crate) fn prepare(ask: Request, key: &KeyBuf, until: Option<BootInstant>) -> Result<Prepared> {
+    let context = &ask.context;
+    let shared = context.shared().clone();
+    let since = shared.clock.now();
+    let store = context.store(ask.backend.as_deref()).map_err(|error| error.with_key(&key.0))?;
+    let defaults = context.defaults();
+    let named = |error: Error| error.with_key(&key.0).with_backend(&store.name);
+    context.check_open().map_err(named)?;
+    let options = ask.options.resolve(&defaults).map_err(named)?;
+    let key = store.key(&defaults.namespace, key).map_err(named)?;
+    let named = |error: Error| error.with_key(key.as_str()).with_backend(&store.name);
+    // One system call for all three that a fork would confuse: our thread, the random bytes, the note.
+    let pid = std::process::id();
+    background_of(pid).map_err(named)?;
+    if ask.parked.is_none() && is_ours() {
+        // As in a waker that drives a future to its end.
+        return Err(named(blocks_our_thread()));
+    }
+    let outer = ask.list.as_ref().map_or_else(|| scope::holding(&store, &key), |list| list.holding(&key));
+    if let Some(outer) = outer {
+        let mut text = Cow::Borrowed("the enclosing call holds this lock already, and would wait for itself");
+        if ask.options.reentrant && outer.hold.claim.mode.covers(ask.options.mode) {
+            match of_its_own(&ask.options) {
+                None => return Ok(Prepared::Joins(Guard::joined(outer))),
+                Some(own) => text = format!("{text}: it cannot be joined by a call with {own}").into(),
+            }
+        }
+        return Err(named(Error::new(ErrorKind::WouldDeadlock, text)));
+    }
+    let label = Label::new(ask.place, store.name.clone());
+    // Of a list it is noted once, for all that are held outside of it.
+    #[cfg(debug_assertions)]
+    if ask.list.as_ref().is_none_or(|list| list.is_first()) {
+        context.order().note(&shared.events, &label);
+    }
+    let capabilities = store.backend.capabilities();
+    let trace = ask.parked.as_ref().map_or_else(|| context.trace(), |parked| parked.trace.clone());
+    let (here, home) = if ask.parked.is_some() { (None, None) } else { whereabouts() };
+    let note = Note::new(pid, label.name(), shared.clock.wall_ms(), trace.as_deref());
+    let mut claim = Claim::plain(key.clone(), Owner::fresh_in(pid).map_err(named)?, options.ttl, note);
+    claim.renewed = options.cadence.is_some();
+    claim.mode = ask.options.mode;
+    claim.fair = ask.options.fair;
+    claim.once_per = ask.options.once_per.map(Box::new);
+    claim.backoff = options.backoff.map(Box::new);
+    claim.origin = here.filter(|_| !capabilities.connection_per_hold);
+    supported::check(capabilities, &claim, &ask.options).map_err(named)?;
+    // The store keeps a record of what was asked of it: a run that is passed on would go under another one's name.
+    let passes = ask.options.cohort.filter(|_| !options.record);
+    Ok(Prepared::Asks(Acquisition {
+        deadline: until.unwrap_or_else(|| deadline(since, options.wait)),
+        label: Some(label),
+        home,
+        parked: ask.parked,
+        sorted: ask.list.is_some(),
+        shared,
+        store,
+        claim: Arc::new(claim),
+        tenancy: passes.map(|bounds| Box::new(Tenancy::new(bounds, options.ttl))),
+        options,
+        since,
+        attempts: 0,
+        turn: None,
+        passed: false,
+        counted: false,
+        armed: false,
+        doubted: false,
+    }))
+}
+
+impl Acquisition {
+    #[expect(clippy::manual_async_fn, reason = "an `async fn` would keep all this twice")]
+    pub(crate) fn run(mut self) -> impl Future<Output = Result<Guard>> + Send {
+        async move {
+            #[cfg(feature = "testing")]
+            if self.shared.clock.is_of_kit() {
+                let clock = self.shared.clock.clone();
+                let won = clock.unless_it_stands(self.win()).await.and_then(|won| won);
+                return self.ended(won);
+            }
+            let won = self.win().await;
+            self.ended(won)
+        }
+    }
+
+    fn ended(&mut self, won: Result<Hold>) -> Result<Guard> {
+        let waited = self.shared.clock.now().since(self.since);
+        match won {
+            Ok(hold) => self.begin(hold, waited),
+            Err(error) => Err(self.failed(error, waited)),
+        }
+    }
+
+    async fn win(&mut self) -> Result<Hold> {
+        self.turn = Some(self.join().await?);
+        self.count();
+        match self.take_over() {
+            Some(Taken::Hold(hold)) => return Ok(hold),
+            Some(Taken::Late(late)) => return Box::pin(self.begin_anew(late)).await,
+            Some(Taken::Answer(answer)) => return Box::pin(self.contend(Ok(answer))).await,
+            None => {}
+        }
+        match self.attempt().await? {
+            Ok(Attempt::Acquired(hold)) if hold.validity.deadline() > self.shared.clock.now() => Ok(hold),
+            // In a box, as all that an uncontended call does not need: its future stays small.
+            answer => Box::pin(self.contend(answer)).await,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::acquire::context::Context;
+    use crate::site::{Named, Place};
+
+    #[test]
+    fn the_futures_of_an_uncontended_call_stay_small() {
+        let place = Place::Builder(Named::new("", ""));
+        let ask = Request::new(Context::with_clock(&dlock_contract::Clock::system()), place, Options::DEFAULT, None);
+        ask.context.install("memory", Arc::new(dlock_memory::Memory::new())).unwrap();
+        ask.context.set_default("memory").unwrap();
+        let key = crate::Key::text("k").into();
+        let Prepared::Asks(acquisition) = prepare(ask, &key, None).unwrap() else { panic!("nothing is held") };
+        let future = acquisition.run();
+        // Beyond 1 KiB glibc's allocator takes a lock that all threads share.
+        let size = std::mem::size_of_val(&future);
+        assert!(size <= 1024, "{size}");
+    }
+}

@@ -1,0 +1,187 @@
+//! The right to ask, and what comes along with it from the caller before.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dlock_contract::{Attempt, BootInstant, Claim, Error, ErrorKind, Hold, Mode, Result};
+
+use super::acquisition::{Acquisition, LEAST_PATIENCE, busy, timed_out};
+use crate::events::shutdown::shut_down;
+use crate::hold::abandon::abandon_later;
+use crate::hold::store::request_bound;
+use crate::hold::tenure::Tenure;
+use crate::options::Wait;
+use crate::queue::{Joined, Known, Refusal, Turn, Waiting, What, Wish};
+
+/// What came with a turn.
+pub(super) enum Taken {
+    Hold(Hold),
+    /// A hold that has come too late; only what was asked for.
+    Late(Arc<Claim>),
+    Answer(Attempt),
+}
+
+/// An acquisition that clears away what came to it too late. If that is dropped, our thread goes on with it.
+struct Clears<'a> {
+    acquisition: &'a mut Acquisition,
+    late: Option<Arc<Claim>>,
+}
+
+impl Drop for Clears<'_> {
+    fn drop(&mut self) {
+        let Some(late) = self.late.take() else { return };
+        let Acquisition { store, turn, .. } = &mut *self.acquisition;
+        let turn = turn.take();
+        if let Some(turn) = &turn {
+            turn.leave();
+        }
+        abandon_later(store, late, Box::new(turn));
+    }
+}
+
+impl Acquisition {
+    /// What was passed on to us came too late.
+    pub(super) async fn begin_anew(&mut self, late: Arc<Claim>) -> Result<Hold> {
+        self.clear(late).await;
+        let answer = self.attempt().await?;
+        self.contend(answer).await
+    }
+
+    /// What came to us with the turn.
+    pub(super) fn take_over(&mut self) -> Option<Taken> {
+        let passed = self.turn.as_mut()?.take()?;
+        match passed.what {
+            What::Hold { hold, .. } if hold.validity.deadline() <= self.shared.clock.now() => {
+                Some(Taken::Late(passed.claim))
+            }
+            What::Hold { hold, tenancy } => {
+                self.tenancy = Some(Box::new(tenancy));
+                self.passed = true;
+                Some(Taken::Hold(hold))
+            }
+            // Nobody has looked at it for longer than it lasts.
+            What::Answer(Attempt::Acquired(hold)) if hold.validity.deadline() <= self.shared.clock.now() => {
+                Some(Taken::Late(passed.claim))
+            }
+            What::Answer(answer) => {
+                // As if we had asked ourselves, under the name that the release has asked with.
+                // What is asked from here on goes over our own connection, and so does what undoes it.
+                let origin = self.claim.origin;
+                self.claim = if passed.claim.origin == origin {
+                    passed.claim
+                } else {
+                    let mut claim = (*passed.claim).clone();
+                    claim.origin = origin;
+                    Arc::new(claim)
+                };
+                self.attempts += 1;
+                self.armed = true;
+                Some(match answer {
+                    Attempt::Acquired(hold) => Taken::Hold(hold),
+                    answer => Taken::Answer(answer),
+                })
+            }
+        }
+    }
+
+    /// Frees what came too late: a renewal that was under way may have prolonged it in the store.
+    pub(super) async fn clear(&mut self, late: Arc<Claim>) {
+        let mut clears = Clears { late: Some(late.clone()), acquisition: self };
+        let Acquisition { store, claim, .. } = &*clears.acquisition;
+        let bound = request_bound(claim.ttl).min(Duration::from_secs(1));
+        let answer = store.ask(bound, &late, |backend, claim| backend.abandon(claim)).await;
+        clears.late = None;
+        drop(clears);
+        if answer.is_err() {
+            // Its turn is needed here.
+            abandon_later(&self.store, late, Box::new(()));
+        }
+    }
+
+    /// Waits for the right to ask: one caller of this process and key at a time.
+    pub(super) async fn join(&mut self) -> Result<Turn> {
+        let max = self.options.max_waiters;
+        let waits = (self.options.wait != Wait::None).then_some(max);
+        match self.store.queue.join(&self.claim.key, self.wish(waits)) {
+            Joined::Turn(turn) => Ok(turn),
+            Joined::Full => Err(Error::new(
+                ErrorKind::QueueFull { max },
+                format!("{max} callers of this process wait for this lock already"),
+            )),
+            Joined::Mixed => Err(Error::new(
+                ErrorKind::KeyConflict,
+                "other callers of this process use the key for a lock of another mode",
+            )),
+            Joined::Taken => Err(busy(None)),
+            // Behind one that asks, or behind what a failed attempt has left. Both are over within a request's time.
+            Joined::Behind(waiting) if waits.is_none() => {
+                let until = self.shared.clock.now().after(request_bound(self.claim.ttl));
+                Box::pin(self.wait_for_turn(waiting, until)).await
+            }
+            Joined::Behind(waiting) => {
+                self.check_parking()?;
+                self.store.backend.expects_others(&self.claim.key);
+                Box::pin(self.wait_for_turn(waiting, self.deadline)).await
+            }
+        }
+    }
+
+    pub(super) fn wish(&self, waits: Option<usize>) -> Wish {
+        let member = self.tenancy.as_ref().map(|_| self.claim.ttl);
+        let fair = self.claim.fair;
+        let plain = self.claim.mode == Mode::Exclusive && !fair && self.claim.once_per.is_none();
+        // Who counts attempts makes them.
+        let carries = plain && waits.is_some() && self.options.attempts == u32::MAX;
+        let carried = carries.then(|| (self.claim.clone(), self.deadline));
+        Wish { mode: self.claim.mode, waits, home: self.home, member, fair, carried }
+    }
+
+    /// A caller that sleeps must not wait for a task that only its own thread could go on with.
+    pub(super) fn check_parking(&self) -> Result<()> {
+        let Some(parked) = &self.parked else { return Ok(()) };
+        if let Some(waits) = &parked.waits {
+            waits();
+        }
+        let Some(home) = parked.home else { return Ok(()) };
+        let here = |tenure: &Arc<Tenure>| {
+            tenure.home == Some(home)
+                && Arc::ptr_eq(&tenure.store, &self.store)
+                && tenure.hold.claim.key == self.claim.key
+        };
+        if self.store.queue.has(&self.claim.key, home) || self.shared.renewals.holds().iter().any(here) {
+            return Err(Error::new(
+                ErrorKind::WouldDeadlock,
+                "a task of this current-thread runtime has this lock or stands before us, and cannot go on while we block its thread; make the function async",
+            ));
+        }
+        Ok(())
+    }
+
+    /// Contention is what the store has said of the lock. Of a silent store nobody knows whether anybody holds it.
+    async fn wait_for_turn(&mut self, mut waiting: Waiting, mut until: BootInstant) -> Result<Turn> {
+        let taken = || if self.options.wait == Wait::None { busy(None) } else { timed_out(None) };
+        // As long as an attempt of its own would have.
+        let least = self.since.after(LEAST_PATIENCE);
+        loop {
+            let called = self.shared.clock.timeout_at(until, &mut waiting);
+            let known = match self.shared.closing.or(called).await.ok_or_else(shut_down)? {
+                Some(Ok(turn)) => return Ok(turn),
+                Some(Err(Refusal::Taken)) => Known::Contended,
+                Some(Err(Refusal::Failed(error))) => Known::Failed(error),
+                None => waiting.known(),
+            };
+            return Err(match known {
+                Known::Contended => taken(),
+                Known::Failed(error) => error,
+                Known::Nothing if until < least => {
+                    until = least;
+                    waiting.wait_for_an_answer();
+                    continue;
+                }
+                Known::Nothing => {
+                    Error::outage("the store has not answered another caller of this process that asks for this lock")
+                }
+            });
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! Renews what is held, and declares lost what cannot be renewed in time.
+//!
+//! One timer for a registry: all that is due for a store goes into one request. A renewal that fails is tried again
+//! until the deadline; the deadline alone ends belief (Redisson's watchdog stopped for ever at one failure, #775).
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::panic::AssertUnwindSafe;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use dlock_contract::engine::background;
+use dlock_contract::{BootInstant, Clock, Error, ErrorKind, LossCause, Result, Standing};
+use futures::FutureExt;
+
+use crate::events::observe::Event;
+use crate::hold::schedule::{Schedule, Scheduled, on_tick};
+use crate::hold::tenure::Tenure;
+
+/// Renewals in one request at most: a request of bounded size delays no other one for long.
+const BATCH: usize = 256;
+
+impl Schedule<Tenure> {
+    /// Takes a hold over.
+    ///
+    /// # Errors
+    /// When there is no thread to renew on: then the hold must not be used.
+    pub(crate) fn add(self: &Arc<Self>, tenure: &Arc<Tenure>) -> Result<()> {
+        if self.dead.load(Ordering::Acquire) {
+            return Err(Error::new(ErrorKind::Internal, "dlock's watchdog has died; nothing could be renewed"));
+        }
+        if !self.started.load(Ordering::Acquire) && !self.started.swap(true, Ordering::AcqRel) {
+            let watchdog = self.clone();
+            background()?.spawn(async move {
+                if AssertUnwindSafe(watchdog.run()).catch_unwind().await.is_err() {
+                    watchdog.dead.store(true, Ordering::Release);
+                }
+            });
+        }
+        if let Some(session_end) = &tenure.hold.session_end {
+            let tenure = Arc::downgrade(tenure);
+            session_end.listen(move || {
+                if let Some(tenure) = tenure.upgrade() {
+                    tenure.lose(LossCause::Store);
+                }
+            });
+        }
+        self.put(tenure);
+        Ok(())
+    }
+
+    async fn run(&self) {
+        while !self.stopped.load(Ordering::Acquire) {
+            let (due, next) = self.take_due();
+            self.attend(due);
+            let attended = std::mem::take(&mut self.lock().attended);
+            // Outside of the lock: the last of a hold passes its turn on.
+            drop(attended);
+            tokio::select! {
+                () = self.clock.sleep_until(next) => {}
+                () = self.earlier.notified() => {}
+            }
+        }
+    }
+
+    /// Does what is due for each hold; renewals of one store go together.
+    fn attend(&self, due: Vec<Arc<Tenure>>) {
+        let now = self.clock.now();
+        let mut renewals: BTreeMap<(usize, Option<u64>), Vec<Arc<Tenure>>> = BTreeMap::new();
+        for tenure in due {
+            if let Some(cause) = tenure.overdue(now) {
+                tenure.lose(cause);
+                continue;
+            }
+            let mut pace = tenure.pace();
+            // In here: whoever has ended it looks here whether a renewal is under way.
+            if !tenure.is_held() {
+                continue;
+            }
+            if !pace.near_told && now >= tenure.near_expiry() {
+                pace.near_told = true;
+                let remaining = tenure.deadline().since(now);
+                tenure.shared.events.send(&tenure.label, Event::NearExpiry { remaining });
+            }
+            if pace.next_renewal <= now && !pace.renewing {
+                pace.renewing = true;
+                let store = Arc::as_ptr(&tenure.store) as usize;
+                renewals.entry((store, tenure.hold.group)).or_default().push(tenure.clone());
+            }
+            drop(pace);
+            self.put(&tenure);
+        }
+        // Groups of one store side by side, so that a batch cuts as few of them as possible.
+        let mut batch: Vec<Arc<Tenure>> = Vec::new();
+        for (_, tenures) in renewals {
+            for tenure in tenures {
+                if batch.first().is_some_and(|first| !Arc::ptr_eq(&first.store, &tenure.store)) || batch.len() >= BATCH
+                {
+                    self.renew(std::mem::take(&mut batch));
+                }
+                batch.push(tenure);
+            }
+        }
+        if !batch.is_empty() {
+            self.renew(batch);
+        }
+    }
+
+    /// Renews a batch in a task of its own, so that a slow store delays no other.
+    fn renew(&self, batch: Vec<Arc<Tenure>>) {
+        let Ok(background) = background() else { return };
+        let clock = self.clock.clone();
+        background.spawn(renew(clock, batch));
+    }
+}
+
+async fn renew(clock: Clock, mut batch: Vec<Arc<Tenure>>) {
+    batch.sort_by_key(|tenure| Reverse(bound_of(tenure)));
+    let Some(first) = batch.first() else { return };
+    let holds: Vec<_> = batch.iter().map(|tenure| &tenure.hold).collect();
+    // Called inside: a backend may also panic before it gives its future.
+    let mut request = pin!(AssertUnwindSafe(async { first.store.backend.renew(&holds).await }).catch_unwind());
+    let sent = clock.now();
+    // Each hold waits as long as its own ttl allows: a short one cuts off the answers of no other.
+    let mut waiting = &batch[..];
+    while let Some(shortest) = waiting.last() {
+        let bound = bound_of(shortest);
+        let Some(answered) = clock.timeout_at(sent.after(bound), request.as_mut()).await else {
+            let (longer, over) = waiting.split_at(waiting.partition_point(|tenure| bound_of(tenure) > bound));
+            waiting = longer;
+            for tenure in over {
+                settle(&clock, tenure, Err(Error::outage(format!("the store did not answer within {bound:?}"))));
+            }
+            continue;
+        };
+        let answers = match answered {
+            Ok(answers) if answers.len() == batch.len() => answers,
+            Ok(_) => fail_all(&batch, || Error::new(ErrorKind::Protocol, "the backend did not answer for each hold")),
+            Err(_) => fail_all(&batch, || Error::new(ErrorKind::Internal, "the backend panicked")),
+        };
+        note(first, &answers, clock.now());
+        return waiting.iter().zip(answers).for_each(|(tenure, answer)| settle(&clock, tenure, answer));
+    }
+    // Nobody counts on it any more, and the next renewal may be under way. But the store may have done it all the same.
+    let Some(last) = batch.iter().map(|tenure| tenure.deadline()).max() else { return };
+    if let Some(Ok(answers)) = clock.timeout_at(last, request).await
+        && answers.len() == batch.len()
+    {
+        batch.iter().zip(answers).for_each(|(tenure, answer)| heard_late(tenure, answer));
+    }
+}
+
+/// A late answer counts for what it says: that the hold is over, or that it ends later than was believed. When to ask next
+/// is for the renewal that came after it.
+fn heard_late(tenure: &Arc<Tenure>, answer: Result<Standing>) {
+    match answer {
+        Ok(Standing::Renewed(validity)) => {
+            tenure.believe(validity);
+            tenure.shared.renewals.put(tenure);
+        }
+        Ok(Standing::Lost) => tenure.lose(LossCause::Store),
+        Err(_) => {}
+    }
+}
+
+/// One request is one piece of news about the store.
+fn note(first: &Tenure, answers: &[Result<Standing>], now: BootInstant) {
+    let store = &first.store;
+    match answers.iter().find_map(|answer| answer.as_ref().err()) {
+        Some(error) if answers.iter().all(Result::is_err) => store.health.failed(&store.name, error, now),
+        _ => store.health.answered(&store.name),
+    }
+}
+
+/// A third of the ttl, also where it is renewed more often: of several servers, a slow one has its time.
+fn bound_of(tenure: &Tenure) -> Duration {
+    (tenure.hold.claim.ttl / 3).clamp(Duration::from_millis(50), Duration::from_secs(5))
+}
+
+/// One answer is missing for all: unknown, which is not lost.
+fn fail_all(batch: &[Arc<Tenure>], error: impl Fn() -> Error) -> Vec<Result<Standing>> {
+    batch.iter().map(|_| Err(error())).collect()
+}
+
+pub(crate) fn settle(clock: &Clock, tenure: &Arc<Tenure>, answer: Result<Standing>) {
+    let now = clock.now();
+    let cadence = tenure.cadence.unwrap_or(Duration::MAX);
+    let next = match answer {
+        Ok(Standing::Renewed(validity)) => {
+            tenure.believe(validity);
+            let pause = cadence.min(validity.granted / 3 * 2);
+            // Up to a tenth early: holds that were taken together shall not be renewed together for ever.
+            let next = on_tick(validity.from.after(pause.mul_f64(0.9 + fastrand::f64() / 10.0)), pause);
+            // An answer that took long, or that says so, is no reason to ask without a pause.
+            next.max(now.after((pause / 4).min(Duration::from_millis(20))))
+        }
+        Ok(Standing::Lost) => return tenure.lose(LossCause::Store),
+        Err(error) => {
+            let remaining = tenure.deadline().since(now);
+            let reason = error.to_string().into();
+            tenure.shared.events.send(&tenure.label, Event::RenewalFailed { reason, remaining });
+            let pause = cadence.min(remaining / 4).max(Duration::from_millis(20));
+            now.after(pause.mul_f64(0.5 + fastrand::f64() / 2.0))
+        }
+    };
+    {
+        let mut pace = tenure.pace();
+        pace.next_renewal = if tenure.cadence.is_some() { next } else { BootInstant::NEVER };
+        pace.renewing = false;
+        pace.near_told &= now >= tenure.near_expiry();
+    }
+    tenure.shared.renewals.put(tenure);
+}
+
+#[cfg(test)]
+mod tests;

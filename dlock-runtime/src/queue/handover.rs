@@ -1,0 +1,84 @@
+//! What goes from one caller of this process to the next along with the turn: a hold, or the store's answer.
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use dlock_contract::{Attempt, BootInstant, Claim, Hold};
+
+use crate::events::shutdown::Job;
+use crate::options::Cohort;
+
+/// A handover on its way to the next caller. The caller that takes it has what was asked for under its claim.
+#[derive(Debug)]
+pub(crate) struct Baton {
+    pub(crate) what: What,
+    pub(crate) claim: Arc<Claim>,
+    store: Arc<dyn Abandon>,
+    /// A handover is in no table, and perhaps a hold. A shutdown waits for the caller that takes it, or for its way back.
+    job: Job,
+}
+
+#[derive(Debug)]
+pub(crate) enum What {
+    /// The hold, passed on without a trip to the store.
+    Hold { hold: Hold, tenancy: Tenancy },
+    /// The store's answer to what a release has asked for the next caller.
+    Answer(Attempt),
+}
+
+/// The store, as far as a handover that no caller takes needs it.
+pub(crate) trait Abandon: fmt::Debug + Send + Sync {
+    /// Ends on our thread what was asked for under this claim. `keep` is dropped with the store's first answer.
+    fn abandon_later(self: Arc<Self>, claim: Arc<Claim>, keep: Box<dyn Send>);
+}
+
+impl Baton {
+    pub(crate) fn new(what: What, claim: &Arc<Claim>, store: Arc<dyn Abandon>, job: Job) -> Self {
+        Self { what, claim: claim.clone(), store, job }
+    }
+
+    /// Undoes it at the store, on our thread: the next caller is gone. The turn waits for that.
+    pub(crate) fn give_back(self, turn: Box<dyn Send>) {
+        // Its wake first: no news is awaited any more.
+        drop(self.what);
+        self.store.abandon_later(self.claim, turn);
+        drop(self.job);
+    }
+}
+
+/// The bounds within which a hold is passed on, and the tokens that are reserved for its next callers.
+#[derive(Debug)]
+pub(crate) struct Tenancy {
+    /// How many tokens a block has at most.
+    pub(crate) most: u32,
+    pub(crate) span: Duration,
+    /// Reserved, and not given to any caller yet.
+    pub(crate) tokens: Range<u64>,
+    /// How many the last block had; zero before the first.
+    pub(crate) block: u32,
+    /// Since when others may wait, as far as we know.
+    pub(crate) alone_at: BootInstant,
+}
+
+/// Tokens of a block at most, whatever `passes` is: a lock that is given back leaves the rest of its block unused.
+const LARGEST_BLOCK: u32 = 1024;
+
+impl Tenancy {
+    pub(crate) fn new(bounds: Cohort, ttl: Duration) -> Self {
+        let span = bounds.span.unwrap_or(ttl / 10);
+        let most = bounds.passes.min(LARGEST_BLOCK);
+        Self { most, span, tokens: 0..0, block: 0, alone_at: BootInstant::from_nanos(0) }
+    }
+
+    /// The same bounds for another hold.
+    pub(crate) fn anew(self) -> Self {
+        Self { tokens: 0..0, block: 0, ..self }
+    }
+
+    /// The store has granted the lock.
+    pub(crate) fn begin(&mut self, since: BootInstant) {
+        self.alone_at = since;
+    }
+}
