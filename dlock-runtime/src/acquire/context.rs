@@ -103,7 +103,7 @@ impl Context {
 
     /// The options of a site, as they were changed from outside of the code.
     pub(crate) fn tuned(&self, name: &str, options: Options) -> Options {
-        self.0.tunings.tuned(name, options)
+        self.0.tunings.get(name).map_or(options, |tuning| options.tuned(tuning))
     }
 
     pub(crate) fn shared(&self) -> &Arc<Shared<Tenure>> {

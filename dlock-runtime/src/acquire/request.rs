@@ -38,9 +38,7 @@ impl Request {
     /// The request of an annotated function in one call.
     pub(crate) fn of_site(site: &'static Site, call: &Call) -> Self {
         let context = entered::here();
-        let said =
-            Options { ttl: call.ttl.or(site.options.ttl), wait: call.wait.or(site.options.wait), ..site.options };
-        let options = context.tuned(site.name, said);
+        let options = context.tuned(site.name, site.options.said_by_call(call.ttl, call.wait));
         let backend = call.backend.clone().or(site.backend.map(Into::into));
         Self::new(context, Place::Site(site), options, backend)
     }

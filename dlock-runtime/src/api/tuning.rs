@@ -34,7 +34,7 @@ impl Registry {
         let mut tuning = tunings.get(name).unwrap_or_default();
         change(&mut tuning);
         for site in named {
-            tuning.apply(site.0.options).resolve(&self.defaults())?;
+            site.0.options.tuned(tuning).resolve(&self.defaults())?;
         }
         tunings.insert(name, tuning);
         Ok(())

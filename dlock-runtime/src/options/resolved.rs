@@ -1,9 +1,10 @@
-//! What one lock asks for, with the defaults filled in: checked once, then believed.
+//! The options in force for one call: put together from all that set them, and checked once.
 
 use std::time::Duration;
 
 use dlock_contract::{Backoff, Error, Mode, Result};
 
+use crate::options::tunings::Tuning;
 use crate::options::{Defaults, Options, Renew, Retry, Wait};
 
 /// Options with the defaults filled in, and without contradictions.
@@ -23,7 +24,33 @@ pub(crate) struct Resolved {
     pub(crate) record: bool,
 }
 
+/// Four places can set an option. A setting from outside of the code ([`Tuning`]) wins over the call, the call over its
+/// site, and the site over the registry's defaults.
 impl Options {
+    /// The options of a site, with what one of its calls says.
+    pub(crate) fn said_by_call(self, ttl: Option<Duration>, wait: Option<Wait>) -> Self {
+        Self { ttl: ttl.or(self.ttl), wait: wait.or(self.wait), ..self }
+    }
+
+    /// These options, as they are changed from outside of the code.
+    pub(crate) fn tuned(self, tuning: Tuning) -> Self {
+        Self {
+            ttl: tuning.ttl.or(self.ttl),
+            wait: tuning.wait.or(self.wait),
+            renew: tuning.renew.or(self.renew),
+            max_hold: tuning.max_hold.or(self.max_hold),
+            timeout: tuning.timeout.or(self.timeout),
+            min_hold: tuning.min_hold.or(self.min_hold),
+            attempts: tuning.attempts.or(self.attempts),
+            backoff: tuning.backoff.or(self.backoff),
+            max_waiters: tuning.max_waiters.or(self.max_waiters),
+            retry: tuning.retry.or(self.retry),
+            on_lost: tuning.on_lost.unwrap_or(self.on_lost),
+            ..self
+        }
+    }
+
+    /// These options with the registry's defaults filled in, and checked.
     pub(crate) fn resolve(&self, defaults: &Defaults) -> Result<Resolved> {
         let ttl = self.ttl.unwrap_or(defaults.ttl);
         if ttl.is_zero() {

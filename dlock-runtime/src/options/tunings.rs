@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use dlock_contract::{Backoff, Error, ErrorKind, Result};
 
-use crate::options::{OnLost, Options, Renew, Retry, Wait};
+use crate::options::{OnLost, Renew, Retry, Wait};
 
 /// What is said of single sites, by name.
 #[derive(Debug, Default)]
@@ -81,23 +81,6 @@ pub struct Tuning {
 }
 
 impl Tuning {
-    pub(crate) fn apply(self, options: Options) -> Options {
-        Options {
-            ttl: self.ttl.or(options.ttl),
-            wait: self.wait.or(options.wait),
-            renew: self.renew.or(options.renew),
-            max_hold: self.max_hold.or(options.max_hold),
-            timeout: self.timeout.or(options.timeout),
-            min_hold: self.min_hold.or(options.min_hold),
-            attempts: self.attempts.or(options.attempts),
-            backoff: self.backoff.or(options.backoff),
-            max_waiters: self.max_waiters.or(options.max_waiters),
-            retry: self.retry.or(options.retry),
-            on_lost: self.on_lost.unwrap_or(options.on_lost),
-            ..options
-        }
-    }
-
     pub(crate) fn set(&mut self, option: &str, value: &str) -> Result<(), String> {
         match option {
             "ttl" => self.ttl = Some(time(value)?),
@@ -156,19 +139,14 @@ fn count<T: std::str::FromStr>(text: &str) -> Result<T, String> {
 
 impl Tunings {
     pub(crate) fn get(&self, name: &str) -> Option<Tuning> {
+        if !self.any.load(Ordering::Acquire) {
+            return None;
+        }
         self.by_name.read().unwrap_or_else(PoisonError::into_inner).get(name).copied()
     }
 
     pub(crate) fn insert(&self, name: &str, tuning: Tuning) {
         self.by_name.write().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned(), tuning);
         self.any.store(true, Ordering::Release);
-    }
-
-    /// The options of a site, as they were changed.
-    pub(crate) fn tuned(&self, name: &str, options: Options) -> Options {
-        if !self.any.load(Ordering::Acquire) {
-            return options;
-        }
-        self.get(name).map_or(options, |tuning| tuning.apply(options))
     }
 }
