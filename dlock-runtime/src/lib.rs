@@ -177,7 +177,7 @@ pub mod __private {
 #[cfg(feature = "testing")]
 #[doc(hidden)]
 pub mod __kit {
-    pub use crate::acquire::entered::Entered;
-    pub use crate::acquire::kits::InUse;
+    pub use crate::acquire::test_kits::InUse;
+    pub use crate::acquire::thread_registry::Entered;
     pub use crate::api::registry::enter;
 }

@@ -15,9 +15,9 @@ use crate::guard::scope;
 use crate::hold::abandon::abandon_later;
 use crate::hold::shared::Shared;
 use crate::hold::store::Store;
-use crate::hold::tenure::{Beginning, Tenure};
+use crate::hold::tenure::{NewTenure, Tenure};
 use crate::options::resolved::Resolved;
-use crate::queue::{Tenancy, Turn};
+use crate::queue::{CohortState, Turn};
 use crate::site::Label;
 
 /// An attempt is given this long even if the wait is shorter: opening a connection takes its time.
@@ -38,18 +38,18 @@ pub(crate) struct Acquisition {
     /// One of several, which are handed out once all are there.
     pub(super) sorted: bool,
     pub(super) since: BootInstant,
-    pub(super) deadline: BootInstant,
+    pub(super) wait_ends: BootInstant,
     pub(super) attempts: u32,
     pub(super) turn: Option<Turn>,
     /// Of a hold that may be passed on.
-    pub(super) tenancy: Option<Box<Tenancy>>,
+    pub(super) cohort: Option<Box<CohortState>>,
     /// It was passed on to us.
     pub(super) passed: bool,
     /// Among the jobs that a shutdown waits for.
     pub(super) counted: bool,
     pub(super) armed: bool,
     /// What was to undo it was not answered, and may come late.
-    pub(super) doubted: bool,
+    pub(super) undo_unconfirmed: bool,
 }
 
 impl Drop for Acquisition {
@@ -85,14 +85,14 @@ impl Acquisition {
         let label = self.label.take().ok_or_else(|| Error::new(ErrorKind::Internal, "an acquisition began twice"))?;
         self.armed = false;
         let since = if self.passed { self.shared.clock.now() } else { hold.validity.from };
-        let mut tenancy = self.tenancy.take();
-        if let Some(tenancy) = &mut tenancy
+        let mut cohort = self.cohort.take();
+        if let Some(cohort) = &mut cohort
             && !self.passed
         {
-            tenancy.begin(since);
+            cohort.begin(since);
         }
-        let passes = tenancy.is_some();
-        let tenure = Arc::new(Tenure::begin(Beginning {
+        let passes = cohort.is_some();
+        let tenure = Arc::new(Tenure::begin(NewTenure {
             hold,
             store: self.store.clone(),
             shared: self.shared.clone(),
@@ -107,7 +107,7 @@ impl Acquisition {
             sorted: self.sorted,
             turn: self.turn.take(),
             since,
-            tenancy,
+            cohort,
         }));
         let guard = Guard::new(tenure.clone());
         if self.claim.mode.is_shared() {
@@ -121,7 +121,7 @@ impl Acquisition {
             tenure.keep_turn();
         }
         let shared = &self.shared;
-        let added = if shared.closing.is_closed() { Err(shut_down()) } else { shared.renewals.add(&tenure) };
+        let added = if shared.shutdown.is_closed() { Err(shut_down()) } else { shared.renewals.add(&tenure) };
         if let Err(error) = added {
             // Nobody was told that it began, so nobody is told that it ends; what its store noted of it is undone.
             tenure.end();

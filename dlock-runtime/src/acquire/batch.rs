@@ -15,7 +15,7 @@ use crate::options::{Options, Wait};
 use crate::queue::Joined;
 
 /// What came of asking for all at once.
-pub(crate) enum Tried {
+pub(crate) enum BatchOutcome {
     /// All are ours.
     Won(Guards),
     /// They are to be acquired one after another; so many attempts were made.
@@ -23,23 +23,23 @@ pub(crate) enum Tried {
 }
 
 /// Asks once for all of these keys. Dropping the returned future leaves nothing behind in the store.
-pub(crate) async fn acquire_together(ask: &Request, keys: &[KeyBuf], deadline: BootInstant) -> Result<Tried> {
-    let Some(mut all) = ready(ask, keys, deadline)? else { return Ok(Tried::OneByOne(0)) };
-    match request(&mut all).await {
+pub(crate) async fn acquire_batch(request: &Request, keys: &[KeyBuf], wait_ends: BootInstant) -> Result<BatchOutcome> {
+    let Some(mut all) = ready(request, keys, wait_ends)? else { return Ok(BatchOutcome::OneByOne(0)) };
+    match send(&mut all).await {
         Ok(Together::Acquired(holds)) if holds.len() != all.len() => {
             Err(failed(&all, Error::new(ErrorKind::Protocol, "the backend gave not one hold for each claim")))
         }
         Ok(Together::Acquired(holds)) => {
-            let now = ask.context.shared().clock.now();
+            let now = request.context.shared().clock.now();
             if holds.iter().any(|hold| hold.validity.deadline() <= now) {
                 // Too late to be of use: they are given back.
-                return Ok(Tried::OneByOne(1));
+                return Ok(BatchOutcome::OneByOne(1));
             }
-            begin(all, holds).map(Tried::Won)
+            begin(all, holds).map(BatchOutcome::Won)
         }
         Ok(nothing) => {
             all.iter_mut().for_each(|acquisition| acquisition.armed = false);
-            Ok(Tried::OneByOne(u32::from(matches!(nothing, Together::Contended))))
+            Ok(BatchOutcome::OneByOne(u32::from(matches!(nothing, Together::Contended))))
         }
         Err(error) => {
             if !error.may_have_left() {
@@ -51,7 +51,7 @@ pub(crate) async fn acquire_together(ask: &Request, keys: &[KeyBuf], deadline: B
             });
             // What may be left of it in the store is abandoned, and the next attempts wait for that behind our turns.
             if retries {
-                return Ok(Tried::OneByOne(1));
+                return Ok(BatchOutcome::OneByOne(1));
             }
             all.iter().for_each(|acquisition| acquisition.tell_neighbours(&error));
             Err(failed(&all, error))
@@ -61,16 +61,17 @@ pub(crate) async fn acquire_together(ask: &Request, keys: &[KeyBuf], deadline: B
 
 /// Everything that it takes to ask, with the turns of all keys. `None` if one of them is not to be had at once: who waits
 /// for a turn must have no other.
-fn ready(ask: &Request, keys: &[KeyBuf], deadline: BootInstant) -> Result<Option<Vec<Acquisition>>> {
-    let Options { mode, fair, attempts, .. } = ask.options;
+fn ready(request: &Request, keys: &[KeyBuf], wait_ends: BootInstant) -> Result<Option<Vec<Acquisition>>> {
+    let Options { mode, fair, attempts, .. } = request.options;
     // A single attempt is better spent where it tells who has the lock.
     if keys.len() < 2 || mode != Mode::Exclusive || fair || attempts == Some(1) {
         return Ok(None);
     }
     let mut all = Vec::with_capacity(keys.len());
     for key in keys {
-        let Prepared::Asks(mut acquisition) = prepare(ask.clone(), key, Some(deadline))? else { return Ok(None) };
-        let Joined::Turn(turn) = acquisition.store.queue.join(&acquisition.claim.key, acquisition.wish(None)) else {
+        let Prepared::Asks(mut acquisition) = prepare(request.clone(), key, Some(wait_ends))? else { return Ok(None) };
+        let Joined::Turn(turn) = acquisition.store.queue.join(&acquisition.claim.key, acquisition.turn_request(None))
+        else {
             return Ok(None);
         };
         acquisition.turn = Some(turn);
@@ -79,7 +80,7 @@ fn ready(ask: &Request, keys: &[KeyBuf], deadline: BootInstant) -> Result<Option
     Ok(Some(all))
 }
 
-async fn request(all: &mut [Acquisition]) -> Result<Together> {
+async fn send(all: &mut [Acquisition]) -> Result<Together> {
     let mut claims: Vec<Arc<Claim>> = Vec::with_capacity(all.len());
     for acquisition in &mut *all {
         acquisition.count();
@@ -89,8 +90,8 @@ async fn request(all: &mut [Acquisition]) -> Result<Together> {
     }
     let Some(first) = all.first() else { return Ok(Together::OneByOne) };
     first.store.health.admit(|| first.shared.clock.now())?;
-    let answer = first.store.ask(first.patience(), &claims, |backend, claims| backend.try_acquire_all(claims));
-    first.shared.closing.or_bounded(answer).await.ok_or_else(shut_down)?
+    let answer = first.store.ask(first.attempt_bound(), &claims, |backend, claims| backend.try_acquire_all(claims));
+    first.shared.shutdown.or_bounded(answer).await.ok_or_else(shut_down)?
 }
 
 /// Of a failure that concerns all, the first tells.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use dlock_contract::{Attempt, BootInstant, Error, ErrorKind, Hold, Owner, Result, Signal, Stand, Wake};
 
 use super::acquisition::{Acquisition, LEAST_PATIENCE, already_run, busy, timed_out};
-use super::turn::Taken;
+use super::turn::Received;
 use crate::acquire::wait::{Pace, ask_again_at, news};
 use crate::events::shutdown::shut_down;
 use crate::hold::abandon::abandon_later;
@@ -83,14 +83,14 @@ impl Acquisition {
                     };
                     failed += u32::from(told.is_none());
                     let again = shared.clock.now().after(pause);
-                    if again >= self.deadline {
+                    if again >= self.wait_ends {
                         return Err(error);
                     }
                     if told.is_some() {
                         first = Box::pin(self.stand_aside(again)).await?;
                         contended = 0;
                     } else {
-                        shared.closing.or(shared.clock.sleep_until(again)).await.ok_or_else(shut_down)?;
+                        shared.shutdown.or(shared.clock.sleep_until(again)).await.ok_or_else(shut_down)?;
                     }
                     continue;
                 }
@@ -104,9 +104,9 @@ impl Acquisition {
                 return Err(timed_out(left));
             }
             let told = shared.clock.now();
-            let until = ask_again_at(told, wake, pace, contended).min(self.deadline);
+            let until = ask_again_at(told, wake, pace, contended).min(self.wait_ends);
             let news = news(&self.store, &shared.clock, wake, until);
-            let useful = match shared.closing.or(news).await.ok_or_else(shut_down)? {
+            let useful = match shared.shutdown.or(news).await.ok_or_else(shut_down)? {
                 Ok(Some(Signal::Granted(hold))) => match self.accept(hold).await {
                     Some(hold) => return Ok(hold),
                     None => false,
@@ -117,12 +117,12 @@ impl Acquisition {
             if !useful {
                 // A signal that failed has told nothing, and the next one may fail as fast: the pace of one without.
                 wake.signal = None;
-                let again = ask_again_at(shared.clock.now(), wake, pace, contended).min(self.deadline);
-                shared.closing.or(shared.clock.sleep_until(again)).await.ok_or_else(shut_down)?;
+                let again = ask_again_at(shared.clock.now(), wake, pace, contended).min(self.wait_ends);
+                shared.shutdown.or(shared.clock.sleep_until(again)).await.ok_or_else(shut_down)?;
             }
             contended += 1;
             let now = shared.clock.now();
-            if now >= self.deadline || self.attempts >= self.options.attempts {
+            if now >= self.wait_ends || self.attempts >= self.options.attempts {
                 let left = wake.lease_left.map(|left| left.saturating_sub(now.since(told)));
                 drop(last);
                 self.give_up().await;
@@ -151,17 +151,17 @@ impl Acquisition {
         if !self.armed {
             self.turn = None;
         }
-        shared.closing.or(shared.clock.sleep_until(until)).await.ok_or_else(shut_down)?;
+        shared.shutdown.or(shared.clock.sleep_until(until)).await.ok_or_else(shut_down)?;
         if self.turn.is_none() {
             self.turn = Some(self.join().await?);
         }
         Ok(match self.take_over() {
-            Some(Taken::Hold(hold)) => Some(Ok(Attempt::Acquired(hold))),
-            Some(Taken::Late(late)) => {
+            Some(Received::Hold(hold)) => Some(Ok(Attempt::Acquired(hold))),
+            Some(Received::Late(late)) => {
                 self.clear(late).await;
                 None
             }
-            Some(Taken::Answer(answer)) => Some(Ok(answer)),
+            Some(Received::Answer(answer)) => Some(Ok(answer)),
             None => None,
         })
     }
@@ -173,24 +173,24 @@ impl Acquisition {
             return Ok(Err(error));
         }
         self.attempts += 1;
-        if self.doubted
+        if self.undo_unconfirmed
             && let Err(error) = self.rename()
         {
             return Ok(Err(error));
         }
         let was_armed = std::mem::replace(&mut self.armed, true);
-        let stand = if self.options.wait == Wait::None { Stand::No } else { Stand::Until(self.deadline) };
-        let bound = self.patience();
+        let stand = if self.options.wait == Wait::None { Stand::No } else { Stand::Until(self.wait_ends) };
+        let bound = self.attempt_bound();
         let answer = self.store.ask(bound, &self.claim, move |backend, claim| backend.try_acquire(claim, stand));
-        let answer = self.shared.closing.or_bounded(answer).await.ok_or_else(shut_down)?;
+        let answer = self.shared.shutdown.or_bounded(answer).await.ok_or_else(shut_down)?;
         // A request that never left this process leaves nothing to undo.
         self.armed = was_armed || answer.as_ref().err().is_none_or(Error::may_have_left);
         Ok(answer)
     }
 
     /// How long one request may take.
-    pub(super) fn patience(&self) -> Duration {
-        let left = self.deadline.since(self.shared.clock.now()).max(LEAST_PATIENCE);
+    pub(super) fn attempt_bound(&self) -> Duration {
+        let left = self.wait_ends.since(self.shared.clock.now()).max(LEAST_PATIENCE);
         let bound = request_bound(self.claim.ttl);
         if self.options.wait == Wait::None { bound } else { bound.min(left) }
     }
@@ -202,7 +202,7 @@ impl Acquisition {
         }
         if std::mem::take(&mut self.passed) {
             // What is left of its tokens is below that of the next grant.
-            self.tenancy = self.tenancy.take().map(|tenancy| Box::new(tenancy.anew()));
+            self.cohort = self.cohort.take().map(|cohort| Box::new(cohort.anew()));
             self.clear(hold.claim).await;
             return None;
         }
@@ -210,7 +210,7 @@ impl Acquisition {
         let hold = Arc::new(hold);
         let released = self.store.ask(bound, &hold, |backend, hold| backend.release(hold)).await;
         // If this fails, the abandon that is still armed, or the ttl, does it.
-        self.doubted |= released.is_err();
+        self.undo_unconfirmed |= released.is_err();
         None
     }
 
@@ -219,7 +219,7 @@ impl Acquisition {
         let bound = request_bound(self.claim.ttl).min(Duration::from_secs(1));
         match self.store.ask(bound, &self.claim, |backend, claim| backend.abandon(claim)).await {
             Ok(()) => self.armed = false,
-            Err(_) => self.doubted = true,
+            Err(_) => self.undo_unconfirmed = true,
         }
     }
 
@@ -234,7 +234,7 @@ impl Acquisition {
         claim.owner = Owner::fresh()?;
         let before = std::mem::replace(&mut self.claim, Arc::new(claim));
         abandon_later(&self.store, before, Box::new(()));
-        self.doubted = false;
+        self.undo_unconfirmed = false;
         Ok(())
     }
 }

@@ -129,7 +129,7 @@ impl Context {
     }
 
     pub(crate) fn check_open(&self) -> Result<()> {
-        if self.0.shared.closing.is_closed() { Err(shut_down()) } else { Ok(()) }
+        if self.0.shared.shutdown.is_closed() { Err(shut_down()) } else { Ok(()) }
     }
 
     pub(crate) fn trace(&self) -> Option<String> {
@@ -159,7 +159,7 @@ impl Context {
         let known: Vec<String> = stores.by_name.keys().cloned().collect();
         let list = if known.is_empty() { "none is".to_owned() } else { format!("installed: {}", known.join(", ")) };
         #[cfg(feature = "testing")]
-        if Arc::ptr_eq(&self.0, &Self::global().0) && crate::acquire::kits::is_in_use() {
+        if Arc::ptr_eq(&self.0, &Self::global().0) && crate::acquire::test_kits::is_in_use() {
             let text = format!(
                 "no backend is installed ({list}), and this thread has entered no test kit, although this process has one: \
                  wrap what is spawned on another thread, task or thread, in `kit.scope(…)`"

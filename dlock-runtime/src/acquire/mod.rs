@@ -9,11 +9,11 @@ pub(crate) mod acquisition;
 pub(crate) mod batch;
 pub(crate) mod contend;
 pub(crate) mod context;
-pub(crate) mod entered;
-#[cfg(feature = "testing")]
-pub(crate) mod kits;
 pub(crate) mod request;
 pub(crate) mod several;
 pub(crate) mod single;
+#[cfg(feature = "testing")]
+pub(crate) mod test_kits;
+pub(crate) mod thread_registry;
 pub(crate) mod turn;
 pub(crate) mod wait;

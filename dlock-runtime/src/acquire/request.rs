@@ -7,7 +7,7 @@ use dlock_contract::engine::{Home, home};
 use dlock_contract::{Error, ErrorKind};
 
 use crate::acquire::context::Context;
-use crate::acquire::entered;
+use crate::acquire::thread_registry;
 use crate::guard::scope::Enclosing;
 use crate::options::Options;
 use crate::site::{Call, Place, Site};
@@ -37,7 +37,7 @@ impl Request {
 
     /// The request of an annotated function in one call.
     pub(crate) fn of_site(site: &'static Site, call: &Call) -> Self {
-        let context = entered::here();
+        let context = thread_registry::here();
         let options = context.tuned(site.name, site.options.said_by_call(call.ttl, call.wait));
         let backend = call.backend.clone().or(site.backend.map(Into::into));
         Self::new(context, Place::Site(site), options, backend)

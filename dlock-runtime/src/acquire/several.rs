@@ -9,9 +9,10 @@ use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt, StreamExt};
 
-use crate::acquire::batch::{Tried, acquire_together};
+use crate::acquire::batch::{BatchOutcome, acquire_batch};
 use crate::acquire::request::Request;
-use crate::acquire::single::{Prepared, acquire_until, deadline, prepare};
+use crate::acquire::single::{Prepared, acquire_by, prepare};
+use crate::acquire::wait::wait_end;
 use crate::guard::Held;
 use crate::guard::guard_set::{Guards, finish_all};
 use crate::guard::scope::{self, Enclosing};
@@ -22,24 +23,24 @@ const MOST_KEYS: usize = 10_000;
 
 /// Acquires one key, or several: sorted and without doubles, all or none. Two callers that sort alike cannot wait for
 /// each other.
-pub(crate) fn acquire_all(ask: Request, keys: Keys) -> BoxFuture<'static, Result<Guards>> {
+pub(crate) fn acquire_all(request: Request, keys: Keys) -> BoxFuture<'static, Result<Guards>> {
     match keys {
-        Keys::One(key) => match prepare(ask, &key, None) {
+        Keys::One(key) => match prepare(request, &key, None) {
             // A combinator, since an `async` block would keep the future twice.
             Ok(Prepared::Asks(acquisition)) => Box::pin(acquisition.run().map(|won| won.map(Guards::one))),
             Ok(Prepared::Joins(guard)) => Box::pin(ready(Ok(Guards::one(guard)))),
             Err(error) => Box::pin(ready(Err(error))),
         },
-        Keys::Several(keys) => Box::pin(scope::inherit(acquire_several(ask, keys))),
+        Keys::Several(keys) => Box::pin(scope::inherit(acquire_several(request, keys))),
     }
 }
 
-async fn acquire_several(ask: Request, keys: Vec<KeyBuf>) -> Result<Guards> {
+async fn acquire_several(request: Request, keys: Vec<KeyBuf>) -> Result<Guards> {
     let of_first = |error: Error| match keys.first() {
         Some(first) => error.with_key(&first.0),
         None => error,
     };
-    let store = ask.context.store(ask.backend.as_deref()).map_err(of_first)?;
+    let store = request.context.store(request.backend.as_deref()).map_err(of_first)?;
     if keys.len() > MOST_KEYS {
         let text = format!(
             "one call takes {MOST_KEYS} keys at most, and these are {}: take them in several calls",
@@ -47,12 +48,12 @@ async fn acquire_several(ask: Request, keys: Vec<KeyBuf>) -> Result<Guards> {
         );
         return Err(of_first(Error::config("keys", text)).with_backend(&store.name));
     }
-    if ask.options.once_per.is_some() {
+    if request.options.once_per.is_some() {
         // The first of them would have spent its period where the next one is not to be had.
         let text = "once_per counts the starts under one key: ask for one key instead of a list";
         return Err(of_first(Error::config("once_per", text)).with_backend(&store.name));
     }
-    let namespace = ask.context.defaults().namespace.clone();
+    let namespace = request.context.defaults().namespace.clone();
     // By the names that the store has for them: two keys may be one lock there.
     let mut named = Vec::with_capacity(keys.len());
     for key in keys {
@@ -63,14 +64,14 @@ async fn acquire_several(ask: Request, keys: Vec<KeyBuf>) -> Result<Guards> {
     named.dedup_by(|(one, _), (other, _)| one == other);
     let keys: Vec<_> = named.into_iter().map(|(_, key)| key).collect();
     // Looked for once: each of the keys would look through all that is held.
-    let ask = Request { list: Some(Arc::new(Enclosing::of(&store))), ..ask };
-    let clock = &ask.context.shared().clock;
-    let wait = ask.options.wait.unwrap_or(ask.context.defaults().wait);
+    let request = Request { list: Some(Arc::new(Enclosing::of(&store))), ..request };
+    let clock = &request.context.shared().clock;
+    let wait = request.options.wait.unwrap_or(request.context.defaults().wait);
     // One wait for all of them.
-    let deadline = deadline(clock.now(), wait);
-    let attempts = match acquire_together(&ask, &keys, deadline).await? {
-        Tried::Won(guards) => return Ok(guards.handed_out()),
-        Tried::OneByOne(attempts) => attempts,
+    let wait_ends = wait_end(clock.now(), wait);
+    let attempts = match acquire_batch(&request, &keys, wait_ends).await? {
+        BatchOutcome::Won(guards) => return Ok(guards.handed_out()),
+        BatchOutcome::OneByOne(attempts) => attempts,
     };
     let mut guards: Option<Guards> = None;
     // Each listens once: a look at all of them for each next key would be very many looks.
@@ -78,7 +79,7 @@ async fn acquire_several(ask: Request, keys: Vec<KeyBuf>) -> Result<Guards> {
     for key in keys {
         // Inside of the one before: the same hold twice would wait for itself.
         let outer = Guards::innermost_of(guards.as_ref());
-        let next = scope::within(outer.clone(), || acquire_until(ask.clone(), &key, Some(deadline), attempts));
+        let next = scope::within(outer.clone(), || acquire_by(request.clone(), &key, Some(wait_ends), attempts));
         // First the loss: a list of which one is gone is not had, whatever comes with it.
         let won = tokio::select! {
             biased;

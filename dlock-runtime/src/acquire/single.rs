@@ -9,30 +9,31 @@ use dlock_contract::{Attempt, BootInstant, Claim, Error, ErrorKind, Hold, Note, 
 use futures::future::BoxFuture;
 
 use super::acquisition::Acquisition;
-use super::turn::Taken;
+use super::turn::Received;
+use super::wait::wait_end;
 use crate::acquire::request::{Request, blocks_our_thread};
 use crate::guard::Guard;
 use crate::guard::scope;
+use crate::options::Options;
 use crate::options::supported;
-use crate::options::{Options, Wait};
-use crate::queue::Tenancy;
+use crate::queue::CohortState;
 use crate::site::Label;
 
 /// Acquires. Dropping the returned future leaves nothing behind in the store.
 ///
 /// What can be refused without asking the store is refused here and now, so that the future need not keep the question.
-pub(crate) fn acquire(ask: Request, key: &KeyBuf) -> BoxFuture<'static, Result<Guard>> {
-    acquire_until(ask, key, None, 0)
+pub(crate) fn acquire(request: Request, key: &KeyBuf) -> BoxFuture<'static, Result<Guard>> {
+    acquire_by(request, key, None, 0)
 }
 
 /// The same by a deadline, after so many attempts.
-pub(crate) fn acquire_until(
-    ask: Request,
+pub(crate) fn acquire_by(
+    request: Request,
     key: &KeyBuf,
-    deadline: Option<BootInstant>,
+    wait_ends: Option<BootInstant>,
     attempts: u32,
 ) -> BoxFuture<'static, Result<Guard>> {
-    match prepare(ask, key, deadline) {
+    match prepare(request, key, wait_ends) {
         Ok(Prepared::Asks(mut acquisition)) => {
             acquisition.attempts = attempts;
             Box::pin(acquisition.run())
@@ -53,14 +54,6 @@ pub(crate) enum Prepared {
     Joins(Guard),
 }
 
-pub(crate) fn deadline(since: BootInstant, wait: Wait) -> BootInstant {
-    match wait {
-        Wait::None => since,
-        Wait::UpTo(wait) => since.after(wait),
-        Wait::Forever => BootInstant::NEVER,
-    }
-}
-
 /// What a store does when a hold begins or ends: who joins another one's hold has neither, and would not get it.
 fn of_its_own(asked: &Options) -> Option<&'static str> {
     match () {
@@ -71,65 +64,65 @@ fn of_its_own(asked: &Options) -> Option<&'static str> {
     }
 }
 
-pub(crate) fn prepare(ask: Request, key: &KeyBuf, until: Option<BootInstant>) -> Result<Prepared> {
-    let context = &ask.context;
+pub(crate) fn prepare(request: Request, key: &KeyBuf, wait_ends: Option<BootInstant>) -> Result<Prepared> {
+    let context = &request.context;
     let shared = context.shared().clone();
     let since = shared.clock.now();
-    let store = context.store(ask.backend.as_deref()).map_err(|error| error.with_key(&key.0))?;
+    let store = context.store(request.backend.as_deref()).map_err(|error| error.with_key(&key.0))?;
     let defaults = context.defaults();
     let named = |error: Error| error.with_key(&key.0).with_backend(&store.name);
     context.check_open().map_err(named)?;
-    let options = ask.options.resolve(&defaults).map_err(named)?;
+    let options = request.options.resolve(&defaults).map_err(named)?;
     let key = store.key(&defaults.namespace, key).map_err(named)?;
     let named = |error: Error| error.with_key(key.as_str()).with_backend(&store.name);
     // One system call for all three that a fork would confuse: our thread, the random bytes, the note.
     let pid = std::process::id();
     background_of(pid).map_err(named)?;
-    if ask.parked.is_none() && is_ours() {
+    if request.parked.is_none() && is_ours() {
         // As in a waker that drives a future to its end.
         return Err(named(blocks_our_thread()));
     }
-    let outer = ask.list.as_ref().map_or_else(|| scope::holding(&store, &key), |list| list.holding(&key));
+    let outer = request.list.as_ref().map_or_else(|| scope::holding(&store, &key), |list| list.holding(&key));
     if let Some(outer) = outer {
         let mut text = Cow::Borrowed("the enclosing call holds this lock already, and would wait for itself");
-        if ask.options.reentrant && outer.hold.claim.mode.covers(ask.options.mode) {
-            match of_its_own(&ask.options) {
+        if request.options.reentrant && outer.hold.claim.mode.covers(request.options.mode) {
+            match of_its_own(&request.options) {
                 None => return Ok(Prepared::Joins(Guard::joined(outer))),
                 Some(own) => text = format!("{text}: it cannot be joined by a call with {own}").into(),
             }
         }
         return Err(named(Error::new(ErrorKind::WouldDeadlock, text)));
     }
-    let label = Label::new(ask.place, store.name.clone());
+    let label = Label::new(request.place, store.name.clone());
     // Of a list it is noted once, for all that are held outside of it.
     #[cfg(debug_assertions)]
-    if ask.list.as_ref().is_none_or(|list| list.is_first()) {
+    if request.list.as_ref().is_none_or(|list| list.is_first()) {
         context.order().note(&shared.events, &label);
     }
     let capabilities = store.backend.capabilities();
-    let trace = ask.parked.as_ref().map_or_else(|| context.trace(), |parked| parked.trace.clone());
-    let (here, home) = if ask.parked.is_some() { (None, None) } else { whereabouts() };
+    let trace = request.parked.as_ref().map_or_else(|| context.trace(), |parked| parked.trace.clone());
+    let (here, home) = if request.parked.is_some() { (None, None) } else { whereabouts() };
     let note = Note::new(pid, label.name(), shared.clock.wall_ms(), trace.as_deref());
     let mut claim = Claim::plain(key.clone(), Owner::fresh_in(pid).map_err(named)?, options.ttl, note);
     claim.renewed = options.cadence.is_some();
-    claim.mode = ask.options.mode;
-    claim.fair = ask.options.fair;
-    claim.once_per = ask.options.once_per.map(Box::new);
+    claim.mode = request.options.mode;
+    claim.fair = request.options.fair;
+    claim.once_per = request.options.once_per.map(Box::new);
     claim.backoff = options.backoff.map(Box::new);
     claim.origin = here.filter(|_| !capabilities.connection_per_hold);
-    supported::check(capabilities, &claim, &ask.options).map_err(named)?;
+    supported::check(capabilities, &claim, &request.options).map_err(named)?;
     // The store keeps a record of what was asked of it: a run that is passed on would go under another one's name.
-    let passes = ask.options.cohort.filter(|_| !options.record);
+    let passes = request.options.cohort.filter(|_| !options.record);
     Ok(Prepared::Asks(Acquisition {
-        deadline: until.unwrap_or_else(|| deadline(since, options.wait)),
+        wait_ends: wait_ends.unwrap_or_else(|| wait_end(since, options.wait)),
         label: Some(label),
         home,
-        parked: ask.parked,
-        sorted: ask.list.is_some(),
+        parked: request.parked,
+        sorted: request.list.is_some(),
         shared,
         store,
         claim: Arc::new(claim),
-        tenancy: passes.map(|bounds| Box::new(Tenancy::new(bounds, options.ttl))),
+        cohort: passes.map(|bounds| Box::new(CohortState::new(bounds, options.ttl))),
         options,
         since,
         attempts: 0,
@@ -137,7 +130,7 @@ pub(crate) fn prepare(ask: Request, key: &KeyBuf, until: Option<BootInstant>) ->
         passed: false,
         counted: false,
         armed: false,
-        doubted: false,
+        undo_unconfirmed: false,
     }))
 }
 
@@ -168,9 +161,9 @@ impl Acquisition {
         self.turn = Some(self.join().await?);
         self.count();
         match self.take_over() {
-            Some(Taken::Hold(hold)) => return Ok(hold),
-            Some(Taken::Late(late)) => return Box::pin(self.begin_anew(late)).await,
-            Some(Taken::Answer(answer)) => return Box::pin(self.contend(Ok(answer))).await,
+            Some(Received::Hold(hold)) => return Ok(hold),
+            Some(Received::Late(late)) => return Box::pin(self.begin_anew(late)).await,
+            Some(Received::Answer(answer)) => return Box::pin(self.contend(Ok(answer))).await,
             None => {}
         }
         match self.attempt().await? {
@@ -190,11 +183,12 @@ mod tests {
     #[test]
     fn the_futures_of_an_uncontended_call_stay_small() {
         let place = Place::Builder(Named::new("", ""));
-        let ask = Request::new(Context::with_clock(&dlock_contract::Clock::system()), place, Options::DEFAULT, None);
-        ask.context.install("memory", Arc::new(dlock_memory::Memory::new())).unwrap();
-        ask.context.set_default("memory").unwrap();
+        let request =
+            Request::new(Context::with_clock(&dlock_contract::Clock::system()), place, Options::DEFAULT, None);
+        request.context.install("memory", Arc::new(dlock_memory::Memory::new())).unwrap();
+        request.context.set_default("memory").unwrap();
         let key = crate::Key::text("k").into();
-        let Prepared::Asks(acquisition) = prepare(ask, &key, None).unwrap() else { panic!("nothing is held") };
+        let Prepared::Asks(acquisition) = prepare(request, &key, None).unwrap() else { panic!("nothing is held") };
         let future = acquisition.run();
         // Beyond 1 KiB glibc's allocator takes a lock that all threads share.
         let size = std::mem::size_of_val(&future);

@@ -11,10 +11,10 @@ use crate::hold::abandon::abandon_later;
 use crate::hold::store::request_bound;
 use crate::hold::tenure::Tenure;
 use crate::options::Wait;
-use crate::queue::{Joined, Known, Refusal, Turn, Waiting, What, Wish};
+use crate::queue::{Content, Joined, Known, Refusal, Turn, TurnRequest, Waiting};
 
 /// What came with a turn.
-pub(super) enum Taken {
+pub(super) enum Received {
     Hold(Hold),
     /// A hold that has come too late; only what was asked for.
     Late(Arc<Claim>),
@@ -48,22 +48,22 @@ impl Acquisition {
     }
 
     /// What came to us with the turn.
-    pub(super) fn take_over(&mut self) -> Option<Taken> {
+    pub(super) fn take_over(&mut self) -> Option<Received> {
         let passed = self.turn.as_mut()?.take()?;
-        match passed.what {
-            What::Hold { hold, .. } if hold.validity.deadline() <= self.shared.clock.now() => {
-                Some(Taken::Late(passed.claim))
+        match passed.content {
+            Content::Hold { hold, .. } if hold.validity.deadline() <= self.shared.clock.now() => {
+                Some(Received::Late(passed.claim))
             }
-            What::Hold { hold, tenancy } => {
-                self.tenancy = Some(Box::new(tenancy));
+            Content::Hold { hold, cohort } => {
+                self.cohort = Some(Box::new(cohort));
                 self.passed = true;
-                Some(Taken::Hold(hold))
+                Some(Received::Hold(hold))
             }
             // Nobody has looked at it for longer than it lasts.
-            What::Answer(Attempt::Acquired(hold)) if hold.validity.deadline() <= self.shared.clock.now() => {
-                Some(Taken::Late(passed.claim))
+            Content::Answer(Attempt::Acquired(hold)) if hold.validity.deadline() <= self.shared.clock.now() => {
+                Some(Received::Late(passed.claim))
             }
-            What::Answer(answer) => {
+            Content::Answer(answer) => {
                 // As if we had asked ourselves, under the name that the release has asked with.
                 // What is asked from here on goes over our own connection, and so does what undoes it.
                 let origin = self.claim.origin;
@@ -77,8 +77,8 @@ impl Acquisition {
                 self.attempts += 1;
                 self.armed = true;
                 Some(match answer {
-                    Attempt::Acquired(hold) => Taken::Hold(hold),
-                    answer => Taken::Answer(answer),
+                    Attempt::Acquired(hold) => Received::Hold(hold),
+                    answer => Received::Answer(answer),
                 })
             }
         }
@@ -102,7 +102,7 @@ impl Acquisition {
     pub(super) async fn join(&mut self) -> Result<Turn> {
         let max = self.options.max_waiters;
         let waits = (self.options.wait != Wait::None).then_some(max);
-        match self.store.queue.join(&self.claim.key, self.wish(waits)) {
+        match self.store.queue.join(&self.claim.key, self.turn_request(waits)) {
             Joined::Turn(turn) => Ok(turn),
             Joined::Full => Err(Error::new(
                 ErrorKind::QueueFull { max },
@@ -121,19 +121,19 @@ impl Acquisition {
             Joined::Behind(waiting) => {
                 self.check_parking()?;
                 self.store.backend.expects_others(&self.claim.key);
-                Box::pin(self.wait_for_turn(waiting, self.deadline)).await
+                Box::pin(self.wait_for_turn(waiting, self.wait_ends)).await
             }
         }
     }
 
-    pub(super) fn wish(&self, waits: Option<usize>) -> Wish {
-        let member = self.tenancy.as_ref().map(|_| self.claim.ttl);
+    pub(super) fn turn_request(&self, waits: Option<usize>) -> TurnRequest {
+        let member = self.cohort.as_ref().map(|_| self.claim.ttl);
         let fair = self.claim.fair;
         let plain = self.claim.mode == Mode::Exclusive && !fair && self.claim.once_per.is_none();
         // Who counts attempts makes them.
         let carries = plain && waits.is_some() && self.options.attempts == u32::MAX;
-        let carried = carries.then(|| (self.claim.clone(), self.deadline));
-        Wish { mode: self.claim.mode, waits, home: self.home, member, fair, carried }
+        let claim_for_release = carries.then(|| (self.claim.clone(), self.wait_ends));
+        TurnRequest { mode: self.claim.mode, waits, home: self.home, member, fair, claim_for_release }
     }
 
     /// A caller that sleeps must not wait for a task that only its own thread could go on with.
@@ -164,7 +164,7 @@ impl Acquisition {
         let least = self.since.after(LEAST_PATIENCE);
         loop {
             let called = self.shared.clock.timeout_at(until, &mut waiting);
-            let known = match self.shared.closing.or(called).await.ok_or_else(shut_down)? {
+            let known = match self.shared.shutdown.or(called).await.ok_or_else(shut_down)? {
                 Some(Ok(turn)) => return Ok(turn),
                 Some(Err(Refusal::Taken)) => Known::Contended,
                 Some(Err(Refusal::Failed(error))) => Known::Failed(error),

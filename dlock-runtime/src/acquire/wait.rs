@@ -1,4 +1,4 @@
-//! How long to wait before asking again: jitter, and news from the store.
+//! When a wait ends, when to ask the store again, and news from the store in between.
 
 use std::future::poll_fn;
 use std::time::Duration;
@@ -8,6 +8,16 @@ use dlock_contract::{Backoff, BootInstant, Clock, Result, Signal, Wake, WakeStyl
 
 use crate::hold::jitter::full_jitter;
 use crate::hold::store::Store;
+use crate::options::Wait;
+
+/// When a wait that began at `since` ends.
+pub(crate) fn wait_end(since: BootInstant, wait: Wait) -> BootInstant {
+    match wait {
+        Wait::None => since,
+        Wait::UpTo(wait) => since.after(wait),
+        Wait::Forever => BootInstant::NEVER,
+    }
+}
 
 const MS: Duration = Duration::from_millis(1);
 

@@ -21,7 +21,7 @@ use crate::acquire::request::{Request, blocks_our_thread};
 use crate::acquire::several::acquire_all;
 use crate::api::key_of;
 use crate::api::outcome::Ran;
-use crate::events::observe::Kept;
+use crate::events::observe::DeferredEvents;
 use crate::guard::guard_set::{Guards, finish_all};
 use crate::guard::scope;
 use crate::site::{Call, Keys, Site};
@@ -44,9 +44,9 @@ pub fn begin_sync(site: &'static Site, call: Call) -> Result<Guards> {
     acquire_sync(Request::of_site(site, &call).parking(), call.keys)
 }
 
-pub(crate) fn acquire_sync(mut ask: Request, keys: Keys) -> Result<Guards> {
+pub(crate) fn acquire_sync(mut request: Request, keys: Keys) -> Result<Guards> {
     let (tell, told) = channel();
-    if let Some(parked) = &mut ask.parked {
+    if let Some(parked) = &mut request.parked {
         let tell = Mutex::new(tell.clone());
         parked.waits = Some(Arc::new(move || {
             let tell = tell.lock().unwrap_or_else(PoisonError::into_inner);
@@ -54,7 +54,7 @@ pub(crate) fn acquire_sync(mut ask: Request, keys: Keys) -> Result<Guards> {
             let _ = tell.send(News::Waits);
         }));
     }
-    wait_for(scope::inherit(acquire_all(ask, keys)), tell, &told)?
+    wait_for(scope::inherit(acquire_all(request, keys)), tell, &told)?
 }
 
 /// The second half of [`run_sync`]. A body that runs on after a loss cannot be stopped; it can ask, and the caller is
@@ -97,7 +97,7 @@ fn wait_for<T: Send + 'static>(
     if is_ours() {
         return Err(blocks_our_thread());
     }
-    let kept = Kept::default();
+    let kept = DeferredEvents::default();
     let working = kept.during(future);
     // Dropped when this thread waits no more, and with it what it waited for.
     let _work = background()?.run(async move {

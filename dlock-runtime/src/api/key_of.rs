@@ -12,16 +12,16 @@ use tokio::task;
 
 use crate::site::{Keys, Site};
 
-thread_local!(static PROBE: RefCell<Option<Probe>> = const { RefCell::new(None) });
+thread_local!(static KEY_QUERY: RefCell<Option<KeyQuery>> = const { RefCell::new(None) });
 
 /// A call that is asked for its keys.
-struct Probe {
+struct KeyQuery {
     found: Vec<Key>,
     /// The task of the call. If it polls other tasks, their calls are made in earnest; see [`crate::scope`].
     task: Option<task::Id>,
 }
 
-impl Probe {
+impl KeyQuery {
     fn is_here(&self) -> bool {
         self.task == task::try_id()
     }
@@ -50,7 +50,7 @@ pub fn key_of<F: Future>(call: F) -> Result<Key> {
 /// # Errors
 /// [`ErrorKind::Unsupported`] if the future is no call of an annotated function.
 pub fn keys_of<F: Future>(call: F) -> Result<Vec<Key>> {
-    probe(|| {
+    query(|| {
         let call = pin!(call);
         let _ = call.poll(&mut Context::from_waker(Waker::noop()));
     })
@@ -61,14 +61,14 @@ pub fn keys_of<F: Future>(call: F) -> Result<Vec<Key>> {
 /// # Errors
 /// As [`key_of`].
 pub fn key_of_blocking<T>(call: impl FnOnce() -> T) -> Result<Key> {
-    single(probe(|| drop(call()))?)
+    single(query(|| drop(call()))?)
 }
 
 /// Is only the key asked for? Then it is noted here, and the call must go no further.
 pub(crate) fn caught(site: &Site, keys: &Keys) -> Option<Error> {
     let mut noted = false;
-    let _ = PROBE.try_with(|probe| {
-        if let Some(Probe { found, .. }) = probe.borrow_mut().as_mut().filter(|probe| probe.is_here()) {
+    let _ = KEY_QUERY.try_with(|query| {
+        if let Some(KeyQuery { found, .. }) = query.borrow_mut().as_mut().filter(|query| query.is_here()) {
             noted = true;
             let template = |number: usize| site.templates.get(number).or(site.templates.first()).copied();
             match keys {
@@ -84,22 +84,22 @@ pub(crate) fn caught(site: &Site, keys: &Keys) -> Option<Error> {
 
 /// Is only the key asked for?
 pub(crate) fn is_on() -> bool {
-    PROBE.try_with(|probe| probe.borrow().as_ref().is_some_and(Probe::is_here)).unwrap_or_default()
+    KEY_QUERY.try_with(|query| query.borrow().as_ref().is_some_and(KeyQuery::is_here)).unwrap_or_default()
 }
 
-fn probe(call: impl FnOnce()) -> Result<Vec<Key>> {
-    struct Restore(Option<Probe>);
+fn query(call: impl FnOnce()) -> Result<Vec<Key>> {
+    struct Restore(Option<KeyQuery>);
     impl Drop for Restore {
         fn drop(&mut self) {
             let outer = self.0.take();
-            let _ = PROBE.try_with(|probe| probe.replace(outer));
+            let _ = KEY_QUERY.try_with(|query| query.replace(outer));
         }
     }
-    let here = Probe { found: Vec::new(), task: task::try_id() };
-    let outer = PROBE.try_with(|probe| probe.replace(Some(here))).ok().flatten();
+    let here = KeyQuery { found: Vec::new(), task: task::try_id() };
+    let outer = KEY_QUERY.try_with(|query| query.replace(Some(here))).ok().flatten();
     let _restore = Restore(outer);
     call();
-    let found = PROBE.try_with(RefCell::take).ok().flatten().map(|probe| probe.found).unwrap_or_default();
+    let found = KEY_QUERY.try_with(RefCell::take).ok().flatten().map(|query| query.found).unwrap_or_default();
     if found.is_empty() {
         return Err(Error::new(
             ErrorKind::Unsupported { need: "a call of a function with #[distributed_lock]".into() },

@@ -209,7 +209,7 @@ impl<K> Lock<K> {
         self
     }
 
-    fn asks(&self, template: &str) -> Request {
+    fn request_for(&self, template: &str) -> Request {
         let place = Place::Builder(Named::new(&self.name, template));
         Request::new(self.registry.context().clone(), place, self.options, self.backend.clone().map(Into::into))
     }
@@ -224,8 +224,8 @@ impl Lock {
     /// # Errors
     /// See [`ErrorKind`](crate::ErrorKind): busy, wait timeout, outage, would-deadlock, and misuse of every kind.
     pub async fn acquire(self) -> Result<Guard> {
-        let ask = self.asks(self.key.template());
-        acquire(ask, &self.key.into()).await
+        let request = self.request_for(self.key.template());
+        acquire(request, &self.key.into()).await
     }
 
     /// Acquires if nobody holds the lock now; else [`ErrorKind::Busy`](crate::ErrorKind::Busy).
@@ -249,8 +249,8 @@ impl Lock {
     /// may be a task that only this thread could go on with (a current-thread runtime, or a `LocalSet` that a multi-thread
     /// runtime drives), and on dlock's own thread, where wakers run.
     pub fn acquire_blocking(self) -> Result<Guard> {
-        let ask = self.asks(self.key.template()).parking();
-        acquire_sync(ask, Keys::One(self.key.into())).map(Guards::into_first)
+        let request = self.request_for(self.key.template()).parking();
+        acquire_sync(request, Keys::One(self.key.into())).map(Guards::into_first)
     }
 
     /// Acquires, runs the body, releases. The body is dropped at its next await if the lock is lost.
@@ -332,8 +332,8 @@ impl LockAll {
     /// [`ErrorKind::Lost`](crate::ErrorKind::Lost), as soon as one is lost while others are waited for. No key at all, or
     /// more than 10 000, is [`ErrorKind::ConfigInvalid`](crate::ErrorKind::ConfigInvalid).
     pub async fn acquire(self) -> Result<Guards> {
-        let ask = self.ask();
-        acquire_all(ask, self.keys()).await
+        let request = self.request();
+        acquire_all(request, self.keys()).await
     }
 
     /// As [`acquire`](Self::acquire), for code that is not async.
@@ -341,12 +341,12 @@ impl LockAll {
     /// # Errors
     /// As [`acquire`](Self::acquire) and [`Lock::acquire_blocking`].
     pub fn acquire_blocking(self) -> Result<Guards> {
-        let ask = self.ask().parking();
-        acquire_sync(ask, self.keys())
+        let request = self.request().parking();
+        acquire_sync(request, self.keys())
     }
 
-    fn ask(&self) -> Request {
-        self.asks(self.key.first().map_or("", Key::template))
+    fn request(&self) -> Request {
+        self.request_for(self.key.first().map_or("", Key::template))
     }
 
     fn keys(self) -> Keys {

@@ -163,7 +163,7 @@ impl Registry {
         }
         let shared = self.0.shared();
         let until = shared.clock.now().after(deadline);
-        shared.closing.close(&shared.clock);
+        shared.shutdown.close(&shared.clock);
         // In this order: an acquisition that is over now has its hold in the table.
         shared.until(until, || shared.jobs.none() && shared.renewals.holds().is_empty()).await;
         let mut cut_off = 0;
@@ -203,6 +203,6 @@ impl fmt::Debug for Registry {
 /// Makes the annotated functions of this thread use a registry.
 #[cfg(feature = "testing")]
 #[must_use]
-pub fn enter(registry: &Registry) -> crate::acquire::entered::Entered {
-    crate::acquire::entered::enter(&registry.0)
+pub fn enter(registry: &Registry) -> crate::acquire::thread_registry::Entered {
+    crate::acquire::thread_registry::enter(&registry.0)
 }

@@ -1,7 +1,7 @@
 //! The one future that the macro builds: acquire, run the body in place, release.
 //!
 //! The body has a box of its own, since a future of futures keeps what it was made of beside what it has become: a
-//! function with a large argument would carry it three times. Dropped in the order of its fields: the body, and what it
+//! function with a large argument would hold it three times. Dropped in the order of its fields: the body, and what it
 //! owns, goes before the lock does.
 
 use std::future::{Future, ready};
@@ -12,9 +12,9 @@ use std::time::Duration;
 use dlock_contract::{Error, ErrorKind, Result};
 use futures::future::BoxFuture;
 
-use crate::acquire::entered;
 use crate::acquire::request::Request;
 use crate::acquire::several::acquire_all;
+use crate::acquire::thread_registry;
 use crate::api::key_of;
 use crate::api::outcome::Ran;
 use crate::guard::guard_set::{Guards, finish_all};
@@ -25,29 +25,29 @@ use crate::site::{Call, Site};
 /// Acquires the site's locks, runs `body`, releases.
 #[doc(hidden)]
 pub fn run<F: Future>(site: &'static Site, call: Call, body: F) -> Run<F> {
-    let (bounds, acquiring) = ask(site, call);
+    let (bounds, acquiring) = request(site, call);
     Run::new(bounds, body, Stage::Acquiring(acquiring))
 }
 
 /// The first half of [`run`], for a function that does something else when it cannot have its locks.
 #[doc(hidden)]
 pub fn begin(site: &'static Site, call: Call) -> BoxFuture<'static, Result<Guards>> {
-    ask(site, call).1
+    request(site, call).1
 }
 
 /// The settings of this call, as they are tuned, go to the acquisition and to the body.
-fn ask(site: &'static Site, call: Call) -> (Bounds, BoxFuture<'static, Result<Guards>>) {
+fn request(site: &'static Site, call: Call) -> (Bounds, BoxFuture<'static, Result<Guards>>) {
     if let Some(stop) = key_of::caught(site, &call.keys) {
         return (Bounds::of(&site.options), Box::pin(ready(Err(stop))));
     }
-    let ask = Request::of_site(site, &call);
-    (Bounds::of(&ask.options), acquire_all(ask, call.keys))
+    let request = Request::of_site(site, &call);
+    (Bounds::of(&request.options), acquire_all(request, call.keys))
 }
 
 /// The second half of [`run`].
 #[doc(hidden)]
 pub fn hold<F: Future>(site: &'static Site, guards: Guards, body: F) -> Run<F> {
-    Run::holding(&entered::here().tuned(site.name, site.options), guards, body)
+    Run::holding(&thread_registry::here().tuned(site.name, site.options), guards, body)
 }
 
 /// See [`run`].

@@ -134,7 +134,7 @@ impl Events {
 
     /// Tells an event on the caller's thread.
     pub(crate) fn tell(self: &Arc<Self>, label: &Label, event: &Event) {
-        if KEPT.try_with(|kept| kept.keep(self, label, event)).is_ok() {
+        if DEFERRED.try_with(|kept| kept.keep(self, label, event)).is_ok() {
             return;
         }
         self.trace(label, event);
@@ -152,7 +152,7 @@ impl Events {
     /// Tells an event of a caller that may sleep for ever from here on.
     #[cfg(debug_assertions)]
     pub(crate) fn tell_now(self: &Arc<Self>, label: &Label, event: Event) {
-        if KEPT.try_with(|_| ()).is_ok() { self.send(label, event) } else { self.tell(label, &event) }
+        if DEFERRED.try_with(|_| ()).is_ok() { self.send(label, event) } else { self.tell(label, &event) }
     }
 
     /// Tells an event of our own thread, by the courier's.
@@ -190,19 +190,19 @@ impl Events {
     }
 }
 
-tokio::task_local!(static KEPT: Kept);
+tokio::task_local!(static DEFERRED: DeferredEvents);
 
 /// Events of a caller that sleeps while our thread works for it: observers may block, or take a lock.
 #[derive(Clone, Default)]
-pub(crate) struct Kept(Arc<Mutex<Vec<Untold>>>);
+pub(crate) struct DeferredEvents(Arc<Mutex<Vec<Untold>>>);
 
 /// By whom it is to be told, and of what.
 type Untold = (Arc<Events>, Label, Event);
 
-impl Kept {
+impl DeferredEvents {
     /// Keeps what is told while this future is polled.
     pub(crate) fn during<F: Future>(&self, future: F) -> impl Future<Output = F::Output> + use<F> {
-        KEPT.scope(self.clone(), future)
+        DEFERRED.scope(self.clone(), future)
     }
 
     /// Tells what was kept.

@@ -27,7 +27,7 @@ pub(crate) struct Job(Arc<Jobs>);
 
 /// One of them in a caller's frame, which does without a reference of its own: every call has one.
 #[derive(Debug)]
-pub(crate) struct Call<'a>(&'a Jobs);
+pub(crate) struct BorrowedJob<'a>(&'a Jobs);
 
 impl Jobs {
     pub(crate) fn begin(self: &Arc<Self>) -> Job {
@@ -35,13 +35,13 @@ impl Jobs {
         Job(self.clone())
     }
 
-    pub(crate) fn call(&self) -> Call<'_> {
+    pub(crate) fn call(&self) -> BorrowedJob<'_> {
         self.enter();
-        Call(self)
+        BorrowedJob(self)
     }
 
     pub(crate) fn enter(&self) {
-        // In one order with `Closing`: a shutdown sees this job, or whoever began it sees the shutdown.
+        // In one order with `ShutdownSignal`: a shutdown sees this job, or whoever began it sees the shutdown.
         self.running.fetch_add(1, Ordering::SeqCst);
     }
 
@@ -72,7 +72,7 @@ impl Drop for Job {
     }
 }
 
-impl Drop for Call<'_> {
+impl Drop for BorrowedJob<'_> {
     fn drop(&mut self) {
         self.0.leave();
     }
@@ -80,12 +80,12 @@ impl Drop for Call<'_> {
 
 /// Tells all waiters that the registry is shutting down.
 #[derive(Debug, Default)]
-pub(crate) struct Closing {
+pub(crate) struct ShutdownSignal {
     closed: AtomicBool,
     news: Notify,
 }
 
-impl Closing {
+impl ShutdownSignal {
     /// Every sleep on the registry's clock is looked at again, also those of other registries.
     pub(crate) fn close(&self, clock: &Clock) {
         self.closed.store(true, Ordering::SeqCst);
@@ -100,20 +100,20 @@ impl Closing {
     /// Gives the future's output, or `None` if the registry closes first.
     pub(crate) fn or<F: Future>(&self, future: F) -> Or<'_, F> {
         // From here on it hears of a close, also before it is polled.
-        Or { closing: self, news: Some(self.news.notified()), future }
+        Or { shutdown: self, news: Some(self.news.notified()), future }
     }
 
     /// The same for a future that sleeps on the registry's clock whenever it is pending, until an instant that comes, as
     /// every request with a bound does: it needs no place among those who wait for news, which all calls would share.
     pub(crate) const fn or_bounded<F: Future>(&self, future: F) -> Or<'_, F> {
-        Or { closing: self, news: None, future }
+        Or { shutdown: self, news: None, future }
     }
 }
 
 pin_project_lite::pin_project! {
-    /// See [`Closing::or`]. By hand, since an `async fn` would keep the future twice.
+    /// See [`ShutdownSignal::or`]. By hand, since an `async fn` would keep the future twice.
     pub(crate) struct Or<'a, F> {
-        closing: &'a Closing,
+        shutdown: &'a ShutdownSignal,
         #[pin]
         news: Option<tokio::sync::futures::Notified<'a>>,
         #[pin]
@@ -126,14 +126,14 @@ impl<F: Future> Future for Or<'_, F> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<F::Output>> {
         let this = self.project();
-        if this.closing.is_closed() {
+        if this.shutdown.is_closed() {
             return Poll::Ready(None);
         }
         match (this.future.poll(cx), this.news.as_pin_mut()) {
             (Poll::Ready(output), _) => Poll::Ready(Some(output)),
             (Poll::Pending, Some(news)) => news.poll(cx).map(|()| None),
             // Again, now that it sleeps: a close in between has not found it.
-            (Poll::Pending, None) if this.closing.is_closed() => Poll::Ready(None),
+            (Poll::Pending, None) if this.shutdown.is_closed() => Poll::Ready(None),
             (Poll::Pending, None) => Poll::Pending,
         }
     }

@@ -20,7 +20,7 @@ use dlock_contract::engine::not_forked;
 use dlock_contract::{Error, ErrorKind, Fence, Key, LockKey, LossCause, Result, Standing};
 
 use crate::events::observe::Event;
-use crate::hold::loss::Listener;
+use crate::hold::loss::LossListener;
 use crate::hold::release::{self, Outcome};
 use crate::hold::renewal;
 use crate::hold::store::request_bound;
@@ -35,7 +35,7 @@ pub struct Guard {
     /// Somebody else releases.
     handed_over: bool,
     /// Listens for the loss of a hold that the enclosing call owns.
-    joined: Option<Box<Listener>>,
+    joined: Option<Box<LossListener>>,
 }
 
 impl Guard {
@@ -45,7 +45,7 @@ impl Guard {
 
     /// A further use of the enclosing call's hold, which that call releases.
     pub(crate) fn joined(tenure: Arc<Tenure>) -> Self {
-        Self { joined: Some(Box::new(Listener::new(tenure.clone()))), held: Held(tenure), handed_over: true }
+        Self { joined: Some(Box::new(LossListener::new(tenure.clone()))), held: Held(tenure), handed_over: true }
     }
 
     pub(crate) fn is_joined(&self) -> bool {
@@ -191,7 +191,7 @@ impl Held {
         if self.check().is_err() {
             return Duration::ZERO;
         }
-        self.0.deadline().since(self.0.shared.clock.now())
+        self.0.valid_until().since(self.0.shared.clock.now())
     }
 
     /// Ends when the lock is lost, and tells how. Never ends if it is released in order.

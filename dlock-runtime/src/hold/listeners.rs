@@ -7,7 +7,7 @@ use dlock_contract::engine::wake;
 
 /// The tasks that a loss wakes.
 #[derive(Debug, Default)]
-pub(crate) struct Listeners {
+pub(crate) struct LossListeners {
     /// The task that runs the body: one, so it needs no number.
     body: Option<Waker>,
     /// Absent until there is one.
@@ -20,7 +20,7 @@ struct Others {
     last: u64,
 }
 
-impl Listeners {
+impl LossListeners {
     /// The one that runs the body listens; gives the waker whose place this one takes.
     pub(crate) fn listen(&mut self, waker: &Waker) -> Option<Waker> {
         match &self.body {

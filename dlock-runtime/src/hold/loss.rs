@@ -9,7 +9,7 @@ use dlock_contract::engine::is_forked;
 use dlock_contract::{Error, LossCause, Result};
 
 use crate::events::observe::Event;
-use crate::hold::listeners::Listeners;
+use crate::hold::listeners::LossListeners;
 use crate::hold::release;
 use crate::hold::tenure::Tenure;
 
@@ -52,11 +52,11 @@ impl Tenure {
 
     /// Ends once the hold is lost; never if it is released in order. Dropping it stops listening.
     pub(crate) async fn lost(self: &Arc<Self>) -> Error {
-        let listener = Listener::new(self.clone());
+        let listener = LossListener::new(self.clone());
         poll_fn(|cx| listener.poll(cx)).await
     }
 
-    fn poll_lost_with(self: &Arc<Self>, listen: impl FnOnce(&mut Listeners) -> Option<Waker>) -> Poll<Error> {
+    fn poll_lost_with(self: &Arc<Self>, listen: impl FnOnce(&mut LossListeners) -> Option<Waker>) -> Poll<Error> {
         let old = listen(&mut self.listeners());
         // Outside of the lock: it may be the last that a foreign executor has of its task.
         drop(old);
@@ -70,13 +70,13 @@ impl Tenure {
 
 /// A task that wants to hear of the loss, beside the one that runs the body. Dropping this stops listening.
 #[derive(Debug)]
-pub(crate) struct Listener {
+pub(crate) struct LossListener {
     tenure: Arc<Tenure>,
     /// Its number among the others; zero before it was first polled.
     id: AtomicU64,
 }
 
-impl Listener {
+impl LossListener {
     pub(crate) const fn new(tenure: Arc<Tenure>) -> Self {
         Self { tenure, id: AtomicU64::new(0) }
     }
@@ -91,7 +91,7 @@ impl Listener {
     }
 }
 
-impl Drop for Listener {
+impl Drop for LossListener {
     fn drop(&mut self) {
         let gone = self.tenure.listeners().forget(*self.id.get_mut());
         // Outside of the lock: it may be the last that a foreign executor has of its task.

@@ -15,7 +15,7 @@ pub(crate) mod loss;
 pub(crate) mod release;
 pub(crate) mod release_to_next;
 pub(crate) mod renewal;
-pub(crate) mod schedule;
+pub(crate) mod renewal_schedule;
 pub(crate) mod shared;
 pub(crate) mod store;
 pub(crate) mod tenure;

@@ -11,7 +11,7 @@ use crate::events::shutdown::Job;
 use crate::hold::abandon::not_of_the_parent;
 use crate::hold::cleanup::{Duty, Undo};
 use crate::hold::cohort;
-use crate::hold::release_to_next::Carry;
+use crate::hold::release_to_next::ReleaseToNext;
 use crate::hold::store::request_bound;
 use crate::hold::tenure::Tenure;
 
@@ -91,7 +91,7 @@ fn go_on(tenure: Arc<Tenure>, job: Job, tell: Tell) {
     let store = tenure.store.clone();
     let now = store.clock.now();
     // The store may keep it for longer than it was believed in: `max_hold` ends a belief, and so does an unheard renewal.
-    let gone = now.after(tenure.hold.claim.ttl).max(tenure.deadline());
+    let gone = now.after(tenure.hold.claim.ttl).max(tenure.valid_until());
     let held = now.since(tenure.since);
     let expires_alone = store.backend.capabilities().expires_alone;
     let undo = LateRelease { tenure, tell, held, tried: false };
@@ -142,11 +142,11 @@ fn tell_of(tenure: &Tenure, tell: Tell, held: Duration, tried: bool, answer: &Re
 async fn once(tenure: &Arc<Tenure>) -> Result<Released> {
     // The caller waits for this: less patience than an acquisition has.
     let mut bound = request_bound(tenure.hold.claim.ttl).min(Duration::from_secs(2));
-    if let Some(tenancy) = tenure.take_tenancy()
+    if let Some(cohort) = tenure.take_cohort()
         && tenure.ending().is_none()
     {
         let until = tenure.shared.clock.now().after(bound);
-        if Box::pin(cohort::pass_on(tenure, *tenancy, bound)).await {
+        if Box::pin(cohort::pass_on(tenure, *cohort, bound)).await {
             return Ok(Released::Released);
         }
         bound = until.since(tenure.shared.clock.now());
@@ -154,8 +154,8 @@ async fn once(tenure: &Arc<Tenure>) -> Result<Released> {
             return Err(Error::outage("the store did not answer when it was asked for further tokens"));
         }
     }
-    if let Some(carry) = Carry::begin(tenure) {
-        return Box::pin(carry.send(bound)).await;
+    if let Some(release) = ReleaseToNext::begin(tenure) {
+        return Box::pin(release.send(bound)).await;
     }
     let request = tenure.store.ask(bound, tenure, |backend, tenure| match tenure.ending() {
         None => backend.release(&tenure.hold),

@@ -14,25 +14,25 @@ use tokio::sync::oneshot;
 use crate::events::shutdown::Job;
 use crate::hold::abandon::abandon_later;
 use crate::hold::tenure::Tenure;
-use crate::queue::{Baton, Next, Turn, What};
+use crate::queue::{Content, Handover, Next, Turn};
 
 /// A release on its way, with what it asks for. Dropped without an answer, it undoes what it may have left in the store.
-pub(crate) struct Carry {
+pub(crate) struct ReleaseToNext {
     tenure: Arc<Tenure>,
     claim: Arc<Claim>,
-    until: BootInstant,
+    wait_ends: BootInstant,
     /// Whom it is for; `None` once that one has the answer.
     next: Option<(Turn, u64)>,
     /// A shutdown waits for it.
     _job: Job,
 }
 
-impl Carry {
+impl ReleaseToNext {
     /// `None` if nobody waits for whom the release of this hold could ask.
     pub(crate) fn begin(tenure: &Arc<Tenure>) -> Option<Self> {
-        let Next { turn, ticket, claim, until } = tenure.next()?;
+        let Next { turn, ticket, claim, wait_ends } = tenure.next()?;
         // Whoever waits is about to hear of the shutdown.
-        if tenure.shared.closing.is_closed() {
+        if tenure.shared.shutdown.is_closed() {
             return None;
         }
         let owner = Owner::fresh().ok()?;
@@ -42,7 +42,7 @@ impl Carry {
         (claim.owner, claim.origin) = (owner, origin);
         Some(Self {
             claim: Arc::new(claim),
-            until,
+            wait_ends,
             next: Some((turn, ticket)),
             tenure: tenure.clone(),
             _job: tenure.shared.jobs.begin(),
@@ -66,12 +66,12 @@ impl Carry {
     }
 
     async fn run(self, bound: Duration) -> Result<Released> {
-        let until = self.until;
+        let wait_ends = self.wait_ends;
         let subject = (self.tenure.clone(), self.claim.clone());
         let request = self
             .tenure
             .store
-            .ask(bound, &subject, move |backend, (tenure, claim)| backend.release_to(&tenure.hold, claim, until));
+            .ask(bound, &subject, move |backend, (tenure, claim)| backend.release_to(&tenure.hold, claim, wait_ends));
         let (released, answer) = request.await?;
         let tenure = self.tenure.clone();
         self.deliver(answer);
@@ -83,14 +83,14 @@ impl Carry {
     fn deliver(mut self, answer: Option<Attempt>) {
         let (Some((turn, ticket)), Some(answer)) = (self.next.take(), answer) else { return };
         let job = self.tenure.shared.jobs.begin();
-        let baton = Baton::new(What::Answer(answer), &self.claim, self.tenure.store.clone(), job);
-        if let Some((turn, baton)) = turn.pass_to(ticket, baton) {
-            baton.give_back(turn.left());
+        let handover = Handover::new(Content::Answer(answer), &self.claim, self.tenure.store.clone(), job);
+        if let Some((turn, handover)) = turn.pass_to(ticket, handover) {
+            handover.give_back(turn.left());
         }
     }
 }
 
-impl Drop for Carry {
+impl Drop for ReleaseToNext {
     fn drop(&mut self) {
         if let Some((turn, _)) = self.next.take() {
             abandon_later(&self.tenure.store, self.claim.clone(), turn.left());

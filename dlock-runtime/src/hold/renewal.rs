@@ -16,13 +16,13 @@ use dlock_contract::{BootInstant, Clock, Error, ErrorKind, LossCause, Result, St
 use futures::FutureExt;
 
 use crate::events::observe::Event;
-use crate::hold::schedule::{Schedule, Scheduled, on_tick};
+use crate::hold::renewal_schedule::{RenewalSchedule, Scheduled, on_tick};
 use crate::hold::tenure::Tenure;
 
 /// Renewals in one request at most: a request of bounded size delays no other one for long.
 const BATCH: usize = 256;
 
-impl Schedule<Tenure> {
+impl RenewalSchedule<Tenure> {
     /// Takes a hold over.
     ///
     /// # Errors
@@ -74,22 +74,22 @@ impl Schedule<Tenure> {
                 tenure.lose(cause);
                 continue;
             }
-            let mut pace = tenure.pace();
+            let mut duties = tenure.duties();
             // In here: whoever has ended it looks here whether a renewal is under way.
             if !tenure.is_held() {
                 continue;
             }
-            if !pace.near_told && now >= tenure.near_expiry() {
-                pace.near_told = true;
-                let remaining = tenure.deadline().since(now);
+            if !duties.near_told && now >= tenure.near_expiry() {
+                duties.near_told = true;
+                let remaining = tenure.valid_until().since(now);
                 tenure.shared.events.send(&tenure.label, Event::NearExpiry { remaining });
             }
-            if pace.next_renewal <= now && !pace.renewing {
-                pace.renewing = true;
+            if duties.next_renewal <= now && !duties.renewing {
+                duties.renewing = true;
                 let store = Arc::as_ptr(&tenure.store) as usize;
                 renewals.entry((store, tenure.hold.group)).or_default().push(tenure.clone());
             }
-            drop(pace);
+            drop(duties);
             self.put(&tenure);
         }
         // Groups of one store side by side, so that a batch cuts as few of them as possible.
@@ -117,7 +117,7 @@ impl Schedule<Tenure> {
 }
 
 async fn renew(clock: Clock, mut batch: Vec<Arc<Tenure>>) {
-    batch.sort_by_key(|tenure| Reverse(bound_of(tenure)));
+    batch.sort_by_key(|tenure| Reverse(renewal_bound(tenure)));
     let Some(first) = batch.first() else { return };
     let holds: Vec<_> = batch.iter().map(|tenure| &tenure.hold).collect();
     // Called inside: a backend may also panic before it gives its future.
@@ -126,9 +126,9 @@ async fn renew(clock: Clock, mut batch: Vec<Arc<Tenure>>) {
     // Each hold waits as long as its own ttl allows: a short one cuts off the answers of no other.
     let mut waiting = &batch[..];
     while let Some(shortest) = waiting.last() {
-        let bound = bound_of(shortest);
+        let bound = renewal_bound(shortest);
         let Some(answered) = clock.timeout_at(sent.after(bound), request.as_mut()).await else {
-            let (longer, over) = waiting.split_at(waiting.partition_point(|tenure| bound_of(tenure) > bound));
+            let (longer, over) = waiting.split_at(waiting.partition_point(|tenure| renewal_bound(tenure) > bound));
             waiting = longer;
             for tenure in over {
                 settle(&clock, tenure, Err(Error::outage(format!("the store did not answer within {bound:?}"))));
@@ -144,7 +144,7 @@ async fn renew(clock: Clock, mut batch: Vec<Arc<Tenure>>) {
         return waiting.iter().zip(answers).for_each(|(tenure, answer)| settle(&clock, tenure, answer));
     }
     // Nobody counts on it any more, and the next renewal may be under way. But the store may have done it all the same.
-    let Some(last) = batch.iter().map(|tenure| tenure.deadline()).max() else { return };
+    let Some(last) = batch.iter().map(|tenure| tenure.valid_until()).max() else { return };
     if let Some(Ok(answers)) = clock.timeout_at(last, request).await
         && answers.len() == batch.len()
     {
@@ -157,7 +157,7 @@ async fn renew(clock: Clock, mut batch: Vec<Arc<Tenure>>) {
 fn heard_late(tenure: &Arc<Tenure>, answer: Result<Standing>) {
     match answer {
         Ok(Standing::Renewed(validity)) => {
-            tenure.believe(validity);
+            tenure.prolong(validity);
             tenure.shared.renewals.put(tenure);
         }
         Ok(Standing::Lost) => tenure.lose(LossCause::Store),
@@ -175,7 +175,7 @@ fn note(first: &Tenure, answers: &[Result<Standing>], now: BootInstant) {
 }
 
 /// A third of the ttl, also where it is renewed more often: of several servers, a slow one has its time.
-fn bound_of(tenure: &Tenure) -> Duration {
+fn renewal_bound(tenure: &Tenure) -> Duration {
     (tenure.hold.claim.ttl / 3).clamp(Duration::from_millis(50), Duration::from_secs(5))
 }
 
@@ -189,7 +189,7 @@ pub(crate) fn settle(clock: &Clock, tenure: &Arc<Tenure>, answer: Result<Standin
     let cadence = tenure.cadence.unwrap_or(Duration::MAX);
     let next = match answer {
         Ok(Standing::Renewed(validity)) => {
-            tenure.believe(validity);
+            tenure.prolong(validity);
             let pause = cadence.min(validity.granted / 3 * 2);
             // Up to a tenth early: holds that were taken together shall not be renewed together for ever.
             let next = on_tick(validity.from.after(pause.mul_f64(0.9 + fastrand::f64() / 10.0)), pause);
@@ -198,7 +198,7 @@ pub(crate) fn settle(clock: &Clock, tenure: &Arc<Tenure>, answer: Result<Standin
         }
         Ok(Standing::Lost) => return tenure.lose(LossCause::Store),
         Err(error) => {
-            let remaining = tenure.deadline().since(now);
+            let remaining = tenure.valid_until().since(now);
             let reason = error.to_string().into();
             tenure.shared.events.send(&tenure.label, Event::RenewalFailed { reason, remaining });
             let pause = cadence.min(remaining / 4).max(Duration::from_millis(20));
@@ -206,10 +206,10 @@ pub(crate) fn settle(clock: &Clock, tenure: &Arc<Tenure>, answer: Result<Standin
         }
     };
     {
-        let mut pace = tenure.pace();
-        pace.next_renewal = if tenure.cadence.is_some() { next } else { BootInstant::NEVER };
-        pace.renewing = false;
-        pace.near_told &= now >= tenure.near_expiry();
+        let mut duties = tenure.duties();
+        duties.next_renewal = if tenure.cadence.is_some() { next } else { BootInstant::NEVER };
+        duties.renewing = false;
+        duties.near_told &= now >= tenure.near_expiry();
     }
     tenure.shared.renewals.put(tenure);
 }

@@ -6,8 +6,8 @@ use std::time::Duration;
 use dlock_contract::{BootInstant, Clock};
 
 use crate::events::observe::Events;
-use crate::events::shutdown::{Closing, Jobs};
-use crate::hold::schedule::Schedule;
+use crate::events::shutdown::{Jobs, ShutdownSignal};
+use crate::hold::renewal_schedule::RenewalSchedule;
 
 /// What every hold of a registry needs.
 ///
@@ -17,18 +17,18 @@ use crate::hold::schedule::Schedule;
 #[repr(align(128))]
 pub(crate) struct Shared<H> {
     pub(crate) clock: Clock,
-    pub(crate) renewals: Arc<Schedule<H>>,
+    pub(crate) renewals: Arc<RenewalSchedule<H>>,
     pub(crate) events: Arc<Events>,
     pub(crate) jobs: Arc<Jobs>,
-    pub(crate) closing: Closing,
+    pub(crate) shutdown: ShutdownSignal,
 }
 
 impl<H> Shared<H> {
-    /// Waits until `done`, but not beyond `deadline`. Holds and jobs end without telling anybody, which would cost every
+    /// Waits until `done`, but not beyond `end`. Holds and jobs end without telling anybody, which would cost every
     /// call something; looking now and then is good enough for a shutdown.
-    pub(crate) async fn until(&self, deadline: BootInstant, done: impl Fn() -> bool) {
-        while self.clock.now() < deadline && !done() {
-            let pause = self.clock.sleep_until(self.clock.now().after(Duration::from_millis(5)).min(deadline));
+    pub(crate) async fn until(&self, end: BootInstant, done: impl Fn() -> bool) {
+        while self.clock.now() < end && !done() {
+            let pause = self.clock.sleep_until(self.clock.now().after(Duration::from_millis(5)).min(end));
             #[cfg(feature = "testing")]
             if self.clock.is_of_kit() {
                 // Where a test does not move its clock, this has an end all the same.
@@ -50,10 +50,10 @@ impl<H> Shared<H> {
     pub(crate) fn new(clock: &Clock) -> Self {
         Self {
             clock: clock.clone(),
-            renewals: Arc::new(Schedule::new(clock)),
+            renewals: Arc::new(RenewalSchedule::new(clock)),
             events: Arc::default(),
             jobs: Arc::default(),
-            closing: Closing::default(),
+            shutdown: ShutdownSignal::default(),
         }
     }
 }

@@ -74,15 +74,15 @@ impl Store {
         // Every request goes through here, but renewals, which our own thread sends.
         not_forked()?;
         let clock = &self.clock;
-        let deadline = clock.now().after(bound);
+        let answer_by = clock.now().after(bound);
         let away = self.backend.capabilities().connection_per_hold || here().is_none();
         let answer = if away {
             let (backend, subject) = (self.backend.clone(), subject.clone());
             let run = background()?.run(async move { request(&*backend, &subject).await });
-            Box::pin(clock.timeout_at(deadline, run)).await.map(|ran| ran.and_then(|answer| answer))
+            Box::pin(clock.timeout_at(answer_by, run)).await.map(|ran| ran.and_then(|answer| answer))
         } else {
             // Borrowed: counters that all threads write to would cost every call something.
-            clock.timeout_at(deadline, request(&*self.backend, subject)).await
+            clock.timeout_at(answer_by, request(&*self.backend, subject)).await
         };
         match answer {
             Some(Ok(answer)) => {

@@ -1,6 +1,6 @@
 //! The life of one hold in this process: how long we believe in it, and how it ended.
 
-mod at_end;
+mod end_plan;
 
 use std::borrow::Cow;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
@@ -10,12 +10,12 @@ use std::time::Duration;
 use dlock_contract::engine::{Home, margin};
 use dlock_contract::{BootInstant, Ending, Error, ErrorKind, Fence, Hold, LossCause, Result, Validity};
 
-use self::at_end::AtEnd;
-use crate::hold::listeners::Listeners;
-use crate::hold::schedule::{Pace, Scheduled, on_tick};
+use self::end_plan::EndPlan;
+use crate::hold::listeners::LossListeners;
+use crate::hold::renewal_schedule::{Duties, Scheduled, on_tick};
 use crate::hold::shared::Shared;
 use crate::hold::store::Store;
-use crate::queue::{Baton, Carries, Holding, Next, Tenancy, Turn};
+use crate::queue::{CohortState, Handover, LocalHold, Next, ServedRuntime, Turn};
 use crate::site::Label;
 
 /// One hold from its grant to its end. Shared by the guard, the watchdog and all that ask for the enclosing call.
@@ -31,21 +31,21 @@ pub(crate) struct Tenure {
     /// How often to renew; `None` for never.
     pub(crate) cadence: Option<Duration>,
     /// `max_hold`: no renewal prolongs it beyond.
-    pub(crate) ends: BootInstant,
+    pub(crate) max_hold_ends: BootInstant,
     /// Present if the store does more at the end than free the lock.
-    at_end: Option<Box<AtEnd>>,
+    end_plan: Option<Box<EndPlan>>,
     /// The caller's thread, if it is all that its runtime has.
     pub(crate) home: Option<Home>,
     /// Was it taken as one of several keys, which have one order?
     #[cfg(debug_assertions)]
     pub(crate) sorted: bool,
-    believed_until: AtomicU64,
+    confirmed_until: AtomicU64,
     /// For how long the last grant or renewal was, in nanoseconds; a pushed grant is shorter than the ttl.
     granted: AtomicU64,
     state: AtomicU8,
-    waiting_for_loss: Mutex<Listeners>,
+    waiting_for_loss: Mutex<LossListeners>,
     local: Mutex<Local>,
-    pace: Mutex<Pace>,
+    duties: Mutex<Duties>,
 }
 
 /// What a hold has to do with its neighbours in this process.
@@ -54,7 +54,7 @@ struct Local {
     /// Goes with the hold, so that no neighbour asks before the store is free.
     turn: Option<Turn>,
     /// Present while the hold may be passed on.
-    tenancy: Option<Box<Tenancy>>,
+    cohort: Option<Box<CohortState>>,
 }
 
 /// So soon after its take-over a hold on a short grant is renewed for the first time. Until then a silence as long as that
@@ -69,7 +69,7 @@ const LOST_MAX_HOLD: u8 = 4;
 const LOST_SHUTDOWN: u8 = 5;
 
 /// What a new tenure is made of.
-pub(crate) struct Beginning {
+pub(crate) struct NewTenure {
     pub(crate) hold: Hold,
     pub(crate) store: Arc<Store>,
     pub(crate) shared: Arc<Shared<Tenure>>,
@@ -85,7 +85,7 @@ pub(crate) struct Beginning {
     pub(crate) turn: Option<Turn>,
     /// Since when; a hold that was passed on was granted to another one.
     pub(crate) since: BootInstant,
-    pub(crate) tenancy: Option<Box<Tenancy>>,
+    pub(crate) cohort: Option<Box<CohortState>>,
 }
 
 /// Of a call with many keys each hold is inside of the one before: one after another, and not one within another, which
@@ -100,7 +100,7 @@ impl Drop for Tenure {
 }
 
 impl Tenure {
-    pub(crate) fn begin(start: Beginning) -> Self {
+    pub(crate) fn begin(start: NewTenure) -> Self {
         let since = start.since;
         let next_renewal = start.cadence.map_or(BootInstant::NEVER, |cadence| {
             let granted = start.hold.validity.granted;
@@ -112,17 +112,20 @@ impl Tenure {
             on_tick(start.hold.validity.from.after(cadence), cadence)
         });
         Self {
-            ends: since.after(start.max_hold),
-            at_end: AtEnd::new(start.min_hold.map(|min_hold| start.shared.clock.now().after(min_hold)), start.recorded),
+            max_hold_ends: since.after(start.max_hold),
+            end_plan: EndPlan::new(
+                start.min_hold.map(|min_hold| start.shared.clock.now().after(min_hold)),
+                start.recorded,
+            ),
             home: start.home,
             #[cfg(debug_assertions)]
             sorted: start.sorted,
-            believed_until: AtomicU64::new(start.hold.validity.deadline().as_nanos()),
+            confirmed_until: AtomicU64::new(start.hold.validity.deadline().as_nanos()),
             granted: AtomicU64::new(nanos(start.hold.validity.granted)),
             state: AtomicU8::new(HELD),
             waiting_for_loss: Mutex::default(),
-            local: Mutex::new(Local { turn: start.turn, tenancy: start.tenancy }),
-            pace: Mutex::new(Pace { due: None, next_renewal, renewing: false, near_told: false }),
+            local: Mutex::new(Local { turn: start.turn, cohort: start.cohort }),
+            duties: Mutex::new(Duties { due: None, next_renewal, renewing: false, near_told: false }),
             hold: start.hold,
             store: start.store,
             shared: start.shared,
@@ -134,13 +137,13 @@ impl Tenure {
     }
 
     /// When we stop believing, unless a renewal is confirmed before.
-    pub(crate) fn deadline(&self) -> BootInstant {
-        BootInstant::from_nanos(self.believed_until.load(Ordering::Acquire)).min(self.ends)
+    pub(crate) fn valid_until(&self) -> BootInstant {
+        BootInstant::from_nanos(self.confirmed_until.load(Ordering::Acquire)).min(self.max_hold_ends)
     }
 
     /// A renewal was confirmed. A late answer to an early request never shortens what is known.
-    pub(crate) fn believe(&self, validity: Validity) {
-        self.believed_until.fetch_max(validity.deadline().as_nanos(), Ordering::AcqRel);
+    pub(crate) fn prolong(&self, validity: Validity) {
+        self.confirmed_until.fetch_max(validity.deadline().as_nanos(), Ordering::AcqRel);
         self.granted.store(nanos(validity.granted), Ordering::Release);
         self.shared.events.renewed(&self.label);
     }
@@ -148,20 +151,20 @@ impl Tenure {
     /// What the store is known to have granted.
     pub(crate) fn validity(&self) -> Validity {
         let granted = Duration::from_nanos(self.granted.load(Ordering::Acquire));
-        let until = BootInstant::from_nanos(self.believed_until.load(Ordering::Acquire));
+        let until = BootInstant::from_nanos(self.confirmed_until.load(Ordering::Acquire));
         Validity { from: until.before(granted.saturating_sub(margin(granted))), granted }
     }
 
     /// When a fifth of what was granted is left.
     pub(crate) fn near_expiry(&self) -> BootInstant {
-        self.deadline().before(Duration::from_nanos(self.granted.load(Ordering::Acquire)) / 5)
+        self.valid_until().before(Duration::from_nanos(self.granted.load(Ordering::Acquire)) / 5)
     }
 
     /// Why it is over at `now`, although nobody has said so yet.
     pub(crate) fn overdue(&self, now: BootInstant) -> Option<LossCause> {
-        if !self.is_held() || now < self.deadline() {
+        if !self.is_held() || now < self.valid_until() {
             None
-        } else if self.ends <= BootInstant::from_nanos(self.believed_until.load(Ordering::Acquire)) {
+        } else if self.max_hold_ends <= BootInstant::from_nanos(self.confirmed_until.load(Ordering::Acquire)) {
             Some(LossCause::MaxHold)
         } else {
             Some(LossCause::Deadline)
@@ -211,27 +214,27 @@ impl Tenure {
         self.state.compare_exchange(HELD, to, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
-    pub(crate) fn listeners(&self) -> MutexGuard<'_, Listeners> {
+    pub(crate) fn listeners(&self) -> MutexGuard<'_, LossListeners> {
         self.waiting_for_loss.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The caller gets the lock. From here on its end keeps the key, or records the run, if that was asked for.
     pub(crate) fn handed_out(&self) {
-        if let Some(at_end) = &self.at_end {
-            at_end.handed_out();
+        if let Some(end_plan) = &self.end_plan {
+            end_plan.handed_out();
         }
     }
 
     /// Notes how the body ended, if that is to be recorded.
     pub(crate) fn ran(&self, succeeded: Option<bool>) {
-        if let Some(at_end) = &self.at_end {
-            at_end.ran(succeeded, || self.shared.clock.now().since(self.since));
+        if let Some(end_plan) = &self.end_plan {
+            end_plan.ran(succeeded, || self.shared.clock.now().since(self.since));
         }
     }
 
     /// How the store is to end the hold now, if not by simply freeing it.
     pub(crate) fn ending(&self) -> Option<Ending> {
-        self.at_end.as_ref()?.ending(self.shared.clock.now())
+        self.end_plan.as_ref()?.ending(self.shared.clock.now())
     }
 
     pub(crate) fn fence(&self) -> Result<Fence> {
@@ -258,14 +261,14 @@ impl Tenure {
     /// for that one anyway, those who have to stand there themselves.
     pub(crate) fn share_turn(&self) {
         let Some(mut turn) = self.take_turn() else { return };
-        let carries = self.carries().then_some(Carries(self.hold.claim.origin));
-        turn.hold(Holding { home: self.home, carries });
+        let serves = self.release_serves_next().then_some(ServedRuntime(self.hold.claim.origin));
+        turn.hold(LocalHold { home: self.home, serves });
         self.local().turn = Some(turn);
     }
 
     /// Can its release ask for the next caller of this process?
-    fn carries(&self) -> bool {
-        let plainly = self.at_end.is_none() && !self.hold.claim.mode.is_shared();
+    fn release_serves_next(&self) -> bool {
+        let plainly = self.end_plan.is_none() && !self.hold.claim.mode.is_shared();
         plainly && self.store.backend.capabilities().carries
     }
 
@@ -278,19 +281,19 @@ impl Tenure {
 
     /// Is a renewal under way?
     pub(crate) fn is_renewing(&self) -> bool {
-        self.pace().renewing
+        self.duties().renewing
     }
 
     /// What allows to pass the hold on, once: only of a hold that was ours to its end and that can simply be freed.
-    pub(crate) fn take_tenancy(&self) -> Option<Box<Tenancy>> {
-        let tenancy = self.local().tenancy.take();
-        tenancy.filter(|_| self.is_released())
+    pub(crate) fn take_cohort(&self) -> Option<Box<CohortState>> {
+        let cohort = self.local().cohort.take();
+        cohort.filter(|_| self.is_released())
     }
 
     /// Lets the next caller of this process have the hold; false if there is nobody whom it can be given to.
-    pub(crate) fn pass_turn_with(&self, baton: Baton) -> bool {
+    pub(crate) fn pass_turn_with(&self, handover: Handover) -> bool {
         let Some(own) = self.take_turn() else { return false };
-        let kept = own.pass(baton);
+        let kept = own.pass(handover);
         let passed = kept.is_none();
         self.local().turn = kept;
         passed
@@ -321,14 +324,14 @@ impl Tenure {
 }
 
 impl Scheduled for Tenure {
-    fn pace(&self) -> MutexGuard<'_, Pace> {
-        self.pace.lock().unwrap_or_else(PoisonError::into_inner)
+    fn duties(&self) -> MutexGuard<'_, Duties> {
+        self.duties.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn next_duty(&self, pace: &Pace) -> Option<BootInstant> {
-        let renewal = if pace.renewing { BootInstant::NEVER } else { pace.next_renewal };
-        let near = if pace.near_told { BootInstant::NEVER } else { self.near_expiry() };
-        Some(renewal.min(near).min(self.deadline())).filter(|_| self.is_held())
+    fn next_duty(&self, duties: &Duties) -> Option<BootInstant> {
+        let renewal = if duties.renewing { BootInstant::NEVER } else { duties.next_renewal };
+        let near = if duties.near_told { BootInstant::NEVER } else { self.near_expiry() };
+        Some(renewal.min(near).min(self.valid_until())).filter(|_| self.is_held())
     }
 
     fn is_held(&self) -> bool {

@@ -12,8 +12,8 @@ use crate::options::Cohort;
 
 /// A handover on its way to the next caller. The caller that takes it has what was asked for under its claim.
 #[derive(Debug)]
-pub(crate) struct Baton {
-    pub(crate) what: What,
+pub(crate) struct Handover {
+    pub(crate) content: Content,
     pub(crate) claim: Arc<Claim>,
     store: Arc<dyn Abandon>,
     /// A handover is in no table, and perhaps a hold. A shutdown waits for the caller that takes it, or for its way back.
@@ -21,9 +21,9 @@ pub(crate) struct Baton {
 }
 
 #[derive(Debug)]
-pub(crate) enum What {
+pub(crate) enum Content {
     /// The hold, passed on without a trip to the store.
-    Hold { hold: Hold, tenancy: Tenancy },
+    Hold { hold: Hold, cohort: CohortState },
     /// The store's answer to what a release has asked for the next caller.
     Answer(Attempt),
 }
@@ -34,15 +34,15 @@ pub(crate) trait Abandon: fmt::Debug + Send + Sync {
     fn abandon_later(self: Arc<Self>, claim: Arc<Claim>, keep: Box<dyn Send>);
 }
 
-impl Baton {
-    pub(crate) fn new(what: What, claim: &Arc<Claim>, store: Arc<dyn Abandon>, job: Job) -> Self {
-        Self { what, claim: claim.clone(), store, job }
+impl Handover {
+    pub(crate) fn new(content: Content, claim: &Arc<Claim>, store: Arc<dyn Abandon>, job: Job) -> Self {
+        Self { content, claim: claim.clone(), store, job }
     }
 
     /// Undoes it at the store, on our thread: the next caller is gone. The turn waits for that.
     pub(crate) fn give_back(self, turn: Box<dyn Send>) {
         // Its wake first: no news is awaited any more.
-        drop(self.what);
+        drop(self.content);
         self.store.abandon_later(self.claim, turn);
         drop(self.job);
     }
@@ -50,7 +50,7 @@ impl Baton {
 
 /// The bounds within which a hold is passed on, and the tokens that are reserved for its next callers.
 #[derive(Debug)]
-pub(crate) struct Tenancy {
+pub(crate) struct CohortState {
     /// How many tokens a block has at most.
     pub(crate) most: u32,
     pub(crate) span: Duration,
@@ -65,7 +65,7 @@ pub(crate) struct Tenancy {
 /// Tokens of a block at most, whatever `passes` is: a lock that is given back leaves the rest of its block unused.
 const LARGEST_BLOCK: u32 = 1024;
 
-impl Tenancy {
+impl CohortState {
     pub(crate) fn new(bounds: Cohort, ttl: Duration) -> Self {
         let span = bounds.span.unwrap_or(ttl / 10);
         let most = bounds.passes.min(LARGEST_BLOCK);

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use dlock_contract::LockKey;
 
-use super::line::{Doing, Line, Place, Wish};
-use super::table::LocalQueue;
+use super::key_queue::{KeyQueue, TurnRequest, TurnState, Waiter};
+use super::local_queue::LocalQueue;
 use super::turn::Turn;
 use super::waiting::Waiting;
 
@@ -26,43 +26,43 @@ pub(crate) enum Joined {
 }
 
 impl LocalQueue {
-    pub(crate) fn join(self: &Arc<Self>, key: &LockKey, wish: Wish) -> Joined {
-        let Wish { mode, waits, home, fair, .. } = wish;
+    pub(crate) fn join(self: &Arc<Self>, key: &LockKey, request: TurnRequest) -> Joined {
+        let TurnRequest { mode, waits, home, fair, .. } = request;
         let turn = || Joined::Turn(Turn::new(self, key, None));
         let mut shard = self.shard(key);
-        let line = match shard.entry(key.clone()) {
+        let key_queue = match shard.entry(key.clone()) {
             Entry::Vacant(free) => {
-                free.insert(Line { turn: Some(Doing::Asks), home, mode, ..Line::default() });
+                free.insert(KeyQueue { turn: Some(TurnState::Asks), home, mode, ..KeyQueue::default() });
                 return turn();
             }
-            Entry::Occupied(line) => line.into_mut(),
+            Entry::Occupied(key_queue) => key_queue.into_mut(),
         };
-        let is_only_left = matches!(line.turn, None | Some(Doing::Leaves)) && !line.is_shared();
-        if !is_only_left && !line.mode.mixes_with(mode) {
+        let is_only_left = matches!(key_queue.turn, None | Some(TurnState::Leaves)) && !key_queue.is_shared();
+        if !is_only_left && !key_queue.mode.mixes_with(mode) {
             return Joined::Mixed;
         }
         match waits {
             // A neighbour that merely asks, or whose attempt failed just now, is no holder: nobody shall hear of contention
             // because of it.
-            None if line.is_contended() => return Joined::Taken,
-            Some(max) if line.waiters() >= max => return Joined::Full,
+            None if key_queue.is_contended() => return Joined::Taken,
+            Some(max) if key_queue.waiter_count() >= max => return Joined::Full,
             _ => {}
         }
         let behind = if fair {
-            line.places().any(|place| place.wish.fair)
+            key_queue.waiting().any(|waiter| waiter.request.fair)
         } else {
-            line.carries(&wish) || line.first().is_some()
+            key_queue.is_served(&request) || key_queue.first().is_some()
         };
-        if line.turn.is_none() && !behind {
+        if key_queue.turn.is_none() && !behind {
             // The callers of this process that hold the lock or stand in the store's line have left the turn to us.
-            (line.turn, line.home, line.mode) = (Some(line.begins()), home, mode);
+            (key_queue.turn, key_queue.home, key_queue.mode) = (Some(key_queue.begins()), home, mode);
             return turn();
         }
-        let answers = line.answers;
-        let crowd = line.crowd();
-        let ticket = crowd.next_ticket;
-        crowd.next_ticket += 1;
-        crowd.waiting.insert(ticket, Place { waker: None, wish });
+        let answers = key_queue.answers;
+        let waiters = key_queue.waiters();
+        let ticket = waiters.next_ticket;
+        waiters.next_ticket += 1;
+        waiters.waiting.insert(ticket, Waiter { waker: None, request });
         Joined::Behind(Waiting { queue: self.clone(), key: key.clone(), ticket: Some(ticket), answers })
     }
 }

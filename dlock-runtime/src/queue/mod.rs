@@ -7,15 +7,15 @@
 
 mod handover;
 mod join;
-mod line;
-mod table;
+mod key_queue;
+mod local_queue;
 mod turn;
 mod waiting;
 
-pub(crate) use handover::{Abandon, Baton, Tenancy, What};
+pub(crate) use handover::{Abandon, CohortState, Content, Handover};
 pub(crate) use join::Joined;
-pub(crate) use line::{Carries, Holding, Refusal, Wish};
-pub(crate) use table::LocalQueue;
+pub(crate) use key_queue::{LocalHold, Refusal, ServedRuntime, TurnRequest};
+pub(crate) use local_queue::LocalQueue;
 pub(crate) use turn::{Next, Turn};
 pub(crate) use waiting::{Known, Waiting};
 

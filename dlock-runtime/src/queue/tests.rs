@@ -11,19 +11,26 @@ fn key(text: &'static str) -> LockKey {
     LockKey::new("test", Key::text(text)).unwrap()
 }
 
-const fn wish(max: usize) -> Wish {
-    Wish { mode: Mode::Exclusive, waits: Some(max), home: None, member: None, fair: false, carried: None }
+const fn request(max: usize) -> TurnRequest {
+    TurnRequest {
+        mode: Mode::Exclusive,
+        waits: Some(max),
+        home: None,
+        member: None,
+        fair: false,
+        claim_for_release: None,
+    }
 }
 
 fn behind(queue: &Arc<LocalQueue>, key: &LockKey) -> Waiting {
-    match queue.join(key, wish(10)) {
+    match queue.join(key, request(10)) {
         Joined::Behind(waiting) => waiting,
         other => panic!("{other:?}"),
     }
 }
 
 fn turn(queue: &Arc<LocalQueue>, key: &LockKey) -> Turn {
-    match queue.join(key, wish(10)) {
+    match queue.join(key, request(10)) {
         Joined::Turn(turn) => turn,
         other => panic!("{other:?}"),
     }
@@ -32,7 +39,7 @@ fn turn(queue: &Arc<LocalQueue>, key: &LockKey) -> Turn {
 #[test]
 fn who_does_not_wait_stands_behind_leftovers_and_behind_one_that_asks() {
     let (queue, key) = (Arc::new(LocalQueue::default()), key("k"));
-    let asks = || queue.join(&key, Wish { waits: None, ..wish(1) });
+    let asks = || queue.join(&key, TurnRequest { waits: None, ..request(1) });
     let stands_behind = || match asks() {
         Joined::Behind(waiting) => waiting,
         other => panic!("{other:?}"),
@@ -64,7 +71,7 @@ fn who_does_not_wait_stands_behind_leftovers_and_behind_one_that_asks() {
     drop(first);
     assert!((&mut second).now_or_never().is_some_and(|turn| turn.is_ok()));
     let mut held = turn(&queue, &key);
-    held.hold(Holding { home: None, carries: None });
+    held.hold(LocalHold { home: None, serves: None });
     assert!(matches!(asks(), Joined::Taken));
     let stands = turn(&queue, &key);
     stands.leave();
@@ -78,7 +85,7 @@ fn the_thread_of_a_hold_is_known_until_the_hold_is_gone() {
     let home = runtime.block_on(async { dlock_contract::engine::home() }).unwrap();
     let (queue, key) = (Arc::new(LocalQueue::default()), key("k"));
     let mut held = turn(&queue, &key);
-    held.hold(Holding { home: Some(home), carries: None });
+    held.hold(LocalHold { home: Some(home), serves: None });
     assert!(queue.has(&key, home));
     let mut stands = turn(&queue, &key);
     stands.stand(Some(home));
@@ -88,7 +95,9 @@ fn the_thread_of_a_hold_is_known_until_the_hold_is_gone() {
     assert!(!queue.has(&key, home));
     assert_eq!(queue.len(), 0);
     // One that asks for a free lock has neither.
-    let Joined::Turn(asks) = queue.join(&key, Wish { home: Some(home), ..wish(1) }) else { panic!("nobody has it") };
+    let Joined::Turn(asks) = queue.join(&key, TurnRequest { home: Some(home), ..request(1) }) else {
+        panic!("nobody has it")
+    };
     assert!(queue.has(&key, home));
     drop(asks);
     assert!(!queue.has(&key, home));
@@ -139,9 +148,9 @@ fn a_waiter_that_gives_up_leaves_its_place() {
 fn the_line_is_bounded() {
     let (queue, key) = (Arc::new(LocalQueue::default()), key("k"));
     let _turn = turn(&queue, &key);
-    let _waiting = match queue.join(&key, wish(1)) {
+    let _waiting = match queue.join(&key, request(1)) {
         Joined::Behind(waiting) => waiting,
         other => panic!("{other:?}"),
     };
-    assert!(matches!(queue.join(&key, wish(1)), Joined::Full));
+    assert!(matches!(queue.join(&key, request(1)), Joined::Full));
 }

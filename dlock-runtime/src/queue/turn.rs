@@ -6,9 +6,9 @@ use std::task::Waker;
 use dlock_contract::engine::{Home, wake};
 use dlock_contract::{BootInstant, Claim, Error, LockKey};
 
-use super::handover::Baton;
-use super::line::{Doing, Holding, Line, Refusal, Wish, call_next, remove_one};
-use super::table::LocalQueue;
+use super::handover::Handover;
+use super::key_queue::{KeyQueue, LocalHold, Refusal, TurnRequest, TurnState, call_next, remove_one};
+use super::local_queue::LocalQueue;
 
 /// The right to ask the store for this key; dropping it passes it on.
 #[derive(Debug)]
@@ -17,7 +17,7 @@ pub(crate) struct Turn {
     key: LockKey,
     state: State,
     /// The hold that came with the turn, until it is taken.
-    baton: Option<Box<Baton>>,
+    handover: Option<Box<Handover>>,
 }
 
 /// The first waiter, for which a release asks now. It has the turn, and does not know it yet.
@@ -26,7 +26,7 @@ pub(crate) struct Next {
     pub(crate) turn: Turn,
     pub(crate) ticket: u64,
     pub(crate) claim: Arc<Claim>,
-    pub(crate) until: BootInstant,
+    pub(crate) wait_ends: BootInstant,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,20 +36,20 @@ enum State {
     /// It stands in the store's line, and the right is another's.
     Stands(Option<Home>),
     /// It has become a hold, and the right is another's.
-    Holds(Holding),
+    Holds(LocalHold),
     /// Another one has it now.
     Gone,
 }
 
 impl Turn {
-    pub(super) fn new(queue: &Arc<LocalQueue>, key: &LockKey, baton: Option<Box<Baton>>) -> Self {
-        Self { queue: queue.clone(), key: key.clone(), state: State::Asks, baton }
+    pub(super) fn new(queue: &Arc<LocalQueue>, key: &LockKey, handover: Option<Box<Handover>>) -> Self {
+        Self { queue: queue.clone(), key: key.clone(), state: State::Asks, handover }
     }
 
     /// From now on it is kept only until our leftovers are gone.
     pub(crate) fn leave(&self) {
         if self.state == State::Asks {
-            self.queue.with(&self.key, |line| (line.turn, line.home) = (Some(Doing::Leaves), None));
+            self.queue.with(&self.key, |key_queue| (key_queue.turn, key_queue.home) = (Some(TurnState::Leaves), None));
         }
     }
 
@@ -62,9 +62,9 @@ impl Turn {
     /// Its owner waits, since others hold the lock.
     pub(crate) fn stands(&self) {
         if self.state == State::Asks {
-            self.tell(|line| {
-                line.turn = Some(Doing::Stands);
-                line.answered()
+            self.tell(|key_queue| {
+                key_queue.turn = Some(TurnState::Stands);
+                key_queue.answered()
             });
         }
     }
@@ -73,8 +73,8 @@ impl Turn {
     /// waited for a silent store, and have to ask for themselves.
     pub(crate) fn shares(&self) {
         if self.state == State::Asks {
-            self.tell(|line| {
-                line.heard();
+            self.tell(|key_queue| {
+                key_queue.heard();
                 Vec::new()
             });
         }
@@ -84,15 +84,15 @@ impl Turn {
     /// not wait for others get this error.
     pub(crate) fn failed(&self, error: &Error) {
         if self.state == State::Asks {
-            self.tell(|line| {
-                line.failed = Some(Box::new(error.again()));
-                line.refuse(|| Refusal::Failed(error.again()))
+            self.tell(|key_queue| {
+                key_queue.failed = Some(Box::new(error.again()));
+                key_queue.refuse(|| Refusal::Failed(error.again()))
             });
         }
     }
 
     /// Changes the line, and wakes the callers that the change concerns.
-    fn tell(&self, change: impl FnOnce(&mut Line) -> Vec<Waker>) {
+    fn tell(&self, change: impl FnOnce(&mut KeyQueue) -> Vec<Waker>) {
         // Outside of the lock: a waker may do anything.
         self.queue.with(&self.key, change).into_iter().flatten().for_each(wake);
     }
@@ -101,25 +101,25 @@ impl Turn {
     pub(crate) fn stand(&mut self, home: Option<Home>) {
         if self.state == State::Asks {
             self.state = State::Stands(home);
-            call_next(self.queue.shard(&self.key), &self.key, |line| line.crowd().standing.push(home));
+            call_next(self.queue.shard(&self.key), &self.key, |key_queue| key_queue.waiters().standing.push(home));
         }
     }
 
     /// From now on it stands for a hold, and the next caller may ask, unless the release will do so.
-    pub(crate) fn hold(&mut self, hold: Holding) {
+    pub(crate) fn hold(&mut self, hold: LocalHold) {
         match std::mem::replace(&mut self.state, State::Holds(hold)) {
             State::Asks => {
                 let mut told = Vec::new();
-                call_next(self.queue.shard(&self.key), &self.key, |line| {
-                    line.holds.push(hold);
-                    told = line.answered();
+                call_next(self.queue.shard(&self.key), &self.key, |key_queue| {
+                    key_queue.holds.push(hold);
+                    told = key_queue.answered();
                 });
                 told.into_iter().for_each(wake);
             }
             State::Stands(stood) => {
-                self.queue.with(&self.key, |line| {
-                    remove_one(&mut line.crowd().standing, stood);
-                    line.holds.push(hold);
+                self.queue.with(&self.key, |key_queue| {
+                    remove_one(&mut key_queue.waiters().standing, stood);
+                    key_queue.holds.push(hold);
                 });
             }
             before => self.state = before,
@@ -129,52 +129,56 @@ impl Turn {
     /// From now on it stands for a hold, and nobody else may ask, unless others do already.
     pub(crate) fn keep(&mut self, home: Option<Home>) {
         match self.state {
-            State::Asks => self.tell(|line| {
-                line.turn = Some(Doing::Holds);
-                line.answered()
+            State::Asks => self.tell(|key_queue| {
+                key_queue.turn = Some(TurnState::Holds);
+                key_queue.answered()
             }),
-            _ => self.hold(Holding { home, carries: None }),
+            _ => self.hold(LocalHold { home, serves: None }),
         }
     }
 
     /// The waiter for which the release of this turn's hold must ask.
     pub(crate) fn next(&mut self) -> Option<Next> {
         let State::Holds(hold) = self.state else { return None };
-        self.state = State::Holds(Holding { carries: None, ..hold });
+        self.state = State::Holds(LocalHold { serves: None, ..hold });
         self.queue.next(&self.key, hold)
     }
 
     /// The hold that came with the turn.
-    pub(crate) fn take(&mut self) -> Option<Baton> {
-        self.baton.take().map(|baton| *baton)
+    pub(crate) fn take(&mut self) -> Option<Handover> {
+        self.handover.take().map(|handover| *handover)
     }
 
     /// Passes the turn on, with a hold, if the next waiter may have it; else returns the turn.
-    pub(crate) fn pass(self, baton: Baton) -> Option<Self> {
-        let ttl = baton.claim.ttl;
-        self.pass_if(baton, |_, wish| wish.member == Some(ttl)).map(|(turn, _)| turn)
+    pub(crate) fn pass(self, handover: Handover) -> Option<Self> {
+        let ttl = handover.claim.ttl;
+        self.pass_if(handover, |_, request| request.member == Some(ttl)).map(|(turn, _)| turn)
     }
 
     /// Passes the turn on to the waiter with this ticket; returns both if it waits no more.
-    pub(crate) fn pass_to(self, ticket: u64, baton: Baton) -> Option<(Self, Baton)> {
-        self.pass_if(baton, |first, _| first == ticket)
+    pub(crate) fn pass_to(self, ticket: u64, handover: Handover) -> Option<(Self, Handover)> {
+        self.pass_if(handover, |first, _| first == ticket)
     }
 
-    fn pass_if(mut self, baton: Baton, is_meant: impl FnOnce(u64, &Wish) -> bool) -> Option<(Self, Baton)> {
+    fn pass_if(
+        mut self,
+        handover: Handover,
+        is_meant: impl FnOnce(u64, &TurnRequest) -> bool,
+    ) -> Option<(Self, Handover)> {
         let mut shard = self.queue.shard(&self.key);
-        let line = shard.get_mut(&self.key).filter(|_| self.state == State::Asks);
-        let first = line.and_then(|line| line.crowd.as_mut()?.waiting.first_entry());
-        let Some(mut first) = first.filter(|first| is_meant(*first.key(), &first.get().wish)) else {
+        let key_queue = shard.get_mut(&self.key).filter(|_| self.state == State::Asks);
+        let first = key_queue.and_then(|key_queue| key_queue.waiters.as_mut()?.waiting.first_entry());
+        let Some(mut first) = first.filter(|first| is_meant(*first.key(), &first.get().request)) else {
             drop(shard);
-            return Some((self, baton));
+            return Some((self, handover));
         };
         // It is called now: no release shall ask for it any more.
-        first.get_mut().wish.carried = None;
+        first.get_mut().request.claim_for_release = None;
         self.state = State::Gone;
         let mut told = Vec::new();
-        call_next(shard, &self.key, |line| {
-            line.crowd().baton = Some(Box::new(baton));
-            told = line.answered();
+        call_next(shard, &self.key, |key_queue| {
+            key_queue.waiters().handover = Some(Box::new(handover));
+            told = key_queue.answered();
         });
         told.into_iter().for_each(wake);
         None
@@ -184,16 +188,18 @@ impl Turn {
 impl LocalQueue {
     /// The waiter for which the release of this hold must ask. `None` if there is none, or if a caller asks already.
     /// Then the release asks for no later waiter either: the answer to it may take long.
-    fn next(self: &Arc<Self>, key: &LockKey, hold: Holding) -> Option<Next> {
+    fn next(self: &Arc<Self>, key: &LockKey, hold: LocalHold) -> Option<Next> {
         let mut shard = self.shard(key);
-        let line = shard.get_mut(key)?;
-        let first = line.first().filter(|(_, first)| line.turn.is_none() && line.carries(&first.wish));
-        let next = first.and_then(|(ticket, first)| Some((ticket, first.wish.home, first.wish.carried.clone()?)));
-        remove_one(&mut line.holds, hold);
-        line.holds.push(Holding { carries: None, ..hold });
-        let (ticket, home, (claim, until)) = next?;
-        (line.turn, line.home, line.mode) = (Some(Doing::Asks), home, claim.mode);
-        Some(Next { turn: Turn::new(self, key, None), ticket, claim, until })
+        let key_queue = shard.get_mut(key)?;
+        let first =
+            key_queue.first().filter(|(_, first)| key_queue.turn.is_none() && key_queue.is_served(&first.request));
+        let next = first
+            .and_then(|(ticket, first)| Some((ticket, first.request.home, first.request.claim_for_release.clone()?)));
+        remove_one(&mut key_queue.holds, hold);
+        key_queue.holds.push(LocalHold { serves: None, ..hold });
+        let (ticket, home, (claim, wait_ends)) = next?;
+        (key_queue.turn, key_queue.home, key_queue.mode) = (Some(TurnState::Asks), home, claim.mode);
+        Some(Next { turn: Turn::new(self, key, None), ticket, claim, wait_ends })
     }
 }
 
@@ -201,21 +207,21 @@ impl Drop for Turn {
     fn drop(&mut self) {
         match self.state {
             State::Gone => {}
-            State::Asks => match self.baton.take() {
+            State::Asks => match self.handover.take() {
                 // Nobody took the hold: it goes back first, for the next one would only meet it.
-                Some(baton) => baton.give_back(Self::new(&self.queue, &self.key, None).left()),
+                Some(handover) => handover.give_back(Self::new(&self.queue, &self.key, None).left()),
                 None => call_next(self.queue.shard(&self.key), &self.key, |_| {}),
             },
             State::Stands(_) | State::Holds(_) => {
                 let mut shard = self.queue.shard(&self.key);
-                let Some(line) = shard.get_mut(&self.key) else { return };
+                let Some(key_queue) = shard.get_mut(&self.key) else { return };
                 match self.state {
-                    State::Stands(home) => remove_one(&mut line.crowd().standing, home),
-                    State::Holds(hold) => remove_one(&mut line.holds, hold),
+                    State::Stands(home) => remove_one(&mut key_queue.waiters().standing, home),
+                    State::Holds(hold) => remove_one(&mut key_queue.holds, hold),
                     State::Asks | State::Gone => {}
                 }
                 // A waiter may have relied on this release to ask for it.
-                if line.turn.is_none() {
+                if key_queue.turn.is_none() {
                     call_next(shard, &self.key, |_| {});
                 }
             }

@@ -9,8 +9,8 @@ use std::task::{Context, Poll};
 use dlock_contract::engine::is_forked;
 use dlock_contract::{Error, LockKey};
 
-use super::line::{Line, Refusal, call_next};
-use super::table::LocalQueue;
+use super::key_queue::{KeyQueue, Refusal, call_next};
+use super::local_queue::LocalQueue;
 use super::turn::Turn;
 
 /// A place in the line. Its future ends with the turn. Dropping it gives up the place, or passes on a turn not yet
@@ -20,7 +20,7 @@ pub(crate) struct Waiting {
     pub(super) queue: Arc<LocalQueue>,
     pub(super) key: LockKey,
     pub(super) ticket: Option<u64>,
-    /// [`Line::answers`] when it began.
+    /// [`KeyQueue::answers`] when it began.
     pub(super) answers: u64,
 }
 
@@ -39,18 +39,18 @@ impl Waiting {
     /// From now on the store's answer to another caller is enough.
     pub(crate) fn wait_for_an_answer(&self) {
         let Some(ticket) = self.ticket else { return };
-        self.queue.with(&self.key, |line| {
-            if let Some(place) = line.crowd().waiting.get_mut(&ticket) {
-                place.wish.waits = None;
+        self.queue.with(&self.key, |key_queue| {
+            if let Some(waiter) = key_queue.waiters().waiting.get_mut(&ticket) {
+                waiter.request.waits = None;
             }
         });
     }
 
     /// The state of the lock, as far as it is known, for a caller whose wait is over.
     pub(crate) fn known(&self) -> Known {
-        let known = |line: &mut Line| match &line.failed {
+        let known = |key_queue: &mut KeyQueue| match &key_queue.failed {
             Some(error) => Known::Failed(error.again()),
-            None if line.is_contended() || line.answers != self.answers => Known::Contended,
+            None if key_queue.is_contended() || key_queue.answers != self.answers => Known::Contended,
             None => Known::Nothing,
         };
         self.queue.with(&self.key, known).unwrap_or(Known::Contended)
@@ -63,16 +63,16 @@ impl Future for Waiting {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let Some(ticket) = self.ticket else { return Poll::Pending };
         let mut shard = self.queue.shard(&self.key);
-        let Some(crowd) = shard.get_mut(&self.key).map(Line::crowd) else { return Poll::Pending };
-        let called = if crowd.called == Some(ticket) {
-            crowd.called = None;
-            Ok(crowd.baton.take())
-        } else if let Some(refusal) = crowd.refused.remove(&ticket) {
+        let Some(waiters) = shard.get_mut(&self.key).map(KeyQueue::waiters) else { return Poll::Pending };
+        let called = if waiters.called == Some(ticket) {
+            waiters.called = None;
+            Ok(waiters.handover.take())
+        } else if let Some(refusal) = waiters.refused.remove(&ticket) {
             forget_if_empty(&mut shard, &self.key);
             Err(refusal)
         } else {
-            let place = crowd.waiting.get_mut(&ticket);
-            let old = place.and_then(|place| place.waker.replace(cx.waker().clone()));
+            let waiter = waiters.waiting.get_mut(&ticket);
+            let old = waiter.and_then(|waiter| waiter.waker.replace(cx.waker().clone()));
             drop(shard);
             // Outside of the lock: it may be the last that a foreign executor has of its task.
             drop(old);
@@ -80,13 +80,16 @@ impl Future for Waiting {
         };
         drop(shard);
         self.ticket = None;
-        Poll::Ready(called.map(|baton| Turn::new(&self.queue, &self.key, baton)))
+        Poll::Ready(called.map(|handover| Turn::new(&self.queue, &self.key, handover)))
     }
 }
 
 /// The last one has noticed its refusal.
-fn forget_if_empty(shard: &mut MutexGuard<'_, HashMap<LockKey, Line>>, key: &LockKey) {
-    if shard.get(key).is_some_and(|line| line.turn.is_none() && line.is_forgotten() && line.first().is_none()) {
+fn forget_if_empty(shard: &mut MutexGuard<'_, HashMap<LockKey, KeyQueue>>, key: &LockKey) {
+    if shard
+        .get(key)
+        .is_some_and(|key_queue| key_queue.turn.is_none() && key_queue.is_forgotten() && key_queue.first().is_none())
+    {
         shard.remove(key);
     }
 }
@@ -96,13 +99,13 @@ impl Drop for Waiting {
         // In a child after `fork` it is a copy of what the parent has.
         let Some(ticket) = self.ticket.filter(|_| !is_forked()) else { return };
         let mut shard = self.queue.shard(&self.key);
-        let Some(line) = shard.get_mut(&self.key) else { return };
-        let crowd = line.crowd();
-        let old = crowd.waiting.remove(&ticket);
-        let refusal = crowd.refused.remove(&ticket);
-        let called = crowd.called == Some(ticket);
-        let baton = if called { crowd.baton.take() } else { None };
-        if line.turn.is_some() {
+        let Some(key_queue) = shard.get_mut(&self.key) else { return };
+        let waiters = key_queue.waiters();
+        let old = waiters.waiting.remove(&ticket);
+        let refusal = waiters.refused.remove(&ticket);
+        let called = waiters.called == Some(ticket);
+        let handover = if called { waiters.handover.take() } else { None };
+        if key_queue.turn.is_some() {
             drop(shard);
         } else {
             // It may have been the one for whom a release would ask, and the one behind it asks itself.
@@ -110,7 +113,7 @@ impl Drop for Waiting {
         }
         drop((old, refusal));
         if called {
-            drop(Turn::new(&self.queue, &self.key, baton));
+            drop(Turn::new(&self.queue, &self.key, handover));
         }
     }
 }

@@ -16,8 +16,8 @@ fn member(registry: &Registry) -> Option<Acquisition> {
     // The tokens that are left are given without asking the store.
     let cohort = Some(Cohort { passes: 8, span: Some(Duration::from_secs(3600)) });
     let options = Options { cohort, wait: Some(Wait::Forever), ..Options::DEFAULT };
-    let ask = Request::new(registry.context().clone(), Place::Builder(Named::new("", "")), options, None);
-    match prepare(ask, &Key::text("k").into(), None).ok()? {
+    let request = Request::new(registry.context().clone(), Place::Builder(Named::new("", "")), options, None);
+    match prepare(request, &Key::text("k").into(), None).ok()? {
         Prepared::Asks(acquisition) => Some(acquisition),
         Prepared::Joins(_) => None,
     }
@@ -42,7 +42,7 @@ fn after_a_hold_that_came_too_late_no_token_falls() {
         let turn = turn.now_or_never().expect("the second one is next").unwrap();
         second.turn = Some(turn);
     }
-    let Some(Taken::Hold(late)) = second.take_over() else { panic!("it was passed on") };
+    let Some(Received::Hold(late)) = second.take_over() else { panic!("it was passed on") };
     clock.advance(Duration::from_secs(31));
     assert!(block_on(second.accept(late)).is_none());
     let Ok(Attempt::Acquired(hold)) = block_on(second.attempt()).unwrap() else { panic!("the lock is free") };

@@ -19,8 +19,8 @@ fn a_hold_that_ends_meanwhile_is_not_renewed() {
     let (tenure, watchdog) = (&guard.0, &registry.context().shared().renewals);
     let due = clock.now();
     thread::scope(|scope| {
-        let mut pace = tenure.pace();
-        pace.next_renewal = due;
+        let mut duties = tenure.duties();
+        duties.next_renewal = due;
         let (to, begins) = mpsc::channel();
         scope.spawn(move || {
             to.send(()).unwrap();
@@ -32,8 +32,8 @@ fn a_hold_that_ends_meanwhile_is_not_renewed() {
         assert!(tenure.end());
     });
     // A renewal is under way, or it has said when the next one is due.
-    let pace = tenure.pace();
-    assert!(!pace.renewing && pace.next_renewal == due);
+    let duties = tenure.duties();
+    assert!(!duties.renewing && duties.next_renewal == due);
 }
 
 /// Else what a process has released would stay in memory until it would have been due: a long time for long ttls.

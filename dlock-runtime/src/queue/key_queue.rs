@@ -9,16 +9,16 @@ use dlock_contract::engine::{Home, wake};
 use dlock_contract::{BootInstant, Claim, Error, LockKey, Mode};
 use smallvec::SmallVec;
 
-use super::handover::Baton;
+use super::handover::Handover;
 
 /// Present only while somebody has the turn, or a hold that has left it to others.
 #[derive(Debug, Default)]
-pub(super) struct Line {
+pub(super) struct KeyQueue {
     /// The state of the caller with the turn. If no caller has it, the only waiters are one for which the release of a
     /// hold will ask, and those behind it.
-    pub(super) turn: Option<Doing>,
+    pub(super) turn: Option<TurnState>,
     /// The holds that have left the turn to others; two for the moment in which one passes to the next.
-    pub(super) holds: SmallVec<[Holding; 1]>,
+    pub(super) holds: SmallVec<[LocalHold; 1]>,
     /// The thread of the caller with the turn.
     pub(super) home: Option<Home>,
     /// How often the store has answered a caller of this process, by a grant or by saying that others hold the lock.
@@ -28,12 +28,12 @@ pub(super) struct Line {
     /// The lock mode that the caller with the turn asks for.
     pub(super) mode: Mode,
     /// Absent until a caller waits behind another: most locks are held without a neighbour, and there may be many.
-    pub(super) crowd: Option<Box<Crowd>>,
+    pub(super) waiters: Option<Box<Waiters>>,
 }
 
 /// The state of the caller with the turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Doing {
+pub(super) enum TurnState {
     /// It asks, and there is no answer yet: nobody knows whether anybody holds the lock.
     Asks,
     /// It waits too, since others hold the lock.
@@ -46,29 +46,29 @@ pub(super) enum Doing {
 
 /// The callers that have to wait.
 #[derive(Debug, Default)]
-pub(super) struct Crowd {
+pub(super) struct Waiters {
     pub(super) next_ticket: u64,
-    pub(super) waiting: BTreeMap<u64, Place>,
+    pub(super) waiting: BTreeMap<u64, Waiter>,
     /// The callers that have left the turn to others and stand in the store's line, by their threads.
     pub(super) standing: SmallVec<[Option<Home>; 1]>,
     /// The ticket of the waiter that has the turn now, until it has noticed.
     pub(super) called: Option<u64>,
     /// The hold that comes to this waiter with the turn.
-    pub(super) baton: Option<Box<Baton>>,
+    pub(super) handover: Option<Box<Handover>>,
     /// Callers that do not wait for others, and for which the store's answer to another caller was enough. Until they
     /// notice.
     pub(super) refused: BTreeMap<u64, Refusal>,
 }
 
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct Waiter {
     pub(super) waker: Option<Waker>,
-    pub(super) wish: Wish,
+    pub(super) request: TurnRequest,
 }
 
 /// A caller's request to the queue.
 #[derive(Clone, Debug)]
-pub(crate) struct Wish {
+pub(crate) struct TurnRequest {
     pub(crate) mode: Mode,
     /// The most callers that it waits behind. `None`: it does not wait for them, but for the store's answer to one that
     /// asks.
@@ -79,8 +79,8 @@ pub(crate) struct Wish {
     pub(crate) member: Option<Duration>,
     /// Does it stand in the store's line from the beginning?
     pub(crate) fair: bool,
-    /// The claim that a neighbour's release may ask for, and the deadline of its wait.
-    pub(crate) carried: Option<(Arc<Claim>, BootInstant)>,
+    /// The claim that a neighbour's release may ask for, and the end of its wait.
+    pub(crate) claim_for_release: Option<(Arc<Claim>, BootInstant)>,
 }
 
 /// Why there is no turn for a caller that does not wait.
@@ -94,46 +94,46 @@ pub(crate) enum Refusal {
 
 /// A hold that has left the turn to others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Holding {
+pub(crate) struct LocalHold {
     /// The thread of its caller.
     pub(crate) home: Option<Home>,
     /// The runtime for whose callers its release will ask. Callers of another runtime do not wait for it: theirs may
     /// run while this one stands still.
-    pub(crate) carries: Option<Carries>,
+    pub(crate) serves: Option<ServedRuntime>,
 }
 
 /// The callers of one runtime, or those outside of any.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Carries(pub(crate) Option<tokio::runtime::Id>);
+pub(crate) struct ServedRuntime(pub(crate) Option<tokio::runtime::Id>);
 
-impl Line {
-    pub(super) fn crowd(&mut self) -> &mut Crowd {
-        self.crowd.get_or_insert_default()
+impl KeyQueue {
+    pub(super) fn waiters(&mut self) -> &mut Waiters {
+        self.waiters.get_or_insert_default()
     }
 
     /// The callers that wait for the turn, in their order.
-    pub(super) fn places(&self) -> impl Iterator<Item = &Place> {
-        self.crowd.iter().flat_map(|crowd| crowd.waiting.values())
+    pub(super) fn waiting(&self) -> impl Iterator<Item = &Waiter> {
+        self.waiters.iter().flat_map(|waiters| waiters.waiting.values())
     }
 
-    pub(super) fn first(&self) -> Option<(u64, &Place)> {
-        let (ticket, place) = self.crowd.as_ref()?.waiting.first_key_value()?;
-        Some((*ticket, place))
+    pub(super) fn first(&self) -> Option<(u64, &Waiter)> {
+        let (ticket, waiter) = self.waiters.as_ref()?.waiting.first_key_value()?;
+        Some((*ticket, waiter))
     }
 
     /// The number of waiters. The caller with the turn is one of them once it knows that it has to wait.
-    pub(super) fn waiters(&self) -> usize {
-        self.crowd.as_ref().map_or(0, |crowd| crowd.len()) + usize::from(self.turn == Some(Doing::Stands))
+    pub(super) fn waiter_count(&self) -> usize {
+        self.waiters.as_ref().map_or(0, |waiters| waiters.len()) + usize::from(self.turn == Some(TurnState::Stands))
     }
 
     /// Does anybody hold the lock, as far as this process knows?
     pub(super) fn is_contended(&self) -> bool {
-        matches!(self.turn, Some(Doing::Holds | Doing::Stands)) || self.is_shared()
+        matches!(self.turn, Some(TurnState::Holds | TurnState::Stands)) || self.is_shared()
     }
 
     /// The state of a caller that gets the turn now.
-    pub(super) fn begins(&self) -> Doing {
-        if self.is_shared() { Doing::Stands } else { Doing::Asks }
+    pub(super) fn begins(&self) -> TurnState {
+        if self.is_shared() { TurnState::Stands } else { TurnState::Asks }
     }
 
     /// The store has answered the caller with the turn: somebody holds the lock. This answers the callers that do not
@@ -151,41 +151,41 @@ impl Line {
 
     /// Takes the callers that do not wait out of the line, and returns their wakers.
     pub(super) fn refuse(&mut self, why: impl Fn() -> Refusal) -> Vec<Waker> {
-        let Some(crowd) = &mut self.crowd else { return Vec::new() };
-        let refused: Vec<_> = crowd.waiting.extract_if(.., |_, place| place.wish.waits.is_none()).collect();
-        crowd.refused.extend(refused.iter().map(|(ticket, _)| (*ticket, why())));
-        refused.into_iter().filter_map(|(_, place)| place.waker).collect()
+        let Some(waiters) = &mut self.waiters else { return Vec::new() };
+        let refused: Vec<_> = waiters.waiting.extract_if(.., |_, waiter| waiter.request.waits.is_none()).collect();
+        waiters.refused.extend(refused.iter().map(|(ticket, _)| (*ticket, why())));
+        refused.into_iter().filter_map(|(_, waiter)| waiter.waker).collect()
     }
 
     /// Has any caller left the turn to others?
     pub(super) fn is_shared(&self) -> bool {
-        !self.holds.is_empty() || self.crowd.as_ref().is_some_and(|crowd| !crowd.standing.is_empty())
+        !self.holds.is_empty() || self.waiters.as_ref().is_some_and(|waiters| !waiters.standing.is_empty())
     }
 
     /// Does no caller need this line any more?
     pub(super) fn is_forgotten(&self) -> bool {
-        !self.is_shared() && self.crowd.as_ref().is_none_or(|crowd| crowd.refused.is_empty())
+        !self.is_shared() && self.waiters.as_ref().is_none_or(|waiters| waiters.refused.is_empty())
     }
 
     /// Will a release ask for this one?
-    pub(super) fn carries(&self, wish: &Wish) -> bool {
-        let Some((claim, _)) = &wish.carried else { return false };
-        self.holds.iter().any(|hold| hold.carries == Some(Carries(claim.origin)))
+    pub(super) fn is_served(&self, request: &TurnRequest) -> bool {
+        let Some((claim, _)) = &request.claim_for_release else { return false };
+        self.holds.iter().any(|hold| hold.serves == Some(ServedRuntime(claim.origin)))
     }
 
     /// Takes the next waiter out of the line: the first one. While a release will ask for the first one, it is the
     /// first that must stand in the store's line from the beginning.
-    fn take_next(&mut self) -> Option<(u64, Place)> {
+    fn take_next(&mut self) -> Option<(u64, Waiter)> {
         let (mut ticket, first) = self.first()?;
-        if self.carries(&first.wish) {
-            let fair = self.crowd.as_ref()?.waiting.iter().find(|(_, place)| place.wish.fair);
+        if self.is_served(&first.request) {
+            let fair = self.waiters.as_ref()?.waiting.iter().find(|(_, waiter)| waiter.request.fair);
             ticket = *fair?.0;
         }
-        self.crowd().waiting.remove_entry(&ticket)
+        self.waiters().waiting.remove_entry(&ticket)
     }
 }
 
-impl Crowd {
+impl Waiters {
     fn len(&self) -> usize {
         self.waiting.len() + self.standing.len()
     }
@@ -200,24 +200,24 @@ pub(super) fn remove_one<T: PartialEq>(all: &mut SmallVec<[T; 1]>, one: T) {
 
 /// Changes the line and calls its next waiter, or forgets the line if no caller needs it any more.
 pub(super) fn call_next(
-    mut shard: MutexGuard<'_, HashMap<LockKey, Line>>,
+    mut shard: MutexGuard<'_, HashMap<LockKey, KeyQueue>>,
     key: &LockKey,
-    change: impl FnOnce(&mut Line),
+    change: impl FnOnce(&mut KeyQueue),
 ) {
-    let Some(line) = shard.get_mut(key) else { return };
-    change(line);
-    let Some((ticket, Place { waker, wish })) = line.take_next() else {
-        line.turn = None;
-        line.home = None;
-        if line.is_forgotten() {
+    let Some(key_queue) = shard.get_mut(key) else { return };
+    change(key_queue);
+    let Some((ticket, Waiter { waker, request })) = key_queue.take_next() else {
+        key_queue.turn = None;
+        key_queue.home = None;
+        if key_queue.is_forgotten() {
             shard.remove(key);
         }
         return;
     };
-    line.turn = Some(line.begins());
-    line.crowd().called = Some(ticket);
-    line.home = wish.home;
-    line.mode = wish.mode;
+    key_queue.turn = Some(key_queue.begins());
+    key_queue.waiters().called = Some(ticket);
+    key_queue.home = request.home;
+    key_queue.mode = request.mode;
     drop(shard);
     if let Some(waker) = waker {
         wake(waker);

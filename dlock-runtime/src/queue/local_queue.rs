@@ -7,7 +7,7 @@ use std::time::Duration;
 use dlock_contract::LockKey;
 use dlock_contract::engine::Home;
 
-use super::line::{Line, Place};
+use super::key_queue::{KeyQueue, Waiter};
 
 /// The turns of one store.
 #[derive(Debug, Default)]
@@ -19,22 +19,22 @@ pub(crate) struct LocalQueue {
 /// Aligned, so that two of them never lie together in the processor's cache.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-struct Shard(Mutex<HashMap<LockKey, Line>>);
+struct Shard(Mutex<HashMap<LockKey, KeyQueue>>);
 
 impl LocalQueue {
     /// Does anybody on this thread have the turn, or stand in the line? Parking it would keep them from going on.
     pub(crate) fn has(&self, key: &LockKey, home: Home) -> bool {
         let shard = self.shard(key);
-        let Some(line) = shard.get(key) else { return false };
-        let waits = |place: &Place| place.wish.home == Some(home);
+        let Some(key_queue) = shard.get(key) else { return false };
+        let waits = |waiter: &Waiter| waiter.request.home == Some(home);
         let home = Some(home);
-        line.home == home
-            || line.holds.iter().any(|hold| hold.home == home)
-            || line.crowd.as_ref().is_some_and(|crowd| crowd.standing.contains(&home))
-            || line.places().any(waits)
+        key_queue.home == home
+            || key_queue.holds.iter().any(|hold| hold.home == home)
+            || key_queue.waiters.as_ref().is_some_and(|waiters| waiters.standing.contains(&home))
+            || key_queue.waiting().any(waits)
     }
 
-    pub(super) fn shard(&self, key: &LockKey) -> MutexGuard<'_, HashMap<LockKey, Line>> {
+    pub(super) fn shard(&self, key: &LockKey) -> MutexGuard<'_, HashMap<LockKey, KeyQueue>> {
         // Only spreads callers over mutexes, so a sum will do: values differ at a key's end. The tables hash properly.
         let sum =
             key.as_str().bytes().rev().take(8).fold(0_usize, |sum, byte| sum.wrapping_mul(31) + usize::from(byte));
@@ -43,14 +43,14 @@ impl LocalQueue {
 
     /// To how many of the next waiters a hold with this ttl may be passed on; it is not counted beyond `most`.
     pub(crate) fn members(&self, key: &LockKey, ttl: Duration, most: u32) -> u32 {
-        let members = |line: &mut Line| {
+        let members = |key_queue: &mut KeyQueue| {
             let most = usize::try_from(most).unwrap_or(usize::MAX);
-            line.places().take(most).take_while(|place| place.wish.member == Some(ttl)).count()
+            key_queue.waiting().take(most).take_while(|waiter| waiter.request.member == Some(ttl)).count()
         };
         self.with(key, members).and_then(|members| u32::try_from(members).ok()).unwrap_or(0)
     }
 
-    pub(super) fn with<T>(&self, key: &LockKey, change: impl FnOnce(&mut Line) -> T) -> Option<T> {
+    pub(super) fn with<T>(&self, key: &LockKey, change: impl FnOnce(&mut KeyQueue) -> T) -> Option<T> {
         self.shard(key).get_mut(key).map(change)
     }
 

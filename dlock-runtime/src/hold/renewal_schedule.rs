@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 
 /// The holds of one registry, by when something is due.
 #[derive(Debug)]
-pub(crate) struct Schedule<H> {
+pub(crate) struct RenewalSchedule<H> {
     pub(super) clock: Clock,
     table: Mutex<Table<H>>,
     /// Something is due earlier than the sleep in progress.
@@ -31,17 +31,17 @@ pub(super) struct Table<H> {
 
 /// A hold, as far as the schedule knows it.
 pub(crate) trait Scheduled {
-    fn pace(&self) -> MutexGuard<'_, Pace>;
+    fn duties(&self) -> MutexGuard<'_, Duties>;
 
     /// When something is due next; `None` once the hold has ended.
-    fn next_duty(&self, pace: &Pace) -> Option<BootInstant>;
+    fn next_duty(&self, duties: &Duties) -> Option<BootInstant>;
 
     fn is_held(&self) -> bool;
 }
 
 /// What the schedule keeps about a hold.
 #[derive(Debug)]
-pub(crate) struct Pace {
+pub(crate) struct Duties {
     /// Its place in the schedule; `None` when it is not in it.
     pub(crate) due: Option<BootInstant>,
     pub(crate) next_renewal: BootInstant,
@@ -49,7 +49,7 @@ pub(crate) struct Pace {
     pub(crate) near_told: bool,
 }
 
-impl<H> Schedule<H> {
+impl<H> RenewalSchedule<H> {
     pub(crate) fn new(clock: &Clock) -> Self {
         Self {
             clock: clock.clone(),
@@ -76,7 +76,7 @@ impl<H> Schedule<H> {
     }
 }
 
-impl<H: Scheduled> Schedule<H> {
+impl<H: Scheduled> RenewalSchedule<H> {
     /// All holds at this moment.
     pub(crate) fn holds(&self) -> Vec<Arc<H>> {
         let table = self.lock();
@@ -91,7 +91,7 @@ impl<H: Scheduled> Schedule<H> {
     /// Lets go of a hold that has ended.
     pub(crate) fn remove(&self, hold: &H) {
         let mut table = self.lock();
-        let due = hold.pace().due.take();
+        let due = hold.duties().due.take();
         let removed = due.and_then(|due| table.due.remove(&(due, Self::address(hold))));
         drop(table);
         drop(removed);
@@ -100,12 +100,12 @@ impl<H: Scheduled> Schedule<H> {
     /// Puts a hold where its next duty is.
     pub(super) fn put(&self, hold: &Arc<H>) {
         let mut table = self.lock();
-        let mut pace = hold.pace();
-        if let Some(due) = pace.due.take() {
+        let mut duties = hold.duties();
+        if let Some(due) = duties.due.take() {
             table.due.remove(&(due, Self::address(hold)));
         }
-        let Some(due) = hold.next_duty(&pace) else { return };
-        pace.due = Some(due);
+        let Some(due) = hold.next_duty(&duties) else { return };
+        duties.due = Some(due);
         table.due.insert((due, Self::address(hold)), hold.clone());
         if due < table.sleeping_until {
             self.earlier.notify_one();
@@ -119,7 +119,7 @@ impl<H: Scheduled> Schedule<H> {
         let later = table.due.split_off(&(now, usize::MAX));
         let due: Vec<_> = std::mem::replace(&mut table.due, later).into_values().collect();
         for hold in &due {
-            hold.pace().due = None;
+            hold.duties().due = None;
         }
         let next = table.due.first_key_value().map_or(BootInstant::NEVER, |(key, _)| key.0);
         table.attended.clone_from(&due);

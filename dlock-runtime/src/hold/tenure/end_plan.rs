@@ -7,7 +7,7 @@ use std::time::Duration;
 use dlock_contract::{BootInstant, Ending, RunEnd};
 
 #[derive(Debug)]
-pub(super) struct AtEnd {
+pub(super) struct EndPlan {
     /// Did the caller get the lock? A lock that was won in vain is simply freed.
     handed_out: AtomicBool,
     /// `min_hold`, from when the grant was heard of: the store then keeps the key rather too long than too short.
@@ -16,7 +16,7 @@ pub(super) struct AtEnd {
     run: Option<OnceLock<RunEnd>>,
 }
 
-impl AtEnd {
+impl EndPlan {
     /// `None` if the store only has to free the lock.
     pub(super) fn new(kept_until: Option<BootInstant>, recorded: bool) -> Option<Box<Self>> {
         (kept_until.is_some() || recorded).then(|| {
