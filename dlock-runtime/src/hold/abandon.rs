@@ -11,7 +11,7 @@ use crate::hold::cleanup::{Duty, Undo};
 use crate::hold::store::{Store, request_bound};
 use crate::queue::Abandon;
 
-/// Ends what was asked for under this claim. `keep` is dropped with the store's first answer.
+/// Abandons a claim on our thread. `keep` is dropped after the first try at the latest.
 pub(crate) fn abandon_later(store: &Arc<Store>, claim: Arc<Claim>, keep: Box<dyn Send>) {
     let Some(keep) = not_of_the_parent(keep) else { return };
     let job = store.jobs.begin();
@@ -22,8 +22,8 @@ pub(crate) fn abandon_later(store: &Arc<Store>, claim: Arc<Claim>, keep: Box<dyn
     store.cleanups.add(Duty::new(Box::new(undo), gone, expires_alone, job), now);
 }
 
-/// `None` in a child after `fork`, which has a mere copy of what its parent has to give back. Nothing of it is dropped
-/// there: that would close the parent's connections, or wait for a mutex that nobody unlocks any more.
+/// `None` in a child after `fork`, which has only a copy of the parent's value. The copy is not dropped: that would
+/// close the parent's connections, or wait for a mutex that nobody unlocks any more.
 pub(crate) fn not_of_the_parent<T>(value: T) -> Option<T> {
     if !is_forked() {
         return Some(value);
@@ -38,8 +38,8 @@ impl Abandon for Store {
     }
 }
 
-/// An acquisition of unknown outcome, and what waits for the first answer: the local turn. A neighbour that asked
-/// before would meet our own leftovers. Not for longer: while the store is down, it shall hear of that.
+/// An acquisition of unknown outcome, and the local turn. The turn waits for the first answer: a neighbour that asked
+/// before would meet our own leftovers. It does not wait for longer, so that neighbours hear that the store is down.
 struct Abandoned {
     store: Arc<Store>,
     claim: Arc<Claim>,
@@ -50,7 +50,7 @@ impl Undo for Abandoned {
     fn attempt(&mut self) -> BoxFuture<'_, Result<()>> {
         let most = if self.keep.is_some() { Duration::from_secs(1) } else { Duration::MAX };
         let bound = request_bound(self.claim.ttl).min(most);
-        // Only the claim and the store are borrowed: what is kept need not be shared between threads.
+        // Only the claim and the store are borrowed, because `keep` cannot be shared between threads.
         let (store, claim) = (&self.store, &self.claim);
         Box::pin(store.ask(bound, claim, |backend, claim| backend.abandon(claim)))
     }

@@ -1,7 +1,7 @@
-//! Locks that are given back later, on our thread: one queue for each store, bounded in length and in width.
+//! The queue of locks that our thread gives back later. Each store has one, bounded in length and in width.
 //!
-//! Each call that fails during an outage may leave something to be undone. A task for each would starve the renewals of
-//! healthy stores, which share the thread, and would grow without end.
+//! Each call that fails during an outage may leave something to undo. With a task for each call, the renewals of
+//! healthy stores on the same thread would starve, and the tasks would grow without bound.
 
 use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
@@ -19,10 +19,10 @@ use crate::events::shutdown::Job;
 use crate::hold::health::Health;
 use crate::hold::jitter::full_jitter;
 
-/// So many duties are tried side by side: as many as leave in one batch where a store has batches.
+/// The most duties that are tried side by side: as many as one batch of a store has.
 const WIDTH: usize = 64;
 
-/// So many wait at most. Beyond, the one is given up whose lease ends first.
+/// The most duties that wait. Beyond this, the duty whose lease ends first is given up.
 const MOST: usize = 16_384;
 
 /// The bounds of the pause after a failed try.
@@ -38,12 +38,12 @@ pub(crate) trait Undo: Send {
     fn let_neighbours_go(&mut self);
 }
 
-/// Something that our thread gives back: it tries until that is done, or has ended by itself.
+/// An undo that our thread tries until it is done, or until the lease has ended.
 pub(crate) struct Duty {
     undo: Box<dyn Undo>,
-    /// When its lease is over.
+    /// The end of its lease.
     gone: BootInstant,
-    /// Does the store end it then?
+    /// Whether the store ends it then by itself.
     expires_alone: bool,
     tries: u32,
     /// A shutdown waits for it.
@@ -60,12 +60,12 @@ pub(crate) struct Cleanups {
 
 #[derive(Default)]
 struct Queue {
-    /// By when they are due.
+    /// Ordered by the time of the next try.
     waiting: BTreeMap<(BootInstant, u64), Duty>,
     last: u64,
-    /// Tried now.
+    /// The number of duties that are tried now.
     trying: usize,
-    /// Does a task drive it?
+    /// Whether a task drives the queue.
     is_driven: bool,
 }
 
@@ -74,13 +74,14 @@ impl Duty {
         Self { undo, gone, expires_alone, tries: 0, job }
     }
 
-    /// Tries once; when to try again, if that is worth it.
+    /// Tries once. Returns the time of the next try if there is one.
     async fn fulfil(mut self, clock: &Clock) -> Option<(BootInstant, Self)> {
         let answer = self.undo.attempt().await;
         self.undo.let_neighbours_go();
         let error = answer.err()?;
         let now = clock.now();
-        // A lease that ends by itself needs no help beyond its end; a shared one is kept alive by its neighbours.
+        // A lease that ends by itself needs no undo after its end. A lease that several holds share is kept alive by
+        // the others.
         let over = self.expires_alone && now >= self.gone;
         if over || !error.is_retryable() || self.job.given_up() {
             return None;
@@ -98,7 +99,7 @@ impl Cleanups {
 
     /// Takes a duty over. One that cannot be tried at once lets its neighbours go on before.
     pub(crate) fn add(self: &Arc<Self>, mut duty: Duty, now: BootInstant) {
-        // Nothing could be given back any more; the ttl does it.
+        // Without our thread nothing can be given back. The ttl ends the lock.
         let Ok(background) = background() else { return duty.undo.let_neighbours_go() };
         let mut given_up = None;
         let mut queue = self.lock();
@@ -136,7 +137,7 @@ impl Queue {
     }
 }
 
-/// Tries what is due, until nothing is left.
+/// Tries the duties that are due, until none is left.
 async fn drive(cleanups: Arc<Cleanups>) {
     let clock = &cleanups.clock;
     let mut trying = FuturesUnordered::new();
@@ -156,7 +157,7 @@ async fn drive(cleanups: Arc<Cleanups>) {
             let Some((_, duty)) = queue.waiting.pop_first() else { continue };
             queue.trying += 1;
             drop(queue);
-            // A backend may panic; the others want to be given back all the same.
+            // A backend may panic. The other duties go on.
             trying.push(AssertUnwindSafe(duty.fulfil(clock)).catch_unwind());
         };
         if trying.is_empty() && next.is_none() {
@@ -186,7 +187,7 @@ async fn drive(cleanups: Arc<Cleanups>) {
 async fn sleep(clock: &Clock, until: Option<BootInstant>) {
     match until {
         Some(due) => {
-            // A probe that another caller has made instead: a moment later again.
+            // Another caller may have made the probe. Look again a moment later.
             let least = clock.now().after(Duration::from_millis(10));
             clock.sleep_until(due.max(least)).await;
         }

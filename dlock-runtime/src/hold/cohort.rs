@@ -1,9 +1,9 @@
-//! Passing a hold on inside of one process, without a trip to the store.
+//! Passes a hold on to the next caller of this process, without a request to the store.
 //!
-//! In the store the owner stays the caller who won the lock. Each further one has a fencing token of its own, out of a
-//! block that the store has reserved for the hold: a write of an earlier one may still be under way. While others wait
-//! for the lock, it is passed on within bounds only (the first block, and the span); whether they do is asked with each
-//! further block.
+//! In the store, the owner stays the caller that won the lock. Each further caller gets a fencing token of its own,
+//! because a write of an earlier caller may still be under way. The tokens come from a block that the store has
+//! reserved for the hold. If other processes wait, the hold is passed on within bounds only: the first block and the
+//! span. The store says whether others wait when a further block is reserved.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,8 +13,8 @@ use dlock_contract::{Hold, Reservation, Reserved, Validity};
 use crate::hold::tenure::Tenure;
 use crate::queue::{CohortState, Content, Handover};
 
-/// Passes the hold of a tenure that has just been released on to the next caller of this process. False if there is
-/// none, or if the store shall have it back: then nothing has changed. The store is waited for so long at most.
+/// Passes the hold of a tenure that has just ended on to the next caller of this process. False if there is no such
+/// caller, or if the lock must go back to the store; then nothing has changed. `bound` limits the wait for the store.
 pub(crate) async fn pass_on(tenure: &Arc<Tenure>, cohort: CohortState, bound: Duration) -> bool {
     match next(tenure, cohort, bound).await {
         Some(handover) => tenure.pass_turn_with(handover),
@@ -31,12 +31,12 @@ async fn next(tenure: &Arc<Tenure>, mut cohort: CohortState, bound: Duration) ->
     let now = shared.clock.now();
     let mut validity = tenure.validity();
     let over = now.since(cohort.alone_at) > cohort.span;
-    // Half of the ttl at least, so that the next one has time for its own first renewal.
+    // At least half of the ttl must be left, so that the next caller has time for its first renewal.
     let is_short = |validity: Validity| validity.deadline().since(shared.clock.now()) < hold.claim.ttl / 2;
-    // What a renewal under way finds out, the next one would not hear: so it is asked now.
+    // The next caller would not hear the answer to a renewal that is under way, so the store is asked now.
     if cohort.tokens.is_empty() || over || is_short(validity) || tenure.is_renewing() {
         validity = reserve(&mut cohort, tenure, members, over, bound).await?;
-        // The answer may have been a long time coming.
+        // The answer may have taken long.
         if is_short(validity) {
             return None;
         }
@@ -48,7 +48,7 @@ async fn next(tenure: &Arc<Tenure>, mut cohort: CohortState, bound: Duration) ->
     Some(Handover::new(Content::Hold { hold: next, cohort }, &hold.claim, store.clone(), shared.jobs.begin()))
 }
 
-/// Asks the store for further tokens; it prolongs the hold too. `None`: the lock is to be released.
+/// Asks the store for further tokens. This prolongs the hold too. `None`: the lock must be released.
 async fn reserve(
     cohort: &mut CohortState,
     tenure: &Arc<Tenure>,
@@ -58,8 +58,8 @@ async fn reserve(
 ) -> Option<Validity> {
     let now = tenure.shared.clock.now();
     let used_up = cohort.tokens.is_empty();
-    // Each token stands for one who waits, or whose like has waited: a counter that ran ahead of the clock could
-    // not be set up again from it. Who has some left asks for what else it tells.
+    // Each token stands for a caller that waits, or for one of the last block. A counter that ran ahead of the clock
+    // could not be restored from the clock. If tokens are left, one is asked for, to hear whether others wait.
     let tokens = if used_up { members.max(cohort.block.saturating_mul(2)).min(cohort.most) } else { 1 };
     let first = cohort.block == 0 && !over;
     let asked = Reservation { tokens, even_if_awaited: first };
@@ -69,7 +69,7 @@ async fn reserve(
         Ok(Reserved::Tokens { first, validity }) => (first, validity),
         Ok(Reserved::Awaited | Reserved::Lost) => return None,
         Err(_) => {
-            // It may have been prolonged: so long the release is tried again.
+            // The store may have prolonged the hold. The release is tried again until then.
             tenure.prolong(Validity { from: now, granted: tenure.hold.claim.ttl });
             return None;
         }

@@ -1,7 +1,8 @@
-//! A store that keeps failing: new calls fail at once, instead of costing each caller its whole bound.
+//! The state of a store that keeps failing. New calls fail at once, so no caller waits for its whole request bound.
 //!
-//! Once [`FAILURES`] requests in a row have failed, over at least [`LEAST`], a new request is refused without being sent.
-//! About once a second one is let through, as a probe; any answer of the store, also to a renewal or a release, ends that.
+//! Once [`FAILURES`] requests in a row have failed, over at least [`LEAST`], a new request is refused without being
+//! sent. About once a second one request is sent as a probe. Any answer of the store ends this state, also an answer to
+//! a renewal or a release.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -9,13 +10,13 @@ use std::time::Duration;
 
 use dlock_contract::{BootInstant, Error, ErrorKind};
 
-/// So many failures in a row.
+/// The failures in a row after which new requests are refused.
 const FAILURES: u32 = 5;
 
-/// From the first to the last of them. A burst that fails within one moment says little.
+/// The least time from the first to the last of these failures. A burst that fails within one moment says little.
 const LEAST: Duration = Duration::from_secs(1);
 
-/// A request that was given up earlier than this says nothing of the store, only of its caller's patience.
+/// A request with a shorter bound than this says nothing about the store when it runs out of time.
 pub(crate) const CONCLUSIVE: Duration = Duration::from_secs(1);
 
 /// How the last requests to one store went.
@@ -23,15 +24,15 @@ pub(crate) const CONCLUSIVE: Duration = Duration::from_secs(1);
 pub(crate) struct Health {
     /// Failures in a row.
     failures: AtomicU32,
-    /// When the first of them came, in nanoseconds of the registry's clock.
+    /// The time of the first of them, in nanoseconds of the registry's clock.
     since: AtomicU64,
-    /// When the next request is let through; 0 as long as all are.
+    /// The time of the next probe, in nanoseconds; 0 while all requests are sent.
     probe_at: AtomicU64,
     last: Mutex<Option<Error>>,
 }
 
 impl Health {
-    /// The store has answered, be it with a refusal.
+    /// The store has answered. A refusal is an answer too.
     pub(crate) fn answered(&self, store: &str) {
         // A healthy store costs one load.
         if self.failures.load(Ordering::Relaxed) == 0 {
@@ -43,7 +44,7 @@ impl Health {
         }
     }
 
-    /// A request has failed. Another error than an outage is an answer.
+    /// A request has failed. Only an outage counts: any other error is an answer.
     pub(crate) fn failed(&self, store: &str, error: &Error, now: BootInstant) {
         // A store that says when it grants again has not failed.
         if *error.kind() != ErrorKind::Outage || error.told_after().is_some() {
@@ -67,7 +68,7 @@ impl Health {
         }
     }
 
-    /// May a new request be sent?
+    /// Decides whether a new request may be sent.
     ///
     /// # Errors
     /// While the store keeps failing, unless this request is the next probe.
@@ -98,14 +99,14 @@ impl Health {
         })
     }
 
-    /// When the next request is let through, if not all are.
+    /// The time of the next probe; `None` while all requests are sent.
     pub(crate) fn holds_back_until(&self) -> Option<BootInstant> {
         let at = self.probe_at.load(Ordering::Relaxed);
         (at != 0).then(|| BootInstant::from_nanos(at))
     }
 }
 
-/// Not all processes at the same moment.
+/// About a second from now. The time is random, so that processes do not probe together.
 fn next_probe(now: BootInstant) -> u64 {
     now.after(Duration::from_millis(fastrand::u64(500..1500))).as_nanos().max(1)
 }

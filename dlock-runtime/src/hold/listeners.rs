@@ -1,4 +1,4 @@
-//! The tasks that hear of the loss of one hold: the one that runs the body, and others that want to.
+//! The tasks that are woken when one hold is lost: the task that runs the body, and others that listen.
 
 use std::collections::BTreeMap;
 use std::task::Waker;
@@ -8,7 +8,7 @@ use dlock_contract::engine::wake;
 /// The tasks that a loss wakes.
 #[derive(Debug, Default)]
 pub(crate) struct LossListeners {
-    /// The task that runs the body: one, so it needs no number.
+    /// The task that runs the body. There is one, so it needs no number.
     body: Option<Waker>,
     /// Absent until there is one.
     others: Option<Box<Others>>,
@@ -21,7 +21,7 @@ struct Others {
 }
 
 impl LossListeners {
-    /// The one that runs the body listens; gives the waker whose place this one takes.
+    /// Registers the task that runs the body. Returns the waker that it replaces.
     pub(crate) fn listen(&mut self, waker: &Waker) -> Option<Waker> {
         match &self.body {
             Some(known) if known.will_wake(waker) => None,
@@ -29,7 +29,7 @@ impl LossListeners {
         }
     }
 
-    /// Another task listens; gives its number, which is new for zero, and the waker whose place this one takes.
+    /// Registers another task by its number; zero draws a new one. Returns the number and the waker that it replaces.
     pub(crate) fn listen_beside(&mut self, mut id: u64, waker: &Waker) -> (u64, Option<Waker>) {
         let others = self.others.get_or_insert_default();
         if id == 0 {
@@ -39,7 +39,7 @@ impl LossListeners {
         (id, others.wakers.insert(id, waker.clone()))
     }
 
-    /// The task with this number listens no more.
+    /// Removes the task with this number, and returns its waker.
     pub(crate) fn forget(&mut self, id: u64) -> Option<Waker> {
         self.others.as_mut()?.wakers.remove(&id)
     }

@@ -1,4 +1,4 @@
-//! The loss of a hold: who finds it, what follows from it, and the tasks that hear of it.
+//! The loss of a hold: finds it, declares it, and tells the tasks that listen.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -14,7 +14,8 @@ use crate::hold::release;
 use crate::hold::tenure::Tenure;
 
 impl Tenure {
-    /// Is it still ours, by the local deadline? No round trip. The first to see the deadline pass declares the loss.
+    /// Checks that the hold is still valid, without a request. The first caller that sees the validity end declares the
+    /// loss.
     pub(crate) fn check(self: &Arc<Self>) -> Result<()> {
         #[cfg(test)]
         crate::hold::tenure::steps::count();
@@ -29,7 +30,7 @@ impl Tenure {
 
     /// Declares the loss, once: to the body, to the observers, and, where the store would keep the lock, to the store.
     pub(crate) fn lose(self: &Arc<Self>, cause: LossCause) {
-        // In a child after `fork` there is nobody else to tell: our thread stayed with the parent.
+        // In a child after `fork` nothing else follows: our thread stayed with the parent.
         if !self.mark_lost(cause) || is_forked() {
             return;
         }
@@ -37,7 +38,8 @@ impl Tenure {
         self.shared.events.send(&self.label, Event::Lost { cause, held });
         if self.store.backend.capabilities().expires_alone {
             self.shared.renewals.remove(self);
-            // The loser's guard may live on for long: its neighbours need not wait for it, no more than strangers do.
+            // The guard of a lost hold may live on for long. Its neighbours need not wait for it, and other processes
+            // do not either.
             self.pass_turn();
         } else {
             // The store would keep the lock for as long as the lease's other holds live.
@@ -45,7 +47,7 @@ impl Tenure {
         }
     }
 
-    /// Ready once the hold is lost; for the one that runs the body.
+    /// Ready once the hold is lost; for the task that runs the body.
     pub(crate) fn poll_lost(self: &Arc<Self>, cx: &mut Context<'_>) -> Poll<Error> {
         self.poll_lost_with(|listeners| listeners.listen(cx.waker()))
     }

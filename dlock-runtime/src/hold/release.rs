@@ -1,4 +1,4 @@
-//! Giving a lock back: in place when all goes well, on our thread when the guard was dropped or the store is silent.
+//! Releases a lock: in place if the store answers, later on our thread if the guard was dropped or the store is silent.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,23 +15,23 @@ use crate::hold::release_to_next::ReleaseToNext;
 use crate::hold::store::request_bound;
 use crate::hold::tenure::Tenure;
 
-/// How a release in place went.
+/// The outcome of a release in place.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// Ours to the end, and free now.
+    /// The lock was held to the end, and is free now.
     Released,
-    /// The store says that it had gone to somebody else, or to nobody, before.
+    /// The store says that the lock was not ours any more.
     NotOwner,
-    /// The store did not answer; our thread goes on trying, and the ttl ends it at the latest. Ours to the end: a lease
-    /// does not end before its time.
+    /// The store did not answer. Our thread goes on trying, and the ttl ends the lock at the latest. The lock was held
+    /// to the end: a lease does not end before its time.
     Unknown,
     /// The session did not answer. It may have ended at any time, and the lock with it.
     Unconfirmed,
 }
 
-/// Releases where the caller stands. If the returned future is dropped, our thread does it.
+/// Releases in the caller's task. If the returned future is dropped, our thread releases.
 pub(crate) async fn in_place(tenure: Arc<Tenure>) -> Outcome {
-    // A shutdown waits for this too.
+    // A shutdown waits for this release too.
     let asked = tenure.clone();
     let _call = asked.shared.jobs.call();
     let ours = tenure.end();
@@ -57,7 +57,7 @@ pub(crate) async fn in_place(tenure: Arc<Tenure>) -> Outcome {
     match answer {
         Err(error) => {
             tenure.shared.events.tell(&tenure.label, &Event::ReleaseFailed { reason: error.to_string().into() });
-            // `late` goes out of scope and our thread tries again; that the hold has ended is told here.
+            // `late` goes out of scope, and our thread tries again. The end of the hold is reported here, not there.
             late.tell = Tell::Nothing;
         }
         Ok(_) => late.tenure = None,
@@ -65,24 +65,25 @@ pub(crate) async fn in_place(tenure: Arc<Tenure>) -> Outcome {
     outcome
 }
 
-/// Releases on our thread; for guards that are dropped, and for holds that the store would keep after their loss.
+/// Releases on our thread. For guards that are dropped, and for lost holds that the store would keep.
 pub(crate) fn later(tenure: Arc<Tenure>) {
     let Some(tenure) = not_of_the_parent(tenure) else { return };
     let job = tenure.shared.jobs.begin();
-    // In this order: what has ended is not put back into the watchdog's table.
+    // In this order: a hold that has ended is not put back into the renewal schedule.
     let ours = tenure.end();
     tenure.shared.renewals.remove(&tenure);
     go_on(tenure, job, if ours { Tell::First } else { Tell::Nothing });
 }
 
-/// What our thread has to tell the observers about the end of the hold.
+/// The event that our thread still has to send to the observers.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Tell {
-    /// It was told already.
+    /// The end of the hold was reported already.
     Nothing,
-    /// Its end.
+    /// The end of the hold.
     First,
-    /// Its end, after a release whose answer nobody has heard: a store that knows nothing of us may have freed it then.
+    /// The end of the hold, after a release without an answer. If the store does not know the hold now, that release
+    /// may have freed it: this is no loss.
     Again,
 }
 
@@ -90,7 +91,8 @@ fn go_on(tenure: Arc<Tenure>, job: Job, tell: Tell) {
     let Some(tenure) = not_of_the_parent(tenure) else { return };
     let store = tenure.store.clone();
     let now = store.clock.now();
-    // The store may keep it for longer than it was believed in: `max_hold` ends a belief, and so does an unheard renewal.
+    // The store may keep the lock for longer than the hold was valid here: after `max_hold`, or after a renewal without
+    // an answer.
     let gone = now.after(tenure.hold.claim.ttl).max(tenure.valid_until());
     let held = now.since(tenure.since);
     let expires_alone = store.backend.capabilities().expires_alone;
@@ -102,9 +104,9 @@ fn go_on(tenure: Arc<Tenure>, job: Job, tell: Tell) {
 struct LateRelease {
     tenure: Arc<Tenure>,
     tell: Tell,
-    /// For how long it was held.
+    /// The time from the grant to the end.
     held: Duration,
-    /// Was the store asked before?
+    /// Whether the store was asked before.
     tried: bool,
 }
 
@@ -124,7 +126,7 @@ impl Undo for LateRelease {
     }
 }
 
-/// Tells the observers of the end of a hold, at the first try; a failure changes nothing about when it ended.
+/// Reports the end of a hold at the first try. A failed release does not change when the hold ended.
 fn tell_of(tenure: &Tenure, tell: Tell, held: Duration, tried: bool, answer: &Result<Released>) {
     let events = &tenure.shared.events;
     if tell != Tell::Nothing {
@@ -140,7 +142,7 @@ fn tell_of(tenure: &Tenure, tell: Tell, held: Duration, tried: bool, answer: &Re
 }
 
 async fn once(tenure: &Arc<Tenure>) -> Result<Released> {
-    // The caller waits for this: less patience than an acquisition has.
+    // The caller waits for this, so the bound is shorter than that of an acquisition.
     let mut bound = request_bound(tenure.hold.claim.ttl).min(Duration::from_secs(2));
     if let Some(cohort) = tenure.take_cohort()
         && tenure.ending().is_none()
@@ -166,7 +168,7 @@ async fn once(tenure: &Arc<Tenure>) -> Result<Released> {
     Ok(released)
 }
 
-/// Hands the release to our thread unless it was done.
+/// Hands the release to our thread if it is dropped before the release was done.
 struct Late {
     tenure: Option<Arc<Tenure>>,
     tell: Tell,

@@ -1,8 +1,8 @@
-//! A release that asks for the next caller of its process: one request where there were two.
+//! A release that also asks for the lock for the next caller of this process: one request instead of two.
 //!
-//! It asks under a name of its own, not under the one that the caller would ask with: if its answer is lost, whoever
-//! sent it undoes it, over the connection on which it went, and the caller is free to ask by itself meanwhile. It runs as
-//! a task: somebody waits for what it brings, also while nobody polls the future that releases.
+//! It asks with an owner id of its own, not with the caller's. If the answer is lost, the releaser undoes the request
+//! over the same connection, and the caller may ask for itself meanwhile. It runs as a task, because the next caller
+//! waits for the answer also while nobody polls the future that releases.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,27 +16,27 @@ use crate::hold::abandon::abandon_later;
 use crate::hold::tenure::Tenure;
 use crate::queue::{Content, Handover, Next, Turn};
 
-/// A release on its way, with what it asks for. Dropped without an answer, it undoes what it may have left in the store.
+/// A release on its way, with the claim of the next caller. If it is dropped without an answer, it undoes the claim.
 pub(crate) struct ReleaseToNext {
     tenure: Arc<Tenure>,
     claim: Arc<Claim>,
     wait_ends: BootInstant,
-    /// Whom it is for; `None` once that one has the answer.
+    /// The next caller's turn and ticket; `None` once that caller has the answer.
     next: Option<(Turn, u64)>,
     /// A shutdown waits for it.
     _job: Job,
 }
 
 impl ReleaseToNext {
-    /// `None` if nobody waits for whom the release of this hold could ask.
+    /// `None` if there is no waiter for which the release of this hold could ask.
     pub(crate) fn begin(tenure: &Arc<Tenure>) -> Option<Self> {
         let Next { turn, ticket, claim, wait_ends } = tenure.next()?;
-        // Whoever waits is about to hear of the shutdown.
+        // Waiters are about to hear of the shutdown.
         if tenure.shared.shutdown.is_closed() {
             return None;
         }
         let owner = Owner::fresh().ok()?;
-        // Where it will run; `None` for our thread, from which it is undone too.
+        // The runtime on which it will run; `None` for our thread. The undo runs there too.
         let origin = here().filter(|here| tenure.hold.claim.origin == Some(*here));
         let mut claim = (*claim).clone();
         (claim.owner, claim.origin) = (owner, origin);
@@ -54,12 +54,12 @@ impl ReleaseToNext {
         let (to, answer) = oneshot::channel();
         let home = self.claim.origin;
         let task = async move {
-            // Whoever released may be gone.
+            // The releaser may be gone.
             let _ = to.send(self.run(bound).await);
         };
         match Place::here() {
             Ok(place) if home == Some(place.id()) => drop(place.spawn(task)),
-            // Those who wait for its answer are elsewhere, and this runtime may stand still while theirs goes on.
+            // The waiters are on another runtime, and this one may stand still while theirs goes on.
             _ => background()?.spawn(task),
         }
         answer.await.unwrap_or_else(|_| Err(Error::outage("the runtime ended before the release was answered")))

@@ -1,7 +1,8 @@
-//! Renews what is held, and declares lost what cannot be renewed in time.
+//! Renews held locks, and declares a hold lost if it was not renewed in time.
 //!
-//! One timer for a registry: all that is due for a store goes into one request. A renewal that fails is tried again
-//! until the deadline; the deadline alone ends belief (Redisson's watchdog stopped for ever at one failure, #775).
+//! A registry has one timer. All renewals that are due for one store go into one request. A renewal that fails is tried
+//! again until the hold's validity ends; only that end loses the hold. (Redisson's watchdog stopped for ever after one
+//! failure, #775.)
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -19,14 +20,13 @@ use crate::events::observe::Event;
 use crate::hold::renewal_schedule::{RenewalSchedule, Scheduled, on_tick};
 use crate::hold::tenure::Tenure;
 
-/// Renewals in one request at most: a request of bounded size delays no other one for long.
+/// The most renewals in one request. A request of bounded size delays no other one for long.
 const BATCH: usize = 256;
 
 impl RenewalSchedule<Tenure> {
     /// Takes a hold over.
     ///
-    /// # Errors
-    /// When there is no thread to renew on: then the hold must not be used.
+    /// # Errors If there is no thread to renew on. Then the hold must not be used.
     pub(crate) fn add(self: &Arc<Self>, tenure: &Arc<Tenure>) -> Result<()> {
         if self.dead.load(Ordering::Acquire) {
             return Err(Error::new(ErrorKind::Internal, "dlock's watchdog has died; nothing could be renewed"));
@@ -56,7 +56,7 @@ impl RenewalSchedule<Tenure> {
             let (due, next) = self.take_due();
             self.attend(due);
             let attended = std::mem::take(&mut self.lock().attended);
-            // Outside of the lock: the last of a hold passes its turn on.
+            // Outside of the lock: dropping the last reference to a hold passes its turn on.
             drop(attended);
             tokio::select! {
                 () = self.clock.sleep_until(next) => {}
@@ -65,7 +65,7 @@ impl RenewalSchedule<Tenure> {
         }
     }
 
-    /// Does what is due for each hold; renewals of one store go together.
+    /// Does the due work of each hold. Renewals of one store go into one request.
     fn attend(&self, due: Vec<Arc<Tenure>>) {
         let now = self.clock.now();
         let mut renewals: BTreeMap<(usize, Option<u64>), Vec<Arc<Tenure>>> = BTreeMap::new();
@@ -75,7 +75,7 @@ impl RenewalSchedule<Tenure> {
                 continue;
             }
             let mut duties = tenure.duties();
-            // In here: whoever has ended it looks here whether a renewal is under way.
+            // Under this mutex: a release looks here whether a renewal is under way.
             if !tenure.is_held() {
                 continue;
             }
@@ -92,7 +92,7 @@ impl RenewalSchedule<Tenure> {
             drop(duties);
             self.put(&tenure);
         }
-        // Groups of one store side by side, so that a batch cuts as few of them as possible.
+        // Groups of one store are side by side, so that a batch cuts as few of them as possible.
         let mut batch: Vec<Arc<Tenure>> = Vec::new();
         for (_, tenures) in renewals {
             for tenure in tenures {
@@ -120,10 +120,10 @@ async fn renew(clock: Clock, mut batch: Vec<Arc<Tenure>>) {
     batch.sort_by_key(|tenure| Reverse(renewal_bound(tenure)));
     let Some(first) = batch.first() else { return };
     let holds: Vec<_> = batch.iter().map(|tenure| &tenure.hold).collect();
-    // Called inside: a backend may also panic before it gives its future.
+    // The backend is called inside of the future, because it may also panic before it returns one.
     let mut request = pin!(AssertUnwindSafe(async { first.store.backend.renew(&holds).await }).catch_unwind());
     let sent = clock.now();
-    // Each hold waits as long as its own ttl allows: a short one cuts off the answers of no other.
+    // Each hold waits as long as its own ttl allows, so a short ttl does not cut off the answers of others.
     let mut waiting = &batch[..];
     while let Some(shortest) = waiting.last() {
         let bound = renewal_bound(shortest);
@@ -143,7 +143,7 @@ async fn renew(clock: Clock, mut batch: Vec<Arc<Tenure>>) {
         note(first, &answers, clock.now());
         return waiting.iter().zip(answers).for_each(|(tenure, answer)| settle(&clock, tenure, answer));
     }
-    // Nobody counts on it any more, and the next renewal may be under way. But the store may have done it all the same.
+    // Every hold has stopped waiting, and the next renewal may be under way. But the store may have done this one.
     let Some(last) = batch.iter().map(|tenure| tenure.valid_until()).max() else { return };
     if let Some(Ok(answers)) = clock.timeout_at(last, request).await
         && answers.len() == batch.len()
@@ -152,8 +152,8 @@ async fn renew(clock: Clock, mut batch: Vec<Arc<Tenure>>) {
     }
 }
 
-/// A late answer counts for what it says: that the hold is over, or that it ends later than was believed. When to ask next
-/// is for the renewal that came after it.
+/// Uses a late answer: the hold is over, or it is valid for longer. The time of the next renewal is decided by the
+/// request that came after it.
 fn heard_late(tenure: &Arc<Tenure>, answer: Result<Standing>) {
     match answer {
         Ok(Standing::Renewed(validity)) => {
@@ -165,7 +165,7 @@ fn heard_late(tenure: &Arc<Tenure>, answer: Result<Standing>) {
     }
 }
 
-/// One request is one piece of news about the store.
+/// Notes the outcome of one request in the store's health.
 fn note(first: &Tenure, answers: &[Result<Standing>], now: BootInstant) {
     let store = &first.store;
     match answers.iter().find_map(|answer| answer.as_ref().err()) {
@@ -174,12 +174,13 @@ fn note(first: &Tenure, answers: &[Result<Standing>], now: BootInstant) {
     }
 }
 
-/// A third of the ttl, also where it is renewed more often: of several servers, a slow one has its time.
+/// The longest wait for the answer to a renewal: a third of the ttl, also where the renewal interval is shorter. With
+/// several servers, a slow one needs this time.
 fn renewal_bound(tenure: &Tenure) -> Duration {
     (tenure.hold.claim.ttl / 3).clamp(Duration::from_millis(50), Duration::from_secs(5))
 }
 
-/// One answer is missing for all: unknown, which is not lost.
+/// No hold got an answer. Its state is unknown, which is not lost.
 fn fail_all(batch: &[Arc<Tenure>], error: impl Fn() -> Error) -> Vec<Result<Standing>> {
     batch.iter().map(|_| Err(error())).collect()
 }
@@ -191,9 +192,9 @@ pub(crate) fn settle(clock: &Clock, tenure: &Arc<Tenure>, answer: Result<Standin
         Ok(Standing::Renewed(validity)) => {
             tenure.prolong(validity);
             let pause = cadence.min(validity.granted / 3 * 2);
-            // Up to a tenth early: holds that were taken together shall not be renewed together for ever.
+            // Up to a tenth early, so that holds that were taken together are not renewed together for ever.
             let next = on_tick(validity.from.after(pause.mul_f64(0.9 + fastrand::f64() / 10.0)), pause);
-            // An answer that took long, or that says so, is no reason to ask without a pause.
+            // At least a short pause, also if the answer took long.
             next.max(now.after((pause / 4).min(Duration::from_millis(20))))
         }
         Ok(Standing::Lost) => return tenure.lose(LossCause::Store),

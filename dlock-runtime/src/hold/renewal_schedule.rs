@@ -1,4 +1,4 @@
-//! When something is due for each hold of a registry: a renewal, a warning, or the end of belief in it.
+//! The schedule of a registry's holds: when a renewal, a warning or the end of validity is due for each.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,12 +8,12 @@ use std::time::Duration;
 use dlock_contract::{BootInstant, Clock};
 use tokio::sync::Notify;
 
-/// The holds of one registry, by when something is due.
+/// The holds of one registry, ordered by the time of their next duty.
 #[derive(Debug)]
 pub(crate) struct RenewalSchedule<H> {
     pub(super) clock: Clock,
     table: Mutex<Table<H>>,
-    /// Something is due earlier than the sleep in progress.
+    /// Woken if a duty is earlier than the end of the present sleep.
     pub(super) earlier: Notify,
     pub(super) started: AtomicBool,
     pub(super) stopped: AtomicBool,
@@ -22,27 +22,27 @@ pub(crate) struct RenewalSchedule<H> {
 
 #[derive(Debug)]
 pub(super) struct Table<H> {
-    /// By the instant, and of one instant by the address.
+    /// Ordered by the instant, and at one instant by the address.
     pub(super) due: BTreeMap<(BootInstant, usize), Arc<H>>,
-    /// What was taken out of `due` and is being put back.
+    /// The holds that were taken out of `due` and are being put back.
     pub(super) attended: Vec<Arc<H>>,
     sleeping_until: BootInstant,
 }
 
-/// A hold, as far as the schedule knows it.
+/// The part of a hold that the schedule knows. It does not know [`Tenure`], which knows the schedule.
 pub(crate) trait Scheduled {
     fn duties(&self) -> MutexGuard<'_, Duties>;
 
-    /// When something is due next; `None` once the hold has ended.
+    /// The time of the next duty; `None` once the hold has ended.
     fn next_duty(&self, duties: &Duties) -> Option<BootInstant>;
 
     fn is_held(&self) -> bool;
 }
 
-/// What the schedule keeps about a hold.
+/// The times that the schedule keeps for a hold.
 #[derive(Debug)]
 pub(crate) struct Duties {
-    /// Its place in the schedule; `None` when it is not in it.
+    /// Its place in the schedule; `None` if it has none.
     pub(crate) due: Option<BootInstant>,
     pub(crate) next_renewal: BootInstant,
     pub(crate) renewing: bool,
@@ -61,7 +61,7 @@ impl<H> RenewalSchedule<H> {
         }
     }
 
-    /// Ends the renewals of a registry that nobody has any more.
+    /// Ends the renewals of a registry that was dropped.
     pub(crate) fn stop(&self) {
         self.stopped.store(true, Ordering::Release);
         self.earlier.notify_one();
@@ -88,7 +88,7 @@ impl<H: Scheduled> RenewalSchedule<H> {
         holds
     }
 
-    /// Lets go of a hold that has ended.
+    /// Removes a hold that has ended.
     pub(crate) fn remove(&self, hold: &H) {
         let mut table = self.lock();
         let due = hold.duties().due.take();
@@ -97,7 +97,7 @@ impl<H: Scheduled> RenewalSchedule<H> {
         drop(removed);
     }
 
-    /// Puts a hold where its next duty is.
+    /// Puts a hold at the time of its next duty.
     pub(super) fn put(&self, hold: &Arc<H>) {
         let mut table = self.lock();
         let mut duties = hold.duties();
@@ -112,7 +112,7 @@ impl<H: Scheduled> RenewalSchedule<H> {
         }
     }
 
-    /// The holds for which something is due now, and when something is due for another one.
+    /// Takes the holds with a duty that is due now. Returns the time of the next duty, too.
     pub(super) fn take_due(&self) -> (Vec<Arc<H>>, BootInstant) {
         let now = self.clock.now();
         let mut table = self.lock();

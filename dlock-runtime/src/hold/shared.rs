@@ -9,10 +9,10 @@ use crate::events::observe::Events;
 use crate::events::shutdown::{Jobs, ShutdownSignal};
 use crate::hold::renewal_schedule::RenewalSchedule;
 
-/// What every hold of a registry needs.
+/// The parts that every hold needs. Generic over the hold, because a hold knows this type.
 ///
-/// Aligned, as all that the threads of a program share: what they read would else lie beside what they all write, such as
-/// the counter of its holders, and come from another processor's cache each time.
+/// Aligned, because all threads of a program share it. Otherwise the fields that they read would lie beside counters
+/// that they all write, and would come from another processor's cache each time.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(crate) struct Shared<H> {
@@ -24,14 +24,14 @@ pub(crate) struct Shared<H> {
 }
 
 impl<H> Shared<H> {
-    /// Waits until `done`, but not beyond `end`. Holds and jobs end without telling anybody, which would cost every
-    /// call something; looking now and then is good enough for a shutdown.
+    /// Waits until `done`, but not beyond `end`. Holds and jobs end without a signal, which would cost every call
+    /// something. Looking now and then is enough for a shutdown.
     pub(crate) async fn until(&self, end: BootInstant, done: impl Fn() -> bool) {
         while self.clock.now() < end && !done() {
             let pause = self.clock.sleep_until(self.clock.now().after(Duration::from_millis(5)).min(end));
             #[cfg(feature = "testing")]
             if self.clock.is_of_kit() {
-                // Where a test does not move its clock, this has an end all the same.
+                // If a test does not move its clock, this ends all the same.
                 let Ok(()) = self.clock.unless_it_stands(pause).await else { return };
                 continue;
             }

@@ -1,4 +1,4 @@
-//! An installed backend: its name, its turns, and where its requests run.
+//! An installed backend: its name, its local queue, its health, and where its requests run.
 
 use std::fmt;
 use std::sync::Arc;
@@ -32,10 +32,11 @@ impl fmt::Debug for Store {
     }
 }
 
-/// The longest that one request may take, whatever the ttl.
+/// The longest time that one request may take, whatever the ttl.
 const LONGEST_REQUEST: Duration = Duration::from_secs(5);
 
-/// The longest that one request about a lock with this ttl may take: an answer after the ttl is worth nothing.
+/// The request bound: the longest time that one request about a lock with this ttl may take. An answer after the ttl is
+/// worth nothing.
 pub(crate) fn request_bound(ttl: Duration) -> Duration {
     ttl.min(LONGEST_REQUEST)
 }
@@ -48,7 +49,8 @@ impl Store {
         Self { name: name.into(), backend, queue, health, cleanups, jobs, clock }
     }
 
-    /// Does a release hand the lock to the first of a line, in which a caller may stand without a connection of its own?
+    /// Whether a release hands the lock to the first of the store's wait queue, and callers may wait there without a
+    /// connection of their own.
     pub(crate) fn hands_on(&self) -> bool {
         let can = self.backend.capabilities();
         can.wake == WakeStyle::Grant && !can.connection_per_hold

@@ -1,4 +1,4 @@
-//! The life of one hold in this process: how long we believe in it, and how it ended.
+//! The state of one hold in this process: until when it is valid, and how it ended.
 
 mod end_plan;
 
@@ -18,29 +18,29 @@ use crate::hold::store::Store;
 use crate::queue::{CohortState, Handover, LocalHold, Next, ServedRuntime, Turn};
 use crate::site::Label;
 
-/// One hold from its grant to its end. Shared by the guard, the watchdog and all that ask for the enclosing call.
+/// One hold from its grant to its end. Shared by the guard, the renewal schedule and the scope of the enclosing call.
 #[derive(Debug)]
 pub(crate) struct Tenure {
     pub(crate) hold: Hold,
     pub(crate) store: Arc<Store>,
     pub(crate) shared: Arc<Shared<Self>>,
     pub(crate) label: Label,
-    /// The enclosing call's, for [`crate::scope`].
+    /// The innermost hold of the enclosing call; read by `guard::scope`.
     pub(crate) parent: Option<Arc<Self>>,
     pub(crate) since: BootInstant,
-    /// How often to renew; `None` for never.
+    /// The time between two renewals; `None` for no renewal.
     pub(crate) cadence: Option<Duration>,
-    /// `max_hold`: no renewal prolongs it beyond.
+    /// The end by `max_hold`. No renewal prolongs the hold beyond it.
     pub(crate) max_hold_ends: BootInstant,
-    /// Present if the store does more at the end than free the lock.
+    /// Present if the store must do more at the end than free the lock.
     end_plan: Option<Box<EndPlan>>,
     /// The caller's thread, if it is all that its runtime has.
     pub(crate) home: Option<Home>,
-    /// Was it taken as one of several keys, which have one order?
+    /// Whether it is one of several keys of one call. Those are always taken in the same order.
     #[cfg(debug_assertions)]
     pub(crate) sorted: bool,
     confirmed_until: AtomicU64,
-    /// For how long the last grant or renewal was, in nanoseconds; a pushed grant is shorter than the ttl.
+    /// The length of the last grant or renewal, in nanoseconds. A pushed grant is shorter than the ttl.
     granted: AtomicU64,
     state: AtomicU8,
     waiting_for_loss: Mutex<LossListeners>,
@@ -48,17 +48,17 @@ pub(crate) struct Tenure {
     duties: Mutex<Duties>,
 }
 
-/// What a hold has to do with its neighbours in this process.
+/// The relation of a hold to its neighbours: the other callers of this process that want the key.
 #[derive(Debug)]
 struct Local {
-    /// Goes with the hold, so that no neighbour asks before the store is free.
+    /// Kept as long as the hold, so that no neighbour asks before the lock is free in the store.
     turn: Option<Turn>,
     /// Present while the hold may be passed on.
     cohort: Option<Box<CohortState>>,
 }
 
-/// So soon after its take-over a hold on a short grant is renewed for the first time. Until then a silence as long as that
-/// grant loses it, whatever its ttl; most holds of a contended key are over by then.
+/// The first renewal of a hold on a short grant comes this soon after its take-over. Until then, a silence as long as
+/// that grant loses it, whatever its ttl. Most holds of a contended key are over by then.
 const FIRST_RENEWAL: Duration = Duration::from_millis(100);
 
 const HELD: u8 = 0;
@@ -68,7 +68,7 @@ const LOST_STORE: u8 = 3;
 const LOST_MAX_HOLD: u8 = 4;
 const LOST_SHUTDOWN: u8 = 5;
 
-/// What a new tenure is made of.
+/// The parts of a new tenure.
 pub(crate) struct NewTenure {
     pub(crate) hold: Hold,
     pub(crate) store: Arc<Store>,
@@ -83,13 +83,13 @@ pub(crate) struct NewTenure {
     #[cfg(debug_assertions)]
     pub(crate) sorted: bool,
     pub(crate) turn: Option<Turn>,
-    /// Since when; a hold that was passed on was granted to another one.
+    /// The begin of the hold. It is later than the grant if another caller had the hold before.
     pub(crate) since: BootInstant,
     pub(crate) cohort: Option<Box<CohortState>>,
 }
 
-/// Of a call with many keys each hold is inside of the one before: one after another, and not one within another, which
-/// would need a stack as long as the list.
+/// In a call with many keys each hold is inside of the one before. They are dropped in a loop: a recursive drop would
+/// need a stack as long as the list.
 impl Drop for Tenure {
     fn drop(&mut self) {
         let mut next = self.parent.take();
@@ -105,7 +105,8 @@ impl Tenure {
         let next_renewal = start.cadence.map_or(BootInstant::NEVER, |cadence| {
             let granted = start.hold.validity.granted;
             if granted < start.hold.claim.ttl {
-                // Handed over: it lives on a short grant until its first renewal. A hold that ends before that pays nothing.
+                // The store has pushed this grant, and it is short until the first renewal. A hold that ends before
+                // that pays nothing.
                 let pause = cadence.min(granted / 3).min(FIRST_RENEWAL);
                 return on_tick(start.shared.clock.now().after(pause), pause);
             }
@@ -136,31 +137,31 @@ impl Tenure {
         }
     }
 
-    /// When we stop believing, unless a renewal is confirmed before.
+    /// Until when the hold is valid, unless a renewal is confirmed before. After it, the hold is lost.
     pub(crate) fn valid_until(&self) -> BootInstant {
         BootInstant::from_nanos(self.confirmed_until.load(Ordering::Acquire)).min(self.max_hold_ends)
     }
 
-    /// A renewal was confirmed. A late answer to an early request never shortens what is known.
+    /// Notes a confirmed renewal. A late answer to an early request never shortens the validity.
     pub(crate) fn prolong(&self, validity: Validity) {
         self.confirmed_until.fetch_max(validity.deadline().as_nanos(), Ordering::AcqRel);
         self.granted.store(nanos(validity.granted), Ordering::Release);
         self.shared.events.renewed(&self.label);
     }
 
-    /// What the store is known to have granted.
+    /// The last validity that the store has confirmed.
     pub(crate) fn validity(&self) -> Validity {
         let granted = Duration::from_nanos(self.granted.load(Ordering::Acquire));
         let until = BootInstant::from_nanos(self.confirmed_until.load(Ordering::Acquire));
         Validity { from: until.before(granted.saturating_sub(margin(granted))), granted }
     }
 
-    /// When a fifth of what was granted is left.
+    /// The time when a fifth of the last grant is left.
     pub(crate) fn near_expiry(&self) -> BootInstant {
         self.valid_until().before(Duration::from_nanos(self.granted.load(Ordering::Acquire)) / 5)
     }
 
-    /// Why it is over at `now`, although nobody has said so yet.
+    /// The cause of a loss that nobody has declared yet; `None` if the hold is valid at `now` or has ended.
     pub(crate) fn overdue(&self, now: BootInstant) -> Option<LossCause> {
         if !self.is_held() || now < self.valid_until() {
             None
@@ -175,7 +176,7 @@ impl Tenure {
         self.state.load(Ordering::Acquire) == HELD
     }
 
-    /// Was it released in order?
+    /// Whether it was released, and not lost.
     pub(crate) fn is_released(&self) -> bool {
         self.state.load(Ordering::Acquire) == RELEASED
     }
@@ -200,7 +201,7 @@ impl Tenure {
             LossCause::MaxHold => LOST_MAX_HOLD,
             LossCause::Shutdown => LOST_SHUTDOWN,
             LossCause::Released | LossCause::Unconfirmed => RELEASED,
-            // The store, or a cause of a later contract: a loss in any case.
+            // The store, or a cause that a later contract adds. Both are losses.
             _ => LOST_STORE,
         });
         if lost {
@@ -247,7 +248,7 @@ impl Tenure {
         }
     }
 
-    /// For which caller of this process the release shall ask.
+    /// The waiter of this process for which the release must ask.
     pub(crate) fn next(&self) -> Option<Next> {
         self.local().turn.as_mut()?.next()
     }
@@ -257,8 +258,8 @@ impl Tenure {
         drop(self.take_turn());
     }
 
-    /// Lets the next caller of this process stand in the store's line, while this hold goes on; or, if its release asks
-    /// for that one anyway, those who have to stand there themselves.
+    /// Lets the next caller of this process join the store's wait queue while this hold goes on. If the release of this
+    /// hold will ask for the next caller, only callers that must queue by themselves may join.
     pub(crate) fn share_turn(&self) {
         let Some(mut turn) = self.take_turn() else { return };
         let serves = self.release_serves_next().then_some(ServedRuntime(self.hold.claim.origin));
@@ -266,31 +267,31 @@ impl Tenure {
         self.local().turn = Some(turn);
     }
 
-    /// Can its release ask for the next caller of this process?
+    /// Whether its release can ask for the next caller of this process.
     fn release_serves_next(&self) -> bool {
         let plainly = self.end_plan.is_none() && !self.hold.claim.mode.is_shared();
         plainly && self.store.backend.capabilities().carries
     }
 
-    /// Lets no other caller of this process ask while this hold goes on.
+    /// Keeps every other caller of this process from asking while this hold goes on.
     pub(crate) fn keep_turn(&self) {
         if let Some(turn) = &mut self.local().turn {
             turn.keep(self.home);
         }
     }
 
-    /// Is a renewal under way?
+    /// Whether a renewal is under way.
     pub(crate) fn is_renewing(&self) -> bool {
         self.duties().renewing
     }
 
-    /// What allows to pass the hold on, once: only of a hold that was ours to its end and that can simply be freed.
+    /// Takes the state that is needed to pass the hold on. `None` if the hold was lost.
     pub(crate) fn take_cohort(&self) -> Option<Box<CohortState>> {
         let cohort = self.local().cohort.take();
         cohort.filter(|_| self.is_released())
     }
 
-    /// Lets the next caller of this process have the hold; false if there is nobody whom it can be given to.
+    /// Gives the hold to the next caller of this process. False if no waiter can have it.
     pub(crate) fn pass_turn_with(&self, handover: Handover) -> bool {
         let Some(own) = self.take_turn() else { return false };
         let kept = own.pass(handover);
@@ -299,8 +300,8 @@ impl Tenure {
         passed
     }
 
-    /// Taken out of the mutex by callers that wake others with it: a waker may do anything. The caller that puts it
-    /// back is the only one that knows the hold, or the one that releases it.
+    /// Takes the turn out of the mutex, because the caller wakes others with it and a waker may do anything. No other
+    /// caller can put it back meanwhile: only the holder, or its release, does.
     fn take_turn(&self) -> Option<Turn> {
         self.local().turn.take()
     }
@@ -317,7 +318,7 @@ impl Tenure {
         self.named(Error::new(kind, message))
     }
 
-    /// Says which lock an error is about.
+    /// Adds the key and the store to an error.
     pub(crate) fn named(&self, error: Error) -> Error {
         error.with_key(self.hold.claim.key.as_str()).with_backend(&self.store.name)
     }
@@ -353,7 +354,7 @@ const fn cause(state: u8) -> LossCause {
     }
 }
 
-/// How often this thread has looked at a hold: a test of many holds is bounded in work, not in time.
+/// The number of looks at a hold by this thread. A test with many holds bounds this work, not the time.
 #[cfg(test)]
 pub(crate) mod steps {
     use std::cell::Cell;
@@ -364,7 +365,7 @@ pub(crate) mod steps {
         STEPS.set(STEPS.get() + 1);
     }
 
-    /// Those since the last time.
+    /// The looks since the last call.
     pub(crate) fn taken() -> usize {
         STEPS.take()
     }

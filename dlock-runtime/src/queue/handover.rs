@@ -1,4 +1,4 @@
-//! What goes from one caller of this process to the next along with the turn: a hold, or the store's answer.
+//! The parcel that goes from one caller of this process to the next with the turn: a hold, or the store's answer.
 
 use std::fmt;
 use std::ops::Range;
@@ -10,7 +10,7 @@ use dlock_contract::{Attempt, BootInstant, Claim, Hold};
 use crate::events::shutdown::Job;
 use crate::options::Cohort;
 
-/// A handover on its way to the next caller. The caller that takes it has what was asked for under its claim.
+/// A handover on its way to the next caller. The caller that takes it goes on with its claim.
 #[derive(Debug)]
 pub(crate) struct Handover {
     pub(crate) content: Content,
@@ -24,13 +24,13 @@ pub(crate) struct Handover {
 pub(crate) enum Content {
     /// The hold, passed on without a trip to the store.
     Hold { hold: Hold, cohort: CohortState },
-    /// The store's answer to what a release has asked for the next caller.
+    /// The store's answer to a release that asked for the next caller.
     Answer(Attempt),
 }
 
-/// The store, as far as a handover that no caller takes needs it.
+/// The part of a store that a handover needs if no caller takes it. The queue does not know stores.
 pub(crate) trait Abandon: fmt::Debug + Send + Sync {
-    /// Ends on our thread what was asked for under this claim. `keep` is dropped with the store's first answer.
+    /// Abandons a claim on our thread. `keep` is dropped after the first try at the latest.
     fn abandon_later(self: Arc<Self>, claim: Arc<Claim>, keep: Box<dyn Send>);
 }
 
@@ -39,9 +39,9 @@ impl Handover {
         Self { content, claim: claim.clone(), store, job }
     }
 
-    /// Undoes it at the store, on our thread: the next caller is gone. The turn waits for that.
+    /// Undoes it in the store, on our thread, because the next caller is gone. The turn waits for that.
     pub(crate) fn give_back(self, turn: Box<dyn Send>) {
-        // Its wake first: no news is awaited any more.
+        // The wake is dropped first: nobody waits for its news.
         drop(self.content);
         self.store.abandon_later(self.claim, turn);
         drop(self.job);
@@ -51,18 +51,18 @@ impl Handover {
 /// The bounds within which a hold is passed on, and the tokens that are reserved for its next callers.
 #[derive(Debug)]
 pub(crate) struct CohortState {
-    /// How many tokens a block has at most.
+    /// The most tokens of one block.
     pub(crate) most: u32,
     pub(crate) span: Duration,
     /// Reserved, and not given to any caller yet.
     pub(crate) tokens: Range<u64>,
-    /// How many the last block had; zero before the first.
+    /// The number of tokens of the last block; zero before the first.
     pub(crate) block: u32,
-    /// Since when others may wait, as far as we know.
+    /// Since this time other processes may wait, as far as we know.
     pub(crate) alone_at: BootInstant,
 }
 
-/// Tokens of a block at most, whatever `passes` is: a lock that is given back leaves the rest of its block unused.
+/// The most tokens of one block, whatever `passes` is. A lock that is given back leaves the rest of its block unused.
 const LARGEST_BLOCK: u32 = 1024;
 
 impl CohortState {

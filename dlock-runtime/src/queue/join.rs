@@ -1,4 +1,4 @@
-//! How a caller gets a turn, or a place behind others.
+//! Joins the queue: the caller gets the turn, or a place behind others.
 
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
@@ -17,9 +17,9 @@ pub(crate) enum Joined {
     Turn(Turn),
     /// Behind others.
     Behind(Waiting),
-    /// As many wait as are allowed to.
+    /// The queue has as many waiters as are allowed.
     Full,
-    /// Others hold the lock or wait for it, and we do not want to wait.
+    /// Others hold the lock or wait for it, and the caller does not wait.
     Taken,
     /// The others use the key for a lock of another mode.
     Mixed,
@@ -42,8 +42,7 @@ impl LocalQueue {
             return Joined::Mixed;
         }
         match waits {
-            // A neighbour that merely asks, or whose attempt failed just now, is no holder: nobody shall hear of contention
-            // because of it.
+            // A neighbour that only asks, or whose attempt failed just now, is no holder. It is no contention.
             None if key_queue.is_contended() => return Joined::Taken,
             Some(max) if key_queue.waiter_count() >= max => return Joined::Full,
             _ => {}
@@ -54,7 +53,8 @@ impl LocalQueue {
             key_queue.is_served(&request) || key_queue.first().is_some()
         };
         if key_queue.turn.is_none() && !behind {
-            // The callers of this process that hold the lock or stand in the store's line have left the turn to us.
+            // The callers of this process that hold the lock, or wait in the store's queue, have left the turn to this
+            // one.
             (key_queue.turn, key_queue.home, key_queue.mode) = (Some(key_queue.begins()), home, mode);
             return turn();
         }

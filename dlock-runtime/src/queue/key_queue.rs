@@ -1,4 +1,4 @@
-//! The callers of this process that want one key: the one with the turn, the holds that left it, and the waiters.
+//! The queue of one key in this process: the caller with the turn, the holds that left it to others, and the waiters.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, MutexGuard};
@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 
 use super::handover::Handover;
 
-/// Present only while somebody has the turn, or a hold that has left it to others.
+/// The queue of one key. Present only while a caller has the turn, or a hold that has left it to others.
 #[derive(Debug, Default)]
 pub(super) struct KeyQueue {
     /// The state of the caller with the turn. If no caller has it, the only waiters are one for which the release of a
@@ -34,13 +34,13 @@ pub(super) struct KeyQueue {
 /// The state of the caller with the turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TurnState {
-    /// It asks, and there is no answer yet: nobody knows whether anybody holds the lock.
+    /// It asks, and there is no answer yet. Nobody knows whether the lock is held.
     Asks,
-    /// It waits too, since others hold the lock.
+    /// It waits too, because others hold the lock.
     Stands,
     /// It holds the lock.
     Holds,
-    /// It is gone, and the turn is kept until what it may have left in the store is gone too.
+    /// It is gone. The turn is kept until its leftovers in the store are gone too.
     Leaves,
 }
 
@@ -49,14 +49,14 @@ pub(super) enum TurnState {
 pub(super) struct Waiters {
     pub(super) next_ticket: u64,
     pub(super) waiting: BTreeMap<u64, Waiter>,
-    /// The callers that have left the turn to others and stand in the store's line, by their threads.
+    /// The callers that have left the turn to others and wait in the store's queue, by their threads.
     pub(super) standing: SmallVec<[Option<Home>; 1]>,
     /// The ticket of the waiter that has the turn now, until it has noticed.
     pub(super) called: Option<u64>,
-    /// The hold that comes to this waiter with the turn.
+    /// The handover that comes to this waiter with the turn.
     pub(super) handover: Option<Box<Handover>>,
-    /// Callers that do not wait for others, and for which the store's answer to another caller was enough. Until they
-    /// notice.
+    /// Callers that do not wait for others, and that were refused by the store's answer to another caller. Kept until
+    /// they notice.
     pub(super) refused: BTreeMap<u64, Refusal>,
 }
 
@@ -66,7 +66,7 @@ pub(super) struct Waiter {
     pub(super) request: TurnRequest,
 }
 
-/// A caller's request to the queue.
+/// A caller's request for the turn.
 #[derive(Clone, Debug)]
 pub(crate) struct TurnRequest {
     pub(crate) mode: Mode,
@@ -75,15 +75,15 @@ pub(crate) struct TurnRequest {
     pub(crate) waits: Option<usize>,
     /// The caller's thread, if it is all that its runtime has.
     pub(crate) home: Option<Home>,
-    /// The ttl of a caller that may get a hold passed on.
+    /// The ttl of a caller to which a hold may be passed on; `None` for other callers.
     pub(crate) member: Option<Duration>,
-    /// Does it stand in the store's line from the beginning?
+    /// Whether the caller must wait in the store's queue from the beginning.
     pub(crate) fair: bool,
     /// The claim that a neighbour's release may ask for, and the end of its wait.
     pub(crate) claim_for_release: Option<(Arc<Claim>, BootInstant)>,
 }
 
-/// Why there is no turn for a caller that does not wait.
+/// The reason why a caller that does not wait gets no turn.
 #[derive(Debug)]
 pub(crate) enum Refusal {
     /// Somebody holds the lock.
@@ -126,7 +126,7 @@ impl KeyQueue {
         self.waiters.as_ref().map_or(0, |waiters| waiters.len()) + usize::from(self.turn == Some(TurnState::Stands))
     }
 
-    /// Does anybody hold the lock, as far as this process knows?
+    /// Whether the lock is held, as far as this process knows.
     pub(super) fn is_contended(&self) -> bool {
         matches!(self.turn, Some(TurnState::Holds | TurnState::Stands)) || self.is_shared()
     }
@@ -149,7 +149,7 @@ impl KeyQueue {
         self.failed = None;
     }
 
-    /// Takes the callers that do not wait out of the line, and returns their wakers.
+    /// Refuses the callers that do not wait, and returns their wakers.
     pub(super) fn refuse(&mut self, why: impl Fn() -> Refusal) -> Vec<Waker> {
         let Some(waiters) = &mut self.waiters else { return Vec::new() };
         let refused: Vec<_> = waiters.waiting.extract_if(.., |_, waiter| waiter.request.waits.is_none()).collect();
@@ -157,24 +157,24 @@ impl KeyQueue {
         refused.into_iter().filter_map(|(_, waiter)| waiter.waker).collect()
     }
 
-    /// Has any caller left the turn to others?
+    /// Whether a caller has left the turn to others.
     pub(super) fn is_shared(&self) -> bool {
         !self.holds.is_empty() || self.waiters.as_ref().is_some_and(|waiters| !waiters.standing.is_empty())
     }
 
-    /// Does no caller need this line any more?
+    /// Whether no caller needs this queue any more.
     pub(super) fn is_forgotten(&self) -> bool {
         !self.is_shared() && self.waiters.as_ref().is_none_or(|waiters| waiters.refused.is_empty())
     }
 
-    /// Will a release ask for this one?
+    /// Whether a release will ask for this caller.
     pub(super) fn is_served(&self, request: &TurnRequest) -> bool {
         let Some((claim, _)) = &request.claim_for_release else { return false };
         self.holds.iter().any(|hold| hold.serves == Some(ServedRuntime(claim.origin)))
     }
 
-    /// Takes the next waiter out of the line: the first one. While a release will ask for the first one, it is the
-    /// first that must stand in the store's line from the beginning.
+    /// Takes the next waiter out of the queue: the first one. If a release will ask for the first one, it takes the
+    /// first waiter that must wait in the store's queue from the beginning.
     fn take_next(&mut self) -> Option<(u64, Waiter)> {
         let (mut ticket, first) = self.first()?;
         if self.is_served(&first.request) {
@@ -191,14 +191,14 @@ impl Waiters {
     }
 }
 
-/// Removes one of these.
+/// Removes one value that is equal to `one`.
 pub(super) fn remove_one<T: PartialEq>(all: &mut SmallVec<[T; 1]>, one: T) {
     if let Some(at) = all.iter().position(|other| *other == one) {
         all.swap_remove(at);
     }
 }
 
-/// Changes the line and calls its next waiter, or forgets the line if no caller needs it any more.
+/// Changes the key's queue and calls its next waiter, or forgets the queue if no caller needs it any more.
 pub(super) fn call_next(
     mut shard: MutexGuard<'_, HashMap<LockKey, KeyQueue>>,
     key: &LockKey,

@@ -1,4 +1,4 @@
-//! The lines of one store, by key.
+//! The wait queues of one store, one for each key that is wanted.
 
 use std::collections::hash_map::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -9,20 +9,22 @@ use dlock_contract::engine::Home;
 
 use super::key_queue::{KeyQueue, Waiter};
 
-/// The turns of one store.
+/// The wait queues of one store, by the full key. Spring Integration shared 256 queues among all keys, and callers of
+/// different keys blocked each other (its issue 11146).
 #[derive(Debug, Default)]
 pub(crate) struct LocalQueue {
     /// Several tables, so that callers of different keys do not meet on one mutex.
     shards: [Shard; 16],
 }
 
-/// Aligned, so that two of them never lie together in the processor's cache.
+/// Aligned, so that two shards never share a cache line.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Shard(Mutex<HashMap<LockKey, KeyQueue>>);
 
 impl LocalQueue {
-    /// Does anybody on this thread have the turn, or stand in the line? Parking it would keep them from going on.
+    /// Whether a caller on this thread holds the lock, has the turn or waits for it. Parking the thread would keep that
+    /// caller from going on.
     pub(crate) fn has(&self, key: &LockKey, home: Home) -> bool {
         let shard = self.shard(key);
         let Some(key_queue) = shard.get(key) else { return false };
@@ -35,13 +37,14 @@ impl LocalQueue {
     }
 
     pub(super) fn shard(&self, key: &LockKey) -> MutexGuard<'_, HashMap<LockKey, KeyQueue>> {
-        // Only spreads callers over mutexes, so a sum will do: values differ at a key's end. The tables hash properly.
+        // This only spreads callers over mutexes, so a sum is enough: values differ at a key's end. The tables hash
+        // properly.
         let sum =
             key.as_str().bytes().rev().take(8).fold(0_usize, |sum, byte| sum.wrapping_mul(31) + usize::from(byte));
         self.shards[sum % self.shards.len()].0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// To how many of the next waiters a hold with this ttl may be passed on; it is not counted beyond `most`.
+    /// The number of next waiters to which a hold with this ttl may be passed on, counted up to `most`.
     pub(crate) fn members(&self, key: &LockKey, ttl: Duration, most: u32) -> u32 {
         let members = |key_queue: &mut KeyQueue| {
             let most = usize::try_from(most).unwrap_or(usize::MAX);

@@ -1,9 +1,9 @@
-//! Turns within this process: of all callers that want one key of one store, one asks. The others wait behind it.
+//! Turns within this process. Of all callers that want one key of one store, one asks the store. The others wait behind
+//! it.
 //!
-//! Keyed by the full key: Spring Integration striped such queues over 256 buckets, and foreign keys blocked each other
-//! (its issue 11146). A turn is the right to ask; an exclusive hold keeps it until its release, unless the store hands
-//! its locks on. There the hold leaves the turn to a caller whose place in the store's line the hold's release cannot
-//! take for it. As long as the release can take that place, nobody gets the turn.
+//! Owns the right to ask (a [`Turn`]), the waiters behind it ([`Waiting`]), and the parcel that one caller passes to
+//! the next with the turn ([`Handover`]). May know claims and holds as the contract defines them; no store and no
+//! tenure.
 
 mod handover;
 mod join;

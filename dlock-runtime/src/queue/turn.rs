@@ -1,4 +1,4 @@
-//! A turn: the acts of its owner, and its way to the next caller.
+//! The turn: the right to ask the store for one key, and its way from one caller to the next.
 
 use std::sync::Arc;
 use std::task::Waker;
@@ -11,16 +11,20 @@ use super::key_queue::{KeyQueue, LocalHold, Refusal, TurnRequest, TurnState, cal
 use super::local_queue::LocalQueue;
 
 /// The right to ask the store for this key; dropping it passes it on.
+///
+/// An exclusive hold keeps its turn until its release, unless the store hands its locks on. There, the release can ask
+/// for most waiters, and the hold leaves the turn only to a waiter for which the release cannot ask. As long as the
+/// release can ask for the first waiter, nobody gets the turn.
 #[derive(Debug)]
 pub(crate) struct Turn {
     queue: Arc<LocalQueue>,
     key: LockKey,
     state: State,
-    /// The hold that came with the turn, until it is taken.
+    /// The handover that came with the turn, until it is taken.
     handover: Option<Box<Handover>>,
 }
 
-/// The first waiter, for which a release asks now. It has the turn, and does not know it yet.
+/// The first waiter, for which a release asks now. This turn is meant for it; it does not know that yet.
 #[derive(Debug)]
 pub(crate) struct Next {
     pub(crate) turn: Turn,
@@ -33,11 +37,11 @@ pub(crate) struct Next {
 enum State {
     /// Nobody else of this process asks.
     Asks,
-    /// It stands in the store's line, and the right is another's.
+    /// Its owner waits in the store's queue. Another caller may ask.
     Stands(Option<Home>),
-    /// It has become a hold, and the right is another's.
+    /// Its owner holds the lock. Another caller may ask.
     Holds(LocalHold),
-    /// Another one has it now.
+    /// Another caller has the turn now.
     Gone,
 }
 
@@ -46,20 +50,20 @@ impl Turn {
         Self { queue: queue.clone(), key: key.clone(), state: State::Asks, handover }
     }
 
-    /// From now on it is kept only until our leftovers are gone.
+    /// From now on the turn is kept only until its owner's leftovers in the store are gone.
     pub(crate) fn leave(&self) {
         if self.state == State::Asks {
             self.queue.with(&self.key, |key_queue| (key_queue.turn, key_queue.home) = (Some(TurnState::Leaves), None));
         }
     }
 
-    /// The turn of leftovers, to be kept until they are gone.
+    /// The turn, to be kept until its owner's leftovers in the store are gone.
     pub(crate) fn left(self) -> Box<Self> {
         self.leave();
         Box::new(self)
     }
 
-    /// Its owner waits, since others hold the lock.
+    /// The store has told the turn's owner that others hold the lock.
     pub(crate) fn stands(&self) {
         if self.state == State::Asks {
             self.tell(|key_queue| {
@@ -91,13 +95,13 @@ impl Turn {
         }
     }
 
-    /// Changes the line, and wakes the callers that the change concerns.
+    /// Changes the key's queue, and wakes the callers that the change concerns.
     fn tell(&self, change: impl FnOnce(&mut KeyQueue) -> Vec<Waker>) {
         // Outside of the lock: a waker may do anything.
         self.queue.with(&self.key, change).into_iter().flatten().for_each(wake);
     }
 
-    /// From now on its owner stands in the store's line, and the next caller may ask.
+    /// From now on the turn's owner waits in the store's queue, and the next caller may ask.
     pub(crate) fn stand(&mut self, home: Option<Home>) {
         if self.state == State::Asks {
             self.state = State::Stands(home);
@@ -105,7 +109,7 @@ impl Turn {
         }
     }
 
-    /// From now on it stands for a hold, and the next caller may ask, unless the release will do so.
+    /// From now on the turn belongs to a hold. The next caller may ask, unless the release of the hold will ask for it.
     pub(crate) fn hold(&mut self, hold: LocalHold) {
         match std::mem::replace(&mut self.state, State::Holds(hold)) {
             State::Asks => {
@@ -126,7 +130,7 @@ impl Turn {
         }
     }
 
-    /// From now on it stands for a hold, and nobody else may ask, unless others do already.
+    /// From now on the turn belongs to a hold. No other caller may ask, unless one does already.
     pub(crate) fn keep(&mut self, home: Option<Home>) {
         match self.state {
             State::Asks => self.tell(|key_queue| {
@@ -144,18 +148,18 @@ impl Turn {
         self.queue.next(&self.key, hold)
     }
 
-    /// The hold that came with the turn.
+    /// Takes the handover that came with the turn.
     pub(crate) fn take(&mut self) -> Option<Handover> {
         self.handover.take().map(|handover| *handover)
     }
 
-    /// Passes the turn on, with a hold, if the next waiter may have it; else returns the turn.
+    /// Passes the turn on with a hold, if the next waiter may have the hold. Otherwise returns the turn.
     pub(crate) fn pass(self, handover: Handover) -> Option<Self> {
         let ttl = handover.claim.ttl;
         self.pass_if(handover, |_, request| request.member == Some(ttl)).map(|(turn, _)| turn)
     }
 
-    /// Passes the turn on to the waiter with this ticket; returns both if it waits no more.
+    /// Passes the turn on to the waiter with this ticket. Returns both if that caller waits no more.
     pub(crate) fn pass_to(self, ticket: u64, handover: Handover) -> Option<(Self, Handover)> {
         self.pass_if(handover, |first, _| first == ticket)
     }
@@ -172,7 +176,7 @@ impl Turn {
             drop(shard);
             return Some((self, handover));
         };
-        // It is called now: no release shall ask for it any more.
+        // This waiter gets the turn now, so no release may ask for it any more.
         first.get_mut().request.claim_for_release = None;
         self.state = State::Gone;
         let mut told = Vec::new();
@@ -208,7 +212,7 @@ impl Drop for Turn {
         match self.state {
             State::Gone => {}
             State::Asks => match self.handover.take() {
-                // Nobody took the hold: it goes back first, for the next one would only meet it.
+                // Nobody took the hold. It goes back first, because the next caller would only meet it.
                 Some(handover) => handover.give_back(Self::new(&self.queue, &self.key, None).left()),
                 None => call_next(self.queue.shard(&self.key), &self.key, |_| {}),
             },

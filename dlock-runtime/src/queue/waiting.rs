@@ -13,8 +13,8 @@ use super::key_queue::{KeyQueue, Refusal, call_next};
 use super::local_queue::LocalQueue;
 use super::turn::Turn;
 
-/// A place in the line. Its future ends with the turn. Dropping it gives up the place, or passes on a turn not yet
-/// noticed.
+/// A place in a key's queue. Its future ends when the caller gets the turn. Dropping it gives up the place, or passes
+/// on a turn that the caller has not noticed.
 #[derive(Debug)]
 pub(crate) struct Waiting {
     pub(super) queue: Arc<LocalQueue>,
@@ -31,7 +31,7 @@ pub(crate) enum Known {
     Contended,
     /// The store did not answer the caller before.
     Failed(Error),
-    /// The caller before has asked all the time, without an answer.
+    /// The caller before is still asking, without an answer.
     Nothing,
 }
 
@@ -84,7 +84,7 @@ impl Future for Waiting {
     }
 }
 
-/// The last one has noticed its refusal.
+/// Forgets the key's queue once the last caller has noticed its refusal.
 fn forget_if_empty(shard: &mut MutexGuard<'_, HashMap<LockKey, KeyQueue>>, key: &LockKey) {
     if shard
         .get(key)
@@ -108,7 +108,7 @@ impl Drop for Waiting {
         if key_queue.turn.is_some() {
             drop(shard);
         } else {
-            // It may have been the one for whom a release would ask, and the one behind it asks itself.
+            // A release may have been about to ask for this waiter. The waiter behind it may ask for itself.
             call_next(shard, &self.key, |_| {});
         }
         drop((old, refusal));

@@ -1,4 +1,5 @@
-//! The end of a hold whose lock is not simply freed: the store keeps the key for `min_hold`, or records the run.
+//! The plan for the end of a hold if the store must do more than free the lock: keep the key for `min_hold`, or record
+//! the run.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,9 +9,10 @@ use dlock_contract::{BootInstant, Ending, RunEnd};
 
 #[derive(Debug)]
 pub(super) struct EndPlan {
-    /// Did the caller get the lock? A lock that was won in vain is simply freed.
+    /// Whether the caller got the lock. If it did not, the lock is simply freed.
     handed_out: AtomicBool,
-    /// `min_hold`, from when the grant was heard of: the store then keeps the key rather too long than too short.
+    /// The end of `min_hold`, counted from the time when the grant was received. So the store keeps the key rather too
+    /// long than too short.
     kept_until: Option<BootInstant>,
     /// How the run went, if the store keeps a record of it.
     run: Option<OnceLock<RunEnd>>,
