@@ -1,4 +1,4 @@
-//! One acquisition on its way, and what becomes of it: a guard, or an error that says what it was about.
+//! The state of one acquisition, and its end: a guard, or an error that names the key and the store.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::options::resolved::Resolved;
 use crate::queue::{CohortState, Turn};
 use crate::site::Label;
 
-/// An attempt is given this long even if the wait is shorter: opening a connection takes its time.
+/// The least bound of an attempt, even if the wait is shorter: opening a connection takes time.
 pub(super) const LEAST_PATIENCE: Duration = Duration::from_millis(250);
 
 /// One acquisition on its way. It may have left something in the store; dropping it then cleans up on our thread.
@@ -28,34 +28,34 @@ pub(crate) struct Acquisition {
     pub(super) shared: Arc<Shared<Tenure>>,
     pub(super) store: Arc<Store>,
     pub(super) claim: Arc<Claim>,
-    /// Goes to the tenure.
+    /// Moves to the tenure.
     pub(super) label: Option<Label>,
     pub(super) options: Resolved,
-    /// The thread that goes on with the caller's task, if it is all that its runtime has.
+    /// The caller's thread, if it is the only one of its runtime.
     pub(super) home: Option<Home>,
-    /// The thread that sleeps until this is over.
+    /// Present if the caller's thread sleeps meanwhile.
     pub(super) parked: Option<Box<Parked>>,
-    /// One of several, which are handed out once all are there.
+    /// Whether it is one key of several. All are handed out together.
     pub(super) sorted: bool,
     pub(super) since: BootInstant,
     pub(super) wait_ends: BootInstant,
     pub(super) attempts: u32,
     pub(super) turn: Option<Turn>,
-    /// Of a hold that may be passed on.
+    /// Present if the hold may be passed on.
     pub(super) cohort: Option<Box<CohortState>>,
-    /// It was passed on to us.
+    /// Whether the hold was passed on by another caller.
     pub(super) passed: bool,
-    /// Among the jobs that a shutdown waits for.
+    /// Whether it is counted among the jobs that a shutdown waits for.
     pub(super) counted: bool,
     pub(super) armed: bool,
-    /// What was to undo it was not answered, and may come late.
+    /// The abandon request got no reply and may still arrive later.
     pub(super) undo_unconfirmed: bool,
 }
 
 impl Drop for Acquisition {
     fn drop(&mut self) {
         if (self.armed || self.turn.is_some()) && is_forked() {
-            // A copy of what the parent has.
+            // In a child after `fork` it is a copy of the parent's.
             std::mem::forget(self.turn.take());
             return;
         }
@@ -73,10 +73,10 @@ impl Drop for Acquisition {
 }
 
 impl Acquisition {
-    /// The lock is ours: from here on a guard releases it.
+    /// The lock is held. From here on, dropping the guard releases it.
     pub(super) fn begin(&mut self, mut hold: Hold, waited: Duration) -> Result<Guard> {
         if !self.passed {
-            // Our thread may have asked for it; from here on it is this caller's, as its neighbours are.
+            // Our thread may have asked for the hold. From here on it belongs to this caller.
             hold.claim = self.claim.clone();
         }
         if let Some(turn) = self.turn.as_ref().filter(|_| self.claim.mode.is_shared()) {
@@ -111,11 +111,11 @@ impl Acquisition {
         }));
         let guard = Guard::new(tenure.clone());
         if self.claim.mode.is_shared() {
-            // The turn was the right to ask, and others may hold this beside us.
+            // Others may hold this lock too, so the turn was only the right to ask.
             tenure.pass_turn();
         } else if self.store.hands_on() && !passes {
-            // The next of this process takes its place in the store's line now, so that the release can hand it the lock;
-            // unless the release asks for it.
+            // The next caller of this process joins the store's wait queue now, so that the release can hand it the
+            // lock. If the release will ask for that caller, it does not.
             tenure.share_turn();
         } else {
             tenure.keep_turn();
@@ -123,7 +123,7 @@ impl Acquisition {
         let shared = &self.shared;
         let added = if shared.shutdown.is_closed() { Err(shut_down()) } else { shared.renewals.add(&tenure) };
         if let Err(error) = added {
-            // Nobody was told that it began, so nobody is told that it ends; what its store noted of it is undone.
+            // The begin was not reported, so the end is not reported either. The grant is undone in the store.
             tenure.end();
             self.armed = true;
             return Err(self.explained(error));
@@ -139,13 +139,13 @@ impl Acquisition {
         error.with_key(self.claim.key.as_str()).with_backend(&self.store.name).with_attempts(self.attempts)
     }
 
-    /// A shutdown waits until this is over: until the hold is in the watchdog's table, or our thread abandons it.
+    /// A shutdown waits for this acquisition, until the hold is in the renewal schedule or our thread abandons it.
     pub(super) fn count(&mut self) {
         self.shared.jobs.enter();
         self.counted = true;
     }
 
-    /// Tells of the failure, and what it was about.
+    /// Reports the failure to observers, and adds the key and the store to the error.
     pub(super) fn failed(&self, error: Error, waited: Duration) -> Error {
         let event = match error.kind() {
             ErrorKind::Busy | ErrorKind::QueueFull { .. } => Event::Busy,
@@ -170,7 +170,7 @@ pub(super) fn already_run() -> Error {
 
 pub(super) fn timed_out(left: Option<Duration>) -> Error {
     let waited = "the wait ran out while others held the lock";
-    // Two callers that hold what the other one waits for: here each can read its half of it.
+    // If two callers wait for each other's locks, each error shows one half of the deadlock.
     let text = match scope::held_keys() {
         held if held.is_empty() => Cow::Borrowed(waited),
         held => Cow::Owned(format!("{waited}; the caller itself holds {}", held.join(", "))),

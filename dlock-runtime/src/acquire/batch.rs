@@ -1,4 +1,4 @@
-//! Several keys in one request, where the store can take them together and all of them are free.
+//! The acquisition of several keys in one request, if the store can grant them together and all are free.
 
 use std::sync::Arc;
 
@@ -14,11 +14,11 @@ use crate::guard::scope;
 use crate::options::{Options, Wait};
 use crate::queue::Joined;
 
-/// What came of asking for all at once.
+/// The outcome of one request for all keys.
 pub(crate) enum BatchOutcome {
-    /// All are ours.
+    /// All locks are held.
     Won(Guards),
-    /// They are to be acquired one after another; so many attempts were made.
+    /// The keys must be acquired one after another. So many attempts were made.
     OneByOne(u32),
 }
 
@@ -32,7 +32,7 @@ pub(crate) async fn acquire_batch(request: &Request, keys: &[KeyBuf], wait_ends:
         Ok(Together::Acquired(holds)) => {
             let now = request.context.shared().clock.now();
             if holds.iter().any(|hold| hold.validity.deadline() <= now) {
-                // Too late to be of use: they are given back.
+                // The grants have expired. They are released.
                 return Ok(BatchOutcome::OneByOne(1));
             }
             begin(all, holds).map(BatchOutcome::Won)
@@ -49,7 +49,7 @@ pub(crate) async fn acquire_batch(request: &Request, keys: &[KeyBuf], wait_ends:
                 let again = first.options.retry.times > 0 || error.told_after().is_some();
                 first.options.wait != Wait::None && again && error.is_retryable()
             });
-            // What may be left of it in the store is abandoned, and the next attempts wait for that behind our turns.
+            // Leftovers in the store are abandoned, and the next attempts wait for that behind our turns.
             if retries {
                 return Ok(BatchOutcome::OneByOne(1));
             }
@@ -59,11 +59,11 @@ pub(crate) async fn acquire_batch(request: &Request, keys: &[KeyBuf], wait_ends:
     }
 }
 
-/// Everything that it takes to ask, with the turns of all keys. `None` if one of them is not to be had at once: who waits
-/// for a turn must have no other.
+/// Prepares the acquisitions of all keys, with their turns. `None` if one turn is not free at once: a caller that waits
+/// for a turn must have no other one.
 fn ready(request: &Request, keys: &[KeyBuf], wait_ends: BootInstant) -> Result<Option<Vec<Acquisition>>> {
     let Options { mode, fair, attempts, .. } = request.options;
-    // A single attempt is better spent where it tells who has the lock.
+    // A single attempt is better spent on one key, because its answer names the holder.
     if keys.len() < 2 || mode != Mode::Exclusive || fair || attempts == Some(1) {
         return Ok(None);
     }
@@ -94,7 +94,7 @@ async fn send(all: &mut [Acquisition]) -> Result<Together> {
     first.shared.shutdown.or_bounded(answer).await.ok_or_else(shut_down)?
 }
 
-/// Of a failure that concerns all, the first tells.
+/// Reports a failure of all keys once, for the first key.
 fn failed(all: &[Acquisition], error: Error) -> Error {
     match all.first() {
         Some(first) => first.failed(error, first.shared.clock.now().since(first.since)),
@@ -102,7 +102,7 @@ fn failed(all: &[Acquisition], error: Error) -> Error {
     }
 }
 
-/// All are ours: each is held inside of the one before, as if they had been acquired one after another.
+/// Begins all holds. Each is inside of the one before, as if they had been acquired one after another.
 fn begin(all: Vec<Acquisition>, holds: Vec<Hold>) -> Result<Guards> {
     let mut guards: Option<Guards> = None;
     for (mut acquisition, hold) in all.into_iter().zip(holds) {

@@ -1,4 +1,4 @@
-//! What comes after a first attempt that did not win.
+//! Contention and failure: waits for news, retries and gives up, after a first attempt that did not win.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::hold::store::request_bound;
 use crate::options::{Retry, Wait};
 
 impl Acquisition {
-    /// What comes after a first attempt that did not win: waiting for news and asking again, until the deadline.
+    /// Waits for news and asks again until the wait ends, after a first attempt that did not win.
     pub(super) async fn contend(&mut self, first: Result<Attempt>) -> Result<Hold> {
         let shared = self.shared.clone();
         let style = self.store.backend.capabilities().wake;
@@ -47,7 +47,7 @@ impl Acquisition {
             };
             let wake = match answer {
                 Ok(wake) if self.options.wait == Wait::None => {
-                    // Asked without a stand: nothing of ours is in the store.
+                    // The attempt did not join the store's wait queue, so nothing of ours is in the store.
                     self.armed = false;
                     if let Some(turn) = &self.turn {
                         turn.stands();
@@ -58,12 +58,13 @@ impl Acquisition {
                     if contended == 0 {
                         if let Some(turn) = &mut self.turn {
                             turn.stands();
-                            // The store's line has an order for all processes: a neighbour takes its own place there.
+                            // The store's wait queue has one order for all processes, so a neighbour takes its own
+                            // place there.
                             if self.claim.fair {
                                 turn.stand(self.home);
                             }
                         }
-                        // Before we go to sleep on it: the holder may be a reader, which keeps no turn.
+                        // Checked before the sleep, because the holder may be a reader, which keeps no turn.
                         self.check_parking()?;
                     }
                     last.insert(wake)
@@ -97,7 +98,7 @@ impl Acquisition {
             };
             failed = 0;
             if self.attempts >= self.options.attempts && wake.signal.is_none() {
-                // Nothing could come of waiting: no news, and no further attempt.
+                // Waiting is of no use: no news will come, and no attempt is left.
                 let left = wake.lease_left;
                 drop(last);
                 self.give_up().await;
@@ -115,7 +116,7 @@ impl Acquisition {
                 Err(_) => false,
             };
             if !useful {
-                // A signal that failed has told nothing, and the next one may fail as fast: the pace of one without.
+                // A signal that failed has told nothing, and the next one may fail as fast. Use the pace without news.
                 wake.signal = None;
                 let again = ask_again_at(shared.clock.now(), wake, pace, contended).min(self.wait_ends);
                 shared.shutdown.or(shared.clock.sleep_until(again)).await.ok_or_else(shut_down)?;
@@ -131,7 +132,7 @@ impl Acquisition {
         }
     }
 
-    /// A neighbour whose wait ends now has waited for the store, and for no holder.
+    /// Tells the callers behind that the store failed: they have not waited for a holder.
     pub(super) fn tell_neighbours(&self, error: &Error) {
         let of_the_store = matches!(
             error.kind(),
@@ -142,12 +143,13 @@ impl Acquisition {
         }
     }
 
-    /// Sleeps while the store grants nothing to anybody, without the turn: neighbours shall hear that from the store too,
-    /// and not that others have the lock. Gives what comes with the next turn.
+    /// Sleeps while the store grants nothing to anybody. It gives up the turn, so that neighbours hear that from the
+    /// store too, and not that others hold the lock. Returns the handover that comes with the next turn.
     async fn stand_aside(&mut self, until: BootInstant) -> Result<Option<Result<Attempt>>> {
         let shared = self.shared.clone();
         self.give_up().await;
-        // What may still be in the store keeps the turn, or an abandon that is late would meet the next attempt.
+        // If something may still be in the store, the turn is kept. Otherwise a late abandon would meet the next
+        // attempt.
         if !self.armed {
             self.turn = None;
         }
@@ -166,10 +168,10 @@ impl Acquisition {
         })
     }
 
-    /// Asks once. The outer error is the end of everything: a shutdown.
+    /// Asks the store once. The outer error is a shutdown.
     pub(super) async fn attempt(&mut self) -> Result<Result<Attempt>> {
         if let Err(error) = self.store.health.admit(|| self.shared.clock.now()) {
-            // Nothing was asked.
+            // The store was not asked.
             return Ok(Err(error));
         }
         self.attempts += 1;
@@ -188,20 +190,20 @@ impl Acquisition {
         Ok(answer)
     }
 
-    /// How long one request may take.
+    /// The bound of one attempt.
     pub(super) fn attempt_bound(&self) -> Duration {
         let left = self.wait_ends.since(self.shared.clock.now()).max(LEAST_PATIENCE);
         let bound = request_bound(self.claim.ttl);
         if self.options.wait == Wait::None { bound } else { bound.min(left) }
     }
 
-    /// A grant that came so late that nothing is left of it is given back, not used.
+    /// Returns the hold, unless it has already expired when it arrives. Then it is released.
     async fn accept(&mut self, hold: Hold) -> Option<Hold> {
         if hold.validity.deadline() > self.shared.clock.now() {
             return Some(hold);
         }
         if std::mem::take(&mut self.passed) {
-            // What is left of its tokens is below that of the next grant.
+            // The tokens that are left are lower than that of the next grant.
             self.cohort = self.cohort.take().map(|cohort| Box::new(cohort.anew()));
             self.clear(hold.claim).await;
             return None;
@@ -209,12 +211,13 @@ impl Acquisition {
         let bound = request_bound(self.claim.ttl);
         let hold = Arc::new(hold);
         let released = self.store.ask(bound, &hold, |backend, hold| backend.release(hold)).await;
-        // If this fails, the abandon that is still armed, or the ttl, does it.
+        // If this fails, the abandon that is still armed releases it, or the ttl does.
         self.undo_unconfirmed |= released.is_err();
         None
     }
 
-    /// Leaves the line. In place, so that nothing of ours is in the store when the caller hears of the timeout.
+    /// Leaves the store's wait queue. In place, so that nothing of ours is in the store when the caller hears of the
+    /// timeout.
     async fn give_up(&mut self) {
         let bound = request_bound(self.claim.ttl).min(Duration::from_secs(1));
         match self.store.ask(bound, &self.claim, |backend, claim| backend.abandon(claim)).await {
@@ -223,11 +226,11 @@ impl Acquisition {
         }
     }
 
-    /// Goes on under another owner: what was to undo the present one may be on its way still, and must not find what is
-    /// asked for next.
+    /// Goes on with a new owner id. The abandon of the present one may still be on its way, and must not undo the next
+    /// attempt.
     fn rename(&mut self) -> Result<()> {
         if self.claim.once_per.is_some() {
-            // A start that the store may have noted for us would be taken for somebody else's run.
+            // With a new owner id, a start that the store may have noted for us would look like another owner's run.
             return Err(Error::outage("the store has not said whether what it may have granted was given back"));
         }
         let mut claim = (*self.claim).clone();

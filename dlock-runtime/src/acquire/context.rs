@@ -1,4 +1,4 @@
-//! The stores of a registry by name, its defaults and its settings: what an acquisition looks up.
+//! The registry as the engine sees it: its stores by name, its defaults and its settings.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -80,7 +80,7 @@ impl Context {
         Ok(())
     }
 
-    /// Takes all stores out, at the end.
+    /// Takes all stores out, at a shutdown.
     pub(crate) fn take_stores(&self) -> Vec<Arc<Store>> {
         let mut stores = self.0.stores.write().unwrap_or_else(PoisonError::into_inner);
         stores.default = None;
@@ -101,7 +101,7 @@ impl Context {
         self.0.traced.store(true, Ordering::Release);
     }
 
-    /// The options of a site, as they were changed from outside of the code.
+    /// The options of a site, with the settings from outside of the code.
     pub(crate) fn tuned(&self, name: &str, options: Options) -> Options {
         self.0.tunings.get(name).map_or(options, |tuning| options.tuned(tuning))
     }
@@ -110,7 +110,7 @@ impl Context {
         &self.0.shared
     }
 
-    /// The order in which locks are taken one inside of the other.
+    /// The order in which locks are nested.
     #[cfg(debug_assertions)]
     pub(crate) fn order(&self) -> &Order {
         &self.0.order
@@ -136,13 +136,13 @@ impl Context {
         let traced = self.0.traced.load(Ordering::Acquire);
         let hook = || self.0.trace.read().unwrap_or_else(PoisonError::into_inner).clone();
         match traced.then(hook).flatten() {
-            // The user's: what it gives is for people to read, and its panic is no reason not to lock.
+            // The hook is the user's. Its result is for people to read, and its panic must not stop the lock.
             Some(hook) => catch_unwind(AssertUnwindSafe(|| hook())).ok().flatten(),
             None => tracing::Span::current().id().map(|id| format!("{:x}", id.into_u64())),
         }
     }
 
-    /// The store of this name. Without a name the default, or the only store if there is no more than one.
+    /// The store of this name. Without a name: the default, or the only store.
     pub(crate) fn store(&self, name: Option<&str>) -> Result<Arc<Store>> {
         let stores = self.0.stores.read().unwrap_or_else(PoisonError::into_inner);
         let found = match name {

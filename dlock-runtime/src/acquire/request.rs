@@ -19,9 +19,9 @@ pub(crate) struct Request {
     pub(crate) place: Place,
     pub(crate) options: Options,
     pub(crate) backend: Option<Cow<'static, str>>,
-    /// Of a caller whose thread sleeps meanwhile.
+    /// Present if the caller's thread sleeps meanwhile.
     pub(crate) parked: Option<Box<Parked>>,
-    /// Is it one of several keys, which are taken in one order, and of use only once all are there?
+    /// Present if the key is one of several: the holds of the enclosing calls in their store.
     pub(crate) list: Option<Arc<Enclosing>>,
 }
 
@@ -50,16 +50,16 @@ impl Request {
     }
 }
 
-/// Facts about a caller whose thread sleeps while ours asks for it.
+/// A caller whose thread sleeps while our thread asks for it.
 #[derive(Clone)]
 pub(crate) struct Parked {
     pub(crate) home: Option<Home>,
     pub(crate) trace: Option<String>,
-    /// Tells that thread that others hold the lock, so that it may sleep for long.
+    /// Tells the sleeping thread that others hold the lock, so the wait may be long.
     pub(crate) waits: Option<Arc<dyn Fn() + Send + Sync>>,
 }
 
-/// Everything that could end the wait runs on the very thread that would wait.
+/// The error of a blocking call on our own thread: everything that could end the wait runs on this thread.
 pub(crate) fn blocks_our_thread() -> Error {
     Error::new(
         ErrorKind::WouldDeadlock,

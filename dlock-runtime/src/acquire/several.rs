@@ -1,4 +1,4 @@
-//! One lock, or several that are won all or none.
+//! The acquisition of one key, or of several keys: all or none.
 
 use std::future::ready;
 use std::sync::Arc;
@@ -18,10 +18,10 @@ use crate::guard::guard_set::{Guards, finish_all};
 use crate::guard::scope::{self, Enclosing};
 use crate::site::Keys;
 
-/// More keys in one call are a mistake: each is a lock to be held, renewed and given back.
+/// The most keys of one call. More are a mistake: each is a lock to hold, renew and release.
 const MOST_KEYS: usize = 10_000;
 
-/// Acquires one key, or several: sorted and without doubles, all or none. Two callers that sort alike cannot wait for
+/// Acquires one key, or several: sorted, without duplicates, all or none. Two callers that sort alike cannot wait for
 /// each other.
 pub(crate) fn acquire_all(request: Request, keys: Keys) -> BoxFuture<'static, Result<Guards>> {
     match keys {
@@ -49,12 +49,12 @@ async fn acquire_several(request: Request, keys: Vec<KeyBuf>) -> Result<Guards> 
         return Err(of_first(Error::config("keys", text)).with_backend(&store.name));
     }
     if request.options.once_per.is_some() {
-        // The first of them would have spent its period where the next one is not to be had.
+        // The first key would use up its period although the next key cannot be had.
         let text = "once_per counts the starts under one key: ask for one key instead of a list";
         return Err(of_first(Error::config("once_per", text)).with_backend(&store.name));
     }
     let namespace = request.context.defaults().namespace.clone();
-    // By the names that the store has for them: two keys may be one lock there.
+    // Sorted by their names in the store: two keys may be one lock there.
     let mut named = Vec::with_capacity(keys.len());
     for key in keys {
         let name = store.key(&namespace, &key).map_err(|error| error.with_backend(&store.name))?;
@@ -63,24 +63,24 @@ async fn acquire_several(request: Request, keys: Vec<KeyBuf>) -> Result<Guards> 
     named.sort_unstable_by(|(one, _), (other, _)| one.as_str().cmp(other.as_str()));
     named.dedup_by(|(one, _), (other, _)| one == other);
     let keys: Vec<_> = named.into_iter().map(|(_, key)| key).collect();
-    // Looked for once: each of the keys would look through all that is held.
+    // Collected once. Otherwise each key would look through all enclosing holds.
     let request = Request { list: Some(Arc::new(Enclosing::of(&store))), ..request };
     let clock = &request.context.shared().clock;
     let wait = request.options.wait.unwrap_or(request.context.defaults().wait);
-    // One wait for all of them.
+    // One wait for all keys.
     let wait_ends = wait_end(clock.now(), wait);
     let attempts = match acquire_batch(&request, &keys, wait_ends).await? {
         BatchOutcome::Won(guards) => return Ok(guards.handed_out()),
         BatchOutcome::OneByOne(attempts) => attempts,
     };
     let mut guards: Option<Guards> = None;
-    // Each listens once: a look at all of them for each next key would be very many looks.
+    // Each hold is listened to once. A look at all holds for each further key would be very many looks.
     let mut losses = FuturesUnordered::new();
     for key in keys {
-        // Inside of the one before: the same hold twice would wait for itself.
+        // Inside of the hold before, so that the same lock twice fails instead of waiting for itself.
         let outer = Guards::innermost_of(guards.as_ref());
         let next = scope::within(outer.clone(), || acquire_by(request.clone(), &key, Some(wait_ends), attempts));
-        // First the loss: a list of which one is gone is not had, whatever comes with it.
+        // The loss is polled first: if one hold is lost, the call has failed, whatever else arrives.
         let won = tokio::select! {
             biased;
             Some(loss) = losses.next(), if !losses.is_empty() => Err(loss),
@@ -98,14 +98,14 @@ async fn acquire_several(request: Request, keys: Vec<KeyBuf>) -> Result<Guards> 
     let Some(guards) = guards else {
         return Err(Error::config("keys", "there is no key in the list, so nothing would be locked"));
     };
-    // A loss at the last moment, after the select above.
+    // A hold may be lost at the last moment, after the select above.
     match guards.check() {
         Ok(()) => Ok(guards.handed_out()),
         Err(loss) => Err(give_back(Some(guards), loss).await),
     }
 }
 
-/// The caller hears why there is no lock; that one of those that were won ended meanwhile changes nothing.
+/// Releases the locks that were won. The caller hears why the call failed; a loss meanwhile does not change that.
 async fn give_back(won: Option<Guards>, error: Error) -> Error {
     if let Some(guards) = won {
         let _ = finish_all(guards).await;

@@ -1,4 +1,4 @@
-//! One acquisition, from the call to the guard.
+//! The acquisition of one key, from the request to the guard.
 
 use std::borrow::Cow;
 use std::future::ready;
@@ -21,12 +21,12 @@ use crate::site::Label;
 
 /// Acquires. Dropping the returned future leaves nothing behind in the store.
 ///
-/// What can be refused without asking the store is refused here and now, so that the future need not keep the question.
+/// A request that is refused without asking the store is refused at once, so that the future need not keep it.
 pub(crate) fn acquire(request: Request, key: &KeyBuf) -> BoxFuture<'static, Result<Guard>> {
     acquire_by(request, key, None, 0)
 }
 
-/// The same by a deadline, after so many attempts.
+/// The same with an end of the wait that is fixed already, and after so many attempts.
 pub(crate) fn acquire_by(
     request: Request,
     key: &KeyBuf,
@@ -43,18 +43,18 @@ pub(crate) fn acquire_by(
     }
 }
 
-/// What a call comes to before anything is asked of the store.
+/// A request that is checked, before the store is asked.
 #[expect(
     clippy::large_enum_variant,
     reason = "moved once, into the future of the call; a box would be one more for each"
 )]
 pub(crate) enum Prepared {
     Asks(Acquisition),
-    /// The enclosing call's hold is used.
+    /// The request joins a hold of the enclosing call.
     Joins(Guard),
 }
 
-/// What a store does when a hold begins or ends: who joins another one's hold has neither, and would not get it.
+/// The option that needs a begin or an end of its own in the store. A call that joins a hold has neither.
 fn of_its_own(asked: &Options) -> Option<&'static str> {
     match () {
         () if asked.once_per.is_some() => Some("`once_per`"),
@@ -75,11 +75,11 @@ pub(crate) fn prepare(request: Request, key: &KeyBuf, wait_ends: Option<BootInst
     let options = request.options.resolve(&defaults).map_err(named)?;
     let key = store.key(&defaults.namespace, key).map_err(named)?;
     let named = |error: Error| error.with_key(key.as_str()).with_backend(&store.name);
-    // One system call for all three that a fork would confuse: our thread, the random bytes, the note.
+    // One system call for three things that depend on the process: our thread, the random bytes, the note.
     let pid = std::process::id();
     background_of(pid).map_err(named)?;
     if request.parked.is_none() && is_ours() {
-        // As in a waker that drives a future to its end.
+        // For example in a waker that drives a future to its end.
         return Err(named(blocks_our_thread()));
     }
     let outer = request.list.as_ref().map_or_else(|| scope::holding(&store, &key), |list| list.holding(&key));
@@ -94,7 +94,7 @@ pub(crate) fn prepare(request: Request, key: &KeyBuf, wait_ends: Option<BootInst
         return Err(named(Error::new(ErrorKind::WouldDeadlock, text)));
     }
     let label = Label::new(request.place, store.name.clone());
-    // Of a list it is noted once, for all that are held outside of it.
+    // For a list of keys it is noted once.
     #[cfg(debug_assertions)]
     if request.list.as_ref().is_none_or(|list| list.is_first()) {
         context.order().note(&shared.events, &label);
@@ -111,7 +111,7 @@ pub(crate) fn prepare(request: Request, key: &KeyBuf, wait_ends: Option<BootInst
     claim.backoff = options.backoff.map(Box::new);
     claim.origin = here.filter(|_| !capabilities.connection_per_hold);
     supported::check(capabilities, &claim, &request.options).map_err(named)?;
-    // The store keeps a record of what was asked of it: a run that is passed on would go under another one's name.
+    // A run that is passed on would be recorded under another owner's name.
     let passes = request.options.cohort.filter(|_| !options.record);
     Ok(Prepared::Asks(Acquisition {
         wait_ends: wait_ends.unwrap_or_else(|| wait_end(since, options.wait)),
@@ -168,7 +168,7 @@ impl Acquisition {
         }
         match self.attempt().await? {
             Ok(Attempt::Acquired(hold)) if hold.validity.deadline() > self.shared.clock.now() => Ok(hold),
-            // In a box, as all that an uncontended call does not need: its future stays small.
+            // Boxed, because the uncontended path does not need it. This keeps the future small.
             answer => Box::pin(self.contend(answer)).await,
         }
     }

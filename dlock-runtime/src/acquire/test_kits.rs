@@ -1,4 +1,4 @@
-//! How many test kits there are, for calls that have lost theirs.
+//! The number of test kits, for the error of a call outside of its kit.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 

@@ -1,4 +1,4 @@
-//! The right to ask, and what comes along with it from the caller before.
+//! Gets the turn of this process, and takes the handover that may come with it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,15 +13,15 @@ use crate::hold::tenure::Tenure;
 use crate::options::Wait;
 use crate::queue::{Content, Joined, Known, Refusal, Turn, TurnRequest, Waiting};
 
-/// What came with a turn.
+/// A handover that was taken over.
 pub(super) enum Received {
     Hold(Hold),
-    /// A hold that has come too late; only what was asked for.
+    /// The claim of a hold that has expired.
     Late(Arc<Claim>),
     Answer(Attempt),
 }
 
-/// An acquisition that clears away what came to it too late. If that is dropped, our thread goes on with it.
+/// An acquisition that abandons a handover which came too late. If it is dropped, our thread goes on with that.
 struct Clears<'a> {
     acquisition: &'a mut Acquisition,
     late: Option<Arc<Claim>>,
@@ -40,14 +40,14 @@ impl Drop for Clears<'_> {
 }
 
 impl Acquisition {
-    /// What was passed on to us came too late.
+    /// Begins again, because the hold that was passed on has expired.
     pub(super) async fn begin_anew(&mut self, late: Arc<Claim>) -> Result<Hold> {
         self.clear(late).await;
         let answer = self.attempt().await?;
         self.contend(answer).await
     }
 
-    /// What came to us with the turn.
+    /// Takes over the handover that came with the turn.
     pub(super) fn take_over(&mut self) -> Option<Received> {
         let passed = self.turn.as_mut()?.take()?;
         match passed.content {
@@ -59,13 +59,13 @@ impl Acquisition {
                 self.passed = true;
                 Some(Received::Hold(hold))
             }
-            // Nobody has looked at it for longer than it lasts.
+            // The answer waited for longer than its grant lasts.
             Content::Answer(Attempt::Acquired(hold)) if hold.validity.deadline() <= self.shared.clock.now() => {
                 Some(Received::Late(passed.claim))
             }
             Content::Answer(answer) => {
-                // As if we had asked ourselves, under the name that the release has asked with.
-                // What is asked from here on goes over our own connection, and so does what undoes it.
+                // Go on as if this caller had asked, with the owner id of the release. Further requests go over this
+                // caller's own connection, and so does the abandon.
                 let origin = self.claim.origin;
                 self.claim = if passed.claim.origin == origin {
                     passed.claim
@@ -84,7 +84,7 @@ impl Acquisition {
         }
     }
 
-    /// Frees what came too late: a renewal that was under way may have prolonged it in the store.
+    /// Abandons a claim whose hold came too late. A renewal that was under way may have prolonged it in the store.
     pub(super) async fn clear(&mut self, late: Arc<Claim>) {
         let mut clears = Clears { late: Some(late.clone()), acquisition: self };
         let Acquisition { store, claim, .. } = &*clears.acquisition;
@@ -93,12 +93,12 @@ impl Acquisition {
         clears.late = None;
         drop(clears);
         if answer.is_err() {
-            // Its turn is needed here.
+            // The turn stays here: this acquisition needs it.
             abandon_later(&self.store, late, Box::new(()));
         }
     }
 
-    /// Waits for the right to ask: one caller of this process and key at a time.
+    /// Waits for the turn: one caller of this process asks for a key at a time.
     pub(super) async fn join(&mut self) -> Result<Turn> {
         let max = self.options.max_waiters;
         let waits = (self.options.wait != Wait::None).then_some(max);
@@ -113,7 +113,7 @@ impl Acquisition {
                 "other callers of this process use the key for a lock of another mode",
             )),
             Joined::Taken => Err(busy(None)),
-            // Behind one that asks, or behind what a failed attempt has left. Both are over within a request's time.
+            // The caller before asks, or abandons a failed attempt. Both end within a request's time.
             Joined::Behind(waiting) if waits.is_none() => {
                 let until = self.shared.clock.now().after(request_bound(self.claim.ttl));
                 Box::pin(self.wait_for_turn(waiting, until)).await
@@ -130,13 +130,13 @@ impl Acquisition {
         let member = self.cohort.as_ref().map(|_| self.claim.ttl);
         let fair = self.claim.fair;
         let plain = self.claim.mode == Mode::Exclusive && !fair && self.claim.once_per.is_none();
-        // Who counts attempts makes them.
+        // A caller that counts its attempts must make them itself.
         let carries = plain && waits.is_some() && self.options.attempts == u32::MAX;
         let claim_for_release = carries.then(|| (self.claim.clone(), self.wait_ends));
         TurnRequest { mode: self.claim.mode, waits, home: self.home, member, fair, claim_for_release }
     }
 
-    /// A caller that sleeps must not wait for a task that only its own thread could go on with.
+    /// Refuses to park if the lock can only come from a task of the parked thread.
     pub(super) fn check_parking(&self) -> Result<()> {
         let Some(parked) = &self.parked else { return Ok(()) };
         if let Some(waits) = &parked.waits {
@@ -157,10 +157,11 @@ impl Acquisition {
         Ok(())
     }
 
-    /// Contention is what the store has said of the lock. Of a silent store nobody knows whether anybody holds it.
+    /// Waits for the turn. The error is contention only if the store has said that the lock is held. If the store is
+    /// silent, nobody knows that.
     async fn wait_for_turn(&mut self, mut waiting: Waiting, mut until: BootInstant) -> Result<Turn> {
         let taken = || if self.options.wait == Wait::None { busy(None) } else { timed_out(None) };
-        // As long as an attempt of its own would have.
+        // As long as an attempt of this caller would have.
         let least = self.since.after(LEAST_PATIENCE);
         loop {
             let called = self.shared.clock.timeout_at(until, &mut waiting);

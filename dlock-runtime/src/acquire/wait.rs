@@ -21,21 +21,21 @@ pub(crate) fn wait_end(since: BootInstant, wait: Wait) -> BootInstant {
 
 const MS: Duration = Duration::from_millis(1);
 
-/// The net under stores that tell: news can be lost.
+/// The longest pause where the store sends news. News can be lost.
 const NET: Duration = Duration::from_secs(5);
 
-/// Where news are promised but cannot come, as when a push connection is down.
+/// The pauses where news are promised but cannot come, for example while a push connection is down.
 const FALLBACK: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
 
-/// How often to ask where news do not come.
+/// The pace of requests where news do not come.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pace {
     pub(crate) style: WakeStyle,
-    /// What the caller said instead of the store's own pace.
+    /// The caller's `backoff`, instead of the store's own pace.
     pub(crate) backoff: Option<Backoff>,
 }
 
-/// When to ask again if no news come.
+/// The time of the next attempt if no news come.
 pub(crate) fn ask_again_at(now: BootInstant, wake: &Wake, pace: Pace, contended: u32) -> BootInstant {
     let pause = match (pace.style, wake.signal.is_some()) {
         (_, true) => NET.mul_f64(0.5 + fastrand::f64() / 2.0),
@@ -43,8 +43,8 @@ pub(crate) fn ask_again_at(now: BootInstant, wake: &Wake, pace: Pace, contended:
         (WakeStyle::Poll { from, to }, false) => full_jitter(contended, from, to),
         (WakeStyle::Hint | WakeStyle::Grant, false) => full_jitter(contended, FALLBACK.0, FALLBACK.1),
     };
-    // A little after the lease's end: asking at the very end finds it alive half of the time.
-    // Spread over as much as 10 ms, but less where the store wants to be asked soon.
+    // A little after the lease's end, because a request at the very end finds it alive half of the time. Spread over up
+    // to 10 ms, but less where the store wants to be asked soon.
     let late = |by: BootInstant| MS + (by.since(now) / 4).min(10 * MS).mul_f64(fastrand::f64());
     let known = wake.ask_by.map(|by| by.after(late(by)));
     let at = now.after(pause.max(MS));
@@ -63,7 +63,7 @@ pub(crate) async fn news(store: &Store, clock: &Clock, wake: &mut Wake, until: B
     if !away {
         return clock.timeout_at(until, poll_fn(|cx| signal.as_mut().poll(cx))).await.transpose();
     }
-    // Its connection lives on our thread: so does its driver, and it must be polled there.
+    // The connection and its driver live on our thread, so the signal must be polled there.
     let Some(signal) = wake.signal.take() else { return Ok(None) };
     let waited = clock.clone();
     let run = background()?.run(async move {

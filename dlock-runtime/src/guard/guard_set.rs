@@ -1,4 +1,5 @@
-//! The holds of one call: nearly always one, several for several keys; won all or none, given back in reverse.
+//! The guards of one call: nearly always one, several for several keys. They are won all or none, and released in
+//! reverse.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -32,7 +33,7 @@ impl Guards {
         Self { more: More(Vec::new()), first: guard }
     }
 
-    /// One more, inside of those before.
+    /// Adds a guard, which is inside of those before.
     pub(crate) fn with(before: Option<Self>, guard: Guard) -> Self {
         match before {
             None => Self::one(guard),
@@ -54,7 +55,7 @@ impl Guards {
         first
     }
 
-    /// All are there, and the caller gets them.
+    /// All guards are there, and the caller gets them.
     pub(crate) fn handed_out(self) -> Self {
         self.all().for_each(|guard| guard.0.handed_out());
         self
@@ -69,14 +70,14 @@ impl Guards {
         self.all().map(|guard| &**guard)
     }
 
-    /// The same, for a body that has asked for them.
+    /// The same as a list, for a body that has asked for its guards.
     #[doc(hidden)]
     #[must_use]
     pub fn to_held(&self) -> Vec<Held> {
         self.held().cloned().collect()
     }
 
-    /// Are all locks still ours? Local, without a round trip.
+    /// Checks that all locks are still held. Local, without a request.
     ///
     /// # Errors
     /// [`ErrorKind::Lost`](crate::ErrorKind::Lost) of the first that is not.
@@ -84,7 +85,7 @@ impl Guards {
         self.all().try_for_each(|guard| guard.check())
     }
 
-    /// Releases all, the last one first, and says whether all were ours to the end.
+    /// Releases all, the last one first, and says whether all were held to the end.
     ///
     /// # Errors
     /// [`ErrorKind::Lost`](crate::ErrorKind::Lost), if one of them had ended before; the others are released all the same.
@@ -97,13 +98,13 @@ impl Guards {
         &self.more.0.last().unwrap_or(&self.first).0
     }
 
-    /// Notes how the body ended, for the release to tell the stores; of a joined hold its own call tells that.
+    /// Notes how the body ended; the release reports it to the stores. For a joined hold, the enclosing call does that.
     pub(crate) fn ran(&self, succeeded: Option<bool>) {
         self.all().filter(|guard| !guard.is_joined()).for_each(|guard| guard.0.ran(succeeded));
     }
 
-    /// Runs the body, or a part of it, and notes that it has failed if it panics: code that catches the panic may drop
-    /// the guards at any time later.
+    /// Runs the body, or a part of it, and notes a failure if it panics. The drop of the guards is too late for that:
+    /// code that catches the panic may drop them at any time later.
     pub(crate) fn watch<T>(&self, body: impl FnOnce() -> T) -> T {
         struct Panics<'a>(Option<&'a Guards>);
         impl Drop for Panics<'_> {
@@ -119,7 +120,7 @@ impl Guards {
         output
     }
 
-    /// Releases all in the background, the last one first. How the body ended is not told beyond what is noted already.
+    /// Releases all in the background, the last one first. Reports no more about the body's end than is noted already.
     pub(crate) fn give_back(mut self) {
         while let Some(guard) = self.more.0.pop() {
             guard.give_back();
@@ -137,8 +138,8 @@ impl Guards {
     }
 }
 
-/// Releases in place; see [`finish`]. Where a store grants several together it also gets them back together: asked in
-/// reverse, and nobody waits for the answer to the one before.
+/// Releases in place; see [`finish`]. If the store grants several locks together, they are also released together: sent
+/// in reverse order, without waiting for each answer.
 pub(crate) async fn finish_all(mut guards: Guards) -> Result<()> {
     let mut finished = Ok(());
     if !guards.more.0.is_empty() && guards.innermost().store.backend.capabilities().together {

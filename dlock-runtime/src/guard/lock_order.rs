@@ -1,5 +1,5 @@
-//! The order in which locks are taken one inside of the other, watched as the Linux kernel's lockdep does: what can
-//! deadlock is seen at its first harmless run, long before two callers meet in it. In debug builds only.
+//! Watches the order in which locks are nested, as the Linux kernel's lockdep does. Two orders that can deadlock are
+//! reported at their first harmless run, long before two callers block each other. In debug builds only.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,7 +8,8 @@ use crate::events::observe::{Event, Events};
 use crate::guard::scope;
 use crate::site::Label;
 
-/// Who was taken while who was held, by backend and template: values do not matter, since two calls may have any.
+/// The locks that were taken while others were held, by backend and template. Values do not matter, because two calls
+/// may have any.
 #[derive(Debug, Default)]
 pub(crate) struct Order {
     seen: Mutex<Seen>,
@@ -18,16 +19,16 @@ type Class = (Arc<str>, Arc<str>);
 
 #[derive(Debug, Default)]
 struct Seen {
-    /// From the held one to the one taken inside, and where that was.
+    /// From the held lock to the locks that were taken inside, and where that was.
     inside: BTreeMap<Class, BTreeMap<Class, Arc<str>>>,
     told: BTreeSet<(Class, Class)>,
 }
 
 impl Order {
-    /// Notes that `wanted` is asked for while the enclosing calls hold what they hold.
+    /// Notes that `wanted` is requested while the enclosing calls hold their locks.
     pub(crate) fn note(&self, events: &Arc<Events>, wanted: &Label) {
         for held in scope::chain() {
-            // One after another in one list of keys: they are sorted, so every caller takes them in one order.
+            // Keys of one list are sorted, so every caller takes them in the same order.
             if held.label.same_place(wanted) && held.sorted {
                 continue;
             }
@@ -37,7 +38,7 @@ impl Order {
         }
     }
 
-    /// Where the opposite order is taken, if it is, and if that was not told yet.
+    /// The place where the opposite order is taken, if there is one that was not reported yet.
     fn add(&self, held: &Class, wanted: &Class, label: &Label) -> Option<Arc<str>> {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         let inside = seen.inside.entry(held.clone()).or_default();
@@ -52,7 +53,7 @@ impl Order {
 }
 
 impl Seen {
-    /// The first step of a way from one class to another, if there is one.
+    /// The place of the first step of a path from one class to another, if there is a path.
     fn way(&self, from: &Class, to: &Class) -> Option<Arc<str>> {
         let mut reached = BTreeSet::from([from]);
         let mut ends: Vec<(&Class, Option<&Arc<str>>)> = vec![(from, None)];

@@ -1,7 +1,7 @@
-//! What the user has of a hold: a guard that owns it, and a handle that only looks at it.
+//! The user's side of a hold: a guard that owns it, and a handle that only looks at it.
 //!
-//! Owns the guard, the guards of a call with several keys ([`guard_set`]), what the enclosing call holds ([`scope`]), and
-//! the order in which locks are nested ([`lock_order`]).
+//! Owns the guard, the guards of a call with several keys ([`guard_set`]), the holds of the enclosing call ([`scope`]),
+//! and the order in which locks are nested (`lock_order`, in debug builds).
 //!
 //! May know holds; nothing of how they are acquired.
 
@@ -32,9 +32,9 @@ use crate::hold::tenure::Tenure;
 #[must_use = "the lock is released when the guard is dropped"]
 pub struct Guard {
     held: Held,
-    /// Somebody else releases.
+    /// Another owner releases: our thread, the release in place, or the enclosing call.
     handed_over: bool,
-    /// Listens for the loss of a hold that the enclosing call owns.
+    /// Present if the enclosing call owns the hold. Listens for its loss.
     joined: Option<Box<LossListener>>,
 }
 
@@ -52,7 +52,7 @@ impl Guard {
         self.joined.is_some()
     }
 
-    /// Ready once the hold is lost; for the one that runs the body.
+    /// Ready once the hold is lost; for the task that runs the body.
     pub(crate) fn poll_lost(&self, cx: &mut Context<'_>) -> Poll<Error> {
         match &self.joined {
             None => self.held.0.poll_lost(cx),
@@ -71,7 +71,7 @@ impl Guard {
     /// [`ErrorKind::Lost`] if the lock had ended before, or if nobody knows whether it had; [`ErrorKind::Unsupported`] in a
     /// child after `fork`, where nothing is released: the parent has the lock.
     pub async fn release(self) -> Result<()> {
-        // A lost hold is given back in the background: its caller shall hear of the loss now.
+        // A lost hold is given back in the background, so that the caller hears of the loss now.
         self.check()?;
         if !self.is_joined() {
             self.0.ran(Some(true));
@@ -79,7 +79,7 @@ impl Guard {
         finish(self).await
     }
 
-    /// Releases in the background, as a drop does that no panic is the reason of.
+    /// Releases in the background, as a drop without a panic does.
     pub(crate) fn give_back(self) {
         if !self.handed_over {
             release::later(self.hand_over());
@@ -92,13 +92,13 @@ impl Guard {
     }
 }
 
-/// Releases in place a hold that was just found to be ours; what happened to it decides, not what the store knows by
-/// now. If the returned future is dropped, also before it was ever polled, our thread releases.
+/// Releases in place a hold that was just checked. Its outcome is what happened to this hold, not what the store knows
+/// by now. If the returned future is dropped, also before its first poll, our thread releases.
 pub(crate) async fn finish(guard: Guard) -> Result<()> {
     if guard.is_joined() {
         return guard.check();
     }
-    // The child's copy of a hold covers nothing: the lock is the parent's.
+    // In a child after `fork` the hold is a copy, and the lock is the parent's.
     not_forked().map_err(|error| guard.0.named(error))?;
     let tenure = guard.hand_over();
     match release::in_place(tenure.clone()).await {
@@ -150,7 +150,8 @@ impl Held {
         self.0.fence()
     }
 
-    /// Is the lock still ours? Local: no round trip, and right also after the process was paused or suspended.
+    /// Checks that the lock is still held. Local, without a request; correct also after the process was paused or
+    /// suspended.
     ///
     /// # Errors
     /// [`ErrorKind::Lost`].
@@ -158,7 +159,7 @@ impl Held {
         self.0.check()
     }
 
-    /// Asks the store whether the lock is still ours, and prolongs it by its ttl.
+    /// Asks the store whether the lock is still held, and prolongs it by its ttl.
     ///
     /// # Errors
     /// [`ErrorKind::Lost`]; [`ErrorKind::Outage`] if the store did not answer, which is no loss yet;
@@ -185,7 +186,7 @@ impl Held {
         unanswered.map_or(Ok(()), Err)
     }
 
-    /// How long the lock is still believed to be ours, if no further renewal succeeds. Zero once it is lost.
+    /// The time until the lock is lost if no further renewal succeeds. Zero once it is lost.
     #[must_use]
     pub fn remaining(&self) -> Duration {
         if self.check().is_err() {
@@ -211,7 +212,7 @@ impl Held {
         &self.0.hold.claim.key
     }
 
-    /// Is it the lock of this key? The namespace is the one that it was taken in.
+    /// Whether it is the lock of this key, in the namespace in which it was taken.
     #[must_use]
     pub fn is_of(&self, key: &Key) -> bool {
         let full = self.key().as_str();

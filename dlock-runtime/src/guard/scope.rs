@@ -1,12 +1,12 @@
-//! What the enclosing call holds: how a call that would wait for itself is told so at once.
+//! The holds of the enclosing call. With them, a call that would wait for itself fails at once.
 //!
-//! Set while a body is polled, so siblings (`join!`) are no enclosing calls of each other. A spawned task starts with
-//! nothing, unless it was given its parent's holds by [`inherit`].
+//! They are set while a body is polled, so siblings (`join!`) are no enclosing calls of each other. A spawned task
+//! starts with nothing, unless it was given its parent's holds by [`inherit`].
 //!
-//! A body may poll tasks of its own thread: a sync one by `Runtime::block_on` of a current-thread runtime, an async one by
-//! a `LocalSet`. Such a task is a stranger, although it runs inside of the body's poll. So what is set counts for one task
-//! of tokio, or for a thread that runs none. Executors without task ids, as `futures::executor::LocalPool`, cannot be seen:
-//! there a task that is polled inside of a body counts as the body.
+//! A body may poll tasks of its own thread: a sync one by `Runtime::block_on` of a current-thread runtime, an async one
+//! by a `LocalSet`. Such a task is a stranger, although it runs inside of the body's poll. So the holds count for one
+//! task of tokio, or for a thread that runs none. Executors without task ids, such as `futures::executor::LocalPool`,
+//! cannot be seen: a task that they poll inside of a body counts as the body.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -48,7 +48,7 @@ pub fn current() -> Option<Held> {
     innermost().map(Held)
 }
 
-/// Does the enclosing call, or one around it, hold a lock that `wanted` accepts, and is that still ours?
+/// Whether the enclosing call, or one around it, still holds a lock that `wanted` accepts.
 #[must_use]
 pub fn current_locks(wanted: impl Fn(&Held) -> bool) -> bool {
     chain().map(Held).any(|held| wanted(&held) && held.check().is_ok())
@@ -85,7 +85,7 @@ pub fn inherit<F: Future>(future: F) -> Inherit<F> {
     inside(innermost(), future)
 }
 
-/// Makes a future run as if inside of a call that holds this.
+/// Makes a future run as if inside of a call with this hold.
 pub(crate) const fn inside<F: Future>(held: Option<Arc<Tenure>>, future: F) -> Inherit<F> {
     Inherit { held, future }
 }
@@ -96,12 +96,12 @@ pub(crate) fn innermost() -> Option<Arc<Tenure>> {
     CURRENT.try_with(|current| current.borrow().as_ref().and_then(of_this_task)).ok().flatten()
 }
 
-/// The hold of this lock that the enclosing call, or one around it, has.
+/// The hold of this lock by the enclosing call, or by one around it.
 pub(crate) fn holding(store: &Arc<Store>, key: &LockKey) -> Option<Arc<Tenure>> {
     chain().find(|held| Arc::ptr_eq(&held.store, store) && held.hold.claim.key == *key)
 }
 
-/// What the enclosing calls hold in one store: for a caller that asks for many of its locks.
+/// The holds of the enclosing calls in one store, for a caller that requests many locks.
 pub(crate) struct Enclosing {
     by_key: HashMap<LockKey, Arc<Tenure>>,
     #[cfg(debug_assertions)]
@@ -127,7 +127,7 @@ impl Enclosing {
         self.by_key.get(key).filter(|held| held.is_held()).cloned()
     }
 
-    /// Is this asked for the first time?
+    /// Whether this is the first call of this method.
     #[cfg(debug_assertions)]
     pub(crate) fn is_first(&self) -> bool {
         !self.asked.swap(true, Ordering::Relaxed)
@@ -142,7 +142,7 @@ pub(crate) fn chain() -> impl Iterator<Item = Arc<Tenure>> {
     outwards.filter(|tenure| tenure.is_held())
 }
 
-/// Their names, as errors may show them.
+/// The names of these locks, shortened for errors.
 pub(crate) fn held_keys() -> Vec<String> {
     chain().take(8).map(|tenure| tenure.hold.claim.key.as_str().chars().take(128).collect()).collect()
 }

@@ -26,7 +26,8 @@ const BATCH: usize = 256;
 impl RenewalSchedule<Tenure> {
     /// Takes a hold over.
     ///
-    /// # Errors If there is no thread to renew on. Then the hold must not be used.
+    /// # Errors
+    /// If there is no thread to renew on. Then the hold must not be used.
     pub(crate) fn add(self: &Arc<Self>, tenure: &Arc<Tenure>) -> Result<()> {
         if self.dead.load(Ordering::Acquire) {
             return Err(Error::new(ErrorKind::Internal, "dlock's watchdog has died; nothing could be renewed"));

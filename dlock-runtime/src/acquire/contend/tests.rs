@@ -1,4 +1,4 @@
-//! What cannot be hit from outside: a hold that is passed on and runs out between two looks at the clock.
+//! A case that a test from outside cannot hit: a hold is passed on and ends between two looks at the clock.
 
 use dlock_contract::Clock;
 use futures::FutureExt;
