@@ -161,15 +161,15 @@ impl Acquisition {
 }
 
 pub(super) fn busy(left: Option<Duration>) -> Error {
-    Error::new(ErrorKind::Busy, "somebody else holds the lock").with_retry_after(left)
+    Error::new(ErrorKind::Busy, "another owner holds the lock").with_retry_after(left)
 }
 
 pub(super) fn already_run() -> Error {
-    Error::new(ErrorKind::AlreadyRun, "the run of this period was started already")
+    Error::new(ErrorKind::AlreadyRun, "the run of this period has already started")
 }
 
 pub(super) fn timed_out(left: Option<Duration>) -> Error {
-    let waited = "the wait ran out while others held the lock";
+    let waited = "the wait ran out while other owners held the lock";
     // If two callers wait for each other's locks, each error shows one half of the deadlock.
     let text = match scope::held_keys() {
         held if held.is_empty() => Cow::Borrowed(waited),

@@ -231,7 +231,7 @@ impl Acquisition {
     fn rename(&mut self) -> Result<()> {
         if self.claim.once_per.is_some() {
             // With a new owner id, a start that the store may have noted for us would look like another owner's run.
-            return Err(Error::outage("the store has not said whether what it may have granted was given back"));
+            return Err(Error::outage("the store did not confirm that a possible earlier start was undone"));
         }
         let mut claim = (*self.claim).clone();
         claim.owner = Owner::fresh()?;

@@ -42,15 +42,13 @@ async fn acquire_several(request: Request, keys: Vec<KeyBuf>) -> Result<Guards> 
     };
     let store = request.context.store(request.backend.as_deref()).map_err(of_first)?;
     if keys.len() > MOST_KEYS {
-        let text = format!(
-            "one call takes {MOST_KEYS} keys at most, and these are {}: take them in several calls",
-            keys.len()
-        );
+        let text =
+            format!("one call takes {MOST_KEYS} keys at most, and this call has {}; use several calls", keys.len());
         return Err(of_first(Error::config("keys", text)).with_backend(&store.name));
     }
     if request.options.once_per.is_some() {
         // The first key would use up its period although the next key cannot be had.
-        let text = "once_per counts the starts under one key: ask for one key instead of a list";
+        let text = "`once_per` counts the starts of one key; use one key instead of a list";
         return Err(of_first(Error::config("once_per", text)).with_backend(&store.name));
     }
     let namespace = request.context.defaults().namespace.clone();
@@ -96,7 +94,7 @@ async fn acquire_several(request: Request, keys: Vec<KeyBuf>) -> Result<Guards> 
         }
     }
     let Some(guards) = guards else {
-        return Err(Error::config("keys", "there is no key in the list, so nothing would be locked"));
+        return Err(Error::config("keys", "the list of keys is empty, so nothing would be locked"));
     };
     // A hold may be lost at the last moment, after the select above.
     match guards.check() {

@@ -59,7 +59,7 @@ fn of_its_own(asked: &Options) -> Option<&'static str> {
     match () {
         () if asked.once_per.is_some() => Some("`once_per`"),
         () if asked.min_hold.is_some() => Some("`min_hold`"),
-        () if asked.record => Some("a record of its runs"),
+        () if asked.record => Some("a recorded run"),
         () => None,
     }
 }
@@ -84,11 +84,11 @@ pub(crate) fn prepare(request: Request, key: &KeyBuf, wait_ends: Option<BootInst
     }
     let outer = request.list.as_ref().map_or_else(|| scope::holding(&store, &key), |list| list.holding(&key));
     if let Some(outer) = outer {
-        let mut text = Cow::Borrowed("the enclosing call holds this lock already, and would wait for itself");
+        let mut text = Cow::Borrowed("this call already holds the lock; waiting for it would deadlock");
         if request.options.reentrant && outer.hold.claim.mode.covers(request.options.mode) {
             match of_its_own(&request.options) {
                 None => return Ok(Prepared::Joins(Guard::joined(outer))),
-                Some(own) => text = format!("{text}: it cannot be joined by a call with {own}").into(),
+                Some(own) => text = format!("{text}, and a call with {own} cannot join the hold").into(),
             }
         }
         return Err(named(Error::new(ErrorKind::WouldDeadlock, text)));

@@ -106,7 +106,7 @@ impl Acquisition {
             Joined::Turn(turn) => Ok(turn),
             Joined::Full => Err(Error::new(
                 ErrorKind::QueueFull { max },
-                format!("{max} callers of this process wait for this lock already"),
+                format!("{max} callers of this process already wait for this lock"),
             )),
             Joined::Mixed => Err(Error::new(
                 ErrorKind::KeyConflict,
@@ -151,7 +151,7 @@ impl Acquisition {
         if self.store.queue.has(&self.claim.key, home) || self.shared.renewals.holds().iter().any(here) {
             return Err(Error::new(
                 ErrorKind::WouldDeadlock,
-                "a task of this current-thread runtime has this lock or stands before us, and cannot go on while we block its thread; make the function async",
+                "a task of this current-thread runtime holds the lock or waits before this call, and cannot go on while this call blocks the thread; make the function async",
             ));
         }
         Ok(())

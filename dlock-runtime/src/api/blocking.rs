@@ -1,10 +1,11 @@
-//! The synchronous front: the caller's thread sleeps while our own does what is asynchronous.
+//! Locked calls that are not async: the caller's thread sleeps while our thread does the asynchronous work.
 //!
 //! Parking works everywhere: on a worker of any runtime, in a `LocalSet`, and without a runtime, where tokio's own ways
-//! to block panic. A worker of a multi-thread runtime parks in `block_in_place`, so its other tasks go on elsewhere.
-//! Where it would park the thread that must release, the answer is `WouldDeadlock` at once: on a current-thread runtime if
-//! the holder or one before us lives on it, on our own thread, and for a task of a `LocalSet` that a multi-thread runtime
-//! drives, which nobody else can go on with. A neighbour in the `LocalSet` of a worker cannot be seen, and costs the wait.
+//! to block panic. A worker of a multi-thread runtime parks in `block_in_place`, so its other tasks go on elsewhere. If
+//! parking would stop the thread that must release, the call fails with `WouldDeadlock` at once. This is so on a
+//! current-thread runtime if the holder or an earlier waiter lives on it, on our own thread, and for a task of a
+//! `LocalSet` that a multi-thread runtime drives. A neighbour in the `LocalSet` of a worker cannot be seen; the call
+//! then waits until its wait ends.
 
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -57,8 +58,8 @@ pub(crate) fn acquire_sync(mut request: Request, keys: Keys) -> Result<Guards> {
     wait_for(scope::inherit(acquire_all(request, keys)), tell, &told)?
 }
 
-/// The second half of [`run_sync`]. A body that runs on after a loss cannot be stopped; it can ask, and the caller is
-/// told in any case.
+/// The second half of [`run_sync`]. A body that runs on after a loss cannot be stopped. It can ask, and the caller
+/// hears of the loss in any case.
 #[doc(hidden)]
 pub fn hold_sync<T>(guards: Guards, judge: Option<fn(&T) -> bool>, body: impl FnOnce() -> T) -> Ran<T> {
     if let Err(loss) = guards.check() {
@@ -99,7 +100,7 @@ fn wait_for<T: Send + 'static>(
     }
     let kept = DeferredEvents::default();
     let working = kept.during(future);
-    // Dropped when this thread waits no more, and with it what it waited for.
+    // Dropped when this thread waits no more; this cancels the work.
     let _work = background()?.run(async move {
         let _ = tell.send(News::Ended(working.await));
     });
@@ -108,7 +109,8 @@ fn wait_for<T: Send + 'static>(
     answer
 }
 
-/// For so long a worker sleeps before its other tasks go on elsewhere: most answers come sooner than those could move.
+/// The time that a worker sleeps before its other tasks go on elsewhere. Most answers come sooner than the tasks could
+/// move.
 const MOMENT: Duration = Duration::from_millis(2);
 
 fn sleep<T>(told: &Receiver<News<T>>) -> Result<T> {
@@ -121,7 +123,8 @@ fn sleep<T>(told: &Receiver<News<T>>) -> Result<T> {
     if let Some(answer) = aside(|| told.iter().find_map(ended)) {
         return answer.ok_or_else(failed);
     }
-    // Nobody else can go on with this thread's tasks. The store's own answer is worth waiting for, a neighbour's end is not.
+    // No other thread can go on with this thread's tasks. Wait for the store's answer, but not for a neighbour's
+    // release.
     loop {
         if waits {
             let text = "this thread drives a `LocalSet` whose tasks stand still while we block it, and the lock may be \
@@ -143,7 +146,7 @@ fn ended<T>(news: News<T>) -> Option<T> {
     }
 }
 
-/// Sleeps while the other tasks of this worker go on elsewhere; `None` where that cannot be, and then it has not slept.
+/// Sleeps while the other tasks of this worker go on elsewhere. `None` if they cannot; then it has not slept.
 fn aside<T>(sleep: impl FnOnce() -> T) -> Option<T> {
     let several = Handle::try_current().is_ok_and(|handle| handle.runtime_flavor() != RuntimeFlavor::CurrentThread);
     // Outside of every task no worker is blocked.

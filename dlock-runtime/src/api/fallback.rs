@@ -1,13 +1,13 @@
-//! `on_busy = call(path)`: what the other function gives, whether it is async or not.
+//! `on_busy = call(path)`: the output of the other function, which may be async or not.
 //!
-//! The expansion asks `(&made).how()`: where a future was made, the method is found at the first step of the search,
-//! else at the second.
+//! The expansion calls `(&made).how()`. If a future was made, the method is found at the first step of the search,
+//! otherwise at the second.
 
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-/// What the other function has made: in a box, so that the future of the locked function need not have room for it.
+/// The result of the other function. Boxed, so that the future of the locked function needs no room for it.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct Made<T>(Box<T>);
@@ -69,7 +69,7 @@ impl<T> Future for Taken<T> {
     }
 }
 
-/// What stands for the output of the locked function: a value of the same type.
+/// The output of the other function, which must have the type of the locked function's output.
 #[doc(hidden)]
 #[diagnostic::on_unimplemented(
     message = "the function in `on_busy = call(…)` must give what the locked one gives, `{Out}`, and not `{Self}`",

@@ -1,6 +1,6 @@
-//! The key that a call would use, without the call: it is begun, stopped where it would acquire, and dropped.
+//! The key that a call would lock, without the call. The call is begun, stopped where it would acquire, and dropped.
 //!
-//! No companion of each function could say it as surely, and none can be written beside a method of a trait.
+//! A companion function for each annotated one would be less certain, and cannot be written beside a method of a trait.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -17,7 +17,7 @@ thread_local!(static KEY_QUERY: RefCell<Option<KeyQuery>> = const { RefCell::new
 /// A call that is asked for its keys.
 struct KeyQuery {
     found: Vec<Key>,
-    /// The task of the call. If it polls other tasks, their calls are made in earnest; see [`crate::scope`].
+    /// The task of the call. If it polls other tasks, their calls are real; see `guard::scope`.
     task: Option<task::Id>,
 }
 
@@ -64,7 +64,7 @@ pub fn key_of_blocking<T>(call: impl FnOnce() -> T) -> Result<Key> {
     single(query(|| drop(call()))?)
 }
 
-/// Is only the key asked for? Then it is noted here, and the call must go no further.
+/// If only the key is wanted, notes it. Then the call must go no further.
 pub(crate) fn caught(site: &Site, keys: &Keys) -> Option<Error> {
     let mut noted = false;
     let _ = KEY_QUERY.try_with(|query| {
@@ -82,7 +82,7 @@ pub(crate) fn caught(site: &Site, keys: &Keys) -> Option<Error> {
     noted.then(|| Error::new(ErrorKind::Internal, "only the key was asked for"))
 }
 
-/// Is only the key asked for?
+/// Whether only the key is wanted.
 pub(crate) fn is_on() -> bool {
     KEY_QUERY.try_with(|query| query.borrow().as_ref().is_some_and(KeyQuery::is_here)).unwrap_or_default()
 }
@@ -103,7 +103,7 @@ fn query(call: impl FnOnce()) -> Result<Vec<Key>> {
     if found.is_empty() {
         return Err(Error::new(
             ErrorKind::Unsupported { need: "a call of a function with #[distributed_lock]".into() },
-            "this call came to no lock at its first step, so it has no key to tell",
+            "this call did not reach a lock at its first step, so it has no key",
         ));
     }
     Ok(found)
@@ -114,7 +114,7 @@ fn single(mut keys: Vec<Key>) -> Result<Key> {
         (Some(key), true) => Ok(key),
         _ => Err(Error::new(
             ErrorKind::Unsupported { need: "a function with one key".into() },
-            "this function locks several keys: ask `keys_of`",
+            "this function locks several keys; call `keys_of`",
         )),
     }
 }

@@ -1,8 +1,8 @@
-//! For expansions: refuses functions that only make their work and return it, where the name of the type does not show it.
+//! For expansions: refuses functions that return work which has not run yet, if the name of the type does not show it.
 //! The lock would be gone before such work runs.
 //!
-//! The expansion asks `(&returned).how()`: where the result has a future in it, the method is found at the first step of
-//! the search, else at the second. Of a type parameter nothing is known, so it passes.
+//! The expansion calls `(&returned).how()`. If the result contains a future, the method is found at the first step of
+//! the search, otherwise at the second. A type parameter passes, because nothing is known of it.
 
 use std::future::Future;
 

@@ -276,7 +276,7 @@ impl Lock {
     /// As [`acquire_blocking`](Self::acquire_blocking), and [`ErrorKind::Lost`](crate::ErrorKind::Lost).
     pub fn run_blocking<T>(self, body: impl FnOnce(Held) -> T) -> Result<T> {
         if self.options.timeout.is_some() {
-            let text = "a function that is not async cannot be stopped: give the limit to what it waits for";
+            let text = "a function that is not async cannot be stopped; set a limit on the calls that it waits for";
             return Err(Error::config("timeout", text));
         }
         let guard = self.acquire_blocking()?;

@@ -1,8 +1,7 @@
 //! The one future that the macro builds: acquire, run the body in place, release.
 //!
-//! The body has a box of its own, since a future of futures keeps what it was made of beside what it has become: a
-//! function with a large argument would hold it three times. Dropped in the order of its fields: the body, and what it
-//! owns, goes before the lock does.
+//! The body has a box of its own. Otherwise the future would keep a large argument of the function three times. The
+//! fields are dropped in order: the body, and all that it owns, goes before the lock.
 
 use std::future::{Future, ready};
 use std::pin::Pin;
@@ -35,7 +34,7 @@ pub fn begin(site: &'static Site, call: Call) -> BoxFuture<'static, Result<Guard
     request(site, call).1
 }
 
-/// The settings of this call, as they are tuned, go to the acquisition and to the body.
+/// Starts the acquisition. The settings of this call go to it and to the body.
 fn request(site: &'static Site, call: Call) -> (Bounds, BoxFuture<'static, Result<Guards>>) {
     if let Some(stop) = key_of::caught(site, &call.keys) {
         return (Bounds::of(&site.options), Box::pin(ready(Err(stop))));
@@ -57,14 +56,14 @@ pub struct Run<F: Future> {
     body: Option<Pin<Box<F>>>,
     limit: Option<BoxFuture<'static, ()>>,
     stage: Stage<F::Output>,
-    /// Was the body polled?
+    /// Whether the body was polled.
     begun: bool,
     bounds: Bounds,
-    /// Did the body do what it should? Asked only where that is recorded.
+    /// Whether the body succeeded. Asked only if the run is recorded.
     judge: Option<fn(&F::Output) -> bool>,
 }
 
-/// What may end the body before it ends itself.
+/// The events that may end the body early.
 #[derive(Clone, Copy)]
 struct Bounds {
     on_lost: OnLost,
@@ -120,10 +119,10 @@ impl<F: Future> Run<F> {
         let Self { body, limit, stage, begun, bounds, .. } = self;
         let Stage::Body(guards) = stage else { return Step::Waits };
         let tenure = guards.innermost().clone();
-        // What the body owns may still look for its lock when it is dropped.
+        // Values that the body owns may look for its lock when they are dropped.
         let scoped = |work: &mut dyn FnMut()| scope::within(Some(tenure.clone()), work);
         let cancels = bounds.on_lost == OnLost::Cancel;
-        // Before every step, also the first: the grant may be old by now, and no body begins without its lock.
+        // Checked before every step, also the first: the grant may have expired, and no body begins without its lock.
         let lost = guards.check().err();
         if let Some(loss) = lost
             && (cancels || !*begun)
@@ -146,7 +145,7 @@ impl<F: Future> Run<F> {
                 Err(loss) => Step::Lost(loss, Some(output)),
             };
         }
-        // Only a body that waits has somebody to wake.
+        // Register for loss only while the body is pending.
         if cancels && let Poll::Ready(loss) = guards.poll_lost(cx) {
             scoped(&mut || *body = None);
             return Step::Lost(loss, None);
@@ -178,8 +177,8 @@ impl<F: Future> Run<F> {
 }
 
 impl<F: Future> Drop for Run<F> {
-    /// The body of a call that is cancelled is dropped in its scope, as one that is cut off is; the guards go after it.
-    /// Another task's panic may be the reason for it, so it says nothing about the body.
+    /// The body of a cancelled call is dropped in its scope, and the guards after it. Another task's panic may be the
+    /// reason, so the drop says nothing about the body's success.
     fn drop(&mut self) {
         let Stage::Body(guards) = &self.stage else { return };
         scope::within(Some(guards.innermost().clone()), || self.body = None);
@@ -220,7 +219,7 @@ impl<F: Future> Future for Run<F> {
                         this.release(Err(error));
                     }
                     Step::Lost(loss, output) => {
-                        // The guards hand over to our thread: the caller shall not wait for a store that is silent.
+                        // The guards hand over to our thread, so that the caller does not wait for a silent store.
                         this.stage = Stage::Ended;
                         return Poll::Ready(Ran::Lost(loss, output));
                     }

@@ -1,7 +1,7 @@
-//! What happened, told to `tracing` and to observers. Neither can fail a lock.
+//! Sends events to `tracing` and to observers. Neither can fail a lock.
 //!
-//! A caller's events are told on the caller's thread, also where that sleeps while ours works for it. Those of our own
-//! thread go through a thread of their own, since an observer that blocks must not hold up a renewal.
+//! A caller's events are sent on the caller's thread, also if that thread sleeps while ours works for it. Events of our
+//! own thread go through a thread of their own, because an observer that blocks must not delay a renewal.
 
 use std::fmt;
 use std::future::Future;
@@ -27,7 +27,7 @@ pub enum Event {
         /// How many times the store was asked.
         attempts: u32,
     },
-    /// Somebody else held it, and the caller did not want to wait.
+    /// Another owner held it, and the caller did not want to wait.
     Busy,
     /// The run of this period was started already.
     AlreadyRun,
@@ -38,7 +38,7 @@ pub enum Event {
         /// How many times the store was asked.
         attempts: u32,
     },
-    /// The acquisition ended with an error that is no contention: the store is down, or the request cannot be.
+    /// The acquisition ended with an error that is no contention: the store is down, or the request is invalid.
     Failed {
         /// What went wrong.
         kind: ErrorKind,
@@ -55,15 +55,15 @@ pub enum Event {
         /// From the grant to the loss.
         held: Duration,
     },
-    /// A renewal failed; the lock is still believed in until its deadline. Observers are told of each. The log has one
-    /// warning for each store and reason, with a count, and each failure at the level debug.
+    /// A renewal failed. The lock is still held until its validity ends. Observers hear of each failure. The log has
+    /// one warning for each store and reason, with a count, and each failure at the level debug.
     RenewalFailed {
         /// Why.
         reason: Arc<str>,
-        /// How long it is still believed in.
+        /// The time until the lock is lost.
         remaining: Duration,
     },
-    /// A release failed; where nothing else helps, the ttl frees the lock.
+    /// A release failed. If no retry succeeds, the ttl frees the lock.
     ReleaseFailed {
         /// Why.
         reason: Arc<str>,
@@ -74,17 +74,18 @@ pub enum Event {
         /// Where the other order is taken.
         elsewhere: Arc<str>,
     },
-    /// Less than a fifth of the ttl is left: the body outlives what it asked for, or renewals fail.
+    /// Less than a fifth of the ttl is left: the body takes longer than the ttl, or renewals fail.
     NearExpiry {
         /// How much is left.
         remaining: Duration,
     },
 }
 
-/// Receives events. It may be slow, and it may panic: that is caught and counted, and the lock goes on.
+/// Receives events. An observer may be slow or panic. Panics are caught and counted; the lock is not affected.
 ///
-/// What a caller does is told on its own thread, of a blocking one when its call returns. What happens to a lock while
-/// it is held is told on a thread of dlock's, which keeps 4096 events for slow observers and counts what it drops.
+/// Events of a caller are sent on its own thread; for a blocking caller, when its call returns. Events of a lock while
+/// it is held are sent on a thread of dlock's. It keeps 4096 events for slow observers, and counts the events that it
+/// drops.
 ///
 /// ```
 /// use dlock_runtime::{Event, Label, Observer};
@@ -99,11 +100,11 @@ pub enum Event {
 /// }
 /// ```
 pub trait Observer: Send + Sync + 'static {
-    /// Is told what happened. The label carries the key's template, never a rendered key.
+    /// Receives one event. The label carries the key's template, never a rendered key.
     fn on_event(&self, label: &Label, event: &Event);
 }
 
-/// All who listen at one registry.
+/// The observers of one registry.
 #[derive(Default)]
 pub(crate) struct Events {
     observers: RwLock<Vec<Arc<dyn Observer>>>,
@@ -132,7 +133,7 @@ impl Events {
         (self.failures.load(Ordering::Relaxed), self.dropped.load(Ordering::Relaxed))
     }
 
-    /// Tells an event on the caller's thread.
+    /// Sends an event on the caller's thread.
     pub(crate) fn tell(self: &Arc<Self>, label: &Label, event: &Event) {
         if DEFERRED.try_with(|kept| kept.keep(self, label, event)).is_ok() {
             return;
@@ -149,13 +150,13 @@ impl Events {
         }
     }
 
-    /// Tells an event of a caller that may sleep for ever from here on.
+    /// Sends an event of a caller that may sleep for ever after it.
     #[cfg(debug_assertions)]
     pub(crate) fn tell_now(self: &Arc<Self>, label: &Label, event: Event) {
         if DEFERRED.try_with(|_| ()).is_ok() { self.send(label, event) } else { self.tell(label, &event) }
     }
 
-    /// Tells an event of our own thread, by the courier's.
+    /// Sends an event of our own thread, through the courier's.
     pub(crate) fn send(self: &Arc<Self>, label: &Label, event: Event) {
         let courier = self.courier.get_or_init(|| self.start());
         let sent = courier.as_ref().is_some_and(|courier| courier.try_send((label.clone(), event)).is_ok());
@@ -164,7 +165,7 @@ impl Events {
         }
     }
 
-    /// A renewal was confirmed. Only the log may have something to say of that.
+    /// Notes a confirmed renewal. Only the log uses it.
     pub(crate) fn renewed(&self, label: &Label) {
         self.renewals.confirmed(label.backend(), || Clock::system().now());
     }
@@ -192,20 +193,21 @@ impl Events {
 
 tokio::task_local!(static DEFERRED: DeferredEvents);
 
-/// Events of a caller that sleeps while our thread works for it: observers may block, or take a lock.
+/// The events of a caller that sleeps while our thread works for it. They are sent later, because observers may block
+/// or take a lock.
 #[derive(Clone, Default)]
 pub(crate) struct DeferredEvents(Arc<Mutex<Vec<Untold>>>);
 
-/// By whom it is to be told, and of what.
+/// The sender, the label and the event.
 type Untold = (Arc<Events>, Label, Event);
 
 impl DeferredEvents {
-    /// Keeps what is told while this future is polled.
+    /// Keeps the events that are sent while this future is polled.
     pub(crate) fn during<F: Future>(&self, future: F) -> impl Future<Output = F::Output> + use<F> {
         DEFERRED.scope(self.clone(), future)
     }
 
-    /// Tells what was kept.
+    /// Sends the events that were kept.
     pub(crate) fn tell(self) {
         let kept = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
         kept.iter().for_each(|(events, label, event)| events.tell(label, event));

@@ -1,8 +1,8 @@
 //! The log lines about renewals that fail: one for each store and state, not for each hold and attempt.
 //!
 //! Hundreds of holds on a store that refuses them fail some twenty times each before they are lost. The failures of one
-//! store are one episode. It ends when one of its renewals is confirmed and none has failed for a while: where one of
-//! several servers is down, failures and confirmations take turns.
+//! store are one episode. It ends when a renewal is confirmed and none has failed for a while. A confirmation alone
+//! does not end it: if one of several servers is down, failures and confirmations alternate.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,21 +11,21 @@ use std::time::Duration;
 
 use dlock_contract::BootInstant;
 
-/// An episode is over at the first confirmation that comes so long after its last failure.
+/// An episode ends at the first confirmation that comes this long after its last failure.
 const QUIET: Duration = Duration::from_secs(5);
 
-/// So many reasons of one episode are told. They are few, and a reason may have a number in it.
+/// The most reasons of one episode that are logged. There are few, but a reason may contain a number.
 const MOST_REASONS: usize = 8;
 
 /// The episodes of a registry's stores, by their names.
 #[derive(Default)]
 pub(crate) struct RenewalLog {
-    /// Is there any?
+    /// Whether there is an episode.
     any: AtomicBool,
     episodes: Mutex<HashMap<Arc<str>, Episode>>,
 }
 
-/// Renewals of one store that fail.
+/// A time in which renewals of one store fail.
 struct Episode {
     since: BootInstant,
     last: BootInstant,

@@ -1,4 +1,4 @@
-//! The end of a registry: what is still under way, and the news that nothing new begins.
+//! The end of a registry: the signal that nothing new begins, and the count of the work that is still under way.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -9,23 +9,23 @@ use std::task::{Context, Poll};
 use dlock_contract::{Clock, Error, ErrorKind};
 use tokio::sync::Notify;
 
-/// The answer to calls that come too late.
+/// The error of calls after a shutdown.
 pub(crate) fn shut_down() -> Error {
     Error::new(ErrorKind::ShutDown, "dlock was shut down")
 }
 
-/// Releases and abandons under way on our thread.
+/// The acquisitions, releases and abandons that are under way.
 #[derive(Debug, Default)]
 pub(crate) struct Jobs {
     running: AtomicUsize,
     given_up: AtomicBool,
 }
 
-/// One of them; dropping it ends it.
+/// One job; dropping it ends it.
 #[derive(Debug)]
 pub(crate) struct Job(Arc<Jobs>);
 
-/// One of them in a caller's frame, which does without a reference of its own: every call has one.
+/// One job in a caller's frame. It borrows, because every call has one and a reference count would cost something.
 #[derive(Debug)]
 pub(crate) struct BorrowedJob<'a>(&'a Jobs);
 
@@ -41,7 +41,7 @@ impl Jobs {
     }
 
     pub(crate) fn enter(&self) {
-        // In one order with `ShutdownSignal`: a shutdown sees this job, or whoever began it sees the shutdown.
+        // Sequentially consistent with `ShutdownSignal`: the shutdown sees this job, or the job sees the shutdown.
         self.running.fetch_add(1, Ordering::SeqCst);
     }
 
@@ -60,7 +60,7 @@ impl Jobs {
 }
 
 impl Job {
-    /// Has the shutdown ended, so that trying on is of no use?
+    /// Whether the shutdown has ended, so that further tries are of no use.
     pub(crate) fn given_up(&self) -> bool {
         self.0.given_up.load(Ordering::Acquire)
     }
@@ -86,7 +86,7 @@ pub(crate) struct ShutdownSignal {
 }
 
 impl ShutdownSignal {
-    /// Every sleep on the registry's clock is looked at again, also those of other registries.
+    /// Wakes every sleep on the registry's clock, also those of other registries; each looks again.
     pub(crate) fn close(&self, clock: &Clock) {
         self.closed.store(true, Ordering::SeqCst);
         self.news.notify_waiters();
@@ -99,12 +99,12 @@ impl ShutdownSignal {
 
     /// Gives the future's output, or `None` if the registry closes first.
     pub(crate) fn or<F: Future>(&self, future: F) -> Or<'_, F> {
-        // From here on it hears of a close, also before it is polled.
+        // From here on it hears of a shutdown, also before it is polled.
         Or { shutdown: self, news: Some(self.news.notified()), future }
     }
 
-    /// The same for a future that sleeps on the registry's clock whenever it is pending, until an instant that comes, as
-    /// every request with a bound does: it needs no place among those who wait for news, which all calls would share.
+    /// The same for a future that sleeps on the registry's clock whenever it is pending, as every request with a bound
+    /// does. It needs no place among the waiters for news, a list that all calls would share.
     pub(crate) const fn or_bounded<F: Future>(&self, future: F) -> Or<'_, F> {
         Or { shutdown: self, news: None, future }
     }
@@ -132,7 +132,7 @@ impl<F: Future> Future for Or<'_, F> {
         match (this.future.poll(cx), this.news.as_pin_mut()) {
             (Poll::Ready(output), _) => Poll::Ready(Some(output)),
             (Poll::Pending, Some(news)) => news.poll(cx).map(|()| None),
-            // Again, now that it sleeps: a close in between has not found it.
+            // Checked again now that it sleeps: a shutdown in between has not found it.
             (Poll::Pending, None) if this.shutdown.is_closed() => Poll::Ready(None),
             (Poll::Pending, None) => Poll::Pending,
         }

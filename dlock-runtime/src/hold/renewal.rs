@@ -30,13 +30,16 @@ impl RenewalSchedule<Tenure> {
     /// If there is no thread to renew on. Then the hold must not be used.
     pub(crate) fn add(self: &Arc<Self>, tenure: &Arc<Tenure>) -> Result<()> {
         if self.dead.load(Ordering::Acquire) {
-            return Err(Error::new(ErrorKind::Internal, "dlock's watchdog has died; nothing could be renewed"));
+            return Err(Error::new(
+                ErrorKind::Internal,
+                "dlock's renewal task has died, so no lock can be renewed; restart the process",
+            ));
         }
         if !self.started.load(Ordering::Acquire) && !self.started.swap(true, Ordering::AcqRel) {
-            let watchdog = self.clone();
+            let schedule = self.clone();
             background()?.spawn(async move {
-                if AssertUnwindSafe(watchdog.run()).catch_unwind().await.is_err() {
-                    watchdog.dead.store(true, Ordering::Release);
+                if AssertUnwindSafe(schedule.run()).catch_unwind().await.is_err() {
+                    schedule.dead.store(true, Ordering::Release);
                 }
             });
         }

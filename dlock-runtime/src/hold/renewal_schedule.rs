@@ -29,7 +29,7 @@ pub(super) struct Table<H> {
     sleeping_until: BootInstant,
 }
 
-/// The part of a hold that the schedule knows. It does not know [`Tenure`], which knows the schedule.
+/// The part of a hold that the schedule knows. It does not know `Tenure`, which knows the schedule.
 pub(crate) trait Scheduled {
     fn duties(&self) -> MutexGuard<'_, Duties>;
 

@@ -1,4 +1,4 @@
-//! Values of options that are constants: checked while the program is compiled, since they stand in a static.
+//! Constant values of options: checked while the program is compiled, because they are in a static.
 
 use std::time::Duration;
 

@@ -3,7 +3,7 @@
 //! Owns the option types, their defaults, the one place that puts them together ([`resolved`]) and the check of them
 //! against a store's capabilities ([`supported`]). It asks no store anything.
 //!
-//! May know nothing of the engine: no other room.
+//! May know no other room.
 
 pub(crate) mod constants;
 pub(crate) mod resolved;
@@ -17,7 +17,7 @@ use dlock_contract::{Backoff, Error, Mode, OncePer, Result};
 /// How long to wait for a lock that others hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wait {
-    /// Not at all: ask once.
+    /// No wait: ask once.
     None,
     /// At most so long.
     UpTo(Duration),
@@ -32,10 +32,10 @@ impl From<Duration> for Wait {
     }
 }
 
-/// What becomes of the body when its lock is lost.
+/// What happens to the body when its lock is lost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnLost {
-    /// It is dropped at its next await. A function that is not async can only be told.
+    /// It is dropped at its next await. A function that is not async is not stopped.
     #[default]
     Cancel,
     /// It goes on to its end; then the caller hears of the loss.
@@ -48,13 +48,13 @@ pub enum Otherwise {
     /// Nothing: the caller gets the error.
     #[default]
     Error,
-    /// It returns without having run, and says so as its return type can.
+    /// It returns without having run. Its return type says so.
     Skip,
     /// It calls another function with the same arguments.
     Call,
 }
 
-/// How often a store that fails, in a way that can pass, is asked again.
+/// How often the store is asked again after a failure that is retryable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retry {
     /// How many further times; zero for none.
@@ -66,9 +66,9 @@ pub struct Retry {
 /// Within which bounds a lock may be passed on inside of one process while other processes wait for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cohort {
-    /// So many passes at most.
+    /// The most passes.
     pub passes: u32,
-    /// For so long at most; `None`: a tenth of the ttl.
+    /// The longest time; `None`: a tenth of the ttl.
     pub span: Option<Duration>,
 }
 
@@ -79,7 +79,7 @@ pub enum Renew {
     Auto,
     /// Never: the hold ends with its ttl.
     Off,
-    /// So often: after two thirds of the ttl at the latest.
+    /// At this interval: two thirds of the ttl at most.
     Every(Duration),
 }
 
@@ -91,7 +91,7 @@ pub struct Defaults {
     pub ttl: Duration,
     /// How long to wait for a lock. 10 s.
     pub wait: Wait,
-    /// Renewal stops there and the hold is lost, however alive its owner looks. 1 h.
+    /// The longest hold. Then renewal stops and the hold is lost, even if its owner is alive. 1 h.
     pub max_hold: Duration,
     /// The service's name: the first part of every key, so that two services on one store do not meet. `default`.
     pub namespace: String,
@@ -120,7 +120,7 @@ impl Default for Defaults {
 impl Defaults {
     pub(crate) fn check(&self) -> Result<()> {
         dlock_contract::engine::check_namespace(&self.namespace)?;
-        let zero = |field: &str| Error::config(field, format!("{field} must be longer than nothing"));
+        let zero = |field: &str| Error::config(field, format!("`{field}` must be greater than zero"));
         if self.ttl.is_zero() {
             return Err(zero("ttl"));
         }
@@ -131,13 +131,13 @@ impl Defaults {
             ));
         }
         if self.max_waiters == 0 {
-            return Err(Error::config("max_waiters", "with no waiter allowed nobody could acquire anything"));
+            return Err(Error::config("max_waiters", "`max_waiters` must be greater than zero"));
         }
         Ok(())
     }
 }
 
-/// What one lock asks for; `None` takes the registry's default.
+/// The options of one lock; `None` takes the registry's default.
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
@@ -157,15 +157,15 @@ pub struct Options {
     pub timeout: Option<Duration>,
     pub min_hold: Option<Duration>,
     pub once_per: Option<OncePer>,
-    /// Is the last success kept, also without periods? Only where the store can do that; nothing is refused.
+    /// Whether the last success is kept, also without periods. Ignored where the store cannot do it.
     pub record: bool,
     pub on_lost: OnLost,
-    /// Does the body use the fencing token?
+    /// Whether the body uses the fencing token.
     pub fence: bool,
 }
 
 impl Options {
-    /// Nothing asked for.
+    /// No option set.
     pub const DEFAULT: Self = Self {
         ttl: None,
         wait: None,

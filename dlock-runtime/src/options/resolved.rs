@@ -12,7 +12,7 @@ use crate::options::{Defaults, Options, Renew, Retry, Wait};
 pub(crate) struct Resolved {
     pub(crate) ttl: Duration,
     pub(crate) wait: Wait,
-    /// How often to renew; `None` for never.
+    /// The time between two renewals; `None` for no renewal.
     pub(crate) cadence: Option<Duration>,
     pub(crate) max_hold: Duration,
     pub(crate) attempts: u32,
@@ -20,7 +20,7 @@ pub(crate) struct Resolved {
     pub(crate) max_waiters: usize,
     pub(crate) retry: Retry,
     pub(crate) min_hold: Option<Duration>,
-    /// Shall the store hear how the run went, if it can keep that?
+    /// Whether the run is recorded, if the store can do that.
     pub(crate) record: bool,
 }
 
@@ -54,7 +54,7 @@ impl Options {
     pub(crate) fn resolve(&self, defaults: &Defaults) -> Result<Resolved> {
         let ttl = self.ttl.unwrap_or(defaults.ttl);
         if ttl.is_zero() {
-            return Err(Error::config("ttl", "a ttl must be longer than nothing"));
+            return Err(Error::config("ttl", "`ttl` must be greater than zero"));
         }
         let cadence = match self.renew.unwrap_or(Renew::Auto) {
             Renew::Auto => Some(ttl / 3),
@@ -71,7 +71,7 @@ impl Options {
             }
             Renew::Every(every) => Some(every),
         };
-        // A longer ttl than the default bound was asked for knowingly; it then is the bound.
+        // A ttl that is longer than the default `max_hold` was chosen on purpose. It then is the `max_hold`.
         let max_hold = self.max_hold.unwrap_or(defaults.max_hold.max(ttl));
         if max_hold < ttl {
             return Err(Error::config(
@@ -95,14 +95,14 @@ impl Options {
         Ok(resolved)
     }
 
-    /// What cannot be, whatever the store.
+    /// Refuses options that contradict each other, whatever the store.
     fn check(&self, resolved: &Resolved) -> Result<()> {
         let ttl = resolved.ttl;
         if resolved.attempts == 0 {
-            return Err(Error::config("attempts", "without an attempt nobody could acquire anything"));
+            return Err(Error::config("attempts", "`attempts` must be greater than zero"));
         }
         if resolved.max_waiters == 0 {
-            return Err(Error::config("max_waiters", "with no waiter allowed nobody could acquire anything"));
+            return Err(Error::config("max_waiters", "`max_waiters` must be greater than zero"));
         }
         self.check_cohort(resolved)?;
         check_backoff("backoff", self.backoff)?;
@@ -114,7 +114,7 @@ impl Options {
         }
         if let Some(timeout) = self.timeout {
             if timeout.is_zero() {
-                return Err(Error::config("timeout", "a body needs more time than none"));
+                return Err(Error::config("timeout", "`timeout` must be greater than zero"));
             }
             // A hold that nobody renews must outlast its body, with the margin that clocks need.
             if resolved.cadence.is_none() && timeout.saturating_add(dlock_contract::engine::margin(ttl)) > ttl {
@@ -123,7 +123,7 @@ impl Options {
             }
         }
         if self.once_per.is_some_and(|once| once.period < Duration::from_millis(1)) {
-            return Err(Error::config("once_per", "a period has at least one millisecond"));
+            return Err(Error::config("once_per", "the period of `once_per` must be at least 1 ms"));
         }
         if let Some(once) = self.once_per
             && once.offset >= once.period
@@ -137,11 +137,12 @@ impl Options {
         Ok(())
     }
 
-    /// A hold that is passed on is exclusive, is renewed, and can simply be freed; and who passes it on overtakes others.
+    /// A hold that is passed on must be exclusive and renewed, and the store must have nothing to do at its end but
+    /// free it. Passing it on overtakes other processes, so it cannot be fair.
     fn check_cohort(&self, resolved: &Resolved) -> Result<()> {
         let Some(cohort) = self.cohort else { return Ok(()) };
         let against = match () {
-            () if cohort.passes == 0 => "passes: zero, which is no cohort",
+            () if cohort.passes == 0 => "zero passes",
             () if self.mode != Mode::Exclusive => "a mode that is not exclusive",
             () if self.fair => "fair",
             () if self.min_hold.is_some() => "min_hold",
@@ -149,7 +150,7 @@ impl Options {
             () if resolved.cadence.is_none() => "renew = false",
             () => return Ok(()),
         };
-        Err(Error::config("cohort", format!("a lock cannot be passed on inside of a process together with {against}")))
+        Err(Error::config("cohort", format!("`cohort` cannot be combined with {against}")))
     }
 }
 
@@ -157,7 +158,7 @@ fn check_backoff(field: &'static str, backoff: Option<Backoff>) -> Result<()> {
     match backoff {
         Some(Backoff { from, to }) if from.is_zero() || to < from => Err(Error::config(
             field,
-            format!("the pause must grow from more than nothing, not from {from:?} to {to:?}"),
+            format!("the pause must start above zero and must not shrink; it is {from:?} to {to:?}"),
         )),
         _ => Ok(()),
     }

@@ -1,4 +1,4 @@
-//! The check of what a call asks for against what its store can do, before any request.
+//! Checks the options of a call against the capabilities of its store, before any request.
 
 use std::time::Duration;
 
@@ -6,14 +6,14 @@ use dlock_contract::{Capabilities, Claim, Error, ErrorKind, Fencing, Mode, TtlRa
 
 use crate::options::Options;
 
-/// Refuses what the store cannot do, before any request.
+/// Refuses options that the store does not support, before any request.
 pub(crate) fn check(can: &Capabilities, claim: &Claim, options: &Options) -> Result<(), Error> {
     check_ttl(can, claim.ttl)?;
     check_options(can, options)?;
     if claim.key.as_str().len() > can.max_key_bytes {
         return Err(Error::new(
             ErrorKind::KeyTooLong { max: can.max_key_bytes },
-            format!("this store takes keys of at most {} encoded bytes", can.max_key_bytes),
+            format!("this store allows keys of at most {} encoded bytes; shorten the key", can.max_key_bytes),
         ));
     }
     Ok(())
@@ -24,13 +24,13 @@ pub(crate) fn check_ttl(can: &Capabilities, ttl: Duration) -> Result<(), Error> 
     if ttl < min || ttl > max {
         return Err(Error::new(
             ErrorKind::TtlOutOfRange { min, max },
-            format!("a ttl of {ttl:?} is outside of what this store can do: {min:?} to {max:?}"),
+            format!("a ttl of {ttl:?} is outside of this store's range of {min:?} to {max:?}"),
         ));
     }
     if step > Duration::ZERO && !ttl.as_nanos().is_multiple_of(step.as_nanos()) {
         return Err(Error::new(
             ErrorKind::TtlOutOfRange { min, max },
-            format!("a ttl of {ttl:?} is not a multiple of {step:?}, which is all this store can do"),
+            format!("a ttl of {ttl:?} is not a multiple of {step:?}, which this store requires"),
         ));
     }
     Ok(())

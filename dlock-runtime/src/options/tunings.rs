@@ -10,7 +10,7 @@ use dlock_contract::{Backoff, Error, ErrorKind, Result};
 
 use crate::options::{OnLost, Renew, Retry, Wait};
 
-/// What is said of single sites, by name.
+/// The settings of single sites, by name.
 #[derive(Debug, Default)]
 pub(crate) struct Tunings {
     /// Most programs have none, and pay one load.
@@ -18,8 +18,8 @@ pub(crate) struct Tunings {
     by_name: RwLock<HashMap<String, Tuning>>,
 }
 
-/// Changes of the settings come one after another: the user's part of one runs while nothing is locked that a call
-/// needs, and the next begins with what this one has stored.
+/// Changes of the settings come one after another, so that each begins with the result of the one before. The user's
+/// part of a change runs while no mutex is held that a call needs.
 #[derive(Debug, Default)]
 pub(crate) struct Changes {
     by: Mutex<Option<ThreadId>>,
@@ -34,7 +34,7 @@ impl Changes {
         let me = thread::current().id();
         let mut by = self.by.lock().unwrap_or_else(PoisonError::into_inner);
         if *by == Some(me) {
-            let text = "a change of the settings cannot make another one: it would wait for itself";
+            let text = "a change of the settings cannot make another one; it would deadlock";
             return Err(Error::new(ErrorKind::WouldDeadlock, text));
         }
         while by.is_some() {
@@ -52,7 +52,7 @@ impl Drop for Change<'_> {
     }
 }
 
-/// What replaces a site's own settings; `None` leaves them.
+/// Settings that replace those of a site; `None` leaves them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Tuning {
@@ -70,13 +70,13 @@ pub struct Tuning {
     pub min_hold: Option<Duration>,
     /// How often the store is asked at most.
     pub attempts: Option<u32>,
-    /// The pause between two questions.
+    /// The pause between two attempts.
     pub backoff: Option<Backoff>,
     /// How many callers of this process may wait.
     pub max_waiters: Option<usize>,
     /// How often a store that fails is asked again.
     pub retry: Option<Retry>,
-    /// What becomes of the body when the lock is lost; one that is not async always goes on.
+    /// What happens to the body when the lock is lost. A body that is not async always goes on.
     pub on_lost: Option<OnLost>,
 }
 

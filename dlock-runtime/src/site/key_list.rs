@@ -1,7 +1,7 @@
-//! Lists in keys: what may stand in `<ids..>`.
+//! Lists in keys: the types that `<ids..>` accepts.
 
-/// A list whose values make a key each: everything that a `for` can go through by reference, and what leads to such a
-/// list, as an `Arc` of one does.
+/// A list with a key for each value: every type that `for` accepts by reference, and pointers to such a type, for
+/// example an `Arc`.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is no list: two dots, as in `<ids..>`, make a key for each value of one",
     label = "for a single value leave out the two dots, as in `<order.id>`",

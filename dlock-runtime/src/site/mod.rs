@@ -25,7 +25,7 @@ pub struct Site {
     pub name: &'static str,
     /// The key's template, or those of several keys; the text of the expression where the key is one.
     pub templates: &'static [&'static str],
-    /// Is the key an expression, so that its template says nothing about the name?
+    /// Whether the key is an expression. Then its template says nothing about the name.
     pub computed: bool,
     pub file: &'static str,
     pub line: u32,
@@ -45,7 +45,7 @@ pub struct Registered(pub &'static Site);
 
 inventory::collect!(Registered);
 
-/// What one call of an annotated function adds to its site.
+/// The part of a request that differs from call to call: keys, and options from expressions.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct Call {
@@ -97,8 +97,8 @@ impl Call {
     }
 }
 
-/// What the expression of a `key` gives. No text: that of a constant is no template, and its `<id>` would be taken as it
-/// stands, one lock for every value.
+/// The type of a `key` expression. A text is refused: it is no template, and `<id>` in it would be one lock for all
+/// values.
 #[doc(hidden)]
 #[diagnostic::on_unimplemented(
     message = "`key` needs a `dlock::Key`, and `{Self}` is none",
@@ -115,7 +115,7 @@ impl IsKey for Key {
     }
 }
 
-/// What the expression of a `backend` gives.
+/// The type of a `backend` expression.
 #[doc(hidden)]
 #[diagnostic::on_unimplemented(
     message = "`backend` needs a name, and `{Self}` is none",
@@ -133,8 +133,8 @@ impl<T: AsRef<str> + ?Sized> IsName for T {
     }
 }
 
-/// What metrics and logs may say about a lock: the site, the key's template and the backend. Few values each; a
-/// rendered key would be one value for every order.
+/// The label of a lock in metrics and logs: the site, the key's template and the backend. Each has few values; a
+/// rendered key would have one for every order.
 #[derive(Clone)]
 pub struct Label {
     place: Place,
@@ -179,7 +179,7 @@ impl Place {
 }
 
 impl Label {
-    /// Was it taken at the same place in the source?
+    /// Whether it was taken at the same place in the source.
     #[cfg(debug_assertions)]
     pub(crate) fn same_place(&self, other: &Self) -> bool {
         match (&self.place, &other.place) {
@@ -189,7 +189,8 @@ impl Label {
         }
     }
 
-    /// Where in the source, for people: an annotated function with its file and line, or the name given to the builder.
+    /// The place in the source, for people: an annotated function with its file and line, or the name given to the
+    /// builder.
     #[must_use]
     pub fn place(&self) -> String {
         match &self.place {

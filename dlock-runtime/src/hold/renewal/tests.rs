@@ -1,4 +1,4 @@
-//! The watchdog and a release at the same time.
+//! A renewal and a release at the same time.
 
 use std::sync::mpsc;
 use std::thread;
@@ -16,7 +16,7 @@ fn a_hold_that_ends_meanwhile_is_not_renewed() {
     let registry = Registry::with_clock(&clock);
     registry.install("memory", Memory::with_clock(&clock)).unwrap();
     let guard = block_on(registry.lock("k").backend("memory").acquire()).unwrap();
-    let (tenure, watchdog) = (&guard.0, &registry.context().shared().renewals);
+    let (tenure, schedule) = (&guard.0, &registry.context().shared().renewals);
     let due = clock.now();
     thread::scope(|scope| {
         let mut duties = tenure.duties();
@@ -24,7 +24,7 @@ fn a_hold_that_ends_meanwhile_is_not_renewed() {
         let (to, begins) = mpsc::channel();
         scope.spawn(move || {
             to.send(()).unwrap();
-            watchdog.attend(vec![tenure.clone()]);
+            schedule.attend(vec![tenure.clone()]);
         });
         begins.recv().unwrap();
         // It comes as far as it can; a shorter time would only hide the fault.
@@ -42,10 +42,10 @@ fn a_hold_that_was_released_is_forgotten_at_once() {
     let clock = Clock::manual();
     let registry = Registry::with_clock(&clock);
     registry.install("memory", Memory::with_clock(&clock)).unwrap();
-    let watchdog = &registry.context().shared().renewals;
+    let schedule = &registry.context().shared().renewals;
     for _ in 0..3 {
         let guard = block_on(registry.lock("k").backend("memory").acquire()).unwrap();
         block_on(guard.release()).unwrap();
     }
-    assert!(watchdog.lock().due.is_empty());
+    assert!(schedule.lock().due.is_empty());
 }
