@@ -4,54 +4,21 @@
 #![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]
 
 mod acquire;
-mod baton;
-mod blocking;
-mod broken;
-mod carry;
-mod catalogue;
-mod cleanup;
-mod closing;
-mod cohort;
-mod context;
-#[cfg(feature = "testing")]
-mod entered;
-mod fixed;
+mod api;
+mod events;
 mod guard;
-mod guards;
-mod has_run;
-mod health;
-mod inspect;
-mod instead;
-mod key_list;
-mod listener;
-mod local_queue;
-mod lock;
-mod locker;
-mod observe;
-mod optimistic;
+mod hold;
 mod options;
-#[cfg(debug_assertions)]
-mod order;
-mod outcome;
-mod probe;
-mod registry;
-mod release;
-mod renewal_log;
-mod request;
-mod resolved;
-mod run;
-mod scope;
-mod shared;
-mod sites;
-mod store;
-mod supported;
-mod tenure;
-mod tuning;
-mod tunings;
-mod wait;
-mod watchdog;
+mod queue;
+mod site;
 
-pub use catalogue::{Explained, SiteInfo, Unusable, sites};
+pub use api::catalogue::{Explained, SiteInfo, Unusable, sites};
+pub use api::inspect::{BreakHold, HeldLock, ListedLock, Locks, LocksPage};
+pub use api::key_of::{key_of, key_of_blocking, keys_of};
+pub use api::lock::{Lock, LockAll};
+pub use api::optimistic::Conflict;
+pub use api::outcome::{CarriesError, LockReturn, Outcome, SkipReturn, Skipped};
+pub use api::registry::{Registry, ShutdownReport};
 pub use dlock_contract::{
     Attempt, Backend, Backoff, BootInstant, BreakRecord, Capabilities, Claim, Clock, Cursor, Durability, Ending, Error,
     ErrorKind, Expiry, Fence, Fencing, Hold, HoldId, Holder, Inspect, Key, KeyPart, KeyWriter, LastSuccess, Listing,
@@ -59,20 +26,14 @@ pub use dlock_contract::{
     REMOTE_POLL, Released, Reservation, Reserved, Result, RunEnd, SessionEnd, Signal, Sleep, Stand, Standing,
     TimeoutAt, Together, TtlRange, Validity, Wake, WakeStyle,
 };
+pub use events::observe::{Event, Observer};
+pub use guard::guard_set::Guards;
+pub use guard::scope::{Inherit, current, current_locks, inherit};
 pub use guard::{Guard, Held};
-pub use guards::Guards;
-pub use inspect::{BreakHold, HeldLock, ListedLock, Locks, LocksPage};
-pub use key_list::KeyList;
-pub use lock::{Lock, LockAll};
-pub use observe::{Event, Observer};
-pub use optimistic::Conflict;
+pub use options::tunings::Tuning;
 pub use options::{Cohort, Defaults, OnLost, Renew, Retry, Wait};
-pub use outcome::{CarriesError, LockReturn, Outcome, SkipReturn, Skipped};
-pub use probe::{key_of, key_of_blocking, keys_of};
-pub use registry::{Registry, ShutdownReport};
-pub use scope::{Inherit, current, current_locks, inherit};
-pub use sites::Label;
-pub use tunings::Tuning;
+pub use site::Label;
+pub use site::key_list::KeyList;
 
 use std::time::Duration;
 
@@ -214,18 +175,18 @@ pub mod __private {
     pub use inventory;
     pub use std::{boxed::Box, vec::Vec};
 
-    pub use crate::blocking::{begin_sync, hold_sync, run_sync};
-    pub use crate::fixed::{fixed_count, fixed_time};
-    pub use crate::guards::Guards;
-    pub use crate::has_run::{Returned, ReturnsValue, ReturnsWork, has_run};
-    pub use crate::instead::{Instead, Made, MadeFuture, MadeValue};
-    pub use crate::key_list::EachOf;
-    pub use crate::optimistic::{Attempts, OptimisticReturn, attempt, pause, pause_sync};
+    pub use crate::api::blocking::{begin_sync, hold_sync, run_sync};
+    pub use crate::api::fallback::{Instead, Made, MadeFuture, MadeValue};
+    pub use crate::api::lazy_return::{Returned, ReturnsValue, ReturnsWork, has_run};
+    pub use crate::api::optimistic::{Attempts, OptimisticReturn, attempt, pause, pause_sync};
+    pub use crate::api::outcome::{LockReturn, Ran, Skip, SkipReturn, unreached};
+    pub use crate::api::run::{Run, begin, hold, run};
+    pub use crate::guard::guard_set::Guards;
+    pub use crate::guard::scope::{fence_now, holding_now};
+    pub use crate::options::constants::{fixed_count, fixed_time};
     pub use crate::options::{Cohort, OnLost, Options, Otherwise, Renew, Retry, Wait};
-    pub use crate::outcome::{LockReturn, Ran, Skip, SkipReturn, unreached};
-    pub use crate::run::{Run, begin, hold, run};
-    pub use crate::scope::{fence_now, holding_now};
-    pub use crate::sites::{Call, Registered, Site};
+    pub use crate::site::key_list::EachOf;
+    pub use crate::site::{Call, Registered, Site};
     pub use dlock_contract::engine::{KeyBuf, KeyBuilder};
     pub use dlock_contract::{Backoff, Mode, OncePer};
 }
@@ -234,6 +195,7 @@ pub mod __private {
 #[cfg(feature = "testing")]
 #[doc(hidden)]
 pub mod __kit {
-    pub use crate::entered::{Entered, InUse};
-    pub use crate::registry::enter;
+    pub use crate::acquire::test_kits::InUse;
+    pub use crate::acquire::thread_registry::Entered;
+    pub use crate::api::registry::enter;
 }

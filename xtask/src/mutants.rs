@@ -18,14 +18,19 @@ use crate::sh::{Result, cargo, read, run};
 const TOOL: &str = "cargo-mutants";
 const VERSION: &str = "27.1.0";
 
-/// The core: whatever these files are split into, it stays in folders of these names.
-const FILES: [&str; 6] = [
-    "dlock-runtime/src/tenure.rs",
-    "dlock-runtime/src/tenure/**",
-    "dlock-runtime/src/watchdog.rs",
-    "dlock-runtime/src/watchdog/**",
-    "dlock-runtime/src/locker/**",
-    "dlock-runtime/src/local_queue/**",
+/// The core of the engine: turns, acquisition, and the life of a hold.
+const FILES: [&str; 11] = [
+    "dlock-runtime/src/hold/tenure.rs",
+    "dlock-runtime/src/hold/tenure/**",
+    "dlock-runtime/src/hold/loss.rs",
+    "dlock-runtime/src/hold/schedule.rs",
+    "dlock-runtime/src/hold/renewal.rs",
+    "dlock-runtime/src/acquire/acquisition.rs",
+    "dlock-runtime/src/acquire/batch.rs",
+    "dlock-runtime/src/acquire/contend.rs",
+    "dlock-runtime/src/acquire/single.rs",
+    "dlock-runtime/src/acquire/turn.rs",
+    "dlock-runtime/src/queue/**",
 ];
 
 /// The suites that need no server.

@@ -43,7 +43,7 @@ fn features_are_asked_for_in_few_places() {
 fn tasks_start_in_two_files() {
     let text =
         "use a;\ntokio::spawn(x);\n    std::thread::Builder::new()\n\n#[cfg(test)]\nmod tests { thread::spawn(y) }";
-    assert_eq!(lines(tasks, "dlock-runtime/src/run.rs", text), [2, 3]);
+    assert_eq!(lines(tasks, "dlock-runtime/src/api/run.rs", text), [2, 3]);
     assert_eq!(lines(tasks, "dlock-contract/src/background.rs", text), []);
     assert_eq!(lines(tasks, "backends/redis/src/lib.rs", text), [2, 3]);
     assert_eq!(lines(tasks, "backends/redis/tests/all.rs", text), []);

@@ -121,7 +121,7 @@ fn each_is_told_of_its_own_hold() {
         assert!(second.fence().unwrap().get() > token);
         assert!(second.remaining() > 29 * SECOND, "{:?}", second.remaining());
         assert_eq!(world.events.names(), ["Acquired", "Released", "Acquired"]);
-        // The watchdog knows it.
+        // The renewal schedule knows it.
         world.pass(100 * SECOND).await;
         second.check().unwrap();
         second.release().await.unwrap();

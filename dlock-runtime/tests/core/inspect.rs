@@ -106,13 +106,13 @@ fn busy_and_timed_out_name_the_holder() {
         let other = another_process(&world);
         let busy = other.lock("k").try_acquire().await.unwrap_err();
         assert_eq!(busy.kind(), &ErrorKind::Busy);
-        assert!(busy.to_string().contains(&format!("somebody else holds the lock: {host}, ")), "{busy} {pid}");
+        assert!(busy.to_string().contains(&format!("another owner holds the lock: {host}, ")), "{busy} {pid}");
         assert!(busy.to_string().contains("inspect.rs"), "{busy}");
         let waits = tokio::spawn(other.lock("k").wait(Wait::UpTo(SECOND)).acquire());
         world.pass(2 * SECOND).await;
         let timed_out = waits.await.unwrap().unwrap_err();
         assert_eq!(timed_out.kind(), &ErrorKind::WaitTimeout);
-        assert!(timed_out.to_string().contains(&format!("while others held the lock: {host}, ")), "{timed_out}");
+        assert!(timed_out.to_string().contains(&format!("while other owners held the lock: {host}, ")), "{timed_out}");
         guard.release().await.unwrap();
     });
 }

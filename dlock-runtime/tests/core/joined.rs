@@ -100,7 +100,7 @@ fn what_a_hold_begins_or_ends_with_is_not_joined_away() {
     let asks: [(&str, Ask); 3] = [
         ("`once_per`", |lock| lock.once_per(OncePer { period: SECOND * 3600, offset: Duration::ZERO, rerun: false })),
         ("`min_hold`", |lock| lock.min_hold(SECOND)),
-        ("a record of its runs", |lock| lock.record(true)),
+        ("a recorded run", |lock| lock.record(true)),
     ];
     test(async {
         for (what, ask) in asks {

@@ -32,7 +32,7 @@ fn a_hold_that_cannot_be_renewed_is_lost_at_its_deadline_and_not_before() {
     });
 }
 
-/// Nobody polls: the watchdog itself declares the loss.
+/// Nobody polls: the renewal task itself declares the loss.
 #[test]
 fn a_loss_is_declared_although_nobody_asks() {
     test(async {
@@ -151,7 +151,7 @@ fn a_lost_hold_is_not_given_a_second_life_by_a_late_renewal() {
 
 /// A paused process finds out by itself, before anybody else has run.
 #[test]
-fn check_sees_a_passed_deadline_without_the_watchdog() {
+fn check_sees_a_passed_deadline_without_the_renewal_task() {
     test(async {
         let world = World::new();
         let guard = world.lock("k").acquire().await.unwrap();

@@ -11,10 +11,9 @@
 )]
 
 mod acquire;
+mod batch;
 mod blocking;
 mod cancel;
-mod carry;
-mod carry_ends;
 mod cohort;
 mod cohort_ends;
 mod guard;
@@ -31,6 +30,8 @@ mod outage;
 mod outage_neighbours;
 mod periods;
 mod registry;
+mod release_to_next;
+mod release_to_next_ends;
 mod renewal;
 mod rerun;
 mod run;
@@ -40,5 +41,4 @@ mod shutdown;
 mod strangers;
 mod stress;
 mod support;
-mod together;
 mod turns;

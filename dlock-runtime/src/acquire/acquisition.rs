@@ -1,0 +1,160 @@
+//! The state of one acquisition, and its end: a guard, or an error that names the key and the store.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dlock_contract::engine::{Home, is_forked};
+use dlock_contract::{BootInstant, Claim, Error, ErrorKind, Hold, Result};
+
+use crate::acquire::request::Parked;
+use crate::events::observe::Event;
+use crate::events::shutdown::shut_down;
+use crate::guard::Guard;
+use crate::guard::scope;
+use crate::hold::abandon::abandon_later;
+use crate::hold::shared::Shared;
+use crate::hold::store::Store;
+use crate::hold::tenure::{NewTenure, Tenure};
+use crate::options::resolved::Resolved;
+use crate::queue::{CohortState, Turn};
+use crate::site::Label;
+
+/// The least bound of an attempt, even if the wait is shorter: opening a connection takes time.
+pub(super) const LEAST_PATIENCE: Duration = Duration::from_millis(250);
+
+/// One acquisition on its way. It may have left something in the store; dropping it then cleans up on our thread.
+pub(crate) struct Acquisition {
+    pub(super) shared: Arc<Shared<Tenure>>,
+    pub(super) store: Arc<Store>,
+    pub(super) claim: Arc<Claim>,
+    /// Moves to the tenure.
+    pub(super) label: Option<Label>,
+    pub(super) options: Resolved,
+    /// The caller's thread, if it is the only one of its runtime.
+    pub(super) home: Option<Home>,
+    /// Present if the caller's thread sleeps meanwhile.
+    pub(super) parked: Option<Box<Parked>>,
+    /// Whether it is one key of several. All are handed out together.
+    pub(super) sorted: bool,
+    pub(super) since: BootInstant,
+    pub(super) wait_ends: BootInstant,
+    pub(super) attempts: u32,
+    pub(super) turn: Option<Turn>,
+    /// Present if the hold may be passed on.
+    pub(super) cohort: Option<Box<CohortState>>,
+    /// Whether the hold was passed on by another caller.
+    pub(super) passed: bool,
+    /// Whether it is counted among the jobs that a shutdown waits for.
+    pub(super) counted: bool,
+    pub(super) armed: bool,
+    /// The abandon request got no reply and may still arrive later.
+    pub(super) undo_unconfirmed: bool,
+}
+
+impl Drop for Acquisition {
+    fn drop(&mut self) {
+        if (self.armed || self.turn.is_some()) && is_forked() {
+            // In a child after `fork` it is a copy of the parent's.
+            std::mem::forget(self.turn.take());
+            return;
+        }
+        if self.armed {
+            if let Some(turn) = &self.turn {
+                turn.leave();
+            }
+            let turn = Box::new(self.turn.take());
+            abandon_later(&self.store, self.claim.clone(), turn);
+        }
+        if self.counted {
+            self.shared.jobs.leave();
+        }
+    }
+}
+
+impl Acquisition {
+    /// The lock is held. From here on, dropping the guard releases it.
+    pub(super) fn begin(&mut self, mut hold: Hold, waited: Duration) -> Result<Guard> {
+        if !self.passed {
+            // Our thread may have asked for the hold. From here on it belongs to this caller.
+            hold.claim = self.claim.clone();
+        }
+        if let Some(turn) = self.turn.as_ref().filter(|_| self.claim.mode.is_shared()) {
+            turn.shares();
+        }
+        let label = self.label.take().ok_or_else(|| Error::new(ErrorKind::Internal, "an acquisition began twice"))?;
+        self.armed = false;
+        let since = if self.passed { self.shared.clock.now() } else { hold.validity.from };
+        let mut cohort = self.cohort.take();
+        if let Some(cohort) = &mut cohort
+            && !self.passed
+        {
+            cohort.begin(since);
+        }
+        let passes = cohort.is_some();
+        let tenure = Arc::new(Tenure::begin(NewTenure {
+            hold,
+            store: self.store.clone(),
+            shared: self.shared.clone(),
+            label,
+            parent: scope::innermost(),
+            cadence: self.options.cadence,
+            max_hold: self.options.max_hold,
+            min_hold: self.options.min_hold,
+            recorded: self.options.record && self.store.backend.capabilities().once_per,
+            home: self.home,
+            #[cfg(debug_assertions)]
+            sorted: self.sorted,
+            turn: self.turn.take(),
+            since,
+            cohort,
+        }));
+        let guard = Guard::new(tenure.clone());
+        if self.claim.mode.is_shared() {
+            // Others may hold this lock too, so the turn was only the right to ask.
+            tenure.pass_turn();
+        } else if self.store.hands_on() && !passes {
+            // The next caller of this process joins the store's wait queue now, so that the release can hand it the
+            // lock. If the release will ask for that caller, it does not.
+            tenure.share_turn();
+        } else {
+            tenure.keep_turn();
+        }
+        let shared = &self.shared;
+        let added = if shared.shutdown.is_closed() { Err(shut_down()) } else { shared.renewals.add(&tenure) };
+        if let Err(error) = added {
+            // The begin was not reported, so the end is not reported either. The grant is undone in the store.
+            tenure.end();
+            self.armed = true;
+            return Err(self.explained(error));
+        }
+        if !self.sorted {
+            tenure.handed_out();
+        }
+        shared.events.tell(&tenure.label, &Event::Acquired { waited, attempts: self.attempts });
+        Ok(guard)
+    }
+
+    pub(super) fn explained(&self, error: Error) -> Error {
+        error.with_key(self.claim.key.as_str()).with_backend(&self.store.name).with_attempts(self.attempts)
+    }
+
+    /// A shutdown waits for this acquisition, until the hold is in the renewal schedule or our thread abandons it.
+    pub(super) fn count(&mut self) {
+        self.shared.jobs.enter();
+        self.counted = true;
+    }
+
+    /// Reports the failure to observers, and adds the key and the store to the error.
+    pub(super) fn failed(&self, error: Error, waited: Duration) -> Error {
+        let event = match error.kind() {
+            ErrorKind::Busy | ErrorKind::QueueFull { .. } => Event::Busy,
+            ErrorKind::AlreadyRun => Event::AlreadyRun,
+            ErrorKind::WaitTimeout => Event::TimedOut { waited, attempts: self.attempts },
+            kind => Event::Failed { kind: kind.clone() },
+        };
+        if let Some(label) = &self.label {
+            self.shared.events.tell(label, &event);
+        }
+        self.explained(error)
+    }
+}

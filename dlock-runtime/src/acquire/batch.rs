@@ -1,0 +1,115 @@
+//! The acquisition of several keys in one request, if the store can grant them together and all are free.
+
+use std::sync::Arc;
+
+use dlock_contract::engine::KeyBuf;
+use dlock_contract::{BootInstant, Claim, Error, ErrorKind, Hold, Mode, Result, Together};
+
+use super::acquisition::Acquisition;
+use super::single::{Prepared, prepare};
+use crate::acquire::request::Request;
+use crate::events::shutdown::shut_down;
+use crate::guard::guard_set::Guards;
+use crate::guard::scope;
+use crate::options::{Options, Wait};
+use crate::queue::Joined;
+
+/// The outcome of one request for all keys.
+pub(crate) enum BatchOutcome {
+    /// All locks are held.
+    Won(Guards),
+    /// The keys must be acquired one after another. So many attempts were made.
+    OneByOne(u32),
+}
+
+/// Asks once for all of these keys. Dropping the returned future leaves nothing behind in the store.
+pub(crate) async fn acquire_batch(request: &Request, keys: &[KeyBuf], wait_ends: BootInstant) -> Result<BatchOutcome> {
+    let Some(mut all) = ready(request, keys, wait_ends)? else { return Ok(BatchOutcome::OneByOne(0)) };
+    match send(&mut all).await {
+        Ok(Together::Acquired(holds)) if holds.len() != all.len() => {
+            Err(failed(&all, Error::new(ErrorKind::Protocol, "the backend gave not one hold for each claim")))
+        }
+        Ok(Together::Acquired(holds)) => {
+            let now = request.context.shared().clock.now();
+            if holds.iter().any(|hold| hold.validity.deadline() <= now) {
+                // The grants have expired. They are released.
+                return Ok(BatchOutcome::OneByOne(1));
+            }
+            begin(all, holds).map(BatchOutcome::Won)
+        }
+        Ok(nothing) => {
+            all.iter_mut().for_each(|acquisition| acquisition.armed = false);
+            Ok(BatchOutcome::OneByOne(u32::from(matches!(nothing, Together::Contended))))
+        }
+        Err(error) => {
+            if !error.may_have_left() {
+                all.iter_mut().for_each(|acquisition| acquisition.armed = false);
+            }
+            let retries = all.first().is_some_and(|first| {
+                let again = first.options.retry.times > 0 || error.told_after().is_some();
+                first.options.wait != Wait::None && again && error.is_retryable()
+            });
+            // Leftovers in the store are abandoned, and the next attempts wait for that behind our turns.
+            if retries {
+                return Ok(BatchOutcome::OneByOne(1));
+            }
+            all.iter().for_each(|acquisition| acquisition.tell_neighbours(&error));
+            Err(failed(&all, error))
+        }
+    }
+}
+
+/// Prepares the acquisitions of all keys, with their turns. `None` if one turn is not free at once: a caller that waits
+/// for a turn must have no other one.
+fn ready(request: &Request, keys: &[KeyBuf], wait_ends: BootInstant) -> Result<Option<Vec<Acquisition>>> {
+    let Options { mode, fair, attempts, .. } = request.options;
+    // A single attempt is better spent on one key, because its answer tells who has the lock.
+    if keys.len() < 2 || mode != Mode::Exclusive || fair || attempts == Some(1) {
+        return Ok(None);
+    }
+    let mut all = Vec::with_capacity(keys.len());
+    for key in keys {
+        let Prepared::Asks(mut acquisition) = prepare(request.clone(), key, Some(wait_ends))? else { return Ok(None) };
+        let Joined::Turn(turn) = acquisition.store.queue.join(&acquisition.claim.key, acquisition.turn_request(None))
+        else {
+            return Ok(None);
+        };
+        acquisition.turn = Some(turn);
+        all.push(acquisition);
+    }
+    Ok(Some(all))
+}
+
+async fn send(all: &mut [Acquisition]) -> Result<Together> {
+    let mut claims: Vec<Arc<Claim>> = Vec::with_capacity(all.len());
+    for acquisition in &mut *all {
+        acquisition.count();
+        acquisition.attempts = 1;
+        acquisition.armed = true;
+        claims.push(acquisition.claim.clone());
+    }
+    let Some(first) = all.first() else { return Ok(Together::OneByOne) };
+    first.store.health.admit(|| first.shared.clock.now())?;
+    let answer = first.store.ask(first.attempt_bound(), &claims, |backend, claims| backend.try_acquire_all(claims));
+    first.shared.shutdown.or_bounded(answer).await.ok_or_else(shut_down)?
+}
+
+/// Reports a failure of all keys once, for the first key.
+fn failed(all: &[Acquisition], error: Error) -> Error {
+    match all.first() {
+        Some(first) => first.failed(error, first.shared.clock.now().since(first.since)),
+        None => error,
+    }
+}
+
+/// Begins all holds. Each is inside of the one before, as if they had been acquired one after another.
+fn begin(all: Vec<Acquisition>, holds: Vec<Hold>) -> Result<Guards> {
+    let mut guards: Option<Guards> = None;
+    for (mut acquisition, hold) in all.into_iter().zip(holds) {
+        let waited = acquisition.shared.clock.now().since(acquisition.since);
+        let outer = Guards::innermost_of(guards.as_ref());
+        let guard = scope::within(outer, || acquisition.begin(hold, waited))?;
+        guards = Some(Guards::with(guards, guard));
+    }
+    guards.ok_or_else(|| Error::new(ErrorKind::Internal, "several locks were won, and none of them"))
+}

@@ -1,0 +1,248 @@
+//! Contention and failure: waits for news, retries and gives up, after a first attempt that did not win.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dlock_contract::{Attempt, BootInstant, Error, ErrorKind, Hold, Owner, Result, Signal, Stand, Wake};
+
+use super::acquisition::{Acquisition, LEAST_PATIENCE};
+use super::refused::{already_run, busy, timed_out};
+use super::turn::Received;
+use crate::acquire::wait::{Pace, ask_again_at, news};
+use crate::events::shutdown::shut_down;
+use crate::hold::abandon::abandon_later;
+use crate::hold::jitter::full_jitter;
+use crate::hold::store::request_bound;
+use crate::options::{Retry, Wait};
+
+impl Acquisition {
+    /// Waits for news and asks again until the wait ends, after a first attempt that did not win.
+    pub(super) async fn contend(&mut self, first: Result<Attempt>) -> Result<Hold> {
+        let shared = self.shared.clone();
+        let style = self.store.backend.capabilities().wake;
+        let pace = Pace { style, backoff: self.options.backoff };
+        let mut last: Option<Wake> = None;
+        let mut first = Some(first);
+        let (mut contended, mut failed) = (0, 0);
+        loop {
+            let answer = match first.take() {
+                Some(answer) => answer,
+                // The last wake is kept until this attempt has answered: news may come in between.
+                None => self.attempt().await?,
+            };
+            drop(last.take());
+            let answer = match answer {
+                Ok(Attempt::Contended(wake)) => Ok(wake),
+                Ok(Attempt::AlreadyRun) => {
+                    if let Some(turn) = &self.turn {
+                        turn.shares();
+                    }
+                    self.armed = self.attempts > 1;
+                    return Err(already_run());
+                }
+                Ok(Attempt::Acquired(hold)) => match self.accept(hold).await {
+                    Some(hold) => return Ok(hold),
+                    None => Err(Error::outage("the store's answer came too late to be of use")),
+                },
+                Err(error) => Err(error),
+            };
+            let wake = match answer {
+                Ok(wake) if self.options.wait == Wait::None => {
+                    // The attempt did not join the store's wait queue, so nothing of ours is in the store.
+                    self.armed = false;
+                    if let Some(turn) = &self.turn {
+                        turn.stands();
+                    }
+                    return Err(busy(Some(&wake), &shared.clock));
+                }
+                Ok(wake) => {
+                    if contended == 0 {
+                        if let Some(turn) = &mut self.turn {
+                            turn.stands();
+                            // The store's wait queue has one order for all processes, so a neighbour takes its own
+                            // place there.
+                            if self.claim.fair {
+                                turn.stand(self.home);
+                            }
+                        }
+                        // Checked before the sleep, because the holder may be a reader, which keeps no turn.
+                        self.check_parking()?;
+                    }
+                    last.insert(wake)
+                }
+                Err(error) => {
+                    self.tell_neighbours(&error);
+                    let Retry { times, backoff } = self.options.retry;
+                    let told = error.told_after();
+                    // A store that says when it will grant again has not failed.
+                    let spent = if told.is_some() { self.attempts >= self.options.attempts } else { failed >= times };
+                    if self.options.wait == Wait::None || spent || !error.is_retryable() {
+                        return Err(error);
+                    }
+                    let pause = match told {
+                        Some(left) => left.saturating_add(Duration::from_millis(1 + fastrand::u64(0..20))),
+                        None => full_jitter(failed, backoff.from, backoff.to),
+                    };
+                    failed += u32::from(told.is_none());
+                    let again = shared.clock.now().after(pause);
+                    if again >= self.wait_ends {
+                        return Err(error);
+                    }
+                    if told.is_some() {
+                        first = Box::pin(self.stand_aside(again)).await?;
+                        contended = 0;
+                    } else {
+                        shared.shutdown.or(shared.clock.sleep_until(again)).await.ok_or_else(shut_down)?;
+                    }
+                    continue;
+                }
+            };
+            failed = 0;
+            if self.attempts >= self.options.attempts && wake.signal.is_none() {
+                // Waiting is of no use: no news will come, and no attempt is left.
+                let error = timed_out(Some(wake), wake.lease_left, &shared.clock);
+                drop(last);
+                self.give_up().await;
+                return Err(error);
+            }
+            let told = shared.clock.now();
+            let until = ask_again_at(told, wake, pace, contended).min(self.wait_ends);
+            let news = news(&self.store, &shared.clock, wake, until);
+            let useful = match shared.shutdown.or(news).await.ok_or_else(shut_down)? {
+                Ok(Some(Signal::Granted(hold))) => match self.accept(hold).await {
+                    Some(hold) => return Ok(hold),
+                    None => false,
+                },
+                Ok(_) => true,
+                Err(_) => false,
+            };
+            if !useful {
+                // A signal that failed has told nothing, and the next one may fail as fast. Use the pace without news.
+                wake.signal = None;
+                let again = ask_again_at(shared.clock.now(), wake, pace, contended).min(self.wait_ends);
+                shared.shutdown.or(shared.clock.sleep_until(again)).await.ok_or_else(shut_down)?;
+            }
+            contended += 1;
+            let now = shared.clock.now();
+            if now >= self.wait_ends || self.attempts >= self.options.attempts {
+                let left = wake.lease_left.map(|left| left.saturating_sub(now.since(told)));
+                let error = timed_out(Some(wake), left, &shared.clock);
+                drop(last);
+                self.give_up().await;
+                return Err(error);
+            }
+        }
+    }
+
+    /// Tells the callers behind that the store failed: they have not waited for a holder.
+    pub(super) fn tell_neighbours(&self, error: &Error) {
+        let of_the_store = matches!(
+            error.kind(),
+            ErrorKind::Outage | ErrorKind::NotPrimary | ErrorKind::PermissionDenied | ErrorKind::Unsupported { .. }
+        );
+        if let Some(turn) = self.turn.as_ref().filter(|_| of_the_store) {
+            turn.failed(error);
+        }
+    }
+
+    /// Sleeps while the store grants nothing to anybody. It gives up the turn, so that neighbours hear that from the
+    /// store too, and not that others hold the lock. Returns the handover that comes with the next turn.
+    async fn stand_aside(&mut self, until: BootInstant) -> Result<Option<Result<Attempt>>> {
+        let shared = self.shared.clone();
+        self.give_up().await;
+        // If something may still be in the store, the turn is kept. Otherwise a late abandon would meet the next
+        // attempt.
+        if !self.armed {
+            self.turn = None;
+        }
+        shared.shutdown.or(shared.clock.sleep_until(until)).await.ok_or_else(shut_down)?;
+        if self.turn.is_none() {
+            self.turn = Some(self.join().await?);
+        }
+        Ok(match self.take_over() {
+            Some(Received::Hold(hold)) => Some(Ok(Attempt::Acquired(hold))),
+            Some(Received::Late(late)) => {
+                self.clear(late).await;
+                None
+            }
+            Some(Received::Answer(answer)) => Some(Ok(answer)),
+            None => None,
+        })
+    }
+
+    /// Asks the store once. The outer error is a shutdown.
+    pub(super) async fn attempt(&mut self) -> Result<Result<Attempt>> {
+        if let Err(error) = self.store.health.admit(|| self.shared.clock.now()) {
+            // The store was not asked.
+            return Ok(Err(error));
+        }
+        self.attempts += 1;
+        if self.undo_unconfirmed
+            && let Err(error) = self.rename()
+        {
+            return Ok(Err(error));
+        }
+        let was_armed = std::mem::replace(&mut self.armed, true);
+        let stand = if self.options.wait == Wait::None { Stand::No } else { Stand::Until(self.wait_ends) };
+        let bound = self.attempt_bound();
+        let answer = self.store.ask(bound, &self.claim, move |backend, claim| backend.try_acquire(claim, stand));
+        let answer = self.shared.shutdown.or_bounded(answer).await.ok_or_else(shut_down)?;
+        // A request that never left this process leaves nothing to undo.
+        self.armed = was_armed || answer.as_ref().err().is_none_or(Error::may_have_left);
+        Ok(answer)
+    }
+
+    /// The bound of one attempt.
+    pub(super) fn attempt_bound(&self) -> Duration {
+        let left = self.wait_ends.since(self.shared.clock.now()).max(LEAST_PATIENCE);
+        let bound = request_bound(self.claim.ttl);
+        if self.options.wait == Wait::None { bound } else { bound.min(left) }
+    }
+
+    /// Returns the hold, unless it has already expired when it arrives. Then it is released.
+    async fn accept(&mut self, hold: Hold) -> Option<Hold> {
+        if hold.validity.deadline() > self.shared.clock.now() {
+            return Some(hold);
+        }
+        if std::mem::take(&mut self.passed) {
+            // The tokens that are left are lower than that of the next grant.
+            self.cohort = self.cohort.take().map(|cohort| Box::new(cohort.anew()));
+            self.clear(hold.claim).await;
+            return None;
+        }
+        let bound = request_bound(self.claim.ttl);
+        let hold = Arc::new(hold);
+        let released = self.store.ask(bound, &hold, |backend, hold| backend.release(hold)).await;
+        // If this fails, the abandon that is still armed releases it, or the ttl does.
+        self.undo_unconfirmed |= released.is_err();
+        None
+    }
+
+    /// Leaves the store's wait queue. In place, so that nothing of ours is in the store when the caller hears of the
+    /// timeout.
+    async fn give_up(&mut self) {
+        let bound = request_bound(self.claim.ttl).min(Duration::from_secs(1));
+        match self.store.ask(bound, &self.claim, |backend, claim| backend.abandon(claim)).await {
+            Ok(()) => self.armed = false,
+            Err(_) => self.undo_unconfirmed = true,
+        }
+    }
+
+    /// Goes on with a new owner id. The abandon of the present one may still be on its way, and must not undo the next
+    /// attempt.
+    fn rename(&mut self) -> Result<()> {
+        if self.claim.once_per.is_some() {
+            // With a new owner id, a start that the store may have noted for us would look like another owner's run.
+            return Err(Error::outage("the store did not confirm that a possible earlier start was undone"));
+        }
+        let mut claim = (*self.claim).clone();
+        claim.owner = Owner::fresh()?;
+        let before = std::mem::replace(&mut self.claim, Arc::new(claim));
+        abandon_later(&self.store, before, Box::new(()));
+        self.undo_unconfirmed = false;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

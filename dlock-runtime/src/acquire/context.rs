@@ -1,0 +1,201 @@
+//! The registry as the engine sees it: its stores by name, its defaults and its settings.
+
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, LazyLock, PoisonError, RwLock};
+
+use dlock_contract::{Backend, Clock, Error, ErrorKind, Result};
+
+use crate::events::shutdown::shut_down;
+#[cfg(debug_assertions)]
+use crate::guard::lock_order::Order;
+use crate::hold::shared::Shared;
+use crate::hold::store::Store;
+use crate::hold::tenure::Tenure;
+use crate::options::tunings::{Changes, Tunings};
+use crate::options::{Defaults, Options};
+
+/// A registry, as the engine sees it.
+#[derive(Clone)]
+pub(crate) struct Context(Arc<Inner>);
+
+// Aligned: see `Shared`.
+#[repr(align(128))]
+struct Inner {
+    shared: Arc<Shared<Tenure>>,
+    stores: RwLock<Stores>,
+    defaults: RwLock<Arc<Defaults>>,
+    trace: RwLock<Option<Arc<Trace>>>,
+    /// Most programs have no such hook, and pay one load.
+    traced: AtomicBool,
+    tunings: Tunings,
+    changes: Changes,
+    #[cfg(debug_assertions)]
+    order: Order,
+}
+
+pub(crate) type Trace = dyn Fn() -> Option<String> + Send + Sync;
+
+#[derive(Default)]
+struct Stores {
+    by_name: BTreeMap<String, Arc<Store>>,
+    default: Option<Arc<Store>>,
+}
+
+impl Context {
+    pub(crate) fn with_clock(clock: &Clock) -> Self {
+        Self(Arc::new(Inner {
+            shared: Arc::new(Shared::new(clock)),
+            stores: RwLock::default(),
+            defaults: RwLock::default(),
+            trace: RwLock::default(),
+            traced: AtomicBool::new(false),
+            tunings: Tunings::default(),
+            changes: Changes::default(),
+            #[cfg(debug_assertions)]
+            order: Order::default(),
+        }))
+    }
+
+    pub(crate) fn global() -> &'static Self {
+        static GLOBAL: LazyLock<Context> = LazyLock::new(|| Context::with_clock(&Clock::system()));
+        &GLOBAL
+    }
+
+    pub(crate) fn install(&self, name: &str, backend: Arc<dyn Backend>) -> Result<()> {
+        self.check_free(name)?;
+        let store = Arc::new(Store::new(name, backend, &self.0.shared.clock, &self.0.shared.jobs));
+        let mut stores = self.0.stores.write().unwrap_or_else(PoisonError::into_inner);
+        if stores.by_name.contains_key(name) {
+            return Err(taken(name));
+        }
+        stores.by_name.insert(name.to_owned(), store);
+        Ok(())
+    }
+
+    pub(crate) fn set_default(&self, name: &str) -> Result<()> {
+        let store = self.store(Some(name))?;
+        self.0.stores.write().unwrap_or_else(PoisonError::into_inner).default = Some(store);
+        Ok(())
+    }
+
+    /// Takes all stores out, at a shutdown.
+    pub(crate) fn take_stores(&self) -> Vec<Arc<Store>> {
+        let mut stores = self.0.stores.write().unwrap_or_else(PoisonError::into_inner);
+        stores.default = None;
+        std::mem::take(&mut stores.by_name).into_values().collect()
+    }
+
+    /// The installed stores, by name.
+    pub(crate) fn stores(&self) -> Vec<Arc<Store>> {
+        self.0.stores.read().unwrap_or_else(PoisonError::into_inner).by_name.values().cloned().collect()
+    }
+
+    pub(crate) fn set_defaults(&self, defaults: Defaults) {
+        *self.0.defaults.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(defaults);
+    }
+
+    pub(crate) fn set_trace(&self, trace: Arc<Trace>) {
+        *self.0.trace.write().unwrap_or_else(PoisonError::into_inner) = Some(trace);
+        self.0.traced.store(true, Ordering::Release);
+    }
+
+    /// The options of a site, with the settings from outside of the code.
+    pub(crate) fn tuned(&self, name: &str, options: Options) -> Options {
+        self.0.tunings.get(name).map_or(options, |tuning| options.tuned(tuning))
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<Shared<Tenure>> {
+        &self.0.shared
+    }
+
+    /// The order in which locks are nested.
+    #[cfg(debug_assertions)]
+    pub(crate) fn order(&self) -> &Order {
+        &self.0.order
+    }
+
+    pub(crate) fn changes(&self) -> &Changes {
+        &self.0.changes
+    }
+
+    pub(crate) fn tunings(&self) -> &Tunings {
+        &self.0.tunings
+    }
+
+    pub(crate) fn defaults(&self) -> Arc<Defaults> {
+        self.0.defaults.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn check_open(&self) -> Result<()> {
+        if self.0.shared.shutdown.is_closed() { Err(shut_down()) } else { Ok(()) }
+    }
+
+    pub(crate) fn trace(&self) -> Option<String> {
+        let traced = self.0.traced.load(Ordering::Acquire);
+        let hook = || self.0.trace.read().unwrap_or_else(PoisonError::into_inner).clone();
+        match traced.then(hook).flatten() {
+            // The hook is the user's. Its result is for people to read, and its panic must not stop the lock.
+            Some(hook) => catch_unwind(AssertUnwindSafe(|| hook())).ok().flatten(),
+            None => tracing::Span::current().id().map(|id| format!("{:x}", id.into_u64())),
+        }
+    }
+
+    /// The store of this name. Without a name: the default, or the only store.
+    pub(crate) fn store(&self, name: Option<&str>) -> Result<Arc<Store>> {
+        let stores = self.0.stores.read().unwrap_or_else(PoisonError::into_inner);
+        let found = match name {
+            Some(name) => stores.by_name.get(name),
+            None => stores.default.as_ref().or_else(|| {
+                let mut all = stores.by_name.values();
+                all.next().filter(|_| all.next().is_none())
+            }),
+        };
+        if let Some(store) = found {
+            return Ok(store.clone());
+        }
+        self.check_open()?;
+        let known: Vec<String> = stores.by_name.keys().cloned().collect();
+        let list = if known.is_empty() { "none is".to_owned() } else { format!("installed: {}", known.join(", ")) };
+        #[cfg(feature = "testing")]
+        if Arc::ptr_eq(&self.0, &Self::global().0) && crate::acquire::test_kits::is_in_use() {
+            let text = format!(
+                "no backend is installed ({list}), and this thread has entered no test kit, although this process has one: \
+                 wrap what is spawned on another thread, task or thread, in `kit.scope(…)`"
+            );
+            return Err(Error::new(ErrorKind::BackendNotRegistered { known }, text));
+        }
+        let message = match name {
+            Some(name) => format!(
+                "no backend is installed under the name {name:?} ({list}); call dlock::connect({name:?}, url) at the start"
+            ),
+            None if known.is_empty() => {
+                "no backend is installed; call dlock::connect(name, url) at the start".to_owned()
+            }
+            None => format!(
+                "this lock names no backend, and there are several ({list}): write `backend = \"…\"`, or call \
+                 dlock::set_default(name) at the start"
+            ),
+        };
+        Err(Error::new(ErrorKind::BackendNotRegistered { known }, message))
+    }
+
+    pub(crate) fn check_free(&self, name: &str) -> Result<()> {
+        self.check_open()?;
+        if name.is_empty() || name.chars().any(char::is_control) {
+            return Err(Error::config(
+                "name",
+                "a backend's name has at least one character, and no control characters",
+            ));
+        }
+        if self.0.stores.read().unwrap_or_else(PoisonError::into_inner).by_name.contains_key(name) {
+            return Err(taken(name));
+        }
+        Ok(())
+    }
+}
+
+fn taken(name: &str) -> Error {
+    Error::new(ErrorKind::AlreadyRegistered, format!("a backend is installed under the name {name:?} already"))
+}

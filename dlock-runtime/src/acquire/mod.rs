@@ -1,0 +1,20 @@
+//! From a request to a guard: options, turn, attempts, waiting.
+//!
+//! Owns the request of one call ([`request`]), what it looks up ([`context`]), and the acquisition of one key ([`single`]),
+//! of several ([`several`]), or of all of them in one request ([`batch`]).
+//!
+//! May know guards and holds; nothing of the body that runs under the lock, and no public builder.
+
+pub(crate) mod acquisition;
+pub(crate) mod batch;
+pub(crate) mod contend;
+pub(crate) mod context;
+pub(crate) mod refused;
+pub(crate) mod request;
+pub(crate) mod several;
+pub(crate) mod single;
+#[cfg(feature = "testing")]
+pub(crate) mod test_kits;
+pub(crate) mod thread_registry;
+pub(crate) mod turn;
+pub(crate) mod wait;

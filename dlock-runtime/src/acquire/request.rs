@@ -1,0 +1,69 @@
+//! The request of one call: where it was made, its options, its store.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use dlock_contract::engine::{Home, home};
+use dlock_contract::{Error, ErrorKind};
+
+use crate::acquire::context::Context;
+use crate::acquire::thread_registry;
+use crate::guard::scope::Enclosing;
+use crate::options::Options;
+use crate::site::{Call, Place, Site};
+
+/// The request of one call.
+#[derive(Clone)]
+pub(crate) struct Request {
+    pub(crate) context: Context,
+    pub(crate) place: Place,
+    pub(crate) options: Options,
+    pub(crate) backend: Option<Cow<'static, str>>,
+    /// Present if the caller's thread sleeps meanwhile.
+    pub(crate) parked: Option<Box<Parked>>,
+    /// Present if the key is one of several: the holds of the enclosing calls in their store.
+    pub(crate) list: Option<Arc<Enclosing>>,
+}
+
+impl Request {
+    pub(crate) const fn new(
+        context: Context,
+        place: Place,
+        options: Options,
+        backend: Option<Cow<'static, str>>,
+    ) -> Self {
+        Self { context, place, options, backend, parked: None, list: None }
+    }
+
+    /// The request of an annotated function in one call.
+    pub(crate) fn of_site(site: &'static Site, call: &Call) -> Self {
+        let context = thread_registry::here();
+        let options = context.tuned(site.name, site.options.said_by_call(call.ttl, call.wait));
+        let backend = call.backend.clone().or(site.backend.map(Into::into));
+        Self::new(context, Place::Site(site), options, backend)
+    }
+
+    /// The caller's thread, which is the present one, sleeps until there is an answer.
+    pub(crate) fn parking(mut self) -> Self {
+        self.parked = Some(Box::new(Parked { home: home(), trace: self.context.trace(), waits: None }));
+        self
+    }
+}
+
+/// A caller whose thread sleeps while our thread asks for it.
+#[derive(Clone)]
+pub(crate) struct Parked {
+    pub(crate) home: Option<Home>,
+    pub(crate) trace: Option<String>,
+    /// Tells the sleeping thread that others hold the lock, so the wait may be long.
+    pub(crate) waits: Option<Arc<dyn Fn() + Send + Sync>>,
+}
+
+/// The error of a blocking call on our own thread: everything that could end the wait runs on this thread.
+pub(crate) fn blocks_our_thread() -> Error {
+    Error::new(
+        ErrorKind::WouldDeadlock,
+        "a lock was asked for on dlock's own thread, as in a waker or in a `tracing` layer, and all locks of the process \
+         would wait for it; hand the work to another thread",
+    )
+}

@@ -1,0 +1,115 @@
+//! The acquisition of one key, or of several keys: all or none.
+
+use std::future::ready;
+use std::sync::Arc;
+
+use dlock_contract::engine::KeyBuf;
+use dlock_contract::{Error, Result};
+use futures::future::BoxFuture;
+use futures::stream::FuturesUnordered;
+use futures::{FutureExt, StreamExt};
+
+use crate::acquire::batch::{BatchOutcome, acquire_batch};
+use crate::acquire::request::Request;
+use crate::acquire::single::{Prepared, acquire_by, prepare};
+use crate::acquire::wait::wait_end;
+use crate::guard::Held;
+use crate::guard::guard_set::{Guards, finish_all};
+use crate::guard::scope::{self, Enclosing};
+use crate::site::Keys;
+
+/// The most keys of one call. More are a mistake: each is a lock to hold, renew and release.
+const MOST_KEYS: usize = 10_000;
+
+/// Acquires one key, or several: sorted, without duplicates, all or none. Two callers that sort alike cannot wait for
+/// each other.
+pub(crate) fn acquire_all(request: Request, keys: Keys) -> BoxFuture<'static, Result<Guards>> {
+    match keys {
+        Keys::One(key) => match prepare(request, &key, None) {
+            // A combinator, since an `async` block would keep the future twice.
+            Ok(Prepared::Asks(acquisition)) => Box::pin(acquisition.run().map(|won| won.map(Guards::one))),
+            Ok(Prepared::Joins(guard)) => Box::pin(ready(Ok(Guards::one(guard)))),
+            Err(error) => Box::pin(ready(Err(error))),
+        },
+        Keys::Several(keys) => Box::pin(scope::inherit(acquire_several(request, keys))),
+    }
+}
+
+async fn acquire_several(request: Request, keys: Vec<KeyBuf>) -> Result<Guards> {
+    let of_first = |error: Error| match keys.first() {
+        Some(first) => error.with_key(&first.0),
+        None => error,
+    };
+    let store = request.context.store(request.backend.as_deref()).map_err(of_first)?;
+    if keys.len() > MOST_KEYS {
+        let text =
+            format!("one call takes {MOST_KEYS} keys at most, and this call has {}; use several calls", keys.len());
+        return Err(of_first(Error::config("keys", text)).with_backend(&store.name));
+    }
+    if request.options.once_per.is_some() {
+        // The first key would use up its period although the next key cannot be had.
+        let text = "`once_per` counts the starts of one key; use one key instead of a list";
+        return Err(of_first(Error::config("once_per", text)).with_backend(&store.name));
+    }
+    let namespace = request.context.defaults().namespace.clone();
+    // Sorted by their names in the store: two keys may be one lock there.
+    let mut named = Vec::with_capacity(keys.len());
+    for key in keys {
+        let name = store.key(&namespace, &key).map_err(|error| error.with_backend(&store.name))?;
+        named.push((name, key));
+    }
+    named.sort_unstable_by(|(one, _), (other, _)| one.as_str().cmp(other.as_str()));
+    named.dedup_by(|(one, _), (other, _)| one == other);
+    let keys: Vec<_> = named.into_iter().map(|(_, key)| key).collect();
+    // Collected once. Otherwise each key would look through all enclosing holds.
+    let request = Request { list: Some(Arc::new(Enclosing::of(&store))), ..request };
+    let clock = &request.context.shared().clock;
+    let wait = request.options.wait.unwrap_or(request.context.defaults().wait);
+    // One wait for all keys.
+    let wait_ends = wait_end(clock.now(), wait);
+    let attempts = match acquire_batch(&request, &keys, wait_ends).await? {
+        BatchOutcome::Won(guards) => return Ok(guards.handed_out()),
+        BatchOutcome::OneByOne(attempts) => attempts,
+    };
+    let mut guards: Option<Guards> = None;
+    // Each hold is listened to once. A look at all holds for each further key would be very many looks.
+    let mut losses = FuturesUnordered::new();
+    for key in keys {
+        // Inside of the hold before, so that the same lock twice fails instead of waiting for itself.
+        let outer = Guards::innermost_of(guards.as_ref());
+        let next = scope::within(outer.clone(), || acquire_by(request.clone(), &key, Some(wait_ends), attempts));
+        // The loss is polled first: if one hold is lost, the call has failed, whatever else arrives.
+        let won = tokio::select! {
+            biased;
+            Some(loss) = losses.next(), if !losses.is_empty() => Err(loss),
+            won = scope::inside(outer, next) => won,
+        };
+        match won {
+            Ok(guard) => {
+                let held = Held::clone(&guard);
+                losses.push(async move { held.lost().await });
+                guards = Some(Guards::with(guards, guard));
+            }
+            Err(error) => return Err(give_back(guards, error).await),
+        }
+    }
+    let Some(guards) = guards else {
+        return Err(Error::config("keys", "the list of keys is empty, so nothing would be locked"));
+    };
+    // A hold may be lost at the last moment, after the select above.
+    match guards.check() {
+        Ok(()) => Ok(guards.handed_out()),
+        Err(loss) => Err(give_back(Some(guards), loss).await),
+    }
+}
+
+/// Releases the locks that were won. The caller hears why the call failed; a loss meanwhile does not change that.
+async fn give_back(won: Option<Guards>, error: Error) -> Error {
+    if let Some(guards) = won {
+        let _ = finish_all(guards).await;
+    }
+    error
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,197 @@
+//! The acquisition of one key, from the request to the guard.
+
+use std::borrow::Cow;
+use std::future::ready;
+use std::sync::Arc;
+
+use dlock_contract::engine::{KeyBuf, background_of, is_ours, whereabouts};
+use dlock_contract::{Attempt, BootInstant, Claim, Error, ErrorKind, Hold, Note, Owner, Result};
+use futures::future::BoxFuture;
+
+use super::acquisition::Acquisition;
+use super::turn::Received;
+use super::wait::wait_end;
+use crate::acquire::request::{Request, blocks_our_thread};
+use crate::guard::Guard;
+use crate::guard::scope;
+use crate::options::Options;
+use crate::options::supported;
+use crate::queue::CohortState;
+use crate::site::Label;
+
+/// Acquires. Dropping the returned future leaves nothing behind in the store.
+///
+/// A request that is refused without asking the store is refused at once, so that the future need not keep it.
+pub(crate) fn acquire(request: Request, key: &KeyBuf) -> BoxFuture<'static, Result<Guard>> {
+    acquire_by(request, key, None, 0)
+}
+
+/// The same with an end of the wait that is fixed already, and after so many attempts.
+pub(crate) fn acquire_by(
+    request: Request,
+    key: &KeyBuf,
+    wait_ends: Option<BootInstant>,
+    attempts: u32,
+) -> BoxFuture<'static, Result<Guard>> {
+    match prepare(request, key, wait_ends) {
+        Ok(Prepared::Asks(mut acquisition)) => {
+            acquisition.attempts = attempts;
+            Box::pin(acquisition.run())
+        }
+        Ok(Prepared::Joins(guard)) => Box::pin(ready(Ok(guard))),
+        Err(error) => Box::pin(ready(Err(error))),
+    }
+}
+
+/// A request that is checked, before the store is asked.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "moved once, into the future of the call; a box would be one more for each"
+)]
+pub(crate) enum Prepared {
+    Asks(Acquisition),
+    /// The request joins a hold of the enclosing call.
+    Joins(Guard),
+}
+
+/// The option that needs a begin or an end of its own in the store. A call that joins a hold has neither.
+fn of_its_own(asked: &Options) -> Option<&'static str> {
+    match () {
+        () if asked.once_per.is_some() => Some("`once_per`"),
+        () if asked.min_hold.is_some() => Some("`min_hold`"),
+        () if asked.record => Some("a recorded run"),
+        () => None,
+    }
+}
+
+pub(crate) fn prepare(request: Request, key: &KeyBuf, wait_ends: Option<BootInstant>) -> Result<Prepared> {
+    let context = &request.context;
+    let shared = context.shared().clone();
+    let since = shared.clock.now();
+    let store = context.store(request.backend.as_deref()).map_err(|error| error.with_key(&key.0))?;
+    let defaults = context.defaults();
+    let named = |error: Error| error.with_key(&key.0).with_backend(&store.name);
+    context.check_open().map_err(named)?;
+    let options = request.options.resolve(&defaults).map_err(named)?;
+    let key = store.key(&defaults.namespace, key).map_err(named)?;
+    let named = |error: Error| error.with_key(key.as_str()).with_backend(&store.name);
+    // One system call for three things that depend on the process: our thread, the random bytes, the note.
+    let pid = std::process::id();
+    background_of(pid).map_err(named)?;
+    if request.parked.is_none() && is_ours() {
+        // For example in a waker that drives a future to its end.
+        return Err(named(blocks_our_thread()));
+    }
+    let outer = request.list.as_ref().map_or_else(|| scope::holding(&store, &key), |list| list.holding(&key));
+    if let Some(outer) = outer {
+        let mut text = Cow::Borrowed("this call already holds the lock; waiting for it would deadlock");
+        if request.options.reentrant && outer.hold.claim.mode.covers(request.options.mode) {
+            match of_its_own(&request.options) {
+                None => return Ok(Prepared::Joins(Guard::joined(outer))),
+                Some(own) => text = format!("{text}, and a call with {own} cannot join the hold").into(),
+            }
+        }
+        return Err(named(Error::new(ErrorKind::WouldDeadlock, text)));
+    }
+    let label = Label::new(request.place, store.name.clone());
+    // For a list of keys it is noted once.
+    #[cfg(debug_assertions)]
+    if request.list.as_ref().is_none_or(|list| list.is_first()) {
+        context.order().note(&shared.events, &label);
+    }
+    let capabilities = store.backend.capabilities();
+    let trace = request.parked.as_ref().map_or_else(|| context.trace(), |parked| parked.trace.clone());
+    let (here, home) = if request.parked.is_some() { (None, None) } else { whereabouts() };
+    let note = Note::new(pid, label.name(), shared.clock.wall_ms(), trace.as_deref());
+    let mut claim = Claim::plain(key.clone(), Owner::fresh_in(pid).map_err(named)?, options.ttl, note);
+    claim.renewed = options.cadence.is_some();
+    claim.mode = request.options.mode;
+    claim.fair = request.options.fair;
+    claim.once_per = request.options.once_per.map(Box::new);
+    claim.backoff = options.backoff.map(Box::new);
+    claim.origin = here.filter(|_| !capabilities.connection_per_hold);
+    supported::check(capabilities, &claim, &request.options).map_err(named)?;
+    // A run that is passed on would be recorded under another owner's name.
+    let passes = request.options.cohort.filter(|_| !options.record);
+    Ok(Prepared::Asks(Acquisition {
+        wait_ends: wait_ends.unwrap_or_else(|| wait_end(since, options.wait)),
+        label: Some(label),
+        home,
+        parked: request.parked,
+        sorted: request.list.is_some(),
+        shared,
+        store,
+        claim: Arc::new(claim),
+        cohort: passes.map(|bounds| Box::new(CohortState::new(bounds, options.ttl))),
+        options,
+        since,
+        attempts: 0,
+        turn: None,
+        passed: false,
+        counted: false,
+        armed: false,
+        undo_unconfirmed: false,
+    }))
+}
+
+impl Acquisition {
+    #[expect(clippy::manual_async_fn, reason = "an `async fn` would keep all this twice")]
+    pub(crate) fn run(mut self) -> impl Future<Output = Result<Guard>> + Send {
+        async move {
+            #[cfg(feature = "testing")]
+            if self.shared.clock.is_of_kit() {
+                let clock = self.shared.clock.clone();
+                let won = clock.unless_it_stands(self.win()).await.and_then(|won| won);
+                return self.ended(won);
+            }
+            let won = self.win().await;
+            self.ended(won)
+        }
+    }
+
+    fn ended(&mut self, won: Result<Hold>) -> Result<Guard> {
+        let waited = self.shared.clock.now().since(self.since);
+        match won {
+            Ok(hold) => self.begin(hold, waited),
+            Err(error) => Err(self.failed(error, waited)),
+        }
+    }
+
+    async fn win(&mut self) -> Result<Hold> {
+        self.turn = Some(self.join().await?);
+        self.count();
+        match self.take_over() {
+            Some(Received::Hold(hold)) => return Ok(hold),
+            Some(Received::Late(late)) => return Box::pin(self.begin_anew(late)).await,
+            Some(Received::Answer(answer)) => return Box::pin(self.contend(Ok(answer))).await,
+            None => {}
+        }
+        match self.attempt().await? {
+            Ok(Attempt::Acquired(hold)) if hold.validity.deadline() > self.shared.clock.now() => Ok(hold),
+            // Boxed, because the uncontended path does not need it. This keeps the future small.
+            answer => Box::pin(self.contend(answer)).await,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::acquire::context::Context;
+    use crate::site::{Named, Place};
+
+    #[test]
+    fn the_futures_of_an_uncontended_call_stay_small() {
+        let place = Place::Builder(Named::new("", ""));
+        let request =
+            Request::new(Context::with_clock(&dlock_contract::Clock::system()), place, Options::DEFAULT, None);
+        request.context.install("memory", Arc::new(dlock_memory::Memory::new())).unwrap();
+        request.context.set_default("memory").unwrap();
+        let key = crate::Key::text("k").into();
+        let Prepared::Asks(acquisition) = prepare(request, &key, None).unwrap() else { panic!("nothing is held") };
+        let future = acquisition.run();
+        // Beyond 1 KiB glibc's allocator takes a lock that all threads share.
+        let size = std::mem::size_of_val(&future);
+        assert!(size <= 1024, "{size}");
+    }
+}

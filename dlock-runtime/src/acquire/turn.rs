@@ -1,0 +1,193 @@
+//! Gets the turn of this process, and takes the handover that may come with it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dlock_contract::{Attempt, BootInstant, Claim, Error, ErrorKind, Hold, Mode, Result};
+
+use super::acquisition::{Acquisition, LEAST_PATIENCE};
+use super::refused::{busy, timed_out};
+use crate::events::shutdown::shut_down;
+use crate::hold::abandon::abandon_later;
+use crate::hold::store::request_bound;
+use crate::hold::tenure::Tenure;
+use crate::options::Wait;
+use crate::queue::{Content, Joined, Known, Refusal, Turn, TurnRequest, Waiting};
+
+/// A handover that was taken over.
+pub(super) enum Received {
+    Hold(Hold),
+    /// The claim of a hold that has expired.
+    Late(Arc<Claim>),
+    Answer(Attempt),
+}
+
+/// An acquisition that abandons a handover which came too late. If it is dropped, our thread goes on with that.
+struct Clears<'a> {
+    acquisition: &'a mut Acquisition,
+    late: Option<Arc<Claim>>,
+}
+
+impl Drop for Clears<'_> {
+    fn drop(&mut self) {
+        let Some(late) = self.late.take() else { return };
+        let Acquisition { store, turn, .. } = &mut *self.acquisition;
+        let turn = turn.take();
+        if let Some(turn) = &turn {
+            turn.leave();
+        }
+        abandon_later(store, late, Box::new(turn));
+    }
+}
+
+impl Acquisition {
+    /// Begins again, because the hold that was passed on has expired.
+    pub(super) async fn begin_anew(&mut self, late: Arc<Claim>) -> Result<Hold> {
+        self.clear(late).await;
+        let answer = self.attempt().await?;
+        self.contend(answer).await
+    }
+
+    /// Takes over the handover that came with the turn.
+    pub(super) fn take_over(&mut self) -> Option<Received> {
+        let passed = self.turn.as_mut()?.take()?;
+        match passed.content {
+            Content::Hold { hold, .. } if hold.validity.deadline() <= self.shared.clock.now() => {
+                Some(Received::Late(passed.claim))
+            }
+            Content::Hold { hold, cohort } => {
+                self.cohort = Some(Box::new(cohort));
+                self.passed = true;
+                Some(Received::Hold(hold))
+            }
+            // The answer waited for longer than its grant lasts.
+            Content::Answer(Attempt::Acquired(hold)) if hold.validity.deadline() <= self.shared.clock.now() => {
+                Some(Received::Late(passed.claim))
+            }
+            Content::Answer(answer) => {
+                // Go on as if this caller had asked, with the owner id of the release. Further requests go over this
+                // caller's own connection, and so does the abandon.
+                let origin = self.claim.origin;
+                self.claim = if passed.claim.origin == origin {
+                    passed.claim
+                } else {
+                    let mut claim = (*passed.claim).clone();
+                    claim.origin = origin;
+                    Arc::new(claim)
+                };
+                self.attempts += 1;
+                self.armed = true;
+                Some(match answer {
+                    Attempt::Acquired(hold) => Received::Hold(hold),
+                    answer => Received::Answer(answer),
+                })
+            }
+        }
+    }
+
+    /// Abandons a claim whose hold came too late. A renewal that was under way may have prolonged it in the store.
+    pub(super) async fn clear(&mut self, late: Arc<Claim>) {
+        let mut clears = Clears { late: Some(late.clone()), acquisition: self };
+        let Acquisition { store, claim, .. } = &*clears.acquisition;
+        let bound = request_bound(claim.ttl).min(Duration::from_secs(1));
+        let answer = store.ask(bound, &late, |backend, claim| backend.abandon(claim)).await;
+        clears.late = None;
+        drop(clears);
+        if answer.is_err() {
+            // The turn stays here: this acquisition needs it.
+            abandon_later(&self.store, late, Box::new(()));
+        }
+    }
+
+    /// Waits for the turn: one caller of this process asks for a key at a time.
+    pub(super) async fn join(&mut self) -> Result<Turn> {
+        let max = self.options.max_waiters;
+        let waits = (self.options.wait != Wait::None).then_some(max);
+        match self.store.queue.join(&self.claim.key, self.turn_request(waits)) {
+            Joined::Turn(turn) => Ok(turn),
+            Joined::Full => Err(Error::new(
+                ErrorKind::QueueFull { max },
+                format!("{max} callers of this process already wait for this lock"),
+            )),
+            Joined::Mixed => Err(Error::new(
+                ErrorKind::KeyConflict,
+                "other callers of this process use the key for a lock of another mode",
+            )),
+            Joined::Taken => Err(busy(None, &self.shared.clock)),
+            // The caller before asks, or abandons a failed attempt. Both end within a request's time.
+            Joined::Behind(waiting) if waits.is_none() => {
+                let until = self.shared.clock.now().after(request_bound(self.claim.ttl));
+                Box::pin(self.wait_for_turn(waiting, until)).await
+            }
+            Joined::Behind(waiting) => {
+                self.check_parking()?;
+                self.store.backend.expects_others(&self.claim.key);
+                Box::pin(self.wait_for_turn(waiting, self.wait_ends)).await
+            }
+        }
+    }
+
+    pub(super) fn turn_request(&self, waits: Option<usize>) -> TurnRequest {
+        let member = self.cohort.as_ref().map(|_| self.claim.ttl);
+        let fair = self.claim.fair;
+        let plain = self.claim.mode == Mode::Exclusive && !fair && self.claim.once_per.is_none();
+        // A caller that counts its attempts must make them itself.
+        let carries = plain && waits.is_some() && self.options.attempts == u32::MAX;
+        let claim_for_release = carries.then(|| (self.claim.clone(), self.wait_ends));
+        TurnRequest { mode: self.claim.mode, waits, home: self.home, member, fair, claim_for_release }
+    }
+
+    /// Refuses to park if the lock can only come from a task of the parked thread.
+    pub(super) fn check_parking(&self) -> Result<()> {
+        let Some(parked) = &self.parked else { return Ok(()) };
+        if let Some(waits) = &parked.waits {
+            waits();
+        }
+        let Some(home) = parked.home else { return Ok(()) };
+        let here = |tenure: &Arc<Tenure>| {
+            tenure.home == Some(home)
+                && Arc::ptr_eq(&tenure.store, &self.store)
+                && tenure.hold.claim.key == self.claim.key
+        };
+        if self.store.queue.has(&self.claim.key, home) || self.shared.renewals.holds().iter().any(here) {
+            return Err(Error::new(
+                ErrorKind::WouldDeadlock,
+                "a task of this current-thread runtime holds the lock or waits before this call, and cannot go on while this call blocks the thread; make the function async",
+            ));
+        }
+        Ok(())
+    }
+
+    /// Waits for the turn. The error is contention only if the store has said that the lock is held. If the store is
+    /// silent, nobody knows that.
+    async fn wait_for_turn(&mut self, mut waiting: Waiting, mut until: BootInstant) -> Result<Turn> {
+        let clock = self.shared.clock.clone();
+        let taken = || match self.options.wait {
+            Wait::None => busy(None, &clock),
+            _ => timed_out(None, None, &clock),
+        };
+        // As long as an attempt of this caller would have.
+        let least = self.since.after(LEAST_PATIENCE);
+        loop {
+            let called = self.shared.clock.timeout_at(until, &mut waiting);
+            let known = match self.shared.shutdown.or(called).await.ok_or_else(shut_down)? {
+                Some(Ok(turn)) => return Ok(turn),
+                Some(Err(Refusal::Taken)) => Known::Contended,
+                Some(Err(Refusal::Failed(error))) => Known::Failed(error),
+                None => waiting.known(),
+            };
+            return Err(match known {
+                Known::Contended => taken(),
+                Known::Failed(error) => error,
+                Known::Nothing if until < least => {
+                    until = least;
+                    waiting.wait_for_an_answer();
+                    continue;
+                }
+                Known::Nothing => {
+                    Error::outage("the store has not answered another caller of this process that asks for this lock")
+                }
+            });
+        }
+    }
+}

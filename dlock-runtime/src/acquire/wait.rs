@@ -1,0 +1,109 @@
+//! When a wait ends, when to ask the store again, and news from the store in between.
+
+use std::future::poll_fn;
+use std::time::Duration;
+
+use dlock_contract::engine::{background, here};
+use dlock_contract::{Backoff, BootInstant, Clock, Result, Signal, Wake, WakeStyle};
+
+use crate::hold::jitter::full_jitter;
+use crate::hold::store::Store;
+use crate::options::Wait;
+
+/// When a wait that began at `since` ends.
+pub(crate) fn wait_end(since: BootInstant, wait: Wait) -> BootInstant {
+    match wait {
+        Wait::None => since,
+        Wait::UpTo(wait) => since.after(wait),
+        Wait::Forever => BootInstant::NEVER,
+    }
+}
+
+const MS: Duration = Duration::from_millis(1);
+
+/// The longest pause where the store sends news. News can be lost.
+const NET: Duration = Duration::from_secs(5);
+
+/// The pauses where news are promised but cannot come, for example while a push connection is down.
+const FALLBACK: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
+
+/// The pace of requests where news do not come.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pace {
+    pub(crate) style: WakeStyle,
+    /// The caller's `backoff`, instead of the store's own pace.
+    pub(crate) backoff: Option<Backoff>,
+}
+
+/// The time of the next attempt if no news come.
+pub(crate) fn ask_again_at(now: BootInstant, wake: &Wake, pace: Pace, contended: u32) -> BootInstant {
+    let pause = match (pace.style, wake.signal.is_some()) {
+        (_, true) => NET.mul_f64(0.5 + fastrand::f64() / 2.0),
+        (_, false) if let Some(Backoff { from, to }) = pace.backoff => full_jitter(contended, from, to),
+        (WakeStyle::Poll { from, to }, false) => full_jitter(contended, from, to),
+        (WakeStyle::Hint | WakeStyle::Grant, false) => full_jitter(contended, FALLBACK.0, FALLBACK.1),
+    };
+    // A little after the lease's end, because a request at the very end finds it alive half of the time. Spread over up
+    // to 10 ms, but less where the store wants to be asked soon.
+    let late = |by: BootInstant| MS + (by.since(now) / 4).min(10 * MS).mul_f64(fastrand::f64());
+    let known = wake.ask_by.map(|by| by.after(late(by)));
+    let at = now.after(pause.max(MS));
+    known.map_or(at, |known| known.min(at).max(now.after(MS)))
+}
+
+/// Waits for the wake's news until `until`. `None`: no news came.
+///
+/// The signal is polled in place, so that it may be kept while the next attempt runs.
+pub(crate) async fn news(store: &Store, clock: &Clock, wake: &mut Wake, until: BootInstant) -> Result<Option<Signal>> {
+    let Some(signal) = wake.signal.as_mut() else {
+        clock.sleep_until(until).await;
+        return Ok(None);
+    };
+    let away = store.backend.capabilities().connection_per_hold || here().is_none();
+    if !away {
+        return clock.timeout_at(until, poll_fn(|cx| signal.as_mut().poll(cx))).await.transpose();
+    }
+    // The connection and its driver live on our thread, so the signal must be polled there.
+    let Some(signal) = wake.signal.take() else { return Ok(None) };
+    let waited = clock.clone();
+    let run = background()?.run(async move {
+        let mut signal = signal;
+        let news = waited.timeout_at(until, poll_fn(|cx| signal.as_mut().poll(cx))).await;
+        (news, signal)
+    });
+    let (news, signal) = run.await?;
+    if news.is_none() {
+        wake.signal = Some(signal);
+    }
+    news.transpose()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_known_end_of_the_lease_is_not_slept_through() {
+        let now = BootInstant::from_nanos(1_000_000_000);
+        let wake = Wake::poll().ask_by(now.after(Duration::from_millis(20)));
+        let style = WakeStyle::Poll { from: Duration::from_secs(100), to: Duration::from_secs(100) };
+        let pace = Pace { style, backoff: None };
+        assert!((0..100).all(|_| ask_again_at(now, &wake, pace, 0) <= now.after(Duration::from_millis(31))));
+    }
+
+    #[test]
+    fn a_store_that_wants_to_be_asked_soon_is_asked_soon() {
+        let now = BootInstant::from_nanos(1_000_000_000);
+        let wake = Wake::poll().ask_by(now.after(4 * MS));
+        let pace = Pace { style: WakeStyle::Grant, backoff: None };
+        let at: Vec<_> = (0..100).map(|_| ask_again_at(now, &wake, pace, 9)).collect();
+        assert!(at.iter().filter(|at| **at <= now.after(6 * MS)).count() > 90, "{at:?}");
+    }
+
+    #[test]
+    fn there_is_always_a_pause() {
+        let now = BootInstant::from_nanos(1_000_000_000);
+        let wake = Wake::poll().ask_by(now.before(Duration::from_secs(1)));
+        assert!(ask_again_at(now, &wake, Pace { style: WakeStyle::Grant, backoff: None }, 0) > now);
+    }
+}

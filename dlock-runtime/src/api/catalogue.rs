@@ -1,0 +1,315 @@
+//! All annotated functions of the program: listed, checked at the start, and explained to whoever operates it.
+
+use std::collections::BTreeMap;
+use std::error::Error as StdError;
+use std::fmt;
+use std::time::Duration;
+
+use dlock_contract::engine::without_names;
+use dlock_contract::{Error, Mode, OncePer, Result};
+
+use crate::api::registry::Registry;
+use crate::options::resolved::Resolved;
+use crate::options::supported::{check_options, check_ttl};
+use crate::options::{Cohort, Defaults, OnLost, Options, Otherwise, Wait};
+use crate::site::{Registered, Site};
+
+/// One annotated function; see [`sites`].
+#[derive(Clone, Copy)]
+pub struct SiteInfo(pub(crate) &'static Site);
+
+/// Every annotated function that is linked into the program, also those that were never called, by file and line.
+#[must_use]
+pub fn sites() -> Vec<SiteInfo> {
+    let mut sites: Vec<_> = inventory::iter::<Registered>.into_iter().map(|site| SiteInfo(site.0)).collect();
+    sites.sort_by_key(|site| (site.0.file, site.0.line, site.0.name));
+    sites
+}
+
+impl SiteInfo {
+    /// The path of the function, or what `name = "…"` says: the label in events and the name for [`Registry::tune`].
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        self.0.name
+    }
+
+    /// The template of the key, or of each of several keys; the text of the expression where the key is computed.
+    #[must_use]
+    pub fn templates(&self) -> &'static [&'static str] {
+        self.0.templates
+    }
+
+    /// The file of the attribute.
+    #[must_use]
+    pub fn file(&self) -> &'static str {
+        self.0.file
+    }
+
+    /// The line of the attribute.
+    #[must_use]
+    pub fn line(&self) -> u32 {
+        self.0.line
+    }
+
+    /// The name of the backend; `None` for the default one, and where an expression names it at each call.
+    #[must_use]
+    pub fn backend(&self) -> Option<&'static str> {
+        self.0.backend
+    }
+
+    /// Who may hold it beside whom.
+    #[must_use]
+    pub fn mode(&self) -> Mode {
+        self.0.options.mode
+    }
+
+    /// What the attribute says of the ttl.
+    #[must_use]
+    pub fn ttl(&self) -> Option<Duration> {
+        self.0.options.ttl
+    }
+
+    /// What the attribute says of the wait.
+    #[must_use]
+    pub fn wait(&self) -> Option<Wait> {
+        self.0.options.wait
+    }
+
+    fn per_call(self, option: &str) -> bool {
+        self.0.per_call.contains(&option)
+    }
+
+    /// Where each call says its ttl: with the longest that it may say. What does not fit to that one fits to none.
+    fn with_some_ttl(self, mut options: Options) -> Options {
+        if self.per_call("ttl") {
+            options.ttl = options.ttl.or(options.max_hold).or(Some(Duration::MAX / 4));
+        }
+        options
+    }
+}
+
+impl fmt::Debug for SiteInfo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} [{}] at {}:{}", self.name(), self.templates().join(", "), self.file(), self.line())
+    }
+}
+
+/// What [`verify`](crate::verify) has found: every site that could not work, with the reason.
+#[derive(Debug)]
+pub struct Unusable(pub(crate) Vec<(SiteInfo, Error)>);
+
+impl Unusable {
+    /// Each finding.
+    pub fn iter(&self) -> impl Iterator<Item = (&SiteInfo, &Error)> {
+        self.0.iter().map(|(site, error)| (site, error))
+    }
+}
+
+impl fmt::Display for Unusable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} of the locked functions cannot work:", self.0.len())?;
+        for (site, error) in &self.0 {
+            write!(f, "\n  {} ({}:{}): {error}", site.name(), site.file(), site.line())?;
+        }
+        Ok(())
+    }
+}
+
+impl StdError for Unusable {}
+
+impl Registry {
+    /// Checks every annotated function of the program: is its backend installed, and can it do what is asked of it, with
+    /// the defaults and tunings as they are now? Do two of them give one key to locks that do not mix?
+    ///
+    /// Asks no store anything. Call it once at the start, after the backends were installed.
+    ///
+    /// # Errors
+    /// All that was found, at once.
+    pub fn verify(&self) -> std::result::Result<(), Unusable> {
+        let mut found: Vec<_> =
+            sites().into_iter().filter_map(|site| self.verify_site(site).err().map(|error| (site, error))).collect();
+        self.verify_families(&mut found);
+        if found.is_empty() { Ok(()) } else { Err(Unusable(found)) }
+    }
+
+    fn verify_site(&self, site: SiteInfo) -> Result<()> {
+        let options = self.context().tuned(site.name(), site.0.options);
+        let resolved = site.with_some_ttl(options).resolve(&self.defaults())?;
+        if site.per_call("backend") {
+            return Ok(());
+        }
+        let store = self.context().store(site.backend())?;
+        let named = |error: Error| error.with_backend(&store.name);
+        let capabilities = store.backend.capabilities();
+        if !site.per_call("ttl") {
+            check_ttl(capabilities, resolved.ttl).map_err(named)?;
+        }
+        check_options(capabilities, &options).map_err(named)
+    }
+
+    /// Two sites whose keys can be the same must ask for locks that mix.
+    fn verify_families(&self, found: &mut Vec<(SiteInfo, Error)>) {
+        let mut first: BTreeMap<(String, String), SiteInfo> = BTreeMap::new();
+        for site in sites() {
+            let Ok(store) = self.context().store(site.backend()) else { continue };
+            if site.0.computed || site.per_call("backend") {
+                continue;
+            }
+            for template in site.templates() {
+                let other = *first.entry((store.name.to_string(), without_names(template))).or_insert(site);
+                if !other.mode().mixes_with(site.mode()) {
+                    let text = format!(
+                        "the key {template:?} is that of {} ({}:{}) too, as a lock of another mode: {:?} and {:?} do not mix; give one of them another key",
+                        other.name(),
+                        other.file(),
+                        other.line(),
+                        site.mode(),
+                        other.mode(),
+                    );
+                    found.push((site, Error::config("mode", text)));
+                }
+            }
+        }
+    }
+
+    /// What every annotated function of the program would do now: its own options, the tunings and the defaults put
+    /// together; to be read (`{}`) or, with the feature `json`, to be processed.
+    #[must_use]
+    pub fn explain(&self) -> Explained {
+        let defaults = self.defaults();
+        Explained(sites().into_iter().map(|site| self.explain_site(site, &defaults)).collect())
+    }
+
+    fn explain_site(&self, site: SiteInfo, defaults: &Defaults) -> Explanation {
+        let options = self.context().tuned(site.name(), site.0.options);
+        let backend = self.context().store(site.backend());
+        let resolved = options.resolve(defaults).or_else(|_| site.with_some_ttl(options).resolve(defaults));
+        let mut settings = match resolved {
+            Ok(resolved) => settings(site.0, &options, &resolved),
+            Err(error) => vec![("error", error.to_string())],
+        };
+        for (name, value) in &mut settings {
+            if site.per_call(name) {
+                *value = "an expression".to_owned();
+            }
+        }
+        Explanation {
+            name: site.name(),
+            keys: site.templates().to_vec(),
+            backend: match backend {
+                _ if site.per_call("backend") => "an expression".to_owned(),
+                Ok(store) => format!("{} ({})", store.name, store.backend.kind()),
+                Err(_) => format!("{} (not installed)", site.backend().unwrap_or("the default")),
+            },
+            place: format!("{}:{}", site.file(), site.line()),
+            settings,
+        }
+    }
+}
+
+/// What an annotated function would do; see [`Registry::explain`].
+#[derive(Debug)]
+#[cfg_attr(feature = "json", derive(serde::Serialize))]
+struct Explanation {
+    name: &'static str,
+    keys: Vec<&'static str>,
+    backend: String,
+    place: String,
+    #[cfg_attr(feature = "json", serde(serialize_with = "as_map"))]
+    settings: Vec<(&'static str, String)>,
+}
+
+/// What every annotated function would do; see [`Registry::explain`].
+#[derive(Debug)]
+pub struct Explained(Vec<Explanation>);
+
+impl fmt::Display for Explained {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for Explanation { name, keys, backend, place, settings } in &self.0 {
+            writeln!(f, "{name}  ({place})")?;
+            writeln!(f, "    {:<12} {}", "key", keys.join(", "))?;
+            writeln!(f, "    {:<12} {backend}", "backend")?;
+            for (setting, value) in settings {
+                writeln!(f, "    {setting:<12} {value}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(feature = "json")]
+impl Explained {
+    /// The same as JSON: a list of objects with `name`, `keys`, `backend`, `place` and `settings`.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        // Texts and lists only: nothing that JSON could not say.
+        serde_json::to_string_pretty(&self.0).unwrap_or_default()
+    }
+}
+
+#[cfg(feature = "json")]
+fn as_map<S: serde::Serializer>(settings: &[(&'static str, String)], out: S) -> std::result::Result<S::Ok, S::Error> {
+    out.collect_map(settings.iter().map(|(name, value)| (name, value)))
+}
+
+fn settings(site: &Site, options: &Options, resolved: &Resolved) -> Vec<(&'static str, String)> {
+    let mut settings = vec![
+        ("mode", format!("{:?}", options.mode).to_lowercase()),
+        ("ttl", time(resolved.ttl)),
+        (
+            "wait",
+            match resolved.wait {
+                Wait::None => "none".to_owned(),
+                Wait::Forever => "forever".to_owned(),
+                Wait::UpTo(limit) => time(limit),
+            },
+        ),
+        ("renew", resolved.cadence.map_or_else(|| "never".to_owned(), |every| format!("every {}", time(every)))),
+        ("max_hold", time(resolved.max_hold)),
+        ("max_waiters", resolved.max_waiters.to_string()),
+        ("on_busy", otherwise(site.on_busy).to_owned()),
+        ("on_outage", otherwise(site.on_outage).to_owned()),
+        ("on_lost", if options.on_lost == OnLost::Cancel { "cancel" } else { "continue" }.to_owned()),
+        (
+            "retry",
+            format!(
+                "{} times, {} to {}",
+                resolved.retry.times,
+                time(resolved.retry.backoff.from),
+                time(resolved.retry.backoff.to)
+            ),
+        ),
+    ];
+    let mut add = |name, value: Option<String>| settings.extend(value.map(|value| (name, value)));
+    add("attempts", options.attempts.map(|attempts| attempts.to_string()));
+    add("backoff", options.backoff.map(|backoff| format!("{} to {}", time(backoff.from), time(backoff.to))));
+    add("cohort", options.cohort.map(cohort));
+    add("fair", options.fair.then(|| "yes".to_owned()));
+    add("reentrant", options.reentrant.then(|| "yes".to_owned()));
+    add("timeout", options.timeout.map(time));
+    add("min_hold", options.min_hold.map(time));
+    add("once_per", options.once_per.map(period));
+    settings
+}
+
+fn period(once: OncePer) -> String {
+    let offset = if once.offset.is_zero() { String::new() } else { format!(" at {}", time(once.offset)) };
+    format!("{}{offset}{}", time(once.period), if once.rerun { ", again after a crash" } else { "" })
+}
+
+fn cohort(cohort: Cohort) -> String {
+    let span = cohort.span.map_or_else(String::new, |span| format!(" in {}", time(span)));
+    format!("{} passes{span}", cohort.passes)
+}
+
+const fn otherwise(policy: Otherwise) -> &'static str {
+    match policy {
+        Otherwise::Error => "error",
+        Otherwise::Skip => "skip",
+        Otherwise::Call => "call",
+    }
+}
+
+fn time(duration: Duration) -> String {
+    humantime::format_duration(duration).to_string()
+}

@@ -1,0 +1,81 @@
+//! For expansions: refuses functions that return work which has not run yet, if the name of the type does not show it.
+//! The lock would be gone before such work runs.
+//!
+//! The expansion calls `(&returned).how()`. If the result contains a future, the method is found at the first step of
+//! the search, otherwise at the second. A type parameter passes, because nothing is known of it.
+
+use std::future::Future;
+
+use crate::api::outcome::{Outcome, Ran};
+
+/// A type that is a future, or has one in it. The parameter says how deep, and keeps the implementations apart.
+#[doc(hidden)]
+pub trait Lazy<Depth> {}
+
+#[doc(hidden)]
+#[derive(Debug)]
+pub struct Itself;
+
+#[doc(hidden)]
+#[derive(Debug)]
+pub struct Inside<Depth>(std::marker::PhantomData<Depth>);
+
+impl<F: Future> Lazy<Itself> for F {}
+impl<T: Lazy<D>, D> Lazy<Inside<D>> for Option<T> {}
+impl<T: Lazy<D>, E, D> Lazy<Inside<D>> for Result<T, E> {}
+impl<T: Lazy<D>, D> Lazy<Inside<D>> for Outcome<T> {}
+impl<T: Lazy<Inside<D>>, D> Lazy<Inside<Inside<D>>> for Ran<T> {}
+
+/// The value that a function has returned; only its type is looked at.
+#[doc(hidden)]
+#[derive(Debug)]
+pub struct Returned<T>(std::marker::PhantomData<T>);
+
+impl<T> Returned<T> {
+    pub const fn of(_: &T) -> Self {
+        Self(std::marker::PhantomData)
+    }
+}
+
+#[doc(hidden)]
+pub trait ReturnsWork<Depth> {
+    fn how(&self) -> Work {
+        Work
+    }
+}
+
+// A future that is returned as it is cannot carry the lock's error, and that is told already.
+impl<T: Lazy<Inside<D>>, D> ReturnsWork<D> for Returned<T> {}
+
+#[doc(hidden)]
+pub trait ReturnsValue {
+    fn how(&self) -> Value {
+        Value
+    }
+}
+
+impl<T> ReturnsValue for &Returned<T> {}
+
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug)]
+pub struct Work;
+
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug)]
+pub struct Value;
+
+#[doc(hidden)]
+#[diagnostic::on_unimplemented(
+    message = "this function returns work that has not run: its lock, or its attempts, would be over before that runs",
+    label = "there is a future in here",
+    note = "make it an `async fn` that awaits the work, and return what that gives",
+    note = "a handle of work that shall go on without the lock, such as a `JoinHandle`, can be returned in a type of your own"
+)]
+pub trait HasRun {}
+
+#[diagnostic::do_not_recommend]
+impl HasRun for Value {}
+
+/// Compiles for values only.
+#[doc(hidden)]
+pub const fn has_run<H: HasRun + Copy>(_: H) {}

@@ -1,0 +1,410 @@
+//! The programmatic twin of the attribute: a builder that gives a guard, and one that runs a closure.
+
+use std::future::Future;
+use std::panic::Location;
+use std::time::Duration;
+
+use dlock_contract::engine::KeyBuf;
+use dlock_contract::{Backend, Backoff, Error, HoldId, Key, LastSuccess, LockKey, LockState, Mode, OncePer, Result};
+use futures::future::BoxFuture;
+
+use crate::acquire::request::Request;
+use crate::acquire::several::acquire_all;
+use crate::acquire::single::acquire;
+use crate::api::blocking::{acquire_sync, hold_sync, release_sync};
+use crate::api::inspect::BreakHold;
+use crate::api::outcome::Ran;
+use crate::api::registry::Registry;
+use crate::api::run::Run;
+use crate::guard::guard_set::Guards;
+use crate::guard::{Guard, Held};
+use crate::hold::store::request_bound;
+use crate::options::{Cohort, OnLost, Options, Renew, Retry, Wait};
+use crate::site::{Keys, Named, Place};
+
+/// A lock to be acquired; made by [`lock`](crate::lock). What is not said here comes from the registry's defaults.
+///
+/// ```
+/// # use std::time::Duration;
+/// use dlock_runtime::{Key, lock};
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), dlock_runtime::Error> {
+/// dlock_runtime::install("local", dlock_memory::Memory::new())?;
+///
+/// let guard = lock(Key::text("stock:").value(&42)).backend("local").ttl(Duration::from_secs(30)).acquire().await?;
+/// println!("token {}", guard.fence()?);
+/// guard.release().await?;
+///
+/// let sum = lock("nightly").backend("local").run(|_held| async { 1 + 1 }).await?;
+/// assert_eq!(sum, 2);
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+#[must_use = "nothing is locked until `acquire`, `try_acquire` or `run`"]
+pub struct Lock<K = Key> {
+    registry: Registry,
+    key: K,
+    name: String,
+    backend: Option<String>,
+    options: Options,
+}
+
+/// Several locks to be acquired together, all or none; made by [`lock_all`](crate::lock_all).
+///
+/// They are acquired in the order of their names, whatever order they are given in, and each once, so that two callers
+/// cannot wait for each other; within one wait; and released in reverse.
+///
+/// ```
+/// # use dlock_runtime::{Key, lock_all};
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), dlock_runtime::Error> {
+/// dlock_runtime::install("local", dlock_memory::Memory::new())?;
+/// let accounts = [7, 3].map(|id| Key::text("account:").value(&id));
+/// let guards = lock_all(accounts).backend("local").acquire().await?;
+/// assert_eq!(guards.held().count(), 2);
+/// guards.release().await?;
+/// # Ok(()) }
+/// ```
+pub type LockAll = Lock<Vec<Key>>;
+
+impl Registry {
+    /// A lock on `key`, to be acquired by hand; see [`Lock`].
+    #[track_caller]
+    pub fn lock(&self, key: impl Into<Key>) -> Lock {
+        Lock::new(self.clone(), key.into())
+    }
+
+    /// Several locks, to be acquired together, all or none; see [`LockAll`].
+    #[track_caller]
+    pub fn lock_all(&self, keys: impl IntoIterator<Item = impl Into<Key>>) -> LockAll {
+        Lock::new(self.clone(), keys.into_iter().map(Into::into).collect())
+    }
+}
+
+impl<K> Lock<K> {
+    #[track_caller]
+    pub(crate) fn new(registry: Registry, key: K) -> Self {
+        let caller = Location::caller();
+        let name = format!("{}:{}", caller.file(), caller.line());
+        Self { registry, key, name, backend: None, options: Options::DEFAULT }
+    }
+
+    /// The name of an installed backend. Default: the registry's default.
+    pub fn backend(mut self, name: impl Into<String>) -> Self {
+        self.backend = Some(name.into());
+        self
+    }
+
+    /// How long the store keeps the lock without a renewal.
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.options.ttl = Some(ttl);
+        self
+    }
+
+    /// How long to wait for others.
+    pub fn wait(mut self, wait: Wait) -> Self {
+        self.options.wait = Some(wait);
+        self
+    }
+
+    /// Whether and how often to renew: after two thirds of the ttl at the latest. Default: at a third of it.
+    pub fn renew(mut self, renew: Renew) -> Self {
+        self.options.renew = Some(renew);
+        self
+    }
+
+    /// How often the store is asked at most; then the wait is over, however long it might still last. Default: as often
+    /// as the wait allows.
+    pub fn attempts(mut self, attempts: u32) -> Self {
+        self.options.attempts = Some(attempts);
+        self
+    }
+
+    /// The pause between two questions to a store that can only be polled. Default: 100 ms to 5 s, or the store's own.
+    pub fn backoff(mut self, backoff: Backoff) -> Self {
+        self.options.backoff = Some(backoff);
+        self
+    }
+
+    /// How many callers of this process may wait for the key; more get [`ErrorKind::QueueFull`](crate::ErrorKind::QueueFull) at once.
+    pub fn max_waiters(mut self, max_waiters: usize) -> Self {
+        self.options.max_waiters = Some(max_waiters);
+        self
+    }
+
+    /// How often a store that fails is asked again. Default: the registry's.
+    pub fn retry(mut self, retry: Retry) -> Self {
+        self.options.retry = Some(retry);
+        self
+    }
+
+    /// Who may hold it beside whom. Default: nobody.
+    pub fn mode(mut self, mode: Mode) -> Self {
+        self.options.mode = mode;
+        self
+    }
+
+    /// Nobody overtakes those who came earlier. Refused where the store cannot do it.
+    pub fn fair(mut self, fair: bool) -> Self {
+        self.options.fair = fair;
+        self
+    }
+
+    /// Lets waiters of one process pass the lock on among themselves. Refused where the store cannot do it.
+    pub fn cohort(mut self, cohort: Option<Cohort>) -> Self {
+        self.options.cohort = cohort;
+        self
+    }
+
+    /// A nested call joins the hold of the enclosing one instead of getting
+    /// [`ErrorKind::WouldDeadlock`](crate::ErrorKind::WouldDeadlock); the outer call releases. One with
+    /// [`once_per`](Self::once_per) or [`min_hold`](Self::min_hold) cannot join.
+    pub fn reentrant(mut self, reentrant: bool) -> Self {
+        self.options.reentrant = reentrant;
+        self
+    }
+
+    /// An early release keeps the key taken until so long after the grant, by the store's clock.
+    pub fn min_hold(mut self, min_hold: Duration) -> Self {
+        self.options.min_hold = Some(min_hold);
+        self
+    }
+
+    /// At most one start in each period, in the whole cluster; else [`ErrorKind::AlreadyRun`](crate::ErrorKind::AlreadyRun).
+    /// Refused for a list of keys: it counts the starts under one.
+    pub fn once_per(mut self, once_per: OncePer) -> Self {
+        self.options.once_per = Some(once_per);
+        self
+    }
+
+    /// Keeps the last success as `#[scheduled_lock]` does, where the store can.
+    #[doc(hidden)]
+    pub fn record(mut self, record: bool) -> Self {
+        self.options.record = record;
+        self
+    }
+
+    /// The body's own limit, for [`run`](Self::run): the body is dropped, the lock released, and the caller gets
+    /// [`ErrorKind::BodyTimeout`](crate::ErrorKind::BodyTimeout).
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.options.timeout = Some(timeout);
+        self
+    }
+
+    /// What becomes of the body of [`run`](Self::run) when the lock is lost. Default: it is dropped. It never begins without
+    /// the lock.
+    pub fn on_lost(mut self, on_lost: OnLost) -> Self {
+        self.options.on_lost = on_lost;
+        self
+    }
+
+    /// The longest hold: there renewal stops and the hold is lost.
+    pub fn max_hold(mut self, max_hold: Duration) -> Self {
+        self.options.max_hold = Some(max_hold);
+        self
+    }
+
+    /// The name in events and in the note. Default: the place in the source where the lock was made.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = name.into();
+        self
+    }
+
+    fn request_for(&self, template: &str) -> Request {
+        let place = Place::Builder(Named::new(&self.name, template));
+        Request::new(self.registry.context().clone(), place, self.options, self.backend.clone().map(Into::into))
+    }
+}
+
+impl Lock {
+    /// Acquires, and gives a guard.
+    ///
+    /// The enclosing call of a later lock is the *body* of an annotated function or of [`run`](Self::run): a task that
+    /// holds a guard and asks for the same lock again waits for itself until its wait ends.
+    ///
+    /// # Errors
+    /// See [`ErrorKind`](crate::ErrorKind): busy, wait timeout, outage, would-deadlock, and misuse of every kind.
+    pub async fn acquire(self) -> Result<Guard> {
+        let request = self.request_for(self.key.template());
+        acquire(request, &self.key.into()).await
+    }
+
+    /// Acquires if nobody holds the lock now; else [`ErrorKind::Busy`](crate::ErrorKind::Busy).
+    ///
+    /// # Errors
+    /// As [`acquire`](Self::acquire).
+    pub async fn try_acquire(self) -> Result<Guard> {
+        self.wait(Wait::None).acquire().await
+    }
+
+    /// As [`acquire`](Self::acquire), for code that is not async: this thread sleeps meanwhile.
+    ///
+    /// Works on any thread. The other tasks of a worker of a multi-thread runtime go on elsewhere meanwhile, as in
+    /// `tokio::task::block_in_place`; those of a current-thread runtime wait. Dropping the guard releases in the background.
+    ///
+    /// A guard counts for the thread on which it was acquired, also once it was moved to another one: on a current-thread
+    /// runtime a blocking caller is refused while it lives.
+    ///
+    /// # Errors
+    /// As [`acquire`](Self::acquire); [`ErrorKind::WouldDeadlock`](crate::ErrorKind::WouldDeadlock) also where the holder
+    /// may be a task that only this thread could go on with (a current-thread runtime, or a `LocalSet` that a multi-thread
+    /// runtime drives), and on dlock's own thread, where wakers run.
+    pub fn acquire_blocking(self) -> Result<Guard> {
+        let request = self.request_for(self.key.template()).parking();
+        acquire_sync(request, Keys::One(self.key.into())).map(Guards::into_first)
+    }
+
+    /// Acquires, runs the body, releases. The body is dropped at its next await if the lock is lost.
+    ///
+    /// # Errors
+    /// As [`acquire`](Self::acquire), and [`ErrorKind::Lost`](crate::ErrorKind::Lost): `Ok` means that the lock was
+    /// ours until the body had ended.
+    pub async fn run<F, Fut>(self, body: F) -> Result<Fut::Output>
+    where
+        F: FnOnce(Held) -> Fut,
+        Fut: Future,
+    {
+        let options = self.options;
+        let guard = self.acquire().await?;
+        let body = body(Held::clone(&guard));
+        result(Run::holding(&options, Guards::one(guard), body).judged_by(|_| true).await)
+    }
+
+    /// As [`run`](Self::run), for code that is not async: the body runs on this thread. A loss cannot stop it; it can ask
+    /// [`Held::check`], and the caller is told in any case.
+    ///
+    /// # Errors
+    /// As [`acquire_blocking`](Self::acquire_blocking), and [`ErrorKind::Lost`](crate::ErrorKind::Lost).
+    pub fn run_blocking<T>(self, body: impl FnOnce(Held) -> T) -> Result<T> {
+        if self.options.timeout.is_some() {
+            let text = "a function that is not async cannot be stopped; set a limit on the calls that it waits for";
+            return Err(Error::config("timeout", text));
+        }
+        let guard = self.acquire_blocking()?;
+        let held = Held::clone(&guard);
+        result(hold_sync(Guards::one(guard), Some(|_| true), move || body(held)))
+    }
+
+    /// Who holds the lock, as every process sees it, and how many wait for it.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), dlock_runtime::Error> {
+    /// # let registry = dlock_runtime::Registry::new();
+    /// # registry.install("memory", dlock_memory::Memory::new())?;
+    /// let guard = registry.lock("report").acquire().await?;
+    /// let state = registry.lock("report").holders().await?;
+    /// assert_eq!(state.holders[0].note.pid(), Some(std::process::id()));
+    /// assert_eq!(state.waiters, Some(0));
+    /// # guard.release().await?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`acquire`](Self::acquire), without the waiting.
+    pub async fn holders(self) -> Result<LockState> {
+        self.look(|backend, key| backend.look(key)).await
+    }
+
+    pub(crate) fn registry(&self) -> &Registry {
+        &self.registry
+    }
+
+    /// Ends somebody's hold of this lock; see [`BreakHold`].
+    pub fn break_hold(self, id: HoldId) -> BreakHold {
+        BreakHold::new(self, id)
+    }
+
+    /// Does anybody hold the lock, in this process or in another?
+    ///
+    /// # Errors
+    /// As [`holders`](Self::holders).
+    pub async fn is_locked(self) -> Result<bool> {
+        Ok(!self.holders().await?.holders.is_empty())
+    }
+
+    /// The last run that succeeded, of those with [`once_per`](Self::once_per) and of scheduled tasks; `None` if there was none.
+    ///
+    /// # Errors
+    /// As [`holders`](Self::holders); [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) where the store keeps no such record.
+    pub async fn last_success(self) -> Result<Option<LastSuccess>> {
+        self.look(|backend, key| backend.last_success(key)).await
+    }
+
+    pub(crate) async fn look<T: Send + 'static>(
+        self,
+        request: impl for<'a> FnOnce(&'a dyn Backend, &'a LockKey) -> BoxFuture<'a, Result<T>> + Send + 'static,
+    ) -> Result<T> {
+        let key = KeyBuf::from(self.key);
+        let store = self.registry.context().store(self.backend.as_deref()).map_err(|error| error.with_key(&key.0))?;
+        let defaults = self.registry.defaults();
+        let key = store.key(&defaults.namespace, &key).map_err(|error| error.with_backend(&store.name))?;
+        let named = |error: Error| error.with_key(key.as_str()).with_backend(&store.name);
+        dlock_contract::engine::background().map_err(named)?;
+        let bound = request_bound(defaults.ttl);
+        store.ask(bound, &key, request).await.map_err(named)
+    }
+}
+
+impl LockAll {
+    /// Acquires all of them, or none: one after another in the order of their encoded names, or by one request where the
+    /// store can take them together and all of them are free.
+    ///
+    /// # Errors
+    /// As [`Lock::acquire`], for the first that cannot be had; the others are given back before.
+    /// [`ErrorKind::Lost`](crate::ErrorKind::Lost), as soon as one is lost while others are waited for. No key at all, or
+    /// more than 10 000, is [`ErrorKind::ConfigInvalid`](crate::ErrorKind::ConfigInvalid).
+    pub async fn acquire(self) -> Result<Guards> {
+        let request = self.request();
+        acquire_all(request, self.keys()).await
+    }
+
+    /// As [`acquire`](Self::acquire), for code that is not async.
+    ///
+    /// # Errors
+    /// As [`acquire`](Self::acquire) and [`Lock::acquire_blocking`].
+    pub fn acquire_blocking(self) -> Result<Guards> {
+        let request = self.request().parking();
+        acquire_sync(request, self.keys())
+    }
+
+    fn request(&self) -> Request {
+        self.request_for(self.key.first().map_or("", Key::template))
+    }
+
+    fn keys(self) -> Keys {
+        Keys::Several(self.key.into_iter().map(Into::into).collect())
+    }
+}
+
+impl Guard {
+    /// As [`release`](Self::release), for code that is not async.
+    ///
+    /// # Errors
+    /// As [`release`](Self::release).
+    pub fn release_blocking(self) -> Result<()> {
+        self.check()?;
+        if !self.is_joined() {
+            self.0.ran(Some(true));
+        }
+        release_sync(Guards::one(self))
+    }
+}
+
+impl Guards {
+    /// As [`release`](Self::release), for code that is not async.
+    ///
+    /// # Errors
+    /// As [`release`](Self::release).
+    pub fn release_blocking(self) -> Result<()> {
+        let checked = self.check();
+        checked.and(release_sync(self))
+    }
+}
+
+fn result<T>(ran: Ran<T>) -> Result<T> {
+    match ran {
+        Ran::Done(output) => Ok(output),
+        Ran::Failed(error) | Ran::Lost(error, _) => Err(error),
+    }
+}

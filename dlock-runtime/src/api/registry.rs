@@ -1,0 +1,208 @@
+//! The backends of a process by name, its defaults, and the end of it all.
+
+use std::fmt;
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
+
+#[cfg(doc)]
+use dlock_contract::ErrorKind;
+use dlock_contract::engine::{background, here, is_forked};
+use dlock_contract::{Backend, Clock, LossCause, Result};
+use futures::FutureExt;
+
+use crate::acquire::context::Context;
+use crate::events::observe::Observer;
+use crate::hold::release;
+use crate::options::Defaults;
+
+/// The backends of a process by name. There is one global registry, which the attribute uses; a test may have its own.
+#[derive(Clone)]
+pub struct Registry(Context);
+
+/// How a shutdown went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ShutdownReport {
+    /// Holds that had not ended by the deadline: their bodies were told `Lost`, and the locks given back.
+    pub cut_off: usize,
+    /// Releases that the stores had not confirmed when the shutdown ended; their locks end with their ttl.
+    pub unconfirmed: usize,
+}
+
+impl Registry {
+    /// A registry of its own, on the machine's clock.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::with_clock(&Clock::system())
+    }
+
+    /// A registry on this clock; for tests.
+    #[must_use]
+    pub fn with_clock(clock: &Clock) -> Self {
+        Self(Context::with_clock(clock))
+    }
+
+    /// The registry that the attribute uses.
+    #[must_use]
+    pub fn global() -> &'static Self {
+        static GLOBAL: LazyLock<Registry> = LazyLock::new(|| Registry(Context::global().clone()));
+        &GLOBAL
+    }
+
+    /// Installs the backend that `opening` gives, for the facade, which opens stores by URL.
+    ///
+    /// # Errors
+    /// As [`install`](Self::install); else the error of `opening`.
+    #[doc(hidden)]
+    pub async fn install_opened(
+        &self,
+        name: &str,
+        opening: impl Future<Output = Result<Arc<dyn Backend>>> + Send + 'static,
+    ) -> Result<()> {
+        self.0.check_free(name)?;
+        // Outside of any runtime on our thread, as requests are.
+        let opened = match here() {
+            Some(_) => opening.await,
+            None => background()?.run(opening).await.flatten(),
+        };
+        self.install_shared(name, opened.map_err(|error| error.with_backend(name))?)
+    }
+
+    /// The clock by which it counts.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn clock(&self) -> &Clock {
+        &self.0.shared().clock
+    }
+
+    /// The backend of this name, or the default.
+    ///
+    /// # Errors
+    /// [`ErrorKind::BackendNotRegistered`].
+    #[doc(hidden)]
+    pub fn backend(&self, name: Option<&str>) -> Result<Arc<dyn Backend>> {
+        Ok(self.0.store(name)?.backend.clone())
+    }
+
+    /// Installs a backend under a name.
+    ///
+    /// # Errors
+    /// [`ErrorKind::AlreadyRegistered`]; [`ErrorKind::ConfigInvalid`] for an empty name or one with control characters.
+    pub fn install(&self, name: &str, backend: impl Backend) -> Result<()> {
+        self.install_shared(name, Arc::new(backend))
+    }
+
+    /// As [`install`](Self::install), for a backend that is shared already.
+    ///
+    /// # Errors
+    /// As `install`.
+    pub fn install_shared(&self, name: &str, backend: Arc<dyn Backend>) -> Result<()> {
+        self.0.install(name, backend)
+    }
+
+    /// Names the backend of those locks that name none. It is needed where several are installed: without it such a lock
+    /// is an error then. A backend that is the only one is the default.
+    ///
+    /// # Errors
+    /// [`ErrorKind::BackendNotRegistered`].
+    pub fn set_default(&self, name: &str) -> Result<()> {
+        self.0.set_default(name)
+    }
+
+    /// Sets the defaults of all locks that do not say otherwise. Locks already held keep theirs.
+    ///
+    /// Calls go on with the old ones meanwhile; another change, also of [`tune`](Self::tune), waits for this one.
+    ///
+    /// # Errors
+    /// [`ErrorKind::ConfigInvalid`] with the field that cannot be; [`ErrorKind::WouldDeadlock`] inside of a change of
+    /// this registry.
+    pub fn configure(&self, change: impl FnOnce(&mut Defaults)) -> Result<()> {
+        let _one = self.0.changes().begin()?;
+        let mut changed = (*self.0.defaults()).clone();
+        change(&mut changed);
+        changed.check()?;
+        self.0.set_defaults(changed);
+        Ok(())
+    }
+
+    /// Installs an observer of what happens to every lock.
+    pub fn observe(&self, observer: impl Observer) {
+        self.0.shared().events.add(Arc::new(observer));
+    }
+
+    /// The defaults of all locks that do not say otherwise.
+    #[must_use]
+    pub fn defaults(&self) -> Arc<Defaults> {
+        self.0.defaults()
+    }
+
+    pub(crate) const fn context(&self) -> &Context {
+        &self.0
+    }
+
+    /// How many times observers have panicked, and how many events they were too slow for.
+    #[must_use]
+    pub fn observer_trouble(&self) -> (u64, u64) {
+        self.0.shared().events.trouble()
+    }
+
+    /// Sets where the trace id in a lock's note comes from. Without it, the id of the present `tracing` span is taken.
+    pub fn trace_with(&self, trace: impl Fn() -> Option<String> + Send + Sync + 'static) {
+        self.0.set_trace(Arc::new(trace));
+    }
+
+    /// Stops granting, waits until what is held was released, and closes the backends.
+    ///
+    /// Waiters get [`ErrorKind::ShutDown`] at once. At the deadline the bodies that still run are told
+    /// [`ErrorKind::Lost`] and their locks are given back.
+    ///
+    /// In a child after `fork` it does nothing, at once: what is held there is the parent's.
+    pub async fn shutdown(&self, deadline: Duration) -> ShutdownReport {
+        if is_forked() {
+            return ShutdownReport { cut_off: 0, unconfirmed: 0 };
+        }
+        let shared = self.0.shared();
+        let until = shared.clock.now().after(deadline);
+        shared.shutdown.close(&shared.clock);
+        // In this order: an acquisition that is over now has its hold in the table.
+        shared.until(until, || shared.jobs.none() && shared.renewals.holds().is_empty()).await;
+        let mut cut_off = 0;
+        for tenure in shared.renewals.holds() {
+            if tenure.mark_lost(LossCause::Shutdown) {
+                cut_off += 1;
+                let held = shared.clock.now().since(tenure.since);
+                shared.events.send(&tenure.label, crate::Event::Lost { cause: LossCause::Shutdown, held });
+                release::later(tenure);
+            }
+        }
+        // The last releases get a moment even when the deadline was nothing.
+        let grace = shared.clock.now().after(Duration::from_millis(500)).max(until);
+        shared.until(grace, || shared.jobs.none()).await;
+        let unconfirmed = shared.jobs.give_up();
+        for store in self.0.take_stores() {
+            // A store that does not answer must not hold up the end of the process.
+            let closing = store.ask(Duration::from_secs(1), &(), |backend, ()| Box::pin(backend.close().map(Ok)));
+            let _ = closing.await;
+        }
+        ShutdownReport { cut_off, unconfirmed }
+    }
+}
+
+impl Default for Registry {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for Registry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Registry").field("backends", &self.0.stores()).finish()
+    }
+}
+
+/// Makes the annotated functions of this thread use a registry.
+#[cfg(feature = "testing")]
+#[must_use]
+pub fn enter(registry: &Registry) -> crate::acquire::thread_registry::Entered {
+    crate::acquire::thread_registry::enter(&registry.0)
+}

@@ -1,0 +1,71 @@
+//! Settings of single sites from outside of the code: operations change them without a rebuild.
+
+use dlock_contract::{Error, Result};
+
+use crate::api::catalogue::sites;
+use crate::api::registry::Registry;
+use crate::options::tunings::Tuning;
+
+impl Registry {
+    /// Replaces settings of the site of this name (see [`sites`]) from its next call on, over what its attribute says.
+    ///
+    /// Calls go on meanwhile; another change, also of [`configure`](Self::configure), waits for this one.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use dlock_runtime::{Registry, Tuning};
+    /// let refused = Registry::new().tune("shop::deduct", |site| site.ttl = Some(Duration::from_secs(60)));
+    /// assert!(refused.unwrap_err().to_string().contains("no locked function")); // there is none in this program
+    /// ```
+    ///
+    /// # Errors
+    /// [`ErrorKind::ConfigInvalid`](crate::ErrorKind::ConfigInvalid) if no site has the name, or if the settings
+    /// contradict each other or the defaults; [`ErrorKind::WouldDeadlock`](crate::ErrorKind::WouldDeadlock) inside of a
+    /// change of this registry. Whether the store can do them is told by [`verify`](Self::verify).
+    pub fn tune(&self, name: &str, change: impl FnOnce(&mut Tuning)) -> Result<()> {
+        let named: Vec<_> = sites().into_iter().filter(|site| site.name() == name).collect();
+        if named.is_empty() {
+            let known: Vec<_> = sites().iter().map(|site| site.name()).collect();
+            let text = format!("there is no locked function of the name {name:?}; there are: {}", known.join(", "));
+            return Err(Error::config("name", text));
+        }
+        let _one = self.context().changes().begin()?;
+        let tunings = self.context().tunings();
+        let mut tuning = tunings.get(name).unwrap_or_default();
+        change(&mut tuning);
+        for site in named {
+            site.0.options.tuned(tuning).resolve(&self.defaults())?;
+        }
+        tunings.insert(name, tuning);
+        Ok(())
+    }
+
+    /// Reads settings of sites from a text: on each line a name and settings, `shop::deduct ttl=1m wait=5s`. A line may
+    /// end with `;` instead, and what comes after `#` is a comment.
+    ///
+    /// # Errors
+    /// [`ErrorKind::ConfigInvalid`](crate::ErrorKind::ConfigInvalid) with the line; those before it are in force.
+    pub fn tune_from(&self, text: &str) -> Result<()> {
+        for (number, line) in text.split(['\n', ';']).enumerate() {
+            let line = line.split('#').next().unwrap_or_default();
+            let mut words = line.split_whitespace();
+            let Some(name) = words.next() else { continue };
+            let fault = |what: String| Error::config("tuning", format!("line {}: {what}", number + 1));
+            let mut settings = Vec::new();
+            for word in words {
+                let (option, value) =
+                    word.split_once('=').ok_or_else(|| fault(format!("{word:?} is not `setting=value`")))?;
+                // Read once to find the fault before anything is changed.
+                Tuning::default().set(option, value).map_err(|why| fault(format!("{option}: {why}")))?;
+                settings.push((option, value));
+            }
+            let change = |tuning: &mut Tuning| {
+                for (option, value) in &settings {
+                    let _ = tuning.set(option, value);
+                }
+            };
+            self.tune(name, change).map_err(|error| fault(error.to_string()))?;
+        }
+        Ok(())
+    }
+}

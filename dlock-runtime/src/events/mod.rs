@@ -1,0 +1,9 @@
+//! What the engine tells: events for `tracing` and observers, and to waiters that the registry shuts down.
+//!
+//! Owns the observers and their thread, the log of failing renewals, and the count of what a shutdown waits for.
+//!
+//! May know sites; no store, no hold and no control flow: an observer cannot fail a lock.
+
+pub(crate) mod observe;
+pub(crate) mod renewal_log;
+pub(crate) mod shutdown;

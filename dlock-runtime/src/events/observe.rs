@@ -1,0 +1,250 @@
+//! Sends events to `tracing` and to observers. Neither can fail a lock.
+//!
+//! A caller's events are sent on the caller's thread, also if that thread sleeps while ours works for it. Events of our
+//! own thread go through a thread of their own, because an observer that blocks must not delay a renewal.
+
+use std::fmt;
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
+use std::time::Duration;
+
+use dlock_contract::{Clock, ErrorKind, LossCause};
+
+use crate::events::renewal_log::RenewalLog;
+use crate::site::Label;
+
+/// Something that happened to one lock.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Event {
+    /// The lock was acquired.
+    Acquired {
+        /// From the call to the grant.
+        waited: Duration,
+        /// How many times the store was asked.
+        attempts: u32,
+    },
+    /// Another owner held it, and the caller did not want to wait.
+    Busy,
+    /// The run of this period was started already.
+    AlreadyRun,
+    /// The wait ran out.
+    TimedOut {
+        /// How long it was.
+        waited: Duration,
+        /// How many times the store was asked.
+        attempts: u32,
+    },
+    /// The acquisition ended with an error that is no contention: the store is down, or the request is invalid.
+    Failed {
+        /// What went wrong.
+        kind: ErrorKind,
+    },
+    /// The lock was released.
+    Released {
+        /// From the grant to the release.
+        held: Duration,
+    },
+    /// The lock was lost while it was held.
+    Lost {
+        /// How.
+        cause: LossCause,
+        /// From the grant to the loss.
+        held: Duration,
+    },
+    /// A renewal failed. The lock is still held until its validity ends. Observers hear of each failure. The log has
+    /// one warning for each store and reason, with a count, and each failure at the level debug.
+    RenewalFailed {
+        /// Why.
+        reason: Arc<str>,
+        /// The time until the lock is lost.
+        remaining: Duration,
+    },
+    /// A release failed. If no retry succeeds, the ttl frees the lock.
+    ReleaseFailed {
+        /// Why.
+        reason: Arc<str>,
+    },
+    /// Locks are taken in two orders in this program, which can make two callers wait for each other. Told once for each
+    /// pair, in debug builds only.
+    OrderCycle {
+        /// Where the other order is taken.
+        elsewhere: Arc<str>,
+    },
+    /// Less than a fifth of the ttl is left: the body takes longer than the ttl, or renewals fail.
+    NearExpiry {
+        /// How much is left.
+        remaining: Duration,
+    },
+}
+
+/// Receives events. An observer may be slow or panic. Panics are caught and counted; the lock is not affected.
+///
+/// Events of a caller are sent on its own thread; for a blocking caller, when its call returns. Events of a lock while
+/// it is held are sent on a thread of dlock's. It keeps 4096 events for slow observers, and counts the events that it
+/// drops.
+///
+/// ```
+/// use dlock_runtime::{Event, Label, Observer};
+/// struct Timeouts(std::sync::atomic::AtomicU64);
+/// impl Observer for Timeouts {
+///     fn on_event(&self, label: &Label, event: &Event) {
+///         if let Event::TimedOut { .. } = event {
+///             eprintln!("alert: nobody gets {} on {}", label.template(), label.backend());
+///             self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+///         }
+///     }
+/// }
+/// ```
+pub trait Observer: Send + Sync + 'static {
+    /// Receives one event. The label carries the key's template, never a rendered key.
+    fn on_event(&self, label: &Label, event: &Event);
+}
+
+/// The observers of one registry.
+#[derive(Default)]
+pub(crate) struct Events {
+    observers: RwLock<Vec<Arc<dyn Observer>>>,
+    any: AtomicBool,
+    failures: AtomicU64,
+    /// Events that the observers' thread was too slow for.
+    dropped: AtomicU64,
+    courier: OnceLock<Option<SyncSender<(Label, Event)>>>,
+    renewals: RenewalLog,
+}
+
+impl fmt::Debug for Events {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Events").finish_non_exhaustive()
+    }
+}
+
+impl Events {
+    pub(crate) fn add(&self, observer: Arc<dyn Observer>) {
+        self.observers.write().unwrap_or_else(PoisonError::into_inner).push(observer);
+        self.any.store(true, Ordering::Release);
+    }
+
+    /// How many times an observer has panicked, and how many events were dropped because observers were slow.
+    pub(crate) fn trouble(&self) -> (u64, u64) {
+        (self.failures.load(Ordering::Relaxed), self.dropped.load(Ordering::Relaxed))
+    }
+
+    /// Sends an event on the caller's thread.
+    pub(crate) fn tell(self: &Arc<Self>, label: &Label, event: &Event) {
+        if DEFERRED.try_with(|kept| kept.keep(self, label, event)).is_ok() {
+            return;
+        }
+        self.trace(label, event);
+        if !self.any.load(Ordering::Acquire) {
+            return;
+        }
+        let observers = self.observers.read().unwrap_or_else(PoisonError::into_inner).clone();
+        for observer in observers {
+            if catch_unwind(AssertUnwindSafe(|| observer.on_event(label, event))).is_err() {
+                self.failures.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Sends an event of a caller that may sleep for ever after it.
+    #[cfg(debug_assertions)]
+    pub(crate) fn tell_now(self: &Arc<Self>, label: &Label, event: Event) {
+        if DEFERRED.try_with(|_| ()).is_ok() { self.send(label, event) } else { self.tell(label, &event) }
+    }
+
+    /// Sends an event of our own thread, through the courier's.
+    pub(crate) fn send(self: &Arc<Self>, label: &Label, event: Event) {
+        let courier = self.courier.get_or_init(|| self.start());
+        let sent = courier.as_ref().is_some_and(|courier| courier.try_send((label.clone(), event)).is_ok());
+        if !sent {
+            self.dropped.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Notes a confirmed renewal. Only the log uses it.
+    pub(crate) fn renewed(&self, label: &Label) {
+        self.renewals.confirmed(label.backend(), || Clock::system().now());
+    }
+
+    fn trace(&self, label: &Label, event: &Event) {
+        if let Event::RenewalFailed { reason, remaining } = event {
+            self.renewals.failed(label.backend(), reason, *remaining, Clock::system().now());
+        }
+        trace(label, event);
+    }
+
+    fn start(self: &Arc<Self>) -> Option<SyncSender<(Label, Event)>> {
+        let (sender, receiver) = sync_channel::<(Label, Event)>(4096);
+        // Weak, so that the thread ends with its registry.
+        let events = Arc::downgrade(self);
+        let courier = move || {
+            while let Ok((label, event)) = receiver.recv() {
+                let Some(events) = events.upgrade() else { return };
+                events.tell(&label, &event);
+            }
+        };
+        std::thread::Builder::new().name("dlock-events".into()).spawn(courier).ok().map(|_| sender)
+    }
+}
+
+tokio::task_local!(static DEFERRED: DeferredEvents);
+
+/// The events of a caller that sleeps while our thread works for it. They are sent later, because observers may block
+/// or take a lock.
+#[derive(Clone, Default)]
+pub(crate) struct DeferredEvents(Arc<Mutex<Vec<Untold>>>);
+
+/// The sender, the label and the event.
+type Untold = (Arc<Events>, Label, Event);
+
+impl DeferredEvents {
+    /// Keeps the events that are sent while this future is polled.
+    pub(crate) fn during<F: Future>(&self, future: F) -> impl Future<Output = F::Output> + use<F> {
+        DEFERRED.scope(self.clone(), future)
+    }
+
+    /// Sends the events that were kept.
+    pub(crate) fn tell(self) {
+        let kept = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        kept.iter().for_each(|(events, label, event)| events.tell(label, event));
+    }
+
+    fn keep(&self, events: &Arc<Events>, label: &Label, event: &Event) {
+        let kept = (events.clone(), label.clone(), event.clone());
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(kept);
+    }
+}
+
+fn trace(label: &Label, event: &Event) {
+    let (name, key, backend) = (label.name(), label.template(), label.backend());
+    match event {
+        Event::Acquired { waited, attempts } => {
+            tracing::debug!(target: "dlock", name, key, backend, ?waited, attempts, "acquired");
+        }
+        Event::Busy => tracing::debug!(target: "dlock", name, key, backend, "busy"),
+        Event::AlreadyRun => tracing::debug!(target: "dlock", name, key, backend, "already run"),
+        Event::TimedOut { waited, attempts } => {
+            tracing::warn!(target: "dlock", name, key, backend, ?waited, attempts, "timed out");
+        }
+        Event::Failed { kind } => tracing::warn!(target: "dlock", name, key, backend, kind = kind.as_str(), "failed"),
+        Event::Released { held } => tracing::debug!(target: "dlock", name, key, backend, ?held, "released"),
+        Event::Lost { cause, held } => tracing::error!(target: "dlock", name, key, backend, ?cause, ?held, "lost"),
+        Event::RenewalFailed { reason, remaining } => {
+            tracing::debug!(target: "dlock", name, key, backend, %reason, ?remaining, "renewal failed");
+        }
+        Event::ReleaseFailed { reason } => {
+            tracing::warn!(target: "dlock", name, key, backend, %reason, "release failed");
+        }
+        Event::OrderCycle { elsewhere } => {
+            let here = label.place();
+            tracing::warn!(target: "dlock", name, key, backend, here, %elsewhere, "locks are taken in two orders");
+        }
+        Event::NearExpiry { remaining } => {
+            tracing::warn!(target: "dlock", name, key, backend, ?remaining, "near expiry");
+        }
+    }
+}

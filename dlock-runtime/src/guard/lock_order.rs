@@ -1,0 +1,77 @@
+//! Watches the order in which locks are nested, as the Linux kernel's lockdep does. Two orders that can deadlock are
+//! reported at their first harmless run, long before two callers block each other. In debug builds only.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::events::observe::{Event, Events};
+use crate::guard::scope;
+use crate::site::Label;
+
+/// The locks that were taken while others were held, by backend and template. Values do not matter, because two calls
+/// may have any.
+#[derive(Debug, Default)]
+pub(crate) struct Order {
+    seen: Mutex<Seen>,
+}
+
+type Class = (Arc<str>, Arc<str>);
+
+#[derive(Debug, Default)]
+struct Seen {
+    /// From the held lock to the locks that were taken inside, and where that was.
+    inside: BTreeMap<Class, BTreeMap<Class, Arc<str>>>,
+    told: BTreeSet<(Class, Class)>,
+}
+
+impl Order {
+    /// Notes that `wanted` is requested while the enclosing calls hold their locks.
+    pub(crate) fn note(&self, events: &Arc<Events>, wanted: &Label) {
+        for held in scope::chain() {
+            // Keys of one list are sorted, so every caller takes them in the same order.
+            if held.label.same_place(wanted) && held.sorted {
+                continue;
+            }
+            if let Some(elsewhere) = self.add(&class(&held.label), &class(wanted), wanted) {
+                events.tell_now(wanted, Event::OrderCycle { elsewhere });
+            }
+        }
+    }
+
+    /// The place where the opposite order is taken, if there is one that was not reported yet.
+    fn add(&self, held: &Class, wanted: &Class, label: &Label) -> Option<Arc<str>> {
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let inside = seen.inside.entry(held.clone()).or_default();
+        if inside.contains_key(wanted) {
+            return None;
+        }
+        inside.insert(wanted.clone(), label.place().into());
+        let elsewhere = seen.way(wanted, held)?;
+        let pair = if held < wanted { (held.clone(), wanted.clone()) } else { (wanted.clone(), held.clone()) };
+        seen.told.insert(pair).then_some(elsewhere)
+    }
+}
+
+impl Seen {
+    /// The place of the first step of a path from one class to another, if there is a path.
+    fn way(&self, from: &Class, to: &Class) -> Option<Arc<str>> {
+        let mut reached = BTreeSet::from([from]);
+        let mut ends: Vec<(&Class, Option<&Arc<str>>)> = vec![(from, None)];
+        while let Some((class, first)) = ends.pop() {
+            for (next, place) in self.inside.get(class).into_iter().flatten() {
+                let first = first.unwrap_or(place);
+                if next == to {
+                    return Some(first.clone());
+                }
+                if reached.insert(next) {
+                    ends.push((next, Some(first)));
+                }
+            }
+        }
+        None
+    }
+}
+
+fn class(label: &Label) -> Class {
+    (label.backend().into(), label.template().into())
+}

@@ -1,0 +1,244 @@
+//! The user's side of a hold: a guard that owns it, and a handle that only looks at it.
+//!
+//! Owns the guard, the guards of a call with several keys ([`guard_set`]), the holds of the enclosing call ([`scope`]),
+//! and the order in which locks are nested (`lock_order`, in debug builds).
+//!
+//! May know holds; nothing of how they are acquired.
+
+pub(crate) mod guard_set;
+#[cfg(debug_assertions)]
+pub(crate) mod lock_order;
+pub(crate) mod scope;
+
+use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use dlock_contract::engine::not_forked;
+use dlock_contract::{Error, ErrorKind, Fence, Key, LockKey, LossCause, Result, Standing};
+
+use crate::events::observe::Event;
+use crate::hold::loss::LossListener;
+use crate::hold::release::{self, Outcome};
+use crate::hold::renewal;
+use crate::hold::store::request_bound;
+use crate::hold::tenure::Tenure;
+
+/// A held lock. Dropping it releases on dlock's own thread; [`release`](Self::release) does so here and says how.
+///
+/// Not `Clone`: there is one owner. It may be moved to another task.
+#[must_use = "the lock is released when the guard is dropped"]
+pub struct Guard {
+    held: Held,
+    /// Another owner releases: our thread, the release in place, or the enclosing call.
+    handed_over: bool,
+    /// Present if the enclosing call owns the hold. Listens for its loss.
+    joined: Option<Box<LossListener>>,
+}
+
+impl Guard {
+    pub(crate) const fn new(tenure: Arc<Tenure>) -> Self {
+        Self { held: Held(tenure), handed_over: false, joined: None }
+    }
+
+    /// A further use of the enclosing call's hold, which that call releases.
+    pub(crate) fn joined(tenure: Arc<Tenure>) -> Self {
+        Self { joined: Some(Box::new(LossListener::new(tenure.clone()))), held: Held(tenure), handed_over: true }
+    }
+
+    pub(crate) fn is_joined(&self) -> bool {
+        self.joined.is_some()
+    }
+
+    /// Ready once the hold is lost; for the task that runs the body.
+    pub(crate) fn poll_lost(&self, cx: &mut Context<'_>) -> Poll<Error> {
+        match &self.joined {
+            None => self.held.0.poll_lost(cx),
+            Some(listener) => listener.poll(cx),
+        }
+    }
+
+    /// Releases the lock and says whether it was ours to the end. Of a lock with `once_per` it also says that the run
+    /// has succeeded. A guard that is dropped does not say how the run ended, unless a panic drops it: then it has failed.
+    ///
+    /// If the store does not answer, the release goes on in the background and the ttl ends the lock at the latest;
+    /// that is no error, since what the caller did under the lock was covered by it. A lock that lives in a session is
+    /// another matter: the session may have ended at any time, so without an answer the lock counts as lost.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Lost`] if the lock had ended before, or if nobody knows whether it had; [`ErrorKind::Unsupported`] in a
+    /// child after `fork`, where nothing is released: the parent has the lock.
+    pub async fn release(self) -> Result<()> {
+        // A lost hold is given back in the background, so that the caller hears of the loss now.
+        self.check()?;
+        if !self.is_joined() {
+            self.0.ran(Some(true));
+        }
+        finish(self).await
+    }
+
+    /// Releases in the background, as a drop without a panic does.
+    pub(crate) fn give_back(self) {
+        if !self.handed_over {
+            release::later(self.hand_over());
+        }
+    }
+
+    fn hand_over(mut self) -> Arc<Tenure> {
+        self.handed_over = true;
+        self.held.0.clone()
+    }
+}
+
+/// Releases in place a hold that was just checked. Its outcome is what happened to this hold, not what the store knows
+/// by now. If the returned future is dropped, also before its first poll, our thread releases.
+pub(crate) async fn finish(guard: Guard) -> Result<()> {
+    if guard.is_joined() {
+        return guard.check();
+    }
+    // In a child after `fork` the hold is a copy, and the lock is the parent's.
+    not_forked().map_err(|error| guard.0.named(error))?;
+    let tenure = guard.hand_over();
+    match release::in_place(tenure.clone()).await {
+        Outcome::Released | Outcome::Unknown => {
+            let held = tenure.shared.clock.now().since(tenure.since);
+            tenure.shared.events.tell(&tenure.label, &Event::Released { held });
+            Ok(())
+        }
+        Outcome::NotOwner => Err(tenure.loss(tenure.told_cause())),
+        Outcome::Unconfirmed => Err(tenure.loss(LossCause::Unconfirmed)),
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        if !self.handed_over {
+            if std::thread::panicking() {
+                self.held.0.ran(Some(false));
+            }
+            release::later(self.held.0.clone());
+        }
+    }
+}
+
+impl Deref for Guard {
+    type Target = Held;
+
+    fn deref(&self) -> &Held {
+        &self.held
+    }
+}
+
+impl fmt::Debug for Guard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.held, f)
+    }
+}
+
+/// A look at a held lock, from a [`Guard`] or from [`current`](crate::current). Cloning it prolongs nothing.
+#[derive(Clone)]
+pub struct Held(pub(crate) Arc<Tenure>);
+
+impl Held {
+    /// The fencing token: hand it to the resource with every write, see `dlock::fenced`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`] on a store that has none.
+    pub fn fence(&self) -> Result<Fence> {
+        self.0.fence()
+    }
+
+    /// Checks that the lock is still held. Local, without a request; correct also after the process was paused or
+    /// suspended.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Lost`].
+    pub fn check(&self) -> Result<()> {
+        self.0.check()
+    }
+
+    /// Asks the store whether the lock is still held, and prolongs it by its ttl.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Lost`]; [`ErrorKind::Outage`] if the store did not answer, which is no loss yet;
+    /// [`ErrorKind::Unsupported`] in a child after `fork`, whose parent has the lock.
+    pub async fn confirm(&self) -> Result<()> {
+        self.check()?;
+        not_forked().map_err(|error| self.0.named(error))?;
+        let bound = request_bound(self.0.hold.claim.ttl);
+        let request = self.0.store.ask(bound, &self.0, |backend, tenure| {
+            Box::pin(async move {
+                let mut answers = backend.renew(&[&tenure.hold]).await;
+                answers.pop().unwrap_or_else(|| Err(Error::new(ErrorKind::Protocol, "the backend gave no answer")))
+            })
+        });
+        let standing = request.await;
+        let unanswered = standing
+            .as_ref()
+            .err()
+            .map(|error| self.0.named(Error::outage(format!("the store did not confirm the lock: {error}"))));
+        if let Ok(Standing::Renewed(_) | Standing::Lost) = standing {
+            renewal::settle(&self.0.shared.clock, &self.0, standing);
+        }
+        self.check()?;
+        unanswered.map_or(Ok(()), Err)
+    }
+
+    /// The time until the lock is lost if no further renewal succeeds. Zero once it is lost.
+    #[must_use]
+    pub fn remaining(&self) -> Duration {
+        if self.check().is_err() {
+            return Duration::ZERO;
+        }
+        self.0.valid_until().since(self.0.shared.clock.now())
+    }
+
+    /// Ends when the lock is lost, and tells how. Never ends if it is released in order.
+    pub async fn lost(&self) -> Error {
+        self.0.lost().await
+    }
+
+    /// The number of the permit, from zero, unique among its living holders; `None` unless the mode is `permits`.
+    #[must_use]
+    pub fn slot(&self) -> Option<u32> {
+        self.0.hold.slot
+    }
+
+    /// The lock's full name.
+    #[must_use]
+    pub fn key(&self) -> &LockKey {
+        &self.0.hold.claim.key
+    }
+
+    /// Whether it is the lock of this key, in the namespace in which it was taken.
+    #[must_use]
+    pub fn is_of(&self, key: &Key) -> bool {
+        let full = self.key().as_str();
+        full.splitn(3, ':').nth(2) == Some(key.to_string().as_str())
+    }
+
+    /// The name under which the backend is installed.
+    #[must_use]
+    pub fn backend(&self) -> &str {
+        &self.0.store.name
+    }
+
+    /// The ttl that was granted; a store that shares leases may have granted more than was asked.
+    #[must_use]
+    pub fn granted(&self) -> Duration {
+        self.0.hold.validity.granted
+    }
+}
+
+impl fmt::Debug for Held {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Held")
+            .field("key", self.key())
+            .field("backend", &self.backend())
+            .field("token", &self.0.hold.token)
+            .field("held", &self.0.is_held())
+            .finish()
+    }
+}

@@ -1,0 +1,61 @@
+//! Ends an acquisition of unknown outcome on our thread, so that nothing of it is left in the store.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dlock_contract::engine::is_forked;
+use dlock_contract::{Claim, Result};
+use futures::future::BoxFuture;
+
+use crate::hold::cleanup::{Duty, Undo};
+use crate::hold::store::{Store, request_bound};
+use crate::queue::Abandon;
+
+/// Abandons a claim on our thread. `keep` is dropped after the first try at the latest.
+pub(crate) fn abandon_later(store: &Arc<Store>, claim: Arc<Claim>, keep: Box<dyn Send>) {
+    let Some(keep) = not_of_the_parent(keep) else { return };
+    let job = store.jobs.begin();
+    let now = store.clock.now();
+    let gone = now.after(claim.ttl);
+    let undo = Abandoned { store: store.clone(), claim, keep: Some(keep) };
+    let expires_alone = store.backend.capabilities().expires_alone;
+    store.cleanups.add(Duty::new(Box::new(undo), gone, expires_alone, job), now);
+}
+
+/// `None` in a child after `fork`, which has only a copy of the parent's value. The copy is not dropped: that would
+/// close the parent's connections, or wait for a mutex that nobody unlocks any more.
+pub(crate) fn not_of_the_parent<T>(value: T) -> Option<T> {
+    if !is_forked() {
+        return Some(value);
+    }
+    std::mem::forget(value);
+    None
+}
+
+impl Abandon for Store {
+    fn abandon_later(self: Arc<Self>, claim: Arc<Claim>, keep: Box<dyn Send>) {
+        abandon_later(&self, claim, keep);
+    }
+}
+
+/// An acquisition of unknown outcome, and the local turn. The turn waits for the first answer: a neighbour that asked
+/// before would meet our own leftovers. It does not wait for longer, so that neighbours hear that the store is down.
+struct Abandoned {
+    store: Arc<Store>,
+    claim: Arc<Claim>,
+    keep: Option<Box<dyn Send>>,
+}
+
+impl Undo for Abandoned {
+    fn attempt(&mut self) -> BoxFuture<'_, Result<()>> {
+        let most = if self.keep.is_some() { Duration::from_secs(1) } else { Duration::MAX };
+        let bound = request_bound(self.claim.ttl).min(most);
+        // Only the claim and the store are borrowed, because `keep` cannot be shared between threads.
+        let (store, claim) = (&self.store, &self.claim);
+        Box::pin(store.ask(bound, claim, |backend, claim| backend.abandon(claim)))
+    }
+
+    fn let_neighbours_go(&mut self) {
+        self.keep = None;
+    }
+}

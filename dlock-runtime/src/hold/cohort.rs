@@ -1,0 +1,87 @@
+//! Passes a hold on to the next caller of this process, without a request to the store.
+//!
+//! In the store, the owner stays the caller that won the lock. Each further caller gets a fencing token of its own,
+//! because a write of an earlier caller may still be under way. The tokens come from a block that the store has
+//! reserved for the hold. If other processes wait, the hold is passed on within bounds only: the first block and the
+//! span. The store says whether others wait when a further block is reserved.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dlock_contract::{Hold, Reservation, Reserved, Validity};
+
+use crate::hold::tenure::Tenure;
+use crate::queue::{CohortState, Content, Handover};
+
+/// Passes the hold of a tenure that has just ended on to the next caller of this process. False if there is no such
+/// caller, or if the lock must go back to the store; then nothing has changed. `bound` limits the wait for the store.
+pub(crate) async fn pass_on(tenure: &Arc<Tenure>, cohort: CohortState, bound: Duration) -> bool {
+    match next(tenure, cohort, bound).await {
+        Some(handover) => tenure.pass_turn_with(handover),
+        None => false,
+    }
+}
+
+async fn next(tenure: &Arc<Tenure>, mut cohort: CohortState, bound: Duration) -> Option<Handover> {
+    let Tenure { hold, store, shared, .. } = &**tenure;
+    let members = store.queue.members(&hold.claim.key, hold.claim.ttl, cohort.most);
+    if members == 0 {
+        return None;
+    }
+    let now = shared.clock.now();
+    let mut validity = tenure.validity();
+    let over = now.since(cohort.alone_at) > cohort.span;
+    // At least half of the ttl must be left, so that the next caller has time for its first renewal.
+    let is_short = |validity: Validity| validity.deadline().since(shared.clock.now()) < hold.claim.ttl / 2;
+    // The next caller would not hear the answer to a renewal that is under way, so the store is asked now.
+    if cohort.tokens.is_empty() || over || is_short(validity) || tenure.is_renewing() {
+        validity = reserve(&mut cohort, tenure, members, over, bound).await?;
+        // The answer may have taken long.
+        if is_short(validity) {
+            return None;
+        }
+    }
+    let token = cohort.tokens.next()?;
+    let mut next = Hold::new(hold.claim.clone(), token, validity).ok()?;
+    next.group = hold.group;
+    next.session.clone_from(&hold.session);
+    Some(Handover::new(Content::Hold { hold: next, cohort }, &hold.claim, store.clone(), shared.jobs.begin()))
+}
+
+/// Asks the store for further tokens. This prolongs the hold too. `None`: the lock must be released.
+async fn reserve(
+    cohort: &mut CohortState,
+    tenure: &Arc<Tenure>,
+    members: u32,
+    over: bool,
+    bound: Duration,
+) -> Option<Validity> {
+    let now = tenure.shared.clock.now();
+    let used_up = cohort.tokens.is_empty();
+    // Each token stands for a caller that waits, or for one of the last block. A counter that ran ahead of the clock
+    // could not be restored from the clock. If tokens are left, the request asks for one all the same, because it also
+    // prolongs the hold and says whether others wait.
+    let tokens = if used_up { members.max(cohort.block.saturating_mul(2)).min(cohort.most) } else { 1 };
+    let first = cohort.block == 0 && !over;
+    let asked = Reservation { tokens, even_if_awaited: first };
+    let request = tenure.store.ask(bound, tenure, move |backend, tenure| backend.reserve(&tenure.hold, asked));
+    let answer = request.await;
+    let (token, validity) = match answer {
+        Ok(Reserved::Tokens { first, validity }) => (first, validity),
+        Ok(Reserved::Awaited | Reserved::Lost) => return None,
+        Err(_) => {
+            // The store may have prolonged the hold. The release is tried again until then.
+            tenure.prolong(Validity { from: now, granted: tenure.hold.claim.ttl });
+            return None;
+        }
+    };
+    tenure.prolong(validity);
+    if used_up {
+        cohort.tokens = token..token.checked_add(u64::from(tokens))?;
+        cohort.block = tokens;
+    }
+    if !first {
+        cohort.alone_at = now;
+    }
+    Some(validity)
+}

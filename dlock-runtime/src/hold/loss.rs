@@ -1,0 +1,102 @@
+//! The loss of a hold: finds it, declares it, and tells the tasks that listen.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll, Waker};
+
+use dlock_contract::engine::is_forked;
+use dlock_contract::{Error, LossCause, Result};
+
+use crate::events::observe::Event;
+use crate::hold::listeners::LossListeners;
+use crate::hold::release;
+use crate::hold::tenure::Tenure;
+
+impl Tenure {
+    /// Checks that the hold is still valid, without a request. The first caller that sees the validity end declares the
+    /// loss.
+    pub(crate) fn check(self: &Arc<Self>) -> Result<()> {
+        #[cfg(test)]
+        crate::hold::tenure::steps::count();
+        if let Some(cause) = self.overdue(self.shared.clock.now()) {
+            self.lose(cause);
+        }
+        match self.ended() {
+            None => Ok(()),
+            Some(cause) => Err(self.loss(cause)),
+        }
+    }
+
+    /// Declares the loss, once: to the body, to the observers, and, where the store would keep the lock, to the store.
+    pub(crate) fn lose(self: &Arc<Self>, cause: LossCause) {
+        // In a child after `fork` nothing else follows: our thread stayed with the parent.
+        if !self.mark_lost(cause) || is_forked() {
+            return;
+        }
+        let held = self.shared.clock.now().since(self.since);
+        self.shared.events.send(&self.label, Event::Lost { cause, held });
+        if self.store.backend.capabilities().expires_alone {
+            self.shared.renewals.remove(self);
+            // The guard of a lost hold may live on for long. Its neighbours need not wait for it, and other processes
+            // do not either.
+            self.pass_turn();
+        } else {
+            // The store would keep the lock for as long as the lease's other holds live.
+            release::later(self.clone());
+        }
+    }
+
+    /// Ready once the hold is lost; for the task that runs the body.
+    pub(crate) fn poll_lost(self: &Arc<Self>, cx: &mut Context<'_>) -> Poll<Error> {
+        self.poll_lost_with(|listeners| listeners.listen(cx.waker()))
+    }
+
+    /// Ends once the hold is lost; never if it is released in order. Dropping it stops listening.
+    pub(crate) async fn lost(self: &Arc<Self>) -> Error {
+        let listener = LossListener::new(self.clone());
+        poll_fn(|cx| listener.poll(cx)).await
+    }
+
+    fn poll_lost_with(self: &Arc<Self>, listen: impl FnOnce(&mut LossListeners) -> Option<Waker>) -> Poll<Error> {
+        let old = listen(&mut self.listeners());
+        // Outside of the lock: it may be the last that a foreign executor has of its task.
+        drop(old);
+        // The loss may have come before we listened.
+        match self.check() {
+            Err(error) if !self.is_released() => Poll::Ready(error),
+            _ => Poll::Pending,
+        }
+    }
+}
+
+/// A task that wants to hear of the loss, beside the one that runs the body. Dropping this stops listening.
+#[derive(Debug)]
+pub(crate) struct LossListener {
+    tenure: Arc<Tenure>,
+    /// Its number among the others; zero before it was first polled.
+    id: AtomicU64,
+}
+
+impl LossListener {
+    pub(crate) const fn new(tenure: Arc<Tenure>) -> Self {
+        Self { tenure, id: AtomicU64::new(0) }
+    }
+
+    /// Ready once the hold is lost.
+    pub(crate) fn poll(&self, cx: &mut Context<'_>) -> Poll<Error> {
+        self.tenure.poll_lost_with(|listeners| {
+            let (id, old) = listeners.listen_beside(self.id.load(Ordering::Relaxed), cx.waker());
+            self.id.store(id, Ordering::Relaxed);
+            old
+        })
+    }
+}
+
+impl Drop for LossListener {
+    fn drop(&mut self) {
+        let gone = self.tenure.listeners().forget(*self.id.get_mut());
+        // Outside of the lock: it may be the last that a foreign executor has of its task.
+        drop(gone);
+    }
+}

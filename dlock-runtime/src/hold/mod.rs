@@ -1,0 +1,22 @@
+//! One hold, from its grant to its end: belief in it, renewal, loss, release, and passing it on inside of the process.
+//!
+//! Owns the handle of an installed store ([`store`]), the state of a hold ([`tenure`]), the thread that renews and gives
+//! back later ([`renewal`], [`cleanup`]), and what all holds of a registry share ([`shared`]).
+//!
+//! May know the queue, into which it passes turns and holds; nothing of guards, of waiting for a lock or of the user's code.
+
+pub(crate) mod abandon;
+pub(crate) mod broken;
+pub(crate) mod cleanup;
+pub(crate) mod cohort;
+pub(crate) mod health;
+pub(crate) mod jitter;
+pub(crate) mod listeners;
+pub(crate) mod loss;
+pub(crate) mod release;
+pub(crate) mod release_to_next;
+pub(crate) mod renewal;
+pub(crate) mod renewal_schedule;
+pub(crate) mod shared;
+pub(crate) mod store;
+pub(crate) mod tenure;

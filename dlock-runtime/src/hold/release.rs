@@ -1,0 +1,185 @@
+//! Releases a lock: in place if the store answers, later on our thread if the guard was dropped or the store is silent.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dlock_contract::{Error, Expiry, LossCause, Released, Result};
+use futures::future::BoxFuture;
+
+use crate::events::observe::Event;
+use crate::events::shutdown::Job;
+use crate::hold::abandon::not_of_the_parent;
+use crate::hold::broken::cause_of_loss;
+use crate::hold::cleanup::{Duty, Undo};
+use crate::hold::cohort;
+use crate::hold::release_to_next::ReleaseToNext;
+use crate::hold::store::request_bound;
+use crate::hold::tenure::Tenure;
+
+/// The outcome of a release in place.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// The lock was held to the end, and is free now.
+    Released,
+    /// The store says that the lock was not ours any more.
+    NotOwner,
+    /// The store did not answer. Our thread goes on trying, and the ttl ends the lock at the latest. The lock was held
+    /// to the end: a lease does not end before its time.
+    Unknown,
+    /// The session did not answer. It may have ended at any time, and the lock with it.
+    Unconfirmed,
+}
+
+/// Releases in the caller's task. If the returned future is dropped, our thread releases.
+pub(crate) async fn in_place(tenure: Arc<Tenure>) -> Outcome {
+    // A shutdown waits for this release too.
+    let asked = tenure.clone();
+    let _call = asked.shared.jobs.call();
+    let ours = tenure.end();
+    tenure.shared.renewals.remove(&tenure);
+    let mut late = Late { tenure: Some(tenure), tell: if ours { Tell::Again } else { Tell::Nothing } };
+    let Some(tenure) = late.tenure.as_ref() else { return Outcome::Unknown };
+    let answer = once(tenure).await;
+    let outcome = match &answer {
+        Ok(Released::Released) => Outcome::Released,
+        Ok(Released::NotOwner) => Outcome::NotOwner,
+        Err(_) if tenure.store.backend.capabilities().expiry == Expiry::Lease => Outcome::Unknown,
+        Err(_) => Outcome::Unconfirmed,
+    };
+    let cause = match outcome {
+        Outcome::Released | Outcome::Unknown => None,
+        Outcome::NotOwner => Some(Box::pin(cause_of_loss(tenure)).await),
+        Outcome::Unconfirmed => Some(LossCause::Unconfirmed),
+    };
+    if let Some(cause) = cause.filter(|_| ours) {
+        let held = tenure.shared.clock.now().since(tenure.since);
+        tenure.shared.events.tell(&tenure.label, &Event::Lost { cause, held });
+    }
+    match answer {
+        Err(error) => {
+            tenure.shared.events.tell(&tenure.label, &Event::ReleaseFailed { reason: error.to_string().into() });
+            // `late` goes out of scope, and our thread tries again. The end of the hold is reported here, not there.
+            late.tell = Tell::Nothing;
+        }
+        Ok(_) => late.tenure = None,
+    }
+    outcome
+}
+
+/// Releases on our thread. For guards that are dropped, and for lost holds that the store would keep.
+pub(crate) fn later(tenure: Arc<Tenure>) {
+    let Some(tenure) = not_of_the_parent(tenure) else { return };
+    let job = tenure.shared.jobs.begin();
+    // In this order: a hold that has ended is not put back into the renewal schedule.
+    let ours = tenure.end();
+    tenure.shared.renewals.remove(&tenure);
+    go_on(tenure, job, if ours { Tell::First } else { Tell::Nothing });
+}
+
+/// The event that our thread still has to send to the observers.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Tell {
+    /// The end of the hold was reported already.
+    Nothing,
+    /// The end of the hold.
+    First,
+    /// The end of the hold, after a release without an answer. If the store does not know the hold now, that release
+    /// may have freed it: this is no loss.
+    Again,
+}
+
+fn go_on(tenure: Arc<Tenure>, job: Job, tell: Tell) {
+    let Some(tenure) = not_of_the_parent(tenure) else { return };
+    let store = tenure.store.clone();
+    let now = store.clock.now();
+    // The store may keep the lock for longer than the hold was valid here: after `max_hold`, or after a renewal without
+    // an answer.
+    let gone = now.after(tenure.hold.claim.ttl).max(tenure.valid_until());
+    let held = now.since(tenure.since);
+    let expires_alone = store.backend.capabilities().expires_alone;
+    let undo = LateRelease { tenure, tell, held, tried: false };
+    store.cleanups.add(Duty::new(Box::new(undo), gone, expires_alone, job), now);
+}
+
+/// The release of a hold, on our thread.
+struct LateRelease {
+    tenure: Arc<Tenure>,
+    tell: Tell,
+    /// The time from the grant to the end.
+    held: Duration,
+    /// Whether the store was asked before.
+    tried: bool,
+}
+
+impl Undo for LateRelease {
+    fn attempt(&mut self) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async {
+            let answer = once(&self.tenure).await;
+            let tell = std::mem::replace(&mut self.tell, Tell::Nothing);
+            let tried = std::mem::replace(&mut self.tried, true);
+            tell_of(&self.tenure, tell, self.held, tried, &answer);
+            answer.map(drop)
+        })
+    }
+
+    fn let_neighbours_go(&mut self) {
+        self.tenure.pass_turn();
+    }
+}
+
+/// Reports the end of a hold at the first try. A failed release does not change when the hold ended.
+fn tell_of(tenure: &Tenure, tell: Tell, held: Duration, tried: bool, answer: &Result<Released>) {
+    let events = &tenure.shared.events;
+    if tell != Tell::Nothing {
+        let event = match answer {
+            Ok(Released::NotOwner) if tell == Tell::First => Event::Lost { cause: LossCause::Store, held },
+            _ => Event::Released { held },
+        };
+        events.send(&tenure.label, event);
+    }
+    if let (Err(error), false) = (answer, tried) {
+        events.send(&tenure.label, Event::ReleaseFailed { reason: error.to_string().into() });
+    }
+}
+
+async fn once(tenure: &Arc<Tenure>) -> Result<Released> {
+    // The caller waits for this, so the bound is shorter than that of an acquisition.
+    let mut bound = request_bound(tenure.hold.claim.ttl).min(Duration::from_secs(2));
+    if let Some(cohort) = tenure.take_cohort()
+        && tenure.ending().is_none()
+    {
+        let until = tenure.shared.clock.now().after(bound);
+        if Box::pin(cohort::pass_on(tenure, *cohort, bound)).await {
+            return Ok(Released::Released);
+        }
+        bound = until.since(tenure.shared.clock.now());
+        if bound.is_zero() {
+            return Err(Error::outage("the store did not answer when it was asked for further tokens"));
+        }
+    }
+    if let Some(release) = ReleaseToNext::begin(tenure) {
+        return Box::pin(release.send(bound)).await;
+    }
+    let request = tenure.store.ask(bound, tenure, |backend, tenure| match tenure.ending() {
+        None => backend.release(&tenure.hold),
+        Some(ending) => Box::pin(async move { backend.end(&tenure.hold, &ending).await }),
+    });
+    let released = request.await?;
+    tenure.pass_turn();
+    Ok(released)
+}
+
+/// Hands the release to our thread if it is dropped before the release was done.
+struct Late {
+    tenure: Option<Arc<Tenure>>,
+    tell: Tell,
+}
+
+impl Drop for Late {
+    fn drop(&mut self) {
+        if let Some(tenure) = self.tenure.take() {
+            let job = tenure.shared.jobs.begin();
+            go_on(tenure, job, self.tell);
+        }
+    }
+}

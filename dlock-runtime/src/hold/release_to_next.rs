@@ -1,0 +1,99 @@
+//! A release that also asks for the lock for the next caller of this process: one request instead of two.
+//!
+//! It asks with an owner id of its own, not with the caller's. If the answer is lost, the releaser undoes the request
+//! over the same connection, and the caller may ask for itself meanwhile. It runs as a task, because the next caller
+//! waits for the answer also while nobody polls the future that releases.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dlock_contract::engine::{Place, background, here};
+use dlock_contract::{Attempt, BootInstant, Claim, Error, Owner, Released, Result};
+use tokio::sync::oneshot;
+
+use crate::events::shutdown::Job;
+use crate::hold::abandon::abandon_later;
+use crate::hold::tenure::Tenure;
+use crate::queue::{Content, Handover, Next, Turn};
+
+/// A release on its way, with the claim of the next caller. If it is dropped without an answer, it undoes the claim.
+pub(crate) struct ReleaseToNext {
+    tenure: Arc<Tenure>,
+    claim: Arc<Claim>,
+    wait_ends: BootInstant,
+    /// The next caller's turn and ticket; `None` once that caller has the answer.
+    next: Option<(Turn, u64)>,
+    /// A shutdown waits for it.
+    _job: Job,
+}
+
+impl ReleaseToNext {
+    /// `None` if there is no waiter for which the release of this hold could ask.
+    pub(crate) fn begin(tenure: &Arc<Tenure>) -> Option<Self> {
+        let Next { turn, ticket, claim, wait_ends } = tenure.next()?;
+        // Waiters are about to hear of the shutdown.
+        if tenure.shared.shutdown.is_closed() {
+            return None;
+        }
+        let owner = Owner::fresh().ok()?;
+        // The runtime on which it will run; `None` for our thread. The undo runs there too.
+        let origin = here().filter(|here| tenure.hold.claim.origin == Some(*here));
+        let mut claim = (*claim).clone();
+        (claim.owner, claim.origin) = (owner, origin);
+        Some(Self {
+            claim: Arc::new(claim),
+            wait_ends,
+            next: Some((turn, ticket)),
+            tenure: tenure.clone(),
+            _job: tenure.shared.jobs.begin(),
+        })
+    }
+
+    /// Sends the release. Dropping the returned future does not end it.
+    pub(crate) async fn send(self, bound: Duration) -> Result<Released> {
+        let (to, answer) = oneshot::channel();
+        let home = self.claim.origin;
+        let task = async move {
+            // The releaser may be gone.
+            let _ = to.send(self.run(bound).await);
+        };
+        match Place::here() {
+            Ok(place) if home == Some(place.id()) => drop(place.spawn(task)),
+            // The waiters are on another runtime, and this one may stand still while theirs goes on.
+            _ => background()?.spawn(task),
+        }
+        answer.await.unwrap_or_else(|_| Err(Error::outage("the runtime ended before the release was answered")))
+    }
+
+    async fn run(self, bound: Duration) -> Result<Released> {
+        let wait_ends = self.wait_ends;
+        let subject = (self.tenure.clone(), self.claim.clone());
+        let request = self
+            .tenure
+            .store
+            .ask(bound, &subject, move |backend, (tenure, claim)| backend.release_to(&tenure.hold, claim, wait_ends));
+        let (released, answer) = request.await?;
+        let tenure = self.tenure.clone();
+        self.deliver(answer);
+        tenure.pass_turn();
+        Ok(released)
+    }
+
+    /// Gives the caller its turn, and with it the store's answer; `None` if the store was not asked.
+    fn deliver(mut self, answer: Option<Attempt>) {
+        let (Some((turn, ticket)), Some(answer)) = (self.next.take(), answer) else { return };
+        let job = self.tenure.shared.jobs.begin();
+        let handover = Handover::new(Content::Answer(answer), &self.claim, self.tenure.store.clone(), job);
+        if let Some((turn, handover)) = turn.pass_to(ticket, handover) {
+            handover.give_back(turn.left());
+        }
+    }
+}
+
+impl Drop for ReleaseToNext {
+    fn drop(&mut self) {
+        if let Some((turn, _)) = self.next.take() {
+            abandon_later(&self.tenure.store, self.claim.clone(), turn.left());
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! Renews held locks, and declares a hold lost if it was not renewed in time.
+//!
+//! A registry has one timer. All renewals that are due for one store go into one request. A renewal that fails is tried
+//! again until the hold's validity ends; only that end loses the hold. (Redisson's watchdog stopped for ever after one
+//! failure, #775.)
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::panic::AssertUnwindSafe;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use dlock_contract::engine::background;
+use dlock_contract::{BootInstant, Clock, Error, ErrorKind, LossCause, Result, Standing};
+use futures::FutureExt;
+use futures::future::join_all;
+
+use crate::events::observe::Event;
+use crate::hold::broken::cause_of_loss;
+use crate::hold::renewal_schedule::{RenewalSchedule, Scheduled, on_tick};
+use crate::hold::tenure::Tenure;
+
+/// The most renewals in one request. A request of bounded size delays no other one for long.
+const BATCH: usize = 256;
+
+impl RenewalSchedule<Tenure> {
+    /// Takes a hold over.
+    ///
+    /// # Errors
+    /// If there is no thread to renew on. Then the hold must not be used.
+    pub(crate) fn add(self: &Arc<Self>, tenure: &Arc<Tenure>) -> Result<()> {
+        if self.dead.load(Ordering::Acquire) {
+            return Err(Error::new(
+                ErrorKind::Internal,
+                "dlock's renewal task has died, so no lock can be renewed; restart the process",
+            ));
+        }
+        if !self.started.load(Ordering::Acquire) && !self.started.swap(true, Ordering::AcqRel) {
+            let schedule = self.clone();
+            background()?.spawn(async move {
+                if AssertUnwindSafe(schedule.run()).catch_unwind().await.is_err() {
+                    schedule.dead.store(true, Ordering::Release);
+                }
+            });
+        }
+        if let Some(session_end) = &tenure.hold.session_end {
+            let tenure = Arc::downgrade(tenure);
+            session_end.listen(move || {
+                if let Some(tenure) = tenure.upgrade() {
+                    tenure.lose(LossCause::Store);
+                }
+            });
+        }
+        self.put(tenure);
+        Ok(())
+    }
+
+    async fn run(&self) {
+        while !self.stopped.load(Ordering::Acquire) {
+            let (due, next) = self.take_due();
+            self.attend(due);
+            let attended = std::mem::take(&mut self.lock().attended);
+            // Outside of the lock: dropping the last reference to a hold passes its turn on.
+            drop(attended);
+            tokio::select! {
+                () = self.clock.sleep_until(next) => {}
+                () = self.earlier.notified() => {}
+            }
+        }
+    }
+
+    /// Does the due work of each hold. Renewals of one store go into one request.
+    fn attend(&self, due: Vec<Arc<Tenure>>) {
+        let now = self.clock.now();
+        let mut renewals: BTreeMap<(usize, Option<u64>), Vec<Arc<Tenure>>> = BTreeMap::new();
+        for tenure in due {
+            if let Some(cause) = tenure.overdue(now) {
+                tenure.lose(cause);
+                continue;
+            }
+            let mut duties = tenure.duties();
+            // Under this mutex: a release looks here whether a renewal is under way.
+            if !tenure.is_held() {
+                continue;
+            }
+            if !duties.near_told && now >= tenure.near_expiry() {
+                duties.near_told = true;
+                let remaining = tenure.valid_until().since(now);
+                tenure.shared.events.send(&tenure.label, Event::NearExpiry { remaining });
+            }
+            if duties.next_renewal <= now && !duties.renewing {
+                duties.renewing = true;
+                let store = Arc::as_ptr(&tenure.store) as usize;
+                renewals.entry((store, tenure.hold.group)).or_default().push(tenure.clone());
+            }
+            drop(duties);
+            self.put(&tenure);
+        }
+        // Groups of one store are side by side, so that a batch cuts as few of them as possible.
+        let mut batch: Vec<Arc<Tenure>> = Vec::new();
+        for (_, tenures) in renewals {
+            for tenure in tenures {
+                if batch.first().is_some_and(|first| !Arc::ptr_eq(&first.store, &tenure.store)) || batch.len() >= BATCH
+                {
+                    self.renew(std::mem::take(&mut batch));
+                }
+                batch.push(tenure);
+            }
+        }
+        if !batch.is_empty() {
+            self.renew(batch);
+        }
+    }
+
+    /// Renews a batch in a task of its own, so that a slow store delays no other.
+    fn renew(&self, batch: Vec<Arc<Tenure>>) {
+        let Ok(background) = background() else { return };
+        let clock = self.clock.clone();
+        background.spawn(renew(clock, batch));
+    }
+}
+
+async fn renew(clock: Clock, mut batch: Vec<Arc<Tenure>>) {
+    batch.sort_by_key(|tenure| Reverse(renewal_bound(tenure)));
+    let Some(first) = batch.first() else { return };
+    let holds: Vec<_> = batch.iter().map(|tenure| &tenure.hold).collect();
+    // The backend is called inside of the future, because it may also panic before it returns one.
+    let mut request = pin!(AssertUnwindSafe(async { first.store.backend.renew(&holds).await }).catch_unwind());
+    let sent = clock.now();
+    // Each hold waits as long as its own ttl allows, so a short ttl does not cut off the answers of others.
+    let mut waiting = &batch[..];
+    while let Some(shortest) = waiting.last() {
+        let bound = renewal_bound(shortest);
+        let Some(answered) = clock.timeout_at(sent.after(bound), request.as_mut()).await else {
+            let (longer, over) = waiting.split_at(waiting.partition_point(|tenure| renewal_bound(tenure) > bound));
+            waiting = longer;
+            for tenure in over {
+                settle(&clock, tenure, Err(Error::outage(format!("the store did not answer within {bound:?}"))));
+            }
+            continue;
+        };
+        let answers = match answered {
+            Ok(answers) if answers.len() == batch.len() => answers,
+            Ok(_) => fail_all(&batch, || Error::new(ErrorKind::Protocol, "the backend did not answer for each hold")),
+            Err(_) => fail_all(&batch, || Error::new(ErrorKind::Internal, "the backend panicked")),
+        };
+        note(first, &answers, clock.now());
+        let (lost, others): (Vec<_>, Vec<_>) =
+            waiting.iter().zip(answers).partition(|(_, answer)| matches!(answer, Ok(Standing::Lost)));
+        others.into_iter().for_each(|(tenure, answer)| settle(&clock, tenure, answer));
+        let lose = async |tenure: &Arc<Tenure>| tenure.lose(cause_of_loss(tenure).await);
+        join_all(lost.into_iter().map(|(tenure, _)| lose(tenure))).await;
+        return;
+    }
+    // Every hold has stopped waiting, and the next renewal may be under way. But the store may have done this one.
+    let Some(last) = batch.iter().map(|tenure| tenure.valid_until()).max() else { return };
+    if let Some(Ok(answers)) = clock.timeout_at(last, request).await
+        && answers.len() == batch.len()
+    {
+        batch.iter().zip(answers).for_each(|(tenure, answer)| heard_late(tenure, answer));
+    }
+}
+
+/// Uses a late answer: the hold is over, or it is valid for longer. The time of the next renewal is decided by the
+/// request that came after it.
+fn heard_late(tenure: &Arc<Tenure>, answer: Result<Standing>) {
+    match answer {
+        Ok(Standing::Renewed(validity)) => {
+            tenure.prolong(validity);
+            tenure.shared.renewals.put(tenure);
+        }
+        Ok(Standing::Lost) => tenure.lose(LossCause::Store),
+        Err(_) => {}
+    }
+}
+
+/// Notes the outcome of one request in the store's health.
+fn note(first: &Tenure, answers: &[Result<Standing>], now: BootInstant) {
+    let store = &first.store;
+    match answers.iter().find_map(|answer| answer.as_ref().err()) {
+        Some(error) if answers.iter().all(Result::is_err) => store.health.failed(&store.name, error, now),
+        _ => store.health.answered(&store.name),
+    }
+}
+
+/// The longest wait for the answer to a renewal: a third of the ttl, also where the renewal interval is shorter. With
+/// several servers, a slow one needs this time.
+fn renewal_bound(tenure: &Tenure) -> Duration {
+    (tenure.hold.claim.ttl / 3).clamp(Duration::from_millis(50), Duration::from_secs(5))
+}
+
+/// No hold got an answer. Its state is unknown, which is not lost.
+fn fail_all(batch: &[Arc<Tenure>], error: impl Fn() -> Error) -> Vec<Result<Standing>> {
+    batch.iter().map(|_| Err(error())).collect()
+}
+
+pub(crate) fn settle(clock: &Clock, tenure: &Arc<Tenure>, answer: Result<Standing>) {
+    let now = clock.now();
+    let cadence = tenure.cadence.unwrap_or(Duration::MAX);
+    let next = match answer {
+        Ok(Standing::Renewed(validity)) => {
+            tenure.prolong(validity);
+            let pause = cadence.min(validity.granted / 3 * 2);
+            // Up to a tenth early, so that holds that were taken together are not renewed together for ever.
+            let next = on_tick(validity.from.after(pause.mul_f64(0.9 + fastrand::f64() / 10.0)), pause);
+            // At least a short pause, also if the answer took long.
+            next.max(now.after((pause / 4).min(Duration::from_millis(20))))
+        }
+        Ok(Standing::Lost) => return tenure.lose(LossCause::Store),
+        Err(error) => {
+            let remaining = tenure.valid_until().since(now);
+            let reason = error.to_string().into();
+            tenure.shared.events.send(&tenure.label, Event::RenewalFailed { reason, remaining });
+            let pause = cadence.min(remaining / 4).max(Duration::from_millis(20));
+            now.after(pause.mul_f64(0.5 + fastrand::f64() / 2.0))
+        }
+    };
+    {
+        let mut duties = tenure.duties();
+        duties.next_renewal = if tenure.cadence.is_some() { next } else { BootInstant::NEVER };
+        duties.renewing = false;
+        duties.near_told &= now >= tenure.near_expiry();
+    }
+    tenure.shared.renewals.put(tenure);
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,51 @@
+//! A renewal and a release at the same time.
+
+use std::sync::mpsc;
+use std::thread;
+
+use futures::executor::block_on;
+
+use super::*;
+use crate::Registry;
+use dlock_memory::Memory;
+
+/// Whoever releases would not know that a renewal is under way, and pass the hold on without asking the store.
+#[test]
+fn a_hold_that_ends_meanwhile_is_not_renewed() {
+    let clock = Clock::manual();
+    let registry = Registry::with_clock(&clock);
+    registry.install("memory", Memory::with_clock(&clock)).unwrap();
+    let guard = block_on(registry.lock("k").backend("memory").acquire()).unwrap();
+    let (tenure, schedule) = (&guard.0, &registry.context().shared().renewals);
+    let due = clock.now();
+    thread::scope(|scope| {
+        let mut duties = tenure.duties();
+        duties.next_renewal = due;
+        let (to, begins) = mpsc::channel();
+        scope.spawn(move || {
+            to.send(()).unwrap();
+            schedule.attend(vec![tenure.clone()]);
+        });
+        begins.recv().unwrap();
+        // It comes as far as it can; a shorter time would only hide the fault.
+        thread::sleep(Duration::from_millis(100));
+        assert!(tenure.end());
+    });
+    // A renewal is under way, or it has said when the next one is due.
+    let duties = tenure.duties();
+    assert!(!duties.renewing && duties.next_renewal == due);
+}
+
+/// Else what a process has released would stay in memory until it would have been due: a long time for long ttls.
+#[test]
+fn a_hold_that_was_released_is_forgotten_at_once() {
+    let clock = Clock::manual();
+    let registry = Registry::with_clock(&clock);
+    registry.install("memory", Memory::with_clock(&clock)).unwrap();
+    let schedule = &registry.context().shared().renewals;
+    for _ in 0..3 {
+        let guard = block_on(registry.lock("k").backend("memory").acquire()).unwrap();
+        block_on(guard.release()).unwrap();
+    }
+    assert!(schedule.lock().due.is_empty());
+}

@@ -1,0 +1,137 @@
+//! The schedule of a registry's holds: when a renewal, a warning or the end of validity is due for each.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use dlock_contract::{BootInstant, Clock};
+use tokio::sync::Notify;
+
+/// The holds of one registry, ordered by the time of their next duty.
+#[derive(Debug)]
+pub(crate) struct RenewalSchedule<H> {
+    pub(super) clock: Clock,
+    table: Mutex<Table<H>>,
+    /// Woken if a duty is earlier than the end of the present sleep.
+    pub(super) earlier: Notify,
+    pub(super) started: AtomicBool,
+    pub(super) stopped: AtomicBool,
+    pub(super) dead: AtomicBool,
+}
+
+#[derive(Debug)]
+pub(super) struct Table<H> {
+    /// Ordered by the instant, and at one instant by the address.
+    pub(super) due: BTreeMap<(BootInstant, usize), Arc<H>>,
+    /// The holds that were taken out of `due` and are being put back.
+    pub(super) attended: Vec<Arc<H>>,
+    sleeping_until: BootInstant,
+}
+
+/// The part of a hold that the schedule knows. It does not know `Tenure`, which knows the schedule.
+pub(crate) trait Scheduled {
+    fn duties(&self) -> MutexGuard<'_, Duties>;
+
+    /// The time of the next duty; `None` once the hold has ended.
+    fn next_duty(&self, duties: &Duties) -> Option<BootInstant>;
+
+    fn is_held(&self) -> bool;
+}
+
+/// The times that the schedule keeps for a hold.
+#[derive(Debug)]
+pub(crate) struct Duties {
+    /// Its place in the schedule; `None` if it has none.
+    pub(crate) due: Option<BootInstant>,
+    pub(crate) next_renewal: BootInstant,
+    pub(crate) renewing: bool,
+    pub(crate) near_told: bool,
+}
+
+impl<H> RenewalSchedule<H> {
+    pub(crate) fn new(clock: &Clock) -> Self {
+        Self {
+            clock: clock.clone(),
+            table: Mutex::new(Table { due: BTreeMap::new(), attended: Vec::new(), sleeping_until: BootInstant::NEVER }),
+            earlier: Notify::new(),
+            started: AtomicBool::new(false),
+            stopped: AtomicBool::new(false),
+            dead: AtomicBool::new(false),
+        }
+    }
+
+    /// Ends the renewals of a registry that was dropped.
+    pub(crate) fn stop(&self) {
+        self.stopped.store(true, Ordering::Release);
+        self.earlier.notify_one();
+    }
+
+    fn address(hold: &H) -> usize {
+        std::ptr::from_ref(hold) as usize
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, Table<H>> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<H: Scheduled> RenewalSchedule<H> {
+    /// All holds at this moment.
+    pub(crate) fn holds(&self) -> Vec<Arc<H>> {
+        let table = self.lock();
+        let mut holds: Vec<_> = table.due.values().chain(&table.attended).cloned().collect();
+        drop(table);
+        holds.sort_by_key(Arc::as_ptr);
+        holds.dedup_by_key(|hold| Arc::as_ptr(hold));
+        holds.retain(|hold| hold.is_held());
+        holds
+    }
+
+    /// Removes a hold that has ended.
+    pub(crate) fn remove(&self, hold: &H) {
+        let mut table = self.lock();
+        let due = hold.duties().due.take();
+        let removed = due.and_then(|due| table.due.remove(&(due, Self::address(hold))));
+        drop(table);
+        drop(removed);
+    }
+
+    /// Puts a hold at the time of its next duty.
+    pub(super) fn put(&self, hold: &Arc<H>) {
+        let mut table = self.lock();
+        let mut duties = hold.duties();
+        if let Some(due) = duties.due.take() {
+            table.due.remove(&(due, Self::address(hold)));
+        }
+        let Some(due) = hold.next_duty(&duties) else { return };
+        duties.due = Some(due);
+        table.due.insert((due, Self::address(hold)), hold.clone());
+        if due < table.sleeping_until {
+            self.earlier.notify_one();
+        }
+    }
+
+    /// Takes the holds with a duty that is due now. Returns the time of the next duty, too.
+    pub(super) fn take_due(&self) -> (Vec<Arc<H>>, BootInstant) {
+        let now = self.clock.now();
+        let mut table = self.lock();
+        let later = table.due.split_off(&(now, usize::MAX));
+        let due: Vec<_> = std::mem::replace(&mut table.due, later).into_values().collect();
+        for hold in &due {
+            hold.duties().due = None;
+        }
+        let next = table.due.first_key_value().map_or(BootInstant::NEVER, |(key, _)| key.0);
+        table.attended.clone_from(&due);
+        table.sleeping_until = next;
+        (due, next)
+    }
+}
+
+/// Moves a renewal up to the tick before it, so that one request serves all holds that are due in that tick. Ticks are
+/// powers of two, an eighth of the pause at most: holds of different cadences share them.
+pub(crate) fn on_tick(due: BootInstant, pause: Duration) -> BootInstant {
+    let most = u64::try_from(pause.as_nanos() / 8).unwrap_or(u64::MAX).max(1);
+    let tick = 1 << most.ilog2();
+    BootInstant::from_nanos(due.as_nanos() / tick * tick)
+}

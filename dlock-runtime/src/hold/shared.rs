@@ -1,0 +1,59 @@
+//! The parts of a registry that all of its holds share.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dlock_contract::{BootInstant, Clock};
+
+use crate::events::observe::Events;
+use crate::events::shutdown::{Jobs, ShutdownSignal};
+use crate::hold::renewal_schedule::RenewalSchedule;
+
+/// The parts that every hold needs. Generic over the hold, because a hold knows this type.
+///
+/// Aligned, because all threads of a program share it. Otherwise the fields that they read would lie beside counters
+/// that they all write, and would come from another processor's cache each time.
+#[derive(Debug)]
+#[repr(align(128))]
+pub(crate) struct Shared<H> {
+    pub(crate) clock: Clock,
+    pub(crate) renewals: Arc<RenewalSchedule<H>>,
+    pub(crate) events: Arc<Events>,
+    pub(crate) jobs: Arc<Jobs>,
+    pub(crate) shutdown: ShutdownSignal,
+}
+
+impl<H> Shared<H> {
+    /// Waits until `done`, but not beyond `end`. Holds and jobs end without a signal, which would cost every call
+    /// something. Looking now and then is enough for a shutdown.
+    pub(crate) async fn until(&self, end: BootInstant, done: impl Fn() -> bool) {
+        while self.clock.now() < end && !done() {
+            let pause = self.clock.sleep_until(self.clock.now().after(Duration::from_millis(5)).min(end));
+            #[cfg(feature = "testing")]
+            if self.clock.is_of_kit() {
+                // If a test does not move its clock, this ends all the same.
+                let Ok(()) = self.clock.unless_it_stands(pause).await else { return };
+                continue;
+            }
+            pause.await;
+        }
+    }
+}
+
+impl<H> Drop for Shared<H> {
+    fn drop(&mut self) {
+        self.renewals.stop();
+    }
+}
+
+impl<H> Shared<H> {
+    pub(crate) fn new(clock: &Clock) -> Self {
+        Self {
+            clock: clock.clone(),
+            renewals: Arc::new(RenewalSchedule::new(clock)),
+            events: Arc::default(),
+            jobs: Arc::default(),
+            shutdown: ShutdownSignal::default(),
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! An installed backend: its name, its local queue, its health, and where its requests run.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use dlock_contract::engine::{KeyBuf, background, here, not_forked};
+use dlock_contract::{Backend, Clock, Error, LockKey, Result, WakeStyle};
+use futures::future::BoxFuture;
+
+use crate::events::shutdown::Jobs;
+use crate::hold::cleanup::Cleanups;
+use crate::hold::health::{CONCLUSIVE, Health};
+use crate::queue::LocalQueue;
+
+/// A backend under the name it was installed with.
+// Aligned: see `Shared`.
+#[repr(align(128))]
+pub(crate) struct Store {
+    pub(crate) name: Arc<str>,
+    pub(crate) backend: Arc<dyn Backend>,
+    pub(crate) queue: Arc<LocalQueue>,
+    pub(crate) health: Arc<Health>,
+    pub(crate) cleanups: Arc<Cleanups>,
+    pub(crate) jobs: Arc<Jobs>,
+    pub(crate) clock: Clock,
+}
+
+impl fmt::Debug for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Store({}, {})", self.name, self.backend.kind())
+    }
+}
+
+/// The longest time that one request may take, whatever the ttl.
+const LONGEST_REQUEST: Duration = Duration::from_secs(5);
+
+/// The request bound: the longest time that one request about a lock with this ttl may take. An answer after the ttl is
+/// worth nothing.
+pub(crate) fn request_bound(ttl: Duration) -> Duration {
+    ttl.min(LONGEST_REQUEST)
+}
+
+impl Store {
+    pub(crate) fn new(name: &str, backend: Arc<dyn Backend>, clock: &Clock, jobs: &Arc<Jobs>) -> Self {
+        let health = Arc::default();
+        let cleanups = Arc::new(Cleanups::new(clock, &health));
+        let (queue, jobs, clock) = (Arc::default(), jobs.clone(), clock.clone());
+        Self { name: name.into(), backend, queue, health, cleanups, jobs, clock }
+    }
+
+    /// Whether a release hands the lock to the first of the store's wait queue, and callers may wait there without a
+    /// connection of their own.
+    pub(crate) fn hands_on(&self) -> bool {
+        let can = self.backend.capabilities();
+        can.wake == WakeStyle::Grant && !can.connection_per_hold
+    }
+
+    /// The full name of a key in this store.
+    pub(crate) fn key(&self, namespace: &str, key: &KeyBuf) -> Result<LockKey> {
+        self.backend.name_of(&LockKey::within(namespace, key)?)
+    }
+
+    /// Runs a request about `subject` where its connection lives: in place on the caller's runtime, or on our thread if
+    /// the caller has none, or if every hold has a connection of its own, which a blocked runtime would leave unserved.
+    pub(crate) async fn ask<S, T>(
+        &self,
+        bound: Duration,
+        subject: &S,
+        request: impl for<'a> FnOnce(&'a dyn Backend, &'a S) -> BoxFuture<'a, Result<T>> + Send + 'static,
+    ) -> Result<T>
+    where
+        S: Clone + Send + Sync + 'static,
+        T: Send + 'static,
+    {
+        // Every request goes through here, but renewals, which our own thread sends.
+        not_forked()?;
+        let clock = &self.clock;
+        let answer_by = clock.now().after(bound);
+        let away = self.backend.capabilities().connection_per_hold || here().is_none();
+        let answer = if away {
+            let (backend, subject) = (self.backend.clone(), subject.clone());
+            let run = background()?.run(async move { request(&*backend, &subject).await });
+            Box::pin(clock.timeout_at(answer_by, run)).await.map(|ran| ran.and_then(|answer| answer))
+        } else {
+            // Borrowed: counters that all threads write to would cost every call something.
+            clock.timeout_at(answer_by, request(&*self.backend, subject)).await
+        };
+        match answer {
+            Some(Ok(answer)) => {
+                self.health.answered(&self.name);
+                Ok(answer)
+            }
+            Some(Err(error)) => {
+                self.health.failed(&self.name, &error, clock.now());
+                Err(error)
+            }
+            None => {
+                let error = Error::outage(format!("the store did not answer within {bound:?}"));
+                if bound >= CONCLUSIVE {
+                    self.health.failed(&self.name, &error, clock.now());
+                }
+                Err(error)
+            }
+        }
+    }
+}

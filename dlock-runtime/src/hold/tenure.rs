@@ -1,0 +1,395 @@
+//! The state of one hold in this process: until when it is valid, and how it ended.
+
+mod end_plan;
+
+use std::borrow::Cow;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use dlock_contract::engine::{Home, margin};
+use dlock_contract::{BootInstant, BreakRecord, Ending, Error, ErrorKind, Fence, Hold, LossCause, Result, Validity};
+
+use self::end_plan::EndPlan;
+use crate::hold::listeners::LossListeners;
+use crate::hold::renewal_schedule::{Duties, Scheduled, on_tick};
+use crate::hold::shared::Shared;
+use crate::hold::store::Store;
+use crate::queue::{CohortState, Handover, LocalHold, Next, ServedRuntime, Turn};
+use crate::site::Label;
+
+/// One hold from its grant to its end. Shared by the guard, the renewal schedule and the scope of the enclosing call.
+#[derive(Debug)]
+pub(crate) struct Tenure {
+    pub(crate) hold: Hold,
+    pub(crate) store: Arc<Store>,
+    pub(crate) shared: Arc<Shared<Self>>,
+    pub(crate) label: Label,
+    /// The innermost hold of the enclosing call; read by `guard::scope`.
+    pub(crate) parent: Option<Arc<Self>>,
+    pub(crate) since: BootInstant,
+    /// The time between two renewals; `None` for no renewal.
+    pub(crate) cadence: Option<Duration>,
+    /// The end by `max_hold`. No renewal prolongs the hold beyond it.
+    pub(crate) max_hold_ends: BootInstant,
+    /// Present if the store must do more at the end than free the lock.
+    end_plan: Option<Box<EndPlan>>,
+    /// The caller's thread, if it is all that its runtime has.
+    pub(crate) home: Option<Home>,
+    /// Whether it is one of several keys of one call. Those are always taken in the same order.
+    #[cfg(debug_assertions)]
+    pub(crate) sorted: bool,
+    confirmed_until: AtomicU64,
+    /// The length of the last grant or renewal, in nanoseconds. A pushed grant is shorter than the ttl.
+    granted: AtomicU64,
+    state: AtomicU8,
+    waiting_for_loss: Mutex<LossListeners>,
+    /// The record of an operator who broke the hold, once the store has told it.
+    broken: OnceLock<Box<BreakRecord>>,
+    local: Mutex<Local>,
+    duties: Mutex<Duties>,
+}
+
+/// The relation of a hold to its neighbours: the other callers of this process that want the key.
+#[derive(Debug)]
+struct Local {
+    /// Kept as long as the hold, so that no neighbour asks before the lock is free in the store.
+    turn: Option<Turn>,
+    /// Present while the hold may be passed on.
+    cohort: Option<Box<CohortState>>,
+}
+
+/// The first renewal of a hold on a short grant comes this soon after its take-over. Until then, a silence as long as
+/// that grant loses it, whatever its ttl. Most holds of a contended key are over by then.
+const FIRST_RENEWAL: Duration = Duration::from_millis(100);
+
+const HELD: u8 = 0;
+const RELEASED: u8 = 1;
+const LOST_DEADLINE: u8 = 2;
+const LOST_STORE: u8 = 3;
+const LOST_MAX_HOLD: u8 = 4;
+const LOST_SHUTDOWN: u8 = 5;
+const LOST_BROKEN: u8 = 6;
+
+/// The parts of a new tenure.
+pub(crate) struct NewTenure {
+    pub(crate) hold: Hold,
+    pub(crate) store: Arc<Store>,
+    pub(crate) shared: Arc<Shared<Tenure>>,
+    pub(crate) label: Label,
+    pub(crate) parent: Option<Arc<Tenure>>,
+    pub(crate) cadence: Option<Duration>,
+    pub(crate) max_hold: Duration,
+    pub(crate) min_hold: Option<Duration>,
+    pub(crate) recorded: bool,
+    pub(crate) home: Option<Home>,
+    #[cfg(debug_assertions)]
+    pub(crate) sorted: bool,
+    pub(crate) turn: Option<Turn>,
+    /// The begin of the hold. It is later than the grant if another caller had the hold before.
+    pub(crate) since: BootInstant,
+    pub(crate) cohort: Option<Box<CohortState>>,
+}
+
+/// In a call with many keys each hold is inside of the one before. They are dropped in a loop: a recursive drop would
+/// need a stack as long as the list.
+impl Drop for Tenure {
+    fn drop(&mut self) {
+        let mut next = self.parent.take();
+        while let Some(outer) = next {
+            next = Arc::into_inner(outer).and_then(|mut last| last.parent.take());
+        }
+    }
+}
+
+impl Tenure {
+    pub(crate) fn begin(start: NewTenure) -> Self {
+        let since = start.since;
+        let next_renewal = start.cadence.map_or(BootInstant::NEVER, |cadence| {
+            let granted = start.hold.validity.granted;
+            if granted < start.hold.claim.ttl {
+                // The store has pushed this grant, and it is short until the first renewal. A hold that ends before
+                // that pays nothing.
+                let pause = cadence.min(granted / 3).min(FIRST_RENEWAL);
+                return on_tick(start.shared.clock.now().after(pause), pause);
+            }
+            on_tick(start.hold.validity.from.after(cadence), cadence)
+        });
+        Self {
+            max_hold_ends: since.after(start.max_hold),
+            end_plan: EndPlan::new(
+                start.min_hold.map(|min_hold| start.shared.clock.now().after(min_hold)),
+                start.recorded,
+            ),
+            home: start.home,
+            #[cfg(debug_assertions)]
+            sorted: start.sorted,
+            confirmed_until: AtomicU64::new(start.hold.validity.deadline().as_nanos()),
+            granted: AtomicU64::new(nanos(start.hold.validity.granted)),
+            state: AtomicU8::new(HELD),
+            waiting_for_loss: Mutex::default(),
+            local: Mutex::new(Local { turn: start.turn, cohort: start.cohort }),
+            duties: Mutex::new(Duties { due: None, next_renewal, renewing: false, near_told: false }),
+            hold: start.hold,
+            store: start.store,
+            shared: start.shared,
+            label: start.label,
+            parent: start.parent,
+            broken: OnceLock::new(),
+            since,
+            cadence: start.cadence,
+        }
+    }
+
+    /// Until when the hold is valid, unless a renewal is confirmed before. After it, the hold is lost.
+    pub(crate) fn valid_until(&self) -> BootInstant {
+        BootInstant::from_nanos(self.confirmed_until.load(Ordering::Acquire)).min(self.max_hold_ends)
+    }
+
+    /// Notes a confirmed renewal. A late answer to an early request never shortens the validity.
+    pub(crate) fn prolong(&self, validity: Validity) {
+        self.confirmed_until.fetch_max(validity.deadline().as_nanos(), Ordering::AcqRel);
+        self.granted.store(nanos(validity.granted), Ordering::Release);
+        self.shared.events.renewed(&self.label);
+    }
+
+    /// The last validity that the store has confirmed.
+    pub(crate) fn validity(&self) -> Validity {
+        let granted = Duration::from_nanos(self.granted.load(Ordering::Acquire));
+        let until = BootInstant::from_nanos(self.confirmed_until.load(Ordering::Acquire));
+        Validity { from: until.before(granted.saturating_sub(margin(granted))), granted }
+    }
+
+    /// The time when a fifth of the last grant is left.
+    pub(crate) fn near_expiry(&self) -> BootInstant {
+        self.valid_until().before(Duration::from_nanos(self.granted.load(Ordering::Acquire)) / 5)
+    }
+
+    /// The cause of a loss that nobody has declared yet; `None` if the hold is valid at `now` or has ended.
+    pub(crate) fn overdue(&self, now: BootInstant) -> Option<LossCause> {
+        if !self.is_held() || now < self.valid_until() {
+            None
+        } else if self.max_hold_ends <= BootInstant::from_nanos(self.confirmed_until.load(Ordering::Acquire)) {
+            Some(LossCause::MaxHold)
+        } else {
+            Some(LossCause::Deadline)
+        }
+    }
+
+    pub(crate) fn is_held(&self) -> bool {
+        self.state.load(Ordering::Acquire) == HELD
+    }
+
+    /// Whether it was released, and not lost.
+    pub(crate) fn is_released(&self) -> bool {
+        self.state.load(Ordering::Acquire) == RELEASED
+    }
+
+    /// How it has ended; `None` while it is held.
+    pub(crate) fn ended(&self) -> Option<LossCause> {
+        match self.state.load(Ordering::Acquire) {
+            HELD => None,
+            state => Some(cause(state)),
+        }
+    }
+
+    /// Held → released. False if it had ended before.
+    pub(crate) fn end(&self) -> bool {
+        self.change(RELEASED)
+    }
+
+    /// Held → lost. False if it had ended before.
+    pub(crate) fn mark_lost(&self, cause: LossCause) -> bool {
+        let lost = self.change(match cause {
+            LossCause::Deadline => LOST_DEADLINE,
+            LossCause::Broken => LOST_BROKEN,
+            LossCause::MaxHold => LOST_MAX_HOLD,
+            LossCause::Shutdown => LOST_SHUTDOWN,
+            LossCause::Released | LossCause::Unconfirmed => RELEASED,
+            // The store, or a cause that a later contract adds. Both are losses.
+            _ => LOST_STORE,
+        });
+        if lost {
+            let listeners = std::mem::take(&mut *self.listeners());
+            listeners.wake();
+        }
+        lost
+    }
+
+    fn change(&self, to: u8) -> bool {
+        self.state.compare_exchange(HELD, to, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    }
+
+    pub(crate) fn listeners(&self) -> MutexGuard<'_, LossListeners> {
+        self.waiting_for_loss.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The caller gets the lock. From here on its end keeps the key, or records the run, if that was asked for.
+    pub(crate) fn handed_out(&self) {
+        if let Some(end_plan) = &self.end_plan {
+            end_plan.handed_out();
+        }
+    }
+
+    /// Notes how the body ended, if that is to be recorded.
+    pub(crate) fn ran(&self, succeeded: Option<bool>) {
+        if let Some(end_plan) = &self.end_plan {
+            end_plan.ran(succeeded, || self.shared.clock.now().since(self.since));
+        }
+    }
+
+    /// How the store is to end the hold now, if not by simply freeing it.
+    pub(crate) fn ending(&self) -> Option<Ending> {
+        self.end_plan.as_ref()?.ending(self.shared.clock.now())
+    }
+
+    pub(crate) fn fence(&self) -> Result<Fence> {
+        match self.hold.token {
+            Some(token) => Ok(Fence::new(self.hold.claim.key.clone(), token)),
+            None => Err(self.error(
+                ErrorKind::Unsupported { need: "a store with fencing tokens".into() },
+                "this store gives no fencing tokens",
+            )),
+        }
+    }
+
+    /// The waiter of this process for which the release must ask.
+    pub(crate) fn next(&self) -> Option<Next> {
+        self.local().turn.as_mut()?.next()
+    }
+
+    /// Lets the next caller of this process ask.
+    pub(crate) fn pass_turn(&self) {
+        drop(self.take_turn());
+    }
+
+    /// Lets the next caller of this process join the store's wait queue while this hold goes on. If the release of this
+    /// hold will ask for the next caller, only callers that must queue by themselves may join.
+    pub(crate) fn share_turn(&self) {
+        let Some(mut turn) = self.take_turn() else { return };
+        let serves = self.release_serves_next().then_some(ServedRuntime(self.hold.claim.origin));
+        turn.hold(LocalHold { home: self.home, serves });
+        self.local().turn = Some(turn);
+    }
+
+    /// Whether its release can ask for the next caller of this process.
+    fn release_serves_next(&self) -> bool {
+        let plainly = self.end_plan.is_none() && !self.hold.claim.mode.is_shared();
+        plainly && self.store.backend.capabilities().carries
+    }
+
+    /// Keeps every other caller of this process from asking while this hold goes on.
+    pub(crate) fn keep_turn(&self) {
+        if let Some(turn) = &mut self.local().turn {
+            turn.keep(self.home);
+        }
+    }
+
+    /// Whether a renewal is under way.
+    pub(crate) fn is_renewing(&self) -> bool {
+        self.duties().renewing
+    }
+
+    /// Takes the state that is needed to pass the hold on. `None` if the hold was lost.
+    pub(crate) fn take_cohort(&self) -> Option<Box<CohortState>> {
+        let cohort = self.local().cohort.take();
+        cohort.filter(|_| self.is_released())
+    }
+
+    /// Gives the hold to the next caller of this process. False if no waiter can have it.
+    pub(crate) fn pass_turn_with(&self, handover: Handover) -> bool {
+        let Some(own) = self.take_turn() else { return false };
+        let kept = own.pass(handover);
+        let passed = kept.is_none();
+        self.local().turn = kept;
+        passed
+    }
+
+    /// Takes the turn out of the mutex, because the caller wakes others with it and a waker may do anything. No other
+    /// caller can put it back meanwhile: only the holder, or its release, does.
+    fn take_turn(&self) -> Option<Turn> {
+        self.local().turn.take()
+    }
+
+    fn local(&self) -> MutexGuard<'_, Local> {
+        self.local.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes the record of the operator who broke the hold; kept for all that ask for the cause.
+    pub(crate) fn broken_by(&self, record: BreakRecord) {
+        // The first answer stays: one hold is broken once.
+        let _ = self.broken.set(Box::new(record));
+    }
+
+    /// Why the store does not know the hold any more, as far as it has told.
+    pub(crate) fn told_cause(&self) -> LossCause {
+        if self.broken.get().is_some() { LossCause::Broken } else { LossCause::Store }
+    }
+
+    pub(crate) fn loss(&self, cause: LossCause) -> Error {
+        match self.broken.get().filter(|_| cause == LossCause::Broken) {
+            Some(record) => self.error(ErrorKind::Lost(cause), format!("{}: {}", cause.message(), record.as_str())),
+            None => self.error(ErrorKind::Lost(cause), cause.message()),
+        }
+    }
+
+    pub(crate) fn error(&self, kind: ErrorKind, message: impl Into<Cow<'static, str>>) -> Error {
+        self.named(Error::new(kind, message))
+    }
+
+    /// Adds the key and the store to an error.
+    pub(crate) fn named(&self, error: Error) -> Error {
+        error.with_key(self.hold.claim.key.as_str()).with_backend(&self.store.name)
+    }
+}
+
+impl Scheduled for Tenure {
+    fn duties(&self) -> MutexGuard<'_, Duties> {
+        self.duties.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn next_duty(&self, duties: &Duties) -> Option<BootInstant> {
+        let renewal = if duties.renewing { BootInstant::NEVER } else { duties.next_renewal };
+        let near = if duties.near_told { BootInstant::NEVER } else { self.near_expiry() };
+        Some(renewal.min(near).min(self.valid_until())).filter(|_| self.is_held())
+    }
+
+    fn is_held(&self) -> bool {
+        self.is_held()
+    }
+}
+
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+const fn cause(state: u8) -> LossCause {
+    match state {
+        RELEASED => LossCause::Released,
+        LOST_STORE => LossCause::Store,
+        LOST_BROKEN => LossCause::Broken,
+        LOST_MAX_HOLD => LossCause::MaxHold,
+        LOST_SHUTDOWN => LossCause::Shutdown,
+        _ => LossCause::Deadline,
+    }
+}
+
+/// The number of looks at a hold by this thread. A test with many holds bounds this work, not the time.
+#[cfg(test)]
+pub(crate) mod steps {
+    use std::cell::Cell;
+
+    thread_local!(static STEPS: Cell<usize> = const { Cell::new(0) });
+
+    pub(crate) fn count() {
+        STEPS.set(STEPS.get() + 1);
+    }
+
+    /// The looks since the last call.
+    pub(crate) fn taken() -> usize {
+        STEPS.take()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,49 @@
+//! The plan for the end of a hold if the store must do more than free the lock: keep the key for `min_hold`, or record
+//! the run.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use dlock_contract::{BootInstant, Ending, RunEnd};
+
+#[derive(Debug)]
+pub(super) struct EndPlan {
+    /// Whether the caller got the lock. If it did not, the lock is simply freed.
+    handed_out: AtomicBool,
+    /// The end of `min_hold`, counted from the time when the grant was received. So the store keeps the key rather too
+    /// long than too short.
+    kept_until: Option<BootInstant>,
+    /// How the run went, if the store keeps a record of it.
+    run: Option<OnceLock<RunEnd>>,
+}
+
+impl EndPlan {
+    /// `None` if the store only has to free the lock.
+    pub(super) fn new(kept_until: Option<BootInstant>, recorded: bool) -> Option<Box<Self>> {
+        (kept_until.is_some() || recorded).then(|| {
+            let run = recorded.then(OnceLock::new);
+            Box::new(Self { handed_out: AtomicBool::new(false), kept_until, run })
+        })
+    }
+
+    pub(super) fn handed_out(&self) {
+        self.handed_out.store(true, Ordering::Release);
+    }
+
+    /// Only the first end counts.
+    pub(super) fn ran(&self, succeeded: Option<bool>, took: impl FnOnce() -> Duration) {
+        let Some(run) = &self.run else { return };
+        let end = if succeeded == Some(true) { RunEnd::Succeeded { took: took() } } else { RunEnd::Failed };
+        let _ = run.set(end);
+    }
+
+    pub(super) fn ending(&self, now: BootInstant) -> Option<Ending> {
+        if !self.handed_out.load(Ordering::Acquire) {
+            return None;
+        }
+        let keep = self.kept_until.map(|until| until.since(now)).filter(|keep| !keep.is_zero());
+        let run = self.run.as_ref().and_then(|run| run.get().copied());
+        (keep.is_some() || run.is_some()).then_some(Ending { keep, run })
+    }
+}

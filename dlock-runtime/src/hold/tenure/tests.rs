@@ -1,0 +1,47 @@
+//! Whom a hold wakes, and when.
+
+use std::sync::atomic::AtomicBool;
+use std::task::{Context, Wake};
+
+use futures::FutureExt;
+use futures::executor::block_on;
+
+use super::*;
+use crate::options::{Cohort, Wait};
+use crate::{Guard, Registry};
+use dlock_memory::Memory;
+
+/// The next caller's, which looks at the hold of this one.
+struct Looks {
+    tenure: Arc<Tenure>,
+    found_it_free: AtomicBool,
+}
+
+impl Wake for Looks {
+    fn wake(self: Arc<Self>) {
+        self.found_it_free.store(self.tenure.local.try_lock().is_ok(), Ordering::SeqCst);
+    }
+}
+
+/// A waker may do anything, so also what takes this mutex again.
+#[test]
+fn the_next_caller_is_woken_outside_of_the_mutex() {
+    let wait = Wait::UpTo(Duration::from_secs(60));
+    let cohort = Some(Cohort { passes: 8, span: None });
+    let shares = |guard: Guard| guard.0.share_turn();
+    let passes_on = |guard: Guard| block_on(guard.release()).unwrap();
+    let cases: [(fn(Guard), bool); 2] = [(shares, true), (passes_on, false)];
+    for (calls, fair) in cases {
+        let registry = Registry::new();
+        registry.install("memory", Memory::new()).unwrap();
+        let lock = || registry.lock("k").backend("memory").wait(wait);
+        let guard = block_on(lock().cohort(cohort).acquire()).unwrap();
+        let looks = Arc::new(Looks { tenure: guard.0.clone(), found_it_free: AtomicBool::new(false) });
+        // For one that is not fair the release would ask.
+        let next = if fair { lock().fair(true) } else { lock().cohort(cohort) };
+        let mut next = Box::pin(next.acquire());
+        assert!(next.poll_unpin(&mut Context::from_waker(&looks.clone().into())).is_pending());
+        calls(guard);
+        assert!(looks.found_it_free.load(Ordering::SeqCst));
+    }
+}

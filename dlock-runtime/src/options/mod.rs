@@ -1,0 +1,195 @@
+//! The options of a lock: from the attribute, the builder, the registry's defaults and settings from outside.
+//!
+//! Owns the option types, their defaults, the one place that puts them together ([`resolved`]) and the check of them
+//! against a store's capabilities ([`supported`]). It asks no store anything.
+//!
+//! May know no other room.
+
+pub(crate) mod constants;
+pub(crate) mod resolved;
+pub(crate) mod supported;
+pub(crate) mod tunings;
+
+use std::time::Duration;
+
+use dlock_contract::{Backoff, Error, Mode, OncePer, Result};
+
+/// How long to wait for a lock that others hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wait {
+    /// No wait: ask once.
+    None,
+    /// At most so long.
+    UpTo(Duration),
+    /// As long as it takes.
+    Forever,
+}
+
+impl From<Duration> for Wait {
+    /// Waits at most so long; nothing at all means not to wait.
+    fn from(limit: Duration) -> Self {
+        if limit.is_zero() { Self::None } else { Self::UpTo(limit) }
+    }
+}
+
+/// What happens to the body when its lock is lost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnLost {
+    /// It is dropped at its next await. A function that is not async is not stopped.
+    #[default]
+    Cancel,
+    /// It goes on to its end; then the caller hears of the loss.
+    Continue,
+}
+
+/// What a function does instead of giving an error.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Otherwise {
+    /// Nothing: the caller gets the error.
+    #[default]
+    Error,
+    /// It returns without having run. Its return type says so.
+    Skip,
+    /// It calls another function with the same arguments.
+    Call,
+}
+
+/// How often the store is asked again after a failure that is retryable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Retry {
+    /// How many further times; zero for none.
+    pub times: u32,
+    /// How long after each.
+    pub backoff: Backoff,
+}
+
+/// Within which bounds a lock may be passed on inside of one process while other processes wait for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cohort {
+    /// The most passes.
+    pub passes: u32,
+    /// The longest time; `None`: a tenth of the ttl.
+    pub span: Option<Duration>,
+}
+
+/// Whether and when a hold is renewed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Renew {
+    /// At a third of the ttl.
+    Auto,
+    /// Never: the hold ends with its ttl.
+    Off,
+    /// At this interval: two thirds of the ttl at most.
+    Every(Duration),
+}
+
+/// The registry's defaults, for every lock that does not say otherwise.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Defaults {
+    /// How long the store keeps a lock without a renewal. 30 s.
+    pub ttl: Duration,
+    /// How long to wait for a lock. 10 s.
+    pub wait: Wait,
+    /// The longest hold. Then renewal stops and the hold is lost, even if its owner is alive. 1 h.
+    pub max_hold: Duration,
+    /// The service's name: the first part of every key, so that two services on one store do not meet. `default`.
+    pub namespace: String,
+    /// How many callers of this process may wait for one key; more get an error at once. 10 000.
+    pub max_waiters: usize,
+    /// How often a store that fails is asked again. 3 times, after 100 ms to 5 s.
+    pub retry: Retry,
+}
+
+impl Default for Defaults {
+    fn default() -> Self {
+        Self {
+            ttl: Duration::from_secs(30),
+            wait: Wait::UpTo(Duration::from_secs(10)),
+            max_hold: Duration::from_secs(3600),
+            namespace: "default".into(),
+            max_waiters: 10_000,
+            retry: Retry {
+                times: 3,
+                backoff: Backoff { from: Duration::from_millis(100), to: Duration::from_secs(5) },
+            },
+        }
+    }
+}
+
+impl Defaults {
+    pub(crate) fn check(&self) -> Result<()> {
+        dlock_contract::engine::check_namespace(&self.namespace)?;
+        let zero = |field: &str| Error::config(field, format!("`{field}` must be greater than zero"));
+        if self.ttl.is_zero() {
+            return Err(zero("ttl"));
+        }
+        if self.max_hold < self.ttl {
+            return Err(Error::config(
+                "max_hold",
+                format!("max_hold ({:?}) must not be below the ttl ({:?})", self.max_hold, self.ttl),
+            ));
+        }
+        if self.max_waiters == 0 {
+            return Err(Error::config("max_waiters", "`max_waiters` must be greater than zero"));
+        }
+        Ok(())
+    }
+}
+
+/// The options of one lock; `None` takes the registry's default.
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    pub ttl: Option<Duration>,
+    pub wait: Option<Wait>,
+    pub renew: Option<Renew>,
+    pub max_hold: Option<Duration>,
+    /// How often the store is asked at most; `None`: as often as the wait allows.
+    pub attempts: Option<u32>,
+    pub backoff: Option<Backoff>,
+    pub max_waiters: Option<usize>,
+    pub retry: Option<Retry>,
+    pub mode: Mode,
+    pub fair: bool,
+    pub cohort: Option<Cohort>,
+    pub reentrant: bool,
+    pub timeout: Option<Duration>,
+    pub min_hold: Option<Duration>,
+    pub once_per: Option<OncePer>,
+    /// Whether the last success is kept, also without periods. Ignored where the store cannot do it.
+    pub record: bool,
+    pub on_lost: OnLost,
+    /// Whether the body uses the fencing token.
+    pub fence: bool,
+}
+
+impl Options {
+    /// No option set.
+    pub const DEFAULT: Self = Self {
+        ttl: None,
+        wait: None,
+        renew: None,
+        max_hold: None,
+        attempts: None,
+        backoff: None,
+        max_waiters: None,
+        retry: None,
+        mode: Mode::Exclusive,
+        fair: false,
+        cohort: None,
+        reentrant: false,
+        timeout: None,
+        min_hold: None,
+        once_per: None,
+        record: false,
+        on_lost: OnLost::Cancel,
+        fence: false,
+    };
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self::DEFAULT
+    }
+}

@@ -1,0 +1,57 @@
+//! Checks the options of a call against the capabilities of its store, before any request.
+
+use std::time::Duration;
+
+use dlock_contract::{Capabilities, Claim, Error, ErrorKind, Fencing, Mode, TtlRange};
+
+use crate::options::Options;
+
+/// Refuses options that the store does not support, before any request.
+pub(crate) fn check(can: &Capabilities, claim: &Claim, options: &Options) -> Result<(), Error> {
+    check_ttl(can, claim.ttl)?;
+    check_options(can, options)?;
+    if claim.key.as_str().len() > can.max_key_bytes {
+        return Err(Error::new(
+            ErrorKind::KeyTooLong { max: can.max_key_bytes },
+            format!("this store allows keys of at most {} encoded bytes; shorten the key", can.max_key_bytes),
+        ));
+    }
+    Ok(())
+}
+
+pub(crate) fn check_ttl(can: &Capabilities, ttl: Duration) -> Result<(), Error> {
+    let TtlRange { min, max, step } = can.ttl;
+    if ttl < min || ttl > max {
+        return Err(Error::new(
+            ErrorKind::TtlOutOfRange { min, max },
+            format!("a ttl of {ttl:?} is outside of this store's range of {min:?} to {max:?}"),
+        ));
+    }
+    if step > Duration::ZERO && !ttl.as_nanos().is_multiple_of(step.as_nanos()) {
+        return Err(Error::new(
+            ErrorKind::TtlOutOfRange { min, max },
+            format!("a ttl of {ttl:?} is not a multiple of {step:?}, which this store requires"),
+        ));
+    }
+    Ok(())
+}
+
+pub(crate) fn check_options(can: &Capabilities, options: &Options) -> Result<(), Error> {
+    let missing = match options.mode {
+        Mode::Read | Mode::Write if !can.read_write => Some("read and write locks"),
+        Mode::Permits(_) if !can.permits => Some("permits"),
+        _ if options.fair && !can.fair => Some("serving waiters in order (`fair`)"),
+        _ if options.min_hold.is_some() && !can.min_hold => Some("min_hold"),
+        _ if options.once_per.is_some() && !can.once_per => Some("once_per"),
+        _ if options.fence && can.fencing == Fencing::None => Some("fencing tokens"),
+        _ if options.cohort.is_some() && !can.cohort => Some("passing a lock on inside of a process (`cohort`)"),
+        _ => None,
+    };
+    match missing {
+        None => Ok(()),
+        Some(what) => Err(Error::new(
+            ErrorKind::Unsupported { need: format!("a store that can do {what}") },
+            format!("this store cannot do {what}"),
+        )),
+    }
+}

@@ -1,0 +1,64 @@
+//! The wait queues of one store, one for each key that is wanted.
+
+use std::collections::hash_map::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use dlock_contract::LockKey;
+use dlock_contract::engine::Home;
+
+use super::key_queue::{KeyQueue, Waiter};
+
+/// The wait queues of one store, by the full key. Spring Integration shared 256 queues among all keys, and callers of
+/// different keys blocked each other (its issue 11146).
+#[derive(Debug, Default)]
+pub(crate) struct LocalQueue {
+    /// Several tables, so that callers of different keys do not meet on one mutex.
+    shards: [Shard; 16],
+}
+
+/// Aligned, so that two shards never share a cache line.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Shard(Mutex<HashMap<LockKey, KeyQueue>>);
+
+impl LocalQueue {
+    /// Whether a caller on this thread holds the lock, has the turn or waits for it. Parking the thread would keep that
+    /// caller from going on.
+    pub(crate) fn has(&self, key: &LockKey, home: Home) -> bool {
+        let shard = self.shard(key);
+        let Some(key_queue) = shard.get(key) else { return false };
+        let waits = |waiter: &Waiter| waiter.request.home == Some(home);
+        let home = Some(home);
+        key_queue.home == home
+            || key_queue.holds.iter().any(|hold| hold.home == home)
+            || key_queue.waiters.as_ref().is_some_and(|waiters| waiters.standing.contains(&home))
+            || key_queue.waiting().any(waits)
+    }
+
+    pub(super) fn shard(&self, key: &LockKey) -> MutexGuard<'_, HashMap<LockKey, KeyQueue>> {
+        // This only spreads callers over mutexes, so a sum is enough: values differ at a key's end. The tables hash
+        // properly.
+        let sum =
+            key.as_str().bytes().rev().take(8).fold(0_usize, |sum, byte| sum.wrapping_mul(31) + usize::from(byte));
+        self.shards[sum % self.shards.len()].0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The number of next waiters to which a hold with this ttl may be passed on, counted up to `most`.
+    pub(crate) fn members(&self, key: &LockKey, ttl: Duration, most: u32) -> u32 {
+        let members = |key_queue: &mut KeyQueue| {
+            let most = usize::try_from(most).unwrap_or(usize::MAX);
+            key_queue.waiting().take(most).take_while(|waiter| waiter.request.member == Some(ttl)).count()
+        };
+        self.with(key, members).and_then(|members| u32::try_from(members).ok()).unwrap_or(0)
+    }
+
+    pub(super) fn with<T>(&self, key: &LockKey, change: impl FnOnce(&mut KeyQueue) -> T) -> Option<T> {
+        self.shard(key).get_mut(key).map(change)
+    }
+
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.shards.iter().map(|shard| shard.0.lock().unwrap().len()).sum()
+    }
+}

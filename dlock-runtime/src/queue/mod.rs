@@ -1,0 +1,23 @@
+//! Turns within this process. Of all callers that want one key of one store, one asks the store. The others wait behind
+//! it.
+//!
+//! Owns the right to ask (a [`Turn`]), the waiters behind it ([`Waiting`]), and the parcel that one caller passes to
+//! the next with the turn ([`Handover`]). May know claims and holds as the contract defines them; no store and no
+//! tenure.
+
+mod handover;
+mod join;
+mod key_queue;
+mod local_queue;
+mod turn;
+mod waiting;
+
+pub(crate) use handover::{Abandon, CohortState, Content, Handover};
+pub(crate) use join::Joined;
+pub(crate) use key_queue::{LocalHold, Refusal, ServedRuntime, TurnRequest};
+pub(crate) use local_queue::LocalQueue;
+pub(crate) use turn::{Next, Turn};
+pub(crate) use waiting::{Known, Waiting};
+
+#[cfg(test)]
+mod tests;

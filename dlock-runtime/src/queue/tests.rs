@@ -1,0 +1,156 @@
+//! Turns, and the callers behind them.
+
+use std::sync::Arc;
+
+use dlock_contract::{Error, Key, LockKey, Mode};
+use futures::FutureExt;
+
+use super::*;
+
+fn key(text: &'static str) -> LockKey {
+    LockKey::new("test", Key::text(text)).unwrap()
+}
+
+const fn request(max: usize) -> TurnRequest {
+    TurnRequest {
+        mode: Mode::Exclusive,
+        waits: Some(max),
+        home: None,
+        member: None,
+        fair: false,
+        claim_for_release: None,
+    }
+}
+
+fn behind(queue: &Arc<LocalQueue>, key: &LockKey) -> Waiting {
+    match queue.join(key, request(10)) {
+        Joined::Behind(waiting) => waiting,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn turn(queue: &Arc<LocalQueue>, key: &LockKey) -> Turn {
+    match queue.join(key, request(10)) {
+        Joined::Turn(turn) => turn,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn who_does_not_wait_stands_behind_leftovers_and_behind_one_that_asks() {
+    let (queue, key) = (Arc::new(LocalQueue::default()), key("k"));
+    let asks = || queue.join(&key, TurnRequest { waits: None, ..request(1) });
+    let stands_behind = || match asks() {
+        Joined::Behind(waiting) => waiting,
+        other => panic!("{other:?}"),
+    };
+    let mut first = turn(&queue, &key);
+    let (mut second, third) = (stands_behind(), stands_behind());
+    assert!((&mut second).now_or_never().is_none());
+    // The store says that others hold it, or it grants the lock.
+    first.stands();
+    assert!(matches!((&mut second).now_or_never(), Some(Err(Refusal::Taken))));
+    drop((second, third));
+    assert!(matches!(asks(), Joined::Taken));
+    first.keep(None);
+    assert!(matches!(asks(), Joined::Taken));
+    drop(first);
+    let mut first = turn(&queue, &key);
+    let mut second = stands_behind();
+    first.keep(None);
+    drop(first);
+    assert!(matches!((&mut second).now_or_never(), Some(Err(Refusal::Taken))), "it was held when it asked");
+    assert_eq!(queue.len(), 0);
+    // The store does not answer.
+    let first = turn(&queue, &key);
+    let mut second = stands_behind();
+    first.failed(&Error::outage("silent"));
+    assert!(matches!((&mut second).now_or_never(), Some(Err(Refusal::Failed(_)))));
+    first.leave();
+    let mut second = stands_behind();
+    drop(first);
+    assert!((&mut second).now_or_never().is_some_and(|turn| turn.is_ok()));
+    let mut held = turn(&queue, &key);
+    held.hold(LocalHold { home: None, serves: None });
+    assert!(matches!(asks(), Joined::Taken));
+    let stands = turn(&queue, &key);
+    stands.leave();
+    assert!(matches!(asks(), Joined::Taken), "somebody holds it");
+}
+
+/// A caller that sleeps would wait for ever for a release that only its own thread could send.
+#[test]
+fn the_thread_of_a_hold_is_known_until_the_hold_is_gone() {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let home = runtime.block_on(async { dlock_contract::engine::home() }).unwrap();
+    let (queue, key) = (Arc::new(LocalQueue::default()), key("k"));
+    let mut held = turn(&queue, &key);
+    held.hold(LocalHold { home: Some(home), serves: None });
+    assert!(queue.has(&key, home));
+    let mut stands = turn(&queue, &key);
+    stands.stand(Some(home));
+    drop(held);
+    assert!(queue.has(&key, home));
+    drop(stands);
+    assert!(!queue.has(&key, home));
+    assert_eq!(queue.len(), 0);
+    // One that asks for a free lock has neither.
+    let Joined::Turn(asks) = queue.join(&key, TurnRequest { home: Some(home), ..request(1) }) else {
+        panic!("nobody has it")
+    };
+    assert!(queue.has(&key, home));
+    drop(asks);
+    assert!(!queue.has(&key, home));
+}
+
+#[test]
+fn turns_come_in_order_and_leave_nothing() {
+    let (queue, key) = (Arc::new(LocalQueue::default()), key("k"));
+    let first = turn(&queue, &key);
+    let (mut second, mut third) = (behind(&queue, &key), behind(&queue, &key));
+    assert!((&mut second).now_or_never().is_none());
+    drop(first);
+    assert!((&mut third).now_or_never().is_none());
+    let now = (&mut second).now_or_never().unwrap().unwrap();
+    assert!((&mut third).now_or_never().is_none());
+    drop(now);
+    drop((&mut third).now_or_never().unwrap().unwrap());
+    assert_eq!(queue.len(), 0);
+}
+
+#[test]
+fn other_keys_have_other_turns() {
+    let queue = Arc::new(LocalQueue::default());
+    let _one = turn(&queue, &key("a"));
+    let _other = turn(&queue, &key("b"));
+}
+
+#[test]
+fn a_turn_given_to_a_dropped_waiter_passes_on() {
+    let (queue, key) = (Arc::new(LocalQueue::default()), key("k"));
+    let first = turn(&queue, &key);
+    let (second, mut third) = (behind(&queue, &key), behind(&queue, &key));
+    drop(first);
+    drop(second);
+    assert!((&mut third).now_or_never().is_some());
+}
+
+#[test]
+fn a_waiter_that_gives_up_leaves_its_place() {
+    let (queue, key) = (Arc::new(LocalQueue::default()), key("k"));
+    let first = turn(&queue, &key);
+    drop(behind(&queue, &key));
+    drop(first);
+    assert_eq!(queue.len(), 0);
+}
+
+#[test]
+fn the_line_is_bounded() {
+    let (queue, key) = (Arc::new(LocalQueue::default()), key("k"));
+    let _turn = turn(&queue, &key);
+    let _waiting = match queue.join(&key, request(1)) {
+        Joined::Behind(waiting) => waiting,
+        other => panic!("{other:?}"),
+    };
+    assert!(matches!(queue.join(&key, request(1)), Joined::Full));
+}

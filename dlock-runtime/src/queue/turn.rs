@@ -1,0 +1,234 @@
+//! The turn: the right to ask the store for one key, and its way from one caller to the next.
+
+use std::sync::Arc;
+use std::task::Waker;
+
+use dlock_contract::engine::{Home, wake};
+use dlock_contract::{BootInstant, Claim, Error, LockKey};
+
+use super::handover::Handover;
+use super::key_queue::{KeyQueue, LocalHold, Refusal, TurnRequest, TurnState, call_next, remove_one};
+use super::local_queue::LocalQueue;
+
+/// The right to ask the store for this key; dropping it passes it on.
+///
+/// An exclusive hold keeps its turn until its release, unless the store hands its locks on. There, the release can ask
+/// for most waiters, and the hold leaves the turn only to a waiter for which the release cannot ask. As long as the
+/// release can ask for the first waiter, nobody gets the turn.
+#[derive(Debug)]
+pub(crate) struct Turn {
+    queue: Arc<LocalQueue>,
+    key: LockKey,
+    state: State,
+    /// The handover that came with the turn, until it is taken.
+    handover: Option<Box<Handover>>,
+}
+
+/// The first waiter, for which a release asks now. This turn is meant for it; it does not know that yet.
+#[derive(Debug)]
+pub(crate) struct Next {
+    pub(crate) turn: Turn,
+    pub(crate) ticket: u64,
+    pub(crate) claim: Arc<Claim>,
+    pub(crate) wait_ends: BootInstant,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// Nobody else of this process asks.
+    Asks,
+    /// Its owner waits in the store's queue. Another caller may ask.
+    Stands(Option<Home>),
+    /// Its owner holds the lock. Another caller may ask.
+    Holds(LocalHold),
+    /// Another caller has the turn now.
+    Gone,
+}
+
+impl Turn {
+    pub(super) fn new(queue: &Arc<LocalQueue>, key: &LockKey, handover: Option<Box<Handover>>) -> Self {
+        Self { queue: queue.clone(), key: key.clone(), state: State::Asks, handover }
+    }
+
+    /// From now on the turn is kept only until its owner's leftovers in the store are gone.
+    pub(crate) fn leave(&self) {
+        if self.state == State::Asks {
+            self.queue.with(&self.key, |key_queue| (key_queue.turn, key_queue.home) = (Some(TurnState::Leaves), None));
+        }
+    }
+
+    /// The turn, to be kept until its owner's leftovers in the store are gone.
+    pub(crate) fn left(self) -> Box<Self> {
+        self.leave();
+        Box::new(self)
+    }
+
+    /// The store has told the turn's owner that others hold the lock.
+    pub(crate) fn stands(&self) {
+        if self.state == State::Asks {
+            self.tell(|key_queue| {
+                key_queue.turn = Some(TurnState::Stands);
+                key_queue.answered()
+            });
+        }
+    }
+
+    /// The store has answered the turn's owner, and others may hold the lock beside it. The callers behind it have not
+    /// waited for a silent store, and have to ask for themselves.
+    pub(crate) fn shares(&self) {
+        if self.state == State::Asks {
+            self.tell(|key_queue| {
+                key_queue.heard();
+                Vec::new()
+            });
+        }
+    }
+
+    /// The store did not answer the turn's owner. So the callers behind it do not wait for a holder, and those that do
+    /// not wait for others get this error.
+    pub(crate) fn failed(&self, error: &Error) {
+        if self.state == State::Asks {
+            self.tell(|key_queue| {
+                key_queue.failed = Some(Box::new(error.again()));
+                key_queue.refuse(|| Refusal::Failed(error.again()))
+            });
+        }
+    }
+
+    /// Changes the key's queue, and wakes the callers that the change concerns.
+    fn tell(&self, change: impl FnOnce(&mut KeyQueue) -> Vec<Waker>) {
+        // Outside of the lock: a waker may do anything.
+        self.queue.with(&self.key, change).into_iter().flatten().for_each(wake);
+    }
+
+    /// From now on the turn's owner waits in the store's queue, and the next caller may ask.
+    pub(crate) fn stand(&mut self, home: Option<Home>) {
+        if self.state == State::Asks {
+            self.state = State::Stands(home);
+            call_next(self.queue.shard(&self.key), &self.key, |key_queue| key_queue.waiters().standing.push(home));
+        }
+    }
+
+    /// From now on the turn belongs to a hold. The next caller may ask, unless the release of the hold will ask for it.
+    pub(crate) fn hold(&mut self, hold: LocalHold) {
+        match std::mem::replace(&mut self.state, State::Holds(hold)) {
+            State::Asks => {
+                let mut told = Vec::new();
+                call_next(self.queue.shard(&self.key), &self.key, |key_queue| {
+                    key_queue.holds.push(hold);
+                    told = key_queue.answered();
+                });
+                told.into_iter().for_each(wake);
+            }
+            State::Stands(stood) => {
+                self.queue.with(&self.key, |key_queue| {
+                    remove_one(&mut key_queue.waiters().standing, stood);
+                    key_queue.holds.push(hold);
+                });
+            }
+            before => self.state = before,
+        }
+    }
+
+    /// From now on the turn belongs to a hold. No other caller may ask, unless one does already.
+    pub(crate) fn keep(&mut self, home: Option<Home>) {
+        match self.state {
+            State::Asks => self.tell(|key_queue| {
+                key_queue.turn = Some(TurnState::Holds);
+                key_queue.answered()
+            }),
+            _ => self.hold(LocalHold { home, serves: None }),
+        }
+    }
+
+    /// The waiter for which the release of this turn's hold must ask.
+    pub(crate) fn next(&mut self) -> Option<Next> {
+        let State::Holds(hold) = self.state else { return None };
+        self.state = State::Holds(LocalHold { serves: None, ..hold });
+        self.queue.next(&self.key, hold)
+    }
+
+    /// Takes the handover that came with the turn.
+    pub(crate) fn take(&mut self) -> Option<Handover> {
+        self.handover.take().map(|handover| *handover)
+    }
+
+    /// Passes the turn on with a hold, if the next waiter may have the hold. Otherwise returns the turn.
+    pub(crate) fn pass(self, handover: Handover) -> Option<Self> {
+        let ttl = handover.claim.ttl;
+        self.pass_if(handover, |_, request| request.member == Some(ttl)).map(|(turn, _)| turn)
+    }
+
+    /// Passes the turn on to the waiter with this ticket. Returns both if that caller waits no more.
+    pub(crate) fn pass_to(self, ticket: u64, handover: Handover) -> Option<(Self, Handover)> {
+        self.pass_if(handover, |first, _| first == ticket)
+    }
+
+    fn pass_if(
+        mut self,
+        handover: Handover,
+        is_meant: impl FnOnce(u64, &TurnRequest) -> bool,
+    ) -> Option<(Self, Handover)> {
+        let mut shard = self.queue.shard(&self.key);
+        let key_queue = shard.get_mut(&self.key).filter(|_| self.state == State::Asks);
+        let first = key_queue.and_then(|key_queue| key_queue.waiters.as_mut()?.waiting.first_entry());
+        let Some(mut first) = first.filter(|first| is_meant(*first.key(), &first.get().request)) else {
+            drop(shard);
+            return Some((self, handover));
+        };
+        // This waiter gets the turn now, so no release may ask for it any more.
+        first.get_mut().request.claim_for_release = None;
+        self.state = State::Gone;
+        let mut told = Vec::new();
+        call_next(shard, &self.key, |key_queue| {
+            key_queue.waiters().handover = Some(Box::new(handover));
+            told = key_queue.answered();
+        });
+        told.into_iter().for_each(wake);
+        None
+    }
+}
+
+impl LocalQueue {
+    /// The waiter for which the release of this hold must ask. `None` if there is none, or if a caller asks already.
+    /// Then the release asks for no later waiter either: the answer to it may take long.
+    fn next(self: &Arc<Self>, key: &LockKey, hold: LocalHold) -> Option<Next> {
+        let mut shard = self.shard(key);
+        let key_queue = shard.get_mut(key)?;
+        let first =
+            key_queue.first().filter(|(_, first)| key_queue.turn.is_none() && key_queue.is_served(&first.request));
+        let next = first
+            .and_then(|(ticket, first)| Some((ticket, first.request.home, first.request.claim_for_release.clone()?)));
+        remove_one(&mut key_queue.holds, hold);
+        key_queue.holds.push(LocalHold { serves: None, ..hold });
+        let (ticket, home, (claim, wait_ends)) = next?;
+        (key_queue.turn, key_queue.home, key_queue.mode) = (Some(TurnState::Asks), home, claim.mode);
+        Some(Next { turn: Turn::new(self, key, None), ticket, claim, wait_ends })
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        match self.state {
+            State::Gone => {}
+            State::Asks => match self.handover.take() {
+                // Nobody took the hold. It goes back first, because the next caller would only meet it.
+                Some(handover) => handover.give_back(Self::new(&self.queue, &self.key, None).left()),
+                None => call_next(self.queue.shard(&self.key), &self.key, |_| {}),
+            },
+            State::Stands(_) | State::Holds(_) => {
+                let mut shard = self.queue.shard(&self.key);
+                let Some(key_queue) = shard.get_mut(&self.key) else { return };
+                match self.state {
+                    State::Stands(home) => remove_one(&mut key_queue.waiters().standing, home),
+                    State::Holds(hold) => remove_one(&mut key_queue.holds, hold),
+                    State::Asks | State::Gone => {}
+                }
+                // A waiter may have relied on this release to ask for it.
+                if key_queue.turn.is_none() {
+                    call_next(shard, &self.key, |_| {});
+                }
+            }
+        }
+    }
+}

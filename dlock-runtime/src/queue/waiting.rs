@@ -1,0 +1,119 @@
+//! A place among the waiters of one key, and the future of its turn.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, MutexGuard};
+use std::task::{Context, Poll};
+
+use dlock_contract::engine::is_forked;
+use dlock_contract::{Error, LockKey};
+
+use super::key_queue::{KeyQueue, Refusal, call_next};
+use super::local_queue::LocalQueue;
+use super::turn::Turn;
+
+/// A place in a key's queue. Its future ends when the caller gets the turn. Dropping it gives up the place, or passes
+/// on a turn that the caller has not noticed.
+#[derive(Debug)]
+pub(crate) struct Waiting {
+    pub(super) queue: Arc<LocalQueue>,
+    pub(super) key: LockKey,
+    pub(super) ticket: Option<u64>,
+    /// [`KeyQueue::answers`] when it began.
+    pub(super) answers: u64,
+}
+
+/// The state of the lock, as far as it is known, when a wait for the turn ran out.
+#[derive(Debug)]
+pub(crate) enum Known {
+    /// Others have held it meanwhile.
+    Contended,
+    /// The store did not answer the caller before.
+    Failed(Error),
+    /// The caller before is still asking, without an answer.
+    Nothing,
+}
+
+impl Waiting {
+    /// From now on the store's answer to another caller is enough.
+    pub(crate) fn wait_for_an_answer(&self) {
+        let Some(ticket) = self.ticket else { return };
+        self.queue.with(&self.key, |key_queue| {
+            if let Some(waiter) = key_queue.waiters().waiting.get_mut(&ticket) {
+                waiter.request.waits = None;
+            }
+        });
+    }
+
+    /// The state of the lock, as far as it is known, for a caller whose wait is over.
+    pub(crate) fn known(&self) -> Known {
+        let known = |key_queue: &mut KeyQueue| match &key_queue.failed {
+            Some(error) => Known::Failed(error.again()),
+            None if key_queue.is_contended() || key_queue.answers != self.answers => Known::Contended,
+            None => Known::Nothing,
+        };
+        self.queue.with(&self.key, known).unwrap_or(Known::Contended)
+    }
+}
+
+impl Future for Waiting {
+    type Output = Result<Turn, Refusal>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let Some(ticket) = self.ticket else { return Poll::Pending };
+        let mut shard = self.queue.shard(&self.key);
+        let Some(waiters) = shard.get_mut(&self.key).map(KeyQueue::waiters) else { return Poll::Pending };
+        let called = if waiters.called == Some(ticket) {
+            waiters.called = None;
+            Ok(waiters.handover.take())
+        } else if let Some(refusal) = waiters.refused.remove(&ticket) {
+            forget_if_empty(&mut shard, &self.key);
+            Err(refusal)
+        } else {
+            let waiter = waiters.waiting.get_mut(&ticket);
+            let old = waiter.and_then(|waiter| waiter.waker.replace(cx.waker().clone()));
+            drop(shard);
+            // Outside of the lock: it may be the last that a foreign executor has of its task.
+            drop(old);
+            return Poll::Pending;
+        };
+        drop(shard);
+        self.ticket = None;
+        Poll::Ready(called.map(|handover| Turn::new(&self.queue, &self.key, handover)))
+    }
+}
+
+/// Forgets the key's queue once the last caller has noticed its refusal.
+fn forget_if_empty(shard: &mut MutexGuard<'_, HashMap<LockKey, KeyQueue>>, key: &LockKey) {
+    if shard
+        .get(key)
+        .is_some_and(|key_queue| key_queue.turn.is_none() && key_queue.is_forgotten() && key_queue.first().is_none())
+    {
+        shard.remove(key);
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        // In a child after `fork` it is a copy of what the parent has.
+        let Some(ticket) = self.ticket.filter(|_| !is_forked()) else { return };
+        let mut shard = self.queue.shard(&self.key);
+        let Some(key_queue) = shard.get_mut(&self.key) else { return };
+        let waiters = key_queue.waiters();
+        let old = waiters.waiting.remove(&ticket);
+        let refusal = waiters.refused.remove(&ticket);
+        let called = waiters.called == Some(ticket);
+        let handover = if called { waiters.handover.take() } else { None };
+        if key_queue.turn.is_some() {
+            drop(shard);
+        } else {
+            // A release may have been about to ask for this waiter. The waiter behind it may ask for itself.
+            call_next(shard, &self.key, |_| {});
+        }
+        drop((old, refusal));
+        if called {
+            drop(Turn::new(&self.queue, &self.key, handover));
+        }
+    }
+}
