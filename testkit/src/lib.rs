@@ -1,4 +1,5 @@
-//! Test support: [private servers](servers), a [fault proxy](proxy) and [child processes](child).
+//! Test support: [private servers](servers), a [fault proxy](proxy) and [child processes](child). With the feature
+//! `stores` also what the tests of each store share: claims and holds, and the conformance suite as a test target.
 //!
 //! Nothing here touches the system's own servers: every instance lives in a temporary folder, listens on a free port
 //! of 127.0.0.1 and ends with the process that started it, also when that one is killed.
@@ -21,7 +22,11 @@
 //! ```
 
 pub mod child;
+#[cfg(feature = "stores")]
+pub mod conformance;
 mod error;
+#[cfg(feature = "stores")]
+pub mod holds;
 mod log;
 mod probe;
 pub mod proxy;

@@ -1,0 +1,7 @@
+//! The Redis backend against real servers: what holds beyond the suite that all stores pass.
+
+mod foreign;
+mod modes;
+mod one_server;
+mod rights;
+mod topologies;
