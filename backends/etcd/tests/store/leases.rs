@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use dlock::backends::etcd::client::GetOptions;
 use dlock::{Backend, Clock, Hold, Released, Standing};
+use dlock_testkit::holds::confirm;
 
 use crate::server::{TTL, acquire, ask, claim, claim_for, held, line, lock, own, process, raw, soon, url};
-use dlock_testkit::holds::confirm;
 
 async fn revoke(hold: &Hold) {
     raw().await.lease_client().revoke(hold.group.unwrap() as i64).await.unwrap();
@@ -113,7 +113,7 @@ async fn many_holds_are_renewed_in_their_order() {
 }
 
 #[tokio::test]
-async fn what_is_not_renewed_has_a_lease_of_its_own_and_ends_with_it() {
+async fn a_hold_that_is_not_renewed_has_a_lease_of_its_own_and_ends_with_it() {
     let process = process().await;
     let (shared, alone) = (lock("shared"), lock("alone"));
     let ttl = Duration::from_secs(2);

@@ -3,9 +3,9 @@
 use std::time::{Duration, Instant};
 
 use dlock::{Backend, Signal, Stand};
+use dlock_testkit::holds::token;
 
 use crate::server::{TTL, acquire, ask, claim, claim_for, is_quiet, line, lock, process, raw, stand};
-use dlock_testkit::holds::token;
 
 #[tokio::test]
 async fn a_release_wakes_the_waiter_of_another_process() {

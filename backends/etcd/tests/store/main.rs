@@ -9,16 +9,16 @@ mod unknown;
 
 use dlock::backends::etcd::client::PutOptions;
 use dlock::{Attempt, Backend, Clock, ErrorKind, Key, LockKey, Released, Stand, Standing};
+use dlock_testkit::holds::{SITE, token};
 
 use self::server::{acquire, ask, claim, line, lock, prefix, process, raw, soon, stand};
-use dlock_testkit::holds::token;
 
 #[tokio::test]
 async fn a_lock_is_taken_refused_seen_and_freed() {
     let (one, other) = (process().await, process().await);
     let key = lock("cycle");
     let hold = ask(&one, &claim(&key)).await.unwrap();
-    assert_eq!(one.holder(&key).await.unwrap().unwrap().site(), Some("etcd_backend::test"));
+    assert_eq!(one.holder(&key).await.unwrap().unwrap().site(), Some(SITE));
     for refused in [&other, &one] {
         assert!(ask(refused, &claim(&key)).await.is_none());
         assert_eq!(line(&key).await.len(), 1, "who does not stand in line leaves nothing");

@@ -5,11 +5,11 @@ use std::time::Duration;
 use dlock::backends::etcd::Etcd;
 use dlock::backends::etcd::client::{Client, PermissionType};
 use dlock::{Backend, Capabilities, Clock, Durability, ErrorKind, Fencing, Standing};
+use dlock_testkit::holds::token;
 use dlock_testkit::servers::{self, Instance};
 use dlock_testkit::text_of;
 
 use crate::server::{ask, claim, lock, own, shared, url};
-use dlock_testkit::holds::token;
 
 async fn open(url: &str) -> dlock::Result<Etcd> {
     Etcd::open(url, &Clock::system()).await

@@ -6,6 +6,7 @@ use std::time::Duration;
 use dlock::backends::etcd::Etcd;
 use dlock::backends::etcd::client::{Client, GetOptions};
 use dlock::{Attempt, Backend, BootInstant, Claim, Clock, Hold, Key, LockKey, Stand, Wake};
+use dlock_testkit::holds::claim_on;
 use dlock_testkit::servers::{self, Instance};
 use futures::FutureExt;
 
@@ -46,9 +47,7 @@ pub(crate) fn claim(key: &LockKey) -> Arc<Claim> {
 }
 
 pub(crate) fn claim_for(key: &LockKey, ttl: Duration, renewed: bool) -> Arc<Claim> {
-    let mut claim = Claim::new(key.clone(), ttl, "etcd_backend::test").unwrap();
-    claim.renewed = renewed;
-    Arc::new(claim)
+    claim_on(key, ttl, |claim| claim.renewed = renewed)
 }
 
 /// The names of a lock's keys, oldest first.

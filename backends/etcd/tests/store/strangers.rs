@@ -2,6 +2,7 @@
 
 use dlock::backends::etcd::client::{Compare, CompareOp, PutOptions, Txn, TxnOp};
 use dlock::{Backend, Note, Released};
+use dlock_testkit::holds::SITE;
 
 use crate::server::{TTL, acquire, ask, claim, lock, prefix, process, raw, stand};
 
@@ -40,7 +41,7 @@ async fn another_tool_stands_behind_our_lock_and_gets_it_after_us() {
     let process = process().await;
     let key = lock("behind");
     let hold = ask(&process, &claim(&key)).await.unwrap();
-    assert_eq!(process.holder(&key).await.unwrap().unwrap().site(), Some("etcd_backend::test"));
+    assert_eq!(process.holder(&key).await.unwrap().unwrap().site(), Some(SITE));
     let (lease, own) = stand_as_go(&key, "").await;
     // They hold the lock when no key of the line is older.
     let first = crate::server::line(&key).await;

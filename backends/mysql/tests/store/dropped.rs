@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use dlock::{Backend, Clock, Released, Stand, Standing};
 use dlock_testkit::drop_after;
+use dlock_testkit::holds::{confirm, take};
 
 use crate::server::Database;
-use crate::store::{TTL, claim, open, session_of, take_soon, until};
-use dlock_testkit::holds::{confirm, take};
+use crate::store::{TTL, open, session_of, take_soon, until};
 
 cases! {
     a_dropped_attempt_holds_nothing
@@ -18,7 +18,7 @@ async fn a_dropped_attempt_holds_nothing(database: Database) {
     let (one, other) = (open(&database).await, open(&database).await);
     let (mut dropped, mut granted, mut slowest) = (0, 0, Duration::ZERO);
     for round in 0..200 {
-        let claim = claim(&database, "a", TTL);
+        let claim = database.claim("a", TTL);
         // Slow and busy machines differ by much: half of the attempts get time to end.
         let pause = Duration::from_micros(fastrand::u64(0..2000)) * (1 + round % 4);
         let stand = if round % 2 == 0 { Stand::No } else { until(TTL) };
@@ -27,7 +27,7 @@ async fn a_dropped_attempt_holds_nothing(database: Database) {
             None => dropped += 1,
         }
         one.abandon(&claim).await.unwrap();
-        let (hold, after) = take_soon(&other, &self::claim(&database, "a", TTL)).await;
+        let (hold, after) = take_soon(&other, &database.claim("a", TTL)).await;
         slowest = slowest.max(after);
         other.release(&hold).await.unwrap();
     }
@@ -38,7 +38,7 @@ async fn a_dropped_attempt_holds_nothing(database: Database) {
 
 async fn a_dropped_renewal_does_not_lose_the_lock(database: Database) {
     let one = open(&database).await;
-    let hold = take(&one, &claim(&database, "a", TTL)).await;
+    let hold = take(&one, &database.claim("a", TTL)).await;
     let (mut dropped, mut rounds) = (0, 0);
     // On a busy machine the server often answers within the first poll.
     while dropped < 20 {

@@ -4,12 +4,12 @@ use std::time::{Duration, Instant};
 
 use dlock::backends::mysql::GetLock;
 use dlock::{Backend, Clock, ErrorKind, Released, Stand, Standing};
+use dlock_testkit::holds::{confirm, take, token};
 use dlock_testkit::{drop_after, text_of};
 use sqlx::{AssertSqlSafe, Executor};
 
 use crate::server::{Database, Kind};
-use crate::store::{TTL, claim, open};
-use dlock_testkit::holds::{confirm, take, token};
+use crate::store::{TTL, open};
 
 cases! {
     a_wrong_table_is_refused
@@ -65,7 +65,7 @@ async fn an_account_is_used_and_never_shown() {
     drop(open(&database).await);
     let one = GetLock::open(&encoded, &Clock::system()).await.unwrap();
     assert!(!format!("{one:?}").contains("canary") && format!("{one:?}").contains("127.0.0.1"), "{one:?}");
-    let hold = take(&one, &claim(&database, "a", TTL)).await;
+    let hold = take(&one, &database.claim("a", TTL)).await;
     assert_eq!(one.release(&hold).await.unwrap(), Released::Released);
 }
 
@@ -84,7 +84,7 @@ async fn a_server_that_misbehaves(kind: Kind) {
     let mut root = database.connect().await;
     root.execute("SET GLOBAL autocommit = 0").await.unwrap();
     let manual = open(&database).await;
-    let hold = take(&manual, &claim(&database, "manual", TTL)).await;
+    let hold = take(&manual, &database.claim("manual", TTL)).await;
     root.execute("COMMIT").await.unwrap();
     let (seen,): (u64,) =
         sqlx::query_as("SELECT token FROM dlock_named ORDER BY token DESC LIMIT 1").fetch_one(&mut root).await.unwrap();
@@ -96,10 +96,10 @@ async fn a_server_that_misbehaves(kind: Kind) {
     assert!(matches!(error.kind(), ErrorKind::NotPrimary), "{error}");
     root.execute("SET GLOBAL read_only = 0").await.unwrap();
 
-    let hold = take(&one, &claim(&database, "a", TTL)).await;
+    let hold = take(&one, &database.claim("a", TTL)).await;
     server.pause().unwrap();
     let started = Instant::now();
-    let error = one.try_acquire(&claim(&database, "b", TTL), Stand::No).await.unwrap_err();
+    let error = one.try_acquire(&database.claim("b", TTL), Stand::No).await.unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Outage) && error.is_retryable(), "{error}");
     assert!(started.elapsed() < Duration::from_secs(7), "{:?}", started.elapsed());
     assert!(drop_after(5, Duration::from_millis(10), one.renew(&[&hold])).await.is_none(), "a paused server answered");
@@ -108,10 +108,10 @@ async fn a_server_that_misbehaves(kind: Kind) {
 
     server.kill9().unwrap();
     assert_eq!(confirm(&one, &hold).await, Standing::Lost);
-    let error = one.try_acquire(&claim(&database, "b", TTL), Stand::No).await.unwrap_err();
+    let error = one.try_acquire(&database.claim("b", TTL), Stand::No).await.unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Outage) && error.is_retryable(), "{error}");
     let _server = tokio::task::spawn_blocking(move || server.restart().map(|()| server)).await.unwrap().unwrap();
-    let next = take(&one, &claim(&database, "a", TTL)).await;
+    let next = take(&one, &database.claim("a", TTL)).await;
     assert!(token(&next) > token(&hold));
     assert_eq!(one.release(&hold).await.unwrap(), Released::NotOwner);
 }

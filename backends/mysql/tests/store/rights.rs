@@ -2,12 +2,12 @@
 
 use dlock::backends::mysql::GetLock;
 use dlock::{Backend, Clock, ErrorKind, Released};
+use dlock_testkit::holds::take;
 use dlock_testkit::text_of;
 use sqlx::{AssertSqlSafe, Executor};
 
 use crate::server::Database;
-use crate::store::{TTL, claim, open};
-use dlock_testkit::holds::take;
+use crate::store::{TTL, open};
 
 cases! {
     a_right_that_is_missing_is_named_when_the_store_is_opened
@@ -38,7 +38,7 @@ async fn a_right_that_is_missing_is_named_when_the_store_is_opened(database: Dat
         match missing {
             None => {
                 let store = opened.unwrap();
-                let hold = take(&store, &claim(&database, "a", TTL)).await;
+                let hold = take(&store, &database.claim("a", TTL)).await;
                 assert_eq!(store.holder(&hold.claim.key).await.unwrap().unwrap(), hold.claim.note);
                 assert_eq!(store.release(&hold).await.unwrap(), Released::Released);
             }

@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 use dlock::backends::mysql::GetLock;
 use dlock::{Backend, Clock, Lock, Registry, Released};
 use dlock_testkit::Proxy;
+use dlock_testkit::holds::take;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::AbortHandle;
 
 use crate::server::Database;
-use crate::store::{claim, session_of, session_of_name};
-use dlock_testkit::holds::take;
+use crate::store::{session_of, session_of_name};
 
 cases! {
     a_reset_connection_is_told_within_the_window
@@ -20,7 +20,7 @@ cases! {
     a_body_whose_connection_was_reset_is_never_ok
     a_body_whose_session_was_killed_is_never_ok
     a_body_that_ends_in_a_silent_network_is_never_ok
-    two_believe_for_the_window_at_most
+    two_callers_believe_that_they_hold_for_the_window_at_most
     bodies_that_are_ok_were_never_inside_together
     many_holds_are_watched_over_one_connection
     a_connection_that_breaks_on_our_side_alone_is_seen_by_the_monitor
@@ -116,7 +116,7 @@ async fn a_body_that_ends_in_a_silent_network_is_never_ok(database: Database) {
     assert!(done.await.unwrap_err().is_lost(), "nobody knows whether the lock was ours to the end");
 }
 
-async fn two_believe_for_the_window_at_most(database: Database) {
+async fn two_callers_believe_that_they_hold_for_the_window_at_most(database: Database) {
     let (one, other) = (Process::start(&database).await, Process::start(&database).await);
     let guard = one.lock().acquire().await.unwrap();
     tokio::time::sleep(Duration::from_millis(400)).await;
@@ -246,7 +246,7 @@ async fn pass(from: Arc<TcpStream>, to: Arc<TcpStream>) {
 async fn a_connection_that_breaks_on_our_side_alone_is_seen_by_the_monitor(database: Database) {
     let relay = HalfBroken::start(database.addr()).await;
     let store = GetLock::open(&database.url_at(relay.port), &Clock::system()).await.unwrap();
-    let hold = take(&store, &claim(&database, "a", TTL)).await;
+    let hold = take(&store, &database.claim("a", TTL)).await;
     relay.break_the_last();
     // The session cannot answer any more, and the server knows that it holds the lock: the work was covered.
     assert_eq!(store.release(&hold).await.unwrap(), Released::Released);

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use dlock::backends::mysql::GetLock;
 use dlock::{Attempt, Backend, Claim, Clock, Hold, Key, LockKey, Stand};
+use dlock_testkit::holds::claim_on;
 use futures::future::BoxFuture;
 
 use crate::server::{Database, Kind};
@@ -27,8 +28,11 @@ pub(crate) fn key(database: &Database, text: &str) -> LockKey {
     LockKey::new(&database.name, Key::new().value(text)).unwrap()
 }
 
-pub(crate) fn claim(database: &Database, text: &str, ttl: Duration) -> Arc<Claim> {
-    Arc::new(Claim::new(key(database, text), ttl, "site").unwrap())
+impl Database {
+    /// A claim in a namespace of the case's own.
+    pub(crate) fn claim(&self, text: &str, ttl: Duration) -> Arc<Claim> {
+        claim_on(&key(self, text), ttl, |_| ())
+    }
 }
 
 /// Takes the lock as soon as the server gives it, and says how long that took.

@@ -2,13 +2,13 @@
 
 use dlock::backends::mysql::GetLock;
 use dlock::{Backend, Clock, Error, ErrorKind, Released};
+use dlock_testkit::holds::take;
 use dlock_testkit::servers::{Certificates, Instance, MariaDb, MySql};
 use dlock_testkit::text_of;
 use sqlx::{AssertSqlSafe, Executor};
 
 use crate::server::{Database, Kind};
-use crate::store::{TTL, claim};
-use dlock_testkit::holds::take;
+use crate::store::TTL;
 
 pub(crate) const PASSWORD: &str = "canary-in-clear";
 
@@ -53,7 +53,7 @@ async fn certificates_are_looked_at(kind: Kind) {
         url("known", &format!("tls=verify&ca={ours}&cert={cert}&key={key}")),
     ] {
         let store = GetLock::open(&good, &Clock::system()).await.unwrap();
-        let hold = take(&store, &claim(&database, "a", TTL)).await;
+        let hold = take(&store, &database.claim("a", TTL)).await;
         assert_eq!(store.release(&hold).await.unwrap(), Released::Released);
     }
     for (bad, kind) in [

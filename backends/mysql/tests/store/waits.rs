@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use dlock::{Attempt, Backend, Clock, Released, Signal, Standing};
+use dlock_testkit::holds::{assert_all_different, confirm, take, token};
 
 use crate::server::Database;
-use crate::store::{TTL, claim, open, take_soon, until};
-use dlock_testkit::holds::{assert_all_different, confirm, take, token};
+use crate::store::{TTL, open, take_soon, until};
 
 cases! {
     a_wait_ends_with_the_lock_at_the_release
@@ -19,8 +19,8 @@ cases! {
 
 async fn a_wait_ends_with_the_lock_at_the_release(database: Database) {
     let (one, other) = (open(&database).await, open(&database).await);
-    let hold = take(&one, &claim(&database, "a", TTL)).await;
-    let second = claim(&database, "a", TTL);
+    let hold = take(&one, &database.claim("a", TTL)).await;
+    let second = database.claim("a", TTL);
     let Attempt::Contended(wake) = other.try_acquire(&second, until(TTL)).await.unwrap() else { panic!("two holders") };
     let waiter = tokio::spawn(wake.signal.unwrap());
     tokio::time::sleep(Duration::from_millis(300)).await;
@@ -41,8 +41,8 @@ async fn a_dropped_wait_gives_its_place_up(database: Database) {
     let (one, other) = (open(&database).await, open(&database).await);
     let mut slowest = Duration::ZERO;
     for _ in 0..5 {
-        let hold = take_soon(&one, &claim(&database, "a", TTL)).await.0;
-        let quitter = claim(&database, "a", TTL);
+        let hold = take_soon(&one, &database.claim("a", TTL)).await.0;
+        let quitter = database.claim("a", TTL);
         let Attempt::Contended(wake) = other.try_acquire(&quitter, until(TTL)).await.unwrap() else { panic!() };
         let waiter = tokio::spawn(wake.signal.unwrap());
         tokio::time::sleep(Duration::from_millis(100)).await;
@@ -50,7 +50,7 @@ async fn a_dropped_wait_gives_its_place_up(database: Database) {
         let _ = waiter.await;
         other.abandon(&quitter).await.unwrap();
         one.release(&hold).await.unwrap();
-        let (next, after) = take_soon(&one, &claim(&database, "a", TTL)).await;
+        let (next, after) = take_soon(&one, &database.claim("a", TTL)).await;
         slowest = slowest.max(after);
         one.release(&next).await.unwrap();
     }
@@ -60,8 +60,8 @@ async fn a_dropped_wait_gives_its_place_up(database: Database) {
 
 async fn a_wait_that_runs_out_asks_again(database: Database) {
     let (one, other) = (open(&database).await, open(&database).await);
-    let _hold = take(&one, &claim(&database, "a", TTL)).await;
-    let second = claim(&database, "a", TTL);
+    let _hold = take(&one, &database.claim("a", TTL)).await;
+    let second = database.claim("a", TTL);
     for wait in [Duration::ZERO, Duration::from_millis(900)] {
         let Attempt::Contended(wake) = other.try_acquire(&second, until(wait)).await.unwrap() else { panic!() };
         let started = Instant::now();
@@ -76,7 +76,7 @@ async fn waiters_of_two_backends_never_hold_at_once(database: Database) {
     let mut tasks = Vec::new();
     for number in 0..6 {
         let (store, inside) = (stores[number % 2].clone(), inside.clone());
-        let claims: Vec<_> = (0..20).map(|_| claim(&database, "a", TTL)).collect();
+        let claims: Vec<_> = (0..20).map(|_| database.claim("a", TTL)).collect();
         tasks.push(tokio::spawn(async move {
             let mut tokens = Vec::new();
             for claim in claims {

@@ -2,6 +2,7 @@
 
 mod foreign;
 mod modes;
+mod names;
 mod one_server;
 mod rights;
 mod topologies;

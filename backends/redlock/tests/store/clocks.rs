@@ -4,10 +4,10 @@ use std::time::{Duration, Instant};
 
 use dlock::backends::redlock::Redlock;
 use dlock::{Attempt, Backend, Clock, Hold, Released, Standing};
+use dlock_testkit::holds::{claim, confirm, take, token};
 
-use crate::cluster::{Cluster, SECOND, SLACK, attempt, claim, is_contended, seed, win};
+use crate::cluster::{Cluster, SECOND, SLACK, attempt, is_contended, seed, win};
 use crate::restart::{assert_tokens_rise, seen_while};
-use dlock_testkit::holds::{confirm, take, token};
 
 const TTL: Duration = Duration::from_secs(30);
 /// Far more than the ttl.
@@ -69,7 +69,7 @@ async fn a_minority_that_jumps_back_keeps_nobody_waiting() {
 
 /// As docs/redlock.md says: with the node whose lease has ended, and those that never had one, others are a majority.
 #[tokio::test]
-async fn one_that_jumps_forward_is_enough_where_only_a_bare_majority_has_granted() {
+async fn one_clock_that_jumps_forward_is_enough_where_only_a_bare_majority_has_granted() {
     let cluster = Cluster::with_clocks();
     let (one, other) = (cluster.open().await, cluster.open().await);
     cluster.kill([3, 4]);

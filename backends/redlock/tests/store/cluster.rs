@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use dlock::backends::redlock::Redlock;
-use dlock::{Attempt, Backend, Claim, Clock, Hold, Key, LockKey, Registry, Stand};
+use dlock::{Attempt, Backend, Claim, Clock, Hold, Registry, Stand};
 use dlock_testkit::servers::{Instance, Redis, WallClock, redlock_url};
 use dlock_testkit::{Mode, Proxy};
 
@@ -119,14 +119,6 @@ impl Cluster {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
-}
-
-pub(crate) fn key(name: &'static str) -> LockKey {
-    LockKey::new("test", Key::text(name)).unwrap()
-}
-
-pub(crate) fn claim(name: &'static str, ttl: Duration) -> Arc<Claim> {
-    Arc::new(Claim::new(key(name), ttl, "tests::redlock").unwrap())
 }
 
 pub(crate) async fn attempt(redlock: &Redlock, claim: &Arc<Claim>) -> dlock::Result<Attempt> {

@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 use dlock::backends::redis::Redis;
 use dlock::backends::redlock::Redlock;
 use dlock::{Attempt, Backend, Clock, ErrorKind, Registry, Released, Signal, Stand, Standing, Wait};
+use dlock_testkit::holds::{claim, confirm, take};
 use dlock_testkit::{Mode, Proxy};
 
-use crate::cluster::{Cluster, SECOND, SLACK, attempt, claim, is_contended};
-use dlock_testkit::holds::{confirm, take};
+use crate::cluster::{Cluster, SECOND, SLACK, attempt, is_contended};
 
 /// A node that is far away is waited for by 100 ms of it.
 const LONG: Duration = Duration::from_secs(20);
@@ -107,7 +107,7 @@ async fn a_crowd_goes_on_and_cleans_up() {
 
 /// The values are the single server's, so who locks on one node alone keeps out and is kept out there.
 #[tokio::test]
-async fn who_stands_in_the_line_of_one_node_neither_harms_nor_is_harmed() {
+async fn a_waiter_in_the_queue_of_one_node_neither_harms_nor_is_harmed() {
     let cluster = Cluster::start();
     let redlock = cluster.open().await;
     let single = Redis::connect(&cluster.nodes[0].url(), &Clock::system()).await.unwrap();
@@ -133,11 +133,11 @@ async fn something_foreign_on_a_majority_is_a_conflict_and_on_a_minority_no_matt
     let cluster = Cluster::start();
     let redlock = cluster.open().await;
     for node in 0..2 {
-        cluster.nodes[node].ask("SET dl1:{test:k} foreign").unwrap();
+        cluster.nodes[node].ask("SET dl1:{test:<k>} foreign").unwrap();
     }
     let hold = take(&redlock, &claim("k", SECOND * 30)).await;
     assert_eq!(redlock.release(&hold).await.unwrap(), Released::Released);
-    cluster.nodes[2].ask("RPUSH dl1:{test:k} foreign").unwrap();
+    cluster.nodes[2].ask("RPUSH dl1:{test:<k>} foreign").unwrap();
     let error = attempt(&redlock, &claim("k", SECOND * 30)).await.unwrap_err();
     assert_eq!(*error.kind(), ErrorKind::KeyConflict, "{error}");
     assert!(!error.is_retryable());

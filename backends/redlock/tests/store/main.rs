@@ -3,6 +3,7 @@
 mod clocks;
 mod cluster;
 mod contention;
+mod let_in;
 mod lost;
 mod opening;
 mod outage;

@@ -5,12 +5,12 @@ use std::time::Duration;
 use dlock::backends::redlock::Redlock;
 use dlock::{Backend, Clock, ErrorKind, Mode, OncePer, Registry};
 use dlock_testkit::child::Child;
+use dlock_testkit::holds::{claim, take};
 use dlock_testkit::servers::{Instance, Redis};
 use dlock_testkit::{Proxy, text_of, wait_until};
 use tokio::runtime::Handle;
 
-use crate::cluster::{Cluster, SECOND, claim};
-use dlock_testkit::holds::take;
+use crate::cluster::{Cluster, SECOND};
 
 const FROM_ENV: &str = "from the environment";
 
@@ -57,7 +57,7 @@ async fn two_names_of_one_server_are_found_when_it_comes_up_later() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_with_one_node_is_said_at_the_start() {
+async fn a_fault_of_one_node_is_reported_at_the_start() {
     let cluster = Cluster::start();
     let [a, b, c] = [0, 1, 2].map(|node| cluster.nodes[node].addr());
     let url = format!("redlock://{a},{b},{c}");
@@ -90,7 +90,7 @@ async fn one_account_opens_all_nodes() {
 }
 
 #[tokio::test]
-async fn what_several_servers_cannot_agree_on_is_refused_before_any_request() {
+async fn an_option_that_several_servers_cannot_agree_on_is_refused_before_any_request() {
     let cluster = Cluster::forgetful("?max_ttl=2s");
     let registry = cluster.registry().await;
     // They have no vote yet, so a request would be an outage.

@@ -3,10 +3,10 @@
 use std::time::{Duration, Instant};
 
 use dlock::{Attempt, Backend, ErrorKind, LossCause, Released, Standing, Wait};
+use dlock_testkit::holds::{SITE, claim, confirm, key, take, token};
 use dlock_testkit::{Mode, text_of};
 
-use crate::cluster::{Cluster, SECOND, SLACK, attempt, claim, is_contended, key, win};
-use dlock_testkit::holds::{confirm, take, token};
+use crate::cluster::{Cluster, SECOND, SLACK, attempt, is_contended, win};
 
 /// How long one silent node is waited for, for a lock with [`LONG`]: a two-hundredth.
 const PATIENCE: Duration = Duration::from_millis(150);
@@ -24,7 +24,7 @@ async fn two_of_five_nodes_may_be_down() {
         assert!(is_contended(&other, &claim("k", LONG)).await);
         assert!(matches!(confirm(&redlock, &hold).await, Standing::Renewed(_)));
         let note = other.holder(&key("k")).await.unwrap().unwrap();
-        assert_eq!((note.site(), note.pid()), (Some("tests::redlock"), Some(std::process::id())));
+        assert_eq!((note.site(), note.pid()), (Some(SITE), Some(std::process::id())));
         assert_eq!(redlock.release(&hold).await.unwrap(), Released::Released);
         assert_eq!(other.holder(&key("k")).await.unwrap(), None);
         assert!(cluster.left().is_empty());

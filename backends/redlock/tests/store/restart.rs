@@ -5,11 +5,11 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use dlock::{Attempt, Backend, BootInstant, Clock, ErrorKind, Registry, Wait};
+use dlock_testkit::holds::{claim, token};
 use dlock_testkit::text_of;
 use fastrand::Rng;
 
-use crate::cluster::{Cluster, SECOND, SLACK, attempt, claim, seed, win};
-use dlock_testkit::holds::token;
+use crate::cluster::{Cluster, SECOND, SLACK, attempt, seed, win};
 
 /// The longest ttl, and what comes on top: the part for drift, and the whole seconds in which a server counts.
 const MAX_TTL: Duration = Duration::from_secs(3);

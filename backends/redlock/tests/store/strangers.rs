@@ -1,12 +1,10 @@
 //! Locks of other tools on the same nodes: redsync, node-redlock and their kind.
 
-use std::sync::Arc;
-
 use dlock::backends::redlock::Redlock;
-use dlock::{Attempt, Backend, Claim, Clock, ErrorKind, Key, LockKey, Owner, Released, Wait};
+use dlock::{Attempt, Backend, Clock, ErrorKind, Key, LockKey, Owner, Released, Wait};
+use dlock_testkit::holds::{claim, claim_on, confirm, take};
 
-use crate::cluster::{Cluster, SECOND, SLACK, attempt, claim, win};
-use dlock_testkit::holds::{confirm, take};
+use crate::cluster::{Cluster, SECOND, SLACK, attempt, win};
 
 /// As redsync writes them: 16 random bytes in base64.
 const VALUE: &str = "mAkVBdpqQ3ODn0KkRKr7Rg==";
@@ -34,7 +32,7 @@ async fn literal(cluster: &Cluster) -> Redlock {
 async fn a_strangers_majority_is_contention_that_ends_with_its_lease() {
     let cluster = Cluster::start();
     let redlock = cluster.open().await;
-    assert_eq!(locks(&cluster, "dl1:{test:k}", [0, 2, 3], 3000), 3);
+    assert_eq!(locks(&cluster, "dl1:{test:<k>}", [0, 2, 3], 3000), 3);
     let Attempt::Contended(wake) = attempt(&redlock, &claim("k", SECOND * 20)).await.unwrap() else {
         panic!("granted")
     };
@@ -42,7 +40,7 @@ async fn a_strangers_majority_is_contention_that_ends_with_its_lease() {
     let told = redlock.holder(&claim("k", SECOND).key).await.unwrap().unwrap();
     assert!(told.as_str().contains("another tool") && !told.as_str().contains("mAkVB"), "{told}");
     for node in [0, 2, 3] {
-        assert_eq!(cluster.nodes[node].ask("GET dl1:{test:k}").unwrap(), VALUE);
+        assert_eq!(cluster.nodes[node].ask("GET dl1:{test:<k>}").unwrap(), VALUE);
     }
     let hold = win(&redlock, &claim("k", SECOND * 20), SECOND * 3 + SLACK).await;
     assert_eq!(redlock.release(&hold).await.unwrap(), Released::Released);
@@ -50,7 +48,7 @@ async fn a_strangers_majority_is_contention_that_ends_with_its_lease() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_stranger_holds_without_an_end_stays_a_conflict() {
+async fn a_foreign_lock_without_an_end_stays_a_conflict() {
     let cluster = Cluster::start();
     let redlock = literal(&cluster).await;
     for node in 0..3 {
@@ -65,7 +63,7 @@ async fn literal_names_are_shared_in_both_directions() {
     let cluster = Cluster::start();
     let redlock = literal(&cluster).await;
     let key = LockKey::new("test", Key::text("stock:").value(&42)).unwrap();
-    let claim = |ttl| Arc::new(Claim::new(key.clone(), ttl, "tests::redlock").unwrap());
+    let claim = |ttl| claim_on(&key, ttl, |_| ());
     // Ours keeps them out, on every node.
     let hold = take(&redlock, &claim(SECOND * 20)).await;
     assert_eq!(hold.claim.key, key);
@@ -86,7 +84,7 @@ async fn literal_names_are_shared_in_both_directions() {
     assert_eq!(locks(&cluster, "stock:42", 0..5, 8000), 5);
     // A name that can be read in two ways is none.
     let odd = LockKey::new("test", Key::text("a b")).unwrap();
-    let odd = Arc::new(Claim::new(odd, SECOND * 20, "tests::redlock").unwrap());
+    let odd = claim_on(&odd, SECOND * 20, |_| ());
     assert!(matches!(attempt(&redlock, &odd).await.unwrap_err().kind(), ErrorKind::Unsupported { .. }));
     redlock.abandon(&odd).await.unwrap();
 }

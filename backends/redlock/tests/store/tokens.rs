@@ -1,10 +1,10 @@
 //! Tokens rise whichever majority gave them.
 
 use dlock::Backend;
+use dlock_testkit::holds::{claim, take, token};
 use fastrand::Rng;
 
-use crate::cluster::{Cluster, SECOND, SLACK, claim, seed, win};
-use dlock_testkit::holds::{take, token};
+use crate::cluster::{Cluster, SECOND, SLACK, seed, win};
 
 #[tokio::test]
 async fn a_token_is_known_to_every_later_majority() {

@@ -42,7 +42,7 @@ async fn a_second_backend_is_refused_until_the_release() {
 }
 
 #[tokio::test]
-async fn its_own_lock_is_armed_anew_and_keeps_its_token() {
+async fn an_owner_that_asks_again_gets_a_new_lease_and_keeps_its_token() {
     let store = Store::with_clock(Clock::manual());
     let one = store.open().await;
     let claim = claim("a", TTL);

@@ -12,7 +12,7 @@ use sqlx::{ConnectOptions, Connection};
 use crate::store::{Store, TTL, is_held, url};
 
 #[tokio::test]
-async fn what_cannot_be_a_lock_file_is_refused_with_a_reason() {
+async fn a_path_that_cannot_be_a_lock_file_is_refused_with_a_reason() {
     let store = Store::on_real_time();
     let folder = store.folder.path();
     let refused = async |url: &str| Sqlite::open(url, &store.clock).await.unwrap_err();

@@ -1,4 +1,4 @@
-//! Permits: so many holders, each with a number.
+//! Permits, beyond the suite: their ends on the file's clock, families under one key, and holds over a restart.
 
 use std::time::Duration;
 
@@ -8,30 +8,6 @@ use dlock_testkit::child::Child;
 use dlock_testkit::holds::{claim_in, confirm, take, token};
 
 use crate::store::{Store, TTL, conflicts, contended, mode_claim, permits, slot};
-
-#[tokio::test]
-async fn so_many_are_let_in_each_with_the_lowest_free_number() {
-    let store = Store::new();
-    let (one, other) = (store.open().await, store.open().await);
-    let mut holds = Vec::new();
-    for number in 0..3 {
-        let store = if number % 2 == 0 { &one } else { &other };
-        holds.push(take(store, &mode_claim(permits(3))).await);
-    }
-    assert_eq!(holds.iter().map(slot).collect::<Vec<_>>(), [0, 1, 2]);
-    assert!(holds.windows(2).all(|pair| token(&pair[0]) < token(&pair[1])));
-    let refused = mode_claim(permits(3));
-    assert_eq!(contended(&other, &refused, Stand::No).await.lease_left, Some(TTL));
-    assert_eq!(other.release(&holds[1]).await.unwrap(), Released::Released);
-    let next = take(&one, &refused).await;
-    assert_eq!(slot(&next), 1);
-    assert!(token(&next) > token(&holds[2]));
-    assert_eq!(one.holder(&next.claim.key).await.unwrap().unwrap(), holds[0].claim.note);
-    for hold in [&holds[0], &holds[2], &next] {
-        assert_eq!(one.release(hold).await.unwrap(), Released::Released);
-    }
-    assert_eq!(store.rows().await, 0);
-}
 
 #[tokio::test]
 async fn a_permit_ends_alone_at_its_own_ttl() {
@@ -51,7 +27,7 @@ async fn a_permit_ends_alone_at_its_own_ttl() {
 }
 
 #[tokio::test]
-async fn its_own_permit_is_armed_anew_with_token_and_number() {
+async fn an_owner_that_asks_again_keeps_its_permit_with_token_and_slot() {
     let store = Store::new();
     let one = store.open().await;
     take(&one, &mode_claim(permits(2))).await;
@@ -86,7 +62,7 @@ async fn families_keep_each_other_out_and_leave_nothing() {
 }
 
 #[tokio::test]
-async fn what_has_died_is_free_for_every_family() {
+async fn a_dead_holders_lock_is_free_for_every_family() {
     let store = Store::new();
     let one = store.open().await;
     let families = [Mode::Exclusive, Mode::Read, Mode::Write, permits(2), permits(3)];

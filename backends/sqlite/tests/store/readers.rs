@@ -105,7 +105,7 @@ async fn a_writer_that_said_its_pause_is_waited_for_so_long_but_not_beyond_its_t
 }
 
 #[tokio::test]
-async fn what_a_caller_says_of_its_pause_reaches_the_file() {
+async fn the_pause_that_a_caller_states_reaches_the_file() {
     let store = Store::on_real_time();
     let registry = dlock::Registry::new();
     registry.connect("main", &store.url()).await.unwrap();

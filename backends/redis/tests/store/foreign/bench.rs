@@ -5,9 +5,8 @@ use std::time::{Duration, Instant};
 
 use dlock::backends::redis::{Literal, Redisson};
 use dlock::{Backend, Claim, Clock, ErrorKind, Key, LockKey, Owner, Registry, Stand};
+use dlock_testkit::holds::{claim_on, until};
 use dlock_testkit::servers::shared;
-
-use dlock_testkit::holds::until;
 
 pub(crate) const MS: Duration = Duration::from_millis(1);
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
@@ -48,12 +47,8 @@ impl Bench {
         Key::text("stock:").value(&self.name["stock:".len()..])
     }
 
-    pub(crate) fn plain(&self, ttl: Duration) -> Claim {
-        Claim::new(self.key.clone(), ttl, "tests::foreign").unwrap()
-    }
-
     pub(crate) fn claim(&self, ttl: Duration) -> Arc<Claim> {
-        Arc::new(self.plain(ttl))
+        claim_on(&self.key, ttl, |_| ())
     }
 
     pub(crate) fn raw(&self) -> redis::Connection {

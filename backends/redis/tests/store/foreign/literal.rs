@@ -2,11 +2,11 @@
 
 use dlock::backends::redis::Redis;
 use dlock::{Attempt, Backend, Clock, ErrorKind, Key, LockKey, Released, Stand};
+use dlock_testkit::holds::{claim_on, confirm, stand, take, token, until, wait};
 use redis::Commands;
 
 use super::bench::{Bench, LONG, MS, SECOND};
 use super::python::Python;
-use dlock_testkit::holds::{confirm, stand, take, token, until, wait};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn redis_py_finds_our_lock_taken_and_has_it_after_our_release() {
@@ -34,9 +34,7 @@ async fn a_lock_of_redis_py_is_contention_and_stays_as_it_is() {
     let before = bench.value();
     for how in [Stand::No, until()] {
         for fair in [false, true] {
-            let mut claim = bench.plain(SECOND);
-            claim.fair = fair;
-            let claim = std::sync::Arc::new(claim);
+            let claim = claim_on(&bench.key, SECOND, |claim| claim.fair = fair);
             let Attempt::Contended(wake) = ours.try_acquire(&claim, how).await.unwrap() else { panic!("granted") };
             let left = wake.lease_left.unwrap();
             assert!(left > 10 * SECOND && left <= LONG, "{left:?}");
@@ -57,7 +55,7 @@ async fn a_lock_of_redis_py_is_contention_and_stays_as_it_is() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_stands_in_our_line_follows_redis_py_in_order() {
+async fn waiters_in_our_queue_follow_redis_py_in_order() {
     let bench = Bench::new();
     let (one, two, mut python) = (bench.literal().await, bench.literal().await, Python::start(&bench.url));
     let earlier = take(&one, &bench.claim(LONG)).await;
@@ -164,9 +162,7 @@ async fn a_name_that_others_chose_and_what_we_keep_beside_ours_never_meet() {
     let wake = stand(&ours, &waiter).await;
     // The line of `stock:…` would be there, had it no name of its own.
     let text: &'static str = Box::leak(format!("{}:q", bench.name).into_boxed_str());
-    let other = std::sync::Arc::new(
-        dlock::Claim::new(LockKey::new("test", Key::text(text)).unwrap(), LONG, "tests::foreign").unwrap(),
-    );
+    let other = claim_on(&LockKey::new("test", Key::text(text)).unwrap(), LONG, |_| ());
     let beside = take(&ours, &other).await;
     assert_eq!(bench.keys().iter().filter(|key| !key.starts_with("dl1:")).count(), 2, "{:?}", bench.keys());
     assert_eq!(ours.release(&beside).await.unwrap(), Released::Released);

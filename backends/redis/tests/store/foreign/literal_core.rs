@@ -7,7 +7,7 @@ use super::bench::{Bench, LONG, MS, SECOND};
 use super::python::Python;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn what_both_count_is_counted_right() {
+async fn a_counter_of_both_tools_is_counted_right() {
     const EACH: u32 = 25;
     let bench = Bench::new();
     let counter = format!("count:{}", bench.name);
@@ -44,7 +44,7 @@ async fn what_both_count_is_counted_right() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_does_not_wait_is_told_when_to_come_back() {
+async fn a_caller_that_does_not_wait_is_told_when_to_come_back() {
     let bench = Bench::new();
     let mut python = Python::start(&bench.url);
     let registry = bench.registry("keys=literal").await;
@@ -60,7 +60,7 @@ async fn who_does_not_wait_is_told_when_to_come_back() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_layout_cannot_do_is_refused_before_any_request() {
+async fn an_option_that_a_layout_cannot_serve_is_refused_before_any_request() {
     let bench = Bench::new();
     let unsupported = |error: dlock::Error| matches!(error.kind(), ErrorKind::Unsupported { .. });
     for parameter in ["keys=literal", "layout=redisson"] {

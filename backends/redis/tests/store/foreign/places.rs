@@ -2,12 +2,12 @@
 
 use dlock::backends::redis::{Literal, Redisson};
 use dlock::{Backend, Clock, ErrorKind, Key, LockKey, Registry, Released, Signal, Stand};
+use dlock_testkit::holds::{claim_on, stand, take, wait};
 use dlock_testkit::servers::{self, Instance, RedisCluster, RedisSentinels};
 
 use super::bench::{Bench, LONG, SECOND};
 use super::rlock::{RLock, WATCHDOG_MS};
 use crate::rights;
-use dlock_testkit::holds::{stand, take, wait};
 
 fn account(server: &Instance, name: &str, rights: &str) -> String {
     let listed = rights::lines([1, 2, 3, 5]);
@@ -89,7 +89,7 @@ async fn literal_names_work_in_a_cluster_with_and_without_a_hash_tag() {
         [("stock:", "stock:42", "dl1:l:{stock:42}:x"), ("{shop}:stock:", "{shop}:stock:42", "dl1:t:{shop}:stock:42:x")]
     {
         let key = LockKey::new("test", Key::text(text).value(&42)).unwrap();
-        let claim = || std::sync::Arc::new(dlock::Claim::new(key.clone(), LONG, "tests::foreign").unwrap());
+        let claim = || claim_on(&key, LONG, |_| ());
         assert_eq!(cluster.ask_owner(name, &format!("SET {name} theirs NX PX 30000")).unwrap(), "OK");
         let (first, second) = (claim(), claim());
         drop(stand(&one, &first).await);

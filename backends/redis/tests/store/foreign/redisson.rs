@@ -2,11 +2,11 @@
 
 use dlock::backends::redis::Redisson;
 use dlock::{Backend, Clock, ErrorKind, Released, Signal, Stand, Standing, Wake};
+use dlock_testkit::holds::{SITE, confirm, stand, take, token, wait};
 use redis::Commands;
 
 use super::bench::{Bench, LONG, MS, SECOND};
 use super::rlock::{RLock, WATCHDOG_MS, message};
-use dlock_testkit::holds::{confirm, stand, take, token, wait};
 
 /// Waits for news and for nothing else: whoever asks again by itself would get in anyway.
 async fn told(mut wake: Wake) {
@@ -86,7 +86,7 @@ async fn a_thread_keeps_us_out_for_as_long_as_it_holds_the_lock_at_all() {
     let hold = wait(&ours, &claim, LONG).await;
     assert!(token(&hold) > token(&earlier));
     let note = ours.holder(&bench.key).await.unwrap().unwrap();
-    assert_eq!((note.pid(), note.site()), (Some(std::process::id()), Some("tests::foreign")));
+    assert_eq!((note.pid(), note.site()), (Some(std::process::id()), Some(SITE)));
     ours.release(&hold).await.unwrap();
     assert!(ours.holder(&bench.key).await.unwrap().is_none());
     assert_eq!(bench.keys(), [""; 0]);
@@ -109,7 +109,7 @@ async fn a_service_that_died_ends_with_its_lease() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_asks_twice_holds_it_once() {
+async fn an_owner_that_asks_twice_holds_the_lock_once() {
     let bench = Bench::new();
     let (ours, mut java) = (bench.redisson().await, RLock::new(&bench));
     let claim = bench.claim(LONG);
@@ -206,7 +206,7 @@ async fn while_nothing_can_be_told_a_waiter_is_not_promised_any_news() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_no_lock_of_redissons_is_a_conflict_and_stays() {
+async fn a_value_that_is_no_lock_of_redissons_is_a_conflict_and_stays() {
     let bench = Bench::new();
     let ours = bench.redisson().await;
     let writes: [fn(&mut redis::Connection, &str); 3] = [
@@ -234,7 +234,7 @@ async fn what_is_no_lock_of_redissons_is_a_conflict_and_stays() {
 }
 
 #[tokio::test]
-async fn what_means_nothing_to_this_layout_is_refused() {
+async fn a_parameter_without_a_meaning_in_this_layout_is_refused() {
     let bench = Bench::new();
     let url = format!("{}?layout=redisson&wait_replicas=1", bench.url);
     let error = Redisson::connect(&url, &Clock::system()).await.unwrap_err();

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use dlock::backends::redis::Redis;
 use dlock::{Attempt, Backend, Claim, Clock, Hold, Key, LockKey, Mode, OncePer, Owner, Signal, Stand, Standing, Wake};
+use dlock_testkit::holds::claim_on;
 use dlock_testkit::servers::{self, Instance, shared};
 
 pub(crate) use dlock_testkit::holds::{stand, until, wait};
@@ -62,31 +63,22 @@ impl Bench {
         let _: () = redis::cmd("ACL").arg("SETUSER").arg(&words).query(&mut self.raw()).unwrap();
     }
 
-    pub(crate) fn plain(&self, mode: Mode, ttl: Duration) -> Claim {
-        let mut claim = Claim::new(self.key.clone(), ttl, "tests::modes").unwrap();
-        claim.mode = mode;
-        claim
-    }
-
     pub(crate) fn claim(&self, mode: Mode, ttl: Duration) -> Arc<Claim> {
-        Arc::new(self.plain(mode, ttl))
+        claim_on(&self.key, ttl, |claim| claim.mode = mode)
     }
 
     pub(crate) fn fair(&self, ttl: Duration) -> Arc<Claim> {
-        let mut claim = self.plain(Mode::Exclusive, ttl);
-        claim.fair = true;
-        Arc::new(claim)
+        claim_on(&self.key, ttl, |claim| claim.fair = true)
     }
 
     pub(crate) fn run(&self, period: Duration, rerun: bool, ttl: Duration) -> Arc<Claim> {
-        let mut claim = self.plain(Mode::Exclusive, ttl);
-        claim.once_per = Some(Box::new(OncePer { period, offset: Duration::ZERO, rerun }));
-        Arc::new(claim)
+        let once_per = OncePer { period, offset: Duration::ZERO, rerun };
+        claim_on(&self.key, ttl, |claim| claim.once_per = Some(Box::new(once_per)))
     }
 
     /// The name in the server.
     pub(crate) fn name(&self) -> String {
-        self.key.as_str().replacen("dl1:", "dl1:{", 1) + "}"
+        crate::names::of(&self.key)
     }
 
     pub(crate) fn raw(&self) -> redis::Connection {

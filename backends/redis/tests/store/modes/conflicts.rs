@@ -1,10 +1,10 @@
 //! What does not mix under one name.
 
 use dlock::{Backend, ErrorKind, Mode, Stand};
+use dlock_testkit::holds::{claim_on, take};
 use redis::Commands;
 
 use super::bench::{Bench, LONG, MS, SECOND, permits, stand, until};
-use dlock_testkit::holds::take;
 
 const FAMILIES: [&[fn() -> Mode]; 4] =
     [&[|| Mode::Exclusive], &[|| Mode::Read, || Mode::Write], &[|| permits(2)], &[|| permits(3)]];
@@ -14,9 +14,7 @@ async fn conflicts(bench: &Bench, redis: &impl Backend, with: usize) {
     for mode in FAMILIES.iter().enumerate().filter(|(n, _)| *n != with).flat_map(|(_, modes)| *modes) {
         for how in [Stand::No, until()] {
             for fair in [false, true] {
-                let mut claim = bench.plain(mode(), SECOND);
-                claim.fair = fair;
-                let claim = std::sync::Arc::new(claim);
+                let claim = claim_on(&bench.key, SECOND, |claim| (claim.mode, claim.fair) = (mode(), fair));
                 let error = redis.try_acquire(&claim, how).await.unwrap_err();
                 assert_eq!(*error.kind(), ErrorKind::KeyConflict, "{:?} with family {with}", claim.mode);
                 assert!(!error.is_retryable());
@@ -63,7 +61,7 @@ async fn a_key_that_is_only_waited_for_is_in_use_too() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_others_wrote_under_the_name_is_a_conflict_and_stays() {
+async fn a_foreign_value_under_the_name_is_a_conflict_and_stays() {
     let bench = Bench::shared();
     let redis = bench.open().await;
     let name = bench.name();

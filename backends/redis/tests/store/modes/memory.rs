@@ -1,9 +1,9 @@
 //! A server at its `maxmemory`.
 
 use dlock::{Backend, Hold, Mode, Released, Stand, Standing};
+use dlock_testkit::holds::{confirm, take};
 
 use super::bench::{Bench, LONG, MS, granted, is_lost, permits, stand, until};
-use dlock_testkit::holds::{confirm, take};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn holds_of_every_kind_are_renewed_without_memory() {
@@ -52,7 +52,7 @@ async fn a_hold_that_was_lost_is_told_so_without_memory() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_is_known_already_may_ask_again_without_memory_and_nobody_joins() {
+async fn known_waiters_may_ask_again_without_memory_and_nobody_joins() {
     for mode in [Mode::Write, permits(1)] {
         let bench = Bench::own();
         let (one, two) = (bench.open().await, bench.open().await);
@@ -74,7 +74,7 @@ async fn who_is_known_already_may_ask_again_without_memory_and_nobody_joins() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nobody_new_is_let_in_without_memory() {
+async fn a_server_without_memory_lets_no_new_holder_in() {
     let bench = Bench::own();
     let (one, two) = (bench.open().await, bench.open().await);
     let refused = async |mode| {

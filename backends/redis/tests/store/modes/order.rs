@@ -1,9 +1,9 @@
 //! Claims that want nobody to be overtaken.
 
 use dlock::{Backend, Ending, Mode, Released, Stand, Standing};
+use dlock_testkit::holds::{confirm, take};
 
 use super::bench::{Bench, LONG, MS, SECOND, ask, contended, granted, stand, until, wait};
-use dlock_testkit::holds::{confirm, take};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_fair_claim_does_not_overtake_after_a_death() {

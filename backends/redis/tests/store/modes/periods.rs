@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use dlock::{Attempt, Backend, Claim, Ending, ErrorKind, Hold, Mode, Released, RunEnd, Stand};
+use dlock_testkit::holds::{take, token};
 use redis::Commands;
 
 use super::bench::{Bench, LONG, MS, SECOND, ask, contended, granted, is_lost, stand, until, wait};
-use dlock_testkit::holds::{take, token};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -47,7 +47,7 @@ async fn a_kept_key_is_nobodys_until_its_time_is_over() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_stood_in_line_has_a_kept_key_when_its_time_is_over() {
+async fn a_waiter_has_a_kept_key_when_its_time_is_over() {
     let bench = Bench::shared();
     let (one, two) = (bench.open().await, bench.open().await);
     let hold = take(&one, &bench.claim(Mode::Exclusive, LONG)).await;

@@ -1,42 +1,14 @@
-//! So many at a time, each with a number.
+//! Permits, beyond the suite: pushed shares, batches of renewals, and the commands that a permit costs.
 
 use std::sync::Arc;
 use std::time::Instant;
 
-use dlock::{Backend, Ending, Hold, Released, Stand, Validity};
+use dlock::{Backend, Ending, Released, Stand, Validity};
+use dlock_testkit::holds::{confirm, take};
 use redis::Commands;
 
 use super::bench::{Bench, LONG, MS, SECOND, ask, contended, granted, is_lost, permits, silent, stand, until, wait};
-use dlock_testkit::holds::{confirm, take};
-
-#[tokio::test]
-async fn as_many_as_allowed_hold_and_each_has_a_number() {
-    let bench = Bench::shared();
-    let (one, two) = (bench.open().await, bench.open().await);
-    let mut holds = Vec::new();
-    for n in 0..3 {
-        let hold = take(if n % 2 == 0 { &one } else { &two }, &bench.claim(permits(3), LONG)).await;
-        assert_eq!(hold.slot, Some(n));
-        assert!(holds.last().is_none_or(|last: &Hold| hold.token > last.token));
-        holds.push(hold);
-    }
-    let before = bench.keys();
-    contended(&two, &bench.claim(permits(3), LONG)).await;
-    assert_eq!(bench.keys(), before);
-    // The lowest that is free.
-    assert_eq!(one.release(&holds[1]).await.unwrap(), Released::Released);
-    assert_eq!(one.release(&holds[1]).await.unwrap(), Released::NotOwner);
-    assert_eq!(one.release(&holds[0]).await.unwrap(), Released::Released);
-    for slot in [0, 1] {
-        let hold = take(&two, &bench.claim(permits(3), LONG)).await;
-        assert_eq!(hold.slot, Some(slot));
-        holds.push(hold);
-    }
-    for hold in &holds[2..] {
-        assert_eq!(one.release(hold).await.unwrap(), Released::Released);
-    }
-    assert_eq!(bench.keys(), [""; 0]);
-}
+use crate::names::FENCE;
 
 #[tokio::test]
 async fn the_same_owner_keeps_its_number_and_arms_its_lease_anew() {
@@ -243,7 +215,7 @@ async fn an_abandoned_share_leaves_no_trace() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_dies_with_its_process_leaves_nothing() {
+async fn a_permit_that_dies_with_its_process_leaves_nothing() {
     let bench = Bench::own();
     let (one, two) = (bench.open().await, bench.open().await);
     take(&one, &bench.claim(permits(2), 200 * MS)).await;
@@ -280,7 +252,7 @@ async fn tokens_rise_although_the_counter_was_set_back() {
     let redis = bench.open().await;
     let first = take(&redis, &bench.claim(permits(3), LONG)).await;
     let behind = first.token.unwrap().get() - 10_000_000;
-    let _: () = bench.raw().set("dl1:fence", behind).unwrap();
+    let _: () = bench.raw().set(FENCE, behind).unwrap();
     let second = take(&redis, &bench.claim(permits(3), LONG)).await;
     assert!(second.token > first.token);
     let _: () = redis::cmd("FLUSHALL").query(&mut bench.raw()).unwrap();
@@ -288,7 +260,7 @@ async fn tokens_rise_although_the_counter_was_set_back() {
     let third = take(&redis, &bench.claim(permits(3), LONG)).await;
     assert!(third.token > second.token);
     assert_eq!(third.slot, Some(0));
-    let _: () = bench.raw().set("dl1:fence", 1_u64 << 53).unwrap();
+    let _: () = bench.raw().set(FENCE, 1_u64 << 53).unwrap();
     let refused = bench.claim(permits(3), LONG);
     assert!(redis.try_acquire(&refused, Stand::No).await.is_err());
     // As the core does after every failure.

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use dlock::backends::redis::Redis;
 use dlock::{Backend, Claim, Mode};
+use dlock_testkit::holds::take;
 use dlock_testkit::wait_until;
 use redis::Commands;
 
 use super::bench::{Bench, LONG, permits, stand, wait};
-use dlock_testkit::holds::take;
 
 async fn has_its_turn(redis: &Redis, claim: &Arc<Claim>) {
     let hold = wait(redis, claim, LONG).await;
@@ -47,7 +47,7 @@ fn owners(claims: &[Arc<Claim>]) -> BTreeSet<String> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_known_of_a_polling_place_goes_with_it() {
+async fn the_record_of_a_polling_waiter_ends_with_its_place() {
     let bench = Bench::own();
     let (pushed, polling) = (bench.open().await, bench.open_polling().await);
     let known = || -> BTreeSet<String> { bench.raw().hkeys(bench.name() + ":p").unwrap() };

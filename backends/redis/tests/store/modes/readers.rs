@@ -4,9 +4,9 @@ use std::time::Instant;
 
 use dlock::backends::redis::Redis;
 use dlock::{Backend, Clock, Ending, Mode, Released, Stand};
+use dlock_testkit::holds::take;
 
 use super::bench::{Bench, LONG, MS, SECOND, ask, contended, granted, is_lost, silent, stand, until, wait};
-use dlock_testkit::holds::take;
 
 #[tokio::test]
 async fn readers_share_and_a_writer_is_alone() {

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use dlock::backends::redis::Redis;
 use dlock::{Attempt, Backend, Claim, Clock, Ending, Mode, Released, Wake};
+use dlock_testkit::holds::take;
 
 use super::bench::{Bench, LONG, ask, granted, stand, until};
-use dlock_testkit::holds::take;
 
 /// As if the lease of the present hold were over.
 fn runs_out(bench: &Bench) {

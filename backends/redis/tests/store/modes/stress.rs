@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 use dlock::{Backend, Mode, Released};
+use dlock_testkit::holds::token;
 
 use super::bench::{Bench, LONG, MS, SECOND, permits, wait};
-use dlock_testkit::holds::token;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn twenty_tasks_share_three_permits() {
@@ -85,7 +85,7 @@ async fn readers_and_writers_never_meet() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn those_who_die_in_between_stop_nobody() {
+async fn waiters_that_die_in_between_stop_nobody() {
     let bench = Arc::new(Bench::shared());
     let store = Arc::new(bench.open().await);
     let inside = Arc::new(AtomicI64::new(0));
@@ -111,7 +111,7 @@ async fn those_who_die_in_between_stop_nobody() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn who_waits_is_called_and_does_not_ask() {
+async fn a_waiter_is_called_and_does_not_ask() {
     let bench = Arc::new(Bench::own());
     let stores = [Arc::new(bench.open().await), Arc::new(bench.open().await)];
     for modes in [[permits(2), permits(2)], [Mode::Read, Mode::Write]] {

@@ -3,16 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock::{Backend, Claim, ErrorKind, Key, LockAll, LockKey, Registry, Released, Together, Wait};
+use dlock::{Backend, Claim, ErrorKind, Key, LockAll, Registry, Released, Together, Wait};
+use dlock_testkit::holds::{claim, confirm, take, token};
 use redis::Commands;
 
 use super::bench::{Bench, LONG, MS, SECOND};
-use dlock_testkit::holds::{confirm, take, token};
-
-fn claim(key: &str, ttl: Duration) -> Arc<Claim> {
-    let key = LockKey::new("test", Key::text("all:").value(key)).unwrap();
-    Arc::new(Claim::new(key, ttl, "tests::together").unwrap())
-}
+use crate::names::{self, FENCE};
 
 fn claims(ttl: Duration) -> [Arc<Claim>; 3] {
     ["a", "b", "c"].map(|key| claim(key, ttl))
@@ -23,6 +19,11 @@ async fn registry(bench: &Bench) -> Registry {
     registry.install("redis", bench.open().await).unwrap();
     registry.set_default("redis").unwrap();
     registry
+}
+
+/// The name in the server of one of the locks of `lock`.
+fn name(n: u64) -> String {
+    names::of_default(Key::text("all:").value(&n))
 }
 
 fn lock(registry: &Registry) -> LockAll {
@@ -64,57 +65,57 @@ async fn free_locks_are_one_request_and_are_given_back_in_reverse() {
     let commands =
         log.into_iter().rev().map(|mut entry| redis::from_redis_value::<Vec<String>>(entry.remove(3)).unwrap());
     let freed: Vec<_> = commands.filter(|command| command[0] == "DEL").map(|command| command[1].clone()).collect();
-    assert_eq!(freed, [3, 2, 1, 0].map(|n| format!("dl1:{{default:all:<{n}>}}")), "given back in reverse");
-    assert_eq!(names(&bench), ["dl1:fence"]);
+    assert_eq!(freed, [3, 2, 1, 0].map(name), "given back in reverse");
+    assert_eq!(names(&bench), [FENCE]);
 }
 
 #[tokio::test]
-async fn one_that_is_taken_or_awaited_keeps_all_as_they_are() {
+async fn one_lock_that_is_taken_or_awaited_keeps_all_as_they_are() {
     let bench = Bench::own();
     let (redis, other) = (bench.open().await, bench.open().await);
     let held = take(&other, &claim("b", LONG)).await;
-    let before = (names(&bench), bench.raw().get::<_, String>("dl1:fence").unwrap());
+    let before = (names(&bench), bench.raw().get::<_, String>(FENCE).unwrap());
     let answer = redis.try_acquire_all(&claims(SECOND)).await.unwrap();
     assert!(matches!(answer, Together::Contended), "{answer:?}");
-    assert_eq!((names(&bench), bench.raw().get::<_, String>("dl1:fence").unwrap()), before);
+    assert_eq!((names(&bench), bench.raw().get::<_, String>(FENCE).unwrap()), before);
     other.release(&held).await.unwrap();
 
     // Free, but for a line that nobody has tidied yet.
-    let line = "dl1:{test:all:<c>}:q";
-    let _: () = bench.raw().zadd(line, "somebody", 1).unwrap();
+    let line = format!("{}:q", names::of_text("c"));
+    let _: () = bench.raw().zadd(&line, "somebody", 1).unwrap();
     let answer = redis.try_acquire_all(&claims(SECOND)).await.unwrap();
     assert!(matches!(answer, Together::Contended), "{answer:?}");
-    assert_eq!(names(&bench), ["dl1:fence", line]);
+    assert_eq!(names(&bench), [FENCE, &line]);
 }
 
 #[tokio::test]
-async fn who_asks_again_has_them_once_with_higher_tokens() {
+async fn an_owner_that_asks_again_has_all_locks_once_with_higher_tokens() {
     let bench = Bench::own();
     let redis = bench.open().await;
     let wanted = claims(2 * SECOND);
     let Together::Acquired(first) = redis.try_acquire_all(&wanted).await.unwrap() else { panic!() };
     // One of them has ended meanwhile: it is free.
-    let _: () = bench.raw().del("dl1:{test:all:<b>}").unwrap();
+    let _: () = bench.raw().del(names::of_text("b")).unwrap();
     tokio::time::sleep(500 * MS).await;
     let Together::Acquired(second) = redis.try_acquire_all(&wanted).await.unwrap() else { panic!() };
     for ((first, second), key) in first.iter().zip(&second).zip(["a", "b", "c"]) {
         assert!(token(first) < token(second));
-        let left: u64 = bench.raw().pttl(format!("dl1:{{test:all:<{key}>}}")).unwrap();
+        let left: u64 = bench.raw().pttl(names::of_text(key)).unwrap();
         assert!(left > 1500, "{key} is armed for {left} ms");
         assert_eq!(redis.release(second).await.unwrap(), Released::Released);
     }
-    assert_eq!(names(&bench), ["dl1:fence"]);
+    assert_eq!(names(&bench), [FENCE]);
 }
 
 #[tokio::test]
 async fn a_foreign_value_is_told_by_its_own_name_and_leaves_nothing() {
     let bench = Bench::own();
     let registry = registry(&bench).await;
-    let _: () = bench.raw().lpush("dl1:{default:all:<2>}", "a list").unwrap();
+    let _: () = bench.raw().lpush(name(2), "a list").unwrap();
     let error = lock(&registry).acquire().await.unwrap_err();
     assert_eq!((error.kind(), error.key()), (&ErrorKind::KeyConflict, Some("dl1:default:all:<2>")), "{error}");
-    let shown: Vec<_> = names(&bench).into_iter().filter(|name| name != "dl1:fence").collect();
-    assert_eq!(shown, ["dl1:{default:all:<2>}"]);
+    let shown: Vec<_> = names(&bench).into_iter().filter(|name| name != FENCE).collect();
+    assert_eq!(shown, [name(2)]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -128,11 +129,11 @@ async fn a_cancelled_caller_leaves_nothing() {
     }
     let report = registry.shutdown(LONG).await;
     assert_eq!((report.cut_off, report.unconfirmed), (0, 0));
-    assert_eq!(names(&bench), ["dl1:fence"]);
+    assert_eq!(names(&bench), [FENCE]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn each_is_renewed_lost_kept_and_told_of_as_any_other() {
+async fn each_lock_of_several_is_renewed_lost_and_kept_as_any_other() {
     let bench = Bench::own();
     let registry = registry(&bench).await;
     let guards = lock(&registry).ttl(600 * MS).name("transfer").min_hold(300 * MS).acquire().await.unwrap();
@@ -142,7 +143,7 @@ async fn each_is_renewed_lost_kept_and_told_of_as_any_other() {
         let note = registry.lock(Key::text("all:").value(&n)).holder().await.unwrap().unwrap();
         assert_eq!(note.site(), Some("transfer"));
     }
-    let _: () = bench.raw().del("dl1:{default:all:<3>}").unwrap();
+    let _: () = bench.raw().del(name(3)).unwrap();
     let lost = async {
         while guards.check().is_ok() {
             tokio::time::sleep(5 * MS).await;
@@ -188,7 +189,7 @@ async fn crowds_of_two_processes_are_alone_with_each() {
         let report = registry.shutdown(SECOND).await;
         assert_eq!((report.cut_off, report.unconfirmed), (0, 0));
     }
-    let left: Vec<_> = names(&bench).into_iter().filter(|name| name != "dl1:fence").collect();
+    let left: Vec<_> = names(&bench).into_iter().filter(|name| name != FENCE).collect();
     assert!(left.is_empty(), "{left:?}");
 }
 

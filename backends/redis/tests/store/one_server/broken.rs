@@ -3,6 +3,7 @@
 use dlock::{Key, Mode, Registry, Wait};
 
 use super::database::{Database, SECOND};
+use crate::names;
 
 async fn process(url: &str) -> Registry {
     let registry = Registry::new();
@@ -19,7 +20,8 @@ async fn a_holder_whose_lock_an_operator_deletes_hears_of_it_at_its_next_renewal
         let ttl = 6 * SECOND;
         let lock = |registry: &Registry, mode| registry.lock(Key::text("stock:").value(&42)).ttl(ttl).mode(mode);
         let held = lock(&one, mode).acquire().await.unwrap();
-        let deleted: u64 = redis::cmd("DEL").arg("dl1:{default:stock:<42>}").query(&mut server.raw()).unwrap();
+        let deleted: u64 =
+            redis::cmd("DEL").arg(names::of_default(Key::text("stock:").value(&42))).query(&mut server.raw()).unwrap();
         assert_eq!(deleted, 1);
         let next = lock(&two, Mode::Exclusive).wait(Wait::None).acquire().await.unwrap();
         held.check().expect("both believe in it");

@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use dlock::backends::redis::Redis;
 use dlock::{Attempt, Backend, Claim, Clock, ErrorKind, Hold, Mode, Registry, Released, Stand, Wait};
+use dlock_testkit::holds::{claim, stand, take};
 use redis::Commands;
 
-use super::database::{Database, SECOND, claim, granted, stand};
-use dlock_testkit::holds::take;
+use super::database::{Database, SECOND, granted};
+use crate::names::{FENCE, K, K_PROCESSES, K_QUEUE};
 
 /// How many commands clients have sent, by name.
 fn sent<S>(server: &Database<S>) -> BTreeMap<String, u64> {
@@ -61,7 +62,7 @@ async fn callers_of_one_process_cost_one_command_each() {
     let scripts = after["evalsha"] - before["evalsha"];
     // Each release but the last one asks for the next; a task that came late has asked itself.
     assert!((101..=105).contains(&scripts), "{scripts}");
-    assert_eq!(server.keys(), ["dl1:fence"]);
+    assert_eq!(server.keys(), [FENCE]);
 }
 
 /// Somebody has broken the line. The lock is free all the same, and whoever asks for a place in it hears what is wrong.
@@ -69,34 +70,34 @@ async fn callers_of_one_process_cost_one_command_each() {
 async fn the_lock_is_released_although_asking_fails() {
     let server = Database::own(&[]);
     let (one, _, held) = known_as_waiter(&server).await;
-    let _: () = server.raw().set("dl1:{test:k}:q", "theirs").unwrap();
+    let _: () = server.raw().set(K_QUEUE, "theirs").unwrap();
     let next = claim("k", 10 * SECOND);
     let until = Clock::system().now().after(60 * SECOND);
     let (released, asked) = one.release_to(&held, &next, until).await.unwrap();
     assert!(released == Released::Released && asked.is_none(), "{released:?} {asked:?}");
-    assert_eq!(server.keys(), ["dl1:fence", "dl1:{test:k}:q"]);
+    assert_eq!(server.keys(), [FENCE, K_QUEUE]);
     let told = one.try_acquire(&next, Stand::Until(until)).await.unwrap_err();
     assert_eq!(*told.kind(), ErrorKind::KeyConflict, "{told}");
 }
 
 /// An operator has put something else there meanwhile.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_not_ours_is_neither_released_nor_taken() {
+async fn a_foreign_value_is_neither_released_nor_taken() {
     let server = Database::own(&[]);
     for foreign in ["text", "list"] {
         let (one, _, held) = known_as_waiter(&server).await;
         let mut raw = server.raw();
-        let _: () = raw.del("dl1:{test:k}").unwrap();
+        let _: () = raw.del(K).unwrap();
         let _: () = match foreign {
-            "text" => raw.set_ex("dl1:{test:k}", "theirs", 100).unwrap(),
-            _ => raw.rpush("dl1:{test:k}", "theirs").unwrap(),
+            "text" => raw.set_ex(K, "theirs", 100).unwrap(),
+            _ => raw.rpush(K, "theirs").unwrap(),
         };
         let next = claim("k", 10 * SECOND);
         let until = Clock::system().now().after(60 * SECOND);
         let (released, asked) = one.release_to(&held, &next, until).await.unwrap();
         assert!(released == Released::NotOwner && asked.is_none(), "{released:?} {asked:?}");
-        assert_eq!(server.keys(), ["dl1:fence", "dl1:{test:k}"]);
-        let _: () = raw.del("dl1:{test:k}").unwrap();
+        assert_eq!(server.keys(), [FENCE, K]);
+        let _: () = raw.del(K).unwrap();
     }
 }
 
@@ -106,12 +107,12 @@ async fn nothing_is_left_where_no_token_can_be_drawn() {
     for counter in ["junk", "9223372036854775807"] {
         let server = Database::own(&[]);
         let (one, _, held) = known_as_waiter(&server).await;
-        let _: () = server.raw().set("dl1:fence", counter).unwrap();
+        let _: () = server.raw().set(FENCE, counter).unwrap();
         let next = claim("k", 10 * SECOND);
         let until = Clock::system().now().after(60 * SECOND);
         let (released, asked) = one.release_to(&held, &next, until).await.unwrap();
         assert!(released == Released::Released && asked.is_none(), "{released:?} {asked:?}");
-        assert_eq!(server.keys(), ["dl1:fence"], "{counter}");
+        assert_eq!(server.keys(), [FENCE], "{counter}");
     }
 }
 
@@ -122,13 +123,13 @@ async fn nothing_is_left_of_a_place_that_could_not_be_taken() {
     let (one, other, held) = known_as_waiter(&server).await;
     let _behind = stand(&other, &claim("k", 10 * SECOND)).await;
     let mut raw = server.raw();
-    let _: () = raw.del("dl1:{test:k}:a").unwrap();
-    let _: () = raw.set("dl1:{test:k}:a", "theirs").unwrap();
+    let _: () = raw.del(K_PROCESSES).unwrap();
+    let _: () = raw.set(K_PROCESSES, "theirs").unwrap();
     let next = claim("k", 10 * SECOND);
     let until = Clock::system().now().after(60 * SECOND);
     let (released, asked) = one.release_to(&held, &next, until).await.unwrap();
     assert!(released == Released::Released && asked.is_none(), "{released:?} {asked:?}");
-    let places: Vec<String> = raw.zrange("dl1:{test:k}:q", 0, -1).unwrap();
+    let places: Vec<String> = raw.zrange(K_QUEUE, 0, -1).unwrap();
     assert!(places.iter().all(|place| !place.contains(&next.owner.to_hex())), "{places:?}");
 }
 
@@ -140,11 +141,11 @@ async fn a_grant_that_nobody_has_looked_at_is_short() {
     let until = Clock::system().now().after(60 * SECOND);
     let next = claim("k", 10 * SECOND);
     let (_, Some(Attempt::Acquired(hold))) = one.release_to(&held, &next, until).await.unwrap() else { panic!() };
-    let left: u64 = server.raw().pttl("dl1:{test:k}").unwrap();
+    let left: u64 = server.raw().pttl(K).unwrap();
     assert!(hold.validity.granted == SECOND && left <= 1000, "{:?} {left}", hold.validity);
     // Its first renewal makes it a full one; one that will not be renewed is that from the beginning.
     one.renew(&[&hold]).await.remove(0).unwrap();
-    assert!(server.raw().pttl::<_, u64>("dl1:{test:k}").unwrap() > 9000);
+    assert!(server.raw().pttl::<_, u64>(K).unwrap() > 9000);
     let mut unrenewed = Claim::new(hold.claim.key.clone(), 7 * SECOND, "t").unwrap();
     unrenewed.renewed = false;
     let unrenewed = std::sync::Arc::new(unrenewed);
@@ -175,7 +176,7 @@ async fn the_lock_is_given_to_nobody_who_does_not_listen() {
     let Some(Attempt::Acquired(hold)) = asked else { panic!("{asked:?}") };
     assert!(released == Released::Released && hold.token > held.token);
     assert_eq!(one.release(&hold).await.unwrap(), Released::Released);
-    assert_eq!(server.keys(), ["dl1:fence"]);
+    assert_eq!(server.keys(), [FENCE]);
 }
 
 /// One whom no push would reach, and one who wants no plain lock.
@@ -192,5 +193,5 @@ async fn a_release_asks_for_nobody_who_could_not_stand_in_the_line() {
     let held = take(&deaf, &claim("k", 10 * SECOND)).await;
     let answer = deaf.release_to(&held, &claim("k", 10 * SECOND), until).await.unwrap();
     assert!(matches!(answer, (Released::Released, None)), "{answer:?}");
-    assert_eq!(server.keys(), ["dl1:fence"]);
+    assert_eq!(server.keys(), [FENCE]);
 }

@@ -4,12 +4,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use dlock::{Backoff, Event, Held, Label, Lock, Observer, Registry, Retry, Wait};
+use dlock::{Backoff, Event, Held, Key, Label, Lock, Observer, Registry, Retry, Wait};
 use dlock_testkit::{Mode, Proxy, wait_until};
 use futures::FutureExt;
 use redis::Commands;
 
 use super::database::{Database, SECOND};
+use crate::names::{self, FENCE};
 
 /// Where the connection breaks.
 #[derive(Clone, Copy, Debug)]
@@ -44,7 +45,7 @@ fn lock(registry: &Registry) -> Lock {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cut_costs_neither_a_caller_nor_its_place() {
     for cut in [Cut::Request, Cut::Answer, Cut::Server] {
-        let server = Database::own(&[]);
+        let (server, name) = (Database::own(&[]), names::of_default(Key::text("k")));
         let (proxy, through) = Proxy::in_front_of(&server.url).unwrap();
         let (registry, other) = (Registry::new(), Registry::new());
         for (registry, url) in [(&registry, &through), (&other, &server.url)] {
@@ -54,7 +55,7 @@ async fn a_cut_costs_neither_a_caller_nor_its_place() {
         // From now on pushes arrive.
         let former = other.lock("k").acquire().await.unwrap();
         let waiting = tokio::spawn(lock(&registry).acquire());
-        wait_until("it stands in the line", async || server.raw().zcard::<_, u64>("dl1:{default:k}:q").unwrap() == 1)
+        wait_until("it stands in the line", async || server.raw().zcard::<_, u64>(format!("{name}:q")).unwrap() == 1)
             .await
             .unwrap();
         former.release().await.unwrap();
@@ -65,7 +66,7 @@ async fn a_cut_costs_neither_a_caller_nor_its_place() {
         let held = lock(&registry).acquire().await.unwrap();
         let before = held.fence().unwrap().get();
         // Nobody, once our own thread has given the next one's up, which the cut has cost its answer.
-        let holder = || server.raw().get::<_, Option<String>>("dl1:{default:k}").unwrap();
+        let holder = || server.raw().get::<_, Option<String>>(&name).unwrap();
         let first = holder();
         let entered = Arc::new(Mutex::new(vec![(before, 0)]));
         let mut waiting = Vec::new();
@@ -100,6 +101,6 @@ async fn a_cut_costs_neither_a_caller_nor_its_place() {
         }
         let entered = entered.lock().unwrap().clone();
         assert!(entered.is_sorted() && entered.iter().map(|(_, id)| *id).eq(0..4), "{cut:?}: {entered:?}");
-        wait_until("nothing is left", async || server.keys() == ["dl1:fence"]).await.unwrap();
+        wait_until("nothing is left", async || server.keys() == [FENCE]).await.unwrap();
     }
 }

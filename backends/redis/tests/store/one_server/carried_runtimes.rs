@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use dlock::{Guard, Held, Lock, Registry, Wait};
+use dlock::{Guard, Held, Key, Lock, Registry, Wait};
 use dlock_testkit::servers::Instance;
 use dlock_testkit::{Mode, Proxy, block_until};
 use futures::FutureExt;
@@ -13,13 +13,11 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinHandle;
 
 use super::database::Database;
+use crate::names::{self, FENCE};
 
 /// Longer than any wait here: who gets the lock has not waited for the end of a claim.
 const TTL: Duration = Duration::from_secs(120);
 const WAIT: Wait = Wait::UpTo(Duration::from_secs(40));
-
-const LOCK: &str = "dl1:{default:k}";
-const LINE: &str = "dl1:{default:k}:q";
 
 /// One registry behind a proxy, used by two runtimes.
 struct Bench {
@@ -73,7 +71,7 @@ impl Bench {
     }
 
     fn holder(&self) -> String {
-        let value: String = self.server.raw().get(LOCK).unwrap();
+        let value: String = self.server.raw().get(names::of_default(Key::text("k"))).unwrap();
         value[..32].to_owned()
     }
 
@@ -86,7 +84,7 @@ impl Bench {
     }
 
     fn is_empty(&self) {
-        block_until("nothing is left", || self.server.keys() == ["dl1:fence"]).unwrap();
+        block_until("nothing is left", || self.server.keys() == [FENCE]).unwrap();
     }
 }
 
@@ -99,7 +97,7 @@ fn token(held: &Held) -> u64 {
 }
 
 fn in_line(server: &Database<Instance>) -> u64 {
-    server.raw().zcard(LINE).unwrap()
+    server.raw().zcard(format!("{}:q", names::of_default(Key::text("k")))).unwrap()
 }
 
 /// It stood in the store's line, since the hold before was not of its runtime.
@@ -150,7 +148,7 @@ fn a_runtime_ends_before_the_answer_to_its_release_has_come() {
 /// The request that it has sent comes to the server when everybody has long gone on without it: while the lock is held,
 /// and when it is free. Our account may not end the connection in the server, or nothing would come.
 #[test]
-fn what_a_runtime_has_sent_arrives_after_its_end() {
+fn a_request_of_a_runtime_arrives_after_the_runtimes_end() {
     for is_held in [true, false] {
         let mut bench = Bench::new();
         let deny = ["SETUSER", "default", "-client|kill"];

@@ -1,25 +1,25 @@
 //! One lock from its grant to its end.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use dlock::{Attempt, Backend, Claim, Clock, Key, LockKey, Registry, Released, Stand, Standing};
+use dlock::{Attempt, Backend, Clock, Key, LockKey, Registry, Released, Stand, Standing};
+use dlock_testkit::holds::{SITE, claim, claim_on, stand, take, until};
 use futures::future::join_all;
 use redis::Commands;
 
-use super::database::{Database, SECOND, claim, is_contended, renew, stand, until};
-use dlock_testkit::holds::take;
+use super::database::{Database, SECOND, is_contended, renew};
+use crate::names::{self, FENCE, K};
 
 #[tokio::test]
 async fn a_cycle_leaves_nothing_but_the_counter() {
     let server = Database::shared();
     let redis = server.open().await;
     let first = take(&redis, &claim("k", SECOND)).await;
-    assert_eq!(server.keys(), ["dl1:fence", "dl1:{test:k}"]);
+    assert_eq!(server.keys(), [FENCE, K]);
     let note = redis.holder(&first.claim.key).await.unwrap().unwrap();
-    assert_eq!((note.site(), note.pid()), (Some("tests::redis"), Some(std::process::id())));
+    assert_eq!((note.site(), note.pid()), (Some(SITE), Some(std::process::id())));
     assert_eq!(redis.release(&first).await.unwrap(), Released::Released);
-    assert_eq!(server.keys(), ["dl1:fence"]);
+    assert_eq!(server.keys(), [FENCE]);
     assert!(redis.holder(&first.claim.key).await.unwrap().is_none());
     assert_eq!(redis.release(&first).await.unwrap(), Released::NotOwner);
     let second = take(&redis, &claim("k", SECOND)).await;
@@ -67,14 +67,14 @@ async fn the_same_owner_may_ask_again_and_the_lease_begins_anew() {
     for stand in [Stand::No, until()] {
         let claim = claim("k", 10 * SECOND);
         let first = take(&redis, &claim).await;
-        let _: () = server.raw().pexpire("dl1:{test:k}", 500).unwrap();
+        let _: () = server.raw().pexpire(K, 500).unwrap();
         let before = Clock::system().now();
         let Attempt::Acquired(second) = redis.try_acquire(&claim, stand).await.unwrap() else { panic!() };
         assert!(second.token > first.token && second.validity.from >= before);
-        let left: i64 = server.raw().pttl("dl1:{test:k}").unwrap();
+        let left: i64 = server.raw().pttl(K).unwrap();
         assert!(left > 9000, "{left}");
         assert_eq!(redis.release(&second).await.unwrap(), Released::Released);
-        assert_eq!(server.keys(), ["dl1:fence"]);
+        assert_eq!(server.keys(), [FENCE]);
     }
 }
 
@@ -86,7 +86,7 @@ async fn a_late_release_and_a_late_renewal_touch_nobody_elses_lock() {
     tokio::time::sleep(Duration::from_millis(60)).await;
     // A renewal never creates.
     assert_eq!(renew(&redis, &[&late]).await, [Standing::Lost]);
-    assert_eq!(server.keys(), ["dl1:fence"]);
+    assert_eq!(server.keys(), [FENCE]);
     let present = take(&redis, &claim("k", SECOND)).await;
     assert_eq!(redis.release(&late).await.unwrap(), Released::NotOwner);
     assert_eq!(renew(&redis, &[&late]).await, [Standing::Lost]);
@@ -98,21 +98,21 @@ async fn releases_and_renewals_that_leave_together_touch_nobody_elses_locks() {
     let server = Database::own(&[]);
     let (redis, other) = (server.open().await, server.open().await);
     let named = |n: u64| LockKey::new("test", Key::text("k").value(&n)).unwrap();
-    let asked = |n: u64| Arc::new(Claim::new(named(n), 10 * SECOND, "t").unwrap());
+    let asked = |n: u64| claim_on(&named(n), 10 * SECOND, |_| ());
     let (mut late, mut present) = (Vec::new(), Vec::new());
     for n in 0..12 {
         late.push(take(&redis, &asked(n)).await);
         if n % 3 == 0 {
-            let _: () = server.raw().del(format!("dl1:{{test:k<{n}>}}")).unwrap();
+            let _: () = server.raw().del(names::of(&named(n))).unwrap();
             present.push(take(&other, &asked(n)).await);
-            let _: () = server.raw().pexpire(format!("dl1:{{test:k<{n}>}}"), 9000).unwrap();
+            let _: () = server.raw().pexpire(names::of(&named(n)), 9000).unwrap();
         }
     }
     let standings = renew(&redis, &late.iter().collect::<Vec<_>>()).await;
     let lost: Vec<_> = standings.iter().map(|standing| *standing == Standing::Lost).collect();
     assert_eq!(lost, (0..12).map(|n| n % 3 == 0).collect::<Vec<_>>());
     for n in [0, 3, 6, 9] {
-        let left: i64 = server.raw().pttl(format!("dl1:{{test:k<{n}>}}")).unwrap();
+        let left: i64 = server.raw().pttl(names::of(&named(n))).unwrap();
         assert!(left <= 9000, "a renewal that was told as Lost has prolonged another one's lock");
     }
     let released = join_all(late.iter().map(|hold| redis.release(hold))).await;
@@ -131,19 +131,18 @@ async fn a_batch_is_renewed_in_order_also_after_the_scripts_are_gone() {
     let redis = server.open().await;
     let mut holds = Vec::new();
     for n in 0..250_u64 {
-        let key = LockKey::new("test", Key::text("k").value(&n)).unwrap();
-        holds.push(take(&redis, &Arc::new(Claim::new(key, 5 * SECOND, "t").unwrap())).await);
+        holds.push(take(&redis, &claim(&n.to_string(), 5 * SECOND)).await);
     }
     let _: () = redis::cmd("SCRIPT").arg("FLUSH").query(&mut server.raw()).unwrap();
-    let _: () = server.raw().del("dl1:{test:k<120>}").unwrap();
-    let _: () = server.raw().pexpire("dl1:{test:k<121>}", 100).unwrap();
+    let _: () = server.raw().del(names::of_text("120")).unwrap();
+    let _: () = server.raw().pexpire(names::of_text("121"), 100).unwrap();
     let standings = renew(&redis, &holds.iter().collect::<Vec<_>>()).await;
     let renewed = Standing::Renewed(dlock::Validity { from: Clock::manual().now(), granted: 5 * SECOND });
     for (n, standing) in standings.iter().enumerate() {
         assert_eq!(*standing, if n == 120 { Standing::Lost } else { renewed }, "{n}");
     }
     assert_eq!(standings.len(), 250);
-    let left: i64 = server.raw().pttl("dl1:{test:k<121>}").unwrap();
+    let left: i64 = server.raw().pttl(names::of_text("121")).unwrap();
     assert!(left > 4000, "{left}");
     let _: () = redis::cmd("SCRIPT").arg("FLUSH").query(&mut server.raw()).unwrap();
     assert_eq!(redis.release(&holds[0]).await.unwrap(), Released::Released);

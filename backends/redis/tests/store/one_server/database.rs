@@ -1,11 +1,10 @@
 //! An empty database of a real server, and what the tests do with claims.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
 use dlock::backends::redis::Redis;
-use dlock::{Attempt, Backend, Claim, Clock, Hold, Key, LockKey, Signal, Stand, Standing, Wake};
+use dlock::{Attempt, Backend, Clock, Hold, Signal, Standing, Wake};
 use dlock_testkit::servers::{self, Instance, shared};
 
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
@@ -67,22 +66,6 @@ impl<S> Database<S> {
 
     pub(crate) async fn open(&self) -> Redis {
         Redis::connect(&self.url, &Clock::system()).await.unwrap()
-    }
-}
-
-pub(crate) fn claim(key: &'static str, ttl: Duration) -> Arc<Claim> {
-    Arc::new(Claim::new(LockKey::new("test", Key::text(key)).unwrap(), ttl, "tests::redis").unwrap())
-}
-
-pub(crate) fn until() -> Stand {
-    Stand::Until(Clock::system().now().after(60 * SECOND))
-}
-
-pub(crate) async fn stand(redis: &Redis, claim: &Arc<Claim>) -> Wake {
-    match redis.try_acquire(claim, until()).await.unwrap() {
-        Attempt::Contended(wake) => wake,
-        Attempt::AlreadyRun => panic!("a claim without a period"),
-        Attempt::Acquired(_) => panic!("acquired"),
     }
 }
 

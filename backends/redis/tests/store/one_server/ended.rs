@@ -5,9 +5,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use dlock::{Backend, Stand};
+use dlock_testkit::holds::claim;
 use tokio::task::JoinSet;
 
-use super::database::{Database, SECOND, claim};
+use super::database::{Database, SECOND};
 
 /// A request that is handed to the client as its connection ends is answered by nobody; it once waited for ever.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -5,11 +5,11 @@ use std::time::Duration;
 use dlock::backends::redis::Redis;
 use dlock::{Backend, Clock, Stand};
 use dlock_testkit::block_until;
+use dlock_testkit::holds::{claim, take};
 use futures::future::join_all;
 use tokio::runtime::{Builder, Runtime};
 
-use super::database::{Database, claim};
-use dlock_testkit::holds::take;
+use super::database::Database;
 
 /// No lock of these tests ends by itself.
 const LONG: Duration = Duration::from_secs(600);

@@ -8,9 +8,10 @@ use std::time::{Duration, Instant};
 use dlock::backends::redis::Redis;
 use dlock::{Attempt, Backend, Claim, Clock, ErrorKind, Key, LockKey, Released, Stand, Standing};
 use dlock_testkit::Proxy;
+use dlock_testkit::holds::{claim, stand, take, until};
 
-use super::database::{Database, SECOND, claim, granted, stand, until};
-use dlock_testkit::holds::take;
+use super::database::{Database, SECOND, granted};
+use crate::names::FENCE;
 
 /// A release frees memory, and what it does for those who wait does not fail for the lack of it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -35,7 +36,7 @@ async fn a_server_without_memory_hands_locks_on() {
     assert_eq!(released, Released::Released);
     let Some(Attempt::Acquired(hold)) = asked else { panic!("{asked:?}") };
     assert_eq!(two.release(&hold).await.unwrap(), Released::Released);
-    assert_eq!(server.keys(), ["dl1:fence"]);
+    assert_eq!(server.keys(), [FENCE]);
     // Nobody can take a place in the line of a lock that is held, and is told so.
     memory("0");
     let present = take(&one, &claim("k", 60 * SECOND)).await;
@@ -43,12 +44,12 @@ async fn a_server_without_memory_hands_locks_on() {
     let error = two.try_acquire(&claim("k", 60 * SECOND), until()).await.unwrap_err();
     assert_eq!(error.code(), Some("OOM"), "{error}");
     assert_eq!(one.release(&present).await.unwrap(), Released::Released);
-    assert_eq!(server.keys(), ["dl1:fence"]);
+    assert_eq!(server.keys(), [FENCE]);
 }
 
 /// A short spike must not end waits that were there before it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_stands_in_line_stays_there_at_a_server_without_memory() {
+async fn a_waiter_keeps_its_place_at_a_server_without_memory() {
     let server = Database::own(&[]);
     let (one, two) = (server.open().await, server.open().await);
     let present = take(&one, &claim("k", 60 * SECOND)).await;
@@ -63,7 +64,7 @@ async fn who_stands_in_line_stays_there_at_a_server_without_memory() {
     assert_eq!(one.release(&present).await.unwrap(), Released::Released);
     let hold = granted(&mut wake, 60 * SECOND).await.unwrap();
     assert_eq!(two.release(&hold).await.unwrap(), Released::Released);
-    assert_eq!(server.keys(), ["dl1:fence"]);
+    assert_eq!(server.keys(), [FENCE]);
 }
 
 /// Several requests are needed, and all of them leave before the first is answered: what one way costs is paid once.

@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 use dlock::Backend;
 use dlock::backends::redis::Redis;
 use dlock::{Clock, ErrorKind, Stand};
+use dlock_testkit::holds::{claim, take};
 use dlock_testkit::wait_until;
 
-use super::database::{Database, SECOND, claim};
-use dlock_testkit::holds::take;
+use super::database::{Database, SECOND};
 
 /// The bytes that fit into the buffers of two sockets, beside 16 MB that are read.
 const BOUND: u64 = 64 * 1024 * 1024;

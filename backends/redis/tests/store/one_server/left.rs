@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use dlock::backends::redis::Redis;
 use dlock::{Backend, Backoff, Clock, Error, ErrorKind, Key, Registry, Retry, Stand};
+use dlock_testkit::holds::{claim, take};
 use dlock_testkit::servers::Instance;
 use dlock_testkit::{Mode, Proxy, wait_until};
 use futures::FutureExt;
 
-use super::database::{Database, SECOND, claim};
-use dlock_testkit::holds::take;
+use super::database::{Database, SECOND};
+use crate::names::{self, FENCE, K};
 
 /// No lock of these tests ends by itself.
 const LONG: Duration = Duration::from_secs(600);
@@ -38,13 +39,13 @@ async fn a_lock_whose_grant_was_not_heard_stays_until_it_is_abandoned() {
     let (proxy, url) = Proxy::in_front_of(&server.url).unwrap();
     let redis = Redis::connect(&url, &Clock::system()).await.unwrap();
     let lost = claim("k", LONG);
-    let error = unheard(&server, &proxy, "dl1:{test:k}", redis.try_acquire(&lost, Stand::No)).await;
+    let error = unheard(&server, &proxy, K, redis.try_acquire(&lost, Stand::No)).await;
     assert!(*error.kind() == ErrorKind::Outage && error.is_retryable(), "{error}");
     // Whatever the store would send by itself has left before this.
     take(&redis, &claim("later", LONG)).await;
-    assert_eq!(server.keys(), ["dl1:fence", "dl1:{test:k}", "dl1:{test:later}"]);
+    assert_eq!(server.keys(), [FENCE, K, &names::of_text("later")]);
     redis.abandon(&lost).await.unwrap();
-    assert_eq!(server.keys(), ["dl1:fence", "dl1:{test:later}"]);
+    assert_eq!(server.keys(), [FENCE, &names::of_text("later")]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -56,9 +57,9 @@ async fn a_lock_whose_grant_was_not_heard_is_given_back_by_the_core() {
     registry.set_default("redis").unwrap();
     let none = Retry { times: 0, backoff: Backoff { from: SECOND, to: SECOND } };
     let attempt = registry.lock(Key::text("k")).ttl(LONG).retry(none).try_acquire();
-    let error = unheard(&server, &proxy, "dl1:{default:k}", attempt).await;
+    let error = unheard(&server, &proxy, &names::of_default(Key::text("k")), attempt).await;
     assert_eq!(*error.kind(), ErrorKind::Outage, "{error}");
-    wait_until("nothing is left", async || server.keys() == ["dl1:fence"]).await.unwrap();
+    wait_until("nothing is left", async || server.keys() == [FENCE]).await.unwrap();
     registry.shutdown(SECOND).await;
 }
 
@@ -83,5 +84,5 @@ async fn an_abandon_does_not_overtake_the_attempt_of_a_task_without_budget() {
     })
     .await;
     registry.shutdown(SECOND).await;
-    assert_eq!(server.keys(), ["dl1:fence"]);
+    assert_eq!(server.keys(), [FENCE]);
 }

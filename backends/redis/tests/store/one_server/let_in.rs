@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use dlock::{Key, Registry};
-use dlock_testkit::servers::{self, Instance, redlock_url};
+use dlock_testkit::servers::Instance;
 use dlock_testkit::wait_until;
 
 use super::database::{Database, SECOND};
@@ -65,15 +65,4 @@ async fn a_hold_outlives_a_server_that_lets_nobody_in_since_it_was_taken() {
 async fn a_renewal_that_cannot_connect_goes_over_any_connection_of_the_store() {
     let server = Database::own(&[]).server;
     outlives(&account(&server), TTL, || shut(&server, true)).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn redlock_renews_on_nodes_that_let_nobody_in() {
-    for kills in [false, true] {
-        let recipe = |_| servers::Redis { aof_always: true, ..servers::Redis::default() };
-        let nodes = Instance::start_all((0..3).map(recipe)).unwrap();
-        nodes.iter().for_each(|node| drop(account(node)));
-        let url = redlock_url(&nodes).replace("redlock://", "redlock://app:pw@");
-        outlives(&url, 2 * TTL, || nodes.iter().for_each(|node| shut(node, kills))).await;
-    }
 }

@@ -5,13 +5,14 @@ use std::time::{Duration, Instant};
 
 use dlock::backends::redis::Redis;
 use dlock::{Attempt, Backend, Claim, Clock, Released, Signal, Stand, Standing};
+use dlock_testkit::holds::{claim, stand, take, until};
 use redis::Commands;
 
-use super::database::{Database, SECOND, claim, granted, is_contended, renew, stand, until};
-use dlock_testkit::holds::take;
+use super::database::{Database, SECOND, granted, is_contended, renew};
+use crate::names::{self, FENCE, K, K_PROCESSES, K_QUEUE};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn those_who_stand_are_served_in_order_over_two_processes() {
+async fn waiters_are_served_in_order_over_two_processes() {
     let server = Database::shared();
     let (one, two) = (server.open().await, server.open().await);
     let mut present = take(&one, &claim("k", 10 * SECOND)).await;
@@ -30,16 +31,16 @@ async fn those_who_stand_are_served_in_order_over_two_processes() {
         assert_eq!(hold.claim.owner, claim.owner);
         assert!(hold.token > present.token);
         assert_eq!(hold.validity.granted, SECOND);
-        let left: i64 = server.raw().pttl("dl1:{test:k}").unwrap();
+        let left: i64 = server.raw().pttl(K).unwrap();
         assert!(left <= 1000, "{left}");
         // The first renewal makes it a full ttl.
         assert!(matches!(renew(redis, &[&hold]).await[..], [Standing::Renewed(v)] if v.granted == 10 * SECOND));
-        let left: i64 = server.raw().pttl("dl1:{test:k}").unwrap();
+        let left: i64 = server.raw().pttl(K).unwrap();
         assert!(left > 9000, "{left}");
         (present, holder) = (hold, redis);
     }
     assert_eq!(holder.release(&present).await.unwrap(), Released::Released);
-    assert_eq!(server.keys(), ["dl1:fence"]);
+    assert_eq!(server.keys(), [FENCE]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -112,7 +113,7 @@ async fn a_dead_waiter_is_skipped_at_once() {
     one.release(&present).await.unwrap();
     let hold = granted(&mut next, Duration::from_millis(500)).await.unwrap();
     one.release(&hold).await.unwrap();
-    assert_eq!(server.keys(), ["dl1:fence"]);
+    assert_eq!(server.keys(), [FENCE]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -145,20 +146,20 @@ async fn an_abandoned_claim_leaves_no_trace_twice() {
     let present = take(&redis, &claim("k", 10 * SECOND)).await;
     let waiter = claim("k", SECOND);
     let wake = stand(&redis, &waiter).await;
-    assert_eq!(server.keys(), ["dl1:fence", "dl1:{test:k}", "dl1:{test:k}:a", "dl1:{test:k}:q"]);
+    assert_eq!(server.keys(), [FENCE, K, K_PROCESSES, K_QUEUE]);
     drop(wake);
     for _ in 0..2 {
         redis.abandon(&waiter).await.unwrap();
-        assert_eq!(server.keys(), ["dl1:fence", "dl1:{test:k}"]);
+        assert_eq!(server.keys(), [FENCE, K]);
     }
     redis.release(&present).await.unwrap();
-    assert_eq!(server.keys(), ["dl1:fence"]);
+    assert_eq!(server.keys(), [FENCE]);
     // A grant is given back too, whoever asks.
     let granted = claim("k", SECOND);
     take(&redis, &granted).await;
     redis.abandon(&granted).await.unwrap();
     redis.abandon(&granted).await.unwrap();
-    assert_eq!(server.keys(), ["dl1:fence"]);
+    assert_eq!(server.keys(), [FENCE]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -171,17 +172,17 @@ async fn a_push_that_nobody_awaits_is_given_back_at_once() {
     // As if its request had come after its abandon: the place is put back behind our back.
     let mut raw = server.raw();
     let line: Vec<(String, f64)> =
-        redis::cmd("ZRANGE").arg("dl1:{test:k}:q").arg(0).arg(-1).arg("WITHSCORES").query(&mut raw).unwrap();
-    let processes: Vec<String> = redis::cmd("HGETALL").arg("dl1:{test:k}:a").query(&mut raw).unwrap();
+        redis::cmd("ZRANGE").arg(K_QUEUE).arg(0).arg(-1).arg("WITHSCORES").query(&mut raw).unwrap();
+    let processes: Vec<String> = redis::cmd("HGETALL").arg(K_PROCESSES).query(&mut raw).unwrap();
     two.abandon(&waiter).await.unwrap();
     drop(wake);
-    let _: () = redis::cmd("ZADD").arg("dl1:{test:k}:q").arg(line[0].1).arg(&line[0].0).query(&mut raw).unwrap();
-    let _: () = redis::cmd("HSET").arg("dl1:{test:k}:a").arg(&processes).query(&mut raw).unwrap();
+    let _: () = redis::cmd("ZADD").arg(K_QUEUE).arg(line[0].1).arg(&line[0].0).query(&mut raw).unwrap();
+    let _: () = redis::cmd("HSET").arg(K_PROCESSES).arg(&processes).query(&mut raw).unwrap();
     let mut next = stand(&one, &claim("k", 10 * SECOND)).await;
     one.release(&present).await.unwrap();
     let hold = granted(&mut next, Duration::from_millis(500)).await.unwrap();
     one.release(&hold).await.unwrap();
-    assert_eq!(server.keys(), ["dl1:fence"]);
+    assert_eq!(server.keys(), [FENCE]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -191,14 +192,14 @@ async fn a_push_that_comes_after_the_answer_takes_nothing_away() {
     let present = take(&redis, &claim("k", 10 * SECOND)).await;
     let waiter = claim("k", 10 * SECOND);
     let wake = stand(&redis, &waiter).await;
-    let line: Vec<String> = redis::cmd("ZRANGE").arg("dl1:{test:k}:q").arg(0).arg(-1).query(&mut server.raw()).unwrap();
+    let line: Vec<String> = redis::cmd("ZRANGE").arg(K_QUEUE).arg(0).arg(-1).query(&mut server.raw()).unwrap();
     let (process, value) = (&line[0][..16], line[0].splitn(3, ' ').nth(2).unwrap().to_owned());
     redis.release(&present).await.unwrap();
     // It asks although it was pushed to; the wake is dropped only then.
     let Attempt::Acquired(hold) = redis.try_acquire(&waiter, until()).await.unwrap() else { panic!() };
     drop(wake);
-    let news = format!("{} 1 1000 dl1:{{test:k}} {value}", hold.token.unwrap());
-    let heard: i64 = server.raw().publish(format!("dl1:p:{process}"), news).unwrap();
+    let news = format!("{} 1 1000 {K} {value}", hold.token.unwrap());
+    let heard: i64 = server.raw().publish(names::channel(process), news).unwrap();
     assert_eq!(heard, 1);
     tokio::time::sleep(Duration::from_millis(100)).await;
     assert_eq!(redis.release(&hold).await.unwrap(), Released::Released);

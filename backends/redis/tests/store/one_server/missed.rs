@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use dlock::backends::redis::Redis;
 use dlock::{Attempt, Backend, Claim, Clock, Released, Standing};
+use dlock_testkit::holds::{claim, stand, take, token, until, wait};
 use dlock_testkit::{Mode, Proxy, wait_until};
 use futures::FutureExt;
 use redis::{Commands, ToRedisArgs};
 
-use super::database::{Database, claim, granted, stand, until};
-use dlock_testkit::holds::{take, token, wait};
+use super::database::{Database, granted};
+use crate::names::{self, FENCE, K, K_PROCESSES, K_QUEUE};
 
 const LONG: Duration = Duration::from_secs(60);
 
@@ -22,7 +23,7 @@ fn tell<T: redis::FromRedisValue>(server: &Database<impl Sized>, words: &[impl T
 }
 
 fn line(server: &Database<impl Sized>) -> Vec<String> {
-    tell(server, &["ZRANGE", "dl1:{test:k}:q", "0", "-1"])
+    tell(server, &["ZRANGE", K_QUEUE, "0", "-1"])
 }
 
 fn changed(claim: Arc<Claim>, change: impl FnOnce(&mut Claim)) -> Arc<Claim> {
@@ -58,10 +59,10 @@ async fn a_lock_that_is_won_while_nothing_can_be_pushed_leaves_no_place_behind()
         assert_eq!(killed, 1);
         wait_until("the store finds out", async || !hears(&two).await).await.unwrap();
         // The lease ends; a release would have served the line.
-        let _: () = tell(&server, &["DEL", "dl1:{test:k}"]);
+        let _: () = tell(&server, &["DEL", K]);
         let Attempt::Acquired(hold) = two.try_acquire(&waiter, until()).await.unwrap() else { panic!("{fair}") };
         drop(wake);
-        assert_eq!(server.keys(), ["dl1:fence", "dl1:{test:held}", "dl1:{test:k}"], "{fair}");
+        assert_eq!(server.keys(), [FENCE, &names::of_text("held"), K], "{fair}");
         assert_eq!(two.release(&hold).await.unwrap(), Released::Released);
         drop(hold);
 
@@ -70,7 +71,7 @@ async fn a_lock_that_is_won_while_nothing_can_be_pushed_leaves_no_place_behind()
         // As if its last request had come late: what is pushed to it is given back, for nobody waits for it.
         let present = take(&one, &claim("k", LONG)).await;
         let mut next = stand(&two, &claim("k", LONG)).await;
-        let _: () = tell(&server, &["ZADD", "dl1:{test:k}:q", "1", &*entry]);
+        let _: () = tell(&server, &["ZADD", K_QUEUE, "1", &*entry]);
         assert_eq!(one.release(&present).await.unwrap(), Released::Released);
         assert!(granted(&mut next, LONG).await.is_some(), "{fair}");
     }
@@ -88,7 +89,7 @@ async fn a_push_that_is_lost_on_the_way_costs_a_poll_and_not_the_lock() {
     let mut wake = stand(&two, &waiter).await;
     // The connection on which something comes now falls silent for ever, and no other.
     proxy.set(Mode::Blackhole { to_server: false, to_client: true });
-    let heard: i64 = tell(&server, &["PUBLISH", &format!("dl1:p:{}", &line(&server)[0][..16]), "?"]);
+    let heard: i64 = tell(&server, &["PUBLISH", &names::channel(&line(&server)[0][..16]), "?"]);
     assert_eq!(heard, 1);
     wait_until("something is swallowed", async || proxy.swallowing() == 1).await.unwrap();
     proxy.set(Mode::Pass);
@@ -98,11 +99,11 @@ async fn a_push_that_is_lost_on_the_way_costs_a_poll_and_not_the_lock() {
     assert!(wake.signal.as_mut().unwrap().now_or_never().is_none());
     let Attempt::Acquired(hold) = two.try_acquire(&waiter, until()).await.unwrap() else { panic!() };
     assert!(hold.claim.owner == waiter.owner && token(&hold) > token(&present));
-    let value: String = server.raw().get("dl1:{test:k}").unwrap();
+    let value: String = server.raw().get(K).unwrap();
     assert!(value.starts_with(&waiter.owner.to_hex()));
     assert!(matches!(two.renew(&[&hold]).await[..], [Ok(Standing::Renewed(_))]));
     assert_eq!(two.release(&hold).await.unwrap(), Released::Released);
-    assert_eq!(server.keys(), ["dl1:fence"]);
+    assert_eq!(server.keys(), [FENCE]);
 }
 
 /// It is subscribed still, but has not asked for longer than its place lasts: whoever stands behind it is next, at once.
@@ -114,10 +115,10 @@ async fn a_process_that_has_not_asked_for_long_is_passed_over() {
     let mut silent = stand(&two, &claim("k", LONG)).await;
     let next = claim("k", LONG);
     let mut wake = stand(&one, &next).await;
-    let _: () = tell(&server, &["HSET", "dl1:{test:k}:a", &line(&server)[0][..16], "1"]);
+    let _: () = tell(&server, &["HSET", K_PROCESSES, &line(&server)[0][..16], "1"]);
     assert_eq!(one.release(&present).await.unwrap(), Released::Released);
     // The release itself has handed it on.
-    let value: String = server.raw().get("dl1:{test:k}").unwrap();
+    let value: String = server.raw().get(K).unwrap();
     assert!(value.starts_with(&next.owner.to_hex()), "{value}");
     let hold = granted(&mut wake, LONG).await.unwrap();
     assert!(silent.signal.as_mut().unwrap().now_or_never().is_none());
@@ -125,7 +126,7 @@ async fn a_process_that_has_not_asked_for_long_is_passed_over() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn those_who_wait_over_a_flush_get_the_lock_once_each() {
+async fn waiters_over_a_flush_get_the_lock_once_each() {
     let server = Database::own(&[]);
     let stores = [Arc::new(server.open().await), Arc::new(server.open().await)];
     let first = take(&*stores[0], &claim("k", LONG)).await;
@@ -155,5 +156,5 @@ async fn those_who_wait_over_a_flush_get_the_lock_once_each() {
     tokens.sort_unstable();
     tokens.dedup();
     assert_eq!(tokens.len(), 11);
-    assert_eq!(server.keys(), ["dl1:fence"]);
+    assert_eq!(server.keys(), [FENCE]);
 }

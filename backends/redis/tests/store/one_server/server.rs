@@ -4,21 +4,22 @@ use std::time::{Duration, Instant};
 
 use dlock::backends::redis::Redis;
 use dlock::{Attempt, Backend, Clock, ErrorKind, Released, Stand};
+use dlock_testkit::holds::{claim, stand, take, until};
 use dlock_testkit::{text_of, wait_until};
 use redis::Commands;
 use tokio::runtime::Handle;
 
-use super::database::{Database, SECOND, claim, granted, stand, until};
+use super::database::{Database, SECOND, granted};
+use crate::names::{self, FENCE, K};
 use crate::rights;
-use dlock_testkit::holds::take;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_not_ours_is_a_conflict_and_stays() {
+async fn a_foreign_value_is_a_conflict_and_stays() {
     let server = Database::shared();
     let redis = server.open().await;
     let mut raw = server.raw();
     let foreign = |value: &str| {
-        let _: () = server.raw().set("dl1:{test:k}", value).unwrap();
+        let _: () = server.raw().set(K, value).unwrap();
     };
     let kinds = async || {
         let mut kinds = Vec::new();
@@ -30,19 +31,19 @@ async fn what_is_not_ours_is_a_conflict_and_stays() {
     foreign("somebody else's");
     assert_eq!(kinds().await, [ErrorKind::KeyConflict, ErrorKind::KeyConflict]);
     assert_eq!(*redis.holder(&claim("k", SECOND).key).await.unwrap_err().kind(), ErrorKind::KeyConflict);
-    let kept: String = raw.get("dl1:{test:k}").unwrap();
+    let kept: String = raw.get(K).unwrap();
     assert_eq!(kept, "somebody else's");
-    let _: () = raw.del("dl1:{test:k}").unwrap();
-    let _: () = raw.lpush("dl1:{test:k}", 1).unwrap();
+    let _: () = raw.del(K).unwrap();
+    let _: () = raw.lpush(K, 1).unwrap();
     assert_eq!(kinds().await, [ErrorKind::KeyConflict, ErrorKind::KeyConflict]);
     redis.abandon(&claim("k", SECOND)).await.unwrap();
-    let _: () = raw.del("dl1:{test:k}").unwrap();
+    let _: () = raw.del(K).unwrap();
     // Ours by its form, but without an end.
     foreign(&format!("{} h=x", "ab".repeat(16)));
     let error = redis.try_acquire(&claim("k", SECOND), until()).await.unwrap_err();
     assert_eq!(*error.kind(), ErrorKind::CorruptState);
     assert!(!error.is_retryable());
-    assert_eq!(server.keys(), ["dl1:fence", "dl1:{test:k}"]);
+    assert_eq!(server.keys(), [FENCE, K]);
 }
 
 #[tokio::test]
@@ -177,7 +178,7 @@ async fn a_connection_that_falls_silent_is_replaced() {
     assert_eq!(opened() - before, 2);
     // The server has carried out what it had been sent; the abandon takes it back.
     redis.abandon(&waiting).await.unwrap();
-    assert_eq!(server.keys(), ["dl1:fence", "dl1:{test:other}"]);
+    assert_eq!(server.keys(), [FENCE, &names::of_text("other")]);
 }
 
 #[cfg(unix)]

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use dlock::backends::redis::Redis;
 use dlock::{Attempt, Backend, Claim, Clock, Hold, Key, LockKey, Registry, Released, Stand, Standing, Wait};
+use dlock_testkit::holds::{claim, take};
 use dlock_testkit::{Mode, Proxy, wait_until};
 
-use super::database::{Database, SECOND, claim};
-use dlock_testkit::holds::take;
+use super::database::{Database, SECOND};
 
 /// Only a hang comes near it.
 const HANG: Duration = Duration::from_secs(60);
@@ -145,7 +145,7 @@ async fn renewals_go_the_ordinary_way_in_time_while_a_server_lets_nobody_in() {
 /// The network repeats what was sent over a connection that is given up. A lock that arrives after its own undoing, which
 /// went over the next connection, would be nobody's for its whole ttl.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_arrives_late_over_a_connection_that_was_left_wins_nothing() {
+async fn a_request_that_arrives_late_over_a_connection_that_was_left_wins_nothing() {
     let server = Database::own(&[]);
     let (proxy, url) = Proxy::in_front_of(&server.url).unwrap();
     let redis = Arc::new(Redis::connect(&url, &Clock::system()).await.unwrap());

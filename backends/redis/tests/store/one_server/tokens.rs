@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use dlock::{Attempt, Backend, Claim, ErrorKind, Key, LockKey, Released, Stand};
+use dlock_testkit::holds::{claim, take, until};
 use redis::Commands;
 
-use super::database::{Database, SECOND, claim, until};
-use dlock_testkit::holds::take;
+use super::database::{Database, SECOND};
+use crate::names::{FENCE, K};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_token_rises_after_everything_was_flushed() {
@@ -17,7 +18,7 @@ async fn the_token_rises_after_everything_was_flushed() {
         let _: () = redis::cmd("FLUSHALL").query(&mut server.raw()).unwrap();
         if round == 1 {
             // Somebody counts on without a seed.
-            let _: () = server.raw().set("dl1:fence", 5).unwrap();
+            let _: () = server.raw().set(FENCE, 5).unwrap();
         }
         let waiter = claim("k", SECOND);
         let Attempt::Acquired(next) = redis.try_acquire(&waiter, until()).await.unwrap() else { panic!() };
@@ -27,7 +28,7 @@ async fn the_token_rises_after_everything_was_flushed() {
     }
     // Set back, but not so far that it shows: what this process has seen is the bound.
     let behind = last.token.unwrap().get() - 10_000_000;
-    let _: () = server.raw().set("dl1:fence", behind).unwrap();
+    let _: () = server.raw().set(FENCE, behind).unwrap();
     let next = take(&redis, &claim("k", SECOND)).await;
     assert!(next.token > last.token);
     redis.release(&next).await.unwrap();
@@ -39,7 +40,7 @@ async fn the_token_rises_after_everything_was_flushed() {
     fresh.release(&next).await.unwrap();
     // Not only beyond the clock, but beyond all that was seen, also for a connection that is opened later.
     let ahead = last.token.unwrap().get() + 3_600_000_000;
-    let _: () = server.raw().set("dl1:fence", ahead).unwrap();
+    let _: () = server.raw().set(FENCE, ahead).unwrap();
     let far = take(&redis, &claim("k", SECOND)).await;
     assert_eq!(far.token.unwrap().get(), ahead + 1);
     redis.release(&far).await.unwrap();
@@ -57,14 +58,14 @@ async fn a_spent_or_broken_counter_is_told_and_no_lock_is_kept() {
         ((1_u64 << 53).to_string(), ErrorKind::FenceExhausted),
         ("junk".into(), ErrorKind::CorruptState),
     ] {
-        let _: () = server.raw().set("dl1:fence", &counter).unwrap();
+        let _: () = server.raw().set(FENCE, &counter).unwrap();
         let claim = claim("k", SECOND);
         let error = redis.try_acquire(&claim, Stand::No).await.unwrap_err();
         assert_eq!(*error.kind(), kind, "{counter}");
-        assert_eq!(server.keys(), ["dl1:fence", "dl1:{test:k}"]);
+        assert_eq!(server.keys(), [FENCE, K]);
         // As the core does after every failure, and nobody else.
         redis.abandon(&claim).await.unwrap();
-        assert_eq!(server.keys(), ["dl1:fence"]);
+        assert_eq!(server.keys(), [FENCE]);
     }
 }
 
@@ -86,5 +87,5 @@ async fn very_many_keys_leave_none() {
         }
     });
     futures::future::join_all(cycles).await;
-    assert_eq!(server.keys(), ["dl1:fence"]);
+    assert_eq!(server.keys(), [FENCE]);
 }

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use dlock::{Attempt, Backend, Released, Stand};
+use dlock_testkit::holds::{claim, take};
 use futures::FutureExt;
 
-use super::database::{Database, SECOND, claim};
-use dlock_testkit::holds::take;
+use super::database::{Database, SECOND};
 
 /// Only a hang comes near it.
 const LIMIT: Duration = Duration::from_secs(20);

@@ -5,14 +5,14 @@ use std::time::Instant;
 
 use dlock::backends::redis::Redis;
 use dlock::{Attempt, Backend, Clock, ErrorKind, Released, Stand, Standing};
+use dlock_testkit::holds::{claim, confirm, stand, take};
 use dlock_testkit::servers::{self, Instance, Make, RedisCluster};
 use dlock_testkit::wait_until;
 
 use super::cluster::{Move, cluster};
 use super::replicas::with_replica;
-use super::{MS, SECOND, blocking, claim, handed, open, refusal, take_soon, with};
+use super::{MS, SECOND, blocking, handed, open, refusal, take_soon, with};
 use crate::rights;
-use dlock_testkit::holds::{confirm, stand, take};
 
 async fn server() -> Instance {
     blocking(|| Instance::start(servers::Redis::default()).unwrap()).await

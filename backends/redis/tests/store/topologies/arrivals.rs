@@ -1,9 +1,11 @@
 //! A slot on its way to a server that forgets what it has granted already.
 
+use dlock_testkit::holds::claim;
+
 use super::cluster::{Move, cluster, key_at};
 use super::forgetful::{goes_on, held_back};
 use super::sentinel::LIMIT;
-use super::{attempt, blocking, claim, name, open, take_soon, with};
+use super::{attempt, blocking, name, open, take_soon, with};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_server_that_restarts_while_a_slot_comes_keeps_that_slot_back() {

@@ -94,7 +94,7 @@ fn is_asked_with_releases(server: &Instance) -> bool {
 /// Two processes, a few tasks each. The replica misses the last grants, and one of the holders believes in its hold for
 /// longer than the failover takes: the guard keeps what the new primary grants apart from it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn nobody_believes_beside_another_over_a_failover() {
+async fn no_two_callers_believe_that_they_hold_over_a_failover() {
     let options = ["--slowlog-log-slower-than", "0", "--slowlog-max-len", KEPT];
     let set = blocking(move || RedisSentinels::start(1, 2 * DOWN_AFTER_MS, false, &options)).await.unwrap();
     let run = Arc::new(Run::default());

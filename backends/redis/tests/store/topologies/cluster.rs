@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dlock::backends::redis::Redis;
-use dlock::{Attempt, Backend, Claim, Clock, ErrorKind, Key, Mode, Registry, Released, Stand, Standing, Wait};
+use dlock::{Attempt, Backend, Clock, ErrorKind, Key, Mode, Registry, Released, Stand, Standing, Wait};
+use dlock_testkit::holds::{claim, claim_in, confirm, take, token};
 use dlock_testkit::servers::{self, Instance, RedisCluster};
 
-use super::{MS, SECOND, attempt, blocking, claim, handed, name, open, refusal, standing_soon, take_soon};
-use dlock_testkit::holds::{confirm, take, token};
+use super::{MS, SECOND, attempt, blocking, handed, name, open, refusal, standing_soon, take_soon};
+use crate::names::{self, FENCE};
 
 const LIMIT: Duration = Duration::from_secs(30);
 
@@ -23,12 +24,6 @@ pub(crate) fn until() -> Stand {
 /// A key whose slot is at this node.
 pub(crate) fn key_at(cluster: &RedisCluster, node: usize) -> String {
     (0..).map(|n| format!("key{n}")).find(|key| cluster.owner_of(&name(key)).unwrap() == node).unwrap()
-}
-
-pub(crate) fn claim_of(mode: Mode, key: &str) -> Arc<Claim> {
-    let mut claim = Claim::clone(&claim(key, LIMIT));
-    claim.mode = mode;
-    Arc::new(claim)
 }
 
 /// Outages pass.
@@ -83,7 +78,7 @@ impl Move {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn one_cluster_for_those_who_break_nothing() {
+async fn locks_in_a_cluster_whose_nodes_all_live() {
     let cluster = cluster(3, 0).await;
     let url = cluster.url();
     several_locks_lie_in_several_slots(&url).await;
@@ -151,7 +146,9 @@ async fn each_slot_has_one_counter(cluster: &Arc<RedisCluster>) {
         }
     }
     assert_eq!(counters(cluster), before, "known slots need no further counters");
-    let digits = |name: &String| name.strip_prefix("dl1:fence:{").unwrap().strip_suffix('}').unwrap().parse::<u32>();
+    let digits = |name: &String| {
+        name.strip_prefix(FENCE).unwrap().strip_prefix(":{").unwrap().strip_suffix('}').unwrap().parse::<u32>()
+    };
     assert!(before.iter().all(|name| digits(name).is_ok()), "{before:?}");
 }
 
@@ -159,7 +156,7 @@ fn counters(cluster: &RedisCluster) -> Vec<String> {
     let mut found: Vec<String> = cluster
         .nodes
         .iter()
-        .flat_map(|node| node.ask("KEYS dl1:fence*").unwrap().lines().map(str::to_owned).collect::<Vec<_>>())
+        .flat_map(|node| node.ask(&format!("KEYS {FENCE}*")).unwrap().lines().map(str::to_owned).collect::<Vec<_>>())
         .filter(|name| !name.is_empty())
         .collect();
     found.sort();
@@ -170,8 +167,10 @@ pub(crate) async fn slots_move_under_held_locks(cluster: &Arc<RedisCluster>) {
     let redis = open(&cluster.url()).await;
     let key = "moves";
     let hold = take(&redis, &claim(key, LIMIT)).await;
-    let shares =
-        [claim_of(Mode::Read, "moved"), claim_of(Mode::Permits(std::num::NonZeroU32::new(2).unwrap()), "moving")];
+    let shares = [
+        claim_in("moved", Mode::Read, LIMIT),
+        claim_in("moving", Mode::Permits(std::num::NonZeroU32::new(2).unwrap()), LIMIT),
+    ];
     let mut holds = Vec::new();
     for share in &shares {
         holds.push(take(&redis, share).await);
@@ -238,7 +237,7 @@ async fn slots_move_under_waiters(cluster: &Arc<RedisCluster>) {
         registry.set_default("redis").unwrap();
     }
     let lock = |n: usize| {
-        let key = Key::text("k:").value(&"waited");
+        let key = Key::new().value(&"waited");
         registries[n].lock(key).ttl(LIMIT).wait(Wait::UpTo(LIMIT)).retry(patient())
     };
     let guard = lock(0).acquire().await.unwrap();
@@ -254,7 +253,7 @@ async fn slots_move_under_waiters(cluster: &Arc<RedisCluster>) {
     };
     let waiters: Vec<_> = (0..4).map(wait).collect();
     tokio::time::sleep(300 * MS).await;
-    let stored = guard.key().as_str().replacen("dl1:", "dl1:{", 1) + "}";
+    let stored = names::of(guard.key());
     let cluster = cluster.clone();
     let step = blocking(move || {
         let from = cluster.owner_of(&stored).unwrap();

@@ -2,10 +2,10 @@
 
 use dlock::backends::redis::Redis;
 use dlock::{Attempt, Backend, Clock, ErrorKind, Key, Registry, Standing, Wait};
+use dlock_testkit::holds::{claim, confirm, take};
 use dlock_testkit::servers::{self, Instance};
 
-use super::{MS, SECOND, attempt, blocking, claim, name, open, refusal, standing_soon, take_soon, with};
-use dlock_testkit::holds::{confirm, take};
+use super::{MS, SECOND, attempt, blocking, name, open, refusal, standing_soon, take_soon, with};
 
 async fn server(options: &'static [&'static str]) -> Instance {
     blocking(|| Instance::start(servers::Redis::with(options)).unwrap()).await
@@ -204,7 +204,7 @@ async fn a_primary_that_is_a_replica_for_a_while_is_waited_for() {
     registry.connect("redis", &with(&server.url(), "failover_guard=off")).await.unwrap();
     registry.set_default("redis").unwrap();
     let guard = registry.lock(Key::text("held")).ttl(60 * SECOND).acquire().await.unwrap();
-    let stored = guard.key().as_str().replacen("dl1:", "dl1:{", 1) + "}";
+    let stored = crate::names::of(guard.key());
     server.ask("REPLICAOF 127.0.0.1 1").unwrap();
     drop(guard);
     let end = tokio::time::Instant::now() + 30 * SECOND;

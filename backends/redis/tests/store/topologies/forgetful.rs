@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use dlock::backends::redis::Redis;
 use dlock::{Attempt, Backend, Claim, Error, ErrorKind, Mode, Released, Signal, Standing};
+use dlock_testkit::holds::{claim, claim_in, confirm, stand, take, token, until};
 use dlock_testkit::servers::RedisCluster;
 use tokio::time::Instant;
 
-use super::cluster::{claim_of, cluster, key_at};
-use super::{MS, SECOND, attempt, blocking, claim, name, open, refusal, standing_soon, take_soon, with};
-use dlock_testkit::holds::{confirm, stand, take, token, until};
+use super::cluster::{cluster, key_at};
+use super::{MS, SECOND, attempt, blocking, name, open, refusal, standing_soon, take_soon, with};
 
 const LIMIT: Duration = Duration::from_secs(30);
 /// The longest ttl that is asked for: so long nothing may be granted.
@@ -164,13 +164,13 @@ async fn refused(redis: &Redis, claim: &Arc<Claim>) -> Error {
 async fn shares_wait_for_the_replicas(cluster: &RedisCluster, redis: &Redis, key: &str) {
     let two = Mode::Permits(NonZeroU32::new(2).unwrap());
     for mode in [Mode::Read, Mode::Write, two] {
-        let hold = take(redis, &claim_of(mode, key)).await;
+        let hold = take(redis, &claim_in(key, mode, LIMIT)).await;
         assert!(replicated(cluster, key) >= 3, "the lock, its shares, and what is known of each: {mode:?}");
         assert!(matches!(confirm(redis, &hold).await, Standing::Renewed(_)));
         assert_eq!(redis.release(&hold).await.unwrap(), Released::Released);
 
         cluster.nodes[3].pause().unwrap();
-        let error = refused(redis, &claim_of(mode, key)).await;
+        let error = refused(redis, &claim_in(key, mode, LIMIT)).await;
         cluster.nodes[3].resume().unwrap();
         assert!(error.is_retryable() && error.to_string().contains("0 of 1 replicas"), "{mode:?}: {error}");
         assert_eq!(cluster.nodes[0].ask(&format!("KEYS {}*", name(key))).unwrap(), "", "{mode:?}");

@@ -2,12 +2,12 @@
 
 use dlock::Backend;
 use dlock_testkit::Log;
+use dlock_testkit::holds::{claim, take};
 use dlock_testkit::servers::{Instance, Redis, RedisCluster};
 use tracing::Level;
 use tracing::instrument::WithSubscriber;
 
-use super::{SECOND, blocking, claim, open, with};
-use dlock_testkit::holds::take;
+use super::{SECOND, blocking, open, with};
 
 /// The warnings about persistence while a store is opened and used.
 async fn said(url: &str) -> Vec<String> {

@@ -25,20 +25,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use dlock::backends::redis::Redis;
-use dlock::{Attempt, Backend, Claim, Clock, Error, Hold, Key, LockKey, Signal, Stand, Standing, Wake};
+use dlock::{Attempt, Backend, Claim, Clock, Error, Hold, Signal, Stand, Standing, Wake};
 use dlock_testkit::servers::RedisCluster;
+
+use crate::names::of_text as name;
 
 const SECOND: Duration = Duration::from_secs(1);
 const MS: Duration = Duration::from_millis(1);
-
-fn claim(key: &str, ttl: Duration) -> Arc<Claim> {
-    Arc::new(Claim::new(LockKey::new("test", Key::text("k:").value(key)).unwrap(), ttl, "tests::topologies").unwrap())
-}
-
-/// The name in the server.
-fn name(key: &str) -> String {
-    format!("dl1:{{test:k:<{key}>}}")
-}
 
 async fn open(url: &str) -> Redis {
     // On a busy machine even a server that lives may be late.

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use dlock::{Attempt, Backend, Released};
+use dlock_testkit::holds::{claim, take};
 use dlock_testkit::servers::{Make, RedisCluster};
 
 use super::accounts::calls;
 use super::cluster::{a_release_in_mid_move_is_a_release, key_at, slots_move_under_held_locks, until};
-use super::{SECOND, blocking, claim, handed, open};
-use dlock_testkit::holds::take;
+use super::{SECOND, blocking, handed, open};
 
 const TTL: std::time::Duration = std::time::Duration::from_secs(30);
 

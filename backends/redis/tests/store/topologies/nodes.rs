@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dlock::{Attempt, Backend, Released, Standing};
+use dlock_testkit::holds::{claim, take, token};
 use dlock_testkit::servers::RedisCluster;
 use dlock_testkit::{Mode, wait_until};
 use tokio::time::Instant;
 
 use super::cluster::{cluster, key_at, until};
-use super::{MS, SECOND, blocking, claim, connections, handed, name, open, standing_soon, take_soon, with};
-use dlock_testkit::holds::{take, token};
+use super::{MS, SECOND, blocking, connections, handed, name, open, standing_soon, take_soon, with};
 
 const LIMIT: Duration = Duration::from_secs(30);
 
@@ -83,7 +83,7 @@ async fn stands_still(cluster: &Arc<RedisCluster>) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn who_has_little_patience_finds_out_too() {
+async fn a_caller_with_little_patience_finds_out_too() {
     let cluster = cluster(3, 1).await;
     let redis = open(&with(&cluster.url(), "failover_guard=off")).await;
     let (mine, other) = (key_at(&cluster, 0), key_at(&cluster, 1));

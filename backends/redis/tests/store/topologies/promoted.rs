@@ -6,13 +6,13 @@ use std::time::Duration;
 use dlock::backends::redis::Redis;
 use dlock::{Attempt, Backend, ErrorKind, Released, Standing};
 use dlock_testkit::block_until;
+use dlock_testkit::holds::{claim, take};
 use dlock_testkit::servers::{Instance, RedisSentinels};
 
 use super::cluster::{cluster, key_at};
 use super::forgetful::{goes_on, held_back};
 use super::sentinel::{LIMIT, fail_over, set};
-use super::{MS, SECOND, attempt, blocking, claim, name, open, standing_soon, take_soon, with};
-use dlock_testkit::holds::take;
+use super::{MS, SECOND, attempt, blocking, name, open, standing_soon, take_soon, with};
 
 pub(crate) fn is_a_replica(server: &Instance) -> bool {
     server.ask("INFO replication").is_ok_and(|info| info.contains("master_link_status:up"))

@@ -5,16 +5,16 @@ use std::time::Instant;
 
 use dlock::backends::redis::Redis;
 use dlock::{Attempt, Backend, Signal, Standing};
+use dlock_testkit::holds::{claim, confirm, stand, take, until};
 use dlock_testkit::servers::{self, Instance, RedisCluster};
 use dlock_testkit::{Mode, Proxy, block_until, wait_until};
 
 use super::cluster::key_at;
-use super::{MS, SECOND, blocking, claim, handed, name, open, take_soon, with};
-use dlock_testkit::holds::{confirm, stand, take, until};
+use super::{MS, SECOND, blocking, handed, name, open, take_soon, with};
 
 /// What is published goes to replicas too; who listens there, since it was the primary, is not among those who are counted.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_listens_at_a_replica_believes_in_no_lock_that_another_one_was_handed() {
+async fn a_listener_at_a_replica_believes_in_no_lock_that_another_one_was_handed() {
     let (old, new) = blocking(|| {
         let old = Instance::start(servers::Redis::default()).unwrap();
         let new = Instance::start(servers::Redis::with(&["--repl-diskless-sync-delay", "0"])).unwrap();

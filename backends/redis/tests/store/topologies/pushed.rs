@@ -4,14 +4,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dlock::{Attempt, Backend, Signal};
+use dlock_testkit::holds::{claim, stand, take, token, until};
 use dlock_testkit::servers::{Instance, Redis};
 use dlock_testkit::{Mode, Proxy, wait_until};
 
-use super::{MS, SECOND, blocking, claim, name, open, refusal, with};
-use dlock_testkit::holds::{stand, take, token, until};
+use super::{MS, SECOND, blocking, name, open, refusal, with};
+use crate::names::FENCE;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_server_hands_on_that_may_have_forgotten_is_asked_for_again() {
+async fn a_grant_pushed_by_a_server_that_may_have_forgotten_is_asked_for_again() {
     let server = blocking(|| Instance::start(Redis::default()).unwrap()).await;
     let holder = open(&with(&server.url(), "failover_guard=off")).await;
     let waiter = open(&server.url()).await;
@@ -41,7 +42,7 @@ async fn a_pushed_token_is_not_below_those_that_were_seen() {
     let hold = take(&holder, &claim("k", 60 * SECOND)).await;
     let next = claim("k", 60 * SECOND);
     let mut wake = stand(&waiter, &next).await;
-    server.ask(&format!("SET dl1:fence {}", seen - 1_000_000)).unwrap();
+    server.ask(&format!("SET {FENCE} {}", seen - 1_000_000)).unwrap();
     holder.release(&hold).await.unwrap();
     let news = tokio::time::timeout(30 * SECOND, wake.signal.as_mut().unwrap()).await.unwrap().unwrap();
     assert!(matches!(news, Signal::Ask), "{news:?}");
@@ -74,7 +75,7 @@ async fn a_push_that_overtakes_the_answer_is_believed_whatever_was_seen_meanwhil
     tokio::time::sleep(100 * MS).await;
     proxy.set(Mode::Pass);
     holder.release(&hold).await.unwrap();
-    server.ask("INCRBY dl1:fence 1000000").unwrap();
+    server.ask(&format!("INCRBY {FENCE} 1000000")).unwrap();
     // Over another connection, which has nothing to wait for.
     let seen = blocking(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

@@ -3,11 +3,11 @@
 use std::slice;
 
 use dlock::{Attempt, Backend, ErrorKind, Released, Stand, Standing};
+use dlock_testkit::holds::{claim, confirm, stand, take, token};
 use dlock_testkit::servers::{Instance, Make, Redis, wait_until_followed};
 
 use super::accounts::calls;
-use super::{SECOND, blocking, claim, handed, name, open, refusal, take_soon, with};
-use dlock_testkit::holds::{confirm, stand, take, token};
+use super::{SECOND, blocking, handed, name, open, refusal, take_soon, with};
 
 /// A primary, and a replica that follows it.
 pub(crate) fn with_replica() -> (Instance, Instance) {

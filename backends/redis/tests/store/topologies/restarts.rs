@@ -1,11 +1,11 @@
 //! A server that comes back with less than it had.
 
 use dlock::{Attempt, Backend, Backoff, Clock, ErrorKind, Key, Registry, Released, Retry, Standing, Wait};
+use dlock_testkit::holds::{claim, stand, take, token};
 use dlock_testkit::servers::{Instance, Redis};
 use dlock_testkit::wait_until;
 
-use super::{SECOND, attempt, blocking, claim, handed, open, refusal, standing_soon, take_soon, with};
-use dlock_testkit::holds::{stand, take, token};
+use super::{SECOND, attempt, blocking, handed, open, refusal, standing_soon, take_soon, with};
 
 async fn restarted(server: Instance) -> Instance {
     blocking(move || {
@@ -16,7 +16,7 @@ async fn restarted(server: Instance) -> Instance {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_saw_a_server_forget_grants_nothing_until_the_longest_ttl_is_over() {
+async fn a_client_that_saw_a_server_forget_grants_nothing_until_the_longest_ttl_is_over() {
     let server = blocking(|| Instance::start(Redis::default()).unwrap()).await;
     let (redis, holder) = (open(&server.url()).await, open(&server.url()).await);
     take(&redis, &claim("mine", 4 * SECOND)).await;
@@ -94,7 +94,7 @@ async fn a_ttl_that_a_release_has_asked_for_counts_too() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_waits_long_enough_waits_for_the_end_of_the_guard() {
+async fn a_caller_that_waits_long_enough_waits_for_the_end_of_the_guard() {
     let server = blocking(|| Instance::start(Redis::default()).unwrap()).await;
     let registry = Registry::new();
     registry.connect("redis", &server.url()).await.unwrap();

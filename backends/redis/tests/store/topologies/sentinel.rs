@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use dlock::backends::redis::Redis;
 use dlock::{Backend, Clock, ErrorKind, Key, Registry, Released, Standing, Wait};
+use dlock_testkit::holds::{claim, take, token};
 use dlock_testkit::servers::{Instance, RedisSentinels, Sentinel};
 
-use super::{MS, SECOND, blocking, claim, name, open, refusal, standing_soon, take_soon, with};
-use dlock_testkit::holds::{take, token};
+use super::{MS, SECOND, blocking, name, open, refusal, standing_soon, take_soon, with};
 
 /// Short, so that the tests are.
 pub(crate) const DOWN_AFTER_MS: u32 = 500;

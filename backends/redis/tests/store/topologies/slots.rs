@@ -7,12 +7,12 @@ use std::time::Duration;
 use dlock::fenced::redis as fenced;
 use dlock::{Backend, ErrorKind, Fence, Hold, Key, Registry, Released, Standing, Together, Wait};
 use dlock_testkit::Mode;
+use dlock_testkit::holds::{claim, confirm, take, token};
 use dlock_testkit::servers::RedisCluster;
 use redis::cluster_routing::Slot;
 
 use super::cluster::{Move, cluster, key_at};
-use super::{MS, SECOND, blocking, claim, name, open, standing_soon};
-use dlock_testkit::holds::{confirm, take, token};
+use super::{MS, SECOND, blocking, name, open, standing_soon};
 
 const LIMIT: Duration = Duration::from_secs(30);
 
@@ -49,7 +49,7 @@ fn left(cluster: &RedisCluster, key: &str) -> i64 {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn one_cluster_for_many_keys() {
+async fn many_keys_in_one_cluster() {
     let cluster = cluster(3, 0).await;
     keys_of_one_slot_are_one_request(&cluster).await;
     keys_of_several_slots_are_one_after_another(&cluster).await;
@@ -95,7 +95,7 @@ async fn keys_of_one_slot_are_one_request(cluster: &Arc<RedisCluster>) {
     let keys = keys(1, 4).remove(0);
     let registry = registry(cluster).await;
     let all = || {
-        let keys = keys.iter().map(|key| Key::text("k:").value(key.as_str()));
+        let keys = keys.iter().map(|key| Key::new().value(key.as_str()));
         registry.lock_all(keys).ttl(LIMIT).wait(Wait::UpTo(LIMIT))
     };
     // The servers learn the scripts.

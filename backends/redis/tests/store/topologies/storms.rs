@@ -5,9 +5,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use dlock::{Backend, ErrorKind, Key, LossCause, Registry, Released, Stand, Wait};
+use dlock_testkit::holds::claim;
 
 use super::cluster::{Move, cluster, patient};
-use super::{MS, SECOND, blocking, claim, connections, open, refusal, take_soon, with};
+use super::{MS, SECOND, blocking, connections, open, refusal, take_soon, with};
 
 const LIMIT: Duration = Duration::from_secs(30);
 
@@ -45,7 +46,7 @@ async fn a_slot_that_moves_on_and_on_has_one_holder_at_a_time() {
         tokio::spawn(async move {
             let mut done = 0;
             while !rests.load(Ordering::SeqCst) {
-                let lock = registry.lock(Key::text("k:").value("storm"));
+                let lock = registry.lock(Key::new().value("storm"));
                 let guard = lock.ttl(LIMIT).wait(Wait::UpTo(LIMIT)).retry(patient()).acquire().await.unwrap();
                 guarded.raise(guard.fence().unwrap().get()).await;
                 // A release that follows the slot for long may find the lease of a pushed grant over.

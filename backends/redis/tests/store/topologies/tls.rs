@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use dlock::backends::redis::Redis;
 use dlock::{Attempt, Backend, Clock, ErrorKind, Hold, Released, Standing};
+use dlock_testkit::holds::{claim, take, token};
 use dlock_testkit::servers::{RedisCluster, RedisSentinels, RedisTls};
 
 use super::cluster::{key_at, until};
 use super::sentinel::{DOWN_AFTER_MS, fail_over};
-use super::{MS, SECOND, blocking, claim, handed, name, open, standing_soon, take_soon, with};
-use dlock_testkit::holds::{take, token};
+use super::{MS, SECOND, blocking, handed, name, open, standing_soon, take_soon, with};
 
 const LIMIT: Duration = Duration::from_secs(30);
 

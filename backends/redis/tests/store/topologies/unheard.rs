@@ -5,12 +5,12 @@ use std::sync::Arc;
 use dlock::backends::redis::Redis;
 use dlock::{Backend, Hold, Key, Registry, Released};
 use dlock_testkit::Mode;
+use dlock_testkit::holds::{claim, take};
 use dlock_testkit::servers::{Make, RedisCluster};
 
 use super::accounts::calls;
 use super::cluster::{cluster, key_at};
-use super::{MS, SECOND, blocking, claim, name, open, take_soon};
-use dlock_testkit::holds::take;
+use super::{MS, SECOND, blocking, name, open, take_soon};
 
 const TTL: std::time::Duration = std::time::Duration::from_secs(30);
 
@@ -60,7 +60,7 @@ async fn a_lost_answer_of(make: Make) {
     registry.connect("redis", &cluster.url()).await.unwrap();
     registry.set_default("redis").unwrap();
     registry.configure(|defaults| defaults.namespace = "test".into()).unwrap();
-    let guard = registry.lock(Key::text("k:").value(key.as_str())).ttl(TTL).acquire().await.unwrap();
+    let guard = registry.lock(Key::new().value(key.as_str())).ttl(TTL).acquire().await.unwrap();
     cluster.proxies[0].set(Mode::DropReplies);
     let (released, ()) = tokio::join!(guard.release(), answered_in_vain(&cluster, &key));
     released.unwrap();
