@@ -1,5 +1,7 @@
 //! Databases of the cases' own, on servers of the test kit.
 
+use std::time::{Duration, Instant};
+
 use dlock_testkit::Result;
 use dlock_testkit::servers::{Instance, MariaDb, MySql, shared};
 use sqlx::mysql::{MySqlConnectOptions, MySqlConnection};
@@ -67,6 +69,21 @@ impl Database {
 
     pub(crate) async fn connect(&self) -> MySqlConnection {
         self.server.clone().database(&self.name).connect().await.unwrap()
+    }
+
+    /// Waits until one statement waits for a lock of this database.
+    pub(crate) async fn until_one_waits(&self) {
+        let sql = "SELECT COUNT(*) FROM information_schema.PROCESSLIST \
+                   WHERE INFO LIKE '%GET_LOCK(%' AND DB = DATABASE() AND ID <> CONNECTION_ID()";
+        let (mut conn, end) = (self.connect().await, Instant::now() + Duration::from_secs(60));
+        loop {
+            let (count,): (i64,) = sqlx::query_as(sql).fetch_one(&mut conn).await.unwrap();
+            if count == 1 {
+                return conn.close().await.unwrap();
+            }
+            assert!(Instant::now() < end, "{count} statements wait");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
     }
 
     pub(crate) async fn kill(&self, session: u64) {

@@ -23,7 +23,7 @@ async fn a_wait_ends_with_the_lock_at_the_release(database: Database) {
     let second = database.claim("a", TTL);
     let Attempt::Contended(wake) = other.try_acquire(&second, until(TTL)).await.unwrap() else { panic!("two holders") };
     let waiter = tokio::spawn(wake.signal.unwrap());
-    tokio::time::sleep(Duration::from_millis(300)).await;
+    database.until_one_waits().await;
     assert!(!waiter.is_finished());
     let released = Clock::system().now();
     one.release(&hold).await.unwrap();
@@ -45,7 +45,7 @@ async fn a_dropped_wait_gives_its_place_up(database: Database) {
         let quitter = database.claim("a", TTL);
         let Attempt::Contended(wake) = other.try_acquire(&quitter, until(TTL)).await.unwrap() else { panic!() };
         let waiter = tokio::spawn(wake.signal.unwrap());
-        tokio::time::sleep(Duration::from_millis(100)).await;
+        database.until_one_waits().await;
         waiter.abort();
         let _ = waiter.await;
         other.abandon(&quitter).await.unwrap();

@@ -7,6 +7,7 @@ use dlock::backends::redis::Redis;
 use dlock::{Attempt, Backend, Clock, ErrorKind, Key, Mode, Registry, Released, Stand, Standing, Wait};
 use dlock_testkit::holds::{claim, claim_in, confirm, take, token};
 use dlock_testkit::servers::{self, Instance, RedisCluster};
+use dlock_testkit::wait_until;
 
 use super::{MS, SECOND, attempt, blocking, handed, name, open, refusal, standing_soon, take_soon};
 use crate::names::{self, FENCE};
@@ -252,8 +253,10 @@ async fn slots_move_under_waiters(cluster: &Arc<RedisCluster>) {
         })
     };
     let waiters: Vec<_> = (0..4).map(wait).collect();
-    tokio::time::sleep(300 * MS).await;
     let stored = names::of(guard.key());
+    let queue = format!("{stored}:q");
+    let queued = async || cluster.ask_owner(&queue, &format!("ZCARD {queue}")).unwrap() != "0";
+    wait_until("a caller waits in the queue", queued).await.unwrap();
     let cluster = cluster.clone();
     let step = blocking(move || {
         let from = cluster.owner_of(&stored).unwrap();

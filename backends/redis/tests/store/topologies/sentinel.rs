@@ -6,8 +6,10 @@ use dlock::backends::redis::Redis;
 use dlock::{Backend, Clock, ErrorKind, Key, Registry, Released, Standing, Wait};
 use dlock_testkit::holds::{claim, take, token};
 use dlock_testkit::servers::{Instance, RedisSentinels, Sentinel};
+use dlock_testkit::wait_until;
 
 use super::{MS, SECOND, blocking, name, open, refusal, standing_soon, take_soon, with};
+use crate::names;
 
 /// Short, so that the tests are.
 pub(crate) const DOWN_AFTER_MS: u32 = 500;
@@ -126,7 +128,9 @@ async fn a_waiter_waits_through_a_failover_that_somebody_ordered() {
     let backoff = dlock::Backoff { from: 20 * MS, to: 200 * MS };
     let waiter = lock(1).retry(dlock::Retry { times: 100, backoff });
     let waiter = tokio::spawn(async move { waiter.acquire().await });
-    tokio::time::sleep(300 * MS).await;
+    let queue = format!("{}:q", names::of(guard.key()));
+    let queued = async || set.primary().unwrap().ask(&format!("ZCARD {queue}")).unwrap() == "1";
+    wait_until("the waiter is in the queue", queued).await.unwrap();
     let set = blocking(move || {
         let old = set.primary().unwrap().port();
         set.sentinels[0].ask("SENTINEL FAILOVER main").unwrap();
