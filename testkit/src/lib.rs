@@ -22,20 +22,20 @@
 //! ```
 
 pub mod child;
-#[cfg(feature = "stores")]
-pub mod conformance;
 mod error;
-#[cfg(feature = "stores")]
-pub mod holds;
 mod log;
 mod probe;
 pub mod proxy;
 pub mod servers;
 mod spawn;
+#[cfg(feature = "stores")]
+mod stores;
 mod wait;
 
 pub use error::{Error, Result};
 pub use log::Log;
 pub use probe::{drop_after, text_of};
 pub use proxy::{Mode, Proxy};
+#[cfg(feature = "stores")]
+pub use stores::{conformance, holds};
 pub use wait::{block_until, wait_until};

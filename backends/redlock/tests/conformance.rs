@@ -41,7 +41,7 @@ impl Store for Nodes {
         Box::pin(async move { Ok(Arc::new(Redlock::connect(&self.url, &clock).await?) as Arc<dyn Backend>) })
     }
 
-    /// What stands on any node, each name once.
+    /// The names on any node, each once.
     fn leftovers<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<Vec<String>>> {
         let request = format!("KEYS {}*", name_of(key));
         Box::pin(async move {

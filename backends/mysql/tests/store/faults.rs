@@ -75,7 +75,7 @@ async fn a_closed_port_is_an_outage() {
     assert!(matches!(error.kind(), ErrorKind::Outage) && error.is_retryable(), "{error}");
 }
 
-/// What would disturb the other cases, on a server of its own.
+/// Faults that would disturb the other cases, on a server of their own.
 async fn a_server_that_misbehaves(kind: Kind) {
     let server = kind.start().unwrap();
     let database = Database::create(&server.url(), "alone").await;

@@ -1,4 +1,4 @@
-//! What docs/backends.md lists for Redis accounts: the tests use that very text.
+//! The rights that docs/backends.md lists for Redis accounts: the tests use that very text.
 
 const PAGE: &str = include_str!("../../../../docs/backends.md");
 

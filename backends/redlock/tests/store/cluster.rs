@@ -90,7 +90,7 @@ impl Cluster {
         which.into_iter().for_each(|node| self.nodes[node].restart().unwrap());
     }
 
-    /// What stands for locks on the nodes that are up, with the number of the node.
+    /// The locks' keys on the nodes that are up, each with the number of its node.
     pub(crate) fn left(&self) -> BTreeSet<String> {
         let up = self.nodes.iter().enumerate().filter(|(_, node)| node.pid().is_some());
         let keys = |(number, node): (usize, &Instance)| {

@@ -13,7 +13,7 @@ use crate::cluster::{Cluster, SECOND, SLACK, attempt, is_contended};
 
 /// A node that is far away is waited for by 100 ms of it.
 const LONG: Duration = Duration::from_secs(20);
-/// Whoever wants one of them gets it within this time.
+/// A caller that wants one of them gets it within this time.
 const PROGRESS: Duration = Duration::from_secs(10);
 
 /// The URL of a client that is near to two nodes and far from two others; the fifth is down.

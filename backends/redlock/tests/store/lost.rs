@@ -81,7 +81,7 @@ async fn a_round_that_comes_late_takes_nothing_from_a_later_one() {
     let (far, near) = (cluster.open_far().await, cluster.open().await);
     let first = take(&near, &claim("k", SECOND * 60)).await;
     let mine = claim("k", SECOND * 60);
-    // What is sent to one node on the present connection gets stuck, until that connection is given up.
+    // Requests to one node get stuck on the present connection, until that connection is given up.
     cluster.proxies[1].keep();
     assert!(is_contended(&far, &mine).await);
     assert_eq!(near.release(&first).await.unwrap(), Released::Released);

@@ -1,4 +1,4 @@
-//! What a URL must name, and what the backend refuses by its capabilities.
+//! The parts that a URL must have, and the options that the backend refuses by its capabilities.
 
 use std::time::Duration;
 

@@ -82,7 +82,7 @@ async fn a_silent_minority_costs_at_most_its_patience() {
     assert!(best < PATIENCE * 2, "a cycle with two silent nodes took {best:?}");
     cluster.nodes[1].resume().unwrap();
     cluster.nodes[4].resume().unwrap();
-    // What was sent to them while they slept is done in its order.
+    // Requests that were sent to them while they slept are done in order.
     tokio::time::sleep(SECOND).await;
     cluster.assert_empty_within(SLACK).await;
     // And they vote again.
@@ -182,7 +182,7 @@ async fn a_process_that_is_kept_from_running_finds_the_answers_in_time() {
             Err(error) if *error.kind() == ErrorKind::Outage => continue,
             other => panic!("{other:?}"),
         };
-        // That one was asked for its vote and for the token to be written, and for nothing else.
+        // That node was asked for its vote and for the token to be written, and for nothing else.
         at_once += u32::from(cluster.scripts(0) == before + 2);
         assert_eq!(redlock.release(&hold).await.unwrap(), Released::Released);
         cluster.assert_empty_within(SECOND + SLACK).await;

@@ -178,7 +178,7 @@ async fn work(registry: Registry, ledger: Arc<Mutex<Vec<Seen>>>, mut random: Rng
     }
 }
 
-/// What a renewal finds after its nodes have forgotten.
+/// A renewal after its nodes have forgotten.
 #[tokio::test]
 async fn a_hold_lives_on_the_nodes_that_remember_it() {
     let cluster = Cluster::forgetful("?max_ttl=3s");

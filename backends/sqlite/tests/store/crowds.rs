@@ -100,7 +100,7 @@ async fn readers_and_writers_never_overlap() {
     assert_eq!(store.rows().await, 0);
 }
 
-/// Whoever is inside knows which family has the key: no two at a time.
+/// The holders inside know which family has the key: no two at a time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_families_never_have_one_key_at_once() {
     let store = Store::on_real_time();

@@ -7,7 +7,7 @@ use sqlx::Connection;
 
 use crate::store::{Store, contended, mode_claim, permits};
 
-/// What version 1 has written, to the letter.
+/// The file as version 1 has written it, to the letter.
 const FIRST: &str = "
     PRAGMA journal_mode = WAL;
     CREATE TABLE dlock_schema (version INTEGER NOT NULL) STRICT;

@@ -42,7 +42,7 @@ async fn after_a_restart_of_the_host_no_token_comes_again() {
     let hold = take(&one, &claim("a", TTL)).await;
     let bound = store.ask("SELECT bound FROM dlock_fence").await;
     one.close().await;
-    // What a power failure may leave: an older counter, with the bound that was on the disk.
+    // A power failure may leave an older counter, with the bound that was on the disk.
     let mut conn = store.connect().await;
     sqlx::query("UPDATE dlock_fence SET token = token - 1, boot = 'another'").execute(&mut conn).await.unwrap();
     sqlx::query("UPDATE dlock_locks SET boot = 'another'").execute(&mut conn).await.unwrap();

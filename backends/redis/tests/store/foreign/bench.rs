@@ -14,7 +14,7 @@ pub(crate) const LONG: Duration = Duration::from_secs(30);
 
 pub(crate) struct Bench {
     pub(crate) key: LockKey,
-    /// What another program writes by hand.
+    /// The name that another program writes by hand.
     pub(crate) name: String,
     pub(crate) url: String,
 }
@@ -55,7 +55,7 @@ impl Bench {
         redis::Client::open(&*self.url).unwrap().get_connection().unwrap()
     }
 
-    /// What stands under the name, as the server keeps it; nothing if there is nothing. Without the lease.
+    /// The value under the name, as the server keeps it, without the lease; `None` if there is none.
     pub(crate) fn value(&self) -> Option<Vec<u8>> {
         redis::cmd("DUMP").arg(&self.name).query(&mut self.raw()).unwrap()
     }
@@ -87,7 +87,7 @@ impl Bench {
         }
     }
 
-    /// What stands under the name is no lock, and stays as it is.
+    /// Asserts that the value under the name is refused as no lock, and stays as it is.
     pub(crate) async fn conflicts(&self, store: &impl Backend) {
         let before = self.value();
         for stand in [Stand::No, until()] {

@@ -83,7 +83,7 @@ async fn an_option_that_a_layout_cannot_serve_is_refused_before_any_request() {
     assert_eq!(bench.keys(), [""; 0]);
 }
 
-/// Whoever chooses a value may choose one that another key has as its text.
+/// A caller may choose a value that another key has as its text.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_keys_of_one_name_are_one_lock() {
     let bench = Bench::new();

@@ -59,7 +59,7 @@ impl RLock {
         call.key(self.channel()).arg(0).arg(WATCHDOG_MS).arg(&self.field).invoke(&mut self.raw).unwrap()
     }
 
-    /// What the watchdog does at each third of the lease.
+    /// The watchdog's work at each third of the lease.
     pub(crate) fn renew(&mut self) -> bool {
         let script = "
             if redis.call('hexists',KEYS[1],ARGV[2])==0 then return 0 end
@@ -68,7 +68,7 @@ impl RLock {
         Script::new(script).key(&self.name).arg(WATCHDOG_MS).arg(&self.field).invoke(&mut self.raw).unwrap()
     }
 
-    /// What a thread does before it waits.
+    /// A thread's work before it waits.
     pub(crate) fn subscribe<T>(&self, wait: impl FnOnce(&mut PubSub<'_>) -> T) -> T {
         let mut raw = redis::Client::open(&*self.url).unwrap().get_connection().unwrap();
         let mut pubsub = raw.as_pubsub();

@@ -196,7 +196,7 @@ async fn commands_of_hand_overs(query: &str) -> BTreeMap<String, u64> {
     let registries = [bench.registry(query).await, bench.registry(query).await];
     let lock = |n: usize| registries[n % 2].lock(bench.text()).ttl(LONG).wait(Wait::UpTo(LONG)).fair(true).acquire();
     let mut held = lock(0).await.unwrap();
-    // What is opened for the first waiter is opened by now.
+    // The connections for the first waiter are open by now.
     for warm in [true, false] {
         let () = redis::cmd("CONFIG").arg("RESETSTAT").query(&mut bench.raw()).unwrap();
         for n in 1..=(if warm { 2 } else { 10 }) {

@@ -85,7 +85,7 @@ impl Bench {
         redis::Client::open(&*self.url).unwrap().get_connection().unwrap()
     }
 
-    /// What stands in the server for this lock, without its name.
+    /// The server's keys of this lock, without its name.
     pub(crate) fn keys(&self) -> Vec<String> {
         let mut keys: Vec<String> = redis::cmd("KEYS").arg(format!("{}*", self.name())).query(&mut self.raw()).unwrap();
         keys.sort();

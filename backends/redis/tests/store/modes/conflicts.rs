@@ -1,4 +1,4 @@
-//! What does not mix under one name.
+//! Locks of different modes do not mix under one name.
 
 use dlock::{Backend, ErrorKind, Mode, Stand};
 use dlock_testkit::holds::{claim_on, take};

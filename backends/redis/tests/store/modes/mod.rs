@@ -1,4 +1,4 @@
-//! What the Redis backend can do beyond a plain exclusive lock, against a real server.
+//! Redis beyond a plain exclusive lock: modes, fair queues, periods and several locks at once.
 
 mod bench;
 mod conflicts;

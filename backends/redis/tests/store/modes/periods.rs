@@ -132,7 +132,7 @@ async fn a_crashed_run_is_run_again_only_by_whoever_may_and_only_when_its_lease_
     assert!(already_run(&two, &bench.run(HOUR, false, LONG)).await);
     let again = take(&two, &bench.run(HOUR, true, LONG)).await;
     assert!(again.token > crashed.token);
-    // What the first one says now counts no more.
+    // The first owner's word counts no more.
     assert_eq!(one.end(&crashed, &ran(RunEnd::Succeeded { took: SECOND })).await.unwrap(), Released::NotOwner);
     assert!(one.last_success(&bench.key).await.unwrap().is_none());
     // Ended without a word about the run: as a crash.

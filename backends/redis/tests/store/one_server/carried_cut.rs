@@ -12,7 +12,7 @@ use redis::Commands;
 use super::database::{Database, SECOND};
 use crate::names::{self, FENCE};
 
-/// Where the connection breaks.
+/// The place where the connection breaks.
 #[derive(Clone, Copy, Debug)]
 enum Cut {
     /// Before the request has come to the server.
@@ -40,7 +40,7 @@ fn lock(registry: &Registry) -> Lock {
     registry.lock("k").ttl(120 * SECOND).wait(Wait::UpTo(40 * SECOND)).retry(Retry { times: 10_000, backoff })
 }
 
-/// Whoever releases hears that the lock was its own to the end, which is all it can know, and the observers hear of the
+/// The releaser hears that the lock was its own to the end, which is all it can know, and the observers hear of the
 /// failure. The next ones get the lock in their order, each of them once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cut_costs_neither_a_caller_nor_its_place() {

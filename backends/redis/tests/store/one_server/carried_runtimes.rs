@@ -190,7 +190,7 @@ fn a_request_of_a_runtime_arrives_after_the_runtimes_end() {
     }
 }
 
-/// What the bodies of many tasks see of one lock.
+/// The view that the bodies of many tasks have of one lock.
 #[derive(Default)]
 struct Seen {
     is_inside: AtomicBool,

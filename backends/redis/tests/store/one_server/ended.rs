@@ -22,7 +22,7 @@ async fn no_request_outlasts_its_connection() {
         askers.spawn(async move {
             while !rests.load(Ordering::Relaxed) {
                 let claim = claim(key, 60 * SECOND);
-                // What becomes of them is not looked at here.
+                // The outcome is not looked at here.
                 let _ = redis.try_acquire(&claim, Stand::No).await;
                 let _ = redis.abandon(&claim).await;
             }

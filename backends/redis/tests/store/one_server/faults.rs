@@ -142,7 +142,7 @@ fn word(reader: &mut impl BufRead) -> Option<String> {
     Some(String::from_utf8_lossy(&word[..word.len() - 2]).into_owned())
 }
 
-/// What a server of this version says as it is opened.
+/// The error of a server of this version when it is opened.
 fn as_version(version: &str, words: &[String]) -> String {
     let bulk = |text: &str| format!("${}\r\n{text}\r\n", text.len());
     match &*words[0] {
@@ -201,7 +201,7 @@ async fn a_command_that_was_renamed_is_named_when_the_store_is_opened() {
     }
 }
 
-/// What a single server at hand does not say: to whom another one's script has written, and as a part of a cluster.
+/// Refusals that a single server does not send: those after another one's script has written, and those of a part of a cluster.
 #[tokio::test]
 async fn each_refusal_has_its_kind_its_text_and_its_code() {
     let unsupported = ErrorKind::Unsupported { need: "a URL that begins with redis-cluster://".into() };

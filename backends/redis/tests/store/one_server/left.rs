@@ -1,4 +1,4 @@
-//! What a failed attempt leaves in the server: the core alone undoes it.
+//! A failed attempt may leave something in the server: the core alone undoes it.
 
 use std::future::{Future, poll_fn};
 use std::task::Poll;

@@ -116,7 +116,7 @@ async fn an_account_with_only_what_locks_need_can_lock_and_wait() {
 #[tokio::test]
 async fn a_server_that_is_gone_is_an_outage_and_one_that_is_back_is_used() {
     let server = Database::own(&[]);
-    // What the guard does is the matter of other tests.
+    // The guard has tests of its own.
     let url = format!("{}?restart_guard=off&failover_guard=off", server.url);
     let redis = Redis::connect(&url, &Clock::system()).await.unwrap();
     let hold = take(&redis, &claim("k", 10 * SECOND)).await;

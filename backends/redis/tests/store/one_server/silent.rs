@@ -33,7 +33,7 @@ async fn a_renewal_that_is_given_up_unanswered_is_followed_by_one_on_another_con
     // As the watchdog does: a third of the ttl.
     assert!(tokio::time::timeout(SECOND, redis.renew(&[&hold])).await.is_err());
     is_renewed(&redis, &[&hold]).await;
-    // What else was sent over the old one is not lost with it.
+    // Other requests that were sent over the old one are not lost with it.
     proxy.deliver(&proxy.kept());
     tokio::time::timeout(HANG, asking).await.expect("the old connection was cut off").unwrap().unwrap();
 }
@@ -182,8 +182,8 @@ async fn a_request_that_arrives_late_over_a_connection_that_was_left_wins_nothin
     assert_eq!(redis.release(&hold).await.unwrap(), Released::Released);
 }
 
-/// Whoever is told to wait leaves the line first. Where that is on its way for longer than the wait, it must not find what
-/// was won since.
+/// A caller that the restart guard tells to wait abandons its attempt first. If that request is on its way for longer than the
+/// wait, it must not free a lock that was won since.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_abandon_that_comes_late_frees_no_lock_that_was_won_since() {
     let server = Database::own(&[]);

@@ -42,7 +42,7 @@ async fn the_listed_rights_are_enough_and_each_one_is_missed_by_its_name() {
         assert_eq!(*error.kind(), ErrorKind::PermissionDenied, "{command}: {error}");
         assert!(!error.is_retryable() && error.to_string().contains(&format!("`{command}`")), "{command}: {error}");
     }
-    // What it can do without.
+    // Rights that it can do without.
     for right in [
         "-subscribe",
         "-publish",
@@ -212,7 +212,8 @@ async fn a_lock_that_cannot_be_handed_on_is_free_all_the_same() {
     }
 }
 
-/// What only keeps the line in order, after a lock was given and told: it is not taken away again.
+/// Commands that only keep the queue in order run after a lock was granted. Without the right for them the lock is not taken
+/// away again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lock_that_was_handed_on_stays_so_although_the_line_cannot_be_kept() {
     let server = server().await;
@@ -266,7 +267,7 @@ async fn refused_as(redis: &Redis, is_so: impl Fn(&ErrorKind) -> bool) {
     loop {
         let refused = claim("k", SECOND);
         let error = refusal(redis, &refused).await;
-        // What was found out on the way may have come after the lock.
+        // Some of it may have been found out after the lock was taken.
         let undone = async || redis.abandon(&refused).await.is_ok();
         wait_until("it is undone", undone).await.unwrap();
         if is_so(error.kind()) {

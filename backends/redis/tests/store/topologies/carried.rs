@@ -28,13 +28,13 @@ struct Held {
     to: u64,
 }
 
-/// What the workers share.
+/// The state that the workers share.
 #[derive(Default)]
 struct Run {
     history: Mutex<Vec<Held>>,
     /// How many grants have begun.
     begun: AtomicUsize,
-    /// Whoever holds the lock keeps it for as long as it can.
+    /// The holder keeps the lock for as long as it can.
     stay: AtomicBool,
     /// For how long the one who stays was certain, in nanoseconds.
     stayed: AtomicU64,
@@ -122,7 +122,7 @@ async fn no_two_callers_believe_that_they_hold_over_a_failover() {
     let begun = run.begun.load(Ordering::SeqCst);
     let set = fail_over(set).await;
     run.until("a grant after the failover", |run| run.begun.load(Ordering::SeqCst) > begun).await;
-    // Whoever should still believe in its hold notes so.
+    // A worker that still believes in its hold writes that down.
     tokio::time::sleep(50 * MS).await;
     run.stay.store(false, Ordering::SeqCst);
     let before = run.grants();

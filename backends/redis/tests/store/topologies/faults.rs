@@ -1,4 +1,4 @@
-//! What a server says when it cannot: each its own error, and whether a retry helps.
+//! Refusals of a server: each is its own error, which says whether a retry helps.
 
 use dlock::backends::redis::Redis;
 use dlock::{Attempt, Backend, Clock, ErrorKind, Key, Registry, Standing, Wait};
@@ -226,7 +226,7 @@ async fn a_primary_that_is_a_replica_for_a_while_is_waited_for() {
     waiter.await.unwrap().unwrap_or_else(|error| panic!("{error}")).release().await.unwrap();
     registry.shutdown(SECOND).await;
 
-    // Who opens a store on a replica has the wrong URL.
+    // A store that is opened on a replica has the wrong URL.
     server.ask("REPLICAOF 127.0.0.1 1").unwrap();
     let error = Redis::connect(&server.url(), &Clock::system()).await.unwrap_err();
     assert!(*error.kind() == ErrorKind::NotPrimary && !error.is_retryable(), "{error}");

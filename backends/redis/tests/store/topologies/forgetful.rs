@@ -72,7 +72,7 @@ async fn a_restarted_server_keeps_only_its_own_slots_back() {
     redis.release(&elsewhere).await.unwrap();
     goes_on(&redis, &other).await;
 
-    // Whoever has switched it off is let in.
+    // A client that has switched the guard off is let in.
     let early = take_soon(&bold, &claim(&mine, LIMIT), LIMIT).await;
     assert!(token(&early) > token(&held));
     held_back(&redis, &mine).await;

@@ -51,7 +51,7 @@ fn connections(cluster: &RedisCluster, node: usize) -> HashSet<String> {
     ours.map(|line| line.split(' ').next().unwrap().to_owned()).collect()
 }
 
-/// What blocks, beside the runtime.
+/// Runs blocking work beside the runtime.
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     tokio::task::spawn_blocking(work).await.unwrap()
 }
@@ -89,7 +89,7 @@ async fn attempt(redis: &Redis, claim: &Arc<Claim>) -> Result<Attempt, Error> {
     answer.unwrap_or_else(|_| Err(Error::outage("no answer")))
 }
 
-/// What becomes of a hold, as soon as it is known.
+/// The standing of a hold, as soon as it is known.
 async fn standing_soon(redis: &Redis, hold: &Hold, limit: Duration) -> Standing {
     let end = Instant::now() + limit;
     loop {

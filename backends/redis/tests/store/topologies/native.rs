@@ -35,7 +35,7 @@ async fn a_cluster_whose_servers_have_a_command_for_it_releases_without_a_script
         }
         assert_eq!(run(&cluster, command), [1, 2, 3], "{command}");
 
-        // What is not ours is left alone, and who waits is handed the lock.
+        // A foreign lock is left alone, and a waiter is handed the lock.
         let key = key_at(&cluster, 1);
         let hold = take(&redis, &claim(&key, TTL)).await;
         let next = claim(&key, TTL);

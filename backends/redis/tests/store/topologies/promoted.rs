@@ -166,7 +166,7 @@ async fn a_new_primary_that_may_evict_locks_grants_none() {
     };
     assert!(matches!(error.kind(), ErrorKind::ConfigInvalid { .. }), "{error}");
     take_soon(&bold, &claim("k", SECOND), LIMIT).await;
-    // What is held goes on.
+    // A lock that is held goes on.
     assert_eq!(redis.release(&hold).await.unwrap(), Released::Released);
     set.servers[1].ask("CONFIG SET maxmemory-policy noeviction").unwrap();
     take_soon(&redis, &claim("again", SECOND), LIMIT).await;

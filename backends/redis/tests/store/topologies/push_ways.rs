@@ -12,7 +12,8 @@ use dlock_testkit::{Mode, Proxy, block_until, wait_until};
 use super::cluster::key_at;
 use super::{MS, SECOND, blocking, handed, name, open, take_soon, with};
 
-/// What is published goes to replicas too; who listens there, since it was the primary, is not among those who are counted.
+/// Messages go to replicas too. A listener there, left from the time when it was the primary, is not among those that are
+/// counted.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_listener_at_a_replica_believes_in_no_lock_that_another_one_was_handed() {
     let (old, new) = blocking(|| {

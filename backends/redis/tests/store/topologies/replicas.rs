@@ -91,7 +91,7 @@ async fn a_server_with_a_command_for_it_releases_without_a_script() {
             assert_eq!(redis.release(&hold).await.unwrap(), Released::Released);
         }
         assert_eq!((calls(command), calls("evalsha")), (5, scripts), "{command}");
-        // What is not ours is left alone, and who waits is handed the lock.
+        // A foreign lock is left alone, and a waiter is handed the lock.
         let hold = take(&redis, &claim("k", SECOND)).await;
         let next = claim("k", SECOND);
         let until = Stand::Until(dlock::Clock::system().now().after(60 * SECOND));

@@ -90,7 +90,7 @@ async fn after_a_failover_nothing_is_granted_until_the_longest_ttl_is_over() {
     assert!(error.is_retryable() && error.to_string().contains("failover_guard"), "{error}");
     take_soon(&redis, &claim("b", SECOND), LIMIT).await;
     assert!(seen.elapsed() + SECOND > ttl, "{:?}", seen.elapsed());
-    // Who says off gets what the new primary knows, at once.
+    // With `off` a caller gets what the new primary knows, at once.
     let careless = open(&with(&set.url(), "failover_guard=off")).await;
     take(&careless, &claim("c", SECOND)).await;
 }
@@ -168,7 +168,7 @@ async fn less_than_a_majority_of_the_sentinels_is_nobody() {
     let error = Redis::connect(&url, &Clock::system()).await.unwrap_err();
     assert_eq!(*error.kind(), ErrorKind::Outage);
     assert!(error.to_string().contains("majority"), "{error}");
-    // Who is connected needs no sentinel.
+    // A connected client needs no sentinel.
     take(&redis, &claim("k", SECOND)).await;
     drop(set);
 }

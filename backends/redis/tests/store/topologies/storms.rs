@@ -12,7 +12,7 @@ use super::{MS, SECOND, blocking, connections, open, refusal, take_soon, with};
 
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// What the lock guards: each of its two is read and written in two steps.
+/// The data that the lock guards: each of its two numbers is read and written in two steps.
 #[derive(Default)]
 struct Guarded {
     count: AtomicU64,
@@ -104,7 +104,7 @@ async fn two_servers_that_name_each_other_are_an_outage() {
         assert!(*error.kind() == ErrorKind::Outage && error.is_retryable(), "{error}");
         assert!(error.to_string().contains("MOVED"), "{error}");
     }
-    // Who has less patience does not take them for silent: they answer.
+    // A caller with less patience does not take them for silent: they answer.
     let redis = open(&with(&cluster.url(), "restart_guard=off&failover_guard=off")).await;
     let before = connections(&cluster, from);
     for _ in 0..8 {

@@ -80,7 +80,7 @@ async fn a_cluster_speaks_tls_over_a_failover() {
         let key = key_at(&cluster, node);
         let hold = take(&redis, &claim(&key, LIMIT)).await;
         let next = hand_on(&redis, &hold, &other, &key).await;
-        // What was handed on lasts for a moment only, until its first renewal.
+        // A pushed grant lasts for a moment only, until its first renewal.
         assert!(matches!(standing_soon(&other, &next, LIMIT).await, Standing::Renewed(_)));
         holds.push((next, key));
     }
@@ -118,7 +118,7 @@ async fn hand_on(from: &Redis, hold: &Hold, to: &Redis, key: &str) -> Hold {
     next
 }
 
-/// Who knows another authority, shows no certificate, or speaks no TLS at all, gets nowhere.
+/// A client that knows another authority, shows no certificate, or speaks no TLS at all, is refused.
 async fn refuses_strangers(url: &str) {
     let (bare, _) = url.split_once('?').unwrap();
     let (no_certificate, _) = url.split_once("&cert=").unwrap();

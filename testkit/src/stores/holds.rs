@@ -1,4 +1,4 @@
-//! What the tests of all stores do with claims and holds. Each function panics at the first surprise.
+//! Claims and holds, as the tests of all stores use them. Each function panics at the first surprise.
 
 use std::sync::Arc;
 use std::time::Duration;
