@@ -1,4 +1,5 @@
-//! Test support: [private servers](servers), a [fault proxy](proxy) and [child processes](child).
+//! Test support: [private servers](servers), a [fault proxy](proxy) and [child processes](child). With the feature
+//! `stores` also what the tests of each store share: claims and holds, and the conformance suite as a test target.
 //!
 //! Nothing here touches the system's own servers: every instance lives in a temporary folder, listens on a free port
 //! of 127.0.0.1 and ends with the process that started it, also when that one is killed.
@@ -27,10 +28,14 @@ mod probe;
 pub mod proxy;
 pub mod servers;
 mod spawn;
+#[cfg(feature = "stores")]
+mod stores;
 mod wait;
 
 pub use error::{Error, Result};
 pub use log::Log;
 pub use probe::{drop_after, text_of};
 pub use proxy::{Mode, Proxy};
+#[cfg(feature = "stores")]
+pub use stores::{conformance, holds};
 pub use wait::{block_until, wait_until};

@@ -102,7 +102,7 @@ async fn a_lock_is_exclusive_by_default() {
 }
 
 #[tokio::test]
-async fn so_many_permits_and_each_has_a_number() {
+async fn a_limit_of_permits_is_given_and_each_has_a_number() {
     on_each(async |store| {
         let one = Other::holds_as(store, "pool", Mode::permits(3)).await;
         let two = Other::holds_as(store, "pool", Mode::permits(3)).await;

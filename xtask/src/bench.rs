@@ -13,7 +13,7 @@ pub(crate) fn run_bench(arguments: &[&str]) -> Result {
         return Err("there is no benches/dlock".into());
     }
     let mut parts = Parts::default();
-    // Which part failed is told at the end.
+    // `finish` reports the part that failed.
     let _ = steps(&mut parts, arguments);
     parts.finish()
 }

@@ -22,7 +22,8 @@ const USAGE: &str = "\
 Usage: cargo xtask TASK
 
   servers                           check the servers that the tests need, install what is missing
-  test [-- FILTER]                  servers, build, all tests against one private set of servers
+  test [STORE] [-- FILTER]          servers, build, all tests against one private set of servers; with the name of a store
+                                    (a folder of backends/) the tests of that crate alone, with the servers that it needs
   ci                                lint, cargo-deny, test: what has to pass before a merge
   lint                              format, clippy for every feature, docs, tidy, the lowest supported Rust
   package                           pack everything as it would be published, and run a small program against that
@@ -43,8 +44,7 @@ fn main() -> ExitCode {
     }
     let done = match words[..] {
         ["servers"] => servers::run(),
-        ["test"] => test::test(&[]),
-        ["test", "--", ref filter @ ..] => test::test(filter),
+        ["test", ref words @ ..] => test::test(words),
         ["ci"] => ci::all(),
         ["lint"] => ci::lint(),
         ["package"] => package::packaged(),

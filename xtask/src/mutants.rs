@@ -46,7 +46,7 @@ const FOLDER: &str = "target/mutants";
 
 pub(crate) fn run_mutants() -> Result {
     let mut parts = Parts::default();
-    // Which part failed is told at the end.
+    // `finish` reports the part that failed.
     let _ = steps(&mut parts);
     parts.finish()
 }

@@ -11,6 +11,8 @@ pub(crate) struct Pin {
     pub(crate) how: How,
     /// A program, or a file with its full path, that is there once the package is.
     pub(crate) evidence: &'static str,
+    /// The stores whose tests need it, with spaces between: folders of `backends/`.
+    stores: &'static str,
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -27,24 +29,43 @@ use How::{Install, Unpack, UnpackAll};
 
 /// All of them. Versions of the running suite are Debian 12's.
 pub(crate) const PINS: [Pin; 11] = [
-    pin(line!(), "redis-server", "5:7.0.15", Install, "redis-server"),
-    pin(line!(), "mariadb-server", "1:10.11.", Install, "mariadbd"),
-    pin(line!(), "protobuf-compiler", "3.21.", Install, "protoc"),
-    pin(line!(), "libprotobuf-dev", "3.21.", Install, "/usr/include/google/protobuf/descriptor.proto"),
-    pin(line!(), "util-linux", "2.", Install, "setpriv"),
-    pin(line!(), "openssl", "3.0.", Install, "openssl"),
-    pin(line!(), "etcd-server", "3.5.", Unpack { suite: "sid", tree: "etcd" }, "etcd"),
-    pin(line!(), "mysql-server-core", "9.7.", UnpackAll { suite: "sid", tree: "mysql" }, "mysqld"),
-    pin(line!(), "valkey-server", "9.1.", UnpackAll { suite: "sid", tree: "valkey" }, "valkey-server"),
-    pin(line!(), "redis-server", "5:8.6.", UnpackAll { suite: "experimental", tree: "redis8" }, "redis-server"),
-    pin(line!(), "python3-redis", "4.3.", Install, "/usr/lib/python3/dist-packages/redis/lock.py"),
+    pin(line!(), "redis-server", "5:7.0.15", Install, "redis-server", "redis redlock"),
+    pin(line!(), "mariadb-server", "1:10.11.", Install, "mariadbd", "mysql"),
+    pin(line!(), "protobuf-compiler", "3.21.", Install, "protoc", "etcd"),
+    pin(line!(), "libprotobuf-dev", "3.21.", Install, "/usr/include/google/protobuf/descriptor.proto", "etcd"),
+    pin(line!(), "util-linux", "2.", Install, "setpriv", "sqlite redis redlock mysql etcd"),
+    pin(line!(), "openssl", "3.0.", Install, "openssl", "redis mysql"),
+    pin(line!(), "etcd-server", "3.5.", Unpack { suite: "sid", tree: "etcd" }, "etcd", "etcd"),
+    pin(line!(), "mysql-server-core", "9.7.", UnpackAll { suite: "sid", tree: "mysql" }, "mysqld", "mysql"),
+    pin(line!(), "valkey-server", "9.1.", UnpackAll { suite: "sid", tree: "valkey" }, "valkey-server", "redis"),
+    pin(
+        line!(),
+        "redis-server",
+        "5:8.6.",
+        UnpackAll { suite: "experimental", tree: "redis8" },
+        "redis-server",
+        "redis",
+    ),
+    pin(line!(), "python3-redis", "4.3.", Install, "/usr/lib/python3/dist-packages/redis/lock.py", "redis"),
 ];
 
-const fn pin(line: u32, package: &'static str, version: &'static str, how: How, evidence: &'static str) -> Pin {
-    Pin { line, package, version, how, evidence }
+const fn pin(
+    line: u32,
+    package: &'static str,
+    version: &'static str,
+    how: How,
+    evidence: &'static str,
+    stores: &'static str,
+) -> Pin {
+    Pin { line, package, version, how, evidence, stores }
 }
 
 impl Pin {
+    /// Do the tests of this store need it?
+    pub(crate) fn is_for(&self, store: &str) -> bool {
+        self.stores.split(' ').any(|name| name == store)
+    }
+
     /// The choice among the versions on offer, or what to do about there being none.
     pub(crate) fn choose<'a>(&self, offered: &'a [String]) -> Result<&'a str, String> {
         let chosen = offered.iter().find(|version| version.starts_with(self.version));
@@ -59,6 +80,15 @@ impl Pin {
 #[cfg(test)]
 mod tests {
     use super::PINS;
+
+    #[test]
+    fn each_pin_names_stores_that_exist() {
+        let known = crate::test::stores().unwrap();
+        for pin in &PINS {
+            let mut stores = pin.stores.split(' ');
+            assert!(stores.all(|store| known.iter().any(|known| known == store)), "{}: {}", pin.package, pin.stores);
+        }
+    }
 
     #[test]
     fn a_version_that_is_gone_names_the_line_to_change() {

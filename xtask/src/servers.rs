@@ -1,4 +1,4 @@
-//! `cargo xtask servers`: checks the table of pins and installs what is missing.
+//! `cargo xtask servers`: checks the table of pins and installs what is missing. A test of one store asks for its pins alone.
 
 use std::fs;
 use std::process::Command;
@@ -10,10 +10,19 @@ use crate::apt::{self, OtherSuite};
 use crate::pins::{How, PINS, Pin};
 use crate::sh::{Result, read};
 
-/// Says what is there; what is not gets installed.
+/// Says what is there, and installs what is missing.
 pub(crate) fn run() -> Result {
+    install(&PINS.iter().collect::<Vec<_>>())
+}
+
+/// The same for what the tests of one store need.
+pub(crate) fn run_for(store: &str) -> Result {
+    install(&PINS.iter().filter(|pin| pin.is_for(store)).collect::<Vec<_>>())
+}
+
+fn install(pins: &[&'static Pin]) -> Result {
     let mut missing = Vec::new();
-    for (pin, state) in PINS.iter().zip(look()?) {
+    for (&pin, state) in pins.iter().zip(look(pins)?) {
         match state {
             State::There(version) => eprintln!("  {:<18} {version}", pin.package),
             State::Other(version) => {
@@ -39,7 +48,7 @@ pub(crate) fn run() -> Result {
     }
     unpack_all(&unpack)?;
     // What was installed has to pass the same look.
-    for (pin, state) in PINS.iter().zip(look()?) {
+    for (pin, state) in pins.iter().zip(look(pins)?) {
         if !matches!(state, State::There(_)) {
             return Err(format!("{} was installed, but {} is not to be found", pin.package, pin.evidence).into());
         }
@@ -55,9 +64,9 @@ enum State {
     Missing,
 }
 
-fn look() -> Result<Vec<State>> {
+fn look(pins: &[&Pin]) -> Result<Vec<State>> {
     let installed = installed()?;
-    Ok(PINS.iter().map(|pin| look_for(pin, &installed)).collect())
+    Ok(pins.iter().map(|pin| look_for(pin, &installed)).collect())
 }
 
 fn look_for(pin: &Pin, installed: &[(String, String)]) -> State {

@@ -1,4 +1,7 @@
-//! `cargo xtask test`: everything that tests, against one private set of servers.
+//! `cargo xtask test`: everything that tests, against one private set of servers. With a store's name: the tests of that
+//! store's crate, against the servers that they start.
+
+use std::fs;
 
 use dlock_testkit::servers::SharedSet;
 
@@ -9,12 +12,43 @@ use crate::{package, servers};
 /// The one backend that a plain `cargo test` leaves out: its client needs `protoc`, which is there after `servers`.
 pub(crate) const ETCD: &str = "dlock-rs/etcd";
 
-/// Runs it and tells how long each part took.
-pub(crate) fn test(filter: &[&str]) -> Result {
+/// Runs the tests and reports how long each part took. The words are `[STORE] [-- FILTER]`.
+pub(crate) fn test(words: &[&str]) -> Result {
+    let (store, filter) = match words {
+        [] => (None, &[][..]),
+        ["--", filter @ ..] => (None, filter),
+        [store] => (Some(*store), &[][..]),
+        [store, "--", filter @ ..] => (Some(*store), filter),
+        [_, word, ..] => return Err(format!("`{word}` is not understood: a filter comes after `--`").into()),
+    };
+    let stores = stores()?;
+    if let Some(store) = store.filter(|store| !stores.iter().any(|known| known == store)) {
+        return Err(format!("`{store}` is not a store; the stores are {}", stores.join(", ")).into());
+    }
     let mut parts = Parts::default();
-    // Which part failed is told at the end.
-    let _ = add_to(&mut parts, filter);
+    // `finish` reports the part that failed.
+    let _ = match store {
+        None => add_to(&mut parts, filter),
+        Some(store) => add_store_to(&mut parts, store, filter),
+    };
     parts.finish()
+}
+
+/// The stores that have a crate of their own, as its folder is called.
+pub(crate) fn stores() -> Result<Vec<String>> {
+    let folders = fs::read_dir(crate::root().join("backends"))?;
+    let names = folders.map(|folder| Ok(folder?.file_name().to_string_lossy().into_owned()));
+    let mut names: Vec<String> = names.collect::<Result<_>>()?;
+    names.sort();
+    Ok(names)
+}
+
+/// The parts for one store. Its tests start the servers that they need, each on first use.
+fn add_store_to(parts: &mut Parts, store: &str, filter: &[&str]) -> Result {
+    parts.run("servers", || servers::run_for(store))?;
+    let package = format!("dlock-{store}");
+    parts.run("build", || run(&mut cargo(&["test", "--package", &package, "--no-run"])))?;
+    parts.run("tests", || run(cargo(&["test", "--package", &package, "--no-fail-fast", "--"]).args(filter)))
 }
 
 /// The parts, up to the first that fails.

@@ -1,0 +1,77 @@
+//! The conformance suite over etcd.
+
+use std::any::Any;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use dlock_conformance::{Outage, Store};
+use dlock_contract::{Backend, Clock, Error, LockKey, Result};
+use dlock_etcd::Etcd;
+use dlock_testkit::conformance::{self, Served};
+use dlock_testkit::servers;
+use futures::future::BoxFuture;
+use serde_json::{Value, json};
+
+fn main() -> ExitCode {
+    conformance::main(&[("etcd", || Ok(Box::new(Server(Served::start(servers::Etcd::default())?))))])
+}
+
+struct Server(Served);
+
+impl Store for Server {
+    fn name(&self) -> String {
+        "etcd".into()
+    }
+
+    fn open(&self, clock: Clock) -> BoxFuture<'_, Result<Arc<dyn Backend>>> {
+        let url = self.0.url().replace("http://", "etcd://");
+        Box::pin(async move { Ok(Arc::new(Etcd::open(&url, &clock).await?) as Arc<dyn Backend>) })
+    }
+
+    fn leftovers<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<Vec<String>>> {
+        Box::pin(self.keys(key))
+    }
+
+    fn evict<'a>(&'a self, key: &'a LockKey) -> Option<BoxFuture<'a, Result<()>>> {
+        Some(Box::pin(async move {
+            match self.keys(key).await?.first() {
+                Some(oldest) => self.0.ask(format!("/v3/kv/deleterange {}", json!({ "key": oldest }))).await.map(drop),
+                None => Ok(()),
+            }
+        }))
+    }
+
+    fn outage(&self, outage: Outage) -> Option<BoxFuture<'_, Result<Box<dyn Any + Send>>>> {
+        self.0.outage(outage)
+    }
+
+    fn restart(&self) -> Option<BoxFuture<'_, Result<()>>> {
+        self.0.restart()
+    }
+}
+
+impl Server {
+    /// The encoded names of all that is there for a key, the oldest first.
+    async fn keys(&self, key: &LockKey) -> Result<Vec<String>> {
+        let name = key.as_str().replace('/', "%2F");
+        let (start, end) = (base64(&format!("{name}/")), base64(&format!("{name}0")));
+        let range = json!({ "key": start, "range_end": end, "sort_target": "CREATE", "sort_order": "ASCEND" });
+        let answer = self.0.ask(format!("/v3/kv/range {range}")).await?;
+        let answer: Value = serde_json::from_str(&answer).map_err(|error| Error::outage("no JSON").because(error))?;
+        let found = answer["kvs"].as_array().into_iter().flatten();
+        Ok(found.filter_map(|pair| pair["key"].as_str()).map(str::to_owned).collect())
+    }
+}
+
+fn base64(text: &str) -> String {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut encoded = String::new();
+    for three in text.as_bytes().chunks(3) {
+        let bits = three.iter().fold(0_u32, |bits, byte| bits << 8 | u32::from(*byte)) << (8 * (3 - three.len()));
+        for digit in 0..4 {
+            let value = usize::try_from(bits >> (18 - 6 * digit) & 63).unwrap_or(0);
+            encoded.push(if digit <= three.len() { char::from(DIGITS[value]) } else { '=' });
+        }
+    }
+    encoded
+}

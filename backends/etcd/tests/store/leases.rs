@@ -1,0 +1,183 @@
+//! Leases: shared by holds, kept alive, lost together, and one alone for what is not renewed.
+
+use std::time::Duration;
+
+use dlock::backends::etcd::client::GetOptions;
+use dlock::{Backend, Clock, Hold, Released, Standing};
+use dlock_testkit::holds::confirm;
+
+use crate::server::{TTL, acquire, ask, claim, claim_for, held, line, lock, own, process, raw, soon, url};
+
+async fn revoke(hold: &Hold) {
+    raw().await.lease_client().revoke(hold.group.unwrap() as i64).await.unwrap();
+}
+
+#[tokio::test]
+async fn holds_share_a_lease_and_leave_it_to_each_other() {
+    let process = process().await;
+    let (left, right) = (lock("left"), lock("right"));
+    let (one, two) = (ask(&process, &claim(&left)).await.unwrap(), ask(&process, &claim(&right)).await.unwrap());
+    assert_eq!(one.group, two.group);
+    let before = Clock::system().now();
+    for standing in process.renew(&[&one, &two]).await {
+        assert!(
+            matches!(standing.unwrap(), Standing::Renewed(validity) if validity.from >= before && validity.granted == TTL)
+        );
+    }
+    assert_eq!(process.release(&one).await.unwrap(), Released::Released);
+    let abandoned = claim(&left);
+    let _again = ask(&process, &abandoned).await.unwrap();
+    process.abandon(&abandoned).await.unwrap();
+    assert!(matches!(confirm(&process, &two).await, Standing::Renewed(_)));
+    assert_eq!(line(&right).await.len(), 1);
+    // Another ttl is another lease.
+    let three = ask(&process, &claim_for(&left, TTL * 2, true)).await.unwrap();
+    assert_ne!(three.group, two.group);
+    assert_eq!(three.validity.granted, TTL * 2);
+}
+
+#[tokio::test]
+async fn a_hold_counts_from_the_leases_last_confirmation() {
+    let process = process().await;
+    let first = ask(&process, &claim(&lock("first"))).await.unwrap();
+    tokio::time::sleep(TTL / 6).await;
+    let early = ask(&process, &claim(&lock("early"))).await.unwrap();
+    assert_eq!(early.validity, first.validity, "nobody has confirmed the lease since");
+    tokio::time::sleep(TTL / 3).await;
+    let before = Clock::system().now();
+    let late = ask(&process, &claim(&lock("late"))).await.unwrap();
+    assert_eq!(late.group, first.group);
+    assert!(late.validity.from >= before, "a stale lease was not kept alive first");
+}
+
+#[tokio::test]
+async fn a_lease_that_was_revoked_is_lost_for_all_and_followed_by_a_new_one() {
+    let process = process().await;
+    let (left, right) = (lock("left"), lock("right"));
+    let (one, two) = (ask(&process, &claim(&left)).await.unwrap(), ask(&process, &claim(&right)).await.unwrap());
+    revoke(&one).await;
+    let answers = process.renew(&[&one, &two]).await;
+    assert!(answers.into_iter().all(|answer| answer.unwrap() == Standing::Lost));
+    assert!(line(&left).await.is_empty(), "a renewal must not create");
+    assert_eq!(process.release(&one).await.unwrap(), Released::NotOwner);
+    let next = ask(&process, &claim(&left)).await.unwrap();
+    assert_ne!(next.group, one.group);
+    // And if only an attempt notices.
+    revoke(&next).await;
+    let third = ask(&process, &claim(&left)).await.unwrap();
+    assert_ne!(third.group, next.group);
+    assert!(matches!(confirm(&process, &third).await, Standing::Renewed(_)));
+}
+
+#[tokio::test]
+async fn a_waiter_whose_lease_was_revoked_stands_again_on_a_new_one() {
+    let (one, other) = (process().await, process().await);
+    let key = lock("waiter");
+    let hold = ask(&one, &claim(&key)).await.unwrap();
+    let waiter = claim(&key);
+    assert!(crate::server::stand(&other, &waiter).await.is_err());
+    let mine = line(&key).await.pop().unwrap();
+    let lease = raw().await.get(mine.as_str(), None).await.unwrap().kvs()[0].lease();
+    raw().await.lease_client().revoke(lease).await.unwrap();
+    assert!(crate::server::stand(&other, &waiter).await.is_err());
+    assert_ne!(line(&key).await.pop().unwrap(), mine);
+    one.release(&hold).await.unwrap();
+    let next = acquire(&other, &waiter).await;
+    assert!(matches!(confirm(&other, &next).await, Standing::Renewed(_)));
+}
+
+#[tokio::test]
+async fn an_operator_who_deletes_a_key_ends_that_hold_alone() {
+    let process = process().await;
+    let (left, right) = (lock("left"), lock("right"));
+    let (one, two) = (ask(&process, &claim(&left)).await.unwrap(), ask(&process, &claim(&right)).await.unwrap());
+    raw().await.delete(line(&left).await.pop().unwrap(), None).await.unwrap();
+    let answers: Vec<_> = process.renew(&[&one, &two]).await.into_iter().map(Result::unwrap).collect();
+    assert_eq!(answers[0], Standing::Lost);
+    assert!(matches!(answers[1], Standing::Renewed(_)));
+    assert!(line(&left).await.is_empty());
+}
+
+#[tokio::test]
+async fn many_holds_are_renewed_in_their_order() {
+    let process = process().await;
+    let keys: Vec<_> = (0..150).map(|_| lock("many")).collect();
+    let mut holds = Vec::new();
+    for key in &keys {
+        holds.push(ask(&process, &claim(key)).await.unwrap());
+    }
+    raw().await.delete(line(&keys[77]).await.pop().unwrap(), None).await.unwrap();
+    let answers = process.renew(&holds.iter().collect::<Vec<_>>()).await;
+    let lost: Vec<_> = (0..150).filter(|index| *answers[*index].as_ref().unwrap() == Standing::Lost).collect();
+    assert_eq!(lost, [77]);
+}
+
+#[tokio::test]
+async fn a_hold_that_is_not_renewed_has_a_lease_of_its_own_and_ends_with_it() {
+    let process = process().await;
+    let (shared, alone) = (lock("shared"), lock("alone"));
+    let ttl = Duration::from_secs(2);
+    let hold = ask(&process, &claim_for(&shared, ttl, true)).await.unwrap();
+    let single = ask(&process, &claim_for(&alone, ttl, false)).await.unwrap();
+    assert_ne!(hold.group, single.group);
+    for _ in 0..5 {
+        tokio::time::sleep(Duration::from_millis(700)).await;
+        assert!(matches!(confirm(&process, &hold).await, Standing::Renewed(_)));
+    }
+    assert!(line(&alone).await.is_empty(), "renewing others kept it alive");
+    assert_eq!(confirm(&process, &single).await, Standing::Lost);
+    assert_eq!(process.release(&single).await.unwrap(), Released::NotOwner);
+    assert_eq!(line(&shared).await.len(), 1);
+}
+
+#[tokio::test]
+async fn a_lease_of_its_own_leaves_no_trace() {
+    let server = own();
+    let process = dlock::backends::etcd::Etcd::open(&url(&server), &Clock::system()).await.unwrap();
+    let mut raw = dlock::backends::etcd::client::Client::connect([server.addr().to_string()], None).await.unwrap();
+    let count = async |raw: &mut dlock::backends::etcd::client::Client| {
+        raw.lease_client().leases().await.unwrap().leases().len()
+    };
+    assert_eq!(count(&mut raw).await, 0, "the probe stayed");
+    let key = lock("trace");
+    let (mine, refused, waiting) =
+        (claim_for(&key, TTL, false), claim_for(&key, TTL, false), claim_for(&key, TTL, false));
+    let hold = ask(&process, &mine).await.unwrap();
+    assert!(ask(&process, &refused).await.is_none());
+    assert_eq!(count(&mut raw).await, 1, "a refused attempt left its lease");
+    assert!(held(process.try_acquire(&waiting, dlock::Stand::Until(soon())).await.unwrap()).is_none());
+    assert_eq!(count(&mut raw).await, 2);
+    process.abandon(&waiting).await.unwrap();
+    process.abandon(&waiting).await.unwrap();
+    process.release(&hold).await.unwrap();
+    assert_eq!(count(&mut raw).await, 0);
+    let all = raw.get("", Some(GetOptions::new().with_all_keys())).await.unwrap();
+    assert!(all.kvs().is_empty());
+}
+
+#[tokio::test]
+async fn waiting_with_a_lease_of_its_own_gets_the_whole_ttl() {
+    let (one, other) = (process().await, process().await);
+    let key = lock("whole");
+    let hold = ask(&one, &claim(&key)).await.unwrap();
+    let waiter = claim_for(&key, Duration::from_secs(2), false);
+    let freeing = async {
+        tokio::time::sleep(Duration::from_millis(2500)).await;
+        one.release(&hold).await.unwrap();
+        Clock::system().now()
+    };
+    let (next, freed) = tokio::join!(acquire(&other, &waiter), freeing);
+    // The request that found it free left about then; `freed` is when the answer to the release was there.
+    assert!(next.validity.from.after(Duration::from_millis(100)) >= freed, "it ran while it waited");
+}
+
+#[tokio::test]
+async fn close_ends_our_leases() {
+    let process = process().await;
+    let key = lock("close");
+    let hold = ask(&process, &claim(&key)).await.unwrap();
+    process.close().await;
+    assert!(line(&key).await.is_empty());
+    let left = raw().await.lease_client().time_to_live(hold.group.unwrap() as i64, None).await.unwrap();
+    assert_eq!(left.ttl(), -1);
+}

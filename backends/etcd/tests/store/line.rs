@@ -1,0 +1,203 @@
+//! Waiting: order, wake-ups, and who may not come in.
+
+use std::time::{Duration, Instant};
+
+use dlock::{Backend, Signal, Stand};
+use dlock_testkit::holds::token;
+
+use crate::server::{TTL, acquire, ask, claim, claim_for, is_quiet, line, lock, process, raw, stand};
+
+#[tokio::test]
+async fn a_release_wakes_the_waiter_of_another_process() {
+    let (one, other) = (process().await, process().await);
+    let key = lock("wake");
+    let hold = ask(&one, &claim(&key)).await.unwrap();
+    let waiter = claim(&key);
+    let mut signal = stand(&other, &waiter).await.unwrap_err().signal.unwrap();
+    assert!(is_quiet(&mut signal).await);
+    one.release(&hold).await.unwrap();
+    let released = Instant::now();
+    assert!(matches!(signal.await.unwrap(), Signal::Ask));
+    let next = stand(&other, &waiter).await.unwrap();
+    assert!(released.elapsed() < Duration::from_secs(1), "{:?}", released.elapsed());
+    assert!(token(&next) > token(&hold));
+}
+
+#[tokio::test]
+async fn a_release_before_the_watch_began_is_not_missed() {
+    let (one, other) = (process().await, process().await);
+    let key = lock("missed");
+    let hold = ask(&one, &claim(&key)).await.unwrap();
+    let waiter = claim(&key);
+    // The signal watches only when it is polled.
+    let signal = stand(&other, &waiter).await.unwrap_err().signal.unwrap();
+    one.release(&hold).await.unwrap();
+    tokio::time::timeout(Duration::from_secs(2), signal).await.expect("no news").unwrap();
+    assert!(stand(&other, &waiter).await.is_ok());
+}
+
+#[tokio::test]
+async fn waiters_are_served_in_their_order() {
+    let (one, two) = (process().await, process().await);
+    let key = lock("order");
+    let hold = ask(&one, &claim(&key)).await.unwrap();
+    let (order, mut served) = tokio::sync::mpsc::unbounded_channel();
+    let mut waiters = tokio::task::JoinSet::new();
+    let (one, two) = (std::sync::Arc::new(one), std::sync::Arc::new(two));
+    for turn in 0..3 {
+        let (process, claim, order) = ([&one, &two][turn % 2].clone(), claim(&key), order.clone());
+        waiters.spawn(async move {
+            let hold = acquire(&process, &claim).await;
+            order.send((turn, token(&hold))).unwrap();
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            process.release(&hold).await.unwrap();
+        });
+        while line(&key).await.len() < turn + 2 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+    one.release(&hold).await.unwrap();
+    waiters.join_all().await;
+    drop(order);
+    let mut seen = vec![(usize::MAX, token(&hold))];
+    while let Some(next) = served.recv().await {
+        assert!(next.1 > seen[seen.len() - 1].1, "the token did not rise");
+        seen.push(next);
+    }
+    assert_eq!(seen.iter().skip(1).map(|(turn, _)| *turn).collect::<Vec<_>>(), [0, 1, 2]);
+}
+
+#[tokio::test]
+async fn the_end_of_a_mere_waiter_lets_nobody_in() {
+    let (one, two, three) = (process().await, process().await, process().await);
+    let key = lock("mere waiter");
+    let hold = ask(&one, &claim(&key)).await.unwrap();
+    let (second, third) = (claim(&key), claim(&key));
+    assert!(stand(&two, &second).await.is_err());
+    let signal = stand(&three, &third).await.unwrap_err().signal.unwrap();
+    two.close().await;
+    assert!(matches!(signal.await.unwrap(), Signal::Ask));
+    let signal = stand(&three, &third).await.expect_err("in, although the first one still holds").signal.unwrap();
+    one.release(&hold).await.unwrap();
+    signal.await.unwrap();
+    assert!(stand(&three, &third).await.is_ok());
+}
+
+#[tokio::test]
+async fn a_waiter_whose_key_is_gone_asks_and_goes_to_the_end() {
+    let (one, other) = (process().await, process().await);
+    let key = lock("gone");
+    let hold = ask(&one, &claim(&key)).await.unwrap();
+    let waiter = claim(&key);
+    let signal = stand(&other, &waiter).await.unwrap_err().signal.unwrap();
+    let mine = line(&key).await.pop().unwrap();
+    let deleter = async {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        raw().await.delete(mine.as_str(), None).await.unwrap();
+    };
+    let (news, ()) = tokio::join!(tokio::time::timeout(Duration::from_millis(900), signal), deleter);
+    assert!(matches!(news.expect("no news").unwrap(), Signal::Ask));
+    assert_eq!(line(&key).await.len(), 1);
+    assert!(stand(&other, &waiter).await.is_err());
+    assert_eq!(line(&key).await.len(), 2, "it stands in line again");
+    one.release(&hold).await.unwrap();
+    assert!(stand(&other, &waiter).await.is_ok());
+}
+
+#[tokio::test]
+async fn standing_in_line_ends_with_an_attempt_that_does_not_stand() {
+    let (one, other) = (process().await, process().await);
+    let key = lock("leave");
+    let hold = ask(&one, &claim(&key)).await.unwrap();
+    let waiter = claim(&key);
+    assert!(stand(&other, &waiter).await.is_err());
+    assert!(ask(&other, &waiter).await.is_none());
+    assert_eq!(line(&key).await.len(), 1);
+    one.release(&hold).await.unwrap();
+    assert!(ask(&other, &waiter).await.is_some());
+}
+
+#[tokio::test]
+async fn a_dead_holder_is_followed_at_its_ttl_and_not_earlier() {
+    let (one, other) = (process().await, process().await);
+    let key = lock("dead");
+    let hold = ask(&one, &claim_for(&key, Duration::from_secs(2), true)).await.unwrap();
+    // A longer ttl of its own, kept alive while it waits.
+    let next = acquire(&other, &claim(&key)).await;
+    let passed = dlock::Clock::system().now().since(hold.validity.from);
+    assert!(passed >= Duration::from_secs(2), "after {passed:?} only");
+    assert!(passed <= Duration::from_secs(2) + other.capabilities().takeover_delay + Duration::from_millis(500));
+    assert!(token(&next) > token(&hold));
+    assert!(hold.validity.deadline() < next.validity.deadline());
+}
+
+#[tokio::test]
+async fn waiting_keeps_the_place() {
+    let (one, other) = (process().await, process().await);
+    let key = lock("keeps");
+    let hold = ask(&one, &claim(&key)).await.unwrap();
+    let waiter = claim_for(&key, Duration::from_secs(1), true);
+    let renewing = async {
+        for _ in 0..4 {
+            tokio::time::sleep(Duration::from_millis(900)).await;
+            one.renew(&[&hold]).await.pop().unwrap().unwrap();
+        }
+        assert_eq!(line(&key).await.len(), 2);
+        one.release(&hold).await.unwrap();
+    };
+    let place = async {
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        line(&key).await.pop().unwrap()
+    };
+    let (next, (), early) = tokio::join!(acquire(&other, &waiter), renewing, place);
+    assert_eq!(line(&key).await, [early], "the place was lost and taken anew");
+    assert!(next.validity.deadline() > dlock::Clock::system().now());
+}
+
+/// A watch that begins in the past is served every 100 ms only; on a busy store "the revision just read" is past.
+#[tokio::test]
+async fn hand_overs_are_quick_on_a_busy_store() {
+    let (one, other) = (process().await, process().await);
+    let key = lock("busy");
+    let mut raw = raw().await;
+    let mut waits = Vec::new();
+    for _ in 0..15 {
+        let hold = ask(&one, &claim(&key)).await.unwrap();
+        let waiter = claim(&key);
+        let signal = stand(&other, &waiter).await.unwrap_err().signal.unwrap();
+        raw.put("noise", "", None).await.unwrap();
+        let freeing = async {
+            tokio::time::sleep(Duration::from_millis(5 + fastrand::u64(..20))).await;
+            one.release(&hold).await.unwrap();
+            Instant::now()
+        };
+        let woken = async {
+            signal.await.unwrap();
+            Instant::now()
+        };
+        let (woken, freed) = tokio::join!(woken, freeing);
+        waits.push(woken.saturating_duration_since(freed));
+        other.abandon(&waiter).await.unwrap();
+    }
+    waits.sort();
+    assert!(waits[7] < Duration::from_millis(20), "{waits:?}");
+}
+
+#[tokio::test]
+async fn a_wake_that_is_dropped_frees_only_what_is_local() {
+    let (one, other) = (process().await, process().await);
+    let key = lock("dropped");
+    let _hold = ask(&one, &claim(&key)).await.unwrap();
+    let waiter = claim(&key);
+    let wake = match other.try_acquire(&waiter, Stand::Until(crate::server::soon())).await.unwrap() {
+        dlock::Attempt::Contended(wake) => wake,
+        dlock::Attempt::AlreadyRun => panic!("a claim without a period"),
+        dlock::Attempt::Acquired(_) => panic!("taken twice"),
+    };
+    let by = wake.ask_by.unwrap();
+    assert!(by <= dlock::Clock::system().now().after(TTL / 3));
+    drop(wake);
+    assert_eq!(line(&key).await.len(), 2);
+    other.abandon(&waiter).await.unwrap();
+    assert_eq!(line(&key).await.len(), 1);
+}

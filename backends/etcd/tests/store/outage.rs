@@ -1,0 +1,172 @@
+//! Members that are down, silent or strict; and what must not be seen in errors.
+
+use std::time::Duration;
+
+use dlock::backends::etcd::Etcd;
+use dlock::backends::etcd::client::{Client, PermissionType};
+use dlock::{Backend, Capabilities, Clock, Durability, ErrorKind, Fencing, Standing};
+use dlock_testkit::holds::token;
+use dlock_testkit::servers::{self, Instance};
+use dlock_testkit::text_of;
+
+use crate::server::{ask, claim, lock, own, shared, url};
+
+async fn open(url: &str) -> dlock::Result<Etcd> {
+    Etcd::open(url, &Clock::system()).await
+}
+
+#[tokio::test]
+async fn tokens_rise_over_a_restart_and_an_outage_is_retryable() {
+    let server = own();
+    let process = open(&url(&server)).await.unwrap();
+    let key = lock("restart");
+    let long = |key: &_| crate::server::claim_for(key, Duration::from_secs(60), true);
+    let hold = ask(&process, &long(&key)).await.unwrap();
+    server.kill9().unwrap();
+    let error = process.try_acquire(&long(&key), dlock::Stand::No).await.unwrap_err();
+    assert_eq!(error.kind(), &ErrorKind::Outage);
+    assert!(error.is_retryable());
+    let error = process.renew(&[&hold]).await.pop().unwrap().unwrap_err();
+    assert_eq!(error.kind(), &ErrorKind::Outage);
+    server.restart().unwrap();
+    assert!(ask(&process, &long(&key)).await.is_none(), "a restart forgot the holder");
+    assert!(matches!(process.renew(&[&hold]).await.pop().unwrap().unwrap(), Standing::Renewed(_)));
+    process.release(&hold).await.unwrap();
+    let next = ask(&process, &long(&key)).await.unwrap();
+    assert!(token(&next) > token(&hold));
+}
+
+#[tokio::test]
+async fn the_shortest_ttl_is_the_servers() {
+    let ttl = async |server: &Instance| {
+        let Capabilities { ttl, .. } = open(&url(server)).await.unwrap().capabilities().clone();
+        (ttl.min, ttl.step)
+    };
+    let second = Duration::from_secs(1);
+    // One and a half election timeouts, in whole seconds.
+    let extra = ["--heartbeat-interval", "100", "--election-timeout", "1000"].map(str::to_owned).into();
+    let slow = Instance::start(servers::Etcd { extra, ..servers::Etcd::default() }).unwrap();
+    assert_eq!(ttl(&slow).await, (second * 2, second));
+    assert_eq!(ttl(&own()).await, (second, second));
+    let capabilities = open(&shared()).await.unwrap().capabilities().clone();
+    assert_eq!((capabilities.fencing, capabilities.durability), (Fencing::Monotonic, Durability::Consensus));
+    assert!(capabilities.fair && !capabilities.expires_alone && !capabilities.connection_per_hold);
+}
+
+#[tokio::test]
+async fn one_of_the_hosts_is_enough() {
+    let dead = "127.0.0.1:1";
+    let live = shared().replace("etcd://", "");
+    for url in [format!("etcd://{dead},{live}"), format!("etcd://{live},{dead}")] {
+        for _ in 0..4 {
+            let process = open(&url).await.unwrap();
+            assert!(ask(&process, &claim(&lock("one of"))).await.is_some());
+        }
+    }
+    let error = open(&format!("etcd://{dead}")).await.unwrap_err();
+    assert_eq!(error.kind(), &ErrorKind::Outage);
+    assert!(error.is_retryable() && text_of(&error).contains("refused"), "{error}");
+}
+
+#[tokio::test]
+async fn a_silent_member_ends_an_open_in_time() {
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let before = std::time::Instant::now();
+    let error = open(&format!("etcd://me:canary@{}", silent.local_addr().unwrap())).await.unwrap_err();
+    assert_eq!(error.kind(), &ErrorKind::Outage);
+    assert!(before.elapsed() < Duration::from_secs(7));
+    assert!(!text_of(&error).contains("canary"));
+}
+
+#[tokio::test]
+async fn accounts_are_checked_and_passwords_not_shown() {
+    let server = own();
+    let mut raw = Client::connect([server.addr().to_string()], None).await.unwrap();
+    raw.user_add("root", "r", None).await.unwrap();
+    raw.user_grant_role("root", "root").await.unwrap();
+    raw.user_add("me", "canary@:/%", None).await.unwrap();
+    raw.user_add("poor", "canary", None).await.unwrap();
+    raw.role_add("locks").await.unwrap();
+    let permission = dlock::backends::etcd::client::Permission::new(PermissionType::Readwrite, "dl1").with_prefix();
+    raw.role_grant_permission("locks", permission).await.unwrap();
+    raw.user_grant_role("me", "locks").await.unwrap();
+
+    let early = open(&format!("etcd://me:canary@{}", server.addr())).await.unwrap_err();
+    assert!(matches!(early.kind(), ErrorKind::ConfigInvalid { .. }), "{early}");
+    raw.auth_enable().await.unwrap();
+
+    for account in ["etcd://me:canary", "etcd://canary:x", "etcd://me:canary%40%3A%2F"] {
+        let error = open(&format!("{account}@{}", server.addr())).await.unwrap_err();
+        assert_eq!(error.kind(), &ErrorKind::PermissionDenied, "{error}");
+        assert!(!text_of(&error).contains("canary"), "{error:?}");
+    }
+    assert_eq!(open(&url(&server)).await.unwrap_err().kind(), &ErrorKind::PermissionDenied);
+
+    let process = open(&format!("etcd://me:canary%40%3A%2F%25@{}", server.addr())).await.unwrap();
+    assert_eq!(format!("{process:?}"), format!("Etcd {{ hosts: [\"{}\"], .. }}", server.addr()));
+    let key = lock("account");
+    let (mine, waiter) = (claim(&key), claim(&key));
+    let hold = ask(&process, &mine).await.unwrap();
+    let signal = crate::server::stand(&process, &waiter).await.unwrap_err().signal.unwrap();
+    assert!(matches!(process.renew(&[&hold]).await.pop().unwrap().unwrap(), Standing::Renewed(_)));
+    process.release(&hold).await.unwrap();
+    signal.await.unwrap();
+    assert!(crate::server::stand(&process, &waiter).await.is_ok());
+    process.abandon(&waiter).await.unwrap();
+
+    let error = open(&format!("etcd://poor:canary@{}", server.addr())).await.unwrap_err();
+    assert_eq!(error.kind(), &ErrorKind::PermissionDenied);
+    assert!(!text_of(&error).contains("canary"));
+}
+
+#[tokio::test]
+async fn an_account_that_lacks_a_right_is_refused_when_it_connects_and_told_which() {
+    use PermissionType::{Read, Readwrite, Write};
+    let server = own();
+    let mut raw = Client::connect([server.addr().to_string()], None).await.unwrap();
+    raw.user_add("root", "r", None).await.unwrap();
+    raw.user_grant_role("root", "root").await.unwrap();
+    // As docs/backends.md lists them.
+    let listed = [("dl1:", Readwrite), ("dl1-epoch/", Readwrite)];
+    let page = include_str!("../../../../docs/backends.md");
+    let accounts = [
+        ("whole", listed.to_vec(), None),
+        ("no-epochs", vec![listed[0]], Some(("read", "`dl1-epoch/`"))),
+        ("no-locks", vec![listed[1]], Some(("read", "`dl1:`"))),
+        ("reads", vec![("dl1:", Read), listed[1]], Some(("write", "`dl1:`"))),
+        ("writes", vec![listed[0], ("dl1-epoch/", Write)], Some(("read", "`dl1-epoch/`"))),
+        ("reads-epochs", vec![listed[0], ("dl1-epoch/", Read)], Some(("write", "`dl1-epoch/`"))),
+    ];
+    for (name, rights, _) in &accounts {
+        raw.user_add(*name, "pw", None).await.unwrap();
+        raw.role_add(*name).await.unwrap();
+        for (prefix, kind) in rights {
+            let permission = dlock::backends::etcd::client::Permission::new(*kind, *prefix).with_prefix();
+            raw.role_grant_permission(*name, permission).await.unwrap();
+        }
+        raw.user_grant_role(*name, *name).await.unwrap();
+    }
+    raw.auth_enable().await.unwrap();
+    for (name, rights, lacks) in accounts {
+        let opened = open(&format!("etcd://{name}:pw@{}", server.addr())).await;
+        let Some((what, prefix)) = lacks else {
+            for (prefix, _) in rights {
+                let command = format!("role grant-permission locks --prefix=true readwrite {prefix}");
+                assert!(page.contains(&command), "docs/backends.md does not say {command}");
+            }
+            let (process, key) = (opened.unwrap(), lock("rights"));
+            let hold = ask(&process, &claim(&key)).await.unwrap();
+            process.release(&hold).await.unwrap();
+            continue;
+        };
+        let error = opened.unwrap_err();
+        assert_eq!(error.kind(), &ErrorKind::PermissionDenied, "{name}: {error}");
+        let text = error.to_string();
+        assert!(text.contains(prefix) && text.contains(&format!("may not {what}")), "{name}: {text}");
+    }
+    let options = dlock::backends::etcd::client::GetOptions::new().with_prefix();
+    let root = dlock::backends::etcd::client::ConnectOptions::new().with_user("root", "r");
+    let mut root = Client::connect([server.addr().to_string()], Some(root)).await.unwrap();
+    let left = root.get("dl1", Some(options)).await.unwrap();
+    assert!(left.kvs().is_empty(), "the look at the rights left something");
+}

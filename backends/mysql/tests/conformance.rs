@@ -1,0 +1,72 @@
+//! The conformance suite over `GET_LOCK`, on MariaDB and on MySQL.
+
+use std::any::Any;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use dlock_conformance::{Outage, Store};
+use dlock_contract::{Backend, Clock, LockKey, Result};
+use dlock_mysql::GetLock;
+use dlock_testkit::conformance::{self, Served};
+use dlock_testkit::servers::{MariaDb, MySql};
+use futures::future::BoxFuture;
+
+fn main() -> ExitCode {
+    conformance::main(&[
+        ("mariadb", || Ok(Box::new(Server { name: "mariadb", served: Served::start(MariaDb::default())? }))),
+        ("mysql", || Ok(Box::new(Server { name: "mysql", served: Served::start(MySql::default())? }))),
+    ])
+}
+
+struct Server {
+    name: &'static str,
+    served: Served,
+}
+
+impl Store for Server {
+    fn name(&self) -> String {
+        self.name.into()
+    }
+
+    fn open(&self, clock: Clock) -> BoxFuture<'_, Result<Arc<dyn Backend>>> {
+        let url = self.served.url();
+        Box::pin(async move { Ok(Arc::new(GetLock::open(&url, &clock).await?) as Arc<dyn Backend>) })
+    }
+
+    fn leftovers<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<Vec<String>>> {
+        let name = name_of(key);
+        Box::pin(async move {
+            let held = format!(
+                "SELECT CONCAT('held by ', IS_USED_LOCK({name})) FROM DUAL WHERE IS_USED_LOCK({name}) IS NOT NULL"
+            );
+            let mut found = self.served.lines(held).await?;
+            // A waiter is a statement that runs. The name is put together, so that this one is not found.
+            let waiting = format!(
+                "SELECT CONCAT('waited for by ', ID) FROM information_schema.PROCESSLIST \
+                 WHERE INFO LIKE CONCAT('%GET_LOCK(_', {name}, '%') AND ID <> CONNECTION_ID()"
+            );
+            found.extend(self.served.lines(waiting).await?);
+            Ok(found)
+        })
+    }
+
+    fn evict<'a>(&'a self, key: &'a LockKey) -> Option<BoxFuture<'a, Result<()>>> {
+        Some(Box::pin(async move {
+            let holder = self.served.ask(format!("SELECT IS_USED_LOCK({})", name_of(key))).await?;
+            self.served.ask(format!("KILL {}", holder.trim())).await.map(drop)
+        }))
+    }
+
+    fn outage(&self, outage: Outage) -> Option<BoxFuture<'_, Result<Box<dyn Any + Send>>>> {
+        self.served.outage(outage)
+    }
+
+    fn restart(&self) -> Option<BoxFuture<'_, Result<()>>> {
+        self.served.restart()
+    }
+}
+
+/// The name in the server, as the server itself works it out.
+fn name_of(key: &LockKey) -> String {
+    format!("CONCAT('d1', LEFT(SHA2('{key}', 256), 62))")
+}

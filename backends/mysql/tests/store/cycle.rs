@@ -1,0 +1,148 @@
+//! One lock from its grant to its end.
+
+use std::time::Duration;
+
+use dlock::{Attempt, Backend, Clock, Released, Stand, Standing};
+use dlock_testkit::holds::{confirm, take, token};
+use sqlx::Executor;
+
+use crate::server::Database;
+use crate::store::{TTL, open, session_of, take_soon};
+
+cases! {
+    a_lock_is_taken_renewed_and_freed
+    a_second_backend_is_refused_until_the_release
+    an_owner_that_asks_again_is_confirmed_and_keeps_its_token
+    a_killed_session_frees_its_lock_and_is_lost
+    a_silent_session_ends_at_its_ttl_and_not_earlier
+    a_renewal_never_creates
+    tokens_rise_over_release_reopening_and_lost_rows
+    abandon_frees_twice_and_touches_nobody_else
+    keys_differ_by_case_blank_and_long_suffix
+    connections_are_used_again_and_never_while_they_hold
+}
+
+async fn a_lock_is_taken_renewed_and_freed(database: Database) {
+    let one = open(&database).await;
+    let claim = database.claim("a", TTL);
+    let before = Clock::system().now();
+    let hold = take(&one, &claim).await;
+    assert!(hold.validity.from >= before && hold.validity.from <= Clock::system().now());
+    assert!(session_of(&database, "a").await.is_some());
+    assert_eq!(one.look(&claim.key).await.unwrap().note().cloned().unwrap(), claim.note);
+    let Standing::Renewed(validity) = confirm(&one, &hold).await else { panic!("lost") };
+    assert!(validity.from > hold.validity.from && validity.granted == TTL);
+    assert_eq!(one.release(&hold).await.unwrap(), Released::Released);
+    assert_eq!(session_of(&database, "a").await, None);
+    assert_eq!(one.look(&claim.key).await.unwrap().note().cloned(), None, "the note of a past holder is nobody's");
+    assert_eq!(one.release(&hold).await.unwrap(), Released::NotOwner);
+}
+
+async fn a_second_backend_is_refused_until_the_release(database: Database) {
+    let (one, other) = (open(&database).await, open(&database).await);
+    let hold = take(&one, &database.claim("a", TTL)).await;
+    let second = database.claim("a", TTL);
+    let Attempt::Contended(wake) = other.try_acquire(&second, Stand::No).await.unwrap() else { panic!("two holders") };
+    assert!(wake.signal.is_none(), "an attempt that does not wait must not leave a waiter");
+    one.release(&hold).await.unwrap();
+    assert!(token(&take(&other, &second).await) > token(&hold));
+}
+
+async fn an_owner_that_asks_again_is_confirmed_and_keeps_its_token(database: Database) {
+    let one = open(&database).await;
+    let claim = database.claim("a", TTL);
+    let first = take(&one, &claim).await;
+    let again = take(&one, &claim).await;
+    assert_eq!(token(&again), token(&first));
+    assert!(again.validity.from > first.validity.from);
+    drop(first);
+    assert!(matches!(confirm(&one, &again).await, Standing::Renewed(_)), "one answer's drop ended the other's lock");
+    assert_eq!(one.release(&again).await.unwrap(), Released::Released);
+}
+
+async fn a_killed_session_frees_its_lock_and_is_lost(database: Database) {
+    let (one, other) = (open(&database).await, open(&database).await);
+    let hold = take(&one, &database.claim("a", TTL)).await;
+    database.kill(session_of(&database, "a").await.unwrap()).await;
+    let (next, _) = take_soon(&other, &database.claim("a", TTL)).await;
+    assert!(token(&next) > token(&hold));
+    assert_eq!(confirm(&one, &hold).await, Standing::Lost);
+    assert_eq!(one.release(&hold).await.unwrap(), Released::NotOwner);
+    assert!(matches!(confirm(&other, &next).await, Standing::Renewed(_)), "the late release freed another's lock");
+}
+
+async fn a_silent_session_ends_at_its_ttl_and_not_earlier(database: Database) {
+    let (one, other) = (open(&database).await, open(&database).await);
+    let hold = take(&one, &database.claim("a", Duration::from_secs(1))).await;
+    let (_, after) = take_soon(&other, &database.claim("a", TTL)).await;
+    assert!(after > Duration::from_millis(950), "the lock was granted again after {after:?}");
+    let bound = Duration::from_secs(1) + one.capabilities().takeover_delay;
+    assert!(after < bound, "the lock was granted again only after {after:?}");
+    assert_eq!(confirm(&one, &hold).await, Standing::Lost);
+}
+
+async fn a_renewal_never_creates(database: Database) {
+    let one = open(&database).await;
+    let hold = take(&one, &database.claim("a", TTL)).await;
+    one.release(&hold).await.unwrap();
+    assert_eq!(confirm(&one, &hold).await, Standing::Lost);
+    assert_eq!(session_of(&database, "a").await, None);
+}
+
+async fn tokens_rise_over_release_reopening_and_lost_rows(database: Database) {
+    let mut last = 0;
+    for round in 0..6 {
+        let one = open(&database).await;
+        for _ in 0..3 {
+            let hold = take(&one, &database.claim("a", TTL)).await;
+            assert!(token(&hold) > last && token(&hold) < 1 << 53, "{} after {last}", token(&hold));
+            last = token(&hold);
+            one.release(&hold).await.unwrap();
+        }
+        let mut conn = database.connect().await;
+        if round == 2 {
+            conn.execute("DELETE FROM dlock_named").await.unwrap();
+        }
+        if round == 3 {
+            // A server clock that was set back.
+            conn.execute("UPDATE dlock_named SET token = token + 60000000").await.unwrap();
+        }
+        conn.execute("SET SESSION time_zone = '-11:00'").await.unwrap();
+    }
+}
+
+async fn abandon_frees_twice_and_touches_nobody_else(database: Database) {
+    let one = open(&database).await;
+    let claim = database.claim("a", TTL);
+    let hold = take(&one, &claim).await;
+    one.abandon(&claim).await.unwrap();
+    one.abandon(&claim).await.unwrap();
+    assert_eq!(session_of(&database, "a").await, None);
+    assert_eq!(confirm(&one, &hold).await, Standing::Lost);
+    let other = take(&one, &database.claim("a", TTL)).await;
+    one.abandon(&claim).await.unwrap();
+    assert!(matches!(confirm(&one, &other).await, Standing::Renewed(_)));
+}
+
+async fn keys_differ_by_case_blank_and_long_suffix(database: Database) {
+    let one = open(&database).await;
+    let long = "x".repeat(3000);
+    let mut holds = Vec::new();
+    for text in ["a", "A", "a ", "é", "e\u{301}", "'; DROP TABLE dlock_named; --", "\\", &long, &format!("{long}y")] {
+        holds.push(take(&one, &database.claim(text, TTL)).await);
+    }
+    let mut conn = database.connect().await;
+    let (rows,): (i64,) = sqlx::query_as("SELECT COUNT(*) FROM dlock_named").fetch_one(&mut conn).await.unwrap();
+    assert_eq!(rows, 9);
+}
+
+async fn connections_are_used_again_and_never_while_they_hold(database: Database) {
+    let one = open(&database).await;
+    let hold = take(&one, &database.claim("a", TTL)).await;
+    let first = session_of(&database, "a").await;
+    one.release(&hold).await.unwrap();
+    let _again = take(&one, &database.claim("a", TTL)).await;
+    assert_eq!(session_of(&database, "a").await, first, "a clean connection is kept");
+    let _other = take(&one, &database.claim("b", TTL)).await;
+    assert_ne!(session_of(&database, "b").await, first, "two holds on one connection");
+}

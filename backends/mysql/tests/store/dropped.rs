@@ -1,0 +1,56 @@
+//! Requests that nobody waits for any more.
+
+use std::time::Duration;
+
+use dlock::{Backend, Clock, Released, Stand, Standing};
+use dlock_testkit::drop_after;
+use dlock_testkit::holds::{confirm, take};
+
+use crate::server::Database;
+use crate::store::{TTL, open, session_of, take_soon, until};
+
+cases! {
+    a_dropped_attempt_holds_nothing
+    a_dropped_renewal_does_not_lose_the_lock
+}
+
+async fn a_dropped_attempt_holds_nothing(database: Database) {
+    let (one, other) = (open(&database).await, open(&database).await);
+    let (mut dropped, mut granted, mut slowest) = (0, 0, Duration::ZERO);
+    for round in 0..200 {
+        let claim = database.claim("a", TTL);
+        // Slow and busy machines differ by much: half of the attempts get time to end.
+        let pause = Duration::from_micros(fastrand::u64(0..2000)) * (1 + round % 4);
+        let stand = if round % 2 == 0 { Stand::No } else { until(TTL) };
+        match drop_after(fastrand::usize(0..20), pause, one.try_acquire(&claim, stand)).await {
+            Some(_) => granted += 1,
+            None => dropped += 1,
+        }
+        one.abandon(&claim).await.unwrap();
+        let (hold, after) = take_soon(&other, &database.claim("a", TTL)).await;
+        slowest = slowest.max(after);
+        other.release(&hold).await.unwrap();
+    }
+    assert!(dropped > 10 && granted > 10, "{dropped} dropped, {granted} granted: nothing was proven");
+    assert_eq!(session_of(&database, "a").await, None);
+    eprintln!("{dropped} dropped, {granted} done; the next one had the lock after {slowest:?} at the latest");
+}
+
+async fn a_dropped_renewal_does_not_lose_the_lock(database: Database) {
+    let one = open(&database).await;
+    let hold = take(&one, &database.claim("a", TTL)).await;
+    let (mut dropped, mut rounds) = (0, 0);
+    // On a busy machine the server often answers within the first poll.
+    while dropped < 20 {
+        rounds += 1;
+        assert!(rounds < 5000, "nothing was proven");
+        let pause = Duration::from_micros(fastrand::u64(0..200));
+        dropped += u32::from(drop_after(1, pause, one.renew(&[&hold])).await.is_none());
+        let before = Clock::system().now();
+        let Standing::Renewed(first) = confirm(&one, &hold).await else { panic!("lost") };
+        let Standing::Renewed(second) = confirm(&one, &hold).await else { panic!("lost") };
+        assert!(second.from >= before && first.from < second.from, "an old answer must keep its old instant");
+    }
+    drop_after(1, Duration::ZERO, one.renew(&[&hold])).await;
+    assert_eq!(one.release(&hold).await.unwrap(), Released::Released);
+}

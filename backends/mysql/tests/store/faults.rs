@@ -1,0 +1,127 @@
+//! Servers, accounts and tables that are not as they should be.
+
+use std::time::{Duration, Instant};
+
+use dlock::backends::mysql::GetLock;
+use dlock::{Backend, Clock, ErrorKind, Released, Stand, Standing};
+use dlock_testkit::holds::{confirm, take, token};
+use dlock_testkit::{drop_after, text_of};
+use sqlx::{AssertSqlSafe, Executor};
+
+use crate::server::{Database, Kind};
+use crate::store::{TTL, open};
+
+cases! {
+    a_wrong_table_is_refused
+    a_missing_database_is_refused
+}
+
+async fn a_wrong_table_is_refused(database: Database) {
+    let refused = async || GetLock::open(&database.url(), &Clock::system()).await.unwrap_err();
+    let mut conn = database.connect().await;
+    for table in [
+        "CREATE TABLE dlock_named (name VARCHAR(64) PRIMARY KEY, token BIGINT)",
+        "CREATE TABLE dlock_named (name VARBINARY(64) NOT NULL PRIMARY KEY, token BIGINT UNSIGNED NOT NULL, \
+         conn BIGINT UNSIGNED NOT NULL, note VARBINARY(256) NOT NULL) ENGINE=MyISAM",
+    ] {
+        conn.execute(table).await.unwrap();
+        let error = refused().await;
+        assert!(matches!(error.kind(), ErrorKind::SchemaMismatch), "{error}");
+        conn.execute("DROP TABLE dlock_named").await.unwrap();
+    }
+    GetLock::open(&database.url(), &Clock::system()).await.unwrap();
+    GetLock::open(&database.url(), &Clock::system()).await.unwrap();
+}
+
+async fn a_missing_database_is_refused(database: Database) {
+    let url = format!("{}_not", database.url());
+    let error = GetLock::open(&url, &Clock::system()).await.unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::ConfigInvalid { .. }), "{error}");
+}
+
+#[tokio::test]
+async fn an_account_is_used_and_never_shown() {
+    let database = Database::create(&Kind::MariaDb.shared().unwrap(), "account").await;
+    let mut root = database.connect().await;
+    root.execute("CREATE OR REPLACE USER 'canary'@'%' IDENTIFIED BY 'c@n/a:r?y#%é'").await.unwrap();
+    let url = |password: &str| database.url_of(&format!("canary:{password}"));
+    let encoded = url("c%40n%2Fa%3Ar%3Fy%23%25%C3%A9");
+    let silent = |error: dlock::Error| {
+        let text = text_of(&error);
+        assert!(!text.contains("c@n") && !text.contains("wrong-secret") && !text.contains("canary"), "{text}");
+        error
+    };
+    // Right password, no right on the database.
+    let error = silent(GetLock::open(&encoded, &Clock::system()).await.unwrap_err());
+    assert!(matches!(error.kind(), ErrorKind::PermissionDenied), "{error}");
+    let error = silent(GetLock::open(&url("wrong-secret"), &Clock::system()).await.unwrap_err());
+    assert_eq!((error.kind(), error.code()), (&ErrorKind::PermissionDenied, Some("1045")), "{error}");
+    // May write, but not create.
+    let grant = format!("GRANT SELECT, INSERT, UPDATE ON {}.* TO 'canary'@'%'", database.name);
+    root.execute(AssertSqlSafe(grant)).await.unwrap();
+    let error = silent(GetLock::open(&encoded, &Clock::system()).await.unwrap_err());
+    assert!(matches!(error.kind(), ErrorKind::PermissionDenied), "{error}");
+    assert!(error.to_string().contains("CREATE TABLE IF NOT EXISTS dlock_named"), "{error}");
+    drop(open(&database).await);
+    let one = GetLock::open(&encoded, &Clock::system()).await.unwrap();
+    assert!(!format!("{one:?}").contains("canary") && format!("{one:?}").contains("127.0.0.1"), "{one:?}");
+    let hold = take(&one, &database.claim("a", TTL)).await;
+    assert_eq!(one.release(&hold).await.unwrap(), Released::Released);
+}
+
+#[tokio::test]
+async fn a_closed_port_is_an_outage() {
+    let error = GetLock::open("mysql://root@127.0.0.1:1/x", &Clock::system()).await.unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::Outage) && error.is_retryable(), "{error}");
+}
+
+/// Faults that would disturb the other cases, on a server of their own.
+async fn a_server_that_misbehaves(kind: Kind) {
+    let server = kind.start().unwrap();
+    let database = Database::create(&server.url(), "alone").await;
+    let one = open(&database).await;
+
+    let mut root = database.connect().await;
+    root.execute("SET GLOBAL autocommit = 0").await.unwrap();
+    let manual = open(&database).await;
+    let hold = take(&manual, &database.claim("manual", TTL)).await;
+    root.execute("COMMIT").await.unwrap();
+    let (seen,): (u64,) =
+        sqlx::query_as("SELECT token FROM dlock_named ORDER BY token DESC LIMIT 1").fetch_one(&mut root).await.unwrap();
+    assert_eq!(seen, token(&hold), "the token was not committed before the body");
+    root.execute("SET GLOBAL autocommit = 1").await.unwrap();
+
+    root.execute("SET GLOBAL read_only = 1").await.unwrap();
+    let error = GetLock::open(&database.url(), &Clock::system()).await.unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::NotPrimary), "{error}");
+    root.execute("SET GLOBAL read_only = 0").await.unwrap();
+
+    let hold = take(&one, &database.claim("a", TTL)).await;
+    server.pause().unwrap();
+    let started = Instant::now();
+    let error = one.try_acquire(&database.claim("b", TTL), Stand::No).await.unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::Outage) && error.is_retryable(), "{error}");
+    assert!(started.elapsed() < Duration::from_secs(7), "{:?}", started.elapsed());
+    assert!(drop_after(5, Duration::from_millis(10), one.renew(&[&hold])).await.is_none(), "a paused server answered");
+    server.resume().unwrap();
+    assert!(matches!(confirm(&one, &hold).await, Standing::Renewed(_)), "a pause of the server lost the lock");
+
+    server.kill9().unwrap();
+    assert_eq!(confirm(&one, &hold).await, Standing::Lost);
+    let error = one.try_acquire(&database.claim("b", TTL), Stand::No).await.unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::Outage) && error.is_retryable(), "{error}");
+    let _server = tokio::task::spawn_blocking(move || server.restart().map(|()| server)).await.unwrap().unwrap();
+    let next = take(&one, &database.claim("a", TTL)).await;
+    assert!(token(&next) > token(&hold));
+    assert_eq!(one.release(&hold).await.unwrap(), Released::NotOwner);
+}
+
+#[tokio::test]
+async fn a_mariadb_that_misbehaves() {
+    a_server_that_misbehaves(Kind::MariaDb).await;
+}
+
+#[tokio::test]
+async fn a_mysql_that_misbehaves() {
+    a_server_that_misbehaves(Kind::MySql).await;
+}

@@ -1,0 +1,92 @@
+//! Databases of the cases' own, on servers of the test kit.
+
+use std::time::{Duration, Instant};
+
+use dlock_testkit::Result;
+use dlock_testkit::servers::{Instance, MariaDb, MySql, shared};
+use sqlx::mysql::{MySqlConnectOptions, MySqlConnection};
+use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Executor};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    MariaDb,
+    MySql,
+}
+
+impl Kind {
+    /// The URL of the server that most cases share.
+    pub(crate) fn shared(self) -> Result<String> {
+        match self {
+            Self::MariaDb => shared().mariadb(),
+            Self::MySql => shared().mysql(),
+        }
+    }
+
+    /// A server that the case may disturb.
+    pub(crate) fn start(self) -> Result<Instance> {
+        match self {
+            Self::MariaDb => Instance::start(MariaDb::default()),
+            Self::MySql => Instance::start(MySql::default()),
+        }
+    }
+}
+
+/// A database of one case, and where it is.
+pub(crate) struct Database {
+    pub name: String,
+    server: MySqlConnectOptions,
+}
+
+impl Database {
+    /// A new one on the server with this URL.
+    pub(crate) async fn create(url: &str, case: &str) -> Self {
+        // A name has 64 characters at most, and a namespace too. A server from outside may have met the case before.
+        let name = format!("{case:.50}_{:08x}", fastrand::u32(..));
+        let server: MySqlConnectOptions = url.parse().unwrap();
+        let mut root = server.connect().await.unwrap();
+        root.execute(AssertSqlSafe(format!("CREATE DATABASE {name}"))).await.unwrap();
+        root.close().await.unwrap();
+        Self { name, server }
+    }
+
+    pub(crate) fn url(&self) -> String {
+        self.url_of("root")
+    }
+
+    /// The same for another account, as `name:password`.
+    pub(crate) fn url_of(&self, account: &str) -> String {
+        format!("mysql://{account}@{}:{}/{}", self.server.get_host(), self.server.get_port(), self.name)
+    }
+
+    pub(crate) fn addr(&self) -> std::net::SocketAddr {
+        (std::net::Ipv4Addr::LOCALHOST, self.server.get_port()).into()
+    }
+
+    /// The same through another port of this host.
+    pub(crate) fn url_at(&self, port: u16) -> String {
+        format!("mysql://root@127.0.0.1:{port}/{}", self.name)
+    }
+
+    pub(crate) async fn connect(&self) -> MySqlConnection {
+        self.server.clone().database(&self.name).connect().await.unwrap()
+    }
+
+    /// Waits until one statement waits for a lock of this database.
+    pub(crate) async fn until_one_waits(&self) {
+        let sql = "SELECT COUNT(*) FROM information_schema.PROCESSLIST \
+                   WHERE INFO LIKE '%GET_LOCK(%' AND DB = DATABASE() AND ID <> CONNECTION_ID()";
+        let (mut conn, end) = (self.connect().await, Instant::now() + Duration::from_secs(60));
+        loop {
+            let (count,): (i64,) = sqlx::query_as(sql).fetch_one(&mut conn).await.unwrap();
+            if count == 1 {
+                return conn.close().await.unwrap();
+            }
+            assert!(Instant::now() < end, "{count} statements wait");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    pub(crate) async fn kill(&self, session: u64) {
+        self.connect().await.execute(AssertSqlSafe(format!("KILL {session}"))).await.unwrap();
+    }
+}

@@ -1,0 +1,278 @@
+//! The session of a holder ends before its ttl: the server frees the lock at once, and the holder must hear of it.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use dlock::backends::mysql::GetLock;
+use dlock::{Backend, Clock, Lock, Registry, Released};
+use dlock_testkit::Proxy;
+use dlock_testkit::holds::take;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::AbortHandle;
+
+use crate::server::Database;
+use crate::store::{session_of, session_of_name};
+
+cases! {
+    a_reset_connection_is_told_within_the_window
+    a_killed_session_is_told_within_the_window
+    a_body_whose_connection_was_reset_is_never_ok
+    a_body_whose_session_was_killed_is_never_ok
+    a_body_that_ends_in_a_silent_network_is_never_ok
+    two_callers_believe_that_they_hold_for_the_window_at_most
+    bodies_that_are_ok_were_never_inside_together
+    many_holds_are_watched_over_one_connection
+    a_connection_that_breaks_on_our_side_alone_is_seen_by_the_monitor
+    a_hundred_holds_have_a_hundred_and_one_connections
+}
+
+/// Long enough that the renewals tell of nothing here: they come every three seconds.
+const TTL: Duration = Duration::from_secs(9);
+/// The promise is 300 ms and a round trip; the rest is for a busy machine.
+const WINDOW: Duration = Duration::from_millis(1500);
+
+/// A process of its own, as far as the server can tell, behind a proxy.
+struct Process {
+    registry: Registry,
+    proxy: Proxy,
+    namespace: String,
+}
+
+impl Process {
+    async fn start(database: &Database) -> Self {
+        let (proxy, url) = Proxy::in_front_of(&database.url()).unwrap();
+        let registry = Registry::new();
+        registry.install("mysql", GetLock::open(&url, &Clock::system()).await.unwrap()).unwrap();
+        registry.set_default("mysql").unwrap();
+        let namespace = database.name.clone();
+        registry.configure(|defaults| defaults.namespace = namespace.clone()).unwrap();
+        Self { registry, proxy, namespace }
+    }
+
+    fn lock(&self) -> Lock {
+        self.registry.lock("a").ttl(TTL)
+    }
+
+    async fn kill(&self, database: &Database) {
+        database.kill(session_of_name(database, &format!("dl1:{}:a", self.namespace)).await.unwrap()).await;
+    }
+}
+
+async fn a_reset_connection_is_told_within_the_window(database: Database) {
+    let process = Process::start(&database).await;
+    for age in [10, 150, 600] {
+        let guard = process.lock().acquire().await.unwrap();
+        tokio::time::sleep(Duration::from_millis(age)).await;
+        let cut = Instant::now();
+        process.proxy.cut();
+        assert!(guard.lost().await.is_lost());
+        assert!(cut.elapsed() < WINDOW, "told after {:?} of a hold of {age} ms", cut.elapsed());
+    }
+}
+
+async fn a_killed_session_is_told_within_the_window(database: Database) {
+    let process = Process::start(&database).await;
+    let guard = process.lock().acquire().await.unwrap();
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    process.kill(&database).await;
+    let killed = Instant::now();
+    assert!(guard.lost().await.is_lost());
+    assert!(killed.elapsed() < WINDOW, "told after {:?}", killed.elapsed());
+}
+
+async fn a_body_whose_connection_was_reset_is_never_ok(database: Database) {
+    let process = Process::start(&database).await;
+    for rest in [0, 800] {
+        let done = process.lock().run(|_| async {
+            tokio::time::sleep(Duration::from_millis(200)).await;
+            process.proxy.cut();
+            tokio::time::sleep(Duration::from_millis(rest)).await;
+        });
+        assert!(done.await.unwrap_err().is_lost(), "{rest} ms after the reset");
+    }
+    process.lock().run(|_| async {}).await.unwrap();
+}
+
+async fn a_body_whose_session_was_killed_is_never_ok(database: Database) {
+    let process = Process::start(&database).await;
+    for rest in [0, 800] {
+        let done = process.lock().run(|_| async {
+            tokio::time::sleep(Duration::from_millis(200)).await;
+            process.kill(&database).await;
+            tokio::time::sleep(Duration::from_millis(rest)).await;
+        });
+        assert!(done.await.unwrap_err().is_lost(), "{rest} ms after the KILL");
+    }
+    process.lock().run(|_| async {}).await.unwrap();
+}
+
+async fn a_body_that_ends_in_a_silent_network_is_never_ok(database: Database) {
+    let process = Process::start(&database).await;
+    let done = process.lock().run(|_| async {
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        process.proxy.set(dlock_testkit::Mode::BLACKHOLE);
+    });
+    assert!(done.await.unwrap_err().is_lost(), "nobody knows whether the lock was ours to the end");
+}
+
+async fn two_callers_believe_that_they_hold_for_the_window_at_most(database: Database) {
+    let (one, other) = (Process::start(&database).await, Process::start(&database).await);
+    let guard = one.lock().acquire().await.unwrap();
+    tokio::time::sleep(Duration::from_millis(400)).await;
+    one.proxy.cut();
+    let next = other.lock().acquire().await.unwrap();
+    let both = Instant::now();
+    while guard.check().is_ok() {
+        assert!(both.elapsed() < WINDOW, "two believe for {:?}", both.elapsed());
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    eprintln!("both believed for {:?}", both.elapsed());
+    next.release().await.unwrap();
+}
+
+/// Two processes, whose connections are cut in turns. Two bodies may meet then, but not two that end with `Ok`.
+async fn bodies_that_are_ok_were_never_inside_together(database: Database) {
+    let processes = Arc::new([Process::start(&database).await, Process::start(&database).await]);
+    let end = Instant::now() + Duration::from_secs(6);
+    let mut workers = Vec::new();
+    for number in 0..6 {
+        let processes = processes.clone();
+        workers.push(tokio::spawn(async move {
+            let (mut good, mut bad) = (Vec::new(), 0);
+            while Instant::now() < end {
+                let body = |_| async {
+                    let began = Instant::now();
+                    tokio::time::sleep(Duration::from_millis(fastrand::u64(0..120))).await;
+                    (began, Instant::now())
+                };
+                match processes[number % 2].lock().run(body).await {
+                    Ok(span) => good.push(span),
+                    Err(_) => bad += 1,
+                }
+            }
+            (good, bad)
+        }));
+    }
+    for round in 0.. {
+        tokio::time::sleep(Duration::from_millis(fastrand::u64(100..300))).await;
+        if Instant::now() >= end {
+            break;
+        }
+        processes[round % 2].proxy.cut();
+    }
+    let (mut good, mut bad) = (Vec::new(), 0);
+    for worker in workers {
+        let (spans, failed) = worker.await.unwrap();
+        good.extend(spans);
+        bad += failed;
+    }
+    good.sort_unstable();
+    for pair in good.windows(2) {
+        assert!(pair[0].1 <= pair[1].0, "two bodies were inside together and both ended with Ok: {pair:?}");
+    }
+    assert!(good.len() > 10 && bad > 0, "{} were Ok and {bad} were not: nothing was proven", good.len());
+    eprintln!("{} bodies were Ok, {bad} calls failed", good.len());
+}
+
+async fn many_holds_are_watched_over_one_connection(database: Database) {
+    let process = Process::start(&database).await;
+    let before = process.proxy.connections();
+    let mut guards = Vec::new();
+    for number in 0..40_u32 {
+        guards.push(process.registry.lock(dlock::Key::new().value(&number)).ttl(TTL).acquire().await.unwrap());
+    }
+    tokio::time::sleep(Duration::from_millis(800)).await;
+    assert!(guards.iter().all(|guard| guard.check().is_ok()));
+    assert!(process.proxy.connections() <= before + 40, "{} connections", process.proxy.connections());
+    let cut = Instant::now();
+    process.proxy.cut();
+    for guard in &guards {
+        assert!(guard.lost().await.is_lost());
+    }
+    assert!(cut.elapsed() < WINDOW, "the last one was told after {:?}", cut.elapsed());
+}
+
+/// Passes connections on. It can end one of them for the client while the server still believes in it.
+struct HalfBroken {
+    port: u16,
+    lines: Arc<Mutex<Vec<Line>>>,
+}
+
+struct Line {
+    passing: [AbortHandle; 2],
+    /// Kept, so that the server sees no end.
+    _to_server: Arc<TcpStream>,
+}
+
+impl HalfBroken {
+    async fn start(server: SocketAddr) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (port, lines) = (listener.local_addr().unwrap().port(), Arc::<Mutex<Vec<Line>>>::default());
+        let opened = lines.clone();
+        tokio::spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                let (client, server) = (Arc::new(client), Arc::new(TcpStream::connect(server).await.unwrap()));
+                let passing = [(&client, &server), (&server, &client)]
+                    .map(|(from, to)| tokio::spawn(pass(from.clone(), to.clone())).abort_handle());
+                opened.lock().unwrap().push(Line { passing, _to_server: server });
+            }
+        });
+        Self { port, lines }
+    }
+
+    fn break_the_last(&self) {
+        self.lines.lock().unwrap().last().unwrap().passing.iter().for_each(AbortHandle::abort);
+    }
+}
+
+async fn pass(from: Arc<TcpStream>, to: Arc<TcpStream>) {
+    let mut buffer = [0; 4096];
+    loop {
+        from.readable().await.unwrap();
+        let length = match from.try_read(&mut buffer) {
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => continue,
+            Err(_) | Ok(0) => return,
+            Ok(length) => length,
+        };
+        let mut left = &buffer[..length];
+        while !left.is_empty() {
+            to.writable().await.unwrap();
+            left = &left[to.try_write(left).unwrap_or(0)..];
+        }
+    }
+}
+
+async fn a_connection_that_breaks_on_our_side_alone_is_seen_by_the_monitor(database: Database) {
+    let relay = HalfBroken::start(database.addr()).await;
+    let store = GetLock::open(&database.url_at(relay.port), &Clock::system()).await.unwrap();
+    let hold = take(&store, &database.claim("a", TTL)).await;
+    relay.break_the_last();
+    // The session cannot answer any more, and the server knows that it holds the lock: the work was covered.
+    assert_eq!(store.release(&hold).await.unwrap(), Released::Released);
+    assert!(session_of(&database, "a").await.is_some(), "the server was told of the end: nothing was proven");
+}
+
+async fn a_hundred_holds_have_a_hundred_and_one_connections(database: Database) {
+    let process = Process::start(&database).await;
+    let mut guards = Vec::new();
+    for number in 0..100_u32 {
+        let key = dlock::Key::new().value(&number);
+        guards.push(process.registry.lock(key).ttl(Duration::from_secs(3600)).acquire().await.unwrap());
+    }
+    let mut conn = database.connect().await;
+    let mut statements = async || -> u64 {
+        let sql = "SHOW GLOBAL STATUS WHERE Variable_name = 'Questions'";
+        let (_, count): (String, String) = sqlx::query_as(sql).fetch_one(&mut conn).await.unwrap();
+        count.parse().unwrap()
+    };
+    let (before, started) = (statements().await, Instant::now());
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    let rate = (statements().await - before) as f64 / started.elapsed().as_secs_f64();
+    // Other tests may use the server beside this one, so this figure is printed only.
+    eprintln!("{rate:.1} statements a second on the server while 100 locks are held");
+    assert!(process.proxy.connections() <= 101, "{} connections", process.proxy.connections());
+    for guard in guards {
+        guard.release().await.unwrap();
+    }
+}

@@ -1,0 +1,204 @@
+//! The conformance suite over Redis: one server of each make and layout, and Redis behind TLS, behind sentinels and as a
+//! cluster.
+
+use std::any::Any;
+use std::net::Ipv4Addr;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use dlock_conformance::{Outage, Store};
+use dlock_contract::{Backend, Clock, LockKey, Result};
+use dlock_redis::{Literal, Redis, Redisson};
+use dlock_testkit::Proxy;
+use dlock_testkit::conformance::{self, Served, blocking, cut_off};
+use dlock_testkit::servers::{self, Make, RedisCluster, RedisSentinels, RedisTls};
+use futures::future::BoxFuture;
+
+fn main() -> ExitCode {
+    conformance::main(&[
+        ("redis", || server("redis", Layout::Plain, Make::default())),
+        ("redis-8", || server("redis-8", Layout::Plain, Make::Redis8)),
+        ("redis-literal", || server("redis-literal", Layout::Literal, Make::default())),
+        ("redisson", || server("redisson", Layout::Redisson, Make::default())),
+        ("valkey", || server("valkey", Layout::Plain, Make::Valkey)),
+        ("redis-tls", tls),
+        ("redis-sentinel", sentinel),
+        ("redis-cluster", cluster),
+    ])
+}
+
+fn server(name: &'static str, layout: Layout, make: Make) -> Result<Box<dyn Store>, String> {
+    let served = Served::start(servers::Redis { make, ..servers::Redis::default() })?;
+    Ok(Box::new(Server { name, layout, served }))
+}
+
+/// How the locks are written.
+#[derive(Clone, Copy)]
+enum Layout {
+    Plain,
+    Literal,
+    Redisson,
+}
+
+/// One server.
+struct Server {
+    name: &'static str,
+    layout: Layout,
+    served: Served,
+}
+
+impl Store for Server {
+    fn name(&self) -> String {
+        self.name.into()
+    }
+
+    fn open(&self, clock: Clock) -> BoxFuture<'_, Result<Arc<dyn Backend>>> {
+        let url = self.served.url();
+        Box::pin(async move {
+            let client: Arc<dyn Backend> = match self.layout {
+                Layout::Plain => Arc::new(Redis::connect(&url, &clock).await?),
+                Layout::Literal => Arc::new(Literal::connect(&format!("{url}?keys=literal"), &clock).await?),
+                Layout::Redisson => Arc::new(Redisson::connect(&format!("{url}?layout=redisson"), &clock).await?),
+            };
+            Ok(client)
+        })
+    }
+
+    /// The fence is one counter beside all locks, under no lock's name. The record of runs is meant to stay.
+    fn leftovers<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<Vec<String>>> {
+        Box::pin(async move {
+            let mut found = match self.layout {
+                Layout::Plain => self.served.lines(format!("KEYS {}*", name_of(key))).await?,
+                Layout::Literal | Layout::Redisson => {
+                    let name = key.literal()?;
+                    let mut found = self.served.lines(format!("KEYS {name}*")).await?;
+                    found.extend(self.served.lines(format!("KEYS dl1:l:{{{name}}}*")).await?);
+                    found
+                }
+            };
+            found.retain(|line| !line.ends_with("}:r"));
+            Ok(found)
+        })
+    }
+
+    fn evict<'a>(&'a self, key: &'a LockKey) -> Option<BoxFuture<'a, Result<()>>> {
+        Some(Box::pin(async move {
+            let name = match self.layout {
+                Layout::Plain => name_of(key),
+                Layout::Literal | Layout::Redisson => key.literal()?.to_string(),
+            };
+            self.served.ask(format!("DEL {name}")).await.map(drop)
+        }))
+    }
+
+    fn outage(&self, outage: Outage) -> Option<BoxFuture<'_, Result<Box<dyn Any + Send>>>> {
+        self.served.outage(outage)
+    }
+
+    fn restart(&self) -> Option<BoxFuture<'_, Result<()>>> {
+        self.served.restart()
+    }
+}
+
+/// Long enough that no outage of a case is taken for the primary's death.
+const DOWN_AFTER_MS: u32 = 120_000;
+
+fn sentinel() -> Result<Box<dyn Store>, String> {
+    let set = RedisSentinels::start(1, DOWN_AFTER_MS, true, &[]).map_err(|error| error.to_string())?;
+    Ok(Box::new(Set { name: "redis-sentinel", kind: Arc::new(Kind::Sentinel(set)) }))
+}
+
+fn cluster() -> Result<Box<dyn Store>, String> {
+    let set = RedisCluster::start(3, 0, true, &[]).map_err(|error| error.to_string())?;
+    Ok(Box::new(Set { name: "redis-cluster", kind: Arc::new(Kind::Cluster(set)) }))
+}
+
+fn tls() -> Result<Box<dyn Store>, String> {
+    let tls = RedisTls::start().map_err(|error| error.to_string())?;
+    let proxy = Proxy::start((Ipv4Addr::LOCALHOST, tls.port)).map_err(|error| error.to_string())?;
+    let kind = Kind::Tls(tls, proxy);
+    Ok(Box::new(Set { name: "redis-tls", kind: Arc::new(kind) }))
+}
+
+/// More than a plain server.
+enum Kind {
+    Tls(RedisTls, Proxy),
+    Sentinel(RedisSentinels),
+    Cluster(RedisCluster),
+}
+
+struct Set {
+    name: &'static str,
+    kind: Arc<Kind>,
+}
+
+impl Kind {
+    fn proxies(&self) -> Vec<&Proxy> {
+        match self {
+            Self::Tls(_, proxy) => vec![proxy],
+            Self::Sentinel(set) => set.proxy.iter().collect(),
+            Self::Cluster(set) => set.proxies.iter().collect(),
+        }
+    }
+
+    /// Asks the server that has the name.
+    fn ask(&self, name: &str, request: &str) -> dlock_testkit::Result<String> {
+        match self {
+            Self::Tls(tls, _) => tls.server.ask(request),
+            Self::Sentinel(set) => set.servers[0].ask(request),
+            Self::Cluster(set) => set.ask_owner(name, request),
+        }
+    }
+}
+
+impl Set {
+    async fn ask(&self, key: &LockKey, request: impl FnOnce(&str) -> String + Send + 'static) -> Result<String> {
+        let (kind, name) = (self.kind.clone(), name_of(key));
+        blocking(move || kind.ask(&name, &request(&name))).await
+    }
+}
+
+impl Store for Set {
+    fn name(&self) -> String {
+        self.name.into()
+    }
+
+    fn open(&self, clock: Clock) -> BoxFuture<'_, Result<Arc<dyn Backend>>> {
+        let url = match &*self.kind {
+            Kind::Tls(tls, proxy) => tls.url_at(proxy.port()),
+            Kind::Sentinel(set) => set.url(),
+            Kind::Cluster(set) => set.url(),
+        };
+        Box::pin(async move { Ok(Arc::new(Redis::connect(&url, &clock).await?) as Arc<dyn Backend>) })
+    }
+
+    fn leftovers<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<Vec<String>>> {
+        Box::pin(async move {
+            let found = self.ask(key, |name| format!("KEYS {name}*")).await?;
+            let found = found.lines().filter(|line| !line.is_empty() && !line.ends_with("}:r"));
+            Ok(found.map(str::to_owned).collect())
+        })
+    }
+
+    fn evict<'a>(&'a self, key: &'a LockKey) -> Option<BoxFuture<'a, Result<()>>> {
+        Some(Box::pin(async move { self.ask(key, |name| format!("DEL {name}")).await.map(drop) }))
+    }
+
+    fn outage(&self, outage: Outage) -> Option<BoxFuture<'_, Result<Box<dyn Any + Send>>>> {
+        cut_off(&self.kind, Kind::proxies, outage)
+    }
+
+    fn restart(&self) -> Option<BoxFuture<'_, Result<()>>> {
+        let kind = self.kind.clone();
+        Some(Box::pin(blocking(move || match &*kind {
+            Kind::Tls(tls, _) => tls.server.restart(),
+            Kind::Sentinel(set) => set.servers[0].restart(),
+            Kind::Cluster(set) => set.restart(),
+        })))
+    }
+}
+
+/// The name in the server.
+fn name_of(key: &LockKey) -> String {
+    key.as_str().replacen("dl1:", "dl1:{", 1) + "}"
+}

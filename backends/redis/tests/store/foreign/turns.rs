@@ -1,0 +1,255 @@
+//! Turns with strangers that poll: a line of ours gives way to them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use dlock::{Registry, Wait};
+use redis::Script;
+
+use super::bench::{Bench, LONG, MS, SECOND};
+
+/// How often redsync tries before it gives up.
+const TRIES: u32 = 32;
+
+/// A stranger that asks as redsync does: nobody tells it of a release, and it has no place in any line.
+struct Stranger {
+    name: String,
+    raw: redis::Connection,
+}
+
+impl Stranger {
+    fn new(bench: &Bench) -> Self {
+        Self { name: bench.name.clone(), raw: bench.raw() }
+    }
+
+    fn tries(&mut self) -> bool {
+        let mut set = redis::cmd("SET");
+        set.arg(&self.name).arg("Zm9yZWlnbg==").arg("NX").arg("PX").arg(8000).query(&mut self.raw).unwrap()
+    }
+
+    /// Gives up where redsync does.
+    fn locks(&mut self) -> bool {
+        (0..TRIES).any(|_| {
+            let done = self.tries();
+            if !done {
+                std::thread::sleep(fastrand::u32(50..250) * MS);
+            }
+            done
+        })
+    }
+
+    fn unlocks(&mut self) {
+        let script = "if redis.call('get',KEYS[1])==ARGV[1] then return redis.call('del',KEYS[1]) end return 0";
+        let freed: i64 = Script::new(script).key(&self.name).arg("Zm9yZWlnbg==").invoke(&mut self.raw).unwrap();
+        assert_eq!(freed, 1, "somebody else took what was held");
+    }
+}
+
+/// Tasks that never leave the line empty.
+struct Crowd {
+    over: Arc<AtomicBool>,
+    holds: Arc<AtomicU32>,
+    tasks: Vec<tokio::task::JoinHandle<()>>,
+}
+
+impl Crowd {
+    fn begin(bench: &Bench, registries: &[Registry], fair: bool, hold: Duration) -> Self {
+        let (over, holds) = (Arc::<AtomicBool>::default(), Arc::<AtomicU32>::default());
+        let tasks = registries.iter().map(|registry| {
+            let (registry, key, over, holds) = (registry.clone(), bench.text(), over.clone(), holds.clone());
+            tokio::spawn(async move {
+                while !over.load(Ordering::Relaxed) {
+                    let lock = registry.lock(key.clone()).ttl(LONG).wait(Wait::UpTo(2 * LONG)).fair(fair);
+                    let guard = lock.acquire().await.unwrap();
+                    tokio::time::sleep(hold).await;
+                    guard.release().await.unwrap();
+                    holds.fetch_add(1, Ordering::Relaxed);
+                }
+            })
+        });
+        Self { tasks: tasks.collect(), over, holds }
+    }
+
+    async fn end(self) -> u32 {
+        self.over.store(true, Ordering::Relaxed);
+        for task in self.tasks {
+            task.await.unwrap();
+        }
+        self.holds.load(Ordering::Relaxed)
+    }
+}
+
+/// A stranger gets the lock again and again within its tries, while ours hand it on among themselves.
+async fn both_get_their_turns(bench: &Bench, registries: &[Registry], fair: bool, hold: Duration) {
+    let mut stranger = Stranger::new(bench);
+    assert!(stranger.tries());
+    let crowd = Crowd::begin(bench, registries, fair, hold);
+    tokio::time::sleep(SECOND / 2).await;
+    let theirs = tokio::task::spawn_blocking(move || {
+        stranger.unlocks();
+        let end = Instant::now() + 5 * SECOND;
+        let mut holds = 0;
+        while Instant::now() < end {
+            std::thread::sleep(10 * MS);
+            assert!(stranger.locks(), "starved after {holds} holds");
+            std::thread::sleep(hold);
+            stranger.unlocks();
+            holds += 1;
+        }
+        holds
+    });
+    let theirs = theirs.await;
+    let ours = crowd.end().await;
+    let theirs = theirs.unwrap();
+    // It finds the lock free at more than one of four looks.
+    let most = (5 * SECOND).as_millis() / hold.as_millis();
+    // Its first hold was a long one, which must not make all later turns short.
+    let least = if hold < 5 * MS { 15 } else { 5 };
+    assert!(theirs >= least && u128::from(ours) > most / 10, "ours had {ours}, the stranger {theirs}");
+    bench.empty().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stranger_that_polls_gets_its_turns_beside_many_tasks_of_one_process() {
+    let bench = Bench::new();
+    let registry = bench.registry("keys=literal").await;
+    both_get_their_turns(&bench, &[registry.clone(), registry.clone(), registry.clone(), registry], false, 3 * MS)
+        .await;
+}
+
+/// Each turn of ours is one hold then.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stranger_that_polls_gets_its_turns_beside_tasks_that_hold_longer() {
+    let bench = Bench::new();
+    let registry = bench.registry("keys=literal").await;
+    both_get_their_turns(&bench, &[registry.clone(), registry.clone(), registry.clone(), registry], false, 30 * MS)
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stranger_that_polls_gets_its_turns_beside_many_processes() {
+    let bench = Bench::new();
+    let mut registries = Vec::new();
+    for _ in 0..4 {
+        registries.push(bench.registry("keys=literal").await);
+    }
+    both_get_their_turns(&bench, &registries, false, 3 * MS).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stranger_that_polls_gets_its_turns_beside_those_who_wait_in_order() {
+    let bench = Bench::new();
+    let registry = bench.registry("keys=literal").await;
+    both_get_their_turns(
+        &bench,
+        &[registry.clone(), registry.clone(), bench.registry("keys=literal").await],
+        true,
+        3 * MS,
+    )
+    .await;
+}
+
+/// Eight strangers that hold long leave the name free for some milliseconds at a time. Ours find one of these moments soon
+/// after each turn of theirs: a line that looked the more seldom the longer it had waited got nothing at all.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_line_is_not_starved_by_strangers_that_hold_long() {
+    let bench = Bench::new();
+    let registry = bench.registry("keys=literal").await;
+    let end = Instant::now() + 10 * SECOND;
+    let strangers: Vec<_> = (0..8)
+        .map(|_| {
+            let mut stranger = Stranger::new(&bench);
+            tokio::task::spawn_blocking(move || {
+                let mut holds = 0;
+                while Instant::now() < end {
+                    std::thread::sleep(10 * MS);
+                    if stranger.locks() {
+                        std::thread::sleep(200 * MS);
+                        stranger.unlocks();
+                        holds += 1;
+                    }
+                }
+                holds
+            })
+        })
+        .collect();
+    tokio::time::sleep(SECOND).await;
+    let crowd = Crowd::begin(&bench, &[registry.clone(), registry.clone(), registry], false, 3 * MS);
+    let mut theirs = 0;
+    tokio::time::sleep_until(end.into()).await;
+    let ours = crowd.end().await;
+    for stranger in strangers {
+        theirs += stranger.await.unwrap();
+    }
+    // Each side has the name for about half of the time: some fifteen turns of ours, with fifty holds each.
+    assert!(ours > 100 && theirs > 10, "ours had {ours}, the strangers {theirs}");
+    bench.empty().await;
+}
+
+/// How many commands of each name the server has run, in scripts too, while ten hand-overs went from one to the other.
+async fn commands_of_hand_overs(query: &str) -> BTreeMap<String, u64> {
+    let mut bench = Bench::new();
+    let server = dlock_testkit::servers::Instance::start(dlock_testkit::servers::Redis::default()).unwrap();
+    bench.url = server.url();
+    let registries = [bench.registry(query).await, bench.registry(query).await];
+    let lock = |n: usize| registries[n % 2].lock(bench.text()).ttl(LONG).wait(Wait::UpTo(LONG)).fair(true).acquire();
+    let mut held = lock(0).await.unwrap();
+    // The connections for the first waiter are open by now.
+    for warm in [true, false] {
+        let () = redis::cmd("CONFIG").arg("RESETSTAT").query(&mut bench.raw()).unwrap();
+        for n in 1..=(if warm { 2 } else { 10 }) {
+            let next = tokio::spawn(lock(n));
+            tokio::time::sleep(10 * MS).await;
+            held.release().await.unwrap();
+            held = next.await.unwrap().unwrap();
+        }
+    }
+    let info: String = redis::cmd("INFO").arg("commandstats").query(&mut bench.raw()).unwrap();
+    held.release().await.unwrap();
+    let line = |line: &str| {
+        let (name, rest) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;
+        Some((name.to_owned(), rest.split(',').next()?.parse().ok()?))
+    };
+    // Of the look whether the server lives there may be one more.
+    info.lines().filter_map(line).filter(|(name, _)| !matches!(&**name, "role" | "info" | "config|resetstat")).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_line_that_met_no_stranger_runs_the_commands_of_any_line() {
+    for _ in 0..10 {
+        let plain = commands_of_hand_overs("eviction=allow").await;
+        let begin = Instant::now();
+        let literal = commands_of_hand_overs("keys=literal").await;
+        // On a busy machine a look for strangers is due meanwhile, or one finds nobody in the line yet.
+        let is_late =
+            begin.elapsed() > 3 * SECOND / 10 || plain["publish"] != 10 || literal.get("publish") != Some(&10);
+        if !is_late {
+            assert_eq!(literal, plain);
+            return;
+        }
+    }
+    panic!("too slow each time");
+}
+
+/// Its own looks are no sign of a stranger.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_line_that_meets_no_stranger_is_broken_seldom() {
+    let bench = Bench::new();
+    let registries = [bench.registry("keys=literal").await, bench.registry("keys=literal").await];
+    let [one, two] = &registries;
+    let crowd = Crowd::begin(&bench, &[one.clone(), two.clone(), one.clone(), two.clone()], false, 3 * MS);
+    let (mut raw, mut turns) = (bench.raw(), std::collections::BTreeSet::new());
+    let end = Instant::now() + 5 * SECOND;
+    while Instant::now() < end {
+        let noted: Option<String> =
+            redis::cmd("GET").arg(format!("dl1:l:{{{}}}:x", bench.name)).query(&mut raw).unwrap();
+        turns.extend(noted.map(|noted| noted.split(' ').next().unwrap().to_owned()));
+        tokio::time::sleep(10 * MS).await;
+    }
+    crowd.end().await;
+    // The first one after 300 ms, and then one every 2 s for all processes together.
+    assert!((1..=4).contains(&turns.len()), "{turns:?}");
+    bench.empty().await;
+}

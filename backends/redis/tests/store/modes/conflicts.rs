@@ -1,0 +1,113 @@
+//! Locks of different modes do not mix under one name.
+
+use dlock::{Backend, ErrorKind, Mode, Stand};
+use dlock_testkit::holds::{claim_on, take};
+use redis::Commands;
+
+use super::bench::{Bench, LONG, MS, SECOND, permits, stand, until};
+
+const FAMILIES: [&[fn() -> Mode]; 4] =
+    [&[|| Mode::Exclusive], &[|| Mode::Read, || Mode::Write], &[|| permits(2)], &[|| permits(3)]];
+
+async fn conflicts(bench: &Bench, redis: &impl Backend, with: usize) {
+    let before = bench.keys();
+    for mode in FAMILIES.iter().enumerate().filter(|(n, _)| *n != with).flat_map(|(_, modes)| *modes) {
+        for how in [Stand::No, until()] {
+            for fair in [false, true] {
+                let claim = claim_on(&bench.key, SECOND, |claim| (claim.mode, claim.fair) = (mode(), fair));
+                let error = redis.try_acquire(&claim, how).await.unwrap_err();
+                assert_eq!(*error.kind(), ErrorKind::KeyConflict, "{:?} with family {with}", claim.mode);
+                assert!(!error.is_retryable());
+                redis.abandon(&claim).await.unwrap();
+            }
+        }
+    }
+    assert_eq!(bench.keys(), before);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_key_in_use_by_one_family_is_a_conflict_for_the_others() {
+    for (n, modes) in FAMILIES.iter().enumerate() {
+        for mode in *modes {
+            let bench = Bench::shared();
+            let (one, two) = (bench.open().await, bench.open().await);
+            let hold = take(&one, &bench.claim(mode(), LONG)).await;
+            conflicts(&bench, &two, n).await;
+            assert_eq!(one.release(&hold).await.unwrap(), dlock::Released::Released);
+            assert_eq!(bench.keys(), [""; 0]);
+            // And is free for any of them afterwards.
+            let next = take(&two, &bench.claim(FAMILIES[(n + 1) % 4][0](), LONG)).await;
+            assert!(next.token > hold.token);
+            two.release(&next).await.unwrap();
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_key_that_is_only_waited_for_is_in_use_too() {
+    for (n, mode) in [(0, Mode::Exclusive), (1, Mode::Write)] {
+        let bench = Bench::shared();
+        let (one, two) = (bench.open().await, bench.open().await);
+        take(&one, &bench.claim(mode, 150 * MS)).await;
+        let waiter = bench.claim(mode, LONG);
+        let wake = stand(&two, &waiter).await;
+        tokio::time::sleep(160 * MS).await;
+        conflicts(&bench, &one, n).await;
+        drop(wake);
+        two.abandon(&waiter).await.unwrap();
+        assert_eq!(bench.keys(), [""; 0]);
+        take(&one, &bench.claim(permits(7), SECOND)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_foreign_value_under_the_name_is_a_conflict_and_stays() {
+    let bench = Bench::shared();
+    let redis = bench.open().await;
+    let name = bench.name();
+    let writes: [fn(&mut redis::Connection, &str); 4] = [
+        |raw, name| raw.set(name, "somebody else's").unwrap(),
+        |raw, name| raw.set(name, "dlock:permits").unwrap(),
+        |raw, name| raw.hset(name, "a", "b").unwrap(),
+        |raw, name| raw.lpush(name, "a").unwrap(),
+    ];
+    for write in writes {
+        let mut raw = bench.raw();
+        write(&mut raw, &name);
+        let before: Vec<u8> = redis::cmd("DUMP").arg(&name).query(&mut raw).unwrap();
+        for mode in [Mode::Read, Mode::Write, permits(3)] {
+            for how in [Stand::No, until()] {
+                let claim = bench.claim(mode, SECOND);
+                let error = redis.try_acquire(&claim, how).await.unwrap_err();
+                assert_eq!(*error.kind(), ErrorKind::KeyConflict);
+                redis.abandon(&claim).await.unwrap();
+            }
+        }
+        let after: Vec<u8> = redis::cmd("DUMP").arg(&name).query(&mut raw).unwrap();
+        assert_eq!(before, after);
+        assert_eq!(bench.keys(), ["l"]);
+        let _: () = raw.del(&name).unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_foreign_value_does_not_end_a_hold_in_silence() {
+    let bench = Bench::shared();
+    let redis = bench.open().await;
+    let hold = take(&redis, &bench.claim(permits(3), LONG)).await;
+    // Deleted by hand: the lock is gone, whatever else stands there.
+    let _: () = bench.raw().del(bench.name()).unwrap();
+    assert!(super::bench::is_lost(&redis, &hold).await);
+    assert!(redis.look(&bench.key).await.unwrap().note().cloned().is_none());
+    assert_eq!(redis.release(&hold).await.unwrap(), dlock::Released::NotOwner);
+    assert_eq!(bench.keys(), [""; 0]);
+    let other = take(&redis, &bench.claim(permits(3), LONG)).await;
+    let _: () = bench.raw().set(bench.name(), "foreign").unwrap();
+    assert!(super::bench::is_lost(&redis, &other).await);
+    assert_eq!(redis.release(&other).await.unwrap(), dlock::Released::NotOwner);
+    let _: () = bench.raw().del(bench.name()).unwrap();
+    // A later lock does not take over what was left.
+    let next = take(&redis, &bench.claim(permits(3), 50 * MS)).await;
+    assert_eq!(next.slot, Some(0));
+    bench.empty(SECOND).await;
+}

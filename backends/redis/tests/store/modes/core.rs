@@ -1,0 +1,83 @@
+//! The same through the core, as a program asks for it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering::SeqCst};
+use std::time::{Duration, Instant};
+
+use dlock::{ErrorKind, Key, Lock, Mode, OncePer, Registry, Wait};
+
+use super::bench::{Bench, LONG, MS, SECOND, permits};
+
+async fn registry(bench: &Bench) -> Registry {
+    let registry = Registry::new();
+    registry.install("redis", bench.open().await).unwrap();
+    registry.set_default("redis").unwrap();
+    registry
+}
+
+fn lock(registry: &Registry, bench: &Bench) -> Lock {
+    let key = Key::text("core:").value(&bench.key.as_str());
+    registry.lock(key).ttl(SECOND).wait(Wait::UpTo(LONG))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn permits_and_readers_of_two_processes() {
+    let bench = Arc::new(Bench::shared());
+    let registries = [registry(&bench).await, registry(&bench).await];
+    for (mode, most) in [(permits(3), 3), (Mode::Read, i64::MAX), (Mode::Write, 1)] {
+        let inside = Arc::new(AtomicI64::new(0));
+        let tasks = (0..16).map(|n| {
+            let (bench, registry, inside) = (bench.clone(), registries[n % 2].clone(), inside.clone());
+            tokio::spawn(async move {
+                for _ in 0..5 {
+                    let guard = lock(&registry, &bench).mode(mode).acquire().await.unwrap();
+                    assert!(inside.fetch_add(1, SeqCst) < most);
+                    assert_eq!(guard.slot().is_some(), most == 3);
+                    // Beyond what a pushed grant lasts for, at times: it must be renewed.
+                    tokio::time::sleep(if n == 0 { 300 * MS } else { MS }).await;
+                    guard.check().unwrap();
+                    inside.fetch_sub(1, SeqCst);
+                    guard.release().await.unwrap();
+                }
+            })
+        });
+        for task in tasks.collect::<Vec<_>>() {
+            task.await.unwrap();
+        }
+    }
+    for registry in registries {
+        let report = registry.shutdown(SECOND).await;
+        assert_eq!((report.cut_off, report.unconfirmed), (0, 0));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_permit_outlives_its_ttl_and_a_dropped_guard_frees_it() {
+    let bench = Bench::shared();
+    let registry = registry(&bench).await;
+    let hold = || lock(&registry, &bench).mode(permits(1)).acquire();
+    let guard = hold().await.unwrap();
+    tokio::time::sleep(1500 * MS).await;
+    guard.confirm().await.unwrap();
+    drop(guard);
+    let before = Instant::now();
+    hold().await.unwrap().release().await.unwrap();
+    assert!(before.elapsed() < 500 * MS);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_minimum_and_a_period() {
+    let bench = Bench::shared();
+    let registry = registry(&bench).await;
+    let before = Instant::now();
+    lock(&registry, &bench).min_hold(300 * MS).run(async |_| ()).await.unwrap();
+    lock(&registry, &bench).run(async |_| ()).await.unwrap();
+    let waited = before.elapsed();
+    assert!((290 * MS..600 * MS).contains(&waited), "{waited:?}");
+    let once = OncePer { period: 3600 * SECOND, offset: Duration::ZERO, rerun: true };
+    let run = || lock(&registry, &bench).once_per(once).run(async |_| ());
+    run().await.unwrap();
+    assert_eq!(*run().await.unwrap_err().kind(), ErrorKind::AlreadyRun);
+    let success = lock(&registry, &bench).last_success().await.unwrap().unwrap();
+    assert_eq!(success.note.pid(), Some(std::process::id()));
+}

@@ -1,0 +1,43 @@
+//! The names in the server, for tests that look behind the backend's back. They are written out here alone: other tests ask
+//! this file for them.
+
+use dlock::{Key, LockKey};
+use dlock_testkit::holds;
+
+/// The counter of fencing tokens.
+pub(crate) const FENCE: &str = "dl1:fence";
+
+/// The lock of the claims on `k`.
+pub(crate) const K: &str = "dl1:{test:<k>}";
+
+/// The wait queue of that lock.
+pub(crate) const K_QUEUE: &str = "dl1:{test:<k>}:q";
+
+/// The processes that wait in that queue.
+pub(crate) const K_PROCESSES: &str = "dl1:{test:<k>}:a";
+
+/// A lock.
+pub(crate) fn of(key: &LockKey) -> String {
+    key.as_str().replacen("dl1:", "dl1:{", 1) + "}"
+}
+
+/// The lock of the claims on this text.
+pub(crate) fn of_text(text: &str) -> String {
+    of(&holds::key(text))
+}
+
+/// The lock of a registry whose namespace nobody has set.
+pub(crate) fn of_default(key: Key) -> String {
+    of(&LockKey::new("default", key).unwrap())
+}
+
+/// The channel on which a process hears of its locks.
+pub(crate) fn channel(process: &str) -> String {
+    format!("dl1:p:{process}")
+}
+
+#[test]
+fn the_names_of_locks_are_frozen() {
+    assert_eq!(of_text("k"), K);
+    assert_eq!(of_default(Key::text("stock:").value(&42)), "dl1:{default:stock:<42>}");
+}

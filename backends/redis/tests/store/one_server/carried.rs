@@ -1,0 +1,197 @@
+//! Releases that ask for the next caller of their process.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use dlock::backends::redis::Redis;
+use dlock::{Attempt, Backend, Claim, Clock, ErrorKind, Hold, Mode, Registry, Released, Stand, Wait};
+use dlock_testkit::holds::{claim, stand, take};
+use redis::Commands;
+
+use super::database::{Database, SECOND, granted};
+use crate::names::{FENCE, K, K_PROCESSES, K_QUEUE};
+
+/// How many commands clients have sent, by name.
+fn sent<S>(server: &Database<S>) -> BTreeMap<String, u64> {
+    let info: String = redis::cmd("INFO").arg("commandstats").query(&mut server.raw()).unwrap();
+    let line = |line: &str| {
+        let (name, rest) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;
+        Some((name.to_owned(), rest.split(',').next()?.parse().ok()?))
+    };
+    info.lines().filter_map(line).collect()
+}
+
+/// Two stores, and a hold of the first one's, which has waited for it: pushes reach it.
+async fn known_as_waiter<S>(server: &Database<S>) -> (Redis, Redis, Hold) {
+    let (one, other) = (server.open().await, server.open().await);
+    let former = take(&other, &claim("k", 10 * SECOND)).await;
+    let mut wake = stand(&one, &claim("k", 10 * SECOND)).await;
+    other.release(&former).await.unwrap();
+    let held = granted(&mut wake, SECOND).await.unwrap();
+    (one, other, held)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn callers_of_one_process_cost_one_command_each() {
+    let server = Database::own(&[]);
+    let registry = Registry::new();
+    registry.install("redis", server.open().await).unwrap();
+    registry.set_default("redis").unwrap();
+    let lock = || registry.lock("k").wait(Wait::Forever);
+    // The first ones learn that there are others.
+    let first = lock().acquire().await.unwrap();
+    let wait_for = |count: usize| {
+        let waiting: Vec<_> = (0..count).map(|_| tokio::spawn(lock().run(async |_| ()))).collect();
+        async {
+            for waiter in waiting {
+                waiter.await.unwrap().unwrap();
+            }
+        }
+    };
+    let warm = wait_for(3);
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    first.release().await.unwrap();
+    warm.await;
+    let held = lock().acquire().await.unwrap();
+    let others = wait_for(100);
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let before = sent(&server);
+    held.release().await.unwrap();
+    others.await;
+    let after = sent(&server);
+    let scripts = after["evalsha"] - before["evalsha"];
+    // Each release but the last one asks for the next; a task that came late has asked itself.
+    assert!((101..=105).contains(&scripts), "{scripts}");
+    assert_eq!(server.keys(), [FENCE]);
+}
+
+/// Somebody has broken the line. The lock is free all the same, and whoever asks for a place in it hears what is wrong.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_lock_is_released_although_asking_fails() {
+    let server = Database::own(&[]);
+    let (one, _, held) = known_as_waiter(&server).await;
+    let _: () = server.raw().set(K_QUEUE, "theirs").unwrap();
+    let next = claim("k", 10 * SECOND);
+    let until = Clock::system().now().after(60 * SECOND);
+    let (released, asked) = one.release_to(&held, &next, until).await.unwrap();
+    assert!(released == Released::Released && asked.is_none(), "{released:?} {asked:?}");
+    assert_eq!(server.keys(), [FENCE, K_QUEUE]);
+    let told = one.try_acquire(&next, Stand::Until(until)).await.unwrap_err();
+    assert_eq!(*told.kind(), ErrorKind::KeyConflict, "{told}");
+}
+
+/// An operator has put something else there meanwhile.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_foreign_value_is_neither_released_nor_taken() {
+    let server = Database::own(&[]);
+    for foreign in ["text", "list"] {
+        let (one, _, held) = known_as_waiter(&server).await;
+        let mut raw = server.raw();
+        let _: () = raw.del(K).unwrap();
+        let _: () = match foreign {
+            "text" => raw.set_ex(K, "theirs", 100).unwrap(),
+            _ => raw.rpush(K, "theirs").unwrap(),
+        };
+        let next = claim("k", 10 * SECOND);
+        let until = Clock::system().now().after(60 * SECOND);
+        let (released, asked) = one.release_to(&held, &next, until).await.unwrap();
+        assert!(released == Released::NotOwner && asked.is_none(), "{released:?} {asked:?}");
+        assert_eq!(server.keys(), [FENCE, K]);
+        let _: () = raw.del(K).unwrap();
+    }
+}
+
+/// The lock was taken before the token could be drawn: it is given back, and whoever asks hears of the counter.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_left_where_no_token_can_be_drawn() {
+    for counter in ["junk", "9223372036854775807"] {
+        let server = Database::own(&[]);
+        let (one, _, held) = known_as_waiter(&server).await;
+        let _: () = server.raw().set(FENCE, counter).unwrap();
+        let next = claim("k", 10 * SECOND);
+        let until = Clock::system().now().after(60 * SECOND);
+        let (released, asked) = one.release_to(&held, &next, until).await.unwrap();
+        assert!(released == Released::Released && asked.is_none(), "{released:?} {asked:?}");
+        assert_eq!(server.keys(), [FENCE], "{counter}");
+    }
+}
+
+/// So is a place in a line of which half is broken.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_left_of_a_place_that_could_not_be_taken() {
+    let server = Database::own(&[]);
+    let (one, other, held) = known_as_waiter(&server).await;
+    let _behind = stand(&other, &claim("k", 10 * SECOND)).await;
+    let mut raw = server.raw();
+    let _: () = raw.del(K_PROCESSES).unwrap();
+    let _: () = raw.set(K_PROCESSES, "theirs").unwrap();
+    let next = claim("k", 10 * SECOND);
+    let until = Clock::system().now().after(60 * SECOND);
+    let (released, asked) = one.release_to(&held, &next, until).await.unwrap();
+    assert!(released == Released::Released && asked.is_none(), "{released:?} {asked:?}");
+    let places: Vec<String> = raw.zrange(K_QUEUE, 0, -1).unwrap();
+    assert!(places.iter().all(|place| !place.contains(&next.owner.to_hex())), "{places:?}");
+}
+
+/// As short as a grant that is pushed: the one for whom it is may have ended with the process.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_grant_that_nobody_has_looked_at_is_short() {
+    let server = Database::own(&[]);
+    let (one, _, held) = known_as_waiter(&server).await;
+    let until = Clock::system().now().after(60 * SECOND);
+    let next = claim("k", 10 * SECOND);
+    let (_, Some(Attempt::Acquired(hold))) = one.release_to(&held, &next, until).await.unwrap() else { panic!() };
+    let left: u64 = server.raw().pttl(K).unwrap();
+    assert!(hold.validity.granted == SECOND && left <= 1000, "{:?} {left}", hold.validity);
+    // Its first renewal makes it a full one; one that will not be renewed is that from the beginning.
+    one.renew(&[&hold]).await.remove(0).unwrap();
+    assert!(server.raw().pttl::<_, u64>(K).unwrap() > 9000);
+    let mut unrenewed = Claim::new(hold.claim.key.clone(), 7 * SECOND, "t").unwrap();
+    unrenewed.renewed = false;
+    let unrenewed = std::sync::Arc::new(unrenewed);
+    let (_, Some(Attempt::Acquired(hold))) = one.release_to(&hold, &unrenewed, until).await.unwrap() else { panic!() };
+    assert_eq!(hold.validity.granted, 7 * SECOND);
+}
+
+/// Of a process that has ended, with its place ahead of ours.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_lock_is_given_to_nobody_who_does_not_listen() {
+    let server = Database::own(&[]);
+    let (one, _, held) = known_as_waiter(&server).await;
+    let dead = server.open().await;
+    let _place = stand(&dead, &claim("k", 10 * SECOND)).await;
+    drop(dead);
+    let end = tokio::time::Instant::now() + 20 * SECOND;
+    loop {
+        let listen: String =
+            redis::cmd("CLIENT").arg("LIST").arg("TYPE").arg("pubsub").query(&mut server.raw()).unwrap();
+        if listen.lines().count() == 1 {
+            break;
+        }
+        assert!(tokio::time::Instant::now() < end, "{listen}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let until = Clock::system().now().after(60 * SECOND);
+    let (released, asked) = one.release_to(&held, &claim("k", 10 * SECOND), until).await.unwrap();
+    let Some(Attempt::Acquired(hold)) = asked else { panic!("{asked:?}") };
+    assert!(released == Released::Released && hold.token > held.token);
+    assert_eq!(one.release(&hold).await.unwrap(), Released::Released);
+    assert_eq!(server.keys(), [FENCE]);
+}
+
+/// One whom no push would reach, and one who wants no plain lock.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_release_asks_for_nobody_who_could_not_stand_in_the_line() {
+    let server = Database::own(&[]);
+    let until = Clock::system().now().after(60 * SECOND);
+    let (one, _, held) = known_as_waiter(&server).await;
+    let deaf = server.open().await;
+    let mut reads = Claim::new(held.claim.key.clone(), 10 * SECOND, "t").unwrap();
+    reads.mode = Mode::Read;
+    let answer = one.release_to(&held, &std::sync::Arc::new(reads), until).await.unwrap();
+    assert!(matches!(answer, (Released::Released, None)), "{answer:?}");
+    let held = take(&deaf, &claim("k", 10 * SECOND)).await;
+    let answer = deaf.release_to(&held, &claim("k", 10 * SECOND), until).await.unwrap();
+    assert!(matches!(answer, (Released::Released, None)), "{answer:?}");
+    assert_eq!(server.keys(), [FENCE]);
+}

@@ -1,0 +1,68 @@
+//! Servers that accept no new connection any more while a lock is held: the open connections are enough.
+
+use std::time::Duration;
+
+use dlock::{Key, Registry};
+use dlock_testkit::servers::Instance;
+use dlock_testkit::wait_until;
+
+use super::database::{Database, SECOND};
+
+const TTL: Duration = SECOND;
+
+/// Lets nobody in: each connection would be one too many, and the password is another one. Ends the connection of our own
+/// thread too, if asked for: it was opened after the caller's.
+fn shut(server: &Instance, kills: bool) {
+    let mut raw = redis::Client::open(server.url()).unwrap().get_connection().unwrap();
+    let mut ask = |words: &[&str]| redis::cmd(words[0]).arg(&words[1..]).query::<String>(&mut raw).unwrap();
+    ask(&["ACL", "SETUSER", "app", "resetpass", ">other"]);
+    ask(&["CONFIG", "SET", "maxclients", "1"]);
+    let list = ask(&["CLIENT", "LIST"]);
+    let ours = list.lines().filter(|line| line.contains("user=app"));
+    let ids = ours.map(|line| line.strip_prefix("id=").unwrap().split(' ').next().unwrap().parse::<u64>().unwrap());
+    let ids: Vec<_> = ids.collect();
+    if kills {
+        assert!(ids.len() == 2, "{list}");
+        let latest = ids.iter().max().unwrap().to_string();
+        redis::cmd("CLIENT").arg(&["KILL", "ID", &latest]).query::<u64>(&mut raw).unwrap();
+    }
+}
+
+fn account(server: &Instance) -> String {
+    server.ask("ACL SETUSER app on >pw ~* &* +@all").unwrap();
+    format!("redis://app:pw@{}", server.addr())
+}
+
+async fn outlives(url: &str, ttl: Duration, then: impl FnOnce()) {
+    let registry = Registry::new();
+    registry.connect("store", url).await.unwrap();
+    registry.set_default("store").unwrap();
+    // `plain` under each layout.
+    let guard = registry.lock(Key::text("plain")).ttl(ttl).acquire().await.unwrap();
+    then();
+    tokio::time::sleep(3 * ttl).await;
+    guard.check().unwrap_or_else(|error| panic!("{url}: {error}"));
+    guard.release().await.unwrap();
+    registry.shutdown(SECOND).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hold_outlives_a_server_that_lets_nobody_in_since_it_was_taken() {
+    for parameters in ["", "?wait_replicas=1", "?keys=literal", "?layout=redisson"] {
+        let server = Database::own(&[]).server;
+        let url = format!("{}/{parameters}", account(&server));
+        let replica = Database::own(&[]).server;
+        if parameters == "?wait_replicas=1" {
+            replica.ask(&format!("REPLICAOF 127.0.0.1 {}", server.port())).unwrap();
+            let follows = async || server.ask("INFO replication").unwrap().contains("state=online");
+            wait_until("the replica follows", follows).await.unwrap();
+        }
+        outlives(&url, TTL, || shut(&server, false)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_renewal_that_cannot_connect_goes_over_any_connection_of_the_store() {
+    let server = Database::own(&[]).server;
+    outlives(&account(&server), TTL, || shut(&server, true)).await;
+}

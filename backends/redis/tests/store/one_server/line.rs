@@ -1,0 +1,206 @@
+//! The line in the server, and the pushes.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use dlock::backends::redis::Redis;
+use dlock::{Attempt, Backend, Claim, Clock, Released, Signal, Stand, Standing};
+use dlock_testkit::holds::{claim, stand, take, until};
+use redis::Commands;
+
+use super::database::{Database, SECOND, granted, is_contended, renew};
+use crate::names::{self, FENCE, K, K_PROCESSES, K_QUEUE};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn waiters_are_served_in_order_over_two_processes() {
+    let server = Database::shared();
+    let (one, two) = (server.open().await, server.open().await);
+    let mut present = take(&one, &claim("k", 10 * SECOND)).await;
+    let mut waiting = std::collections::VecDeque::new();
+    for n in 0..6 {
+        let redis = if n % 2 == 0 { &one } else { &two };
+        let claim = claim("k", 10 * SECOND);
+        waiting.push_back((redis, stand(redis, &claim).await, claim));
+    }
+    let mut holder = &one;
+    while let Some((redis, mut wake, claim)) = waiting.pop_front() {
+        // Nobody overtakes, not even by asking.
+        assert!(is_contended(one.try_acquire(&self::claim("k", SECOND), Stand::No).await));
+        assert_eq!(holder.release(&present).await.unwrap(), Released::Released);
+        let hold = granted(&mut wake, SECOND).await.unwrap();
+        assert_eq!(hold.claim.owner, claim.owner);
+        assert!(hold.token > present.token);
+        assert_eq!(hold.validity.granted, SECOND);
+        let left: i64 = server.raw().pttl(K).unwrap();
+        assert!(left <= 1000, "{left}");
+        // The first renewal makes it a full ttl.
+        assert!(matches!(renew(redis, &[&hold]).await[..], [Standing::Renewed(v)] if v.granted == 10 * SECOND));
+        let left: i64 = server.raw().pttl(K).unwrap();
+        assert!(left > 9000, "{left}");
+        (present, holder) = (hold, redis);
+    }
+    assert_eq!(holder.release(&present).await.unwrap(), Released::Released);
+    assert_eq!(server.keys(), [FENCE]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hold_that_nobody_renews_is_pushed_for_its_full_ttl() {
+    let server = Database::shared();
+    let redis = server.open().await;
+    let present = take(&redis, &claim("k", 10 * SECOND)).await;
+    let mut unrenewed = Claim::new(present.claim.key.clone(), 7 * SECOND, "t").unwrap();
+    unrenewed.renewed = false;
+    let mut wake = stand(&redis, &Arc::new(unrenewed)).await;
+    redis.release(&present).await.unwrap();
+    assert_eq!(granted(&mut wake, SECOND).await.unwrap().validity.granted, 7 * SECOND);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_waiter_hears_of_a_lost_push_connection_and_asks() {
+    let server = Database::own(&[]);
+    let (one, two) = (server.open().await, server.open().await);
+    let mut asked = None;
+    for _ in 0..10 {
+        let present = take(&one, &claim("k", 10 * SECOND)).await;
+        let waiter = claim("k", 10 * SECOND);
+        let mut wake = stand(&two, &waiter).await;
+        // Kill the subscriber, and release before it can be back: the push finds nobody.
+        let mut raw = server.raw();
+        let killed: i64 = redis::cmd("CLIENT").arg("KILL").arg("TYPE").arg("pubsub").query(&mut raw).unwrap();
+        assert_eq!(killed, 1);
+        assert_eq!(one.release(&present).await.unwrap(), Released::Released);
+        match tokio::time::timeout(10 * SECOND, wake.signal.as_mut().unwrap()).await.unwrap().unwrap() {
+            Signal::Ask => {
+                assert!(matches!(redis_retry(&two, &waiter).await, Attempt::Acquired(_)));
+                asked = Some(waiter);
+                break;
+            }
+            // On a busy machine it was back in time: another try.
+            Signal::Granted(hold) => assert_eq!(two.release(&hold).await.unwrap(), Released::Released),
+        }
+    }
+    let waiter = asked.expect("each time the subscriber was back before the release");
+    // And pushes arrive again.
+    let third = claim("k", SECOND);
+    let mut wake = stand(&one, &third).await;
+    two.abandon(&waiter).await.unwrap();
+    assert!(granted(&mut wake, SECOND).await.is_some());
+}
+
+async fn redis_retry(redis: &Redis, claim: &Arc<Claim>) -> Attempt {
+    redis.try_acquire(claim, until()).await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dead_waiter_is_skipped_at_once() {
+    let server = Database::own(&[]);
+    let (one, two) = (server.open().await, server.open().await);
+    let present = take(&one, &claim("k", 10 * SECOND)).await;
+    let _dead = stand(&two, &claim("k", 10 * SECOND)).await;
+    let mut next = stand(&one, &claim("k", 10 * SECOND)).await;
+    // The store is gone with its connections, as if the process had been killed: nothing was abandoned.
+    drop(two);
+    let end = Instant::now() + 5 * SECOND;
+    loop {
+        let clients: String =
+            redis::cmd("CLIENT").arg("LIST").arg("TYPE").arg("pubsub").query(&mut server.raw()).unwrap();
+        if clients.lines().count() == 1 {
+            break;
+        }
+        assert!(Instant::now() < end, "{clients}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    one.release(&present).await.unwrap();
+    let hold = granted(&mut next, Duration::from_millis(500)).await.unwrap();
+    one.release(&hold).await.unwrap();
+    assert_eq!(server.keys(), [FENCE]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_silent_process_costs_one_short_grant_for_all_its_places() {
+    let server = Database::shared();
+    let (one, two) = (server.open().await, server.open().await);
+    let present = take(&one, &claim("k", 10 * SECOND)).await;
+    // Alive and subscribed, but nobody there ever looks at the news.
+    let _silent = (stand(&two, &claim("k", 10 * SECOND)).await, stand(&two, &claim("k", 10 * SECOND)).await);
+    let waiter = claim("k", 10 * SECOND);
+    let mut wake = stand(&one, &waiter).await;
+    let before = Instant::now();
+    one.release(&present).await.unwrap();
+    loop {
+        Clock::system().sleep_until(wake.ask_by.unwrap()).await;
+        match one.try_acquire(&waiter, until()).await.unwrap() {
+            Attempt::Acquired(_) => break,
+            Attempt::Contended(next) => wake = next,
+            Attempt::AlreadyRun => panic!("a claim without a period"),
+        }
+    }
+    assert!(before.elapsed() > Duration::from_millis(900), "{:?}", before.elapsed());
+    assert!(before.elapsed() < Duration::from_millis(1900), "{:?}", before.elapsed());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_abandoned_claim_leaves_no_trace_twice() {
+    let server = Database::shared();
+    let redis = server.open().await;
+    let present = take(&redis, &claim("k", 10 * SECOND)).await;
+    let waiter = claim("k", SECOND);
+    let wake = stand(&redis, &waiter).await;
+    assert_eq!(server.keys(), [FENCE, K, K_PROCESSES, K_QUEUE]);
+    drop(wake);
+    for _ in 0..2 {
+        redis.abandon(&waiter).await.unwrap();
+        assert_eq!(server.keys(), [FENCE, K]);
+    }
+    redis.release(&present).await.unwrap();
+    assert_eq!(server.keys(), [FENCE]);
+    // A grant is given back too, whoever asks.
+    let granted = claim("k", SECOND);
+    take(&redis, &granted).await;
+    redis.abandon(&granted).await.unwrap();
+    redis.abandon(&granted).await.unwrap();
+    assert_eq!(server.keys(), [FENCE]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_push_that_nobody_awaits_is_given_back_at_once() {
+    let server = Database::shared();
+    let (one, two) = (server.open().await, server.open().await);
+    let present = take(&one, &claim("k", 10 * SECOND)).await;
+    let waiter = claim("k", 10 * SECOND);
+    let wake = stand(&two, &waiter).await;
+    // As if its request had come after its abandon: the place is put back behind our back.
+    let mut raw = server.raw();
+    let line: Vec<(String, f64)> =
+        redis::cmd("ZRANGE").arg(K_QUEUE).arg(0).arg(-1).arg("WITHSCORES").query(&mut raw).unwrap();
+    let processes: Vec<String> = redis::cmd("HGETALL").arg(K_PROCESSES).query(&mut raw).unwrap();
+    two.abandon(&waiter).await.unwrap();
+    drop(wake);
+    let _: () = redis::cmd("ZADD").arg(K_QUEUE).arg(line[0].1).arg(&line[0].0).query(&mut raw).unwrap();
+    let _: () = redis::cmd("HSET").arg(K_PROCESSES).arg(&processes).query(&mut raw).unwrap();
+    let mut next = stand(&one, &claim("k", 10 * SECOND)).await;
+    one.release(&present).await.unwrap();
+    let hold = granted(&mut next, Duration::from_millis(500)).await.unwrap();
+    one.release(&hold).await.unwrap();
+    assert_eq!(server.keys(), [FENCE]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_push_that_comes_after_the_answer_takes_nothing_away() {
+    let server = Database::shared();
+    let redis = server.open().await;
+    let present = take(&redis, &claim("k", 10 * SECOND)).await;
+    let waiter = claim("k", 10 * SECOND);
+    let wake = stand(&redis, &waiter).await;
+    let line: Vec<String> = redis::cmd("ZRANGE").arg(K_QUEUE).arg(0).arg(-1).query(&mut server.raw()).unwrap();
+    let (process, value) = (&line[0][..16], line[0].splitn(3, ' ').nth(2).unwrap().to_owned());
+    redis.release(&present).await.unwrap();
+    // It asks although it was pushed to; the wake is dropped only then.
+    let Attempt::Acquired(hold) = redis.try_acquire(&waiter, until()).await.unwrap() else { panic!() };
+    drop(wake);
+    let news = format!("{} 1 1000 {K} {value}", hold.token.unwrap());
+    let heard: i64 = server.raw().publish(names::channel(process), news).unwrap();
+    assert_eq!(heard, 1);
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert_eq!(redis.release(&hold).await.unwrap(), Released::Released);
+}

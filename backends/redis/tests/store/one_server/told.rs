@@ -1,0 +1,57 @@
+//! The log while a server refuses renewals.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use dlock::{Event, Key, Label, Observer, Registry};
+use dlock_testkit::{Log, wait_until};
+use tracing::Level;
+
+use super::database::{Database, SECOND};
+
+/// How many renewals failed, and how many locks were lost.
+#[derive(Clone, Default)]
+struct Counted {
+    failed: Arc<AtomicU64>,
+    lost: Arc<AtomicU64>,
+}
+
+impl Observer for Counted {
+    fn on_event(&self, _: &Label, event: &Event) {
+        match event {
+            Event::RenewalFailed { .. } => self.failed.fetch_add(1, Ordering::SeqCst),
+            Event::Lost { .. } => self.lost.fetch_add(1, Ordering::SeqCst),
+            _ => 0,
+        };
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn renewals_that_a_server_refuses_are_logged_once_however_many_holds_it_has() {
+    const HOLDS: u64 = 200;
+    let log = Log::default();
+    let writer = log.clone();
+    // For the whole process: the warnings about renewals come from dlock's own thread.
+    tracing_subscriber::fmt().with_max_level(Level::WARN).with_ansi(false).with_writer(move || writer.clone()).init();
+    let server = Database::own(&[]).server;
+    server.ask("ACL SETUSER app on >pw ~* &* +@all").unwrap();
+    let (registry, counted) = (Registry::new(), Counted::default());
+    registry.observe(counted.clone());
+    registry.connect("refuses", &format!("redis://app:pw@{}", server.addr())).await.unwrap();
+    registry.set_default("refuses").unwrap();
+    let mut guards = Vec::new();
+    for number in 0..HOLDS {
+        guards.push(registry.lock(Key::text("k").value(&number)).ttl(3 * SECOND).acquire().await.unwrap());
+    }
+    server.ask("ACL SETUSER app -@scripting").unwrap();
+    let all_lost = async || counted.lost.load(Ordering::SeqCst) == HOLDS;
+    wait_until("all are lost", all_lost).await.unwrap();
+    let text = log.text();
+    let renewals = text.lines().filter(|line| line.contains("renewal") && line.contains("refuses"));
+    let renewals: Vec<_> = renewals.filter(|line| !line.contains("lost")).collect();
+    assert!(matches!(renewals[..], [line] if line.contains("NOPERM")), "{renewals:#?}");
+    // An observer hears of each failure.
+    assert!(counted.failed.load(Ordering::SeqCst) >= 2 * HOLDS);
+    drop(guards);
+    registry.shutdown(SECOND).await;
+}

@@ -1,0 +1,57 @@
+//! Futures that are not polled for a while, as in a `select!` whose other branch is at work: they keep nobody waiting.
+
+use std::time::Duration;
+
+use dlock::{Attempt, Backend, Released, Stand};
+use dlock_testkit::holds::{claim, take};
+use futures::FutureExt;
+
+use super::database::{Database, SECOND};
+
+/// Only a hang comes near it.
+const LIMIT: Duration = Duration::from_secs(20);
+
+#[tokio::test]
+async fn requests_that_would_leave_with_one_that_is_not_polled_leave_all_the_same() {
+    let server = Database::own(&[]);
+    let redis = server.open().await;
+    let warm = take(&redis, &claim("warm", 60 * SECOND)).await;
+    let claims = ["under way", "begins", "comes along"].map(|key| claim(key, 60 * SECOND));
+    let mut under_way = redis.try_acquire(&claims[0], Stand::No);
+    assert!(under_way.as_mut().now_or_never().is_none());
+    let mut begins = redis.try_acquire(&claims[1], Stand::No);
+    assert!(begins.as_mut().now_or_never().is_none());
+
+    let comes_along = tokio::time::timeout(LIMIT, redis.try_acquire(&claims[2], Stand::No)).await;
+    assert!(matches!(comes_along, Ok(Ok(Attempt::Acquired(_)))), "{comes_along:?}");
+    let released = tokio::time::timeout(LIMIT, redis.release(&warm)).await;
+    assert!(matches!(released, Ok(Ok(Released::Released))), "{released:?}");
+    // Later ones, too, after a pause in which nothing was to be done.
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    let late = claim("late", 60 * SECOND);
+    let mut begins_again = redis.try_acquire(&late, Stand::No);
+    assert!(begins_again.as_mut().now_or_never().is_none());
+    let warm = tokio::time::timeout(LIMIT, redis.try_acquire(&claim("warm", SECOND), Stand::No)).await;
+    assert!(matches!(warm, Ok(Ok(Attempt::Acquired(_)))), "{warm:?}");
+    for asked in [under_way, begins, begins_again] {
+        assert!(matches!(asked.await, Ok(Attempt::Acquired(_))));
+    }
+}
+
+#[tokio::test]
+async fn a_connection_whose_opener_is_not_polled_comes_up_all_the_same() {
+    let server = Database::own(&[]);
+    let redis = server.open().await;
+    let task = move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let claims = ["opens", "waits"].map(|key| claim(key, 60 * SECOND));
+            let mut opens = redis.try_acquire(&claims[0], Stand::No);
+            assert!(opens.as_mut().now_or_never().is_none());
+            let waits = tokio::time::timeout(LIMIT, redis.try_acquire(&claims[1], Stand::No)).await;
+            assert!(matches!(waits, Ok(Ok(Attempt::Acquired(_)))), "{waits:?}");
+            assert!(matches!(opens.await, Ok(Attempt::Acquired(_))));
+        });
+    };
+    tokio::task::spawn_blocking(task).await.unwrap();
+}

@@ -1,0 +1,73 @@
+//! The warnings at the opening of a store whose server would forget locks.
+
+use dlock::Backend;
+use dlock_testkit::Log;
+use dlock_testkit::holds::{claim, take};
+use dlock_testkit::servers::{Instance, Redis, RedisCluster};
+use tracing::Level;
+use tracing::instrument::WithSubscriber;
+
+use super::{SECOND, blocking, open, with};
+
+/// The warnings about persistence while a store is opened and used.
+async fn said(url: &str) -> Vec<String> {
+    let log = Log::default();
+    let writer = log.clone();
+    let subscriber = tracing_subscriber::fmt()
+        .with_max_level(Level::WARN)
+        .with_ansi(false)
+        .with_writer(move || writer.clone())
+        .finish();
+    let used = async {
+        let redis = open(url).await;
+        for _ in 0..3 {
+            let hold = take(&redis, &claim("k", SECOND)).await;
+            redis.release(&hold).await.unwrap();
+        }
+    };
+    used.with_subscriber(subscriber).await;
+    log.text().lines().filter(|line| line.contains("append-only")).map(str::to_owned).collect()
+}
+
+async fn server(recipe: Redis) -> Instance {
+    blocking(|| Instance::start(recipe).unwrap()).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_without_an_append_only_file_is_told_once() {
+    let server = server(Redis::default()).await;
+    let said_by_default = said(&server.url()).await;
+    let [line] = &said_by_default[..] else { panic!("{said_by_default:?}") };
+    let name = format!("127.0.0.1:{}", server.port());
+    for part in ["WARN", &name, "a restart forgets locks", "restart_guard", "appendfsync always"] {
+        assert!(line.contains(part), "{part}: {line}");
+    }
+    let unguarded = said(&with(&server.url(), "restart_guard=off")).await;
+    assert!(unguarded.len() == 1 && unguarded[0].contains("that is still held"), "{unguarded:?}");
+
+    // If the account may not ask for the settings, the store says that, and guesses nothing.
+    server.ask("ACL SETUSER blind reset on >pw ~dl1:* &dl1:* +@all -config").unwrap();
+    assert!(said(&format!("redis://blind:pw@{name}/")).await.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_with_an_append_only_file_is_not() {
+    for options in [&["--appendonly", "yes"][..], &["--appendonly", "yes", "--appendfsync", "everysec"]] {
+        let server = server(Redis::with(options)).await;
+        assert!(said(&server.url()).await.is_empty(), "{options:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cluster_names_those_of_its_servers() {
+    let cluster = blocking(|| RedisCluster::start(3, 0, false, &[]).unwrap()).await;
+    let mut forgetful = cluster.nodes.iter().map(|node| format!("127.0.0.1:{}", node.port()));
+    let kept = forgetful.next().unwrap();
+    cluster.nodes[0].ask("CONFIG SET appendonly yes").unwrap();
+    let guarded = said(&cluster.url()).await;
+    let [line] = &guarded[..] else { panic!("{guarded:?}") };
+    assert!(forgetful.all(|name| line.contains(&name)) && !line.contains(&kept), "{line}");
+    assert!(line.contains("restart_guard") && !line.contains("that is still held"), "{line}");
+    let unguarded = said(&with(&cluster.url(), "restart_guard=off")).await;
+    assert!(unguarded.len() == 1 && unguarded[0].contains("that is still held"), "{unguarded:?}");
+}

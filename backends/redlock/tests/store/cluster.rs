@@ -1,0 +1,150 @@
+//! Some nodes of a test's own, each behind a proxy.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use dlock::backends::redlock::Redlock;
+use dlock::{Attempt, Backend, Claim, Clock, Hold, Registry, Stand};
+use dlock_testkit::servers::{Instance, Redis, WallClock, redlock_url};
+use dlock_testkit::{Mode, Proxy};
+
+pub(crate) const SECOND: Duration = Duration::from_secs(1);
+
+/// Beyond every bound that is promised: for a machine that is busy with something else.
+pub(crate) const SLACK: Duration = Duration::from_secs(3);
+
+pub(crate) struct Cluster {
+    pub(crate) nodes: Vec<Instance>,
+    pub(crate) proxies: Vec<Proxy>,
+    /// Of the nodes, where a test sets them.
+    clocks: Vec<WallClock>,
+    query: &'static str,
+}
+
+impl Cluster {
+    /// Five that sync every write, and vote from their start on.
+    pub(crate) fn start() -> Self {
+        Self::of(true, &[], "?max_ttl=10m")
+    }
+
+    /// The same, each with a wall clock of its own.
+    pub(crate) fn with_clocks() -> Self {
+        let clocks: Vec<_> = (0..5).map(|_| WallClock::new().unwrap()).collect();
+        Self::of(true, &clocks, "?max_ttl=10m")
+    }
+
+    /// Five that forget everything in a restart.
+    pub(crate) fn forgetful(query: &'static str) -> Self {
+        Self::of(false, &[], query)
+    }
+
+    fn of(aof_always: bool, clocks: &[WallClock], query: &'static str) -> Self {
+        let recipe = |node: usize| Redis { aof_always, clock: clocks.get(node).cloned(), ..Redis::default() };
+        let nodes = Instance::start_all((0..5).map(recipe)).unwrap();
+        let (proxies, _) = Proxy::in_front_of_each(&redlock_url(&nodes)).unwrap();
+        Self { nodes, proxies, clocks: clocks.to_vec(), query }
+    }
+
+    /// Sets the wall clocks of some nodes: so many seconds ahead, or behind.
+    pub(crate) fn set_ahead(&self, which: impl IntoIterator<Item = usize>, seconds: i64) {
+        which.into_iter().for_each(|node| self.clocks[node].set_ahead(seconds).unwrap());
+    }
+
+    /// Around the proxies.
+    pub(crate) fn url(&self) -> String {
+        format!("{}{}", redlock_url(&self.nodes), self.query)
+    }
+
+    /// Through the proxies.
+    pub(crate) fn far_url(&self) -> String {
+        let proxies: Vec<_> = self.proxies.iter().map(|proxy| proxy.addr().to_string()).collect();
+        format!("redlock://{}/{}", proxies.join(","), self.query)
+    }
+
+    pub(crate) async fn open(&self) -> Redlock {
+        Redlock::connect(&self.url(), &Clock::system()).await.unwrap()
+    }
+
+    pub(crate) async fn open_far(&self) -> Redlock {
+        Redlock::connect(&self.far_url(), &Clock::system()).await.unwrap()
+    }
+
+    /// As another process would have it.
+    pub(crate) async fn registry(&self) -> Registry {
+        let registry = Registry::new();
+        registry.connect("store", &self.url()).await.unwrap();
+        registry.set_default("store").unwrap();
+        registry
+    }
+
+    pub(crate) fn set(&self, which: impl IntoIterator<Item = usize>, mode: Mode) {
+        which.into_iter().for_each(|node| self.proxies[node].set(mode));
+    }
+
+    pub(crate) fn kill(&self, which: impl IntoIterator<Item = usize>) {
+        which.into_iter().for_each(|node| self.nodes[node].kill9().unwrap());
+    }
+
+    pub(crate) fn restart(&self, which: impl IntoIterator<Item = usize>) {
+        which.into_iter().for_each(|node| self.nodes[node].restart().unwrap());
+    }
+
+    /// The locks' keys on the nodes that are up, each with the number of its node.
+    pub(crate) fn left(&self) -> BTreeSet<String> {
+        let up = self.nodes.iter().enumerate().filter(|(_, node)| node.pid().is_some());
+        let keys = |(number, node): (usize, &Instance)| {
+            let keys = node.ask("KEYS dl1:{*").unwrap();
+            keys.lines().filter(|key| !key.is_empty()).map(|key| format!("{number} {key}")).collect::<Vec<_>>()
+        };
+        up.flat_map(keys).collect()
+    }
+
+    /// How many scripts this node was sent so far.
+    pub(crate) fn scripts(&self, node: usize) -> u64 {
+        let stats = self.nodes[node].ask("INFO commandstats").unwrap();
+        let calls = stats.lines().find_map(|line| line.strip_prefix("cmdstat_evalsha:calls=")).unwrap_or("0");
+        calls.split(',').next().unwrap().parse().unwrap()
+    }
+
+    /// Fails if anything stands there after this time.
+    pub(crate) async fn assert_empty_within(&self, bound: Duration) {
+        let start = Instant::now();
+        loop {
+            let left = self.left();
+            if left.is_empty() {
+                return;
+            }
+            assert!(start.elapsed() < bound, "after {:?} there still is {left:?}", start.elapsed());
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+}
+
+pub(crate) async fn attempt(redlock: &Redlock, claim: &Arc<Claim>) -> dlock::Result<Attempt> {
+    redlock.try_acquire(claim, Stand::No).await
+}
+
+pub(crate) async fn is_contended(redlock: &Redlock, claim: &Arc<Claim>) -> bool {
+    matches!(attempt(redlock, claim).await.unwrap(), Attempt::Contended(_))
+}
+
+/// Takes a lock that will be free or can be voted on soon, as the core does: again and again.
+pub(crate) async fn win(redlock: &Redlock, claim: &Arc<Claim>, bound: Duration) -> Hold {
+    let start = Instant::now();
+    loop {
+        let answer = attempt(redlock, claim).await;
+        if let Ok(Attempt::Acquired(hold)) = answer {
+            return hold;
+        }
+        assert!(start.elapsed() < bound, "no grant within {bound:?}, the last answer was {answer:?}");
+        tokio::time::sleep(Duration::from_millis(fastrand::u64(5..40))).await;
+    }
+}
+
+/// Printed, and taken from the environment to repeat a trial.
+pub(crate) fn seed() -> u64 {
+    let seed = std::env::var("DLOCK_SEED").map_or_else(|_| fastrand::u64(..), |seed| seed.parse().unwrap());
+    println!("DLOCK_SEED={seed}");
+    seed
+}

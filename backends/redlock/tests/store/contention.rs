@@ -1,0 +1,145 @@
+//! Several who want one lock: split votes, crowds, and a neighbour that uses one of the nodes by itself.
+
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use dlock::backends::redis::Redis;
+use dlock::backends::redlock::Redlock;
+use dlock::{Attempt, Backend, Clock, ErrorKind, Registry, Released, Signal, Stand, Standing, Wait};
+use dlock_testkit::holds::{claim, confirm, take};
+use dlock_testkit::{Mode, Proxy};
+
+use crate::cluster::{Cluster, SECOND, SLACK, attempt, is_contended};
+
+/// A node that is far away is waited for by 100 ms of it.
+const LONG: Duration = Duration::from_secs(20);
+/// A caller that wants one of them gets it within this time.
+const PROGRESS: Duration = Duration::from_secs(10);
+
+/// The URL of a client that is near to two nodes and far from two others; the fifth is down.
+fn lopsided(cluster: &Cluster, near: [usize; 2]) -> (Vec<Proxy>, String) {
+    let late = Duration::from_millis(20);
+    let proxies: Vec<_> = cluster.nodes.iter().map(|node| Proxy::start(node.addr()).unwrap()).collect();
+    for (node, proxy) in proxies.iter().enumerate() {
+        if !near.contains(&node) {
+            proxy.set(Mode::Delay { to_server: late, to_client: late });
+        }
+    }
+    let hosts: Vec<_> = proxies.iter().map(|proxy| proxy.addr().to_string()).collect();
+    (proxies, format!("redlock://{}/?max_ttl=10m", hosts.join(",")))
+}
+
+#[tokio::test]
+async fn a_split_vote_is_given_up_by_both_and_resolved() {
+    let cluster = Cluster::start();
+    cluster.kill([4]);
+    let (_proxies, left) = lopsided(&cluster, [0, 1]);
+    let (_more, right) = lopsided(&cluster, [2, 3]);
+    let open = async |url: &str| Redlock::connect(url, &Clock::system()).await.unwrap();
+    let (one, other) = (open(&left).await, open(&right).await);
+    let mut splits = 0;
+    for _ in 0..5 {
+        let claims = [claim("k", LONG), claim("k", LONG)];
+        let (first, second) = tokio::join!(attempt(&one, &claims[0]), attempt(&other, &claims[1]));
+        match (first.unwrap(), second.unwrap()) {
+            (Attempt::Contended(first), Attempt::Contended(second)) => {
+                splits += 1;
+                // Nobody holds it, so nobody's lease is told, and both ask again soon.
+                assert!(first.lease_left.is_none() && second.lease_left.is_none());
+                let soon = Clock::system().now().after(Duration::from_millis(120));
+                assert!(first.ask_by.unwrap() <= soon && second.ask_by.unwrap() <= soon);
+                assert!(cluster.left().is_empty(), "{:?}", cluster.left());
+            }
+            (Attempt::Acquired(hold), _) => drop(one.release(&hold).await.unwrap()),
+            (_, Attempt::Acquired(hold)) => drop(other.release(&hold).await.unwrap()),
+            other => panic!("{other:?}"),
+        }
+    }
+    assert!(splits > 0, "no vote was split, so nothing was tried");
+
+    let mut tasks = Vec::new();
+    for url in [left, right] {
+        let registry = Registry::new();
+        registry.connect("store", &url).await.unwrap();
+        registry.set_default("store").unwrap();
+        tasks.push(tokio::spawn(async move {
+            for _ in 0..5 {
+                let asked = Instant::now();
+                let guard = registry.lock("k").ttl(LONG).wait(Wait::UpTo(PROGRESS)).acquire().await.unwrap();
+                assert!(asked.elapsed() <= PROGRESS + SLACK);
+                guard.release().await.unwrap();
+            }
+        }));
+    }
+    for task in tasks {
+        task.await.unwrap();
+    }
+    cluster.assert_empty_within(SLACK).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_crowd_goes_on_and_cleans_up() {
+    let cluster = Cluster::start();
+    let grants = Arc::new(Mutex::new(vec![Instant::now()]));
+    let mut tasks = Vec::new();
+    for _ in 0..20 {
+        // Each as good as a process: no turns among them.
+        let (registry, grants) = (cluster.registry().await, grants.clone());
+        tasks.push(tokio::spawn(async move {
+            for _ in 0..3 {
+                let guard = registry.lock("k").ttl(SECOND * 2).wait(Wait::UpTo(SECOND * 120)).acquire().await.unwrap();
+                guard.check().unwrap();
+                grants.lock().unwrap().push(Instant::now());
+                guard.release().await.unwrap();
+            }
+        }));
+    }
+    for task in tasks {
+        task.await.unwrap();
+    }
+    let grants = std::mem::take(&mut *grants.lock().unwrap());
+    assert_eq!(grants.len(), 61);
+    let longest = grants.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap();
+    println!("60 grants in {:?}, the longest pause was {longest:?}", grants[60] - grants[0]);
+    assert!(longest <= PROGRESS, "for {longest:?} twenty wanted the lock and nobody got it");
+    cluster.assert_empty_within(SECOND * 2 + SLACK).await;
+}
+
+/// The values are the single server's, so who locks on one node alone keeps out and is kept out there.
+#[tokio::test]
+async fn a_waiter_in_the_queue_of_one_node_neither_harms_nor_is_harmed() {
+    let cluster = Cluster::start();
+    let redlock = cluster.open().await;
+    let single = Redis::connect(&cluster.nodes[0].url(), &Clock::system()).await.unwrap();
+    let hold = take(&redlock, &claim("k", SECOND * 30)).await;
+    let waiter = claim("k", SECOND * 30);
+    let until = Stand::Until(Clock::system().now().after(SECOND * 60));
+    let Attempt::Contended(mut wake) = single.try_acquire(&waiter, until).await.unwrap() else { panic!("acquired") };
+    assert!(matches!(confirm(&redlock, &hold).await, Standing::Renewed(_)));
+    assert_eq!(redlock.look(&hold.claim.key).await.unwrap().note().cloned(), Some(hold.claim.note.clone()));
+    assert!(is_contended(&redlock, &claim("k", SECOND * 30)).await);
+    assert_eq!(redlock.release(&hold).await.unwrap(), Released::Released);
+    let news = tokio::time::timeout(SLACK, wake.signal.as_mut().unwrap()).await.unwrap().unwrap();
+    let Signal::Granted(its) = news else { panic!("no grant") };
+    // One node of five.
+    let next = take(&redlock, &claim("k", SECOND * 30)).await;
+    assert_eq!(single.release(&its).await.unwrap(), Released::Released);
+    assert_eq!(redlock.release(&next).await.unwrap(), Released::Released);
+    cluster.assert_empty_within(SLACK).await;
+}
+
+#[tokio::test]
+async fn something_foreign_on_a_majority_is_a_conflict_and_on_a_minority_no_matter() {
+    let cluster = Cluster::start();
+    let redlock = cluster.open().await;
+    for node in 0..2 {
+        cluster.nodes[node].ask("SET dl1:{test:<k>} foreign").unwrap();
+    }
+    let hold = take(&redlock, &claim("k", SECOND * 30)).await;
+    assert_eq!(redlock.release(&hold).await.unwrap(), Released::Released);
+    cluster.nodes[2].ask("RPUSH dl1:{test:<k>} foreign").unwrap();
+    let error = attempt(&redlock, &claim("k", SECOND * 30)).await.unwrap_err();
+    assert_eq!(*error.kind(), ErrorKind::KeyConflict, "{error}");
+    assert!(!error.is_retryable());
+    assert_eq!(cluster.left().len(), 3);
+}

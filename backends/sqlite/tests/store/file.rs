@@ -1,0 +1,175 @@
+//! The file: who may use it, what it must be, and what happens when it is replaced.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use dlock::backends::sqlite::Sqlite;
+use dlock::{Backend, ErrorKind, Stand, Standing};
+use dlock_testkit::holds::{claim, confirm, take};
+use sqlx::sqlite::SqliteConnectOptions;
+use sqlx::{ConnectOptions, Connection};
+
+use crate::store::{Store, TTL, is_held, url};
+
+#[tokio::test]
+async fn a_path_that_cannot_be_a_lock_file_is_refused_with_a_reason() {
+    let store = Store::on_real_time();
+    let folder = store.folder.path();
+    let refused = async |url: &str| Sqlite::open(url, &store.clock).await.unwrap_err();
+
+    let error = refused("sqlite://:memory:").await;
+    assert!(error.to_string().contains("memory://"), "{error}");
+    let error = refused(&url(&folder.join("missing/locks.db"))).await;
+    assert!(error.to_string().contains("folder does not exist"), "{error}");
+    let error = refused(&url(folder)).await;
+    assert!(error.to_string().contains("not a plain file"), "{error}");
+
+    let text = folder.join("text.db");
+    std::fs::write(&text, "this is a letter and not a database. ".repeat(100)).unwrap();
+    assert!(matches!(refused(&url(&text)).await.kind(), ErrorKind::SchemaMismatch));
+    assert!(std::fs::read_to_string(&text).unwrap().starts_with("this is a letter"));
+
+    let foreign = folder.join("foreign.db");
+    let options = SqliteConnectOptions::new().filename(&foreign).create_if_missing(true);
+    let mut conn = options.connect().await.unwrap();
+    sqlx::query("CREATE TABLE customers (name TEXT)").execute(&mut conn).await.unwrap();
+    conn.close().await.unwrap();
+    let error = refused(&url(&foreign)).await;
+    assert!(matches!(error.kind(), ErrorKind::SchemaMismatch) && error.to_string().contains("of their own"), "{error}");
+
+    drop(store.open().await);
+    let mut conn = store.connect().await;
+    sqlx::query("UPDATE dlock_schema SET version = 3").execute(&mut conn).await.unwrap();
+    conn.close().await.unwrap();
+    assert!(matches!(refused(&url(&store.path())).await.kind(), ErrorKind::SchemaMismatch));
+
+    let frozen = folder.join("frozen.db");
+    drop(Sqlite::open(&url(&frozen), &store.clock).await.unwrap());
+    std::fs::set_permissions(&frozen, PermissionsExt::from_mode(0o400)).unwrap();
+    let error = refused(&url(&frozen)).await;
+    assert!(matches!(error.kind(), ErrorKind::PermissionDenied) && error.to_string().contains("read-only"), "{error}");
+}
+
+#[tokio::test]
+async fn the_file_and_its_companions_are_for_the_owner_only() {
+    let store = Store::on_real_time();
+    let one = store.open().await;
+    take(&one, &claim("a", TTL)).await;
+    for name in ["locks.db", "locks.db-wal", "locks.db-shm"] {
+        let mode = std::fs::metadata(store.folder.path().join(name)).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn a_file_system_that_is_not_known_to_be_local_is_refused_by_name() {
+    let store = Store::on_real_time();
+    let error = Sqlite::open("sqlite:///proc/locks.db", &store.clock).await.unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::Unsupported { .. }), "{error}");
+    assert!(error.to_string().contains("lies on proc") && error.to_string().contains("?network=allow"), "{error}");
+    let error = Sqlite::open("sqlite:///proc/locks.db?network=allow", &store.clock).await.unwrap_err();
+    assert!(error.to_string().contains("cannot be created"), "{error}");
+}
+
+#[tokio::test]
+async fn a_file_that_others_own_or_may_write_is_refused_unless_that_is_meant() {
+    let mode = |path: &Path, mode| std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
+    let store = Store::on_real_time();
+    let folder = store.folder.path();
+    let refused = async |path: &Path, why: &str| {
+        let error = Sqlite::open(&url(path), &store.clock).await.unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::PermissionDenied), "{error}");
+        assert!(error.to_string().contains(why) && error.to_string().contains("?shared=allow"), "{error}");
+        let shared = Sqlite::open(&format!("{}?shared=allow", url(path)), &store.clock).await.unwrap();
+        shared.close().await;
+    };
+
+    let writable = folder.join("writable.db");
+    for bits in [0o666, 0o660] {
+        std::fs::write(&writable, "").unwrap();
+        mode(&writable, bits);
+        refused(&writable, "may be written by other users").await;
+        std::fs::remove_file(&writable).unwrap();
+    }
+    // A link to such a file is as good as the file.
+    let (target, link) = (folder.join("target"), folder.join("link.db"));
+    std::fs::write(&target, "").unwrap();
+    mode(&target, 0o666);
+    std::os::unix::fs::symlink(&target, &link).unwrap();
+    refused(&link, "may be written by other users").await;
+    // The file is ours alone; the file beside it is not.
+    drop(store.open().await);
+    let companion = folder.join("locks.db-wal");
+    std::fs::write(&companion, "").unwrap();
+    mode(&companion, 0o666);
+    refused(&store.path(), "-wal may be written by other users").await;
+
+    // Only root can give a file away; elsewhere this half is not tested.
+    let foreign = folder.join("foreign.db");
+    std::fs::write(&foreign, "").unwrap();
+    mode(&foreign, 0o600);
+    if std::os::unix::fs::chown(&foreign, Some(12345), None).is_ok() {
+        refused(&foreign, "belongs to another user").await;
+    }
+    let (target, link) = (folder.join("mine"), folder.join("theirs.db"));
+    std::fs::write(&target, "").unwrap();
+    mode(&target, 0o600);
+    std::os::unix::fs::symlink(&target, &link).unwrap();
+    if std::os::unix::fs::lchown(&link, Some(12345), None).is_ok() {
+        refused(&link, "link that another user made").await;
+    }
+}
+
+#[tokio::test]
+async fn a_link_to_nothing_is_refused_and_nothing_is_made_there() {
+    let store = Store::on_real_time();
+    let (target, link) = (store.folder.path().join("target"), store.folder.path().join("link.db"));
+    std::os::unix::fs::symlink(&target, &link).unwrap();
+    let error = Sqlite::open(&url(&link), &store.clock).await.unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::PermissionDenied), "{error}");
+    assert!(!target.exists());
+}
+
+#[tokio::test]
+async fn many_openers_of_a_new_file_agree() {
+    let store = Store::on_real_time();
+    let opened = futures::future::join_all((0..8).map(|_| store.open())).await;
+    assert_eq!(opened.len(), 8);
+    take(&opened[0], &claim("a", TTL)).await;
+    for other in &opened[1..] {
+        assert!(is_held(other, "a").await);
+    }
+}
+
+#[tokio::test]
+async fn a_replaced_file_is_noticed_and_its_holds_are_lost() {
+    let store = Store::on_real_time();
+    let (one, other) = (store.open().await, store.open().await);
+    let hold = take(&one, &claim("a", TTL)).await;
+    std::fs::remove_file(store.path()).unwrap();
+    let _ = std::fs::remove_file(store.folder.path().join("locks.db-wal"));
+    let _ = std::fs::remove_file(store.folder.path().join("locks.db-shm"));
+    let error = other.try_acquire(&claim("warm", TTL), Stand::No).await.err();
+    assert!(error.is_none(), "its first connection is opened only now: {error:?}");
+    let error = one.try_acquire(&claim("b", TTL), Stand::No).await.unwrap_err();
+    assert!(error.is_retryable() && error.to_string().contains("replaced"), "{error}");
+    take(&one, &claim("b", TTL)).await;
+    assert!(one.renew(&[&hold]).await.remove(0).is_err(), "the renewal went to the deleted file");
+    assert_eq!(confirm(&one, &hold).await, Standing::Lost);
+    assert!(is_held(&other, "b").await);
+}
+
+#[tokio::test]
+async fn a_file_held_by_a_writer_is_an_outage_and_renewals_recover() {
+    let store = Store::on_real_time();
+    let one = store.open().await;
+    let hold = take(&one, &claim("a", TTL)).await;
+    let mut writer = store.connect().await;
+    let transaction = writer.begin_with("BEGIN IMMEDIATE").await.unwrap();
+    let error = one.try_acquire(&claim("b", TTL), Stand::No).await.unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::Outage) && error.is_retryable(), "{error}");
+    let error = one.renew(&[&hold]).await.remove(0).unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::Outage), "unknown is not lost: {error}");
+    transaction.rollback().await.unwrap();
+    assert!(matches!(confirm(&one, &hold).await, Standing::Renewed(_)));
+}

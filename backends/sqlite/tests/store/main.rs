@@ -1,0 +1,25 @@
+//! The SQLite backend on real files: one holder, and kept locks, periods, permits, readers and writers.
+
+mod store;
+
+mod crowds;
+mod cycle;
+mod dropped;
+mod fenced;
+mod file;
+mod files;
+mod kept;
+mod permits;
+mod readers;
+mod runs;
+mod tokens;
+
+/// The entry of child processes; see the test kit.
+#[test]
+fn child_main() {
+    match dlock_testkit::child::role().as_deref() {
+        Some("permit holder") => permits::hold_in_child(),
+        Some(other) => panic!("no role {other}"),
+        None => {}
+    }
+}

@@ -1,0 +1,183 @@
+//! The conformance suite over one crate's stores: one trial for each store and case, so that each has its name and one can
+//! be picked.
+//!
+//! Nothing may be skipped: a missing server is a failure.
+
+use std::any::Any;
+use std::collections::HashMap;
+use std::io::Write;
+use std::process::ExitCode;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
+
+use dlock_conformance::{Case, Outage, Outcome, Report, Store, cases};
+use dlock_contract::{Error, Result};
+use futures::future::BoxFuture;
+use libtest_mimic::{Arguments, Trial};
+use tokio::runtime::{Builder, Runtime};
+
+use crate::servers::{Instance, Recipe};
+use crate::{Mode, Proxy};
+
+/// Opens a store, or says why that is impossible. It runs on first use: a filter that picks one store starts one server.
+pub type Start = fn() -> Result<Box<dyn Store>, String>;
+
+/// The `main` of a test target without the standard harness. It runs the suite over these stores and prints the table.
+pub fn main(stores: &[(&'static str, Start)]) -> ExitCode {
+    let mut arguments = Arguments::from_args();
+    // The cases wait more than they work.
+    arguments.test_threads.get_or_insert(8);
+    let runtime = Builder::new_multi_thread().worker_threads(4).enable_all().build();
+    let runtime = Arc::new(runtime.unwrap_or_else(|error| panic!("no runtime: {error}")));
+    let benches: Vec<_> = stores.iter().map(|&(name, start)| Arc::new(Bench::new(name, start, &runtime))).collect();
+    let mut trials = Vec::new();
+    for bench in &benches {
+        for case in cases() {
+            let bench = bench.clone();
+            trials.push(Trial::test(format!("{}: {}", bench.name, case.name()), move || bench.run(case)));
+        }
+    }
+    let conclusion = libtest_mimic::run(&arguments, trials);
+    if !arguments.list {
+        let reports: Vec<_> = benches.iter().map(|bench| bench.report()).collect();
+        let tested: Vec<_> = reports.into_iter().filter(|report| !report.rows.is_empty()).collect();
+        // Written past the capture of the test harness, which is meant for noise.
+        let _ = writeln!(std::io::stdout(), "{}", Report::table(&tested));
+    }
+    // Now, not at exit: the servers end with their stores.
+    drop(benches);
+    conclusion.exit_code()
+}
+
+struct Bench {
+    name: &'static str,
+    start: Start,
+    store: OnceLock<Result<Box<dyn Store>, String>>,
+    /// Taken for writing by a case that cuts the store off or restarts it: it runs alone.
+    alone: RwLock<()>,
+    runtime: Arc<Runtime>,
+    outcomes: Mutex<HashMap<&'static str, Outcome>>,
+}
+
+impl Bench {
+    fn new(name: &'static str, start: Start, runtime: &Arc<Runtime>) -> Self {
+        Self {
+            name,
+            start,
+            store: OnceLock::new(),
+            alone: RwLock::default(),
+            runtime: runtime.clone(),
+            outcomes: Mutex::default(),
+        }
+    }
+
+    fn run(&self, case: &'static Case) -> Result<(), libtest_mimic::Failed> {
+        let outcome = match self.store.get_or_init(self.start) {
+            // A store that costs nothing: each case has its own.
+            Ok(store) if store.in_process() => {
+                let own = (self.start)()?;
+                self.runtime.block_on(case.run(own.as_ref()))
+            }
+            // Said once for each case, so the end of a server's log must not be in it.
+            Err(why) => Outcome::Skipped(format!("no store: {}", why.chars().take(200).collect::<String>())),
+            Ok(store) if case.disturbs() => {
+                let _alone = self.alone.write().unwrap_or_else(PoisonError::into_inner);
+                self.runtime.block_on(case.run(store.as_ref()))
+            }
+            Ok(store) => {
+                let _together = self.alone.read().unwrap_or_else(PoisonError::into_inner);
+                self.runtime.block_on(case.run(store.as_ref()))
+            }
+        };
+        let mut outcomes = self.outcomes.lock().unwrap_or_else(PoisonError::into_inner);
+        outcomes.insert(case.name(), outcome.clone());
+        if outcome.is_clean() { Ok(()) } else { Err(outcome.to_string().into()) }
+    }
+
+    fn report(&self) -> Report {
+        let outcomes = self.outcomes.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut report = Report::new(self.name.into());
+        for case in cases() {
+            if let Some(outcome) = outcomes.get(case.name()) {
+                report.add(case.name(), outcome.clone());
+            }
+        }
+        report.require_no_skips()
+    }
+}
+
+/// A private server with a proxy in front of it, for a store under test.
+pub struct Served {
+    instance: Arc<Instance>,
+    proxy: Arc<Proxy>,
+}
+
+impl Served {
+    /// Starts both.
+    pub fn start(recipe: impl Recipe) -> Result<Self, String> {
+        let instance = Instance::start(recipe).map_err(|error| error.to_string())?;
+        let proxy = Proxy::start(instance.addr()).map_err(|error| error.to_string())?;
+        Ok(Self { instance: Arc::new(instance), proxy: Arc::new(proxy) })
+    }
+
+    /// The server's URL through the proxy.
+    pub fn url(&self) -> String {
+        self.instance.url_at(self.proxy.port())
+    }
+
+    /// Asks the server itself, around the proxy.
+    pub async fn ask(&self, request: String) -> Result<String> {
+        let instance = self.instance.clone();
+        blocking(move || instance.ask(&request)).await
+    }
+
+    /// The lines of an answer. An answer that says that there is nothing has none.
+    pub async fn lines(&self, request: String) -> Result<Vec<String>> {
+        let answer = self.ask(request).await?;
+        let lines = answer.lines().filter(|line| !line.is_empty() && *line != "OK 0" && *line != "(nil)");
+        Ok(lines.map(str::to_owned).collect())
+    }
+
+    /// For [`Store::outage`].
+    pub fn outage(&self, outage: Outage) -> Option<BoxFuture<'static, Result<Box<dyn Any + Send>>>> {
+        cut_off(&self.proxy, |proxy| vec![proxy], outage)
+    }
+
+    /// For [`Store::restart`].
+    pub fn restart(&self) -> Option<BoxFuture<'static, Result<()>>> {
+        let instance = self.instance.clone();
+        Some(Box::pin(blocking(move || instance.restart())))
+    }
+}
+
+/// Cuts all clients of these proxies off from the store, until the returned value is dropped. For [`Store::outage`].
+pub fn cut_off<T: Send + Sync + ?Sized + 'static>(
+    owner: &Arc<T>,
+    proxies: fn(&T) -> Vec<&Proxy>,
+    outage: Outage,
+) -> Option<BoxFuture<'static, Result<Box<dyn Any + Send>>>> {
+    let mode = match outage {
+        Outage::Refused => Mode::Refuse,
+        Outage::Silent => Mode::BLACKHOLE,
+    };
+    proxies(owner).into_iter().for_each(|proxy| proxy.set(mode));
+    let cut = CutOff { owner: owner.clone(), proxies };
+    Some(Box::pin(async { Ok(Box::new(cut) as Box<dyn Any + Send>) }))
+}
+
+struct CutOff<T: ?Sized> {
+    owner: Arc<T>,
+    proxies: fn(&T) -> Vec<&Proxy>,
+}
+
+impl<T: ?Sized> Drop for CutOff<T> {
+    fn drop(&mut self) {
+        (self.proxies)(&self.owner).into_iter().for_each(|proxy| proxy.set(Mode::Pass));
+    }
+}
+
+/// Runs blocking work of the test kit beside the runtime.
+pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> crate::Result<T> + Send + 'static) -> Result<T> {
+    let done =
+        tokio::task::spawn_blocking(work).await.map_err(|error| Error::outage("a task failed").because(error))?;
+    done.map_err(|error| Error::outage("the server's keeper failed").because(error))
+}

@@ -1,0 +1,4 @@
+//! The parts that the tests of all stores share. They alone need the contract.
+
+pub mod conformance;
+pub mod holds;
