@@ -1,7 +1,6 @@
 //! A backend from outside: the contract in under two hundred lines, and the conformance suite that says whether it holds.
 //!
-//! The store is a table behind a mutex. Every request is one function on it, as it would be one statement or script on
-//! a server. `docs/ADDING_A_BACKEND.md` explains each step.
+//! The store is a table behind a mutex. Every request is one function on it. `docs/ADDING_A_BACKEND.md` explains each step.
 //!
 //! ```sh
 //! cargo run --example custom_backend
@@ -15,8 +14,8 @@ use std::time::Duration;
 
 use dlock_conformance::{Report, Store, run};
 use dlock_contract::{
-    Attempt, Backend, BootInstant, Capabilities, Claim, Clock, Durability, Expiry, Fencing, Hold, LockKey, Note, Owner,
-    Released, Result, Stand, Standing, TtlRange, Validity, Wake, WakeStyle,
+    Attempt, Backend, BootInstant, Capabilities, Claim, Clock, Durability, Expiry, Fencing, Hold, Holder, LockKey,
+    LockState, Note, Owner, Released, Result, Stand, Standing, TtlRange, Validity, Wake, WakeStyle,
 };
 use futures::future::BoxFuture;
 
@@ -156,10 +155,11 @@ impl Backend for TableLock {
         })
     }
 
-    fn holder<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<Option<Note>>> {
+    fn look<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<LockState>> {
         Box::pin(async move {
-            let now = self.clock.now();
-            Ok(self.table().rows.get(key).filter(|row| row.ends > now).map(|row| row.note.clone()))
+            let (table, now) = (self.table(), self.clock.now());
+            let holder = table.rows.get(key).filter(|row| row.ends > now).map(|row| Holder::new(row.note.clone()));
+            Ok(LockState::new(holder.into_iter().collect(), None))
         })
     }
 }

@@ -37,27 +37,27 @@ pub mod fenced {
 
 // For users of locks.
 pub use dlock_contract::{
-    Backoff, Clock, Error, ErrorKind, Fence, Key, KeyPart, KeyWriter, LastSuccess, LockKey, LossCause, MAX_KEY_BYTES,
-    Mode, Note, OncePer, Result,
+    Backoff, Clock, Cursor, Error, ErrorKind, Fence, HoldId, Holder, Key, KeyPart, KeyWriter, LastSuccess, LockKey,
+    LockState, LossCause, MAX_KEY_BYTES, Mode, Note, OncePer, Result,
 };
 #[cfg(feature = "macros")]
 pub use dlock_macros::{distributed_lock, optimistic, scheduled_lock};
 #[doc(hidden)]
 pub use dlock_runtime::__private;
 pub use dlock_runtime::{
-    CarriesError, Cohort, Conflict, Defaults, Event, Explained, Guard, Guards, Held, Inherit, KeyList, Label, Lock,
-    LockAll, LockReturn, Observer, OnLost, Outcome, Renew, Retry, ShutdownReport, SiteInfo, SkipReturn, Skipped,
-    Tuning, Unusable, Wait, assert_locked, configure, current, current_locks, explain, holder, inherit, install,
-    is_locked, key_of, key_of_blocking, keys_of, last_success, lock, lock_all, observe, set_default, shutdown, sites,
-    verify,
+    BreakHold, CarriesError, Cohort, Conflict, Defaults, Event, Explained, Guard, Guards, Held, HeldLock, Inherit,
+    KeyList, Label, ListedLock, Lock, LockAll, LockReturn, Locks, LocksPage, Observer, OnLost, Outcome, Renew, Retry,
+    ShutdownReport, SiteInfo, SkipReturn, Skipped, Tuning, Unusable, Wait, assert_locked, break_lock, configure,
+    current, current_locks, explain, held, holders, inherit, install, is_locked, key_of, key_of_blocking, keys_of,
+    last_success, lock, lock_all, locks, observe, set_default, shutdown, sites, verify,
 };
 pub use registry::Registry;
 
 // For authors of stores.
 pub use dlock_contract::{
-    Attempt, Backend, BootInstant, Capabilities, Claim, Durability, Ending, Expiry, Fencing, Hold, MAX_NOTE_BYTES,
-    Opened, Owner, PerRuntime, REMOTE_POLL, Released, Reservation, Reserved, RunEnd, SessionEnd, Signal, Sleep, Stand,
-    Standing, TimeoutAt, Together, TtlRange, Validity, Wake, WakeStyle,
+    Attempt, Backend, BootInstant, BreakRecord, Capabilities, Claim, Durability, Ending, Expiry, Fencing, Hold,
+    Inspect, Listing, MAX_NOTE_BYTES, Opened, Owner, Page, PerRuntime, REMOTE_POLL, Released, Reservation, Reserved,
+    RunEnd, SessionEnd, Signal, Sleep, Stand, Standing, TimeoutAt, Together, TtlRange, Validity, Wake, WakeStyle,
 };
 
 /// Opens the store behind a URL and installs it under a name; see [`Registry::connect`].

@@ -9,8 +9,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use dlock_contract::{
-    Attempt, Backend, BootInstant, Capabilities, Claim, Clock, Ending, Error, Hold, LastSuccess, LockKey, Note,
-    Released, Reservation, Reserved, Result, Signal, Stand, Standing, Together, Wake,
+    Attempt, Backend, BootInstant, Capabilities, Claim, Clock, Ending, Error, Hold, Inspect, LastSuccess, LockKey,
+    LockState, Released, Reservation, Reserved, Result, Signal, Stand, Standing, Together, Wake,
 };
 use futures::future::BoxFuture;
 
@@ -309,11 +309,15 @@ impl Backend for Switchable {
         })
     }
 
-    fn holder<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<Option<Note>>> {
+    fn look<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<LockState>> {
         Box::pin(async move {
             self.check_up()?;
-            self.memory.holder(key).await
+            self.memory.look(key).await
         })
+    }
+
+    fn inspect(&self) -> Option<&dyn Inspect> {
+        self.memory.inspect()
     }
 
     fn last_success<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<Option<LastSuccess>>> {

@@ -182,7 +182,7 @@ async fn in_use(servers: &[&Instance], url: &dyn Fn(&str) -> String) {
     registry.set_default("store").unwrap();
     let lock = || registry.lock("job").ttl(Duration::from_secs(2)).name("secrets");
     let guard = lock().acquire().await.unwrap();
-    heard.note(&format!("{guard:?} {:?} {:?} {:?} {registry:#?}", guard.fence(), lock(), lock().holder().await));
+    heard.note(&format!("{guard:?} {:?} {:?} {:?} {registry:#?}", guard.fence(), lock(), lock().holders().await));
     heard.note_error(&lock().try_acquire().await.unwrap_err());
     servers.iter().for_each(|server| server.kill9().unwrap());
     heard.note_error(&guard.lost().await);

@@ -25,6 +25,7 @@ mod expiry;
 mod faults;
 mod fencing;
 mod handover;
+mod inspect;
 mod kept;
 mod keys;
 mod modes;
@@ -80,6 +81,7 @@ pub fn cases() -> &'static [Case] {
             runs::CASES,
             keys::CASES,
             notes::CASES,
+            inspect::CASES,
             faults::CASES,
         ]
         .concat()

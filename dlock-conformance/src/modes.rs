@@ -98,7 +98,7 @@ async fn first_is_told(bench: &Bench<'_>) -> Tested {
         }
         for hold in &holds {
             one.renew(hold, hold.validity).await?;
-            let told = other.backend.holder(&key).await?;
+            let told = other.backend.look(&key).await?.note().cloned();
             ensure!(
                 told.as_ref() == Some(&hold.claim.note),
                 "the holder that came first is {} and {told:?} was told ({mode:?})",
@@ -106,7 +106,7 @@ async fn first_is_told(bench: &Bench<'_>) -> Tested {
             );
             one.give_back(hold).await?;
         }
-        let told = other.backend.holder(&key).await?;
+        let told = other.backend.look(&key).await?.note().cloned();
         ensure!(told.is_none(), "all have released, and {told:?} was told ({mode:?})");
     }
     Ok(())

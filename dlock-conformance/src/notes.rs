@@ -21,7 +21,7 @@ async fn readable(bench: &Bench<'_>) -> Tested {
     for _ in 0..2 {
         let claim = bench.claim(&key, bench.long())?;
         let hold = one.take(&claim).await?;
-        let note = other.backend.holder(&key).await?;
+        let note = other.backend.look(&key).await?.note().cloned();
         let told = note.as_ref().map(|note| (note.host(), note.pid(), note.site(), note.since_ms()));
         let given = (claim.note.host(), claim.note.pid(), claim.note.site(), claim.note.since_ms());
         ensure!(told == Some(given), "the note given was {} and {note:?} was read", claim.note);
@@ -32,11 +32,11 @@ async fn readable(bench: &Bench<'_>) -> Tested {
 
 async fn gone_with_release(bench: &Bench<'_>) -> Tested {
     let (key, one, other) = (bench.key()?, bench.client().await?, bench.client().await?);
-    let before = other.backend.holder(&key).await?;
+    let before = other.backend.look(&key).await?.note().cloned();
     ensure!(before.is_none(), "a lock that nobody ever held has the note {before:?}");
     let hold = one.take(&bench.claim(&key, bench.long())?).await?;
     one.give_back(&hold).await?;
-    let after = other.backend.holder(&key).await?;
+    let after = other.backend.look(&key).await?.note().cloned();
     ensure!(after.is_none(), "a lock that was released has the note {after:?}");
     Ok(())
 }
@@ -48,7 +48,7 @@ async fn longest(bench: &Bench<'_>) -> Tested {
     let note = Note::from_stored(&text);
     let claim = Arc::new(Claim::new(key.clone(), bench.long(), "")?.with(|claim| claim.note = note.clone()));
     let hold = one.take(&claim).await?;
-    let read = other.backend.holder(&key).await?;
+    let read = other.backend.look(&key).await?.note().cloned();
     ensure!(read.as_ref() == Some(&note), "the note given was {note} and {read:?} was read");
     one.renew(&hold, hold.validity).await?;
     one.give_back(&hold).await?;
@@ -62,7 +62,7 @@ async fn owners_are_secret(bench: &Bench<'_>) -> Tested {
     let waiter = bench.claim(&key, bench.long())?;
     let until = bench.clock.now().after(Duration::from_secs(5));
     let wake = other.refused(&waiter, Stand::Until(until), hold.validity).await?;
-    let mut told = format!("{hold:?} {wake:?} {claim:?} {:?}", other.backend.holder(&key).await?);
+    let mut told = format!("{hold:?} {wake:?} {claim:?} {:?}", other.backend.look(&key).await?.note().cloned());
     drop(wake);
     other.backend.abandon(&waiter).await?;
     one.give_back(&hold).await?;

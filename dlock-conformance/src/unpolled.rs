@@ -36,7 +36,7 @@ async fn unpolled(bench: &Bench<'_>) -> Tested {
         client.backend.abandon(&waiter).await?;
 
         leave(bench, &holder, "a renewal", polls, holder.backend.renew(&[&hold])).await?;
-        leave(bench, &holder, "a look at the holder", polls, holder.backend.holder(&claim.key)).await?;
+        leave(bench, &holder, "a look at the holder", polls, holder.backend.look(&claim.key)).await?;
         leave(bench, &holder, "a release", polls, holder.backend.release(&hold)).await?;
         leave(bench, &holder, "an abandon", polls, holder.backend.abandon(&claim)).await?;
     }
@@ -68,7 +68,7 @@ async fn leave<F: Future>(bench: &Bench<'_>, client: &Client, what: &str, polls:
 async fn cycle(client: &Client, claim: &Arc<Claim>) -> Tested {
     let hold = client.take(claim).await?;
     client.renew(&hold, hold.validity).await?;
-    ensure!(client.backend.holder(&claim.key).await?.is_some(), "a held lock has no holder");
+    ensure!(client.backend.look(&claim.key).await?.note().cloned().is_some(), "a held lock has no holder");
     client.give_back(&hold).await?;
     Ok(())
 }

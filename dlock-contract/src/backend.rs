@@ -13,6 +13,7 @@ use crate::backoff::Backoff;
 use crate::capabilities::Capabilities;
 use crate::clock::BootInstant;
 use crate::error::{Error, ErrorKind, Result};
+use crate::inspect::{Inspect, LockState};
 use crate::key::LockKey;
 use crate::mode::Mode;
 use crate::note::Note;
@@ -125,8 +126,13 @@ pub trait Backend: Send + Sync + 'static {
         Box::pin(async { Err(unable("once_per")) })
     }
 
-    /// The note of the present holder; `None` if nobody holds the lock. Of several holders, the one that came first.
-    fn holder<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<Option<Note>>>;
+    /// Who holds the lock, the first grant first, and how many wait for it. Changes nothing.
+    fn look<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<LockState>>;
+
+    /// Listing locks and breaking holds, if the store offers it.
+    fn inspect(&self) -> Option<&dyn Inspect> {
+        None
+    }
 
     /// Ends connections and sessions, at the end of a shutdown. Holds were released before.
     fn close(&self) -> BoxFuture<'_, ()> {
@@ -267,6 +273,8 @@ pub struct Wake {
     pub ask_by: Option<BootInstant>,
     /// How long the present holder's lease still runs, if the store told.
     pub lease_left: Option<Duration>,
+    /// Who holds the lock, if the store's answer tells it.
+    pub held_by: Option<Note>,
 }
 
 /// The news that a [`Wake`] brings.
@@ -282,13 +290,13 @@ impl Wake {
     /// No news will come: the core asks again at its own pace.
     #[must_use]
     pub fn poll() -> Self {
-        Self { signal: None, ask_by: None, lease_left: None }
+        Self { signal: None, ask_by: None, lease_left: None, held_by: None }
     }
 
     /// News will come by `signal`.
     #[must_use]
     pub fn on(signal: impl Future<Output = Result<Signal>> + Send + 'static) -> Self {
-        Self { signal: Some(Box::pin(signal)), ask_by: None, lease_left: None }
+        Self { signal: Some(Box::pin(signal)), ..Self::poll() }
     }
 
     /// Ask again by `instant` at the latest.
@@ -304,6 +312,13 @@ impl Wake {
         self.lease_left = Some(left);
         self
     }
+
+    /// Tells who holds the lock.
+    #[must_use]
+    pub fn held_by(mut self, note: Option<Note>) -> Self {
+        self.held_by = note;
+        self
+    }
 }
 
 impl fmt::Debug for Wake {
@@ -316,7 +331,7 @@ impl fmt::Debug for Wake {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ending {
     /// For how long the key stays taken, by the store's clock; only where [`Capabilities::min_hold`]. Of a shared mode,
-    /// the hold's share does: a reader's keeps writers away, a permit's its slot. [`Backend::holder`] still tells of it,
+    /// the hold's share does: a reader's keeps writers away, a permit's its slot. [`Backend::look`] still tells of it,
     /// and who waits gets it then.
     pub keep: Option<Duration>,
     /// How the run went; only where [`Capabilities::once_per`], and only of [`Mode::Exclusive`]. A success becomes the

@@ -94,6 +94,8 @@ pub enum LossCause {
     Deadline,
     /// The store says that the lock is not ours any more.
     Store,
+    /// An operator broke the hold; the error's text says who, when and why.
+    Broken,
     /// `max_hold` was reached.
     MaxHold,
     /// The registry was shut down and the deadline of the shutdown came.
@@ -112,6 +114,7 @@ impl LossCause {
         match self {
             Self::Deadline => "the lock was lost: no renewal was confirmed in time",
             Self::Store => "the lock was lost: the store says that it is not ours any more",
+            Self::Broken => "the lock was lost: an operator broke it",
             Self::MaxHold => "the lock was lost: it was held for as long as max_hold allows",
             Self::Shutdown => "the lock was lost: dlock was shut down",
             Self::Unconfirmed => {

@@ -86,6 +86,22 @@ impl From<&'static str> for Key {
     }
 }
 
+impl From<&LockKey> for Key {
+    /// The key of a lock that was listed, for further questions about it in the namespace in which it was found.
+    fn from(name: &LockKey) -> Self {
+        let encoded = match name.as_str().strip_prefix("dl1:").and_then(|rest| rest.split_once(':')) {
+            Some((_, encoded)) => encoded.to_owned(),
+            None => {
+                let mut encoded = String::new();
+                encode(name.as_str().as_bytes(), &mut encoded);
+                encoded
+            }
+        };
+        let template = without_names(&encoded);
+        Self { encoded, template }
+    }
+}
+
 impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.encoded)
@@ -167,6 +183,15 @@ impl LockKey {
         full.push(':');
         full.push_str(&key.0);
         Ok(Self(full.into()))
+    }
+
+    /// A name as it stands in a store; `None` if it is none of dlock's own form.
+    #[must_use]
+    pub fn from_stored(text: &str) -> Option<Self> {
+        let (namespace, key) = text.strip_prefix("dl1:")?.split_once(':')?;
+        let is_name = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b'{' | b'}');
+        let fits = text.len() <= MAX_KEY_BYTES && key.bytes().all(is_name) && check_namespace(namespace).is_ok();
+        fits.then(|| Self(text.into()))
     }
 
     /// The full name: `dl1:<namespace>:<key>`, printable ASCII without blanks and braces; or a [literal](Self::literal) one.

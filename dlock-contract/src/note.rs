@@ -82,6 +82,17 @@ impl Note {
         self.field("x=")
     }
 
+    /// Who holds the lock, in words: `web-3, shop::deduct, for 12 s`.
+    ///
+    /// `now_ms` is the reader's wall clock. The time is left out where the two clocks cannot both be right.
+    #[must_use]
+    pub fn in_words(&self, now_ms: u64) -> String {
+        let (Some(host), Some(site)) = (self.host(), self.site()) else { return self.0.to_string() };
+        let since = self.since_ms().and_then(|since| now_ms.checked_sub(since));
+        let since = since.filter(|ms| *ms < 366 * 24 * 3_600_000).map(|ms| format!(", for {} s", ms / 1000));
+        format!("{host}, {site}{}", since.unwrap_or_default())
+    }
+
     fn field(&self, name: &str) -> Option<&str> {
         self.0.split(' ').find_map(|field| field.strip_prefix(name))
     }
@@ -129,7 +140,7 @@ fn push_number(out: &mut String, number: u64) {
     out.push_str(std::str::from_utf8(&digits[at..]).unwrap_or_default());
 }
 
-fn plain_line(text: &str) -> String {
+pub(crate) fn plain_line(text: &str) -> String {
     text.chars().take(MAX_NOTE_BYTES).map(|c| if c.is_ascii_graphic() || c == ' ' { c } else { '_' }).collect()
 }
 
@@ -157,6 +168,14 @@ mod tests {
         assert_eq!(read.since_ms(), Some(17));
         assert_eq!(read.trace(), Some("4bf9"));
         assert!(read.host().is_some_and(|host| !host.is_empty()));
+    }
+
+    #[test]
+    fn a_note_is_told_in_words() {
+        let note = Note::from_stored("h=web-3 p=17 s=shop::deduct t=1000");
+        assert_eq!(note.in_words(13_500), "web-3, shop::deduct, for 12 s");
+        assert_eq!(note.in_words(999), "web-3, shop::deduct");
+        assert_eq!(Note::from_stored(Note::ANOTHER_TOOL).in_words(1), Note::ANOTHER_TOOL);
     }
 
     #[test]

@@ -13,16 +13,18 @@ mod queue;
 mod site;
 
 pub use api::catalogue::{Explained, SiteInfo, Unusable, sites};
+pub use api::inspect::{BreakHold, HeldLock, ListedLock, Locks, LocksPage};
 pub use api::key_of::{key_of, key_of_blocking, keys_of};
 pub use api::lock::{Lock, LockAll};
 pub use api::optimistic::Conflict;
 pub use api::outcome::{CarriesError, LockReturn, Outcome, SkipReturn, Skipped};
 pub use api::registry::{Registry, ShutdownReport};
 pub use dlock_contract::{
-    Attempt, Backend, Backoff, BootInstant, Capabilities, Claim, Clock, Durability, Ending, Error, ErrorKind, Expiry,
-    Fence, Fencing, Hold, Key, KeyPart, KeyWriter, LastSuccess, LockKey, LossCause, MAX_KEY_BYTES, MAX_NOTE_BYTES,
-    Mode, Note, OncePer, Opened, Owner, PerRuntime, REMOTE_POLL, Released, Reservation, Reserved, Result, RunEnd,
-    SessionEnd, Signal, Sleep, Stand, Standing, TimeoutAt, Together, TtlRange, Validity, Wake, WakeStyle,
+    Attempt, Backend, Backoff, BootInstant, BreakRecord, Capabilities, Claim, Clock, Cursor, Durability, Ending, Error,
+    ErrorKind, Expiry, Fence, Fencing, Hold, HoldId, Holder, Inspect, Key, KeyPart, KeyWriter, LastSuccess, Listing,
+    LockKey, LockState, LossCause, MAX_KEY_BYTES, MAX_NOTE_BYTES, Mode, Note, OncePer, Opened, Owner, Page, PerRuntime,
+    REMOTE_POLL, Released, Reservation, Reserved, Result, RunEnd, SessionEnd, Signal, Sleep, Stand, Standing,
+    TimeoutAt, Together, TtlRange, Validity, Wake, WakeStyle,
 };
 pub use events::observe::{Event, Observer};
 pub use guard::guard_set::Guards;
@@ -138,12 +140,28 @@ pub async fn last_success(key: impl Into<Key>) -> Result<Option<LastSuccess>> {
     lock(key).last_success().await
 }
 
-/// The note of a lock's present holder on the default backend; see [`Lock::holder`].
+/// Who holds a lock on the default backend, and how many wait for it; see [`Lock::holders`].
 ///
 /// # Errors
-/// See [`Lock::holder`].
-pub async fn holder(key: impl Into<Key>) -> Result<Option<Note>> {
-    lock(key).holder().await
+/// See [`Lock::holders`].
+pub async fn holders(key: impl Into<Key>) -> Result<LockState> {
+    lock(key).holders().await
+}
+
+/// What this process holds now, on all backends of the global registry; see [`Registry::held`].
+#[must_use]
+pub fn held() -> Vec<HeldLock> {
+    Registry::global().held()
+}
+
+/// Ends somebody's hold of a lock on the default backend; see [`BreakHold`].
+pub fn break_lock(key: impl Into<Key>, id: HoldId) -> BreakHold {
+    lock(key).break_hold(id)
+}
+
+/// The locks that are held on the default backend, page by page; see [`Locks`].
+pub fn locks() -> Locks {
+    Registry::global().locks()
 }
 
 /// Stops granting, waits for what is held, closes the backends; see [`Registry::shutdown`].

@@ -21,14 +21,14 @@ async fn a_lock_is_taken_refused_seen_and_freed() {
     let (one, other) = (process().await, process().await);
     let key = lock("cycle");
     let hold = ask(&one, &claim(&key)).await.unwrap();
-    assert_eq!(one.holder(&key).await.unwrap().unwrap().site(), Some("etcd_backend::test"));
+    assert_eq!(one.look(&key).await.unwrap().note().cloned().unwrap().site(), Some("etcd_backend::test"));
     for refused in [&other, &one] {
         assert!(ask(refused, &claim(&key)).await.is_none());
         assert_eq!(line(&key).await.len(), 1, "who does not stand in line leaves nothing");
     }
     assert_eq!(one.release(&hold).await.unwrap(), Released::Released);
     assert!(line(&key).await.is_empty());
-    assert!(one.holder(&key).await.unwrap().is_none());
+    assert!(one.look(&key).await.unwrap().note().cloned().is_none());
     let next = ask(&other, &claim(&key)).await.unwrap();
     assert!(token(&next) > token(&hold));
 }

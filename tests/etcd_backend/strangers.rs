@@ -24,7 +24,7 @@ async fn a_lock_of_another_tool_is_waited_for_and_told_as_that() {
         let key = lock(name);
         let (lease, _) = stand_as_go(&key, value).await;
         assert!(ask(&process, &claim(&key)).await.is_none(), "two holders");
-        let told = process.holder(&key).await.unwrap().unwrap();
+        let told = process.look(&key).await.unwrap().note().cloned().unwrap();
         assert_eq!(told.as_str(), Note::ANOTHER_TOOL);
         let waiter = claim(&key);
         let signal = stand(&process, &waiter).await.unwrap_err().signal.unwrap();
@@ -40,7 +40,7 @@ async fn another_tool_stands_behind_our_lock_and_gets_it_after_us() {
     let process = process().await;
     let key = lock("behind");
     let hold = ask(&process, &claim(&key)).await.unwrap();
-    assert_eq!(process.holder(&key).await.unwrap().unwrap().site(), Some("etcd_backend::test"));
+    assert_eq!(process.look(&key).await.unwrap().note().cloned().unwrap().site(), Some("etcd_backend::test"));
     let (lease, own) = stand_as_go(&key, "").await;
     // They hold the lock when no key of the line is older.
     let first = crate::server::line(&key).await;

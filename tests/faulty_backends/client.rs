@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use dlock::{
-    Attempt, Backend, BootInstant, Capabilities, Claim, Clock, Durability, Ending, Error, ErrorKind, Fencing, Hold,
-    LastSuccess, LockKey, Note, Owner, Released, Reservation, Reserved, Result, Stand, Standing, Together, TtlRange,
-    Validity, Wake, WakeStyle,
+    Attempt, Backend, BootInstant, BreakRecord, Capabilities, Claim, Clock, Durability, Ending, Error, ErrorKind,
+    Fencing, Hold, HoldId, Inspect, LastSuccess, Listing, LockKey, LockState, Note, Owner, Page, Released, Reservation,
+    Reserved, Result, Stand, Standing, Together, TtlRange, Validity, Wake, WakeStyle,
 };
 use dlock_conformance::Outage;
 use futures::future::BoxFuture;
@@ -138,10 +138,15 @@ impl Backend for Client {
                 }
                 Answer::Refused { left, .. } => {
                     let holder = self.server.holder(&name);
+                    let note = self.server.state().records(&name).first().map(|record| Note::from_stored(&record.note));
                     if let Some(holder) = holder {
                         self.memory().refused.insert(name, (holder, from.after(left)));
                     }
-                    self.wake(claim, answer)
+                    let named = if self.tells(Lie::NamesTheAsker) { Some(claim.note.clone()) } else { note };
+                    Ok(match self.wake(claim, answer)? {
+                        Attempt::Contended(wake) => Attempt::Contended(wake.held_by(named)),
+                        other => other,
+                    })
                 }
             }
         })
@@ -266,14 +271,42 @@ impl Backend for Client {
         })
     }
 
-    fn holder<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<Option<Note>>> {
+    fn look<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<LockState>> {
         Box::pin(async move {
             self.wire(&Owner::from_bytes([0; 16])).await?;
-            let note = self.server.note(key, self.clock.wall_ms()).map(|note| Note::from_stored(&note));
-            Ok(note.map(|note| match self.tells(Lie::NoteOfFirst) {
-                true => self.memory().notes.entry(key.to_string()).or_insert(note).clone(),
-                false => note,
-            }))
+            let mut state = self.server.look(key, self.clock.wall_ms());
+            if let (true, Some(first)) = (self.tells(Lie::NoteOfFirst), state.holders.first_mut()) {
+                let note = first.note.clone();
+                first.note = self.memory().notes.entry(key.to_string()).or_insert(note).clone();
+            }
+            Ok(state)
+        })
+    }
+
+    fn inspect(&self) -> Option<&dyn Inspect> {
+        Some(self)
+    }
+}
+
+impl Inspect for Client {
+    fn list<'a>(&'a self, listing: &'a Listing) -> BoxFuture<'a, Result<Page>> {
+        Box::pin(async move {
+            self.wire(&Owner::from_bytes([0; 16])).await?;
+            self.server.list(listing, self.clock.wall_ms())
+        })
+    }
+
+    fn break_hold<'a>(&'a self, key: &'a LockKey, id: HoldId, record: &'a BreakRecord) -> BoxFuture<'a, Result<bool>> {
+        Box::pin(async move {
+            self.wire(&Owner::from_bytes([0; 16])).await?;
+            Ok(self.server.break_hold(key, id, record, self.clock.wall_ms()))
+        })
+    }
+
+    fn record_of<'a>(&'a self, hold: &'a Hold) -> BoxFuture<'a, Result<Option<BreakRecord>>> {
+        Box::pin(async move {
+            self.wire(&Owner::from_bytes([0; 16])).await?;
+            Ok(self.server.state().broken.get(&HoldId::of(&hold.claim.owner)).cloned())
         })
     }
 }

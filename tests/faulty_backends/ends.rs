@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dlock::{BootInstant, Claim, Clock, Ending, LockKey, Mode, Owner, Reservation, SessionEnd};
+use dlock::{BootInstant, Claim, Clock, Ending, HoldId, LockKey, Mode, Owner, Reservation, SessionEnd};
 
 use crate::lies::Lie;
 use crate::server::{Server, State};
@@ -19,7 +19,7 @@ impl Server {
         let (name, now) = (self.name(&claim.key), self.now(wall));
         let mut state = self.state();
         let Some(records) = state.locks.get_mut(&name) else {
-            if self.tells(Lie::RenewalCreates) && alone {
+            if self.tells(Lie::RenewalCreates) && alone && !state.broken.contains_key(&HoldId::of(&claim.owner)) {
                 self.grant(&mut state, &name, claim, client, wall);
                 return true;
             }

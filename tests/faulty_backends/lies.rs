@@ -77,6 +77,15 @@ lies! {
 
     CallerKeepsConnection POLL ["a caller that is not polled holds up no other caller"]
 
+    WrongHoldIds POLL ["a look tells each holder by the id of its hold"]
+    NamesTheAsker POLL ["a refusal that names a holder names the present one"]
+    BreaksInWords POLL ["a broken hold is Lost, and the next one comes in"]
+    LeavesNoRecord POLL ["a broken hold's owner reads who broke it"]
+    BreaksAnybody POLL ["an id of an earlier hold breaks nothing"]
+    ListsOnePage POLL ["a listing has each lock that is held, page by page"]
+    ListsByPattern POLL ["a listing has only the keys of its prefix"]
+    ListsReleased POLL ["a listing has no lock that was released"]
+
     LastInFirstOut LINE ["waiters are served in the order in which they came"]
     NoNews LINE ["a waiter is woken by the release"]
     NoTime LINE ["a waiter behind a dead holder learns of its end"]

@@ -1,23 +1,74 @@
 //! What can be seen of the reference store.
 
-use dlock::{Clock, LockKey, Owner};
+use dlock::{BreakRecord, Clock, Cursor, HoldId, Holder, Listing, LockKey, LockState, Note, Owner, Page, Result};
 
 use crate::lies::Lie;
-use crate::server::Server;
+use crate::server::{Record, Server};
 
 impl Server {
-    pub(crate) fn note(&self, key: &LockKey, wall: u64) -> Option<String> {
+    pub(crate) fn look(&self, key: &LockKey, wall: u64) -> LockState {
         let (name, now) = (self.name(key), self.now(wall));
         let state = self.state();
-        let mut held = state.records(&name).iter().filter(|record| record.until > now);
-        let record = if self.tells(Lie::TellsLatest) { held.next_back() } else { held.next() };
-        let record = record.filter(|record| !(record.kept && self.tells(Lie::KeptIsNobodys)));
-        let told = record.map(|record| match self.lie() {
-            Some(Lie::OwnerInNote) => format!("{} o={}", record.note, record.owner.to_hex()),
-            Some(Lie::CutsNotes) => record.note.chars().take(200).collect(),
-            _ => record.note.clone(),
-        });
-        told.or_else(|| state.notes.get(&name).filter(|_| self.tells(Lie::NoteStays)).cloned())
+        let told = |record: &Record| {
+            let note = match self.lie() {
+                Some(Lie::OwnerInNote) => format!("{} o={}", record.note, record.owner.to_hex()),
+                Some(Lie::CutsNotes) => record.note.chars().take(200).collect(),
+                _ => record.note.clone(),
+            };
+            Holder::new(Note::from_stored(&note)).with(|holder| {
+                let owner = if self.tells(Lie::WrongHoldIds) { Owner::from_bytes([7; 16]) } else { record.owner };
+                holder.id = Some(HoldId::of(&owner)).filter(|_| !record.kept);
+                holder.token = Some(record.token);
+                holder.lease_left = Some(record.until.since(now));
+                holder.slot = record.slot;
+            })
+        };
+        let held = state.records(&name).iter().filter(|record| record.until > now);
+        let held = held.filter(|record| !(record.kept && self.tells(Lie::KeptIsNobodys)));
+        let mut holders: Vec<_> = held.map(told).collect();
+        if self.tells(Lie::TellsLatest) {
+            holders.reverse();
+        }
+        if let (true, Some(note)) = (holders.is_empty() && self.tells(Lie::NoteStays), state.notes.get(&name)) {
+            holders.push(Holder::new(Note::from_stored(note)));
+        }
+        LockState::new(holders, None)
+    }
+
+    pub(crate) fn list(&self, listing: &Listing, wall: u64) -> Result<Page> {
+        let (mut prefix, now) = (listing.name_prefix()?, self.now(wall));
+        if self.tells(Lie::ListsByPattern) {
+            prefix = prefix.trim_end_matches('*').to_owned();
+        }
+        let state = self.state();
+        let after = listing.after.as_ref().map_or("", Cursor::as_str);
+        let is_held = |name: &String| state.records(name).iter().any(|record| record.until > now);
+        let held = state.locks.keys().filter(|name| is_held(name));
+        let released = state.fences.keys().filter(|_| self.tells(Lie::ListsReleased));
+        let mut names: Vec<_> = held.chain(released).filter(|name| name.starts_with(&prefix)).collect();
+        names.sort();
+        names.dedup();
+        names.retain(|name| name.as_str() > after);
+        let is_last = names.len() <= listing.limit() || self.tells(Lie::ListsOnePage);
+        names.truncate(listing.limit());
+        let next = names.last().filter(|_| !is_last).map(|name| Cursor::new(name.as_str()));
+        Ok(Page::new(names.into_iter().filter_map(|name| LockKey::from_stored(name)).collect(), next))
+    }
+
+    pub(crate) fn break_hold(&self, key: &LockKey, id: HoldId, record: &BreakRecord, wall: u64) -> bool {
+        let name = self.name(key);
+        let mut state = self.state();
+        let any = self.tells(Lie::BreaksAnybody);
+        let found = state.records(&name).iter().find(|record| any || HoldId::of(&record.owner) == id);
+        let Some(owner) = found.map(|record| record.owner) else { return false };
+        if !self.tells(Lie::LeavesNoRecord) {
+            state.broken.insert(id, record.clone());
+        }
+        if !self.tells(Lie::BreaksInWords) {
+            state.remove(&name, |record| record.owner == owner);
+            self.freed(&mut state, &name, wall);
+        }
+        true
     }
 
     pub(crate) fn leftovers(&self, key: &LockKey) -> Vec<String> {

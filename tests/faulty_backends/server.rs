@@ -5,7 +5,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use dlock::{BootInstant, Claim, Clock, Expiry, LastSuccess, LockKey, Mode, Owner, SessionEnd, Stand, WakeStyle};
+use dlock::{
+    BootInstant, BreakRecord, Claim, Clock, Expiry, HoldId, LastSuccess, LockKey, Mode, Owner, SessionEnd, Stand,
+    WakeStyle,
+};
 use dlock_conformance::Outage;
 use tokio::sync::oneshot;
 
@@ -54,6 +57,8 @@ pub(crate) struct State {
     pub(crate) session_ends: HashMap<Owner, SessionEnd>,
     /// For lies: the owners whose sessions were ended from outside.
     pub(crate) evicted: HashSet<Owner>,
+    /// Who broke which hold.
+    pub(crate) broken: HashMap<HoldId, BreakRecord>,
 }
 
 pub(crate) struct Record {

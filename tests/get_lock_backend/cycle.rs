@@ -29,12 +29,12 @@ async fn a_lock_is_taken_renewed_and_freed(database: Database) {
     let hold = take(&one, &claim).await;
     assert!(hold.validity.from >= before && hold.validity.from <= Clock::system().now());
     assert!(session_of(&database, "a").await.is_some());
-    assert_eq!(one.holder(&claim.key).await.unwrap().unwrap(), claim.note);
+    assert_eq!(one.look(&claim.key).await.unwrap().note().cloned().unwrap(), claim.note);
     let Standing::Renewed(validity) = confirm(&one, &hold).await else { panic!("lost") };
     assert!(validity.from > hold.validity.from && validity.granted == TTL);
     assert_eq!(one.release(&hold).await.unwrap(), Released::Released);
     assert_eq!(session_of(&database, "a").await, None);
-    assert_eq!(one.holder(&claim.key).await.unwrap(), None, "the note of a past holder is nobody's");
+    assert_eq!(one.look(&claim.key).await.unwrap().note().cloned(), None, "the note of a past holder is nobody's");
     assert_eq!(one.release(&hold).await.unwrap(), Released::NotOwner);
 }
 

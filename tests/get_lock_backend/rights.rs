@@ -39,7 +39,7 @@ async fn a_right_that_is_missing_is_named_when_the_store_is_opened(database: Dat
             None => {
                 let store = opened.unwrap();
                 let hold = take(&store, &claim(&database, "a", TTL)).await;
-                assert_eq!(store.holder(&hold.claim.key).await.unwrap().unwrap(), hold.claim.note);
+                assert_eq!(store.look(&hold.claim.key).await.unwrap().note().cloned().unwrap(), hold.claim.note);
                 assert_eq!(store.release(&hold).await.unwrap(), Released::Released);
             }
             Some(missing) => {

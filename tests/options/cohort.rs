@@ -12,7 +12,7 @@ use crate::stores::{MS, installed, stranger};
 type Seen = Mutex<Vec<(u64, String)>>;
 
 async fn look(guard: &Held, store: &'static str, key: &'static str, seen: &Seen) -> Result<(), Error> {
-    let holder = dlock::lock(Key::text(key)).backend(store).holder().await?;
+    let holder = dlock::lock(Key::text(key)).backend(store).holders().await?.note().cloned();
     guard.check()?;
     seen.lock().unwrap().push((guard.fence()?.get(), holder.unwrap().to_string()));
     Ok(())

@@ -24,7 +24,7 @@ async fn unnamed(store: &str) -> Result<Option<String>, Error> {
 
 /// As any process sees it.
 async fn site_of_the_holder(store: &str) -> Result<Option<String>, Error> {
-    let note = dlock::lock("names").backend(store).holder().await?;
+    let note = dlock::lock("names").backend(store).holders().await?.note().cloned();
     Ok(note.and_then(|note| note.site().map(str::to_owned)))
 }
 

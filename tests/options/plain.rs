@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use dlock::backends::memory::Memory;
 use dlock::{
-    Attempt, Backend, Capabilities, Claim, Error, ErrorKind, Fencing, Hold, LockKey, Note, Released, Stand, Standing,
-    distributed_lock,
+    Attempt, Backend, Capabilities, Claim, Error, ErrorKind, Fencing, Hold, LockKey, LockState, Released, Stand,
+    Standing, distributed_lock,
 };
 use futures::future::BoxFuture;
 
@@ -44,8 +44,8 @@ impl Backend for Plain {
     fn abandon<'a>(&'a self, claim: &'a Arc<Claim>) -> BoxFuture<'a, Result<(), Error>> {
         self.inner.abandon(claim)
     }
-    fn holder<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<Option<Note>, Error>> {
-        self.inner.holder(key)
+    fn look<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<LockState, Error>> {
+        self.inner.look(key)
     }
 }
 

@@ -16,11 +16,11 @@ async fn a_cycle_leaves_nothing_but_the_counter() {
     let redis = server.open().await;
     let first = take(&redis, &claim("k", SECOND)).await;
     assert_eq!(server.keys(), ["dl1:fence", "dl1:{test:k}"]);
-    let note = redis.holder(&first.claim.key).await.unwrap().unwrap();
+    let note = redis.look(&first.claim.key).await.unwrap().note().cloned().unwrap();
     assert_eq!((note.site(), note.pid()), (Some("tests::redis"), Some(std::process::id())));
     assert_eq!(redis.release(&first).await.unwrap(), Released::Released);
     assert_eq!(server.keys(), ["dl1:fence"]);
-    assert!(redis.holder(&first.claim.key).await.unwrap().is_none());
+    assert!(redis.look(&first.claim.key).await.unwrap().note().cloned().is_none());
     assert_eq!(redis.release(&first).await.unwrap(), Released::NotOwner);
     let second = take(&redis, &claim("k", SECOND)).await;
     assert!(second.token > first.token);

@@ -29,7 +29,7 @@ async fn what_is_not_ours_is_a_conflict_and_stays() {
     };
     foreign("somebody else's");
     assert_eq!(kinds().await, [ErrorKind::KeyConflict, ErrorKind::KeyConflict]);
-    assert_eq!(*redis.holder(&claim("k", SECOND).key).await.unwrap_err().kind(), ErrorKind::KeyConflict);
+    assert_eq!(*redis.look(&claim("k", SECOND).key).await.unwrap_err().kind(), ErrorKind::KeyConflict);
     let kept: String = raw.get("dl1:{test:k}").unwrap();
     assert_eq!(kept, "somebody else's");
     let _: () = raw.del("dl1:{test:k}").unwrap();

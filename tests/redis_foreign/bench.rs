@@ -102,7 +102,7 @@ impl Bench {
             assert!(!error.is_retryable());
             store.abandon(&claim).await.unwrap();
         }
-        assert_eq!(*store.holder(&self.key).await.unwrap_err().kind(), ErrorKind::KeyConflict);
+        assert_eq!(*store.look(&self.key).await.unwrap_err().kind(), ErrorKind::KeyConflict);
         assert_eq!((self.value(), self.keys()), (before, vec![self.name.clone()]));
         let _: () = redis::cmd("DEL").arg(&self.name).query(&mut self.raw()).unwrap();
     }

@@ -46,14 +46,14 @@ async fn a_lock_of_redis_py_is_contention_and_stays_as_it_is() {
             ours.abandon(&claim).await.unwrap();
         }
     }
-    let told = ours.holder(&bench.key).await.unwrap().unwrap();
+    let told = ours.look(&bench.key).await.unwrap().note().cloned().unwrap();
     assert_eq!((told.host(), told.pid()), (None, None));
     assert!(told.as_str().contains("another tool"), "{told}");
     assert!(python.does(&format!("extend {} 60", bench.name)));
     assert!(bench.left() > 31_000);
     assert!(python.does(&format!("release {}", bench.name)));
     assert_eq!(bench.keys(), [""; 0]);
-    assert!(ours.holder(&bench.key).await.unwrap().is_none());
+    assert!(ours.look(&bench.key).await.unwrap().note().cloned().is_none());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -144,7 +144,7 @@ async fn any_bytes_with_a_lease_are_a_lock_and_are_told_to_nobody() {
         assert!(set.unwrap());
         let claim = bench.claim(SECOND);
         let wake = stand(&ours, &claim).await;
-        let told = format!("{wake:?} {:?}", ours.holder(&bench.key).await.unwrap().unwrap());
+        let told = format!("{wake:?} {:?}", ours.look(&bench.key).await.unwrap().note().cloned().unwrap());
         assert!(!["0123456789abcdef", "6Ql2", "host-7"].iter().any(|secret| told.contains(secret)), "{told}");
         drop(wake);
         ours.abandon(&claim).await.unwrap();

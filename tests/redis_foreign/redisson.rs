@@ -75,7 +75,7 @@ async fn a_thread_keeps_us_out_for_as_long_as_it_holds_the_lock_at_all() {
     assert!(wake.lease_left.unwrap() > 10 * SECOND);
     assert_eq!(bench.value(), before);
     assert!(java.renew());
-    let told_of = ours.holder(&bench.key).await.unwrap().unwrap();
+    let told_of = ours.look(&bench.key).await.unwrap().note().cloned().unwrap();
     assert!(told_of.as_str().contains("Redisson") && told_of.pid().is_none(), "{told_of}");
     // It was taken twice, so the first end tells nothing.
     assert_eq!(java.unlock(), Some(0));
@@ -85,10 +85,10 @@ async fn a_thread_keeps_us_out_for_as_long_as_it_holds_the_lock_at_all() {
     drop(wake);
     let hold = wait(&ours, &claim, LONG).await;
     assert!(token(&hold) > token(&earlier));
-    let note = ours.holder(&bench.key).await.unwrap().unwrap();
+    let note = ours.look(&bench.key).await.unwrap().note().cloned().unwrap();
     assert_eq!((note.pid(), note.site()), (Some(std::process::id()), Some("tests::foreign")));
     ours.release(&hold).await.unwrap();
-    assert!(ours.holder(&bench.key).await.unwrap().is_none());
+    assert!(ours.look(&bench.key).await.unwrap().note().cloned().is_none());
     assert_eq!(bench.keys(), [""; 0]);
 }
 

@@ -35,7 +35,7 @@ async fn a_kept_key_is_nobodys_until_its_time_is_over() {
     assert_eq!(one.end(&hold, &keep(LONG)).await.unwrap(), Released::NotOwner);
     one.abandon(&hold.claim).await.unwrap();
     contended(&two, &bench.claim(Mode::Exclusive, SECOND)).await;
-    assert_eq!(two.holder(&bench.key).await.unwrap().unwrap(), hold.claim.note);
+    assert_eq!(two.look(&bench.key).await.unwrap().note().cloned().unwrap(), hold.claim.note);
     assert!((1..=300).contains(&bench.left()), "{}", bench.left());
     let next = wait(&two, &bench.claim(Mode::Exclusive, LONG), SECOND).await;
     let waited = before.elapsed();

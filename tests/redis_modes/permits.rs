@@ -167,7 +167,7 @@ async fn a_permit_that_is_kept_counts_until_its_time_is_over() {
     assert!(is_lost(&redis, &kept).await && !is_lost(&redis, &other).await);
     assert_eq!(redis.release(&kept).await.unwrap(), Released::NotOwner);
     assert_eq!(redis.end(&kept, &ending).await.unwrap(), Released::NotOwner);
-    assert_eq!(redis.holder(&bench.key).await.unwrap().unwrap(), kept.claim.note);
+    assert_eq!(redis.look(&bench.key).await.unwrap().note().cloned().unwrap(), kept.claim.note);
     contended(&redis, &bench.claim(permits(2), LONG)).await;
     let told = Instant::now();
     drop(wake);

@@ -158,7 +158,7 @@ async fn the_holder_is_the_earliest_that_lives() {
         claim.mode = Mode::Read;
         take(&redis, &std::sync::Arc::new(claim)).await
     };
-    let site = async || redis.holder(&bench.key).await.unwrap().unwrap().site().unwrap().to_owned();
+    let site = async || redis.look(&bench.key).await.unwrap().note().cloned().unwrap().site().unwrap().to_owned();
     let first = noted("first", LONG).await;
     let _second = noted("second", 100 * MS).await;
     let third = noted("third", LONG).await;
@@ -170,7 +170,7 @@ async fn the_holder_is_the_earliest_that_lives() {
     tokio::time::sleep(110 * MS).await;
     assert_eq!(site().await, "third");
     redis.release(&third).await.unwrap();
-    assert!(redis.holder(&bench.key).await.unwrap().is_none());
+    assert!(redis.look(&bench.key).await.unwrap().note().cloned().is_none());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -139,7 +139,7 @@ async fn each_is_renewed_lost_kept_and_told_of_as_any_other() {
     tokio::time::sleep(1500 * MS).await;
     guards.check().unwrap();
     for n in 0..4 {
-        let note = registry.lock(Key::text("all:").value(&n)).holder().await.unwrap().unwrap();
+        let note = registry.lock(Key::text("all:").value(&n)).holders().await.unwrap().note().cloned().unwrap();
         assert_eq!(note.site(), Some("transfer"));
     }
     let _: () = bench.raw().del("dl1:{default:all:<3>}").unwrap();

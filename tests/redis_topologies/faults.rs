@@ -174,7 +174,7 @@ async fn a_replica_without_its_primary_that_says_nothing_is_an_outage() {
     let redis = open(&server.url()).await;
     let hold = take(&redis, &claim("held", 60 * SECOND)).await;
     server.ask("REPLICAOF 127.0.0.1 1").unwrap();
-    let error = redis.holder(&hold.claim.key).await.unwrap_err();
+    let error = redis.look(&hold.claim.key).await.unwrap_err();
     assert_eq!((error.kind(), error.code()), (&ErrorKind::Outage, Some("MASTERDOWN")), "{error}");
     assert!(error.is_retryable() && error.to_string().contains("MASTERDOWN"), "{error}");
     server.ask("REPLICAOF NO ONE").unwrap();

@@ -116,7 +116,7 @@ async fn who_stands_in_the_line_of_one_node_neither_harms_nor_is_harmed() {
     let until = Stand::Until(Clock::system().now().after(SECOND * 60));
     let Attempt::Contended(mut wake) = single.try_acquire(&waiter, until).await.unwrap() else { panic!("acquired") };
     assert!(matches!(confirm(&redlock, &hold).await, Standing::Renewed(_)));
-    assert_eq!(redlock.holder(&hold.claim.key).await.unwrap(), Some(hold.claim.note.clone()));
+    assert_eq!(redlock.look(&hold.claim.key).await.unwrap().note().cloned(), Some(hold.claim.note.clone()));
     assert!(is_contended(&redlock, &claim("k", SECOND * 30)).await);
     assert_eq!(redlock.release(&hold).await.unwrap(), Released::Released);
     let news = tokio::time::timeout(SLACK, wake.signal.as_mut().unwrap()).await.unwrap().unwrap();

@@ -23,10 +23,10 @@ async fn two_of_five_nodes_may_be_down() {
         let hold = take(&redlock, &claim("k", LONG)).await;
         assert!(is_contended(&other, &claim("k", LONG)).await);
         assert!(matches!(confirm(&redlock, &hold).await, Standing::Renewed(_)));
-        let note = other.holder(&key("k")).await.unwrap().unwrap();
+        let note = other.look(&key("k")).await.unwrap().note().cloned().unwrap();
         assert_eq!((note.site(), note.pid()), (Some("tests::redlock"), Some(std::process::id())));
         assert_eq!(redlock.release(&hold).await.unwrap(), Released::Released);
-        assert_eq!(other.holder(&key("k")).await.unwrap(), None);
+        assert_eq!(other.look(&key("k")).await.unwrap().note().cloned(), None);
         assert!(cluster.left().is_empty());
     }
 }
@@ -49,7 +49,7 @@ async fn three_of_five_nodes_down_are_an_outage_and_leave_nothing() {
     // Unknown is not lost.
     assert!(redlock.renew(&[&held]).await.remove(0).unwrap_err().is_retryable());
     assert!(redlock.release(&held).await.unwrap_err().is_retryable());
-    assert!(other.holder(&key("free")).await.unwrap_err().is_retryable());
+    assert!(other.look(&key("free")).await.unwrap_err().is_retryable());
     let error = dlock::backends::redlock::Redlock::connect(&cluster.url(), &dlock::Clock::system()).await.unwrap_err();
     assert_eq!(*error.kind(), ErrorKind::Outage);
     cluster.restart([0, 2, 4]);

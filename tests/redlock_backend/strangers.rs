@@ -39,7 +39,7 @@ async fn a_strangers_majority_is_contention_that_ends_with_its_lease() {
         panic!("granted")
     };
     assert!(wake.lease_left.is_some_and(|left| left <= SECOND * 3), "{wake:?}");
-    let told = redlock.holder(&claim("k", SECOND).key).await.unwrap().unwrap();
+    let told = redlock.look(&claim("k", SECOND).key).await.unwrap().note().cloned().unwrap();
     assert!(told.as_str().contains("another tool") && !told.as_str().contains("mAkVB"), "{told}");
     for node in [0, 2, 3] {
         assert_eq!(cluster.nodes[node].ask("GET dl1:{test:k}").unwrap(), VALUE);
@@ -57,7 +57,7 @@ async fn what_a_stranger_holds_without_an_end_stays_a_conflict() {
         cluster.nodes[node].ask(&format!("SET k {VALUE}")).unwrap();
     }
     assert_eq!(*attempt(&redlock, &claim("k", SECOND * 20)).await.unwrap_err().kind(), ErrorKind::KeyConflict);
-    assert_eq!(*redlock.holder(&claim("k", SECOND).key).await.unwrap_err().kind(), ErrorKind::KeyConflict);
+    assert_eq!(*redlock.look(&claim("k", SECOND).key).await.unwrap_err().kind(), ErrorKind::KeyConflict);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -70,7 +70,7 @@ async fn literal_names_are_shared_in_both_directions() {
     let hold = take(&redlock, &claim(SECOND * 20)).await;
     assert_eq!(hold.claim.key, key);
     assert!(matches!(confirm(&redlock, &hold).await, dlock::Standing::Renewed(_)));
-    assert!(redlock.holder(&key).await.unwrap().unwrap().pid().is_some());
+    assert!(redlock.look(&key).await.unwrap().note().cloned().unwrap().pid().is_some());
     assert_eq!(locks(&cluster, "stock:42", 0..5, 8000), 0);
     assert!(cluster.left().is_empty(), "{:?}", cluster.left());
     assert_eq!(redlock.release(&hold).await.unwrap(), Released::Released);

@@ -19,11 +19,11 @@ async fn a_lock_is_taken_renewed_and_freed() {
     let hold = take(&one, &claim).await;
     assert!(hold.validity.from >= before && hold.validity.from <= store.clock.now());
     assert_eq!(hold.validity.granted, TTL);
-    assert_eq!(one.holder(&claim.key).await.unwrap().unwrap(), claim.note);
+    assert_eq!(one.look(&claim.key).await.unwrap().note().cloned().unwrap(), claim.note);
     let Standing::Renewed(validity) = confirm(&one, &hold).await else { panic!("lost") };
     assert!(validity.from > hold.validity.from);
     assert_eq!(one.release(&hold).await.unwrap(), Released::Released);
-    assert_eq!(one.holder(&claim.key).await.unwrap(), None);
+    assert_eq!(one.look(&claim.key).await.unwrap().note().cloned(), None);
     assert_eq!(store.ask("SELECT count(*) FROM dlock_locks").await, 0, "a free lock has no row");
 }
 
@@ -64,7 +64,7 @@ async fn a_lease_ends_at_its_ttl_and_not_earlier() {
     store.clock.advance(TTL - Duration::from_nanos(1));
     assert!(is_held(&other, "a").await);
     store.clock.advance(Duration::from_nanos(1));
-    assert_eq!(other.holder(&claim.key).await.unwrap(), None);
+    assert_eq!(other.look(&claim.key).await.unwrap().note().cloned(), None);
     let next = take(&other, &self::claim("a", TTL)).await;
     assert!(token(&next) > token(&hold));
     assert_eq!(one.release(&hold).await.unwrap(), Released::NotOwner);

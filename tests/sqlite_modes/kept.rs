@@ -22,7 +22,7 @@ async fn a_kept_lock_is_nobodys_and_stays_taken_by_the_stores_clock() {
     assert_eq!(one.release(&hold).await.unwrap(), Released::NotOwner);
     assert_eq!(one.end(&hold, &KEPT).await.unwrap(), Released::NotOwner);
     one.abandon(&first).await.unwrap();
-    assert_eq!(other.holder(&first.key).await.unwrap().unwrap(), first.note);
+    assert_eq!(other.look(&first.key).await.unwrap().note().cloned().unwrap(), first.note);
     let next = claim(Mode::Exclusive);
     assert_eq!(contended(&other, &next, Stand::No).await.lease_left, Some(KEEP));
     contended(&one, &first, Stand::No).await;
@@ -30,7 +30,7 @@ async fn a_kept_lock_is_nobodys_and_stays_taken_by_the_stores_clock() {
     store.clock.advance(KEEP - MOMENT);
     contended(&other, &next, Stand::No).await;
     store.clock.advance(MOMENT);
-    assert_eq!(other.holder(&first.key).await.unwrap(), None);
+    assert_eq!(other.look(&first.key).await.unwrap().note().cloned(), None);
     let hold = take(&other, &next).await;
     other.release(&hold).await.unwrap();
     assert_eq!(store.rows().await, 0);
@@ -73,7 +73,7 @@ async fn a_kept_reader_keeps_writers_out_and_lets_readers_in() {
     one.end(&hold, &KEPT).await.unwrap();
     let second = claim(Mode::Read);
     let beside = take(&one, &second).await;
-    assert_eq!(one.holder(&first.key).await.unwrap().unwrap(), first.note, "the one that came first");
+    assert_eq!(one.look(&first.key).await.unwrap().note().cloned().unwrap(), first.note, "the one that came first");
     one.release(&beside).await.unwrap();
     assert_eq!(contended(&one, &claim(Mode::Write), Stand::No).await.lease_left, Some(KEEP));
     conflicts(&one, &claim(Mode::Exclusive), Stand::No).await;

@@ -26,7 +26,7 @@ async fn so_many_are_let_in_each_with_the_lowest_free_number() {
     let next = take(&one, &refused).await;
     assert_eq!(slot(&next), 1);
     assert!(token(&next) > token(&holds[2]));
-    assert_eq!(one.holder(&next.claim.key).await.unwrap().unwrap(), holds[0].claim.note);
+    assert_eq!(one.look(&next.claim.key).await.unwrap().note().cloned().unwrap(), holds[0].claim.note);
     for hold in [&holds[0], &holds[2], &next] {
         assert_eq!(one.release(hold).await.unwrap(), Released::Released);
     }
@@ -43,7 +43,7 @@ async fn a_permit_ends_alone_at_its_own_ttl() {
     store.clock.advance(Duration::from_secs(10));
     assert_eq!(confirm(&one, &short).await, Standing::Lost);
     assert!(matches!(confirm(&one, &long).await, Standing::Renewed(_)));
-    assert_eq!(one.holder(&long.claim.key).await.unwrap().unwrap(), long.claim.note);
+    assert_eq!(one.look(&long.claim.key).await.unwrap().note().cloned().unwrap(), long.claim.note);
     let next = take(&one, &claim(permits(2))).await;
     assert_eq!(slot(&next), 0);
     assert_eq!(one.release(&short).await.unwrap(), Released::NotOwner);
@@ -158,7 +158,7 @@ async fn holds_from_before_a_restart_of_the_host_are_gone() {
             "UPDATE dlock_locks SET boot = 'another'; UPDATE dlock_shares SET boot = 'another', expires = expires * 2",
         )
         .await;
-    assert_eq!(one.holder(&hold.claim.key).await.unwrap(), None);
+    assert_eq!(one.look(&hold.claim.key).await.unwrap().note().cloned(), None);
     let next = take(&one, &claim(permits(1))).await;
     assert_eq!(slot(&next), 0);
     assert_eq!(confirm(&one, &hold).await, Standing::Lost);

@@ -108,7 +108,7 @@ async fn a_run_may_keep_its_lock_beyond_its_end() {
     assert_eq!(one.end(&hold, &kept).await.unwrap(), Released::Released);
     assert_eq!(confirm(&one, &hold).await, Standing::Lost);
     assert_eq!(one.last_success(&key("a")).await.unwrap().unwrap().took, TOOK);
-    assert!(one.holder(&key("a")).await.unwrap().is_some());
+    assert!(one.look(&key("a")).await.unwrap().note().cloned().is_some());
     already_run(&one, &run_claim(HOUR, true)).await;
     store.change(A_PERIOD_AGO).await;
     contended(&one, &run_claim(HOUR, false), Stand::No).await;

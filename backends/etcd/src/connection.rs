@@ -178,6 +178,16 @@ impl Connection {
         self.ask(self.client().lease_client().keep_alive(lease)).await.map(drop)
     }
 
+    /// How long a lease still lives, and for how long it was granted, in seconds; nothing of one that has ended.
+    pub(super) async fn time_to_live(&self, lease: i64) -> Result<Option<(u64, u64)>, Fault> {
+        let told = match self.ask(self.client().lease_client().time_to_live(lease, None)).await {
+            Ok(told) => told,
+            Err(Fault::LeaseGone) => return Ok(None),
+            Err(fault) => return Err(fault),
+        };
+        Ok(u64::try_from(told.ttl()).ok().zip(u64::try_from(told.granted_ttl()).ok()))
+    }
+
     pub(super) async fn revoke(&self, lease: i64) -> Result<(), Fault> {
         self.ask(self.client().lease_client().revoke(lease)).await.map(drop)
     }

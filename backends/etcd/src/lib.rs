@@ -18,6 +18,7 @@
 mod address;
 mod connection;
 mod fault;
+mod inspect;
 mod lease;
 mod line;
 mod renewal;
@@ -33,8 +34,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use dlock_contract::{
-    Attempt, Backend, Capabilities, Claim, Clock, Durability, Error, ErrorKind, Expiry, Fencing, Hold, LockKey,
-    MAX_KEY_BYTES, Note, Opener, Owner, Released, Result, Stand, Standing, TtlRange, Wake, WakeStyle,
+    Attempt, Backend, Capabilities, Claim, Clock, Durability, Error, ErrorKind, Expiry, Fencing, Hold, Inspect,
+    LockKey, LockState, MAX_KEY_BYTES, Opener, Owner, Released, Result, Stand, Standing, TtlRange, Wake, WakeStyle,
 };
 use futures::future::BoxFuture;
 
@@ -42,7 +43,7 @@ use self::address::Address;
 use self::connection::{Connection, Connections};
 use self::fault::Fault;
 use self::lease::Leases;
-use self::line::{Line, Place, Sight};
+use self::line::{Place, Sight};
 
 /// Opens a store by its URL.
 pub const OPENER: Opener = Opener::new(&["etcd"], |url, clock| Box::pin(open(url, clock)));
@@ -268,8 +269,12 @@ impl Backend for Etcd {
         Box::pin(self.give_up(claim.owner))
     }
 
-    fn holder<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<Option<Note>>> {
-        Box::pin(async move { Ok(Line::of(key).holder(&self.connections.get().await?).await?) })
+    fn look<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<LockState>> {
+        Box::pin(async move { Ok(inspect::look(&self.connections.get().await?, key).await?) })
+    }
+
+    fn inspect(&self) -> Option<&dyn Inspect> {
+        Some(self)
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {

@@ -5,7 +5,7 @@
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use dlock_contract::{Claim, ErrorKind, LockKey, Note, Released, Result};
+use dlock_contract::{Claim, ErrorKind, LockKey, Owner, Released, Result};
 use etcd_client::{
     Compare, CompareOp, GetOptions, GetResponse, KeyValue, PutOptions, SortOrder, SortTarget, Txn, TxnOp, TxnOpResponse,
 };
@@ -40,23 +40,28 @@ impl Line {
         self.range().with_sort(SortTarget::Create, SortOrder::Ascend).with_limit(1)
     }
 
-    /// Who holds the lock.
-    pub(super) async fn holder(&self, connection: &Connection) -> Result<Option<Note>, Fault> {
-        let first = connection.get(&self.start, self.first()).await?.take_kvs().into_iter().next();
-        Ok(first.map(|key| match self.is_ours(key.key()) {
-            true => Note::from_stored(&String::from_utf8_lossy(key.value())),
-            false => Note::from_stored(Note::ANOTHER_TOOL),
-        }))
+    /// The oldest key, which holds the lock, and how many keys there are.
+    pub(super) async fn holder(&self, connection: &Connection) -> Result<(Option<KeyValue>, u64), Fault> {
+        let mut found = connection.get(&self.start, self.first()).await?;
+        let keys = u64::try_from(found.count()).unwrap_or_default();
+        Ok((found.take_kvs().into_iter().next(), keys))
     }
 
-    /// Did a dlock write this key? Others end in their lease alone, such as Go's `Mutex`, or in words of their own.
-    fn is_ours(&self, key: &[u8]) -> bool {
-        let own = key.strip_prefix(self.start.as_slice()).unwrap_or_default();
-        let is_hex = |part: &[u8], digits| part.len() == digits && part.iter().all(u8::is_ascii_hexdigit);
-        own.split_at_checked(16).is_some_and(|(lease, rest)| {
-            is_hex(lease, 16) && rest.strip_prefix(b"-").is_some_and(|owner| is_hex(owner, 32))
-        })
+    /// The owner in a key that a dlock wrote. Others end in their lease alone, such as Go's `Mutex`, or in words of their
+    /// own.
+    pub(super) fn owner_of(&self, key: &[u8]) -> Option<Owner> {
+        let own = std::str::from_utf8(key.strip_prefix(self.start.as_slice())?).ok()?;
+        let (lease, owner) = own.split_once('-')?;
+        let is_hex = |part: &str, digits| part.len() == digits && part.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let bytes = u128::from_str_radix(owner, 16).ok().filter(|_| is_hex(lease, 16) && is_hex(owner, 32))?;
+        Some(Owner::from_bytes(bytes.to_be_bytes()))
     }
+}
+
+/// The name of the lock to which this key of the store belongs, and the first key behind all of that lock's.
+pub(super) fn lock_of(key: &[u8]) -> Option<(LockKey, Vec<u8>)> {
+    let (name, _) = std::str::from_utf8(key).ok()?.split_once('/')?;
+    Some((LockKey::from_stored(&name.replace("%2F", "/"))?, format!("{name}0").into_bytes()))
 }
 
 /// One claim's place: what this process knows about its key.

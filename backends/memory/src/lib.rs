@@ -6,6 +6,7 @@
 // A library of locks neither panics nor prints.
 #![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]
 
+mod inspect;
 mod lock;
 mod runs;
 #[cfg(test)]
@@ -18,11 +19,12 @@ use std::time::Duration;
 
 use dlock_contract::{
     Attempt, Backend, BootInstant, Capabilities, Claim, Clock, Durability, Ending, Error, Expiry, Fencing, Hold,
-    LastSuccess, LockKey, MAX_KEY_BYTES, Note, Opener, Released, Reservation, Reserved, Result, Stand, Standing,
-    Together, TtlRange, WakeStyle,
+    Inspect, LastSuccess, LockKey, LockState, MAX_KEY_BYTES, Opener, Released, Reservation, Reserved, Result, Stand,
+    Standing, Together, TtlRange, WakeStyle,
 };
 use futures::future::BoxFuture;
 
+use inspect::Broken;
 use lock::{Lock, Moment, News};
 use runs::Runs;
 
@@ -39,6 +41,7 @@ struct Locks {
     by_key: HashMap<LockKey, Lock>,
     token: u64,
     runs: Runs,
+    broken: Broken,
 }
 
 impl Memory {
@@ -83,6 +86,7 @@ impl Memory {
                 by_key: HashMap::new(),
                 token: clock.wall_ms().saturating_mul(1000),
                 runs: Runs::default(),
+                broken: Broken::default(),
             })),
         }
     }
@@ -130,7 +134,7 @@ impl Memory {
     fn locked<T>(&self, key: &LockKey, change: impl FnOnce(&mut Lock, &mut Moment<'_>) -> T) -> (T, News) {
         let mut news = News::default();
         let mut locks = self.lock();
-        let Locks { by_key, token, runs } = &mut *locks;
+        let Locks { by_key, token, runs, .. } = &mut *locks;
         let mut entry = match by_key.entry(key.clone()) {
             Entry::Occupied(lock) => lock,
             Entry::Vacant(free) => free.insert_entry(Lock::default()),
@@ -158,7 +162,7 @@ impl Memory {
 
     fn locked_all(&self, claims: &[Arc<Claim>], news: &mut News) -> Result<Together> {
         let mut locks = self.lock();
-        let Locks { by_key, token, runs } = &mut *locks;
+        let Locks { by_key, token, runs, .. } = &mut *locks;
         let mut moment = Moment { now: self.clock.now(), clock: &self.clock, token, runs, news };
         let mut open = true;
         for claim in claims {
@@ -261,8 +265,12 @@ impl Backend for Memory {
         Box::pin(async move { Ok(self.lock().runs.last_success(key)) })
     }
 
-    fn holder<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<Option<Note>>> {
-        Box::pin(async move { Ok(self.change(key, |lock, _| lock.note())) })
+    fn look<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<LockState>> {
+        Box::pin(async move { Ok(self.change(key, |lock, moment| lock.state(moment.now))) })
+    }
+
+    fn inspect(&self) -> Option<&dyn Inspect> {
+        Some(self)
     }
 }
 

@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use dlock_contract::{
-    Attempt, BootInstant, Claim, Clock, Ending, Error, ErrorKind, Hold, Mode, Note, Owner, Reservation, Reserved,
-    Result, Signal, Stand, Validity, Wake,
+    Attempt, BootInstant, Claim, Clock, Ending, Error, ErrorKind, Hold, HoldId, Holder as Seen, LockState, Mode, Note,
+    Owner, Reservation, Reserved, Result, Signal, Stand, Validity, Wake,
 };
 use tokio::sync::oneshot;
 
@@ -32,6 +32,12 @@ struct Holder {
     note: Note,
     /// Handed over, and not heard of since.
     unseen: bool,
+}
+
+impl Holder {
+    fn has_id(&self, id: HoldId) -> bool {
+        self.owner.as_ref().is_some_and(|owner| HoldId::of(owner) == id)
+    }
 }
 
 #[derive(Debug)]
@@ -109,8 +115,9 @@ impl Lock {
         // Who wants to be alone needs the last of them to end.
         let ends = if claim.mode.is_shared() { ends.min() } else { ends.max() }.unwrap_or(moment.now);
         let left = ends.since(moment.now);
+        let held_by = self.holders.first().map(|holder| holder.note.clone());
         if stand == Stand::No {
-            return Wake::poll().lease_left(left);
+            return Wake::poll().lease_left(left).held_by(held_by);
         }
         let (news, granted) = oneshot::channel();
         match self.line.iter_mut().find(|waiter| waiter.claim.owner == claim.owner) {
@@ -119,7 +126,7 @@ impl Lock {
             None => self.line.push_back(Waiter { claim: claim.clone(), news }),
         }
         let wake = Wake::on(async move { Ok(granted.await.map_or(Signal::Ask, Signal::Granted)) });
-        wake.ask_by(ends).lease_left(left)
+        wake.ask_by(ends).lease_left(left).held_by(held_by)
     }
 
     /// Ends what has run out, and lets in the first of the line, for as long as there is room.
@@ -238,8 +245,34 @@ impl Lock {
         self.settle(moment);
     }
 
-    pub(super) fn note(&self) -> Option<Note> {
-        self.holders.first().map(|holder| holder.note.clone())
+    /// Settled before.
+    pub(super) fn state(&self, now: BootInstant) -> LockState {
+        let seen = |holder: &Holder| {
+            Seen::new(holder.note.clone()).with(|seen| {
+                seen.id = holder.owner.as_ref().map(HoldId::of);
+                seen.token = Some(holder.token);
+                seen.lease_left = Some(holder.ends.since(now));
+                seen.slot = holder.slot;
+            })
+        };
+        LockState::new(self.holders.iter().map(seen).collect(), u64::try_from(self.line.len()).ok())
+    }
+
+    pub(super) fn is_held(&self, now: BootInstant) -> bool {
+        self.holders.iter().any(|holder| holder.ends > now)
+    }
+
+    /// When the lease of the hold of this id ends.
+    pub(super) fn end_of(&self, id: HoldId) -> Option<BootInstant> {
+        self.holders.iter().find(|holder| holder.has_id(id)).map(|holder| holder.ends)
+    }
+
+    /// Ends the hold of this id as a release does. Settled before. Was there one?
+    pub(super) fn break_hold(&mut self, id: HoldId, moment: &mut Moment<'_>) -> bool {
+        let Some(at) = self.holders.iter().position(|holder| holder.has_id(id)) else { return false };
+        self.holders.remove(at);
+        self.settle(moment);
+        true
     }
 
     fn family(&self) -> Option<Mode> {

@@ -7,12 +7,14 @@ use ::redis::{Cmd, Value};
 use dlock_contract::{Attempt, BootInstant, Claim, Error, ErrorKind, Hold, Mode, Result, Stand, Validity, Wake};
 
 use super::connection::{Connection, Connections, on};
+use super::fault;
 use super::grant::Anchor;
 use super::layout::{self, Name};
 use super::line::{self, PLACE_LEASE, Place, Seat};
 use super::options::is_plain;
 use super::scripts::{FENCE, LEAST_TOKEN, SCRIPTS, TOKEN_END};
-use super::{Redis, fault, millis};
+use super::store::Redis;
+use super::units::millis;
 
 /// How often to ask where the server cannot push.
 const POLL: Duration = Duration::from_millis(100);

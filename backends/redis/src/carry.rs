@@ -12,7 +12,8 @@ use super::layout::{self, Name};
 use super::line::PLACE_LEASE;
 use super::options::is_plain;
 use super::scripts::SCRIPTS;
-use super::{Redis, grant_of, micros, millis};
+use super::store::{Redis, grant_of};
+use super::units::{micros, millis};
 
 impl Redis {
     /// Releases a lock and asks for it for another caller of this process, in one request.

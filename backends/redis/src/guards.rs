@@ -135,7 +135,7 @@ impl Guards {
 
     /// Notes that a lock of this ttl is asked for.
     pub(super) fn asks_for(&self, ttl: Duration) {
-        let ttl = super::millis(ttl);
+        let ttl = super::units::millis(ttl);
         if ttl > self.longest.load(Ordering::Relaxed) {
             self.longest.fetch_max(ttl, Ordering::Relaxed);
         }

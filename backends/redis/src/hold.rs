@@ -3,14 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ::redis::{Cmd, Value};
-use dlock_contract::{Claim, Error, Hold, LockKey, Mode, Note, Released, Reservation, Reserved, Result, Validity};
+use ::redis::Value;
+use dlock_contract::{Claim, Error, Hold, Mode, Released, Reservation, Reserved, Result, Validity};
 
 use super::connection::{Connection, Connections, on};
+use super::fault;
 use super::layout::{self, Name};
 use super::scripts::{FENCE, LEAST_TOKEN, SCRIPTS, TOKEN_END};
-use super::scripts_shares::MARKER;
-use super::{Redis, fault, micros, millis};
+use super::store::Redis;
+use super::units::{micros, millis};
 
 impl Redis {
     /// Prolongs a lock and reserves tokens for it.
@@ -102,18 +103,6 @@ impl Redis {
             .await?;
         // If what stands there is not ours, nothing of ours is left.
         Ok(released(&answer).map(drop))
-    }
-
-    pub(super) async fn note(&self, key: &LockKey) -> Result<Option<Note>> {
-        let shared = self.connections.here().await?;
-        let mut get = Cmd::new();
-        get.arg("GET").arg(Name(key));
-        match self.connections.command(&shared, get).await? {
-            Value::Nil => Ok(None),
-            Value::BulkString(value) if value.starts_with(MARKER.as_bytes()) => self.earliest(key, &value).await,
-            Value::BulkString(value) => layout::note_of(&value).map(Some),
-            other => Err(fault::unexpected(&other)),
-        }
     }
 }
 

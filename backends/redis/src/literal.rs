@@ -6,27 +6,25 @@
 //!
 //! This is the plain backend under other names, and all that belongs to a lock beside its value has names of ours.
 
-use std::fmt;
+mod backend;
+
 use std::sync::Arc;
 
-use ::redis::{Cmd, Value};
 use dlock_contract::{
-    Attempt, Backend, BootInstant, Capabilities, Claim, Clock, Ending, Hold, LastSuccess, LockKey, Note, Released,
-    Reservation, Reserved, Result, Signal, Stand, Standing, Together, Wake,
+    Attempt, Backend, Capabilities, Claim, Clock, Hold, Result, Signal, Stand, Standing, Together, Wake,
 };
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
-use super::layout::{self, Name, is_ours};
 use super::settings::Layout;
+use super::store::Redis;
 use super::target::Target;
-use super::{Redis, fault};
 
 /// Locks in Redis under [literal](LockKey::literal) names, shared with tools that keep a lock as a string with a lease.
 ///
 /// Exclusive locks only: the other tools know no readers and no permits.
 pub struct Literal {
-    redis: Redis,
+    pub(super) redis: Redis,
     capabilities: Capabilities,
 }
 
@@ -69,27 +67,6 @@ impl Literal {
             Err(none) => none,
         }
     }
-
-    async fn note(&self, name: &LockKey) -> Result<Option<Note>> {
-        let connections = &self.redis.connections;
-        let shared = connections.here().await?;
-        let ask = |what: &str| {
-            let mut command = Cmd::new();
-            command.arg(what).arg(Name(name));
-            command
-        };
-        let answers = connections.pipeline(&shared, [ask("GET"), ask("PTTL")]).await?;
-        match &answers[..] {
-            [Value::Nil, _] => Ok(None),
-            [Value::BulkString(value), _] if is_ours(value) => layout::note_of(value).map(Some),
-            [Value::BulkString(_), Value::Int(0..)] => Ok(Some(Note::from_stored(Note::ANOTHER_TOOL))),
-            [Value::BulkString(_), Value::Int(-1)] => Err(layout::conflict()),
-            // It has ended between the two.
-            [Value::BulkString(_), Value::Int(_)] => Ok(None),
-            [Value::BulkString(_), other] | [other, _] => Err(fault::unexpected(other)),
-            _ => Err(fault::unexpected(&Value::Nil)),
-        }
-    }
 }
 
 /// The claim with the name under which its lock stands.
@@ -129,89 +106,5 @@ pub fn for_claim(attempt: Attempt, claim: &Arc<Claim>) -> Attempt {
             Attempt::Contended(Wake { signal, ..wake })
         }
         Attempt::AlreadyRun => Attempt::AlreadyRun,
-    }
-}
-
-impl Backend for Literal {
-    fn kind(&self) -> &'static str {
-        self.redis.kind()
-    }
-
-    fn capabilities(&self) -> &Capabilities {
-        &self.capabilities
-    }
-
-    fn name_of(&self, key: &LockKey) -> Result<LockKey> {
-        key.literal()
-    }
-
-    fn try_acquire<'a>(&'a self, claim: &'a Arc<Claim>, stand: Stand) -> BoxFuture<'a, Result<Attempt>> {
-        Box::pin(self.attempt(claim, stand))
-    }
-
-    fn try_acquire_all<'a>(&'a self, claims: &'a [Arc<Claim>]) -> BoxFuture<'a, Result<Together>> {
-        Box::pin(self.attempt_all(claims))
-    }
-
-    fn expects_others(&self, key: &LockKey) {
-        if let Ok(name) = key.literal() {
-            self.redis.expects_others(&name);
-        }
-    }
-
-    fn renew<'a>(&'a self, holds: &'a [&'a Hold]) -> BoxFuture<'a, Vec<Result<Standing>>> {
-        Box::pin(self.renew_all(holds))
-    }
-
-    fn release<'a>(&'a self, hold: &'a Hold) -> BoxFuture<'a, Result<Released>> {
-        Box::pin(async move { self.redis.release(&inside(hold)?).await })
-    }
-
-    fn release_to<'a>(
-        &'a self,
-        hold: &'a Hold,
-        next: &'a Arc<Claim>,
-        until: BootInstant,
-    ) -> BoxFuture<'a, Result<(Released, Option<Attempt>)>> {
-        Box::pin(async move {
-            let (released, attempt) = self.redis.release_to(&inside(hold)?, &under_its_name(next)?, until).await?;
-            Ok((released, attempt.map(|attempt| for_claim(attempt, next))))
-        })
-    }
-
-    fn abandon<'a>(&'a self, claim: &'a Arc<Claim>) -> BoxFuture<'a, Result<()>> {
-        Box::pin(async move {
-            match under_its_name(claim) {
-                Ok(named) => self.redis.abandon(&named).await,
-                // It was refused: nothing of it can be there.
-                Err(_) => Ok(()),
-            }
-        })
-    }
-
-    fn end<'a>(&'a self, hold: &'a Hold, ending: &'a Ending) -> BoxFuture<'a, Result<Released>> {
-        Box::pin(async move { self.redis.end(&inside(hold)?, ending).await })
-    }
-
-    fn reserve<'a>(&'a self, hold: &'a Hold, asked: Reservation) -> BoxFuture<'a, Result<Reserved>> {
-        Box::pin(async move { self.redis.reserve(&inside(hold)?, asked).await })
-    }
-
-    fn last_success<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<Option<LastSuccess>>> {
-        Box::pin(async move { self.redis.last_success(&key.literal()?).await })
-    }
-
-    fn holder<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<Option<Note>>> {
-        Box::pin(async move { self.note(&key.literal()?).await })
-    }
-
-    fn close(&self) -> BoxFuture<'_, ()> {
-        self.redis.close()
-    }
-}
-
-impl fmt::Debug for Literal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Literal({:?})", self.redis.connections.target)
     }
 }

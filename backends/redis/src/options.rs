@@ -8,9 +8,11 @@ use dlock_contract::{Attempt, BootInstant, Claim, Error, ErrorKind, Mode, Result
 
 use super::acquire::{as_array, poll};
 use super::connection::on;
+use super::fault;
 use super::layout::{self, Name};
 use super::scripts::{ADVANCE, CLOCK, Lua};
-use super::{Redis, fault, millis};
+use super::store::Redis;
+use super::units::millis;
 
 /// Can plain commands serve it?
 pub(super) fn is_plain(claim: &Claim) -> bool {

@@ -13,11 +13,13 @@ use dlock_contract::{
 };
 
 use super::connection::{Connection, on};
+use super::fault;
 use super::hold::released;
 use super::layout::{self, Name};
 use super::options::{LOOK, TAKE};
 use super::scripts::{ADVANCE, CLOCK, Lua};
-use super::{Redis, fault, micros, millis};
+use super::store::Redis;
+use super::units::{micros, millis};
 
 /// For how long a record is kept after its last use.
 const RECORD_LEASE: Duration = Duration::from_secs(400 * 86_400);

@@ -10,9 +10,11 @@ use super::combine::each;
 use super::connection::{call, is_unknown_script, on};
 use super::layout::{self, Name};
 use super::scripts::{Lua, SCRIPTS};
+use super::store::Redis;
 use super::topology::cluster::spread;
 use super::topology::slots::{number_of, slot_of};
-use super::{Redis, fault, millis, scripts_shares, shares};
+use super::units::millis;
+use super::{fault, scripts_shares, shares};
 
 /// So many holds are renewed by one request at most; more would hold up everybody else's commands.
 const BATCH: usize = 100;

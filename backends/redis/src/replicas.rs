@@ -11,9 +11,11 @@ use dlock_contract::{Error, Hold, Result, Signal, Wake};
 use futures::FutureExt;
 
 use super::connection::{call, is_unknown_script};
+use super::fault;
 use super::renewals::renewal_of;
+use super::store::Redis;
 use super::topology::cluster::spread;
-use super::{Redis, fault, millis};
+use super::units::millis;
 
 impl Redis {
     /// Waits until replicas have the lock. If they do not get it, the core gives it back, as after every failure: an undo of

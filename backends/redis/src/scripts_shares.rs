@@ -206,25 +206,12 @@ redis.call('SET',F,string.format('%.0f',f))
 return f
 ";
 
-/// `l`; marker, nothing. The note of the earliest share.
-const EARLIEST: &str = r"
-if v~=M then return false end
-local earliest,found
-for _,o in ipairs(redis.call('ZRANGE',S,'('..string.format('%.0f',us),'+inf','BYSCORE')) do
-  local _,_,first,_,note=part(o)
-  first=tonumber(first or '0')
-  if not earliest or first<earliest then earliest,found=first,note end
-end
-return found
-";
-
 /// The scripts, with their digests.
 pub(super) struct Scripts {
     pub(super) ask: Lua,
     pub(super) end: Lua,
     pub(super) renew: Lua,
     pub(super) repair: Lua,
-    pub(super) earliest: Lua,
 }
 
 pub(super) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| Scripts {
@@ -232,7 +219,6 @@ pub(super) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| Scripts {
     end: Lua::new(&[CLOCK, SHARES, SERVE, END]),
     renew: Lua::new(&[CLOCK, SHARES, RENEW]),
     repair: Lua::new(&[CLOCK, SHARES, REPAIR]),
-    earliest: Lua::new(&[CLOCK, SHARES, EARLIEST]),
 });
 
 #[cfg(test)]

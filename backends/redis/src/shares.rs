@@ -4,16 +4,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ::redis::{Cmd, RedisWrite, ToRedisArgs, Value};
-use dlock_contract::{Attempt, Claim, Hold, LockKey, Mode, Note, Released, Result, Stand, Wake};
+use dlock_contract::{Attempt, Claim, Hold, Mode, Released, Result, Stand, Wake};
 
 use super::acquire::{as_array, poll};
 use super::connection::{Connection, on};
+use super::fault;
 use super::grant::Anchor;
 use super::hold::released;
 use super::layout::{self, Name};
 use super::line;
 use super::scripts_shares::{MARKER, SCRIPTS};
-use super::{Redis, fault, millis};
+use super::store::Redis;
+use super::units::millis;
 
 /// How long a place lasts without a new request. Shorter than an exclusive lock's, since here one that is gone keeps
 /// others out while there is room for them.
@@ -136,19 +138,6 @@ impl Redis {
             start(command, claim).arg(high);
         };
         self.connections.script(shared, &SCRIPTS.repair, build).await
-    }
-
-    /// The note of the earliest holder, if such a value stands under the name.
-    pub(super) async fn earliest(&self, key: &LockKey, marker: &[u8]) -> Result<Option<Note>> {
-        let shared = self.connections.here().await?;
-        let build = |command: &mut Cmd| {
-            on(command, Name(key)).arg(marker).arg("");
-        };
-        match self.connections.script(&shared, &SCRIPTS.earliest, build).await? {
-            Value::Nil => Ok(None),
-            Value::BulkString(note) => Ok(Some(Note::from_stored(&String::from_utf8_lossy(&note)))),
-            other => Err(fault::unexpected(&other)),
-        }
     }
 }
 

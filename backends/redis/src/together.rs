@@ -5,11 +5,13 @@ use std::sync::{Arc, LazyLock};
 use ::redis::Value;
 use dlock_contract::{Claim, Error, Result, Together};
 
+use super::fault;
 use super::layout::{self, Name};
 use super::options::is_plain;
 use super::scripts::{BESIDE, CLOCK, FENCE, Lua};
+use super::store::Redis;
 use super::topology::slots::slot_of;
-use super::{Redis, fault, millis};
+use super::units::millis;
 
 /// So many at most; more would hold up everybody else's commands.
 const MOST: usize = 100;

@@ -5,6 +5,12 @@ use std::time::Duration;
 use dlock_contract::{Error, Result};
 use dlock_redis::internal::Target;
 
+/// A node is waited for by 5 ms of it; in less than that a busy machine does not even come round to answering.
+pub(super) const MIN_TTL: Duration = Duration::from_secs(1);
+
+/// For so long a node would have no vote after a restart.
+const LONGEST_MAX_TTL: Duration = Duration::from_secs(86_400);
+
 /// The longest ttl, and so how long a node that was restarted stays without a vote, unless the URL says otherwise.
 const MAX_TTL: Duration = Duration::from_secs(60);
 
@@ -54,7 +60,7 @@ impl Address {
                 }
             }
         }
-        if !(super::MIN_TTL..=super::LONGEST_MAX_TTL).contains(&max_ttl) {
+        if !(MIN_TTL..=LONGEST_MAX_TTL).contains(&max_ttl) {
             return Err(bad("max_ttl in a Redlock URL is between 1s and 1day"));
         }
         let names: Vec<&str> = hosts.split(',').collect();

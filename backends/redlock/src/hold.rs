@@ -133,7 +133,8 @@ impl Redlock {
         Ok((count, unable))
     }
 
-    pub(super) async fn note(&self, key: &LockKey) -> Result<Option<Note>> {
+    /// What a majority of the nodes has under the lock's name, and for how long still; `None` where no value has one.
+    pub(super) async fn majority_value(&self, key: &LockKey) -> Result<Option<(Vec<u8>, Option<Duration>)>> {
         let nodes = self.nodes.len();
         let asked_for = key.clone();
         let mut asked = ask(&self.nodes, 0..nodes, Patience::FIRST, move |node, link| {
@@ -146,22 +147,23 @@ impl Redlock {
                 };
                 match &node.pipeline(&link, [ask("GET"), ask("PTTL")]).await?[..] {
                     [Value::Nil, _] => Ok(None),
-                    [Value::BulkString(value), Value::Int(left)] => Ok(Some((value.clone(), *left >= 0))),
+                    [Value::BulkString(value), Value::Int(left)] => {
+                        Ok(Some((value.clone(), u64::try_from(*left).ok().map(Duration::from_millis))))
+                    }
                     [Value::BulkString(_), other] | [other, ..] => Err(fault::unexpected(other)),
                     [] => Err(fault::unexpected(&Value::Nil)),
                 }
             }
         })?;
-        let (mut free, mut values, mut unable) = (0, Vec::<(Vec<u8>, bool)>::new(), Vec::new());
+        let (mut free, mut values, mut unable) = (0, Vec::<(Vec<u8>, Option<Duration>)>::new(), Vec::new());
         loop {
-            let same = |value: &&(Vec<u8>, bool)| {
+            let same = |value: &&(Vec<u8>, Option<Duration>)| {
                 values.iter().filter(|other| owner_part(&other.0) == owner_part(&value.0)).count()
             };
             let most = values.iter().max_by_key(same);
             let count = most.as_ref().map_or(0, same);
-            if let Some((value, ends)) = most.filter(|_| count >= majority(nodes)) {
-                let is_strangers = *ends && !layout::is_ours(value);
-                return if is_strangers { Ok(Note::from_stored(Note::ANOTHER_TOOL)) } else { note_of(value) }.map(Some);
+            if let Some(most) = most.filter(|_| count >= majority(nodes)) {
+                return Ok(Some(most.clone()));
             }
             // With all who have not answered, nobody has a majority.
             let unknown = nodes - free - values.len();
@@ -236,7 +238,7 @@ fn owner_part(value: &[u8]) -> &[u8] {
 }
 
 /// The note in a value, without the round.
-fn note_of(value: &[u8]) -> Result<Note> {
+pub(super) fn note_of(value: &[u8]) -> Result<Note> {
     let value = value.strip_suffix(MARK.as_bytes()).unwrap_or(value);
     let round = value
         .iter()

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock_contract::{Attempt, Claim, Error, ErrorKind, Hold, Mode, Result, Validity, Wake};
+use dlock_contract::{Attempt, Claim, Error, ErrorKind, Hold, Mode, Note, Result, Validity, Wake};
 use sqlx::sqlite::SqliteConnection;
 
 use super::time::{Stamp, Time};
@@ -52,9 +52,10 @@ impl<'a> Asked<'a> {
     }
 
     /// Somebody else has it, for so many nanoseconds at most; ask at once if that is over.
-    pub(super) fn contended(&self, left: i64) -> Attempt {
+    pub(super) fn contended(&self, left: i64, note: Option<&str>) -> Attempt {
         let left = Duration::from_nanos(u64::try_from(left).unwrap_or(0));
-        Attempt::Contended(Wake::poll().ask_by(self.now.at.after(left)).lease_left(left))
+        let wake = Wake::poll().ask_by(self.now.at.after(left)).lease_left(left);
+        Attempt::Contended(wake.held_by(note.map(Note::from_stored)))
     }
 }
 

@@ -19,7 +19,7 @@ const ACQUIRE: &str = "\
 
 /// Beside it: is the key held by several, which are of another mode?
 const LEASE_LEFT: &str = "\
-    SELECT expires - ?2, length(owner) NOT IN (0, 16) FROM dlock_locks WHERE k = ?1 AND boot = ?3";
+    SELECT expires - ?2, length(owner) NOT IN (0, 16), note FROM dlock_locks WHERE k = ?1 AND boot = ?3";
 
 /// Any number of holds in one statement, hence in one commit.
 pub(super) const RENEW: &str = "\
@@ -47,7 +47,7 @@ pub(super) async fn ask(conn: &mut SqliteConnection, asked: &Asked<'_>) -> sqlx:
 
 /// Why it was not granted.
 pub(super) async fn refused(turn: &mut Connected, asked: &Asked<'_>) -> Result<Attempt> {
-    let found: Vec<(i64, bool)> = sqlx::query_as(LEASE_LEFT)
+    let found: Vec<(i64, bool, String)> = sqlx::query_as(LEASE_LEFT)
         .bind(asked.claim.key.as_str())
         .bind(asked.now.stored)
         .bind(asked.boot)
@@ -55,10 +55,10 @@ pub(super) async fn refused(turn: &mut Connected, asked: &Asked<'_>) -> Result<A
         .await
         .map_err(|error| turn.fault(error))?;
     match found.first() {
-        Some((left, true)) if *left > 0 => Err(other_kind()),
-        Some((left, _)) => Ok(asked.contended(*left)),
+        Some((left, true, _)) if *left > 0 => Err(other_kind()),
+        Some((left, _, note)) => Ok(asked.contended(*left, Some(note))),
         // It was freed in between.
-        None => Ok(asked.contended(0)),
+        None => Ok(asked.contended(0, None)),
     }
 }
 

@@ -19,7 +19,8 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::fault::{fault, is_broken, moved};
 use super::file::Identity;
-use super::{Site, schema, sweep};
+use super::site::Site;
+use super::{schema, sweep};
 
 /// The way to a connection's task. When it is dropped, the task ends, and the connection with it.
 #[derive(Debug)]

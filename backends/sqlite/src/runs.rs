@@ -117,7 +117,7 @@ pub(super) async fn refused(turn: &mut Connected, asked: &Asked<'_>, once: OnceP
     if started && !again {
         return Ok(Attempt::AlreadyRun);
     }
-    Ok(asked.contended(left))
+    Ok(asked.contended(left, None))
 }
 
 async fn arm_anew(turn: &mut Connected, asked: &Asked<'_>) -> Result<Option<Granted>> {

@@ -7,10 +7,10 @@ use dlock_contract::{Clock, Error, ErrorKind, Result};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection, SqliteSynchronous};
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection};
 
-use super::Site;
 use super::fault::{fault, primary_code};
 use super::file::{Identity, Place};
 use super::line::Connected;
+use super::site::Site;
 use super::time::Time;
 use super::{sweep, tables};
 
@@ -37,6 +37,7 @@ const LOOKS: &[&str] = &[
     "SELECT k, owner, since, expires, boot FROM dlock_writers LIMIT 0",
     "SELECT k, boundary, open, owner, token, expires, boot, note, started, good_started, \
         good_took, good_note FROM dlock_runs LIMIT 0",
+    "SELECT hold, record, expires, now, boot FROM dlock_broken LIMIT 0",
 ];
 
 /// Connects; makes the file and its tables if they are not there.
@@ -53,10 +54,10 @@ pub(super) async fn prepare(site: &Arc<Site>) -> Result<Connected> {
     }
     // Somebody may have switched it back by hand.
     use_log(conn, clock).await?;
-    if version(conn).await? == Some(1) {
+    if matches!(version(conn).await?, Some(1 | 2)) {
         upgrade(conn).await?;
     }
-    if version(conn).await? != Some(2) {
+    if version(conn).await? != Some(3) {
         return Err(place.complain(ErrorKind::SchemaMismatch, "its tables are of another release of dlock"));
     }
     for look in LOOKS {
@@ -167,12 +168,17 @@ async fn version(conn: &mut SqliteConnection) -> Result<Option<i64>> {
     })
 }
 
-/// Adds what version 2 has more. Locks that are held stay so; the processes that hold them notice nothing.
+/// Adds what later versions have more. Locks that are held stay so; the processes that hold them notice nothing.
 async fn upgrade(conn: &mut SqliteConnection) -> Result<()> {
     let mut transaction = conn.begin_with("BEGIN IMMEDIATE").await.map_err(fault)?;
     // Another process may have been faster.
-    if version(&mut transaction).await? == Some(1) {
-        sqlx::raw_sql(tables::SECOND).execute(&mut *transaction).await.map_err(fault)?;
+    let missing: &[&str] = match version(&mut transaction).await? {
+        Some(1) => &[tables::SECOND, tables::THIRD],
+        Some(2) => &[tables::THIRD],
+        _ => &[],
+    };
+    for tables in missing {
+        sqlx::raw_sql(*tables).execute(&mut *transaction).await.map_err(fault)?;
     }
     transaction.commit().await.map_err(fault)
 }
@@ -189,7 +195,7 @@ async fn create(conn: &mut SqliteConnection, site: &Site) -> Result<()> {
         let text = "it is the database of something else; locks need a file of their own";
         return Err(site.place.complain(ErrorKind::SchemaMismatch, text));
     }
-    for tables in [tables::FIRST, tables::SECOND] {
+    for tables in [tables::FIRST, tables::SECOND, tables::THIRD] {
         sqlx::raw_sql(tables).execute(&mut *transaction).await.map_err(fault)?;
     }
     // Begins with the time, so that tokens go on rising even if the file is deleted and made anew.

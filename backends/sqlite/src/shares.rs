@@ -57,7 +57,8 @@ const ACQUIRE: &str = "\
 const REFUSED: &str = "\
     SELECT coalesce((SELECT owner <> ?4 FROM dlock_locks WHERE k = ?1 AND boot = ?2 AND expires > ?3), 0), \
         min(expires) - ?3, max(expires) - ?3, max(CASE WHEN alone THEN expires END) - ?3, \
-        (SELECT max(expires) FROM dlock_writers WHERE k = ?1 AND boot = ?2 AND expires > ?3) - ?3 \
+        (SELECT max(expires) FROM dlock_writers WHERE k = ?1 AND boot = ?2 AND expires > ?3) - ?3, \
+        (SELECT note FROM dlock_shares WHERE k = ?1 AND boot = ?2 AND expires > ?3 ORDER BY token LIMIT 1) \
     FROM dlock_shares WHERE k = ?1 AND boot = ?2 AND expires > ?3";
 
 const WAIT_AS_WRITER: &str = "\
@@ -119,9 +120,9 @@ pub(super) async fn ask(conn: &mut SqliteConnection, asked: &Asked<'_>) -> sqlx:
 
 /// Why it was not granted.
 pub(super) async fn refused(turn: &mut Connected, asked: &Asked<'_>, stand: Stand) -> Result<Attempt> {
-    type Found = (bool, Option<i64>, Option<i64>, Option<i64>, Option<i64>);
+    type Found = (bool, Option<i64>, Option<i64>, Option<i64>, Option<i64>, Option<String>);
     let mode = asked.claim.mode;
-    let found: Vec<Found> = sqlx::query_as(REFUSED)
+    let mut found: Vec<Found> = sqlx::query_as(REFUSED)
         .bind(asked.claim.key.as_str())
         .bind(asked.boot)
         .bind(asked.now.stored)
@@ -129,7 +130,7 @@ pub(super) async fn refused(turn: &mut Connected, asked: &Asked<'_>, stand: Stan
         .fetch_all(turn.conn())
         .await
         .map_err(|error| turn.fault(error))?;
-    let (foreign, first, last, writer, waits) = found.first().copied().unwrap_or_default();
+    let (foreign, first, last, writer, waits, note) = found.pop().unwrap_or_default();
     let waiting = mode == Mode::Write && stand != Stand::No;
     if foreign {
         if waiting {
@@ -145,7 +146,7 @@ pub(super) async fn refused(turn: &mut Connected, asked: &Asked<'_>, stand: Stan
         Mode::Read => writer.max(waits),
         _ => last,
     };
-    Ok(asked.contended(left.unwrap_or(0)))
+    Ok(asked.contended(left.unwrap_or(0), note.as_deref()))
 }
 
 async fn wait_as_writer(turn: &mut Connected, asked: &Asked<'_>) -> Result<()> {

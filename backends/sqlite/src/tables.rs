@@ -128,3 +128,17 @@ pub(super) const SECOND: &str = "\
         WHERE k = new.k AND owner = new.owner AND new.expires <> 0;
     END;
     UPDATE dlock_schema SET version = 2;";
+
+/// Version 3: who broke a hold, by the id of the hold.
+pub(super) const THIRD: &str = "\
+    CREATE TABLE dlock_broken (
+        hold TEXT PRIMARY KEY,
+        record TEXT NOT NULL,
+        expires INTEGER NOT NULL,
+        now INTEGER NOT NULL,
+        boot TEXT NOT NULL
+    ) STRICT, WITHOUT ROWID;
+    CREATE TRIGGER dlock_record_left AFTER INSERT ON dlock_broken BEGIN
+        DELETE FROM dlock_broken WHERE expires <= new.now OR boot <> new.boot;
+    END;
+    UPDATE dlock_schema SET version = 3;";

@@ -1,6 +1,5 @@
 //! The state of one acquisition, and its end: a guard, or an error that names the key and the store.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -158,22 +157,4 @@ impl Acquisition {
         }
         self.explained(error)
     }
-}
-
-pub(super) fn busy(left: Option<Duration>) -> Error {
-    Error::new(ErrorKind::Busy, "another owner holds the lock").with_retry_after(left)
-}
-
-pub(super) fn already_run() -> Error {
-    Error::new(ErrorKind::AlreadyRun, "the run of this period has already started")
-}
-
-pub(super) fn timed_out(left: Option<Duration>) -> Error {
-    let waited = "the wait ran out while other owners held the lock";
-    // If two callers wait for each other's locks, each error shows one half of the deadlock.
-    let text = match scope::held_keys() {
-        held if held.is_empty() => Cow::Borrowed(waited),
-        held => Cow::Owned(format!("{waited}; the caller itself holds {}", held.join(", "))),
-    };
-    Error::new(ErrorKind::WaitTimeout, text).with_retry_after(left)
 }

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use dlock_contract::{Attempt, BootInstant, Error, ErrorKind, Hold, Owner, Result, Signal, Stand, Wake};
 
-use super::acquisition::{Acquisition, LEAST_PATIENCE, already_run, busy, timed_out};
+use super::acquisition::{Acquisition, LEAST_PATIENCE};
+use super::refused::{already_run, busy, timed_out};
 use super::turn::Received;
 use crate::acquire::wait::{Pace, ask_again_at, news};
 use crate::events::shutdown::shut_down;
@@ -52,7 +53,7 @@ impl Acquisition {
                     if let Some(turn) = &self.turn {
                         turn.stands();
                     }
-                    return Err(busy(wake.lease_left));
+                    return Err(busy(Some(&wake), &shared.clock));
                 }
                 Ok(wake) => {
                     if contended == 0 {
@@ -99,10 +100,10 @@ impl Acquisition {
             failed = 0;
             if self.attempts >= self.options.attempts && wake.signal.is_none() {
                 // Waiting is of no use: no news will come, and no attempt is left.
-                let left = wake.lease_left;
+                let error = timed_out(Some(wake), wake.lease_left, &shared.clock);
                 drop(last);
                 self.give_up().await;
-                return Err(timed_out(left));
+                return Err(error);
             }
             let told = shared.clock.now();
             let until = ask_again_at(told, wake, pace, contended).min(self.wait_ends);
@@ -125,9 +126,10 @@ impl Acquisition {
             let now = shared.clock.now();
             if now >= self.wait_ends || self.attempts >= self.options.attempts {
                 let left = wake.lease_left.map(|left| left.saturating_sub(now.since(told)));
+                let error = timed_out(Some(wake), left, &shared.clock);
                 drop(last);
                 self.give_up().await;
-                return Err(timed_out(left));
+                return Err(error);
             }
         }
     }

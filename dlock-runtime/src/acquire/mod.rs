@@ -9,6 +9,7 @@ pub(crate) mod acquisition;
 pub(crate) mod batch;
 pub(crate) mod contend;
 pub(crate) mod context;
+pub(crate) mod refused;
 pub(crate) mod request;
 pub(crate) mod several;
 pub(crate) mod single;

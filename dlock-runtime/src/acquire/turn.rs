@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use dlock_contract::{Attempt, BootInstant, Claim, Error, ErrorKind, Hold, Mode, Result};
 
-use super::acquisition::{Acquisition, LEAST_PATIENCE, busy, timed_out};
+use super::acquisition::{Acquisition, LEAST_PATIENCE};
+use super::refused::{busy, timed_out};
 use crate::events::shutdown::shut_down;
 use crate::hold::abandon::abandon_later;
 use crate::hold::store::request_bound;
@@ -112,7 +113,7 @@ impl Acquisition {
                 ErrorKind::KeyConflict,
                 "other callers of this process use the key for a lock of another mode",
             )),
-            Joined::Taken => Err(busy(None)),
+            Joined::Taken => Err(busy(None, &self.shared.clock)),
             // The caller before asks, or abandons a failed attempt. Both end within a request's time.
             Joined::Behind(waiting) if waits.is_none() => {
                 let until = self.shared.clock.now().after(request_bound(self.claim.ttl));
@@ -160,7 +161,11 @@ impl Acquisition {
     /// Waits for the turn. The error is contention only if the store has said that the lock is held. If the store is
     /// silent, nobody knows that.
     async fn wait_for_turn(&mut self, mut waiting: Waiting, mut until: BootInstant) -> Result<Turn> {
-        let taken = || if self.options.wait == Wait::None { busy(None) } else { timed_out(None) };
+        let clock = self.shared.clock.clone();
+        let taken = || match self.options.wait {
+            Wait::None => busy(None, &clock),
+            _ => timed_out(None, None, &clock),
+        };
         // As long as an attempt of this caller would have.
         let least = self.since.after(LEAST_PATIENCE);
         loop {

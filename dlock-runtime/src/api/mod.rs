@@ -8,6 +8,7 @@
 pub(crate) mod blocking;
 pub(crate) mod catalogue;
 pub(crate) mod fallback;
+pub(crate) mod inspect;
 pub(crate) mod key_of;
 pub(crate) mod lazy_return;
 pub(crate) mod lock;

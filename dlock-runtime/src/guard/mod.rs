@@ -107,7 +107,7 @@ pub(crate) async fn finish(guard: Guard) -> Result<()> {
             tenure.shared.events.tell(&tenure.label, &Event::Released { held });
             Ok(())
         }
-        Outcome::NotOwner => Err(tenure.loss(LossCause::Store)),
+        Outcome::NotOwner => Err(tenure.loss(tenure.told_cause())),
         Outcome::Unconfirmed => Err(tenure.loss(LossCause::Unconfirmed)),
     }
 }

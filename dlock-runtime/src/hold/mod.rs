@@ -12,6 +12,7 @@ pub(crate) mod health;
 pub(crate) mod jitter;
 pub(crate) mod listeners;
 pub(crate) mod loss;
+pub(crate) mod loss_cause;
 pub(crate) mod release;
 pub(crate) mod release_to_next;
 pub(crate) mod renewal;

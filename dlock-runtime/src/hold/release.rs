@@ -11,6 +11,7 @@ use crate::events::shutdown::Job;
 use crate::hold::abandon::not_of_the_parent;
 use crate::hold::cleanup::{Duty, Undo};
 use crate::hold::cohort;
+use crate::hold::loss_cause::cause_of_loss;
 use crate::hold::release_to_next::ReleaseToNext;
 use crate::hold::store::request_bound;
 use crate::hold::tenure::Tenure;
@@ -47,7 +48,7 @@ pub(crate) async fn in_place(tenure: Arc<Tenure>) -> Outcome {
     };
     let cause = match outcome {
         Outcome::Released | Outcome::Unknown => None,
-        Outcome::NotOwner => Some(LossCause::Store),
+        Outcome::NotOwner => Some(Box::pin(cause_of_loss(tenure)).await),
         Outcome::Unconfirmed => Some(LossCause::Unconfirmed),
     };
     if let Some(cause) = cause.filter(|_| ours) {

@@ -15,8 +15,10 @@ use std::time::Duration;
 use dlock_contract::engine::background;
 use dlock_contract::{BootInstant, Clock, Error, ErrorKind, LossCause, Result, Standing};
 use futures::FutureExt;
+use futures::future::join_all;
 
 use crate::events::observe::Event;
+use crate::hold::loss_cause::cause_of_loss;
 use crate::hold::renewal_schedule::{RenewalSchedule, Scheduled, on_tick};
 use crate::hold::tenure::Tenure;
 
@@ -145,7 +147,12 @@ async fn renew(clock: Clock, mut batch: Vec<Arc<Tenure>>) {
             Err(_) => fail_all(&batch, || Error::new(ErrorKind::Internal, "the backend panicked")),
         };
         note(first, &answers, clock.now());
-        return waiting.iter().zip(answers).for_each(|(tenure, answer)| settle(&clock, tenure, answer));
+        let (lost, others): (Vec<_>, Vec<_>) =
+            waiting.iter().zip(answers).partition(|(_, answer)| matches!(answer, Ok(Standing::Lost)));
+        others.into_iter().for_each(|(tenure, answer)| settle(&clock, tenure, answer));
+        let lose = async |tenure: &Arc<Tenure>| tenure.lose(cause_of_loss(tenure).await);
+        join_all(lost.into_iter().map(|(tenure, _)| lose(tenure))).await;
+        return;
     }
     // Every hold has stopped waiting, and the next renewal may be under way. But the store may have done this one.
     let Some(last) = batch.iter().map(|tenure| tenure.valid_until()).max() else { return };

@@ -4,11 +4,11 @@ mod end_plan;
 
 use std::borrow::Cow;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use dlock_contract::engine::{Home, margin};
-use dlock_contract::{BootInstant, Ending, Error, ErrorKind, Fence, Hold, LossCause, Result, Validity};
+use dlock_contract::{BootInstant, BreakRecord, Ending, Error, ErrorKind, Fence, Hold, LossCause, Result, Validity};
 
 use self::end_plan::EndPlan;
 use crate::hold::listeners::LossListeners;
@@ -44,6 +44,8 @@ pub(crate) struct Tenure {
     granted: AtomicU64,
     state: AtomicU8,
     waiting_for_loss: Mutex<LossListeners>,
+    /// Who broke the hold, once the store has told.
+    broken: OnceLock<Box<BreakRecord>>,
     local: Mutex<Local>,
     duties: Mutex<Duties>,
 }
@@ -67,6 +69,7 @@ const LOST_DEADLINE: u8 = 2;
 const LOST_STORE: u8 = 3;
 const LOST_MAX_HOLD: u8 = 4;
 const LOST_SHUTDOWN: u8 = 5;
+const LOST_BROKEN: u8 = 6;
 
 /// The parts of a new tenure.
 pub(crate) struct NewTenure {
@@ -132,6 +135,7 @@ impl Tenure {
             shared: start.shared,
             label: start.label,
             parent: start.parent,
+            broken: OnceLock::new(),
             since,
             cadence: start.cadence,
         }
@@ -198,6 +202,7 @@ impl Tenure {
     pub(crate) fn mark_lost(&self, cause: LossCause) -> bool {
         let lost = self.change(match cause {
             LossCause::Deadline => LOST_DEADLINE,
+            LossCause::Broken => LOST_BROKEN,
             LossCause::MaxHold => LOST_MAX_HOLD,
             LossCause::Shutdown => LOST_SHUTDOWN,
             LossCause::Released | LossCause::Unconfirmed => RELEASED,
@@ -310,8 +315,22 @@ impl Tenure {
         self.local.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Notes who broke the hold; kept for all that ask for the cause.
+    pub(crate) fn broken_by(&self, record: BreakRecord) {
+        // The first answer stays: one hold is broken once.
+        let _ = self.broken.set(Box::new(record));
+    }
+
+    /// Why the store does not know the hold any more, as far as it has told.
+    pub(crate) fn told_cause(&self) -> LossCause {
+        if self.broken.get().is_some() { LossCause::Broken } else { LossCause::Store }
+    }
+
     pub(crate) fn loss(&self, cause: LossCause) -> Error {
-        self.error(ErrorKind::Lost(cause), cause.message())
+        match self.broken.get().filter(|_| cause == LossCause::Broken) {
+            Some(record) => self.error(ErrorKind::Lost(cause), format!("{}: {}", cause.message(), record.as_str())),
+            None => self.error(ErrorKind::Lost(cause), cause.message()),
+        }
     }
 
     pub(crate) fn error(&self, kind: ErrorKind, message: impl Into<Cow<'static, str>>) -> Error {
@@ -348,6 +367,7 @@ const fn cause(state: u8) -> LossCause {
     match state {
         RELEASED => LossCause::Released,
         LOST_STORE => LossCause::Store,
+        LOST_BROKEN => LossCause::Broken,
         LOST_MAX_HOLD => LossCause::MaxHold,
         LOST_SHUTDOWN => LossCause::Shutdown,
         _ => LossCause::Deadline,

@@ -69,7 +69,7 @@ fn they_are_given_back_in_reverse() {
             calm().await;
             let mut free = Vec::new();
             for key in ["a", "b", "c"] {
-                if world.memory.holder(&full(key)).await.unwrap().is_none() {
+                if world.memory.look(&full(key)).await.unwrap().note().cloned().is_none() {
                     free.push(key);
                 }
             }

@@ -17,6 +17,7 @@ mod cancel;
 mod cohort;
 mod cohort_ends;
 mod guard;
+mod inspect;
 mod joined;
 mod limits;
 mod loss;

@@ -50,7 +50,7 @@ fn the_only_backend_is_the_default_and_one_of_several_is_not() {
         assert_eq!(error.kind(), &ErrorKind::BackendNotRegistered { known: vec!["one".into(), "two".into()] });
         assert!(error.to_string().contains("set_default") && error.to_string().contains("one, two"), "{error}");
         let several = registry.lock_all(["k", "l"]).acquire().await.unwrap_err();
-        let asked = registry.lock("k").holder().await.unwrap_err();
+        let asked = registry.lock("k").holders().await.unwrap_err();
         assert_eq!([error.key(), several.key(), asked.key()], [Some("k"); 3]);
         registry.set_default("two").unwrap();
         assert_eq!(registry.lock("k").acquire().await.unwrap().backend(), "two");
@@ -82,16 +82,16 @@ fn the_holder_is_noted_with_its_site_and_trace() {
     test(async {
         let world = World::new();
         world.registry.trace_with(|| Some("4bf9".into()));
-        assert!(world.lock("k").holder().await.unwrap().is_none());
+        assert!(world.lock("k").holders().await.unwrap().note().cloned().is_none());
         let guard = world.lock("k").name("shop::deduct").acquire().await.unwrap();
-        let note = world.lock("k").holder().await.unwrap().unwrap();
+        let note = world.lock("k").holders().await.unwrap().note().cloned().unwrap();
         assert_eq!(
             (note.site(), note.trace(), note.pid()),
             (Some("shop::deduct"), Some("4bf9"), Some(std::process::id()))
         );
         guard.release().await.unwrap();
         let _unnamed = world.lock("k").acquire().await.unwrap();
-        let note = world.lock("k").holder().await.unwrap().unwrap();
+        let note = world.lock("k").holders().await.unwrap().note().cloned().unwrap();
         assert!(note.site().unwrap().contains("tests/core/registry.rs:"), "{note}");
     });
 }

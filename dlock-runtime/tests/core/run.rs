@@ -249,7 +249,7 @@ fn what_is_awaited_can_be_spawned() {
     let lock = || registry.lock("k");
     send(&lock().acquire());
     send(&lock().try_acquire());
-    send(&lock().holder());
+    send(&lock().holders());
     send(&lock().run(|_| async { 1 }));
     send(&registry.shutdown(SECOND));
     send(&dlock_runtime::inherit(async {}));

@@ -129,7 +129,7 @@ fn a_second_shutdown_is_harmless_and_nothing_works_afterwards() {
         let shut = |kind: &ErrorKind| assert_eq!(kind, &ErrorKind::ShutDown);
         shut(world.lock("k").acquire().await.unwrap_err().kind());
         shut(world.lock("k").backend("m").try_acquire().await.unwrap_err().kind());
-        shut(world.lock("k").holder().await.unwrap_err().kind());
+        shut(world.lock("k").holders().await.unwrap_err().kind());
         shut(world.registry.install("n", Memory::new()).unwrap_err().kind());
         shut(
             world

@@ -154,7 +154,7 @@ pub(crate) async fn calm() {
         for _ in 0..5 {
             tokio::task::yield_now().await;
         }
-        PULSE.lock("pulse").backend("pulse").holder().await.unwrap();
+        PULSE.lock("pulse").backend("pulse").holders().await.unwrap();
     }
 }
 

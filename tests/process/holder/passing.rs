@@ -66,7 +66,7 @@ struct Sight {
 
 impl Sight {
     async fn here() -> Result<Self, Error> {
-        let holder = dlock::lock(JOB).holder().await?.unwrap().to_string();
+        let holder = dlock::lock(JOB).holders().await?.note().cloned().unwrap().to_string();
         // This one is the first, and has the process's id.
         let me = std::process::id().to_string();
         let all = fs::read_dir("/proc/self/task").unwrap().map(|thread| thread.unwrap());

@@ -93,7 +93,7 @@ fn a_kept_key_is_nobodys_until_its_time() {
     assert_eq!(end(&store, &hold, None, None), Released::NotOwner);
     let renewed = futures::executor::block_on(store.renew(&[&hold])).pop().unwrap().unwrap();
     assert_eq!(renewed, Standing::Lost);
-    assert!(futures::executor::block_on(store.holder(&hold.claim.key)).unwrap().is_some());
+    assert!(futures::executor::block_on(store.look(&hold.claim.key)).unwrap().note().is_some());
     let mut next = stand(&store, &claim("k"));
     assert!(is_refused(&store, &hold.claim), "the former owner is one of the others");
     clock.advance(5 * SECOND - Duration::from_millis(1));

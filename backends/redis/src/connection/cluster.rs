@@ -42,6 +42,20 @@ impl Connections {
         way.together(slot_of(key), commands).await
     }
 
+    /// Sends commands to the server of a slot; where there is no cluster, to the one server.
+    pub(in super::super) async fn at_slot(
+        &self,
+        connection: &Arc<Connection>,
+        slot: u16,
+        commands: impl IntoIterator<Item = Cmd>,
+    ) -> Result<Vec<Value>> {
+        let Way::Cluster(way) = &connection.way else {
+            return Ok(self.pipeline(connection, commands).await?.into_vec());
+        };
+        let slot = Slot::new(slot).ok_or_else(|| Error::config("after", "a place beyond all slots of a cluster"))?;
+        way.together(slot, commands).await
+    }
+
     /// Looks at the server that grants this lock, if something may have happened to it.
     ///
     /// # Errors

@@ -7,31 +7,31 @@
 //! Our note stands beside the hash, with the same lease. There is no line: whoever hears of a release asks, and Java's
 //! threads come in between. Redisson counts no tokens for an `RLock`: those of our holders rise, and Java's have none.
 
+mod backend;
 mod channels;
 mod scripts;
 
-use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ::redis::{Cmd, RedisWrite, ToRedisArgs, Value};
 use dlock_contract::{
-    Attempt, Backend, Capabilities, Claim, Clock, Error, ErrorKind, Hold, LockKey, Note, Owner, Released, Result,
-    Signal, Stand, Standing, Validity, Wake, WakeStyle,
+    Attempt, Capabilities, Claim, Clock, Error, ErrorKind, Hold, LockKey, Note, Owner, Released, Result, Signal, Stand,
+    Standing, Validity, Wake, WakeStyle,
 };
-use futures::future::BoxFuture;
 
 use super::acquire::{as_array, poll};
+use super::capabilities;
 use super::combine::each;
 use super::connection::{Connection, Connections, on};
 use super::hold::released;
 use super::layout::{self, Name};
 use super::line::slow_poll;
-use super::renewals::in_batches;
 use super::settings::Layout;
 use super::target::Target;
 use super::topology::watch::Watch;
-use super::{check, fault, millis};
+use super::units::millis;
+use super::{check, fault};
 use channels::Channels;
 use scripts::SCRIPTS;
 
@@ -257,61 +257,6 @@ fn channel(name: &LockKey) -> String {
     }
 }
 
-impl Backend for Redisson {
-    fn kind(&self) -> &'static str {
-        "redisson"
-    }
-
-    fn capabilities(&self) -> &Capabilities {
-        &self.capabilities
-    }
-
-    fn name_of(&self, key: &LockKey) -> Result<LockKey> {
-        key.literal()
-    }
-
-    fn try_acquire<'a>(&'a self, claim: &'a Arc<Claim>, stand: Stand) -> BoxFuture<'a, Result<Attempt>> {
-        Box::pin(self.attempt(claim, stand))
-    }
-
-    fn renew<'a>(&'a self, holds: &'a [&'a Hold]) -> BoxFuture<'a, Vec<Result<Standing>>> {
-        Box::pin(in_batches(holds, |batch| self.renew_batch(batch)))
-    }
-
-    fn release<'a>(&'a self, hold: &'a Hold) -> BoxFuture<'a, Result<Released>> {
-        Box::pin(async move {
-            let name = hold.claim.key.literal()?;
-            self.free(&self.connections.here().await?, &hold.claim, &name).await
-        })
-    }
-
-    fn abandon<'a>(&'a self, claim: &'a Arc<Claim>) -> BoxFuture<'a, Result<()>> {
-        Box::pin(async move {
-            // Else it was refused: nothing of it can be there.
-            let Ok(name) = claim.key.literal() else { return Ok(()) };
-            self.channels.dismiss(&channel(&name), &claim.owner);
-            self.give_up(claim, &name).await
-        })
-    }
-
-    fn holder<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<Option<Note>>> {
-        Box::pin(async move { self.note(&key.literal()?).await })
-    }
-
-    fn close(&self) -> BoxFuture<'_, ()> {
-        *self.watch.lock().unwrap_or_else(PoisonError::into_inner) = None;
-        self.channels.stop();
-        self.connections.close();
-        Box::pin(async {})
-    }
-}
-
-impl fmt::Debug for Redisson {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Redisson({:?})", self.connections.target)
-    }
-}
-
 fn capabilities() -> Capabilities {
     Capabilities {
         fair: false,
@@ -324,7 +269,7 @@ fn capabilities() -> Capabilities {
         together: false,
         wake: WakeStyle::Hint,
         any_key: false,
-        ..super::capabilities()
+        ..capabilities::capabilities()
     }
 }
 

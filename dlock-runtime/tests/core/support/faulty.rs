@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use dlock_memory::Memory;
 use dlock_runtime::{
-    Attempt, Backend, BootInstant, Capabilities, Claim, Clock, Ending, Error, ErrorKind, Expiry, Hold, LastSuccess,
-    LockKey, Note, Released, Reservation, Reserved, Result, SessionEnd, Signal, Stand, Standing, Together, Wake,
-    WakeStyle,
+    Attempt, Backend, BootInstant, BreakRecord, Capabilities, Claim, Clock, Ending, Error, ErrorKind, Expiry, Hold,
+    HoldId, Inspect, LastSuccess, Listing, LockKey, LockState, Page, Released, Reservation, Reserved, Result,
+    SessionEnd, Signal, Stand, Standing, Together, Wake, WakeStyle,
 };
 use futures::future::{BoxFuture, pending};
 
@@ -22,6 +22,8 @@ pub(crate) enum Op {
     Carry,
     Reserve,
     Abandon,
+    /// The look for the record of a broken hold.
+    Record,
     Close,
 }
 
@@ -305,8 +307,12 @@ impl Backend for Faulty {
         Box::pin(async move { self.fault(step, self.memory.abandon(claim)).await? })
     }
 
-    fn holder<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<Option<Note>>> {
-        self.memory.holder(key)
+    fn look<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<LockState>> {
+        self.memory.look(key)
+    }
+
+    fn inspect(&self) -> Option<&dyn Inspect> {
+        Some(self)
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {
@@ -314,5 +320,21 @@ impl Backend for Faulty {
         Box::pin(async move {
             let _ = self.fault(step, async {}).await;
         })
+    }
+}
+
+impl Inspect for Faulty {
+    fn list<'a>(&'a self, listing: &'a Listing) -> BoxFuture<'a, Result<Page>> {
+        Inspect::list(&self.memory, listing)
+    }
+
+    fn break_hold<'a>(&'a self, key: &'a LockKey, id: HoldId, record: &'a BreakRecord) -> BoxFuture<'a, Result<bool>> {
+        self.memory.break_hold(key, id, record)
+    }
+
+    fn record_of<'a>(&'a self, hold: &'a Hold) -> BoxFuture<'a, Result<Option<BreakRecord>>> {
+        let step = self.step(Op::Record);
+        panic_if(step);
+        Box::pin(async move { self.fault(step, self.memory.record_of(hold)).await? })
     }
 }

@@ -1,0 +1,58 @@
+//! Listing the locks, and breaking a hold.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use dlock_contract::{BootInstant, BreakRecord, Cursor, Hold, HoldId, Inspect, Listing, LockKey, Page, Result};
+use futures::future::BoxFuture;
+
+use super::Memory;
+
+/// How long a record is kept at least.
+const LEAST: Duration = Duration::from_secs(60);
+
+/// The records of broken holds, and until when each is kept.
+#[derive(Debug, Default)]
+pub(super) struct Broken(HashMap<HoldId, (BreakRecord, BootInstant)>);
+
+impl Inspect for Memory {
+    /// The table has no order, so each page looks for the lowest names above its cursor. It is a table in memory.
+    fn list<'a>(&'a self, listing: &'a Listing) -> BoxFuture<'a, Result<Page>> {
+        Box::pin(async move {
+            let prefix = listing.name_prefix()?;
+            let (locks, now) = (self.lock(), self.clock.now());
+            let after = listing.after.as_ref().map_or("", Cursor::as_str);
+            let is_listed = |key: &&LockKey| key.as_str().starts_with(&prefix) && key.as_str() > after;
+            let held = locks.by_key.iter().filter(|(_, lock)| lock.is_held(now)).map(|(key, _)| key);
+            let mut keys: Vec<_> = held.filter(is_listed).cloned().collect();
+            drop(locks);
+            keys.sort_unstable();
+            let limit = listing.limit();
+            let next = (keys.len() > limit).then(|| Cursor::new(keys[limit - 1].as_str()));
+            keys.truncate(limit);
+            Ok(Page::new(keys, next))
+        })
+    }
+
+    fn break_hold<'a>(&'a self, key: &'a LockKey, id: HoldId, record: &'a BreakRecord) -> BoxFuture<'a, Result<bool>> {
+        Box::pin(async move {
+            let now = self.clock.now();
+            // Before the hold ends: its holder may hear of that at once.
+            let kept = self.lock().by_key.get(key).and_then(|lock| lock.end_of(id));
+            let Some(ends) = kept else { return Ok(false) };
+            {
+                let broken = &mut self.lock().broken.0;
+                broken.retain(|_, (_, until)| *until > now);
+                broken.insert(id, (record.clone(), ends.max(now.after(LEAST))));
+            }
+            Ok(self.change(key, |lock, moment| lock.break_hold(id, moment)))
+        })
+    }
+
+    fn record_of<'a>(&'a self, hold: &'a Hold) -> BoxFuture<'a, Result<Option<BreakRecord>>> {
+        Box::pin(async move {
+            let id = HoldId::of(&hold.claim.owner);
+            Ok(self.lock().broken.0.get(&id).map(|(record, _)| record.clone()))
+        })
+    }
+}

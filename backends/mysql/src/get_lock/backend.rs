@@ -1,0 +1,81 @@
+//! The contract's requests, each with the session that holds the lock.
+
+use std::sync::Arc;
+
+use dlock_contract::{
+    Attempt, Backend, Capabilities, Claim, Hold, Holder, LockKey, LockState, Note, Released, Result, Stand, Standing,
+    Validity,
+};
+use futures::future::{BoxFuture, join_all};
+
+use super::link::Link;
+use super::name::name_of;
+use super::session::Session;
+use super::store::GetLock;
+
+impl Backend for GetLock {
+    fn kind(&self) -> &'static str {
+        "mysql"
+    }
+
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn try_acquire<'a>(&'a self, claim: &'a Arc<Claim>, stand: Stand) -> BoxFuture<'a, Result<Attempt>> {
+        Box::pin(self.shared.bounded(self.shared.attempt(claim, stand)))
+    }
+
+    fn renew<'a>(&'a self, holds: &'a [&'a Hold]) -> BoxFuture<'a, Vec<Result<Standing>>> {
+        Box::pin(join_all(holds.iter().map(|hold| async move {
+            match hold.session::<Session>() {
+                Some(session) => {
+                    let from = session.confirm(&self.shared.clock).await?;
+                    let renewed = |from| Standing::Renewed(Validity { from, granted: hold.claim.ttl });
+                    Ok(from.map_or(Standing::Lost, renewed))
+                }
+                None => Ok(Standing::Lost),
+            }
+        })))
+    }
+
+    fn release<'a>(&'a self, hold: &'a Hold) -> BoxFuture<'a, Result<Released>> {
+        Box::pin(async move {
+            let Some(session) = hold.session::<Session>() else { return Ok(Released::NotOwner) };
+            let freed = self.shared.free(&hold.claim.owner, session).await?;
+            Ok(if freed { Released::Released } else { Released::NotOwner })
+        })
+    }
+
+    /// A wait or an attempt that was dropped has closed its socket by that; what is left is a lock that was granted.
+    fn abandon<'a>(&'a self, claim: &'a Arc<Claim>) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move {
+            let Some(session) = self.shared.monitor.session_of(&claim.owner) else { return Ok(()) };
+            self.shared.free(&claim.owner, &session).await.map(drop)
+        })
+    }
+
+    fn look<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<LockState>> {
+        Box::pin(self.shared.bounded(async move {
+            let link = match self.shared.unpark().await? {
+                Some(link) => link,
+                None => Link::connect(&self.shared.address).await?,
+            };
+            let (link, note) = link.note(&name_of(key)).await?;
+            self.shared.park(link).await;
+            let holder = note.map(|note| Holder::new(Note::from_stored(&note)));
+            // Waiters stand in the server, which does not count them.
+            Ok(LockState::new(holder.into_iter().collect(), None))
+        }))
+    }
+
+    fn close(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async {
+            while let Ok(Some(link)) = self.shared.unpark().await {
+                link.close(&self.shared.clock).await;
+            }
+            self.shared.parked.clear();
+            self.shared.monitor.close().await;
+        })
+    }
+}

@@ -1,0 +1,209 @@
+//! The store: its connections, how it is opened, and how a lock is taken and freed.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use dlock_contract::engine::{Run, background};
+use dlock_contract::{
+    Attempt, BootInstant, Capabilities, Claim, Clock, Durability, Error, Expiry, Fencing, Hold, MAX_KEY_BYTES, Owner,
+    PerRuntime, Result, Signal, Stand, TtlRange, Validity, Wake, WakeStyle,
+};
+
+use super::address::Address;
+use super::link::{Answer, Link, PATIENCE};
+use super::monitor::{Monitor, TOLD};
+use super::name::name_of;
+use super::session::Session;
+use super::table;
+
+/// How many clean connections are kept for the next holds.
+const PARKED: usize = 16;
+
+/// Locks by `GET_LOCK`: each belongs to a session, and the server frees it when that session ends.
+#[derive(Debug)]
+pub struct GetLock {
+    pub(super) shared: Arc<Shared>,
+    pub(super) capabilities: Capabilities,
+    /// Ends with the backend.
+    _watch: Run<()>,
+}
+
+/// What waiters need too, which outlive the borrow of the backend.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) address: Address,
+    pub(super) clock: Clock,
+    /// Clean connections, by the runtime that drives them.
+    pub(super) parked: PerRuntime<Arc<Mutex<Vec<Link>>>>,
+    /// Which session holds for whom: an owner that asks again is told so, and one that gives up is found.
+    pub(super) monitor: Arc<Monitor>,
+}
+
+impl GetLock {
+    /// Opens `mysql://user:password@host:port/database` or `mariadb://…`. Special characters in the account are
+    /// percent-encoded. With `?socket=path` the connection goes over a Unix socket. A host that is not this one must say
+    /// `tls=verify` (with `ca`, `cert` and `key`, which are files), `tls=require` or `tls=off`; only the first keeps the
+    /// password from a rogue server.
+    ///
+    /// # Errors
+    /// Where the server cannot be reached within five seconds, refuses the account, is a replica or one of several
+    /// writable nodes, or where the table is missing and may not be made.
+    pub async fn open(url: &str, clock: &Clock) -> Result<Self> {
+        let address = Address::parse(url)?;
+        // On our thread: the connection becomes the monitor's, and must not end with the caller's runtime.
+        let background = background()?;
+        let opening = {
+            let (address, clock) = (address.clone(), clock.clone());
+            async move {
+                let preparing = async { table::prepare(Link::connect(&address).await?).await };
+                bounded(&clock, preparing).await
+            }
+        };
+        let link = background.run(opening).await??;
+        let monitor = Arc::new(Monitor::new(&address, clock, link));
+        let watch = background.run(monitor.clone().watch());
+        let shared = Arc::new(Shared { address, clock: clock.clone(), parked: PerRuntime::new(), monitor });
+        Ok(Self { shared, capabilities: capabilities(), _watch: watch })
+    }
+}
+
+/// Ends `work` if the server does not answer in time. Its connection closes with it.
+async fn bounded<T>(clock: &Clock, work: impl Future<Output = Result<T>>) -> Result<T> {
+    let late = || Error::outage(format!("the server did not answer within {PATIENCE:?}"));
+    clock.timeout_at(clock.now().after(PATIENCE), work).await.ok_or_else(late)?
+}
+
+impl Shared {
+    pub(super) async fn bounded<T>(&self, work: impl Future<Output = Result<T>>) -> Result<T> {
+        bounded(&self.clock, work).await
+    }
+
+    pub(super) async fn attempt(self: &Arc<Self>, claim: &Arc<Claim>, stand: Stand) -> Result<Attempt> {
+        if let Some(hold) = self.held_already(claim).await? {
+            return Ok(Attempt::Acquired(hold));
+        }
+        let name = name_of(&claim.key);
+        let (link, answer) = self.ask(&name, claim.ttl).await?;
+        match (answer, stand) {
+            (Answer::Granted, _) => Ok(Attempt::Acquired(self.take(link, name, claim).await?)),
+            (Answer::Taken, Stand::No) => {
+                self.park(link).await;
+                Ok(Attempt::Contended(Wake::poll()))
+            }
+            (Answer::Taken, Stand::Until(deadline)) => {
+                let (shared, claim) = (self.clone(), claim.clone());
+                Ok(Attempt::Contended(Wake::on(async move {
+                    let wait = deadline.since(shared.clock.now());
+                    match link.lock(&name, wait).await? {
+                        (link, Answer::Granted) => {
+                            shared.bounded(shared.take(link, name, &claim)).await.map(Signal::Granted)
+                        }
+                        (link, Answer::Taken) => {
+                            shared.park(link).await;
+                            Ok(Signal::Ask)
+                        }
+                    }
+                })))
+            }
+        }
+    }
+
+    /// This owner's lock, if an earlier attempt has won it and its answer was lost.
+    async fn held_already(&self, claim: &Arc<Claim>) -> Result<Option<Hold>> {
+        let Some(session) = self.monitor.session_of(&claim.owner) else { return Ok(None) };
+        let Some(from) = session.confirm(&self.clock).await? else { return Ok(None) };
+        hold_of(session, claim, from).map(Some)
+    }
+
+    /// Asks for the lock without waiting, over a parked connection if one is left.
+    async fn ask(&self, name: &str, ttl: Duration) -> Result<(Link, Answer)> {
+        while let Some(link) = self.unpark().await? {
+            let asked = match link.end_after(ttl).await {
+                Ok(link) => link.lock(name, Duration::ZERO).await,
+                Err(error) => Err(error),
+            };
+            match asked {
+                // The server has ended it meanwhile; nothing was taken that outlives it.
+                Err(error) if error.is_retryable() => {}
+                asked => return asked,
+            }
+        }
+        let link = Link::connect(&self.address).await.map_err(Error::never_sent)?;
+        link.end_after(ttl).await?.lock(name, Duration::ZERO).await
+    }
+
+    /// Makes a hold of a lock that the server has granted.
+    async fn take(&self, link: Link, name: String, claim: &Arc<Claim>) -> Result<Hold> {
+        // From here on the server counts the silence anew: it has the session, and so the lock, when it answers.
+        let from = self.clock.now();
+        let (link, token) = link.stamp(&name, claim.note.as_str()).await?;
+        let session = Arc::new(Session::new(&name, token, link, from));
+        self.monitor.add(claim.owner, &session);
+        hold_of(session, claim, from)
+    }
+
+    /// Frees what this session holds; true if it held it when this was called.
+    pub(super) async fn free(&self, owner: &Owner, session: &Session) -> Result<bool> {
+        let freed = self.bounded(session.free()).await;
+        self.monitor.remove(owner, session);
+        match freed {
+            Ok(Some(link)) => {
+                self.park(link).await;
+                Ok(true)
+            }
+            Ok(None) => Ok(false),
+            // The connection is broken on our side. The server may know the session still, and frees the lock later.
+            Err(_) if self.monitor.sees(session).await => Ok(true),
+            Err(error) => Err(error),
+        }
+    }
+
+    pub(super) async fn unpark(&self) -> Result<Option<Link>> {
+        let parked = self.parked.get(|| async { Ok(Arc::default()) }).await?.value;
+        let now = self.clock.now();
+        let mut parked = parked.lock().unwrap_or_else(PoisonError::into_inner);
+        parked.retain(|link| link.is_fresh(now));
+        Ok(parked.pop())
+    }
+
+    /// Keeps a connection that holds nothing.
+    pub(super) async fn park(&self, mut link: Link) {
+        link.parked = Some(self.clock.now());
+        if let Ok(parked) = self.parked.get(|| async { Ok(Arc::default()) }).await {
+            let mut parked = parked.value.lock().unwrap_or_else(PoisonError::into_inner);
+            if parked.len() < PARKED {
+                parked.push(link);
+            }
+        }
+    }
+}
+
+fn hold_of(session: Arc<Session>, claim: &Arc<Claim>, from: BootInstant) -> Result<Hold> {
+    let hold = Hold::new(claim.clone(), session.token, Validity { from, granted: claim.ttl })?;
+    Ok(hold.ended_by(session.ending.clone()).with_session(session))
+}
+
+/// What named locks can do. The tokens are as good as the clock after a failover to a replica that lags.
+fn capabilities() -> Capabilities {
+    let (min, max) = (Duration::from_secs(1), Duration::from_secs(365 * 24 * 3600));
+    Capabilities {
+        expiry: Expiry::Session { told: TOLD },
+        ttl: TtlRange { min, max, step: min },
+        expires_alone: true,
+        fencing: Fencing::MonotonicUnlessFailover,
+        fair: false,
+        read_write: false,
+        permits: false,
+        min_hold: false,
+        once_per: false,
+        cohort: false,
+        carries: false,
+        together: false,
+        wake: WakeStyle::Grant,
+        connection_per_hold: true,
+        takeover_delay: Duration::from_secs(1),
+        durability: Durability::Memory,
+        max_key_bytes: MAX_KEY_BYTES,
+        any_key: true,
+    }
+}

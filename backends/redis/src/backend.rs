@@ -1,0 +1,110 @@
+//! The contract's requests, each to the file that answers it.
+
+use std::fmt;
+use std::sync::{Arc, PoisonError};
+
+use dlock_contract::{
+    Attempt, Backend, BootInstant, Capabilities, Claim, Ending, Hold, Inspect, LastSuccess, LockKey, LockState,
+    Released, Reservation, Reserved, Result, Stand, Standing, Together,
+};
+use futures::future::BoxFuture;
+
+use crate::store::Redis;
+
+impl Backend for Redis {
+    fn kind(&self) -> &'static str {
+        "redis"
+    }
+
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn try_acquire<'a>(&'a self, claim: &'a Arc<Claim>, stand: Stand) -> BoxFuture<'a, Result<Attempt>> {
+        Box::pin(self.guarded(claim, stand))
+    }
+
+    fn try_acquire_all<'a>(&'a self, claims: &'a [Arc<Claim>]) -> BoxFuture<'a, Result<Together>> {
+        Box::pin(self.attempt_all(claims))
+    }
+
+    fn expects_others(&self, key: &LockKey) {
+        self.contended.note(key, self.clock.now());
+    }
+
+    fn renew<'a>(&'a self, holds: &'a [&'a Hold]) -> BoxFuture<'a, Vec<Result<Standing>>> {
+        Box::pin(self.renew_all(holds))
+    }
+
+    fn release<'a>(&'a self, hold: &'a Hold) -> BoxFuture<'a, Result<Released>> {
+        Box::pin(self.free(hold))
+    }
+
+    fn release_to<'a>(
+        &'a self,
+        hold: &'a Hold,
+        next: &'a Arc<Claim>,
+        _until: BootInstant,
+    ) -> BoxFuture<'a, Result<(Released, Option<Attempt>)>> {
+        Box::pin(self.free_to(hold, next))
+    }
+
+    fn abandon<'a>(&'a self, claim: &'a Arc<Claim>) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move {
+            self.places.dismiss(&claim.owner);
+            self.give_up(claim).await
+        })
+    }
+
+    fn end<'a>(&'a self, hold: &'a Hold, ending: &'a Ending) -> BoxFuture<'a, Result<Released>> {
+        Box::pin(self.finish(hold, ending))
+    }
+
+    fn reserve<'a>(&'a self, hold: &'a Hold, asked: Reservation) -> BoxFuture<'a, Result<Reserved>> {
+        Box::pin(self.reserve_tokens(&hold.claim, asked))
+    }
+
+    fn last_success<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<Option<LastSuccess>>> {
+        Box::pin(self.success(key))
+    }
+
+    fn look<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<LockState>> {
+        Box::pin(self.state(key))
+    }
+
+    fn inspect(&self) -> Option<&dyn Inspect> {
+        Some(self)
+    }
+
+    fn close(&self) -> BoxFuture<'_, ()> {
+        *self.watch.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        self.pushes.stop();
+        self.connections.close();
+        Box::pin(async {})
+    }
+}
+
+impl fmt::Debug for Redis {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Redis({:?})", self.connections.target)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_futures_of_an_uncontended_call_stay_small() {
+        fn size<A, B, F>(_: fn(A, B) -> F) -> usize {
+            std::mem::size_of::<F>()
+        }
+        fn size_3<A, B, C, F>(_: fn(A, B, C) -> F) -> usize {
+            std::mem::size_of::<F>()
+        }
+        let ask = size_3::<&'static Redis, &'static Arc<Claim>, Stand, _>(Redis::guarded);
+        let free = size::<&'static Redis, &'static Hold, _>(Redis::free);
+        // Beyond 1 KiB glibc's allocator takes a lock that all threads share.
+        assert!(ask <= 1024 && free <= 1024, "{ask} {free}");
+    }
+}

@@ -1,0 +1,380 @@
+//! Who holds a lock, which locks are held, and breaking a hold.
+
+use std::collections::HashMap;
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use ::redis::{Cmd, Value, cmd};
+use dlock_contract::{
+    BreakRecord, Claim, Cursor, Error, Hold, HoldId, Holder, Inspect, Listing, LockKey, LockState, Mode, Note, Owner,
+    Page, Result,
+};
+use futures::future::BoxFuture;
+
+use crate::connection::on;
+use crate::fault;
+use crate::hold::released;
+use crate::layout::{self, Name};
+use crate::literal::Literal;
+use crate::scripts::{MARK, SCRIPTS};
+use crate::scripts_shares::MARKER;
+use crate::store::Redis;
+use ::redis::ToRedisArgs;
+
+/// How long the record of a broken hold is kept at least.
+pub const LEAST: Duration = Duration::from_secs(60);
+
+/// What stands under a lock's name.
+enum Found {
+    Nothing,
+    /// The whole value of a lock with one holder, its lease, and how many stand in line.
+    One(Vec<u8>, Duration, Option<u64>),
+    /// A lock that several may hold: its family.
+    Shares(Vec<u8>),
+    /// Another tool's lock, with its lease.
+    AnotherTool(Duration),
+}
+
+/// One share: whose, until when by the server's clock in µs, and what is known of it.
+struct Share {
+    owner: String,
+    ends_us: u64,
+    permit: Option<u32>,
+    token: u64,
+    note: String,
+}
+
+impl Redis {
+    pub(super) async fn state(&self, key: &LockKey) -> Result<LockState> {
+        match self.find(key).await? {
+            Found::Nothing => Ok(LockState::new(Vec::new(), Some(0))),
+            Found::AnotherTool(left) => Ok(LockState::new(vec![Holder::another_tool(Some(left))], None)),
+            Found::One(value, left, waiters) => {
+                let holder = Holder::new(layout::note_of(&value)?).with(|holder| {
+                    holder.id = owner_of(&value).as_ref().map(HoldId::of);
+                    holder.lease_left = Some(left);
+                });
+                Ok(LockState::new(vec![holder], waiters))
+            }
+            Found::Shares(_) => {
+                let (shares, waiters, now_us) = self.shares(key).await?;
+                let holder = |share: Share| {
+                    Holder::new(Note::from_stored(&share.note)).with(|holder| {
+                        holder.id = owner_in_hex(&share.owner).as_ref().map(HoldId::of);
+                        holder.token = Some(share.token);
+                        holder.lease_left = Some(Duration::from_micros(share.ends_us.saturating_sub(now_us)));
+                        holder.slot = share.permit;
+                    })
+                };
+                Ok(LockState::new(shares.into_iter().map(holder).collect(), waiters))
+            }
+        }
+    }
+
+    async fn find(&self, key: &LockKey) -> Result<Found> {
+        let connection = self.connections.here().await?;
+        let name = name_of(key);
+        let ask = |what: &str, name: &[u8]| {
+            let mut command = cmd(what);
+            command.arg(name);
+            command
+        };
+        let line = layout::beside(&name, ":q");
+        let commands = [ask("GET", &name), ask("PTTL", &name), ask("ZCARD", &line)];
+        let answers = self.connections.together(&connection, key, commands).await?;
+        let [value, left, waiters] = &answers[..] else { return Err(fault::unexpected(&Value::Nil)) };
+        let waiters = match waiters {
+            Value::Int(count) => u64::try_from(*count).ok(),
+            // The account may not count them.
+            _ => None,
+        };
+        let own = key.as_str().starts_with("dl1:");
+        match (value, left) {
+            (Value::Nil, _) => Ok(Found::Nothing),
+            (Value::BulkString(value), _) if own && value.starts_with(MARKER.as_bytes()) => {
+                Ok(Found::Shares(value.clone()))
+            }
+            (Value::BulkString(value), Value::Int(left @ 0..)) => {
+                let left = Duration::from_millis(left.unsigned_abs());
+                let is_one = own || layout::is_ours(value);
+                Ok(if is_one { Found::One(value.clone(), left, waiters) } else { Found::AnotherTool(left) })
+            }
+            (Value::BulkString(_), Value::Int(-1)) => Err(layout::conflict()),
+            // It has ended between the two.
+            (Value::BulkString(_), Value::Int(_)) => Ok(Found::Nothing),
+            (Value::BulkString(_), other) | (other, _) => Err(fault::unexpected(other)),
+        }
+    }
+
+    /// The shares of a lock, the first grant first; how many stand in line; the server's clock in µs.
+    async fn shares(&self, key: &LockKey) -> Result<(Vec<Share>, Option<u64>, u64)> {
+        let connection = self.connections.here().await?;
+        let name = name_of(key);
+        let beside = |ending| layout::beside(&name, ending);
+        let mut ends = cmd("ZRANGE");
+        ends.arg(beside(":s")).arg(0).arg(-1).arg("WITHSCORES");
+        let mut known = cmd("HGETALL");
+        known.arg(beside(":h"));
+        let mut waiters = cmd("ZCARD");
+        waiters.arg(beside(":w"));
+        let answers = self.connections.together(&connection, key, [ends, known, waiters, cmd("TIME")]).await?;
+        let [ends, known, Value::Int(waiters), time] = &answers[..] else {
+            return Err(fault::unexpected(answers.first().unwrap_or(&Value::Nil)));
+        };
+        let ends: Vec<(String, f64)> = read(ends)?;
+        let known: HashMap<String, String> = read(known)?;
+        let (seconds, micros): (u64, u64) = read(time)?;
+        let now_us = seconds * 1_000_000 + micros;
+        let mut shares: Vec<_> = ends
+            .into_iter()
+            .filter_map(|(owner, ends)| share(known.get(&owner)?, owner, ends))
+            .filter(|share| share.ends_us > now_us)
+            .collect();
+        shares.sort_by_key(|share| share.token);
+        Ok((shares, u64::try_from(*waiters).ok(), now_us))
+    }
+
+    async fn break_one(&self, key: &LockKey, id: HoldId, record: &BreakRecord) -> Result<bool> {
+        match self.find(key).await? {
+            Found::One(value, left, _) if owner_of(&value).is_some_and(|owner| HoldId::of(&owner) == id) => {
+                self.leave_record(key, id, record, left).await?;
+                let connection = self.connections.here().await?;
+                let value = value.strip_suffix(MARK.as_bytes()).unwrap_or(&value);
+                let release = self.connections.script(&connection, &SCRIPTS.release, |command| {
+                    on(command, Name(key)).arg(value);
+                });
+                self.broken(key, id, released(&release.await?)? == dlock_contract::Released::Released).await
+            }
+            Found::Shares(family) => {
+                let (shares, _, now_us) = self.shares(key).await?;
+                let owner = |share: &Share| owner_in_hex(&share.owner).filter(|owner| HoldId::of(owner) == id);
+                let found = shares.iter().find_map(|share| Some((owner(share)?, share.ends_us)));
+                let Some((owner, ends_us)) = found else { return Ok(false) };
+                self.leave_record(key, id, record, Duration::from_micros(ends_us.saturating_sub(now_us))).await?;
+                let claim = Claim::plain(key.clone(), owner, LEAST, Note::from_stored(""))
+                    .with(|claim| claim.mode = mode_of(&family));
+                let ended = self.end_share(&claim, 0).await? == dlock_contract::Released::Released;
+                self.broken(key, id, ended).await
+            }
+            _ => Ok(false),
+        }
+    }
+
+    /// The record comes before the end of the hold, so that its holder finds it.
+    async fn leave_record(&self, key: &LockKey, id: HoldId, record: &BreakRecord, left: Duration) -> Result<()> {
+        let mut set = cmd("SET");
+        set.arg(record_name(key, id)).arg(record.as_str()).arg("PX").arg(crate::units::millis(left.max(LEAST)));
+        self.one(key, set).await.map(drop)
+    }
+
+    /// Takes the record back if nothing was broken: the hold ended by itself meanwhile.
+    async fn broken(&self, key: &LockKey, id: HoldId, is_broken: bool) -> Result<bool> {
+        if !is_broken {
+            let mut delete = cmd("DEL");
+            delete.arg(record_name(key, id));
+            self.one(key, delete).await?;
+        }
+        Ok(is_broken)
+    }
+
+    async fn one(&self, key: &LockKey, command: Cmd) -> Result<Value> {
+        let connection = self.connections.here().await?;
+        let mut answers = self.connections.together(&connection, key, [command]).await?;
+        match answers.pop() {
+            Some(Value::ServerError(error)) => Err(fault::unexpected(&Value::ServerError(error))),
+            Some(answer) => Ok(answer),
+            None => Err(fault::unexpected(&Value::Nil)),
+        }
+    }
+
+    async fn record(&self, key: &LockKey, id: HoldId) -> Result<Option<BreakRecord>> {
+        let mut get = cmd("GET");
+        get.arg(record_name(key, id));
+        match self.one(key, get).await? {
+            Value::BulkString(record) => Ok(Some(BreakRecord::from_stored(&String::from_utf8_lossy(&record)))),
+            _ => Ok(None),
+        }
+    }
+
+    /// One step of a scan over the names of strings that match; in a cluster over one server after another.
+    async fn scan(&self, pattern: &[u8], listing: &Listing) -> Result<(Vec<Vec<u8>>, Option<Cursor>)> {
+        let (slot, cursor) = place_of(listing.after.as_ref())?;
+        let connection = self.connections.here().await?;
+        let mut commands = vec![scan_command(cursor, pattern, listing)];
+        let is_cluster = self.connections.cluster().is_some();
+        if is_cluster {
+            commands.push(cmd("CLUSTER"));
+            commands.last_mut().map(|slots| slots.arg("SLOTS"));
+        }
+        let answers = self.connections.at_slot(&connection, slot, commands).await?;
+        let (next, names) = scanned(answers.first().unwrap_or(&Value::Nil))?;
+        let next = match next {
+            0 if is_cluster => next_server(answers.get(1).unwrap_or(&Value::Nil), slot)?.map(|slot| (slot, 0)),
+            0 => None,
+            cursor => Some((slot, cursor)),
+        };
+        Ok((names, next.map(|(slot, cursor)| Cursor::new(format!("{slot}.{cursor}")))))
+    }
+}
+
+impl Inspect for Redis {
+    fn list<'a>(&'a self, listing: &'a Listing) -> BoxFuture<'a, Result<Page>> {
+        Box::pin(async move {
+            let (names, next) = self.scan(&lock_pattern(listing, false)?, listing).await?;
+            Ok(Page::new(names.into_iter().filter_map(|name| listed_key(name, false)).collect(), next))
+        })
+    }
+
+    fn break_hold<'a>(&'a self, key: &'a LockKey, id: HoldId, record: &'a BreakRecord) -> BoxFuture<'a, Result<bool>> {
+        Box::pin(self.break_one(key, id, record))
+    }
+
+    fn record_of<'a>(&'a self, hold: &'a Hold) -> BoxFuture<'a, Result<Option<BreakRecord>>> {
+        Box::pin(self.record(&hold.claim.key, HoldId::of(&hold.claim.owner)))
+    }
+}
+
+impl Inspect for Literal {
+    /// Other tools' locks too. Literal names have no namespace: the prefix is that of the plain name, and every string of
+    /// the database with such a name is looked at.
+    fn list<'a>(&'a self, listing: &'a Listing) -> BoxFuture<'a, Result<Page>> {
+        Box::pin(async move {
+            let (names, next) = self.redis.scan(&lock_pattern(listing, true)?, listing).await?;
+            Ok(Page::new(names.into_iter().filter_map(|name| listed_key(name, true)).collect(), next))
+        })
+    }
+
+    fn break_hold<'a>(&'a self, key: &'a LockKey, id: HoldId, record: &'a BreakRecord) -> BoxFuture<'a, Result<bool>> {
+        Box::pin(async move { self.redis.break_one(&key.literal()?, id, record).await })
+    }
+
+    fn record_of<'a>(&'a self, hold: &'a Hold) -> BoxFuture<'a, Result<Option<BreakRecord>>> {
+        Box::pin(async move { self.redis.record(&hold.claim.key.literal()?, HoldId::of(&hold.claim.owner)).await })
+    }
+}
+
+/// One step of a scan over the names of strings that match.
+pub fn scan_command(cursor: u64, pattern: &[u8], listing: &Listing) -> Cmd {
+    let mut scan = cmd("SCAN");
+    scan.arg(cursor).arg("MATCH").arg(pattern).arg("COUNT").arg(listing.limit()).arg("TYPE").arg("string");
+    scan
+}
+
+/// Where the next step begins, 0 after the last one, and the names that were found.
+///
+/// # Errors
+/// For an answer that is none.
+pub fn scanned(answer: &Value) -> Result<(u64, Vec<Vec<u8>>)> {
+    read(answer)
+}
+
+/// What the names of the locks to list match.
+///
+/// # Errors
+/// For a namespace that cannot be.
+pub fn lock_pattern(listing: &Listing, is_literal: bool) -> Result<Vec<u8>> {
+    if is_literal {
+        return Ok([&escaped(&listing.prefix)[..], b"*"].concat());
+    }
+    let prefix = listing.name_prefix()?;
+    let beginning = prefix.strip_prefix("dl1:").unwrap_or(&prefix);
+    Ok([b"dl1:{", &escaped(beginning)[..], b"*}"].concat())
+}
+
+/// The lock of a name that was found; `None` for what is no lock's name.
+#[must_use]
+pub fn listed_key(name: Vec<u8>, is_literal: bool) -> Option<LockKey> {
+    let name = String::from_utf8(name).ok()?;
+    if is_literal {
+        return (!name.starts_with("dl1:")).then(|| LockKey(name.into()));
+    }
+    LockKey::from_stored(&format!("dl1:{}", name.strip_prefix("dl1:{")?.strip_suffix('}')?))
+}
+
+fn name_of(key: &LockKey) -> Vec<u8> {
+    Name(key).to_redis_args().concat()
+}
+
+/// Beside the lock, so that it is in the lock's slot and under the account's rights.
+#[must_use]
+pub fn record_name(key: &LockKey, id: HoldId) -> Vec<u8> {
+    layout::beside(&name_of(key), &format!(":b:{id}"))
+}
+
+/// The owner of a value; none of a key that is kept after its hold's end, which has zeros there.
+#[must_use]
+pub fn owner_of(value: &[u8]) -> Option<Owner> {
+    layout::owner_of(value).filter(|owner| owner.as_bytes().iter().any(|byte| *byte != 0))
+}
+
+/// The owner of a share; none of one that is kept, which begins with a word.
+fn owner_in_hex(text: &str) -> Option<Owner> {
+    layout::owner_of(format!("{text} ").as_bytes())
+}
+
+/// A family as a mode: any of those that it holds, since the script that ends a share asks for the family alone.
+fn mode_of(family: &[u8]) -> Mode {
+    let text = std::str::from_utf8(family).unwrap_or_default();
+    let limit = text.strip_prefix(MARKER).and_then(|text| text.strip_prefix("permits:"));
+    limit.and_then(|limit| limit.parse::<NonZeroU32>().ok()).map_or(Mode::Read, Mode::Permits)
+}
+
+/// Reads `mode slot token process note`.
+fn share(known: &str, owner: String, ends: f64) -> Option<Share> {
+    let mut parts = known.splitn(5, ' ');
+    let (mode, slot, token) = (parts.next()?, parts.next()?, parts.next()?);
+    let note = parts.nth(1)?.to_owned();
+    let permit = slot.parse().ok().filter(|_| mode == "p");
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "µs since 1970, far below 2^53")]
+    let ends_us = ends as u64;
+    Some(Share { owner, ends_us, permit, token: token.parse().ok()?, note })
+}
+
+fn read<T: ::redis::FromRedisValue>(answer: &Value) -> Result<T> {
+    if let Value::ServerError(_) = answer {
+        return Err(fault::unexpected(answer));
+    }
+    T::from_redis_value(answer.clone()).map_err(|_| fault::unexpected(answer))
+}
+
+/// A pattern that matches just this text.
+fn escaped(text: &str) -> Vec<u8> {
+    let mut pattern = Vec::with_capacity(text.len());
+    for byte in text.bytes() {
+        if matches!(byte, b'*' | b'?' | b'[' | b']' | b'^' | b'-' | b'\\') {
+            pattern.push(b'\\');
+        }
+        pattern.push(byte);
+    }
+    pattern
+}
+
+/// The slot whose server is scanned, and how far it has come.
+fn place_of(cursor: Option<&Cursor>) -> Result<(u16, u64)> {
+    let Some(cursor) = cursor else { return Ok((0, 0)) };
+    let (slot, scanned) = cursor.as_str().split_once('.').unwrap_or_default();
+    let place = slot.parse().ok().zip(scanned.parse().ok());
+    place.ok_or_else(|| Error::config("after", "the cursor is none of this store's"))
+}
+
+/// The first slot of the server that comes after the one of this slot, in the order of their first slots.
+fn next_server(slots: &Value, slot: u16) -> Result<Option<u16>> {
+    let Value::Array(ranges) = slots else { return Err(fault::unexpected(slots)) };
+    let mut first_of: HashMap<String, u16> = HashMap::new();
+    let mut present = None;
+    for range in ranges {
+        let Value::Array(parts) = range else { return Err(fault::unexpected(range)) };
+        let [Value::Int(start), Value::Int(end), Value::Array(primary), ..] = &parts[..] else {
+            return Err(fault::unexpected(range));
+        };
+        let (start, end) = (u16::try_from(*start).unwrap_or(0), u16::try_from(*end).unwrap_or(u16::MAX));
+        let id: String = read(primary.get(2).unwrap_or(&Value::Nil))?;
+        if (start..=end).contains(&slot) {
+            present = Some(id.clone());
+        }
+        let first = first_of.entry(id).or_insert(start);
+        *first = start.min(*first);
+    }
+    let scanned = present.and_then(|id| first_of.get(&id).copied()).unwrap_or(slot);
+    Ok(first_of.into_values().filter(|first| *first > scanned).min())
+}

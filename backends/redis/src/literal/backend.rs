@@ -1,0 +1,100 @@
+//! The contract's requests under literal names: each goes to [`Redis`](crate::Redis) with the name translated.
+
+use std::fmt;
+use std::sync::Arc;
+
+use dlock_contract::{
+    Attempt, Backend, BootInstant, Capabilities, Claim, Ending, Hold, Inspect, LastSuccess, LockKey, LockState,
+    Released, Reservation, Reserved, Result, Stand, Standing, Together,
+};
+use futures::future::BoxFuture;
+
+use crate::literal::{Literal, for_claim, inside, under_its_name};
+
+impl Backend for Literal {
+    fn kind(&self) -> &'static str {
+        self.redis.kind()
+    }
+
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn name_of(&self, key: &LockKey) -> Result<LockKey> {
+        key.literal()
+    }
+
+    fn try_acquire<'a>(&'a self, claim: &'a Arc<Claim>, stand: Stand) -> BoxFuture<'a, Result<Attempt>> {
+        Box::pin(self.attempt(claim, stand))
+    }
+
+    fn try_acquire_all<'a>(&'a self, claims: &'a [Arc<Claim>]) -> BoxFuture<'a, Result<Together>> {
+        Box::pin(self.attempt_all(claims))
+    }
+
+    fn expects_others(&self, key: &LockKey) {
+        if let Ok(name) = key.literal() {
+            self.redis.expects_others(&name);
+        }
+    }
+
+    fn renew<'a>(&'a self, holds: &'a [&'a Hold]) -> BoxFuture<'a, Vec<Result<Standing>>> {
+        Box::pin(self.renew_all(holds))
+    }
+
+    fn release<'a>(&'a self, hold: &'a Hold) -> BoxFuture<'a, Result<Released>> {
+        Box::pin(async move { self.redis.release(&inside(hold)?).await })
+    }
+
+    fn release_to<'a>(
+        &'a self,
+        hold: &'a Hold,
+        next: &'a Arc<Claim>,
+        until: BootInstant,
+    ) -> BoxFuture<'a, Result<(Released, Option<Attempt>)>> {
+        Box::pin(async move {
+            let (released, attempt) = self.redis.release_to(&inside(hold)?, &under_its_name(next)?, until).await?;
+            Ok((released, attempt.map(|attempt| for_claim(attempt, next))))
+        })
+    }
+
+    fn abandon<'a>(&'a self, claim: &'a Arc<Claim>) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move {
+            match under_its_name(claim) {
+                Ok(named) => self.redis.abandon(&named).await,
+                // It was refused: nothing of it can be there.
+                Err(_) => Ok(()),
+            }
+        })
+    }
+
+    fn end<'a>(&'a self, hold: &'a Hold, ending: &'a Ending) -> BoxFuture<'a, Result<Released>> {
+        Box::pin(async move { self.redis.end(&inside(hold)?, ending).await })
+    }
+
+    fn reserve<'a>(&'a self, hold: &'a Hold, asked: Reservation) -> BoxFuture<'a, Result<Reserved>> {
+        Box::pin(async move { self.redis.reserve(&inside(hold)?, asked).await })
+    }
+
+    fn last_success<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<Option<LastSuccess>>> {
+        Box::pin(async move { self.redis.last_success(&key.literal()?).await })
+    }
+
+    fn look<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<LockState>> {
+        Box::pin(async move { self.redis.state(&key.literal()?).await })
+    }
+
+    fn inspect(&self) -> Option<&dyn Inspect> {
+        Some(self)
+    }
+
+    fn close(&self) -> BoxFuture<'_, ()> {
+        self.redis.close()
+    }
+}
+
+impl fmt::Debug for Literal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Literal({:?})", self.redis.connections.target)
+    }
+}

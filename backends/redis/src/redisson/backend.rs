@@ -1,0 +1,71 @@
+//! The contract's requests to locks in Redisson's layout.
+
+use std::fmt;
+use std::sync::{Arc, PoisonError};
+
+use dlock_contract::{
+    Attempt, Backend, Capabilities, Claim, Hold, Holder, LockKey, LockState, Released, Result, Stand, Standing,
+};
+use futures::future::BoxFuture;
+
+use super::{Redisson, channel};
+use crate::renewals::in_batches;
+
+impl Backend for Redisson {
+    fn kind(&self) -> &'static str {
+        "redisson"
+    }
+
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn name_of(&self, key: &LockKey) -> Result<LockKey> {
+        key.literal()
+    }
+
+    fn try_acquire<'a>(&'a self, claim: &'a Arc<Claim>, stand: Stand) -> BoxFuture<'a, Result<Attempt>> {
+        Box::pin(self.attempt(claim, stand))
+    }
+
+    fn renew<'a>(&'a self, holds: &'a [&'a Hold]) -> BoxFuture<'a, Vec<Result<Standing>>> {
+        Box::pin(in_batches(holds, |batch| self.renew_batch(batch)))
+    }
+
+    fn release<'a>(&'a self, hold: &'a Hold) -> BoxFuture<'a, Result<Released>> {
+        Box::pin(async move {
+            let name = hold.claim.key.literal()?;
+            self.free(&self.connections.here().await?, &hold.claim, &name).await
+        })
+    }
+
+    fn abandon<'a>(&'a self, claim: &'a Arc<Claim>) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move {
+            // Else it was refused: nothing of it can be there.
+            let Ok(name) = claim.key.literal() else { return Ok(()) };
+            self.channels.dismiss(&channel(&name), &claim.owner);
+            self.give_up(claim, &name).await
+        })
+    }
+
+    /// Redisson counts no waiters, and a hold is ended by its own tools (`forceUnlock`).
+    fn look<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<LockState>> {
+        Box::pin(async move {
+            let note = self.note(&key.literal()?).await?;
+            Ok(LockState::new(note.map(Holder::new).into_iter().collect(), None))
+        })
+    }
+
+    fn close(&self) -> BoxFuture<'_, ()> {
+        *self.watch.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        self.channels.stop();
+        self.connections.close();
+        Box::pin(async {})
+    }
+}
+
+impl fmt::Debug for Redisson {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Redisson({:?})", self.connections.target)
+    }
+}

@@ -1,0 +1,82 @@
+//! The contract's requests, each as a round of requests to all nodes.
+
+use std::fmt;
+use std::sync::Arc;
+
+use dlock_contract::{
+    Attempt, Backend, Capabilities, Claim, Hold, Inspect, LockKey, LockState, Released, Result, Stand, Standing,
+};
+use futures::future::BoxFuture;
+
+use dlock_redis::internal::literal::{all_inside, for_claim, inside, under_its_name};
+
+use super::store::Redlock;
+
+impl Backend for Redlock {
+    fn kind(&self) -> &'static str {
+        "redlock"
+    }
+
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn name_of(&self, key: &LockKey) -> Result<LockKey> {
+        if self.is_literal { key.literal() } else { Ok(key.clone()) }
+    }
+
+    fn try_acquire<'a>(&'a self, claim: &'a Arc<Claim>, _: Stand) -> BoxFuture<'a, Result<Attempt>> {
+        Box::pin(async move {
+            if !self.is_literal {
+                return self.attempt(claim).await;
+            }
+            self.attempt(&under_its_name(claim)?).await.map(|attempt| for_claim(attempt, claim))
+        })
+    }
+
+    fn renew<'a>(&'a self, holds: &'a [&'a Hold]) -> BoxFuture<'a, Vec<Result<Standing>>> {
+        Box::pin(async move {
+            if !self.is_literal {
+                return self.renew_all(holds).await;
+            }
+            match all_inside(holds) {
+                Ok(named) => self.renew_all(&named.iter().collect::<Vec<_>>()).await,
+                Err(none) => none,
+            }
+        })
+    }
+
+    fn release<'a>(&'a self, hold: &'a Hold) -> BoxFuture<'a, Result<Released>> {
+        Box::pin(async move { if self.is_literal { self.free(&inside(hold)?).await } else { self.free(hold).await } })
+    }
+
+    fn abandon<'a>(&'a self, claim: &'a Arc<Claim>) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move {
+            match self.is_literal.then(|| under_its_name(claim)) {
+                None => self.give_up(claim).await,
+                Some(Ok(named)) => self.give_up(&named).await,
+                // It was refused: nothing of it can be there.
+                Some(Err(_)) => Ok(()),
+            }
+        })
+    }
+
+    fn look<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<LockState>> {
+        Box::pin(async move { self.state(&self.name_of(key)?).await })
+    }
+
+    fn inspect(&self) -> Option<&dyn Inspect> {
+        Some(self)
+    }
+
+    fn close(&self) -> BoxFuture<'_, ()> {
+        self.nodes.iter().for_each(|node| node.close());
+        Box::pin(async {})
+    }
+}
+
+impl fmt::Debug for Redlock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Redlock({:?})", self.nodes)
+    }
+}

@@ -1,0 +1,107 @@
+//! The store: its nodes, and how it is opened.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dlock_contract::{Capabilities, Clock, Durability, Expiry, Fencing, MAX_KEY_BYTES, Result, TtlRange, WakeStyle};
+
+use super::address::Address;
+use super::address::MIN_TTL;
+use super::identity::Roster;
+use super::node::Node;
+use super::round;
+use super::round::Patience;
+use super::tally::{majority, shortage};
+
+/// Locks in a majority of several Redis servers.
+pub struct Redlock {
+    pub(super) nodes: Vec<Arc<Node>>,
+    pub(super) is_literal: bool,
+    pub(super) capabilities: Capabilities,
+    pub(super) clock: Clock,
+}
+
+impl Redlock {
+    /// Connects to `redlock://[user:password@]host[:port],host[:port],host[:port][/db][?max_ttl=60s]`: an odd number of
+    /// independent primaries, three at least, five as a rule. A minority may be down.
+    ///
+    /// User, password and database are the same for all nodes. `max_ttl` is the longest ttl that any program uses on
+    /// these nodes, and must be the same for all; it is how long a node stays without a vote after a restart.
+    /// `eviction=allow` accepts servers that may evict locks when their memory is full; `keys=literal` shares locks with
+    /// other tools, under the [names](dlock_contract::LockKey::literal) that they write.
+    ///
+    /// # Errors
+    /// [`ErrorKind::ConfigInvalid`](dlock_contract::ErrorKind::ConfigInvalid) for a URL that cannot be used, an even number of
+    /// nodes, and two names of one server; what [`Redis::connect`](dlock_redis::Redis::connect) fails with, for any
+    /// node that answers; [`ErrorKind::Outage`](dlock_contract::ErrorKind::Outage) if fewer than a majority answer.
+    pub async fn connect(url: &str, clock: &Clock) -> Result<Self> {
+        let Address { targets, max_ttl, is_literal } = Address::parse(url)?;
+        // Our thread runs the timers that bound what follows.
+        dlock_contract::engine::background()?;
+        let roster = Arc::new(Roster::new(targets.len(), max_ttl));
+        let node = |(number, target)| Arc::new(Node::new(number, target, clock, &roster));
+        let nodes = targets.into_iter().enumerate().map(node).collect();
+        let capabilities = Capabilities { any_key: !is_literal, ..capabilities(max_ttl) };
+        let redlock = Self { nodes, is_literal, capabilities, clock: clock.clone() };
+        redlock.meet().await?;
+        redlock.open_for_renewals().await?;
+        Ok(redlock)
+    }
+
+    /// Opens the connections of the renewals to come, on our own thread: a node that lets nobody in later, since it is full
+    /// or its password has changed, still renews.
+    async fn open_for_renewals(&self) -> Result<()> {
+        let nodes = self.nodes.clone();
+        let open = async move {
+            let mut asked = round::ask(&nodes, 0..nodes.len(), Patience::FIRST, |_, _| async { Ok(()) })?;
+            // Which nodes cannot be reached has been said.
+            while asked.next().await.is_some() {}
+            Ok(())
+        };
+        dlock_contract::engine::background()?.run(open).await?
+    }
+
+    /// Looks at all nodes once: what is wrong with one of them is said now, and not when the others fail.
+    async fn meet(&self) -> Result<()> {
+        let nodes = self.nodes.len();
+        let mut asked = round::ask(&self.nodes, 0..nodes, Patience::FIRST, |_, _| async { Ok(()) })?;
+        let mut unable = Vec::new();
+        while let Some((number, met)) = asked.next().await {
+            match met {
+                Ok(()) => {}
+                Err(why) if !why.error.is_retryable() => return Err(why.error.again()),
+                Err(why) => {
+                    tracing::warn!(node = ?self.nodes.get(number), error = %why.error, "a Redlock node cannot be reached; the others are a majority as long as they stay");
+                    unable.push(why);
+                }
+            }
+        }
+        if nodes - unable.len() < majority(nodes) { Err(shortage(nodes, &unable).error) } else { Ok(()) }
+    }
+}
+
+fn capabilities(max_ttl: Duration) -> Capabilities {
+    Capabilities {
+        expiry: Expiry::Lease,
+        ttl: TtlRange { min: MIN_TTL, max: max_ttl, step: Duration::from_millis(1) },
+        expires_alone: true,
+        fencing: Fencing::MonotonicUnlessFailover,
+        fair: false,
+        read_write: false,
+        permits: false,
+        min_hold: false,
+        once_per: false,
+        cohort: false,
+        carries: false,
+        together: false,
+        // Each question goes to all nodes, so less often than to one; the end of a lease is known besides.
+        wake: WakeStyle::Poll { from: Duration::from_millis(50), to: Duration::from_secs(2) },
+        connection_per_hold: false,
+        // Some rounds of split votes, among those who waited for the end.
+        takeover_delay: Duration::from_secs(1),
+        // One node may restart; all of them together forget.
+        durability: Durability::Memory,
+        max_key_bytes: MAX_KEY_BYTES,
+        any_key: true,
+    }
+}

@@ -1,0 +1,23 @@
+//! The file of a store and the clock of its leases.
+
+use std::sync::Arc;
+
+use crate::file::{Identity, Place};
+use crate::look::Looks;
+use crate::time::Time;
+
+/// Which file, and by which clock.
+#[derive(Debug)]
+pub(super) struct Site {
+    pub(super) place: Arc<Place>,
+    pub(super) looks: Looks<Identity>,
+    pub(super) time: Time,
+}
+
+impl Site {
+    pub(super) fn new(place: Place, time: Time) -> Self {
+        let place = Arc::new(place);
+        let looked_at = place.clone();
+        Self { place, looks: Looks::new(move || looked_at.look()), time }
+    }
+}

@@ -1,0 +1,181 @@
+//! Inspection: holders by their hold ids, listings, and breaking a hold.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use dlock_contract::{Attempt, Backend, BreakRecord, HoldId, Inspect, Listing, LockKey, Stand, Standing};
+
+use crate::bench::{Bench, Stop, Tested, case, ensure, literal};
+use crate::case::Case;
+use crate::client::Client;
+
+pub(crate) const CASES: &[Case] = &[
+    case!("a look tells each holder by the id of its hold", always, holds_have_ids),
+    case!("a refusal that names a holder names the present one", always, refusals_name_the_holder),
+    case!("a broken hold is Lost, and the next one comes in", always, broken),
+    case!("a broken hold's owner reads who broke it", always, record_is_left),
+    case!("an id of an earlier hold breaks nothing", always, breaking_compares),
+    case!("a listing has each lock that is held, page by page", always, listed),
+    case!("a listing has only the keys of its prefix", always, listed_by_prefix),
+    case!("a listing has no lock that was released", always, released_is_not_listed),
+];
+
+fn inspect(backend: &Arc<dyn Backend>) -> Tested<&dyn Inspect> {
+    backend.inspect().ok_or_else(|| Stop::NotApplicable("inspect: None".into()))
+}
+
+async fn holds_have_ids(bench: &Bench<'_>) -> Tested {
+    let (key, one, other) = (bench.key()?, bench.client().await?, bench.client().await?);
+    inspect(&one.backend)?;
+    ensure!(other.backend.look(&key).await?.holders.is_empty(), "a free lock has holders");
+    let hold = one.take(&bench.claim(&key, bench.long())?).await?;
+    let state = other.backend.look(&key).await?;
+    let [holder] = &state.holders[..] else { return Err(Stop::Failed(format!("one holder is told as {state:?}"))) };
+    let id = HoldId::of(&hold.claim.owner);
+    ensure!(holder.id == Some(id), "the hold {id} is told as {:?}", holder.id);
+    let token = hold.token.map(|token| token.get());
+    ensure!(holder.token.is_none() || holder.token == token, "the token {token:?} is told as {:?}", holder.token);
+    let left = holder.lease_left.unwrap_or_default();
+    ensure!(left <= hold.claim.ttl, "of a ttl of {:?} are told to be left {left:?}", hold.claim.ttl);
+    one.give_back(&hold).await?;
+    Ok(())
+}
+
+async fn refusals_name_the_holder(bench: &Bench<'_>) -> Tested {
+    let (key, one, other) = (bench.key()?, bench.client().await?, bench.client().await?);
+    for _ in 0..2 {
+        let hold = one.take(&bench.claim(&key, bench.long())?).await?;
+        let refused = bench.claim(&key, bench.long())?;
+        let Attempt::Contended(wake) = other.ask(&refused, Stand::No).await? else {
+            return Err(Stop::Failed("a second owner was let in".into()));
+        };
+        let named = wake.held_by.as_ref();
+        ensure!(named.is_none_or(|note| *note == hold.claim.note), "{} is named as {named:?}", hold.claim.note);
+        one.give_back(&hold).await?;
+    }
+    Ok(())
+}
+
+async fn broken(bench: &Bench<'_>) -> Tested {
+    let (key, one, other) = (bench.key()?, bench.client().await?, bench.client().await?);
+    let hold = one.take(&bench.claim(&key, bench.long())?).await?;
+    ensure!(break_by(&other, &key, HoldId::of(&hold.claim.owner)).await?, "a hold that stands was not broken");
+    let standing = one.backend.renew(&[&hold]).await.pop();
+    ensure!(matches!(standing, Some(Ok(Standing::Lost))), "a renewal of a broken hold is answered with {standing:?}");
+    let next = other.take(&bench.claim(&key, bench.long())?).await?;
+    other.give_back(&next).await?;
+    Ok(())
+}
+
+async fn record_is_left(bench: &Bench<'_>) -> Tested {
+    let (key, one, other) = (bench.key()?, bench.client().await?, bench.client().await?);
+    let (inspects, claim) = (inspect(&one.backend)?, bench.claim(&key, bench.long())?);
+    let hold = one.take(&claim).await?;
+    let before = inspects.record_of(&hold).await?;
+    ensure!(before.is_none(), "a hold that nobody broke has the record {before:?}");
+    break_by(&other, &key, HoldId::of(&hold.claim.owner)).await?;
+    let read = inspects.record_of(&hold).await?;
+    ensure!(read == Some(record()), "the record left was {:?} and {read:?} was read", record());
+    let another = other.take(&bench.claim(&bench.key()?, bench.long())?).await?;
+    let others = inspect(&other.backend)?.record_of(&another).await?;
+    ensure!(others.is_none(), "another hold has the record {others:?}");
+    other.give_back(&another).await?;
+    Ok(())
+}
+
+async fn breaking_compares(bench: &Bench<'_>) -> Tested {
+    let (key, one, other) = (bench.key()?, bench.client().await?, bench.client().await?);
+    let earlier = one.take(&bench.claim(&key, bench.long())?).await?;
+    let id = HoldId::of(&earlier.claim.owner);
+    one.give_back(&earlier).await?;
+    ensure!(!break_by(&other, &key, id).await?, "a hold that was released is told as broken");
+    let newer = one.take(&bench.claim(&key, bench.long())?).await?;
+    ensure!(!break_by(&other, &key, id).await?, "an earlier hold is told as broken");
+    let standing = one.backend.renew(&[&newer]).await.pop();
+    ensure!(matches!(standing, Some(Ok(Standing::Renewed(_)))), "the newer hold is answered with {standing:?}");
+    one.give_back(&newer).await?;
+    Ok(())
+}
+
+async fn listed(bench: &Bench<'_>) -> Tested {
+    let (one, other) = (bench.client().await?, bench.client().await?);
+    inspect(&one.backend)?;
+    let prefix = prefix();
+    let mut holds = Vec::new();
+    for number in 0..7 {
+        let key = literal(&format!("{prefix}{number}"))?;
+        holds.push(one.take(&bench.claim(&key, bench.long())?).await?);
+    }
+    let held = holds.iter().map(|hold| one.backend.name_of(&hold.claim.key)).collect::<Result<BTreeSet<_>, _>>()?;
+    let listed = list(&other, &prefix, 3).await?;
+    ensure!(listed == held, "of {held:?} are listed {listed:?}");
+    for hold in &holds {
+        one.give_back(hold).await?;
+    }
+    Ok(())
+}
+
+async fn listed_by_prefix(bench: &Bench<'_>) -> Tested {
+    let (one, other) = (bench.client().await?, bench.client().await?);
+    inspect(&one.backend)?;
+    let prefix = prefix();
+    // The second would match as a pattern; the third comes before all that begin so.
+    let [within, like, before] = [format!("{prefix}*a"), format!("{prefix}-b"), prefix.replace("list:", "lisa:")];
+    let mut holds = Vec::new();
+    for text in [&within, &like, &before] {
+        holds.push(one.take(&bench.claim(&literal(text)?, bench.long())?).await?);
+    }
+    let listed = list(&other, &format!("{prefix}*"), 100).await?;
+    let only = BTreeSet::from([other.backend.name_of(&literal(&within)?)?]);
+    ensure!(listed == only, "with the prefix {prefix}* are listed {listed:?}");
+    for hold in &holds {
+        one.give_back(hold).await?;
+    }
+    Ok(())
+}
+
+async fn released_is_not_listed(bench: &Bench<'_>) -> Tested {
+    let (one, two, other) = (bench.client().await?, bench.client().await?, bench.client().await?);
+    inspect(&one.backend)?;
+    let prefix = prefix();
+    let [kept, released] = [literal(&format!("{prefix}a"))?, literal(&format!("{prefix}b"))?];
+    let hold = one.take(&bench.claim(&kept, bench.long())?).await?;
+    let over = two.take(&bench.claim(&released, bench.long())?).await?;
+    two.give_back(&over).await?;
+    let listed = list(&other, &prefix, 100).await?;
+    let only = BTreeSet::from([other.backend.name_of(&kept)?]);
+    ensure!(listed == only, "beside the one that is held are listed {listed:?}");
+    one.give_back(&hold).await?;
+    Ok(())
+}
+
+/// All pages of a listing; what the store does not hold when it is looked at counts as not listed.
+async fn list(client: &Client, prefix: &str, limit: u32) -> Tested<BTreeSet<LockKey>> {
+    let inspect = inspect(&client.backend)?;
+    let mut listing =
+        Listing::of("conformance").with(|listing| (listing.prefix, listing.limit) = (prefix.into(), limit));
+    let mut found = BTreeSet::new();
+    // A scan goes over all that the server has, and gives few at a time.
+    for _ in 0..100_000 {
+        let page = inspect.list(&listing).await?;
+        found.extend(page.locks);
+        match page.next {
+            Some(cursor) => listing.after = Some(cursor),
+            None => return Ok(found),
+        }
+    }
+    Err(Stop::Failed("a listing has no last page".into()))
+}
+
+/// No other case has keys with this beginning.
+fn prefix() -> String {
+    format!("list:{:016x}:", fastrand::u64(..))
+}
+
+fn record() -> BreakRecord {
+    BreakRecord::new("the-suite", 17, "to see it lost")
+}
+
+async fn break_by(client: &Client, key: &LockKey, id: HoldId) -> Tested<bool> {
+    Ok(inspect(&client.backend)?.break_hold(key, id, &record()).await?)
+}

@@ -1,0 +1,284 @@
+//! Inspection: who holds a lock, which locks are held, and ending a hold from outside.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use sha2::{Digest, Sha256};
+
+use crate::error::{Error, Result};
+use crate::hold::Hold;
+use crate::key::{LockKey, check_namespace};
+use crate::note::{Note, plain_line};
+use crate::owner::Owner;
+
+/// Names one hold without the power to end it: the first 8 bytes of the SHA-256 of its owner, as 16 hexadecimal digits.
+///
+/// The owner itself is a secret, since whoever knows it can release the lock. A fencing token cannot name a hold: some
+/// stores have none, and Redis keeps none beside the lock.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct HoldId([u8; 8]);
+
+impl HoldId {
+    /// The id of this owner's hold.
+    #[must_use]
+    pub fn of(owner: &Owner) -> Self {
+        let mut id = [0; 8];
+        id.copy_from_slice(&Sha256::digest(owner.as_bytes())[..8]);
+        Self(id)
+    }
+}
+
+impl fmt::Display for HoldId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", u64::from_be_bytes(self.0))
+    }
+}
+
+impl fmt::Debug for HoldId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "HoldId({self})")
+    }
+}
+
+impl FromStr for HoldId {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let is_id = text.len() == 16 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let id = u64::from_str_radix(text, 16).ok().filter(|_| is_id);
+        let id = id.ok_or_else(|| Error::config("hold_id", "a hold id is 16 hexadecimal digits"))?;
+        Ok(Self(id.to_be_bytes()))
+    }
+}
+
+/// One holder of a lock, as the store tells of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Holder {
+    /// Host, process, site, and since when.
+    pub note: Note,
+    /// For [`Inspect::break_hold`]. `None` for another tool's lock, and for a key that is kept after its hold's end.
+    pub id: Option<HoldId>,
+    /// The fencing token, where the store keeps it beside the lock.
+    pub token: Option<u64>,
+    /// How long the lease still runs, by the store's clock. `None` where the lock lives in a session.
+    pub lease_left: Option<Duration>,
+    /// The number of the permit.
+    pub slot: Option<u32>,
+}
+
+impl Holder {
+    /// A holder with this note; the store adds what it knows.
+    #[must_use]
+    pub fn new(note: Note) -> Self {
+        Self { note, id: None, token: None, lease_left: None, slot: None }
+    }
+
+    /// The holder after a change of its fields.
+    #[must_use]
+    pub fn with(mut self, change: impl FnOnce(&mut Self)) -> Self {
+        change(&mut self);
+        self
+    }
+
+    /// Another tool's hold. What that tool wrote may be a secret that frees the lock.
+    #[must_use]
+    pub fn another_tool(lease_left: Option<Duration>) -> Self {
+        Self::new(Note::from_stored(Note::ANOTHER_TOOL)).with(|holder| holder.lease_left = lease_left)
+    }
+}
+
+/// Who holds a lock, and how many wait for it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LockState {
+    /// In the order of their grants; none if the lock is free.
+    pub holders: Vec<Holder>,
+    /// How many stand in the store's line; `None` where the store does not know. Callers of one process that wait behind
+    /// each other stand in that process and count as one.
+    pub waiters: Option<u64>,
+}
+
+impl LockState {
+    /// The state of a lock with these holders.
+    #[must_use]
+    pub fn new(holders: Vec<Holder>, waiters: Option<u64>) -> Self {
+        Self { holders, waiters }
+    }
+
+    /// The note of the first holder; `None` if nobody holds the lock.
+    #[must_use]
+    pub fn note(&self) -> Option<&Note> {
+        self.holders.first().map(|holder| &holder.note)
+    }
+}
+
+/// Which locks to list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Listing {
+    /// The namespace; all of it where the prefix is empty.
+    pub namespace: String,
+    /// The beginning of the key, as it is shown: `stock:` or `stock:<4`.
+    pub prefix: String,
+    /// How many entries of the store one call looks at, at most. 1 to 1000.
+    pub limit: u32,
+    /// Where the page before this one ended.
+    pub after: Option<Cursor>,
+}
+
+impl Listing {
+    /// The first page of the locks of a namespace: at most 100 entries.
+    #[must_use]
+    pub fn of(namespace: impl Into<String>) -> Self {
+        Self { namespace: namespace.into(), prefix: String::new(), limit: 100, after: None }
+    }
+
+    /// The listing after a change of its fields.
+    #[must_use]
+    pub fn with(mut self, change: impl FnOnce(&mut Self)) -> Self {
+        change(&mut self);
+        self
+    }
+
+    /// The beginning of the names to list: `dl1:<namespace>:<prefix>`.
+    ///
+    /// # Errors
+    /// For a namespace that cannot be.
+    pub fn name_prefix(&self) -> Result<String> {
+        check_namespace(&self.namespace)?;
+        Ok(format!("dl1:{}:{}", self.namespace, self.prefix))
+    }
+
+    /// The limit within its bounds.
+    #[must_use]
+    pub fn limit(&self) -> usize {
+        self.limit.clamp(1, 1000) as usize
+    }
+}
+
+/// Where a page ended; only the store that gave it can read it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cursor(Box<str>);
+
+impl Cursor {
+    /// The store's own text for the place.
+    #[must_use]
+    pub fn new(text: impl Into<Box<str>>) -> Self {
+        Self(text.into())
+    }
+
+    /// The text, for the store and for a command line.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// One page of a listing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Page {
+    /// Locks that are held. May be fewer than the limit, and none, although more pages follow.
+    pub locks: Vec<LockKey>,
+    /// The next page begins here; `None` after the last one.
+    pub next: Option<Cursor>,
+}
+
+impl Page {
+    /// A page.
+    #[must_use]
+    pub fn new(locks: Vec<LockKey>, next: Option<Cursor>) -> Self {
+        Self { locks, next }
+    }
+}
+
+/// Who broke a hold, when, and why: what its holder reads in place of its lock. At most 256 bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BreakRecord(Box<str>);
+
+impl BreakRecord {
+    /// A record. Blanks in the operator's name and characters that are no printable ASCII become `_`; the reason is cut.
+    #[must_use]
+    pub fn new(operator: &str, at_ms: u64, reason: &str) -> Self {
+        let operator: String = operator.chars().take(64).map(|c| if c.is_ascii_graphic() { c } else { '_' }).collect();
+        Self(plain_line(&format!("by={operator} t={at_ms} r={reason}")).into())
+    }
+
+    /// Reads a record back. Anything is taken: it is only shown.
+    #[must_use]
+    pub fn from_stored(text: &str) -> Self {
+        Self(plain_line(text).into())
+    }
+
+    /// The record as it is stored: `by=… t=… r=…`.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Who broke the hold.
+    #[must_use]
+    pub fn operator(&self) -> Option<&str> {
+        self.0.strip_prefix("by=")?.split(' ').next()
+    }
+
+    /// When, in milliseconds since 1970 by the operator's clock.
+    #[must_use]
+    pub fn at_ms(&self) -> Option<u64> {
+        self.0.split(' ').nth(1)?.strip_prefix("t=")?.parse().ok()
+    }
+
+    /// Why.
+    #[must_use]
+    pub fn reason(&self) -> Option<&str> {
+        self.0.split_once(" r=").map(|(_, reason)| reason)
+    }
+}
+
+/// Listing the locks of a store, and ending a hold from outside.
+pub trait Inspect: Send + Sync {
+    /// One page of the locks that are held. The cost of a call is bounded by [`Listing::limit`], however many locks there
+    /// are: an indexed range or a scan with a count, never a look at everything.
+    fn list<'a>(&'a self, listing: &'a Listing) -> BoxFuture<'a, Result<Page>>;
+
+    /// Ends the hold of this id, and leaves the record for one ttl of the hold, or for a minute where the ttl is not known.
+    /// A waiter gets the lock as after a release. False: no hold of this id holds the lock, and nothing has changed.
+    fn break_hold<'a>(&'a self, key: &'a LockKey, id: HoldId, record: &'a BreakRecord) -> BoxFuture<'a, Result<bool>>;
+
+    /// The record of a hold that was broken. Asked once, after the store has answered that the hold is lost.
+    fn record_of<'a>(&'a self, hold: &'a Hold) -> BoxFuture<'a, Result<Option<BreakRecord>>>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hold_id_is_frozen_short_and_no_owner() {
+        let owner = Owner::from_bytes([7; 16]);
+        let id = HoldId::of(&owner);
+        assert_eq!(id.to_string(), "d761d406af2a4a5a");
+        assert_eq!(id.to_string().parse::<HoldId>().unwrap(), id);
+        assert!(!owner.to_hex().contains(&id.to_string()));
+        for wrong in ["", "1", "+123456789abcdef", "123456789abcdefg", "00123456789abcdef"] {
+            assert!(wrong.parse::<HoldId>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_record_is_read_back_and_stays_short() {
+        let record = BreakRecord::new("alice@ops", 17, "web-3 hangs since noon");
+        let read = BreakRecord::from_stored(record.as_str());
+        assert_eq!(read, record);
+        assert_eq!(
+            (read.operator(), read.at_ms(), read.reason()),
+            (Some("alice@ops"), Some(17), Some("web-3 hangs since noon"))
+        );
+        let long = BreakRecord::new(&"a b".repeat(99), 1, &"é\n".repeat(500));
+        assert!(long.as_str().len() <= 256 && long.as_str().is_ascii() && long.operator().is_some());
+        assert_eq!(BreakRecord::from_stored("").operator(), None);
+    }
+}

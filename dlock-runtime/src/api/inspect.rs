@@ -1,0 +1,264 @@
+//! Inspection: what is held here, what is held in a store, and breaking a hold.
+
+use std::cmp::Reverse;
+use std::future::IntoFuture;
+use std::time::Duration;
+
+use dlock_contract::{
+    BreakRecord, Cursor, Error, ErrorKind, HoldId, Inspect, Listing, LockKey, LockState, Note, Result,
+};
+use futures::future::{BoxFuture, join_all};
+
+use crate::api::lock::Lock;
+use crate::api::registry::Registry;
+use crate::hold::store::request_bound;
+
+/// One lock that this process holds.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct HeldLock {
+    /// The lock's full name.
+    pub key: LockKey,
+    /// The name under which its backend is installed.
+    pub backend: String,
+    /// What other processes read of the holder.
+    pub note: Note,
+    /// Names the hold in listings, and for breaking it.
+    pub id: HoldId,
+    /// The fencing token, if the store gives one.
+    pub token: Option<u64>,
+    /// For how long it has been held.
+    pub held: Duration,
+}
+
+/// One lock of a listing.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct ListedLock {
+    /// The lock's full name.
+    pub key: LockKey,
+    /// Who held it when the store was asked.
+    pub state: LockState,
+}
+
+/// One page of a listing.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct LocksPage {
+    /// The locks that are held; there may be none although more pages follow.
+    pub locks: Vec<ListedLock>,
+    /// Give it to [`Locks::after`] for the next page; `None` after the last one.
+    pub next: Option<Cursor>,
+}
+
+/// The locks that are held in a store, page by page. Made by [`locks`](crate::locks) and [`Registry::locks`].
+///
+/// The cost of a page is bounded: the store is asked for so many entries at most, and then for the holders of each lock
+/// among them. A lock that is taken or freed between two pages may be missing or be listed twice.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), dlock_runtime::Error> {
+/// # let registry = dlock_runtime::Registry::new();
+/// # registry.install("memory", dlock_memory::Memory::new())?;
+/// let guard = registry.lock("report:daily").acquire().await?;
+/// let page = registry.locks().prefix("report:").page().await?;
+/// let [lock] = &page.locks[..] else { panic!("one lock is held") };
+/// assert_eq!(lock.key.as_str(), "dl1:default:report:daily");
+/// assert_eq!(lock.state.holders[0].note.pid(), Some(std::process::id()));
+/// # guard.release().await?;
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+#[must_use = "nothing is listed before `page`"]
+pub struct Locks {
+    registry: Registry,
+    backend: Option<String>,
+    listing: Listing,
+}
+
+impl Locks {
+    /// The name of the backend. Default: the registry's.
+    pub fn backend(mut self, name: impl Into<String>) -> Self {
+        self.backend = Some(name.into());
+        self
+    }
+
+    /// The namespace. Default: the registry's.
+    pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
+        self.listing.namespace = namespace.into();
+        self
+    }
+
+    /// Only keys that begin so, in the form in which they are shown: `stock:` or `stock:<4`. Default: all.
+    pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
+        self.listing.prefix = prefix.into();
+        self
+    }
+
+    /// How many entries of the store one page looks at, 1 to 1000. Default: 100.
+    pub fn limit(mut self, limit: u32) -> Self {
+        self.listing.limit = limit;
+        self
+    }
+
+    /// Begins where the page before has ended.
+    pub fn after(mut self, cursor: Cursor) -> Self {
+        self.listing.after = Some(cursor);
+        self
+    }
+
+    /// Asks the store for one page.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`] where the store cannot list; [`ErrorKind::ConfigInvalid`] for a limit, a namespace or a
+    /// cursor that cannot be; [`ErrorKind::Outage`].
+    pub async fn page(self) -> Result<LocksPage> {
+        if !(1..=1000).contains(&self.listing.limit) {
+            return Err(Error::config("limit", "a page looks at 1 to 1000 entries"));
+        }
+        let context = self.registry.context();
+        let store = context.store(self.backend.as_deref())?;
+        let bound = request_bound(context.defaults().ttl);
+        let named = |error: Error| error.with_backend(&store.name);
+        let listed = store.ask(bound, &self.listing, |backend, listing| match backend.inspect() {
+            Some(inspect) => inspect.list(listing),
+            None => unsupported(),
+        });
+        let page = listed.await.map_err(named)?;
+        let states = page.locks.into_iter().map(|key| {
+            let store = &store;
+            async move {
+                let state = store.ask(bound, &key, |backend, key| backend.look(key)).await?;
+                Ok(ListedLock { key, state })
+            }
+        });
+        let states: Result<Vec<_>> = join_all(states).await.into_iter().collect();
+        // What was freed between the two questions is not held.
+        let locks = states.map_err(named)?.into_iter().filter(|lock| !lock.state.holders.is_empty()).collect();
+        Ok(LocksPage { locks, next: page.next })
+    }
+}
+
+/// Ends somebody's hold of a lock. Made by [`break_lock`](crate::break_lock) and [`Lock::break_hold`]; await it.
+///
+/// Only the hold of this id is ended, never that of a later holder. **The holder does not stop at once**: it hears of the
+/// loss at its next renewal, after a third of its ttl at the latest, and until then two callers may believe that they hold
+/// the lock. Fencing tokens keep the old one from writing. Its error then is `Lost` with the cause
+/// [`Broken`](crate::LossCause::Broken), and names who broke the hold, when and why.
+///
+/// Gives false if no hold of this id holds the lock.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), dlock_runtime::Error> {
+/// # let registry = dlock_runtime::Registry::new();
+/// # registry.install("memory", dlock_memory::Memory::new())?;
+/// let guard = registry.lock("report").acquire().await?;
+/// let id = registry.lock("report").holders().await?.holders[0].id.expect("a lock of dlock's");
+/// assert!(registry.lock("report").break_hold(id).by("alice").because("web-3 hangs").await?);
+/// let lost = guard.release().await.unwrap_err();
+/// assert!(lost.to_string().contains("by=alice") && lost.to_string().contains("web-3 hangs"));
+/// # Ok(()) }
+/// ```
+#[derive(Debug)]
+#[must_use = "nothing is broken before it is awaited"]
+pub struct BreakHold {
+    lock: Lock,
+    id: HoldId,
+    operator: Option<String>,
+    reason: String,
+}
+
+impl BreakHold {
+    pub(crate) fn new(lock: Lock, id: HoldId) -> Self {
+        Self { lock, id, operator: None, reason: String::new() }
+    }
+
+    /// Who breaks the hold. Default: the host and the process id.
+    pub fn by(mut self, operator: impl Into<String>) -> Self {
+        self.operator = Some(operator.into());
+        self
+    }
+
+    /// Why. Default: nothing.
+    pub fn because(mut self, reason: impl Into<String>) -> Self {
+        self.reason = reason.into();
+        self
+    }
+}
+
+impl IntoFuture for BreakHold {
+    type Output = Result<bool>;
+    type IntoFuture = BoxFuture<'static, Result<bool>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(async move {
+            let Self { lock, id, operator, reason } = self;
+            let at_ms = lock.registry().clock().wall_ms();
+            let operator = operator.unwrap_or_else(|| {
+                let here = Note::new(std::process::id(), "", at_ms, None);
+                format!("{}:{}", here.host().unwrap_or("unknown"), std::process::id())
+            });
+            let record = BreakRecord::new(&operator, at_ms, &reason);
+            lock.look(move |backend, key| match backend.inspect() {
+                Some(inspect) => break_hold(inspect, key, id, record),
+                None => unsupported(),
+            })
+            .await
+        })
+    }
+}
+
+fn break_hold<'a>(
+    inspect: &'a dyn Inspect,
+    key: &'a LockKey,
+    id: HoldId,
+    record: BreakRecord,
+) -> BoxFuture<'a, Result<bool>> {
+    Box::pin(async move { inspect.break_hold(key, id, &record).await })
+}
+
+fn unsupported<'a, T: Send + 'a>() -> BoxFuture<'a, Result<T>> {
+    let need = "a store that can list locks and break holds".to_owned();
+    Box::pin(std::future::ready(Err(Error::new(
+        ErrorKind::Unsupported { need },
+        "this store cannot list locks or break holds",
+    ))))
+}
+
+impl Lock {
+    /// Ends the hold with this id; see [`BreakHold`].
+    pub fn break_hold(self, id: HoldId) -> BreakHold {
+        BreakHold::new(self, id)
+    }
+}
+
+impl Registry {
+    /// The locks that are held in a store, page by page.
+    pub fn locks(&self) -> Locks {
+        let namespace = self.defaults().namespace.clone();
+        Locks { registry: self.clone(), backend: None, listing: Listing::of(namespace) }
+    }
+
+    /// What this process holds now, on all backends of this registry; the longest hold first. No store is asked.
+    #[must_use]
+    pub fn held(&self) -> Vec<HeldLock> {
+        let shared = self.context().shared();
+        let now = shared.clock.now();
+        let of = |tenure: std::sync::Arc<crate::hold::tenure::Tenure>| {
+            let claim = &tenure.hold.claim;
+            HeldLock {
+                key: claim.key.clone(),
+                backend: tenure.store.name.to_string(),
+                note: claim.note.clone(),
+                id: HoldId::of(&claim.owner),
+                token: tenure.hold.token.map(std::num::NonZeroU64::get),
+                held: now.since(tenure.since),
+            }
+        };
+        let mut held: Vec<_> = shared.renewals.holds().into_iter().filter(|tenure| tenure.is_held()).map(of).collect();
+        held.sort_by_key(|lock| Reverse(lock.held));
+        held
+    }
+}
