@@ -79,7 +79,7 @@ impl Acquisition {
             hold.claim = self.claim.clone();
         }
         if let Some(turn) = self.turn.as_ref().filter(|_| self.claim.mode.is_shared()) {
-            turn.shares();
+            turn.answered();
         }
         let label = self.label.take().ok_or_else(|| Error::new(ErrorKind::Internal, "an acquisition began twice"))?;
         self.armed = false;

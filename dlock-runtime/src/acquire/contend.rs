@@ -35,7 +35,7 @@ impl Acquisition {
                 Ok(Attempt::Contended(wake)) => Ok(wake),
                 Ok(Attempt::AlreadyRun) => {
                     if let Some(turn) = &self.turn {
-                        turn.shares();
+                        turn.answered();
                     }
                     self.armed = self.attempts > 1;
                     return Err(already_run());
@@ -51,18 +51,18 @@ impl Acquisition {
                     // The attempt did not join the store's wait queue, so nothing of ours is in the store.
                     self.armed = false;
                     if let Some(turn) = &self.turn {
-                        turn.stands();
+                        turn.contended();
                     }
                     return Err(busy(Some(&wake), &shared.clock));
                 }
                 Ok(wake) => {
                     if contended == 0 {
                         if let Some(turn) = &mut self.turn {
-                            turn.stands();
+                            turn.contended();
                             // The store's wait queue has one order for all processes, so a neighbour takes its own
                             // place there.
                             if self.claim.fair {
-                                turn.stand(self.home);
+                                turn.join_store_queue(self.home);
                             }
                         }
                         // Checked before the sleep, because the holder may be a reader, which keeps no turn.

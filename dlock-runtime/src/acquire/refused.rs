@@ -1,4 +1,4 @@
-//! The errors of a caller that did not get its lock: they name the holder where the store has told it.
+//! The errors of a caller that did not get its lock. They name the holder if the store has told it.
 
 use std::time::Duration;
 
@@ -6,7 +6,8 @@ use dlock_contract::{Clock, Error, ErrorKind, Wake};
 
 use crate::guard::scope;
 
-/// For a caller that does not wait. No wake: the store was not asked, since callers of this process stand before this one.
+/// For a caller that does not wait. Without a wake the store was not asked, because other callers of this process are
+/// before this one.
 pub(super) fn busy(wake: Option<&Wake>, clock: &Clock) -> Error {
     let text = format!("another owner holds the lock{}", in_the_way(wake, clock));
     Error::new(ErrorKind::Busy, text).with_retry_after(wake.and_then(|wake| wake.lease_left))

@@ -55,7 +55,7 @@ pub(crate) enum Prepared {
 }
 
 /// The option that needs a begin or an end of its own in the store. A call that joins a hold has neither.
-fn of_its_own(asked: &Options) -> Option<&'static str> {
+fn own_effect(asked: &Options) -> Option<&'static str> {
     match () {
         () if asked.once_per.is_some() => Some("`once_per`"),
         () if asked.min_hold.is_some() => Some("`min_hold`"),
@@ -86,7 +86,7 @@ pub(crate) fn prepare(request: Request, key: &KeyBuf, wait_ends: Option<BootInst
     if let Some(outer) = outer {
         let mut text = Cow::Borrowed("this call already holds the lock; waiting for it would deadlock");
         if request.options.reentrant && outer.hold.claim.mode.covers(request.options.mode) {
-            match of_its_own(&request.options) {
+            match own_effect(&request.options) {
                 None => return Ok(Prepared::Joins(Guard::joined(outer))),
                 Some(own) => text = format!("{text}, and a call with {own} cannot join the hold").into(),
             }

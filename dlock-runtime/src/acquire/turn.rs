@@ -128,13 +128,13 @@ impl Acquisition {
     }
 
     pub(super) fn turn_request(&self, waits: Option<usize>) -> TurnRequest {
-        let member = self.cohort.as_ref().map(|_| self.claim.ttl);
+        let cohort_ttl = self.cohort.as_ref().map(|_| self.claim.ttl);
         let fair = self.claim.fair;
         let plain = self.claim.mode == Mode::Exclusive && !fair && self.claim.once_per.is_none();
         // A caller that counts its attempts must make them itself.
         let carries = plain && waits.is_some() && self.options.attempts == u32::MAX;
         let claim_for_release = carries.then(|| (self.claim.clone(), self.wait_ends));
-        TurnRequest { mode: self.claim.mode, waits, home: self.home, member, fair, claim_for_release }
+        TurnRequest { mode: self.claim.mode, waits, home: self.home, cohort_ttl, fair, claim_for_release }
     }
 
     /// Refuses to park if the lock can only come from a task of the parked thread.

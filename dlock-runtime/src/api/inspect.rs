@@ -229,6 +229,13 @@ fn unsupported<'a, T: Send + 'a>() -> BoxFuture<'a, Result<T>> {
     ))))
 }
 
+impl Lock {
+    /// Ends the hold with this id; see [`BreakHold`].
+    pub fn break_hold(self, id: HoldId) -> BreakHold {
+        BreakHold::new(self, id)
+    }
+}
+
 impl Registry {
     /// The locks that are held in a store, page by page.
     pub fn locks(&self) -> Locks {

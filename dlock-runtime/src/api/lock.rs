@@ -5,14 +5,13 @@ use std::panic::Location;
 use std::time::Duration;
 
 use dlock_contract::engine::KeyBuf;
-use dlock_contract::{Backend, Backoff, Error, HoldId, Key, LastSuccess, LockKey, LockState, Mode, OncePer, Result};
+use dlock_contract::{Backend, Backoff, Error, Key, LastSuccess, LockKey, LockState, Mode, OncePer, Result};
 use futures::future::BoxFuture;
 
 use crate::acquire::request::Request;
 use crate::acquire::several::acquire_all;
 use crate::acquire::single::acquire;
 use crate::api::blocking::{acquire_sync, hold_sync, release_sync};
-use crate::api::inspect::BreakHold;
 use crate::api::outcome::Ran;
 use crate::api::registry::Registry;
 use crate::api::run::Run;
@@ -308,11 +307,6 @@ impl Lock {
 
     pub(crate) fn registry(&self) -> &Registry {
         &self.registry
-    }
-
-    /// Ends somebody's hold of this lock; see [`BreakHold`].
-    pub fn break_hold(self, id: HoldId) -> BreakHold {
-        BreakHold::new(self, id)
     }
 
     /// Does anybody hold the lock, in this process or in another?

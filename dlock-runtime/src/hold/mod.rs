@@ -6,13 +6,13 @@
 //! May know the queue, into which it passes turns and holds; nothing of guards, of waiting for a lock or of the user's code.
 
 pub(crate) mod abandon;
-pub(crate) mod broken;
 pub(crate) mod cleanup;
 pub(crate) mod cohort;
 pub(crate) mod health;
 pub(crate) mod jitter;
 pub(crate) mod listeners;
 pub(crate) mod loss;
+pub(crate) mod loss_cause;
 pub(crate) mod release;
 pub(crate) mod release_to_next;
 pub(crate) mod renewal;

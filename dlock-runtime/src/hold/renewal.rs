@@ -18,7 +18,7 @@ use futures::FutureExt;
 use futures::future::join_all;
 
 use crate::events::observe::Event;
-use crate::hold::broken::cause_of_loss;
+use crate::hold::loss_cause::cause_of_loss;
 use crate::hold::renewal_schedule::{RenewalSchedule, Scheduled, on_tick};
 use crate::hold::tenure::Tenure;
 

@@ -268,7 +268,7 @@ impl Tenure {
     pub(crate) fn share_turn(&self) {
         let Some(mut turn) = self.take_turn() else { return };
         let serves = self.release_serves_next().then_some(ServedRuntime(self.hold.claim.origin));
-        turn.hold(LocalHold { home: self.home, serves });
+        turn.begin_hold(LocalHold { home: self.home, serves });
         self.local().turn = Some(turn);
     }
 
@@ -281,7 +281,7 @@ impl Tenure {
     /// Keeps every other caller of this process from asking while this hold goes on.
     pub(crate) fn keep_turn(&self) {
         if let Some(turn) = &mut self.local().turn {
-            turn.keep(self.home);
+            turn.begin_sole_hold(self.home);
         }
     }
 

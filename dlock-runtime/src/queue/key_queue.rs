@@ -37,7 +37,7 @@ pub(super) enum TurnState {
     /// It asks, and there is no answer yet. Nobody knows whether the lock is held.
     Asks,
     /// It waits too, because others hold the lock.
-    Stands,
+    Waits,
     /// It holds the lock.
     Holds,
     /// It is gone. The turn is kept until its leftovers in the store are gone too.
@@ -50,7 +50,7 @@ pub(super) struct Waiters {
     pub(super) next_ticket: u64,
     pub(super) waiting: BTreeMap<u64, Waiter>,
     /// The callers that have left the turn to others and wait in the store's queue, by their threads.
-    pub(super) standing: SmallVec<[Option<Home>; 1]>,
+    pub(super) in_store_queue: SmallVec<[Option<Home>; 1]>,
     /// The ticket of the waiter that has the turn now, until it has noticed.
     pub(super) called: Option<u64>,
     /// The handover that comes to this waiter with the turn.
@@ -76,7 +76,7 @@ pub(crate) struct TurnRequest {
     /// The caller's thread, if it is all that its runtime has.
     pub(crate) home: Option<Home>,
     /// The ttl of a caller to which a hold may be passed on; `None` for other callers.
-    pub(crate) member: Option<Duration>,
+    pub(crate) cohort_ttl: Option<Duration>,
     /// Whether the caller must wait in the store's queue from the beginning.
     pub(crate) fair: bool,
     /// The claim that a neighbour's release may ask for, and the end of its wait.
@@ -123,17 +123,17 @@ impl KeyQueue {
 
     /// The number of waiters. The caller with the turn is one of them once it knows that it has to wait.
     pub(super) fn waiter_count(&self) -> usize {
-        self.waiters.as_ref().map_or(0, |waiters| waiters.len()) + usize::from(self.turn == Some(TurnState::Stands))
+        self.waiters.as_ref().map_or(0, |waiters| waiters.len()) + usize::from(self.turn == Some(TurnState::Waits))
     }
 
     /// Whether the lock is held, as far as this process knows.
     pub(super) fn is_contended(&self) -> bool {
-        matches!(self.turn, Some(TurnState::Holds | TurnState::Stands)) || self.is_shared()
+        matches!(self.turn, Some(TurnState::Holds | TurnState::Waits)) || self.is_shared()
     }
 
     /// The state of a caller that gets the turn now.
     pub(super) fn begins(&self) -> TurnState {
-        if self.is_shared() { TurnState::Stands } else { TurnState::Asks }
+        if self.is_shared() { TurnState::Waits } else { TurnState::Asks }
     }
 
     /// The store has answered the caller with the turn: somebody holds the lock. This answers the callers that do not
@@ -159,7 +159,7 @@ impl KeyQueue {
 
     /// Whether a caller has left the turn to others.
     pub(super) fn is_shared(&self) -> bool {
-        !self.holds.is_empty() || self.waiters.as_ref().is_some_and(|waiters| !waiters.standing.is_empty())
+        !self.holds.is_empty() || self.waiters.as_ref().is_some_and(|waiters| !waiters.in_store_queue.is_empty())
     }
 
     /// Whether no caller needs this queue any more.
@@ -187,7 +187,7 @@ impl KeyQueue {
 
 impl Waiters {
     fn len(&self) -> usize {
-        self.waiting.len() + self.standing.len()
+        self.waiting.len() + self.in_store_queue.len()
     }
 }
 

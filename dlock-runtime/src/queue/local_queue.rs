@@ -32,7 +32,7 @@ impl LocalQueue {
         let home = Some(home);
         key_queue.home == home
             || key_queue.holds.iter().any(|hold| hold.home == home)
-            || key_queue.waiters.as_ref().is_some_and(|waiters| waiters.standing.contains(&home))
+            || key_queue.waiters.as_ref().is_some_and(|waiters| waiters.in_store_queue.contains(&home))
             || key_queue.waiting().any(waits)
     }
 
@@ -48,7 +48,7 @@ impl LocalQueue {
     pub(crate) fn members(&self, key: &LockKey, ttl: Duration, most: u32) -> u32 {
         let members = |key_queue: &mut KeyQueue| {
             let most = usize::try_from(most).unwrap_or(usize::MAX);
-            key_queue.waiting().take(most).take_while(|waiter| waiter.request.member == Some(ttl)).count()
+            key_queue.waiting().take(most).take_while(|waiter| waiter.request.cohort_ttl == Some(ttl)).count()
         };
         self.with(key, members).and_then(|members| u32::try_from(members).ok()).unwrap_or(0)
     }

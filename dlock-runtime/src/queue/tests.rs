@@ -16,7 +16,7 @@ const fn request(max: usize) -> TurnRequest {
         mode: Mode::Exclusive,
         waits: Some(max),
         home: None,
-        member: None,
+        cohort_ttl: None,
         fair: false,
         claim_for_release: None,
     }
@@ -48,16 +48,16 @@ fn who_does_not_wait_stands_behind_leftovers_and_behind_one_that_asks() {
     let (mut second, third) = (stands_behind(), stands_behind());
     assert!((&mut second).now_or_never().is_none());
     // The store says that others hold it, or it grants the lock.
-    first.stands();
+    first.contended();
     assert!(matches!((&mut second).now_or_never(), Some(Err(Refusal::Taken))));
     drop((second, third));
     assert!(matches!(asks(), Joined::Taken));
-    first.keep(None);
+    first.begin_sole_hold(None);
     assert!(matches!(asks(), Joined::Taken));
     drop(first);
     let mut first = turn(&queue, &key);
     let mut second = stands_behind();
-    first.keep(None);
+    first.begin_sole_hold(None);
     drop(first);
     assert!(matches!((&mut second).now_or_never(), Some(Err(Refusal::Taken))), "it was held when it asked");
     assert_eq!(queue.len(), 0);
@@ -71,7 +71,7 @@ fn who_does_not_wait_stands_behind_leftovers_and_behind_one_that_asks() {
     drop(first);
     assert!((&mut second).now_or_never().is_some_and(|turn| turn.is_ok()));
     let mut held = turn(&queue, &key);
-    held.hold(LocalHold { home: None, serves: None });
+    held.begin_hold(LocalHold { home: None, serves: None });
     assert!(matches!(asks(), Joined::Taken));
     let stands = turn(&queue, &key);
     stands.leave();
@@ -85,10 +85,10 @@ fn the_thread_of_a_hold_is_known_until_the_hold_is_gone() {
     let home = runtime.block_on(async { dlock_contract::engine::home() }).unwrap();
     let (queue, key) = (Arc::new(LocalQueue::default()), key("k"));
     let mut held = turn(&queue, &key);
-    held.hold(LocalHold { home: Some(home), serves: None });
+    held.begin_hold(LocalHold { home: Some(home), serves: None });
     assert!(queue.has(&key, home));
     let mut stands = turn(&queue, &key);
-    stands.stand(Some(home));
+    stands.join_store_queue(Some(home));
     drop(held);
     assert!(queue.has(&key, home));
     drop(stands);

@@ -38,7 +38,7 @@ enum State {
     /// Nobody else of this process asks.
     Asks,
     /// Its owner waits in the store's queue. Another caller may ask.
-    Stands(Option<Home>),
+    InStoreQueue(Option<Home>),
     /// Its owner holds the lock. Another caller may ask.
     Holds(LocalHold),
     /// Another caller has the turn now.
@@ -64,10 +64,10 @@ impl Turn {
     }
 
     /// The store has told the turn's owner that others hold the lock.
-    pub(crate) fn stands(&self) {
+    pub(crate) fn contended(&self) {
         if self.state == State::Asks {
             self.tell(|key_queue| {
-                key_queue.turn = Some(TurnState::Stands);
+                key_queue.turn = Some(TurnState::Waits);
                 key_queue.answered()
             });
         }
@@ -75,7 +75,7 @@ impl Turn {
 
     /// The store has answered the turn's owner, and others may hold the lock beside it. The callers behind it have not
     /// waited for a silent store, and have to ask for themselves.
-    pub(crate) fn shares(&self) {
+    pub(crate) fn answered(&self) {
         if self.state == State::Asks {
             self.tell(|key_queue| {
                 key_queue.heard();
@@ -102,15 +102,17 @@ impl Turn {
     }
 
     /// From now on the turn's owner waits in the store's queue, and the next caller may ask.
-    pub(crate) fn stand(&mut self, home: Option<Home>) {
+    pub(crate) fn join_store_queue(&mut self, home: Option<Home>) {
         if self.state == State::Asks {
-            self.state = State::Stands(home);
-            call_next(self.queue.shard(&self.key), &self.key, |key_queue| key_queue.waiters().standing.push(home));
+            self.state = State::InStoreQueue(home);
+            call_next(self.queue.shard(&self.key), &self.key, |key_queue| {
+                key_queue.waiters().in_store_queue.push(home)
+            });
         }
     }
 
     /// From now on the turn belongs to a hold. The next caller may ask, unless the release of the hold will ask for it.
-    pub(crate) fn hold(&mut self, hold: LocalHold) {
+    pub(crate) fn begin_hold(&mut self, hold: LocalHold) {
         match std::mem::replace(&mut self.state, State::Holds(hold)) {
             State::Asks => {
                 let mut told = Vec::new();
@@ -120,9 +122,9 @@ impl Turn {
                 });
                 told.into_iter().for_each(wake);
             }
-            State::Stands(stood) => {
+            State::InStoreQueue(stood) => {
                 self.queue.with(&self.key, |key_queue| {
-                    remove_one(&mut key_queue.waiters().standing, stood);
+                    remove_one(&mut key_queue.waiters().in_store_queue, stood);
                     key_queue.holds.push(hold);
                 });
             }
@@ -131,13 +133,13 @@ impl Turn {
     }
 
     /// From now on the turn belongs to a hold. No other caller may ask, unless one does already.
-    pub(crate) fn keep(&mut self, home: Option<Home>) {
+    pub(crate) fn begin_sole_hold(&mut self, home: Option<Home>) {
         match self.state {
             State::Asks => self.tell(|key_queue| {
                 key_queue.turn = Some(TurnState::Holds);
                 key_queue.answered()
             }),
-            _ => self.hold(LocalHold { home, serves: None }),
+            _ => self.begin_hold(LocalHold { home, serves: None }),
         }
     }
 
@@ -156,7 +158,7 @@ impl Turn {
     /// Passes the turn on with a hold, if the next waiter may have the hold. Otherwise returns the turn.
     pub(crate) fn pass(self, handover: Handover) -> Option<Self> {
         let ttl = handover.claim.ttl;
-        self.pass_if(handover, |_, request| request.member == Some(ttl)).map(|(turn, _)| turn)
+        self.pass_if(handover, |_, request| request.cohort_ttl == Some(ttl)).map(|(turn, _)| turn)
     }
 
     /// Passes the turn on to the waiter with this ticket. Returns both if that caller waits no more.
@@ -216,11 +218,11 @@ impl Drop for Turn {
                 Some(handover) => handover.give_back(Self::new(&self.queue, &self.key, None).left()),
                 None => call_next(self.queue.shard(&self.key), &self.key, |_| {}),
             },
-            State::Stands(_) | State::Holds(_) => {
+            State::InStoreQueue(_) | State::Holds(_) => {
                 let mut shard = self.queue.shard(&self.key);
                 let Some(key_queue) = shard.get_mut(&self.key) else { return };
                 match self.state {
-                    State::Stands(home) => remove_one(&mut key_queue.waiters().standing, home),
+                    State::InStoreQueue(home) => remove_one(&mut key_queue.waiters().in_store_queue, home),
                     State::Holds(hold) => remove_one(&mut key_queue.holds, hold),
                     State::Asks | State::Gone => {}
                 }

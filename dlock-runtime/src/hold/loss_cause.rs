@@ -1,4 +1,4 @@
-//! Why the store does not know a hold any more: did an operator break it?
+//! The cause of a loss: asks the store whether an operator broke the hold.
 
 use std::future::ready;
 use std::panic::AssertUnwindSafe;
@@ -10,10 +10,10 @@ use futures::FutureExt;
 
 use crate::hold::tenure::Tenure;
 
-/// The loss is certain, and the body has to hear of it: the question for its cause may hold that up for so long.
+/// The longest wait for the cause. The loss is certain, and the body must hear of it soon.
 const MOST: Duration = Duration::from_millis(250);
 
-/// The cause of a loss that the store has told of; the record of a broken hold stays with the tenure.
+/// The cause of a loss that the store has reported. The record of a broken hold stays with the tenure.
 pub(crate) async fn cause_of_loss(tenure: &Arc<Tenure>) -> LossCause {
     if tenure.store.backend.inspect().is_none() {
         return LossCause::Store;
