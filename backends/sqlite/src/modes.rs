@@ -1,4 +1,4 @@
-//! The requests to one lock, for all lock modes: which file answers which.
+//! The requests to one lock: chooses the file that answers for its lock mode.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::site::Site;
 use crate::time::Time;
 use crate::{exclusive, runs, schema, shares};
 
-/// Of several, the one that came first.
+/// The note of the holder; of several holders, of the first.
 const HOLDER: &str = "\
     SELECT coalesce( \
         (SELECT note FROM dlock_shares WHERE k = ?1 AND boot = ?2 AND expires > ?3 ORDER BY token LIMIT 1), note) \

@@ -82,7 +82,7 @@ const KEEP: &str = "\
     UPDATE dlock_shares SET owner = x'', expires = ?5 \
     WHERE k = ?1 AND owner = ?2 AND boot = ?3 AND expires > ?4";
 
-/// What holders share a key as: none but those of one family hold it at a time.
+/// The family of a lock mode. Only holders of one family hold a key at a time.
 fn family(mode: Mode) -> String {
     match mode {
         Mode::Permits(limit) => format!("p{limit}"),
