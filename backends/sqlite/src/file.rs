@@ -189,7 +189,8 @@ impl Place {
 
     #[cfg(unix)]
     fn shared(&self, what: &str) -> Error {
-        let help = "who may write it may free every lock; if that is meant, add ?shared=allow to the URL";
+        let help =
+            "every user that may write the file may free every lock; if that is intended, add ?shared=allow to the URL";
         self.complain(ErrorKind::PermissionDenied, &format!("{what}, and {help}"))
     }
 

@@ -49,7 +49,7 @@ impl<'a> LockRequest<'a> {
 }
 
 pub(super) fn other_kind() -> Error {
-    Error::new(ErrorKind::KeyConflict, "the key is in use by a lock of another mode, or of another number of permits")
+    Error::new(ErrorKind::KeyConflict, "the key already holds a lock of another mode, or of another number of permits")
 }
 
 pub(super) fn nanos(time: Duration) -> i64 {

@@ -103,7 +103,7 @@ impl Connections {
                 }
             }
         }
-        Err(Error::outage("the server of the lock's slot cannot be asked who it is"))
+        Err(Error::outage("the server of the lock's slot does not tell its identity"))
     }
 }
 

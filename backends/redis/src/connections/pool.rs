@@ -167,7 +167,7 @@ impl Connections {
         if known.as_ref().is_some_and(|known| known != primary) {
             *known = Some(primary.clone());
             drop(known);
-            tracing::warn!(server = ?self.target, "another Redis has become the primary; all connections begin anew");
+            tracing::warn!(server = ?self.target, "another Redis has become the primary; all connections are opened again");
             self.quarantine.replaced(self.clock.now());
             self.switches.fetch_add(1, Ordering::AcqRel);
             self.switched.notify_waiters();

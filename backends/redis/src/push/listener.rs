@@ -71,7 +71,7 @@ impl Listener {
                     }
                 }
                 Err(error) if pause.is_zero() => {
-                    tracing::warn!(%error, "Redis pushes nothing to this process, so waiting means polling");
+                    tracing::warn!(%error, "Redis pushes nothing to this process, so waiters poll");
                 }
                 Err(_) => {}
             }
@@ -148,7 +148,7 @@ impl Listener {
                     }
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "the cluster pushes nothing to this process, so waiting means polling")
+                    tracing::warn!(%error, "the cluster pushes nothing to this process, so waiters poll")
                 }
             }
             self.state.send_replace(State::Down);

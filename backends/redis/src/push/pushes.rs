@@ -90,7 +90,7 @@ impl Pushes {
         let (client, opened) = (lock(&self.slots).client.clone(), self.opened());
         let Some(mut client) = client else { return false };
         if let Err(error) = client.ssubscribe(channel(&self.process, slot)).await {
-            tracing::warn!(error = %fault::client(&error), "Redis pushes nothing about this slot, so waiting means polling");
+            tracing::warn!(error = %fault::client(&error), "Redis pushes nothing for this slot, so waiters poll");
             return false;
         }
         let mut slots = lock(&self.slots);

@@ -186,7 +186,7 @@ impl Listener {
             match self.hear(&mut orders).await {
                 Ok(()) => pause = PAUSE.0,
                 Err(error) if pause == PAUSE.0 => {
-                    tracing::warn!(%error, "Redis tells this process of no releases, so waiting means polling");
+                    tracing::warn!(%error, "Redis tells this process of no releases, so waiters poll");
                 }
                 Err(_) => {}
             }
