@@ -21,7 +21,8 @@ use crate::topology::target::Target;
 use crate::url::settings::Layout;
 
 /// Locks in one Redis server.
-// Aligned: see `registry::Shared`.
+// Aligned: all threads read it. Beside a value that all threads write, such as a counter, each read would come from another
+// processor's cache.
 #[repr(align(128))]
 pub struct Redis {
     pub(crate) connections: Arc<Connections>,
