@@ -21,7 +21,7 @@ const MOST_NODES: usize = 15;
 pub(super) struct Address {
     pub(super) targets: Vec<Target>,
     pub(super) max_ttl: Duration,
-    /// Do locks stand under the names that other tools write?
+    /// Whether locks have the literal names that other tools use.
     pub(super) is_literal: bool,
 }
 

@@ -67,7 +67,7 @@ struct Run {
     id: String,
     /// Not later than this.
     started: BootInstant,
-    /// Did it come up with all that the run before it had?
+    /// Whether this run of the server has all locks of the run before it.
     remembered: bool,
 }
 

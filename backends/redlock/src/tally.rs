@@ -103,7 +103,7 @@ impl Tally {
         }
     }
 
-    /// Can the answers that are still to come change nothing?
+    /// Whether the missing answers can no longer change the result.
     pub(super) fn is_decided(&self, pending: usize) -> bool {
         let majority = majority(self.nodes);
         let cannot_be_won = self.granted + pending < majority;

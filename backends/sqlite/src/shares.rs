@@ -53,7 +53,7 @@ const ACQUIRE: &str = "\
         boot = excluded.boot, note = excluded.note \
     RETURNING token, slot";
 
-/// Has another mode the key; and when do the first, the last, and those in a reader's way come to their end?
+/// Whether another mode has the key, and the ends of the leases: the first, the last, and those that block a reader.
 const REFUSED: &str = "\
     SELECT coalesce((SELECT owner <> ?4 FROM dlock_locks WHERE k = ?1 AND boot = ?2 AND expires > ?3), 0), \
         min(expires) - ?3, max(expires) - ?3, max(CASE WHEN alone THEN expires END) - ?3, \

@@ -30,7 +30,7 @@ impl Time {
         &self.boot
     }
 
-    /// Are all locks free after a restart of the host?
+    /// Whether all locks are free after a restart of the host.
     pub(super) fn knows_boot(&self) -> bool {
         cfg!(any(target_os = "linux", target_os = "android"))
     }

@@ -142,7 +142,7 @@ impl Link {
         }
     }
 
-    /// Does this very session hold the lock? The error is theirs, since it says whether the session lives on.
+    /// Whether this session holds the lock. The error is the client's, because it tells whether the session lives on.
     pub(super) async fn holds(&mut self, name: &str) -> sqlx::Result<bool> {
         let row = sqlx::query("SELECT CAST(IS_USED_LOCK(?) AS UNSIGNED)").bind(name).fetch_one(&mut self.conn).await?;
         Ok(row.try_get_unchecked::<Option<u64>, _>(0)? == Some(self.id))

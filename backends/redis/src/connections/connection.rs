@@ -1,4 +1,4 @@
-//! One connection, shared by all tasks of its runtime.
+//! A connection, and the signs that it is dead or silent.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -83,7 +83,7 @@ impl Literal {
             [Value::BulkString(value), _] if is_ours(value) => note_of(value).ok_or_else(fault::conflict).map(Some),
             [Value::BulkString(_), Value::Int(0..)] => Ok(Some(Note::from_stored(Note::ANOTHER_TOOL))),
             [Value::BulkString(_), Value::Int(-1)] => Err(fault::conflict()),
-            // It has ended between the two.
+            // The lease has ended between the two commands.
             [Value::BulkString(_), Value::Int(_)] => Ok(None),
             [Value::BulkString(_), other] | [other, _] => Err(fault::unexpected(other)),
             _ => Err(fault::unexpected(&Value::Nil)),

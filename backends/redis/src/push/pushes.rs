@@ -21,7 +21,7 @@ use crate::push::state::{Opened, Slots, State, lock};
 use crate::queue::places::Places;
 use crate::reply::fault;
 
-/// So long an attempt waits for the connection to open.
+/// How long an attempt waits for the connection to open.
 const PATIENCE: Duration = Duration::from_millis(500);
 
 /// The pushes of one store.
@@ -61,7 +61,7 @@ impl Pushes {
         }
     }
 
-    /// Do pushes about this lock arrive?
+    /// Whether pushes about this lock arrive.
     pub(crate) fn is_up(&self, key: &LockKey) -> bool {
         *self.state.borrow() == State::Up
             && (self.connections.cluster().is_none() || lock(&self.slots).subscribed.contains(&slot_of(key)))
@@ -94,7 +94,7 @@ impl Pushes {
             return false;
         }
         let mut slots = lock(&self.slots);
-        // It may be another one by now.
+        // The client may be another one by now.
         let is_present = slots.client.is_some() && opened == self.opened();
         if is_present {
             slots.subscribed.insert(slot);

@@ -66,7 +66,7 @@ pub fn unexpected(answer: &Value) -> Error {
     }
 }
 
-/// Does the answer say that the value under the name is not even a string?
+/// Whether the answer says that the value of the key is not a string.
 pub fn is_wrong_type(answer: &Value) -> bool {
     matches!(answer, Value::ServerError(error) if error.code() == "WRONGTYPE")
 }
@@ -107,7 +107,7 @@ fn meaning(code: &str, detail: &str) -> Error {
         "OOM" => outage("Redis is at its maxmemory and takes no writes (OOM)"),
         "MISCONF" => outage("Redis cannot save to disk and takes no writes (MISCONF)"),
         "NOREPLICAS" => outage("Redis has too few replicas in reach and takes no writes (NOREPLICAS)"),
-        // It was the primary when it was connected to, so there is or will be another one.
+        // The server was the primary when it was connected to, so there is or will be another one.
         "READONLY" => {
             Error::new(ErrorKind::NotPrimary, "this Redis is a replica: a lock taken there excludes nobody (READONLY)")
                 .with_retryable(true)

@@ -21,7 +21,7 @@ use crate::reply::fault;
 use crate::socket::bounded::Bounded;
 use crate::socket::tls::{Socket, Tls};
 
-/// One server, and how to connect to it.
+/// A server, with all that a connection to it needs.
 #[derive(Clone)]
 pub(crate) struct Server {
     info: ConnectionInfo,
