@@ -1,4 +1,4 @@
-//! From a URL to the nodes, without ever repeating the URL.
+//! The nodes of a Redlock URL. No error repeats any part of the URL.
 
 use std::time::Duration;
 
@@ -14,14 +14,14 @@ const LONGEST_MAX_TTL: Duration = Duration::from_secs(86_400);
 /// The longest ttl, and so how long a node that was restarted stays without a vote, unless the URL says otherwise.
 const MAX_TTL: Duration = Duration::from_secs(60);
 
-/// So many nodes are fewer than any cluster needs; each costs a request for every step.
+/// The most nodes. Each costs a request for every step.
 const MOST_NODES: usize = 15;
 
-/// What a URL says.
+/// The parts of a Redlock URL.
 pub(super) struct Address {
     pub(super) targets: Vec<Target>,
     pub(super) max_ttl: Duration,
-    /// Do locks stand under the names that other tools write?
+    /// Whether locks have the literal names that other tools use.
     pub(super) is_literal: bool,
 }
 

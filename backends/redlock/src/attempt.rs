@@ -1,4 +1,4 @@
-//! One attempt: the votes, the token, and nothing left on any node if it comes to nothing.
+//! One attempt: the votes of the nodes, and the token. A failed attempt is released on every node.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,13 +20,13 @@ use dlock_redis::internal::scripts::{FENCE, LEAST_TOKEN, TOKEN_END};
 /// attempt, short against a ttl.
 const AFTER_SPLIT: (u64, u64) = (10, 120);
 
-/// Who finds a lease ending asks within so many milliseconds after its end: all of them at once would split the vote.
+/// After the end of a lease, a waiter asks within this many milliseconds: all waiters at once would split the vote.
 const AFTER_LEASE: u64 = 60;
 
 /// The value that stands on the nodes for one attempt: owner, note and round.
 pub(super) struct Round {
     pub(super) value: String,
-    /// Whatever takes long from here on, connections included, is at the expense of the validity.
+    /// All time from here on shortens the validity, also the time to connect.
     sent: BootInstant,
 }
 

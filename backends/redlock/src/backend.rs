@@ -55,7 +55,7 @@ impl Backend for Redlock {
             match self.is_literal.then(|| under_its_name(claim)) {
                 None => self.give_up(claim).await,
                 Some(Ok(named)) => self.give_up(&named).await,
-                // It was refused: nothing of it can be there.
+                // The claim was refused, so nothing of it is in the servers.
                 Some(Err(_)) => Ok(()),
             }
         })

@@ -1,4 +1,4 @@
-//! Which server a node is, since when it runs, and whether it may have forgotten: such a node has no vote yet.
+//! The identity of a node: which server it is, since when it runs, and whether it may have lost locks. Then it has no vote.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -10,13 +10,13 @@ use dlock_contract::{BootInstant, Error, ErrorKind, Result};
 use dlock_redis::internal::check::{field, is_forbidden, settings, text, uptime};
 use dlock_redis::internal::fault;
 
-/// What a server says of itself.
+/// A server, as it describes itself.
 #[derive(Debug)]
 pub(super) struct Identity {
     /// Fresh with each start of a server.
     run_id: String,
     uptime: Duration,
-    /// Is every write on its disk before it is answered? Then it comes back with all locks.
+    /// Whether every write is on the disk before it is answered. Then a restart loses no lock.
     remembers: bool,
 }
 
@@ -67,7 +67,7 @@ struct Run {
     id: String,
     /// Not later than this.
     started: BootInstant,
-    /// Did it come up with all that the run before it had?
+    /// Whether this run of the server has all locks of the run before it.
     remembered: bool,
 }
 
@@ -98,7 +98,7 @@ impl Roster {
         let Some(place) = runs.get_mut(node) else { return Ok(BootInstant::NEVER) };
         // The server counts whole seconds, by a wall clock that may have been set forward since.
         let told = now.before(identity.uptime.saturating_sub(Duration::from_secs(1)));
-        // What is set while a server runs says nothing of how it came up.
+        // A setting that is changed while the server runs does not tell how the server was started.
         let (started, remembered) = match place {
             Some(run) if run.id == identity.run_id => (run.started.min(told), run.remembered),
             Some(_) => (told.max(last_seen), identity.remembers),

@@ -4,14 +4,14 @@
 //! before the first request. A minority may be down, slow or away. Each node's part is the single server's: one value
 //! with a lease, which holds the owner and is only changed by it.
 //!
-//! What it promises rests on clocks that run at about the same rate, and on nodes that do not forget: a node that was
+//! Its promise rests on clocks that run at about the same rate, and on nodes that keep their locks: a node that was
 //! restarted has no vote until the longest ttl is over (`max_ttl` in the URL, the same for all programs), unless it
 //! syncs every write to its disk. It cannot see `FLUSHALL`, nor a server that was replaced by another one behind the
 //! same name. A holder that is paused beyond its ttl has another one beside it, as with every store: its late write is
 //! stopped by the fencing token and by nothing else. Tokens rise with every grant, whichever majority gave it; where
 //! nodes restart without their data, as long as the nodes' clocks differ by less than `max_ttl`.
 //!
-//! Nobody stands in line: who finds the lock taken asks again, at random moments.
+//! There is no wait queue: a caller that finds the lock taken asks again, at random moments.
 //!
 //! With `keys=literal` the names are those that redsync, node-redlock and their kind write on the same nodes, of which
 //! each keeps the other out. Those give a node a vote as soon as it is up, whatever it has forgotten.

@@ -1,4 +1,4 @@
-//! One node: its connections, and how they are opened without holding up those who ask.
+//! One node and its connections. Opening a connection does not delay the callers that use another one.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -20,7 +20,7 @@ use dlock_redis::internal::connection::{Connection, Connections};
 use dlock_redis::internal::scripts::Lua;
 use dlock_redis::internal::{check, fault};
 
-/// One of the servers that vote.
+/// A server that votes.
 pub(super) struct Node {
     number: usize,
     connections: Arc<Connections>,
@@ -38,7 +38,7 @@ pub(super) struct Link {
 }
 
 impl Link {
-    /// Does a grant of this server count, if it was asked for at `sent`?
+    /// Whether a grant of this server counts, if the request was sent at `sent`.
     pub(super) fn votes(&self, sent: BootInstant) -> bool {
         sent >= self.votes_from
     }
@@ -104,7 +104,7 @@ impl Node {
             let opened = entry.node.opened().await;
             // First, so that who hears of a failure and tries again does not find this one.
             drop(entry);
-            // Nobody may be waiting any more.
+            // The caller may have gone.
             let _ = sender.send(opened.map_err(Arc::new));
         });
         opening

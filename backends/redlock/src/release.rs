@@ -1,4 +1,4 @@
-//! Releases a hold, or everything of a claim that is given up: by a majority, and sent to every node.
+//! Releases a hold, and abandons a claim: decided by a majority, and sent to every node.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -42,7 +42,7 @@ impl Redlock {
         until: BootInstant,
     ) -> Result<()> {
         let heard = |count: &Count| count.heard() >= awaited;
-        // It is sent, which is what counts: nobody hears how it went.
+        // Only the sending counts; the outcome is not reported.
         self.undo(claim, &SINGLE.release, round.value.clone(), which, heard, until).await.map(drop)
     }
 
@@ -111,13 +111,13 @@ async fn undo_on(node: &Arc<Node>, link: &Arc<Link>, claim: &Claim, lua: &Lua, w
     };
     let origin = claim.origin.and_then(|runtime| node.link_of(runtime)).filter(|origin| !Arc::ptr_eq(origin, link));
     let Some(origin) = origin else { return undo(link.clone()).await.map(Undone::from) };
-    // That runtime may be blocked, or end at this moment.
+    // The other runtime may be blocked, or end at this moment.
     let limit = node.clock().now().after(BRIEFLY);
     let (here, there) = join(undo(link.clone()), node.clock().timeout_at(limit, undo(origin))).await;
     undone_by_two(here, there)
 }
 
-/// What one node's two answers come to; of the second there may be none.
+/// The outcome of one node's two answers. The second answer may be missing.
 fn undone_by_two(here: Result<bool>, there: Option<Result<bool>>) -> Result<Undone> {
     match (here, there) {
         (_, Some(Ok(true))) => Ok(Undone::Yes),

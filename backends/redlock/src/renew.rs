@@ -1,4 +1,4 @@
-//! Renews holds: by a majority, and sent to every node.
+//! Renews holds: decided by a majority, and sent to every node.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! One question to all nodes side by side, with little patience for each.
+//! One request to all nodes at once, with a short time limit for each.
 
 use std::future::{Future, ready};
 use std::pin::{Pin, pin};
@@ -25,7 +25,7 @@ pub(super) struct Patience {
     open: Duration,
     /// For a majority, where silent nodes are what is missing.
     pub(super) in_all: Duration,
-    /// Where no connection can be opened, any other one to the node will do.
+    /// If no connection can be opened, any other one to the node will do.
     takes_any: bool,
 }
 
@@ -62,7 +62,7 @@ impl Patience {
     }
 }
 
-/// What one node answered, or why there is no answer.
+/// The answer of one node, or the reason why there is none.
 pub(super) type Answer<T> = Result<T, Unable>;
 
 /// Why a node gave no answer of use.
@@ -70,7 +70,7 @@ pub(super) type Answer<T> = Result<T, Unable>;
 pub(super) struct Unable {
     /// Others may have a part of it: those who wait for one connection.
     pub(super) error: Arc<Error>,
-    /// It said nothing in time, so it may answer the next time.
+    /// The node was silent, so it may answer the next time.
     pub(super) was_silent: bool,
 }
 
@@ -146,7 +146,7 @@ async fn one<T, F: Future<Output = Result<T>>>(
             }
         }
     };
-    // What had no connection while it mattered is not sent any more: it would come after what undoes it.
+    // A request that got no connection in time is not sent any more: it would arrive after the request that undoes it.
     if over.load(Ordering::Relaxed) {
         return Err(Error::outage("the node was not asked").into());
     }

@@ -1,4 +1,4 @@
-//! The votes for one claim, and what they come to.
+//! The votes for one claim, and their result.
 
 use std::time::Duration;
 
@@ -6,35 +6,35 @@ use dlock_contract::{Error, Result};
 
 use super::round::{Answer, Unable};
 
-/// What a node said about a claim.
+/// The vote of a node about a claim.
 #[derive(Clone, Debug)]
 pub(super) enum Vote {
-    /// It is ours there; with the token drawn for it.
+    /// The claim has the lock there; with the token that was drawn for it.
     Granted {
         /// The token.
         token: u64,
-        /// Has the node a vote? One that may have forgotten has none yet.
+        /// Whether the node has a vote. A node that may have lost locks has none yet.
         counts: bool,
     },
-    /// Somebody else has it there.
+    /// Another owner has the lock there.
     Refused {
-        /// Somebody, told apart from others but not named.
+        /// The other owner, told apart from others but not named.
         by: String,
         /// For how long, if nobody renews it.
         left: Duration,
-        /// Has the node a vote?
+        /// Whether the node has a vote.
         counts: bool,
     },
 }
 
-/// What the votes come to.
+/// The result of the votes.
 #[derive(Debug)]
 pub(super) enum Verdict {
     /// A majority has granted it; with the highest token that was drawn.
     Won(u64),
-    /// One other owner has it on a majority, at least for so long if nobody renews it.
+    /// One other owner has the lock on a majority, at least for this time unless it is renewed.
     Held(Duration),
-    /// Nobody has a majority: several have asked at once, or somebody has gone half way.
+    /// No owner has a majority: several have asked at once, or an owner has gone half way.
     Split,
     /// A majority cannot vote.
     Short(Short),
@@ -44,7 +44,7 @@ pub(super) enum Verdict {
 #[derive(Debug)]
 pub(super) struct Short {
     pub(super) error: Error,
-    /// It would have, with those who were silent.
+    /// With the silent nodes there could be a majority.
     pub(super) by_silence: bool,
 }
 
@@ -103,7 +103,7 @@ impl Tally {
         }
     }
 
-    /// Can the answers that are still to come change nothing?
+    /// Whether the missing answers can no longer change the result.
     pub(super) fn is_decided(&self, pending: usize) -> bool {
         let majority = majority(self.nodes);
         let cannot_be_won = self.granted + pending < majority;
@@ -178,7 +178,7 @@ fn because(text: String, unable: &[Unable]) -> Error {
     }
 }
 
-/// What a node says of a release.
+/// The outcome of a release on one node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Undone {
     Yes,
@@ -194,7 +194,7 @@ impl From<bool> for Undone {
     }
 }
 
-/// What the nodes said, each once.
+/// The outcomes on the nodes, each counted once.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Count {
     yes: usize,
@@ -216,7 +216,7 @@ impl Count {
         self.yes + self.no + self.gone
     }
 
-    /// What the nodes say as a whole; `None`: nothing yet.
+    /// The decision of all nodes; `None` if there is none yet.
     pub(super) fn decision(&self, nodes: usize) -> Option<bool> {
         if self.yes >= majority(nodes) {
             Some(true)

@@ -1,4 +1,4 @@
-//! A connection to the file.
+//! A connection to the file, which commits only while the file is the one at the path.
 
 use dlock_contract::{Error, Result};
 use sqlx::sqlite::SqliteConnection;
@@ -29,7 +29,7 @@ impl FileConnection {
         &mut self.conn
     }
 
-    /// What a failed request means; a connection that it broke is opened anew next time.
+    /// The error of a failed request. A connection that it broke is opened again next time.
     pub(super) fn fault(&mut self, error: sqlx::Error) -> Error {
         self.broken |= is_broken(&error);
         fault(error)

@@ -1,4 +1,4 @@
-//! The lock with one holder.
+//! Exclusive locks.
 
 use dlock_contract::{Attempt, Claim, Result};
 use sqlx::sqlite::SqliteConnection;
@@ -29,7 +29,7 @@ pub(super) const RENEW: &str = "\
 
 const RELEASE: &str = "DELETE FROM dlock_locks WHERE k = ?1 AND owner = ?2";
 
-/// Nobody's any more, but not free yet.
+/// Leaves the key taken, without an owner.
 const KEEP: &str = "UPDATE dlock_locks SET owner = x'', expires = ?3 WHERE k = ?1 AND owner = ?2";
 
 pub(super) async fn ask(conn: &mut SqliteConnection, request: &LockRequest<'_>) -> sqlx::Result<Option<Granted>> {
@@ -57,7 +57,7 @@ pub(super) async fn refused(connection: &mut FileConnection, request: &LockReque
     match found.first() {
         Some((left, true, _)) if *left > 0 => Err(other_kind()),
         Some((left, _, note)) => Ok(request.contended(*left, Some(note))),
-        // It was freed in between.
+        // The lock was freed in between.
         None => Ok(request.contended(0, None)),
     }
 }

@@ -1,4 +1,4 @@
-//! What SQLite's errors mean for a lock.
+//! SQLite's errors, as errors of the contract.
 
 use dlock_contract::{Error, ErrorKind};
 
@@ -31,7 +31,7 @@ pub(super) fn corrupt(what: &'static str) -> Error {
     Error::new(ErrorKind::CorruptState, format!("the lock file contradicts itself: {what}"))
 }
 
-/// Is the connection of no use any more?
+/// Whether the connection is broken.
 pub(super) fn is_broken(error: &sqlx::Error) -> bool {
     matches!(error, sqlx::Error::WorkerCrashed | sqlx::Error::Io(_))
         || matches!(primary_code(error), Some(10 | 11 | 26))
@@ -43,12 +43,12 @@ pub(super) fn moved() -> Error {
     Error::outage("the lock file was removed or replaced while it was open; it is opened anew")
 }
 
-/// Was a commit refused since the path names another file by now? See `schema::commit_only_at`.
+/// Whether a commit was refused because the path names another file by now. See `schema::commit_only_at`.
 fn is_moved(error: &sqlx::Error) -> bool {
     code(error) == Some(531)
 }
 
-/// Has the counter come to its bound? That is the one check among the tables.
+/// Whether the counter has reached its bound, which is the only check among the tables.
 pub(super) fn is_bound_reached(error: &sqlx::Error) -> bool {
     code(error) == Some(275)
 }

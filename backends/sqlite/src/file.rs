@@ -1,4 +1,4 @@
-//! Where the file is, and whether it may be there.
+//! The path of the file, and the checks of its place.
 
 use std::fs::{Metadata, OpenOptions};
 use std::io;
@@ -189,14 +189,15 @@ impl Place {
 
     #[cfg(unix)]
     fn shared(&self, what: &str) -> Error {
-        let help = "who may write it may free every lock; if that is meant, add ?shared=allow to the URL";
+        let help =
+            "every user that may write the file may free every lock; if that is intended, add ?shared=allow to the URL";
         self.complain(ErrorKind::PermissionDenied, &format!("{what}, and {help}"))
     }
 
     fn create(&self) -> Result<()> {
         let mut options = OpenOptions::new();
         options.write(true).create_new(true);
-        // Who may write it may free every lock.
+        // A user that may write the file may free every lock.
         #[cfg(unix)]
         std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
         match options.open(&self.path) {
@@ -208,7 +209,7 @@ impl Place {
     }
 }
 
-/// Is there anything of that name? What cannot be reached is told as that, and not made anew.
+/// Whether the path exists. A path that cannot be reached is an error, and is not created.
 fn exists(path: &Path) -> bool {
     !std::fs::symlink_metadata(path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
 }

@@ -17,7 +17,7 @@ pub(super) struct Looks<T> {
 
 struct Waiters<T> {
     waiting: VecDeque<oneshot::Sender<Result<T>>>,
-    /// Is there a thread that looks?
+    /// Whether a thread looks at present.
     looking: bool,
 }
 

@@ -1,4 +1,4 @@
-//! The requests to one lock, for all lock modes: which file answers which.
+//! The requests to one lock: chooses the file that answers for its lock mode.
 
 use std::sync::Arc;
 

@@ -32,7 +32,7 @@ pub(super) async fn renew(
     Ok(claims.iter().map(standing).collect())
 }
 
-/// One failed request is the same news for every hold in it.
+/// The error of a failed request, for each hold in it.
 pub(super) fn unknown(error: &Error) -> Error {
     Error::new(error.kind().clone(), "the request that would have renewed this lock failed")
         .with_retryable(error.is_retryable())

@@ -1,4 +1,4 @@
-//! One attempt: what is requested, and what its answer means.
+//! One attempt: the values of its statement, and its result.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use dlock_contract::{Attempt, Claim, Error, ErrorKind, Hold, Mode, Note, Result,
 use super::fault::corrupt;
 use super::time::{Stamp, Time};
 
-/// What is requested, and when.
+/// The values of an attempt's statement.
 pub(super) struct LockRequest<'a> {
     pub(super) claim: &'a Arc<Claim>,
     pub(super) now: Stamp,
@@ -17,7 +17,7 @@ pub(super) struct LockRequest<'a> {
     pub(super) until: i64,
 }
 
-/// What a grant's statement has given.
+/// The result of a granted statement.
 pub(super) struct Granted {
     pub(super) token: i64,
     pub(super) slot: Option<i64>,
@@ -41,7 +41,7 @@ impl<'a> LockRequest<'a> {
         }))
     }
 
-    /// Somebody else has it, for so many nanoseconds at most; ask at once if that is over.
+    /// Another owner holds the lock for `left` nanoseconds at most. If that is over, the caller asks at once.
     pub(super) fn contended(&self, left: i64, note: Option<&str>) -> Attempt {
         let left = Duration::from_nanos(u64::try_from(left).unwrap_or(0));
         let wake = Wake::poll().ask_by(self.now.at.after(left)).lease_left(left);
@@ -50,7 +50,7 @@ impl<'a> LockRequest<'a> {
 }
 
 pub(super) fn other_kind() -> Error {
-    Error::new(ErrorKind::KeyConflict, "the key is in use by a lock of another mode, or of another number of permits")
+    Error::new(ErrorKind::KeyConflict, "the key already holds a lock of another mode, or of another number of permits")
 }
 
 pub(super) fn nanos(time: Duration) -> i64 {

@@ -1,4 +1,4 @@
-//! Locks that start at most once in each period, and the last run that succeeded.
+//! `once_per`: locks that start at most once in each period, and the last run that succeeded.
 //!
 //! A key's row in `dlock_runs` says which boundary of its period was started last. Starting and ending a run are one
 //! statement each, on that row; triggers carry the lock's own row along. Unlike a lock, a start is still believed
@@ -118,7 +118,7 @@ pub(super) async fn refused(
     if foreign && left > 0 {
         return Err(other_kind());
     }
-    // One that may be run again is so once its lock is free.
+    // A run that may be repeated is repeated once its lock is free.
     if started && !again {
         return Ok(Attempt::AlreadyRun);
     }

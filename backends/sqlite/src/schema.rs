@@ -17,7 +17,7 @@ use super::{sweep, tables};
 /// How long a request waits for another process's request.
 pub(super) const BUSY: Duration = Duration::from_secs(1);
 
-/// The same for whoever opens the file: many processes may start at once, and each waits for the disk.
+/// The same while the file is opened: many processes may start at once, and each waits for the disk.
 const OPENING: Duration = Duration::from_secs(5);
 
 /// Tokens between two waits for the disk.
@@ -52,7 +52,7 @@ pub(super) async fn prepare(site: &Arc<Site>) -> Result<FileConnection> {
         use_log(conn, clock).await?;
         create(conn, site).await?;
     }
-    // Somebody may have switched it back by hand.
+    // The setting may have been changed back by hand.
     use_log(conn, clock).await?;
     if matches!(version(conn).await?, Some(1 | 2)) {
         upgrade(conn).await?;

@@ -53,7 +53,7 @@ const ACQUIRE: &str = "\
         boot = excluded.boot, note = excluded.note \
     RETURNING token, slot";
 
-/// Has another mode the key; and when do the first, the last, and those in a reader's way come to their end?
+/// Whether another mode has the key, and the ends of the leases: the first, the last, and those that block a reader.
 const REFUSED: &str = "\
     SELECT coalesce((SELECT owner <> ?4 FROM dlock_locks WHERE k = ?1 AND boot = ?2 AND expires > ?3), 0), \
         min(expires) - ?3, max(expires) - ?3, max(CASE WHEN alone THEN expires END) - ?3, \
@@ -83,7 +83,7 @@ const KEEP: &str = "\
     UPDATE dlock_shares SET owner = x'', expires = ?5 \
     WHERE k = ?1 AND owner = ?2 AND boot = ?3 AND expires > ?4";
 
-/// What holders share a key as: none but those of one family hold it at a time.
+/// The family of a lock mode. Only holders of one family hold a key at a time.
 fn family(mode: Mode) -> String {
     match mode {
         Mode::Permits(limit) => format!("p{limit}"),

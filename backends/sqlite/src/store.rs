@@ -38,7 +38,7 @@ impl Sqlite {
     /// Where the file cannot be created, read or written, lies on a filesystem that is not known to be local, belongs
     /// to somebody else or may be written by others, is no database, or is somebody else's database.
     pub async fn open(url: &str, clock: &Clock) -> Result<Self> {
-        // Who sleeps on the clock needs our thread.
+        // Sleeping on the clock needs dlock's own thread.
         let background = background()?;
         let site = Arc::new(Site::new(Place::parse(url)?, Time::of(clock)?));
         let opened = schema::prepare(&site).await?;
@@ -118,7 +118,7 @@ impl Sqlite {
     }
 }
 
-/// What the file can do. Asking costs microseconds, so the polls are short; nothing is pushed.
+/// The capabilities of a file. A request costs microseconds, so the polls are short; nothing is pushed.
 fn capabilities() -> Capabilities {
     const TEN_YEARS: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
     Capabilities {

@@ -11,7 +11,7 @@ use super::time::Time;
 /// The shortest time between two sweeps. A sweep runs at the end of a request.
 pub(super) const PAUSE: Duration = Duration::from_secs(1);
 
-/// So many rows of a table at a time: others wait for the file meanwhile.
+/// The most rows of a table that one sweep deletes, because others wait for the file meanwhile.
 const MOST: i64 = 256;
 
 /// Locks that were kept after their end (`min_hold`), and whose time is over. Found by an index of their own. What their

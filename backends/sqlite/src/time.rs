@@ -2,7 +2,7 @@
 
 use dlock_contract::{BootInstant, Clock, Error, ErrorKind, Result};
 
-/// What the present instant is, here and in the file.
+/// The present instant, on the process's clock and as the file stores it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stamp {
     /// On this process's clock.
@@ -30,7 +30,7 @@ impl Time {
         &self.boot
     }
 
-    /// Are all locks free after a restart of the host?
+    /// Whether all locks are free after a restart of the host.
     pub(super) fn knows_boot(&self) -> bool {
         cfg!(any(target_os = "linux", target_os = "android"))
     }

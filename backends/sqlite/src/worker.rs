@@ -1,4 +1,4 @@
-//! One connection to the file, and the task that alone uses it.
+//! The task that owns one connection to the file, and runs the requests on it.
 //!
 //! A request runs in that task to its end, whether its caller is polled or not. If a caller kept the connection in its
 //! own future, then one that is not polled would hold up all others. Requests run in the order in which they were sent,
@@ -80,7 +80,7 @@ impl Worker {
         answer.unwrap_or_else(|| Err(Error::outage("the task of the connection to the database file has ended")))
     }
 
-    /// The same from elsewhere, where the runtime of the worker's task may be blocked.
+    /// Runs a request from another runtime. The runtime of the worker's task may be blocked.
     pub(super) async fn run_from_elsewhere<T, R>(&self, request: R) -> Result<T>
     where
         T: Send + 'static,

@@ -1,4 +1,4 @@
-//! Which server, which database, and as whom.
+//! The server, the database and the account of a URL.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use sqlx::mysql::MySqlConnectOptions;
 use super::tls::Tls;
 use super::url::{decode, wrong};
 
-/// What a URL says. Shows itself without the account.
+/// The parts of a URL. `Debug` shows no account.
 #[derive(Clone)]
 pub(super) struct Address {
     /// Ready to connect with. It holds the password, so it is never printed.

@@ -1,4 +1,4 @@
-//! What the server's errors mean for a lock.
+//! The server's errors, as errors of the contract.
 
 use dlock_contract::{Error, ErrorKind};
 use sqlx::mysql::MySqlDatabaseError;
@@ -74,11 +74,11 @@ fn missing_rights(error: &sqlx::Error) -> String {
     if missing.is_empty() { "the server does not say which".into() } else { missing.join(", ") }
 }
 
-/// Is the session over, for the server too? A named lock ends with its session.
+/// Whether the session has ended for the server too. A named lock ends with its session.
 pub(super) fn is_over(error: &sqlx::Error) -> bool {
     match number(error) {
         Some(number) => matches!(number, 1053 | 1927 | 3169 | 4031),
-        // Whatever was wrong with the socket or with its bytes, we close it.
+        // After any error of the socket or of its bytes the socket is closed.
         None => true,
     }
 }

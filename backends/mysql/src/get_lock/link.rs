@@ -1,4 +1,4 @@
-//! A connection to the server, and the few sentences that are spoken on it.
+//! A connection to the server, and the statements that run on it.
 //!
 //! A link is handed into every request and comes back only with an answer. So a request that fails, or whose future is
 //! dropped in the middle, closes the socket, and with the session the server frees the lock.
@@ -32,7 +32,7 @@ const NOTE: &str = "SELECT note FROM dlock_named WHERE name = ? AND conn = IS_US
 /// Seconds of silence that every platform allows. Some cut a longer time, without an error.
 const ANYWHERE: u64 = 2_000_000;
 
-/// One session.
+/// A connection, which is one session of the server.
 #[derive(Debug)]
 pub(super) struct Link {
     conn: MySqlConnection,
@@ -44,7 +44,7 @@ pub(super) struct Link {
     pub(super) parked: Option<BootInstant>,
 }
 
-/// What `GET_LOCK` says.
+/// The answer of `GET_LOCK`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
     Granted,
@@ -142,7 +142,7 @@ impl Link {
         }
     }
 
-    /// Does this very session hold the lock? The error is theirs, since it says whether the session lives on.
+    /// Whether this session holds the lock. The error is the client's, because it tells whether the session lives on.
     pub(super) async fn holds(&mut self, name: &str) -> sqlx::Result<bool> {
         let row = sqlx::query("SELECT CAST(IS_USED_LOCK(?) AS UNSIGNED)").bind(name).fetch_one(&mut self.conn).await?;
         Ok(row.try_get_unchecked::<Option<u64>, _>(0)? == Some(self.id))
@@ -192,7 +192,7 @@ impl Link {
         &mut self.conn
     }
 
-    /// Is it of use to another hold? Not if the server may be about to end it.
+    /// Whether another hold may use it. Not if the server may be about to end it.
     pub(super) fn is_fresh(&self, now: BootInstant) -> bool {
         let most = Duration::from_secs(self.silence / 2).min(Duration::from_secs(60));
         self.parked.is_some_and(|since| now.since(since) < most)

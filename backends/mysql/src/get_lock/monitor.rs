@@ -183,7 +183,7 @@ impl Monitor {
         }
     }
 
-    /// Did the session hold its lock when this was called, or later?
+    /// Whether the session held its lock when this was called, or later.
     pub(super) async fn sees(&self, session: &Session) -> bool {
         self.look(&[Watched::of(session)]).await == [Seen::Holds]
     }

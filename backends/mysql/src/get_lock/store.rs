@@ -28,7 +28,7 @@ pub struct GetLock {
     _watch: Run<()>,
 }
 
-/// What waiters need too, which outlive the borrow of the backend.
+/// The parts of the store that waiters share. A waiter outlives its borrow of the backend.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) address: Address,
@@ -183,7 +183,7 @@ fn hold_of(session: Arc<Session>, claim: &Arc<Claim>, from: BootInstant) -> Resu
     Ok(hold.ended_by(session.ending.clone()).with_session(session))
 }
 
-/// What named locks can do. The tokens are as good as the clock after a failover to a replica that lags.
+/// The capabilities of named locks. The tokens are as good as the clock after a failover to a replica that lags.
 fn capabilities() -> Capabilities {
     let (min, max) = (Duration::from_secs(1), Duration::from_secs(365 * 24 * 3600));
     Capabilities {

@@ -59,7 +59,7 @@ async fn probe(mut link: Link) -> Result<Link> {
     Ok(link)
 }
 
-/// Is there a table, and the right one?
+/// Whether the table exists and has the right columns.
 async fn look(link: &mut Link) -> Result<bool> {
     let sql = "\
         SELECT CAST(CONCAT(c.column_name, ':', c.column_type, ':', c.column_key) AS CHAR), CAST(t.engine AS CHAR) \

@@ -1,4 +1,4 @@
-//! Whether the connection is encrypted, and who the server must be.
+//! TLS: whether the connection is encrypted, and which certificate the server must have.
 
 use std::net::IpAddr;
 
@@ -98,7 +98,7 @@ fn read(name: &'static str, path: &str) -> Result<Vec<u8>> {
     }
 }
 
-/// Does the name mean this very host? Another program on it may answer all the same.
+/// Whether the name means this host. Another program on the host may answer all the same.
 fn is_here(host: &str) -> bool {
     host.eq_ignore_ascii_case("localhost") || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }

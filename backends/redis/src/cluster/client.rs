@@ -20,7 +20,7 @@ pub(crate) struct SharedClient {
     /// The number of the present one, or 0.
     number: AtomicU64,
     opened: AtomicU64,
-    /// One at a time is opened.
+    /// Held while a client is opened, so that only one is.
     opening: tokio::sync::Mutex<()>,
     closed: AtomicBool,
 }
@@ -92,7 +92,7 @@ impl SharedClient {
         drop(before);
     }
 
-    /// Is it the one with this number?
+    /// Whether the present client has this number.
     pub(crate) fn is(&self, number: u64) -> bool {
         self.number.load(Ordering::Acquire) == number
     }

@@ -63,7 +63,8 @@ impl Waiting<'_> {
 }
 
 impl Drop for Waiting<'_> {
-    /// It is given up, perhaps as others before it: short leases leave no renewal the time to find out alone.
+    /// The request is given up. Several that are given up count together, because renewals of short leases do not wait long
+    /// enough to find a silent server alone.
     fn drop(&mut self) {
         let now = self.clock.now();
         let mut unanswered = self.silence.since();

@@ -26,7 +26,7 @@ use crate::scripts::exclusive::{SCRIPTS, Scripts};
 use crate::scripts::lua::Lua;
 use crate::scripts::together::TOGETHER;
 
-/// For so long a request follows the cluster around by itself.
+/// How long a request follows redirections.
 const FOLLOW_LIMIT: Duration = Duration::from_secs(3);
 
 /// The way to all servers of a cluster.
@@ -315,14 +315,14 @@ fn asked_elsewhere(answer: &RedisResult<Value>) -> Option<(String, u16)> {
     Some((host.to_owned(), port.parse().ok()?))
 }
 
-/// Was nothing done, because the slot is somewhere else or on its way?
+/// Whether nothing was done because the slot is at another server or is moving.
 fn is_on_the_move(answer: &RedisResult<Value>) -> bool {
     use ServerErrorKind::{Ask, Moved, ReadOnly, TryAgain};
     let kinds = [Ask, Moved, ReadOnly, TryAgain];
     answer.as_ref().is_err_and(|error| kinds.iter().any(|kind| error.kind() == (*kind).into()))
 }
 
-/// Are some of the keys here and some not?
+/// Whether the server has only some of the keys.
 fn is_torn(answer: &RedisResult<Value>) -> bool {
     answer.as_ref().is_err_and(|error| error.kind() == ServerErrorKind::TryAgain.into())
 }

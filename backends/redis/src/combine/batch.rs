@@ -19,7 +19,7 @@ use crate::socket::server::Wire;
 pub(crate) struct Batch {
     /// The batch's number: by it, the caller that began the batch sees whether it has left already.
     pub(crate) number: u64,
-    /// Does our thread look after those that gather?
+    /// Whether dlock's own thread watches the batch.
     pub(crate) watched: bool,
     pub(crate) pipeline: Pipeline,
     pub(crate) requests: Vec<BatchedRequest>,
@@ -39,7 +39,7 @@ pub(crate) struct BatchedRequest {
 
 #[derive(Clone, Copy)]
 pub(crate) enum Wants {
-    /// So many.
+    /// This many answers.
     Answers(usize),
     /// One, and one of the batch's tokens, counted from zero.
     Draw(i64),

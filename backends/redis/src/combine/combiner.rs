@@ -27,7 +27,7 @@ use crate::scripts::exclusive::SCRIPTS;
 use crate::socket::ended::Ended;
 use crate::socket::server::Wire;
 
-/// So many requests leave together at most. More would wait for each other's answers, and the server for us.
+/// The most requests that leave together. More would wait for each other's answers, while the server is idle.
 const MOST: usize = 64;
 
 /// A batch leaves after this time, or after twice this time, even if the caller that began it is not polled.

@@ -29,7 +29,7 @@ impl Connections {
             return self.quarantine.shards.check(&self.quarantine.rules, number_of(slot), || self.clock.now());
         }
         if self.quarantine.evicts() {
-            // It may have been set right since.
+            // The policy may have been corrected since.
             let [.., config] = QUESTIONS;
             let answer = Box::pin(async { self.command(&self.here().await?, words(config)).await }).await?;
             self.quarantine.heard_policy(&answer)?;
@@ -37,7 +37,7 @@ impl Connections {
         self.quarantine.check(|| self.clock.now())
     }
 
-    /// Was there no reason to look again?
+    /// Whether the server may grant, without another look at it.
     pub(crate) fn admits(&self, key: &LockKey) -> bool {
         if self.cluster().is_some() && !self.quarantine.rules.are_off() {
             let (shards, slot) = (&self.quarantine.shards, number_of(slot_of(key)));
@@ -46,7 +46,7 @@ impl Connections {
         self.quarantine.check(|| self.clock.now()).is_ok()
     }
 
-    /// Is a grant that was pushed to be believed? `high` is from before it can have been made.
+    /// Whether a pushed grant counts. `high` was read before the server can have granted.
     pub(crate) fn believes(&self, hold: &Hold, high: u64) -> bool {
         let Some(token) = hold.token.map(|token| token.get()) else { return false };
         let believed = !Self::is_behind(token, high) && self.admits(&hold.claim.key);
@@ -103,7 +103,7 @@ impl Connections {
                 }
             }
         }
-        Err(Error::outage("the server of the lock's slot cannot be asked who it is"))
+        Err(Error::outage("the server of the lock's slot does not tell its identity"))
     }
 }
 

@@ -60,9 +60,9 @@ impl Forgetful {
             return;
         }
         let then = if connections.target.settings.restart_guard != GuardTime::Off {
-            "who knew the server grants nothing until those locks have ended (restart_guard)"
+            "a process that knew the server then gets no lock until those locks have ended (restart_guard)"
         } else {
-            "somebody else may then get a lock that is still held"
+            "another owner may then get a lock that is still held"
         };
         tracing::warn!(
             servers = servers.join(", "),

@@ -45,8 +45,8 @@ impl CompareAndDelete {
         Some(delete)
     }
 
-    /// Is the lock gone by it? If not, it has done nothing, and the script finds out why: somebody waits, or it was not
-    /// ours.
+    /// Whether the command has deleted the lock. If not, it has done nothing, and the script finds out why: others wait, or
+    /// another owner holds the lock.
     pub(crate) fn has_deleted(&self, answer: &Value) -> bool {
         if is_forbidden(answer) {
             // Unknown, renamed, not allowed, or of another type: the script does without.

@@ -1,4 +1,4 @@
-//! One connection, shared by all tasks of its runtime.
+//! A connection, and the signs that it is dead or silent.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -13,17 +13,17 @@ use crate::connections::looks::Looked;
 use crate::connections::stale::{ClientName, StaleConnections};
 
 /// One connection, shared by all tasks of its runtime.
-// Aligned: see `registry::Shared`.
+// Aligned: all threads read it. Beside a value that all threads write, such as a counter, each read would come from another
+// processor's cache.
 #[repr(align(128))]
 pub struct Connection {
     pub(crate) runtime: Id,
     pub(crate) way: Way,
-    /// As [`Connections::switches`] when it was opened.
+    /// How often the primary had changed when it was opened.
     pub(crate) switches: u64,
     /// Set by the client when the server has hung up, so that an idle connection's end costs no failed request.
     pub(crate) dead: Arc<AtomicBool>,
-    /// Since when a request has waited that was given up or is late, unless answers have come since; in nanoseconds, else
-    /// 0.
+    /// Since when a request that was given up or is late has waited, in nanoseconds; 0 after any answer.
     pub(crate) silent_since: AtomicU64,
     pub(crate) looked: Looked,
     pub(crate) named: Arc<ClientName>,
@@ -36,11 +36,11 @@ pub(crate) enum Way {
     Cluster(Box<ClusterWay>),
 }
 
-/// A connection that has left requests unanswered for so long is not used for new ones.
+/// A connection that has left requests unanswered for this time is not used for new ones.
 const SILENCE_LIMIT: Duration = Duration::from_secs(2);
 
 impl Connection {
-    /// Is it alive, as far as was seen?
+    /// Whether the connection is alive, as far as was seen.
     pub fn is_usable(&self, clock: &Clock) -> bool {
         !self.is_dead() && !self.is_silent(SILENCE_LIMIT, clock)
     }
@@ -49,14 +49,14 @@ impl Connection {
         self.dead.load(Ordering::Relaxed)
     }
 
-    /// Has it left a request unanswered for so long, with no answer since to any other?
+    /// Whether a request has been unanswered for `limit`, with no answer to any other request since.
     pub(crate) fn is_silent(&self, limit: Duration, clock: &Clock) -> bool {
         let since = self.silent_since.load(Ordering::Relaxed);
         since != 0 && clock.now().since(BootInstant::from_nanos(since)) >= limit
     }
 
     pub(crate) fn fell_silent(&self, since: BootInstant) {
-        // A cluster's servers are not silent together; its way knows of each slot.
+        // A cluster's servers are silent one by one; `cluster::silence` notes it for each slot.
         if matches!(self.way, Way::Cluster(_)) {
             return;
         }
@@ -66,7 +66,7 @@ impl Connection {
 }
 
 impl Drop for Connection {
-    /// Its runtime has ended, or another one has taken its place.
+    /// The runtime has ended, or another connection has taken its place.
     fn drop(&mut self) {
         self.stale.add(&self.named);
     }

@@ -13,6 +13,6 @@ pub(crate) mod renewal_connection;
 pub(crate) mod renewals;
 pub(crate) mod requests;
 pub(crate) mod rights;
-pub(crate) mod silence;
 pub(crate) mod stale;
+pub(crate) mod unanswered;
 pub(crate) mod watch;

@@ -30,7 +30,7 @@ use crate::socket::options::{OPEN_LIMIT, config};
 use crate::socket::server::Wire;
 use crate::topology::target::Plan;
 
-/// For so long a request waits for a better way before it takes the one that there is.
+/// How long a request waits for a new client before it uses the present one.
 const REOPEN_LIMIT: Duration = Duration::from_millis(200);
 
 impl Connections {
@@ -65,8 +65,8 @@ impl Connections {
         Ok(Box::pin(opening.inspect_ok(move |_| quarantine.shards.changed())))
     }
 
-    /// Does a cluster's client go on, although a server is silent? All others are served by it until another one is there,
-    /// which is opened now.
+    /// Whether a cluster's client goes on although a server is silent. It serves all other servers until another client, which
+    /// is opened now, takes its place.
     pub(crate) async fn serves_still(&self, connection: &Connection) -> bool {
         let (Way::Cluster(way), Plan::Cluster(plan)) = (&connection.way, &self.target.plan) else { return false };
         if self.client.is(way.number) {

@@ -37,7 +37,7 @@ pub struct Connections {
     pub(crate) stale: Arc<StaleConnections>,
     /// For renewals.
     pub(crate) renewal_connection: RenewalConnection,
-    /// Has there ever been a connection to a primary?
+    /// Whether there has ever been a connection to a primary.
     pub(crate) was_open: AtomicBool,
     /// How many times another server became the primary: what was opened before leads to the wrong one.
     switches: AtomicU64,
@@ -167,7 +167,7 @@ impl Connections {
         if known.as_ref().is_some_and(|known| known != primary) {
             *known = Some(primary.clone());
             drop(known);
-            tracing::warn!(server = ?self.target, "another Redis has become the primary; all connections begin anew");
+            tracing::warn!(server = ?self.target, "another Redis has become the primary; all connections are opened again");
             self.quarantine.replaced(self.clock.now());
             self.switches.fetch_add(1, Ordering::AcqRel);
             self.switched.notify_waiters();
@@ -177,7 +177,7 @@ impl Connections {
         }
     }
 
-    /// Is it a cluster?
+    /// The plan of the cluster, if the store is one.
     pub(crate) fn cluster(&self) -> Option<&ClusterPlan> {
         match &self.target.plan {
             Plan::Cluster(cluster) => Some(cluster),
@@ -194,7 +194,7 @@ impl Connections {
         self.high.load(Ordering::Relaxed).saturating_add(HIGH_STEP)
     }
 
-    /// Was the token given before ones that this process had seen by the time of `high`?
+    /// Whether the token is older than tokens that this process had seen when it read `high`.
     pub(crate) fn is_behind(token: u64, high: u64) -> bool {
         token.saturating_add(HIGH_STEP) <= high
     }

@@ -8,14 +8,15 @@ use dlock_contract::BootInstant;
 
 use crate::connections::connection::Connection;
 
-/// It is closed at the first renewal that comes so long after its last use: whoever was slow once may be slow again.
+/// The first renewal that comes this long after its last use closes it. It is kept because a slow connection may be slow
+/// again.
 const KEPT_FOR: Duration = Duration::from_secs(60);
 
 /// The second connection. It lives on our own thread, and is opened there: a renewal may have less time than that takes.
 #[derive(Default)]
 pub(crate) struct RenewalConnection {
     present: Mutex<Option<Used>>,
-    /// One at a time is opened.
+    /// Held while the connection is opened, so that only one is.
     pub(crate) opening: tokio::sync::Mutex<()>,
     pub(crate) closed: AtomicBool,
 }

@@ -79,7 +79,7 @@ impl Connections {
         // A task of its own: it may take longer than this renewal can wait, and serve the next one.
         Place::here()?.spawn(async move {
             let opened = connections.here().await;
-            // It may have been opened while the store was closed.
+            // The store may have been closed while the connection was opened.
             if connections.renewal_connection.closed.load(Ordering::Relaxed) {
                 connections.open.clear();
             }

@@ -9,7 +9,7 @@ use crate::combine::combiner::{Ahead, Answers};
 use crate::connections::connection::{Connection, Way};
 use crate::connections::looks;
 use crate::connections::pool::Connections;
-use crate::connections::silence::AwaitsAnswer;
+use crate::connections::unanswered::UnansweredRequest;
 use crate::layout::name::LockName;
 use crate::layout::slots::{Slot, slot_of};
 use crate::layout::value::LockValue;
@@ -20,7 +20,7 @@ use crate::scripts::lua::Lua;
 impl Connections {
     /// Sends one command; an error of the server is an answer.
     pub async fn command(&self, connection: &Arc<Connection>, command: Cmd) -> Result<Value> {
-        let wait = AwaitsAnswer::new(connection, &self.clock);
+        let wait = UnansweredRequest::new(connection, &self.clock);
         let (look, ahead) = self.look_ahead(connection, wait.since);
         let answer = match &connection.way {
             Way::Server(way) => way.one(command, ahead).await,
@@ -57,7 +57,7 @@ impl Connections {
     pub(crate) async fn release(&self, connection: &Arc<Connection>, claim: &Claim) -> Result<Value> {
         let answer = match &connection.way {
             Way::Server(way) => {
-                let wait = AwaitsAnswer::new(connection, &self.clock);
+                let wait = UnansweredRequest::new(connection, &self.clock);
                 let answer = way.release(claim).await;
                 wait.answered();
                 let answer = answer.inspect_err(|_| self.failed(connection))?;
@@ -80,7 +80,7 @@ impl Connections {
         connection: &Arc<Connection>,
         request: impl FnOnce(Option<Ahead>) -> F,
     ) -> Result<Answers> {
-        let wait = AwaitsAnswer::new(connection, &self.clock);
+        let wait = UnansweredRequest::new(connection, &self.clock);
         let (look, ahead) = self.look_ahead(connection, wait.since);
         let answers = request(ahead).await;
         wait.answered();

@@ -24,7 +24,7 @@ const MOST: usize = 64;
 #[derive(Debug, Default)]
 pub(crate) struct StaleConnections {
     clients: Mutex<Vec<Client>>,
-    /// Is there any? All others pay one load.
+    /// Whether there is any stale connection. Without one, a request pays one load.
     any: AtomicBool,
 }
 
@@ -32,7 +32,7 @@ pub(crate) struct StaleConnections {
 #[derive(Debug, Default)]
 pub(crate) struct ClientName {
     client: OnceLock<Client>,
-    /// It is ended once.
+    /// Set when the connection is noted, so that it is ended once.
     is_left: AtomicBool,
 }
 
@@ -93,7 +93,7 @@ impl ClientName {
     /// Reads what `CLIENT INFO` says.
     pub(crate) fn name(&self, answer: &Value) {
         if let Some(client) = Client::read(answer) {
-            // It is said once.
+            // The server tells it once.
             let _ = self.client.set(client);
         }
     }

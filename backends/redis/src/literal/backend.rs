@@ -63,7 +63,7 @@ impl Backend for Literal {
         Box::pin(async move {
             match under_its_name(claim) {
                 Ok(named) => self.redis.abandon(&named).await,
-                // It was refused: nothing of it can be there.
+                // The claim was refused, so nothing of it is in the server.
                 Err(_) => Ok(()),
             }
         })

@@ -202,7 +202,7 @@ pub(crate) struct QueueRequest {
     /// The highest token seen before it left, and when it left.
     pub(crate) high: u64,
     pub(crate) sent: BootInstant,
-    /// For how long a free lock is granted.
+    /// How long a free lock is granted.
     pub(crate) granted: Duration,
 }
 

@@ -70,7 +70,7 @@ impl Redis {
         Ok(standings.into_iter().map(|(_, standing)| standing).collect())
     }
 
-    /// One part for all plain holds, or in a cluster for those of each slot, which stand side by side.
+    /// Splits a batch into parts: all plain holds, in a cluster those of each slot, and each hold of a shared mode alone.
     fn parts<'a>(&self, batch: &[&'a Hold]) -> Vec<Part<'a>> {
         let slot = |hold: &Hold| self.connections.cluster().map(|_| slot_of(&hold.claim.key));
         let (plain, shared): (Part<'a>, Part<'a>) =

@@ -40,7 +40,7 @@ impl Redis {
                 [Value::Int(1), Value::Int(acknowledged)] if *acknowledged >= wanted => return Ok(hold),
                 [Value::Int(1), Value::Int(acknowledged)] => {
                     return Err(Error::outage(format!(
-                        "only {acknowledged} of {wanted} replicas had the lock within {limit:?}, so it is given back (WAIT)"
+                        "only {acknowledged} of {wanted} replicas had the lock within {limit:?}, so it is released (WAIT)"
                     )));
                 }
                 [Value::Int(0), _] => return Err(Error::outage("Redis forgot the lock at the moment it was granted")),
@@ -48,7 +48,7 @@ impl Redis {
                 _ => return Err(fault::unexpected(&Value::Nil)),
             }
         }
-        Err(Error::outage("Redis forgets its scripts at once"))
+        Err(Error::outage("Redis loses its scripts at once: something runs SCRIPT FLUSH again and again"))
     }
 
     /// Turns a pushed grant into a reason to ask: nobody has waited for the replicas of that grant.

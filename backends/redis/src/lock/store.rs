@@ -21,7 +21,8 @@ use crate::topology::target::Target;
 use crate::url::settings::Layout;
 
 /// Locks in one Redis server.
-// Aligned: see `registry::Shared`.
+// Aligned: all threads read it. Beside a value that all threads write, such as a counter, each read would come from another
+// processor's cache.
 #[repr(align(128))]
 pub struct Redis {
     pub(crate) connections: Arc<Connections>,
@@ -146,13 +147,13 @@ impl Redis {
     }
 }
 
-/// For how long a lock is granted to a waiter that has not confirmed it yet.
+/// How long a lock is granted to a waiter that has not confirmed it yet.
 pub(crate) fn grant_of(claim: &Claim) -> Duration {
     // A lock that nobody renews must be granted for its full ttl at once.
     if claim.renewed { claim.ttl.min(GRANT_LIMIT) } else { claim.ttl }
 }
 
-/// Can plain commands serve it?
+/// Whether plain commands can serve the claim.
 pub(crate) fn is_plain(claim: &Claim) -> bool {
     claim.mode == Mode::Exclusive && !claim.fair && claim.once_per.is_none()
 }

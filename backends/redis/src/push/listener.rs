@@ -71,7 +71,7 @@ impl Listener {
                     }
                 }
                 Err(error) if pause.is_zero() => {
-                    tracing::warn!(%error, "Redis pushes nothing to this process, so waiting means polling");
+                    tracing::warn!(%error, "Redis pushes nothing to this process, so waiters poll");
                 }
                 Err(_) => {}
             }
@@ -110,7 +110,7 @@ impl Listener {
     }
 
     /// The client repairs its connections and its subscriptions by itself; what it may have missed meanwhile is asked for.
-    /// It keeps a subscription at a server that has become a replica.
+    /// The client keeps a subscription at a server that has become a replica.
     async fn listen_to_cluster(&self, plan: &ClusterPlan) {
         let mut pause = SHORT;
         loop {
@@ -148,7 +148,7 @@ impl Listener {
                     }
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "the cluster pushes nothing to this process, so waiting means polling")
+                    tracing::warn!(%error, "the cluster pushes nothing to this process, so waiters poll")
                 }
             }
             self.state.send_replace(State::Down);
@@ -226,7 +226,7 @@ impl Listener {
     }
 }
 
-/// Does it say that it is no primary? Who may not ask cannot tell.
+/// Whether the answer to `ROLE` tells a replica. An account that may not ask cannot tell.
 fn is_replica(role: &Value) -> bool {
     matches!(role, Value::Array(role) if !matches!(role.first(), Some(Value::BulkString(name)) if name == b"master"))
 }

@@ -21,7 +21,7 @@ use crate::push::state::{Opened, Slots, State, lock};
 use crate::queue::places::Places;
 use crate::reply::fault;
 
-/// So long an attempt waits for the connection to open.
+/// How long an attempt waits for the connection to open.
 const PATIENCE: Duration = Duration::from_millis(500);
 
 /// The pushes of one store.
@@ -61,7 +61,7 @@ impl Pushes {
         }
     }
 
-    /// Do pushes about this lock arrive?
+    /// Whether pushes about this lock arrive.
     pub(crate) fn is_up(&self, key: &LockKey) -> bool {
         *self.state.borrow() == State::Up
             && (self.connections.cluster().is_none() || lock(&self.slots).subscribed.contains(&slot_of(key)))
@@ -90,11 +90,11 @@ impl Pushes {
         let (client, opened) = (lock(&self.slots).client.clone(), self.opened());
         let Some(mut client) = client else { return false };
         if let Err(error) = client.ssubscribe(channel(&self.process, slot)).await {
-            tracing::warn!(error = %fault::client(&error), "Redis pushes nothing about this slot, so waiting means polling");
+            tracing::warn!(error = %fault::client(&error), "Redis pushes nothing for this slot, so waiters poll");
             return false;
         }
         let mut slots = lock(&self.slots);
-        // It may be another one by now.
+        // The client may be another one by now.
         let is_present = slots.client.is_some() && opened == self.opened();
         if is_present {
             slots.subscribed.insert(slot);

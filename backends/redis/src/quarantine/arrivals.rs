@@ -75,7 +75,7 @@ impl State {
             tracing::warn!(
                 slots = news,
                 ?wait,
-                "a server of the Redis Cluster may have forgotten locks; nothing is granted meanwhile"
+                "a server of the Redis Cluster may have lost locks; it grants none until the earlier ones have ended"
             );
         }
     }

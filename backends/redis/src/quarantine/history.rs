@@ -20,10 +20,10 @@ pub(crate) struct Life {
 pub(crate) struct Seen {
     pub(crate) run_id: String,
     pub(crate) uptime: Duration,
-    /// Is everything on disk that was acknowledged?
+    /// Whether every acknowledged write is on the disk.
     pub(crate) durable: bool,
     pub(crate) history: History,
-    /// May it forget locks when its memory is full? Nothing where the user may not ask for that.
+    /// Whether it may evict locks when its memory is full; `None` if the account may not ask.
     pub(crate) evicts: Option<bool>,
 }
 
@@ -32,10 +32,10 @@ pub(crate) struct Seen {
 pub(crate) struct History {
     /// Its name (`master_replid`): another one since each promotion.
     pub(crate) name: String,
-    /// Does it go on another one (`master_replid2`)? So it does after a promotion, and after a restart of a primary from
+    /// Whether it continues another history (`master_replid2`): after a promotion, and after a restart of a primary from
     /// its snapshot; not where a first replica came, or the last one went long ago.
     pub(crate) is_heir: bool,
-    /// Is the server no replica?
+    /// Whether the server is a primary.
     pub(crate) is_primary: bool,
 }
 

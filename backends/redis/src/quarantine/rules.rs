@@ -105,7 +105,7 @@ impl Rules {
 /// The error of a request during a quarantine, with the time that is left.
 pub(crate) fn in_quarantine(left: Duration) -> Error {
     let text = format!(
-        "Redis was restarted or replaced and may have forgotten locks: none is granted for another {left:.1?} \
+        "Redis was restarted or replaced and may have lost locks: it grants none for another {left:.1?} \
          (restart_guard, failover_guard)"
     );
     Error::outage(text).with_retry_after(Some(left))

@@ -83,9 +83,13 @@ impl Quarantine {
         let Some(until) = self.rules.until(suspicion).filter(|until| *until > now) else { return };
         let wait = until.since(now);
         if first {
-            tracing::warn!(?place, ?wait, "Redis has started a moment ago; nothing is granted yet (restart_guard)");
+            tracing::warn!(?place, ?wait, "Redis has started a moment ago; it grants no lock yet (restart_guard)");
         } else {
-            tracing::warn!(?place, ?wait, "Redis may have forgotten locks; nothing is granted meanwhile");
+            tracing::warn!(
+                ?place,
+                ?wait,
+                "Redis may have lost locks; it grants none until the earlier ones have ended"
+            );
         }
     }
 

@@ -57,7 +57,7 @@ pub(crate) struct Met {
     pub(crate) changes: u64,
     /// The suspicion that falls on slots that come to it.
     pub(crate) suspicion: Suspicion,
-    /// It may evict locks, and so may not grant any.
+    /// Whether it may evict locks. Then it may not grant any.
     pub(crate) evicts: bool,
 }
 
@@ -80,7 +80,7 @@ impl Shards {
         }
     }
 
-    /// Is the slot's server there, as far as was told?
+    /// Whether the slot's server has this address, as far as was told.
     pub(crate) fn is_at(&self, slot: u16, address: &str) -> bool {
         let state = self.state();
         state.owner(slot).and_then(|owner| state.addresses.get(&owner)).is_some_and(|known| known == address)
@@ -98,7 +98,7 @@ impl Shards {
         }
     }
 
-    /// Was the server of this slot looked at since something has happened last?
+    /// Whether the server of this slot was looked at since the last event.
     pub(crate) fn knows(&self, slot: u16) -> bool {
         if self.blind.load(Ordering::Relaxed) {
             return true;

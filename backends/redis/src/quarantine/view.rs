@@ -46,7 +46,7 @@ fn range(entry: &Value) -> Option<Range> {
 }
 
 impl View {
-    /// Is it the server of this slot, by its own word?
+    /// Whether the server says that it has this slot.
     pub(crate) fn has(&self, slot: u16) -> bool {
         let has = |Range { slots, primary, .. }: &Range| (slots.0..=slots.1).contains(&slot) && *primary == self.id;
         self.ranges.iter().any(has)

@@ -39,7 +39,7 @@ impl Contended {
 /// How long a key counts as contended. A request then goes straight to the wait queue instead of first to the lock.
 const CONTENDED_FOR: Duration = Duration::from_secs(3);
 
-/// So many contended keys are remembered at most.
+/// The most contended keys that are remembered.
 const CONTENDED_MAX: usize = 4096;
 
 #[cfg(test)]

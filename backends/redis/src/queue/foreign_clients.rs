@@ -26,14 +26,14 @@ const LONGEST_TURN: Duration = Duration::from_millis(250);
 /// If this process has heard nothing of a wait queue for this time, the queue may have ended.
 const UNBROKEN: Duration = Duration::from_secs(1);
 
-/// So many keys are remembered at most.
+/// The most keys that are remembered.
 const MOST: usize = 4096;
 
 /// The literal names for which others wait.
 #[derive(Debug, Default)]
 pub(crate) struct ForeignClients {
     keys: Mutex<HashMap<LockKey, Known>>,
-    /// Is there any? A program without contention pays one load.
+    /// Whether there is any key. A program without contention pays one load.
     used: AtomicBool,
 }
 

@@ -41,7 +41,7 @@ impl Backend for Redisson {
 
     fn abandon<'a>(&'a self, claim: &'a Arc<Claim>) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
-            // Else it was refused: nothing of it can be there.
+            // Without a literal name the claim was refused, so nothing of it is in the server.
             let Ok(name) = claim.key.literal() else { return Ok(()) };
             self.channels.dismiss(&channel(&name), &claim.owner);
             self.give_up(claim, &name).await

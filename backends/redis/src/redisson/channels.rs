@@ -16,7 +16,7 @@ use crate::connections::pool::Connections;
 use crate::reply::fault;
 use crate::socket::options::{OPEN_LIMIT, config};
 
-/// So long an attempt waits for a subscription.
+/// How long an attempt waits for a subscription.
 const PATIENCE: Duration = Duration::from_millis(500);
 
 /// How long to wait before a server that has hung up is asked again.
@@ -45,7 +45,7 @@ enum Order {
 #[derive(Default)]
 struct Table {
     channels: Mutex<HashMap<String, Channel>>,
-    /// Has the connection ended, or could it not be opened? Whoever comes then need not wait to be told.
+    /// Whether the connection has ended or could not be opened. Then new waiters need not wait for it.
     is_down: AtomicBool,
 }
 
@@ -57,7 +57,7 @@ struct Channel {
 /// The state of a channel.
 #[derive(Clone, Copy, Debug)]
 struct State {
-    /// Are releases heard at present? Unknown until the server has answered.
+    /// Whether releases are heard at present; unknown until the server has answered.
     is_up: Option<bool>,
     /// How often there were news, or might have been.
     news: u64,
@@ -68,7 +68,7 @@ impl Channels {
         Self { connections, table: Arc::default(), running: Mutex::new(None) }
     }
 
-    /// Does this waiter listen already?
+    /// Whether this waiter listens already.
     pub(crate) fn has(&self, channel: &str, owner: &Owner) -> bool {
         self.table.lock().get(channel).is_some_and(|entry| entry.waiters.contains(owner))
     }
@@ -186,7 +186,7 @@ impl Listener {
             match self.hear(&mut orders).await {
                 Ok(()) => pause = PAUSE.0,
                 Err(error) if pause == PAUSE.0 => {
-                    tracing::warn!(%error, "Redis tells this process of no releases, so waiting means polling");
+                    tracing::warn!(%error, "Redis tells this process of no releases, so waiters poll");
                 }
                 Err(_) => {}
             }
@@ -251,7 +251,7 @@ impl Listener {
     }
 }
 
-/// Was it done? Not if the account may not: then the others go on, and this one's waiters poll.
+/// Whether the order was done. If the account may not, the waiters of this channel poll and the other channels go on.
 fn allowed(answer: Result<()>) -> Result<bool> {
     match answer {
         Ok(()) => Ok(true),

@@ -78,7 +78,7 @@ impl Redisson {
         })
     }
 
-    /// One attempt, with a look at what the server may have forgotten before and after.
+    /// One attempt. The quarantine is checked before and after it.
     pub(crate) async fn attempt(&self, claim: &Arc<Claim>, stand: Stand) -> Result<Attempt> {
         let name = claim.key.literal()?;
         let quarantine = &self.connections.quarantine;

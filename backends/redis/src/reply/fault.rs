@@ -16,9 +16,10 @@ pub(crate) fn client(error: &RedisError) -> Error {
     match error.kind() {
         Kind::AuthenticationFailed => by_code("WRONGPASS", ""),
         Kind::RESP3NotSupported => too_old(),
-        Kind::Parse | Kind::UnexpectedReturnType => {
-            Error::new(ErrorKind::Protocol, "the server's answer is none of Redis's protocol")
-        }
+        Kind::Parse | Kind::UnexpectedReturnType => Error::new(
+            ErrorKind::Protocol,
+            "the server's answer is not in Redis's protocol; check that the URL leads to a Redis",
+        ),
         Kind::Io => {
             // Only the kind: the text of an I/O error may name a path or an address that came from the URL.
             let wrapped = error.source().and_then(|source| source.downcast_ref::<Arc<dyn StdError + Send + Sync>>());
@@ -48,7 +49,7 @@ pub(crate) fn io(error: &io::Error) -> Error {
 pub(crate) fn too_large() -> Error {
     Error::new(
         ErrorKind::Protocol,
-        "the server sent an answer of more than 16 MB, and the connection was ended: that is no Redis for locks",
+        "the server sent an answer of more than 16 MB, so the connection was ended; check that the URL leads to the right Redis",
     )
 }
 
@@ -65,7 +66,7 @@ pub fn unexpected(answer: &Value) -> Error {
     }
 }
 
-/// Does the answer say that the value under the name is not even a string?
+/// Whether the answer says that the value of the key is not a string.
 pub fn is_wrong_type(answer: &Value) -> bool {
     matches!(answer, Value::ServerError(error) if error.code() == "WRONGTYPE")
 }
@@ -73,7 +74,7 @@ pub fn is_wrong_type(answer: &Value) -> bool {
 /// A number that the counter gave, and that cannot be a token.
 pub(crate) fn bad_token(token: u64) -> Error {
     if token >= TOKEN_END {
-        return Error::new(ErrorKind::FenceExhausted, "the fencing counter in Redis has left its range");
+        return Error::new(ErrorKind::FenceExhausted, "the fencing counter in Redis has left its range (dl1:fence)");
     }
     Error::new(
         ErrorKind::FenceRegression,
@@ -106,7 +107,7 @@ fn meaning(code: &str, detail: &str) -> Error {
         "OOM" => outage("Redis is at its maxmemory and takes no writes (OOM)"),
         "MISCONF" => outage("Redis cannot save to disk and takes no writes (MISCONF)"),
         "NOREPLICAS" => outage("Redis has too few replicas in reach and takes no writes (NOREPLICAS)"),
-        // It was the primary when it was connected to, so there is or will be another one.
+        // The server was the primary when it was connected to, so there is or will be another one.
         "READONLY" => {
             Error::new(ErrorKind::NotPrimary, "this Redis is a replica: a lock taken there excludes nobody (READONLY)")
                 .with_retryable(true)
@@ -160,7 +161,7 @@ pub(crate) fn with_purpose(command: &str) -> String {
         "evalsha" | "eval" | "script" | "script|load" => "to release and renew, which are scripts",
         "set" | "get" | "del" | "pexpire" | "pttl" | "exists" => "for the lock itself",
         "incrby" | "time" => "for fencing tokens",
-        "zadd" | "zrem" | "zpopmin" | "hset" | "hget" | "hdel" => "for the line of those who wait",
+        "zadd" | "zrem" | "zpopmin" | "hset" | "hget" | "hdel" => "for the wait queue",
         "cluster" | "asking" => "to find the servers of a cluster",
         "wait" => "for wait_replicas",
         _ => return format!("`{command}`"),
@@ -208,7 +209,8 @@ pub fn no_cluster() -> Error {
 pub fn conflict() -> Error {
     Error::new(
         ErrorKind::KeyConflict,
-        "under the lock's name in Redis stands a lock of another mode, or something that dlock did not write",
+        "the Redis key already holds a lock of another mode, or a value that dlock did not write; use another key, or delete the \
+         value if nothing uses it",
     )
 }
 

@@ -16,7 +16,7 @@ pub fn call(lua: &Lua, whole: bool, build: &impl Fn(&mut Cmd)) -> Cmd {
     command
 }
 
-/// Does the server not know the script?
+/// Whether the server does not know the script.
 pub fn is_unknown_script(answer: &Value) -> bool {
     matches!(answer, Value::ServerError(error) if error.kind() == Some(ServerErrorKind::NoScript))
 }

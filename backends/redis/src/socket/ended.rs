@@ -8,7 +8,7 @@ use ::redis::RedisResult;
 use futures::future::{Either, select};
 use tokio::sync::Notify;
 
-/// Has the client said that its connection has ended?
+/// Whether the client has said that its connection has ended.
 ///
 /// A request that is handed over at that very moment is neither sent nor refused: it stays in the client's queue, which
 /// nobody reads any more, for as long as there are clones of the client.

@@ -1,8 +1,8 @@
 //! Opens a connection to one server: host name, socket, TLS, and the limit on the size of its answers.
 //!
-//! The client could do all of it but the last. Its own way reads an answer of any size into memory, also before anybody has
-//! logged in, and asks for names as often as it connects. A cluster's client opens its connections by itself; of this it
-//! has the [`names`] alone.
+//! The client crate could do all of this but the limit. It reads an answer of any size into memory, even before the login, and
+//! looks up a name for each connection. The client of a cluster opens its connections by itself, and uses only the
+//! `resolver`.
 
 use std::io;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::reply::fault;
 use crate::socket::bounded::Bounded;
 use crate::socket::tls::{Socket, Tls};
 
-/// One server, and how to connect to it.
+/// A server, with all that a connection to it needs.
 #[derive(Clone)]
 pub(crate) struct Server {
     info: ConnectionInfo,

@@ -17,7 +17,7 @@ use crate::socket::tls::Tls;
 use crate::url::hosts::Hosts;
 use crate::url::settings::{Scheme, Settings};
 
-/// So long the sentinels have to answer, all of them side by side.
+/// The time limit for the sentinels, which are all asked at once.
 const ASK_LIMIT: Duration = Duration::from_secs(2);
 
 /// The address of a server.

@@ -6,13 +6,13 @@ use dlock_contract::{BootInstant, Clock};
 
 use crate::connections::connection::Connection;
 
-/// A request under way. One that is given up unanswered leaves word of it.
-pub(crate) struct AwaitsAnswer<'a> {
+/// A request under way. If it is given up unanswered, its drop notes the silence.
+pub(crate) struct UnansweredRequest<'a> {
     connection: &'a Connection,
     pub(crate) since: BootInstant,
 }
 
-impl<'a> AwaitsAnswer<'a> {
+impl<'a> UnansweredRequest<'a> {
     pub(crate) fn new(connection: &'a Connection, clock: &Clock) -> Self {
         Self { connection, since: clock.now() }
     }
@@ -25,7 +25,7 @@ impl<'a> AwaitsAnswer<'a> {
     }
 }
 
-impl Drop for AwaitsAnswer<'_> {
+impl Drop for UnansweredRequest<'_> {
     fn drop(&mut self) {
         self.connection.fell_silent(self.since);
     }
