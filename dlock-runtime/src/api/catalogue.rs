@@ -1,4 +1,4 @@
-//! All annotated functions of the program: listed, checked at the start, and explained to whoever operates it.
+//! All annotated functions of the program: listed, checked at the start, and explained to its operators.
 
 use std::collections::BTreeMap;
 use std::error::Error as StdError;
@@ -57,19 +57,19 @@ impl SiteInfo {
         self.0.backend
     }
 
-    /// Who may hold it beside whom.
+    /// The lock mode.
     #[must_use]
     pub fn mode(&self) -> Mode {
         self.0.options.mode
     }
 
-    /// What the attribute says of the ttl.
+    /// The ttl of the attribute.
     #[must_use]
     pub fn ttl(&self) -> Option<Duration> {
         self.0.options.ttl
     }
 
-    /// What the attribute says of the wait.
+    /// The wait of the attribute.
     #[must_use]
     pub fn wait(&self) -> Option<Wait> {
         self.0.options.wait
@@ -94,7 +94,7 @@ impl fmt::Debug for SiteInfo {
     }
 }
 
-/// What [`verify`](crate::verify) has found: every site that could not work, with the reason.
+/// The findings of [`verify`](crate::verify): every site that cannot work, with the reason.
 #[derive(Debug)]
 pub struct Unusable(pub(crate) Vec<(SiteInfo, Error)>);
 
@@ -242,7 +242,7 @@ impl Explained {
     /// The same as JSON: a list of objects with `name`, `keys`, `backend`, `place` and `settings`.
     #[must_use]
     pub fn to_json(&self) -> String {
-        // Texts and lists only: nothing that JSON could not say.
+        // There are only texts and lists, which JSON can always express.
         serde_json::to_string_pretty(&self.0).unwrap_or_default()
     }
 }

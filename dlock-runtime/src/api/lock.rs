@@ -1,4 +1,4 @@
-//! The programmatic twin of the attribute: a builder that gives a guard, and one that runs a closure.
+//! The builder: the attribute's options as methods. It gives a guard, or runs a closure under the lock.
 
 use std::future::Future;
 use std::panic::Location;
@@ -21,7 +21,7 @@ use crate::hold::store::request_bound;
 use crate::options::{Cohort, OnLost, Options, Renew, Retry, Wait};
 use crate::site::{Keys, Named, Place};
 
-/// A lock to be acquired; made by [`lock`](crate::lock). What is not said here comes from the registry's defaults.
+/// A lock to be acquired; made by [`lock`](crate::lock). Options that are not set come from the registry's defaults.
 ///
 /// ```
 /// # use std::time::Duration;
@@ -112,14 +112,13 @@ impl<K> Lock<K> {
         self
     }
 
-    /// How often the store is asked at most; then the wait is over, however long it might still last. Default: as often
-    /// as the wait allows.
+    /// The most attempts. After them the wait is over, even if time is left. Default: as many as the wait allows.
     pub fn attempts(mut self, attempts: u32) -> Self {
         self.options.attempts = Some(attempts);
         self
     }
 
-    /// The pause between two questions to a store that can only be polled. Default: 100 ms to 5 s, or the store's own.
+    /// The pause between two attempts on a store that can only be polled. Default: 100 ms to 5 s, or the store's own.
     pub fn backoff(mut self, backoff: Backoff) -> Self {
         self.options.backoff = Some(backoff);
         self
@@ -137,19 +136,19 @@ impl<K> Lock<K> {
         self
     }
 
-    /// Who may hold it beside whom. Default: nobody.
+    /// Lock mode: one holder, many readers, or up to N holders at a time. Default: one holder.
     pub fn mode(mut self, mode: Mode) -> Self {
         self.options.mode = mode;
         self
     }
 
-    /// Nobody overtakes those who came earlier. Refused where the store cannot do it.
+    /// Serves waiters in the order in which they came. Refused if the store does not support it.
     pub fn fair(mut self, fair: bool) -> Self {
         self.options.fair = fair;
         self
     }
 
-    /// Lets waiters of one process pass the lock on among themselves. Refused where the store cannot do it.
+    /// Lets waiters of one process pass the lock on among themselves. Refused if the store does not support it.
     pub fn cohort(mut self, cohort: Option<Cohort>) -> Self {
         self.options.cohort = cohort;
         self
@@ -163,7 +162,7 @@ impl<K> Lock<K> {
         self
     }
 
-    /// An early release keeps the key taken until so long after the grant, by the store's clock.
+    /// The least time for which the key stays taken after the grant, by the store's clock, also after an early release.
     pub fn min_hold(mut self, min_hold: Duration) -> Self {
         self.options.min_hold = Some(min_hold);
         self
@@ -176,7 +175,7 @@ impl<K> Lock<K> {
         self
     }
 
-    /// Keeps the last success as `#[scheduled_lock]` does, where the store can.
+    /// Keeps the last success as `#[scheduled_lock]` does, if the store supports it.
     #[doc(hidden)]
     pub fn record(mut self, record: bool) -> Self {
         self.options.record = record;
@@ -190,14 +189,14 @@ impl<K> Lock<K> {
         self
     }
 
-    /// What becomes of the body of [`run`](Self::run) when the lock is lost. Default: it is dropped. It never begins without
-    /// the lock.
+    /// What happens to the body of [`run`](Self::run) when the lock is lost. Default: it is dropped. It never begins
+    /// without the lock.
     pub fn on_lost(mut self, on_lost: OnLost) -> Self {
         self.options.on_lost = on_lost;
         self
     }
 
-    /// The longest hold: there renewal stops and the hold is lost.
+    /// The longest hold. After it, renewal stops and the hold is lost.
     pub fn max_hold(mut self, max_hold: Duration) -> Self {
         self.options.max_hold = Some(max_hold);
         self
@@ -257,7 +256,7 @@ impl Lock {
     ///
     /// # Errors
     /// As [`acquire`](Self::acquire), and [`ErrorKind::Lost`](crate::ErrorKind::Lost): `Ok` means that the lock was
-    /// ours until the body had ended.
+    /// held until the body had ended.
     pub async fn run<F, Fut>(self, body: F) -> Result<Fut::Output>
     where
         F: FnOnce(Held) -> Fut,

@@ -1,6 +1,6 @@
-//! Functions that take no lock, and run again when another writer was faster.
+//! Optimistic functions: they take no lock, and run again if another writer was faster.
 //!
-//! The loop is in the macro's expansion, so that the body may borrow what it likes; what is decided in it is here.
+//! The loop is in the macro's expansion, so that the body may borrow anything. Its decisions are here.
 
 use std::error::Error as StdError;
 use std::future::Future;
@@ -76,7 +76,7 @@ impl Conflict for Box<dyn StdError + Send + Sync> {
     }
 }
 
-/// How many attempts were made, and how many are left.
+/// The number of attempts that were made, and the limit.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct Attempts {

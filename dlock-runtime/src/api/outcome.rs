@@ -1,14 +1,14 @@
-//! What an annotated call gives back: which return types can say that the body did not run, and how.
+//! The return types of annotated functions: each must be able to say that the body did not run.
 
 use dlock_contract::{Error, ErrorKind};
 
 use crate::api::key_of;
 
-/// How an annotated call went; [`LockReturn`] and [`SkipReturn`] make the function's return value of it.
+/// The outcome of an annotated call. [`LockReturn`] and [`SkipReturn`] turn it into the function's return value.
 #[doc(hidden)]
 #[derive(Debug)]
 pub enum Ran<T> {
-    /// The body ran, and the lock was ours until it had ended.
+    /// The body ran, and the lock was held until it had ended.
     Done(T),
     /// The body did not run, or was cut off by its own limit.
     Failed(Error),
@@ -116,7 +116,7 @@ pub trait LockReturn: Sized {
     #[doc(hidden)]
     fn from_ran(ran: Ran<Self>) -> Self;
 
-    /// Did the body do what it should? For the record of the last success.
+    /// Whether the body succeeded, for the record of the last success.
     #[doc(hidden)]
     fn succeeded(&self) -> bool;
 }
@@ -169,7 +169,7 @@ pub trait SkipReturn: Sized {
     fn succeeded(&self) -> bool;
 }
 
-/// What is no error but a reason to skip.
+/// The errors that are no error but a reason to skip.
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug)]
 pub struct Skip {
@@ -194,7 +194,7 @@ pub trait Skipped: Sized {
     #[doc(hidden)]
     fn skipped() -> Self;
 
-    /// That value, where the type cannot say what went wrong, so that the log must: nothing goes by in silence.
+    /// That value, and a line in the log, because the type cannot say what went wrong.
     #[doc(hidden)]
     fn untold(error: &Error, what: &str) -> Self {
         if !key_of::is_on() {
@@ -258,7 +258,7 @@ impl<T: Skipped, E: CarriesError> SkipReturn for Result<T, E> {
 }
 
 impl<T> SkipReturn for Outcome<T> {
-    /// It says already what it was, so nothing is left out.
+    /// An `Outcome` says what happened, so nothing is skipped.
     fn from_ran(ran: Ran<Self>, _: Skip) -> Self {
         LockReturn::from_ran(ran)
     }
@@ -268,7 +268,7 @@ impl<T> SkipReturn for Outcome<T> {
     }
 }
 
-/// Tells the compiler what a body returns; it stands where nothing ever comes.
+/// Tells the compiler the body's type, in code that never runs.
 #[doc(hidden)]
 pub fn unreached<T>() -> T {
     loop {

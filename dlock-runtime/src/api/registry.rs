@@ -1,4 +1,4 @@
-//! The backends of a process by name, its defaults, and the end of it all.
+//! The registry: the backends of a process by name, its defaults, and the shutdown.
 
 use std::fmt;
 use std::sync::{Arc, LazyLock};
@@ -19,7 +19,7 @@ use crate::options::Defaults;
 #[derive(Clone)]
 pub struct Registry(Context);
 
-/// How a shutdown went.
+/// The outcome of a shutdown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ShutdownReport {
@@ -60,7 +60,7 @@ impl Registry {
         opening: impl Future<Output = Result<Arc<dyn Backend>>> + Send + 'static,
     ) -> Result<()> {
         self.0.check_free(name)?;
-        // Outside of any runtime on our thread, as requests are.
+        // Outside of any runtime it is opened on our thread, as requests are.
         let opened = match here() {
             Some(_) => opening.await,
             None => background()?.run(opening).await.flatten(),
@@ -164,7 +164,7 @@ impl Registry {
         let shared = self.0.shared();
         let until = shared.clock.now().after(deadline);
         shared.shutdown.close(&shared.clock);
-        // In this order: an acquisition that is over now has its hold in the table.
+        // In this order: an acquisition that has ended by now has its hold in the schedule.
         shared.until(until, || shared.jobs.none() && shared.renewals.holds().is_empty()).await;
         let mut cut_off = 0;
         for tenure in shared.renewals.holds() {
@@ -175,7 +175,7 @@ impl Registry {
                 release::later(tenure);
             }
         }
-        // The last releases get a moment even when the deadline was nothing.
+        // The last releases get a moment, even if the deadline is zero.
         let grace = shared.clock.now().after(Duration::from_millis(500)).max(until);
         shared.until(grace, || shared.jobs.none()).await;
         let unconfirmed = shared.jobs.give_up();
