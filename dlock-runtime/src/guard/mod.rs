@@ -21,6 +21,7 @@ use dlock_contract::{Error, ErrorKind, Fence, Key, LockKey, LossCause, Result, S
 
 use crate::events::observe::Event;
 use crate::hold::loss::LossListener;
+use crate::hold::loss_cause::cause_of_loss;
 use crate::hold::release::{self, Outcome};
 use crate::hold::renewal;
 use crate::hold::store::request_bound;
@@ -174,16 +175,14 @@ impl Held {
                 answers.pop().unwrap_or_else(|| Err(Error::new(ErrorKind::Protocol, "the backend gave no answer")))
             })
         });
-        let standing = request.await;
-        let unanswered = standing
-            .as_ref()
-            .err()
-            .map(|error| self.0.named(Error::outage(format!("the store did not confirm the lock: {error}"))));
-        if let Ok(Standing::Renewed(_) | Standing::Lost) = standing {
-            renewal::settle(&self.0.shared.clock, &self.0, standing);
+        let mut unanswered = None;
+        match request.await {
+            Ok(Standing::Renewed(validity)) => renewal::settle(&self.0.shared.clock, &self.0, Ok(validity)),
+            Ok(Standing::Lost) => self.0.lose(cause_of_loss(&self.0).await),
+            Err(error) => unanswered = Some(Error::outage(format!("the store did not confirm the lock: {error}"))),
         }
         self.check()?;
-        unanswered.map_or(Ok(()), Err)
+        unanswered.map_or(Ok(()), |error| Err(self.0.named(error)))
     }
 
     /// The time until the lock is lost if no further renewal succeeds. Zero once it is lost.

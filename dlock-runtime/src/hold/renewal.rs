@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use dlock_contract::engine::background;
-use dlock_contract::{BootInstant, Clock, Error, ErrorKind, LossCause, Result, Standing};
+use dlock_contract::{BootInstant, Clock, Error, ErrorKind, LossCause, Result, Standing, Validity};
 use futures::FutureExt;
 use futures::future::join_all;
 
@@ -147,11 +147,17 @@ async fn renew(clock: Clock, mut batch: Vec<Arc<Tenure>>) {
             Err(_) => fail_all(&batch, || Error::new(ErrorKind::Internal, "the backend panicked")),
         };
         note(first, &answers, clock.now());
-        let (lost, others): (Vec<_>, Vec<_>) =
-            waiting.iter().zip(answers).partition(|(_, answer)| matches!(answer, Ok(Standing::Lost)));
-        others.into_iter().for_each(|(tenure, answer)| settle(&clock, tenure, answer));
+        let mut lost = Vec::new();
+        for (tenure, answer) in waiting.iter().zip(answers) {
+            match answer {
+                Ok(Standing::Renewed(validity)) => settle(&clock, tenure, Ok(validity)),
+                Ok(Standing::Lost) => lost.push(tenure),
+                Err(error) => settle(&clock, tenure, Err(error)),
+            }
+        }
+        // Last, since each of them asks the store for its cause.
         let lose = async |tenure: &Arc<Tenure>| tenure.lose(cause_of_loss(tenure).await);
-        join_all(lost.into_iter().map(|(tenure, _)| lose(tenure))).await;
+        join_all(lost.into_iter().map(lose)).await;
         return;
     }
     // Every hold has stopped waiting, and the next renewal may be under way. But the store may have done this one.
@@ -159,19 +165,19 @@ async fn renew(clock: Clock, mut batch: Vec<Arc<Tenure>>) {
     if let Some(Ok(answers)) = clock.timeout_at(last, request).await
         && answers.len() == batch.len()
     {
-        batch.iter().zip(answers).for_each(|(tenure, answer)| heard_late(tenure, answer));
+        join_all(batch.iter().zip(answers).map(|(tenure, answer)| heard_late(tenure, answer))).await;
     }
 }
 
 /// Uses a late answer: the hold is over, or it is valid for longer. The time of the next renewal is decided by the
 /// request that came after it.
-fn heard_late(tenure: &Arc<Tenure>, answer: Result<Standing>) {
+async fn heard_late(tenure: &Arc<Tenure>, answer: Result<Standing>) {
     match answer {
         Ok(Standing::Renewed(validity)) => {
             tenure.prolong(validity);
             tenure.shared.renewals.put(tenure);
         }
-        Ok(Standing::Lost) => tenure.lose(LossCause::Store),
+        Ok(Standing::Lost) => tenure.lose(cause_of_loss(tenure).await),
         Err(_) => {}
     }
 }
@@ -196,11 +202,12 @@ fn fail_all(batch: &[Arc<Tenure>], error: impl Fn() -> Error) -> Vec<Result<Stan
     batch.iter().map(|_| Err(error())).collect()
 }
 
-pub(crate) fn settle(clock: &Clock, tenure: &Arc<Tenure>, answer: Result<Standing>) {
+/// Prolongs a hold or notes the failure, and schedules the next renewal.
+pub(crate) fn settle(clock: &Clock, tenure: &Arc<Tenure>, answer: Result<Validity>) {
     let now = clock.now();
     let cadence = tenure.cadence.unwrap_or(Duration::MAX);
     let next = match answer {
-        Ok(Standing::Renewed(validity)) => {
+        Ok(validity) => {
             tenure.prolong(validity);
             let pause = cadence.min(validity.granted / 3 * 2);
             // Up to a tenth early, so that holds that were taken together are not renewed together for ever.
@@ -208,7 +215,6 @@ pub(crate) fn settle(clock: &Clock, tenure: &Arc<Tenure>, answer: Result<Standin
             // At least a short pause, also if the answer took long.
             next.max(now.after((pause / 4).min(Duration::from_millis(20))))
         }
-        Ok(Standing::Lost) => return tenure.lose(LossCause::Store),
         Err(error) => {
             let remaining = tenure.valid_until().since(now);
             let reason = error.to_string().into();

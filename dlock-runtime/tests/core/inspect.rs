@@ -51,6 +51,31 @@ fn a_hold_that_is_released_after_it_was_broken_says_who_broke_it() {
 }
 
 #[test]
+fn a_hold_that_asks_for_confirmation_hears_who_broke_it() {
+    test(async {
+        let world = World::new();
+        let guard = world.lock("k").acquire().await.unwrap();
+        assert!(world.lock("k").break_hold(id_of(&world, "k").await).by("alice").await.unwrap());
+        let error = guard.confirm().await.unwrap_err();
+        assert_eq!(error.kind(), &ErrorKind::Lost(LossCause::Broken));
+        assert!(error.to_string().contains("by=alice"), "{error}");
+    });
+}
+
+/// The renewal is given up after a third of the ttl, and its answer comes after that.
+#[test]
+fn a_hold_that_hears_late_of_its_loss_hears_who_broke_it() {
+    test(async {
+        let world = World::new();
+        let guard = world.lock("k").acquire().await.unwrap();
+        assert!(world.lock("k").break_hold(id_of(&world, "k").await).by("alice").await.unwrap());
+        world.store.always(Op::Renew, Step::Late(8 * SECOND));
+        world.pass(25 * SECOND).await;
+        assert_eq!(guard.check().unwrap_err().kind(), &ErrorKind::Lost(LossCause::Broken));
+    });
+}
+
+#[test]
 fn a_waiter_gets_a_broken_lock() {
     test(async {
         let world = World::new();
