@@ -15,7 +15,7 @@ use crate::lock::store::Redis;
 use crate::topology::target::Target;
 use crate::url::settings::Layout;
 
-/// Locks in Redis under [literal](LockKey::literal) names, shared with tools that keep a lock as a string with a lease.
+/// Locks in Redis under [literal](dlock_contract::LockKey::literal) names, shared with tools that keep a lock as a string with a lease.
 ///
 /// Exclusive locks only: the other tools know no readers and no permits.
 pub struct Literal {
