@@ -1,13 +1,14 @@
 //! What one call adds to its site: the keys, and the options that an expression gives. All of it is read by reference,
 //! before the body may move the arguments.
 
-use proc_macro2::{Span, TokenStream, TokenTree};
-use quote::{ToTokens, quote, quote_spanned};
+use proc_macro2::{Span, TokenStream};
+use quote::{quote, quote_spanned};
 use syn::spanned::Spanned;
 use syn::{Expr, ExprReference, Token};
 
 use crate::model::{Keys, LockedFn};
 use crate::names::{KeyPiece, Template};
+use crate::spans::located_at;
 use crate::values::Given;
 
 /// A statement of its own, so that nothing that an expression borrows stays borrowed for as long as the lock is held.
@@ -32,12 +33,12 @@ pub(crate) fn call(function: &LockedFn, rt: &TokenStream) -> TokenStream {
         }
         Keys::Computed(key) => quote_spanned!(located_at(key.span())=> #rt::Call::computed(#key)),
     };
-    let backend = expr(function.backend.as_ref()).map(|name| {
+    let backend = expr(function.backend()).map(|name| {
         let name = borrowed(name);
         quote_spanned!(located_at(name.span())=> .backend(#name))
     });
-    let ttl = expr(function.ttl.as_ref()).map(|ttl| quote_spanned!(located_at(ttl.span())=> .ttl(#ttl)));
-    let wait = expr(function.wait.as_ref()).map(|wait| quote_spanned!(located_at(wait.span())=> .wait(#wait)));
+    let ttl = expr(function.ttl()).map(|ttl| quote_spanned!(located_at(ttl.span())=> .ttl(#ttl)));
+    let wait = expr(function.wait()).map(|wait| quote_spanned!(located_at(wait.span())=> .wait(#wait)));
     quote_spanned!(Span::mixed_site()=> let __dlock_call = #keys #backend #ttl #wait;)
 }
 
@@ -92,18 +93,4 @@ fn push(template: &Template, at_key: Span, rt: &TokenStream) -> TokenStream {
             }
         }
     }
-}
-
-/// Names that only the expansion can see, reported at a place in the user's code.
-pub(crate) fn located_at(span: Span) -> Span {
-    Span::mixed_site().located_at(span)
-}
-
-/// The same names, reported at another place.
-pub(crate) fn moved_to(tokens: &TokenStream, span: Span) -> TokenStream {
-    let moved = tokens.clone().into_iter().map(|mut token: TokenTree| {
-        token.set_span(span.resolved_at(token.span()));
-        token
-    });
-    moved.collect::<TokenStream>().into_token_stream()
 }

@@ -6,10 +6,12 @@ use syn::spanned::Spanned;
 use syn::visit_mut::{self, VisitMut};
 use syn::{Path, Type};
 
-use crate::call::{call, located_at, moved_to};
+use crate::call::call;
 use crate::item::Shape;
 use crate::model::{Busy, Keys, LockedFn};
-use crate::site::{option, site};
+use crate::site::site;
+use crate::spans::{located_at, moved_to};
+use crate::tokens::option;
 
 pub(crate) fn expand(function: &LockedFn) -> TokenStream {
     let LockedFn { attrs, vis, sig, locked, .. } = function;
@@ -124,7 +126,7 @@ impl<'a> Work<'a> {
     }
 
     fn guard(&self) -> TokenStream {
-        let LockedFn { guard, fence, .. } = self.function;
+        let (guard, fence) = (self.function.guard(), self.function.fence());
         let rt = &self.rt;
         let failed = self.returned(&quote_spanned!(Span::mixed_site()=> #rt::Ran::Failed(__dlock_error)));
         let bind = |name: &syn::Ident, value: TokenStream| {
@@ -147,15 +149,15 @@ impl<'a> Work<'a> {
     /// The name for the looks at several locks.
     fn guards_name(&self) -> Option<&syn::Ident> {
         match &self.function.keys {
-            Keys::Several(_) => self.function.guard.as_ref(),
+            Keys::Several(_) => self.function.guard(),
             Keys::One(..) | Keys::Computed(_) => None,
         }
     }
 
     /// How success is told from the result; only runs of periods and of scheduled tasks are recorded.
     fn judge(&self) -> TokenStream {
-        let options = &self.function.options;
-        let judge = (options.record || options.once_per.is_some())
+        let args = &self.function.args;
+        let judge = (args.record || args.once_per.is_some())
             .then(|| self.output_as(&quote_spanned!(located_at(self.output.span())=> succeeded)));
         if self.is_sync {
             return option(judge);
@@ -173,14 +175,14 @@ impl<'a> Work<'a> {
         if !self.skips() {
             return quote_spanned!(at_output=> #from_ran(#ran));
         }
-        let (busy, outage) = (matches!(self.function.on_busy, Busy::Skip), self.function.skips_outage);
+        let (busy, outage) = (matches!(self.function.on_busy, Busy::Skip), self.function.skips_outage());
         let rt = &self.rt;
         let skip = quote_spanned!(Span::mixed_site()=> #rt::Skip { busy: #busy, outage: #outage });
         quote_spanned!(at_output=> #from_ran(#ran, #skip))
     }
 
     fn skips(&self) -> bool {
-        matches!(self.function.on_busy, Busy::Skip) || self.function.skips_outage
+        matches!(self.function.on_busy, Busy::Skip) || self.function.skips_outage()
     }
 
     fn output_as(&self, method: &TokenStream) -> TokenStream {

@@ -4,8 +4,9 @@ use proc_macro2::{Span, TokenStream};
 use quote::{quote, quote_spanned};
 
 use crate::args::{Args, Dialect};
-use crate::call::located_at;
 use crate::item::{Body, Function};
+use crate::reader::read;
+use crate::spans::located_at;
 
 /// Every mistake as its own compile error, and the item as it was written.
 ///
@@ -25,7 +26,7 @@ pub(crate) fn report(mistakes: &[syn::Error], dialect: &Dialect, args: TokenStre
 /// depends on it. The names that the attribute gives to the body have that type, and everything that the attribute
 /// mentions is used: parameters that only the key needs are not called unused, nor are imports.
 fn with_mistakes(mistakes: &TokenStream, dialect: &Dialect, args: TokenStream, body: &Body) -> TokenStream {
-    let Args { in_body, mentioned, .. } = Args::parse(dialect, args, &mut Vec::new());
+    let Args { in_body, mentioned, .. } = read(dialect, args, &mut Vec::new());
     let used = quote_spanned!(Span::mixed_site()=> let _ = async { (#(&#mentioned,)*); __dlock_mistake };);
     let (tokens, in_body) = (&body.tokens, in_body.iter().map(|(_, name)| name));
     quote_spanned! {located_at(body.span)=>

@@ -22,9 +22,13 @@ mod literals;
 mod model;
 mod names;
 mod optimistic;
+mod reader;
 mod site;
+mod spans;
+mod suggest;
 mod table;
 mod template;
+mod tokens;
 mod values;
 
 use proc_macro2::TokenStream;

@@ -3,7 +3,7 @@
 use syn::ext::IdentExt;
 use syn::{Expr, Lit, LitStr, UnOp};
 
-use crate::args::{list, nearest};
+use crate::suggest::{list, nearest};
 
 /// Which of the words it is, bare or in quotes.
 pub(crate) fn choice(value: &Expr, words: &[&str]) -> Result<usize, String> {

@@ -6,13 +6,14 @@ use proc_macro2::{Span, TokenStream};
 use quote::ToTokens;
 use syn::{Attribute, Expr, ExprPath, FnArg, Ident, LitStr, Meta, Pat, Path, Signature, Visibility};
 
-use crate::args::{Args, Dialect, Said};
+use crate::args::{Args, Dialect, Said, said};
 use crate::checks;
 use crate::expressions;
 use crate::item::{Function, Locked};
 use crate::key_values::Key;
 use crate::names::{KeyPiece, Names, Template};
-use crate::values::{Backoff, Cohort, Given, Mode, OnBusy, OnLost, Renew, Retry, Wait};
+use crate::reader::read;
+use crate::values::{Given, OnBusy, Wait};
 
 pub(crate) struct LockedFn {
     pub(crate) attrs: Vec<Attribute>,
@@ -22,46 +23,15 @@ pub(crate) struct LockedFn {
     /// Where the runtime is.
     pub(crate) runtime: Path,
     pub(crate) keys: Keys,
-    pub(crate) backend: Option<Given<String>>,
-    pub(crate) ttl: Option<Given<Duration>>,
-    pub(crate) wait: Option<Given<Wait>>,
-    pub(crate) name: Option<String>,
-    pub(crate) options: Options,
     pub(crate) on_busy: Busy,
-    pub(crate) skips_outage: bool,
-    pub(crate) guard: Option<Ident>,
-    pub(crate) fence: Option<Ident>,
+    /// The other options, as they were given.
+    pub(crate) args: Args,
 }
 
 pub(crate) enum Keys {
     One(LitStr, Vec<KeyPiece>),
     Several(Vec<(LitStr, Template)>),
     Computed(Box<Expr>),
-}
-
-/// What goes into the static as it is.
-pub(crate) struct Options {
-    pub(crate) renew: Option<Renew>,
-    pub(crate) max_hold: Option<Given<Duration>>,
-    pub(crate) attempts: Option<Given<u32>>,
-    pub(crate) backoff: Option<Backoff>,
-    pub(crate) max_waiters: Option<Given<u32>>,
-    pub(crate) retry: Option<Retry>,
-    pub(crate) mode: Option<Mode>,
-    pub(crate) fair: Option<bool>,
-    pub(crate) cohort: Option<Cohort>,
-    pub(crate) reentrant: Option<bool>,
-    pub(crate) timeout: Option<Given<Duration>>,
-    pub(crate) min_hold: Option<Given<Duration>>,
-    pub(crate) once_per: Option<OncePer>,
-    pub(crate) record: bool,
-    pub(crate) on_lost: Option<OnLost>,
-}
-
-pub(crate) struct OncePer {
-    pub(crate) period: Given<Duration>,
-    pub(crate) offset: Option<Given<Duration>>,
-    pub(crate) rerun: bool,
 }
 
 /// What happens while somebody else holds the lock.
@@ -79,7 +49,7 @@ impl LockedFn {
         item: TokenStream,
     ) -> Result<LockedFn, Vec<syn::Error>> {
         let mut mistakes = Vec::new();
-        let mut args = Args::parse(dialect, attribute, &mut mistakes);
+        let mut args = read(dialect, attribute, &mut mistakes);
         (dialect.complete)(&mut args);
         checks::options(&args, &mut mistakes);
         let Some(mut function) = keep(Function::parse(dialect.attribute, item), &mut mistakes) else {
@@ -94,44 +64,41 @@ impl LockedFn {
         let names = Names::of(&function.sig);
         checks::names(&args, &names, &mut mistakes);
         expressions::check(dialect, &args, &names, &mut mistakes);
-        let keys = keys(dialect, args.key, args.keys, &names, &mut mistakes);
-        let on_busy = busy(args.on_busy, &function.sig, &mut mistakes);
+        let keys = keys(dialect, args.key.take(), args.keys.take(), &names, &mut mistakes);
+        let on_busy = busy(args.on_busy.take(), &function.sig, &mut mistakes);
         let Function { attrs, vis, sig, .. } = function;
         let (Some(locked), Some(keys), true) = (locked, keys, mistakes.is_empty()) else { return Err(mistakes) };
-        let (offset, rerun) = (value(args.offset), args.rerun.is_some());
-        Ok(LockedFn {
-            attrs,
-            vis,
-            sig,
-            locked,
-            runtime: value(args.krate).unwrap_or_else(|| syn::parse_quote_spanned!(Span::mixed_site()=> ::dlock)),
-            keys,
-            backend: value(args.backend),
-            ttl: value(args.ttl),
-            wait: value(args.wait),
-            name: value(args.name),
-            options: Options {
-                renew: value(args.renew),
-                max_hold: value(args.max_hold),
-                attempts: value(args.attempts),
-                backoff: value(args.backoff),
-                max_waiters: value(args.max_waiters),
-                retry: value(args.retry),
-                mode: value(args.mode),
-                fair: value(args.fair),
-                cohort: value(args.cohort).flatten(),
-                reentrant: value(args.reentrant),
-                timeout: value(args.timeout),
-                min_hold: value(args.min_hold),
-                once_per: value(args.once_per).map(|period| OncePer { period, offset, rerun }),
-                record: args.record,
-                on_lost: value(args.on_lost),
-            },
-            on_busy,
-            skips_outage: value(args.on_outage).unwrap_or(false),
-            guard: value(args.guard),
-            fence: value(args.fence),
-        })
+        let runtime =
+            value(args.krate.take()).unwrap_or_else(|| syn::parse_quote_spanned!(Span::mixed_site()=> ::dlock));
+        Ok(LockedFn { attrs, vis, sig, locked, runtime, keys, on_busy, args })
+    }
+
+    pub(crate) fn backend(&self) -> Option<&Given<String>> {
+        said(&self.args.backend)
+    }
+
+    pub(crate) fn ttl(&self) -> Option<&Given<Duration>> {
+        said(&self.args.ttl)
+    }
+
+    pub(crate) fn wait(&self) -> Option<&Given<Wait>> {
+        said(&self.args.wait)
+    }
+
+    pub(crate) fn name(&self) -> Option<&String> {
+        said(&self.args.name)
+    }
+
+    pub(crate) fn guard(&self) -> Option<&Ident> {
+        said(&self.args.guard)
+    }
+
+    pub(crate) fn fence(&self) -> Option<&Ident> {
+        said(&self.args.fence)
+    }
+
+    pub(crate) fn skips_outage(&self) -> bool {
+        said(&self.args.on_outage).copied().unwrap_or(false)
     }
 }
 
@@ -216,7 +183,7 @@ fn check_second_lock(attrs: &[Attribute], args: &Args, mistakes: &mut Vec<syn::E
         let Some(dialect) = list.path.segments.last().and_then(|name| crate::table::lock_named(&name.ident)) else {
             continue;
         };
-        let other = Args::parse(dialect, list.tokens.clone(), &mut Vec::new());
+        let other = read(dialect, list.tokens.clone(), &mut Vec::new());
         let same = args.key_texts().is_some_and(|keys| other.key_texts().is_some_and(|others| keys == others));
         if let (true, Some(place)) = (same, other.key_place()) {
             mistakes.push(

@@ -6,7 +6,7 @@ use syn::ext::IdentExt;
 use syn::visit_mut::{self, VisitMut};
 use syn::{FnArg, GenericParam, Ident, LitStr, Member, Pat, PatIdent, Signature, Type};
 
-use crate::args::{list, nearest};
+use crate::suggest::{list, nearest};
 use crate::template::{self, Piece, Placeholder};
 
 pub(crate) enum KeyPiece {

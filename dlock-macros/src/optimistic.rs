@@ -4,15 +4,15 @@ use proc_macro2::{Span, TokenStream};
 use quote::{quote, quote_spanned};
 use syn::{Attribute, FnArg, Pat, Path, Signature, Visibility};
 
-use crate::args::Args;
-use crate::call::located_at;
 use crate::expand::{self, has_run, output_as, return_edge, runtime_name};
 use crate::expressions;
 use crate::item::{Function, Locked, Shape};
 use crate::model::{keep, value};
 use crate::names::Names;
-use crate::site::{duration, fixed_count};
+use crate::reader::read;
+use crate::spans::located_at;
 use crate::table::OPTIMISTIC;
+use crate::tokens::{duration, fixed_count};
 use crate::values::{Backoff, Given};
 
 pub(crate) struct OptimisticFn {
@@ -31,7 +31,7 @@ const BACKOFF: Backoff = Backoff { from: std::time::Duration::from_millis(10), t
 impl OptimisticFn {
     pub(crate) fn new(attribute: TokenStream, item: TokenStream) -> Result<OptimisticFn, Vec<syn::Error>> {
         let mut mistakes = Vec::new();
-        let args = Args::parse(&OPTIMISTIC, attribute, &mut mistakes);
+        let args = read(&OPTIMISTIC, attribute, &mut mistakes);
         let function = keep(Function::parse(OPTIMISTIC.attribute, item), &mut mistakes);
         let Some(mut function) = function else { return Err(mistakes) };
         check_arguments(&function.sig, &mut mistakes);

@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ::redis::{Cmd, Value};
-use dlock_contract::{Attempt, BootInstant, Claim, Error, ErrorKind, Hold, Mode, Result, Stand, Validity, Wake};
+use dlock_contract::{Attempt, BootInstant, Claim, Error, ErrorKind, Hold, Mode, Note, Result, Stand, Validity, Wake};
 
 use crate::connections::connection::Connection;
 use crate::connections::pool::Connections;
 use crate::layout::name::LockName;
 use crate::layout::token::{FENCE, LEAST_TOKEN, TOKEN_END};
 use crate::layout::units::millis;
-use crate::layout::value::LockValue;
+use crate::layout::value::{LockValue, MARK};
 use crate::lock::store::{Redis, is_plain};
 use crate::queue::grant::Anchor;
 use crate::queue::limits::{PLACE_LEASE, POLL, poll, slow_poll};
@@ -82,7 +82,8 @@ impl Redis {
             }
             (QueueReply::Taken(left) | QueueReply::Behind(left) | QueueReply::Silent(left, _), _) => {
                 let soon = self.clock.now().after(poll());
-                Ok(Attempt::Contended(Wake::poll().ask_by(soon).lease_left(left)))
+                let wake = Wake::poll().ask_by(soon).lease_left(left);
+                Ok(Attempt::Contended(wake.held_by(holder_in(&answer))))
             }
         }
     }
@@ -248,6 +249,15 @@ fn read_queue_reply(answer: &Value) -> Result<(QueueReply<'_>, u64)> {
 /// Whether the server has seen a foreign client lately. A turn that only looks for one does not count.
 fn tells_of_foreign_client(answer: &Value) -> bool {
     matches!(answer, Value::Array(parts) if matches!(parts.first(), Some(Value::Int(5 | 6))))
+}
+
+/// The note of the holder in the reply of a look. It is empty for another tool's lock, and missing if the lock was free.
+fn holder_in(answer: &Value) -> Option<Note> {
+    let Value::Array(parts) = answer else { return None };
+    let Some(Value::BulkString(note)) = parts.get(3) else { return None };
+    let note = String::from_utf8_lossy(note);
+    let ours = note.strip_suffix(MARK).unwrap_or(&note);
+    Some(Note::from_stored(if ours.is_empty() { Note::ANOTHER_TOOL } else { ours }))
 }
 
 fn as_token(answer: &Value) -> Result<u64> {

@@ -42,7 +42,8 @@ local asked,answer=pcall(ask,v,freed and (seen and give_way(seen,ours) or 0),ARG
 return {freed and 1 or 0,asked and answer}
 ";
 
-/// `l`; value, ttl. Tells as `ASK` does who has the lock, and takes nothing; our own is armed anew.
+/// `l`; value, ttl. Tells as `ASK` does that the lock is held, and takes nothing; our own is armed anew. Gives the note of a
+/// holder of ours too, and an empty one for another tool.
 const LOOK: &str = r"
 local v=redis.call('GET',L)
 if not v then return {0,0,us} end
@@ -51,9 +52,9 @@ if v==me or v==me..' +line' then
   redis.call('PEXPIRE',L,ARGV[2])
   return {1,fence(),us}
 end
-local left,refusal=taken(L,v)
-if not left then return refusal end
-return {0,left,us}
+local left,own=taken(L,v)
+if not left then return own end
+return {0,left,us,own and string.sub(v,34) or ''}
 ";
 
 /// `l`; value. Without the mark it is the well-known compare-and-delete and nothing more.

@@ -36,6 +36,8 @@ async fn a_lock_of_redis_py_is_contention_and_stays_as_it_is() {
         for fair in [false, true] {
             let claim = claim_on(&bench.key, SECOND, |claim| claim.fair = fair);
             let Attempt::Contended(wake) = ours.try_acquire(&claim, how).await.unwrap() else { panic!("granted") };
+            let named = wake.held_by.is_none_or(|note| note.as_str().contains("another tool"));
+            assert!(named, "a refusal names another tool, and shows nothing of its value");
             let left = wake.lease_left.unwrap();
             assert!(left > 10 * SECOND && left <= LONG, "{left:?}");
             assert_eq!(bench.value(), before);

@@ -54,8 +54,17 @@ async fn a_second_owner_is_refused_and_leaves_nothing() {
     let (one, two) = (server.open().await, server.open().await);
     let hold = take(&one, &claim("k", 10 * SECOND)).await;
     let before = server.keys();
-    assert!(is_contended(two.try_acquire(&claim("k", SECOND), Stand::No).await));
+    let refused = async || match two.try_acquire(&claim("k", SECOND), Stand::No).await.unwrap() {
+        Attempt::Contended(wake) => wake.held_by,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(refused().await, Some(hold.claim.note.clone()));
     assert_eq!(server.keys(), before);
+    // The value of a lock that others wait for has a mark behind the note.
+    let waits = claim("k", SECOND);
+    drop(stand(&two, &waits).await);
+    assert_eq!(refused().await, Some(hold.claim.note.clone()));
+    two.abandon(&waits).await.unwrap();
     assert_eq!(one.release(&hold).await.unwrap(), Released::Released);
     take(&two, &claim("k", SECOND)).await;
 }

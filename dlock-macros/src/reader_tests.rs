@@ -1,11 +1,15 @@
 //! Every form of every option, and every mistake in one.
 
+use std::time::Duration;
+
 use super::*;
+use crate::args::Said;
 use crate::table::{LOCK, REFERENCE};
+use crate::values::{Given, Mode, Renew, Wait};
 
 fn read(attribute: &str) -> Result<Args, Vec<String>> {
     let mut mistakes = Vec::new();
-    let args = Args::parse(&LOCK, attribute.parse().expect("tokens"), &mut mistakes);
+    let args = super::read(&LOCK, attribute.parse().expect("tokens"), &mut mistakes);
     if mistakes.is_empty() { Ok(args) } else { Err(mistakes.iter().map(ToString::to_string).collect()) }
 }
 
