@@ -11,9 +11,9 @@ use futures::future::BoxFuture;
 
 use crate::backoff::Backoff;
 use crate::capabilities::Capabilities;
-use crate::clock::BootInstant;
 use crate::error::{Error, ErrorKind, Result};
 use crate::inspect::{Inspect, LockState};
+use crate::instant::BootInstant;
 use crate::key::LockKey;
 use crate::mode::Mode;
 use crate::note::Note;

@@ -13,8 +13,9 @@ use once_cell::sync::OnceCell;
 use tokio::runtime::{Handle, Id, RuntimeFlavor};
 use tokio::task::{AbortHandle, JoinHandle};
 
-use crate::clock::{BootInstant, Clock};
+use crate::clock::Clock;
 use crate::error::{Error, ErrorKind, Result};
+use crate::instant::BootInstant;
 
 /// Our thread, started at first use and ended with the process.
 #[derive(Debug)]

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::Claim;
-use crate::clock::BootInstant;
 use crate::error::{Error, ErrorKind, Result};
+use crate::instant::BootInstant;
 use crate::session_end::SessionEnd;
 
 /// One won lock. Immutable and shared: the guard releases it while our thread may be renewing it, and both are safe

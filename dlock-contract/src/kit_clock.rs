@@ -2,51 +2,16 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Mutex, PoisonError};
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures::future::BoxFuture;
-use tokio::runtime::Id;
 
-use crate::background::here;
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind};
 
 /// For so long, in real time, a call waits for a clock that nobody moves.
 const PATIENCE: Duration = Duration::from_secs(5);
-
-/// The clock of a tokio runtime that was paused: it goes on by itself only when all tasks wait.
-#[derive(Debug)]
-pub(crate) struct Paused {
-    runtime: Id,
-    seen: Mutex<tokio::time::Instant>,
-}
-
-impl Paused {
-    /// The present runtime's, if it is paused.
-    pub(crate) fn here() -> Option<Self> {
-        let runtime = here()?;
-        let seen = tokio::time::Instant::now();
-        // A clock that goes on is the standard library's: once that has passed, it has.
-        while Instant::now() <= seen.into_std() {
-            std::hint::spin_loop();
-        }
-        (tokio::time::Instant::now() == seen).then(|| Self { runtime, seen: Mutex::new(seen) })
-    }
-
-    /// How far it went since somebody looked. Only its own runtime can look.
-    pub(crate) fn passed(&self) -> Duration {
-        if here() != Some(self.runtime) {
-            return Duration::ZERO;
-        }
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        let now = tokio::time::Instant::now();
-        let passed = now.saturating_duration_since(*seen);
-        *seen = now;
-        passed
-    }
-}
 
 /// A future that ends without an output if it waits while nobody moves the clock; see [`Clock::unless_it_stands`].
 pub struct UnlessItStands<'a, F> {

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
-use crate::clock::BootInstant;
+use crate::instant::BootInstant;
 
 /// The sleeping tasks, by the instant at which they wake. Our thread drives the system clock's sleepers; `advance`
 /// drives a manual clock's.
