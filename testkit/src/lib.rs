@@ -21,10 +21,11 @@
 //! # }
 //! ```
 
-pub mod child;
 mod error;
+mod find;
 mod log;
 mod probe;
+mod processes;
 pub mod proxy;
 pub mod servers;
 mod spawn;
@@ -35,6 +36,7 @@ mod wait;
 pub use error::{Error, Result};
 pub use log::Log;
 pub use probe::{drop_after, text_of};
+pub use processes::child;
 pub use proxy::{Mode, Proxy};
 #[cfg(feature = "stores")]
 pub use stores::{conformance, holds};

@@ -8,7 +8,7 @@ use std::sync::{OnceLock, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::servers::find_program;
+use crate::find::find_program;
 
 /// Starts `command` so that the kernel kills it when this process ends, however it ends.
 ///

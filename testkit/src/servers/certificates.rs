@@ -6,8 +6,8 @@ use std::process::{Command, Stdio};
 
 use tempfile::TempDir;
 
-use super::find::{find_program, missing};
 use crate::error::Context;
+use crate::find::{find_program, missing};
 use crate::{Error, Result};
 
 /// Those of both sides; servers want one from their clients.

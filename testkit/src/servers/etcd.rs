@@ -6,9 +6,9 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use super::find::{Tree, find_program, missing};
 use super::{Recipe, free_port};
 use crate::Result;
+use crate::find::{Tree, find_program, missing};
 
 /// A single etcd node; its data survives a kill.
 #[derive(Clone, Debug)]

@@ -6,10 +6,10 @@ use std::path::Path;
 use std::process::Command;
 
 use super::Recipe;
-use super::find::{find_program, missing, user_option};
 use super::sql_wire::{self, TEMPORARY};
 use crate::Result;
 use crate::error::Context;
+use crate::find::{find_program, missing, user_option};
 
 /// A MariaDB with a database `test` and a `root` without a password.
 #[derive(Clone, Debug, Default)]

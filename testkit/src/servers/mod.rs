@@ -6,7 +6,6 @@
 
 mod certificates;
 mod etcd;
-mod find;
 mod folder;
 mod instance;
 mod mariadb;
@@ -27,9 +26,9 @@ use std::process::Command;
 
 use crate::Result;
 
+pub use crate::find::{Tree, cache_folder, find_program};
 pub use certificates::Certificates;
 pub use etcd::Etcd;
-pub use find::{Tree, cache_folder, find_program};
 pub use instance::Instance;
 pub use mariadb::MariaDb;
 pub use mysql::MySql;

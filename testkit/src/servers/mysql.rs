@@ -7,10 +7,10 @@ use std::sync::Mutex;
 use std::{fs, io};
 
 use super::Recipe;
-use super::find::{Tree, cache_folder, find_program, missing, user_option};
 use super::sql_wire::{self, TEMPORARY};
 use crate::Result;
 use crate::error::Context;
+use crate::find::{Tree, cache_folder, find_program, missing, user_option};
 
 /// A MySQL with a database `test` and a `root` without a password.
 #[derive(Clone, Debug, Default)]

@@ -6,8 +6,8 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use super::find::{Tree, find_program, missing};
 use super::{Instance, Recipe, WallClock};
+use crate::find::{Tree, find_program, missing};
 use crate::{Result, block_until};
 
 /// A Redis without persistence, unless asked for.

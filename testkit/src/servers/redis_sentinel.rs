@@ -6,10 +6,10 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::process::Command;
 
-use super::find::{find_program, missing};
 use super::redis::{self, Redis, wait_until_followed};
 use super::{Certificates, Instance, Recipe, free_port};
 use crate::error::Context;
+use crate::find::{find_program, missing};
 use crate::{Error, Proxy, Result, block_until};
 
 /// What the sentinels call the primary.

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use tempfile::TempDir;
 
-use super::find::{find_program, missing};
 use crate::error::Context;
+use crate::find::{find_program, missing};
 use crate::{Error, Result};
 
 /// The wall clock of one server, which a small library gives to it that is loaded before all others. Servers that ask the
