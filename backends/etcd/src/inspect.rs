@@ -2,9 +2,7 @@
 
 use std::time::Duration;
 
-use dlock_contract::{
-    BreakRecord, Cursor, Hold, HoldId, Holder, Inspect, Listing, LockKey, LockState, Note, Page, Result,
-};
+use dlock_contract::{BreakRecord, Cursor, Hold, HoldId, Holder, Inspect, Listing, LockKey, LockState, Page, Result};
 use etcd_client::{Compare, CompareOp, GetOptions, KeyValue, PutOptions, Txn, TxnOp};
 use futures::future::BoxFuture;
 
@@ -30,7 +28,7 @@ pub(super) async fn look(connection: &Connection, key: &LockKey) -> Result<LockS
 
 fn holder(line: &Line, first: &KeyValue, left: Option<Duration>) -> Holder {
     let Some(owner) = line.owner_of(first.key()) else { return Holder::another_tool(left) };
-    Holder::new(Note::from_stored(&String::from_utf8_lossy(first.value()))).with(|holder| {
+    Holder::new(line.note_of(first)).with(|holder| {
         holder.id = Some(HoldId::of(&owner));
         holder.token = u64::try_from(first.create_revision()).ok();
         holder.lease_left = left;

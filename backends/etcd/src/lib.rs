@@ -159,13 +159,14 @@ impl Etcd {
                 self.forget(place, claim.owner);
                 Ok(Attempt::Contended(Wake::poll()))
             }
-            Sight::Outside => {
+            refused @ (Sight::Outside | Sight::Refused(_)) => {
                 if !place.lease.shared {
                     self.give_up(claim.owner).await?;
                 } else if !place.is_asked_again() {
                     self.forget(place, claim.owner);
                 }
-                Ok(Attempt::Contended(Wake::poll()))
+                let note = if let Sight::Refused(note) = refused { Some(note) } else { None };
+                Ok(Attempt::Contended(Wake::poll().held_by(note)))
             }
         }
     }

@@ -5,7 +5,7 @@
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use dlock_contract::{Claim, ErrorKind, LockKey, Owner, Released, Result};
+use dlock_contract::{Claim, ErrorKind, LockKey, Note, Owner, Released, Result};
 use etcd_client::{
     Compare, CompareOp, GetOptions, GetResponse, KeyValue, PutOptions, SortOrder, SortTarget, Txn, TxnOp, TxnOpResponse,
 };
@@ -45,6 +45,14 @@ impl Line {
         let mut found = connection.get(&self.start, self.first()).await?;
         let keys = u64::try_from(found.count()).unwrap_or_default();
         Ok((found.take_kvs().into_iter().next(), keys))
+    }
+
+    /// The note of a holder's key.
+    pub(super) fn note_of(&self, key: &KeyValue) -> Note {
+        match self.owner_of(key.key()) {
+            Some(_) => Note::from_stored(&String::from_utf8_lossy(key.value())),
+            None => Note::from_stored(Note::ANOTHER_TOOL),
+        }
     }
 
     /// The owner in a key that a dlock wrote. Others end in their lease alone, such as Go's `Mutex`, or in words of their
@@ -95,6 +103,8 @@ pub(super) enum Sight {
     Behind(Ahead),
     /// The key does not stand.
     Outside,
+    /// The lock is held, and the key was not put.
+    Refused(Note),
 }
 
 /// The next older key in the line.
@@ -160,7 +170,8 @@ impl Place {
                 return self.look(connection, own.create_revision()).await;
             }
             if let Some(first) = first.filter(|_| !wait) {
-                return no_stranger(&first).map(|()| Sight::Outside);
+                no_stranger(&first)?;
+                return Ok(Sight::Refused(self.line.note_of(&first)));
             }
         }
         Err(Fault::Refused(ErrorKind::Outage, "too many abandoned attempts of this process at once".into()))
@@ -180,7 +191,8 @@ impl Place {
         };
         let own = TxnOp::get(self.key.clone(), Some(GetOptions::new().with_keys_only()));
         let now = TxnOp::get(self.lease.epoch_key(self.shard), None);
-        let first = TxnOp::get(self.line.start.clone(), Some(self.line.first().with_keys_only()));
+        // With its value, which is the note: a caller that does not wait is told who holds the lock.
+        let first = TxnOp::get(self.line.start.clone(), Some(self.line.first()));
         Txn::new().when([untouched, free]).and_then(then).or_else([own, now, first])
     }
 

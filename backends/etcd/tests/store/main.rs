@@ -20,7 +20,8 @@ async fn a_lock_is_taken_refused_seen_and_freed() {
     let hold = ask(&one, &claim(&key)).await.unwrap();
     assert_eq!(one.look(&key).await.unwrap().note().cloned().unwrap().site(), Some(SITE));
     for refused in [&other, &one] {
-        assert!(ask(refused, &claim(&key)).await.is_none());
+        let Attempt::Contended(wake) = refused.try_acquire(&claim(&key), Stand::No).await.unwrap() else { panic!() };
+        assert_eq!(wake.held_by.as_ref(), Some(&hold.claim.note));
         assert_eq!(line(&key).await.len(), 1, "who does not stand in line leaves nothing");
     }
     assert_eq!(one.release(&hold).await.unwrap(), Released::Released);
