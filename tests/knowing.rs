@@ -100,7 +100,7 @@ fn registry() -> Registry {
 fn sites_that_share_a_template_and_do_not_mix_are_found_with_both_places() {
     let found = registry().verify().unwrap_err();
     let names: Vec<_> = found.iter().map(|(site, error)| (site.name(), error.kind().clone())).collect();
-    let kind = ErrorKind::ConfigInvalid { field: "kind".into() };
+    let kind = ErrorKind::ConfigInvalid { field: "mode".into() };
     assert_eq!(names, [("knowing::look", kind.clone()), ("knowing::three_at_the_gate", kind)]);
     let text = found.to_string();
     for part in ["is that of knowing::fill (tests/knowing.rs:", "knowing::look (tests/knowing.rs:", "do not mix"] {

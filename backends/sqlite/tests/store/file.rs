@@ -39,7 +39,7 @@ async fn a_path_that_cannot_be_a_lock_file_is_refused_with_a_reason() {
 
     drop(store.open().await);
     let mut conn = store.connect().await;
-    sqlx::query("UPDATE dlock_schema SET version = 3").execute(&mut conn).await.unwrap();
+    sqlx::query("UPDATE dlock_schema SET version = 4").execute(&mut conn).await.unwrap();
     conn.close().await.unwrap();
     assert!(matches!(refused(&url(&store.path())).await.kind(), ErrorKind::SchemaMismatch));
 

@@ -1,7 +1,7 @@
 //! Files of an earlier version, and files that are nonsense.
 
 use dlock::backends::sqlite::Sqlite;
-use dlock::{Backend, ErrorKind, Mode, Stand, Standing};
+use dlock::{Backend, BreakRecord, ErrorKind, HoldId, Mode, Stand, Standing};
 use dlock_testkit::holds::{confirm, take, token};
 use sqlx::Connection;
 
@@ -36,15 +36,17 @@ const FIRST: &str = "
 
 const AS_FIRST: &str = "
     DROP INDEX dlock_kept; DROP TRIGGER dlock_shares_outlived;
-    DROP TABLE dlock_shares; DROP TABLE dlock_writers; DROP TABLE dlock_runs;
+    DROP TABLE dlock_shares; DROP TABLE dlock_writers; DROP TABLE dlock_runs; DROP TABLE dlock_broken;
     UPDATE dlock_schema SET version = 1;";
+
+const AS_SECOND: &str = "DROP TABLE dlock_broken; UPDATE dlock_schema SET version = 2;";
 
 #[tokio::test]
 async fn a_file_of_version_1_is_upgraded_by_whoever_comes() {
     let store = Store::new();
     store.change(FIRST).await;
     let opened = futures::future::join_all((0..6).map(|_| store.open())).await;
-    assert_eq!(store.ask("SELECT version FROM dlock_schema").await, 2);
+    assert_eq!(store.ask("SELECT version FROM dlock_schema").await, 3);
     let hold = take(&opened[0], &mode_claim(permits(2))).await;
     assert!(token(&hold) > 2_000_000_001_048_576, "a token came again");
     take(&opened[1], &mode_claim(permits(2))).await;
@@ -52,27 +54,33 @@ async fn a_file_of_version_1_is_upgraded_by_whoever_comes() {
 }
 
 #[tokio::test]
-async fn a_lock_of_version_1_outlives_the_upgrade() {
-    let store = Store::new();
-    let one = store.open().await;
-    store.change(AS_FIRST).await;
-    let hold = take(&one, &mode_claim(Mode::Exclusive)).await;
-    let other = store.open().await;
-    assert_eq!(store.ask("SELECT version FROM dlock_schema").await, 2);
-    contended(&other, &mode_claim(Mode::Exclusive), Stand::No).await;
-    crate::store::conflicts(&other, &mode_claim(Mode::Read), Stand::No).await;
-    assert!(matches!(confirm(&one, &hold).await, Standing::Renewed(_)));
-    one.release(&hold).await.unwrap();
-    assert!(token(&take(&other, &mode_claim(Mode::Read)).await) > token(&hold));
+async fn a_lock_of_an_earlier_version_outlives_the_upgrade() {
+    for earlier in [AS_FIRST, AS_SECOND] {
+        let store = Store::new();
+        let one = store.open().await;
+        store.change(earlier).await;
+        let hold = take(&one, &mode_claim(Mode::Exclusive)).await;
+        let other = store.open().await;
+        assert_eq!(store.ask("SELECT version FROM dlock_schema").await, 3);
+        contended(&other, &mode_claim(Mode::Exclusive), Stand::No).await;
+        crate::store::conflicts(&other, &mode_claim(Mode::Read), Stand::No).await;
+        assert!(matches!(confirm(&one, &hold).await, Standing::Renewed(_)));
+        let id = HoldId::of(&hold.claim.owner);
+        let inspect = other.inspect().unwrap();
+        assert!(inspect.break_hold(&hold.claim.key, id, &BreakRecord::new("alice", 1, "test")).await.unwrap());
+        assert_eq!(confirm(&one, &hold).await, Standing::Lost);
+        assert_eq!(inspect.record_of(&hold).await.unwrap().unwrap().operator(), Some("alice"));
+        assert!(token(&take(&other, &mode_claim(Mode::Read)).await) > token(&hold));
+    }
 }
 
 #[tokio::test]
 async fn nonsense_is_refused() {
     for (nonsense, what) in [
-        ("UPDATE dlock_schema SET version = 3", "a later version"),
+        ("UPDATE dlock_schema SET version = 4", "a later version"),
         ("UPDATE dlock_schema SET version = 0", "no version"),
         ("INSERT INTO dlock_schema VALUES (2)", "two versions"),
-        ("UPDATE dlock_schema SET version = 1", "version 1 with tables of version 2"),
+        ("UPDATE dlock_schema SET version = 1", "version 1 with tables of later ones"),
         ("DROP TABLE dlock_runs", "a table that is missing"),
         ("DROP TABLE dlock_shares; CREATE TABLE dlock_shares (k)", "a stranger's table"),
     ] {
