@@ -47,8 +47,10 @@ pub(crate) fn stores() -> Result<Vec<String>> {
 fn add_store_to(parts: &mut Parts, store: &str, filter: &[&str]) -> Result {
     parts.run("servers", || servers::run_for(store))?;
     let package = format!("dlock-{store}");
-    parts.run("build", || run(&mut cargo(&["test", "--package", &package, "--no-run"])))?;
-    parts.run("tests", || run(cargo(&["test", "--package", &package, "--no-fail-fast", "--"]).args(filter)))
+    parts.run("build", || run(&mut cargo(&["test", "--package", &package, "--all-features", "--no-run"])))?;
+    parts.run("tests", || {
+        run(cargo(&["test", "--package", &package, "--all-features", "--no-fail-fast", "--"]).args(filter))
+    })
 }
 
 /// The parts, up to the first that fails.

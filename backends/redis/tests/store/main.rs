@@ -1,5 +1,10 @@
 //! The Redis backend against real servers: what holds beyond the suite that all stores pass.
 
+#[cfg(not(feature = "redisson"))]
+compile_error!(
+    "these tests need all features: `cargo xtask test redis`, or `cargo test -p dlock-redis --all-features`"
+);
+
 mod foreign;
 mod modes;
 mod names;

@@ -7,7 +7,7 @@ use dlock_testkit::holds::{SITE, claim, claim_on, stand, take, until};
 use futures::future::join_all;
 use redis::Commands;
 
-use super::database::{Database, SECOND, is_contended, renew};
+use super::database::{Database, SECOND, renew};
 use crate::names::{self, FENCE, K};
 
 #[tokio::test]
