@@ -52,10 +52,10 @@ pub trait Backend: Send + Sync + 'static {
     /// leave a place in a line. Every grant of whatever mode has a higher token than all earlier ones of its key.
     ///
     /// # Errors
-    /// [`ErrorKind::KeyConflict`], not retryable and without a trace, while the key is held by a kind that does not
-    /// [mix](Mode::mixes_with) with the claim's, or, in a store with a line, is waited for by one. What an attempt with any
-    /// other error may have left is undone by the core, by [`abandon`](Self::abandon): an undo of the backend's own that
-    /// comes late could meet what the same owner wins next.
+    /// [`ErrorKind::KeyConflict`](crate::ErrorKind::KeyConflict), not retryable and without a trace, while the key is held
+    /// by a kind that does not [mix](Mode::mixes_with) with the claim's, or, in a store with a line, is waited for by one.
+    /// What an attempt with any other error may have left is undone by the core, by [`abandon`](Self::abandon): an undo of
+    /// the backend's own that comes late could meet what the same owner wins next.
     fn try_acquire<'a>(&'a self, claim: &'a Arc<Claim>, stand: Stand) -> BoxFuture<'a, Result<Attempt>>;
 
     /// Callers of this process wait for each other's holds of this key: the next attempts will hardly be alone. A hint,
@@ -144,11 +144,10 @@ pub struct Claim {
     /// boundary or a later one was started under the key, the answer is [`Attempt::AlreadyRun`], also
     /// while its winner still holds the lock. A run of an earlier period that still holds the lock is contention as usual.
     ///
-    /// With [`OncePer::rerun`], a run that was started and has not ended (no [`RunEnd`](crate::RunEnd) came) is contention for as long
-    /// as the lock is held, by whomever, and is granted again once it is free, and no earlier: a plain release frees it at
-    /// once, a lease when it ends. When it has ended the
-    /// answer is [`Attempt::AlreadyRun`], also while the key is [kept](Keeps::keep): who waits learns of that end as of
-    /// a release, and not by the end of a lease.
+    /// With [`OncePer::rerun`], a run that was started and has not ended (no [`RunEnd`](crate::RunEnd) came) is contention
+    /// for as long as the lock is held, by whomever, and is granted again once it is free, and no earlier: a plain release
+    /// frees it at once, a lease when it ends. When it has ended the answer is [`Attempt::AlreadyRun`], also while the key
+    /// is [kept](Keeps::keep): who waits learns of that end as of a release, and not by the end of a lease.
     ///
     /// A grant notes its start in the same atomic step, also one out of a line. The note outlives release and expiry, and
     /// may be forgotten two periods later. An [abandon](Backend::abandon) takes it back, the claim's own alone: nothing
