@@ -9,8 +9,9 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use dlock_contract::{
-    Attempt, Backend, BootInstant, Capabilities, Claim, Clock, Ending, Error, Hold, Inspect, LastSuccess, LockKey,
-    LockState, Released, Reservation, Reserved, Result, Signal, Stand, Standing, Together, Wake,
+    Attempt, Backend, Batch, BootInstant, Capabilities, Claim, Clock, Error, Hold, Inspect, Keeps, LastSuccess,
+    LockKey, LockState, Periods, Released, Reservation, Reserved, Result, RunEnd, Signal, Stand, Standing, Together,
+    Tokens, Wake,
 };
 use futures::future::BoxFuture;
 
@@ -249,21 +250,6 @@ impl Backend for Switchable {
         })
     }
 
-    fn try_acquire_all<'a>(&'a self, claims: &'a [Arc<Claim>]) -> BoxFuture<'a, Result<Together>> {
-        Box::pin(async move {
-            self.check_up()?;
-            if self.busy().is_some() {
-                return Ok(Together::Contended);
-            }
-            Ok(match self.memory.try_acquire_all(claims).await? {
-                Together::Acquired(holds) => {
-                    Together::Acquired(holds.into_iter().map(|hold| shortened(&self.switches, hold)).collect())
-                }
-                other => other,
-            })
-        })
-    }
-
     fn renew<'a>(&'a self, holds: &'a [&'a Hold]) -> BoxFuture<'a, Vec<Result<Standing>>> {
         Box::pin(async move {
             let mut standings = self.memory.renew(holds).await;
@@ -285,23 +271,6 @@ impl Backend for Switchable {
         })
     }
 
-    fn end<'a>(&'a self, hold: &'a Hold, ending: &'a Ending) -> BoxFuture<'a, Result<Released>> {
-        Box::pin(async move {
-            self.check_up()?;
-            self.memory.end(hold, ending).await
-        })
-    }
-
-    fn reserve<'a>(&'a self, hold: &'a Hold, asked: Reservation) -> BoxFuture<'a, Result<Reserved>> {
-        Box::pin(async move {
-            self.check_up()?;
-            if hold.session::<Shortened>().is_some() {
-                return Ok(Reserved::Awaited);
-            }
-            self.memory.reserve(hold, asked).await
-        })
-    }
-
     fn abandon<'a>(&'a self, claim: &'a Arc<Claim>) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
             self.check_up()?;
@@ -316,14 +285,77 @@ impl Backend for Switchable {
         })
     }
 
+    fn keeps(&self) -> Option<&dyn Keeps> {
+        Some(self)
+    }
+
+    fn periods(&self) -> Option<&dyn Periods> {
+        Some(self)
+    }
+
+    fn tokens(&self) -> Option<&dyn Tokens> {
+        Some(self)
+    }
+
+    fn batch(&self) -> Option<&dyn Batch> {
+        Some(self)
+    }
+
     fn inspect(&self) -> Option<&dyn Inspect> {
         self.memory.inspect()
+    }
+}
+
+impl Keeps for Switchable {
+    fn keep<'a>(&'a self, hold: &'a Hold, time: Duration, run: Option<RunEnd>) -> BoxFuture<'a, Result<Released>> {
+        Box::pin(async move {
+            self.check_up()?;
+            self.memory.keep(hold, time, run).await
+        })
+    }
+}
+
+impl Periods for Switchable {
+    fn end_run<'a>(&'a self, hold: &'a Hold, run: RunEnd) -> BoxFuture<'a, Result<Released>> {
+        Box::pin(async move {
+            self.check_up()?;
+            self.memory.end_run(hold, run).await
+        })
     }
 
     fn last_success<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<Option<LastSuccess>>> {
         Box::pin(async move {
             self.check_up()?;
             self.memory.last_success(key).await
+        })
+    }
+}
+
+impl Tokens for Switchable {
+    fn reserve<'a>(&'a self, hold: &'a Hold, asked: Reservation) -> BoxFuture<'a, Result<Reserved>> {
+        Box::pin(async move {
+            self.check_up()?;
+            if hold.session::<Shortened>().is_some() {
+                return Ok(Reserved::Awaited);
+            }
+            self.memory.reserve(hold, asked).await
+        })
+    }
+}
+
+impl Batch for Switchable {
+    fn try_acquire_all<'a>(&'a self, claims: &'a [Arc<Claim>]) -> BoxFuture<'a, Result<Together>> {
+        Box::pin(async move {
+            self.check_up()?;
+            if self.busy().is_some() {
+                return Ok(Together::Contended);
+            }
+            Ok(match self.memory.try_acquire_all(claims).await? {
+                Together::Acquired(holds) => {
+                    Together::Acquired(holds.into_iter().map(|hold| shortened(&self.switches, hold)).collect())
+                }
+                other => other,
+            })
         })
     }
 }

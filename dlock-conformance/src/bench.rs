@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dlock_contract::engine::KeyBuf;
-use dlock_contract::{BootInstant, Capabilities, Claim, Clock, Error, Hold, Key, LockKey, Mode, OncePer};
+use dlock_contract::{Backend, BootInstant, Capabilities, Claim, Clock, Error, Hold, Key, LockKey, Mode, OncePer};
 
 use crate::client::Client;
 use crate::store::{Outage, Store};
@@ -65,6 +65,8 @@ pub(crate) use case;
 pub(crate) struct Bench<'a> {
     store: &'a dyn Store,
     pub(crate) capabilities: Capabilities,
+    /// A client that is closed already: it only says which powers the store offers.
+    pub(crate) closed: Arc<dyn Backend>,
     pub(crate) clock: Clock,
     pace: u32,
 }
@@ -75,7 +77,7 @@ impl<'a> Bench<'a> {
         let backend = store.open(clock.clone()).await?;
         let capabilities = backend.capabilities().clone();
         backend.close().await;
-        Ok(Self { store, capabilities, clock, pace })
+        Ok(Self { store, capabilities, closed: backend, clock, pace })
     }
 
     /// A case that takes longer hangs.

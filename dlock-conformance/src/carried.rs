@@ -128,7 +128,7 @@ async fn stand(bench: &Bench<'_>, client: &Client, behind: &Hold) -> Tested<(Arc
 
 async fn release_to(bench: &Bench<'_>, client: &Client, hold: &Hold, next: &Arc<Claim>) -> Tested<(Released, Attempt)> {
     let until = bench.clock.now().after(bench.long());
-    match client.backend.release_to(hold, next, until).await? {
+    match client.exchange()?.release_to(hold, next, until).await? {
         (released, Some(answer)) => Ok((released, answer)),
         (_, None) => Err(Stop::Failed("a release did not ask for the next caller, who is known as a waiter".into())),
     }

@@ -2,7 +2,7 @@
 
 use std::panic::AssertUnwindSafe;
 
-use dlock_contract::Capabilities;
+use dlock_contract::Backend;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
@@ -15,7 +15,7 @@ use crate::store::Store;
 pub struct Case {
     pub(crate) name: &'static str,
     pub(crate) disturbs: bool,
-    pub(crate) when: fn(&Capabilities) -> Result<(), &'static str>,
+    pub(crate) when: fn(&dyn Backend) -> Result<(), &'static str>,
     pub(crate) test: for<'a> fn(&'a Bench<'a>) -> BoxFuture<'a, Tested>,
 }
 
@@ -32,10 +32,10 @@ impl Case {
         self.disturbs
     }
 
-    /// Has a store with these capabilities given this promise?
+    /// Has this store given this promise, by its capabilities and powers?
     #[must_use]
-    pub fn applies(&self, capabilities: &Capabilities) -> bool {
-        (self.when)(capabilities).is_ok()
+    pub fn applies(&self, store: &dyn Backend) -> bool {
+        (self.when)(store).is_ok()
     }
 
     /// Tests the promise with fresh clients and fresh keys. A hang and a panic are failures. Needs a tokio runtime with
@@ -60,7 +60,7 @@ impl Case {
 
     async fn attempt(&self, store: &dyn Store, pace: u32) -> Tested {
         let bench = Bench::new(store, pace).await?;
-        (self.when)(&bench.capabilities).map_err(|lacks| Stop::NotApplicable(lacks.into()))?;
+        (self.when)(&*bench.closed).map_err(|lacks| Stop::NotApplicable(lacks.into()))?;
         let limit = bench.limit();
         let test = AssertUnwindSafe((self.test)(&bench)).catch_unwind();
         match tokio::time::timeout(limit, test).await {

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dlock_contract::{
-    Attempt, Backend, BootInstant, Claim, Clock, Ending, ErrorKind, Hold, Released, RunEnd, Signal, Stand, Standing,
-    Together, Validity, Wake,
+    Attempt, Backend, Batch, BootInstant, Claim, Clock, ErrorKind, Exchange, Hold, Keeps, Periods, Released, RunEnd,
+    Signal, Stand, Standing, Together, Tokens, Validity, Wake,
 };
 use futures::future::Either;
 
@@ -24,6 +24,26 @@ impl Client {
         Self { backend, clock }
     }
 
+    pub(crate) fn keeps(&self) -> Tested<&dyn Keeps> {
+        self.backend.keeps().ok_or_else(|| withdrawn("keeps"))
+    }
+
+    pub(crate) fn periods(&self) -> Tested<&dyn Periods> {
+        self.backend.periods().ok_or_else(|| withdrawn("periods"))
+    }
+
+    pub(crate) fn tokens(&self) -> Tested<&dyn Tokens> {
+        self.backend.tokens().ok_or_else(|| withdrawn("tokens"))
+    }
+
+    pub(crate) fn batch(&self) -> Tested<&dyn Batch> {
+        self.backend.batch().ok_or_else(|| withdrawn("batch"))
+    }
+
+    pub(crate) fn exchange(&self) -> Tested<&dyn Exchange> {
+        self.backend.exchange().ok_or_else(|| withdrawn("exchange"))
+    }
+
     /// One attempt; a failure that a retry can help is retried, as the core would.
     pub(crate) async fn ask(&self, claim: &Arc<Claim>, stand: Stand) -> Tested<Attempt> {
         let end = self.clock.now().after(SLACK);
@@ -38,8 +58,9 @@ impl Client {
     /// One attempt for several; the holds if all were granted.
     pub(crate) async fn ask_all(&self, claims: &[Arc<Claim>]) -> Tested<Option<Vec<Hold>>> {
         let end = self.clock.now().after(SLACK);
+        let batch = self.batch()?;
         let holds = loop {
-            match self.backend.try_acquire_all(claims).await {
+            match batch.try_acquire_all(claims).await {
                 Err(error) if error.is_retryable() && self.clock.now() < end => pause(20).await,
                 Err(error) => return Err(error.into()),
                 Ok(Together::Contended | Together::OneByOne) => return Ok(None),
@@ -197,7 +218,11 @@ impl Client {
 
     /// Ends the hold in a given way.
     pub(crate) async fn end(&self, hold: &Hold, keep: Option<Duration>, run: Option<RunEnd>) -> Tested {
-        let released = self.backend.end(hold, &Ending { keep, run }).await?;
+        let released = match (keep, run) {
+            (Some(time), run) => self.keeps()?.keep(hold, time, run).await?,
+            (None, Some(run)) => self.periods()?.end_run(hold, run).await?,
+            (None, None) => self.backend.release(hold).await?,
+        };
         if released == Released::NotOwner {
             self.in_time(hold.validity)?;
         }
@@ -231,6 +256,11 @@ impl Client {
     pub(crate) fn in_time(&self, validity: Validity) -> Tested {
         if self.clock.now() >= validity.deadline() { Err(Stop::Late) } else { Ok(()) }
     }
+}
+
+/// Another client of this store offered the power.
+fn withdrawn(power: &str) -> Stop {
+    Stop::Failed(format!("a client offered the power `{power}`, and another one does not"))
 }
 
 fn no_period() -> Stop {

@@ -1,7 +1,7 @@
 //! Keys that stay taken for some time after their hold has ended.
 
 use dlock_contract::engine::margin;
-use dlock_contract::{Attempt, Ending, Released, Stand};
+use dlock_contract::{Attempt, Released, Stand};
 
 use crate::bench::{Bench, SLACK, Tested, case, ensure, pause};
 use crate::case::Case;
@@ -51,7 +51,7 @@ async fn nobodys(bench: &Bench<'_>) -> Tested {
     one.lost(&hold).await?;
     let released = one.give_back(&hold).await?;
     ensure!(released == Released::NotOwner, "the release of a kept key was answered with {released:?}");
-    let ended = one.backend.end(&hold, &Ending { keep: Some(bench.short()), run: None }).await?;
+    let ended = one.keeps()?.keep(&hold, bench.short(), None).await?;
     ensure!(ended == Released::NotOwner, "the end of a kept key was answered with {ended:?}");
     one.backend.abandon(&hold.claim).await?;
     one.refused(&hold.claim, Stand::No, hold.validity).await?;

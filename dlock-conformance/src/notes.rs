@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock_contract::{Claim, MAX_NOTE_BYTES, Note, Owner, Stand};
+use dlock_contract::{Backend, Claim, MAX_NOTE_BYTES, Note, Owner, Stand};
 
 use crate::bench::{Bench, SLACK, Tested, case, ensure, pause};
 use crate::case::Case;
@@ -13,7 +13,7 @@ pub(crate) const CASES: &[Case] = &[
     case!("after the release there is no note", always, gone_with_release),
     case!("the longest note comes back unchanged", always, longest),
     case!("an owner is shown nowhere", always, owners_are_secret, disturbs),
-    case!("capabilities are the same at each call and for each client", always, capabilities_stay),
+    case!("capabilities and powers are the same at each call and for each client", always, capabilities_stay),
 ];
 
 async fn readable(bench: &Bench<'_>) -> Tested {
@@ -98,12 +98,25 @@ fn shows(text: &str, owner: &Owner) -> bool {
     [high, low, list, escaped.to_ascii_lowercase()].iter().any(|spelled| text.contains(spelled.as_str()))
 }
 
+/// The names of the powers that this client offers.
+fn powers(backend: &dyn Backend) -> Vec<&'static str> {
+    let offered = [
+        ("keeps", backend.keeps().is_some()),
+        ("periods", backend.periods().is_some()),
+        ("tokens", backend.tokens().is_some()),
+        ("exchange", backend.exchange().is_some()),
+        ("batch", backend.batch().is_some()),
+        ("inspect", backend.inspect().is_some()),
+    ];
+    offered.into_iter().filter_map(|(name, is_offered)| is_offered.then_some(name)).collect()
+}
+
 async fn capabilities_stay(bench: &Bench<'_>) -> Tested {
-    let first = format!("{:?}", bench.capabilities);
+    let first = format!("{:?}, {:?}", bench.capabilities, powers(&*bench.closed));
     for _ in 0..3 {
         let client = bench.client().await?;
         for _ in 0..3 {
-            let now = format!("{:?}", client.backend.capabilities());
+            let now = format!("{:?}, {:?}", client.backend.capabilities(), powers(&*client.backend));
             ensure!(now == first, "the capabilities were {first} and are {now}");
             pause(1).await;
         }

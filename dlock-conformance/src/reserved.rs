@@ -18,7 +18,7 @@ pub(crate) const CASES: &[Case] = &[
 const TOKENS: u32 = 5;
 
 async fn reserve(client: &Client, hold: &Hold) -> Tested<(u64, Validity)> {
-    match client.backend.reserve(hold, Reservation { tokens: TOKENS, even_if_awaited: true }).await? {
+    match client.tokens()?.reserve(hold, Reservation { tokens: TOKENS, even_if_awaited: true }).await? {
         Reserved::Tokens { first, validity } => Ok((first, validity)),
         other => Err(Stop::Failed(format!("tokens were to be reserved for a held lock, and the answer was {other:?}"))),
     }
@@ -69,7 +69,7 @@ async fn after_end(bench: &Bench<'_>) -> Tested {
             Some(claim) => Some(other.take(claim).await?),
             None => None,
         };
-        let answer = one.backend.reserve(&hold, asked).await?;
+        let answer = one.tokens()?.reserve(&hold, asked).await?;
         ensure!(answer == Reserved::Lost, "tokens were asked for after the release, and the answer was {answer:?}");
         if let Some(strange) = strange {
             other.renew(&strange, strange.validity).await?;
@@ -84,13 +84,13 @@ async fn awaited(bench: &Bench<'_>) -> Tested {
     let (key, one, other) = (bench.key()?, bench.client().await?, bench.client().await?);
     let hold = one.take(&bench.claim(&key, bench.long())?).await?;
     let asked = Reservation { tokens: TOKENS, even_if_awaited: false };
-    let alone = one.backend.reserve(&hold, asked).await?;
+    let alone = one.tokens()?.reserve(&hold, asked).await?;
     ensure!(matches!(alone, Reserved::Tokens { .. }), "nobody waits, and the answer was {alone:?}");
     let waiter = bench.claim(&key, bench.long())?;
     let until = bench.clock.now().after(Duration::from_secs(60));
     let wake = other.refused(&waiter, Stand::Until(until), hold.validity).await?;
     pause(10).await;
-    let answer = one.backend.reserve(&hold, asked).await?;
+    let answer = one.tokens()?.reserve(&hold, asked).await?;
     ensure!(answer == Reserved::Awaited, "somebody waits, and the answer was {answer:?}");
     reserve(&one, &hold).await?;
     one.give_back(&hold).await?;

@@ -261,7 +261,7 @@ async fn given_back(bench: &Bench<'_>) -> Tested {
 async fn waits_to_rerun(bench: &Bench<'_>) -> Tested {
     let (once, one) = (again(quiet()), bench.client().await?);
     // So long that who hears only of the end of this has heard too late.
-    let kept = bench.capabilities.min_hold.then_some(SLACK * 12);
+    let kept = bench.closed.keeps().map(|_| SLACK * 12);
     for keep in std::iter::once(None).chain(kept.map(Some)) {
         let key = bench.key()?;
         let hold = one.take(&bench.claim_once(once, &key, bench.long())?).await?;
@@ -349,11 +349,11 @@ async fn stores_clock(bench: &Bench<'_>) -> Tested {
 
 async fn last_success(bench: &Bench<'_>) -> Tested {
     let (key, one, other) = (bench.key()?, bench.client().await?, bench.client().await?);
-    let before = other.backend.last_success(&key).await?;
+    let before = other.periods()?.last_success(&key).await?;
     ensure!(before.is_none(), "a run that never was has succeeded: {before:?}");
     let hold = one.take(&bench.claim_once(quiet(), &key, bench.long())?).await?;
     one.end(&hold, None, Some(SUCCEEDED)).await?;
-    let told = other.backend.last_success(&key).await?;
+    let told = other.periods()?.last_success(&key).await?;
     let Some(told) = told else { return Err(Stop::Failed("a run has succeeded, and nothing is told of it".into())) };
     ensure!(RunEnd::Succeeded { took: told.took } == SUCCEEDED, "a run that took 1.234s took {:?}", told.took);
     ensure!(told.note == hold.claim.note, "the run of {} is told as that of {}", hold.claim.note, told.note);
@@ -364,7 +364,7 @@ async fn last_success(bench: &Bench<'_>) -> Tested {
     let key = bench.key()?;
     let hold = one.take(&bench.claim_once(quiet(), &key, bench.long())?).await?;
     one.end(&hold, None, Some(RunEnd::Failed)).await?;
-    let told = other.backend.last_success(&key).await?;
+    let told = other.periods()?.last_success(&key).await?;
     ensure!(told.is_none(), "a run that failed is told as the last success: {told:?}");
     Ok(())
 }
@@ -373,11 +373,11 @@ async fn without_period(bench: &Bench<'_>) -> Tested {
     let (key, one, once) = (bench.key()?, bench.client().await?, quiet());
     let failed = one.take(&bench.claim(&key, bench.long())?).await?;
     one.end(&failed, None, Some(RunEnd::Failed)).await?;
-    let told = one.backend.last_success(&key).await?;
+    let told = one.periods()?.last_success(&key).await?;
     ensure!(told.is_none(), "a run that failed is told as the last success: {told:?}");
     let plain = one.take(&bench.claim(&key, bench.long())?).await?;
     one.end(&plain, None, Some(SUCCEEDED)).await?;
-    let told = one.backend.last_success(&key).await?;
+    let told = one.periods()?.last_success(&key).await?;
     let Some(told) = told else { return Err(Stop::Failed("a run has succeeded, and nothing is told of it".into())) };
     ensure!(RunEnd::Succeeded { took: told.took } == SUCCEEDED, "a run that took 1.234s took {:?}", told.took);
     ensure!(told.note == plain.claim.note, "the run of {} is told as that of {}", plain.claim.note, told.note);

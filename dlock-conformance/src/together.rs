@@ -127,7 +127,7 @@ async fn dropped(bench: &Bench<'_>) -> Tested {
     for round in 0..16 {
         let wanted = claims(bench, &keys(bench)?, bench.long())?;
         // It may have been quicker than the cut: what nobody used is abandoned all the same.
-        let _ = polled(client.backend.try_acquire_all(&wanted), round % 6).await;
+        let _ = polled(client.batch()?.try_acquire_all(&wanted), round % 6).await;
         for claim in &wanted {
             client.backend.abandon(claim).await?;
         }

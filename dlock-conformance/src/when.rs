@@ -1,95 +1,96 @@
-//! Which promises a store has given: every branch of the suite on capabilities.
+//! Which promises a store has given: every branch of the suite on capabilities and powers.
 
-use dlock_contract::{Capabilities, Durability, Expiry, Fencing, WakeStyle};
+use dlock_contract::{Backend, Batch, Durability, Expiry, Fencing, WakeStyle};
 
 type When = Result<(), &'static str>;
 
-pub(crate) fn always(_: &Capabilities) -> When {
+pub(crate) fn always(_: &dyn Backend) -> When {
     Ok(())
 }
 
-pub(crate) fn leases(can: &Capabilities) -> When {
-    need(can.expiry == Expiry::Lease, "expiry: Session")
+pub(crate) fn leases(store: &dyn Backend) -> When {
+    need(store.capabilities().expiry == Expiry::Lease, "expiry: Session")
 }
 
-pub(crate) fn sessions(can: &Capabilities) -> When {
-    need(matches!(can.expiry, Expiry::Session { .. }), "expiry: Lease")
+pub(crate) fn sessions(store: &dyn Backend) -> When {
+    need(matches!(store.capabilities().expiry, Expiry::Session { .. }), "expiry: Lease")
 }
 
-pub(crate) fn fences(can: &Capabilities) -> When {
-    need(can.fencing != Fencing::None, "fencing: None")
+pub(crate) fn fences(store: &dyn Backend) -> When {
+    need(store.capabilities().fencing != Fencing::None, "fencing: None")
 }
 
-pub(crate) fn durable(can: &Capabilities) -> When {
-    need(can.durability >= Durability::Node, "durability: Memory")
+pub(crate) fn durable(store: &dyn Backend) -> When {
+    need(store.capabilities().durability >= Durability::Node, "durability: Memory")
 }
 
-pub(crate) fn fair(can: &Capabilities) -> When {
-    need(can.fair, "fair: false")
+pub(crate) fn fair(store: &dyn Backend) -> When {
+    need(store.capabilities().fair, "fair: false")
 }
 
-pub(crate) fn wakes(can: &Capabilities) -> When {
-    need(!matches!(can.wake, WakeStyle::Poll { .. }), "wake: Poll")
+pub(crate) fn wakes(store: &dyn Backend) -> When {
+    need(!matches!(store.capabilities().wake, WakeStyle::Poll { .. }), "wake: Poll")
 }
 
-pub(crate) fn grants(can: &Capabilities) -> When {
-    need(can.wake == WakeStyle::Grant, "wake: not Grant")
+pub(crate) fn grants(store: &dyn Backend) -> When {
+    need(store.capabilities().wake == WakeStyle::Grant, "wake: not Grant")
 }
 
-pub(crate) fn many_runtimes(can: &Capabilities) -> When {
-    need(!can.connection_per_hold, "connection_per_hold: true")
+pub(crate) fn many_runtimes(store: &dyn Backend) -> When {
+    need(!store.capabilities().connection_per_hold, "connection_per_hold: true")
 }
 
-pub(crate) fn modes(can: &Capabilities) -> When {
+pub(crate) fn modes(store: &dyn Backend) -> When {
+    let can = store.capabilities();
     need(can.read_write || can.permits, "read_write, permits: false")
 }
 
-pub(crate) fn modes_with_fences(can: &Capabilities) -> When {
-    modes(can).and(fences(can))
+pub(crate) fn modes_with_fences(store: &dyn Backend) -> When {
+    modes(store).and(fences(store))
 }
 
-pub(crate) fn readers(can: &Capabilities) -> When {
-    need(can.read_write, "read_write: false")
+pub(crate) fn readers(store: &dyn Backend) -> When {
+    need(store.capabilities().read_write, "read_write: false")
 }
 
-pub(crate) fn readers_in_order(can: &Capabilities) -> When {
-    readers(can).and(fair(can))
+pub(crate) fn readers_in_order(store: &dyn Backend) -> When {
+    readers(store).and(fair(store))
 }
 
-pub(crate) fn permits(can: &Capabilities) -> When {
-    need(can.permits, "permits: false")
+pub(crate) fn permits(store: &dyn Backend) -> When {
+    need(store.capabilities().permits, "permits: false")
 }
 
-pub(crate) fn keeps(can: &Capabilities) -> When {
-    need(can.min_hold, "min_hold: false")
+pub(crate) fn keeps(store: &dyn Backend) -> When {
+    need(store.keeps().is_some(), "keeps: None")
 }
 
-pub(crate) fn keeps_permits(can: &Capabilities) -> When {
-    keeps(can).and(permits(can))
+pub(crate) fn keeps_permits(store: &dyn Backend) -> When {
+    keeps(store).and(permits(store))
 }
 
-pub(crate) fn periods(can: &Capabilities) -> When {
-    need(can.once_per, "once_per: false")
+pub(crate) fn periods(store: &dyn Backend) -> When {
+    need(store.periods().is_some(), "periods: None")
 }
 
-pub(crate) fn cohorts(can: &Capabilities) -> When {
-    need(can.cohort, "cohort: false")
+pub(crate) fn cohorts(store: &dyn Backend) -> When {
+    need(store.tokens().is_some(), "tokens: None")
 }
 
-pub(crate) fn cohorts_in_line(can: &Capabilities) -> When {
-    cohorts(can).and(wakes(can))
+pub(crate) fn cohorts_in_line(store: &dyn Backend) -> When {
+    cohorts(store).and(wakes(store))
 }
 
-pub(crate) fn carries(can: &Capabilities) -> When {
-    need(can.carries, "carries: false").and(grants(can))
+pub(crate) fn carries(store: &dyn Backend) -> When {
+    need(store.exchange().is_some(), "exchange: None").and(grants(store))
 }
 
-pub(crate) fn together(can: &Capabilities) -> When {
-    need(can.together, "together: false")
+pub(crate) fn together(store: &dyn Backend) -> When {
+    need(store.batch().is_some_and(Batch::takes_any_keys), "batch: None, or not for any keys")
 }
 
-pub(crate) fn together_in_line(can: &Capabilities) -> When {
-    together(can).and(fair(can)).and(wakes(can))
+pub(crate) fn together_in_line(store: &dyn Backend) -> When {
+    together(store).and(fair(store)).and(wakes(store))
 }
 
 fn need(given: bool, otherwise: &'static str) -> When {

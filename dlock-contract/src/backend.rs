@@ -5,13 +5,13 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use futures::future::BoxFuture;
 
 use crate::backoff::Backoff;
 use crate::capabilities::Capabilities;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::Result;
 use crate::inspect::{Inspect, LockState};
 use crate::instant::BootInstant;
 use crate::key::LockKey;
@@ -19,6 +19,7 @@ use crate::mode::Mode;
 use crate::note::Note;
 use crate::once_per::OncePer;
 use crate::owner::Owner;
+use crate::powers::{Batch, Exchange, Keeps, Periods, Tokens};
 
 use crate::hold::{Hold, Validity};
 
@@ -51,22 +52,11 @@ pub trait Backend: Send + Sync + 'static {
     /// leave a place in a line. Every grant of whatever mode has a higher token than all earlier ones of its key.
     ///
     /// # Errors
-    /// [`ErrorKind::KeyConflict`], not retryable and without a trace, while the key is held by a kind that does not
-    /// [mix](Mode::mixes_with) with the claim's, or, in a store with a line, is waited for by one. What an attempt with any
-    /// other error may have left is undone by the core, by [`abandon`](Self::abandon): an undo of the backend's own that
-    /// comes late could meet what the same owner wins next.
+    /// [`ErrorKind::KeyConflict`](crate::ErrorKind::KeyConflict), not retryable and without a trace, while the key is held
+    /// by a kind that does not [mix](Mode::mixes_with) with the claim's, or, in a store with a line, is waited for by one.
+    /// What an attempt with any other error may have left is undone by the core, by [`abandon`](Self::abandon): an undo of
+    /// the backend's own that comes late could meet what the same owner wins next.
     fn try_acquire<'a>(&'a self, claim: &'a Arc<Claim>, stand: Stand) -> BoxFuture<'a, Result<Attempt>>;
-
-    /// Asks once for several locks, all or none.
-    ///
-    /// The claims are plain (exclusive, neither [`fair`](Claim::fair) nor [`once_per`](Claim::once_per)), of different
-    /// keys, and each has an owner of its own, none of which stands in a line. Where every lock is free and nobody waits
-    /// for it, all are granted in one step; a lock that is its claim's own already counts as free, and is granted as
-    /// [`try_acquire`](Self::try_acquire) grants it again. Else nothing changes, and the core asks for one after another.
-    fn try_acquire_all<'a>(&'a self, claims: &'a [Arc<Claim>]) -> BoxFuture<'a, Result<Together>> {
-        let _ = claims;
-        Box::pin(async { Ok(Together::OneByOne) })
-    }
 
     /// Callers of this process wait for each other's holds of this key: the next attempts will hardly be alone. A hint,
     /// for stores that ask in another way then.
@@ -82,52 +72,39 @@ pub trait Backend: Send + Sync + 'static {
     /// Frees the lock, if it is still this owner's.
     fn release<'a>(&'a self, hold: &'a Hold) -> BoxFuture<'a, Result<Released>>;
 
-    /// Frees the lock as [`release`](Self::release) does, and asks for it for the next caller of this process in the same
-    /// request, as [`try_acquire`](Self::try_acquire) does with a stand until then. Only where [`Capabilities::carries`].
-    ///
-    /// `None` in the place of the answer: the lock was not asked for, and nothing of `next` is in the store. An error
-    /// means that nothing is known of either. A [`Wake`] in the answer is awaited by another task, on whatever executor.
-    fn release_to<'a>(
-        &'a self,
-        hold: &'a Hold,
-        next: &'a Arc<Claim>,
-        until: BootInstant,
-    ) -> BoxFuture<'a, Result<(Released, Option<Attempt>)>> {
-        let _ = (next, until);
-        Box::pin(async move { Ok((self.release(hold).await?, None)) })
-    }
-
     /// Ends an acquisition that may have left something: a place in a line, or a grant whose answer was lost. Frees
     /// the lock too if it is this owner's, and gives the period of [`Claim::once_per`] back. Leaves no trace; may be
     /// called more than once, also without need, but never once the claim's hold was used.
     fn abandon<'a>(&'a self, claim: &'a Arc<Claim>) -> BoxFuture<'a, Result<()>>;
 
-    /// Frees the lock as [`release`](Self::release) does, but in the given way. Only asked for what [`Capabilities`] says.
-    ///
-    /// Its owner has nothing left in any case: a renewal is [`Standing::Lost`], a second end or a release
-    /// [`Released::NotOwner`], and an abandon changes nothing.
-    fn end<'a>(&'a self, hold: &'a Hold, ending: &'a Ending) -> BoxFuture<'a, Result<Released>> {
-        let _ = (hold, ending);
-        Box::pin(async { Err(unable("min_hold and once_per")) })
-    }
-
-    /// Prolongs a hold as [`renew`](Self::renew) does, and reserves fencing tokens for it: for callers of this process to
-    /// whom the core passes it on, one after another, without asking the store. Only where [`Capabilities::cohort`].
-    ///
-    /// The tokens are consecutive, above all that the key has had, and below that of every later grant.
-    fn reserve<'a>(&'a self, hold: &'a Hold, asked: Reservation) -> BoxFuture<'a, Result<Reserved>> {
-        let _ = (hold, asked);
-        Box::pin(async { Err(unable("cohort")) })
-    }
-
-    /// The last run under this key whose [end](Ending::run) was a success; kept for good.
-    fn last_success<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<Option<LastSuccess>>> {
-        let _ = key;
-        Box::pin(async { Err(unable("once_per")) })
-    }
-
     /// Who holds the lock, the first grant first, and how many wait for it. Changes nothing.
     fn look<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<LockState>>;
+
+    /// Ending a hold and keeping its key (`min_hold`), if this instance offers it. Like every power, it is offered at each
+    /// call or at none.
+    fn keeps(&self) -> Option<&dyn Keeps> {
+        None
+    }
+
+    /// One start in each period (`once_per`) and the last success, if this instance offers them.
+    fn periods(&self) -> Option<&dyn Periods> {
+        None
+    }
+
+    /// Fencing tokens reserved for a hold that is passed on inside of a process (`cohort`), if this instance offers them.
+    fn tokens(&self) -> Option<&dyn Tokens> {
+        None
+    }
+
+    /// A release that also asks for the next caller, if this instance offers it.
+    fn exchange(&self) -> Option<&dyn Exchange> {
+        None
+    }
+
+    /// Several locks in one step, if this instance offers it. Without it they are taken one after another.
+    fn batch(&self) -> Option<&dyn Batch> {
+        None
+    }
 
     /// Listing locks and breaking holds, if the store offers it.
     fn inspect(&self) -> Option<&dyn Inspect> {
@@ -138,13 +115,6 @@ pub trait Backend: Send + Sync + 'static {
     fn close(&self) -> BoxFuture<'_, ()> {
         Box::pin(async {})
     }
-}
-
-fn unable(what: &str) -> Error {
-    Error::new(
-        ErrorKind::Unsupported { need: format!("a store that can do {what}") },
-        format!("this store cannot do {what}"),
-    )
 }
 
 /// What one acquisition asks for. Built once, unchanged through all of its attempts.
@@ -167,18 +137,17 @@ pub struct Claim {
     pub mode: Mode,
     /// Must nobody be overtaken who came earlier? Only where [`Capabilities::fair`].
     pub fair: bool,
-    /// At most one start in each period; only where [`Capabilities::once_per`].
+    /// At most one start in each period; only where the store offers [`Periods`].
     ///
     /// A period is told by its boundary: of the times [`offset`](OncePer::offset) + k × [`period`](OncePer::period)
     /// since 1970, the one that is nearest by the store's wall clock, found anew at each attempt. If a run of this
     /// boundary or a later one was started under the key, the answer is [`Attempt::AlreadyRun`], also
     /// while its winner still holds the lock. A run of an earlier period that still holds the lock is contention as usual.
     ///
-    /// With [`OncePer::rerun`], a run that was started and has not ended (no [`RunEnd`] came) is contention for as long
-    /// as the lock is held, by whomever, and is granted again once it is free, and no earlier: a plain release frees it at
-    /// once, a lease when it ends. When it has ended the
-    /// answer is [`Attempt::AlreadyRun`], also while the key is [kept](Ending::keep): who waits learns of that end as of
-    /// a release, and not by the end of a lease.
+    /// With [`OncePer::rerun`], a run that was started and has not ended (no [`RunEnd`](crate::RunEnd) came) is contention
+    /// for as long as the lock is held, by whomever, and is granted again once it is free, and no earlier: a plain release
+    /// frees it at once, a lease when it ends. When it has ended the answer is [`Attempt::AlreadyRun`], also while the key
+    /// is [kept](Keeps::keep): who waits learns of that end as of a release, and not by the end of a lease.
     ///
     /// A grant notes its start in the same atomic step, also one out of a line. The note outlives release and expiry, and
     /// may be forgotten two periods later. An [abandon](Backend::abandon) takes it back, the claim's own alone: nothing
@@ -251,17 +220,6 @@ pub enum Attempt {
     AlreadyRun,
 }
 
-/// The answer to one attempt for several locks.
-#[derive(Debug)]
-pub enum Together {
-    /// All of them are ours: a hold for each claim, in their order.
-    Acquired(Vec<Hold>),
-    /// One of them is somebody else's, or awaited; nothing has changed.
-    Contended,
-    /// Nothing was asked: these locks cannot be taken in one step, or others were seen at one of them just now.
-    OneByOne,
-}
-
 /// How a waiter learns that it is worth asking again. Owned: it may hold a session or a place. Dropping it frees only
 /// what is local; the core follows with [`Backend::abandon`] unless it took a [`Hold`] out of it.
 ///
@@ -327,72 +285,11 @@ impl fmt::Debug for Wake {
     }
 }
 
-/// How a hold ends that cannot simply be freed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ending {
-    /// For how long the key stays taken, by the store's clock; only where [`Capabilities::min_hold`]. Of a shared mode,
-    /// the hold's share does: a reader's keeps writers away, a permit's its slot. [`Backend::look`] still tells of it,
-    /// and who waits gets it then.
-    pub keep: Option<Duration>,
-    /// How the run went; only where [`Capabilities::once_per`], and only of [`Mode::Exclusive`]. A success becomes the
-    /// [last one](Backend::last_success). With [`Claim::once_per`] the period's run has ended: it is not started again,
-    /// however it went. Without it no run of a period was started, and none has ended.
-    pub run: Option<RunEnd>,
-}
-
-/// How a run ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RunEnd {
-    /// It gave an error, ran out of its time, or panicked.
-    Failed,
-    /// It came to its end.
-    Succeeded {
-        /// For how long it ran.
-        took: Duration,
-    },
-}
-
-/// The last run that succeeded, of a lock with `once_per` or of a scheduled task.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LastSuccess {
-    /// When its lock was granted, by the store's wall clock; without `once_per`, a store may count back from its end.
-    pub started: SystemTime,
-    /// For how long it ran.
-    pub took: Duration,
-    /// Where it ran.
-    pub note: Note,
-}
-
 /// What a renewal found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
     /// Still ours, and for so long again.
     Renewed(Validity),
-    /// Not ours any more.
-    Lost,
-}
-
-/// What is reserved for a hold.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Reservation {
-    /// So many tokens.
-    pub tokens: u32,
-    /// Also while others wait for the lock, as far as the store knows?
-    pub even_if_awaited: bool,
-}
-
-/// What a reservation found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reserved {
-    /// Still ours, and prolonged; the tokens are ours.
-    Tokens {
-        /// The lowest.
-        first: u64,
-        /// As of a renewal.
-        validity: Validity,
-    },
-    /// Others wait, and nothing has changed.
-    Awaited,
     /// Not ours any more.
     Lost,
 }

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-/// What a store can do. No field here that neither the core nor the suite branches on.
+/// What a store can do with claims and grants. No field here that neither the core nor the suite branches on. What a store
+/// does by a method of its own is a power, such as [`Backend::keeps`](crate::Backend::keeps), and has no field here.
 #[derive(Clone, Debug)]
 pub struct Capabilities {
     /// What ends a hold whose owner has died.
@@ -20,18 +21,6 @@ pub struct Capabilities {
     pub read_write: bool,
     /// Can it do [`Mode::Permits`](crate::Mode)?
     pub permits: bool,
-    /// Can it keep a key taken for some time after its release, by its own clock?
-    pub min_hold: bool,
-    /// Can it tell its time, and remember which period's run was started?
-    pub once_per: bool,
-    /// Can it [reserve](crate::Backend::reserve) tokens for those to whom a hold is passed on?
-    pub cohort: bool,
-    /// Can one request [free a lock and ask for it](crate::Backend::release_to)? Callers of one process then take their
-    /// places in the store's line as the one before them leaves. It counts only beside [`WakeStyle::Grant`].
-    pub carries: bool,
-    /// Can it grant several locks in one step, [all or none](crate::Backend::try_acquire_all), whatever their names? The
-    /// core then gives them back together too: it asks in reverse, and waits for all answers at once.
-    pub together: bool,
     /// How a waiter learns that it is worth asking again.
     pub wake: WakeStyle,
     /// Does every hold and every waiter have a connection of its own? Such a connection must not live on a caller's

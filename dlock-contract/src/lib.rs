@@ -35,15 +35,13 @@ mod owner;
 mod paused;
 mod per_runtime;
 mod percent;
+mod powers;
 mod session_end;
 mod sleepers;
 #[cfg(any(feature = "axum", feature = "tonic"))]
 mod web;
 
-pub use backend::{
-    Attempt, Backend, Claim, Ending, LastSuccess, Released, Reservation, Reserved, RunEnd, Signal, Stand, Standing,
-    Together, Wake,
-};
+pub use backend::{Attempt, Backend, Claim, Released, Signal, Stand, Standing, Wake};
 pub use backoff::Backoff;
 pub use capabilities::{Capabilities, Durability, Expiry, Fencing, REMOTE_POLL, TtlRange, WakeStyle};
 pub use clock::{Clock, Sleep, TimeoutAt};
@@ -60,6 +58,7 @@ pub use once_per::OncePer;
 pub use opener::{Open, Opener};
 pub use owner::Owner;
 pub use per_runtime::{Opened, PerRuntime};
+pub use powers::{Batch, Exchange, Keeps, LastSuccess, Periods, Reservation, Reserved, RunEnd, Together, Tokens};
 pub use session_end::SessionEnd;
 
 /// Parts that only the engine and our own stores use. No part of the public interface: it may change in any release.

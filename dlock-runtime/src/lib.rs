@@ -20,11 +20,11 @@ pub use api::optimistic::Conflict;
 pub use api::outcome::{CarriesError, LockReturn, Outcome, SkipReturn, Skipped};
 pub use api::registry::{Registry, ShutdownReport};
 pub use dlock_contract::{
-    Attempt, Backend, Backoff, BootInstant, BreakRecord, Capabilities, Claim, Clock, Cursor, Durability, Ending, Error,
-    ErrorKind, Expiry, Fence, Fencing, Hold, HoldId, Holder, Inspect, Key, KeyPart, KeyWriter, LastSuccess, Listing,
-    LockKey, LockState, LossCause, MAX_KEY_BYTES, MAX_NOTE_BYTES, Mode, Note, OncePer, Opened, Owner, Page, PerRuntime,
-    REMOTE_POLL, Released, Reservation, Reserved, Result, RunEnd, SessionEnd, Signal, Sleep, Stand, Standing,
-    TimeoutAt, Together, TtlRange, Validity, Wake, WakeStyle,
+    Attempt, Backend, Backoff, Batch, BootInstant, BreakRecord, Capabilities, Claim, Clock, Cursor, Durability, Error,
+    ErrorKind, Exchange, Expiry, Fence, Fencing, Hold, HoldId, Holder, Inspect, Keeps, Key, KeyPart, KeyWriter,
+    LastSuccess, Listing, LockKey, LockState, LossCause, MAX_KEY_BYTES, MAX_NOTE_BYTES, Mode, Note, OncePer, Opened,
+    Owner, Page, PerRuntime, Periods, REMOTE_POLL, Released, Reservation, Reserved, Result, RunEnd, SessionEnd, Signal,
+    Sleep, Stand, Standing, TimeoutAt, Together, Tokens, TtlRange, Validity, Wake, WakeStyle,
 };
 pub use events::observe::{Event, Observer};
 pub use guard::guard_set::Guards;

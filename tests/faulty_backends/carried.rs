@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use dlock::{BootInstant, Claim, Ending, Stand};
+use dlock::{BootInstant, Claim, Stand};
 
 use crate::lies::Lie;
 use crate::server::{Answer, Grant, Server};
@@ -27,8 +27,7 @@ impl Server {
         if self.tells(Lie::CarriesFromAnybody) && !ours {
             self.state().remove(&name, |_| true);
         }
-        let released =
-            self.tells(Lie::CarriesLateIsFine) | self.end(claim, Ending { keep: None, run: None }, client, wall);
+        let released = self.tells(Lie::CarriesLateIsFine) | self.end(claim, None, None, client, wall);
         let answer = match self.ask(next, Stand::Until(until), client, wall) {
             Answer::Granted(grant) if self.tells(Lie::CarriesOldToken) => {
                 Answer::Granted(Grant { token: grant.token - 1, ..grant })

@@ -7,9 +7,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use dlock::{
-    Attempt, Backend, BootInstant, BreakRecord, Capabilities, Claim, Clock, Durability, Ending, Error, ErrorKind,
-    Fencing, Hold, HoldId, Inspect, LastSuccess, Listing, LockKey, LockState, Note, Owner, Page, Released, Reservation,
-    Reserved, Result, Stand, Standing, Together, TtlRange, Validity, Wake, WakeStyle,
+    Attempt, Backend, Batch, BootInstant, BreakRecord, Capabilities, Claim, Clock, Durability, Error, ErrorKind,
+    Exchange, Fencing, Hold, HoldId, Inspect, Keeps, LastSuccess, Listing, LockKey, LockState, Note, Owner, Page,
+    Periods, Released, Reservation, Reserved, Result, RunEnd, Stand, Standing, Together, Tokens, TtlRange, Validity,
+    Wake, WakeStyle,
 };
 use dlock_conformance::Outage;
 use futures::future::BoxFuture;
@@ -39,6 +40,8 @@ struct Memory {
     abandoned: HashSet<Owner>,
     carried: HashSet<Owner>,
     broken: bool,
+    /// How often the client was asked whether it offers the power.
+    exchange_asked: u32,
 }
 
 impl Client {
@@ -57,11 +60,6 @@ impl Client {
             fair: !matches!(server.setup.wake, WakeStyle::Poll { .. }),
             read_write: server.setup.modes,
             permits: server.setup.modes,
-            min_hold: server.setup.modes,
-            once_per: server.setup.modes,
-            cohort: server.setup.modes,
-            carries: server.setup.modes && server.setup.wake == WakeStyle::Grant,
-            together: server.setup.modes,
             wake: server.setup.wake,
             connection_per_hold: false,
             takeover_delay: Duration::from_millis(delay),
@@ -74,6 +72,13 @@ impl Client {
 
     fn memory(&self) -> MutexGuard<'_, Memory> {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn end(&self, hold: &Hold, keep: Option<Duration>, run: Option<RunEnd>) -> Result<Released> {
+        self.wire(&hold.claim.owner).await?;
+        let released = self.server.end(&hold.claim, keep, run, self.id, self.clock.wall_ms());
+        self.reply().await;
+        Ok(if released { Released::Released } else { Released::NotOwner })
     }
 
     fn tells(&self, lie: Lie) -> bool {
@@ -152,18 +157,6 @@ impl Backend for Client {
         })
     }
 
-    fn try_acquire_all<'a>(&'a self, claims: &'a [Arc<Claim>]) -> BoxFuture<'a, Result<Together>> {
-        Box::pin(async move {
-            let from = self.clock.now();
-            self.wire(&claims.first().map_or(Owner::from_bytes([0; 16]), |claim| claim.owner)).await?;
-            let granted = together::ask(&self.server, claims, self.id, self.clock.wall_ms()).await;
-            self.reply().await;
-            let Some(granted) = granted else { return Ok(Together::Contended) };
-            let holds = claims.iter().zip(granted).map(|(claim, grant)| self.hold(claim, grant, from));
-            Ok(Together::Acquired(holds.collect::<Result<_>>()?))
-        })
-    }
-
     fn renew<'a>(&'a self, holds: &'a [&'a Hold]) -> BoxFuture<'a, Vec<Result<Standing>>> {
         Box::pin(async move {
             let from = self.clock.now();
@@ -196,18 +189,105 @@ impl Backend for Client {
     }
 
     fn release<'a>(&'a self, hold: &'a Hold) -> BoxFuture<'a, Result<Released>> {
-        self.end(hold, &Ending { keep: None, run: None })
+        Box::pin(self.end(hold, None, None))
     }
 
-    fn end<'a>(&'a self, hold: &'a Hold, ending: &'a Ending) -> BoxFuture<'a, Result<Released>> {
+    fn abandon<'a>(&'a self, claim: &'a Arc<Claim>) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
-            self.wire(&hold.claim.owner).await?;
-            let released = self.server.end(&hold.claim, *ending, self.id, self.clock.wall_ms());
+            self.wire(&claim.owner).await?;
+            if !self.memory().abandoned.insert(claim.owner) && self.tells(Lie::AbandonsOnce) {
+                return Err(Error::new(ErrorKind::Protocol, "nothing to abandon"));
+            }
+            if self.tells(Lie::KeepsCarried) && self.memory().carried.contains(&claim.owner) {
+                return Ok(());
+            }
+            let delivered = self.memory().delivered.contains(&claim.owner);
+            self.server.abandon(claim, delivered, self.clock.wall_ms());
             self.reply().await;
-            Ok(if released { Released::Released } else { Released::NotOwner })
+            Ok(())
         })
     }
 
+    fn look<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<LockState>> {
+        Box::pin(async move {
+            self.wire(&Owner::from_bytes([0; 16])).await?;
+            let mut state = self.server.look(key, self.clock.wall_ms());
+            if let (true, Some(first)) = (self.tells(Lie::NoteOfFirst), state.holders.first_mut()) {
+                let note = first.note.clone();
+                first.note = self.memory().notes.entry(key.to_string()).or_insert(note).clone();
+            }
+            Ok(state)
+        })
+    }
+
+    fn keeps(&self) -> Option<&dyn Keeps> {
+        self.server.setup.modes.then_some(self as &dyn Keeps)
+    }
+
+    fn periods(&self) -> Option<&dyn Periods> {
+        self.server.setup.modes.then_some(self as &dyn Periods)
+    }
+
+    fn tokens(&self) -> Option<&dyn Tokens> {
+        self.server.setup.modes.then_some(self as &dyn Tokens)
+    }
+
+    fn exchange(&self) -> Option<&dyn Exchange> {
+        let offered = self.server.setup.modes && self.server.setup.wake == WakeStyle::Grant;
+        let asked = &mut self.memory().exchange_asked;
+        *asked += 1;
+        // More often than any other case asks one client.
+        let withdrawn = self.tells(Lie::WithdrawsAPower) && *asked > 2;
+        (offered && !withdrawn).then_some(self as &dyn Exchange)
+    }
+
+    fn batch(&self) -> Option<&dyn Batch> {
+        self.server.setup.modes.then_some(self as &dyn Batch)
+    }
+
+    fn inspect(&self) -> Option<&dyn Inspect> {
+        Some(self)
+    }
+}
+
+impl Keeps for Client {
+    fn keep<'a>(&'a self, hold: &'a Hold, time: Duration, run: Option<RunEnd>) -> BoxFuture<'a, Result<Released>> {
+        Box::pin(self.end(hold, Some(time), run))
+    }
+}
+
+impl Periods for Client {
+    fn end_run<'a>(&'a self, hold: &'a Hold, run: RunEnd) -> BoxFuture<'a, Result<Released>> {
+        Box::pin(self.end(hold, None, Some(run)))
+    }
+
+    fn last_success<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<Option<LastSuccess>>> {
+        Box::pin(async move {
+            self.wire(&Owner::from_bytes([0; 16])).await?;
+            Ok(self.server.last_success(key))
+        })
+    }
+}
+
+impl Tokens for Client {
+    fn reserve<'a>(&'a self, hold: &'a Hold, asked: Reservation) -> BoxFuture<'a, Result<Reserved>> {
+        Box::pin(async move {
+            let from = self.clock.now();
+            self.wire(&hold.claim.owner).await?;
+            let reserved = self.server.reserve(&hold.claim, asked, self.id, self.clock.wall_ms());
+            self.reply().await;
+            Ok(match reserved {
+                Err(Refused::Lost) => Reserved::Lost,
+                Err(Refused::Awaited) => Reserved::Awaited,
+                Ok(first) => {
+                    Reserved::Tokens { first, validity: Validity { from, granted: self.server.stored(hold.claim.ttl) } }
+                }
+            })
+        })
+    }
+}
+
+impl Exchange for Client {
     fn release_to<'a>(
         &'a self,
         hold: &'a Hold,
@@ -231,60 +311,19 @@ impl Backend for Client {
             Ok((released, Some(answer)))
         })
     }
+}
 
-    fn reserve<'a>(&'a self, hold: &'a Hold, asked: Reservation) -> BoxFuture<'a, Result<Reserved>> {
+impl Batch for Client {
+    fn try_acquire_all<'a>(&'a self, claims: &'a [Arc<Claim>]) -> BoxFuture<'a, Result<Together>> {
         Box::pin(async move {
             let from = self.clock.now();
-            self.wire(&hold.claim.owner).await?;
-            let reserved = self.server.reserve(&hold.claim, asked, self.id, self.clock.wall_ms());
+            self.wire(&claims.first().map_or(Owner::from_bytes([0; 16]), |claim| claim.owner)).await?;
+            let granted = together::ask(&self.server, claims, self.id, self.clock.wall_ms()).await;
             self.reply().await;
-            Ok(match reserved {
-                Err(Refused::Lost) => Reserved::Lost,
-                Err(Refused::Awaited) => Reserved::Awaited,
-                Ok(first) => {
-                    Reserved::Tokens { first, validity: Validity { from, granted: self.server.stored(hold.claim.ttl) } }
-                }
-            })
+            let Some(granted) = granted else { return Ok(Together::Contended) };
+            let holds = claims.iter().zip(granted).map(|(claim, grant)| self.hold(claim, grant, from));
+            Ok(Together::Acquired(holds.collect::<Result<_>>()?))
         })
-    }
-
-    fn abandon<'a>(&'a self, claim: &'a Arc<Claim>) -> BoxFuture<'a, Result<()>> {
-        Box::pin(async move {
-            self.wire(&claim.owner).await?;
-            if !self.memory().abandoned.insert(claim.owner) && self.tells(Lie::AbandonsOnce) {
-                return Err(Error::new(ErrorKind::Protocol, "nothing to abandon"));
-            }
-            if self.tells(Lie::KeepsCarried) && self.memory().carried.contains(&claim.owner) {
-                return Ok(());
-            }
-            let delivered = self.memory().delivered.contains(&claim.owner);
-            self.server.abandon(claim, delivered, self.clock.wall_ms());
-            self.reply().await;
-            Ok(())
-        })
-    }
-
-    fn last_success<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<Option<LastSuccess>>> {
-        Box::pin(async move {
-            self.wire(&Owner::from_bytes([0; 16])).await?;
-            Ok(self.server.last_success(key))
-        })
-    }
-
-    fn look<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<LockState>> {
-        Box::pin(async move {
-            self.wire(&Owner::from_bytes([0; 16])).await?;
-            let mut state = self.server.look(key, self.clock.wall_ms());
-            if let (true, Some(first)) = (self.tells(Lie::NoteOfFirst), state.holders.first_mut()) {
-                let note = first.note.clone();
-                first.note = self.memory().notes.entry(key.to_string()).or_insert(note).clone();
-            }
-            Ok(state)
-        })
-    }
-
-    fn inspect(&self) -> Option<&dyn Inspect> {
-        Some(self)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dlock::{BootInstant, Claim, Clock, Ending, HoldId, LockKey, Mode, Owner, Reservation, SessionEnd};
+use dlock::{BootInstant, Claim, Clock, HoldId, LockKey, Mode, Owner, Reservation, RunEnd, SessionEnd};
 
 use crate::lies::Lie;
 use crate::server::{Server, State};
@@ -76,7 +76,14 @@ impl Server {
         Ok(first)
     }
 
-    pub(crate) fn end(&self, claim: &Claim, ending: Ending, client: u64, wall: u64) -> bool {
+    pub(crate) fn end(
+        &self,
+        claim: &Claim,
+        keep: Option<Duration>,
+        run: Option<RunEnd>,
+        client: u64,
+        wall: u64,
+    ) -> bool {
         let (name, now) = (self.name(&claim.key), self.now(wall));
         let mut state = self.state();
         let ours = state.locks.get_mut(&name).and_then(|records| {
@@ -96,7 +103,7 @@ impl Server {
         if record.depth > 0 {
             return true;
         }
-        let keep = ending.keep.filter(|_| !(claim.mode.is_shared() && self.tells(Lie::KeepsNoShare)));
+        let keep = keep.filter(|_| !(claim.mode.is_shared() && self.tells(Lie::KeepsNoShare)));
         if let Some(keep) = keep {
             (record.kept, record.depth) = (true, 1);
             record.until = match self.lie() {
@@ -108,7 +115,7 @@ impl Server {
             let readers = claim.mode == Mode::Read && self.tells(Lie::ReleaseEndsReaders);
             state.remove(&name, |record| self.same(&record.owner, &claim.owner) || readers && record.since < since);
         }
-        self.ended(&mut state, &name, claim, ending, began_ms);
+        self.ended(&mut state, &name, claim, run, began_ms);
         state.released_by.insert(name.clone(), client);
         if self.tells(Lie::LeavesTombstone) {
             state.traces.push((name.clone(), "a release".into()));

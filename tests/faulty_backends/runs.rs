@@ -2,7 +2,7 @@
 
 use std::time::{Duration, UNIX_EPOCH};
 
-use dlock::{Claim, Clock, Ending, LastSuccess, LockKey, OncePer, Owner, RunEnd};
+use dlock::{Claim, Clock, LastSuccess, LockKey, OncePer, Owner, RunEnd};
 
 use crate::lies::Lie;
 use crate::server::{Server, State};
@@ -74,8 +74,8 @@ impl Server {
     }
 
     /// Notes how a run has ended, if it has.
-    pub(crate) fn ended(&self, state: &mut State, name: &str, claim: &Claim, ending: Ending, began_ms: u64) {
-        let Some(end) = ending.run else {
+    pub(crate) fn ended(&self, state: &mut State, name: &str, claim: &Claim, end: Option<RunEnd>, began_ms: u64) {
+        let Some(end) = end else {
             if self.tells(Lie::ReleaseForgetsStart) {
                 state.runs.remove(name);
             }

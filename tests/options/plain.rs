@@ -20,7 +20,6 @@ impl Plain {
         let mut capabilities = inner.capabilities().clone();
         capabilities.fencing = Fencing::None;
         (capabilities.read_write, capabilities.permits, capabilities.fair) = (false, false, false);
-        (capabilities.min_hold, capabilities.once_per) = (false, false);
         Self { inner, capabilities }
     }
 }

@@ -230,11 +230,6 @@ fn capabilities(shortest: Duration) -> Capabilities {
         fair: true,
         read_write: false,
         permits: false,
-        min_hold: false,
-        once_per: false,
-        cohort: false,
-        carries: false,
-        together: false,
         wake: WakeStyle::Hint,
         connection_per_hold: false,
         // The server looks for ended leases every half second, and revokes at most a thousand per second.

@@ -18,9 +18,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use dlock_contract::{
-    Attempt, Backend, BootInstant, Capabilities, Claim, Clock, Durability, Ending, Error, Expiry, Fencing, Hold,
-    Inspect, LastSuccess, LockKey, LockState, MAX_KEY_BYTES, Opener, Released, Reservation, Reserved, Result, Stand,
-    Standing, Together, TtlRange, WakeStyle,
+    Attempt, Backend, Batch, BootInstant, Capabilities, Claim, Clock, Durability, Error, Exchange, Expiry, Fencing,
+    Hold, Inspect, Keeps, LastSuccess, LockKey, LockState, MAX_KEY_BYTES, Opener, Periods, Released, Reservation,
+    Reserved, Result, RunEnd, Stand, Standing, Together, Tokens, TtlRange, WakeStyle,
 };
 use futures::future::BoxFuture;
 
@@ -67,11 +67,6 @@ impl Memory {
             fair: true,
             read_write: true,
             permits: true,
-            min_hold: true,
-            once_per: true,
-            cohort: true,
-            carries: true,
-            together: true,
             wake: WakeStyle::Grant,
             connection_per_hold: false,
             takeover_delay: Duration::ZERO,
@@ -186,16 +181,13 @@ impl Memory {
         Ok(Together::Acquired(holds))
     }
 
-    fn free(&self, claim: &Claim, ending: Ending) -> Released {
-        match self.change(&claim.key, |lock, moment| lock.end(claim, ending, moment)) {
+    fn free(&self, claim: &Claim, keep: Option<Duration>, run: Option<RunEnd>) -> Released {
+        match self.change(&claim.key, |lock, moment| lock.end(claim, keep, run, moment)) {
             true => Released::Released,
             false => Released::NotOwner,
         }
     }
 }
-
-/// Nothing but the end.
-const SIMPLY: Ending = Ending { keep: None, run: None };
 
 impl Default for Memory {
     fn default() -> Self {
@@ -216,10 +208,6 @@ impl Backend for Memory {
         Box::pin(async move { self.attempt(claim, stand) })
     }
 
-    fn try_acquire_all<'a>(&'a self, claims: &'a [Arc<Claim>]) -> BoxFuture<'a, Result<Together>> {
-        Box::pin(async move { self.attempt_all(claims) })
-    }
-
     fn renew<'a>(&'a self, holds: &'a [&'a Hold]) -> BoxFuture<'a, Vec<Result<Standing>>> {
         Box::pin(async move {
             let renew = |hold: &&Hold| {
@@ -231,19 +219,7 @@ impl Backend for Memory {
     }
 
     fn release<'a>(&'a self, hold: &'a Hold) -> BoxFuture<'a, Result<Released>> {
-        Box::pin(async move { Ok(self.free(&hold.claim, SIMPLY)) })
-    }
-
-    fn release_to<'a>(
-        &'a self,
-        hold: &'a Hold,
-        next: &'a Arc<Claim>,
-        until: BootInstant,
-    ) -> BoxFuture<'a, Result<(Released, Option<Attempt>)>> {
-        Box::pin(async move {
-            let freed = self.free(&hold.claim, SIMPLY);
-            Ok((freed, self.attempt(next, Stand::Until(until)).ok()))
-        })
+        Box::pin(async move { Ok(self.free(&hold.claim, None, None)) })
     }
 
     fn abandon<'a>(&'a self, claim: &'a Arc<Claim>) -> BoxFuture<'a, Result<()>> {
@@ -253,24 +229,74 @@ impl Backend for Memory {
         })
     }
 
-    fn end<'a>(&'a self, hold: &'a Hold, ending: &'a Ending) -> BoxFuture<'a, Result<Released>> {
-        Box::pin(async move { Ok(self.free(&hold.claim, *ending)) })
+    fn look<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<LockState>> {
+        Box::pin(async move { Ok(self.change(key, |lock, moment| lock.state(moment.now))) })
     }
 
-    fn reserve<'a>(&'a self, hold: &'a Hold, asked: Reservation) -> BoxFuture<'a, Result<Reserved>> {
-        Box::pin(async move { self.change(&hold.claim.key, |lock, moment| lock.reserve(&hold.claim, asked, moment)) })
+    fn keeps(&self) -> Option<&dyn Keeps> {
+        Some(self)
+    }
+
+    fn periods(&self) -> Option<&dyn Periods> {
+        Some(self)
+    }
+
+    fn tokens(&self) -> Option<&dyn Tokens> {
+        Some(self)
+    }
+
+    fn exchange(&self) -> Option<&dyn Exchange> {
+        Some(self)
+    }
+
+    fn batch(&self) -> Option<&dyn Batch> {
+        Some(self)
+    }
+
+    fn inspect(&self) -> Option<&dyn Inspect> {
+        Some(self)
+    }
+}
+
+impl Keeps for Memory {
+    fn keep<'a>(&'a self, hold: &'a Hold, time: Duration, run: Option<RunEnd>) -> BoxFuture<'a, Result<Released>> {
+        Box::pin(async move { Ok(self.free(&hold.claim, Some(time), run)) })
+    }
+}
+
+impl Periods for Memory {
+    fn end_run<'a>(&'a self, hold: &'a Hold, run: RunEnd) -> BoxFuture<'a, Result<Released>> {
+        Box::pin(async move { Ok(self.free(&hold.claim, None, Some(run))) })
     }
 
     fn last_success<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<Option<LastSuccess>>> {
         Box::pin(async move { Ok(self.lock().runs.last_success(key)) })
     }
+}
 
-    fn look<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<LockState>> {
-        Box::pin(async move { Ok(self.change(key, |lock, moment| lock.state(moment.now))) })
+impl Tokens for Memory {
+    fn reserve<'a>(&'a self, hold: &'a Hold, asked: Reservation) -> BoxFuture<'a, Result<Reserved>> {
+        Box::pin(async move { self.change(&hold.claim.key, |lock, moment| lock.reserve(&hold.claim, asked, moment)) })
     }
+}
 
-    fn inspect(&self) -> Option<&dyn Inspect> {
-        Some(self)
+impl Exchange for Memory {
+    fn release_to<'a>(
+        &'a self,
+        hold: &'a Hold,
+        next: &'a Arc<Claim>,
+        until: BootInstant,
+    ) -> BoxFuture<'a, Result<(Released, Option<Attempt>)>> {
+        Box::pin(async move {
+            let freed = self.free(&hold.claim, None, None);
+            Ok((freed, self.attempt(next, Stand::Until(until)).ok()))
+        })
+    }
+}
+
+impl Batch for Memory {
+    fn try_acquire_all<'a>(&'a self, claims: &'a [Arc<Claim>]) -> BoxFuture<'a, Result<Together>> {
+        Box::pin(async move { self.attempt_all(claims) })
     }
 }
 

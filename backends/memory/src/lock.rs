@@ -2,10 +2,11 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
 use dlock_contract::{
-    Attempt, BootInstant, Claim, Clock, Ending, Error, ErrorKind, Hold, HoldId, Holder as Seen, LockState, Mode, Note,
-    Owner, Reservation, Reserved, Result, Signal, Stand, Validity, Wake,
+    Attempt, BootInstant, Claim, Clock, Error, ErrorKind, Hold, HoldId, Holder as Seen, LockState, Mode, Note, Owner,
+    Reservation, Reserved, Result, RunEnd, Signal, Stand, Validity, Wake,
 };
 use tokio::sync::oneshot;
 
@@ -206,15 +207,21 @@ impl Lock {
     }
 
     /// Ends this owner's hold and its place in line, and lets in who can come. Was there a hold?
-    pub(super) fn end(&mut self, claim: &Claim, ending: Ending, moment: &mut Moment<'_>) -> bool {
+    pub(super) fn end(
+        &mut self,
+        claim: &Claim,
+        keep: Option<Duration>,
+        run: Option<RunEnd>,
+        moment: &mut Moment<'_>,
+    ) -> bool {
         self.leave(&claim.owner, moment);
         let Some(holder) = self.held_by(&claim.owner) else { return false };
-        if let Some(end) = ending.run {
+        if let Some(end) = run {
             moment.runs.end(claim, end, holder.began_ms);
         }
         holder.owner = None;
-        holder.ends = moment.now.after(ending.keep.unwrap_or_default());
-        if ending.run.is_some() {
+        holder.ends = moment.now.after(keep.unwrap_or_default());
+        if run.is_some() {
             self.tell_of_runs(moment);
         }
         self.settle(moment);
@@ -232,7 +239,7 @@ impl Lock {
     /// Ends an acquisition of which nothing was used.
     pub(super) fn abandon(&mut self, claim: &Claim, moment: &mut Moment<'_>) {
         moment.runs.give_back(claim);
-        self.end(claim, Ending { keep: None, run: None }, moment);
+        self.end(claim, None, None, moment);
     }
 
     /// Takes back a hold that was handed over to nobody, unless its owner has asked for it meanwhile.

@@ -2,10 +2,11 @@
 
 use std::fmt;
 use std::sync::{Arc, PoisonError};
+use std::time::Duration;
 
 use dlock_contract::{
-    Attempt, Backend, BootInstant, Capabilities, Claim, Ending, Hold, Inspect, LastSuccess, LockKey, LockState,
-    Released, Reservation, Reserved, Result, Stand, Standing, Together,
+    Attempt, Backend, Batch, BootInstant, Capabilities, Claim, Exchange, Hold, Inspect, Keeps, LastSuccess, LockKey,
+    LockState, Periods, Released, Reservation, Reserved, Result, RunEnd, Stand, Standing, Together, Tokens,
 };
 use futures::future::BoxFuture;
 
@@ -24,10 +25,6 @@ impl Backend for Redis {
         Box::pin(self.guarded(claim, stand))
     }
 
-    fn try_acquire_all<'a>(&'a self, claims: &'a [Arc<Claim>]) -> BoxFuture<'a, Result<Together>> {
-        Box::pin(self.attempt_all(claims))
-    }
-
     fn expects_others(&self, key: &LockKey) {
         self.contended.note(key, self.clock.now());
     }
@@ -40,15 +37,6 @@ impl Backend for Redis {
         Box::pin(self.free(hold))
     }
 
-    fn release_to<'a>(
-        &'a self,
-        hold: &'a Hold,
-        next: &'a Arc<Claim>,
-        _until: BootInstant,
-    ) -> BoxFuture<'a, Result<(Released, Option<Attempt>)>> {
-        Box::pin(self.free_to(hold, next))
-    }
-
     fn abandon<'a>(&'a self, claim: &'a Arc<Claim>) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
             self.places.dismiss(&claim.owner);
@@ -56,20 +44,29 @@ impl Backend for Redis {
         })
     }
 
-    fn end<'a>(&'a self, hold: &'a Hold, ending: &'a Ending) -> BoxFuture<'a, Result<Released>> {
-        Box::pin(self.finish(hold, ending))
-    }
-
-    fn reserve<'a>(&'a self, hold: &'a Hold, asked: Reservation) -> BoxFuture<'a, Result<Reserved>> {
-        Box::pin(self.reserve_tokens(&hold.claim, asked))
-    }
-
-    fn last_success<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<Option<LastSuccess>>> {
-        Box::pin(self.success(key))
-    }
-
     fn look<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<LockState>> {
         Box::pin(self.state(key))
+    }
+
+    fn keeps(&self) -> Option<&dyn Keeps> {
+        Some(self)
+    }
+
+    fn periods(&self) -> Option<&dyn Periods> {
+        Some(self)
+    }
+
+    fn tokens(&self) -> Option<&dyn Tokens> {
+        Some(self)
+    }
+
+    fn exchange(&self) -> Option<&dyn Exchange> {
+        // With `wait_replicas` each grant must wait for the replicas by itself.
+        (self.connections.target.settings.wait_replicas == 0).then_some(self as &dyn Exchange)
+    }
+
+    fn batch(&self) -> Option<&dyn Batch> {
+        (self.connections.target.settings.wait_replicas == 0).then_some(self as &dyn Batch)
     }
 
     fn inspect(&self) -> Option<&dyn Inspect> {
@@ -81,6 +78,49 @@ impl Backend for Redis {
         self.pushes.stop();
         self.connections.close();
         Box::pin(async {})
+    }
+}
+
+impl Keeps for Redis {
+    fn keep<'a>(&'a self, hold: &'a Hold, time: Duration, run: Option<RunEnd>) -> BoxFuture<'a, Result<Released>> {
+        Box::pin(self.finish(hold, Some(time), run))
+    }
+}
+
+impl Periods for Redis {
+    fn end_run<'a>(&'a self, hold: &'a Hold, run: RunEnd) -> BoxFuture<'a, Result<Released>> {
+        Box::pin(self.finish(hold, None, Some(run)))
+    }
+
+    fn last_success<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<Option<LastSuccess>>> {
+        Box::pin(self.success(key))
+    }
+}
+
+impl Tokens for Redis {
+    fn reserve<'a>(&'a self, hold: &'a Hold, asked: Reservation) -> BoxFuture<'a, Result<Reserved>> {
+        Box::pin(self.reserve_tokens(&hold.claim, asked))
+    }
+}
+
+impl Exchange for Redis {
+    fn release_to<'a>(
+        &'a self,
+        hold: &'a Hold,
+        next: &'a Arc<Claim>,
+        _until: BootInstant,
+    ) -> BoxFuture<'a, Result<(Released, Option<Attempt>)>> {
+        Box::pin(self.free_to(hold, next))
+    }
+}
+
+impl Batch for Redis {
+    fn try_acquire_all<'a>(&'a self, claims: &'a [Arc<Claim>]) -> BoxFuture<'a, Result<Together>> {
+        Box::pin(self.attempt_all(claims))
+    }
+
+    fn takes_any_keys(&self) -> bool {
+        self.connections.cluster().is_none()
     }
 }
 

@@ -89,11 +89,6 @@ fn capabilities(max_ttl: Duration) -> Capabilities {
         fair: false,
         read_write: false,
         permits: false,
-        min_hold: false,
-        once_per: false,
-        cohort: false,
-        carries: false,
-        together: false,
         // Each question goes to all nodes, so less often than to one; the end of a lease is known besides.
         wake: WakeStyle::Poll { from: Duration::from_millis(50), to: Duration::from_secs(2) },
         connection_per_hold: false,

@@ -1,11 +1,12 @@
 //! The contract's requests: each becomes a request on a connection.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use dlock_contract::engine::here;
 use dlock_contract::{
-    Attempt, Backend, Capabilities, Claim, Ending, Hold, Inspect, LastSuccess, LockKey, LockState, Released, Result,
-    Stand, Standing,
+    Attempt, Backend, Capabilities, Claim, Hold, Inspect, Keeps, LastSuccess, LockKey, LockState, Periods, Released,
+    Result, RunEnd, Stand, Standing,
 };
 use futures::future::BoxFuture;
 
@@ -44,28 +45,21 @@ impl Backend for Sqlite {
         })
     }
 
-    fn end<'a>(&'a self, hold: &'a Hold, ending: &'a Ending) -> BoxFuture<'a, Result<Released>> {
-        let ending = *ending;
-        Box::pin(async move {
-            let ended = self
-                .run(&hold.claim, move |connection, site, claim| Box::pin(finish(connection, site, claim, ending)))
-                .await?;
-            Ok(released(ended))
-        })
-    }
-
     fn abandon<'a>(&'a self, claim: &'a Arc<Claim>) -> BoxFuture<'a, Result<()>> {
         Box::pin(self.abandon_claim(claim))
-    }
-
-    fn last_success<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<Option<LastSuccess>>> {
-        let key = key.clone();
-        Box::pin(self.read(|connection, _| Box::pin(async move { runs::last_success(connection, &key).await })))
     }
 
     fn look<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<LockState>> {
         let key = key.clone();
         Box::pin(self.read(|connection, site| Box::pin(async move { look(connection, site, &key).await })))
+    }
+
+    fn keeps(&self) -> Option<&dyn Keeps> {
+        Some(self)
+    }
+
+    fn periods(&self) -> Option<&dyn Periods> {
+        Some(self)
     }
 
     fn inspect(&self) -> Option<&dyn Inspect> {
@@ -85,14 +79,38 @@ impl Backend for Sqlite {
     }
 }
 
+impl Keeps for Sqlite {
+    fn keep<'a>(&'a self, hold: &'a Hold, time: Duration, run: Option<RunEnd>) -> BoxFuture<'a, Result<Released>> {
+        Box::pin(self.finish(hold, Some(time), run))
+    }
+}
+
+impl Periods for Sqlite {
+    fn end_run<'a>(&'a self, hold: &'a Hold, run: RunEnd) -> BoxFuture<'a, Result<Released>> {
+        Box::pin(self.finish(hold, None, Some(run)))
+    }
+
+    fn last_success<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<Option<LastSuccess>>> {
+        let key = key.clone();
+        Box::pin(self.read(|connection, _| Box::pin(async move { runs::last_success(connection, &key).await })))
+    }
+}
+
+impl Sqlite {
+    async fn finish(&self, hold: &Hold, keep: Option<Duration>, run: Option<RunEnd>) -> Result<Released> {
+        let ended = self
+            .run(&hold.claim, move |connection, site, claim| Box::pin(finish(connection, site, claim, keep, run)))
+            .await?;
+        Ok(released(ended))
+    }
+}
+
 fn released(freed: bool) -> Released {
     if freed { Released::Released } else { Released::NotOwner }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use dlock_contract::{Clock, Key};
 
     use super::*;

@@ -1,8 +1,9 @@
 //! The requests to one lock: chooses the file that answers for its lock mode.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use dlock_contract::{Attempt, Claim, Ending, Mode, Result, RunEnd, Stand};
+use dlock_contract::{Attempt, Claim, Mode, Result, RunEnd, Stand};
 
 use sqlx::sqlite::SqliteConnection;
 
@@ -58,16 +59,17 @@ pub(super) async fn finish(
     connection: &mut FileConnection,
     site: &Site,
     claim: &Claim,
-    ending: Ending,
+    keep: Option<Duration>,
+    run: Option<RunEnd>,
 ) -> Result<bool> {
     let time = &site.time;
     let now = time.now()?;
-    let keep = ending.keep.map(|keep| now.stored.saturating_add(nanos(keep)));
+    let keep = keep.map(|keep| now.stored.saturating_add(nanos(keep)));
     let alone = claim.mode == Mode::Exclusive;
-    if let (Some(RunEnd::Succeeded { took }), None, true) = (ending.run, claim.once_per.as_deref(), alone) {
+    if let (Some(RunEnd::Succeeded { took }), None, true) = (run, claim.once_per.as_deref(), alone) {
         runs::record(connection, time, claim, took).await?;
     }
-    match (ending.run.filter(|_| claim.once_per.is_some()), keep) {
+    match (run.filter(|_| claim.once_per.is_some()), keep) {
         (None, None) => free(connection, site, claim).await,
         (Some(run), keep) => runs::end(connection, time, claim, run, keep).await,
         (None, Some(until)) if alone => exclusive::keep(connection, claim, until).await,

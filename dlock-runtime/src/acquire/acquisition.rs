@@ -100,7 +100,7 @@ impl Acquisition {
             cadence: self.options.cadence,
             max_hold: self.options.max_hold,
             min_hold: self.options.min_hold,
-            recorded: self.options.record && self.store.backend.capabilities().once_per,
+            recorded: self.options.record && self.store.backend.periods().is_some(),
             home: self.home,
             #[cfg(debug_assertions)]
             sorted: self.sorted,

@@ -90,7 +90,10 @@ async fn send(all: &mut [Acquisition]) -> Result<Together> {
     }
     let Some(first) = all.first() else { return Ok(Together::OneByOne) };
     first.store.health.admit(|| first.shared.clock.now())?;
-    let answer = first.store.ask(first.attempt_bound(), &claims, |backend, claims| backend.try_acquire_all(claims));
+    let answer = first.store.ask(first.attempt_bound(), &claims, |backend, claims| match backend.batch() {
+        Some(batch) => batch.try_acquire_all(claims),
+        None => Box::pin(async { Ok(Together::OneByOne) }),
+    });
     first.shared.shutdown.or_bounded(answer).await.ok_or_else(shut_down)?
 }
 

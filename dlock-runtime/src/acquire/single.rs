@@ -110,7 +110,7 @@ pub(crate) fn prepare(request: Request, key: &KeyBuf, wait_ends: Option<BootInst
     claim.once_per = request.options.once_per.map(Box::new);
     claim.backoff = options.backoff.map(Box::new);
     claim.origin = here.filter(|_| !capabilities.connection_per_hold);
-    supported::check(capabilities, &claim, &request.options).map_err(named)?;
+    supported::check(&*store.backend, &claim, &request.options).map_err(named)?;
     // A run that is passed on would be recorded under another owner's name.
     let passes = request.options.cohort.filter(|_| !options.record);
     Ok(Prepared::Asks(Acquisition {

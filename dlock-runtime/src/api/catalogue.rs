@@ -140,11 +140,10 @@ impl Registry {
         }
         let store = self.context().store(site.backend())?;
         let named = |error: Error| error.with_backend(&store.name);
-        let capabilities = store.backend.capabilities();
         if !site.per_call("ttl") {
-            check_ttl(capabilities, resolved.ttl).map_err(named)?;
+            check_ttl(store.backend.capabilities(), resolved.ttl).map_err(named)?;
         }
-        check_options(capabilities, &options).map_err(named)
+        check_options(&*store.backend, &options).map_err(named)
     }
 
     /// Two sites whose keys can be the same must ask for locks that mix.

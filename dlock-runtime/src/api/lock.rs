@@ -18,6 +18,7 @@ use crate::api::run::Run;
 use crate::guard::guard_set::Guards;
 use crate::guard::{Guard, Held};
 use crate::hold::store::request_bound;
+use crate::options::supported::refused;
 use crate::options::{Cohort, OnLost, Options, Renew, Retry, Wait};
 use crate::site::{Keys, Named, Place};
 
@@ -321,7 +322,11 @@ impl Lock {
     /// # Errors
     /// As [`holders`](Self::holders); [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) where the store keeps no such record.
     pub async fn last_success(self) -> Result<Option<LastSuccess>> {
-        self.look(|backend, key| backend.last_success(key)).await
+        self.look(|backend, key| match backend.periods() {
+            Some(periods) => periods.last_success(key),
+            None => refused("once_per"),
+        })
+        .await
     }
 
     pub(crate) async fn look<T: Send + 'static>(

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use dlock_contract::{Error, Result};
+use dlock_contract::{Batch, Error, Result};
 
 use crate::guard::scope;
 use crate::guard::{Guard, Held, finish};
@@ -142,7 +142,8 @@ impl Guards {
 /// in reverse order, without waiting for each answer.
 pub(crate) async fn finish_all(mut guards: Guards) -> Result<()> {
     let mut finished = Ok(());
-    if !guards.more.0.is_empty() && guards.innermost().store.backend.capabilities().together {
+    let backend = &guards.innermost().store.backend;
+    if !guards.more.0.is_empty() && backend.batch().is_some_and(Batch::takes_any_keys) {
         let Guards { mut more, first } = guards;
         let releases = std::iter::from_fn(|| more.0.pop()).chain([first]).map(finish);
         let all = futures::future::join_all(releases.collect::<Vec<_>>());

@@ -11,6 +11,7 @@ use std::time::Duration;
 use dlock_contract::{Hold, Reservation, Reserved, Validity};
 
 use crate::hold::tenure::Tenure;
+use crate::options::supported::refused;
 use crate::queue::{CohortState, Content, Handover};
 
 /// Passes the hold of a tenure that has just ended on to the next caller of this process. False if there is no such
@@ -64,7 +65,10 @@ async fn reserve(
     let tokens = if used_up { members.max(cohort.block.saturating_mul(2)).min(cohort.most) } else { 1 };
     let first = cohort.block == 0 && !over;
     let asked = Reservation { tokens, even_if_awaited: first };
-    let request = tenure.store.ask(bound, tenure, move |backend, tenure| backend.reserve(&tenure.hold, asked));
+    let request = tenure.store.ask(bound, tenure, move |backend, tenure| match backend.tokens() {
+        Some(tokens) => tokens.reserve(&tenure.hold, asked),
+        None => refused("cohort"),
+    });
     let answer = request.await;
     let (token, validity) = match answer {
         Ok(Reserved::Tokens { first, validity }) => (first, validity),

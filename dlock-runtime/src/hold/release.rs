@@ -14,7 +14,8 @@ use crate::hold::cohort;
 use crate::hold::loss_cause::cause_of_loss;
 use crate::hold::release_to_next::ReleaseToNext;
 use crate::hold::store::request_bound;
-use crate::hold::tenure::Tenure;
+use crate::hold::tenure::{Ending, Tenure};
+use crate::options::supported::refused;
 
 /// The outcome of a release in place.
 #[derive(Debug, PartialEq, Eq)]
@@ -162,7 +163,14 @@ async fn once(tenure: &Arc<Tenure>) -> Result<Released> {
     }
     let request = tenure.store.ask(bound, tenure, |backend, tenure| match tenure.ending() {
         None => backend.release(&tenure.hold),
-        Some(ending) => Box::pin(async move { backend.end(&tenure.hold, &ending).await }),
+        Some(Ending::Kept(time, run)) => match backend.keeps() {
+            Some(keeps) => keeps.keep(&tenure.hold, time, run),
+            None => refused("min_hold"),
+        },
+        Some(Ending::Recorded(run)) => match backend.periods() {
+            Some(periods) => periods.end_run(&tenure.hold, run),
+            None => refused("once_per"),
+        },
     });
     let released = request.await?;
     tenure.pass_turn();

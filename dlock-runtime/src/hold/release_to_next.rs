@@ -68,10 +68,11 @@ impl ReleaseToNext {
     async fn run(self, bound: Duration) -> Result<Released> {
         let wait_ends = self.wait_ends;
         let subject = (self.tenure.clone(), self.claim.clone());
-        let request = self
-            .tenure
-            .store
-            .ask(bound, &subject, move |backend, (tenure, claim)| backend.release_to(&tenure.hold, claim, wait_ends));
+        let request =
+            self.tenure.store.ask(bound, &subject, move |backend, (tenure, claim)| match backend.exchange() {
+                Some(exchange) => exchange.release_to(&tenure.hold, claim, wait_ends),
+                None => Box::pin(async { Ok((backend.release(&tenure.hold).await?, None)) }),
+            });
         let (released, answer) = request.await?;
         let tenure = self.tenure.clone();
         self.deliver(answer);

@@ -8,9 +8,10 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use dlock_contract::engine::{Home, margin};
-use dlock_contract::{BootInstant, BreakRecord, Ending, Error, ErrorKind, Fence, Hold, LossCause, Result, Validity};
+use dlock_contract::{BootInstant, BreakRecord, Error, ErrorKind, Fence, Hold, LossCause, Result, Validity};
 
 use self::end_plan::EndPlan;
+pub(crate) use self::end_plan::Ending;
 use crate::hold::listeners::LossListeners;
 use crate::hold::renewal_schedule::{Duties, Scheduled, on_tick};
 use crate::hold::shared::Shared;
@@ -275,7 +276,7 @@ impl Tenure {
     /// Whether its release can ask for the next caller of this process.
     fn release_serves_next(&self) -> bool {
         let plainly = self.end_plan.is_none() && !self.hold.claim.mode.is_shared();
-        plainly && self.store.backend.capabilities().carries
+        plainly && self.store.backend.exchange().is_some()
     }
 
     /// Keeps every other caller of this process from asking while this hold goes on.

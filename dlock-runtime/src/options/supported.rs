@@ -2,14 +2,17 @@
 
 use std::time::Duration;
 
-use dlock_contract::{Capabilities, Claim, Error, ErrorKind, Fencing, Mode, TtlRange};
+use dlock_contract::{Backend, Capabilities, Claim, Error, ErrorKind, Fencing, Mode, TtlRange};
+
+use futures::future::BoxFuture;
 
 use crate::options::Options;
 
 /// Refuses options that the store does not support, before any request.
-pub(crate) fn check(can: &Capabilities, claim: &Claim, options: &Options) -> Result<(), Error> {
+pub(crate) fn check(store: &dyn Backend, claim: &Claim, options: &Options) -> Result<(), Error> {
+    let can = store.capabilities();
     check_ttl(can, claim.ttl)?;
-    check_options(can, options)?;
+    check_options(store, options)?;
     if claim.key.as_str().len() > can.max_key_bytes {
         return Err(Error::new(
             ErrorKind::KeyTooLong { max: can.max_key_bytes },
@@ -36,22 +39,34 @@ pub(crate) fn check_ttl(can: &Capabilities, ttl: Duration) -> Result<(), Error> 
     Ok(())
 }
 
-pub(crate) fn check_options(can: &Capabilities, options: &Options) -> Result<(), Error> {
+pub(crate) fn check_options(store: &dyn Backend, options: &Options) -> Result<(), Error> {
+    let can = store.capabilities();
     let missing = match options.mode {
         Mode::Read | Mode::Write if !can.read_write => Some("read and write locks"),
         Mode::Permits(_) if !can.permits => Some("permits"),
         _ if options.fair && !can.fair => Some("serving waiters in order (`fair`)"),
-        _ if options.min_hold.is_some() && !can.min_hold => Some("min_hold"),
-        _ if options.once_per.is_some() && !can.once_per => Some("once_per"),
+        _ if options.min_hold.is_some() && store.keeps().is_none() => Some("min_hold"),
+        _ if options.once_per.is_some() && store.periods().is_none() => Some("once_per"),
         _ if options.fence && can.fencing == Fencing::None => Some("fencing tokens"),
-        _ if options.cohort.is_some() && !can.cohort => Some("passing a lock on inside of a process (`cohort`)"),
+        _ if options.cohort.is_some() && store.tokens().is_none() => {
+            Some("passing a lock on inside of a process (`cohort`)")
+        }
         _ => None,
     };
     match missing {
         None => Ok(()),
-        Some(what) => Err(Error::new(
-            ErrorKind::Unsupported { need: format!("a store that can do {what}") },
-            format!("this store cannot do {what}"),
-        )),
+        Some(what) => Err(unsupported(what)),
     }
+}
+
+/// The answer of a store that does not offer the power for this option.
+pub(crate) fn refused<'a, T: Send + 'a>(what: &'static str) -> BoxFuture<'a, Result<T, Error>> {
+    Box::pin(async move { Err(unsupported(what)) })
+}
+
+fn unsupported(what: &str) -> Error {
+    Error::new(
+        ErrorKind::Unsupported { need: format!("a store that can do {what}") },
+        format!("this store cannot do {what}"),
+    )
 }

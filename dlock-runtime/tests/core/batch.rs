@@ -35,7 +35,7 @@ fn free_locks_are_one_request_and_each_has_a_hold_of_its_own() {
 #[test]
 fn a_store_that_cannot_is_asked_for_one_after_another() {
     test(async {
-        let world = World::with(&Clock::manual(), |capabilities| capabilities.together = false);
+        let world = World::with(&Clock::manual(), |offers| offers.batch = false);
         all(&world).acquire().await.unwrap().release().await.unwrap();
         assert_eq!(asked(&world), (0, 3));
     });
@@ -45,7 +45,7 @@ fn a_store_that_cannot_is_asked_for_one_after_another() {
 fn they_are_given_back_without_a_wait_for_each_answer() {
     test(async {
         for (together, expected) in [(true, SECOND..2 * SECOND), (false, 3 * SECOND..4 * SECOND)] {
-            let world = World::with(&Clock::manual(), |capabilities| capabilities.together = together);
+            let world = World::with(&Clock::manual(), |offers| offers.batch = together);
             let guards = all(&world).acquire().await.unwrap();
             world.store.always(Op::Release, Step::Late(SECOND));
             let begin = world.clock.now();
@@ -60,7 +60,7 @@ fn they_are_given_back_without_a_wait_for_each_answer() {
 fn they_are_given_back_in_reverse() {
     test(async {
         for together in [true, false] {
-            let world = World::with(&Clock::manual(), |capabilities| capabilities.together = together);
+            let world = World::with(&Clock::manual(), |offers| offers.batch = together);
             let guards = all(&world).acquire().await.unwrap();
             // The first one that is given back is free, and nobody hears of it.
             world.store.next(Op::Release, [Step::LostReply]);

@@ -290,7 +290,7 @@ fn what_cannot_be_passed_on_is_refused() {
             let error = bad(member(&world)).acquire().await.unwrap_err();
             assert_eq!(error.kind(), &ErrorKind::ConfigInvalid { field: "cohort".into() });
         }
-        let world = World::with(&Clock::manual(), |caps| caps.cohort = false);
+        let world = World::with(&Clock::manual(), |caps| caps.tokens = false);
         let error = member(&world).acquire().await.unwrap_err();
         assert!(matches!(error.kind(), ErrorKind::Unsupported { .. }), "{error}");
         assert_eq!(world.store.calls(Op::Acquire), 0);

@@ -105,7 +105,7 @@ fn what_a_hold_begins_or_ends_with_is_not_joined_away() {
     test(async {
         for (what, ask) in asks {
             let world = World::with(&dlock_runtime::Clock::manual(), |can| {
-                (can.once_per, can.min_hold) = (true, true);
+                (can.periods, can.keeps) = (true, true);
             });
             let inner = ask(world.lock("k").reentrant(true));
             let told =

@@ -109,7 +109,7 @@ fn a_key_of_another_family_is_a_conflict_and_no_contention() {
 fn what_a_store_cannot_do_is_refused_before_it_is_asked() {
     test(async {
         let world = World::with(&dlock_runtime::Clock::manual(), |caps| {
-            (caps.read_write, caps.permits, caps.min_hold, caps.fair) = (false, false, false, false);
+            (caps.read_write, caps.permits, caps.keeps, caps.fair) = (false, false, false, false);
         });
         let lock = || world.lock("k");
         for lock in [

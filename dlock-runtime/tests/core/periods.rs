@@ -2,7 +2,7 @@
 
 use std::time::{Duration, UNIX_EPOCH};
 
-use dlock_runtime::{Backend, ErrorKind, Event, Key, Lock, Mode, OncePer, Wait};
+use dlock_runtime::{ErrorKind, Event, Key, Lock, Mode, OncePer, Periods, Wait};
 
 use crate::acquire::neighbours;
 use crate::support::{LONG, Op, SECOND, Step, World, calm, full, poll_once, test, until};
@@ -217,7 +217,7 @@ fn a_task_without_a_period_leaves_its_last_success_where_the_store_can_keep_it()
         world.lock("k").run(|_| async {}).await.unwrap();
         assert_eq!(world.lock("k").last_success().await.unwrap(), Some(told), "only of those that ask for it");
         once(&world).run(|_| async {}).await.unwrap();
-        let poor = World::with(&world.clock, |caps| caps.once_per = false);
+        let poor = World::with(&world.clock, |caps| caps.periods = false);
         poor.lock("k").record(true).run(|_| async {}).await.unwrap();
         assert_eq!(poor.memory.last_success(&full("k")).await.unwrap(), None);
     });
@@ -273,7 +273,7 @@ fn what_cannot_be_is_refused() {
             let lock = world.lock("k").once_per(OncePer { period: PERIOD, offset, rerun: false });
             assert_eq!(lock.acquire().await.unwrap_err().kind(), &ErrorKind::ConfigInvalid { field: "offset".into() });
         }
-        let poor = World::with(&world.clock, |caps| caps.once_per = false);
+        let poor = World::with(&world.clock, |caps| caps.periods = false);
         assert_eq!(once(&poor).acquire().await.unwrap_err().kind().as_str(), "unsupported");
         assert!(world.events.all().iter().all(|(_, event)| !matches!(event, Event::Acquired { .. })));
     });

@@ -119,7 +119,7 @@ fn a_release_tells_of_each_that_the_store_had_given_away() {
     test(async {
         for together in [true, false] {
             for gone in ["a", "b", "c"] {
-                let world = World::with(&Clock::manual(), |capabilities| capabilities.together = together);
+                let world = World::with(&Clock::manual(), |offers| offers.batch = together);
                 let guards = all(&world, &["a", "b", "c"]).acquire().await.unwrap();
                 world.memory.forget(&crate::support::full(gone));
                 let error = guards.release().await.unwrap_err();
@@ -220,7 +220,7 @@ fn what_a_dropped_acquisition_had_won_is_not_kept() {
 fn an_early_release_keeps_each_of_them() {
     test(async {
         for together in [true, false] {
-            let world = World::with(&Clock::manual(), |capabilities| capabilities.together = together);
+            let world = World::with(&Clock::manual(), |offers| offers.batch = together);
             all(&world, &["a", "b"]).min_hold(5 * SECOND).acquire().await.unwrap().release().await.unwrap();
             assert_eq!(world.memory.len(), 2);
             world.pass(5 * SECOND).await;

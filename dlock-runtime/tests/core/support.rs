@@ -10,7 +10,7 @@ use dlock_memory::Memory;
 use dlock_runtime::{Clock, Defaults, Event, Guard, Held, Key, Label, Lock, LockKey, Observer, Registry, Result, Wait};
 use tokio::task::JoinHandle;
 
-pub(crate) use faulty::{Faulty, Op, Step};
+pub(crate) use faulty::{Faulty, Offers, Op, Step};
 
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
 pub(crate) const MS: Duration = Duration::from_millis(1);
@@ -37,7 +37,7 @@ impl World {
         Self::with(clock, |_| {})
     }
 
-    pub(crate) fn with(clock: &Clock, change: impl FnOnce(&mut dlock_runtime::Capabilities)) -> Self {
+    pub(crate) fn with(clock: &Clock, change: impl FnOnce(&mut Offers)) -> Self {
         end_if_it_hangs();
         let memory = Memory::with_clock(clock);
         let store = Faulty::around(&memory, clock, change);

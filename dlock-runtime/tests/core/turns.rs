@@ -49,7 +49,7 @@ fn the_wait_runs_also_in_the_local_line() {
 #[test]
 fn the_next_one_stands_in_line_during_the_hold() {
     test(async {
-        let world = World::with(&dlock_runtime::Clock::manual(), |caps| caps.carries = false);
+        let world = World::with(&dlock_runtime::Clock::manual(), |caps| caps.exchange = false);
         for _ in 0..10 {
             let (guard, next) = held_and_awaited(world.lock("k"), world.lock("k").wait(LONG)).await;
             drop(guard);
@@ -173,7 +173,7 @@ fn one_who_leaves_the_stores_line_leaves_nothing() {
 #[test]
 fn another_kind_is_a_conflict_while_a_neighbour_holds() {
     test(async {
-        let world = World::with(&dlock_runtime::Clock::manual(), |caps| caps.carries = false);
+        let world = World::with(&dlock_runtime::Clock::manual(), |caps| caps.exchange = false);
         world.store.always(Op::Abandon, Step::Hang);
         let (held, gone) = held_and_awaited(world.lock("k"), world.lock("k").wait(LONG)).await;
         gone.abort();

@@ -3,7 +3,7 @@
 mod modes;
 mod runs;
 
-use dlock_contract::{RunEnd, Signal, Wake};
+use dlock_contract::{Signal, Wake};
 use futures::FutureExt;
 
 use super::*;
@@ -50,7 +50,7 @@ fn granted(wake: &mut Wake) -> Option<Hold> {
 }
 
 fn end(store: &Memory, hold: &Hold, keep: Option<Duration>, run: Option<RunEnd>) -> Released {
-    store.free(&hold.claim, Ending { keep, run })
+    store.free(&hold.claim, keep, run)
 }
 
 fn release(store: &Memory, hold: &Hold) {
@@ -139,7 +139,7 @@ fn a_waker_may_use_the_store() {
     wakes.iter_mut().for_each(poll);
     release(&store, &hold);
     assert!(asked(), "told of a grant");
-    store.free(&other, SIMPLY);
+    store.free(&other, None, None);
     assert!(asked(), "told that it has left");
     let third = claim("k");
     let mut wake = stand(&store, &third);

@@ -2,10 +2,11 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use dlock_contract::{
-    Attempt, Backend, BootInstant, Capabilities, Claim, Ending, Hold, Inspect, LastSuccess, LockKey, LockState,
-    Released, Reservation, Reserved, Result, Stand, Standing, Together,
+    Attempt, Backend, Batch, BootInstant, Capabilities, Claim, Exchange, Hold, Inspect, Keeps, LastSuccess, LockKey,
+    LockState, Periods, Released, Reservation, Reserved, Result, RunEnd, Stand, Standing, Together, Tokens,
 };
 use futures::future::BoxFuture;
 
@@ -29,10 +30,6 @@ impl Backend for Literal {
         Box::pin(self.attempt(claim, stand))
     }
 
-    fn try_acquire_all<'a>(&'a self, claims: &'a [Arc<Claim>]) -> BoxFuture<'a, Result<Together>> {
-        Box::pin(self.attempt_all(claims))
-    }
-
     fn expects_others(&self, key: &LockKey) {
         if let Ok(name) = key.literal() {
             self.redis.expects_others(&name);
@@ -47,6 +44,72 @@ impl Backend for Literal {
         Box::pin(async move { self.redis.release(&inside(hold)?).await })
     }
 
+    fn abandon<'a>(&'a self, claim: &'a Arc<Claim>) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move {
+            match under_its_name(claim) {
+                Ok(named) => self.redis.abandon(&named).await,
+                // The claim was refused, so nothing of it is in the server.
+                Err(_) => Ok(()),
+            }
+        })
+    }
+
+    fn look<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<LockState>> {
+        Box::pin(async move { self.redis.state(&key.literal()?).await })
+    }
+
+    fn keeps(&self) -> Option<&dyn Keeps> {
+        Some(self)
+    }
+
+    fn periods(&self) -> Option<&dyn Periods> {
+        Some(self)
+    }
+
+    fn tokens(&self) -> Option<&dyn Tokens> {
+        Some(self)
+    }
+
+    fn exchange(&self) -> Option<&dyn Exchange> {
+        self.redis.exchange().map(|_| self as &dyn Exchange)
+    }
+
+    fn batch(&self) -> Option<&dyn Batch> {
+        self.redis.batch().map(|_| self as &dyn Batch)
+    }
+
+    fn inspect(&self) -> Option<&dyn Inspect> {
+        Some(self)
+    }
+
+    fn close(&self) -> BoxFuture<'_, ()> {
+        self.redis.close()
+    }
+}
+
+impl Keeps for Literal {
+    fn keep<'a>(&'a self, hold: &'a Hold, time: Duration, run: Option<RunEnd>) -> BoxFuture<'a, Result<Released>> {
+        Box::pin(async move { self.redis.keep(&inside(hold)?, time, run).await })
+    }
+}
+
+impl Periods for Literal {
+    fn end_run<'a>(&'a self, hold: &'a Hold, run: RunEnd) -> BoxFuture<'a, Result<Released>> {
+        Box::pin(async move { self.redis.end_run(&inside(hold)?, run).await })
+    }
+
+    fn last_success<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<Option<LastSuccess>>> {
+        Box::pin(async move { self.redis.last_success(&key.literal()?).await })
+    }
+}
+
+impl Tokens for Literal {
+    fn reserve<'a>(&'a self, hold: &'a Hold, asked: Reservation) -> BoxFuture<'a, Result<Reserved>> {
+        Box::pin(async move { self.redis.reserve(&inside(hold)?, asked).await })
+    }
+}
+
+impl Exchange for Literal {
     fn release_to<'a>(
         &'a self,
         hold: &'a Hold,
@@ -58,39 +121,15 @@ impl Backend for Literal {
             Ok((released, attempt.map(|attempt| for_claim(attempt, next))))
         })
     }
+}
 
-    fn abandon<'a>(&'a self, claim: &'a Arc<Claim>) -> BoxFuture<'a, Result<()>> {
-        Box::pin(async move {
-            match under_its_name(claim) {
-                Ok(named) => self.redis.abandon(&named).await,
-                // The claim was refused, so nothing of it is in the server.
-                Err(_) => Ok(()),
-            }
-        })
+impl Batch for Literal {
+    fn try_acquire_all<'a>(&'a self, claims: &'a [Arc<Claim>]) -> BoxFuture<'a, Result<Together>> {
+        Box::pin(self.attempt_all(claims))
     }
 
-    fn end<'a>(&'a self, hold: &'a Hold, ending: &'a Ending) -> BoxFuture<'a, Result<Released>> {
-        Box::pin(async move { self.redis.end(&inside(hold)?, ending).await })
-    }
-
-    fn reserve<'a>(&'a self, hold: &'a Hold, asked: Reservation) -> BoxFuture<'a, Result<Reserved>> {
-        Box::pin(async move { self.redis.reserve(&inside(hold)?, asked).await })
-    }
-
-    fn last_success<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<Option<LastSuccess>>> {
-        Box::pin(async move { self.redis.last_success(&key.literal()?).await })
-    }
-
-    fn look<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<LockState>> {
-        Box::pin(async move { self.redis.state(&key.literal()?).await })
-    }
-
-    fn inspect(&self) -> Option<&dyn Inspect> {
-        Some(self)
-    }
-
-    fn close(&self) -> BoxFuture<'_, ()> {
-        self.redis.close()
+    fn takes_any_keys(&self) -> bool {
+        self.redis.takes_any_keys()
     }
 }
 

@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use dlock_contract::{Attempt, Backend, Capabilities, Claim, Clock, Hold, Result, Stand, Standing, Together};
+use dlock_contract::{Attempt, Backend, Batch, Capabilities, Claim, Clock, Hold, Result, Stand, Standing, Together};
 
 use crate::literal::translate::{all_inside, for_claim, under_its_name};
 use crate::lock::store::Redis;

@@ -17,11 +17,6 @@ pub(crate) fn capabilities() -> Capabilities {
         fair: true,
         read_write: true,
         permits: true,
-        min_hold: true,
-        once_per: true,
-        cohort: true,
-        carries: true,
-        together: true,
         wake: WakeStyle::Grant,
         connection_per_hold: false,
         // A silent first waiter costs one short grant and one poll.

@@ -9,7 +9,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use ::redis::{Cmd, RedisWrite, ToRedisArgs, Value};
 use dlock_contract::{
-    Attempt, Claim, Ending, Error, ErrorKind, Hold, LastSuccess, LockKey, Mode, Note, OncePer, Released, Result, RunEnd,
+    Attempt, Claim, Error, ErrorKind, Hold, LastSuccess, LockKey, Mode, Note, OncePer, Released, Result, RunEnd,
 };
 
 use crate::connections::connection::Connection;
@@ -148,13 +148,13 @@ impl Redis {
         Ok(released(&answer).map(drop))
     }
 
-    pub(crate) async fn finish(&self, hold: &Hold, ending: &Ending) -> Result<Released> {
+    pub(crate) async fn finish(&self, hold: &Hold, keep: Option<Duration>, run: Option<RunEnd>) -> Result<Released> {
         let claim = &*hold.claim;
-        let keep = ending.keep.map_or(0, keep_ms);
+        let keep = keep.map_or(0, keep_ms);
         if claim.mode != Mode::Exclusive {
             return self.end_share(claim, keep).await;
         }
-        let (run, took) = match ending.run {
+        let (run, took) = match run {
             None => ("", 0),
             Some(RunEnd::Failed) => ("f", 0),
             Some(RunEnd::Succeeded { took }) => ("s", micros(took)),

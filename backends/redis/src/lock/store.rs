@@ -66,10 +66,7 @@ impl Redis {
         let mut capabilities = capabilities();
         if connections.target.settings.wait_replicas > 0 {
             capabilities.wake = WakeStyle::Hint;
-            capabilities.carries = false;
         }
-        // In a cluster it depends on their slots.
-        capabilities.together = connections.cluster().is_none() && connections.target.settings.wait_replicas == 0;
         let watch = Watch::start(&connections)?;
         let places = Arc::<Places>::default();
         let process: Arc<str> = Owner::fresh()?.to_hex().get(..16).unwrap_or_default().into();

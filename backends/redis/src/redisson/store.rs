@@ -259,11 +259,6 @@ fn capabilities() -> Capabilities {
         fair: false,
         read_write: false,
         permits: false,
-        min_hold: false,
-        once_per: false,
-        cohort: false,
-        carries: false,
-        together: false,
         wake: WakeStyle::Hint,
         any_key: false,
         ..capabilities::capabilities()

@@ -2,13 +2,12 @@
 
 use std::time::Duration;
 
-use dlock::{Backend, Ending, Mode, Released, Stand, Standing};
+use dlock::{Backend, Keeps, Mode, Released, Stand, Standing};
 use dlock_testkit::holds::{claim_in, confirm, take, token};
 
 use crate::store::{Store, TTL, conflicts, contended, mode_claim, permits};
 
 const KEEP: Duration = Duration::from_secs(5);
-const KEPT: Ending = Ending { keep: Some(KEEP), run: None };
 const MOMENT: Duration = Duration::from_nanos(1);
 
 #[tokio::test]
@@ -17,10 +16,10 @@ async fn a_kept_lock_is_nobodys_and_stays_taken_by_the_stores_clock() {
     let (one, other) = (store.open().await, store.open().await);
     let first = mode_claim(Mode::Exclusive);
     let hold = take(&one, &first).await;
-    assert_eq!(one.end(&hold, &KEPT).await.unwrap(), Released::Released);
+    assert_eq!(one.keep(&hold, KEEP, None).await.unwrap(), Released::Released);
     assert_eq!(confirm(&one, &hold).await, Standing::Lost);
     assert_eq!(one.release(&hold).await.unwrap(), Released::NotOwner);
-    assert_eq!(one.end(&hold, &KEPT).await.unwrap(), Released::NotOwner);
+    assert_eq!(one.keep(&hold, KEEP, None).await.unwrap(), Released::NotOwner);
     one.abandon(&first).await.unwrap();
     assert_eq!(other.look(&first.key).await.unwrap().note().cloned().unwrap(), first.note);
     let next = mode_claim(Mode::Exclusive);
@@ -42,9 +41,9 @@ async fn without_a_time_to_keep_it_an_end_is_a_release() {
     let one = store.open().await;
     for mode in [Mode::Exclusive, Mode::Read, Mode::Write, permits(2)] {
         let hold = take(&one, &mode_claim(mode)).await;
-        assert_eq!(one.end(&hold, &Ending { keep: None, run: None }).await.unwrap(), Released::Released);
+        assert_eq!(one.release(&hold).await.unwrap(), Released::Released);
         assert_eq!(store.rows().await, 0);
-        assert_eq!(one.end(&hold, &KEPT).await.unwrap(), Released::NotOwner);
+        assert_eq!(one.keep(&hold, KEEP, None).await.unwrap(), Released::NotOwner);
         assert_eq!(store.rows().await, 0, "the end of a hold that was over has kept something");
     }
 }
@@ -54,7 +53,7 @@ async fn of_several_holders_only_the_share_of_one_is_kept() {
     let store = Store::new();
     let one = store.open().await;
     let (held, kept) = (take(&one, &mode_claim(permits(2))).await, take(&one, &mode_claim(permits(2))).await);
-    one.end(&kept, &KEPT).await.unwrap();
+    one.keep(&kept, KEEP, None).await.unwrap();
     assert_eq!(confirm(&one, &kept).await, Standing::Lost);
     assert_eq!(one.release(&kept).await.unwrap(), Released::NotOwner);
     contended(&one, &mode_claim(permits(2)), Stand::No).await;
@@ -70,7 +69,7 @@ async fn a_kept_reader_keeps_writers_out_and_lets_readers_in() {
     let one = store.open().await;
     let first = mode_claim(Mode::Read);
     let hold = take(&one, &first).await;
-    one.end(&hold, &KEPT).await.unwrap();
+    one.keep(&hold, KEEP, None).await.unwrap();
     let second = mode_claim(Mode::Read);
     let beside = take(&one, &second).await;
     assert_eq!(one.look(&first.key).await.unwrap().note().cloned().unwrap(), first.note, "the one that came first");
@@ -80,7 +79,7 @@ async fn a_kept_reader_keeps_writers_out_and_lets_readers_in() {
     store.clock.advance(KEEP);
     let writer = take(&one, &mode_claim(Mode::Write)).await;
     assert!(token(&writer) > token(&beside));
-    one.end(&writer, &KEPT).await.unwrap();
+    one.keep(&writer, KEEP, None).await.unwrap();
     contended(&one, &mode_claim(Mode::Read), Stand::No).await;
     store.clock.advance(KEEP);
     take(&one, &mode_claim(Mode::Exclusive)).await;
@@ -94,7 +93,7 @@ async fn a_dead_share_is_not_kept_in_a_place_that_others_have() {
     let dead = take(&one, &claim_in("a", Mode::Read, Duration::from_secs(1))).await;
     store.clock.advance(Duration::from_secs(1));
     let writer = take(&one, &mode_claim(Mode::Write)).await;
-    assert_eq!(one.end(&dead, &KEPT).await.unwrap(), Released::NotOwner);
+    assert_eq!(one.keep(&dead, KEEP, None).await.unwrap(), Released::NotOwner);
     assert_eq!(one.release(&dead).await.unwrap(), Released::NotOwner);
     one.release(&writer).await.unwrap();
     assert_eq!(store.rows().await, 0);
@@ -107,7 +106,7 @@ async fn kept_locks_that_nobody_asks_for_again_are_swept() {
     for number in 0..50 {
         for mode in [Mode::Exclusive, permits(3), Mode::Read] {
             let hold = take(&one, &claim_in(&format!("{mode:?} {number}"), mode, TTL)).await;
-            one.end(&hold, &KEPT).await.unwrap();
+            one.keep(&hold, KEEP, None).await.unwrap();
         }
         store.clock.advance(Duration::from_secs(1));
     }
@@ -121,7 +120,7 @@ async fn kept_locks_are_swept_by_whatever_is_asked_next() {
     let one = store.open().await;
     for number in 0..600 {
         let hold = take(&one, &claim_in(&format!("kept {number}"), Mode::Exclusive, TTL)).await;
-        one.end(&hold, &KEPT).await.unwrap();
+        one.keep(&hold, KEEP, None).await.unwrap();
     }
     store.clock.advance(TTL);
     // An ordinary cycle of another key; a bounded number of rows goes after each request.

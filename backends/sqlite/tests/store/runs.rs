@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use dlock::backends::sqlite::Sqlite;
-use dlock::{Attempt, Backend, Clock, Ending, Mode, Released, RunEnd, Stand, Standing};
+use dlock::{Attempt, Backend, Clock, Keeps, Mode, Periods, Released, RunEnd, Stand, Standing};
 use dlock_testkit::drop_after;
 use dlock_testkit::holds::{claim_in, confirm, key, take, token};
 
@@ -12,8 +12,8 @@ use crate::store::{Store, TTL, already_run, conflicts, contended, mode_claim, ru
 
 const HOUR: Duration = Duration::from_secs(3600);
 const TOOK: Duration = Duration::from_millis(1234);
-const SUCCEEDED: Ending = Ending { keep: None, run: Some(RunEnd::Succeeded { took: TOOK }) };
-const FAILED: Ending = Ending { keep: None, run: Some(RunEnd::Failed) };
+const SUCCEEDED: RunEnd = RunEnd::Succeeded { took: TOOK };
+const FAILED: RunEnd = RunEnd::Failed;
 /// As if the last start had been one period ago.
 const A_PERIOD_AGO: &str = "UPDATE dlock_runs SET boundary = boundary - 3600 * 1000000000";
 
@@ -21,14 +21,14 @@ const A_PERIOD_AGO: &str = "UPDATE dlock_runs SET boundary = boundary - 3600 * 1
 async fn a_period_is_started_once_while_it_runs_and_after_every_kind_of_end() {
     let store = Store::new();
     let (one, other) = (store.open().await, store.open().await);
-    for ending in [None, Some(FAILED), Some(SUCCEEDED)] {
+    for run in [None, Some(FAILED), Some(SUCCEEDED)] {
         let hold = take(&one, &run_claim(HOUR, false)).await;
         already_run(&other, &run_claim(HOUR, false)).await;
         contended(&other, &run_claim(HOUR, true), Stand::No).await;
         assert!(matches!(confirm(&one, &hold).await, Standing::Renewed(_)));
-        let ended = match &ending {
+        let ended = match run {
             None => one.release(&hold).await,
-            Some(ending) => one.end(&hold, ending).await,
+            Some(run) => one.end_run(&hold, run).await,
         };
         assert_eq!(ended.unwrap(), Released::Released);
         assert_eq!(store.rows().await, 0);
@@ -42,7 +42,7 @@ async fn a_later_start_stops_an_earlier_period_too() {
     let store = Store::new();
     let one = store.open().await;
     let hold = take(&one, &run_claim(HOUR, false)).await;
-    one.end(&hold, &FAILED).await.unwrap();
+    one.end_run(&hold, FAILED).await.unwrap();
     store.change("UPDATE dlock_runs SET boundary = boundary + 3600 * 1000000000").await;
     already_run(&one, &run_claim(HOUR, false)).await;
     already_run(&one, &run_claim(HOUR, true)).await;
@@ -59,9 +59,9 @@ async fn a_run_that_never_ended_is_started_again_on_demand_once_its_lock_is_free
     let again = take(&other, &run_claim(HOUR, true)).await;
     assert!(token(&again) > token(&dead));
     contended(&one, &run_claim(HOUR, true), Stand::No).await;
-    assert_eq!(one.end(&dead, &SUCCEEDED).await.unwrap(), Released::NotOwner);
+    assert_eq!(one.end_run(&dead, SUCCEEDED).await.unwrap(), Released::NotOwner);
     assert_eq!(one.last_success(&key("a")).await.unwrap(), None, "the success of a hold that was lost");
-    assert_eq!(other.end(&again, &FAILED).await.unwrap(), Released::Released);
+    assert_eq!(other.end_run(&again, FAILED).await.unwrap(), Released::Released);
     already_run(&one, &run_claim(HOUR, true)).await;
 }
 
@@ -73,7 +73,7 @@ async fn an_earlier_periods_run_that_goes_on_is_contention() {
     store.change(A_PERIOD_AGO).await;
     let next = run_claim(HOUR, false);
     assert_eq!(contended(&other, &next, Stand::No).await.lease_left, Some(TTL));
-    one.end(&hold, &SUCCEEDED).await.unwrap();
+    one.end_run(&hold, SUCCEEDED).await.unwrap();
     take(&other, &next).await;
     already_run(&one, &run_claim(HOUR, false)).await;
 }
@@ -88,13 +88,13 @@ async fn the_last_success_is_kept_with_its_time_and_place() {
     let hold = take(&one, &claim).await;
     let after = SystemTime::now() + Duration::from_millis(2);
     assert_eq!(one.last_success(&key("a")).await.unwrap(), None);
-    one.end(&hold, &SUCCEEDED).await.unwrap();
+    one.end_run(&hold, SUCCEEDED).await.unwrap();
     let success = other.last_success(&key("a")).await.unwrap().unwrap();
     assert!(success.started >= before && success.started <= after, "{success:?}");
     assert_eq!((success.took, &success.note), (TOOK, &claim.note));
     store.change(A_PERIOD_AGO).await;
     let hold = take(&other, &run_claim(HOUR, false)).await;
-    other.end(&hold, &FAILED).await.unwrap();
+    other.end_run(&hold, FAILED).await.unwrap();
     assert_eq!(one.last_success(&key("a")).await.unwrap().unwrap(), success);
     assert_eq!(one.last_success(&key("b")).await.unwrap(), None);
 }
@@ -104,8 +104,7 @@ async fn a_run_may_keep_its_lock_beyond_its_end() {
     let store = Store::new();
     let one = store.open().await;
     let hold = take(&one, &run_claim(HOUR, false)).await;
-    let kept = Ending { keep: Some(Duration::from_secs(5)), ..SUCCEEDED };
-    assert_eq!(one.end(&hold, &kept).await.unwrap(), Released::Released);
+    assert_eq!(one.keep(&hold, Duration::from_secs(5), Some(SUCCEEDED)).await.unwrap(), Released::Released);
     assert_eq!(confirm(&one, &hold).await, Standing::Lost);
     assert_eq!(one.last_success(&key("a")).await.unwrap().unwrap().took, TOOK);
     assert!(one.look(&key("a")).await.unwrap().note().cloned().is_some());
@@ -129,7 +128,7 @@ async fn an_owner_that_asks_again_has_started_once() {
     let repeated = take(&one, &claim).await;
     assert_eq!(token(&repeated), token(&again));
     already_run(&one, &run_claim(HOUR, false)).await;
-    one.end(&repeated, &FAILED).await.unwrap();
+    one.end_run(&repeated, FAILED).await.unwrap();
     already_run(&one, &claim).await;
 }
 
@@ -149,7 +148,7 @@ async fn an_abandoned_start_gives_its_period_back_also_when_its_lease_is_over() 
     already_run(&one, &run_claim(HOUR, false)).await;
     other.abandon(&claim).await.unwrap();
     let hold = take(&one, &run_claim(HOUR, false)).await;
-    one.end(&hold, &FAILED).await.unwrap();
+    one.end_run(&hold, FAILED).await.unwrap();
     one.abandon(&hold.claim).await.unwrap();
     already_run(&one, &run_claim(HOUR, true)).await;
 }
@@ -194,7 +193,7 @@ async fn of_a_crowd_one_starts_each_short_period() {
             while store.clock.now() < end {
                 if let Attempt::Acquired(hold) = one.try_acquire(&run_claim(period, false), Stand::No).await.unwrap() {
                     started.push(store.ask("SELECT boundary FROM dlock_runs").await);
-                    one.end(&hold, &SUCCEEDED).await.unwrap();
+                    one.end_run(&hold, SUCCEEDED).await.unwrap();
                 }
                 tokio::time::sleep(Duration::from_millis(fastrand::u64(1..20))).await;
             }

@@ -5,7 +5,16 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use dlock_contract::{BootInstant, Ending, RunEnd};
+use dlock_contract::{BootInstant, RunEnd};
+
+/// The end of a hold for which the store must do more than free the lock.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// Keep the key for this time, and record the run if there is one.
+    Kept(Duration, Option<RunEnd>),
+    /// Free the lock, and record the run.
+    Recorded(RunEnd),
+}
 
 #[derive(Debug)]
 pub(super) struct EndPlan {
@@ -44,6 +53,6 @@ impl EndPlan {
         }
         let keep = self.kept_until.map(|until| until.since(now)).filter(|keep| !keep.is_zero());
         let run = self.run.as_ref().and_then(|run| run.get().copied());
-        (keep.is_some() || run.is_some()).then_some(Ending { keep, run })
+        keep.map(|time| Ending::Kept(time, run)).or(run.map(Ending::Recorded))
     }
 }

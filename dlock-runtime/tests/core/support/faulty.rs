@@ -1,14 +1,15 @@
 //! The memory backend, lying, hanging and failing as it is told to.
 
 use std::collections::{HashMap, VecDeque};
+use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use dlock_memory::Memory;
 use dlock_runtime::{
-    Attempt, Backend, BootInstant, BreakRecord, Capabilities, Claim, Clock, Ending, Error, ErrorKind, Expiry, Hold,
-    HoldId, Inspect, LastSuccess, Listing, LockKey, LockState, Page, Released, Reservation, Reserved, Result,
-    SessionEnd, Signal, Stand, Standing, Together, Wake, WakeStyle,
+    Attempt, Backend, Batch, BootInstant, BreakRecord, Capabilities, Claim, Clock, Error, ErrorKind, Exchange, Expiry,
+    Hold, HoldId, Inspect, Keeps, LastSuccess, Listing, LockKey, LockState, Page, Periods, Released, Reservation,
+    Reserved, Result, RunEnd, SessionEnd, Signal, Stand, Standing, Together, Tokens, Wake, WakeStyle,
 };
 use futures::future::{BoxFuture, pending};
 
@@ -57,12 +58,42 @@ pub(crate) enum Step {
     Fewer,
 }
 
+/// What the store can do, and which powers it offers. A test switches off what it needs.
+pub(crate) struct Offers {
+    capabilities: Capabilities,
+    pub(crate) keeps: bool,
+    pub(crate) periods: bool,
+    pub(crate) tokens: bool,
+    pub(crate) exchange: bool,
+    pub(crate) batch: bool,
+}
+
+impl Offers {
+    fn all(capabilities: Capabilities) -> Self {
+        Self { capabilities, keeps: true, periods: true, tokens: true, exchange: true, batch: true }
+    }
+}
+
+impl Deref for Offers {
+    type Target = Capabilities;
+
+    fn deref(&self) -> &Capabilities {
+        &self.capabilities
+    }
+}
+
+impl DerefMut for Offers {
+    fn deref_mut(&mut self) -> &mut Capabilities {
+        &mut self.capabilities
+    }
+}
+
 /// A store that misbehaves on demand. Clones are one store.
 #[derive(Clone)]
 pub(crate) struct Faulty {
     memory: Memory,
     clock: Clock,
-    capabilities: Arc<Capabilities>,
+    offers: Arc<Offers>,
     state: Arc<Mutex<State>>,
 }
 
@@ -79,15 +110,10 @@ struct State {
 }
 
 impl Faulty {
-    pub(crate) fn around(memory: &Memory, clock: &Clock, change: impl FnOnce(&mut Capabilities)) -> Self {
-        let mut capabilities = memory.capabilities().clone();
-        change(&mut capabilities);
-        Self {
-            memory: memory.clone(),
-            clock: clock.clone(),
-            capabilities: Arc::new(capabilities),
-            state: Arc::default(),
-        }
+    pub(crate) fn around(memory: &Memory, clock: &Clock, change: impl FnOnce(&mut Offers)) -> Self {
+        let mut offers = Offers::all(memory.capabilities().clone());
+        change(&mut offers);
+        Self { memory: memory.clone(), clock: clock.clone(), offers: Arc::new(offers), state: Arc::default() }
     }
 
     /// What happens to the next calls; afterwards they pass again.
@@ -189,7 +215,7 @@ impl Backend for Faulty {
     }
 
     fn capabilities(&self) -> &Capabilities {
-        &self.capabilities
+        &self.offers.capabilities
     }
 
     fn try_acquire<'a>(&'a self, claim: &'a Arc<Claim>, stand: Stand) -> BoxFuture<'a, Result<Attempt>> {
@@ -201,12 +227,12 @@ impl Backend for Faulty {
                 return Ok(Attempt::Contended(Wake::on(signal)));
             }
             // A store that can only be polled has no line.
-            let stand = if let WakeStyle::Poll { .. } = self.capabilities.wake { Stand::No } else { stand };
+            let stand = if let WakeStyle::Poll { .. } = self.offers.capabilities.wake { Stand::No } else { stand };
             let mut attempt = self.fault(step, self.memory.try_acquire(claim, stand)).await??;
             match &mut attempt {
                 Attempt::AlreadyRun => {}
                 Attempt::Acquired(hold) => {
-                    if self.capabilities.expiry != Expiry::Lease {
+                    if self.offers.capabilities.expiry != Expiry::Lease {
                         hold.session_end = Some(self.session_end());
                     }
                     let meanwhile = self.state.lock().unwrap().meanwhile.take();
@@ -218,31 +244,12 @@ impl Backend for Faulty {
                     }
                 }
                 Attempt::Contended(wake) => {
-                    if let WakeStyle::Poll { .. } = self.capabilities.wake {
+                    if let WakeStyle::Poll { .. } = self.offers.capabilities.wake {
                         (wake.signal, wake.ask_by) = (None, None);
                     }
                 }
             }
             Ok(attempt)
-        })
-    }
-
-    fn try_acquire_all<'a>(&'a self, claims: &'a [Arc<Claim>]) -> BoxFuture<'a, Result<Together>> {
-        if !self.capabilities.together {
-            return Box::pin(async { Ok(Together::OneByOne) });
-        }
-        let step = self.step(Op::Together);
-        panic_if(step);
-        Box::pin(async move {
-            let mut answer = self.fault(step, self.memory.try_acquire_all(claims)).await??;
-            if let Together::Acquired(holds) = &mut answer {
-                let meanwhile = self.state.lock().unwrap().meanwhile.take();
-                meanwhile.into_iter().for_each(|work| work());
-                if let Step::Fewer = step {
-                    holds.pop();
-                }
-            }
-            Ok(answer)
         })
     }
 
@@ -271,34 +278,6 @@ impl Backend for Faulty {
         Box::pin(async move { self.fault(step, self.memory.release(hold)).await? })
     }
 
-    fn release_to<'a>(
-        &'a self,
-        hold: &'a Hold,
-        next: &'a Arc<Claim>,
-        until: BootInstant,
-    ) -> BoxFuture<'a, Result<(Released, Option<Attempt>)>> {
-        self.step(Op::Carry);
-        let step = self.step(Op::Release);
-        panic_if(step);
-        Box::pin(async move { self.fault(step, self.memory.release_to(hold, next, until)).await? })
-    }
-
-    fn end<'a>(&'a self, hold: &'a Hold, ending: &'a Ending) -> BoxFuture<'a, Result<Released>> {
-        let step = self.step(Op::Release);
-        panic_if(step);
-        Box::pin(async move { self.fault(step, self.memory.end(hold, ending)).await? })
-    }
-
-    fn reserve<'a>(&'a self, hold: &'a Hold, asked: Reservation) -> BoxFuture<'a, Result<Reserved>> {
-        let step = self.step(Op::Reserve);
-        panic_if(step);
-        Box::pin(async move { self.fault(step, self.memory.reserve(hold, asked)).await? })
-    }
-
-    fn last_success<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<Option<LastSuccess>>> {
-        self.memory.last_success(key)
-    }
-
     fn abandon<'a>(&'a self, claim: &'a Arc<Claim>) -> BoxFuture<'a, Result<()>> {
         let step = self.step(Op::Abandon);
         panic_if(step);
@@ -311,6 +290,26 @@ impl Backend for Faulty {
         self.memory.look(key)
     }
 
+    fn keeps(&self) -> Option<&dyn Keeps> {
+        self.offers.keeps.then_some(self as &dyn Keeps)
+    }
+
+    fn periods(&self) -> Option<&dyn Periods> {
+        self.offers.periods.then_some(self as &dyn Periods)
+    }
+
+    fn tokens(&self) -> Option<&dyn Tokens> {
+        self.offers.tokens.then_some(self as &dyn Tokens)
+    }
+
+    fn exchange(&self) -> Option<&dyn Exchange> {
+        self.offers.exchange.then_some(self as &dyn Exchange)
+    }
+
+    fn batch(&self) -> Option<&dyn Batch> {
+        self.offers.batch.then_some(self as &dyn Batch)
+    }
+
     fn inspect(&self) -> Option<&dyn Inspect> {
         Some(self)
     }
@@ -319,6 +318,66 @@ impl Backend for Faulty {
         let step = self.step(Op::Close);
         Box::pin(async move {
             let _ = self.fault(step, async {}).await;
+        })
+    }
+}
+
+impl Keeps for Faulty {
+    fn keep<'a>(&'a self, hold: &'a Hold, time: Duration, run: Option<RunEnd>) -> BoxFuture<'a, Result<Released>> {
+        let step = self.step(Op::Release);
+        panic_if(step);
+        Box::pin(async move { self.fault(step, self.memory.keep(hold, time, run)).await? })
+    }
+}
+
+impl Periods for Faulty {
+    fn end_run<'a>(&'a self, hold: &'a Hold, run: RunEnd) -> BoxFuture<'a, Result<Released>> {
+        let step = self.step(Op::Release);
+        panic_if(step);
+        Box::pin(async move { self.fault(step, self.memory.end_run(hold, run)).await? })
+    }
+
+    fn last_success<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<Option<LastSuccess>>> {
+        self.memory.last_success(key)
+    }
+}
+
+impl Tokens for Faulty {
+    fn reserve<'a>(&'a self, hold: &'a Hold, asked: Reservation) -> BoxFuture<'a, Result<Reserved>> {
+        let step = self.step(Op::Reserve);
+        panic_if(step);
+        Box::pin(async move { self.fault(step, self.memory.reserve(hold, asked)).await? })
+    }
+}
+
+impl Exchange for Faulty {
+    fn release_to<'a>(
+        &'a self,
+        hold: &'a Hold,
+        next: &'a Arc<Claim>,
+        until: BootInstant,
+    ) -> BoxFuture<'a, Result<(Released, Option<Attempt>)>> {
+        self.step(Op::Carry);
+        let step = self.step(Op::Release);
+        panic_if(step);
+        Box::pin(async move { self.fault(step, self.memory.release_to(hold, next, until)).await? })
+    }
+}
+
+impl Batch for Faulty {
+    fn try_acquire_all<'a>(&'a self, claims: &'a [Arc<Claim>]) -> BoxFuture<'a, Result<Together>> {
+        let step = self.step(Op::Together);
+        panic_if(step);
+        Box::pin(async move {
+            let mut answer = self.fault(step, self.memory.try_acquire_all(claims)).await??;
+            if let Together::Acquired(holds) = &mut answer {
+                let meanwhile = self.state.lock().unwrap().meanwhile.take();
+                meanwhile.into_iter().for_each(|work| work());
+                if let Step::Fewer = step {
+                    holds.pop();
+                }
+            }
+            Ok(answer)
         })
     }
 }

@@ -1,6 +1,6 @@
 //! Claims that want nobody to be overtaken.
 
-use dlock::{Backend, Ending, Mode, Released, Stand, Standing};
+use dlock::{Backend, Keeps, Mode, Released, Stand, Standing};
 use dlock_testkit::holds::{confirm, take};
 
 use super::bench::{Bench, LONG, MS, SECOND, ask, contended, granted, stand, until, wait};
@@ -99,8 +99,7 @@ async fn a_process_whose_hold_ended_with_a_kept_key_keeps_its_other_places() {
     assert_eq!(c.release(&held).await.unwrap(), Released::Released);
     let first = granted(&mut handed).await;
     assert!(matches!(confirm(&a, &first).await, Standing::Renewed(_)));
-    let keep = Ending { keep: Some(LONG), run: None };
-    assert_eq!(a.end(&first, &keep).await.unwrap(), Released::Released);
+    assert_eq!(a.keep(&first, LONG, None).await.unwrap(), Released::Released);
     // The kept time is over.
     let _: u64 = redis::cmd("DEL").arg(bench.name()).query(&mut bench.raw()).unwrap();
     let next = ask(&b, &second, until()).await.unwrap();

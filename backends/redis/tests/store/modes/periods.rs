@@ -3,21 +3,13 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use dlock::{Attempt, Backend, Claim, Ending, ErrorKind, Hold, Mode, Released, RunEnd, Stand};
+use dlock::{Attempt, Backend, Claim, ErrorKind, Hold, Keeps, Mode, Periods, Released, RunEnd, Stand};
 use dlock_testkit::holds::{take, token};
 use redis::Commands;
 
 use super::bench::{Bench, LONG, MS, SECOND, ask, contended, granted, is_lost, stand, until, wait};
 
 const HOUR: Duration = Duration::from_secs(3600);
-
-const fn keep(time: Duration) -> Ending {
-    Ending { keep: Some(time), run: None }
-}
-
-const fn ran(run: RunEnd) -> Ending {
-    Ending { keep: None, run: Some(run) }
-}
 
 async fn already_run(redis: &impl Backend, claim: &Arc<Claim>) -> bool {
     matches!(redis.try_acquire(claim, Stand::No).await.unwrap(), Attempt::AlreadyRun)
@@ -29,10 +21,10 @@ async fn a_kept_key_is_nobodys_until_its_time_is_over() {
     let (one, two) = (bench.open().await, bench.open().await);
     let hold = take(&one, &bench.claim(Mode::Exclusive, LONG)).await;
     let before = Instant::now();
-    assert_eq!(one.end(&hold, &keep(300 * MS)).await.unwrap(), Released::Released);
+    assert_eq!(one.keep(&hold, 300 * MS, None).await.unwrap(), Released::Released);
     assert!(is_lost(&one, &hold).await);
     assert_eq!(one.release(&hold).await.unwrap(), Released::NotOwner);
-    assert_eq!(one.end(&hold, &keep(LONG)).await.unwrap(), Released::NotOwner);
+    assert_eq!(one.keep(&hold, LONG, None).await.unwrap(), Released::NotOwner);
     one.abandon(&hold.claim).await.unwrap();
     contended(&two, &bench.claim(Mode::Exclusive, SECOND)).await;
     assert_eq!(two.look(&bench.key).await.unwrap().note().cloned().unwrap(), hold.claim.note);
@@ -42,7 +34,7 @@ async fn a_kept_key_is_nobodys_until_its_time_is_over() {
     assert!((300 * MS..700 * MS).contains(&waited), "{waited:?}");
     assert!(next.token > hold.token);
     // Nothing to keep is a release.
-    assert_eq!(two.end(&next, &keep(Duration::ZERO)).await.unwrap(), Released::Released);
+    assert_eq!(two.keep(&next, Duration::ZERO, None).await.unwrap(), Released::Released);
     assert_eq!(bench.keys(), [""; 0]);
 }
 
@@ -54,7 +46,7 @@ async fn a_waiter_has_a_kept_key_when_its_time_is_over() {
     let waiter = bench.claim(Mode::Exclusive, LONG);
     let mut wake = stand(&two, &waiter).await;
     let before = Instant::now();
-    assert_eq!(one.end(&hold, &keep(500 * MS)).await.unwrap(), Released::Released);
+    assert_eq!(one.keep(&hold, 500 * MS, None).await.unwrap(), Released::Released);
     // Told, since it would have slept for longer.
     let told = tokio::time::timeout(400 * MS, wake.signal.as_mut().unwrap()).await.unwrap().unwrap();
     assert!(matches!(told, dlock::Signal::Ask));
@@ -78,12 +70,12 @@ async fn a_period_is_started_once_whoever_asks() {
         // While the winner holds, too; whoever would rerun waits for its end.
         assert!(already_run(&two, &bench.run(HOUR, false, LONG)).await);
         contended(&two, &bench.run(HOUR, true, LONG)).await;
-        assert_eq!(one.end(&hold, &ran(end)).await.unwrap(), Released::Released);
+        assert_eq!(one.end_run(&hold, end).await.unwrap(), Released::Released);
         assert_eq!(bench.keys(), ["l:r"]);
         for rerun in [false, true] {
             assert!(already_run(&two, &bench.run(HOUR, rerun, LONG)).await);
         }
-        assert_eq!(one.end(&hold, &ran(end)).await.unwrap(), Released::NotOwner);
+        assert_eq!(one.end_run(&hold, end).await.unwrap(), Released::NotOwner);
         // One that asks for no period does not care.
         let plain = take(&two, &bench.claim(Mode::Exclusive, LONG)).await;
         assert!(already_run(&one, &bench.run(HOUR, true, LONG)).await);
@@ -103,19 +95,18 @@ async fn a_success_is_remembered_and_a_failure_is_not() {
     let hold = take(&redis, &bench.run(50 * MS, false, LONG)).await;
     let after = clock();
     tokio::time::sleep(20 * MS).await;
-    redis.end(&hold, &ran(RunEnd::Succeeded { took: 2 * SECOND })).await.unwrap();
+    redis.end_run(&hold, RunEnd::Succeeded { took: 2 * SECOND }).await.unwrap();
     let success = redis.last_success(&bench.key).await.unwrap().unwrap();
     assert_eq!((success.took, &success.note), (2 * SECOND, &hold.claim.note));
     assert!(before - MS <= success.started && success.started <= after + MS, "{success:?}");
     tokio::time::sleep(50 * MS).await;
     let failing = take(&redis, &bench.run(50 * MS, false, LONG)).await;
-    redis.end(&failing, &ran(RunEnd::Failed)).await.unwrap();
+    redis.end_run(&failing, RunEnd::Failed).await.unwrap();
     assert_eq!(redis.last_success(&bench.key).await.unwrap().unwrap(), success);
     // Both at once: kept, and recorded.
     tokio::time::sleep(50 * MS).await;
     let both = take(&redis, &bench.run(50 * MS, false, LONG)).await;
-    let ending = Ending { keep: Some(100 * MS), run: Some(RunEnd::Succeeded { took: SECOND }) };
-    redis.end(&both, &ending).await.unwrap();
+    redis.keep(&both, 100 * MS, Some(RunEnd::Succeeded { took: SECOND })).await.unwrap();
     assert!(redis.last_success(&bench.key).await.unwrap().unwrap().started > success.started);
     assert_eq!(bench.keys(), ["l", "l:r"]);
     tokio::time::sleep(110 * MS).await;
@@ -133,12 +124,12 @@ async fn a_crashed_run_is_run_again_only_by_whoever_may_and_only_when_its_lease_
     let again = take(&two, &bench.run(HOUR, true, LONG)).await;
     assert!(again.token > crashed.token);
     // The first owner's word counts no more.
-    assert_eq!(one.end(&crashed, &ran(RunEnd::Succeeded { took: SECOND })).await.unwrap(), Released::NotOwner);
+    assert_eq!(one.end_run(&crashed, RunEnd::Succeeded { took: SECOND }).await.unwrap(), Released::NotOwner);
     assert!(one.last_success(&bench.key).await.unwrap().is_none());
     // Ended without a word about the run: as a crash.
     assert_eq!(two.release(&again).await.unwrap(), Released::Released);
     let third = take(&one, &bench.run(HOUR, true, LONG)).await;
-    assert_eq!(one.end(&third, &ran(RunEnd::Failed)).await.unwrap(), Released::Released);
+    assert_eq!(one.end_run(&third, RunEnd::Failed).await.unwrap(), Released::Released);
     assert!(already_run(&two, &bench.run(HOUR, true, LONG)).await);
 }
 
@@ -157,7 +148,7 @@ async fn the_next_period_waits_for_a_run_that_is_not_over() {
     }
     // It stands in no line.
     assert_eq!(bench.keys(), ["l", "l:r"]);
-    one.end(&long, &ran(RunEnd::Succeeded { took: 110 * MS })).await.unwrap();
+    one.end_run(&long, RunEnd::Succeeded { took: 110 * MS }).await.unwrap();
     take(&two, &next).await;
 }
 
@@ -177,7 +168,7 @@ async fn an_abandoned_start_gives_its_period_back_also_when_its_lease_is_over() 
     assert!(already_run(&redis, &bench.run(HOUR, false, LONG)).await);
     redis.abandon(&claim).await.unwrap();
     let hold = take(&redis, &bench.run(HOUR, false, LONG)).await;
-    redis.end(&hold, &ran(RunEnd::Failed)).await.unwrap();
+    redis.end_run(&hold, RunEnd::Failed).await.unwrap();
     redis.abandon(&hold.claim).await.unwrap();
     assert!(already_run(&redis, &bench.run(HOUR, true, LONG)).await, "it was run");
 }
@@ -190,7 +181,7 @@ async fn a_run_that_ends_at_a_server_without_memory_has_ended() {
         let (one, two) = (bench.open().await, bench.open().await);
         let hold = take(&one, &bench.run(HOUR, true, LONG)).await;
         bench.starve();
-        let ended = one.end(&hold, &ran(end)).await;
+        let ended = one.end_run(&hold, end).await;
         bench.feed();
         let _: u64 = bench.raw().del(bench.name()).unwrap();
         assert!(already_run(&two, &bench.run(HOUR, true, LONG)).await, "it would run twice: {ended:?}");
@@ -206,7 +197,7 @@ async fn a_key_is_kept_by_a_server_without_memory() {
     let (one, two) = (bench.open().await, bench.open().await);
     let hold = take(&one, &bench.claim(Mode::Exclusive, LONG)).await;
     bench.starve();
-    let ended = one.end(&hold, &keep(HOUR)).await;
+    let ended = one.keep(&hold, HOUR, None).await;
     bench.feed();
     assert!(bench.left() > 60_000, "{} ms left after {ended:?}", bench.left());
     assert_eq!(ended.unwrap(), Released::Released);
@@ -242,7 +233,7 @@ async fn a_period_of_another_length_is_compared_by_its_time() {
     let bench = Bench::shared();
     let redis = bench.open().await;
     let hold = take(&redis, &bench.run(MS, false, LONG)).await;
-    redis.end(&hold, &ran(RunEnd::Failed)).await.unwrap();
+    redis.end_run(&hold, RunEnd::Failed).await.unwrap();
     // Its number is far lower. The boundary that was started may be after the nearest one of this length, or before.
     let day = Duration::from_secs(86_400);
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
@@ -256,7 +247,7 @@ async fn a_run_that_ends_hands_on_to_those_who_stand_in_line() {
     let redis = bench.open().await;
     let run = take(&redis, &bench.run(HOUR, false, LONG)).await;
     let mut wake = stand(&redis, &bench.claim(Mode::Exclusive, LONG)).await;
-    redis.end(&run, &ran(RunEnd::Failed)).await.unwrap();
+    redis.end_run(&run, RunEnd::Failed).await.unwrap();
     let next: Hold = granted(&mut wake).await;
     assert!(next.token > run.token);
     redis.release(&next).await.unwrap();
@@ -282,7 +273,7 @@ async fn a_run_is_one_command_and_so_is_its_end() {
     for n in 0..2 {
         let before = bench.calls();
         let hold = take(&redis, &bench.run(MS, false, LONG)).await;
-        redis.end(&hold, &ran(RunEnd::Failed)).await.unwrap();
+        redis.end_run(&hold, RunEnd::Failed).await.unwrap();
         let after = bench.calls();
         let spent = |name: &str| after.get(name).copied().unwrap_or(0) - before.get(name).copied().unwrap_or(0);
         assert_eq!(spent("eval"), if n == 0 { 2 } else { 0 });
@@ -291,7 +282,7 @@ async fn a_run_is_one_command_and_so_is_its_end() {
     }
     let _: () = redis::cmd("SCRIPT").arg("FLUSH").query(&mut bench.raw()).unwrap();
     let hold = take(&redis, &bench.run(MS, false, LONG)).await;
-    redis.end(&hold, &keep(MS)).await.unwrap();
+    redis.keep(&hold, MS, None).await.unwrap();
 }
 
 #[tokio::test]

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use dlock::{Backend, Ending, Released, Stand, Validity};
+use dlock::{Backend, Keeps, Released, Stand, Validity};
 use dlock_testkit::holds::{confirm, take};
 use redis::Commands;
 
@@ -134,11 +134,10 @@ async fn a_permit_that_is_kept_counts_until_its_time_is_over() {
     let waiter = bench.claim(permits(2), LONG);
     let wake = stand(&redis, &waiter).await;
     let before = Instant::now();
-    let ending = Ending { keep: Some(200 * MS), run: None };
-    assert_eq!(redis.end(&kept, &ending).await.unwrap(), Released::Released);
+    assert_eq!(redis.keep(&kept, 200 * MS, None).await.unwrap(), Released::Released);
     assert!(is_lost(&redis, &kept).await && !is_lost(&redis, &other).await);
     assert_eq!(redis.release(&kept).await.unwrap(), Released::NotOwner);
-    assert_eq!(redis.end(&kept, &ending).await.unwrap(), Released::NotOwner);
+    assert_eq!(redis.keep(&kept, 200 * MS, None).await.unwrap(), Released::NotOwner);
     assert_eq!(redis.look(&bench.key).await.unwrap().note().cloned().unwrap(), kept.claim.note);
     contended(&redis, &bench.claim(permits(2), LONG)).await;
     let told = Instant::now();
@@ -148,7 +147,7 @@ async fn a_permit_that_is_kept_counts_until_its_time_is_over() {
     assert!((200 * MS..600 * MS).contains(&waited), "{waited:?} {:?}", told.elapsed());
     assert_eq!(next.slot, kept.slot);
     redis.release(&other).await.unwrap();
-    redis.end(&next, &Ending { keep: Some(50 * MS), run: None }).await.unwrap();
+    redis.keep(&next, 50 * MS, None).await.unwrap();
     bench.empty(100 * MS).await;
 }
 

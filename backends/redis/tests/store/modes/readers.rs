@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use dlock::backends::redis::Redis;
-use dlock::{Backend, Clock, Ending, Mode, Released, Stand};
+use dlock::{Backend, Clock, Keeps, Mode, Periods, Released, Stand};
 use dlock_testkit::holds::take;
 
 use super::bench::{Bench, LONG, MS, SECOND, ask, contended, granted, is_lost, silent, stand, until, wait};
@@ -137,13 +137,13 @@ async fn a_kept_reader_keeps_writers_out_and_readers_not() {
     let redis = bench.open().await;
     let kept = take(&redis, &bench.claim(Mode::Read, LONG)).await;
     let before = Instant::now();
-    redis.end(&kept, &Ending { keep: Some(200 * MS), run: None }).await.unwrap();
+    redis.keep(&kept, 200 * MS, None).await.unwrap();
     let beside = take(&redis, &bench.claim(Mode::Read, LONG)).await;
     redis.release(&beside).await.unwrap();
     assert!(is_lost(&redis, &kept).await);
     let writer = wait(&redis, &bench.claim(Mode::Write, LONG), SECOND).await;
     assert!((200 * MS..600 * MS).contains(&before.elapsed()), "{:?}", before.elapsed());
-    redis.end(&writer, &Ending { keep: Some(100 * MS), run: None }).await.unwrap();
+    redis.keep(&writer, 100 * MS, None).await.unwrap();
     contended(&redis, &bench.claim(Mode::Read, LONG)).await;
     wait(&redis, &bench.claim(Mode::Read, 10 * MS), SECOND).await;
     bench.empty(SECOND).await;
@@ -197,8 +197,7 @@ async fn an_account_without_channels_waits_in_line_by_polling() {
     assert!(ask(&redis, &bench.fair(LONG), until()).await.is_none());
     redis.release(&fair).await.unwrap();
     let run = take(&redis, &bench.run(MS, true, LONG)).await;
-    let ending = Ending { keep: None, run: Some(dlock::RunEnd::Succeeded { took: MS }) };
-    redis.end(&run, &ending).await.unwrap();
+    redis.end_run(&run, dlock::RunEnd::Succeeded { took: MS }).await.unwrap();
     assert!(redis.last_success(&bench.key).await.unwrap().is_some());
     assert!(ask(&redis, &bench.claim(Mode::Exclusive, LONG), Stand::No).await.is_some());
 }

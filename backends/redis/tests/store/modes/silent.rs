@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use dlock::backends::redis::Redis;
-use dlock::{Attempt, Backend, Claim, Clock, Ending, Mode, Released, Wake};
+use dlock::{Attempt, Backend, Claim, Clock, Exchange, Keeps, Mode, Released, Wake};
 use dlock_testkit::holds::take;
 
 use super::bench::{Bench, LONG, ask, granted, stand, until};
@@ -62,8 +62,7 @@ async fn nor_does_a_newcomer_whose_key_is_kept_beyond_its_hold() {
     let (silent, last) = Silent::before(&one, &bench).await;
     // Nobody asks while it holds the lock.
     let newcomer = take(&one, &bench.claim(Mode::Exclusive, LONG)).await;
-    let ending = Ending { keep: Some(LONG), run: None };
-    assert_eq!(one.end(&newcomer, &ending).await.unwrap(), Released::Released);
+    assert_eq!(one.keep(&newcomer, LONG, None).await.unwrap(), Released::Released);
     runs_out(&bench);
     let hold = ask(&one, &last, until()).await.expect("nobody else is tried");
     assert_eq!(one.release(&hold).await.unwrap(), Released::Released);

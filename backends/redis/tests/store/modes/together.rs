@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock::{Backend, Claim, ErrorKind, Key, LockAll, Registry, Released, Together, Wait};
+use dlock::{Backend, Batch, Claim, ErrorKind, Key, LockAll, Registry, Released, Together, Wait};
 use dlock_testkit::holds::{claim, confirm, take, token};
 use redis::Commands;
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use dlock::backends::redis::Redis;
-use dlock::{Attempt, Backend, Claim, Clock, ErrorKind, Hold, Mode, Registry, Released, Stand, Wait};
+use dlock::{Attempt, Backend, Claim, Clock, ErrorKind, Exchange, Hold, Mode, Registry, Released, Stand, Wait};
 use dlock_testkit::holds::{claim, stand, take};
 use redis::Commands;
 

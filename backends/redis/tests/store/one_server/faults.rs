@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use dlock::backends::redis::Redis;
-use dlock::{Attempt, Backend, Claim, Clock, ErrorKind, Key, LockKey, Released, Stand, Standing};
+use dlock::{Attempt, Backend, Claim, Clock, ErrorKind, Exchange, Key, LockKey, Released, Stand, Standing};
 use dlock_testkit::Proxy;
 use dlock_testkit::holds::{claim, stand, take, until};
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dlock::backends::redis::Redis;
-use dlock::{Attempt, Backend, Clock, ErrorKind, Key, Mode, Registry, Released, Stand, Standing, Wait};
+use dlock::{Attempt, Backend, Clock, ErrorKind, Exchange, Key, Mode, Registry, Released, Stand, Standing, Wait};
 use dlock_testkit::holds::{claim, claim_in, confirm, take, token};
 use dlock_testkit::servers::{self, Instance, RedisCluster};
 use dlock_testkit::wait_until;

@@ -1,6 +1,6 @@
 //! A server that comes back with less than it had.
 
-use dlock::{Attempt, Backend, Backoff, Clock, ErrorKind, Key, Registry, Released, Retry, Standing, Wait};
+use dlock::{Attempt, Backend, Backoff, Clock, ErrorKind, Exchange, Key, Registry, Released, Retry, Standing, Wait};
 use dlock_testkit::holds::{claim, stand, take, token};
 use dlock_testkit::servers::{Instance, Redis};
 use dlock_testkit::wait_until;
