@@ -4,6 +4,8 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::inspect::BreakRecord;
+
 /// Tells the core that the session a hold lives in has surely ended. The core declares the hold lost at once.
 ///
 /// A backend whose locks live in sessions gives one with each [`Hold`](crate::Hold) and keeps a clone of it. Clones are
@@ -17,7 +19,8 @@ enum State {
     #[default]
     Quiet,
     Listening(Box<dyn FnOnce() + Send>),
-    Told,
+    /// With the record if an operator broke the hold.
+    Told(Option<BreakRecord>),
 }
 
 impl SessionEnd {
@@ -29,16 +32,40 @@ impl SessionEnd {
 
     /// The session has ended, and the lock with it: surely, not only perhaps. Telling it again changes nothing.
     pub fn tell(&self) {
-        let before = std::mem::replace(&mut *self.state(), State::Told);
+        self.tell_with(None);
+    }
+
+    /// An operator broke the hold, and the backend frees the lock. The core declares the loss with this record. If an end
+    /// was told before, this changes nothing.
+    pub fn tell_broken(&self, record: BreakRecord) {
+        self.tell_with(Some(record));
+    }
+
+    fn tell_with(&self, record: Option<BreakRecord>) {
+        let mut state = self.state();
+        if matches!(*state, State::Told(_)) {
+            return;
+        }
+        let before = std::mem::replace(&mut *state, State::Told(record));
+        drop(state);
         if let State::Listening(listener) = before {
             call(listener);
+        }
+    }
+
+    /// The record that was told with the end. `None` if the session has not ended, or if nobody broke the hold.
+    #[must_use]
+    pub fn broken_by(&self) -> Option<BreakRecord> {
+        match &*self.state() {
+            State::Told(record) => record.clone(),
+            _ => None,
         }
     }
 
     /// Calls `listener` once the session has ended; at once if it has. Only the last one that listens is called.
     pub fn listen(&self, listener: impl FnOnce() + Send + 'static) {
         let mut state = self.state();
-        if matches!(*state, State::Told) {
+        if matches!(*state, State::Told(_)) {
             drop(state);
             return call(Box::new(listener));
         }
@@ -60,7 +87,7 @@ fn call(listener: Box<dyn FnOnce() + Send>) {
 
 impl fmt::Debug for SessionEnd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if matches!(*self.state(), State::Told) { "SessionEnd(told)" } else { "SessionEnd" })
+        f.write_str(if matches!(*self.state(), State::Told(_)) { "SessionEnd(told)" } else { "SessionEnd" })
     }
 }
 
@@ -86,6 +113,19 @@ mod tests {
         assert_eq!(heard.load(Ordering::Relaxed), 1);
         listen(10);
         assert_eq!(heard.load(Ordering::Relaxed), 11);
+    }
+
+    #[test]
+    fn the_first_end_decides_whether_the_hold_was_broken() {
+        let record = BreakRecord::new("alice", 17, "hangs");
+        let (ended, broken) = (SessionEnd::new(), SessionEnd::new());
+        assert_eq!(broken.broken_by(), None);
+        ended.tell();
+        ended.tell_broken(record.clone());
+        assert_eq!(ended.broken_by(), None);
+        broken.tell_broken(record.clone());
+        broken.tell();
+        assert_eq!(broken.broken_by(), Some(record));
     }
 
     #[test]

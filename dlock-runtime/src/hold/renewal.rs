@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use dlock_contract::engine::background;
-use dlock_contract::{BootInstant, Clock, Error, ErrorKind, LossCause, Result, Standing, Validity};
+use dlock_contract::{BootInstant, Clock, Error, ErrorKind, Result, SessionEnd, Standing, Validity};
 use futures::FutureExt;
 use futures::future::join_all;
 
@@ -48,9 +48,11 @@ impl RenewalSchedule<Tenure> {
         if let Some(session_end) = &tenure.hold.session_end {
             let tenure = Arc::downgrade(tenure);
             session_end.listen(move || {
-                if let Some(tenure) = tenure.upgrade() {
-                    tenure.lose(LossCause::Store);
+                let Some(tenure) = tenure.upgrade() else { return };
+                if let Some(record) = tenure.hold.session_end.as_ref().and_then(SessionEnd::broken_by) {
+                    tenure.broken_by(record);
                 }
+                tenure.lose(tenure.told_cause());
             });
         }
         self.put(tenure);

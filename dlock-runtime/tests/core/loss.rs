@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Wake, Waker};
 
-use dlock_runtime::{Clock, ErrorKind, Expiry, LossCause, Renew, Wait};
+use dlock_runtime::{BreakRecord, Clock, ErrorKind, Expiry, LossCause, Renew, Wait};
 use futures::FutureExt;
 use futures::future::join_all;
 
@@ -71,6 +71,18 @@ fn the_end_of_a_session_is_a_loss_at_once() {
         assert_eq!(lost.await.kind(), &ErrorKind::Lost(LossCause::Store));
         world.events.expect("Lost", 1).await;
         assert_eq!(world.store.calls(Op::Renew), 0);
+    });
+}
+
+#[test]
+fn a_session_that_an_operator_ended_is_told_with_the_record() {
+    test(async {
+        let world = in_sessions();
+        let guard = world.lock("k").acquire().await.unwrap();
+        world.store.session_end().tell_broken(BreakRecord::new("alice", 17, "web-3 hangs"));
+        let error = guard.lost().await;
+        assert_eq!(error.kind(), &ErrorKind::Lost(LossCause::Broken));
+        assert!(error.to_string().contains("by=alice t=17 r=web-3 hangs"), "{error}");
     });
 }
 

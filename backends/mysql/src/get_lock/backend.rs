@@ -3,12 +3,11 @@
 use std::sync::Arc;
 
 use dlock_contract::{
-    Attempt, Backend, Capabilities, Claim, Hold, Holder, LockKey, LockState, Note, Released, Result, Stand, Standing,
-    Validity,
+    Attempt, Backend, Capabilities, Claim, Hold, Holder, Inspect, LockKey, LockState, Note, Released, Result, Stand,
+    Standing, Validity,
 };
 use futures::future::{BoxFuture, join_all};
 
-use super::link::Link;
 use super::name::name_of;
 use super::session::Session;
 use super::store::GetLock;
@@ -57,16 +56,21 @@ impl Backend for GetLock {
 
     fn look<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<LockState>> {
         Box::pin(self.shared.bounded(async move {
-            let link = match self.shared.unpark().await? {
-                Some(link) => link,
-                None => Link::connect(&self.shared.address).await?,
-            };
-            let (link, note) = link.note(&name_of(key)).await?;
+            let (link, row) = self.shared.link().await?.holder(&name_of(key.as_str())).await?;
             self.shared.park(link).await;
-            let holder = note.map(|note| Holder::new(Note::from_stored(&note)));
+            let holder = row.map(|row| {
+                Holder::new(Note::from_stored(&row.note)).with(|holder| {
+                    holder.id = row.hold;
+                    holder.token = Some(row.token);
+                })
+            });
             // Waiters stand in the server, which does not count them.
             Ok(LockState::new(holder.into_iter().collect(), None))
         }))
+    }
+
+    fn inspect(&self) -> Option<&dyn Inspect> {
+        Some(self)
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {

@@ -6,28 +6,30 @@
 use std::fmt::Write;
 use std::time::Duration;
 
-use dlock_contract::{BootInstant, Clock, Error, ErrorKind, Result};
+use dlock_contract::{BootInstant, BreakRecord, Clock, Error, ErrorKind, HoldId, Result};
 use futures::FutureExt;
-use sqlx::mysql::MySqlConnection;
+use sqlx::mysql::{MySqlConnection, MySqlRow};
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Row};
 
 use super::address::Address;
 use super::fault::fault;
+use super::table::head_and_rest;
 
 /// How long the server may take for anything that is not a wait.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The next token is above the last one and not below the server's time, so it rises even where rows were lost. The
-/// server's time in universal time: a session's time zone does not move it. Assigned from left to right.
+/// server's time in universal time: a session's time zone does not move it. Assigned from left to right. The record of
+/// another hold stays for its holder; an earlier break of this very hold is over.
 const STAMP: &str = "\
-    INSERT INTO dlock_named (name, token, conn, note) VALUES ( \
-        ?, LAST_INSERT_ID(TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))), CONNECTION_ID(), ?) \
+    INSERT INTO dlock_named (name, token, conn, note, key_head, key_rest, hold) VALUES ( \
+        ?, LAST_INSERT_ID(TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))), CONNECTION_ID(), ?, ?, ?, ?) \
     ON DUPLICATE KEY UPDATE \
         token = LAST_INSERT_ID(GREATEST(token + 1, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)))), \
-        conn = VALUES(conn), note = VALUES(note)";
+        conn = VALUES(conn), note = VALUES(note), hold = VALUES(hold), broken_hold = NULLIF(broken_hold, VALUES(hold))";
 
-/// A note counts only if the session that wrote it holds the lock.
-const NOTE: &str = "SELECT note FROM dlock_named WHERE name = ? AND conn = IS_USED_LOCK(?)";
+/// A row counts only if the session that wrote it holds the lock.
+const HOLDER: &str = "SELECT note, hold, token FROM dlock_named WHERE name = ? AND conn = IS_USED_LOCK(?)";
 
 /// Seconds of silence that every platform allows. Some cut a longer time, without an error.
 const ANYWHERE: u64 = 2_000_000;
@@ -42,6 +44,23 @@ pub(super) struct Link {
     silence: u64,
     /// Since when it is parked; only a parked link has been used before.
     pub(super) parked: Option<BootInstant>,
+}
+
+/// The holder's row.
+#[derive(Debug)]
+pub(super) struct HolderRow {
+    pub(super) note: String,
+    pub(super) hold: Option<HoldId>,
+    pub(super) token: u64,
+}
+
+/// The answer about several holds.
+#[derive(Debug)]
+pub(super) struct Standings {
+    /// Which sessions hold their locks, in the order of the question.
+    pub(super) held: Vec<bool>,
+    /// Holds that an operator asks to break.
+    pub(super) broken: Vec<(HoldId, BreakRecord)>,
 }
 
 /// The answer of `GET_LOCK`.
@@ -93,6 +112,13 @@ impl Link {
         Ok(self)
     }
 
+    /// Lets each statement be a transaction by itself, whatever the server's default. Otherwise each look would see the
+    /// table as it was at the first one.
+    pub(super) async fn autocommit(mut self) -> Result<Self> {
+        sqlx::raw_sql("SET SESSION autocommit = 1").execute(&mut self.conn).await.map_err(fault)?;
+        Ok(self)
+    }
+
     async fn read_silence(&mut self) -> Result<u64> {
         let row = sqlx::raw_sql("SELECT CAST(@@SESSION.wait_timeout AS UNSIGNED)")
             .fetch_one(&mut self.conn)
@@ -125,11 +151,15 @@ impl Link {
         }
     }
 
-    /// Draws a fencing token under the lock, and leaves the note. Committed when this returns.
-    pub(super) async fn stamp(mut self, name: &str, note: &str) -> Result<(Self, u64)> {
+    /// Draws a fencing token under the lock, and leaves the note and the hold id. Committed when this returns.
+    pub(super) async fn stamp(mut self, name: &str, key: &str, hold: &str, note: &str) -> Result<(Self, u64)> {
+        let (head, rest) = head_and_rest(key);
         let done = sqlx::query(STAMP)
             .bind(name.as_bytes())
             .bind(note.as_bytes())
+            .bind(head)
+            .bind(rest)
+            .bind(hold.as_bytes())
             .execute(&mut self.conn)
             .await
             .map_err(fault)?;
@@ -148,24 +178,34 @@ impl Link {
         Ok(row.try_get_unchecked::<Option<u64>, _>(0)? == Some(self.id))
     }
 
-    /// Which of these sessions hold their locks: a statement, whatever their number. Names are ours, so nothing needs to
-    /// be escaped.
-    pub(super) async fn hold_all(&mut self, holds: impl Iterator<Item = (&str, u64)>) -> sqlx::Result<Vec<bool>> {
-        let mut asked = 0;
-        let mut sql = String::from("SELECT CAST(CONCAT(");
+    /// Which of these sessions hold their locks, and which holds are to be broken: a statement, whatever their number. It
+    /// reads one row by its primary key for each hold. Names are ours, so nothing needs to be escaped.
+    pub(super) async fn hold_all(&mut self, holds: impl Iterator<Item = (&str, u64)>) -> sqlx::Result<Standings> {
+        let (mut asked, mut used, mut names) = (0, String::new(), String::new());
         for (name, id) in holds {
             let comma = if asked == 0 { "" } else { "," };
             // Writing into a string cannot fail.
-            let _ = write!(sql, "{comma}IS_USED_LOCK('{name}')<=>{id}");
+            let _ = write!(used, "{comma}IS_USED_LOCK('{name}')<=>{id}");
+            let _ = write!(names, "{comma}'{name}'");
             asked += 1;
         }
-        sql.push_str(") AS CHAR)");
-        let row = sqlx::raw_sql(AssertSqlSafe(sql)).fetch_one(&mut self.conn).await?;
-        let held: String = row.try_get(0)?;
-        if held.len() != asked {
+        let sql = format!(
+            "SELECT '', CONCAT({used}) UNION ALL \
+             SELECT hold, broken_record FROM dlock_named WHERE name IN ({names}) AND broken_hold = hold"
+        );
+        let mut standings = Standings { held: Vec::new(), broken: Vec::new() };
+        for row in sqlx::raw_sql(AssertSqlSafe(sql)).fetch_all(&mut self.conn).await? {
+            let (hold, told) = (text(&row, 0)?, text(&row, 1)?);
+            if hold.is_empty() {
+                standings.held = told.bytes().map(|held| held == b'1').collect();
+            } else if let Ok(hold) = hold.parse() {
+                standings.broken.push((hold, BreakRecord::from_stored(&told)));
+            }
+        }
+        if standings.held.len() != asked {
             return Err(sqlx::Error::Protocol("the server did not answer for each hold".into()));
         }
-        Ok(held.bytes().map(|held| held == b'1').collect())
+        Ok(standings)
     }
 
     /// Frees the lock; false if this session did not hold it.
@@ -179,15 +219,20 @@ impl Link {
         Ok((self, freed == Some(1)))
     }
 
-    /// The note of whoever holds the lock.
-    pub(super) async fn note(mut self, name: &str) -> Result<(Self, Option<String>)> {
-        let rows = sqlx::query(NOTE).bind(name.as_bytes()).bind(name).fetch_all(&mut self.conn).await.map_err(fault)?;
+    /// The row of the lock's holder.
+    pub(super) async fn holder(mut self, name: &str) -> Result<(Self, Option<HolderRow>)> {
+        let rows =
+            sqlx::query(HOLDER).bind(name.as_bytes()).bind(name).fetch_all(&mut self.conn).await.map_err(fault)?;
         let Some(row) = rows.first() else { return Ok((self, None)) };
-        let note: Vec<u8> = row.try_get_unchecked(0).map_err(fault)?;
-        Ok((self, Some(String::from_utf8_lossy(&note).into_owned())))
+        let holder = HolderRow {
+            note: text(row, 0).map_err(fault)?,
+            hold: text(row, 1).map_err(fault)?.parse().ok(),
+            token: row.try_get_unchecked(2).map_err(fault)?,
+        };
+        Ok((self, Some(holder)))
     }
 
-    /// For what is asked once, at the start.
+    /// For the statements of other files.
     pub(super) fn conn(&mut self) -> &mut MySqlConnection {
         &mut self.conn
     }
@@ -202,6 +247,12 @@ impl Link {
     pub(super) async fn close(self, clock: &Clock) {
         let _ = clock.timeout_at(clock.now().after(PATIENCE), self.conn.close().map(drop)).await;
     }
+}
+
+/// A column of bytes; empty where it is NULL.
+pub(super) fn text(row: &MySqlRow, column: usize) -> sqlx::Result<String> {
+    let bytes: Option<Vec<u8>> = row.try_get_unchecked(column)?;
+    Ok(String::from_utf8_lossy(&bytes.unwrap_or_default()).into_owned())
 }
 
 /// Never shorter than asked for. The server's own limit is a year.

@@ -8,11 +8,13 @@
 //!
 //! Named locks live in the memory of one server, for all of its databases, and in no replica: after a failover nobody
 //! holds anything. The fencing tokens are in a table (`dlock_named`, made at the first start), with one row for every
-//! key that was ever locked; rows are never deleted, and none need be.
+//! key that was ever locked; rows are never deleted, and none need be. The same rows are read by [inspect], and carry an
+//! operator's request to break a hold.
 
 mod address;
 mod backend;
 mod fault;
+mod inspect;
 mod link;
 mod monitor;
 mod name;

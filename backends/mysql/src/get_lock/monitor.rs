@@ -1,19 +1,20 @@
 //! Asks the server which sessions still hold their locks.
 //!
 //! The server frees a lock when its session ends, and the client library tells of a broken socket only when the socket
-//! is used. So one connection of its own asks for all holds of the process, in one statement.
+//! is used. So one connection of its own asks for all holds of the process, in one statement. The same statement finds
+//! the holds that an operator asks to break.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use dlock_contract::{BootInstant, Clock, Error, Owner, Result};
+use dlock_contract::{BootInstant, BreakRecord, Clock, Error, HoldId, Owner, Result};
 use futures::future::join_all;
 use tokio::sync::Notify;
 
 use super::address::Address;
 use super::fault::fault;
-use super::link::Link;
+use super::link::{Link, Standings};
 use super::session::Session;
 
 /// How old a hold's last look may be.
@@ -55,9 +56,11 @@ struct Eye {
 }
 
 /// The monitor's knowledge of a session.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Seen {
     Holds,
+    /// An operator asks to break the hold.
+    Broken(BreakRecord),
     Ended,
     Unknown,
 }
@@ -66,12 +69,13 @@ pub(super) enum Seen {
 struct Watched {
     name: Arc<str>,
     id: u64,
+    hold: HoldId,
     heard: BootInstant,
 }
 
 impl Watched {
     fn of(session: &Session) -> Self {
-        Self { name: session.name.clone(), id: session.id, heard: session.heard() }
+        Self { name: session.name.clone(), id: session.id, hold: session.hold, heard: session.heard() }
     }
 }
 
@@ -140,7 +144,7 @@ impl Monitor {
         next
     }
 
-    /// Looks once at all holds that are not young, and tells those whose session has ended.
+    /// Looks once at all holds that are not young. Tells those whose session has ended, and gives up those that are broken.
     async fn look_around(&self) {
         let now = self.clock.now();
         let (sessions, watched): (Vec<_>, Vec<_>) = self.due(now).into_iter().unzip();
@@ -148,15 +152,20 @@ impl Monitor {
             return;
         }
         let seen = self.look(&watched).await;
-        let mut unknown = Vec::new();
+        let (mut unknown, mut broken) = (Vec::new(), Vec::new());
         for (session, seen) in sessions.iter().zip(seen) {
             let Some(session) = session.upgrade() else { continue };
             match seen {
                 Seen::Holds => {}
+                Seen::Broken(record) => broken.push((session, record)),
                 Seen::Ended => session.end(),
                 Seen::Unknown => unknown.push(session),
             }
         }
+        let breaking =
+            join_all(broken.into_iter().map(|(session, record)| async move { session.break_off(record).await }));
+        // A request that is under way closes its link itself.
+        let _ = self.clock.timeout_at(self.clock.now().after(LOOK), breaking).await;
         // Those that were heard of last a long time ago come first.
         unknown.sort_by_key(|session| session.heard());
         unknown.truncate(ASKED);
@@ -192,35 +201,40 @@ impl Monitor {
         let asking = async {
             let mut eye = self.eye.lock().await;
             let kept = eye.take();
-            let (seen, held) = self.ask(kept, watched).await?;
+            let (seen, standings) = self.ask(kept, watched).await?;
             let opened = seen.opened;
             *eye = Some(seen);
-            Ok::<_, Error>((opened, held))
+            Ok::<_, Error>((opened, standings))
         };
-        let Some(Ok((opened, held))) = self.clock.timeout_at(self.clock.now().after(LOOK), asking).await else {
+        let Some(Ok((opened, Standings { held, broken }))) =
+            self.clock.timeout_at(self.clock.now().after(LOOK), asking).await
+        else {
             return vec![Seen::Unknown; watched.len()];
         };
-        let judge = |(watched, held): (&Watched, bool)| match held {
-            false => Seen::Ended,
+        let mut broken: HashMap<_, _> = broken.into_iter().collect();
+        let judge = |(watched, held): (&Watched, bool)| match (broken.remove(&watched.hold), held) {
+            // The row names the hold, so no other one can be meant.
+            (Some(record), _) => Seen::Broken(record),
+            (None, false) => Seen::Ended,
             // A session that has not answered since may be another one of this number, after a restart of the server.
-            true if watched.heard < opened => Seen::Unknown,
-            true => Seen::Holds,
+            (None, true) if watched.heard < opened => Seen::Unknown,
+            (None, true) => Seen::Holds,
         };
         watched.iter().zip(held).map(judge).collect()
     }
 
     /// Over the connection that is kept, or, where that has ended meanwhile, over a new one.
-    async fn ask(&self, kept: Option<Eye>, watched: &[Watched]) -> Result<(Eye, Vec<bool>)> {
+    async fn ask(&self, kept: Option<Eye>, watched: &[Watched]) -> Result<(Eye, Standings)> {
         let names = || watched.iter().map(|watched| (&*watched.name, watched.id));
         if let Some(mut eye) = kept
-            && let Ok(held) = eye.link.hold_all(names()).await
+            && let Ok(standings) = eye.link.hold_all(names()).await
         {
-            return Ok((eye, held));
+            return Ok((eye, standings));
         }
-        let mut link = Link::connect(&self.address).await?;
+        let mut link = Link::connect(&self.address).await?.autocommit().await?;
         let opened = self.clock.now();
-        let held = link.hold_all(names()).await.map_err(fault)?;
-        Ok((Eye { link, opened }, held))
+        let standings = link.hold_all(names()).await.map_err(fault)?;
+        Ok((Eye { link, opened }, standings))
     }
 
     /// Ends the monitor's connection.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use dlock_contract::{BootInstant, Clock, Result, SessionEnd};
+use dlock_contract::{BootInstant, BreakRecord, Clock, HoldId, Result, SessionEnd};
 use futures::future::BoxFuture;
 use tokio::sync::Mutex;
 
@@ -14,6 +14,7 @@ use super::link::Link;
 #[derive(Debug)]
 pub(super) struct Session {
     pub(super) name: Arc<str>,
+    pub(super) hold: HoldId,
     pub(super) token: u64,
     /// The server's name for the session.
     pub(super) id: u64,
@@ -44,10 +45,11 @@ struct Reply {
 
 impl Session {
     /// Since before the server was asked for something that it has answered with the lock held.
-    pub(super) fn new(name: &str, token: u64, link: Link, since: BootInstant) -> Self {
+    pub(super) fn new(name: &str, hold: HoldId, token: u64, link: Link, since: BootInstant) -> Self {
         let heard = || AtomicU64::new(since.as_nanos());
         Self {
             name: name.into(),
+            hold,
             token,
             id: link.id,
             ending: SessionEnd::new(),
@@ -81,6 +83,15 @@ impl Session {
         self.ending.tell();
     }
 
+    /// Gives the lock up, because an operator broke the hold. The holder is told first, and then the server: until both have
+    /// heard of it, nobody else comes in.
+    pub(super) async fn break_off(&self, record: BreakRecord) {
+        self.ended.store(true, Ordering::Release);
+        self.ending.tell_broken(record);
+        // The socket closes, and the server frees the lock. Asking it to do so would add a reply that may not come.
+        *self.state.lock().await = State::Closed;
+    }
+
     pub(super) fn has_ended(&self) -> bool {
         self.ended.load(Ordering::Acquire)
     }
@@ -98,8 +109,11 @@ impl Session {
         }
         let State::Asking(asking) = &mut *state else { return Ok(None) };
         let reply = asking.await;
-        *state = reply.link.map_or(State::Closed, State::Quiet);
+        // An end that was found meanwhile stands, and the link of a broken hold must close.
+        let ended = self.has_ended();
+        *state = reply.link.filter(|_| !ended).map_or(State::Closed, State::Quiet);
         match reply.answer {
+            _ if ended => Ok(None),
             Ok(true) => {
                 self.heard.fetch_max(reply.since.as_nanos(), Ordering::AcqRel);
                 Ok(Some(reply.since))

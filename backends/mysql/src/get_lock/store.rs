@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use dlock_contract::engine::{Run, background};
 use dlock_contract::{
-    Attempt, BootInstant, Capabilities, Claim, Clock, Durability, Error, Expiry, Fencing, Hold, MAX_KEY_BYTES, Owner,
-    PerRuntime, Result, Signal, Stand, TtlRange, Validity, Wake, WakeStyle,
+    Attempt, BootInstant, Capabilities, Claim, Clock, Durability, Error, Expiry, Fencing, Hold, HoldId, MAX_KEY_BYTES,
+    Owner, PerRuntime, Result, Signal, Stand, TtlRange, Validity, Wake, WakeStyle,
 };
 
 use super::address::Address;
@@ -18,6 +18,8 @@ use super::table;
 
 /// How many clean connections are kept for the next holds.
 const PARKED: usize = 16;
+/// After how long a silence the server ends a connection that was opened for inspection.
+const INSPECTION: Duration = Duration::from_secs(60);
 
 /// Locks by `GET_LOCK`: each belongs to a session, and the server frees it when that session ends.
 #[derive(Debug)]
@@ -55,7 +57,7 @@ impl GetLock {
         let opening = {
             let (address, clock) = (address.clone(), clock.clone());
             async move {
-                let preparing = async { table::prepare(Link::connect(&address).await?).await };
+                let preparing = async { table::prepare(Link::connect(&address).await?.autocommit().await?).await };
                 bounded(&clock, preparing).await
             }
         };
@@ -82,7 +84,7 @@ impl Shared {
         if let Some(hold) = self.held_already(claim).await? {
             return Ok(Attempt::Acquired(hold));
         }
-        let name = name_of(&claim.key);
+        let name = name_of(claim.key.as_str());
         let (link, answer) = self.ask(&name, claim.ttl).await?;
         match (answer, stand) {
             (Answer::Granted, _) => Ok(Attempt::Acquired(self.take(link, name, claim).await?)),
@@ -136,8 +138,9 @@ impl Shared {
     async fn take(&self, link: Link, name: String, claim: &Arc<Claim>) -> Result<Hold> {
         // From here on the server counts the silence anew: it has the session, and so the lock, when it answers.
         let from = self.clock.now();
-        let (link, token) = link.stamp(&name, claim.note.as_str()).await?;
-        let session = Arc::new(Session::new(&name, token, link, from));
+        let hold = HoldId::of(&claim.owner);
+        let (link, token) = link.stamp(&name, claim.key.as_str(), &hold.to_string(), claim.note.as_str()).await?;
+        let session = Arc::new(Session::new(&name, hold, token, link, from));
         self.monitor.add(claim.owner, &session);
         hold_of(session, claim, from)
     }
@@ -155,6 +158,14 @@ impl Shared {
             // The connection is broken on our side. The server may know the session still, and frees the lock later.
             Err(_) if self.monitor.sees(session).await => Ok(true),
             Err(error) => Err(error),
+        }
+    }
+
+    /// A connection that holds nothing, for inspection.
+    pub(super) async fn link(&self) -> Result<Link> {
+        match self.unpark().await? {
+            Some(link) => Ok(link),
+            None => Link::connect(&self.address).await?.end_after(INSPECTION).await,
         }
     }
 

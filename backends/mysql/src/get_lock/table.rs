@@ -1,4 +1,8 @@
-//! The one table: fencing tokens and notes. A row for each key that was ever locked, and it stays.
+//! The one table: fencing tokens, notes, and requests to break a hold. A row for each key that was ever locked, and it
+//! stays.
+//!
+//! The key is in two columns, because an index over all of its 4096 bytes is not possible. With the whole key in one column
+//! and an index over its beginning, the server would sort the whole range for each page of a listing.
 
 use std::time::Duration;
 
@@ -14,14 +18,34 @@ macro_rules! create {
             name VARBINARY(64) NOT NULL PRIMARY KEY, \
             token BIGINT UNSIGNED NOT NULL, \
             conn BIGINT UNSIGNED NOT NULL, \
-            note VARBINARY(256) NOT NULL\
+            note VARBINARY(256) NOT NULL, \
+            key_head VARBINARY(512) NOT NULL, \
+            key_rest VARBINARY(3584) NOT NULL, \
+            hold VARBINARY(16) NOT NULL, \
+            broken_hold VARBINARY(16), \
+            broken_record VARBINARY(256), \
+            KEY by_key (key_head, name)\
         ) ENGINE=InnoDB"
     };
 }
 
 /// The columns as `name:type:key`, in order; some releases give a width, others do not.
-const COLUMNS: [&str; 4] =
-    ["name:varbinary(64):PRI", "token:bigint unsigned:", "conn:bigint unsigned:", "note:varbinary(256):"];
+const COLUMNS: [&str; 9] = [
+    "name:varbinary(64):PRI",
+    "token:bigint unsigned:",
+    "conn:bigint unsigned:",
+    "note:varbinary(256):",
+    "key_head:varbinary(512):MUL",
+    "key_rest:varbinary(3584):",
+    "hold:varbinary(16):",
+    "broken_hold:varbinary(16):",
+    "broken_record:varbinary(256):",
+];
+
+/// The parts of a key in the two columns.
+pub(super) fn head_and_rest(key: &str) -> (&[u8], &[u8]) {
+    key.as_bytes().split_at(key.len().min(512))
+}
 
 /// Makes the table if it is missing, and looks at what is there.
 pub(super) async fn prepare(mut link: Link) -> Result<Link> {
@@ -52,8 +76,8 @@ async fn probe(mut link: Link) -> Result<Link> {
     let name = format!("d1probe{:032x}", fastrand::u128(..));
     sqlx::raw_sql("START TRANSACTION").execute(link.conn()).await.map_err(fault)?;
     let (link, _) = link.lock(&name, Duration::ZERO).await?;
-    let (link, _) = link.stamp(&name, "").await?;
-    let (link, _) = link.note(&name).await?;
+    let (link, _) = link.stamp(&name, "", "", "").await?;
+    let (link, _) = link.holder(&name).await?;
     let (mut link, _) = link.unlock(&name).await?;
     sqlx::raw_sql("ROLLBACK").execute(link.conn()).await.map_err(fault)?;
     Ok(link)

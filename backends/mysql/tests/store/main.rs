@@ -22,6 +22,7 @@ mod cycle;
 mod dropped;
 mod faults;
 mod fenced;
+mod inspect;
 mod rights;
 mod rogue;
 mod server;
