@@ -17,10 +17,25 @@ pub(crate) fn install(pins: &[&Pin]) -> Result {
     let mut command = apt_get();
     command.args(["install", "-y", "--no-install-recommends"]);
     for pin in pins {
-        let offered = offered(Command::new("apt-cache"), pin.package)?;
+        let offered = offered_here(pin.package)?;
         command.arg(format!("{}={}", pin.package, pin.choose(&offered)?));
     }
     read(&mut command).map(drop)
+}
+
+/// Unpacks packages of the machine's own suite into a folder, with those they need that are not installed.
+///
+/// Versions are given as `NAME=VERSION`. Nothing is installed.
+pub(crate) fn unpack(packages: &[String], into: &Path) -> Result {
+    // Those that are installed already must be in the folder too, in this version.
+    let mut command = apt_get();
+    command.args(["-o", "Debug::NoLocking=1", "--reinstall", "--allow-downgrades"]);
+    download(apt_get(), &listed(command, packages)?, into)
+}
+
+/// The versions of a package in the machine's own suite, newest first.
+pub(crate) fn offered_here(package: &str) -> Result<Vec<String>> {
+    offered(Command::new("apt-cache"), package)
 }
 
 /// Refreshes the machine's own lists.
@@ -65,27 +80,12 @@ impl OtherSuite {
         let nothing = format!("Dir::State::status={}", self.folder.path().join("nothing").display());
         let mut command = self.command("apt-get");
         command.args(["-o", &nothing, "-o", "Debug::NoLocking=1"]);
-        let printed = read(command.args(["install", "--print-uris", "-y", "--no-install-recommends", package]))?;
-        // Lines are 'URL' NAME_VERSION_ARCH.deb SIZE HASH.
-        let files = printed.lines().filter(|line| line.starts_with('\'')).filter_map(|line| line.split(' ').nth(1));
-        let wanted = |file: &str| {
-            let mut parts = file.split('_');
-            Some(format!("{}={}", parts.next()?, parts.next()?.replace("%3a", ":")))
-        };
-        Ok(files.filter_map(wanted).collect())
+        listed(command, &[package.to_owned()])
     }
 
     /// Downloads and unpacks, without running anything of the packages.
     pub(crate) fn unpack(&self, packages: &[String], into: &Path) -> Result {
-        let debs = self.folder.path().join("debs");
-        fs::create_dir_all(&debs)?;
-        read(self.command("apt-get").arg("download").args(packages).current_dir(&debs))?;
-        for deb in fs::read_dir(&debs)? {
-            let deb = deb?.path();
-            read(Command::new("dpkg-deb").arg("-x").arg(&deb).arg(into))?;
-            fs::remove_file(deb)?;
-        }
-        Ok(())
+        download(self.command("apt-get"), packages, into)
     }
 
     fn command(&self, program: &str) -> Command {
@@ -126,6 +126,29 @@ fn mirror() -> Result<String> {
     // It knows only what it has lists of.
     update()?;
     find(&ask()?).ok_or_else(|| "apt knows no Debian mirror here (apt-get indextargets shows none)".into())
+}
+
+/// The packages that an `apt-get` would install, with their versions.
+fn listed(mut apt_get: Command, packages: &[String]) -> Result<Vec<String>> {
+    apt_get.args(["install", "--print-uris", "-y", "--no-install-recommends"]).args(packages);
+    let printed = read(&mut apt_get)?;
+    // Lines are 'URL' NAME_VERSION_ARCH.deb SIZE HASH.
+    let files = printed.lines().filter(|line| line.starts_with('\'')).filter_map(|line| line.split(' ').nth(1));
+    let wanted = |file: &str| {
+        let mut parts = file.split('_');
+        Some(format!("{}={}", parts.next()?, parts.next()?.replace("%3a", ":")))
+    };
+    Ok(files.filter_map(wanted).collect())
+}
+
+/// Downloads and unpacks, without running anything of the packages.
+fn download(mut apt_get: Command, packages: &[String], into: &Path) -> Result {
+    let debs = tempfile::Builder::new().prefix("dlock-debs-").tempdir()?;
+    read(apt_get.arg("download").args(packages).current_dir(debs.path()))?;
+    for deb in fs::read_dir(debs.path())? {
+        read(Command::new("dpkg-deb").arg("-x").arg(deb?.path()).arg(into))?;
+    }
+    Ok(())
 }
 
 fn offered(mut apt_cache: Command, package: &str) -> Result<Vec<String>> {

@@ -3,15 +3,12 @@
 use dlock_testkit::servers::find_program;
 
 use crate::parts::Parts;
-use crate::sh::{Result, cargo, read, run};
+use crate::sh::{Result, cargo, run};
 use crate::{test, tidy};
 
 /// The features of the facade, each of which must build and be clean by itself.
 const FEATURES: [&str; 9] =
     ["sqlite", "redis", "redis-tls", "redisson", "redlock", "mysql", "mysql-tls", "etcd", "uuid"];
-
-/// `rust-version` in Cargo.toml.
-const LOWEST_RUST: &str = "1.94";
 
 /// Everything.
 pub(crate) fn all() -> Result {
@@ -49,24 +46,11 @@ fn lints(parts: &mut Parts) {
         let mut command = cargo(&["doc", "--no-deps", "--workspace", "--all-features"]);
         run(command.env("RUSTDOCFLAGS", "-D warnings"))
     });
-    let _ = parts.run("lowest supported Rust", lowest_rust);
 }
 
 /// Path dependencies are checked along with the package, under the same rules.
 fn clippy(arguments: &[&str]) -> Result {
     run(cargo(&["clippy", "--quiet"]).args(arguments).args(["--", "-D", "warnings"]))
-}
-
-fn lowest_rust() -> Result {
-    let mut list = std::process::Command::new("rustup");
-    let installed = read(list.args(["toolchain", "list"])).unwrap_or_default();
-    if installed.lines().any(|line| line.starts_with(LOWEST_RUST)) {
-        let toolchain = format!("+{LOWEST_RUST}");
-        return run(&mut cargo(&[&toolchain, "check", "--workspace", "--all-targets", "--all-features"]));
-    }
-    eprintln!("  Rust {LOWEST_RUST} is not installed (rustup toolchain install {LOWEST_RUST}),");
-    eprintln!("  so only clippy's incompatible_msrv looked, which knows the standard library but not the language.");
-    Ok(())
 }
 
 fn deny(checks: &[&str]) -> Result {
@@ -78,12 +62,22 @@ fn deny(checks: &[&str]) -> Result {
 
 #[cfg(test)]
 mod tests {
-    use super::{FEATURES, LOWEST_RUST};
+    use super::FEATURES;
+
+    /// So each build with the pinned toolchain shows that the lowest supported Rust is enough.
+    #[test]
+    fn the_lowest_rust_is_the_pinned_one() {
+        let manifest = include_str!("../../Cargo.toml");
+        let lines = manifest.lines().filter_map(|line| line.strip_prefix("rust-version = \"")?.strip_suffix('"'));
+        let lowest: Vec<_> = lines.collect();
+        let [lowest] = lowest[..] else { panic!("{lowest:?}") };
+        let pinned = include_str!("../../rust-toolchain.toml");
+        assert!(pinned.contains(&format!("channel = \"{lowest}.0\"")), "{lowest} is not {pinned}");
+    }
 
     #[test]
-    fn the_manifest_says_the_same() {
+    fn the_manifest_has_each_feature() {
         let manifest = include_str!("../../Cargo.toml");
-        assert!(manifest.contains(&format!("rust-version = \"{LOWEST_RUST}\"")));
         for feature in FEATURES {
             assert!(manifest.lines().any(|line| line.starts_with(&format!("{feature} = ["))), "{feature}");
         }

@@ -9,6 +9,7 @@ mod package;
 mod parts;
 mod peers;
 mod pins;
+mod portable;
 mod servers;
 mod sh;
 mod test;
@@ -25,8 +26,10 @@ Usage: cargo xtask TASK
   test [STORE] [-- FILTER]          servers, build, all tests against one private set of servers; with the name of a store
                                     (a folder of backends/) the tests of that crate alone, with the servers that it needs
   ci                                lint, cargo-deny, test: what has to pass before a merge
-  lint                              format, clippy for every feature, docs, tidy, the lowest supported Rust
+  lint                              format, clippy for every feature, docs, tidy
   package                           pack everything as it would be published, and run a small program against that
+  portable                          check for macOS and Windows, and with the oldest Rust of the crates for authors of stores;
+                                    needs Debian 12 and the network
   interop                           real clients of other languages beside ours; needs Go
   mutants                           break the core on purpose, which tests should notice; takes hours, goes on when run again
   tidy                              the rules of this repository that no other tool knows
@@ -48,6 +51,7 @@ fn main() -> ExitCode {
         ["ci"] => ci::all(),
         ["lint"] => ci::lint(),
         ["package"] => package::packaged(),
+        ["portable"] => portable::run_portable(),
         ["interop"] => interop::run_interop(),
         ["mutants"] => mutants::run_mutants(),
         ["tidy"] => tidy::run(),

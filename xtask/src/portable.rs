@@ -1,0 +1,163 @@
+//! `cargo xtask portable`: checks the code for systems that no test runs on, and with the oldest Rust that a crate claims.
+//! Nothing is linked or run.
+//!
+//! The compilers are Debian's, since they come with the sources of the standard library and are there in two versions.
+
+use std::env::{self, consts::ARCH};
+use std::ffi::OsString;
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+
+use dlock_testkit::servers::{Tree, cache_folder};
+
+use crate::apt;
+use crate::parts::Parts;
+use crate::servers::put;
+use crate::sh::{Result, run};
+
+/// A compiler of Debian's, unpacked beside the servers.
+struct Toolchain {
+    tree: &'static str,
+    /// Its version starts with this.
+    version: &'static str,
+    /// All of this version. Apt would choose the newest standard library if it were not named.
+    packages: &'static [&'static str],
+}
+
+const OLDEST: Toolchain =
+    Toolchain { tree: "rust-1.85", version: "1.85.", packages: &["rustc-web", "cargo-web", "libstd-rust-web-dev"] };
+
+/// With the sources of the standard library, which is built for each target.
+const LATEST: Toolchain = Toolchain {
+    tree: "rust-1.96",
+    version: "1.96.",
+    packages: &["rustc-web", "cargo-web", "libstd-rust-web-dev", "rust-web-src"],
+};
+
+/// The crates whose `rust-version` is that of [`OLDEST`].
+const OLD_RUST: [&str; 2] = ["dlock-contract", "dlock-conformance"];
+
+const TARGETS: [&str; 2] = ["aarch64-apple-darwin", "x86_64-pc-windows-msvc"];
+
+/// The features that are checked. The others compile C for the target: `sqlite`, `redis-tls`, `mysql-tls`.
+const FEATURES: [&str; 12] =
+    ["macros", "memory", "redis", "redisson", "redlock", "mysql", "etcd", "uuid", "axum", "tonic", "json", "testing"];
+
+pub(crate) fn run_portable() -> Result {
+    let mut parts = Parts::default();
+    // `finish` reports the parts that failed.
+    let _ = parts.run("Rust 1.85", || OLDEST.unpack()).and_then(|()| {
+        let packages = OLD_RUST.iter().flat_map(|package| ["-p", package]);
+        parts.run("check with Rust 1.85", || run(OLDEST.check().args(packages)))
+    });
+    let _ = parts.run("Rust 1.96", || LATEST.unpack()).map(|()| {
+        for target in TARGETS {
+            let _ = parts.run(&format!("check for {target}"), || run(&mut check_for(target)));
+        }
+    });
+    parts.finish()
+}
+
+fn check_for(target: &str) -> Command {
+    let mut command = LATEST.check();
+    command.args(["-Z", "build-std=std,panic_abort", "--target", target]);
+    command.args(["-p", "dlock-rs", "--no-default-features", "--features", &FEATURES.join(",")]);
+    // Allows `-Z` outside of nightly.
+    command.env("RUSTC_BOOTSTRAP", "1");
+    command
+}
+
+impl Toolchain {
+    /// Downloads and unpacks it, unless it is there.
+    fn unpack(&self) -> Result {
+        let tree = self.tree();
+        let mut version = tree.version();
+        if version.as_ref().is_none_or(|version| !version.starts_with(self.version)) {
+            let found = self.find()?;
+            eprintln!("  unpacking {} into {}", self.packages.join(", "), tree.root().display());
+            fs::create_dir_all(cache_folder())?;
+            let draft = tempfile::tempdir_in(cache_folder())?;
+            let packages: Vec<_> = self.packages.iter().map(|package| format!("{package}={found}")).collect();
+            apt::unpack(&packages, draft.path())?;
+            put(draft, &tree, &found)?;
+            version = Some(found);
+        }
+        eprintln!("  {:<18} {}", self.tree, version.unwrap_or_default());
+        Ok(())
+    }
+
+    fn find(&self) -> Result<String> {
+        let [package, ..] = self.packages else { return Err("no package is named".into()) };
+        let chosen = |offered: &[String]| offered.iter().find(|version| version.starts_with(self.version)).cloned();
+        if let Some(version) = chosen(&apt::offered_here(package)?) {
+            return Ok(version);
+        }
+        // The lists may be missing or old.
+        apt::update()?;
+        let offered = apt::offered_here(package)?;
+        chosen(&offered).ok_or_else(|| {
+            format!("apt offers no {package} {}* here (Debian 12 does): {}", self.version, offered.join(", ")).into()
+        })
+    }
+
+    fn tree(&self) -> Tree {
+        Tree::named(self.tree)
+    }
+
+    /// `cargo check`, with this compiler.
+    fn check(&self) -> Command {
+        let tree = self.tree();
+        let at = |folder: &str| tree.root().join(folder);
+        let mut command = Command::new(at("usr/bin/cargo"));
+        command.args(["check", "--locked"]);
+        command.env("RUSTC", at("usr/bin/rustc"));
+        // Its libraries are not among the system's.
+        let libraries = ["usr/lib", "lib"].map(|folder| at(&format!("{folder}/{ARCH}-linux-gnu")));
+        command.env("LD_LIBRARY_PATH", joined(libraries, "LD_LIBRARY_PATH"));
+        // What two compilers have built is kept apart, so that a second run is short.
+        command.env("CARGO_TARGET_DIR", crate::root().join("target/portable").join(self.tree));
+        command
+    }
+}
+
+/// These folders, before those that the variable has.
+fn joined(folders: [PathBuf; 2], variable: &str) -> OsString {
+    let present = env::var_os(variable).unwrap_or_default();
+    let all = folders.into_iter().chain(env::split_paths(&present));
+    // It fails for a folder with a colon in its name, which the loader could not read either.
+    env::join_paths(all).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{FEATURES, OLD_RUST, OLDEST};
+
+    #[test]
+    fn all_features_are_checked_but_those_that_compile_c() {
+        let manifest = include_str!("../../Cargo.toml");
+        let full = manifest.lines().find_map(|line| line.strip_prefix("full = [")?.strip_suffix(']')).unwrap();
+        let full = full.split(", ").map(|name| name.trim_matches('"'));
+        let mut missing: Vec<_> = full.filter(|name| !FEATURES.contains(name)).collect();
+        missing.sort_unstable();
+        assert_eq!(missing, ["mysql-tls", "redis-tls", "sqlite"]);
+    }
+
+    #[test]
+    fn a_lower_rust_is_claimed_only_where_it_is_checked() {
+        let root = crate::root();
+        let files =
+            crate::sh::read(std::process::Command::new("git").args(["ls-files", "*Cargo.toml"]).current_dir(root));
+        let mut claimed = Vec::new();
+        for file in files.unwrap().lines().filter(|file| *file != "Cargo.toml") {
+            let text = std::fs::read_to_string(root.join(file)).unwrap();
+            let Some(claim) = text.lines().find_map(|line| line.strip_prefix("rust-version = ")) else { continue };
+            assert_eq!(format!("{}.", claim.trim_matches('"')), OLDEST.version, "{file}");
+            claimed.push(file.trim_end_matches("/Cargo.toml").to_owned());
+        }
+        claimed.sort_unstable();
+        let mut checked = OLD_RUST;
+        checked.sort_unstable();
+        assert_eq!(claimed, checked);
+    }
+}
