@@ -3,25 +3,18 @@
 //! A backend makes *one attempt* each time it is called: it never sleeps, retries, spawns, or logs a policy. Contention
 //! is a value, failure is an error. The store's clock decides who holds; ours only decides when we stop believing.
 
-use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures::future::BoxFuture;
 
-use crate::backoff::Backoff;
+use crate::answer::{Attempt, Released, Stand, Standing};
 use crate::capabilities::Capabilities;
+use crate::claim::Claim;
 use crate::error::Result;
+use crate::hold::Hold;
 use crate::inspect::{Inspect, LockState};
-use crate::instant::BootInstant;
 use crate::key::LockKey;
-use crate::mode::Mode;
-use crate::note::Note;
-use crate::once_per::OncePer;
-use crate::owner::Owner;
 use crate::powers::{Batch, Exchange, Keeps, Periods, Tokens};
-
-use crate::hold::{Hold, Validity};
 
 /// A store that locks can live in. See `docs/ADDING_A_BACKEND.md`; the conformance suite says whether it is right.
 ///
@@ -53,7 +46,7 @@ pub trait Backend: Send + Sync + 'static {
     ///
     /// # Errors
     /// [`ErrorKind::KeyConflict`](crate::ErrorKind::KeyConflict), not retryable and without a trace, while the key is held
-    /// by a kind that does not [mix](Mode::mixes_with) with the claim's, or, in a store with a line, is waited for by one.
+    /// by a kind that does not [mix](crate::Mode::mixes_with) with the claim's, or, in a store with a line, is waited for by one.
     /// What an attempt with any other error may have left is undone by the core, by [`abandon`](Self::abandon): an undo of
     /// the backend's own that comes late could meet what the same owner wins next.
     fn try_acquire<'a>(&'a self, claim: &'a Arc<Claim>, stand: Stand) -> BoxFuture<'a, Result<Attempt>>;
@@ -115,190 +108,4 @@ pub trait Backend: Send + Sync + 'static {
     fn close(&self) -> BoxFuture<'_, ()> {
         Box::pin(async {})
     }
-}
-
-/// What one acquisition asks for. Built once, unchanged through all of its attempts.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct Claim {
-    /// The lock's full name.
-    pub key: LockKey,
-    /// Who asks: fresh for each acquisition.
-    pub owner: Owner,
-    /// How long the store shall keep the lock without a renewal.
-    pub ttl: Duration,
-    /// Will the hold be renewed? Where holds share a lease, one that is not renewed needs a lease of its own.
-    pub renewed: bool,
-    /// Who may hold it beside whom. Only what [`Capabilities`] says the store can do.
-    ///
-    /// Each holder has a lease, an owner and a note of its own, and ends alone. [`Mode::Read`] comes in beside readers,
-    /// but stands behind a writer that waits. [`Mode::Permits`] has the lowest [slot](Hold::slot) that no living hold
-    /// has; a hold that ends frees just its own.
-    pub mode: Mode,
-    /// Must nobody be overtaken who came earlier? Only where [`Capabilities::fair`].
-    pub fair: bool,
-    /// At most one start in each period; only where the store offers [`Periods`].
-    ///
-    /// A period is told by its boundary: of the times [`offset`](OncePer::offset) + k × [`period`](OncePer::period)
-    /// since 1970, the one that is nearest by the store's wall clock, found anew at each attempt. If a run of this
-    /// boundary or a later one was started under the key, the answer is [`Attempt::AlreadyRun`], also
-    /// while its winner still holds the lock. A run of an earlier period that still holds the lock is contention as usual.
-    ///
-    /// With [`OncePer::rerun`], a run that was started and has not ended (no [`RunEnd`](crate::RunEnd) came) is contention
-    /// for as long as the lock is held, by whomever, and is granted again once it is free, and no earlier: a plain release
-    /// frees it at once, a lease when it ends. When it has ended the answer is [`Attempt::AlreadyRun`], also while the key
-    /// is [kept](Keeps::keep): who waits learns of that end as of a release, and not by the end of a lease.
-    ///
-    /// A grant notes its start in the same atomic step, also one out of a line. The note outlives release and expiry, and
-    /// may be forgotten two periods later. An [abandon](Backend::abandon) takes it back, the claim's own alone: nothing
-    /// was run under it, so the period is due again; and while the claim still asks, a start of its own is none. With
-    /// `rerun` it may stay as a start that has not ended.
-    pub once_per: Option<Box<OncePer>>,
-    /// The pause between two attempts, where its caller has said one: for a store that can only be polled, and notes who
-    /// waits.
-    pub backoff: Option<Box<Backoff>>,
-    /// What to store beside the owner.
-    pub note: Note,
-    /// The runtime in which the attempts run; an abandon goes over the same connection while that lives, since two
-    /// connections have no order.
-    pub origin: Option<tokio::runtime::Id>,
-}
-
-impl Claim {
-    /// A claim with a fresh owner, renewed, noted as `site`; for the conformance suite and for tests of backends.
-    ///
-    /// # Errors
-    /// When the operating system gives no random bytes.
-    pub fn new(key: LockKey, ttl: Duration, site: &str) -> Result<Self> {
-        let note = Note::new(std::process::id(), site, crate::clock::Clock::system().wall_ms(), None);
-        Ok(Self { origin: crate::background::here(), ..Self::plain(key, Owner::fresh()?, ttl, note) })
-    }
-
-    /// The claim after a change of its fields.
-    #[must_use]
-    pub fn with(mut self, change: impl FnOnce(&mut Self)) -> Self {
-        change(&mut self);
-        self
-    }
-
-    /// An exclusive claim that asks for nothing special; the engine sets the other fields.
-    #[doc(hidden)]
-    #[must_use]
-    pub const fn plain(key: LockKey, owner: Owner, ttl: Duration, note: Note) -> Self {
-        Self {
-            key,
-            owner,
-            ttl,
-            renewed: true,
-            mode: Mode::Exclusive,
-            fair: false,
-            once_per: None,
-            backoff: None,
-            note,
-            origin: None,
-        }
-    }
-}
-
-/// May a contended attempt take a place in a line?
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stand {
-    /// No: it leaves nothing in the store.
-    No,
-    /// Yes; the caller waits until then at most.
-    Until(BootInstant),
-}
-
-/// The answer to one attempt.
-#[derive(Debug)]
-pub enum Attempt {
-    /// The lock is ours.
-    Acquired(Hold),
-    /// Somebody else has it.
-    Contended(Wake),
-    /// The run of this period was started already, by somebody; see [`Claim::once_per`]. Nothing of ours is left.
-    AlreadyRun,
-}
-
-/// How a waiter learns that it is worth asking again. Owned: it may hold a session or a place. Dropping it frees only
-/// what is local; the core follows with [`Backend::abandon`] unless it took a [`Hold`] out of it.
-///
-/// The core keeps a wake alive until the next attempt has answered, so no news falls between two of them.
-pub struct Wake {
-    /// Ends when there is news; `None` where the store can only be polled.
-    pub signal: Option<BoxFuture<'static, Result<Signal>>>,
-    /// Ask again by then without any news, for instance because the present lease ends; `None` if nothing is known.
-    pub ask_by: Option<BootInstant>,
-    /// How long the present holder's lease still runs, if the store told.
-    pub lease_left: Option<Duration>,
-    /// Who holds the lock, if the store's answer tells it.
-    pub held_by: Option<Note>,
-}
-
-/// The news that a [`Wake`] brings.
-#[derive(Debug)]
-pub enum Signal {
-    /// Worth asking again.
-    Ask,
-    /// The store has handed the lock over.
-    Granted(Hold),
-}
-
-impl Wake {
-    /// No news will come: the core asks again at its own pace.
-    #[must_use]
-    pub fn poll() -> Self {
-        Self { signal: None, ask_by: None, lease_left: None, held_by: None }
-    }
-
-    /// News will come by `signal`.
-    #[must_use]
-    pub fn on(signal: impl Future<Output = Result<Signal>> + Send + 'static) -> Self {
-        Self { signal: Some(Box::pin(signal)), ..Self::poll() }
-    }
-
-    /// Ask again by `instant` at the latest.
-    #[must_use]
-    pub fn ask_by(mut self, instant: BootInstant) -> Self {
-        self.ask_by = Some(instant);
-        self
-    }
-
-    /// Tells how long the present holder's lease still runs.
-    #[must_use]
-    pub fn lease_left(mut self, left: Duration) -> Self {
-        self.lease_left = Some(left);
-        self
-    }
-
-    /// Tells who holds the lock.
-    #[must_use]
-    pub fn held_by(mut self, note: Option<Note>) -> Self {
-        self.held_by = note;
-        self
-    }
-}
-
-impl fmt::Debug for Wake {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Wake").field("signal", &self.signal.is_some()).field("ask_by", &self.ask_by).finish()
-    }
-}
-
-/// What a renewal found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
-    /// Still ours, and for so long again.
-    Renewed(Validity),
-    /// Not ours any more.
-    Lost,
-}
-
-/// What a release found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Released {
-    /// It was ours and is free now, or handed on.
-    Released,
-    /// It was not ours any more; nothing was changed.
-    NotOwner,
 }

@@ -6,7 +6,7 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::backend::Claim;
+use crate::claim::Claim;
 use crate::error::{Error, ErrorKind, Result};
 use crate::instant::BootInstant;
 use crate::session_end::SessionEnd;

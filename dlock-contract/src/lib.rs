@@ -8,10 +8,12 @@
 // A library of locks neither panics nor prints.
 #![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]
 
+mod answer;
 mod backend;
 mod background;
 mod backoff;
 mod capabilities;
+mod claim;
 mod clock;
 mod error;
 mod error_kind;
@@ -41,9 +43,11 @@ mod sleepers;
 #[cfg(any(feature = "axum", feature = "tonic"))]
 mod web;
 
-pub use backend::{Attempt, Backend, Claim, Released, Signal, Stand, Standing, Wake};
+pub use answer::{Attempt, Released, Signal, Stand, Standing, Wake};
+pub use backend::Backend;
 pub use backoff::Backoff;
 pub use capabilities::{Capabilities, Durability, Expiry, Fencing, REMOTE_POLL, TtlRange, WakeStyle};
+pub use claim::Claim;
 pub use clock::{Clock, Sleep, TimeoutAt};
 pub use error::{Error, ErrorKind, LossCause, Result};
 pub use fence::Fence;

@@ -6,7 +6,8 @@ use std::time::{Duration, SystemTime};
 
 use futures::future::BoxFuture;
 
-use crate::backend::{Attempt, Claim, Released};
+use crate::answer::{Attempt, Released};
+use crate::claim::Claim;
 use crate::error::Result;
 use crate::hold::{Hold, Validity};
 use crate::instant::BootInstant;

@@ -23,7 +23,7 @@ const FILES: [&str; 11] = [
     "dlock-runtime/src/hold/tenure.rs",
     "dlock-runtime/src/hold/tenure/**",
     "dlock-runtime/src/hold/loss.rs",
-    "dlock-runtime/src/hold/schedule.rs",
+    "dlock-runtime/src/hold/renewal_schedule.rs",
     "dlock-runtime/src/hold/renewal.rs",
     "dlock-runtime/src/acquire/acquisition.rs",
     "dlock-runtime/src/acquire/batch.rs",

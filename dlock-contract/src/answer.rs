@@ -1,0 +1,114 @@
+//! The answers of a store: to an attempt, to a renewal, to a release.
+
+use std::fmt;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+
+use crate::error::Result;
+use crate::hold::{Hold, Validity};
+use crate::instant::BootInstant;
+use crate::note::Note;
+
+/// May a contended attempt take a place in a line?
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stand {
+    /// No: it leaves nothing in the store.
+    No,
+    /// Yes; the caller waits until then at most.
+    Until(BootInstant),
+}
+
+/// The answer to one attempt.
+#[derive(Debug)]
+pub enum Attempt {
+    /// The lock is ours.
+    Acquired(Hold),
+    /// Somebody else has it.
+    Contended(Wake),
+    /// The run of this period was started already, by somebody; see [`Claim::once_per`](crate::Claim::once_per). Nothing of ours is left.
+    AlreadyRun,
+}
+
+/// How a waiter learns that it is worth asking again. Owned: it may hold a session or a place. Dropping it frees only
+/// what is local; the core follows with [`Backend::abandon`](crate::Backend::abandon) unless it took a [`Hold`] out of it.
+///
+/// The core keeps a wake alive until the next attempt has answered, so no news falls between two of them.
+pub struct Wake {
+    /// Ends when there is news; `None` where the store can only be polled.
+    pub signal: Option<BoxFuture<'static, Result<Signal>>>,
+    /// Ask again by then without any news, for instance because the present lease ends; `None` if nothing is known.
+    pub ask_by: Option<BootInstant>,
+    /// How long the present holder's lease still runs, if the store told.
+    pub lease_left: Option<Duration>,
+    /// Who holds the lock, if the store's answer tells it.
+    pub held_by: Option<Note>,
+}
+
+/// The news that a [`Wake`] brings.
+#[derive(Debug)]
+pub enum Signal {
+    /// Worth asking again.
+    Ask,
+    /// The store has handed the lock over.
+    Granted(Hold),
+}
+
+impl Wake {
+    /// No news will come: the core asks again at its own pace.
+    #[must_use]
+    pub fn poll() -> Self {
+        Self { signal: None, ask_by: None, lease_left: None, held_by: None }
+    }
+
+    /// News will come by `signal`.
+    #[must_use]
+    pub fn on(signal: impl Future<Output = Result<Signal>> + Send + 'static) -> Self {
+        Self { signal: Some(Box::pin(signal)), ..Self::poll() }
+    }
+
+    /// Ask again by `instant` at the latest.
+    #[must_use]
+    pub fn ask_by(mut self, instant: BootInstant) -> Self {
+        self.ask_by = Some(instant);
+        self
+    }
+
+    /// Tells how long the present holder's lease still runs.
+    #[must_use]
+    pub fn lease_left(mut self, left: Duration) -> Self {
+        self.lease_left = Some(left);
+        self
+    }
+
+    /// Tells who holds the lock.
+    #[must_use]
+    pub fn held_by(mut self, note: Option<Note>) -> Self {
+        self.held_by = note;
+        self
+    }
+}
+
+impl fmt::Debug for Wake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Wake").field("signal", &self.signal.is_some()).field("ask_by", &self.ask_by).finish()
+    }
+}
+
+/// What a renewal found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// Still ours, and for so long again.
+    Renewed(Validity),
+    /// Not ours any more.
+    Lost,
+}
+
+/// What a release found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Released {
+    /// It was ours and is free now, or handed on.
+    Released,
+    /// It was not ours any more; nothing was changed.
+    NotOwner,
+}

@@ -1,0 +1,94 @@
+//! A claim: the request for one lock.
+
+use std::time::Duration;
+
+use crate::backoff::Backoff;
+use crate::error::Result;
+use crate::key::LockKey;
+use crate::mode::Mode;
+use crate::note::Note;
+use crate::once_per::OncePer;
+use crate::owner::Owner;
+
+/// What one acquisition asks for. Built once, unchanged through all of its attempts.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Claim {
+    /// The lock's full name.
+    pub key: LockKey,
+    /// Who asks: fresh for each acquisition.
+    pub owner: Owner,
+    /// How long the store shall keep the lock without a renewal.
+    pub ttl: Duration,
+    /// Will the hold be renewed? Where holds share a lease, one that is not renewed needs a lease of its own.
+    pub renewed: bool,
+    /// Who may hold it beside whom. Only what [`Capabilities`](crate::Capabilities) says the store can do.
+    ///
+    /// Each holder has a lease, an owner and a note of its own, and ends alone. [`Mode::Read`] comes in beside readers,
+    /// but stands behind a writer that waits. [`Mode::Permits`] has the lowest [slot](crate::Hold::slot) that no living hold
+    /// has; a hold that ends frees just its own.
+    pub mode: Mode,
+    /// Must nobody be overtaken who came earlier? Only where [`Capabilities::fair`](crate::Capabilities::fair).
+    pub fair: bool,
+    /// At most one start in each period; only where the store offers [`Periods`](crate::Periods).
+    ///
+    /// A period is told by its boundary: of the times [`offset`](OncePer::offset) + k × [`period`](OncePer::period)
+    /// since 1970, the one that is nearest by the store's wall clock, found anew at each attempt. If a run of this
+    /// boundary or a later one was started under the key, the answer is [`Attempt::AlreadyRun`](crate::Attempt::AlreadyRun), also
+    /// while its winner still holds the lock. A run of an earlier period that still holds the lock is contention as usual.
+    ///
+    /// With [`OncePer::rerun`], a run that was started and has not ended (no [`RunEnd`](crate::RunEnd) came) is contention
+    /// for as long as the lock is held, by whomever, and is granted again once it is free, and no earlier: a plain release
+    /// frees it at once, a lease when it ends. When it has ended the answer is [`Attempt::AlreadyRun`](crate::Attempt::AlreadyRun), also while the key
+    /// is [kept](crate::Keeps::keep): who waits learns of that end as of a release, and not by the end of a lease.
+    ///
+    /// A grant notes its start in the same atomic step, also one out of a line. The note outlives release and expiry, and
+    /// may be forgotten two periods later. An [abandon](crate::Backend::abandon) takes it back, the claim's own alone: nothing
+    /// was run under it, so the period is due again; and while the claim still asks, a start of its own is none. With
+    /// `rerun` it may stay as a start that has not ended.
+    pub once_per: Option<Box<OncePer>>,
+    /// The pause between two attempts, where its caller has said one: for a store that can only be polled, and notes who
+    /// waits.
+    pub backoff: Option<Box<Backoff>>,
+    /// What to store beside the owner.
+    pub note: Note,
+    /// The runtime in which the attempts run; an abandon goes over the same connection while that lives, since two
+    /// connections have no order.
+    pub origin: Option<tokio::runtime::Id>,
+}
+
+impl Claim {
+    /// A claim with a fresh owner, renewed, noted as `site`; for the conformance suite and for tests of backends.
+    ///
+    /// # Errors
+    /// When the operating system gives no random bytes.
+    pub fn new(key: LockKey, ttl: Duration, site: &str) -> Result<Self> {
+        let note = Note::new(std::process::id(), site, crate::clock::Clock::system().wall_ms(), None);
+        Ok(Self { origin: crate::background::here(), ..Self::plain(key, Owner::fresh()?, ttl, note) })
+    }
+
+    /// The claim after a change of its fields.
+    #[must_use]
+    pub fn with(mut self, change: impl FnOnce(&mut Self)) -> Self {
+        change(&mut self);
+        self
+    }
+
+    /// An exclusive claim that asks for nothing special; the engine sets the other fields.
+    #[doc(hidden)]
+    #[must_use]
+    pub const fn plain(key: LockKey, owner: Owner, ttl: Duration, note: Note) -> Self {
+        Self {
+            key,
+            owner,
+            ttl,
+            renewed: true,
+            mode: Mode::Exclusive,
+            fair: false,
+            once_per: None,
+            backoff: None,
+            note,
+            origin: None,
+        }
+    }
+}
