@@ -1,7 +1,8 @@
 //! The contract between the core and a store.
 //!
-//! A backend makes *one attempt* each time it is called: it never sleeps, retries, spawns, or logs a policy. Contention
-//! is a value, failure is an error. The store's clock decides who holds; ours only decides when we stop believing.
+//! A backend makes *one attempt* each time it is called: it does not retry, and it does not pace callers. It may run tasks
+//! for its connections and sessions, on the contract's own thread. Contention is a value, failure is an error. The store's
+//! clock decides who holds; ours only decides when we stop believing.
 
 use std::sync::Arc;
 
@@ -46,7 +47,7 @@ pub trait Backend: Send + Sync + 'static {
     ///
     /// # Errors
     /// [`ErrorKind::KeyConflict`](crate::ErrorKind::KeyConflict), not retryable and without a trace, while the key is held
-    /// by a kind that does not [mix](crate::Mode::mixes_with) with the claim's, or, in a store with a line, is waited for by one.
+    /// in a mode that does not [mix](crate::Mode::mixes_with) with the claim's, or, in a store with a line, is waited for by one.
     /// What an attempt with any other error may have left is undone by the core, by [`abandon`](Self::abandon): an undo of
     /// the backend's own that comes late could meet what the same owner wins next.
     fn try_acquire<'a>(&'a self, claim: &'a Arc<Claim>, stand: Stand) -> BoxFuture<'a, Result<Attempt>>;
