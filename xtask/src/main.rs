@@ -16,7 +16,6 @@ mod test;
 mod tidy;
 
 use std::env;
-use std::path::Path;
 use std::process::ExitCode;
 
 const USAGE: &str = "\
@@ -41,8 +40,8 @@ Set DLOCK_SERVERS to keep unpacked servers elsewhere than in the user's cache fo
 fn main() -> ExitCode {
     let arguments: Vec<String> = env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    if let Err(error) = env::set_current_dir(root()) {
-        eprintln!("xtask: the workspace is no longer at {}: {error}", root().display());
+    if let Err(error) = env::set_current_dir(sh::root()) {
+        eprintln!("xtask: the workspace is no longer at {}: {error}", sh::root().display());
         return ExitCode::FAILURE;
     }
     let done = match words[..] {
@@ -72,10 +71,4 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
-}
-
-/// The workspace's folder, wherever the task was called from.
-fn root() -> &'static Path {
-    let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
-    manifest.parent().unwrap_or(manifest)
 }

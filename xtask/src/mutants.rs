@@ -106,7 +106,7 @@ fn test(program: &Path, all: &BTreeSet<String>, tested: &BTreeMap<String, String
     // In a random order, so that a run that is broken off says something about all files.
     command.args(["--shuffle", "--copy-target=false", "--"]).args(SUITES);
     // The copy of the tree is new in each run; what was built is not.
-    command.env("CARGO_TARGET_DIR", crate::root().join(FOLDER).join("build"));
+    command.env("CARGO_TARGET_DIR", crate::sh::root().join(FOLDER).join("build"));
     // Nobody reads their backtraces, and they take a third of the time to link.
     command.env("CARGO_PROFILE_DEV_DEBUG", "none").env("RUST_BACKTRACE", "0");
     let status = command.stdin(Stdio::null()).status()?;

@@ -26,7 +26,7 @@ async fn main() -> Result<(), dlock::Error> {
 
 /// Packs the whole workspace, unpacks it, and runs the program against that.
 pub(crate) fn packaged() -> Result {
-    let target = crate::root().join("target");
+    let target = crate::sh::root().join("target");
     let packages = target.join("package");
     // Packages of earlier versions would be taken for those of today.
     if packages.exists() {
@@ -54,7 +54,7 @@ pub(crate) fn packaged() -> Result {
     fs::write(user.join("Cargo.toml"), manifest(&patches))?;
     fs::write(user.join("src/main.rs"), MAIN)?;
     // The versions that we test with.
-    fs::copy(crate::root().join("Cargo.lock"), user.join("Cargo.lock"))?;
+    fs::copy(crate::sh::root().join("Cargo.lock"), user.join("Cargo.lock"))?;
     run(cargo(&["run", "--quiet"]).current_dir(&user))
 }
 

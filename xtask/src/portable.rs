@@ -116,7 +116,7 @@ impl Toolchain {
         let libraries = ["usr/lib", "lib"].map(|folder| at(&format!("{folder}/{ARCH}-linux-gnu")));
         command.env("LD_LIBRARY_PATH", joined(libraries, "LD_LIBRARY_PATH"));
         // What two compilers have built is kept apart, so that a second run is short.
-        command.env("CARGO_TARGET_DIR", crate::root().join("target/portable").join(self.tree));
+        command.env("CARGO_TARGET_DIR", crate::sh::root().join("target/portable").join(self.tree));
         command
     }
 }
@@ -145,7 +145,7 @@ mod tests {
 
     #[test]
     fn a_lower_rust_is_claimed_only_where_it_is_checked() {
-        let root = crate::root();
+        let root = crate::sh::root();
         let files =
             crate::sh::read(std::process::Command::new("git").args(["ls-files", "*Cargo.toml"]).current_dir(root));
         let mut claimed = Vec::new();

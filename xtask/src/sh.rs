@@ -1,10 +1,17 @@
 //! Running programs.
 
 use std::io;
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 /// What every task returns; the text is for the person at the terminal.
 pub(crate) type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error>>;
+
+/// The workspace's folder, wherever the task was called from.
+pub(crate) fn root() -> &'static Path {
+    let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
+    manifest.parent().unwrap_or(manifest)
+}
 
 /// Runs to the end with the terminal's own streams.
 pub(crate) fn run(command: &mut Command) -> Result {

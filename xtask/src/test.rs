@@ -36,7 +36,7 @@ pub(crate) fn test(words: &[&str]) -> Result {
 
 /// The stores that have a crate of their own, as its folder is called.
 pub(crate) fn stores() -> Result<Vec<String>> {
-    let folders = fs::read_dir(crate::root().join("backends"))?;
+    let folders = fs::read_dir(crate::sh::root().join("backends"))?;
     let names = folders.map(|folder| Ok(folder?.file_name().to_string_lossy().into_owned()));
     let mut names: Vec<String> = names.collect::<Result<_>>()?;
     names.sort();

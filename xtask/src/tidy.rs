@@ -8,7 +8,7 @@ use crate::sh::{Result, read};
 
 /// Looks at every file that git tracks.
 pub(crate) fn run() -> Result {
-    let broken = look(crate::root())?;
+    let broken = look(crate::sh::root())?;
     if broken.is_empty() {
         return Ok(());
     }

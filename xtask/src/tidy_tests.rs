@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn the_repository_is_tidy() {
-    let broken = look(crate::root()).unwrap();
+    let broken = look(crate::sh::root()).unwrap();
     assert!(broken.is_empty(), "\n{}", broken.join("\n"));
 }
 
@@ -13,7 +13,7 @@ const NONE: [usize; 0] = [];
 
 /// The lines that a rule objects to.
 fn lines(rule: fn(&Source) -> Vec<Finding>, path: &str, text: &str) -> Vec<usize> {
-    let findings = rule(&Source { path, text, root: crate::root() });
+    let findings = rule(&Source { path, text, root: crate::sh::root() });
     findings.into_iter().map(|(line, _)| line).collect()
 }
 
