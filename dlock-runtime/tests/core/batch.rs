@@ -42,7 +42,7 @@ fn a_store_that_cannot_is_asked_for_one_after_another() {
 }
 
 #[test]
-fn they_are_given_back_without_a_wait_for_each_answer() {
+fn guards_of_several_locks_are_released_without_a_wait_for_each_answer() {
     test(async {
         for (together, expected) in [(true, SECOND..2 * SECOND), (false, 3 * SECOND..4 * SECOND)] {
             let world = World::with(&Clock::manual(), |offers| offers.batch = together);
@@ -57,7 +57,7 @@ fn they_are_given_back_without_a_wait_for_each_answer() {
 }
 
 #[test]
-fn they_are_given_back_in_reverse() {
+fn guards_of_several_locks_are_released_in_reverse() {
     test(async {
         for together in [true, false] {
             let world = World::with(&Clock::manual(), |offers| offers.batch = together);
@@ -143,7 +143,7 @@ fn who_has_a_neighbour_at_one_key_does_not_ask_for_all() {
 }
 
 #[test]
-fn it_counts_as_an_attempt_of_each() {
+fn a_request_for_several_locks_counts_as_an_attempt_of_each() {
     test(async {
         let world = World::new();
         let other = World::on(&world.clock);

@@ -95,7 +95,7 @@ fn a_block_has_1024_tokens_at_most() {
 }
 
 #[test]
-fn it_is_off_unless_asked_for() {
+fn a_cohort_is_off_unless_asked_for() {
     test(async {
         let world = World::new();
         let held = world.lock("k").acquire().await.unwrap();

@@ -31,7 +31,7 @@ fn a_release_asks_for_the_next_one() {
 }
 
 #[test]
-fn so_does_a_guard_that_is_dropped() {
+fn the_release_of_a_dropped_guard_asks_for_the_next_caller_too() {
     test(async {
         let world = World::new();
         let mut guard = world.lock("k").acquire().await.unwrap();
@@ -46,9 +46,9 @@ fn so_does_a_guard_that_is_dropped() {
     });
 }
 
-/// Whoever waits in another process comes first; the answer that the release has brought is good for what comes then.
+/// A waiter of another process comes first; the answer that the release has brought is good for what comes then.
 #[test]
-fn it_stands_behind_those_who_wait_elsewhere() {
+fn the_next_caller_stands_behind_waiters_of_other_processes() {
     test(async {
         let (world, stranger) = neighbours();
         let held = world.lock("k").acquire().await.unwrap();
@@ -298,9 +298,9 @@ fn whoever_is_behind_one_that_goes_asks_itself() {
     });
 }
 
-/// What a release has won for one that is gone is no holder.
+/// The holder would be nobody.
 #[test]
-fn its_leftovers_are_no_contention() {
+fn a_lock_won_for_a_caller_that_is_gone_is_no_contention() {
     test(async {
         let world = World::new();
         for _ in 0..20 {

@@ -11,7 +11,7 @@ fn all(world: &World, keys: &[&'static str]) -> LockAll {
 }
 
 #[test]
-fn they_are_sorted_and_each_is_taken_once() {
+fn several_keys_are_sorted_and_each_is_taken_once() {
     test(async {
         let world = World::new();
         let guards = all(&world, &["c", "a", "b", "a"]).acquire().await.unwrap();
