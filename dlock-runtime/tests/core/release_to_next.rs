@@ -298,7 +298,7 @@ fn whoever_is_behind_one_that_goes_asks_itself() {
     });
 }
 
-/// The holder would be nobody.
+/// Nobody holds such a lock.
 #[test]
 fn a_lock_won_for_a_caller_that_is_gone_is_no_contention() {
     test(async {
