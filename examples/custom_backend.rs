@@ -15,7 +15,7 @@ use std::time::Duration;
 use dlock_conformance::{Report, Store, run};
 use dlock_contract::{
     Attempt, Backend, BootInstant, Capabilities, Claim, Clock, Durability, Expiry, Fencing, Hold, Holder, LockKey,
-    LockState, Note, Owner, Released, Result, Stand, Standing, TtlRange, Validity, Wake, WakeStyle,
+    LockState, Note, Owner, Queue, Released, Result, Standing, TtlRange, Validity, Wake, WakeStyle,
 };
 use futures::future::BoxFuture;
 
@@ -87,7 +87,7 @@ impl Backend for TableLock {
         &self.capabilities
     }
 
-    fn try_acquire<'a>(&'a self, claim: &'a Arc<Claim>, _: Stand) -> BoxFuture<'a, Result<Attempt>> {
+    fn try_acquire<'a>(&'a self, claim: &'a Arc<Claim>, _: Queue) -> BoxFuture<'a, Result<Attempt>> {
         Box::pin(async move {
             // Before the request leaves: a slow reply must not make us believe for longer.
             let from = self.clock.now();

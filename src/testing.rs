@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use dlock_contract::{
     Attempt, Backend, Batch, BootInstant, Capabilities, Claim, Clock, Error, Hold, Inspect, Keeps, LastSuccess,
-    LockKey, LockState, Periods, Released, Reservation, Reserved, Result, RunEnd, Signal, Stand, Standing, Together,
+    LockKey, LockState, Periods, Queue, Released, Reservation, Reserved, Result, RunEnd, Signal, Standing, Together,
     Tokens, Wake,
 };
 use futures::future::BoxFuture;
@@ -225,13 +225,13 @@ impl Backend for Switchable {
         self.memory.capabilities()
     }
 
-    fn try_acquire<'a>(&'a self, claim: &'a Arc<Claim>, stand: Stand) -> BoxFuture<'a, Result<Attempt>> {
+    fn try_acquire<'a>(&'a self, claim: &'a Arc<Claim>, queue: Queue) -> BoxFuture<'a, Result<Attempt>> {
         Box::pin(async move {
             self.check_up()?;
             if let Some(wake) = self.busy() {
                 return Ok(Attempt::Contended(wake));
             }
-            Ok(match self.memory.try_acquire(claim, stand).await? {
+            Ok(match self.memory.try_acquire(claim, queue).await? {
                 Attempt::Acquired(hold) => Attempt::Acquired(shortened(&self.switches, hold)),
                 Attempt::Contended(mut wake) => {
                     if let Some(signal) = wake.signal.take() {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use dlock_contract::{Attempt, Claim, Hold, LockKey, Released, Stand, Wake};
+use dlock_contract::{Attempt, Claim, Hold, LockKey, Queue, Released, Wake};
 
 use crate::bench::{Bench, SLACK, Stop, TRIES, Tested, case, ensure, slowly};
 use crate::case::Case;
@@ -30,7 +30,7 @@ async fn gives(bench: &Bench<'_>) -> Tested {
         let token = bench.token(&hold)?;
         ensure!(token > former.get(), "the lock went on and the token went from {former} to {token}");
     }
-    other.refused(&bench.claim(&key, bench.long())?, Stand::No, hold.validity).await?;
+    other.refused(&bench.claim(&key, bench.long())?, Queue::Leave, hold.validity).await?;
     one.renew(&hold, hold.validity).await?;
     one.give_back(&hold).await?;
     bench.clean(&key, "after a release that asked for the next caller").await

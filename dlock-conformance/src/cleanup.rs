@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock_contract::{Attempt, Claim, Stand, Standing};
+use dlock_contract::{Attempt, Claim, Queue, Standing};
 
 use crate::bench::{Bench, SLACK, Stop, Tested, case, ensure, pause};
 use crate::case::Case;
@@ -33,7 +33,7 @@ async fn after_contended(bench: &Bench<'_>) -> Tested {
     let hold = one.take(&bench.claim(&key, bench.long())?).await?;
     let before = bench.leftovers(&key).await?.len();
     for _ in 0..3 {
-        drop(other.refused(&bench.claim(&key, bench.long())?, Stand::No, hold.validity).await?);
+        drop(other.refused(&bench.claim(&key, bench.long())?, Queue::Leave, hold.validity).await?);
     }
     let found = bench.leftovers(&key).await?;
     ensure!(found.len() == before, "three refused attempts left something in the store: {}", found.join(", "));
@@ -46,12 +46,12 @@ async fn abandoned_wait(bench: &Bench<'_>) -> Tested {
     let hold = one.take(&bench.claim(&key, bench.long())?).await?;
     let before = bench.leftovers(&key).await?.len();
     let waiter = bench.claim(&key, bench.long())?;
-    let until = Stand::Until(bench.clock.now().after(bench.long()));
+    let until = Queue::until(bench.clock.now().after(bench.long()));
     drop(other.refused(&waiter, until, hold.validity).await?);
     other.backend.abandon(&waiter).await?;
     settled(bench, &[waiter], before).await?;
     let third = bench.claim(&key, bench.long())?;
-    other.refused(&third, Stand::No, hold.validity).await?;
+    other.refused(&third, Queue::Leave, hold.validity).await?;
     one.renew(&hold, hold.validity).await?;
     one.give_back(&hold).await?;
     Ok(())
@@ -90,8 +90,8 @@ async fn dropped_attempts(bench: &Bench<'_>) -> Tested {
     let mut claims = Vec::with_capacity(ROUNDS);
     for round in 0..ROUNDS {
         let claim = bench.claim(&bench.key()?, bench.long())?;
-        let stand = if random.bool() { Stand::No } else { Stand::Until(bench.clock.now().after(bench.long())) };
-        let attempt = client.backend.try_acquire(&claim, stand);
+        let queue = if random.bool() { Queue::Leave } else { Queue::until(bench.clock.now().after(bench.long())) };
+        let attempt = client.backend.try_acquire(&claim, queue);
         let answer = if round % 2 == 0 {
             polled(attempt, random.usize(0..6)).await
         } else {

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dlock_contract::{
-    Attempt, Backend, Batch, BootInstant, Claim, Clock, ErrorKind, Exchange, Hold, Keeps, Periods, Released, RunEnd,
-    Signal, Stand, Standing, Together, Tokens, Validity, Wake,
+    Attempt, Backend, Batch, BootInstant, Claim, Clock, ErrorKind, Exchange, Hold, Keeps, Periods, Queue, Released,
+    RunEnd, Signal, Standing, Together, Tokens, Validity, Wake,
 };
 use futures::future::Either;
 
@@ -45,10 +45,10 @@ impl Client {
     }
 
     /// One attempt; a failure that a retry can help is retried, as the core would.
-    pub(crate) async fn ask(&self, claim: &Arc<Claim>, stand: Stand) -> Tested<Attempt> {
+    pub(crate) async fn ask(&self, claim: &Arc<Claim>, queue: Queue) -> Tested<Attempt> {
         let end = self.clock.now().after(SLACK);
         loop {
-            match self.backend.try_acquire(claim, stand).await {
+            match self.backend.try_acquire(claim, queue).await {
                 Err(error) if error.is_retryable() && self.clock.now() < end => pause(20).await,
                 answer => return Ok(answer?),
             }
@@ -74,7 +74,7 @@ impl Client {
 
     /// The lock is free: it must be granted.
     pub(crate) async fn take(&self, claim: &Arc<Claim>) -> Tested<Hold> {
-        match self.ask(claim, Stand::No).await? {
+        match self.ask(claim, Queue::Leave).await? {
             Attempt::Acquired(hold) => Ok(hold),
             Attempt::Contended(_) | Attempt::AlreadyRun => Err(Stop::Failed("a free lock was refused".into())),
         }
@@ -84,7 +84,7 @@ impl Client {
     pub(crate) async fn take_within(&self, claim: &Arc<Claim>, bound: Duration) -> Tested<Hold> {
         let end = self.clock.now().after(bound);
         loop {
-            if let Attempt::Acquired(hold) = self.ask(claim, Stand::No).await? {
+            if let Attempt::Acquired(hold) = self.ask(claim, Queue::Leave).await? {
                 return Ok(hold);
             }
             ensure!(self.clock.now() < end, "a lock that must be free was refused for {bound:?}");
@@ -93,8 +93,8 @@ impl Client {
     }
 
     /// `other` holds the lock: it must be refused.
-    pub(crate) async fn refused(&self, claim: &Arc<Claim>, stand: Stand, other: Validity) -> Tested<Wake> {
-        match self.ask(claim, stand).await? {
+    pub(crate) async fn refused(&self, claim: &Arc<Claim>, queue: Queue, other: Validity) -> Tested<Wake> {
+        match self.ask(claim, queue).await? {
             Attempt::Contended(wake) => Ok(wake),
             Attempt::AlreadyRun => Err(no_period()),
             Attempt::Acquired(_) => {
@@ -108,7 +108,7 @@ impl Client {
     pub(crate) async fn stand(&self, claim: &Arc<Claim>, until: BootInstant, other: Validity) -> Tested<Wake> {
         let end = self.clock.now().after(SLACK);
         loop {
-            let wake = self.refused(claim, Stand::Until(until), other).await?;
+            let wake = self.refused(claim, Queue::until(until), other).await?;
             if wake.signal.is_some() || self.clock.now() >= end {
                 return Ok(wake);
             }
@@ -137,7 +137,7 @@ impl Client {
         loop {
             let mut wake = match last.take() {
                 Some(wake) => wake,
-                None => match self.ask(claim, Stand::Until(end)).await? {
+                None => match self.ask(claim, Queue::until(end)).await? {
                     Attempt::Acquired(hold) => return Ok(Some(hold)),
                     Attempt::Contended(wake) => wake,
                     Attempt::AlreadyRun => return Ok(None),
@@ -167,7 +167,7 @@ impl Client {
                 },
             }
             // Kept until the next attempt has answered, so no news falls between the two.
-            last = match self.ask(claim, Stand::Until(end)).await? {
+            last = match self.ask(claim, Queue::until(end)).await? {
                 Attempt::Acquired(hold) => return Ok(Some(hold)),
                 Attempt::Contended(next) => Some(next),
                 Attempt::AlreadyRun => return Ok(None),
@@ -231,10 +231,10 @@ impl Client {
     }
 
     /// The key is in use by another family: that must be said, and as something that waiting does not help.
-    pub(crate) async fn conflict(&self, claim: &Arc<Claim>, stand: Stand, holder: &Hold) -> Tested {
+    pub(crate) async fn conflict(&self, claim: &Arc<Claim>, queue: Queue, holder: &Hold) -> Tested {
         let end = self.clock.now().after(SLACK);
         loop {
-            let told = match self.backend.try_acquire(claim, stand).await {
+            let told = match self.backend.try_acquire(claim, queue).await {
                 Err(error) if error.is_retryable() && self.clock.now() < end => {
                     pause(20).await;
                     continue;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use dlock_contract::{Claim, Hold, Owner, Released, Stand};
+use dlock_contract::{Claim, Hold, Owner, Queue, Released};
 
 use crate::bench::{Bench, Stop, Tested, case, ensure, pause};
 use crate::case::Case;
@@ -75,8 +75,8 @@ async fn second_owner(bench: &Bench<'_>) -> Tested {
     let owner = Owner::fresh()?;
     let second = Arc::new(Claim::clone(&first).with(|claim| claim.owner = owner));
     let hold = one.take(&first).await?;
-    one.refused(&second, Stand::No, hold.validity).await?;
-    other.refused(&second, Stand::No, hold.validity).await?;
+    one.refused(&second, Queue::Leave, hold.validity).await?;
+    other.refused(&second, Queue::Leave, hold.validity).await?;
     one.give_back(&hold).await?;
     Ok(())
 }
@@ -86,7 +86,7 @@ async fn asked_again(bench: &Bench<'_>) -> Tested {
     let claim = bench.claim(&key, bench.long())?;
     // The reply to the first attempt is lost.
     let _lost = one.take(&claim).await?;
-    let hold = match one.ask(&claim, Stand::No).await? {
+    let hold = match one.ask(&claim, Queue::Leave).await? {
         dlock_contract::Attempt::Acquired(hold) => hold,
         dlock_contract::Attempt::Contended(_) | dlock_contract::Attempt::AlreadyRun => {
             return Err(Stop::Failed("an owner was refused the lock that it holds itself".into()));
@@ -113,7 +113,7 @@ async fn armed_anew(bench: &Bench<'_>) -> Tested {
     let mut outlived = false;
     while bench.clock.now() < again.validity.deadline() {
         let sent = bench.clock.now();
-        if let dlock_contract::Attempt::Acquired(_) = other.ask(&second, Stand::No).await? {
+        if let dlock_contract::Attempt::Acquired(_) = other.ask(&second, Queue::Leave).await? {
             let now = bench.clock.now();
             ensure!(now >= again.validity.deadline(), "another owner came in before the deadline of the repeated ask");
             break;
@@ -174,7 +174,7 @@ async fn displaced(bench: &Bench<'_>) -> Tested<(Client, Client, Hold, Hold)> {
 /// The holder still has its lock.
 async fn untouched(bench: &Bench<'_>, one: &Client, other: &Client, holder: &Hold) -> Tested {
     let third = bench.claim(&holder.claim.key, bench.long())?;
-    one.refused(&third, Stand::No, holder.validity).await?;
+    one.refused(&third, Queue::Leave, holder.validity).await?;
     other.renew(holder, holder.validity).await?;
     other.give_back(holder).await?;
     Ok(())
@@ -205,7 +205,7 @@ async fn stranger(bench: &Bench<'_>) -> Tested {
         let _ = other.backend.release(&forged).await;
         other.backend.abandon(&forged.claim).await?;
         let _ = other.backend.release(&own).await;
-        other.refused(&bench.claim(&key, bench.long())?, Stand::No, holder.validity).await?;
+        other.refused(&bench.claim(&key, bench.long())?, Queue::Leave, holder.validity).await?;
     }
     one.renew(&holder, holder.validity).await?;
     one.give_back(&holder).await?;

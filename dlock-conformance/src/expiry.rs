@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dlock_contract::{Attempt, Stand};
+use dlock_contract::{Attempt, Queue};
 
 use crate::bench::{Bench, SLACK, Stop, TRIES, Tested, case, ensure, pause, slowly};
 use crate::case::Case;
@@ -27,7 +27,7 @@ async fn not_earlier(bench: &Bench<'_>) -> Tested {
     let next = bench.claim(&key, bench.short())?;
     let end = bench.clock.now().after(bench.takeover(bench.short()));
     loop {
-        if let Attempt::Acquired(_) = other.ask(&next, Stand::No).await? {
+        if let Attempt::Acquired(_) = other.ask(&next, Queue::Leave).await? {
             break;
         }
         ensure!(bench.clock.now() < end, "a silent holder's lock was not granted again");
@@ -59,11 +59,11 @@ async fn renewal_prolongs(bench: &Bench<'_>) -> Tested {
         let renewed = one.renew(&hold, validity).await?;
         ensure!(renewed.deadline() >= validity.deadline(), "a renewal moved the deadline back");
         validity = renewed;
-        other.refused(&next, Stand::No, validity).await?;
+        other.refused(&next, Queue::Leave, validity).await?;
     }
     tokio::time::sleep(bench.short() / 3).await;
     one.in_time(validity)?;
-    other.refused(&next, Stand::No, validity).await?;
+    other.refused(&next, Queue::Leave, validity).await?;
     one.give_back(&hold).await?;
     Ok(())
 }
@@ -103,7 +103,7 @@ async fn evicted(bench: &Bench<'_>) -> Tested {
     let hold = one.take(&bench.claim(&key, bench.long())?).await?;
     let next = bench.claim(&key, bench.long())?;
     // Refused first: a client must not keep in mind what it saw then.
-    other.refused(&next, Stand::No, hold.validity).await?;
+    other.refused(&next, Queue::Leave, hold.validity).await?;
     bench.evict(&key).await?;
     other.take_within(&next, SLACK).await?;
     Ok(())
@@ -130,7 +130,7 @@ async fn grant_counts(bench: &Bench<'_>) -> Tested {
     for _ in 0..TRIES {
         let claim = bench.claim(&bench.key()?, bench.long())?;
         let before = bench.clock.now();
-        let (answer, replied) = slowly(&bench.clock, client.backend.try_acquire(&claim, Stand::No)).await;
+        let (answer, replied) = slowly(&bench.clock, client.backend.try_acquire(&claim, Queue::Leave)).await;
         let Attempt::Acquired(hold) = answer? else {
             return Err(Stop::Failed("a free lock was refused".into()));
         };
@@ -163,7 +163,7 @@ async fn renewal_counts(bench: &Bench<'_>) -> Tested {
 async fn lease_left(bench: &Bench<'_>) -> Tested {
     let (key, one, other) = (bench.key()?, bench.client().await?, bench.client().await?);
     let hold = one.take(&bench.claim(&key, bench.short())?).await?;
-    let wake = other.refused(&bench.claim(&key, bench.long())?, Stand::No, hold.validity).await?;
+    let wake = other.refused(&bench.claim(&key, bench.long())?, Queue::Leave, hold.validity).await?;
     if let Some(left) = wake.lease_left {
         let most = hold.validity.granted + bench.capabilities.takeover_delay;
         ensure!(left <= most, "a lease of {:?} was told to run for {left:?} more", hold.validity.granted);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dlock_contract::{Attempt, Clock, Error, ErrorKind, Result, Stand, Standing};
+use dlock_contract::{Attempt, Clock, Error, ErrorKind, Queue, Result, Standing};
 
 use crate::bench::{Bench, SLACK, Stop, Tested, case, ensure, pause};
 use crate::case::Case;
@@ -37,7 +37,7 @@ async fn refused(bench: &Bench<'_>, client: &Client) -> Tested {
     // Twice: the first may break an open connection, the second has to open one.
     for _ in 0..2 {
         let claim = bench.claim(&bench.key()?, bench.long())?;
-        let answer = bounded(client.backend.try_acquire(&claim, Stand::No)).await;
+        let answer = bounded(client.backend.try_acquire(&claim, Queue::Leave)).await;
         match answer {
             Err(error) => outage(&error)?,
             Ok(Attempt::Contended(_) | Attempt::AlreadyRun) => {
@@ -63,7 +63,7 @@ async fn never_sent(bench: &Bench<'_>) -> Tested {
         // Over a connection that is open, and over one that has to be opened.
         for _ in 0..2 {
             let claim = bench.claim(&key, bench.long())?;
-            match bounded(client.backend.try_acquire(&claim, Stand::No)).await {
+            match bounded(client.backend.try_acquire(&claim, Queue::Leave)).await {
                 Err(error) if !error.may_have_left() => {}
                 // Other answers to this are the subject of other cases.
                 _ => {
@@ -80,7 +80,7 @@ async fn never_sent(bench: &Bench<'_>) -> Tested {
         let end = bench.clock.now().after(BOUND);
         let claim = bench.claim(&key, bench.long())?;
         loop {
-            match bounded(stranger.backend.try_acquire(&claim, Stand::No)).await {
+            match bounded(stranger.backend.try_acquire(&claim, Queue::Leave)).await {
                 Ok(Attempt::Acquired(hold)) => {
                     stranger.give_back(&hold).await?;
                     break;
@@ -138,11 +138,11 @@ async fn works_again(bench: &Bench<'_>) -> Tested {
         let outage = bench.outage(how).await?;
         let claim = bench.claim(&bench.key()?, bench.long())?;
         // What is told meanwhile is the matter of other cases.
-        let _ = tokio::time::timeout(Duration::from_secs(2), client.backend.try_acquire(&claim, Stand::No)).await;
+        let _ = tokio::time::timeout(Duration::from_secs(2), client.backend.try_acquire(&claim, Queue::Leave)).await;
         drop(outage);
         let end = bench.clock.now().after(BOUND);
         loop {
-            match bounded(client.backend.try_acquire(&claim, Stand::No)).await {
+            match bounded(client.backend.try_acquire(&claim, Queue::Leave)).await {
                 Ok(Attempt::Acquired(hold)) => {
                     client.give_back(&hold).await?;
                     break;
@@ -165,12 +165,12 @@ async fn wrong_clock(bench: &Bench<'_>) -> Tested {
         let other = bench.client_with(Clock::with_wall_skew(ahead)).await?;
         let hold = one.take(&bench.claim(&key, bench.short())?).await?;
         let next = bench.claim(&key, bench.short())?;
-        other.refused(&next, Stand::No, hold.validity).await?;
+        other.refused(&next, Queue::Leave, hold.validity).await?;
         let renewed = one.renew(&hold, hold.validity).await?;
-        other.refused(&next, Stand::No, renewed).await?;
+        other.refused(&next, Queue::Leave, renewed).await?;
         one.give_back(&hold).await?;
         let hold = one.take_within(&bench.claim(&key, bench.short())?, SLACK).await?;
-        other.refused(&next, Stand::No, hold.validity).await?;
+        other.refused(&next, Queue::Leave, hold.validity).await?;
         other.take_within(&next, bench.takeover(hold.validity.granted)).await?;
     }
     Ok(())

@@ -1,6 +1,6 @@
 //! Tokens: every grant's is above all earlier ones, whatever ended the hold before.
 
-use dlock_contract::{Hold, LockKey, Stand};
+use dlock_contract::{Hold, LockKey, Queue};
 
 use crate::bench::{Bench, SLACK, Tested, case, ensure};
 use crate::case::Case;
@@ -122,7 +122,7 @@ async fn hold_over_restart(bench: &Bench<'_>) -> Tested {
     let hold = one.take(&bench.claim(&key, bench.long())?).await?;
     bench.restart().await?;
     let other = bench.client().await?;
-    other.refused(&bench.claim(&key, bench.long())?, Stand::No, hold.validity).await?;
+    other.refused(&bench.claim(&key, bench.long())?, Queue::Leave, hold.validity).await?;
     // By the client that was there before: it must find its store again.
     let end = bench.clock.now().after(SLACK);
     while let Err(error) = one.renewal(&hold).await? {

@@ -1,6 +1,6 @@
 //! A store that hands the lock over with its news.
 
-use dlock_contract::{Hold, Signal, Stand, Wake};
+use dlock_contract::{Hold, Queue, Signal, Wake};
 
 use crate::bench::{Bench, SLACK, Stop, Tested, case, ensure, pause, slowly};
 use crate::case::Case;
@@ -30,7 +30,7 @@ async fn usable(bench: &Bench<'_>) -> Tested {
     drop(wake);
     ensure!(hold.claim.owner != former.claim.owner, "the lock was handed over to its former owner");
     let third = bench.claim(&hold.claim.key, bench.long())?;
-    bench.client().await?.refused(&third, Stand::No, hold.validity).await?;
+    bench.client().await?.refused(&third, Queue::Leave, hold.validity).await?;
     other.renew(&hold, hold.validity).await?;
     other.give_back(&hold).await?;
     other.take_within(&third, SLACK).await?;

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use dlock_contract::{Attempt, Backend, BreakRecord, HoldId, Inspect, Listing, LockKey, Stand, Standing};
+use dlock_contract::{Attempt, Backend, BreakRecord, HoldId, Inspect, Listing, LockKey, Queue, Standing};
 
 use crate::bench::{Bench, Stop, Tested, case, ensure, literal};
 use crate::case::Case;
@@ -46,7 +46,7 @@ async fn refusals_name_the_holder(bench: &Bench<'_>) -> Tested {
     for _ in 0..2 {
         let hold = one.take(&bench.claim(&key, bench.long())?).await?;
         let refused = bench.claim(&key, bench.long())?;
-        let Attempt::Contended(wake) = other.ask(&refused, Stand::No).await? else {
+        let Attempt::Contended(wake) = other.ask(&refused, Queue::Leave).await? else {
             return Err(Stop::Failed("a second owner was let in".into()));
         };
         let named = wake.held_by.as_ref();

@@ -1,7 +1,7 @@
 //! Keys that stay taken for some time after their hold has ended.
 
 use dlock_contract::engine::margin;
-use dlock_contract::{Attempt, Released, Stand};
+use dlock_contract::{Attempt, Queue, Released};
 
 use crate::bench::{Bench, SLACK, Tested, case, ensure, pause};
 use crate::case::Case;
@@ -23,7 +23,7 @@ async fn for_its_time(bench: &Bench<'_>) -> Tested {
     one.end(&hold, Some(keep), None).await?;
     let next = bench.claim(&key, bench.long())?;
     while bench.clock.now() < until {
-        if let Attempt::Acquired(_) = other.ask(&next, Stand::No).await? {
+        if let Attempt::Acquired(_) = other.ask(&next, Queue::Leave).await? {
             let early = until.since(bench.clock.now());
             ensure!(early.is_zero(), "a key that was to be kept for {keep:?} was granted {early:?} too early");
         }
@@ -36,7 +36,7 @@ async fn not_longer(bench: &Bench<'_>) -> Tested {
     let (key, one, other) = (bench.key()?, bench.client().await?, bench.client().await?);
     let hold = one.take(&bench.claim(&key, bench.long())?).await?;
     let waiter = bench.claim(&key, bench.long())?;
-    let until = Stand::Until(bench.clock.now().after(bench.long()));
+    let until = Queue::until(bench.clock.now().after(bench.long()));
     let wake = other.refused(&waiter, until, hold.validity).await?;
     one.end(&hold, Some(bench.short()), None).await?;
     let next = other.wait_on(&waiter, Some(wake), bench.takeover(bench.short())).await?;
@@ -54,8 +54,8 @@ async fn nobodys(bench: &Bench<'_>) -> Tested {
     let ended = one.keeps()?.keep(&hold, bench.short(), None).await?;
     ensure!(ended == Released::NotOwner, "the end of a kept key was answered with {ended:?}");
     one.backend.abandon(&hold.claim).await?;
-    one.refused(&hold.claim, Stand::No, hold.validity).await?;
-    other.refused(&bench.claim(&key, bench.long())?, Stand::No, hold.validity).await?;
+    one.refused(&hold.claim, Queue::Leave, hold.validity).await?;
+    other.refused(&bench.claim(&key, bench.long())?, Queue::Leave, hold.validity).await?;
     Ok(())
 }
 
@@ -78,6 +78,6 @@ async fn share(bench: &Bench<'_>) -> Tested {
     one.end(&kept, Some(bench.long()), None).await?;
     let next = other.take_within(&bench.claim_as(permits(2), &key, bench.long())?, SLACK).await?;
     ensure!(next.slot != kept.slot, "a slot that is kept was given to somebody else");
-    other.refused(&bench.claim_as(permits(2), &key, bench.long())?, Stand::No, next.validity).await?;
+    other.refused(&bench.claim_as(permits(2), &key, bench.long())?, Queue::Leave, next.validity).await?;
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! Different names are different locks, and different locks do not touch each other.
 
-use dlock_contract::{ErrorKind, Hold, Key, LockKey, Stand, Standing};
+use dlock_contract::{ErrorKind, Hold, Key, LockKey, Queue, Standing};
 
 use crate::bench::{Bench, SLACK, Stop, Tested, case, ensure, literal};
 use crate::case::Case;
@@ -62,7 +62,7 @@ async fn different(bench: &Bench<'_>, pairs: Vec<(String, String)>) -> Tested {
                 continue;
             }
             let first = one.take(&bench.claim(&left, bench.long())?).await?;
-            let second = match other.ask(&bench.claim(&right, bench.long())?, Stand::No).await? {
+            let second = match other.ask(&bench.claim(&right, bench.long())?, Queue::Leave).await? {
                 dlock_contract::Attempt::Acquired(hold) => hold,
                 dlock_contract::Attempt::Contended(_) | dlock_contract::Attempt::AlreadyRun => {
                     return Err(Stop::Failed(format!("{right} was refused while {left} was held")));
@@ -70,7 +70,7 @@ async fn different(bench: &Bench<'_>, pairs: Vec<(String, String)>) -> Tested {
             };
             one.give_back(&first).await?;
             let third = bench.claim(&right, bench.long())?;
-            one.refused(&third, Stand::No, second.validity).await?;
+            one.refused(&third, Queue::Leave, second.validity).await?;
             other.renew(&second, second.validity).await?;
             other.give_back(&second).await?;
         }
@@ -84,7 +84,7 @@ async fn nameless(bench: &Bench<'_>, client: &Client, key: &LockKey) -> Tested<b
         return Ok(false);
     }
     let claim = bench.claim(key, bench.long())?;
-    match client.backend.try_acquire(&claim, Stand::No).await {
+    match client.backend.try_acquire(&claim, Queue::Leave).await {
         Err(error) => Ok(matches!(error.kind(), ErrorKind::Unsupported { .. })),
         Ok(_) => {
             client.backend.abandon(&claim).await?;
@@ -102,10 +102,10 @@ async fn longest(bench: &Bench<'_>) -> Tested {
     ensure!(key.as_str().len() == most, "the key has {} bytes instead of {most}", key.as_str().len());
     let (one, other) = (bench.client().await?, bench.client().await?);
     let hold = one.take(&bench.claim(&key, bench.long())?).await?;
-    other.refused(&bench.claim(&key, bench.long())?, Stand::No, hold.validity).await?;
+    other.refused(&bench.claim(&key, bench.long())?, Queue::Leave, hold.validity).await?;
     let until = bench.clock.now().after(bench.long());
     let waiter = bench.claim(&key, bench.long())?;
-    drop(other.refused(&waiter, Stand::Until(until), hold.validity).await?);
+    drop(other.refused(&waiter, Queue::until(until), hold.validity).await?);
     other.backend.abandon(&waiter).await?;
     one.renew(&hold, hold.validity).await?;
     one.give_back(&hold).await?;
@@ -118,7 +118,7 @@ async fn apart(bench: &Bench<'_>) -> Tested {
     let ended = one.take(&bench.claim(&bench.key()?, bench.long())?).await?;
     one.give_back(&ended).await?;
     let next = bench.claim(&kept.claim.key, bench.long())?;
-    other.refused(&next, Stand::No, kept.validity).await?;
+    other.refused(&next, Queue::Leave, kept.validity).await?;
     one.renew(&kept, kept.validity).await?;
     one.give_back(&kept).await?;
     Ok(())
@@ -180,7 +180,7 @@ async fn in_one_group(bench: &Bench<'_>) -> Tested {
         }
     }
     for (hold, validity) in holds.iter().zip(&current) {
-        other.refused(&bench.claim(&hold.claim.key, bench.short())?, Stand::No, *validity).await?;
+        other.refused(&bench.claim(&hold.claim.key, bench.short())?, Queue::Leave, *validity).await?;
     }
     for hold in &holds {
         one.give_back(hold).await?;

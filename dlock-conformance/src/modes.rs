@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU32;
 
-use dlock_contract::{Hold, Mode, Stand};
+use dlock_contract::{Hold, Mode, Queue};
 
 use crate::bench::{Bench, Tested, case, ensure, pause};
 use crate::case::Case;
@@ -41,9 +41,9 @@ async fn other_family(bench: &Bench<'_>) -> Tested {
             let key = bench.key()?;
             let hold = one.take(&bench.claim_as(held, &key, bench.long())?).await?;
             let before = bench.leftovers(&key).await?.len();
-            let until = Stand::Until(bench.clock.now().after(bench.long()));
-            for stand in [Stand::No, until] {
-                other.conflict(&bench.claim_as(asked, &key, bench.long())?, stand, &hold).await?;
+            let until = Queue::until(bench.clock.now().after(bench.long()));
+            for queue in [Queue::Leave, until] {
+                other.conflict(&bench.claim_as(asked, &key, bench.long())?, queue, &hold).await?;
             }
             let found = bench.leftovers(&key).await?;
             ensure!(found.len() == before, "after a conflict, the store has {}", found.join(", "));
@@ -68,7 +68,7 @@ async fn leaves_nothing(bench: &Bench<'_>) -> Tested {
         // One that waits, and leaves.
         let waits = if mode == Mode::Read { Mode::Write } else { mode };
         let waiter = bench.claim_as(waits, &key, bench.long())?;
-        let until = Stand::Until(bench.clock.now().after(bench.long()));
+        let until = Queue::until(bench.clock.now().after(bench.long()));
         if let Some(hold) = holds.first() {
             drop(other.refused(&waiter, until, hold.validity).await?);
         }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock_contract::{Backend, Claim, MAX_NOTE_BYTES, Note, Owner, Stand};
+use dlock_contract::{Backend, Claim, MAX_NOTE_BYTES, Note, Owner, Queue};
 
 use crate::bench::{Bench, SLACK, Tested, case, ensure, pause};
 use crate::case::Case;
@@ -61,7 +61,7 @@ async fn owners_are_secret(bench: &Bench<'_>) -> Tested {
     let hold = one.take(&claim).await?;
     let waiter = bench.claim(&key, bench.long())?;
     let until = bench.clock.now().after(Duration::from_secs(5));
-    let wake = other.refused(&waiter, Stand::Until(until), hold.validity).await?;
+    let wake = other.refused(&waiter, Queue::until(until), hold.validity).await?;
     let mut told = format!("{hold:?} {wake:?} {claim:?} {:?}", other.backend.look(&key).await?.note().cloned());
     drop(wake);
     other.backend.abandon(&waiter).await?;
@@ -70,7 +70,7 @@ async fn owners_are_secret(bench: &Bench<'_>) -> Tested {
     if let Ok(outage) = bench.outage(super::Outage::Refused).await {
         let next = bench.claim(&key, bench.long())?;
         for (client, claim) in [(&one, &claim), (&other, &next)] {
-            let answer = tokio::time::timeout(SLACK, client.backend.try_acquire(claim, Stand::No)).await;
+            let answer = tokio::time::timeout(SLACK, client.backend.try_acquire(claim, Queue::Leave)).await;
             told.push_str(&format!("{answer:?}"));
             if let Ok(Err(error)) = answer {
                 told.push_str(&error.to_string());

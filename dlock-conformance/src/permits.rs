@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use dlock_contract::{Hold, Stand};
+use dlock_contract::{Hold, Queue};
 
 use crate::bench::{Bench, SLACK, Stop, Tested, case, ensure};
 use crate::case::Case;
@@ -32,7 +32,7 @@ async fn not_one_more(bench: &Bench<'_>) -> Tested {
     ensure!(slots.into_iter().eq(0..MOST), "{MOST} permits are held, and their slots are not 0 to {}", MOST - 1);
     let next = bench.claim_as(permits(MOST), &key, bench.long())?;
     for (client, hold) in [&one, &other].into_iter().zip(&holds) {
-        client.refused(&next, Stand::No, hold.validity).await?;
+        client.refused(&next, Queue::Leave, hold.validity).await?;
     }
     for hold in &holds {
         one.renew(hold, hold.validity).await?;
@@ -91,7 +91,7 @@ async fn silent_holder(bench: &Bench<'_>) -> Tested {
     let next = one.take_within(&bench.claim_as(permits(2), &key, bench.long())?, SLACK).await?;
     let (freed, given) = (slot(&silent)?, slot(&next)?);
     ensure!(freed == given, "only slot {freed} was free, and {given} was given");
-    other.refused(&bench.claim_as(permits(2), &key, bench.long())?, Stand::No, validity).await?;
+    other.refused(&bench.claim_as(permits(2), &key, bench.long())?, Queue::Leave, validity).await?;
     other.renew(&alive, validity).await?;
     Ok(())
 }
@@ -100,7 +100,7 @@ async fn other_number(bench: &Bench<'_>) -> Tested {
     let (key, one, other) = (bench.key()?, bench.client().await?, bench.client().await?);
     for (held, asked) in [(2, 3), (3, 2)] {
         let hold = one.take(&bench.claim_as(permits(held), &key, bench.long())?).await?;
-        other.conflict(&bench.claim_as(permits(asked), &key, bench.long())?, Stand::No, &hold).await?;
+        other.conflict(&bench.claim_as(permits(asked), &key, bench.long())?, Queue::Leave, &hold).await?;
         one.give_back(&hold).await?;
     }
     Ok(())

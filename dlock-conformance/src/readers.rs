@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dlock_contract::{Attempt, Mode, Released, Stand};
+use dlock_contract::{Attempt, Mode, Queue, Released};
 
 use crate::bench::{Bench, SLACK, Stop, Tested, case, ensure};
 use crate::case::Case;
@@ -36,8 +36,8 @@ async fn alone(bench: &Bench<'_>) -> Tested {
     for (held, asked) in [(Mode::Read, Mode::Write), (Mode::Write, Mode::Read), (Mode::Write, Mode::Write)] {
         let hold = one.take(&bench.claim_as(held, &key, bench.long())?).await?;
         let next = bench.claim_as(asked, &key, bench.long())?;
-        one.refused(&next, Stand::No, hold.validity).await?;
-        other.refused(&next, Stand::No, hold.validity).await?;
+        one.refused(&next, Queue::Leave, hold.validity).await?;
+        other.refused(&next, Queue::Leave, hold.validity).await?;
         one.give_back(&hold).await?;
         let hold = other.take_within(&next, SLACK).await?;
         other.give_back(&hold).await?;
@@ -49,11 +49,11 @@ async fn overtaking(bench: &Bench<'_>) -> Tested {
     let (key, one, other) = (bench.key()?, bench.client().await?, bench.client().await?);
     let reader = one.take(&bench.claim_as(Mode::Read, &key, bench.long())?).await?;
     let writer = bench.claim_as(Mode::Write, &key, bench.long())?;
-    let until = Stand::Until(bench.clock.now().after(bench.long()));
+    let until = Queue::until(bench.clock.now().after(bench.long()));
     let wake = other.refused(&writer, until, reader.validity).await?;
     let late = bench.claim_as(Mode::Read, &key, bench.long())?;
     for client in [&one, &other] {
-        if let Attempt::Acquired(_) = client.ask(&late, Stand::No).await? {
+        if let Attempt::Acquired(_) = client.ask(&late, Queue::Leave).await? {
             return Err(Stop::Failed("a reader came in before a writer that waited longer".into()));
         }
     }
@@ -68,7 +68,7 @@ async fn gave_up(bench: &Bench<'_>) -> Tested {
     let (key, one, other) = (bench.key()?, bench.client().await?, bench.client().await?);
     let reader = one.take(&bench.claim_as(Mode::Read, &key, bench.long())?).await?;
     let writer = bench.claim_as(Mode::Write, &key, bench.long())?;
-    let until = Stand::Until(bench.clock.now().after(bench.long()));
+    let until = Queue::until(bench.clock.now().after(bench.long()));
     drop(other.refused(&writer, until, reader.validity).await?);
     other.backend.abandon(&writer).await?;
     let next = one.take_within(&bench.claim_as(Mode::Read, &key, bench.long())?, SLACK).await?;
@@ -88,7 +88,7 @@ async fn silent_reader(bench: &Bench<'_>) -> Tested {
     while bench.clock.now() < over {
         tokio::time::sleep(bench.short() / 3).await;
         validity = other.renew(&alive, validity).await?;
-        one.refused(&writer, Stand::No, validity).await?;
+        one.refused(&writer, Queue::Leave, validity).await?;
     }
     one.lost(&silent).await?;
     other.give_back(&alive).await?;
@@ -106,7 +106,7 @@ async fn one_ends(bench: &Bench<'_>) -> Tested {
     other.lost(&ended).await?;
     for hold in [&first, &last] {
         one.renew(hold, hold.validity).await?;
-        other.refused(&bench.claim_as(Mode::Write, &key, bench.long())?, Stand::No, hold.validity).await?;
+        other.refused(&bench.claim_as(Mode::Write, &key, bench.long())?, Queue::Leave, hold.validity).await?;
         one.give_back(hold).await?;
     }
     Ok(())

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dlock_contract::{Hold, Reservation, Reserved, Stand, Validity};
+use dlock_contract::{Hold, Queue, Reservation, Reserved, Validity};
 
 use crate::bench::{Bench, Stop, Tested, case, ensure, pause};
 use crate::case::Case;
@@ -53,7 +53,7 @@ async fn prolongs(bench: &Bench<'_>) -> Tested {
             one.in_time(validity)?;
         }
         validity = answer?.1;
-        other.refused(&next, Stand::No, validity).await?;
+        other.refused(&next, Queue::Leave, validity).await?;
     }
     one.give_back(&hold).await?;
     Ok(())
@@ -88,7 +88,7 @@ async fn awaited(bench: &Bench<'_>) -> Tested {
     ensure!(matches!(alone, Reserved::Tokens { .. }), "nobody waits, and the answer was {alone:?}");
     let waiter = bench.claim(&key, bench.long())?;
     let until = bench.clock.now().after(Duration::from_secs(60));
-    let wake = other.refused(&waiter, Stand::Until(until), hold.validity).await?;
+    let wake = other.refused(&waiter, Queue::until(until), hold.validity).await?;
     pause(10).await;
     let answer = one.tokens()?.reserve(&hold, asked).await?;
     ensure!(answer == Reserved::Awaited, "somebody waits, and the answer was {answer:?}");

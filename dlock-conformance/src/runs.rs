@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use dlock_contract::{Attempt, Claim, Clock, OncePer, RunEnd, Stand};
+use dlock_contract::{Attempt, Claim, Clock, OncePer, Queue, RunEnd};
 use futures::future::{join, join_all};
 
 use crate::bench::{Bench, SLACK, Stop, Tested, case, ensure, pause};
@@ -59,8 +59,8 @@ fn again(once: OncePer) -> OncePer {
 }
 
 /// The run was started already: nothing else may be said.
-async fn over(client: &Client, claim: &std::sync::Arc<Claim>, stand: Stand, what: &str) -> Tested {
-    match client.ask(claim, stand).await? {
+async fn over(client: &Client, claim: &std::sync::Arc<Claim>, queue: Queue, what: &str) -> Tested {
+    match client.ask(claim, queue).await? {
         Attempt::AlreadyRun => Ok(()),
         other => Err(Stop::Failed(format!("{what}, and the answer was {other:?}"))),
     }
@@ -76,7 +76,7 @@ async fn one_start(bench: &Bench<'_>) -> Tested {
     for _ in 0..3 {
         let runs = clients.iter().map(|client| async {
             let claim = bench.claim_once(once, &key, bench.long())?;
-            let Attempt::Acquired(hold) = client.ask(&claim, Stand::No).await? else { return Ok(0) };
+            let Attempt::Acquired(hold) = client.ask(&claim, Queue::Leave).await? else { return Ok(0) };
             // At once, so that nobody is kept out by the lock itself.
             client.end(&hold, None, Some(SUCCEEDED)).await?;
             Tested::Ok(1)
@@ -93,9 +93,9 @@ async fn goes_on(bench: &Bench<'_>) -> Tested {
     let (key, once, one) = (bench.key()?, quiet(), bench.client().await?);
     let hold = one.take(&bench.claim_once(once, &key, bench.long())?).await?;
     let before = bench.leftovers(&key).await?.len();
-    for stand in [Stand::No, Stand::Until(bench.clock.now().after(bench.long()))] {
+    for queue in [Queue::Leave, Queue::until(bench.clock.now().after(bench.long()))] {
         let claim = bench.claim_once(once, &key, bench.long())?;
-        over(&one, &claim, stand, "a run of this period goes on").await?;
+        over(&one, &claim, queue, "a run of this period goes on").await?;
     }
     let found = bench.leftovers(&key).await?;
     ensure!(found.len() == before, "those who came too late left something in the store: {}", found.join(", "));
@@ -109,7 +109,7 @@ async fn one_of_those_who_wait(bench: &Bench<'_>) -> Tested {
     let (key, once, one, other) = (bench.key()?, quiet(), bench.client().await?, bench.client().await?);
     let holder = one.take(&bench.claim(&key, bench.long())?).await?;
     let claims = [bench.claim_once(once, &key, bench.long())?, bench.claim_once(once, &key, bench.long())?];
-    let until = Stand::Until(bench.clock.now().after(bench.long()));
+    let until = Queue::until(bench.clock.now().after(bench.long()));
     let first = one.refused(&claims[0], until, holder.validity).await?;
     let second = other.refused(&claims[1], until, holder.validity).await?;
     one.give_back(&holder).await?;
@@ -136,7 +136,7 @@ async fn ended(bench: &Bench<'_>) -> Tested {
         one.end(&hold, None, Some(end)).await?;
         for once in [once, again(once)] {
             let claim = bench.claim_once(once, &key, bench.long())?;
-            over(&one, &claim, Stand::No, &format!("the run has ended ({end:?})")).await?;
+            over(&one, &claim, Queue::Leave, &format!("the run has ended ({end:?})")).await?;
         }
         // The record is one of runs: the key itself is free.
         let plain = one.take(&bench.claim(&key, bench.long())?).await?;
@@ -151,7 +151,7 @@ async fn released(bench: &Bench<'_>) -> Tested {
     let hold = one.take(&bench.claim_once(once, &key, bench.long())?).await?;
     one.give_back(&hold).await?;
     let claim = bench.claim_once(once, &key, bench.long())?;
-    over(&one, &claim, Stand::No, "the run was started, and its lock released").await
+    over(&one, &claim, Queue::Leave, "the run was started, and its lock released").await
 }
 
 async fn abandoned(bench: &Bench<'_>) -> Tested {
@@ -162,7 +162,7 @@ async fn abandoned(bench: &Bench<'_>) -> Tested {
         one.backend.abandon(&claim).await?;
     }
     bench.clean(&key, "after an abandon").await?;
-    let hold = match one.ask(&bench.claim_once(once, &key, bench.long())?, Stand::No).await? {
+    let hold = match one.ask(&bench.claim_once(once, &key, bench.long())?, Queue::Leave).await? {
         Attempt::Acquired(hold) => hold,
         answer => return Err(Stop::Failed(format!("nothing was run in this period, and the answer was {answer:?}"))),
     };
@@ -170,7 +170,7 @@ async fn abandoned(bench: &Bench<'_>) -> Tested {
     one.end(&hold, None, Some(SUCCEEDED)).await?;
     one.backend.abandon(&claim).await?;
     let next = bench.claim_once(once, &key, bench.long())?;
-    over(&one, &next, Stand::No, "another claim than the one that ran was abandoned").await
+    over(&one, &next, Queue::Leave, "another claim than the one that ran was abandoned").await
 }
 
 async fn abandoned_rerun(bench: &Bench<'_>) -> Tested {
@@ -185,7 +185,7 @@ async fn abandoned_rerun(bench: &Bench<'_>) -> Tested {
     one.backend.abandon(&claim).await?;
     // Nothing is known of how the first one ended.
     let unasked = bench.claim_once(once, &key, bench.long())?;
-    over(&one, &unasked, Stand::No, "the run was started, and a claim that was to repeat it abandoned").await?;
+    over(&one, &unasked, Queue::Leave, "the run was started, and a claim that was to repeat it abandoned").await?;
     let hold = one.take(&bench.claim_once(again(once), &key, bench.long())?).await?;
     one.end(&hold, None, Some(SUCCEEDED)).await?;
     Ok(())
@@ -197,7 +197,7 @@ async fn asks_again(bench: &Bench<'_>) -> Tested {
     let late = one.take(&claim).await?;
     // As the core does with a grant that comes so late that nothing is left of it.
     one.give_back(&late).await?;
-    let hold = match one.ask(&claim, Stand::No).await? {
+    let hold = match one.ask(&claim, Queue::Leave).await? {
         Attempt::Acquired(hold) => hold,
         answer => return Err(Stop::Failed(format!("its own start was told to a claim that asks again as {answer:?}"))),
     };
@@ -213,12 +213,12 @@ async fn died(bench: &Bench<'_>) -> Tested {
     let claim = bench.claim_once(once, &key, bench.long())?;
     while bench.clock.now() < over_at {
         // Whether it is told as contention until then is another matter.
-        if let Attempt::Acquired(_) = one.ask(&claim, Stand::No).await? {
+        if let Attempt::Acquired(_) = one.ask(&claim, Queue::Leave).await? {
             return Err(Stop::Failed("a run that had been started was started again".into()));
         }
         pause(20).await;
     }
-    over(&one, &claim, Stand::No, "the run was started, and its lease has ended").await
+    over(&one, &claim, Queue::Leave, "the run was started, and its lease has ended").await
 }
 
 async fn rerun(bench: &Bench<'_>) -> Tested {
@@ -227,7 +227,7 @@ async fn rerun(bench: &Bench<'_>) -> Tested {
     let claim = bench.claim_once(again(once), &key, bench.long())?;
     let end = bench.clock.now().after(bench.takeover(bench.short()));
     let second = loop {
-        if let Attempt::Acquired(second) = one.ask(&claim, Stand::No).await? {
+        if let Attempt::Acquired(second) = one.ask(&claim, Queue::Leave).await? {
             break second;
         }
         ensure!(bench.clock.now() < end, "a run whose process died was not started again");
@@ -247,7 +247,7 @@ async fn given_back(bench: &Bench<'_>) -> Tested {
     one.end(&plain, None, Some(SUCCEEDED)).await?;
     let first = one.take(&bench.claim_once(once, &key, bench.long())?).await?;
     let claim = bench.claim_once(once, &key, bench.long())?;
-    let until = Stand::Until(bench.clock.now().after(bench.long()));
+    let until = Queue::until(bench.clock.now().after(bench.long()));
     let wake = one.refused(&claim, until, first.validity).await?;
     one.give_back(&first).await?;
     // It goes to one who waits, and then to one who asks.
@@ -266,11 +266,11 @@ async fn waits_to_rerun(bench: &Bench<'_>) -> Tested {
         let key = bench.key()?;
         let hold = one.take(&bench.claim_once(once, &key, bench.long())?).await?;
         let before = bench.leftovers(&key).await?.len();
-        one.refused(&bench.claim_once(once, &key, bench.long())?, Stand::No, hold.validity).await?;
+        one.refused(&bench.claim_once(once, &key, bench.long())?, Queue::Leave, hold.validity).await?;
         let found = bench.leftovers(&key).await?;
         ensure!(found.len() == before, "who did not wait left something in the store: {}", found.join(", "));
         let claim = bench.claim_once(once, &key, bench.long())?;
-        let until = Stand::Until(bench.clock.now().after(bench.long()));
+        let until = Queue::until(bench.clock.now().after(bench.long()));
         let wake = one.refused(&claim, until, hold.validity).await?;
         one.end(&hold, keep, Some(SUCCEEDED)).await?;
         let again = one.outcome(&claim, Some(wake), SLACK * 2).await?;
@@ -294,7 +294,7 @@ async fn earlier_period(bench: &Bench<'_>) -> Tested {
     let (one, other) = (bench.client().await?, bench.client().await?);
     let hold = one.take(&bench.claim_once(once, &key, bench.long())?).await?;
     let claim = bench.claim_once(once, &key, bench.long())?;
-    let until = Stand::Until(bench.clock.now().after(bench.long()));
+    let until = Queue::until(bench.clock.now().after(bench.long()));
     let end = bench.clock.now().after(once.period * 2 + SLACK);
     let wake = loop {
         match other.ask(&claim, until).await? {
@@ -328,7 +328,7 @@ async fn offset(bench: &Bench<'_>) -> Tested {
         one.end(&hold, None, Some(SUCCEEDED)).await?;
         for earlier in [hours - 10, hours] {
             let claim = bench.claim_once(boundary_at(earlier), &key, bench.long())?;
-            over(&one, &claim, Stand::No, "a run of this boundary or a later one was started").await?;
+            over(&one, &claim, Queue::Leave, "a run of this boundary or a later one was started").await?;
         }
     }
     Ok(())
@@ -342,7 +342,7 @@ async fn stores_clock(bench: &Bench<'_>) -> Tested {
     for skew in [period, -period] {
         let wrong = bench.client_with(Clock::with_wall_skew(skew)).await?;
         let claim = bench.claim_once(once, &key, bench.long())?;
-        over(&wrong, &claim, Stand::No, &format!("a client's clock is wrong by {skew} ms")).await?;
+        over(&wrong, &claim, Queue::Leave, &format!("a client's clock is wrong by {skew} ms")).await?;
     }
     Ok(())
 }

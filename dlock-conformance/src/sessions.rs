@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dlock_contract::{Expiry, Hold, LockKey, Released, Stand};
+use dlock_contract::{Expiry, Hold, LockKey, Queue, Released};
 use futures::channel::oneshot;
 
 use crate::bench::{Bench, SLACK, Stop, TRIES, Tested, case, ensure, pause};
@@ -19,7 +19,7 @@ async fn session_ends(bench: &Bench<'_>) -> Tested {
     let (key, one, other) = (bench.key()?, bench.client().await?, bench.client().await?);
     let hold = one.take(&bench.claim(&key, bench.long())?).await?;
     let next = bench.claim(&key, bench.long())?;
-    other.refused(&next, Stand::No, hold.validity).await?;
+    other.refused(&next, Queue::Leave, hold.validity).await?;
     // As when the process has died: nothing is released, the connections just end.
     drop((hold, one));
     other.take_within(&next, bench.capabilities.takeover_delay + SLACK).await?;

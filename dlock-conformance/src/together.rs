@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use dlock_contract::{Claim, Hold, LockKey, Released, Stand};
+use dlock_contract::{Claim, Hold, LockKey, Queue, Released};
 
 use crate::bench::{Bench, Stop, Tested, case, ensure, pause, slowly};
 use crate::case::Case;
@@ -52,7 +52,7 @@ async fn all(bench: &Bench<'_>) -> Tested {
         let from = hold.validity.from;
         ensure!(began.is_none_or(|began| from <= began), "a hold counts from its reply");
         ensure!(hold.validity.granted >= claim.ttl, "{:?} was granted for {:?}", hold.validity.granted, claim.ttl);
-        other.refused(&bench.claim(&claim.key, bench.long())?, Stand::No, hold.validity).await?;
+        other.refused(&bench.claim(&claim.key, bench.long())?, Queue::Leave, hold.validity).await?;
         one.renew(hold, hold.validity).await?;
         one.give_back(hold).await?;
     }
@@ -103,7 +103,7 @@ async fn again(bench: &Bench<'_>) -> Tested {
         validity = more.iter().map(|hold| hold.validity).collect();
         holds = more;
         for hold in &holds {
-            other.refused(&bench.claim(&hold.claim.key, bench.long())?, Stand::No, hold.validity).await?;
+            other.refused(&bench.claim(&hold.claim.key, bench.long())?, Queue::Leave, hold.validity).await?;
         }
     }
     for hold in &holds {
@@ -184,7 +184,7 @@ async fn in_line(bench: &Bench<'_>) -> Tested {
     let Some(awaited) = keys.last() else { return Ok(()) };
     let (holder, waiter) = (bench.claim(awaited, bench.long())?, bench.claim(awaited, bench.long())?);
     let hold = other.take(&holder).await?;
-    let until = Stand::Until(bench.clock.now().after(Duration::from_secs(60)));
+    let until = Queue::until(bench.clock.now().after(Duration::from_secs(60)));
     let wake = other.refused(&waiter, until, hold.validity).await?;
     if wake.signal.is_none() {
         // The way for news was too slow to open, so it stands in no line.

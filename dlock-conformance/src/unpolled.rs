@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::sync::Arc;
 
-use dlock_contract::{Claim, Stand};
+use dlock_contract::{Claim, Queue};
 
 use crate::bench::{Bench, SLACK, Stop, Tested, case, ensure, pause};
 use crate::case::Case;
@@ -19,11 +19,11 @@ const POLLS: std::ops::RangeInclusive<usize> = 1..=3;
 async fn unpolled(bench: &Bench<'_>) -> Tested {
     for polls in POLLS {
         let (client, claim) = (bench.client().await?, bench.claim(&bench.key()?, bench.long())?);
-        let left = client.backend.try_acquire(&claim, Stand::No);
+        let left = client.backend.try_acquire(&claim, Queue::Leave);
         leave(bench, &client, "an attempt", polls, left).await?;
         client.backend.abandon(&claim).await?;
         let claim = bench.claim(&bench.key()?, bench.long())?;
-        let left = client.backend.try_acquire(&claim, Stand::No);
+        let left = client.backend.try_acquire(&claim, Queue::Leave);
         leave(bench, &client, "an attempt of a client that has asked before", polls, left).await?;
         client.backend.abandon(&claim).await?;
 
@@ -31,7 +31,7 @@ async fn unpolled(bench: &Bench<'_>) -> Tested {
         let claim = bench.claim(&bench.key()?, bench.long())?;
         let hold = holder.take(&claim).await?;
         let waiter = bench.claim(&claim.key, bench.long())?;
-        let until = Stand::Until(bench.clock.now().after(bench.long()));
+        let until = Queue::until(bench.clock.now().after(bench.long()));
         leave(bench, &client, "a refused attempt", polls, client.backend.try_acquire(&waiter, until)).await?;
         client.backend.abandon(&waiter).await?;
 

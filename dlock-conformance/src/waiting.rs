@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use dlock_contract::{BootInstant, Claim, Stand, Wake};
+use dlock_contract::{BootInstant, Claim, Queue, Wake};
 
 use crate::bench::{Bench, SLACK, Stop, Tested, case, ensure, pause};
 use crate::case::Case;
@@ -26,7 +26,7 @@ async fn in_order(bench: &Bench<'_>) -> Tested {
     for number in 0..WAITERS {
         let (client, claim) = (bench.client().await?, bench.claim(&key, bench.long())?);
         // The first attempt takes the place, so it is done here, one after another.
-        let wake = client.refused(&claim, Stand::Until(until), hold.validity).await?;
+        let wake = client.refused(&claim, Queue::until(until), hold.validity).await?;
         tasks.spawn(serve(client, claim, wake, number, served.clone()));
     }
     one.give_back(&hold).await?;
@@ -67,7 +67,7 @@ async fn woken_by_end(bench: &Bench<'_>) -> Tested {
     let hold = one.take(&bench.claim(&key, bench.short())?).await?;
     let waiter = bench.claim(&key, bench.long())?;
     let until = bench.clock.now().after(bench.long());
-    let wake = other.refused(&waiter, Stand::Until(until), hold.validity).await?;
+    let wake = other.refused(&waiter, Queue::until(until), hold.validity).await?;
     let latest = hold.validity.from.after(bench.takeover(hold.validity.granted));
     if wake.ask_by.is_none_or(|by| by > latest) {
         let signal = wake.signal.ok_or_else(|| Stop::Failed("a waiter was given no signal and no time".into()))?;
@@ -85,7 +85,7 @@ async fn dead_waiter(bench: &Bench<'_>) -> Tested {
     let hold = one.take(&bench.claim(&key, bench.long())?).await?;
     let dead = bench.client().await?;
     let until: BootInstant = bench.clock.now().after(Duration::from_secs(1));
-    let wake = dead.refused(&bench.claim(&key, bench.short())?, Stand::Until(until), hold.validity).await?;
+    let wake = dead.refused(&bench.claim(&key, bench.short())?, Queue::until(until), hold.validity).await?;
     // As when its process has died: no abandon, the connections just end.
     drop((wake, dead));
     one.give_back(&hold).await?;

@@ -10,13 +10,27 @@ use crate::hold::{Hold, Validity};
 use crate::instant::BootInstant;
 use crate::note::Note;
 
-/// May a contended attempt take a place in a line?
+/// Whether a contended attempt may join the wait queue of the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stand {
+pub enum Queue {
     /// No: it leaves nothing in the store.
-    No,
-    /// Yes; the caller waits until then at most.
-    Until(BootInstant),
+    Leave,
+    /// Yes: the caller waits.
+    Join {
+        /// The end of its wait.
+        until: BootInstant,
+        /// The longest pause before its next attempt, if the caller has said one: for a store that can only be polled, and
+        /// notes who waits.
+        asks_again_within: Option<Duration>,
+    },
+}
+
+impl Queue {
+    /// Joins until then, at the store's own pace.
+    #[must_use]
+    pub const fn until(until: BootInstant) -> Self {
+        Self::Join { until, asks_again_within: None }
+    }
 }
 
 /// The answer to one attempt.

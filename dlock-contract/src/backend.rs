@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use futures::future::BoxFuture;
 
-use crate::answer::{Attempt, Released, Stand, Standing};
+use crate::answer::{Attempt, Queue, Released, Standing};
 use crate::capabilities::Capabilities;
 use crate::claim::Claim;
 use crate::error::Result;
@@ -42,7 +42,7 @@ pub trait Backend: Send + Sync + 'static {
     ///
     /// Idempotent by owner: if the store already knows this owner as the holder (the reply of an earlier attempt was
     /// lost), the lease is armed anew and `valid.from` is the start of *this* request; its token may rise, and never
-    /// falls, and its slot stays. Contended under [`Stand::No`], it leaves nothing behind; under [`Stand::Until`] it may
+    /// falls, and its slot stays. Contended under [`Queue::Leave`], it leaves nothing behind; under [`Queue::Until`] it may
     /// leave a place in a line. Every grant of whatever mode has a higher token than all earlier ones of its key.
     ///
     /// # Errors
@@ -50,7 +50,7 @@ pub trait Backend: Send + Sync + 'static {
     /// in a mode that does not [mix](crate::Mode::mixes_with) with the claim's, or, in a store with a line, is waited for by one.
     /// What an attempt with any other error may have left is undone by the core, by [`abandon`](Self::abandon): an undo of
     /// the backend's own that comes late could meet what the same owner wins next.
-    fn try_acquire<'a>(&'a self, claim: &'a Arc<Claim>, stand: Stand) -> BoxFuture<'a, Result<Attempt>>;
+    fn try_acquire<'a>(&'a self, claim: &'a Arc<Claim>, queue: Queue) -> BoxFuture<'a, Result<Attempt>>;
 
     /// Callers of this process wait for each other's holds of this key: the next attempts will hardly be alone. A hint,
     /// for stores that ask in another way then.

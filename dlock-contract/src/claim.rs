@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use crate::backoff::Backoff;
 use crate::error::Result;
 use crate::key::LockKey;
 use crate::mode::Mode;
@@ -47,9 +46,6 @@ pub struct Claim {
     /// was run under it, so the period is due again; and while the claim still asks, a start of its own is none. With
     /// `rerun` it may stay as a start that has not ended.
     pub once_per: Option<Box<OncePer>>,
-    /// The pause between two attempts, where its caller has said one: for a store that can only be polled, and notes who
-    /// waits.
-    pub backoff: Option<Box<Backoff>>,
     /// What to store beside the owner.
     pub note: Note,
     /// The runtime in which the attempts run; an abandon goes over the same connection while that lives, since two
@@ -78,17 +74,6 @@ impl Claim {
     #[doc(hidden)]
     #[must_use]
     pub const fn plain(key: LockKey, owner: Owner, ttl: Duration, note: Note) -> Self {
-        Self {
-            key,
-            owner,
-            ttl,
-            renewed: true,
-            mode: Mode::Exclusive,
-            fair: false,
-            once_per: None,
-            backoff: None,
-            note,
-            origin: None,
-        }
+        Self { key, owner, ttl, renewed: true, mode: Mode::Exclusive, fair: false, once_per: None, note, origin: None }
     }
 }

@@ -43,7 +43,7 @@ mod sleepers;
 #[cfg(any(feature = "axum", feature = "tonic"))]
 mod web;
 
-pub use answer::{Attempt, Released, Signal, Stand, Standing, Wake};
+pub use answer::{Attempt, Queue, Released, Signal, Standing, Wake};
 pub use backend::Backend;
 pub use backoff::Backoff;
 pub use capabilities::{Capabilities, Durability, Expiry, Fencing, REMOTE_POLL, TtlRange, WakeStyle};

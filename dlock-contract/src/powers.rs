@@ -54,7 +54,7 @@ pub trait Tokens: Send + Sync {
 /// one before them leaves. It counts only beside [`WakeStyle::Grant`](crate::WakeStyle::Grant).
 pub trait Exchange: Send + Sync {
     /// Frees the lock as [`Backend::release`](crate::Backend::release) does, and asks for it for the next caller of this
-    /// process in the same request, as [`Backend::try_acquire`](crate::Backend::try_acquire) does with a stand until then.
+    /// process in the same request, as [`Backend::try_acquire`](crate::Backend::try_acquire) does with [`Queue::until`](crate::Queue::until) then.
     ///
     /// `None` in the place of the answer: the lock was not asked for, and nothing of `next` is in the store. An error
     /// means that nothing is known of either. A [`Wake`](crate::Wake) in the answer is awaited by another task, on

@@ -23,8 +23,8 @@ pub use dlock_contract::{
     Attempt, Backend, Backoff, Batch, BootInstant, BreakRecord, Capabilities, Claim, Clock, Cursor, Durability, Error,
     ErrorKind, Exchange, Expiry, Fence, Fencing, Hold, HoldId, Holder, Inspect, Keeps, Key, KeyPart, KeyWriter,
     LastSuccess, Listing, LockKey, LockState, LossCause, MAX_KEY_BYTES, MAX_NOTE_BYTES, Mode, Note, OncePer, Opened,
-    Owner, Page, PerRuntime, Periods, REMOTE_POLL, Released, Reservation, Reserved, Result, RunEnd, SessionEnd, Signal,
-    Sleep, Stand, Standing, TimeoutAt, Together, Tokens, TtlRange, Validity, Wake, WakeStyle,
+    Owner, Page, PerRuntime, Periods, Queue, REMOTE_POLL, Released, Reservation, Reserved, Result, RunEnd, SessionEnd,
+    Signal, Sleep, Standing, TimeoutAt, Together, Tokens, TtlRange, Validity, Wake, WakeStyle,
 };
 pub use events::observe::{Event, Observer};
 pub use guard::guard_set::Guards;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use dlock::{BootInstant, Claim, Stand};
+use dlock::{BootInstant, Claim, Queue};
 
 use crate::lies::Lie;
 use crate::server::{Answer, Grant, Server};
@@ -28,7 +28,7 @@ impl Server {
             self.state().remove(&name, |_| true);
         }
         let released = self.tells(Lie::CarriesLateIsFine) | self.end(claim, None, None, client, wall);
-        let answer = match self.ask(next, Stand::Until(until), client, wall) {
+        let answer = match self.ask(next, Queue::until(until), client, wall) {
             Answer::Granted(grant) if self.tells(Lie::CarriesOldToken) => {
                 Answer::Granted(Grant { token: grant.token - 1, ..grant })
             }

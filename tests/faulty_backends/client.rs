@@ -9,7 +9,7 @@ use std::time::Duration;
 use dlock::{
     Attempt, Backend, Batch, BootInstant, BreakRecord, Capabilities, Claim, Clock, Durability, Error, ErrorKind,
     Exchange, Fencing, Hold, HoldId, Inspect, Keeps, LastSuccess, Listing, LockKey, LockState, Note, Owner, Page,
-    Periods, Released, Reservation, Reserved, Result, RunEnd, Stand, Standing, Together, Tokens, TtlRange, Validity,
+    Periods, Queue, Released, Reservation, Reserved, Result, RunEnd, Standing, Together, Tokens, TtlRange, Validity,
     Wake, WakeStyle,
 };
 use dlock_conformance::Outage;
@@ -95,7 +95,7 @@ impl Backend for Client {
         &self.capabilities
     }
 
-    fn try_acquire<'a>(&'a self, claim: &'a Arc<Claim>, stand: Stand) -> BoxFuture<'a, Result<Attempt>> {
+    fn try_acquire<'a>(&'a self, claim: &'a Arc<Claim>, queue: Queue) -> BoxFuture<'a, Result<Attempt>> {
         Box::pin(async move {
             if self.tells(Lie::RefusesLongest) && claim.key.as_str().len() > 4000 {
                 return Err(Error::new(ErrorKind::KeyTooLong { max: 4000 }, "too long"));
@@ -126,12 +126,12 @@ impl Backend for Client {
                     return Ok(Attempt::Contended(Wake::poll()));
                 }
                 if self.tells(Lie::SaysNeverSent) {
-                    self.ask(claim, stand).await;
+                    self.ask(claim, queue).await;
                 }
                 let is_refused = self.server.outage() == Some(Outage::Refused);
                 return Err(if is_refused || self.tells(Lie::SaysNeverSent) { error.never_sent() } else { error });
             }
-            let answer = self.ask(claim, stand).await;
+            let answer = self.ask(claim, queue).await;
             self.reply().await;
             match answer {
                 Answer::Conflict => Err(Error::new(ErrorKind::KeyConflict, "in use by another mode")),

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use dlock::{BootInstant, Claim, Mode, Owner, Stand, WakeStyle};
+use dlock::{BootInstant, Claim, Mode, Owner, Queue, WakeStyle};
 use tokio::sync::oneshot;
 
 use crate::lies::Lie;
@@ -27,7 +27,7 @@ impl Server {
         state: &mut State,
         name: &str,
         claim: &Arc<Claim>,
-        stand: Stand,
+        queue: Queue,
         client: u64,
         now: BootInstant,
     ) -> Answer {
@@ -38,9 +38,9 @@ impl Server {
         // Free, but somebody was told to come in: its place ends with its wait at the latest.
         let ask_by = ends.unwrap_or_else(|| line.front().map_or(now, |first| first.until));
         let mut news = None;
-        match stand {
+        match queue {
             // What was found out about a period would not hold until somebody is let in.
-            Stand::Until(until) if self.in_line() && claim.once_per.is_none() => {
+            Queue::Join { until, .. } if self.in_line() && claim.once_per.is_none() => {
                 let (sender, receiver) = oneshot::channel();
                 news = Some(receiver);
                 match line.iter_mut().find(|place| place.claim.owner == claim.owner) {
@@ -51,7 +51,7 @@ impl Server {
                     }
                 }
             }
-            Stand::No if self.tells(Lie::LeavesPlace) => {
+            Queue::Leave if self.tells(Lie::LeavesPlace) => {
                 state.traces.push((name.to_owned(), "an attempt".into()));
             }
             _ => {}

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use dlock::{
-    BootInstant, BreakRecord, Claim, Clock, Expiry, HoldId, LastSuccess, LockKey, Mode, Owner, SessionEnd, Stand,
+    BootInstant, BreakRecord, Claim, Clock, Expiry, HoldId, LastSuccess, LockKey, Mode, Owner, Queue, SessionEnd,
     WakeStyle,
 };
 use dlock_conformance::Outage;
@@ -151,7 +151,7 @@ impl Server {
         }
     }
 
-    pub(crate) fn ask(&self, claim: &Arc<Claim>, stand: Stand, client: u64, wall: u64) -> Answer {
+    pub(crate) fn ask(&self, claim: &Arc<Claim>, queue: Queue, client: u64, wall: u64) -> Answer {
         let (name, now) = (self.name(&claim.key), self.now(wall));
         let mut state = self.state();
         self.tidy(&mut state, &name, wall);
@@ -160,15 +160,15 @@ impl Server {
         }
         if self.conflicts(&state, &name, claim.mode) {
             return match self.tells(Lie::ConflictWaits) && !matches!(claim.mode, Mode::Permits(_)) {
-                true => self.refuse(&mut state, &name, claim, Stand::No, client, now),
+                true => self.refuse(&mut state, &name, claim, Queue::Leave, client, now),
                 false => Answer::Conflict,
             };
         }
-        let two_steps = self.tells(Lie::StartsInTwoSteps) && stand == Stand::No;
+        let two_steps = self.tells(Lie::StartsInTwoSteps) && queue == Queue::Leave;
         if !two_steps && self.is_over(&mut state, claim, client, wall) {
             let held = !state.records(&name).is_empty();
-            if held && self.tells(Lie::RunIsContention) && stand == Stand::No {
-                return self.refuse(&mut state, &name, claim, stand, client, now);
+            if held && self.tells(Lie::RunIsContention) && queue == Queue::Leave {
+                return self.refuse(&mut state, &name, claim, queue, client, now);
             }
             self.leave(&mut state, &name, &claim.owner);
             return Answer::AlreadyRun;
@@ -181,7 +181,7 @@ impl Server {
             self.freed(&mut state, &name, wall);
             return Answer::Granted(grant);
         }
-        self.refuse(&mut state, &name, claim, stand, client, now)
+        self.refuse(&mut state, &name, claim, queue, client, now)
     }
 
     /// The reply to an earlier attempt was lost.

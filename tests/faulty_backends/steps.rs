@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dlock::{
-    Attempt, BootInstant, Claim, Error, ErrorKind, Expiry, Hold, Owner, Result, Signal, Stand, Standing, Validity, Wake,
+    Attempt, BootInstant, Claim, Error, ErrorKind, Expiry, Hold, Owner, Queue, Result, Signal, Standing, Validity, Wake,
 };
 use dlock_conformance::Outage;
 
@@ -40,12 +40,12 @@ impl Client {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
 
-    pub(super) async fn ask(&self, claim: &Arc<Claim>, stand: Stand) -> Answer {
+    pub(super) async fn ask(&self, claim: &Arc<Claim>, queue: Queue) -> Answer {
         let (server, id, wall, claim) = (self.server.clone(), self.id, self.clock.wall_ms(), claim.clone());
         if self.tells(Lie::RequestRunsOn) {
             let task = tokio::spawn(async move {
                 tokio::time::sleep(Duration::from_millis(5)).await;
-                server.ask(&claim, stand, id, wall)
+                server.ask(&claim, queue, id, wall)
             });
             return task.await.unwrap_or_else(|_| Answer::Refused {
                 left: Duration::ZERO,
@@ -61,14 +61,14 @@ impl Client {
                 return Answer::Granted(server.grant(&mut server.state(), &name, &claim, id, wall));
             }
         }
-        if self.tells(Lie::StartsInTwoSteps) && stand == Stand::No && claim.once_per.is_some() {
+        if self.tells(Lie::StartsInTwoSteps) && queue == Queue::Leave && claim.once_per.is_some() {
             // Each takes its time between the two, so that the ones before have ended by then.
             if server.is_late(&claim, id, wall) {
                 return Answer::AlreadyRun;
             }
             tokio::time::sleep(Duration::from_millis(20 * id)).await;
         }
-        server.ask(&claim, stand, id, wall)
+        server.ask(&claim, queue, id, wall)
     }
 
     pub(super) fn hold(&self, claim: &Arc<Claim>, Grant { token, slot }: Grant, from: BootInstant) -> Result<Hold> {

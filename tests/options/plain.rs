@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use dlock::backends::memory::Memory;
 use dlock::{
-    Attempt, Backend, Capabilities, Claim, Error, ErrorKind, Fencing, Hold, LockKey, LockState, Released, Stand,
+    Attempt, Backend, Capabilities, Claim, Error, ErrorKind, Fencing, Hold, LockKey, LockState, Queue, Released,
     Standing, distributed_lock,
 };
 use futures::future::BoxFuture;
@@ -31,8 +31,8 @@ impl Backend for Plain {
     fn capabilities(&self) -> &Capabilities {
         &self.capabilities
     }
-    fn try_acquire<'a>(&'a self, claim: &'a Arc<Claim>, stand: Stand) -> BoxFuture<'a, Result<Attempt, Error>> {
-        self.inner.try_acquire(claim, stand)
+    fn try_acquire<'a>(&'a self, claim: &'a Arc<Claim>, queue: Queue) -> BoxFuture<'a, Result<Attempt, Error>> {
+        self.inner.try_acquire(claim, queue)
     }
     fn renew<'a>(&'a self, holds: &'a [&'a Hold]) -> BoxFuture<'a, Vec<Result<Standing, Error>>> {
         self.inner.renew(holds)

@@ -8,8 +8,8 @@ use dlock::backends::memory::Memory;
 use dlock::backends::redis::Redis;
 use dlock::backends::sqlite::Sqlite;
 use dlock::{
-    Attempt, Backend, Claim, Clock, Error, ErrorKind, Hold, Key, LockKey, Mode, OncePer, Owner, Registry, Released,
-    Stand,
+    Attempt, Backend, Claim, Clock, Error, ErrorKind, Hold, Key, LockKey, Mode, OncePer, Owner, Queue, Registry,
+    Released,
 };
 use dlock_testkit::servers::{self, Instance, shared};
 use futures::FutureExt;
@@ -118,7 +118,7 @@ impl Other {
         let mut claim = Claim::new(key, ttl, "tests::options").unwrap();
         change(&mut claim);
         let store = &world.stores[at];
-        match store.try_acquire(&Arc::new(claim), Stand::No).await.unwrap() {
+        match store.try_acquire(&Arc::new(claim), Queue::Leave).await.unwrap() {
             Attempt::Acquired(hold) => Self { store, hold },
             _ => panic!("the lock is not free"),
         }

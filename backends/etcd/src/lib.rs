@@ -35,7 +35,7 @@ use std::time::Duration;
 
 use dlock_contract::{
     Attempt, Backend, Capabilities, Claim, Clock, Durability, Error, ErrorKind, Expiry, Fencing, Hold, Inspect,
-    LockKey, LockState, MAX_KEY_BYTES, Opener, Owner, Released, Result, Stand, Standing, TtlRange, Wake, WakeStyle,
+    LockKey, LockState, MAX_KEY_BYTES, Opener, Owner, Queue, Released, Result, Standing, TtlRange, Wake, WakeStyle,
 };
 use futures::future::BoxFuture;
 
@@ -79,9 +79,9 @@ impl Etcd {
         Ok(Self { connections, leases: Arc::new(Leases::new(clock)), places: Mutex::default(), capabilities })
     }
 
-    async fn attempt(&self, claim: &Arc<Claim>, stand: Stand) -> Result<Attempt> {
+    async fn attempt(&self, claim: &Arc<Claim>, queue: Queue) -> Result<Attempt> {
         let connection = self.connections.get().await.map_err(Error::never_sent)?;
-        let wait = stand != Stand::No;
+        let wait = queue != Queue::Leave;
         // A lease may turn out to be over just when it is used. The next one is new.
         for _ in 0..2 {
             let place = self.place(&connection, claim).await?;
@@ -249,8 +249,8 @@ impl Backend for Etcd {
         &self.capabilities
     }
 
-    fn try_acquire<'a>(&'a self, claim: &'a Arc<Claim>, stand: Stand) -> BoxFuture<'a, Result<Attempt>> {
-        Box::pin(self.attempt(claim, stand))
+    fn try_acquire<'a>(&'a self, claim: &'a Arc<Claim>, queue: Queue) -> BoxFuture<'a, Result<Attempt>> {
+        Box::pin(self.attempt(claim, queue))
     }
 
     fn renew<'a>(&'a self, holds: &'a [&'a Hold]) -> BoxFuture<'a, Vec<Result<Standing>>> {

@@ -19,8 +19,8 @@ use std::time::Duration;
 
 use dlock_contract::{
     Attempt, Backend, Batch, BootInstant, Capabilities, Claim, Clock, Durability, Error, Exchange, Expiry, Fencing,
-    Hold, Inspect, Keeps, LastSuccess, LockKey, LockState, MAX_KEY_BYTES, Opener, Periods, Released, Reservation,
-    Reserved, Result, RunEnd, Stand, Standing, Together, Tokens, TtlRange, WakeStyle,
+    Hold, Inspect, Keeps, LastSuccess, LockKey, LockState, MAX_KEY_BYTES, Opener, Periods, Queue, Released,
+    Reservation, Reserved, Result, RunEnd, Standing, Together, Tokens, TtlRange, WakeStyle,
 };
 use futures::future::BoxFuture;
 
@@ -143,8 +143,8 @@ impl Memory {
         (changed, news)
     }
 
-    fn attempt(&self, claim: &Arc<Claim>, stand: Stand) -> Result<Attempt> {
-        self.change(&claim.key, |lock, moment| lock.ask(claim, stand, moment))
+    fn attempt(&self, claim: &Arc<Claim>, queue: Queue) -> Result<Attempt> {
+        self.change(&claim.key, |lock, moment| lock.ask(claim, queue, moment))
     }
 
     /// Several locks in one step, all or none.
@@ -174,7 +174,7 @@ impl Memory {
         let mut holds = Vec::with_capacity(claims.len());
         for claim in claims {
             let lock = by_key.entry(claim.key.clone()).or_default();
-            if let Attempt::Acquired(hold) = lock.ask(claim, Stand::No, &mut moment)? {
+            if let Attempt::Acquired(hold) = lock.ask(claim, Queue::Leave, &mut moment)? {
                 holds.push(hold);
             }
         }
@@ -204,8 +204,8 @@ impl Backend for Memory {
         &self.capabilities
     }
 
-    fn try_acquire<'a>(&'a self, claim: &'a Arc<Claim>, stand: Stand) -> BoxFuture<'a, Result<Attempt>> {
-        Box::pin(async move { self.attempt(claim, stand) })
+    fn try_acquire<'a>(&'a self, claim: &'a Arc<Claim>, queue: Queue) -> BoxFuture<'a, Result<Attempt>> {
+        Box::pin(async move { self.attempt(claim, queue) })
     }
 
     fn renew<'a>(&'a self, holds: &'a [&'a Hold]) -> BoxFuture<'a, Vec<Result<Standing>>> {
@@ -289,7 +289,7 @@ impl Exchange for Memory {
     ) -> BoxFuture<'a, Result<(Released, Option<Attempt>)>> {
         Box::pin(async move {
             let freed = self.free(&hold.claim, None, None);
-            Ok((freed, self.attempt(next, Stand::Until(until)).ok()))
+            Ok((freed, self.attempt(next, Queue::until(until)).ok()))
         })
     }
 }

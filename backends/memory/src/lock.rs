@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use dlock_contract::{
     Attempt, BootInstant, Claim, Clock, Error, ErrorKind, Hold, HoldId, Holder as Seen, LockState, Mode, Note, Owner,
-    Reservation, Reserved, Result, RunEnd, Signal, Stand, Validity, Wake,
+    Queue, Reservation, Reserved, Result, RunEnd, Signal, Validity, Wake,
 };
 use tokio::sync::oneshot;
 
@@ -89,7 +89,7 @@ impl Lock {
     }
 
     /// One attempt. Settled before, so a line means that its first cannot come in.
-    pub(super) fn ask(&mut self, claim: &Arc<Claim>, stand: Stand, moment: &mut Moment<'_>) -> Result<Attempt> {
+    pub(super) fn ask(&mut self, claim: &Arc<Claim>, queue: Queue, moment: &mut Moment<'_>) -> Result<Attempt> {
         if let Some(holder) = self.held_by(&claim.owner) {
             holder.ends = moment.now.after(claim.ttl);
             holder.unseen = false;
@@ -108,16 +108,16 @@ impl Lock {
         if self.line.is_empty() && self.admits(claim.mode) {
             return self.grant(claim, moment).map(Attempt::Acquired);
         }
-        Ok(Attempt::Contended(self.stand(claim, stand, moment)))
+        Ok(Attempt::Contended(self.stand(claim, queue, moment)))
     }
 
-    fn stand(&mut self, claim: &Arc<Claim>, stand: Stand, moment: &mut Moment<'_>) -> Wake {
+    fn stand(&mut self, claim: &Arc<Claim>, queue: Queue, moment: &mut Moment<'_>) -> Wake {
         let ends = self.holders.iter().map(|holder| holder.ends);
         // Who wants to be alone needs the last of them to end.
         let ends = if claim.mode.is_shared() { ends.min() } else { ends.max() }.unwrap_or(moment.now);
         let left = ends.since(moment.now);
         let held_by = self.holders.first().map(|holder| holder.note.clone());
-        if stand == Stand::No {
+        if queue == Queue::Leave {
             return Wake::poll().lease_left(left).held_by(held_by);
         }
         let (news, granted) = oneshot::channel();

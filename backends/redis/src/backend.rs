@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use dlock_contract::{
     Attempt, Backend, Batch, BootInstant, Capabilities, Claim, Exchange, Hold, Inspect, Keeps, LastSuccess, LockKey,
-    LockState, Periods, Released, Reservation, Reserved, Result, RunEnd, Stand, Standing, Together, Tokens,
+    LockState, Periods, Queue, Released, Reservation, Reserved, Result, RunEnd, Standing, Together, Tokens,
 };
 use futures::future::BoxFuture;
 
@@ -21,8 +21,8 @@ impl Backend for Redis {
         &self.capabilities
     }
 
-    fn try_acquire<'a>(&'a self, claim: &'a Arc<Claim>, stand: Stand) -> BoxFuture<'a, Result<Attempt>> {
-        Box::pin(self.guarded(claim, stand))
+    fn try_acquire<'a>(&'a self, claim: &'a Arc<Claim>, queue: Queue) -> BoxFuture<'a, Result<Attempt>> {
+        Box::pin(self.guarded(claim, queue))
     }
 
     fn expects_others(&self, key: &LockKey) {
@@ -142,7 +142,7 @@ mod tests {
         fn size_3<A, B, C, F>(_: fn(A, B, C) -> F) -> usize {
             std::mem::size_of::<F>()
         }
-        let ask = size_3::<&'static Redis, &'static Arc<Claim>, Stand, _>(Redis::guarded);
+        let ask = size_3::<&'static Redis, &'static Arc<Claim>, Queue, _>(Redis::guarded);
         let free = size::<&'static Redis, &'static Hold, _>(Redis::free);
         // Beyond 1 KiB glibc's allocator takes a lock that all threads share.
         assert!(ask <= 1024 && free <= 1024, "{ask} {free}");

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use dlock_contract::{
-    Attempt, Backend, Capabilities, Claim, Hold, Inspect, LockKey, LockState, Released, Result, Stand, Standing,
+    Attempt, Backend, Capabilities, Claim, Hold, Inspect, LockKey, LockState, Queue, Released, Result, Standing,
 };
 use futures::future::BoxFuture;
 
@@ -25,7 +25,7 @@ impl Backend for Redlock {
         if self.is_literal { key.literal() } else { Ok(key.clone()) }
     }
 
-    fn try_acquire<'a>(&'a self, claim: &'a Arc<Claim>, _: Stand) -> BoxFuture<'a, Result<Attempt>> {
+    fn try_acquire<'a>(&'a self, claim: &'a Arc<Claim>, _: Queue) -> BoxFuture<'a, Result<Attempt>> {
         Box::pin(async move {
             if !self.is_literal {
                 return self.attempt(claim).await;

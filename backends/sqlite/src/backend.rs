@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use dlock_contract::engine::here;
 use dlock_contract::{
-    Attempt, Backend, Capabilities, Claim, Hold, Inspect, Keeps, LastSuccess, LockKey, LockState, Periods, Released,
-    Result, RunEnd, Stand, Standing,
+    Attempt, Backend, Capabilities, Claim, Hold, Inspect, Keeps, LastSuccess, LockKey, LockState, Periods, Queue,
+    Released, Result, RunEnd, Standing,
 };
 use futures::future::BoxFuture;
 
@@ -24,8 +24,8 @@ impl Backend for Sqlite {
         &self.capabilities
     }
 
-    fn try_acquire<'a>(&'a self, claim: &'a Arc<Claim>, stand: Stand) -> BoxFuture<'a, Result<Attempt>> {
-        Box::pin(self.run(claim, move |connection, site, claim| Box::pin(acquire(connection, site, claim, stand))))
+    fn try_acquire<'a>(&'a self, claim: &'a Arc<Claim>, queue: Queue) -> BoxFuture<'a, Result<Attempt>> {
+        Box::pin(self.run(claim, move |connection, site, claim| Box::pin(acquire(connection, site, claim, queue))))
     }
 
     fn renew<'a>(&'a self, holds: &'a [&'a Hold]) -> BoxFuture<'a, Vec<Result<Standing>>> {
@@ -122,7 +122,9 @@ mod tests {
         let sqlite = Sqlite::open(&url, &Clock::system()).await.unwrap();
         let key = LockKey::new("test", Key::text("a")).unwrap();
         let claim = Arc::new(Claim::new(key.clone(), Duration::from_secs(30), "site").unwrap());
-        let Attempt::Acquired(hold) = sqlite.try_acquire(&claim, Stand::No).await.unwrap() else { panic!("refused") };
+        let Attempt::Acquired(hold) = sqlite.try_acquire(&claim, Queue::Leave).await.unwrap() else {
+            panic!("refused")
+        };
         assert!(matches!(sqlite.renew(&[&hold]).await.remove(0), Ok(Standing::Renewed(_))));
         assert!(sqlite.look(&key).await.unwrap().note().is_some());
         assert_eq!(sqlite.release(&hold).await.unwrap(), Released::Released);

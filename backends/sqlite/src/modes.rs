@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock_contract::{Attempt, Claim, Mode, Result, RunEnd, Stand};
+use dlock_contract::{Attempt, Claim, Mode, Queue, Result, RunEnd};
 
 use sqlx::sqlite::SqliteConnection;
 
@@ -18,7 +18,7 @@ pub(super) async fn acquire(
     connection: &mut FileConnection,
     site: &Site,
     claim: &Arc<Claim>,
-    stand: Stand,
+    queue: Queue,
 ) -> Result<Attempt> {
     let time = &site.time;
     let request = LockRequest::new(claim, time)?;
@@ -35,7 +35,7 @@ pub(super) async fn acquire(
     match (claim.mode, claim.once_per.as_deref()) {
         (Mode::Exclusive, None) => exclusive::refused(connection, &request).await,
         (Mode::Exclusive, Some(once)) => runs::refused(connection, &request, *once).await,
-        _ => shares::refused(connection, &request, stand).await,
+        _ => shares::refused(connection, &request, queue).await,
     }
 }
 

@@ -10,7 +10,7 @@
 
 use std::time::Duration;
 
-use dlock_contract::{Attempt, Claim, Mode, Result, Stand};
+use dlock_contract::{Attempt, Claim, Mode, Queue, Result};
 use sqlx::sqlite::SqliteConnection;
 
 use super::connection::FileConnection;
@@ -23,8 +23,8 @@ const WRITER_WAITS: Duration = Duration::from_secs(1);
 
 /// Bounded by the ttl: a writer that dies while it waits costs no more than one that dies while it holds. One that pauses
 /// for longer than that may be overtaken.
-fn writer_waits(claim: &Claim) -> Duration {
-    WRITER_WAITS + claim.backoff.as_ref().map_or(Duration::ZERO, |backoff| backoff.to.min(claim.ttl))
+fn writer_waits(claim: &Claim, asks_again_within: Option<Duration>) -> Duration {
+    WRITER_WAITS + asks_again_within.map_or(Duration::ZERO, |pause| pause.min(claim.ttl))
 }
 
 /// Wins if no other mode has the key, nobody is there who must be alone, and a number is free: the lowest. Who has it
@@ -122,7 +122,7 @@ pub(super) async fn ask(conn: &mut SqliteConnection, request: &LockRequest<'_>) 
 pub(super) async fn refused(
     connection: &mut FileConnection,
     request: &LockRequest<'_>,
-    stand: Stand,
+    queue: Queue,
 ) -> Result<Attempt> {
     type Found = (bool, Option<i64>, Option<i64>, Option<i64>, Option<i64>, Option<String>);
     let mode = request.claim.mode;
@@ -135,15 +135,20 @@ pub(super) async fn refused(
         .await
         .map_err(|error| connection.fault(error))?;
     let (foreign, first, last, writer, waits, note) = found.pop().unwrap_or_default();
-    let waiting = mode == Mode::Write && stand != Stand::No;
+    let waiting = match queue {
+        Queue::Join { asks_again_within, .. } if mode == Mode::Write => {
+            Some(writer_waits(request.claim, asks_again_within))
+        }
+        _ => None,
+    };
     if foreign {
-        if waiting {
+        if waiting.is_some() {
             wait_no_more(connection, request.claim).await?;
         }
         return Err(other_kind());
     }
-    if waiting {
-        wait_as_writer(connection, request).await?;
+    if let Some(time) = waiting {
+        wait_as_writer(connection, request, time).await?;
     }
     let left = match mode {
         Mode::Permits(_) => first,
@@ -153,12 +158,12 @@ pub(super) async fn refused(
     Ok(request.contended(left.unwrap_or(0), note.as_deref()))
 }
 
-async fn wait_as_writer(connection: &mut FileConnection, request: &LockRequest<'_>) -> Result<()> {
+async fn wait_as_writer(connection: &mut FileConnection, request: &LockRequest<'_>, time: Duration) -> Result<()> {
     let done = sqlx::query(WAIT_AS_WRITER)
         .bind(request.claim.key.as_str())
         .bind(&request.claim.owner.as_bytes()[..])
         .bind(request.now.stored)
-        .bind(request.now.stored.saturating_add(nanos(writer_waits(request.claim))))
+        .bind(request.now.stored.saturating_add(nanos(time)))
         .bind(request.boot)
         .execute(connection.conn())
         .await;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock_contract::{Attempt, BootInstant, Error, ErrorKind, Hold, Owner, Result, Signal, Stand, Wake};
+use dlock_contract::{Attempt, BootInstant, Error, ErrorKind, Hold, Owner, Queue, Result, Signal, Wake};
 
 use super::acquisition::{Acquisition, LEAST_PATIENCE};
 use super::refused::{already_run, busy, timed_out};
@@ -183,9 +183,13 @@ impl Acquisition {
             return Ok(Err(error));
         }
         let was_armed = std::mem::replace(&mut self.armed, true);
-        let stand = if self.options.wait == Wait::None { Stand::No } else { Stand::Until(self.wait_ends) };
+        let queue = if self.options.wait == Wait::None {
+            Queue::Leave
+        } else {
+            Queue::Join { until: self.wait_ends, asks_again_within: self.options.backoff.map(|backoff| backoff.to) }
+        };
         let bound = self.attempt_bound();
-        let answer = self.store.ask(bound, &self.claim, move |backend, claim| backend.try_acquire(claim, stand));
+        let answer = self.store.ask(bound, &self.claim, move |backend, claim| backend.try_acquire(claim, queue));
         let answer = self.shared.shutdown.or_bounded(answer).await.ok_or_else(shut_down)?;
         // A request that never left this process leaves nothing to undo.
         self.armed = was_armed || answer.as_ref().err().is_none_or(Error::may_have_left);

@@ -108,7 +108,6 @@ pub(crate) fn prepare(request: Request, key: &KeyBuf, wait_ends: Option<BootInst
     claim.mode = request.options.mode;
     claim.fair = request.options.fair;
     claim.once_per = request.options.once_per.map(Box::new);
-    claim.backoff = options.backoff.map(Box::new);
     claim.origin = here.filter(|_| !capabilities.connection_per_hold);
     supported::check(&*store.backend, &claim, &request.options).map_err(named)?;
     // A run that is passed on would be recorded under another owner's name.

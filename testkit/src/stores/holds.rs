@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock_contract::{Attempt, Backend, Claim, Clock, Hold, Key, LockKey, Mode, Signal, Stand, Standing, Wake};
+use dlock_contract::{Attempt, Backend, Claim, Clock, Hold, Key, LockKey, Mode, Queue, Signal, Standing, Wake};
 use tokio::task::JoinHandle;
 
 /// The site in the note of each claim of these tests.
@@ -33,7 +33,7 @@ pub fn claim_on(key: &LockKey, ttl: Duration, change: impl FnOnce(&mut Claim)) -
 
 /// Takes a lock that must be free.
 pub async fn take(store: &impl Backend, claim: &Arc<Claim>) -> Hold {
-    match store.try_acquire(claim, Stand::No).await.unwrap() {
+    match store.try_acquire(claim, Queue::Leave).await.unwrap() {
         Attempt::Acquired(hold) => hold,
         Attempt::Contended(_) => panic!("the lock is held"),
         Attempt::AlreadyRun => panic!("a claim without a period"),
@@ -62,8 +62,8 @@ pub async fn assert_all_different(tasks: Vec<JoinHandle<Vec<u64>>>, count: usize
 }
 
 /// A caller that waits for a minute.
-pub fn until() -> Stand {
-    Stand::Until(Clock::system().now().after(Duration::from_secs(60)))
+pub fn until() -> Queue {
+    Queue::until(Clock::system().now().after(Duration::from_secs(60)))
 }
 
 /// Asks for a lock that is held, and waits for it from now on.

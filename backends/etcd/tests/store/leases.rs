@@ -145,7 +145,7 @@ async fn a_lease_of_its_own_leaves_no_trace() {
     let hold = ask(&process, &mine).await.unwrap();
     assert!(ask(&process, &refused).await.is_none());
     assert_eq!(count(&mut raw).await, 1, "a refused attempt left its lease");
-    assert!(held(process.try_acquire(&waiting, dlock::Stand::Until(soon())).await.unwrap()).is_none());
+    assert!(held(process.try_acquire(&waiting, dlock::Queue::until(soon())).await.unwrap()).is_none());
     assert_eq!(count(&mut raw).await, 2);
     process.abandon(&waiting).await.unwrap();
     process.abandon(&waiting).await.unwrap();

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use dlock::{Backend, Signal, Stand};
+use dlock::{Backend, Queue, Signal};
 use dlock_testkit::holds::token;
 
 use crate::server::{TTL, acquire, ask, claim, claim_for, is_quiet, line, lock, process, raw, stand};
@@ -189,7 +189,7 @@ async fn a_wake_that_is_dropped_frees_only_what_is_local() {
     let key = lock("dropped");
     let _hold = ask(&one, &claim(&key)).await.unwrap();
     let waiter = claim(&key);
-    let wake = match other.try_acquire(&waiter, Stand::Until(crate::server::soon())).await.unwrap() {
+    let wake = match other.try_acquire(&waiter, Queue::until(crate::server::soon())).await.unwrap() {
         dlock::Attempt::Contended(wake) => wake,
         dlock::Attempt::AlreadyRun => panic!("a claim without a period"),
         dlock::Attempt::Acquired(_) => panic!("taken twice"),

@@ -8,7 +8,7 @@ mod strangers;
 mod unknown;
 
 use dlock::backends::etcd::client::PutOptions;
-use dlock::{Attempt, Backend, Clock, ErrorKind, Key, LockKey, Released, Stand, Standing};
+use dlock::{Attempt, Backend, Clock, ErrorKind, Key, LockKey, Queue, Released, Standing};
 use dlock_testkit::holds::{SITE, token};
 
 use self::server::{acquire, ask, claim, line, lock, prefix, process, raw, soon, stand};
@@ -20,7 +20,7 @@ async fn a_lock_is_taken_refused_seen_and_freed() {
     let hold = ask(&one, &claim(&key)).await.unwrap();
     assert_eq!(one.look(&key).await.unwrap().note().cloned().unwrap().site(), Some(SITE));
     for refused in [&other, &one] {
-        let Attempt::Contended(wake) = refused.try_acquire(&claim(&key), Stand::No).await.unwrap() else { panic!() };
+        let Attempt::Contended(wake) = refused.try_acquire(&claim(&key), Queue::Leave).await.unwrap() else { panic!() };
         assert_eq!(wake.held_by.as_ref(), Some(&hold.claim.note));
         assert_eq!(line(&key).await.len(), 1, "who does not stand in line leaves nothing");
     }
@@ -37,9 +37,9 @@ async fn an_owner_that_asks_again_has_it_already_and_from_now_on() {
     let key = lock("again");
     let claim = claim(&key);
     let first = ask(&process, &claim).await.unwrap();
-    for stand in [Stand::No, Stand::Until(soon())] {
+    for queue in [Queue::Leave, Queue::until(soon())] {
         let before = Clock::system().now();
-        let Attempt::Acquired(again) = process.try_acquire(&claim, stand).await.unwrap() else { panic!("refused") };
+        let Attempt::Acquired(again) = process.try_acquire(&claim, queue).await.unwrap() else { panic!("refused") };
         assert_eq!(again.token, first.token);
         assert!(again.validity.from >= before, "the lease was not armed anew");
     }
@@ -94,9 +94,9 @@ async fn a_strangers_key_is_a_conflict_and_not_waited_for() {
     let process = process().await;
     let key = lock("stranger");
     raw().await.put(format!("{}x", prefix(&key)), "hello", None::<PutOptions>).await.unwrap();
-    for stand in [Stand::No, Stand::Until(soon())] {
+    for queue in [Queue::Leave, Queue::until(soon())] {
         let claim = claim(&key);
-        let error = process.try_acquire(&claim, stand).await.unwrap_err();
+        let error = process.try_acquire(&claim, queue).await.unwrap_err();
         assert_eq!(error.kind(), &ErrorKind::KeyConflict, "{error}");
         process.abandon(&claim).await.unwrap();
     }

@@ -23,7 +23,7 @@ async fn tokens_rise_over_a_restart_and_an_outage_is_retryable() {
     let long = |key: &_| crate::server::claim_for(key, Duration::from_secs(60), true);
     let hold = ask(&process, &long(&key)).await.unwrap();
     server.kill9().unwrap();
-    let error = process.try_acquire(&long(&key), dlock::Stand::No).await.unwrap_err();
+    let error = process.try_acquire(&long(&key), dlock::Queue::Leave).await.unwrap_err();
     assert_eq!(error.kind(), &ErrorKind::Outage);
     assert!(error.is_retryable());
     let error = process.renew(&[&hold]).await.pop().unwrap().unwrap_err();

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use dlock::backends::etcd::Etcd;
 use dlock::backends::etcd::client::{Client, GetOptions};
-use dlock::{Attempt, Backend, BootInstant, Claim, Clock, Hold, Key, LockKey, Stand, Wake};
+use dlock::{Attempt, Backend, BootInstant, Claim, Clock, Hold, Key, LockKey, Queue, Wake};
 use dlock_testkit::holds::claim_on;
 use dlock_testkit::servers::{self, Instance};
 use futures::FutureExt;
@@ -69,12 +69,12 @@ pub(crate) fn soon() -> BootInstant {
 
 /// Asks once without standing in line.
 pub(crate) async fn ask(process: &Etcd, claim: &Arc<Claim>) -> Option<Hold> {
-    held(process.try_acquire(claim, Stand::No).await.unwrap())
+    held(process.try_acquire(claim, Queue::Leave).await.unwrap())
 }
 
 /// Asks once and stands in line.
 pub(crate) async fn stand(process: &Etcd, claim: &Arc<Claim>) -> Result<Hold, Wake> {
-    match process.try_acquire(claim, Stand::Until(soon())).await.unwrap() {
+    match process.try_acquire(claim, Queue::until(soon())).await.unwrap() {
         Attempt::Acquired(hold) => Ok(hold),
         Attempt::Contended(wake) => Err(wake),
         Attempt::AlreadyRun => panic!("a claim without a period"),

@@ -16,16 +16,16 @@ fn claim(key: &'static str) -> Arc<Claim> {
     Arc::new(Claim::new(key, Duration::from_secs(1), "test").unwrap())
 }
 
-fn ask(store: &Memory, claim: &Arc<Claim>, stand: Stand) -> Attempt {
-    store.attempt(claim, stand).unwrap()
+fn ask(store: &Memory, claim: &Arc<Claim>, queue: Queue) -> Attempt {
+    store.attempt(claim, queue).unwrap()
 }
 
-fn until(clock: &Clock) -> Stand {
-    Stand::Until(clock.now().after(Duration::from_secs(60)))
+fn until(clock: &Clock) -> Queue {
+    Queue::until(clock.now().after(Duration::from_secs(60)))
 }
 
 fn take(store: &Memory, claim: &Arc<Claim>) -> Hold {
-    match ask(store, claim, Stand::No) {
+    match ask(store, claim, Queue::Leave) {
         Attempt::Acquired(hold) => hold,
         other => panic!("free, but {other:?}"),
     }
@@ -39,7 +39,7 @@ fn stand(store: &Memory, claim: &Arc<Claim>) -> Wake {
 }
 
 fn is_refused(store: &Memory, claim: &Arc<Claim>) -> bool {
-    matches!(ask(store, claim, Stand::No), Attempt::Contended(_))
+    matches!(ask(store, claim, Queue::Leave), Attempt::Contended(_))
 }
 
 fn granted(wake: &mut Wake) -> Option<Hold> {
@@ -62,7 +62,7 @@ fn the_line_is_served_in_order_and_forgotten() {
     let clock = Clock::manual();
     let store = Memory::with_clock(&clock);
     let claims: Vec<_> = (0..3).map(|_| claim("k")).collect();
-    let Attempt::Acquired(mut held) = ask(&store, &claims[0], Stand::No) else { panic!("free") };
+    let Attempt::Acquired(mut held) = ask(&store, &claims[0], Queue::Leave) else { panic!("free") };
     let mut wakes: Vec<_> = claims[1..]
         .iter()
         .map(|claim| match ask(&store, claim, until(&clock)) {
@@ -88,10 +88,10 @@ fn an_expired_hold_goes_to_the_line_not_to_the_asker() {
     let clock = Clock::manual();
     let store = Memory::with_clock(&clock);
     let (first, second, third) = (claim("k"), claim("k"), claim("k"));
-    ask(&store, &first, Stand::No);
+    ask(&store, &first, Queue::Leave);
     let Attempt::Contended(wake) = ask(&store, &second, until(&clock)) else { panic!("taken") };
     clock.advance(Duration::from_secs(2));
-    assert!(matches!(ask(&store, &third, Stand::No), Attempt::Contended(_)));
+    assert!(matches!(ask(&store, &third, Queue::Leave), Attempt::Contended(_)));
     let signal = futures::executor::block_on(wake.signal.unwrap()).unwrap();
     assert!(matches!(signal, Signal::Granted(hold) if hold.claim.owner == second.owner));
 }
@@ -101,7 +101,7 @@ fn a_waiter_that_is_gone_is_passed_over() {
     let clock = Clock::manual();
     let store = Memory::with_clock(&clock);
     let (first, gone) = (claim("k"), claim("k"));
-    let Attempt::Acquired(held) = ask(&store, &first, Stand::No) else { panic!("free") };
+    let Attempt::Acquired(held) = ask(&store, &first, Queue::Leave) else { panic!("free") };
     drop(ask(&store, &gone, until(&clock)));
     futures::executor::block_on(store.release(&held)).unwrap();
     assert!(store.is_empty());

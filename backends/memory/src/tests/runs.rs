@@ -11,7 +11,7 @@ fn once_from(offset: Duration, period: Duration, rerun: bool) -> Arc<Claim> {
 }
 
 fn is_over(store: &Memory, claim: &Arc<Claim>) -> bool {
-    matches!(ask(store, claim, Stand::No), Attempt::AlreadyRun)
+    matches!(ask(store, claim, Queue::Leave), Attempt::AlreadyRun)
 }
 
 /// To a boundary between two periods of a minute: half past.

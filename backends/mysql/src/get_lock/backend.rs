@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use dlock_contract::{
-    Attempt, Backend, Capabilities, Claim, Hold, Holder, Inspect, LockKey, LockState, Note, Released, Result, Stand,
+    Attempt, Backend, Capabilities, Claim, Hold, Holder, Inspect, LockKey, LockState, Note, Queue, Released, Result,
     Standing, Validity,
 };
 use futures::future::{BoxFuture, join_all};
@@ -21,8 +21,8 @@ impl Backend for GetLock {
         &self.capabilities
     }
 
-    fn try_acquire<'a>(&'a self, claim: &'a Arc<Claim>, stand: Stand) -> BoxFuture<'a, Result<Attempt>> {
-        Box::pin(self.shared.bounded(self.shared.attempt(claim, stand)))
+    fn try_acquire<'a>(&'a self, claim: &'a Arc<Claim>, queue: Queue) -> BoxFuture<'a, Result<Attempt>> {
+        Box::pin(self.shared.bounded(self.shared.attempt(claim, queue)))
     }
 
     fn renew<'a>(&'a self, holds: &'a [&'a Hold]) -> BoxFuture<'a, Vec<Result<Standing>>> {

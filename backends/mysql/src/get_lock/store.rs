@@ -6,7 +6,7 @@ use std::time::Duration;
 use dlock_contract::engine::{Run, background};
 use dlock_contract::{
     Attempt, BootInstant, Capabilities, Claim, Clock, Durability, Error, Expiry, Fencing, Hold, HoldId, MAX_KEY_BYTES,
-    Owner, PerRuntime, Result, Signal, Stand, TtlRange, Validity, Wake, WakeStyle,
+    Owner, PerRuntime, Queue, Result, Signal, TtlRange, Validity, Wake, WakeStyle,
 };
 
 use super::address::Address;
@@ -80,19 +80,19 @@ impl Shared {
         bounded(&self.clock, work).await
     }
 
-    pub(super) async fn attempt(self: &Arc<Self>, claim: &Arc<Claim>, stand: Stand) -> Result<Attempt> {
+    pub(super) async fn attempt(self: &Arc<Self>, claim: &Arc<Claim>, queue: Queue) -> Result<Attempt> {
         if let Some(hold) = self.held_already(claim).await? {
             return Ok(Attempt::Acquired(hold));
         }
         let name = name_of(claim.key.as_str());
         let (link, answer) = self.ask(&name, claim.ttl).await?;
-        match (answer, stand) {
+        match (answer, queue) {
             (Answer::Granted, _) => Ok(Attempt::Acquired(self.take(link, name, claim).await?)),
-            (Answer::Taken, Stand::No) => {
+            (Answer::Taken, Queue::Leave) => {
                 self.park(link).await;
                 Ok(Attempt::Contended(Wake::poll()))
             }
-            (Answer::Taken, Stand::Until(deadline)) => {
+            (Answer::Taken, Queue::Join { until: deadline, .. }) => {
                 let (shared, claim) = (self.clone(), claim.clone());
                 Ok(Attempt::Contended(Wake::on(async move {
                     let wait = deadline.since(shared.clock.now());

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dlock::{Attempt, Backend, Clock, Released, Stand, Standing};
+use dlock::{Attempt, Backend, Clock, Queue, Released, Standing};
 use dlock_testkit::holds::{confirm, take, token};
 use sqlx::Executor;
 
@@ -42,7 +42,9 @@ async fn a_second_backend_is_refused_until_the_release(database: Database) {
     let (one, other) = (open(&database).await, open(&database).await);
     let hold = take(&one, &database.claim("a", TTL)).await;
     let second = database.claim("a", TTL);
-    let Attempt::Contended(wake) = other.try_acquire(&second, Stand::No).await.unwrap() else { panic!("two holders") };
+    let Attempt::Contended(wake) = other.try_acquire(&second, Queue::Leave).await.unwrap() else {
+        panic!("two holders")
+    };
     assert!(wake.signal.is_none(), "an attempt that does not wait must not leave a waiter");
     one.release(&hold).await.unwrap();
     assert!(token(&take(&other, &second).await) > token(&hold));

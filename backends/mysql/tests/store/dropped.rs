@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dlock::{Backend, Clock, Released, Stand, Standing};
+use dlock::{Backend, Clock, Queue, Released, Standing};
 use dlock_testkit::drop_after;
 use dlock_testkit::holds::{confirm, take};
 
@@ -21,8 +21,8 @@ async fn a_dropped_attempt_holds_nothing(database: Database) {
         let claim = database.claim("a", TTL);
         // Slow and busy machines differ by much: half of the attempts get time to end.
         let pause = Duration::from_micros(fastrand::u64(0..2000)) * (1 + round % 4);
-        let stand = if round % 2 == 0 { Stand::No } else { until(TTL) };
-        match drop_after(fastrand::usize(0..20), pause, one.try_acquire(&claim, stand)).await {
+        let queue = if round % 2 == 0 { Queue::Leave } else { until(TTL) };
+        match drop_after(fastrand::usize(0..20), pause, one.try_acquire(&claim, queue)).await {
             Some(_) => granted += 1,
             None => dropped += 1,
         }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use dlock::backends::mysql::GetLock;
-use dlock::{Backend, BreakRecord, Clock, ErrorKind, HoldId, Inspect, Listing, Released, Stand, Standing};
+use dlock::{Backend, BreakRecord, Clock, ErrorKind, HoldId, Inspect, Listing, Queue, Released, Standing};
 use dlock_testkit::holds::{confirm, take, token};
 use dlock_testkit::{drop_after, text_of};
 use sqlx::{AssertSqlSafe, Executor};
@@ -105,7 +105,7 @@ async fn a_server_that_misbehaves(kind: Kind) {
     let hold = take(&one, &database.claim("a", TTL)).await;
     server.pause().unwrap();
     let started = Instant::now();
-    let error = one.try_acquire(&database.claim("b", TTL), Stand::No).await.unwrap_err();
+    let error = one.try_acquire(&database.claim("b", TTL), Queue::Leave).await.unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Outage) && error.is_retryable(), "{error}");
     assert!(started.elapsed() < Duration::from_secs(7), "{:?}", started.elapsed());
     assert!(drop_after(5, Duration::from_millis(10), one.renew(&[&hold])).await.is_none(), "a paused server answered");
@@ -114,7 +114,7 @@ async fn a_server_that_misbehaves(kind: Kind) {
 
     server.kill9().unwrap();
     assert_eq!(confirm(&one, &hold).await, Standing::Lost);
-    let error = one.try_acquire(&database.claim("b", TTL), Stand::No).await.unwrap_err();
+    let error = one.try_acquire(&database.claim("b", TTL), Queue::Leave).await.unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Outage) && error.is_retryable(), "{error}");
     let _server = tokio::task::spawn_blocking(move || server.restart().map(|()| server)).await.unwrap().unwrap();
     let next = take(&one, &database.claim("a", TTL)).await;

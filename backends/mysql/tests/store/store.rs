@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use dlock::backends::mysql::GetLock;
-use dlock::{Attempt, Backend, Claim, Clock, Hold, Key, LockKey, Stand};
+use dlock::{Attempt, Backend, Claim, Clock, Hold, Key, LockKey, Queue};
 use dlock_testkit::holds::claim_on;
 use futures::future::BoxFuture;
 
@@ -39,7 +39,7 @@ impl Database {
 pub(crate) async fn take_soon(store: &GetLock, claim: &Arc<Claim>) -> (Hold, Duration) {
     let started = Instant::now();
     loop {
-        if let Attempt::Acquired(hold) = store.try_acquire(claim, Stand::No).await.unwrap() {
+        if let Attempt::Acquired(hold) = store.try_acquire(claim, Queue::Leave).await.unwrap() {
             return (hold, started.elapsed());
         }
         assert!(started.elapsed() < Duration::from_secs(10), "the lock was never freed");
@@ -47,8 +47,8 @@ pub(crate) async fn take_soon(store: &GetLock, claim: &Arc<Claim>) -> (Hold, Dur
     }
 }
 
-pub(crate) fn until(wait: Duration) -> Stand {
-    Stand::Until(Clock::system().now().after(wait))
+pub(crate) fn until(wait: Duration) -> Queue {
+    Queue::until(Clock::system().now().after(wait))
 }
 
 /// The session that holds the lock, asked of the server by another way than the backend's.

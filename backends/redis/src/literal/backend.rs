@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use dlock_contract::{
     Attempt, Backend, Batch, BootInstant, Capabilities, Claim, Exchange, Hold, Inspect, Keeps, LastSuccess, LockKey,
-    LockState, Periods, Released, Reservation, Reserved, Result, RunEnd, Stand, Standing, Together, Tokens,
+    LockState, Periods, Queue, Released, Reservation, Reserved, Result, RunEnd, Standing, Together, Tokens,
 };
 use futures::future::BoxFuture;
 
@@ -26,8 +26,8 @@ impl Backend for Literal {
         key.literal()
     }
 
-    fn try_acquire<'a>(&'a self, claim: &'a Arc<Claim>, stand: Stand) -> BoxFuture<'a, Result<Attempt>> {
-        Box::pin(self.attempt(claim, stand))
+    fn try_acquire<'a>(&'a self, claim: &'a Arc<Claim>, queue: Queue) -> BoxFuture<'a, Result<Attempt>> {
+        Box::pin(self.attempt(claim, queue))
     }
 
     fn expects_others(&self, key: &LockKey) {

@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use dlock_contract::{Attempt, Backend, Batch, Capabilities, Claim, Clock, Hold, Result, Stand, Standing, Together};
+use dlock_contract::{Attempt, Backend, Batch, Capabilities, Claim, Clock, Hold, Queue, Result, Standing, Together};
 
 use crate::literal::translate::{all_inside, for_claim, under_its_name};
 use crate::lock::store::Redis;
@@ -41,8 +41,8 @@ impl Literal {
         Ok(Self { redis, capabilities })
     }
 
-    pub(crate) async fn attempt(&self, claim: &Arc<Claim>, stand: Stand) -> Result<Attempt> {
-        self.redis.try_acquire(&under_its_name(claim)?, stand).await.map(|attempt| for_claim(attempt, claim))
+    pub(crate) async fn attempt(&self, claim: &Arc<Claim>, queue: Queue) -> Result<Attempt> {
+        self.redis.try_acquire(&under_its_name(claim)?, queue).await.map(|attempt| for_claim(attempt, claim))
     }
 
     pub(crate) async fn attempt_all(&self, claims: &[Arc<Claim>]) -> Result<Together> {

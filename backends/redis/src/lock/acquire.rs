@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ::redis::{Cmd, Value};
-use dlock_contract::{Attempt, BootInstant, Claim, Error, ErrorKind, Hold, Mode, Note, Result, Stand, Validity, Wake};
+use dlock_contract::{Attempt, BootInstant, Claim, Error, ErrorKind, Hold, Mode, Note, Queue, Result, Validity, Wake};
 
 use crate::connections::connection::Connection;
 use crate::connections::pool::Connections;
@@ -21,11 +21,11 @@ use crate::scripts::call::on;
 use crate::scripts::exclusive::SCRIPTS;
 
 impl Redis {
-    pub(crate) async fn attempt(&self, shared: Arc<Connection>, claim: &Arc<Claim>, stand: Stand) -> Result<Attempt> {
+    pub(crate) async fn attempt(&self, shared: Arc<Connection>, claim: &Arc<Claim>, queue: Queue) -> Result<Attempt> {
         if !is_plain(claim) {
-            return Box::pin(self.attempt_with_options(claim, stand)).await;
+            return Box::pin(self.attempt_with_options(claim, queue)).await;
         }
-        let standing = matches!(stand, Stand::Until(_));
+        let standing = matches!(queue, Queue::Join { .. });
         // Boxed, because the uncontended path does not need it. This keeps the future small.
         if self.places.has(&claim.owner) {
             return Box::pin(self.ask_from_place(claim)).await;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ::redis::Value;
-use dlock_contract::{Attempt, BootInstant, Claim, Error, ErrorKind, Mode, Result, Stand, Wake};
+use dlock_contract::{Attempt, BootInstant, Claim, Error, ErrorKind, Mode, Queue, Result, Wake};
 
 use crate::layout::name::LockName;
 use crate::layout::units::millis;
@@ -17,18 +17,18 @@ use crate::scripts::call::on;
 use crate::scripts::try_once::TRY;
 
 impl Redis {
-    pub(crate) async fn attempt_with_options(&self, claim: &Arc<Claim>, stand: Stand) -> Result<Attempt> {
+    pub(crate) async fn attempt_with_options(&self, claim: &Arc<Claim>, queue: Queue) -> Result<Attempt> {
         match (claim.mode, claim.once_per.as_deref()) {
             (Mode::Exclusive, Some(once)) => self.ask_for_run(claim, *once).await,
-            (Mode::Exclusive, None) => self.ask_in_order(claim, stand).await,
-            (_, None) => self.ask_for_share(claim, stand).await,
+            (Mode::Exclusive, None) => self.ask_in_order(claim, queue).await,
+            (_, None) => self.ask_for_share(claim, queue).await,
             (_, Some(_)) => Err(Error::config("once_per", "one start per period needs an exclusive lock")),
         }
     }
 
     /// Goes straight to the wait queue. After a holder's death the plain commands could overtake the queue once.
-    async fn ask_in_order(&self, claim: &Arc<Claim>, stand: Stand) -> Result<Attempt> {
-        let standing = matches!(stand, Stand::Until(_));
+    async fn ask_in_order(&self, claim: &Arc<Claim>, queue: Queue) -> Result<Attempt> {
+        let standing = matches!(queue, Queue::Join { .. });
         if self.places.has(&claim.owner) {
             return self.ask_from_place(claim).await;
         }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ::redis::{Cmd, Value};
-use dlock_contract::{Attempt, Claim, Mode, Released, Result, Stand, Wake};
+use dlock_contract::{Attempt, Claim, Mode, Queue, Released, Result, Wake};
 
 use crate::connections::connection::Connection;
 use crate::layout::marker::Marker;
@@ -28,8 +28,8 @@ const fn letter(mode: Mode) -> &'static str {
 }
 
 impl Redis {
-    pub(crate) async fn ask_for_share(&self, claim: &Arc<Claim>, stand: Stand) -> Result<Attempt> {
-        if stand == Stand::No {
+    pub(crate) async fn ask_for_share(&self, claim: &Arc<Claim>, queue: Queue) -> Result<Attempt> {
+        if queue == Queue::Leave {
             return self.ask_shares(claim, 0).await;
         }
         let known = self.pushes.is_up(&claim.key) || self.places.has(&claim.owner);

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use dlock_contract::{Attempt, Capabilities, Claim, Clock, Error, Mode, Owner, Result, Signal, Stand, Wake, WakeStyle};
+use dlock_contract::{Attempt, Capabilities, Claim, Clock, Error, Mode, Owner, Queue, Result, Signal, Wake, WakeStyle};
 use futures::FutureExt;
 
 use crate::connections::check;
@@ -83,7 +83,7 @@ impl Redis {
     }
 
     /// One attempt. Before it the quarantine is checked, after it the quarantine again and the replicas.
-    pub(crate) async fn guarded(&self, claim: &Arc<Claim>, stand: Stand) -> Result<Attempt> {
+    pub(crate) async fn guarded(&self, claim: &Arc<Claim>, queue: Queue) -> Result<Attempt> {
         self.connections.quarantine.rules.asks_for(claim.ttl);
         // Opens the connection if there is none, and so reads the server's history.
         let mut shared = self.connections.here().await.map_err(Error::never_sent)?;
@@ -94,7 +94,7 @@ impl Redis {
         }
         // Read before the server can grant this request.
         let high = self.connections.high();
-        match self.attempt(shared, claim, stand).await? {
+        match self.attempt(shared, claim, queue).await? {
             Attempt::Contended(wake) => Ok(Attempt::Contended(self.hearing(wake, high))),
             Attempt::Acquired(hold)
                 if self.connections.target.settings.wait_replicas == 0 && self.connections.admits(&claim.key) =>

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::{Arc, PoisonError};
 
 use dlock_contract::{
-    Attempt, Backend, Capabilities, Claim, Hold, Holder, LockKey, LockState, Released, Result, Stand, Standing,
+    Attempt, Backend, Capabilities, Claim, Hold, Holder, LockKey, LockState, Queue, Released, Result, Standing,
 };
 use futures::future::BoxFuture;
 
@@ -24,8 +24,8 @@ impl Backend for Redisson {
         key.literal()
     }
 
-    fn try_acquire<'a>(&'a self, claim: &'a Arc<Claim>, stand: Stand) -> BoxFuture<'a, Result<Attempt>> {
-        Box::pin(self.attempt(claim, stand))
+    fn try_acquire<'a>(&'a self, claim: &'a Arc<Claim>, queue: Queue) -> BoxFuture<'a, Result<Attempt>> {
+        Box::pin(self.attempt(claim, queue))
     }
 
     fn renew<'a>(&'a self, holds: &'a [&'a Hold]) -> BoxFuture<'a, Vec<Result<Standing>>> {

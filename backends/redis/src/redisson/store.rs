@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use ::redis::{Cmd, RedisWrite, ToRedisArgs, Value};
 use dlock_contract::{
-    Attempt, Capabilities, Claim, Clock, Error, ErrorKind, Hold, LockKey, Note, Owner, Released, Result, Signal, Stand,
+    Attempt, Capabilities, Claim, Clock, Error, ErrorKind, Hold, LockKey, Note, Owner, Queue, Released, Result, Signal,
     Standing, Validity, Wake, WakeStyle,
 };
 
@@ -79,16 +79,16 @@ impl Redisson {
     }
 
     /// One attempt. The quarantine is checked before and after it.
-    pub(crate) async fn attempt(&self, claim: &Arc<Claim>, stand: Stand) -> Result<Attempt> {
+    pub(crate) async fn attempt(&self, claim: &Arc<Claim>, queue: Queue) -> Result<Attempt> {
         let name = claim.key.literal()?;
         let quarantine = &self.connections.quarantine;
         quarantine.rules.asks_for(claim.ttl);
         // Opens the connection, if there is none, and so finds out.
         drop(self.connections.here().await?);
         self.connections.admit(&name).await?;
-        let attempt = match stand {
-            Stand::No => self.ask(claim, &name).await?,
-            Stand::Until(_) => self.ask_and_listen(claim, &name).await?,
+        let attempt = match queue {
+            Queue::Leave => self.ask(claim, &name).await?,
+            Queue::Join { .. } => self.ask_and_listen(claim, &name).await?,
         };
         match (attempt, quarantine.check(|| self.clock.now())) {
             // If the lock is refused now, the engine releases it, as after every failure.

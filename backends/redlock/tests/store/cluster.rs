@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use dlock::backends::redlock::Redlock;
-use dlock::{Attempt, Backend, Claim, Clock, Hold, Registry, Stand};
+use dlock::{Attempt, Backend, Claim, Clock, Hold, Queue, Registry};
 use dlock_testkit::servers::{Instance, Redis, WallClock, redlock_url};
 use dlock_testkit::{Mode, Proxy};
 
@@ -122,7 +122,7 @@ impl Cluster {
 }
 
 pub(crate) async fn attempt(redlock: &Redlock, claim: &Arc<Claim>) -> dlock::Result<Attempt> {
-    redlock.try_acquire(claim, Stand::No).await
+    redlock.try_acquire(claim, Queue::Leave).await
 }
 
 pub(crate) async fn is_contended(redlock: &Redlock, claim: &Arc<Claim>) -> bool {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use dlock::backends::redis::Redis;
 use dlock::backends::redlock::Redlock;
-use dlock::{Attempt, Backend, Clock, ErrorKind, Registry, Released, Signal, Stand, Standing, Wait};
+use dlock::{Attempt, Backend, Clock, ErrorKind, Queue, Registry, Released, Signal, Standing, Wait};
 use dlock_testkit::holds::{claim, confirm, take};
 use dlock_testkit::{Mode, Proxy};
 
@@ -113,7 +113,7 @@ async fn a_waiter_in_the_queue_of_one_node_neither_harms_nor_is_harmed() {
     let single = Redis::connect(&cluster.nodes[0].url(), &Clock::system()).await.unwrap();
     let hold = take(&redlock, &claim("k", SECOND * 30)).await;
     let waiter = claim("k", SECOND * 30);
-    let until = Stand::Until(Clock::system().now().after(SECOND * 60));
+    let until = Queue::until(Clock::system().now().after(SECOND * 60));
     let Attempt::Contended(mut wake) = single.try_acquire(&waiter, until).await.unwrap() else { panic!("acquired") };
     assert!(matches!(confirm(&redlock, &hold).await, Standing::Renewed(_)));
     assert_eq!(redlock.look(&hold.claim.key).await.unwrap().note().cloned(), Some(hold.claim.note.clone()));

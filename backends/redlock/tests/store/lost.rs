@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use dlock::{Attempt, Backend, ErrorKind, Released, Stand, Standing};
+use dlock::{Attempt, Backend, ErrorKind, Queue, Released, Standing};
 use dlock_testkit::holds::{claim, confirm, take, token};
 use dlock_testkit::{Mode, drop_after, wait_until};
 use fastrand::Rng;
@@ -134,7 +134,7 @@ async fn two_hundred_dropped_attempts_leave_nothing_on_any_node() {
         cluster.set([slow], Mode::Delay { to_server: late, to_client: late });
         let claim = claim("k", SECOND * 300);
         let pause = Duration::from_millis(random.u64(0..3));
-        let attempt = far.try_acquire(&claim, Stand::No);
+        let attempt = far.try_acquire(&claim, Queue::Leave);
         if let Some(Ok(Attempt::Acquired(_))) = drop_after(random.usize(0..12), pause, attempt).await {
             granted += 1;
         }

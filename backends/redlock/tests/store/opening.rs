@@ -52,7 +52,7 @@ async fn two_names_of_one_server_are_found_when_it_comes_up_later() {
     let hold = take(&redlock, &claim("k", SECOND * 60)).await;
     redlock.release(&hold).await.unwrap();
     cluster.kill([3]);
-    let error = redlock.try_acquire(&claim("k", SECOND * 60), dlock::Stand::No).await.unwrap_err();
+    let error = redlock.try_acquire(&claim("k", SECOND * 60), dlock::Queue::Leave).await.unwrap_err();
     assert_eq!(*error.kind(), ErrorKind::Outage, "two servers are no majority of five: {error}");
 }
 

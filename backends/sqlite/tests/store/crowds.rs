@@ -4,12 +4,12 @@ use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use dlock::{Attempt, Backend, Claim, Hold, Mode, Stand};
+use dlock::{Attempt, Backend, Claim, Hold, Mode, Queue};
 use dlock_testkit::holds::token;
 
 use crate::store::{Store, TTL, mode_claim, permits, slot};
 
-async fn wait(store: &impl Backend, claim: &Arc<Claim>, until: Stand) -> Hold {
+async fn wait(store: &impl Backend, claim: &Arc<Claim>, until: Queue) -> Hold {
     loop {
         if let Attempt::Acquired(hold) = store.try_acquire(claim, until).await.unwrap() {
             return hold;
@@ -22,7 +22,7 @@ async fn wait(store: &impl Backend, claim: &Arc<Claim>, until: Stand) -> Hold {
 async fn twenty_tasks_share_three_permits() {
     let store = Store::on_real_time();
     let backends = [Arc::new(store.open().await), Arc::new(store.open().await)];
-    let until = Stand::Until(store.clock.now().after(TTL));
+    let until = Queue::until(store.clock.now().after(TTL));
     let inside = Arc::new(AtomicU32::new(0));
     let taken = Arc::new(Mutex::new([None; 3]));
     let tokens = Arc::new(Mutex::new(Vec::new()));
@@ -60,7 +60,7 @@ async fn twenty_tasks_share_three_permits() {
 async fn readers_and_writers_never_overlap() {
     let store = Store::on_real_time();
     let backends = [Arc::new(store.open().await), Arc::new(store.open().await)];
-    let until = Stand::Until(store.clock.now().after(TTL));
+    let until = Queue::until(store.clock.now().after(TTL));
     // Readers count up; a writer is minus one million.
     let inside = Arc::new(AtomicI64::new(0));
     let most = Arc::new(AtomicI64::new(0));
@@ -113,7 +113,7 @@ async fn two_families_never_have_one_key_at_once() {
         tasks.push(tokio::spawn(async move {
             let mut wins = 0;
             while wins < 10 {
-                if let Ok(Attempt::Acquired(hold)) = one.try_acquire(&mode_claim(mode), Stand::No).await {
+                if let Ok(Attempt::Acquired(hold)) = one.try_acquire(&mode_claim(mode), Queue::Leave).await {
                     {
                         let mut inside = inside.lock().unwrap();
                         assert!(inside.iter().all(|other| other.mixes_with(mode)), "{mode:?} beside {inside:?}");

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use dlock::backends::sqlite::Sqlite;
-use dlock::{Attempt, Backend, Clock, Released, Stand, Standing};
+use dlock::{Attempt, Backend, Clock, Queue, Released, Standing};
 use dlock_testkit::holds::{assert_all_different, claim, confirm, take, token};
 
 use crate::store::{Store, TTL, is_held, url};
@@ -33,7 +33,9 @@ async fn a_second_backend_is_refused_until_the_release() {
     let (one, other) = (store.open().await, store.open().await);
     let hold = take(&one, &claim("a", TTL)).await;
     let second = claim("a", TTL);
-    let Attempt::Contended(wake) = other.try_acquire(&second, Stand::No).await.unwrap() else { panic!("two holders") };
+    let Attempt::Contended(wake) = other.try_acquire(&second, Queue::Leave).await.unwrap() else {
+        panic!("two holders")
+    };
     assert!(wake.signal.is_none());
     let left = wake.lease_left.unwrap();
     assert!(left <= TTL && left > TTL - Duration::from_secs(5), "{left:?}");
@@ -157,7 +159,7 @@ async fn two_backends_never_hold_at_once() {
             let (mut wins, mut tokens) = (0, Vec::new());
             while wins < 25 {
                 let claim = claim("a", TTL);
-                match one.try_acquire(&claim, Stand::No).await.unwrap() {
+                match one.try_acquire(&claim, Queue::Leave).await.unwrap() {
                     Attempt::Acquired(hold) => {
                         assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0);
                         tokens.push(token(&hold));
@@ -184,7 +186,7 @@ async fn a_crowd_of_callers_does_not_hold_up_a_renewal() {
     let crowd: Vec<_> = (0..2000)
         .map(|number| {
             let (one, claim) = (one.clone(), claim(&format!("crowd {number}"), TTL));
-            tokio::spawn(async move { one.try_acquire(&claim, Stand::No).await.map(drop) })
+            tokio::spawn(async move { one.try_acquire(&claim, Queue::Leave).await.map(drop) })
         })
         .collect();
     tokio::task::yield_now().await;

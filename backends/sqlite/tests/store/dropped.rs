@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock::{Backend, Stand};
+use dlock::{Backend, Queue};
 use dlock_testkit::drop_after;
 use dlock_testkit::holds::{claim, take};
 
@@ -18,7 +18,7 @@ async fn a_dropped_attempt_leaves_no_transaction_and_no_row() {
     for round in 0..200 {
         let claim = claim("a", TTL);
         let pause = Duration::from_micros(fastrand::u64(0..400));
-        if drop_after(fastrand::usize(0..8), pause, one.try_acquire(&claim, Stand::No)).await.is_some() {
+        if drop_after(fastrand::usize(0..8), pause, one.try_acquire(&claim, Queue::Leave)).await.is_some() {
             granted += 1;
         } else {
             dropped += 1;
@@ -55,7 +55,7 @@ async fn an_abandon_from_elsewhere_comes_after_the_attempt_it_ends() {
     take(&*one, &claim("warm", TTL)).await;
     for _ in 0..50 {
         let claim = claim("a", TTL);
-        drop_after(1, Duration::ZERO, one.try_acquire(&claim, Stand::No)).await;
+        drop_after(1, Duration::ZERO, one.try_acquire(&claim, Queue::Leave)).await;
         let (there, abandoned) = (one.clone(), claim.clone());
         std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

@@ -4,7 +4,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use dlock::backends::sqlite::Sqlite;
-use dlock::{Backend, ErrorKind, Stand, Standing};
+use dlock::{Backend, ErrorKind, Queue, Standing};
 use dlock_testkit::holds::{claim, confirm, take};
 use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{ConnectOptions, Connection};
@@ -149,9 +149,9 @@ async fn a_replaced_file_is_noticed_and_its_holds_are_lost() {
     std::fs::remove_file(store.path()).unwrap();
     let _ = std::fs::remove_file(store.folder.path().join("locks.db-wal"));
     let _ = std::fs::remove_file(store.folder.path().join("locks.db-shm"));
-    let error = other.try_acquire(&claim("warm", TTL), Stand::No).await.err();
+    let error = other.try_acquire(&claim("warm", TTL), Queue::Leave).await.err();
     assert!(error.is_none(), "its first connection is opened only now: {error:?}");
-    let error = one.try_acquire(&claim("b", TTL), Stand::No).await.unwrap_err();
+    let error = one.try_acquire(&claim("b", TTL), Queue::Leave).await.unwrap_err();
     assert!(error.is_retryable() && error.to_string().contains("replaced"), "{error}");
     take(&one, &claim("b", TTL)).await;
     assert!(one.renew(&[&hold]).await.remove(0).is_err(), "the renewal went to the deleted file");
@@ -166,7 +166,7 @@ async fn a_file_held_by_a_writer_is_an_outage_and_renewals_recover() {
     let hold = take(&one, &claim("a", TTL)).await;
     let mut writer = store.connect().await;
     let transaction = writer.begin_with("BEGIN IMMEDIATE").await.unwrap();
-    let error = one.try_acquire(&claim("b", TTL), Stand::No).await.unwrap_err();
+    let error = one.try_acquire(&claim("b", TTL), Queue::Leave).await.unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Outage) && error.is_retryable(), "{error}");
     let error = one.renew(&[&hold]).await.remove(0).unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Outage), "unknown is not lost: {error}");

@@ -1,7 +1,7 @@
 //! Files of an earlier version, and files that are nonsense.
 
 use dlock::backends::sqlite::Sqlite;
-use dlock::{Backend, BreakRecord, ErrorKind, HoldId, Mode, Stand, Standing};
+use dlock::{Backend, BreakRecord, ErrorKind, HoldId, Mode, Queue, Standing};
 use dlock_testkit::holds::{confirm, take, token};
 use sqlx::Connection;
 
@@ -50,7 +50,7 @@ async fn a_file_of_version_1_is_upgraded_by_whoever_comes() {
     let hold = take(&opened[0], &mode_claim(permits(2))).await;
     assert!(token(&hold) > 2_000_000_001_048_576, "a token came again");
     take(&opened[1], &mode_claim(permits(2))).await;
-    contended(&opened[2], &mode_claim(permits(2)), Stand::No).await;
+    contended(&opened[2], &mode_claim(permits(2)), Queue::Leave).await;
 }
 
 #[tokio::test]
@@ -62,8 +62,8 @@ async fn a_lock_of_an_earlier_version_outlives_the_upgrade() {
         let hold = take(&one, &mode_claim(Mode::Exclusive)).await;
         let other = store.open().await;
         assert_eq!(store.ask("SELECT version FROM dlock_schema").await, 3);
-        contended(&other, &mode_claim(Mode::Exclusive), Stand::No).await;
-        crate::store::conflicts(&other, &mode_claim(Mode::Read), Stand::No).await;
+        contended(&other, &mode_claim(Mode::Exclusive), Queue::Leave).await;
+        crate::store::conflicts(&other, &mode_claim(Mode::Read), Queue::Leave).await;
         assert!(matches!(confirm(&one, &hold).await, Standing::Renewed(_)));
         let id = HoldId::of(&hold.claim.owner);
         let inspect = other.inspect().unwrap();

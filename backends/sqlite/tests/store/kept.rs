@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dlock::{Backend, Keeps, Mode, Released, Stand, Standing};
+use dlock::{Backend, Keeps, Mode, Queue, Released, Standing};
 use dlock_testkit::holds::{claim_in, confirm, take, token};
 
 use crate::store::{Store, TTL, conflicts, contended, mode_claim, permits};
@@ -23,11 +23,11 @@ async fn a_kept_lock_is_nobodys_and_stays_taken_by_the_stores_clock() {
     one.abandon(&first).await.unwrap();
     assert_eq!(other.look(&first.key).await.unwrap().note().cloned().unwrap(), first.note);
     let next = mode_claim(Mode::Exclusive);
-    assert_eq!(contended(&other, &next, Stand::No).await.lease_left, Some(KEEP));
-    contended(&one, &first, Stand::No).await;
-    conflicts(&other, &mode_claim(Mode::Read), Stand::No).await;
+    assert_eq!(contended(&other, &next, Queue::Leave).await.lease_left, Some(KEEP));
+    contended(&one, &first, Queue::Leave).await;
+    conflicts(&other, &mode_claim(Mode::Read), Queue::Leave).await;
     store.clock.advance(KEEP - MOMENT);
-    contended(&other, &next, Stand::No).await;
+    contended(&other, &next, Queue::Leave).await;
     store.clock.advance(MOMENT);
     assert_eq!(other.look(&first.key).await.unwrap().note().cloned(), None);
     let hold = take(&other, &next).await;
@@ -56,7 +56,7 @@ async fn of_several_holders_only_the_share_of_one_is_kept() {
     one.keep(&kept, KEEP, None).await.unwrap();
     assert_eq!(confirm(&one, &kept).await, Standing::Lost);
     assert_eq!(one.release(&kept).await.unwrap(), Released::NotOwner);
-    contended(&one, &mode_claim(permits(2)), Stand::No).await;
+    contended(&one, &mode_claim(permits(2)), Queue::Leave).await;
     one.release(&held).await.unwrap();
     assert_eq!(take(&one, &mode_claim(permits(2))).await.slot, Some(0), "the slot that was not kept");
     store.clock.advance(KEEP);
@@ -74,13 +74,13 @@ async fn a_kept_reader_keeps_writers_out_and_lets_readers_in() {
     let beside = take(&one, &second).await;
     assert_eq!(one.look(&first.key).await.unwrap().note().cloned().unwrap(), first.note, "the one that came first");
     one.release(&beside).await.unwrap();
-    assert_eq!(contended(&one, &mode_claim(Mode::Write), Stand::No).await.lease_left, Some(KEEP));
-    conflicts(&one, &mode_claim(Mode::Exclusive), Stand::No).await;
+    assert_eq!(contended(&one, &mode_claim(Mode::Write), Queue::Leave).await.lease_left, Some(KEEP));
+    conflicts(&one, &mode_claim(Mode::Exclusive), Queue::Leave).await;
     store.clock.advance(KEEP);
     let writer = take(&one, &mode_claim(Mode::Write)).await;
     assert!(token(&writer) > token(&beside));
     one.keep(&writer, KEEP, None).await.unwrap();
-    contended(&one, &mode_claim(Mode::Read), Stand::No).await;
+    contended(&one, &mode_claim(Mode::Read), Queue::Leave).await;
     store.clock.advance(KEEP);
     take(&one, &mode_claim(Mode::Exclusive)).await;
     assert_eq!(store.ask("SELECT count(*) FROM dlock_shares").await, 0);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use dlock::backends::sqlite::Sqlite;
-use dlock::{Backend, Clock, Mode, Released, Stand, Standing};
+use dlock::{Backend, Clock, Mode, Queue, Released, Standing};
 use dlock_testkit::child::Child;
 use dlock_testkit::holds::{claim_in, confirm, take, token};
 
@@ -15,7 +15,7 @@ async fn a_permit_ends_alone_at_its_own_ttl() {
     let one = store.open().await;
     let short = take(&one, &claim_in("a", permits(2), Duration::from_secs(10))).await;
     let long = take(&one, &mode_claim(permits(2))).await;
-    assert_eq!(contended(&one, &mode_claim(permits(2)), Stand::No).await.lease_left, Some(Duration::from_secs(10)));
+    assert_eq!(contended(&one, &mode_claim(permits(2)), Queue::Leave).await.lease_left, Some(Duration::from_secs(10)));
     store.clock.advance(Duration::from_secs(10));
     assert_eq!(confirm(&one, &short).await, Standing::Lost);
     assert!(matches!(confirm(&one, &long).await, Standing::Renewed(_)));
@@ -51,8 +51,8 @@ async fn families_keep_each_other_out_and_leave_nothing() {
         let hold = take(&one, &mode_claim(held)).await;
         let rows = store.rows().await;
         for asked in families.into_iter().filter(|asked| !asked.mixes_with(held)) {
-            conflicts(&other, &mode_claim(asked), Stand::No).await;
-            conflicts(&other, &mode_claim(asked), Stand::Until(store.clock.now().after(TTL))).await;
+            conflicts(&other, &mode_claim(asked), Queue::Leave).await;
+            conflicts(&other, &mode_claim(asked), Queue::until(store.clock.now().after(TTL))).await;
             assert_eq!(store.rows().await, rows, "{asked:?} left something beside {held:?}");
         }
         assert!(matches!(confirm(&one, &hold).await, Standing::Renewed(_)));
@@ -93,12 +93,12 @@ async fn the_key_is_in_use_just_as_long_as_its_longest_holder() {
     let one = store.open().await;
     let short = take(&one, &claim_in("a", permits(3), Duration::from_secs(5))).await;
     let long = take(&one, &claim_in("a", permits(3), Duration::from_secs(500))).await;
-    conflicts(&one, &mode_claim(Mode::Exclusive), Stand::No).await;
+    conflicts(&one, &mode_claim(Mode::Exclusive), Queue::Leave).await;
     store.clock.advance(Duration::from_secs(4));
     assert!(matches!(confirm(&one, &short).await, Standing::Renewed(_)));
     one.release(&long).await.unwrap();
     store.clock.advance(Duration::from_secs(5) - Duration::from_nanos(1));
-    conflicts(&one, &mode_claim(Mode::Exclusive), Stand::No).await;
+    conflicts(&one, &mode_claim(Mode::Exclusive), Queue::Leave).await;
     store.clock.advance(Duration::from_nanos(1));
     take(&one, &mode_claim(Mode::Exclusive)).await;
     assert_eq!(store.rows().await, 1);
@@ -120,8 +120,8 @@ async fn holds_of_all_kinds_are_renewed_at_once() {
     let lost: Vec<bool> = standings.iter().map(|standing| *standing.as_ref().unwrap() == Standing::Lost).collect();
     assert_eq!(lost, [false, false, true, false, false]);
     store.clock.advance(TTL - Duration::from_nanos(1));
-    conflicts(&one, &claim_in("b", Mode::Exclusive, TTL), Stand::No).await;
-    contended(&one, &claim_in("c", Mode::Write, TTL), Stand::No).await;
+    conflicts(&one, &claim_in("b", Mode::Exclusive, TTL), Queue::Leave).await;
+    contended(&one, &claim_in("c", Mode::Write, TTL), Queue::Leave).await;
 }
 
 #[tokio::test]
@@ -166,7 +166,7 @@ fn a_killed_process_gives_its_number_back_after_its_ttl() {
         assert_eq!(take(&one, &mode_claim(permits(2))).await.slot, Some(1));
         let next = mode_claim(permits(2));
         loop {
-            match one.try_acquire(&next, Stand::No).await.unwrap() {
+            match one.try_acquire(&next, Queue::Leave).await.unwrap() {
                 dlock::Attempt::Acquired(hold) => break assert_eq!(hold.slot, Some(0)),
                 _ => tokio::time::sleep(Duration::from_millis(5)).await,
             }

@@ -1,9 +1,8 @@
 //! Readers beside readers, a writer alone.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use dlock::{Attempt, Backend, Backoff, Claim, Mode, Released, Stand, Standing};
+use dlock::{Attempt, Backend, Backoff, Mode, Queue, Released, Standing};
 use dlock_testkit::drop_after;
 use dlock_testkit::holds::{claim_in, confirm, take, token};
 
@@ -17,14 +16,14 @@ async fn readers_share_and_a_writer_is_alone() {
     assert_eq!((first.slot, second.slot), (None, None));
     assert!(token(&second) > token(&first));
     let writer = mode_claim(Mode::Write);
-    contended(&other, &writer, Stand::No).await;
+    contended(&other, &writer, Queue::Leave).await;
     one.release(&first).await.unwrap();
-    contended(&other, &writer, Stand::No).await;
+    contended(&other, &writer, Queue::Leave).await;
     other.release(&second).await.unwrap();
     let hold = take(&other, &writer).await;
     assert!(token(&hold) > token(&second));
-    contended(&one, &mode_claim(Mode::Read), Stand::No).await;
-    contended(&one, &mode_claim(Mode::Write), Stand::No).await;
+    contended(&one, &mode_claim(Mode::Read), Queue::Leave).await;
+    contended(&one, &mode_claim(Mode::Write), Queue::Leave).await;
     assert_eq!(other.release(&hold).await.unwrap(), Released::Released);
     assert_eq!(store.rows().await, 0);
 }
@@ -36,7 +35,7 @@ async fn a_dead_reader_ends_alone_at_its_ttl() {
     let dead = take(&one, &claim_in("a", Mode::Read, Duration::from_secs(5))).await;
     let alive = take(&one, &mode_claim(Mode::Read)).await;
     let writer = mode_claim(Mode::Write);
-    assert_eq!(contended(&one, &writer, Stand::No).await.lease_left, Some(TTL));
+    assert_eq!(contended(&one, &writer, Queue::Leave).await.lease_left, Some(TTL));
     store.clock.advance(Duration::from_secs(5));
     assert_eq!(confirm(&one, &dead).await, Standing::Lost);
     assert!(matches!(confirm(&one, &alive).await, Standing::Renewed(_)));
@@ -52,7 +51,7 @@ async fn a_reader_that_lapsed_while_a_writer_was_there_does_not_come_back() {
     let lapsed = take(&one, &reader).await;
     store.clock.advance(Duration::from_secs(5));
     let writer = take(&one, &mode_claim(Mode::Write)).await;
-    contended(&one, &reader, Stand::No).await;
+    contended(&one, &reader, Queue::Leave).await;
     one.release(&writer).await.unwrap();
     let again = take(&one, &reader).await;
     assert!(token(&again) > token(&writer) && token(&again) > token(&lapsed));
@@ -64,20 +63,20 @@ async fn readers_stand_back_while_a_writer_waits() {
     let (one, other) = (store.open().await, store.open().await);
     let reader = take(&one, &mode_claim(Mode::Read)).await;
     let writer = mode_claim(Mode::Write);
-    contended(&other, &writer, Stand::No).await;
+    contended(&other, &writer, Queue::Leave).await;
     assert_eq!(store.ask("SELECT count(*) FROM dlock_writers").await, 0, "it does not wait");
-    let until = Stand::Until(store.clock.now().after(TTL));
+    let until = Queue::until(store.clock.now().after(TTL));
     contended(&other, &writer, until).await;
-    contended(&one, &mode_claim(Mode::Read), Stand::No).await;
+    contended(&one, &mode_claim(Mode::Read), Queue::Leave).await;
     assert!(matches!(confirm(&one, &reader).await, Standing::Renewed(_)), "who is in stays in");
     let again = take(&one, &reader.claim).await;
     assert_eq!(token(&again), token(&reader), "who is in may ask again");
     store.clock.advance(Duration::from_millis(900));
     contended(&other, &writer, until).await;
     store.clock.advance(Duration::from_millis(900));
-    contended(&one, &mode_claim(Mode::Read), Stand::No).await;
+    contended(&one, &mode_claim(Mode::Read), Queue::Leave).await;
     one.release(&reader).await.unwrap();
-    contended(&one, &mode_claim(Mode::Read), Stand::No).await;
+    contended(&one, &mode_claim(Mode::Read), Queue::Leave).await;
     let hold = take(&other, &writer).await;
     assert_eq!(store.ask("SELECT count(*) FROM dlock_writers").await, 0, "it waits no more");
     other.release(&hold).await.unwrap();
@@ -92,12 +91,11 @@ async fn a_writer_that_said_its_pause_is_waited_for_so_long_but_not_beyond_its_t
     let second = Duration::from_secs(1);
     for (to, held_up) in [(10 * second, 11 * second), (100 * TTL, TTL + second)] {
         let reader = take(&one, &mode_claim(Mode::Read)).await;
-        let mut writer = Claim::clone(&mode_claim(Mode::Write));
-        writer.backoff = Some(Box::new(Backoff { from: to, to }));
-        contended(&one, &Arc::new(writer), Stand::Until(store.clock.now().after(TTL))).await;
+        let queue = Queue::Join { until: store.clock.now().after(TTL), asks_again_within: Some(to) };
+        contended(&one, &mode_claim(Mode::Write), queue).await;
         one.release(&reader).await.unwrap();
         store.clock.advance(held_up - second / 10);
-        contended(&one, &mode_claim(Mode::Read), Stand::No).await;
+        contended(&one, &mode_claim(Mode::Read), Queue::Leave).await;
         store.clock.advance(second / 10);
         let next = take(&one, &mode_claim(Mode::Read)).await;
         one.release(&next).await.unwrap();
@@ -126,13 +124,13 @@ async fn a_writer_that_died_or_gave_up_waits_no_more() {
     let store = Store::new();
     let one = store.open().await;
     let reader = take(&one, &mode_claim(Mode::Read)).await;
-    let until = Stand::Until(store.clock.now().after(TTL));
+    let until = Queue::until(store.clock.now().after(TTL));
     let gives_up = mode_claim(Mode::Write);
     contended(&one, &gives_up, until).await;
     one.abandon(&gives_up).await.unwrap();
     let second = take(&one, &mode_claim(Mode::Read)).await;
     contended(&one, &mode_claim(Mode::Write), until).await;
-    let wake = contended(&one, &mode_claim(Mode::Read), Stand::No).await;
+    let wake = contended(&one, &mode_claim(Mode::Read), Queue::Leave).await;
     store.clock.advance(wake.lease_left.unwrap());
     let third = take(&one, &mode_claim(Mode::Read)).await;
     for hold in [reader, second, third] {
@@ -153,7 +151,7 @@ async fn a_writer_that_waits_when_another_family_comes_leaves_no_mark() {
     let store = Store::new();
     let one = store.open().await;
     let reader = take(&one, &mode_claim(Mode::Read)).await;
-    let until = Stand::Until(store.clock.now().after(TTL));
+    let until = Queue::until(store.clock.now().after(TTL));
     let writer = mode_claim(Mode::Write);
     contended(&one, &writer, until).await;
     one.release(&reader).await.unwrap();
@@ -172,7 +170,7 @@ async fn writers_are_not_starved_by_readers_that_overlap() {
         let (one, stop) = (store.open().await, stop.clone());
         readers.push(tokio::spawn(async move {
             while !stop.load(std::sync::atomic::Ordering::SeqCst) {
-                if let Attempt::Acquired(hold) = one.try_acquire(&mode_claim(Mode::Read), Stand::No).await.unwrap() {
+                if let Attempt::Acquired(hold) = one.try_acquire(&mode_claim(Mode::Read), Queue::Leave).await.unwrap() {
                     tokio::time::sleep(Duration::from_millis(20)).await;
                     one.release(&hold).await.unwrap();
                 }
@@ -184,7 +182,7 @@ async fn writers_are_not_starved_by_readers_that_overlap() {
     let (one, writer) = (store.open().await, mode_claim(Mode::Write));
     let started = std::time::Instant::now();
     let hold = loop {
-        match one.try_acquire(&writer, Stand::Until(store.clock.now().after(TTL))).await.unwrap() {
+        match one.try_acquire(&writer, Queue::until(store.clock.now().after(TTL))).await.unwrap() {
             Attempt::Acquired(hold) => break hold,
             _ => tokio::time::sleep(Duration::from_millis(10)).await,
         }
@@ -202,7 +200,7 @@ async fn writers_are_not_starved_by_readers_that_overlap() {
 async fn a_dropped_attempt_of_any_kind_leaves_nothing_after_its_abandon() {
     let store = Store::on_real_time();
     let (one, other) = (store.open().await, store.open().await);
-    let until = Stand::Until(store.clock.now().after(TTL));
+    let until = Queue::until(store.clock.now().after(TTL));
     let blocker = take(&other, &mode_claim(Mode::Read)).await;
     for round in 0..150 {
         let mode = [Mode::Read, Mode::Write][round % 2];

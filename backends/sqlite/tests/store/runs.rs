@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use dlock::backends::sqlite::Sqlite;
-use dlock::{Attempt, Backend, Clock, Keeps, Mode, Periods, Released, RunEnd, Stand, Standing};
+use dlock::{Attempt, Backend, Clock, Keeps, Mode, Periods, Queue, Released, RunEnd, Standing};
 use dlock_testkit::drop_after;
 use dlock_testkit::holds::{claim_in, confirm, key, take, token};
 
@@ -24,7 +24,7 @@ async fn a_period_is_started_once_while_it_runs_and_after_every_kind_of_end() {
     for run in [None, Some(FAILED), Some(SUCCEEDED)] {
         let hold = take(&one, &run_claim(HOUR, false)).await;
         already_run(&other, &run_claim(HOUR, false)).await;
-        contended(&other, &run_claim(HOUR, true), Stand::No).await;
+        contended(&other, &run_claim(HOUR, true), Queue::Leave).await;
         assert!(matches!(confirm(&one, &hold).await, Standing::Renewed(_)));
         let ended = match run {
             None => one.release(&hold).await,
@@ -53,12 +53,12 @@ async fn a_run_that_never_ended_is_started_again_on_demand_once_its_lock_is_free
     let store = Store::new();
     let (one, other) = (store.open().await, store.open().await);
     let dead = take(&one, &run_claim(HOUR, true)).await;
-    assert_eq!(contended(&other, &run_claim(HOUR, true), Stand::No).await.lease_left, Some(TTL));
+    assert_eq!(contended(&other, &run_claim(HOUR, true), Queue::Leave).await.lease_left, Some(TTL));
     store.clock.advance(TTL);
     already_run(&other, &run_claim(HOUR, false)).await;
     let again = take(&other, &run_claim(HOUR, true)).await;
     assert!(token(&again) > token(&dead));
-    contended(&one, &run_claim(HOUR, true), Stand::No).await;
+    contended(&one, &run_claim(HOUR, true), Queue::Leave).await;
     assert_eq!(one.end_run(&dead, SUCCEEDED).await.unwrap(), Released::NotOwner);
     assert_eq!(one.last_success(&key("a")).await.unwrap(), None, "the success of a hold that was lost");
     assert_eq!(other.end_run(&again, FAILED).await.unwrap(), Released::Released);
@@ -72,7 +72,7 @@ async fn an_earlier_periods_run_that_goes_on_is_contention() {
     let hold = take(&one, &run_claim(HOUR, false)).await;
     store.change(A_PERIOD_AGO).await;
     let next = run_claim(HOUR, false);
-    assert_eq!(contended(&other, &next, Stand::No).await.lease_left, Some(TTL));
+    assert_eq!(contended(&other, &next, Queue::Leave).await.lease_left, Some(TTL));
     one.end_run(&hold, SUCCEEDED).await.unwrap();
     take(&other, &next).await;
     already_run(&one, &run_claim(HOUR, false)).await;
@@ -110,7 +110,7 @@ async fn a_run_may_keep_its_lock_beyond_its_end() {
     assert!(one.look(&key("a")).await.unwrap().note().cloned().is_some());
     already_run(&one, &run_claim(HOUR, true)).await;
     store.change(A_PERIOD_AGO).await;
-    contended(&one, &run_claim(HOUR, false), Stand::No).await;
+    contended(&one, &run_claim(HOUR, false), Queue::Leave).await;
     store.clock.advance(Duration::from_secs(5));
     take(&one, &run_claim(HOUR, false)).await;
 }
@@ -158,14 +158,14 @@ async fn periods_and_other_locks_under_one_key_see_each_other() {
     let store = Store::new();
     let one = store.open().await;
     let plain = take(&one, &mode_claim(Mode::Exclusive)).await;
-    contended(&one, &run_claim(HOUR, false), Stand::No).await;
+    contended(&one, &run_claim(HOUR, false), Queue::Leave).await;
     one.release(&plain).await.unwrap();
     let reader = take(&one, &mode_claim(Mode::Read)).await;
-    conflicts(&one, &run_claim(HOUR, false), Stand::No).await;
+    conflicts(&one, &run_claim(HOUR, false), Queue::Leave).await;
     one.release(&reader).await.unwrap();
     let run = take(&one, &run_claim(HOUR, false)).await;
-    contended(&one, &mode_claim(Mode::Exclusive), Stand::No).await;
-    conflicts(&one, &mode_claim(Mode::Write), Stand::No).await;
+    contended(&one, &mode_claim(Mode::Exclusive), Queue::Leave).await;
+    conflicts(&one, &mode_claim(Mode::Write), Queue::Leave).await;
     assert!(token(&run) > token(&reader));
 }
 
@@ -191,7 +191,8 @@ async fn of_a_crowd_one_starts_each_short_period() {
         crowd.push(tokio::spawn(async move {
             let (end, mut started) = (store.clock.now().after(period * 8), Vec::new());
             while store.clock.now() < end {
-                if let Attempt::Acquired(hold) = one.try_acquire(&run_claim(period, false), Stand::No).await.unwrap() {
+                if let Attempt::Acquired(hold) = one.try_acquire(&run_claim(period, false), Queue::Leave).await.unwrap()
+                {
                     started.push(store.ask("SELECT boundary FROM dlock_runs").await);
                     one.end_run(&hold, SUCCEEDED).await.unwrap();
                 }
@@ -217,7 +218,7 @@ async fn a_dropped_start_leaves_no_transaction_and_no_lock() {
     for _ in 0..100 {
         let claim = run_claim(Duration::from_millis(1), false);
         let pause = Duration::from_micros(fastrand::u64(0..400));
-        drop_after(fastrand::usize(0..12), pause, one.try_acquire(&claim, Stand::No)).await;
+        drop_after(fastrand::usize(0..12), pause, one.try_acquire(&claim, Queue::Leave)).await;
         let writes = take(&other, &claim_in("other", Mode::Exclusive, TTL)).await;
         other.release(&writes).await.unwrap();
         one.abandon(&claim).await.unwrap();

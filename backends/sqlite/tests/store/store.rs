@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dlock::backends::sqlite::Sqlite;
-use dlock::{Attempt, Backend, Claim, Clock, ErrorKind, Hold, Mode, OncePer, Released, Stand, Wake};
+use dlock::{Attempt, Backend, Claim, Clock, ErrorKind, Hold, Mode, OncePer, Queue, Released, Wake};
 use dlock_testkit::holds::{claim, claim_in, claim_on, key};
 use sqlx::{ConnectOptions, Connection, SqliteConnection};
 
@@ -93,22 +93,22 @@ pub(crate) fn permits(limit: u32) -> Mode {
 }
 
 /// Refused because somebody holds it.
-pub(crate) async fn contended(store: &Sqlite, claim: &Arc<Claim>, stand: Stand) -> Wake {
-    match store.try_acquire(claim, stand).await.unwrap() {
+pub(crate) async fn contended(store: &Sqlite, claim: &Arc<Claim>, queue: Queue) -> Wake {
+    match store.try_acquire(claim, queue).await.unwrap() {
         Attempt::Contended(wake) => wake,
         other => panic!("not contended: {other:?}"),
     }
 }
 
 /// Refused because another mode holds it.
-pub(crate) async fn conflicts(store: &Sqlite, claim: &Arc<Claim>, stand: Stand) {
-    let error = store.try_acquire(claim, stand).await.unwrap_err();
+pub(crate) async fn conflicts(store: &Sqlite, claim: &Arc<Claim>, queue: Queue) {
+    let error = store.try_acquire(claim, queue).await.unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::KeyConflict) && !error.is_retryable(), "{error}");
 }
 
 /// Refused because the period's run was started.
 pub(crate) async fn already_run(store: &Sqlite, claim: &Arc<Claim>) {
-    let answer = store.try_acquire(claim, Stand::No).await.unwrap();
+    let answer = store.try_acquire(claim, Queue::Leave).await.unwrap();
     assert!(matches!(answer, Attempt::AlreadyRun), "{answer:?}");
 }
 
@@ -118,7 +118,7 @@ pub(crate) fn slot(hold: &Hold) -> u32 {
 
 pub(crate) async fn is_held(store: &Sqlite, text: &str) -> bool {
     let probe = claim(text, TTL);
-    match store.try_acquire(&probe, Stand::No).await.unwrap() {
+    match store.try_acquire(&probe, Queue::Leave).await.unwrap() {
         Attempt::Acquired(hold) => {
             assert_eq!(store.release(&hold).await.unwrap(), Released::Released);
             false

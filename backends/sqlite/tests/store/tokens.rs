@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dlock::{Backend, ErrorKind, Hold, Stand};
+use dlock::{Backend, ErrorKind, Hold, Queue};
 use dlock_testkit::holds::{claim, take, token};
 use sqlx::Connection;
 
@@ -73,7 +73,7 @@ async fn an_exhausted_counter_is_an_error_and_no_grant() {
         .execute(&mut conn)
         .await
         .unwrap();
-    let error = one.try_acquire(&claim("a", TTL), Stand::No).await.unwrap_err();
+    let error = one.try_acquire(&claim("a", TTL), Queue::Leave).await.unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::FenceExhausted), "{error}");
     assert_eq!(store.ask("SELECT count(*) FROM dlock_locks").await, 0);
 }

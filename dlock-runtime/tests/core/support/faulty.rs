@@ -8,8 +8,8 @@ use std::time::Duration;
 use dlock_memory::Memory;
 use dlock_runtime::{
     Attempt, Backend, Batch, BootInstant, BreakRecord, Capabilities, Claim, Clock, Error, ErrorKind, Exchange, Expiry,
-    Hold, HoldId, Inspect, Keeps, LastSuccess, Listing, LockKey, LockState, Page, Periods, Released, Reservation,
-    Reserved, Result, RunEnd, SessionEnd, Signal, Stand, Standing, Together, Tokens, Wake, WakeStyle,
+    Hold, HoldId, Inspect, Keeps, LastSuccess, Listing, LockKey, LockState, Page, Periods, Queue, Released,
+    Reservation, Reserved, Result, RunEnd, SessionEnd, Signal, Standing, Together, Tokens, Wake, WakeStyle,
 };
 use futures::future::{BoxFuture, pending};
 
@@ -218,7 +218,7 @@ impl Backend for Faulty {
         &self.offers.capabilities
     }
 
-    fn try_acquire<'a>(&'a self, claim: &'a Arc<Claim>, stand: Stand) -> BoxFuture<'a, Result<Attempt>> {
+    fn try_acquire<'a>(&'a self, claim: &'a Arc<Claim>, queue: Queue) -> BoxFuture<'a, Result<Attempt>> {
         let step = self.step(Op::Acquire);
         panic_if(step);
         Box::pin(async move {
@@ -227,8 +227,8 @@ impl Backend for Faulty {
                 return Ok(Attempt::Contended(Wake::on(signal)));
             }
             // A store that can only be polled has no line.
-            let stand = if let WakeStyle::Poll { .. } = self.offers.capabilities.wake { Stand::No } else { stand };
-            let mut attempt = self.fault(step, self.memory.try_acquire(claim, stand)).await??;
+            let queue = if let WakeStyle::Poll { .. } = self.offers.capabilities.wake { Queue::Leave } else { queue };
+            let mut attempt = self.fault(step, self.memory.try_acquire(claim, queue)).await??;
             match &mut attempt {
                 Attempt::AlreadyRun => {}
                 Attempt::Acquired(hold) => {

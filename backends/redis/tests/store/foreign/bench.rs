@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use dlock::backends::redis::{Literal, Redisson};
-use dlock::{Backend, Claim, Clock, ErrorKind, Key, LockKey, Owner, Registry, Stand};
+use dlock::{Backend, Claim, Clock, ErrorKind, Key, LockKey, Owner, Queue, Registry};
 use dlock_testkit::holds::{claim_on, until};
 use dlock_testkit::servers::shared;
 
@@ -90,9 +90,9 @@ impl Bench {
     /// Asserts that the value under the name is refused as no lock, and stays as it is.
     pub(crate) async fn conflicts(&self, store: &impl Backend) {
         let before = self.value();
-        for stand in [Stand::No, until()] {
+        for queue in [Queue::Leave, until()] {
             let claim = self.claim(SECOND);
-            let error = store.try_acquire(&claim, stand).await.unwrap_err();
+            let error = store.try_acquire(&claim, queue).await.unwrap_err();
             assert_eq!(*error.kind(), ErrorKind::KeyConflict);
             assert!(!error.is_retryable());
             store.abandon(&claim).await.unwrap();

@@ -1,7 +1,7 @@
 //! `keys=literal` beside redis-py's lock, and beside what others of its kind send.
 
 use dlock::backends::redis::Redis;
-use dlock::{Attempt, Backend, Clock, ErrorKind, Key, LockKey, Released, Stand};
+use dlock::{Attempt, Backend, Clock, ErrorKind, Key, LockKey, Queue, Released};
 use dlock_testkit::holds::{claim_on, confirm, stand, take, token, until, wait};
 use redis::Commands;
 
@@ -32,7 +32,7 @@ async fn a_lock_of_redis_py_is_contention_and_stays_as_it_is() {
     let (ours, mut python) = (bench.literal().await, Python::start(&bench.url));
     assert!(python.does(&format!("acquire {} 30 0", bench.name)));
     let before = bench.value();
-    for how in [Stand::No, until()] {
+    for how in [Queue::Leave, until()] {
         for fair in [false, true] {
             let claim = claim_on(&bench.key, SECOND, |claim| claim.fair = fair);
             let Attempt::Contended(wake) = ours.try_acquire(&claim, how).await.unwrap() else { panic!("granted") };

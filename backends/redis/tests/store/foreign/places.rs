@@ -1,7 +1,7 @@
 //! The same on other servers than a plain one, and with accounts that may do just what is needed.
 
 use dlock::backends::redis::{Literal, Redisson};
-use dlock::{Backend, Clock, ErrorKind, Key, LockKey, Registry, Released, Signal, Stand};
+use dlock::{Backend, Clock, ErrorKind, Key, LockKey, Queue, Registry, Released, Signal};
 use dlock_testkit::holds::{claim_on, stand, take, wait};
 use dlock_testkit::servers::{self, Instance, RedisCluster, RedisSentinels};
 
@@ -51,7 +51,7 @@ async fn literal_names_need_the_listed_rights_and_the_shared_names() {
     // Without the shared names, and without ours.
     for rights in ["~elsewhere:*", "resetkeys ~stock:*"] {
         let error = match literal(account(&server, "less", rights)).await {
-            Ok(ours) => ours.try_acquire(&claim, Stand::No).await.unwrap_err(),
+            Ok(ours) => ours.try_acquire(&claim, Queue::Leave).await.unwrap_err(),
             Err(error) => error,
         };
         assert_eq!(*error.kind(), ErrorKind::PermissionDenied, "{rights}: {error}");

@@ -1,7 +1,7 @@
 //! `layout=redisson` beside Redisson's `RLock`.
 
 use dlock::backends::redis::Redisson;
-use dlock::{Backend, Clock, ErrorKind, Released, Signal, Stand, Standing, Wake};
+use dlock::{Backend, Clock, ErrorKind, Queue, Released, Signal, Standing, Wake};
 use dlock_testkit::holds::{SITE, confirm, stand, take, token, wait};
 use redis::Commands;
 
@@ -138,7 +138,10 @@ async fn a_waiter_listens_while_it_waits_and_no_longer() {
     let hold = take(&ours, &bench.claim(LONG)).await;
     ours.release(&hold).await.unwrap();
     assert_eq!(java.lock(WATCHDOG_MS), None);
-    assert!(matches!(ours.try_acquire(&bench.claim(SECOND), Stand::No).await.unwrap(), dlock::Attempt::Contended(_)));
+    assert!(matches!(
+        ours.try_acquire(&bench.claim(SECOND), Queue::Leave).await.unwrap(),
+        dlock::Attempt::Contended(_)
+    ));
     assert_eq!(java.listeners(), 0);
     // Two waiters of one process listen once.
     let (one, two) = (bench.claim(LONG), bench.claim(LONG));
@@ -221,14 +224,14 @@ async fn a_value_that_is_no_lock_of_redissons_is_a_conflict_and_stays() {
     // A hash that never ends is no lock, but has a holder by its looks.
     let _: () = bench.raw().hset(&bench.name, "a", "b").unwrap();
     let before = bench.value();
-    let error = ours.try_acquire(&bench.claim(SECOND), Stand::No).await.unwrap_err();
+    let error = ours.try_acquire(&bench.claim(SECOND), Queue::Leave).await.unwrap_err();
     assert_eq!(*error.kind(), ErrorKind::KeyConflict);
     assert_eq!(bench.value(), before);
     let _: () = bench.raw().del(&bench.name).unwrap();
     // Nor does our other layout mix with this one.
     let literal = bench.literal().await;
     let hold = take(&literal, &bench.claim(LONG)).await;
-    let error = ours.try_acquire(&bench.claim(SECOND), Stand::No).await.unwrap_err();
+    let error = ours.try_acquire(&bench.claim(SECOND), Queue::Leave).await.unwrap_err();
     assert_eq!(*error.kind(), ErrorKind::KeyConflict);
     literal.release(&hold).await.unwrap();
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use dlock::backends::redis::Redis;
-use dlock::{Attempt, Backend, Claim, Clock, Hold, Key, LockKey, Mode, OncePer, Owner, Signal, Stand, Standing, Wake};
+use dlock::{Attempt, Backend, Claim, Clock, Hold, Key, LockKey, Mode, OncePer, Owner, Queue, Signal, Standing, Wake};
 use dlock_testkit::holds::claim_on;
 use dlock_testkit::servers::{self, Instance, shared};
 
@@ -132,8 +132,8 @@ pub(crate) fn permits(most: u32) -> Mode {
     Mode::Permits(NonZeroU32::new(most).unwrap())
 }
 
-pub(crate) async fn ask(redis: &Redis, claim: &Arc<Claim>, stand: Stand) -> Option<Hold> {
-    match redis.try_acquire(claim, stand).await.unwrap() {
+pub(crate) async fn ask(redis: &Redis, claim: &Arc<Claim>, queue: Queue) -> Option<Hold> {
+    match redis.try_acquire(claim, queue).await.unwrap() {
         Attempt::Acquired(hold) => Some(hold),
         Attempt::Contended(_) => None,
         Attempt::AlreadyRun => panic!("already run"),
@@ -141,7 +141,7 @@ pub(crate) async fn ask(redis: &Redis, claim: &Arc<Claim>, stand: Stand) -> Opti
 }
 
 pub(crate) async fn contended(redis: &Redis, claim: &Arc<Claim>) {
-    assert!(ask(redis, claim, Stand::No).await.is_none());
+    assert!(ask(redis, claim, Queue::Leave).await.is_none());
 }
 
 /// The hold that a wake brings.

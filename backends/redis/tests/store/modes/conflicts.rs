@@ -1,6 +1,6 @@
 //! Locks of different modes do not mix under one name.
 
-use dlock::{Backend, ErrorKind, Mode, Stand};
+use dlock::{Backend, ErrorKind, Mode, Queue};
 use dlock_testkit::holds::{claim_on, take};
 use redis::Commands;
 
@@ -12,7 +12,7 @@ const FAMILIES: [&[fn() -> Mode]; 4] =
 async fn conflicts(bench: &Bench, redis: &impl Backend, with: usize) {
     let before = bench.keys();
     for mode in FAMILIES.iter().enumerate().filter(|(n, _)| *n != with).flat_map(|(_, modes)| *modes) {
-        for how in [Stand::No, until()] {
+        for how in [Queue::Leave, until()] {
             for fair in [false, true] {
                 let claim = claim_on(&bench.key, SECOND, |claim| (claim.mode, claim.fair) = (mode(), fair));
                 let error = redis.try_acquire(&claim, how).await.unwrap_err();
@@ -76,7 +76,7 @@ async fn a_foreign_value_under_the_name_is_a_conflict_and_stays() {
         write(&mut raw, &name);
         let before: Vec<u8> = redis::cmd("DUMP").arg(&name).query(&mut raw).unwrap();
         for mode in [Mode::Read, Mode::Write, permits(3)] {
-            for how in [Stand::No, until()] {
+            for how in [Queue::Leave, until()] {
                 let claim = bench.claim(mode, SECOND);
                 let error = redis.try_acquire(&claim, how).await.unwrap_err();
                 assert_eq!(*error.kind(), ErrorKind::KeyConflict);

@@ -1,6 +1,6 @@
 //! A server at its `maxmemory`.
 
-use dlock::{Backend, Hold, Mode, Released, Stand, Standing};
+use dlock::{Backend, Hold, Mode, Queue, Released, Standing};
 use dlock_testkit::holds::{confirm, take};
 
 use super::bench::{Bench, LONG, MS, granted, is_lost, permits, stand, until};
@@ -79,7 +79,7 @@ async fn a_server_without_memory_lets_no_new_holder_in() {
     let (one, two) = (bench.open().await, bench.open().await);
     let refused = async |mode| {
         bench.starve();
-        let error = two.try_acquire(&bench.claim(mode, LONG), Stand::No).await.unwrap_err();
+        let error = two.try_acquire(&bench.claim(mode, LONG), Queue::Leave).await.unwrap_err();
         assert_eq!(error.code(), Some("OOM"), "{mode:?}: {error}");
         assert!(error.is_retryable());
     };

@@ -1,6 +1,6 @@
 //! Claims that want nobody to be overtaken.
 
-use dlock::{Backend, Keeps, Mode, Released, Stand, Standing};
+use dlock::{Backend, Keeps, Mode, Queue, Released, Standing};
 use dlock_testkit::holds::{confirm, take};
 
 use super::bench::{Bench, LONG, MS, SECOND, ask, contended, granted, stand, until, wait};
@@ -15,7 +15,7 @@ async fn a_fair_claim_does_not_overtake_after_a_death() {
     tokio::time::sleep(110 * MS).await;
     // The lock is free, and somebody stands in its line.
     let late = bench.fair(LONG);
-    assert!(ask(&one, &late, Stand::No).await.is_none());
+    assert!(ask(&one, &late, Queue::Leave).await.is_none());
     let first = granted(&mut wake).await;
     let mut behind = stand(&one, &late).await;
     assert_eq!(two.release(&first).await.unwrap(), Released::Released);
@@ -29,7 +29,7 @@ async fn a_fair_claim_does_not_overtake_after_a_death() {
 async fn a_fair_claim_that_comes_first_has_the_lock_at_once() {
     let bench = Bench::shared();
     let redis = bench.open().await;
-    for how in [Stand::No, until()] {
+    for how in [Queue::Leave, until()] {
         let claim = bench.fair(LONG);
         let hold = ask(&redis, &claim, how).await.unwrap();
         let again = ask(&redis, &claim, how).await.unwrap();
@@ -50,7 +50,7 @@ async fn a_line_of_the_dead_holds_up_no_fair_claim() {
     drop(stand(&two, &bench.fair(LONG)).await);
     drop(two);
     tokio::time::sleep(200 * MS).await;
-    assert!(ask(&one, &bench.fair(LONG), Stand::No).await.is_some());
+    assert!(ask(&one, &bench.fair(LONG), Queue::Leave).await.is_some());
 }
 
 /// A hold that ran out, as with `max_hold`, is no sign that its process is dead: not if it has asked since.

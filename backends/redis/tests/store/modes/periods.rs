@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use dlock::{Attempt, Backend, Claim, ErrorKind, Hold, Keeps, Mode, Periods, Released, RunEnd, Stand};
+use dlock::{Attempt, Backend, Claim, ErrorKind, Hold, Keeps, Mode, Periods, Queue, Released, RunEnd};
 use dlock_testkit::holds::{take, token};
 use redis::Commands;
 
@@ -12,7 +12,7 @@ use super::bench::{Bench, LONG, MS, SECOND, ask, contended, granted, is_lost, st
 const HOUR: Duration = Duration::from_secs(3600);
 
 async fn already_run(redis: &impl Backend, claim: &Arc<Claim>) -> bool {
-    matches!(redis.try_acquire(claim, Stand::No).await.unwrap(), Attempt::AlreadyRun)
+    matches!(redis.try_acquire(claim, Queue::Leave).await.unwrap(), Attempt::AlreadyRun)
 }
 
 #[tokio::test]
@@ -225,7 +225,7 @@ async fn an_abandoned_start_gives_its_period_back_at_a_server_without_memory_too
 }
 
 async fn ask_run(redis: &impl Backend, claim: &Arc<Claim>) -> bool {
-    matches!(redis.try_acquire(claim, Stand::No).await.unwrap(), Attempt::Acquired(_))
+    matches!(redis.try_acquire(claim, Queue::Leave).await.unwrap(), Attempt::Acquired(_))
 }
 
 #[tokio::test]
@@ -291,13 +291,13 @@ async fn a_record_that_is_none_of_ours_is_told() {
     let redis = bench.open().await;
     let name = bench.name() + ":r";
     let _: () = bench.raw().set(&name, "x").unwrap();
-    let error = redis.try_acquire(&bench.run(HOUR, false, LONG), Stand::No).await.unwrap_err();
+    let error = redis.try_acquire(&bench.run(HOUR, false, LONG), Queue::Leave).await.unwrap_err();
     assert_eq!(*error.kind(), ErrorKind::KeyConflict);
     assert_eq!(bench.keys(), ["l:r"]);
     let _: () = bench.raw().del(&name).unwrap();
     let _: () = bench.raw().hset(&name, "ok", "junk").unwrap();
     assert_eq!(*redis.last_success(&bench.key).await.unwrap_err().kind(), ErrorKind::CorruptState);
     let _: () = bench.raw().hset(&name, "run", "junk").unwrap();
-    assert!(ask(&redis, &bench.run(HOUR, false, LONG), Stand::No).await.is_some());
+    assert!(ask(&redis, &bench.run(HOUR, false, LONG), Queue::Leave).await.is_some());
     let _: () = bench.raw().del(&name).unwrap();
 }

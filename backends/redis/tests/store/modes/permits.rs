@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use dlock::{Backend, Keeps, Released, Stand, Validity};
+use dlock::{Backend, Keeps, Queue, Released, Validity};
 use dlock_testkit::holds::{confirm, take};
 use redis::Commands;
 
@@ -17,7 +17,7 @@ async fn the_same_owner_keeps_its_number_and_arms_its_lease_anew() {
     let _low = take(&redis, &bench.claim(permits(3), LONG)).await;
     let claim = bench.claim(permits(3), 400 * MS);
     let first = take(&redis, &claim).await;
-    for how in [Stand::No, until()] {
+    for how in [Queue::Leave, until()] {
         tokio::time::sleep(250 * MS).await;
         let again = ask(&redis, &claim, how).await.unwrap();
         assert_eq!(again.slot, first.slot);
@@ -230,7 +230,7 @@ async fn a_permit_that_dies_with_its_process_leaves_nothing() {
 async fn an_uncontended_permit_is_two_commands() {
     let bench = Bench::own();
     let redis = bench.open().await;
-    for how in [Stand::No, until()] {
+    for how in [Queue::Leave, until()] {
         let hold = ask(&redis, &bench.claim(permits(3), LONG), how).await.unwrap();
         redis.release(&hold).await.unwrap();
         let before = bench.calls();
@@ -261,7 +261,7 @@ async fn tokens_rise_although_the_counter_was_set_back() {
     assert_eq!(third.slot, Some(0));
     let _: () = bench.raw().set(FENCE, 1_u64 << 53).unwrap();
     let refused = bench.claim(permits(3), LONG);
-    assert!(redis.try_acquire(&refused, Stand::No).await.is_err());
+    assert!(redis.try_acquire(&refused, Queue::Leave).await.is_err());
     // As the core does after every failure.
     redis.abandon(&refused).await.unwrap();
     redis.release(&third).await.unwrap();

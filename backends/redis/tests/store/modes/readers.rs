@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use dlock::backends::redis::Redis;
-use dlock::{Backend, Clock, Keeps, Mode, Periods, Released, Stand};
+use dlock::{Backend, Clock, Keeps, Mode, Periods, Queue, Released};
 use dlock_testkit::holds::take;
 
 use super::bench::{Bench, LONG, MS, SECOND, ask, contended, granted, is_lost, silent, stand, until, wait};
@@ -199,5 +199,5 @@ async fn an_account_without_channels_waits_in_line_by_polling() {
     let run = take(&redis, &bench.run(MS, true, LONG)).await;
     redis.end_run(&run, dlock::RunEnd::Succeeded { took: MS }).await.unwrap();
     assert!(redis.last_success(&bench.key).await.unwrap().is_some());
-    assert!(ask(&redis, &bench.claim(Mode::Exclusive, LONG), Stand::No).await.is_some());
+    assert!(ask(&redis, &bench.claim(Mode::Exclusive, LONG), Queue::Leave).await.is_some());
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use dlock::backends::redis::Redis;
-use dlock::{Attempt, Backend, Claim, Clock, ErrorKind, Exchange, Hold, Mode, Registry, Released, Stand, Wait};
+use dlock::{Attempt, Backend, Claim, Clock, ErrorKind, Exchange, Hold, Mode, Queue, Registry, Released, Wait};
 use dlock_testkit::holds::{claim, stand, take};
 use redis::Commands;
 
@@ -76,7 +76,7 @@ async fn the_lock_is_released_although_asking_fails() {
     let (released, asked) = one.release_to(&held, &next, until).await.unwrap();
     assert!(released == Released::Released && asked.is_none(), "{released:?} {asked:?}");
     assert_eq!(server.keys(), [FENCE, K_QUEUE]);
-    let told = one.try_acquire(&next, Stand::Until(until)).await.unwrap_err();
+    let told = one.try_acquire(&next, Queue::until(until)).await.unwrap_err();
     assert_eq!(*told.kind(), ErrorKind::KeyConflict, "{told}");
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dlock::{Attempt, Backend, Clock, Key, LockKey, Registry, Released, Stand, Standing};
+use dlock::{Attempt, Backend, Clock, Key, LockKey, Queue, Registry, Released, Standing};
 use dlock_testkit::holds::{SITE, claim, claim_on, stand, take, until};
 use futures::future::join_all;
 use redis::Commands;
@@ -54,7 +54,7 @@ async fn a_second_owner_is_refused_and_leaves_nothing() {
     let (one, two) = (server.open().await, server.open().await);
     let hold = take(&one, &claim("k", 10 * SECOND)).await;
     let before = server.keys();
-    let refused = async || match two.try_acquire(&claim("k", SECOND), Stand::No).await.unwrap() {
+    let refused = async || match two.try_acquire(&claim("k", SECOND), Queue::Leave).await.unwrap() {
         Attempt::Contended(wake) => wake.held_by,
         other => panic!("{other:?}"),
     };
@@ -73,12 +73,12 @@ async fn a_second_owner_is_refused_and_leaves_nothing() {
 async fn the_same_owner_may_ask_again_and_the_lease_begins_anew() {
     let server = Database::shared();
     let redis = server.open().await;
-    for stand in [Stand::No, until()] {
+    for queue in [Queue::Leave, until()] {
         let claim = claim("k", 10 * SECOND);
         let first = take(&redis, &claim).await;
         let _: () = server.raw().pexpire(K, 500).unwrap();
         let before = Clock::system().now();
-        let Attempt::Acquired(second) = redis.try_acquire(&claim, stand).await.unwrap() else { panic!() };
+        let Attempt::Acquired(second) = redis.try_acquire(&claim, queue).await.unwrap() else { panic!() };
         assert!(second.token > first.token && second.validity.from >= before);
         let left: i64 = server.raw().pttl(K).unwrap();
         assert!(left > 9000, "{left}");

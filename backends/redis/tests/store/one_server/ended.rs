@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use dlock::{Backend, Stand};
+use dlock::{Backend, Queue};
 use dlock_testkit::holds::claim;
 use tokio::task::JoinSet;
 
@@ -23,7 +23,7 @@ async fn no_request_outlasts_its_connection() {
             while !rests.load(Ordering::Relaxed) {
                 let claim = claim(key, 60 * SECOND);
                 // The outcome is not looked at here.
-                let _ = redis.try_acquire(&claim, Stand::No).await;
+                let _ = redis.try_acquire(&claim, Queue::Leave).await;
                 let _ = redis.abandon(&claim).await;
             }
         });

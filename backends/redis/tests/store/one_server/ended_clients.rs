@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use dlock::backends::redis::Redis;
-use dlock::{Backend, Clock, Stand};
+use dlock::{Backend, Clock, Queue};
 use dlock_testkit::block_until;
 use dlock_testkit::holds::{claim, take};
 use futures::future::join_all;
@@ -42,7 +42,7 @@ fn of_many_callers_one_ends_what_was_left() {
     let redis = with_one_left(&server.url, &here);
     here.block_on(async {
         let claims: Vec<_> = (0..50).map(|_| claim("here", LONG)).collect();
-        let answers = join_all(claims.iter().map(|claim| redis.try_acquire(claim, Stand::No))).await;
+        let answers = join_all(claims.iter().map(|claim| redis.try_acquire(claim, Queue::Leave))).await;
         assert!(answers.iter().all(Result::is_ok));
     });
     assert_eq!(kills(&mut server.raw()), (1, 0));
@@ -57,7 +57,7 @@ fn a_server_that_is_busy_is_told_again_to_end_what_was_left() {
     let script = std::thread::spawn(move || redis::cmd("EVAL").arg("while true do end").arg(0).query::<()>(&mut busy));
     let is_busy = |raw: &mut redis::Connection| redis::cmd("PING").query::<()>(raw).is_err();
     block_until("the server is busy", || is_busy(&mut raw)).unwrap();
-    let error = here.block_on(redis.try_acquire(&claim("k", LONG), Stand::No)).unwrap_err();
+    let error = here.block_on(redis.try_acquire(&claim("k", LONG), Queue::Leave)).unwrap_err();
     assert!(error.is_retryable(), "{error}");
     let () = redis::cmd("SCRIPT").arg("KILL").query(&mut raw).unwrap();
     script.join().unwrap().unwrap_err();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use dlock::backends::redis::Redis;
-use dlock::{Attempt, Backend, Claim, Clock, ErrorKind, Exchange, Key, LockKey, Released, Stand, Standing};
+use dlock::{Attempt, Backend, Claim, Clock, ErrorKind, Exchange, Key, LockKey, Queue, Released, Standing};
 use dlock_testkit::Proxy;
 use dlock_testkit::holds::{claim, stand, take, until};
 
@@ -24,7 +24,7 @@ async fn a_server_without_memory_hands_locks_on() {
     let present = take(&one, &claim("k", 60 * SECOND)).await;
     let mut wake = stand(&two, &claim("k", 60 * SECOND)).await;
     memory("1");
-    let error = one.try_acquire(&claim("other", SECOND), Stand::No).await.unwrap_err();
+    let error = one.try_acquire(&claim("other", SECOND), Queue::Leave).await.unwrap_err();
     assert_eq!((error.kind(), error.code()), (&ErrorKind::Outage, Some("OOM")), "{error}");
     assert_eq!(one.release(&present).await.unwrap(), Released::Released);
     let hold = granted(&mut wake, 60 * SECOND).await.unwrap();
@@ -217,7 +217,7 @@ async fn each_refusal_has_its_kind_its_text_and_its_code() {
             _ => as_version("7.0.15", words),
         });
         let redis = Redis::connect(&url, &Clock::system()).await.unwrap();
-        let error = redis.try_acquire(&claim("k", SECOND), Stand::No).await.unwrap_err();
+        let error = redis.try_acquire(&claim("k", SECOND), Queue::Leave).await.unwrap_err();
         assert_eq!((error.kind(), error.code()), (&kind, Some(code)), "{error}");
         assert_eq!(error.is_retryable(), kind == ErrorKind::Outage, "{error}");
         assert!(error.to_string().contains(says) && !error.to_string().contains(text), "{error}");

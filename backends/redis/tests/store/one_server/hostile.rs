@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use dlock::Backend;
 use dlock::backends::redis::Redis;
-use dlock::{Clock, ErrorKind, Stand};
+use dlock::{Clock, ErrorKind, Queue};
 use dlock_testkit::holds::{claim, take};
 use dlock_testkit::wait_until;
 
@@ -107,7 +107,7 @@ async fn an_answer_without_end_ends_the_connection_later_too() {
         let hold = take(&redis, &claim("k", 60 * SECOND)).await;
         hostile.is_hostile.store(true, Ordering::SeqCst);
         let started = Instant::now();
-        let error = redis.try_acquire(&claim("other", SECOND), Stand::No).await.unwrap_err();
+        let error = redis.try_acquire(&claim("other", SECOND), Queue::Leave).await.unwrap_err();
         assert!(*error.kind() == ErrorKind::Protocol, "{:?}: {error}", String::from_utf8_lossy(answer));
         let error = redis.renew(&[&hold]).await.remove(0).unwrap_err();
         assert!(*error.kind() == ErrorKind::Protocol, "{error}");

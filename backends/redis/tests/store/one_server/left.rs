@@ -5,7 +5,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use dlock::backends::redis::Redis;
-use dlock::{Backend, Backoff, Clock, Error, ErrorKind, Key, Registry, Retry, Stand};
+use dlock::{Backend, Backoff, Clock, Error, ErrorKind, Key, Queue, Registry, Retry};
 use dlock_testkit::holds::{claim, take};
 use dlock_testkit::servers::Instance;
 use dlock_testkit::{Mode, Proxy, wait_until};
@@ -39,7 +39,7 @@ async fn a_lock_whose_grant_was_not_heard_stays_until_it_is_abandoned() {
     let (proxy, url) = Proxy::in_front_of(&server.url).unwrap();
     let redis = Redis::connect(&url, &Clock::system()).await.unwrap();
     let lost = claim("k", LONG);
-    let error = unheard(&server, &proxy, K, redis.try_acquire(&lost, Stand::No)).await;
+    let error = unheard(&server, &proxy, K, redis.try_acquire(&lost, Queue::Leave)).await;
     assert!(*error.kind() == ErrorKind::Outage && error.is_retryable(), "{error}");
     // Whatever the store would send by itself has left before this.
     take(&redis, &claim("later", LONG)).await;

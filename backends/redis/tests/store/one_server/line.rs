@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use dlock::backends::redis::Redis;
-use dlock::{Attempt, Backend, Claim, Clock, Released, Signal, Stand, Standing};
+use dlock::{Attempt, Backend, Claim, Clock, Queue, Released, Signal, Standing};
 use dlock_testkit::holds::{claim, stand, take, until};
 use redis::Commands;
 
@@ -25,7 +25,7 @@ async fn waiters_are_served_in_order_over_two_processes() {
     let mut holder = &one;
     while let Some((redis, mut wake, claim)) = waiting.pop_front() {
         // Nobody overtakes, not even by asking.
-        assert!(is_contended(one.try_acquire(&self::claim("k", SECOND), Stand::No).await));
+        assert!(is_contended(one.try_acquire(&self::claim("k", SECOND), Queue::Leave).await));
         assert_eq!(holder.release(&present).await.unwrap(), Released::Released);
         let hold = granted(&mut wake, SECOND).await.unwrap();
         assert_eq!(hold.claim.owner, claim.owner);

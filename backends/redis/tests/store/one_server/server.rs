@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use dlock::backends::redis::Redis;
-use dlock::{Attempt, Backend, Clock, ErrorKind, Released, Stand};
+use dlock::{Attempt, Backend, Clock, ErrorKind, Queue, Released};
 use dlock_testkit::holds::{claim, stand, take, until};
 use dlock_testkit::{text_of, wait_until};
 use redis::Commands;
@@ -23,8 +23,8 @@ async fn a_foreign_value_is_a_conflict_and_stays() {
     };
     let kinds = async || {
         let mut kinds = Vec::new();
-        for stand in [Stand::No, until()] {
-            kinds.push(redis.try_acquire(&claim("k", SECOND), stand).await.unwrap_err().kind().clone());
+        for queue in [Queue::Leave, until()] {
+            kinds.push(redis.try_acquire(&claim("k", SECOND), queue).await.unwrap_err().kind().clone());
         }
         kinds
     };
@@ -62,7 +62,7 @@ async fn unsafe_servers_are_refused() {
     let redis = primary.open().await;
     let _: () = redis::cmd("REPLICAOF").arg("127.0.0.1").arg(server.port()).query(&mut primary.raw()).unwrap();
     for _ in 0..2 {
-        let error = redis.try_acquire(&claim("k", SECOND), Stand::No).await.unwrap_err();
+        let error = redis.try_acquire(&claim("k", SECOND), Queue::Leave).await.unwrap_err();
         assert_eq!(*error.kind(), ErrorKind::NotPrimary, "{error}");
     }
 }
@@ -121,7 +121,7 @@ async fn a_server_that_is_gone_is_an_outage_and_one_that_is_back_is_used() {
     let redis = Redis::connect(&url, &Clock::system()).await.unwrap();
     let hold = take(&redis, &claim("k", 10 * SECOND)).await;
     server.server.kill9().unwrap();
-    let error = redis.try_acquire(&claim("k2", SECOND), Stand::No).await.unwrap_err();
+    let error = redis.try_acquire(&claim("k2", SECOND), Queue::Leave).await.unwrap_err();
     assert_eq!(*error.kind(), ErrorKind::Outage);
     assert!(error.is_retryable());
     let standings = redis.renew(&[&hold, &hold]).await;
@@ -130,7 +130,7 @@ async fn a_server_that_is_gone_is_an_outage_and_one_that_is_back_is_used() {
     let again = tokio::task::spawn_blocking(move || server.server.restart().map(|()| server));
     let end = Instant::now() + 5 * SECOND;
     let next = loop {
-        match redis.try_acquire(&claim("k", SECOND), Stand::No).await {
+        match redis.try_acquire(&claim("k", SECOND), Queue::Leave).await {
             Ok(Attempt::Acquired(next)) => break next,
             Ok(Attempt::Contended(_)) => panic!("a restart without a file forgets"),
             Ok(Attempt::AlreadyRun) => panic!("a claim without a period"),
@@ -165,14 +165,14 @@ async fn a_connection_that_falls_silent_is_replaced() {
     let before = opened();
     server.server.pause().unwrap();
     let waiting = claim("k", SECOND);
-    let attempt = redis.try_acquire(&waiting, Stand::No);
+    let attempt = redis.try_acquire(&waiting, Queue::Leave);
     assert!(tokio::time::timeout(Duration::from_millis(2100), attempt).await.is_err());
     let other = claim("other", SECOND);
     let wake_up = async {
         tokio::time::sleep(Duration::from_millis(50)).await;
         server.server.resume().unwrap();
     };
-    let (attempt, ()) = tokio::join!(redis.try_acquire(&other, Stand::No), wake_up);
+    let (attempt, ()) = tokio::join!(redis.try_acquire(&other, Queue::Leave), wake_up);
     assert!(matches!(attempt.unwrap(), Attempt::Acquired(_)));
     // The one that took its place, and the one that asks this.
     assert_eq!(opened() - before, 2);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dlock::backends::redis::Redis;
-use dlock::{Attempt, Backend, Claim, Clock, Hold, Key, LockKey, Registry, Released, Stand, Standing, Wait};
+use dlock::{Attempt, Backend, Claim, Clock, Hold, Key, LockKey, Queue, Registry, Released, Standing, Wait};
 use dlock_testkit::holds::{claim, take};
 use dlock_testkit::{Mode, Proxy, wait_until};
 
@@ -28,7 +28,7 @@ async fn a_renewal_that_is_given_up_unanswered_is_followed_by_one_on_another_con
     is_renewed(&redis, &[&hold]).await;
     proxy.keep();
     let (store, other) = (redis.clone(), claim("other", HANG));
-    let asking = tokio::spawn(async move { store.try_acquire(&other, Stand::No).await.map(drop) });
+    let asking = tokio::spawn(async move { store.try_acquire(&other, Queue::Leave).await.map(drop) });
     wait_until("it was sent", async || proxy.kept().iter().any(|bytes| *bytes > 0)).await.unwrap();
     // As the watchdog does: a third of the ttl.
     assert!(tokio::time::timeout(SECOND, redis.renew(&[&hold])).await.is_err());
@@ -71,7 +71,7 @@ async fn no_renewal_stands_behind_a_wait_for_replicas() {
         .map(|number| {
             let key = LockKey::new("test", Key::text("k").value(&number)).unwrap();
             let (redis, claim) = (redis.clone(), Arc::new(Claim::new(key, HANG, "t").unwrap()));
-            tokio::spawn(async move { redis.try_acquire(&claim, Stand::No).await.map(drop) })
+            tokio::spawn(async move { redis.try_acquire(&claim, Queue::Leave).await.map(drop) })
         })
         .collect();
     let waits = async || {
@@ -159,7 +159,7 @@ async fn a_request_that_arrives_late_over_a_connection_that_was_left_wins_nothin
     proxy.keep();
     let (store, late) = (redis.clone(), claim("late", HANG));
     let mine = late.clone();
-    let asking = tokio::spawn(async move { store.try_acquire(&mine, Stand::No).await.map(drop) });
+    let asking = tokio::spawn(async move { store.try_acquire(&mine, Queue::Leave).await.map(drop) });
     wait_until("it was sent", async || proxy.kept().iter().any(|bytes| *bytes > 0)).await.unwrap();
     asking.abort();
     // Another caller finds the connection silent, and opens the next one.
@@ -167,7 +167,7 @@ async fn a_request_that_arrives_late_over_a_connection_that_was_left_wins_nothin
     let hold = loop {
         let key = LockKey::new("test", Key::text("other").value(&tries)).unwrap();
         let other = Arc::new(Claim::new(key, HANG, "t").unwrap());
-        match tokio::time::timeout(SECOND, redis.try_acquire(&other, Stand::No)).await {
+        match tokio::time::timeout(SECOND, redis.try_acquire(&other, Queue::Leave)).await {
             Ok(Ok(Attempt::Acquired(hold))) => break hold,
             tried => assert!(tries < 30, "no way to the server: {tried:?}"),
         }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use dlock::{Attempt, Backend, Claim, ErrorKind, Key, LockKey, Released, Stand};
+use dlock::{Attempt, Backend, Claim, ErrorKind, Key, LockKey, Queue, Released};
 use dlock_testkit::holds::{claim, take, until};
 use redis::Commands;
 
@@ -60,7 +60,7 @@ async fn a_spent_or_broken_counter_is_told_and_no_lock_is_kept() {
     ] {
         let _: () = server.raw().set(FENCE, &counter).unwrap();
         let claim = claim("k", SECOND);
-        let error = redis.try_acquire(&claim, Stand::No).await.unwrap_err();
+        let error = redis.try_acquire(&claim, Queue::Leave).await.unwrap_err();
         assert_eq!(*error.kind(), kind, "{counter}");
         assert_eq!(server.keys(), [FENCE, K]);
         // As the core does after every failure, and nobody else.

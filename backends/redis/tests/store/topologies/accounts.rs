@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use dlock::backends::redis::Redis;
-use dlock::{Attempt, Backend, Clock, ErrorKind, Released, Stand, Standing};
+use dlock::{Attempt, Backend, Clock, ErrorKind, Queue, Released, Standing};
 use dlock_testkit::holds::{claim, confirm, stand, take};
 use dlock_testkit::servers::{self, Instance, Make, RedisCluster};
 use dlock_testkit::wait_until;
@@ -28,7 +28,7 @@ async fn the_listed_rights_are_enough_and_each_one_is_missed_by_its_name() {
     let server = server().await;
     let redis = open(&account(&server, "whole", &rights::lines(1..=5))).await;
     let hold = take(&redis, &claim("k", SECOND)).await;
-    let until = Stand::Until(Clock::system().now().after(60 * SECOND));
+    let until = Queue::until(Clock::system().now().after(60 * SECOND));
     let waiting = claim("k", SECOND);
     let Attempt::Contended(mut wake) = redis.try_acquire(&waiting, until).await.unwrap() else { panic!() };
     redis.release(&hold).await.unwrap();
@@ -71,7 +71,7 @@ async fn a_right_that_is_taken_later_is_told_too() {
     for (right, named) in [("-set", Some("`set`")), ("-evalsha -eval +set", None)] {
         server.ask(&format!("ACL SETUSER whole {right}")).unwrap();
         let error = match named {
-            Some(_) => redis.try_acquire(&claim("other", SECOND), Stand::No).await.unwrap_err(),
+            Some(_) => redis.try_acquire(&claim("other", SECOND), Queue::Leave).await.unwrap_err(),
             None => redis.release(&hold).await.unwrap_err(),
         };
         assert_eq!(*error.kind(), ErrorKind::PermissionDenied, "{error}");
@@ -198,7 +198,7 @@ async fn a_lock_that_cannot_be_handed_on_is_free_all_the_same() {
         let url = account(&server, "whole", &rights::lines(1..=5));
         let (one, two) = (open(&url).await, open(&server.url()).await);
         let hold = take(&one, &claim(right, 60 * SECOND)).await;
-        let until = Stand::Until(Clock::system().now().after(60 * SECOND));
+        let until = Queue::until(Clock::system().now().after(60 * SECOND));
         let waiting = claim(right, 60 * SECOND);
         let Attempt::Contended(wake) = two.try_acquire(&waiting, until).await.unwrap() else { panic!() };
         server.ask(&format!("ACL SETUSER whole -{right}")).unwrap();

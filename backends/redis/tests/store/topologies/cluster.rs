@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dlock::backends::redis::Redis;
-use dlock::{Attempt, Backend, Clock, ErrorKind, Exchange, Key, Mode, Registry, Released, Stand, Standing, Wait};
+use dlock::{Attempt, Backend, Clock, ErrorKind, Exchange, Key, Mode, Queue, Registry, Released, Standing, Wait};
 use dlock_testkit::holds::{claim, claim_in, confirm, take, token};
 use dlock_testkit::servers::{self, Instance, RedisCluster};
 use dlock_testkit::wait_until;
@@ -18,8 +18,8 @@ pub(crate) async fn cluster(primaries: usize, replicas: usize) -> Arc<RedisClust
     Arc::new(blocking(move || RedisCluster::start(primaries, replicas, false, &[])).await.unwrap())
 }
 
-pub(crate) fn until() -> Stand {
-    Stand::Until(Clock::system().now().after(60 * SECOND))
+pub(crate) fn until() -> Queue {
+    Queue::until(Clock::system().now().after(60 * SECOND))
 }
 
 /// A key whose slot is at this node.
@@ -219,7 +219,7 @@ pub(crate) async fn a_release_in_mid_move_is_a_release(cluster: &Arc<RedisCluste
     slot.begin();
     slot.carry(">}");
     let next = claim("torn", LIMIT);
-    let Stand::Until(until) = until() else { panic!() };
+    let Queue::Join { until, .. } = until() else { panic!() };
     let (released, asked) = redis.release_to(&hold, &next, until).await.unwrap();
     assert_eq!(released, Released::Released);
     slot.carry("");

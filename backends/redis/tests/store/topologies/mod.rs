@@ -25,7 +25,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use dlock::backends::redis::Redis;
-use dlock::{Attempt, Backend, Claim, Clock, Error, Hold, Signal, Stand, Standing, Wake};
+use dlock::{Attempt, Backend, Claim, Clock, Error, Hold, Queue, Signal, Standing, Wake};
 use dlock_testkit::servers::RedisCluster;
 
 use crate::names::of_text as name;
@@ -85,7 +85,7 @@ async fn take_soon(redis: &Redis, claim: &Arc<Claim>, limit: Duration) -> Hold {
 
 /// One attempt with the patience of the core.
 async fn attempt(redis: &Redis, claim: &Arc<Claim>) -> Result<Attempt, Error> {
-    let answer = tokio::time::timeout(5 * SECOND, redis.try_acquire(claim, Stand::No)).await;
+    let answer = tokio::time::timeout(5 * SECOND, redis.try_acquire(claim, Queue::Leave)).await;
     answer.unwrap_or_else(|_| Err(Error::outage("no answer")))
 }
 

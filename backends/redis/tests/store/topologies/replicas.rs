@@ -2,7 +2,7 @@
 
 use std::slice;
 
-use dlock::{Attempt, Backend, ErrorKind, Released, Stand, Standing};
+use dlock::{Attempt, Backend, ErrorKind, Queue, Released, Standing};
 use dlock_testkit::holds::{claim, confirm, stand, take, token};
 use dlock_testkit::servers::{Instance, Make, Redis, wait_until_followed};
 
@@ -26,7 +26,7 @@ async fn a_grant_that_too_few_replicas_have_is_given_back() {
 
     // A release hands the lock on; who gets it asks, so that its replicas are waited for too.
     let next = claim("k", 10 * SECOND);
-    let until = Stand::Until(dlock::Clock::system().now().after(60 * SECOND));
+    let until = Queue::until(dlock::Clock::system().now().after(60 * SECOND));
     let Attempt::Contended(mut wake) = redis.try_acquire(&next, until).await.unwrap() else { panic!() };
     redis.release(&hold).await.unwrap();
     let news = tokio::time::timeout(10 * SECOND, wake.signal.as_mut().unwrap()).await.unwrap().unwrap();
@@ -94,7 +94,7 @@ async fn a_server_with_a_command_for_it_releases_without_a_script() {
         // A foreign lock is left alone, and a waiter is handed the lock.
         let hold = take(&redis, &claim("k", SECOND)).await;
         let next = claim("k", SECOND);
-        let until = Stand::Until(dlock::Clock::system().now().after(60 * SECOND));
+        let until = Queue::until(dlock::Clock::system().now().after(60 * SECOND));
         let Attempt::Contended(mut wake) = redis.try_acquire(&next, until).await.unwrap() else { panic!() };
         assert_eq!(redis.release(&hold).await.unwrap(), Released::Released);
         assert_eq!(redis.release(&hold).await.unwrap(), Released::NotOwner);

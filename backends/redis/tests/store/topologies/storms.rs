@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use dlock::{Backend, ErrorKind, Key, LossCause, Registry, Released, Stand, Wait};
+use dlock::{Backend, ErrorKind, Key, LossCause, Queue, Registry, Released, Wait};
 use dlock_testkit::holds::claim;
 
 use super::cluster::{Move, cluster, patient};
@@ -109,7 +109,7 @@ async fn two_servers_that_name_each_other_are_an_outage() {
     let before = connections(&cluster, from);
     for _ in 0..8 {
         let claim = claim("pushed", LIMIT);
-        let answer = tokio::time::timeout(300 * MS, redis.try_acquire(&claim, Stand::No)).await;
+        let answer = tokio::time::timeout(300 * MS, redis.try_acquire(&claim, Queue::Leave)).await;
         assert!(!matches!(answer, Ok(Ok(_))), "{answer:?}");
     }
     assert!(before.is_subset(&connections(&cluster, from)), "the client was replaced");
