@@ -131,13 +131,18 @@ impl Locks {
         let states = page.locks.into_iter().map(|key| {
             let store = &store;
             async move {
-                let state = store.ask(bound, &key, |backend, key| backend.look(key)).await?;
-                Ok(ListedLock { key, state })
+                match store.ask(bound, &key, |backend, key| backend.look(key)).await {
+                    Ok(state) => Ok(Some(ListedLock { key, state })),
+                    // Under literal names: a value of a program that is no lock.
+                    Err(error) if *error.kind() == ErrorKind::KeyConflict => Ok(None),
+                    Err(error) => Err(error),
+                }
             }
         });
         let states: Result<Vec<_>> = join_all(states).await.into_iter().collect();
-        // What was freed between the two questions is not held.
-        let locks = states.map_err(named)?.into_iter().filter(|lock| !lock.state.holders.is_empty()).collect();
+        let locks = states.map_err(named)?.into_iter().flatten();
+        // A lock that was freed between the two questions is not held.
+        let locks = locks.filter(|lock| !lock.state.holders.is_empty()).collect();
         Ok(LocksPage { locks, next: page.next })
     }
 }

@@ -100,3 +100,32 @@ async fn two_keys_of_one_name_are_one_lock() {
         assert_eq!(*ran.unwrap_err().kind(), ErrorKind::WouldDeadlock, "{parameter}");
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_listing_has_our_locks_and_foreign_ones_and_no_plain_values() {
+    let bench = Bench::new();
+    let registry = bench.registry("keys=literal").await;
+    let guard = registry.lock(bench.text()).acquire().await.unwrap();
+    let (foreign, plain) = (format!("{}:foreign", bench.name), format!("{}:plain", bench.name));
+    let _: () = redis::cmd("SET").arg(&foreign).arg("a secret").arg("PX").arg(60_000).query(&mut bench.raw()).unwrap();
+    let _: () = redis::cmd("SET").arg(&plain).arg("a price").query(&mut bench.raw()).unwrap();
+    let mut locks = registry.locks().prefix(bench.name.clone());
+    let mut listed = Vec::new();
+    loop {
+        let page = locks.clone().page().await.unwrap();
+        listed.extend(page.locks.into_iter().map(|lock| {
+            let note = lock.state.note().unwrap().as_str().to_owned();
+            (lock.key.as_str().to_owned(), note.contains("another tool"), note.contains("secret"))
+        }));
+        match page.next {
+            Some(next) => locks = locks.after(next),
+            None => break,
+        }
+    }
+    listed.sort();
+    // A scan may name a key twice.
+    listed.dedup();
+    assert_eq!(listed, [(bench.name.clone(), false, false), (foreign.clone(), true, false)]);
+    let () = redis::cmd("DEL").arg(&[&foreign, &plain]).query(&mut bench.raw()).unwrap();
+    guard.release().await.unwrap();
+}
