@@ -1,4 +1,4 @@
-//! What all modes have in common: families that do not mix, what is told of several holders, and what is left.
+//! Promises of all modes: families do not mix, several holders are told in order, and nothing is left.
 
 use std::num::NonZeroU32;
 

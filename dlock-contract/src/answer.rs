@@ -55,7 +55,7 @@ pub struct Wake {
     pub ask_by: Option<BootInstant>,
     /// How long the present holder's lease still runs, if the store told.
     pub lease_left: Option<Duration>,
-    /// Who holds the lock, if the store's answer tells it.
+    /// The note of the holder, if the store's answer tells it.
     pub held_by: Option<Note>,
 }
 
@@ -109,7 +109,7 @@ impl fmt::Debug for Wake {
     }
 }
 
-/// What a renewal found.
+/// The result of a renewal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
     /// Still ours, and for so long again.
@@ -118,7 +118,7 @@ pub enum Standing {
     Lost,
 }
 
-/// What a release found.
+/// The result of a release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Released {
     /// It was ours and is free now, or handed on.

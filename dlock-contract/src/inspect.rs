@@ -90,7 +90,7 @@ impl Holder {
     }
 }
 
-/// Who holds a lock, and how many wait for it.
+/// The holders of a lock, and the number of its waiters.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LockState {
@@ -125,7 +125,7 @@ pub struct Listing {
     pub prefix: String,
     /// How many entries of the store one call looks at, at most. 1 to 1000.
     pub limit: u32,
-    /// Where the page before this one ended.
+    /// The end of the page before this one.
     pub after: Option<Cursor>,
 }
 
@@ -159,7 +159,7 @@ impl Listing {
     }
 }
 
-/// Where a page ended; only the store that gave it can read it.
+/// The end of a page; only the store that gave it can read it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cursor(Box<str>);
 
@@ -195,7 +195,7 @@ impl Page {
     }
 }
 
-/// Who broke a hold, when, and why: what its holder reads in place of its lock. At most 256 bytes.
+/// The record of a broken hold: operator, time and reason. Its holder reads it with the loss. At most 256 bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BreakRecord(Box<str>);
 
@@ -219,7 +219,7 @@ impl BreakRecord {
         &self.0
     }
 
-    /// Who broke the hold.
+    /// The operator who broke the hold.
     #[must_use]
     pub fn operator(&self) -> Option<&str> {
         self.0.strip_prefix("by=")?.split(' ').next()

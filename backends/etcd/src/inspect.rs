@@ -1,4 +1,4 @@
-//! Who holds a lock, which locks are held, and breaking a hold.
+//! Inspection: the holders of a lock, listings of held locks, and breaking a hold.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use super::line::{Line, lock_of};
 /// How long the record of a broken hold is kept at least, in seconds.
 const LEAST: u64 = 60;
 
-/// What the names of all records begin with; no namespace has such a character. Accounts have the right to it with `dl1:`.
+/// The beginning of the names of all records; no namespace has such a character. Accounts have the right to it with `dl1:`.
 const RECORDS: &str = "dl1:!broken:";
 
 pub(super) async fn look(connection: &Connection, key: &LockKey) -> Result<LockState, Fault> {

@@ -1,4 +1,4 @@
-//! What a majority of the nodes has under a lock's name.
+//! The value that a majority of the nodes has under a lock's name.
 
 use std::time::Duration;
 

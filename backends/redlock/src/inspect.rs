@@ -1,4 +1,4 @@
-//! Who holds a lock, which locks are held, and breaking a hold.
+//! Inspection: the holders of a lock, listings of held locks, and breaking a hold.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -71,7 +71,7 @@ impl Inspect for Redlock {
             })?;
             let mut next_node = Some((number + 1, 0)).filter(|(number, _)| *number < nodes);
             let mut names = Vec::new();
-            // What one node cannot tell, the others do: a lock is on most of them.
+            // If one node cannot tell, the others do: a lock is on most of them.
             if let Some((_, Ok(answers))) = asked.next().await {
                 let (next, found) = scanned(answers.first().unwrap_or(&Value::Nil))?;
                 names = found;

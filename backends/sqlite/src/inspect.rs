@@ -1,4 +1,4 @@
-//! Who holds a lock, which locks are held, and breaking a hold.
+//! Inspection: the holders of a lock, listings of held locks, and breaking a hold.
 
 use std::time::Duration;
 

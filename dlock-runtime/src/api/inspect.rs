@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dlock_contract::{
-    BreakRecord, Cursor, Error, ErrorKind, HoldId, Inspect, Listing, LockKey, LockState, Note, Result,
+    BreakRecord, Cursor, Error, ErrorKind, HoldId, Inspect, LastSuccess, Listing, LockKey, LockState, Note, Result,
 };
 use futures::future::{BoxFuture, join_all};
 
@@ -14,6 +14,7 @@ use crate::api::lock::Lock;
 use crate::api::registry::Registry;
 use crate::hold::store::request_bound;
 use crate::hold::tenure::Tenure;
+use crate::options::supported::refused;
 
 /// One lock that this process holds.
 #[derive(Clone, Debug)]
@@ -23,7 +24,7 @@ pub struct HeldLock {
     pub key: LockKey,
     /// The name under which its backend is installed.
     pub backend: String,
-    /// What other processes read of the holder.
+    /// The note that other processes read.
     pub note: Note,
     /// Names the hold in listings, and for breaking it.
     pub id: HoldId,
@@ -39,7 +40,7 @@ pub struct HeldLock {
 pub struct ListedLock {
     /// The lock's full name.
     pub key: LockKey,
-    /// Who held it when the store was asked.
+    /// Its holders when the store was asked.
     pub state: LockState,
 }
 
@@ -182,7 +183,7 @@ impl BreakHold {
         Self { lock, id, operator: None, reason: String::new() }
     }
 
-    /// Who breaks the hold. Default: the host and the process id.
+    /// The operator who breaks the hold. Default: the host and the process id.
     pub fn by(mut self, operator: impl Into<String>) -> Self {
         self.operator = Some(operator.into());
         self
@@ -241,6 +242,49 @@ impl Lock {
     }
 }
 
+impl Lock {
+    /// Who holds the lock, as every process sees it, and how many wait for it.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), dlock_runtime::Error> {
+    /// # let registry = dlock_runtime::Registry::new();
+    /// # registry.install("memory", dlock_memory::Memory::new())?;
+    /// let guard = registry.lock("report").acquire().await?;
+    /// let state = registry.lock("report").holders().await?;
+    /// assert_eq!(state.holders[0].note.pid(), Some(std::process::id()));
+    /// assert_eq!(state.waiters, Some(0));
+    /// # guard.release().await?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`acquire`](Self::acquire), without the waiting.
+    pub async fn holders(self) -> Result<LockState> {
+        self.look(|backend, key| backend.look(key)).await
+    }
+
+    /// Does anybody hold the lock, in this process or in another?
+    ///
+    /// # Errors
+    /// As [`holders`](Self::holders).
+    pub async fn is_locked(self) -> Result<bool> {
+        Ok(!self.holders().await?.holders.is_empty())
+    }
+
+    /// The last run that succeeded, of those with [`once_per`](Self::once_per) and of scheduled tasks; `None` if there was none.
+    ///
+    /// # Errors
+    /// As [`holders`](Self::holders); [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) where the store keeps no such record.
+    pub async fn last_success(self) -> Result<Option<LastSuccess>> {
+        self.look(|backend, key| match backend.periods() {
+            Some(periods) => periods.last_success(key),
+            None => refused("once_per"),
+        })
+        .await
+    }
+}
+
 impl Registry {
     /// The locks that are held in a store, page by page.
     pub fn locks(&self) -> Locks {
@@ -248,7 +292,7 @@ impl Registry {
         Locks { registry: self.clone(), backend: None, listing: Listing::of(namespace) }
     }
 
-    /// What this process holds now, on all backends of this registry; the longest hold first. No store is asked.
+    /// The locks that this process holds now, on all backends of this registry; the longest hold first. No store is asked.
     #[must_use]
     pub fn held(&self) -> Vec<HeldLock> {
         let shared = self.context().shared();

@@ -5,7 +5,7 @@ use std::panic::Location;
 use std::time::Duration;
 
 use dlock_contract::engine::KeyBuf;
-use dlock_contract::{Backend, Backoff, Error, Key, LastSuccess, LockKey, LockState, Mode, OncePer, Result};
+use dlock_contract::{Backend, Backoff, Error, Key, LockKey, Mode, OncePer, Result};
 use futures::future::BoxFuture;
 
 use crate::acquire::request::Request;
@@ -18,7 +18,6 @@ use crate::api::run::Run;
 use crate::guard::guard_set::Guards;
 use crate::guard::{Guard, Held};
 use crate::hold::store::request_bound;
-use crate::options::supported::refused;
 use crate::options::{Cohort, OnLost, Options, Renew, Retry, Wait};
 use crate::site::{Keys, Named, Place};
 
@@ -284,49 +283,8 @@ impl Lock {
         result(hold_sync(Guards::one(guard), Some(|_| true), move || body(held)))
     }
 
-    /// Who holds the lock, as every process sees it, and how many wait for it.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), dlock_runtime::Error> {
-    /// # let registry = dlock_runtime::Registry::new();
-    /// # registry.install("memory", dlock_memory::Memory::new())?;
-    /// let guard = registry.lock("report").acquire().await?;
-    /// let state = registry.lock("report").holders().await?;
-    /// assert_eq!(state.holders[0].note.pid(), Some(std::process::id()));
-    /// assert_eq!(state.waiters, Some(0));
-    /// # guard.release().await?;
-    /// # Ok(()) }
-    /// ```
-    ///
-    /// # Errors
-    /// As [`acquire`](Self::acquire), without the waiting.
-    pub async fn holders(self) -> Result<LockState> {
-        self.look(|backend, key| backend.look(key)).await
-    }
-
     pub(crate) fn registry(&self) -> &Registry {
         &self.registry
-    }
-
-    /// Does anybody hold the lock, in this process or in another?
-    ///
-    /// # Errors
-    /// As [`holders`](Self::holders).
-    pub async fn is_locked(self) -> Result<bool> {
-        Ok(!self.holders().await?.holders.is_empty())
-    }
-
-    /// The last run that succeeded, of those with [`once_per`](Self::once_per) and of scheduled tasks; `None` if there was none.
-    ///
-    /// # Errors
-    /// As [`holders`](Self::holders); [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) where the store keeps no such record.
-    pub async fn last_success(self) -> Result<Option<LastSuccess>> {
-        self.look(|backend, key| match backend.periods() {
-            Some(periods) => periods.last_success(key),
-            None => refused("once_per"),
-        })
-        .await
     }
 
     pub(crate) async fn look<T: Send + 'static>(

@@ -1,4 +1,4 @@
-//! Who holds what, and breaking a hold: what its holder hears, and when.
+//! Inspection: holders, listings, and the news of a broken hold.
 
 use dlock_memory::Memory;
 use dlock_runtime::{Clock, ErrorKind, HoldId, Key, LossCause, Registry, Wait};

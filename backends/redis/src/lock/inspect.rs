@@ -1,4 +1,4 @@
-//! Who holds a lock, which locks are held, and breaking a hold.
+//! Inspection: the holders of a lock, listings of held locks, and breaking a hold.
 
 use std::collections::HashMap;
 use std::num::NonZeroU32;
@@ -24,7 +24,7 @@ use crate::scripts::exclusive::SCRIPTS;
 /// How long the record of a broken hold is kept at least.
 pub const LEAST: Duration = Duration::from_secs(60);
 
-/// What stands under a lock's name.
+/// The value under a lock's name.
 enum Found {
     Nothing,
     /// The whole value of a lock with one holder, its lease, and how many stand in line.
@@ -241,7 +241,7 @@ pub fn scan_command(cursor: u64, pattern: &[u8], listing: &Listing) -> Cmd {
     scan
 }
 
-/// Where the next step begins, 0 after the last one, and the names that were found.
+/// The cursor of the next step, 0 after the last one, and the names that were found.
 ///
 /// # Errors
 /// For an answer that is none.
@@ -249,7 +249,7 @@ pub fn scanned(answer: &Value) -> Result<(u64, Vec<Vec<u8>>)> {
     read(answer)
 }
 
-/// What the names of the locks to list match.
+/// The pattern of the names to list.
 ///
 /// # Errors
 /// For a namespace that cannot be.
