@@ -42,7 +42,7 @@ pub trait Backend: Send + Sync + 'static {
     ///
     /// Idempotent by owner: if the store already knows this owner as the holder (the reply of an earlier attempt was
     /// lost), the lease is armed anew and `valid.from` is the start of *this* request; its token may rise, and never
-    /// falls, and its slot stays. Contended under [`Queue::Leave`], it leaves nothing behind; under [`Queue::Until`] it may
+    /// falls, and its slot stays. Contended under [`Queue::Leave`], it leaves nothing behind; under [`Queue::Join`] it may
     /// leave a place in a line. Every grant of whatever mode has a higher token than all earlier ones of its key.
     ///
     /// # Errors
