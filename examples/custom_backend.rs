@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use dlock_conformance::{Report, Store, run};
 use dlock_contract::{
-    Attempt, Backend, BootInstant, Capabilities, Claim, Clock, Durability, Expiry, Fencing, Hold, Holder, LockKey,
-    LockState, Note, Owner, Queue, Released, Result, Standing, TtlRange, Validity, Wake, WakeStyle,
+    Attempt, Backend, BootInstant, Claim, Clock, Fencing, Hold, Holder, LockKey, LockState, Note, Owner, Profile,
+    Queue, Released, Result, Standing, TtlRange, Validity, Wake, WakeStyle,
 };
 use futures::future::BoxFuture;
 
@@ -46,31 +46,17 @@ impl Table {
 struct TableLock {
     table: Arc<Mutex<Table>>,
     clock: Clock,
-    capabilities: Arc<Capabilities>,
+    profile: Arc<Profile>,
 }
 
 impl TableLock {
     fn new() -> Self {
-        let capabilities = Capabilities {
-            expiry: Expiry::Lease,
-            ttl: TtlRange {
-                min: Duration::from_millis(10),
-                max: Duration::from_secs(86_400),
-                step: Duration::from_millis(1),
-            },
-            expires_alone: true,
-            fencing: Fencing::MonotonicUnlessFailover,
-            fair: false,
-            read_write: false,
-            permits: false,
-            wake: WakeStyle::Poll { from: Duration::from_millis(5), to: Duration::from_millis(100) },
-            connection_per_hold: false,
-            takeover_delay: Duration::ZERO,
-            durability: Durability::Memory,
-            max_key_bytes: dlock_contract::MAX_KEY_BYTES,
-            any_key: true,
-        };
-        Self { table: Arc::default(), clock: Clock::system(), capabilities: Arc::new(capabilities) }
+        let ttl = TtlRange::new(Duration::from_millis(10), Duration::from_secs(86_400));
+        let profile = Profile::new("table", ttl.in_steps_of(Duration::from_millis(1))).with(|table| {
+            table.fencing = Fencing::MonotonicUnlessFailover;
+            table.wake = WakeStyle::Poll { from: Duration::from_millis(5), to: Duration::from_millis(100) };
+        });
+        Self { table: Arc::default(), clock: Clock::system(), profile: Arc::new(profile) }
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
@@ -79,12 +65,8 @@ impl TableLock {
 }
 
 impl Backend for TableLock {
-    fn kind(&self) -> &'static str {
-        "table"
-    }
-
-    fn capabilities(&self) -> &Capabilities {
-        &self.capabilities
+    fn profile(&self) -> &Profile {
+        &self.profile
     }
 
     fn try_acquire<'a>(&'a self, claim: &'a Arc<Claim>, _: Queue) -> BoxFuture<'a, Result<Attempt>> {
@@ -110,7 +92,7 @@ impl Backend for TableLock {
                     table.fence
                 }
             };
-            Ok(Attempt::Acquired(Hold::new(claim.clone(), token, Validity { from, granted: claim.ttl })?))
+            Ok(Attempt::Acquired(Hold::new(claim.clone(), token, Validity::new(from, claim.ttl))?))
         })
     }
 
@@ -121,7 +103,7 @@ impl Backend for TableLock {
             let mut renew = |claim: &Claim| match table.own(claim, now) {
                 Some(row) => {
                     row.ends = now.after(claim.ttl);
-                    Standing::Renewed(Validity { from, granted: claim.ttl })
+                    Standing::Renewed(Validity::new(from, claim.ttl))
                 }
                 None => Standing::Lost,
             };

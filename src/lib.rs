@@ -53,14 +53,6 @@ pub use dlock_runtime::{
 };
 pub use registry::Registry;
 
-// For authors of stores.
-pub use dlock_contract::{
-    Attempt, Backend, Batch, BootInstant, BreakRecord, Capabilities, Claim, Durability, Exchange, Expiry, Fencing,
-    Hold, Inspect, Keeps, Listing, MAX_NOTE_BYTES, Opened, Owner, Page, PerRuntime, Periods, Queue, REMOTE_POLL,
-    Released, Reservation, Reserved, RunEnd, SessionEnd, Signal, Sleep, Standing, TimeoutAt, Together, Tokens,
-    TtlRange, Validity, Wake, WakeStyle,
-};
-
 /// Opens the store behind a URL and installs it under a name; see [`Registry::connect`].
 ///
 /// # Errors

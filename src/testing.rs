@@ -9,9 +9,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use dlock_contract::{
-    Attempt, Backend, Batch, BootInstant, Capabilities, Claim, Clock, Error, Hold, Inspect, Keeps, LastSuccess,
-    LockKey, LockState, Periods, Queue, Released, Reservation, Reserved, Result, RunEnd, Signal, Standing, Together,
-    Tokens, Wake,
+    Attempt, Backend, Batch, BootInstant, Claim, Clock, Error, Hold, Inspect, Keeps, LastSuccess, LockKey, LockState,
+    Periods, Profile, Queue, Released, Reservation, Reserved, Result, RunEnd, Signal, Standing, Together, Tokens, Wake,
 };
 use futures::future::BoxFuture;
 
@@ -217,12 +216,8 @@ fn shortened(switches: &Mutex<Switches>, mut hold: Hold) -> Hold {
 struct Shortened;
 
 impl Backend for Switchable {
-    fn kind(&self) -> &'static str {
-        "memory"
-    }
-
-    fn capabilities(&self) -> &Capabilities {
-        self.memory.capabilities()
+    fn profile(&self) -> &Profile {
+        self.memory.profile()
     }
 
     fn try_acquire<'a>(&'a self, claim: &'a Arc<Claim>, queue: Queue) -> BoxFuture<'a, Result<Attempt>> {

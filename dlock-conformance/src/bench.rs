@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dlock_contract::engine::KeyBuf;
-use dlock_contract::{Backend, BootInstant, Capabilities, Claim, Clock, Error, Hold, Key, LockKey, Mode, OncePer};
+use dlock_contract::{Backend, BootInstant, Claim, Clock, Error, Hold, Key, LockKey, Mode, OncePer, Profile};
 
 use crate::client::Client;
 use crate::store::{Outage, Store};
@@ -64,7 +64,7 @@ pub(crate) use case;
 /// One run of one case.
 pub(crate) struct Bench<'a> {
     store: &'a dyn Store,
-    pub(crate) capabilities: Capabilities,
+    pub(crate) profile: Profile,
     /// A client that is closed already: it only says which powers the store offers.
     pub(crate) closed: Arc<dyn Backend>,
     pub(crate) clock: Clock,
@@ -75,14 +75,14 @@ impl<'a> Bench<'a> {
     pub(crate) async fn new(store: &'a dyn Store, pace: u32) -> Tested<Self> {
         let clock = Clock::system();
         let backend = store.open(clock.clone()).await?;
-        let capabilities = backend.capabilities().clone();
+        let profile = backend.profile().clone();
         backend.close().await;
-        Ok(Self { store, capabilities, closed: backend, clock, pace })
+        Ok(Self { store, profile, closed: backend, clock, pace })
     }
 
     /// A case that takes longer hangs.
     pub(crate) fn limit(&self) -> Duration {
-        Duration::from_secs(60) + (self.short() + self.capabilities.takeover_delay) * 6
+        Duration::from_secs(60) + (self.short() + self.profile.takeover_delay) * 6
     }
 
     /// A ttl whose end can be waited for.
@@ -96,7 +96,7 @@ impl<'a> Bench<'a> {
     }
 
     fn ttl(&self, wanted: Duration) -> Duration {
-        let range = self.capabilities.ttl;
+        let range = self.profile.ttl;
         let step = range.step.as_nanos().max(1);
         let whole = wanted.max(range.min).as_nanos().div_ceil(step) * step;
         Duration::from_nanos(u64::try_from(whole).unwrap_or(u64::MAX)).min(range.max)
@@ -104,7 +104,7 @@ impl<'a> Bench<'a> {
 
     /// When a dead holder's lock must have been granted again at the latest.
     pub(crate) fn takeover(&self, ttl: Duration) -> Duration {
-        ttl + self.capabilities.takeover_delay + SLACK
+        ttl + self.profile.takeover_delay + SLACK
     }
 
     /// A key that nobody else uses.

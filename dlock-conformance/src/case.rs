@@ -32,7 +32,7 @@ impl Case {
         self.disturbs
     }
 
-    /// Has this store given this promise, by its capabilities and powers?
+    /// Has this store given this promise, by its profile and its powers?
     #[must_use]
     pub fn applies(&self, store: &dyn Backend) -> bool {
         (self.when)(store).is_ok()

@@ -191,15 +191,8 @@ async fn stranger(bench: &Bench<'_>) -> Tested {
             Claim::new(bench.key()?, bench.long(), "stranger")?.with(|claim| claim.owner = Owner::from_bytes(bytes));
         let own = other.take(&Arc::new(elsewhere)).await?;
         let claim = Arc::new(Claim::clone(&own.claim).with(|claim| claim.key = key.clone()));
-        let forged = Hold {
-            claim,
-            token: holder.token,
-            validity: own.validity,
-            slot: own.slot,
-            group: own.group,
-            session: own.session.clone(),
-            session_end: None,
-        };
+        let mut forged = own.for_claim(claim);
+        (forged.token, forged.session_end) = (holder.token, None);
         // What it is told is its own affair; the holder must not notice anything.
         let _ = other.backend.renew(&[&forged]).await;
         let _ = other.backend.release(&forged).await;

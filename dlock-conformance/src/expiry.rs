@@ -71,7 +71,7 @@ async fn renewal_prolongs(bench: &Bench<'_>) -> Tested {
 async fn renewal_after_end(bench: &Bench<'_>) -> Tested {
     let (key, one, other) = (bench.key()?, bench.client().await?, bench.client().await?);
     let hold = one.take(&bench.claim(&key, bench.short())?).await?;
-    tokio::time::sleep(hold.validity.granted + bench.capabilities.takeover_delay + Duration::from_millis(250)).await;
+    tokio::time::sleep(hold.validity.granted + bench.profile.takeover_delay + Duration::from_millis(250)).await;
     one.lost(&hold).await?;
     other.take(&bench.claim(&key, bench.long())?).await?;
     Ok(())
@@ -110,7 +110,7 @@ async fn evicted(bench: &Bench<'_>) -> Tested {
 }
 
 async fn as_asked(bench: &Bench<'_>) -> Tested {
-    let (range, client) = (bench.capabilities.ttl, bench.client().await?);
+    let (range, client) = (bench.profile.ttl, bench.client().await?);
     let between = bench.short() + range.step.max(Duration::from_millis(1));
     ensure!(range.min <= range.max, "the shortest ttl is above the longest one");
     for ttl in [range.min, between.min(range.max), bench.long(), range.max] {
@@ -165,7 +165,7 @@ async fn lease_left(bench: &Bench<'_>) -> Tested {
     let hold = one.take(&bench.claim(&key, bench.short())?).await?;
     let wake = other.refused(&bench.claim(&key, bench.long())?, Queue::Leave, hold.validity).await?;
     if let Some(left) = wake.lease_left {
-        let most = hold.validity.granted + bench.capabilities.takeover_delay;
+        let most = hold.validity.granted + bench.profile.takeover_delay;
         ensure!(left <= most, "a lease of {:?} was told to run for {left:?} more", hold.validity.granted);
     }
     one.give_back(&hold).await?;

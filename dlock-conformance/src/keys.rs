@@ -29,7 +29,7 @@ async fn by_tail(bench: &Bench<'_>) -> Tested {
 }
 
 async fn by_suffix(bench: &Bench<'_>) -> Tested {
-    let most = bench.capabilities.max_key_bytes;
+    let most = bench.profile.max_key_bytes;
     let lengths = [60, 64, 200, 255, 512].into_iter().filter(|length| length + 80 <= most);
     let mut pairs = Vec::new();
     for length in lengths {
@@ -80,7 +80,7 @@ async fn different(bench: &Bench<'_>, pairs: Vec<(String, String)>) -> Tested {
 
 /// Does the store refuse this key, as it has said that it may? Then it meets no other one.
 async fn nameless(bench: &Bench<'_>, client: &Client, key: &LockKey) -> Tested<bool> {
-    if bench.capabilities.any_key {
+    if bench.profile.any_key {
         return Ok(false);
     }
     let claim = bench.claim(key, bench.long())?;
@@ -94,7 +94,7 @@ async fn nameless(bench: &Bench<'_>, client: &Client, key: &LockKey) -> Tested<b
 }
 
 async fn longest(bench: &Bench<'_>) -> Tested {
-    let most = bench.capabilities.max_key_bytes.min(dlock_contract::MAX_KEY_BYTES);
+    let most = bench.profile.max_key_bytes.min(dlock_contract::MAX_KEY_BYTES);
     let stem = format!("{:016x}", fastrand::u64(..));
     let bare = literal(&stem)?.as_str().len();
     ensure!(most > bare, "a key of {bare} bytes is longer than the longest one");

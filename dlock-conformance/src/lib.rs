@@ -1,6 +1,6 @@
 //! The conformance suite: the promises of the contract as sentences, for every backend, also for strangers'.
 //!
-//! Give it a [`Store`] and print the [`Report`]. The suite branches on [`Capabilities`](dlock_contract::Capabilities) and on
+//! Give it a [`Store`] and print the [`Report`]. The suite branches on [`Profile`](dlock_contract::Profile) and on
 //! the powers that a [`Backend`](dlock_contract::Backend) offers, never on a name; it uses the trait [`Backend`](dlock_contract::Backend) and nothing of what is built on it. See `docs/ADDING_A_BACKEND.md`.
 //!
 //! ```no_run

@@ -21,10 +21,10 @@ pub(crate) fn permits(most: u32) -> Mode {
 /// One of each mode that the store can do.
 pub(crate) fn all_modes(bench: &Bench<'_>) -> Vec<Mode> {
     let mut modes = vec![Mode::Exclusive];
-    if bench.capabilities.read_write {
+    if bench.profile.read_write {
         modes.extend([Mode::Read, Mode::Write]);
     }
-    if bench.capabilities.permits {
+    if bench.profile.permits {
         modes.push(permits(2));
     }
     modes

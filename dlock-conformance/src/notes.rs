@@ -13,7 +13,7 @@ pub(crate) const CASES: &[Case] = &[
     case!("after the release there is no note", always, gone_with_release),
     case!("the longest note comes back unchanged", always, longest),
     case!("an owner is shown nowhere", always, owners_are_secret, disturbs),
-    case!("capabilities and powers are the same at each call and for each client", always, capabilities_stay),
+    case!("the profile and the powers are the same at each call and for each client", always, profile_stays),
 ];
 
 async fn readable(bench: &Bench<'_>) -> Tested {
@@ -111,13 +111,13 @@ fn powers(backend: &dyn Backend) -> Vec<&'static str> {
     offered.into_iter().filter_map(|(name, is_offered)| is_offered.then_some(name)).collect()
 }
 
-async fn capabilities_stay(bench: &Bench<'_>) -> Tested {
-    let first = format!("{:?}, {:?}", bench.capabilities, powers(&*bench.closed));
+async fn profile_stays(bench: &Bench<'_>) -> Tested {
+    let first = format!("{:?}, {:?}", bench.profile, powers(&*bench.closed));
     for _ in 0..3 {
         let client = bench.client().await?;
         for _ in 0..3 {
-            let now = format!("{:?}, {:?}", client.backend.capabilities(), powers(&*client.backend));
-            ensure!(now == first, "the capabilities were {first} and are {now}");
+            let now = format!("{:?}, {:?}", client.backend.profile(), powers(&*client.backend));
+            ensure!(now == first, "the profile was {first} and are {now}");
             pause(1).await;
         }
     }

@@ -18,7 +18,7 @@ pub(crate) const CASES: &[Case] = &[
 const TOKENS: u32 = 5;
 
 async fn reserve(client: &Client, hold: &Hold) -> Tested<(u64, Validity)> {
-    match client.tokens()?.reserve(hold, Reservation { tokens: TOKENS, even_if_awaited: true }).await? {
+    match client.tokens()?.reserve(hold, Reservation::new(TOKENS).even_if_awaited(true)).await? {
         Reserved::Tokens { first, validity } => Ok((first, validity)),
         other => Err(Stop::Failed(format!("tokens were to be reserved for a held lock, and the answer was {other:?}"))),
     }
@@ -63,7 +63,7 @@ async fn after_end(bench: &Bench<'_>) -> Tested {
     let (key, one, other) = (bench.key()?, bench.client().await?, bench.client().await?);
     let hold = one.take(&bench.claim(&key, bench.long())?).await?;
     one.give_back(&hold).await?;
-    let asked = Reservation { tokens: TOKENS, even_if_awaited: true };
+    let asked = Reservation::new(TOKENS).even_if_awaited(true);
     for holder in [None, Some(bench.claim(&key, bench.long())?)] {
         let strange = match &holder {
             Some(claim) => Some(other.take(claim).await?),
@@ -83,7 +83,7 @@ async fn after_end(bench: &Bench<'_>) -> Tested {
 async fn awaited(bench: &Bench<'_>) -> Tested {
     let (key, one, other) = (bench.key()?, bench.client().await?, bench.client().await?);
     let hold = one.take(&bench.claim(&key, bench.long())?).await?;
-    let asked = Reservation { tokens: TOKENS, even_if_awaited: false };
+    let asked = Reservation::new(TOKENS);
     let alone = one.tokens()?.reserve(&hold, asked).await?;
     ensure!(matches!(alone, Reserved::Tokens { .. }), "nobody waits, and the answer was {alone:?}");
     let waiter = bench.claim(&key, bench.long())?;

@@ -46,16 +46,16 @@ fn quiet() -> OncePer {
         (2 * HOUR.as_secs()..period - 2 * HOUR.as_secs()).contains(&into)
     };
     let hours = (100..200).find(hours).unwrap_or(100);
-    OncePer { period: HOUR * u32::try_from(hours).unwrap_or(100), offset: Duration::ZERO, rerun: false }
+    OncePer::new(HOUR * u32::try_from(hours).unwrap_or(100))
 }
 
 /// A period whose end can be waited for.
 fn short(bench: &Bench<'_>) -> OncePer {
-    OncePer { period: bench.short().max(Duration::from_secs(1)), offset: Duration::ZERO, rerun: false }
+    OncePer::new(bench.short().max(Duration::from_secs(1)))
 }
 
 fn again(once: OncePer) -> OncePer {
-    OncePer { rerun: true, ..once }
+    once.rerun(true)
 }
 
 /// The run was started already: nothing else may be said.
@@ -208,7 +208,7 @@ async fn asks_again(bench: &Bench<'_>) -> Tested {
 async fn died(bench: &Bench<'_>) -> Tested {
     let (key, once, one) = (bench.key()?, quiet(), bench.client().await?);
     let hold = one.take(&bench.claim_once(once, &key, bench.short())?).await?;
-    let over_at = hold.validity.granted + bench.capabilities.takeover_delay + Duration::from_millis(250);
+    let over_at = hold.validity.granted + bench.profile.takeover_delay + Duration::from_millis(250);
     let over_at = hold.validity.from.after(over_at);
     let claim = bench.claim_once(once, &key, bench.long())?;
     while bench.clock.now() < over_at {
@@ -321,7 +321,7 @@ async fn offset(bench: &Bench<'_>) -> Tested {
     let now = bench.clock.wall_ms() / 1000;
     let boundary_at = |hours: i64| {
         let at = (now + period.as_secs()).saturating_add_signed(hours * 3600);
-        OncePer { period, offset: Duration::from_secs(at % period.as_secs()), rerun: false }
+        OncePer::new(period).offset(Duration::from_secs(at % period.as_secs()))
     };
     for hours in [0, 10] {
         let hold = one.take(&bench.claim_once(boundary_at(hours), &key, bench.long())?).await?;

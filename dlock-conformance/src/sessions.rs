@@ -22,7 +22,7 @@ async fn session_ends(bench: &Bench<'_>) -> Tested {
     other.refused(&next, Queue::Leave, hold.validity).await?;
     // As when the process has died: nothing is released, the connections just end.
     drop((hold, one));
-    other.take_within(&next, bench.capabilities.takeover_delay + SLACK).await?;
+    other.take_within(&next, bench.profile.takeover_delay + SLACK).await?;
     Ok(())
 }
 
@@ -103,8 +103,8 @@ fn listen(hold: &Hold) -> Tested<oneshot::Receiver<()>> {
 }
 
 fn window(bench: &Bench<'_>) -> Duration {
-    match bench.capabilities.expiry {
+    match bench.profile.expiry {
         Expiry::Session { told } => told,
-        Expiry::Lease => Duration::ZERO,
+        _ => Duration::ZERO,
     }
 }

@@ -1,6 +1,6 @@
-//! Which promises a store has given: every branch of the suite on capabilities and powers.
+//! Which promises a store has given: every branch of the suite on the profile and the powers.
 
-use dlock_contract::{Backend, Batch, Durability, Expiry, Fencing, WakeStyle};
+use dlock_contract::{Backend, Batch, Durability, Expiry, Fencing, RunsOn, WakeStyle};
 
 type When = Result<(), &'static str>;
 
@@ -9,39 +9,39 @@ pub(crate) fn always(_: &dyn Backend) -> When {
 }
 
 pub(crate) fn leases(store: &dyn Backend) -> When {
-    need(store.capabilities().expiry == Expiry::Lease, "expiry: Session")
+    need(store.profile().expiry == Expiry::Lease, "expiry: Session")
 }
 
 pub(crate) fn sessions(store: &dyn Backend) -> When {
-    need(matches!(store.capabilities().expiry, Expiry::Session { .. }), "expiry: Lease")
+    need(matches!(store.profile().expiry, Expiry::Session { .. }), "expiry: Lease")
 }
 
 pub(crate) fn fences(store: &dyn Backend) -> When {
-    need(store.capabilities().fencing != Fencing::None, "fencing: None")
+    need(store.profile().fencing != Fencing::None, "fencing: None")
 }
 
 pub(crate) fn durable(store: &dyn Backend) -> When {
-    need(store.capabilities().durability >= Durability::Node, "durability: Memory")
+    need(store.profile().durability >= Durability::Node, "durability: Memory")
 }
 
 pub(crate) fn fair(store: &dyn Backend) -> When {
-    need(store.capabilities().fair, "fair: false")
+    need(store.profile().fair, "fair: false")
 }
 
 pub(crate) fn wakes(store: &dyn Backend) -> When {
-    need(!matches!(store.capabilities().wake, WakeStyle::Poll { .. }), "wake: Poll")
+    need(!matches!(store.profile().wake, WakeStyle::Poll { .. }), "wake: Poll")
 }
 
 pub(crate) fn grants(store: &dyn Backend) -> When {
-    need(store.capabilities().wake == WakeStyle::Grant, "wake: not Grant")
+    need(store.profile().wake == WakeStyle::Grant, "wake: not Grant")
 }
 
 pub(crate) fn many_runtimes(store: &dyn Backend) -> When {
-    need(!store.capabilities().connection_per_hold, "connection_per_hold: true")
+    need(store.profile().runs_on == RunsOn::Caller, "runs_on: OwnThread")
 }
 
 pub(crate) fn modes(store: &dyn Backend) -> When {
-    let can = store.capabilities();
+    let can = store.profile();
     need(can.read_write || can.permits, "read_write, permits: false")
 }
 
@@ -50,7 +50,7 @@ pub(crate) fn modes_with_fences(store: &dyn Backend) -> When {
 }
 
 pub(crate) fn readers(store: &dyn Backend) -> When {
-    need(store.capabilities().read_write, "read_write: false")
+    need(store.profile().read_write, "read_write: false")
 }
 
 pub(crate) fn readers_in_order(store: &dyn Backend) -> When {
@@ -58,7 +58,7 @@ pub(crate) fn readers_in_order(store: &dyn Backend) -> When {
 }
 
 pub(crate) fn permits(store: &dyn Backend) -> When {
-    need(store.capabilities().permits, "permits: false")
+    need(store.profile().permits, "permits: false")
 }
 
 pub(crate) fn keeps(store: &dyn Backend) -> When {

@@ -48,6 +48,7 @@ pub enum Attempt {
 /// what is local; the core follows with [`Backend::abandon`](crate::Backend::abandon) unless it took a [`Hold`] out of it.
 ///
 /// The core keeps a wake alive until the next attempt has answered, so no news falls between two of them.
+#[non_exhaustive]
 pub struct Wake {
     /// Ends when there is news; `None` where the store can only be polled.
     pub signal: Option<BoxFuture<'static, Result<Signal>>>,

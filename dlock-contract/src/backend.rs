@@ -9,25 +9,22 @@ use std::sync::Arc;
 use futures::future::BoxFuture;
 
 use crate::answer::{Attempt, Queue, Released, Standing};
-use crate::capabilities::Capabilities;
 use crate::claim::Claim;
 use crate::error::Result;
 use crate::hold::Hold;
 use crate::inspect::{Inspect, LockState};
 use crate::key::LockKey;
 use crate::powers::{Batch, Exchange, Keeps, Periods, Tokens};
+use crate::profile::Profile;
 
 /// A store that locks can live in. See `docs/ADDING_A_BACKEND.md`; the conformance suite says whether it is right.
 ///
 /// Every method is called inside a tokio runtime: the caller's, or dlock's own where the caller has none or where
-/// [`Capabilities::connection_per_hold`] is set. Every returned future may be dropped at any point, and is: the core
+/// [`Profile::runs_on`] says so. Every returned future may be dropped at any point, and is: the core
 /// bounds every request by the ttl and by 5 s, so a backend needs no time limits of its own, except for connecting.
 pub trait Backend: Send + Sync + 'static {
-    /// The kind of store in one word, such as `redis`.
-    fn kind(&self) -> &'static str;
-
-    /// What the store can do; the same at every call.
-    fn capabilities(&self) -> &Capabilities;
+    /// What the store is and can do; the same at every call.
+    fn profile(&self) -> &Profile;
 
     /// The key under which the store keeps this one. Keys of one name are one lock: the core knows it by that name, and so
     /// does the backend in all that follows. The key as it is, unless the store shares its names with others.

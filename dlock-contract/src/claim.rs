@@ -21,13 +21,13 @@ pub struct Claim {
     pub ttl: Duration,
     /// Will the hold be renewed? Where holds share a lease, one that is not renewed needs a lease of its own.
     pub renewed: bool,
-    /// Who may hold it beside whom. Only what [`Capabilities`](crate::Capabilities) says the store can do.
+    /// Who may hold it beside whom. Only what [`Profile`](crate::Profile) says the store can do.
     ///
     /// Each holder has a lease, an owner and a note of its own, and ends alone. [`Mode::Read`] comes in beside readers,
     /// but stands behind a writer that waits. [`Mode::Permits`] has the lowest [slot](crate::Hold::slot) that no living hold
     /// has; a hold that ends frees just its own.
     pub mode: Mode,
-    /// Must nobody be overtaken who came earlier? Only where [`Capabilities::fair`](crate::Capabilities::fair).
+    /// Must nobody be overtaken who came earlier? Only where [`Profile::fair`](crate::Profile::fair).
     pub fair: bool,
     /// At most one start in each period; only where the store offers [`Periods`](crate::Periods).
     ///

@@ -13,10 +13,11 @@ use crate::session_end::SessionEnd;
 
 /// One won lock. Immutable and shared: the guard releases it while our thread may be renewing it, and both are safe
 /// because the store decides by owner.
+#[non_exhaustive]
 pub struct Hold {
     /// What was asked for.
     pub claim: Arc<Claim>,
-    /// The fencing token; `None` only where [`Capabilities::fencing`](crate::Capabilities::fencing) says so.
+    /// The fencing token; `None` only where [`Profile::fencing`](crate::Profile::fencing) says so.
     pub token: Option<NonZeroU64>,
     /// Since when, and for how long, the store has granted it.
     pub validity: Validity,
@@ -27,7 +28,7 @@ pub struct Hold {
     /// What else the store needs to renew and release: a connection, a lease. Downcast by the backend that made it.
     pub session: Option<Arc<dyn Any + Send + Sync>>,
     /// Told by the backend when the session that the hold lives in has ended; only where
-    /// [`Capabilities::expiry`](crate::Capabilities::expiry) is a session.
+    /// [`Profile::expiry`](crate::Profile::expiry) is a session.
     pub session_end: Option<SessionEnd>,
 }
 
@@ -39,7 +40,13 @@ impl Hold {
     pub fn new(claim: Arc<Claim>, token: u64, validity: Validity) -> Result<Self> {
         let token = NonZeroU64::new(token)
             .ok_or_else(|| Error::new(ErrorKind::Protocol, "the store gave zero as a fencing token"))?;
-        Ok(Self { claim, token: Some(token), validity, slot: None, group: None, session: None, session_end: None })
+        Ok(Self { token: Some(token), ..Self::without_token(claim, validity) })
+    }
+
+    /// A hold of a store that gives no tokens.
+    #[must_use]
+    pub fn without_token(claim: Arc<Claim>, validity: Validity) -> Self {
+        Self { claim, token: None, validity, slot: None, group: None, session: None, session_end: None }
     }
 
     /// Adds the permit's number.
@@ -70,6 +77,14 @@ impl Hold {
         self
     }
 
+    /// The same grant for another claim: for a backend that wraps another one, and names locks in another way.
+    #[must_use]
+    pub fn for_claim(&self, claim: Arc<Claim>) -> Self {
+        let Self { token, validity, slot, group, session, session_end, .. } = self;
+        let (session, session_end) = (session.clone(), session_end.clone());
+        Self { claim, token: *token, validity: *validity, slot: *slot, group: *group, session, session_end }
+    }
+
     /// The session, if it is of this type.
     #[must_use]
     pub fn session<T: 'static>(&self) -> Option<&T> {
@@ -90,6 +105,7 @@ impl fmt::Debug for Hold {
 
 /// Since when, and for how long, the store has granted a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Validity {
     /// The instant before the request left (R1), or the anchored instant of a pushed grant: never that of the reply.
     pub from: BootInstant,
@@ -98,6 +114,12 @@ pub struct Validity {
 }
 
 impl Validity {
+    /// Granted for so long, since an instant before the request left.
+    #[must_use]
+    pub const fn new(from: BootInstant, granted: Duration) -> Self {
+        Self { from, granted }
+    }
+
     /// When we stop believing: a hundredth of the ttl and two milliseconds early, for clocks that drift.
     #[must_use]
     pub fn deadline(self) -> BootInstant {

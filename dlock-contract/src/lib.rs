@@ -12,7 +12,6 @@ mod answer;
 mod backend;
 mod background;
 mod backoff;
-mod capabilities;
 mod claim;
 mod clock;
 mod error;
@@ -38,6 +37,7 @@ mod paused;
 mod per_runtime;
 mod percent;
 mod powers;
+mod profile;
 mod session_end;
 mod sleepers;
 #[cfg(any(feature = "axum", feature = "tonic"))]
@@ -46,7 +46,6 @@ mod web;
 pub use answer::{Attempt, Queue, Released, Signal, Standing, Wake};
 pub use backend::Backend;
 pub use backoff::Backoff;
-pub use capabilities::{Capabilities, Durability, Expiry, Fencing, REMOTE_POLL, TtlRange, WakeStyle};
 pub use claim::Claim;
 pub use clock::{Clock, Sleep, TimeoutAt};
 pub use error::{Error, ErrorKind, LossCause, Result};
@@ -63,6 +62,7 @@ pub use opener::{Open, Opener};
 pub use owner::Owner;
 pub use per_runtime::{Opened, PerRuntime};
 pub use powers::{Batch, Exchange, Keeps, LastSuccess, Periods, Reservation, Reserved, RunEnd, Together, Tokens};
+pub use profile::{Durability, Expiry, Fencing, Profile, REMOTE_POLL, RunsOn, TtlRange, WakeStyle};
 pub use session_end::SessionEnd;
 
 /// Parts that only the engine and our own stores use. No part of the public interface: it may change in any release.

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 /// At most one start in each period, in the whole cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct OncePer {
     /// The length of a period. A start belongs to the nearest boundary: those of 11:59:58 and 12:00:02 are one of `1h`.
     pub period: Duration,
@@ -18,4 +19,26 @@ pub struct OncePer {
     /// With it, a run that goes on is contention: who waits for it takes over if it dies, and hears
     /// [`AlreadyRun`](crate::ErrorKind::AlreadyRun) when it has ended. Otherwise everybody else hears that at once.
     pub rerun: bool,
+}
+
+impl OncePer {
+    /// Once in each period of this length, with boundaries that are counted from 1970, and never run again.
+    #[must_use]
+    pub const fn new(period: Duration) -> Self {
+        Self { period, offset: Duration::ZERO, rerun: false }
+    }
+
+    /// Boundaries that come so much later.
+    #[must_use]
+    pub const fn offset(mut self, offset: Duration) -> Self {
+        self.offset = offset;
+        self
+    }
+
+    /// Whether a run that did not come to its end is started again.
+    #[must_use]
+    pub const fn rerun(mut self, rerun: bool) -> Self {
+        self.rerun = rerun;
+        self
+    }
 }

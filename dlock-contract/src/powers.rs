@@ -99,6 +99,7 @@ pub enum RunEnd {
 
 /// The last run that succeeded, of a lock with `once_per` or of a scheduled task.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct LastSuccess {
     /// When its lock was granted, by the store's wall clock; without `once_per`, a store may count back from its end.
     pub started: SystemTime,
@@ -108,13 +109,37 @@ pub struct LastSuccess {
     pub note: Note,
 }
 
+impl LastSuccess {
+    /// A run that started then, ran for so long, and was noted so.
+    #[must_use]
+    pub const fn new(started: SystemTime, took: Duration, note: Note) -> Self {
+        Self { started, took, note }
+    }
+}
+
 /// What is reserved for a hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Reservation {
     /// So many tokens.
     pub tokens: u32,
     /// Also while others wait for the lock, as far as the store knows?
     pub even_if_awaited: bool,
+}
+
+impl Reservation {
+    /// So many tokens, if nobody else waits for the lock.
+    #[must_use]
+    pub const fn new(tokens: u32) -> Self {
+        Self { tokens, even_if_awaited: false }
+    }
+
+    /// Also while others wait for the lock.
+    #[must_use]
+    pub const fn even_if_awaited(mut self, yes: bool) -> Self {
+        self.even_if_awaited = yes;
+        self
+    }
 }
 
 /// What a reservation found.

@@ -82,7 +82,7 @@ impl OptimisticFn {
         quote_spanned! {Span::mixed_site()=>
             #runtime
             const __DLOCK_RETRIES: ::core::primitive::u32 = #retries;
-            let mut __dlock_attempts = #rt::Attempts::new(__DLOCK_RETRIES, #rt::Backoff { from: #from, to: #to });
+            let mut __dlock_attempts = #rt::Attempts::new(__DLOCK_RETRIES, #rt::Backoff::new(#from, #to));
             loop {
                 let __dlock_result = #result;
                 #has_run

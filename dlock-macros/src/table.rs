@@ -239,7 +239,7 @@ fn once_per(args: &Args, rt: &TokenStream) -> Option<TokenStream> {
     let offset =
         said(&args.offset).map_or_else(|| duration(std::time::Duration::ZERO), |offset| fixed_time(offset, rt));
     let rerun = args.rerun.is_some();
-    Some(quote!(#rt::OncePer { period: #period, offset: #offset, rerun: #rerun }))
+    Some(quote!(#rt::OncePer::new(#period).offset(#offset).rerun(#rerun)))
 }
 
 /// The reference page: each attribute, and what is said above its table.

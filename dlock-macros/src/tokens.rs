@@ -34,7 +34,7 @@ pub(crate) fn renew(renew: &Renew, rt: &TokenStream) -> TokenStream {
 
 pub(crate) fn backoff(backoff: &Backoff, rt: &TokenStream) -> TokenStream {
     let (from, to) = (duration(backoff.from), duration(backoff.to));
-    quote!(#rt::Backoff { from: #from, to: #to })
+    quote!(#rt::Backoff::new(#from, #to))
 }
 
 pub(crate) fn retry(retry: &Retry, rt: &TokenStream) -> TokenStream {

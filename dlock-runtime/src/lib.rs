@@ -20,11 +20,8 @@ pub use api::optimistic::Conflict;
 pub use api::outcome::{CarriesError, LockReturn, Outcome, SkipReturn, Skipped};
 pub use api::registry::{Registry, ShutdownReport};
 pub use dlock_contract::{
-    Attempt, Backend, Backoff, Batch, BootInstant, BreakRecord, Capabilities, Claim, Clock, Cursor, Durability, Error,
-    ErrorKind, Exchange, Expiry, Fence, Fencing, Hold, HoldId, Holder, Inspect, Keeps, Key, KeyPart, KeyWriter,
-    LastSuccess, Listing, LockKey, LockState, LossCause, MAX_KEY_BYTES, MAX_NOTE_BYTES, Mode, Note, OncePer, Opened,
-    Owner, Page, PerRuntime, Periods, Queue, REMOTE_POLL, Released, Reservation, Reserved, Result, RunEnd, SessionEnd,
-    Signal, Sleep, Standing, TimeoutAt, Together, Tokens, TtlRange, Validity, Wake, WakeStyle,
+    Backoff, Clock, Cursor, Error, ErrorKind, Fence, HoldId, Holder, Key, KeyPart, KeyWriter, LastSuccess, LockKey,
+    LockState, LossCause, MAX_KEY_BYTES, Mode, Note, OncePer, Result,
 };
 pub use events::observe::{Event, Observer};
 pub use guard::guard_set::Guards;
@@ -41,7 +38,7 @@ use std::time::Duration;
 ///
 /// # Errors
 /// See [`Registry::install`].
-pub fn install(name: &str, backend: impl Backend) -> Result<()> {
+pub fn install(name: &str, backend: impl dlock_contract::Backend) -> Result<()> {
     Registry::global().install(name, backend)
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use dlock::{BootInstant, Claim, Queue};
+use dlock_contract::{BootInstant, Claim, Queue};
 
 use crate::lies::Lie;
 use crate::server::{Answer, Grant, Server};

@@ -6,13 +6,13 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use dlock::{
-    Attempt, Backend, Batch, BootInstant, BreakRecord, Capabilities, Claim, Clock, Durability, Error, ErrorKind,
-    Exchange, Fencing, Hold, HoldId, Inspect, Keeps, LastSuccess, Listing, LockKey, LockState, Note, Owner, Page,
-    Periods, Queue, Released, Reservation, Reserved, Result, RunEnd, Standing, Together, Tokens, TtlRange, Validity,
-    Wake, WakeStyle,
-};
+use dlock::{Clock, Error, ErrorKind, HoldId, LastSuccess, LockKey, LockState, Note, Result};
 use dlock_conformance::Outage;
+use dlock_contract::{
+    Attempt, Backend, Batch, BootInstant, BreakRecord, Claim, Durability, Exchange, Fencing, Hold, Inspect, Keeps,
+    Listing, Owner, Page, Periods, Profile, Queue, Released, Reservation, Reserved, RunEnd, Standing, Together, Tokens,
+    TtlRange, Validity, Wake, WakeStyle,
+};
 use futures::future::BoxFuture;
 
 use crate::ends::Refused;
@@ -24,7 +24,7 @@ pub(crate) struct Client {
     server: Arc<Server>,
     id: u64,
     clock: Clock,
-    capabilities: Capabilities,
+    profile: Profile,
     memory: Mutex<Memory>,
     /// The one connection of a client that lies about sharing it.
     connection: tokio::sync::Mutex<()>,
@@ -48,26 +48,17 @@ impl Client {
     pub(crate) fn new(server: Arc<Server>, clock: Clock) -> Self {
         let id = server.next_client();
         let delay = if server.tells(Lie::ChangesItsMind) { id } else { 0 };
-        let capabilities = Capabilities {
-            expiry: server.setup.expiry,
-            ttl: TtlRange {
-                min: Duration::from_millis(100),
-                max: Duration::from_secs(86_400),
-                step: Duration::from_millis(1),
-            },
-            expires_alone: true,
-            fencing: Fencing::Monotonic,
-            fair: !matches!(server.setup.wake, WakeStyle::Poll { .. }),
-            read_write: server.setup.modes,
-            permits: server.setup.modes,
-            wake: server.setup.wake,
-            connection_per_hold: false,
-            takeover_delay: Duration::from_millis(delay),
-            durability: Durability::Node,
-            max_key_bytes: 4096,
-            any_key: true,
-        };
-        Self { server, id, clock, capabilities, memory: Mutex::default(), connection: tokio::sync::Mutex::default() }
+        let ttl = TtlRange::new(Duration::from_millis(100), Duration::from_secs(86_400));
+        let profile = Profile::new("faulty", ttl.in_steps_of(Duration::from_millis(1))).with(|faulty| {
+            faulty.expiry = server.setup.expiry;
+            faulty.fencing = Fencing::Monotonic;
+            faulty.fair = !matches!(server.setup.wake, WakeStyle::Poll { .. });
+            (faulty.read_write, faulty.permits) = (server.setup.modes, server.setup.modes);
+            faulty.wake = server.setup.wake;
+            faulty.takeover_delay = Duration::from_millis(delay);
+            faulty.durability = Durability::Node;
+        });
+        Self { server, id, clock, profile, memory: Mutex::default(), connection: tokio::sync::Mutex::default() }
     }
 
     fn memory(&self) -> MutexGuard<'_, Memory> {
@@ -87,12 +78,8 @@ impl Client {
 }
 
 impl Backend for Client {
-    fn kind(&self) -> &'static str {
-        "reference"
-    }
-
-    fn capabilities(&self) -> &Capabilities {
-        &self.capabilities
+    fn profile(&self) -> &Profile {
+        &self.profile
     }
 
     fn try_acquire<'a>(&'a self, claim: &'a Arc<Claim>, queue: Queue) -> BoxFuture<'a, Result<Attempt>> {
@@ -280,7 +267,7 @@ impl Tokens for Client {
                 Err(Refused::Lost) => Reserved::Lost,
                 Err(Refused::Awaited) => Reserved::Awaited,
                 Ok(first) => {
-                    Reserved::Tokens { first, validity: Validity { from, granted: self.server.stored(hold.claim.ttl) } }
+                    Reserved::Tokens { first, validity: Validity::new(from, self.server.stored(hold.claim.ttl)) }
                 }
             })
         })

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use dlock::{BootInstant, Claim, Clock, HoldId, LockKey, Mode, Owner, Reservation, RunEnd, SessionEnd};
+use dlock::{Clock, HoldId, LockKey, Mode};
+use dlock_contract::{BootInstant, Claim, Owner, Reservation, RunEnd, SessionEnd};
 
 use crate::lies::Lie;
 use crate::server::{Server, State};

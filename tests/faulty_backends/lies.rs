@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dlock::{Expiry, WakeStyle};
+use dlock_contract::{Expiry, WakeStyle};
 
 use crate::server::Setup;
 
@@ -129,8 +129,8 @@ lies! {
     CutsNotes POLL ["the longest note comes back unchanged"]
     OwnerInNote POLL ["an owner is shown nowhere"]
     OwnerInError POLL ["an owner is shown nowhere"]
-    ChangesItsMind POLL ["capabilities and powers are the same at each call and for each client"]
-    WithdrawsAPower PUSHED_MODES ["capabilities and powers are the same at each call and for each client"]
+    ChangesItsMind POLL ["the profile and the powers are the same at each call and for each client"]
+    WithdrawsAPower PUSHED_MODES ["the profile and the powers are the same at each call and for each client"]
 
     OutageIsContention POLL ["a store that is down is an outage, not contention"]
     SilenceIsContention POLL ["a store that is silent is told neither as contention nor as a grant"]

@@ -3,7 +3,8 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use dlock::{BootInstant, Claim, Mode, Owner, Queue, WakeStyle};
+use dlock::Mode;
+use dlock_contract::{BootInstant, Claim, Owner, Queue, WakeStyle};
 use tokio::sync::oneshot;
 
 use crate::lies::Lie;

@@ -1,6 +1,7 @@
 //! What can be seen of the reference store.
 
-use dlock::{BreakRecord, Clock, Cursor, HoldId, Holder, Listing, LockKey, LockState, Note, Owner, Page, Result};
+use dlock::{Clock, Cursor, HoldId, Holder, LockKey, LockState, Note, Result};
+use dlock_contract::{BreakRecord, Listing, Owner, Page};
 
 use crate::lies::Lie;
 use crate::server::{Record, Server};

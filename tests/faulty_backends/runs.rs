@@ -2,7 +2,8 @@
 
 use std::time::{Duration, UNIX_EPOCH};
 
-use dlock::{Claim, Clock, LastSuccess, LockKey, OncePer, Owner, RunEnd};
+use dlock::{Clock, LastSuccess, LockKey, OncePer};
+use dlock_contract::{Claim, Owner, RunEnd};
 
 use crate::lies::Lie;
 use crate::server::{Server, State};
@@ -99,7 +100,7 @@ impl Server {
             return;
         }
         let started = UNIX_EPOCH + Duration::from_millis(began_ms);
-        state.successes.insert(name.to_owned(), LastSuccess { started, took, note: claim.note.clone() });
+        state.successes.insert(name.to_owned(), LastSuccess::new(started, took, claim.note.clone()));
     }
 
     pub(crate) fn last_success(&self, key: &LockKey) -> Option<LastSuccess> {

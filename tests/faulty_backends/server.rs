@@ -5,11 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use dlock::{
-    BootInstant, BreakRecord, Claim, Clock, Expiry, HoldId, LastSuccess, LockKey, Mode, Owner, Queue, SessionEnd,
-    WakeStyle,
-};
+use dlock::{Clock, HoldId, LastSuccess, LockKey, Mode};
 use dlock_conformance::Outage;
+use dlock_contract::{BootInstant, BreakRecord, Claim, Expiry, Owner, Queue, SessionEnd, WakeStyle};
 use tokio::sync::oneshot;
 
 use crate::lies::Lie;

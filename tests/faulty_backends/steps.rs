@@ -4,10 +4,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock::{
-    Attempt, BootInstant, Claim, Error, ErrorKind, Expiry, Hold, Owner, Queue, Result, Signal, Standing, Validity, Wake,
-};
+use dlock::{Error, ErrorKind, Result};
 use dlock_conformance::Outage;
+use dlock_contract::{Attempt, BootInstant, Claim, Expiry, Hold, Owner, Queue, Signal, Standing, Validity, Wake};
 
 use super::Client;
 use crate::lies::Lie;
@@ -73,7 +72,7 @@ impl Client {
 
     pub(super) fn hold(&self, claim: &Arc<Claim>, Grant { token, slot }: Grant, from: BootInstant) -> Result<Hold> {
         let granted = self.server.stored(claim.ttl);
-        let mut hold = Hold::new(claim.clone(), token, Validity { from, granted })?;
+        let mut hold = Hold::new(claim.clone(), token, Validity::new(from, granted))?;
         hold.slot = slot;
         if self.server.setup.expiry != Expiry::Lease {
             hold = hold.with_session(Arc::new(Session(self.server.clone(), claim.clone())));
@@ -114,7 +113,7 @@ impl Client {
     pub(super) fn standings(&self, holds: &[&Hold], ours: &[bool], from: BootInstant) -> Vec<Result<Standing>> {
         let answer = |hold: &&Hold, ours: &bool| {
             let from = self.late(Lie::RenewalCountsFromReply, &hold.claim, from);
-            let renewed = Standing::Renewed(Validity { from, granted: hold.validity.granted });
+            let renewed = Standing::Renewed(Validity::new(from, hold.validity.granted));
             Ok(if *ours { renewed } else { Standing::Lost })
         };
         let mut answers: Vec<_> = holds.iter().zip(ours).map(|(hold, ours)| answer(hold, ours)).collect();

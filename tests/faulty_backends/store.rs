@@ -3,8 +3,9 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use dlock::{Backend, Clock, LockKey, Result};
+use dlock::{Clock, LockKey, Result};
 use dlock_conformance::{Outage, Store};
+use dlock_contract::Backend;
 use futures::future::BoxFuture;
 
 use crate::client::Client;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock::Claim;
+use dlock_contract::Claim;
 
 use crate::lies::Lie;
 use crate::server::{Grant, Server, State};

@@ -7,7 +7,8 @@ mod redsync;
 
 use std::time::{Duration, Instant};
 
-use dlock::{Key, Owner, Registry, Wait};
+use dlock::{Key, Registry, Wait};
+use dlock_contract::Owner;
 use dlock_testkit::servers::{Instance, Redis, redlock_url, shared};
 use redis::Commands;
 

@@ -3,33 +3,30 @@
 use std::sync::Arc;
 
 use dlock::backends::memory::Memory;
-use dlock::{
-    Attempt, Backend, Capabilities, Claim, Error, ErrorKind, Fencing, Hold, LockKey, LockState, Queue, Released,
-    Standing, distributed_lock,
-};
+use dlock::{Error, ErrorKind, LockKey, LockState, distributed_lock};
+use dlock_contract::{Attempt, Backend, Claim, Fencing, Hold, Profile, Queue, Released, Standing};
 use futures::future::BoxFuture;
 
 struct Plain {
     inner: Memory,
-    capabilities: Capabilities,
+    profile: Profile,
 }
 
 impl Plain {
     fn new() -> Self {
         let inner = Memory::new();
-        let mut capabilities = inner.capabilities().clone();
-        capabilities.fencing = Fencing::None;
-        (capabilities.read_write, capabilities.permits, capabilities.fair) = (false, false, false);
-        Self { inner, capabilities }
+        let profile = inner.profile().clone().with(|plain| {
+            plain.kind = "plain";
+            plain.fencing = Fencing::None;
+            (plain.read_write, plain.permits, plain.fair) = (false, false, false);
+        });
+        Self { inner, profile }
     }
 }
 
 impl Backend for Plain {
-    fn kind(&self) -> &'static str {
-        "plain"
-    }
-    fn capabilities(&self) -> &Capabilities {
-        &self.capabilities
+    fn profile(&self) -> &Profile {
+        &self.profile
     }
     fn try_acquire<'a>(&'a self, claim: &'a Arc<Claim>, queue: Queue) -> BoxFuture<'a, Result<Attempt, Error>> {
         self.inner.try_acquire(claim, queue)

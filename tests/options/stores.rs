@@ -7,10 +7,8 @@ use std::time::Duration;
 use dlock::backends::memory::Memory;
 use dlock::backends::redis::Redis;
 use dlock::backends::sqlite::Sqlite;
-use dlock::{
-    Attempt, Backend, Claim, Clock, Error, ErrorKind, Hold, Key, LockKey, Mode, OncePer, Owner, Queue, Registry,
-    Released,
-};
+use dlock::{Clock, Error, ErrorKind, Key, LockKey, Mode, OncePer, Registry};
+use dlock_contract::{Attempt, Backend, Claim, Hold, Owner, Queue, Released};
 use dlock_testkit::servers::{self, Instance, shared};
 use futures::FutureExt;
 use futures::future::join_all;
@@ -105,10 +103,7 @@ impl Other {
 
     /// Starts the run of a period, and dies so soon after.
     pub(crate) async fn dies_running(store: &str, key: impl Into<Key>, period: Duration, ttl: Duration) {
-        Self::with(store, key, ttl, |claim| {
-            claim.once_per = Some(Box::new(OncePer { period, offset: Duration::ZERO, rerun: false }))
-        })
-        .await;
+        Self::with(store, key, ttl, |claim| claim.once_per = Some(Box::new(OncePer::new(period)))).await;
     }
 
     async fn with(store: &str, key: impl Into<Key>, ttl: Duration, change: impl FnOnce(&mut Claim)) -> Self {

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use dlock::backends::memory::Memory;
-use dlock::{BootInstant, Clock, Lock, Registry};
+use dlock::{Clock, Lock, Registry};
+use dlock_contract::BootInstant;
 use dlock_testkit::child::Child;
 use dlock_testkit::servers::Instance;
 use dlock_testkit::{Mode, Proxy, Result};

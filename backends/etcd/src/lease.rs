@@ -53,7 +53,7 @@ impl Lease {
     /// How long whatever stands on this lease is valid: since the lease was last confirmed, which may be before the
     /// attempt that asks.
     pub(super) fn validity(&self) -> Validity {
-        Validity { from: BootInstant::from_nanos(self.confirmed.load(Ordering::Acquire)), granted: self.ttl }
+        Validity::new(BootInstant::from_nanos(self.confirmed.load(Ordering::Acquire)), self.ttl)
     }
 
     /// From then on somebody has to keep it alive.
@@ -211,7 +211,7 @@ impl Leases {
 }
 
 fn whole_seconds(ttl: Duration) -> Result<i64, Fault> {
-    // The core has checked that already, against the capabilities.
+    // The core has checked that already, against the profile.
     let whole = i64::try_from(ttl.as_secs()).ok().filter(|seconds| *seconds > 0 && ttl.subsec_nanos() == 0);
     whole.ok_or_else(|| Fault::Refused(ErrorKind::Internal, "a ttl is asked for that is not in whole seconds".into()))
 }

@@ -34,8 +34,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use dlock_contract::{
-    Attempt, Backend, Capabilities, Claim, Clock, Durability, Error, ErrorKind, Expiry, Fencing, Hold, Inspect,
-    LockKey, LockState, MAX_KEY_BYTES, Opener, Owner, Queue, Released, Result, Standing, TtlRange, Wake, WakeStyle,
+    Attempt, Backend, Claim, Clock, Durability, Error, ErrorKind, Fencing, Hold, Inspect, LockKey, LockState, Opener,
+    Owner, Profile, Queue, Released, Result, Standing, TtlRange, Wake, WakeStyle,
 };
 use futures::future::BoxFuture;
 
@@ -59,7 +59,7 @@ pub struct Etcd {
     leases: Arc<Leases>,
     /// What every claim may have left in the store.
     places: Mutex<HashMap<Owner, Arc<Place>>>,
-    capabilities: Capabilities,
+    profile: Profile,
 }
 
 impl Etcd {
@@ -75,8 +75,8 @@ impl Etcd {
         let end = clock.now().after(Duration::from_secs(5));
         let probe = clock.timeout_at(end, rights::probe(&connection));
         let shortest = probe.await.ok_or_else(|| Error::outage("etcd did not grant a lease in time"))??;
-        let capabilities = capabilities(shortest);
-        Ok(Self { connections, leases: Arc::new(Leases::new(clock)), places: Mutex::default(), capabilities })
+        let profile = profile(shortest);
+        Ok(Self { connections, leases: Arc::new(Leases::new(clock)), places: Mutex::default(), profile })
     }
 
     async fn attempt(&self, claim: &Arc<Claim>, queue: Queue) -> Result<Attempt> {
@@ -220,33 +220,23 @@ fn held(hold: &Hold) -> Result<(&Place, i64)> {
     Ok((place, revision))
 }
 
-fn capabilities(shortest: Duration) -> Capabilities {
-    Capabilities {
-        expiry: Expiry::Lease,
-        ttl: TtlRange { min: shortest, max: Duration::from_secs(9_000_000_000), step: Duration::from_secs(1) },
+fn profile(shortest: Duration) -> Profile {
+    let ttl = TtlRange::new(shortest, Duration::from_secs(9_000_000_000)).in_steps_of(Duration::from_secs(1));
+    Profile::new("etcd", ttl).with(|etcd| {
         // Others on the same lease keep it alive.
-        expires_alone: false,
-        fencing: Fencing::Monotonic,
-        fair: true,
-        read_write: false,
-        permits: false,
-        wake: WakeStyle::Hint,
-        connection_per_hold: false,
+        etcd.expires_alone = false;
+        etcd.fencing = Fencing::Monotonic;
+        etcd.fair = true;
+        etcd.wake = WakeStyle::Hint;
         // The server looks for ended leases every half second, and revokes at most a thousand per second.
-        takeover_delay: Duration::from_secs(2),
-        durability: Durability::Consensus,
-        max_key_bytes: MAX_KEY_BYTES,
-        any_key: true,
-    }
+        etcd.takeover_delay = Duration::from_secs(2);
+        etcd.durability = Durability::Consensus;
+    })
 }
 
 impl Backend for Etcd {
-    fn kind(&self) -> &'static str {
-        "etcd"
-    }
-
-    fn capabilities(&self) -> &Capabilities {
-        &self.capabilities
+    fn profile(&self) -> &Profile {
+        &self.profile
     }
 
     fn try_acquire<'a>(&'a self, claim: &'a Arc<Claim>, queue: Queue) -> BoxFuture<'a, Result<Attempt>> {

@@ -18,9 +18,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use dlock_contract::{
-    Attempt, Backend, Batch, BootInstant, Capabilities, Claim, Clock, Durability, Error, Exchange, Expiry, Fencing,
-    Hold, Inspect, Keeps, LastSuccess, LockKey, LockState, MAX_KEY_BYTES, Opener, Periods, Queue, Released,
-    Reservation, Reserved, Result, RunEnd, Standing, Together, Tokens, TtlRange, WakeStyle,
+    Attempt, Backend, Batch, BootInstant, Claim, Clock, Error, Exchange, Fencing, Hold, Inspect, Keeps, LastSuccess,
+    LockKey, LockState, Opener, Periods, Profile, Queue, Released, Reservation, Reserved, Result, RunEnd, Standing,
+    Together, Tokens, TtlRange, WakeStyle,
 };
 use futures::future::BoxFuture;
 
@@ -32,7 +32,7 @@ use runs::Runs;
 #[derive(Clone, Debug)]
 pub struct Memory {
     clock: Clock,
-    capabilities: Arc<Capabilities>,
+    profile: Arc<Profile>,
     locks: Arc<Mutex<Locks>>,
 }
 
@@ -54,29 +54,16 @@ impl Memory {
     /// An empty store on this clock.
     #[must_use]
     pub fn with_clock(clock: &Clock) -> Self {
-        let capabilities = Capabilities {
-            expiry: Expiry::Lease,
-            ttl: TtlRange {
-                min: Duration::from_millis(10),
-                max: Duration::from_secs(10 * 365 * 86_400),
-                step: Duration::ZERO,
-            },
-            expires_alone: true,
+        let ttl = TtlRange::new(Duration::from_millis(10), Duration::from_secs(10 * 365 * 86_400));
+        let profile = Profile::new("memory", ttl).with(|memory| {
             // Seeded by the wall clock, so a resource that outlives the process sees rising tokens all the same.
-            fencing: Fencing::MonotonicUnlessFailover,
-            fair: true,
-            read_write: true,
-            permits: true,
-            wake: WakeStyle::Grant,
-            connection_per_hold: false,
-            takeover_delay: Duration::ZERO,
-            durability: Durability::Memory,
-            max_key_bytes: MAX_KEY_BYTES,
-            any_key: true,
-        };
+            memory.fencing = Fencing::MonotonicUnlessFailover;
+            (memory.fair, memory.read_write, memory.permits) = (true, true, true);
+            memory.wake = WakeStyle::Grant;
+        });
         Self {
             clock: clock.clone(),
-            capabilities: Arc::new(capabilities),
+            profile: Arc::new(profile),
             locks: Arc::new(Mutex::new(Locks {
                 by_key: HashMap::new(),
                 token: clock.wall_ms().saturating_mul(1000),
@@ -196,12 +183,8 @@ impl Default for Memory {
 }
 
 impl Backend for Memory {
-    fn kind(&self) -> &'static str {
-        "memory"
-    }
-
-    fn capabilities(&self) -> &Capabilities {
-        &self.capabilities
+    fn profile(&self) -> &Profile {
+        &self.profile
     }
 
     fn try_acquire<'a>(&'a self, claim: &'a Arc<Claim>, queue: Queue) -> BoxFuture<'a, Result<Attempt>> {

@@ -192,7 +192,7 @@ impl Lock {
         let holder = self.held_by(&claim.owner)?;
         holder.ends = moment.now.after(claim.ttl);
         holder.unseen = false;
-        Some(Validity { from: moment.now, granted: claim.ttl })
+        Some(Validity::new(moment.now, claim.ttl))
     }
 
     /// Prolongs this owner's hold, and reserves tokens for it.
@@ -309,7 +309,7 @@ fn exhausted() -> Error {
 }
 
 fn hold(claim: &Arc<Claim>, token: u64, slot: Option<u32>, from: BootInstant) -> Result<Hold> {
-    let hold = Hold::new(claim.clone(), token, Validity { from, granted: claim.ttl })?;
+    let hold = Hold::new(claim.clone(), token, Validity::new(from, claim.ttl))?;
     Ok(match slot {
         Some(slot) => hold.with_slot(slot),
         None => hold,

@@ -69,7 +69,7 @@ impl Runs {
         }
         if let RunEnd::Succeeded { took } = end {
             let started = UNIX_EPOCH + Duration::from_millis(began_ms);
-            let success = LastSuccess { started, took, note: claim.note.clone() };
+            let success = LastSuccess::new(started, took, claim.note.clone());
             self.0.entry(claim.key.clone()).or_default().success = Some(success);
         }
     }

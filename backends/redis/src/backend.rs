@@ -5,20 +5,16 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use dlock_contract::{
-    Attempt, Backend, Batch, BootInstant, Capabilities, Claim, Exchange, Hold, Inspect, Keeps, LastSuccess, LockKey,
-    LockState, Periods, Queue, Released, Reservation, Reserved, Result, RunEnd, Standing, Together, Tokens,
+    Attempt, Backend, Batch, BootInstant, Claim, Exchange, Hold, Inspect, Keeps, LastSuccess, LockKey, LockState,
+    Periods, Profile, Queue, Released, Reservation, Reserved, Result, RunEnd, Standing, Together, Tokens,
 };
 use futures::future::BoxFuture;
 
 use crate::lock::store::Redis;
 
 impl Backend for Redis {
-    fn kind(&self) -> &'static str {
-        "redis"
-    }
-
-    fn capabilities(&self) -> &Capabilities {
-        &self.capabilities
+    fn profile(&self) -> &Profile {
+        &self.profile
     }
 
     fn try_acquire<'a>(&'a self, claim: &'a Arc<Claim>, queue: Queue) -> BoxFuture<'a, Result<Attempt>> {

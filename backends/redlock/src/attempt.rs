@@ -151,7 +151,7 @@ impl Redlock {
             }
             None => return Err(shortage(self.nodes.len(), &unable)),
         }
-        let validity = Validity { from: round.sent, granted: claim.ttl };
+        let validity = Validity::new(round.sent, claim.ttl);
         if validity.deadline() <= self.clock.now() {
             return Err(
                 Error::outage("the Redlock nodes took longer than the ttl, so nothing is left of the grant").into()

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use dlock_contract::{
-    Attempt, Backend, Capabilities, Claim, Hold, Inspect, LockKey, LockState, Queue, Released, Result, Standing,
+    Attempt, Backend, Claim, Hold, Inspect, LockKey, LockState, Profile, Queue, Released, Result, Standing,
 };
 use futures::future::BoxFuture;
 
@@ -13,12 +13,8 @@ use dlock_redis::internal::literal::{all_inside, for_claim, inside, under_its_na
 use super::store::Redlock;
 
 impl Backend for Redlock {
-    fn kind(&self) -> &'static str {
-        "redlock"
-    }
-
-    fn capabilities(&self) -> &Capabilities {
-        &self.capabilities
+    fn profile(&self) -> &Profile {
+        &self.profile
     }
 
     fn name_of(&self, key: &LockKey) -> Result<LockKey> {

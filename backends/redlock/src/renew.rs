@@ -45,7 +45,7 @@ impl Redlock {
             }
         }
         let standing = |(hold, count): (&&Hold, &Count)| match decided(count, nodes, &unable)? {
-            true => Ok(Standing::Renewed(Validity { from, granted: hold.claim.ttl })),
+            true => Ok(Standing::Renewed(Validity::new(from, hold.claim.ttl))),
             false => Ok(Standing::Lost),
         };
         Ok(holds.iter().zip(&counts).map(standing).collect())

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock_contract::{Capabilities, Clock, Durability, Expiry, Fencing, MAX_KEY_BYTES, Result, TtlRange, WakeStyle};
+use dlock_contract::{Clock, Durability, Fencing, Profile, Result, TtlRange, WakeStyle};
 
 use super::address::Address;
 use super::address::MIN_TTL;
@@ -17,7 +17,7 @@ use super::tally::{majority, shortage};
 pub struct Redlock {
     pub(super) nodes: Vec<Arc<Node>>,
     pub(super) is_literal: bool,
-    pub(super) capabilities: Capabilities,
+    pub(super) profile: Profile,
     pub(super) clock: Clock,
 }
 
@@ -41,8 +41,8 @@ impl Redlock {
         let roster = Arc::new(Roster::new(targets.len(), max_ttl));
         let node = |(number, target)| Arc::new(Node::new(number, target, clock, &roster));
         let nodes = targets.into_iter().enumerate().map(node).collect();
-        let capabilities = Capabilities { any_key: !is_literal, ..capabilities(max_ttl) };
-        let redlock = Self { nodes, is_literal, capabilities, clock: clock.clone() };
+        let profile = profile(max_ttl).with(|redlock| redlock.any_key = !is_literal);
+        let redlock = Self { nodes, is_literal, profile, clock: clock.clone() };
         redlock.meet().await?;
         redlock.open_for_renewals().await?;
         Ok(redlock)
@@ -80,23 +80,14 @@ impl Redlock {
     }
 }
 
-fn capabilities(max_ttl: Duration) -> Capabilities {
-    Capabilities {
-        expiry: Expiry::Lease,
-        ttl: TtlRange { min: MIN_TTL, max: max_ttl, step: Duration::from_millis(1) },
-        expires_alone: true,
-        fencing: Fencing::MonotonicUnlessFailover,
-        fair: false,
-        read_write: false,
-        permits: false,
+fn profile(max_ttl: Duration) -> Profile {
+    Profile::new("redlock", TtlRange::new(MIN_TTL, max_ttl).in_steps_of(Duration::from_millis(1))).with(|redlock| {
+        redlock.fencing = Fencing::MonotonicUnlessFailover;
         // Each question goes to all nodes, so less often than to one; the end of a lease is known besides.
-        wake: WakeStyle::Poll { from: Duration::from_millis(50), to: Duration::from_secs(2) },
-        connection_per_hold: false,
+        redlock.wake = WakeStyle::Poll { from: Duration::from_millis(50), to: Duration::from_secs(2) };
         // Some rounds of split votes, among those who waited for the end.
-        takeover_delay: Duration::from_secs(1),
+        redlock.takeover_delay = Duration::from_secs(1);
         // One node may restart; all of them together forget.
-        durability: Durability::Memory,
-        max_key_bytes: MAX_KEY_BYTES,
-        any_key: true,
-    }
+        redlock.durability = Durability::Memory;
+    })
 }

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use dlock_contract::engine::here;
 use dlock_contract::{
-    Attempt, Backend, Capabilities, Claim, Hold, Inspect, Keeps, LastSuccess, LockKey, LockState, Periods, Queue,
-    Released, Result, RunEnd, Standing,
+    Attempt, Backend, Claim, Hold, Inspect, Keeps, LastSuccess, LockKey, LockState, Periods, Profile, Queue, Released,
+    Result, RunEnd, Standing,
 };
 use futures::future::BoxFuture;
 
@@ -16,12 +16,8 @@ use crate::store::Sqlite;
 use crate::{renewals, runs};
 
 impl Backend for Sqlite {
-    fn kind(&self) -> &'static str {
-        "sqlite"
-    }
-
-    fn capabilities(&self) -> &Capabilities {
-        &self.capabilities
+    fn profile(&self) -> &Profile {
+        &self.profile
     }
 
     fn try_acquire<'a>(&'a self, claim: &'a Arc<Claim>, queue: Queue) -> BoxFuture<'a, Result<Attempt>> {

@@ -26,7 +26,7 @@ pub(super) async fn renew(
     }
     let standing = |claim: &Arc<Claim>| {
         let ours = renewed.iter().any(|(owner,)| owner == claim.owner.as_bytes());
-        let validity = Validity { from: now.at, granted: claim.ttl };
+        let validity = Validity::new(now.at, claim.ttl);
         if ours { Standing::Renewed(validity) } else { Standing::Lost }
     };
     Ok(claims.iter().map(standing).collect())

@@ -31,7 +31,7 @@ impl<'a> LockRequest<'a> {
 
     pub(super) fn acquired(&self, granted: Granted) -> Result<Attempt> {
         let token = u64::try_from(granted.token).map_err(|_| corrupt("a fencing token below zero"))?;
-        let validity = Validity { from: self.now.at, granted: self.claim.ttl };
+        let validity = Validity::new(self.now.at, self.claim.ttl);
         let hold = Hold::new(self.claim.clone(), token, validity)?;
         let slot = granted.slot.filter(|_| matches!(self.claim.mode, Mode::Permits(_)));
         Ok(Attempt::Acquired(match slot.map(u32::try_from) {

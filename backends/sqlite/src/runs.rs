@@ -197,5 +197,5 @@ pub(super) async fn last_success(connection: &mut FileConnection, key: &LockKey)
     let started = UNIX_EPOCH
         .checked_add(Duration::from_nanos(*started))
         .ok_or_else(|| corrupt("a run that started at no time"))?;
-    Ok(Some(LastSuccess { started, took: Duration::from_nanos(*took), note: Note::from_stored(note) }))
+    Ok(Some(LastSuccess::new(started, Duration::from_nanos(*took), Note::from_stored(note))))
 }

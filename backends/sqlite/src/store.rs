@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use dlock_contract::engine::{self, background};
 use dlock_contract::{
-    Capabilities, Claim, Clock, Durability, Expiry, Fencing, Hold, MAX_KEY_BYTES, PerRuntime, Result, Standing,
-    TtlRange, WakeStyle,
+    Claim, Clock, Durability, Fencing, Hold, PerRuntime, Profile, Result, Standing, TtlRange, WakeStyle,
 };
 use futures::future::BoxFuture;
 
@@ -22,7 +21,7 @@ use crate::{renewals, schema};
 #[derive(Debug)]
 pub struct Sqlite {
     pub(super) site: Arc<Site>,
-    pub(super) capabilities: Capabilities,
+    pub(super) profile: Profile,
     /// A connection for each runtime: a blocked one cannot hold up the others.
     pub(super) workers: PerRuntime<Arc<Worker>>,
     /// Renewals have a connection of their own, driven by our thread: no crowd of callers can stand before them.
@@ -44,7 +43,7 @@ impl Sqlite {
         let opened = schema::prepare(&site).await?;
         let renewals = Worker::of_renewals(site.clone(), opened);
         background.spawn(renewals.task());
-        Ok(Self { site, capabilities: capabilities(), workers: PerRuntime::new(), renewals })
+        Ok(Self { site, profile: profile(), workers: PerRuntime::new(), renewals })
     }
 
     /// The worker of the runtime that we are in.
@@ -118,22 +117,15 @@ impl Sqlite {
     }
 }
 
-/// The capabilities of a file. A request costs microseconds, so the polls are short; nothing is pushed.
-fn capabilities() -> Capabilities {
+/// The profile of a file. A request costs microseconds, so the polls are short; nothing is pushed.
+fn profile() -> Profile {
     const TEN_YEARS: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
-    Capabilities {
-        expiry: Expiry::Lease,
-        ttl: TtlRange { min: Duration::from_millis(10), max: TEN_YEARS, step: Duration::from_millis(1) },
-        expires_alone: true,
-        fencing: Fencing::Monotonic,
-        fair: false,
-        read_write: true,
-        permits: true,
-        wake: WakeStyle::Poll { from: Duration::from_millis(2), to: Duration::from_millis(50) },
-        connection_per_hold: false,
-        takeover_delay: Duration::from_millis(20),
-        durability: Durability::Node,
-        max_key_bytes: MAX_KEY_BYTES,
-        any_key: true,
-    }
+    let ttl = TtlRange::new(Duration::from_millis(10), TEN_YEARS).in_steps_of(Duration::from_millis(1));
+    Profile::new("sqlite", ttl).with(|sqlite| {
+        sqlite.fencing = Fencing::Monotonic;
+        (sqlite.read_write, sqlite.permits) = (true, true);
+        sqlite.wake = WakeStyle::Poll { from: Duration::from_millis(2), to: Duration::from_millis(50) };
+        sqlite.takeover_delay = Duration::from_millis(20);
+        sqlite.durability = Durability::Node;
+    })
 }

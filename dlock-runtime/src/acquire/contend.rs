@@ -19,7 +19,7 @@ impl Acquisition {
     /// Waits for news and asks again until the wait ends, after a first attempt that did not win.
     pub(super) async fn contend(&mut self, first: Result<Attempt>) -> Result<Hold> {
         let shared = self.shared.clone();
-        let style = self.store.backend.capabilities().wake;
+        let style = self.store.backend.profile().wake;
         let pace = Pace { style, backoff: self.options.backoff };
         let mut last: Option<Wake> = None;
         let mut first = Some(first);

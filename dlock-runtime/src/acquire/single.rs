@@ -5,7 +5,7 @@ use std::future::ready;
 use std::sync::Arc;
 
 use dlock_contract::engine::{KeyBuf, background_of, is_ours, whereabouts};
-use dlock_contract::{Attempt, BootInstant, Claim, Error, ErrorKind, Hold, Note, Owner, Result};
+use dlock_contract::{Attempt, BootInstant, Claim, Error, ErrorKind, Hold, Note, Owner, Result, RunsOn};
 use futures::future::BoxFuture;
 
 use super::acquisition::Acquisition;
@@ -99,7 +99,7 @@ pub(crate) fn prepare(request: Request, key: &KeyBuf, wait_ends: Option<BootInst
     if request.list.as_ref().is_none_or(|list| list.is_first()) {
         context.order().note(&shared.events, &label);
     }
-    let capabilities = store.backend.capabilities();
+    let profile = store.backend.profile();
     let trace = request.parked.as_ref().map_or_else(|| context.trace(), |parked| parked.trace.clone());
     let (here, home) = if request.parked.is_some() { (None, None) } else { whereabouts() };
     let note = Note::new(pid, label.name(), shared.clock.wall_ms(), trace.as_deref());
@@ -108,7 +108,7 @@ pub(crate) fn prepare(request: Request, key: &KeyBuf, wait_ends: Option<BootInst
     claim.mode = request.options.mode;
     claim.fair = request.options.fair;
     claim.once_per = request.options.once_per.map(Box::new);
-    claim.origin = here.filter(|_| !capabilities.connection_per_hold);
+    claim.origin = here.filter(|_| profile.runs_on == RunsOn::Caller);
     supported::check(&*store.backend, &claim, &request.options).map_err(named)?;
     // A run that is passed on would be recorded under another owner's name.
     let passes = request.options.cohort.filter(|_| !options.record);

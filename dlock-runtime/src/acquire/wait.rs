@@ -4,7 +4,7 @@ use std::future::poll_fn;
 use std::time::Duration;
 
 use dlock_contract::engine::{background, here};
-use dlock_contract::{Backoff, BootInstant, Clock, Result, Signal, Wake, WakeStyle};
+use dlock_contract::{Backoff, BootInstant, Clock, Result, RunsOn, Signal, Wake, WakeStyle};
 
 use crate::hold::jitter::full_jitter;
 use crate::hold::store::Store;
@@ -39,9 +39,10 @@ pub(crate) struct Pace {
 pub(crate) fn ask_again_at(now: BootInstant, wake: &Wake, pace: Pace, contended: u32) -> BootInstant {
     let pause = match (pace.style, wake.signal.is_some()) {
         (_, true) => NET.mul_f64(0.5 + fastrand::f64() / 2.0),
-        (_, false) if let Some(Backoff { from, to }) = pace.backoff => full_jitter(contended, from, to),
+        (_, false) if let Some(Backoff { from, to, .. }) = pace.backoff => full_jitter(contended, from, to),
         (WakeStyle::Poll { from, to }, false) => full_jitter(contended, from, to),
-        (WakeStyle::Hint | WakeStyle::Grant, false) => full_jitter(contended, FALLBACK.0, FALLBACK.1),
+        // The news failed to come; of a style that is newer than this engine nothing else is known.
+        (_, false) => full_jitter(contended, FALLBACK.0, FALLBACK.1),
     };
     // A little after the lease's end, because a request at the very end finds it alive half of the time. Spread over up
     // to 10 ms, but less where the store wants to be asked soon.
@@ -59,7 +60,7 @@ pub(crate) async fn news(store: &Store, clock: &Clock, wake: &mut Wake, until: B
         clock.sleep_until(until).await;
         return Ok(None);
     };
-    let away = store.backend.capabilities().connection_per_hold || here().is_none();
+    let away = store.backend.profile().runs_on == RunsOn::OwnThread || here().is_none();
     if !away {
         return clock.timeout_at(until, poll_fn(|cx| signal.as_mut().poll(cx))).await.transpose();
     }

@@ -141,7 +141,7 @@ impl Registry {
         let store = self.context().store(site.backend())?;
         let named = |error: Error| error.with_backend(&store.name);
         if !site.per_call("ttl") {
-            check_ttl(store.backend.capabilities(), resolved.ttl).map_err(named)?;
+            check_ttl(store.backend.profile(), resolved.ttl).map_err(named)?;
         }
         check_options(&*store.backend, &options).map_err(named)
     }
@@ -197,7 +197,7 @@ impl Registry {
             keys: site.templates().to_vec(),
             backend: match backend {
                 _ if site.per_call("backend") => "an expression".to_owned(),
-                Ok(store) => format!("{} ({})", store.name, store.backend.kind()),
+                Ok(store) => format!("{} ({})", store.name, store.backend.profile().kind),
                 Err(_) => format!("{} (not installed)", site.backend().unwrap_or("the default")),
             },
             place: format!("{}:{}", site.file(), site.line()),

@@ -111,7 +111,7 @@ impl<T, E: Conflict + From<Error>> OptimisticReturn for Result<T, E> {
             Err(error) if error.is_conflict() => error,
             done => return ControlFlow::Break(done),
         };
-        let Attempts { made, retries, backoff: Backoff { from, to } } = *attempts;
+        let Attempts { made, retries, backoff: Backoff { from, to, .. } } = *attempts;
         attempts.made = made.saturating_add(1);
         if made < retries {
             return ControlFlow::Continue(full_jitter(made, from, to));
@@ -148,7 +148,7 @@ pub fn attempt<R>(body: impl FnOnce() -> R) -> R {
 mod tests {
     use super::*;
 
-    const BACKOFF: Backoff = Backoff { from: Duration::from_millis(10), to: Duration::from_millis(40) };
+    const BACKOFF: Backoff = Backoff::new(Duration::from_millis(10), Duration::from_millis(40));
 
     fn conflict() -> Result<(), Error> {
         Err(Error::new(ErrorKind::Conflict, "stale").with_key("k"))

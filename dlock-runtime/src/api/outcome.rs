@@ -31,6 +31,7 @@ pub enum Ran<T> {
 /// assert_eq!(say(3.into()), "took 3");
 /// ```
 #[derive(Debug)]
+#[non_exhaustive]
 #[must_use = "the body may not have run"]
 pub enum Outcome<T> {
     /// The body ran, and the lock was ours until it had ended.

@@ -18,7 +18,7 @@ pub(crate) fn abandon_later(store: &Arc<Store>, claim: Arc<Claim>, keep: Box<dyn
     let now = store.clock.now();
     let gone = now.after(claim.ttl);
     let undo = Abandoned { store: store.clone(), claim, keep: Some(keep) };
-    let expires_alone = store.backend.capabilities().expires_alone;
+    let expires_alone = store.backend.profile().expires_alone;
     store.cleanups.add(Duty::new(Box::new(undo), gone, expires_alone, job), now);
 }
 

@@ -64,7 +64,7 @@ async fn reserve(
     // prolongs the hold and says whether others wait.
     let tokens = if used_up { members.max(cohort.block.saturating_mul(2)).min(cohort.most) } else { 1 };
     let first = cohort.block == 0 && !over;
-    let asked = Reservation { tokens, even_if_awaited: first };
+    let asked = Reservation::new(tokens).even_if_awaited(first);
     let request = tenure.store.ask(bound, tenure, move |backend, tenure| match backend.tokens() {
         Some(tokens) => tokens.reserve(&tenure.hold, asked),
         None => refused("cohort"),
@@ -75,7 +75,7 @@ async fn reserve(
         Ok(Reserved::Awaited | Reserved::Lost) => return None,
         Err(_) => {
             // The store may have prolonged the hold. The release is tried again until then.
-            tenure.prolong(Validity { from: now, granted: tenure.hold.claim.ttl });
+            tenure.prolong(Validity::new(now, tenure.hold.claim.ttl));
             return None;
         }
     };

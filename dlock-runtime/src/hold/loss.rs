@@ -36,7 +36,7 @@ impl Tenure {
         }
         let held = self.shared.clock.now().since(self.since);
         self.shared.events.send(&self.label, Event::Lost { cause, held });
-        if self.store.backend.capabilities().expires_alone {
+        if self.store.backend.profile().expires_alone {
             self.shared.renewals.remove(self);
             // The guard of a lost hold may live on for long. Its neighbours need not wait for it, and other processes
             // do not either.

@@ -44,7 +44,7 @@ pub(crate) async fn in_place(tenure: Arc<Tenure>) -> Outcome {
     let outcome = match &answer {
         Ok(Released::Released) => Outcome::Released,
         Ok(Released::NotOwner) => Outcome::NotOwner,
-        Err(_) if tenure.store.backend.capabilities().expiry == Expiry::Lease => Outcome::Unknown,
+        Err(_) if tenure.store.backend.profile().expiry == Expiry::Lease => Outcome::Unknown,
         Err(_) => Outcome::Unconfirmed,
     };
     let cause = match outcome {
@@ -97,7 +97,7 @@ fn go_on(tenure: Arc<Tenure>, job: Job, tell: Tell) {
     // an answer.
     let gone = now.after(tenure.hold.claim.ttl).max(tenure.valid_until());
     let held = now.since(tenure.since);
-    let expires_alone = store.backend.capabilities().expires_alone;
+    let expires_alone = store.backend.profile().expires_alone;
     let undo = LateRelease { tenure, tell, held, tried: false };
     store.cleanups.add(Duty::new(Box::new(undo), gone, expires_alone, job), now);
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dlock_contract::engine::{KeyBuf, background, here, not_forked};
-use dlock_contract::{Backend, Clock, Error, LockKey, Result, WakeStyle};
+use dlock_contract::{Backend, Clock, Error, LockKey, Result, RunsOn, WakeStyle};
 use futures::future::BoxFuture;
 
 use crate::events::shutdown::Jobs;
@@ -28,7 +28,7 @@ pub(crate) struct Store {
 
 impl fmt::Debug for Store {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Store({}, {})", self.name, self.backend.kind())
+        write!(f, "Store({}, {})", self.name, self.backend.profile().kind)
     }
 }
 
@@ -52,8 +52,8 @@ impl Store {
     /// Whether a release hands the lock to the first of the store's wait queue, and callers may wait there without a
     /// connection of their own.
     pub(crate) fn hands_on(&self) -> bool {
-        let can = self.backend.capabilities();
-        can.wake == WakeStyle::Grant && !can.connection_per_hold
+        let can = self.backend.profile();
+        can.wake == WakeStyle::Grant && can.runs_on == RunsOn::Caller
     }
 
     /// The full name of a key in this store.
@@ -77,7 +77,7 @@ impl Store {
         not_forked()?;
         let clock = &self.clock;
         let answer_by = clock.now().after(bound);
-        let away = self.backend.capabilities().connection_per_hold || here().is_none();
+        let away = self.backend.profile().runs_on == RunsOn::OwnThread || here().is_none();
         let answer = if away {
             let (backend, subject) = (self.backend.clone(), subject.clone());
             let run = background()?.run(async move { request(&*backend, &subject).await });

@@ -158,7 +158,7 @@ impl Tenure {
     pub(crate) fn validity(&self) -> Validity {
         let granted = Duration::from_nanos(self.granted.load(Ordering::Acquire));
         let until = BootInstant::from_nanos(self.confirmed_until.load(Ordering::Acquire));
-        Validity { from: until.before(granted.saturating_sub(margin(granted))), granted }
+        Validity::new(until.before(granted.saturating_sub(margin(granted))), granted)
     }
 
     /// The time when a fifth of the last grant is left.

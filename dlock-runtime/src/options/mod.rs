@@ -1,7 +1,7 @@
 //! The options of a lock: from the attribute, the builder, the registry's defaults and settings from outside.
 //!
 //! Owns the option types, their defaults, the one place that puts them together ([`resolved`]) and the check of them
-//! against a store's capabilities ([`supported`]). It asks no store anything.
+//! against a store's profile ([`supported`]). It asks no store anything.
 //!
 //! May know no other room.
 
@@ -109,10 +109,7 @@ impl Default for Defaults {
             max_hold: Duration::from_secs(3600),
             namespace: "default".into(),
             max_waiters: 10_000,
-            retry: Retry {
-                times: 3,
-                backoff: Backoff { from: Duration::from_millis(100), to: Duration::from_secs(5) },
-            },
+            retry: Retry { times: 3, backoff: Backoff::new(Duration::from_millis(100), Duration::from_secs(5)) },
         }
     }
 }

@@ -156,7 +156,7 @@ impl Options {
 
 fn check_backoff(field: &'static str, backoff: Option<Backoff>) -> Result<()> {
     match backoff {
-        Some(Backoff { from, to }) if from.is_zero() || to < from => Err(Error::config(
+        Some(Backoff { from, to, .. }) if from.is_zero() || to < from => Err(Error::config(
             field,
             format!("the pause must start above zero and must not shrink; it is {from:?} to {to:?}"),
         )),

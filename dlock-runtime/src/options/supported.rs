@@ -1,8 +1,8 @@
-//! Checks the options of a call against the capabilities of its store, before any request.
+//! Checks the options of a call against the profile of its store, before any request.
 
 use std::time::Duration;
 
-use dlock_contract::{Backend, Capabilities, Claim, Error, ErrorKind, Fencing, Mode, TtlRange};
+use dlock_contract::{Backend, Claim, Error, ErrorKind, Fencing, Mode, Profile, TtlRange};
 
 use futures::future::BoxFuture;
 
@@ -10,7 +10,7 @@ use crate::options::Options;
 
 /// Refuses options that the store does not support, before any request.
 pub(crate) fn check(store: &dyn Backend, claim: &Claim, options: &Options) -> Result<(), Error> {
-    let can = store.capabilities();
+    let can = store.profile();
     check_ttl(can, claim.ttl)?;
     check_options(store, options)?;
     if claim.key.as_str().len() > can.max_key_bytes {
@@ -22,8 +22,8 @@ pub(crate) fn check(store: &dyn Backend, claim: &Claim, options: &Options) -> Re
     Ok(())
 }
 
-pub(crate) fn check_ttl(can: &Capabilities, ttl: Duration) -> Result<(), Error> {
-    let TtlRange { min, max, step } = can.ttl;
+pub(crate) fn check_ttl(can: &Profile, ttl: Duration) -> Result<(), Error> {
+    let TtlRange { min, max, step, .. } = can.ttl;
     if ttl < min || ttl > max {
         return Err(Error::new(
             ErrorKind::TtlOutOfRange { min, max },
@@ -40,7 +40,7 @@ pub(crate) fn check_ttl(can: &Capabilities, ttl: Duration) -> Result<(), Error> 
 }
 
 pub(crate) fn check_options(store: &dyn Backend, options: &Options) -> Result<(), Error> {
-    let can = store.capabilities();
+    let can = store.profile();
     let missing = match options.mode {
         Mode::Read | Mode::Write if !can.read_write => Some("read and write locks"),
         Mode::Permits(_) if !can.permits => Some("permits"),

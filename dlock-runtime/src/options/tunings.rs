@@ -105,7 +105,7 @@ impl Tuning {
             "max_waiters" => self.max_waiters = Some(count(value)?),
             "backoff" => {
                 let (from, to) = value.split_once("..").ok_or("write both bounds, such as 100ms..5s")?;
-                self.backoff = Some(Backoff { from: time(from)?, to: time(to)? });
+                self.backoff = Some(Backoff::new(time(from)?, time(to)?));
             }
             "on_lost" => {
                 self.on_lost = Some(match value {

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use dlock_runtime::{Clock, ErrorKind, Renew, Wait, WakeStyle};
+use dlock_contract::WakeStyle;
+use dlock_runtime::{Clock, ErrorKind, Renew, Wait};
 
 use crate::support::{Events, LONG, MS, Op, SECOND, Step, World, calm, full, is_free, test};
 

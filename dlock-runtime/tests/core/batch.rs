@@ -1,6 +1,7 @@
 //! Several keys in one request: only where nobody else is, and with the same end as one after another.
 
-use dlock_runtime::{Backend, Clock, Cohort, Defaults, ErrorKind, Key, LockAll, Retry, Wait};
+use dlock_contract::Backend;
+use dlock_runtime::{Clock, Cohort, Defaults, ErrorKind, Key, LockAll, Retry, Wait};
 
 use crate::support::{LONG, Op, SECOND, Step, World, calm, full, is_free, test};
 

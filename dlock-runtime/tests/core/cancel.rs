@@ -69,7 +69,7 @@ fn an_acquisition_dropped_anywhere_leaves_nothing() {
 fn an_acquisition_over_our_thread_dropped_anywhere_leaves_nothing() {
     test(async {
         for steps in [vec![], vec![Step::LostReply], vec![Step::Late(SECOND)]] {
-            let world = World::with(&Clock::manual(), |caps| caps.connection_per_hold = true);
+            let world = World::with(&Clock::manual(), |profile| profile.runs_on = dlock_contract::RunsOn::OwnThread);
             let ended = drop_everywhere(&world, || {
                 world.store.next(Op::Acquire, steps.clone());
                 world.lock("k").wait(Wait::UpTo(20 * SECOND)).acquire()

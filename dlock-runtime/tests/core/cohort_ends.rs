@@ -30,7 +30,7 @@ fn a_lost_hold_is_not_passed_on() {
 #[test]
 fn a_lost_hold_that_the_store_would_keep_is_not_passed_on() {
     test(async {
-        let world = World::with(&Clock::manual(), |capabilities| capabilities.expires_alone = false);
+        let world = World::with(&Clock::manual(), |profile| profile.expires_alone = false);
         let lock = || world.lock("k").wait(LONG).cohort(Some(Cohort { passes: 64, span: Some(3600 * SECOND) }));
         let first = lock().acquire().await.unwrap();
         let behind = [(); 3].map(|()| waits(lock()));

@@ -1,7 +1,5 @@
 //! `reentrant`: a nested call uses the hold of the enclosing one.
 
-use std::time::Duration;
-
 use dlock_runtime::{ErrorKind, Lock, Mode, OncePer, current};
 
 use crate::support::{LONG, Op, SECOND, World, full, is_free, test};
@@ -98,7 +96,7 @@ fn only_a_hold_that_covers_the_nested_one_is_joined() {
 fn what_a_hold_begins_or_ends_with_is_not_joined_away() {
     type Ask = fn(Lock) -> Lock;
     let asks: [(&str, Ask); 3] = [
-        ("`once_per`", |lock| lock.once_per(OncePer { period: SECOND * 3600, offset: Duration::ZERO, rerun: false })),
+        ("`once_per`", |lock| lock.once_per(OncePer::new(SECOND * 3600))),
         ("`min_hold`", |lock| lock.min_hold(SECOND)),
         ("a recorded run", |lock| lock.record(true)),
     ];

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Wake, Waker};
 
-use dlock_runtime::{BreakRecord, Clock, ErrorKind, Expiry, LossCause, Renew, Wait};
+use dlock_contract::{BreakRecord, Expiry};
+use dlock_runtime::{Clock, ErrorKind, LossCause, Renew, Wait};
 use futures::FutureExt;
 use futures::future::join_all;
 

@@ -3,7 +3,8 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use dlock_runtime::{Backoff, ErrorKind, Lock, Mode, Retry, Wait, WakeStyle};
+use dlock_contract::WakeStyle;
+use dlock_runtime::{Backoff, ErrorKind, Lock, Mode, Retry, Wait};
 
 use crate::acquire::neighbours;
 use crate::support::{LONG, MS, Op, SECOND, Step, World, calm, full, held_and_awaited, is_free, test};
@@ -241,10 +242,9 @@ fn a_lock_may_have_a_pace_of_its_own() {
             let lock = if let Some(backoff) = backoff { lock.backoff(backoff) } else { lock };
             world.pass_until(20 * MS, lock.acquire()).await.unwrap_err().attempts()
         };
-        let (usual, slow) =
-            (attempts(None).await, attempts(Some(Backoff { from: 10 * SECOND, to: 10 * SECOND })).await);
+        let (usual, slow) = (attempts(None).await, attempts(Some(Backoff::new(10 * SECOND, 10 * SECOND))).await);
         assert!(usual > 200 && slow < 60, "{usual} and {slow}");
-        let none = Backoff { from: Duration::ZERO, to: SECOND };
+        let none = Backoff::new(Duration::ZERO, SECOND);
         let error = World::new().lock("k").backoff(none).acquire().await.unwrap_err();
         assert_eq!(error.kind(), &ErrorKind::ConfigInvalid { field: "backoff".into() });
     });
@@ -254,7 +254,7 @@ fn a_lock_may_have_a_pace_of_its_own() {
 fn a_lock_may_ask_a_failing_store_as_often_as_it_wants() {
     test(async {
         let world = World::new();
-        let backoff = Backoff { from: MS, to: MS };
+        let backoff = Backoff::new(MS, MS);
         let retry = |times| world.lock("k").wait(LONG).retry(Retry { times, backoff });
         world.store.always(Op::Acquire, Step::Fail);
         let error = world.pass_until(MS, retry(0).acquire()).await.unwrap_err();

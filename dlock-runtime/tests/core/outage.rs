@@ -1,7 +1,5 @@
 //! A store that fails, hangs or answers too late.
 
-use std::time::Duration;
-
 use dlock_runtime::{Backoff, ErrorKind, Key, OncePer, Retry, Wait};
 
 use crate::support::{LONG, Op, SECOND, Step, World, calm, is_free, test};
@@ -172,7 +170,7 @@ fn a_run_of_a_period_whose_end_is_unknown_is_an_outage() {
         let world = World::new();
         world.store.next(Op::Acquire, [Step::Stale(31 * SECOND)]);
         world.store.next(Op::Release, [Step::Stall]);
-        let period = OncePer { period: 86_400 * SECOND, offset: Duration::ZERO, rerun: false };
+        let period = OncePer::new(86_400 * SECOND);
         let daily = || world.lock("k").once_per(period).wait(LONG);
         let error = world.pass_until(SECOND / 10, daily().acquire()).await.unwrap_err();
         assert_eq!((error.kind(), error.is_retryable()), (&ErrorKind::Outage, true));
@@ -230,7 +228,7 @@ fn a_release_that_is_refused_for_good_is_not_tried_for_ever() {
 }
 
 fn retry(times: u32) -> Retry {
-    Retry { times, backoff: Backoff { from: SECOND / 10, to: SECOND } }
+    Retry { times, backoff: Backoff::new(SECOND / 10, SECOND) }
 }
 
 #[test]

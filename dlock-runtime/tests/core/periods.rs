@@ -2,7 +2,8 @@
 
 use std::time::{Duration, UNIX_EPOCH};
 
-use dlock_runtime::{ErrorKind, Event, Key, Lock, Mode, OncePer, Periods, Wait};
+use dlock_contract::Periods;
+use dlock_runtime::{ErrorKind, Event, Key, Lock, Mode, OncePer, Wait};
 
 use crate::acquire::neighbours;
 use crate::support::{LONG, Op, SECOND, Step, World, calm, full, poll_once, test, until};
@@ -10,11 +11,11 @@ use crate::support::{LONG, Op, SECOND, Step, World, calm, full, poll_once, test,
 const PERIOD: Duration = Duration::from_secs(3600);
 
 pub(crate) fn once(world: &World) -> Lock {
-    world.lock("k").once_per(OncePer { period: PERIOD, offset: Duration::ZERO, rerun: false })
+    world.lock("k").once_per(OncePer::new(PERIOD))
 }
 
 pub(crate) fn again(world: &World) -> Lock {
-    world.lock("k").once_per(OncePer { period: PERIOD, offset: Duration::ZERO, rerun: true })
+    world.lock("k").once_per(OncePer::new(PERIOD).rerun(true))
 }
 
 /// A world at the beginning of a period.
@@ -262,15 +263,12 @@ fn a_run_ends_also_where_its_key_is_kept() {
 fn what_cannot_be_is_refused() {
     test(async {
         let world = world();
-        for lock in [
-            once(&world).mode(Mode::Read),
-            world.lock("k").once_per(OncePer { period: Duration::ZERO, offset: Duration::ZERO, rerun: false }),
-        ] {
+        for lock in [once(&world).mode(Mode::Read), world.lock("k").once_per(OncePer::new(Duration::ZERO))] {
             let error = lock.acquire().await.unwrap_err();
             assert_eq!(error.kind(), &ErrorKind::ConfigInvalid { field: "once_per".into() });
         }
         for offset in [PERIOD, 2 * PERIOD] {
-            let lock = world.lock("k").once_per(OncePer { period: PERIOD, offset, rerun: false });
+            let lock = world.lock("k").once_per(OncePer::new(PERIOD).offset(offset));
             assert_eq!(lock.acquire().await.unwrap_err().kind(), &ErrorKind::ConfigInvalid { field: "offset".into() });
         }
         let poor = World::with(&world.clock, |caps| caps.periods = false);
@@ -287,7 +285,7 @@ fn a_list_of_keys_is_refused() {
         for keys in [&["k", "l"][..], &["k"]] {
             let all = || {
                 let all = world.registry.lock_all(keys.iter().copied().map(Key::text));
-                all.once_per(OncePer { period: PERIOD, offset: Duration::ZERO, rerun: false })
+                all.once_per(OncePer::new(PERIOD))
             };
             for error in [all().acquire().await.unwrap_err(), all().acquire_blocking().unwrap_err()] {
                 assert_eq!(error.kind(), &ErrorKind::ConfigInvalid { field: "once_per".into() });

@@ -109,7 +109,8 @@ fn a_trace_hook_that_panics_is_no_trace() {
 #[test]
 fn a_store_with_a_connection_per_hold_is_only_called_on_our_thread() {
     test(async {
-        let world = World::with(&dlock_runtime::Clock::manual(), |caps| caps.connection_per_hold = true);
+        let world =
+            World::with(&dlock_runtime::Clock::manual(), |profile| profile.runs_on = dlock_contract::RunsOn::OwnThread);
         let guard = world.lock("k").acquire().await.unwrap();
         let waiting = tokio::spawn(world.lock("k").acquire());
         world.pass(30 * SECOND).await;

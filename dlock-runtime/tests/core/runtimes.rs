@@ -2,7 +2,8 @@
 
 use std::process::Command;
 
-use dlock_runtime::{Clock, PerRuntime, Wait};
+use dlock_contract::PerRuntime;
+use dlock_runtime::{Clock, Wait};
 use futures::executor::block_on;
 
 use crate::support::{LONG, MS, Op, SECOND, Step, World, calm, test};

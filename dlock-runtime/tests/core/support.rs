@@ -146,7 +146,9 @@ pub(crate) async fn calm() {
     static PULSE: LazyLock<Registry> = LazyLock::new(|| {
         let clock = Clock::system();
         let registry = Registry::new();
-        let pulse = Faulty::around(&Memory::with_clock(&clock), &clock, |caps| caps.connection_per_hold = true);
+        let pulse = Faulty::around(&Memory::with_clock(&clock), &clock, |profile| {
+            profile.runs_on = dlock_contract::RunsOn::OwnThread
+        });
         registry.install("pulse", pulse).unwrap();
         registry
     });

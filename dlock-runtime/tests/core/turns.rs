@@ -2,7 +2,8 @@
 
 use std::sync::{Arc, Mutex};
 
-use dlock_runtime::{ErrorKind, Mode, WakeStyle};
+use dlock_contract::WakeStyle;
+use dlock_runtime::{ErrorKind, Mode};
 
 use crate::acquire::neighbours;
 use crate::support::{LONG, Op, SECOND, Step, World, calm, held_and_awaited, is_free, test};

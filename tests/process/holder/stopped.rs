@@ -3,7 +3,8 @@
 use std::thread;
 use std::time::Duration;
 
-use dlock::{BootInstant, Error, ErrorKind, Held, distributed_lock};
+use dlock::{Error, ErrorKind, Held, distributed_lock};
+use dlock_contract::BootInstant;
 
 use super::resource;
 use crate::arena::{PATIENCE, TTL, now};

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use dlock::Clock;
 use dlock::backends::etcd::client::GetOptions;
-use dlock::{Backend, Clock, Hold, Released, Standing};
+use dlock_contract::{Backend, Hold, Released, Standing};
 use dlock_testkit::holds::confirm;
 
 use crate::server::{TTL, acquire, ask, claim, claim_for, held, line, lock, own, process, raw, soon, url};
@@ -145,7 +146,7 @@ async fn a_lease_of_its_own_leaves_no_trace() {
     let hold = ask(&process, &mine).await.unwrap();
     assert!(ask(&process, &refused).await.is_none());
     assert_eq!(count(&mut raw).await, 1, "a refused attempt left its lease");
-    assert!(held(process.try_acquire(&waiting, dlock::Queue::until(soon())).await.unwrap()).is_none());
+    assert!(held(process.try_acquire(&waiting, dlock_contract::Queue::until(soon())).await.unwrap()).is_none());
     assert_eq!(count(&mut raw).await, 2);
     process.abandon(&waiting).await.unwrap();
     process.abandon(&waiting).await.unwrap();

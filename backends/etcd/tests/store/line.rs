@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use dlock::{Backend, Queue, Signal};
+use dlock_contract::{Backend, Queue, Signal};
 use dlock_testkit::holds::token;
 
 use crate::server::{TTL, acquire, ask, claim, claim_for, is_quiet, line, lock, process, raw, stand};
@@ -126,7 +126,7 @@ async fn a_dead_holder_is_followed_at_its_ttl_and_not_earlier() {
     let next = acquire(&other, &claim(&key)).await;
     let passed = dlock::Clock::system().now().since(hold.validity.from);
     assert!(passed >= Duration::from_secs(2), "after {passed:?} only");
-    assert!(passed <= Duration::from_secs(2) + other.capabilities().takeover_delay + Duration::from_millis(500));
+    assert!(passed <= Duration::from_secs(2) + other.profile().takeover_delay + Duration::from_millis(500));
     assert!(token(&next) > token(&hold));
     assert!(hold.validity.deadline() < next.validity.deadline());
 }
@@ -190,9 +190,9 @@ async fn a_wake_that_is_dropped_frees_only_what_is_local() {
     let _hold = ask(&one, &claim(&key)).await.unwrap();
     let waiter = claim(&key);
     let wake = match other.try_acquire(&waiter, Queue::until(crate::server::soon())).await.unwrap() {
-        dlock::Attempt::Contended(wake) => wake,
-        dlock::Attempt::AlreadyRun => panic!("a claim without a period"),
-        dlock::Attempt::Acquired(_) => panic!("taken twice"),
+        dlock_contract::Attempt::Contended(wake) => wake,
+        dlock_contract::Attempt::AlreadyRun => panic!("a claim without a period"),
+        dlock_contract::Attempt::Acquired(_) => panic!("taken twice"),
     };
     let by = wake.ask_by.unwrap();
     assert!(by <= dlock::Clock::system().now().after(TTL / 3));

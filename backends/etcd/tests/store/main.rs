@@ -8,7 +8,8 @@ mod strangers;
 mod unknown;
 
 use dlock::backends::etcd::client::PutOptions;
-use dlock::{Attempt, Backend, Clock, ErrorKind, Key, LockKey, Queue, Released, Standing};
+use dlock::{Clock, ErrorKind, Key, LockKey};
+use dlock_contract::{Attempt, Backend, Queue, Released, Standing};
 use dlock_testkit::holds::{SITE, token};
 
 use self::server::{acquire, ask, claim, line, lock, prefix, process, raw, soon, stand};

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use dlock::backends::etcd::Etcd;
 use dlock::backends::etcd::client::{Client, PermissionType};
-use dlock::{Backend, Capabilities, Clock, Durability, ErrorKind, Fencing, Standing};
+use dlock::{Clock, ErrorKind};
+use dlock_contract::{Backend, Durability, Fencing, Profile, Standing};
 use dlock_testkit::holds::token;
 use dlock_testkit::servers::{self, Instance};
 use dlock_testkit::text_of;
@@ -23,7 +24,7 @@ async fn tokens_rise_over_a_restart_and_an_outage_is_retryable() {
     let long = |key: &_| crate::server::claim_for(key, Duration::from_secs(60), true);
     let hold = ask(&process, &long(&key)).await.unwrap();
     server.kill9().unwrap();
-    let error = process.try_acquire(&long(&key), dlock::Queue::Leave).await.unwrap_err();
+    let error = process.try_acquire(&long(&key), dlock_contract::Queue::Leave).await.unwrap_err();
     assert_eq!(error.kind(), &ErrorKind::Outage);
     assert!(error.is_retryable());
     let error = process.renew(&[&hold]).await.pop().unwrap().unwrap_err();
@@ -39,7 +40,7 @@ async fn tokens_rise_over_a_restart_and_an_outage_is_retryable() {
 #[tokio::test]
 async fn the_shortest_ttl_is_the_servers() {
     let ttl = async |server: &Instance| {
-        let Capabilities { ttl, .. } = open(&url(server)).await.unwrap().capabilities().clone();
+        let Profile { ttl, .. } = open(&url(server)).await.unwrap().profile().clone();
         (ttl.min, ttl.step)
     };
     let second = Duration::from_secs(1);
@@ -48,9 +49,9 @@ async fn the_shortest_ttl_is_the_servers() {
     let slow = Instance::start(servers::Etcd { extra, ..servers::Etcd::default() }).unwrap();
     assert_eq!(ttl(&slow).await, (second * 2, second));
     assert_eq!(ttl(&own()).await, (second, second));
-    let capabilities = open(&shared()).await.unwrap().capabilities().clone();
-    assert_eq!((capabilities.fencing, capabilities.durability), (Fencing::Monotonic, Durability::Consensus));
-    assert!(capabilities.fair && !capabilities.expires_alone && !capabilities.connection_per_hold);
+    let profile = open(&shared()).await.unwrap().profile().clone();
+    assert_eq!((profile.fencing, profile.durability), (Fencing::Monotonic, Durability::Consensus));
+    assert!(profile.fair && !profile.expires_alone && profile.runs_on == dlock_contract::RunsOn::Caller);
 }
 
 #[tokio::test]

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use dlock::backends::etcd::Etcd;
 use dlock::backends::etcd::client::{Client, GetOptions};
-use dlock::{Attempt, Backend, BootInstant, Claim, Clock, Hold, Key, LockKey, Queue, Wake};
+use dlock::{Clock, Key, LockKey};
+use dlock_contract::{Attempt, Backend, BootInstant, Claim, Hold, Queue, Wake};
 use dlock_testkit::holds::claim_on;
 use dlock_testkit::servers::{self, Instance};
 use futures::FutureExt;

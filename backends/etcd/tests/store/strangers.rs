@@ -1,7 +1,8 @@
 //! Locks of other tools under the same prefix, as docs/backends.md describes them: they exclude ours, and ours them.
 
+use dlock::Note;
 use dlock::backends::etcd::client::{Compare, CompareOp, PutOptions, Txn, TxnOp};
-use dlock::{Backend, Note, Released};
+use dlock_contract::{Backend, Released};
 use dlock_testkit::holds::SITE;
 
 use crate::server::{TTL, acquire, ask, claim, lock, prefix, process, raw, stand};

@@ -4,8 +4,9 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use dlock::Clock;
 use dlock::backends::etcd::Etcd;
-use dlock::{Backend, Claim, Clock, Released, Standing};
+use dlock_contract::{Backend, Claim, Released, Standing};
 use dlock_testkit::{Proxy, wait_until};
 use tokio::runtime::Runtime;
 use tokio::time::{sleep, timeout};

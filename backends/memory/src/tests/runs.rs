@@ -7,7 +7,10 @@ fn once(period: Duration, rerun: bool) -> Arc<Claim> {
 }
 
 fn once_from(offset: Duration, period: Duration, rerun: bool) -> Arc<Claim> {
-    Arc::new(Claim::clone(&claim("k")).with(|claim| claim.once_per = Some(Box::new(OncePer { period, offset, rerun }))))
+    Arc::new(
+        Claim::clone(&claim("k"))
+            .with(|claim| claim.once_per = Some(Box::new(OncePer::new(period).offset(offset).rerun(rerun)))),
+    )
 }
 
 fn is_over(store: &Memory, claim: &Arc<Claim>) -> bool {

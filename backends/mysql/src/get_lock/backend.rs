@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use dlock_contract::{
-    Attempt, Backend, Capabilities, Claim, Hold, Holder, Inspect, LockKey, LockState, Note, Queue, Released, Result,
+    Attempt, Backend, Claim, Hold, Holder, Inspect, LockKey, LockState, Note, Profile, Queue, Released, Result,
     Standing, Validity,
 };
 use futures::future::{BoxFuture, join_all};
@@ -13,12 +13,8 @@ use super::session::Session;
 use super::store::GetLock;
 
 impl Backend for GetLock {
-    fn kind(&self) -> &'static str {
-        "mysql"
-    }
-
-    fn capabilities(&self) -> &Capabilities {
-        &self.capabilities
+    fn profile(&self) -> &Profile {
+        &self.profile
     }
 
     fn try_acquire<'a>(&'a self, claim: &'a Arc<Claim>, queue: Queue) -> BoxFuture<'a, Result<Attempt>> {
@@ -30,7 +26,7 @@ impl Backend for GetLock {
             match hold.session::<Session>() {
                 Some(session) => {
                     let from = session.confirm(&self.shared.clock).await?;
-                    let renewed = |from| Standing::Renewed(Validity { from, granted: hold.claim.ttl });
+                    let renewed = |from| Standing::Renewed(Validity::new(from, hold.claim.ttl));
                     Ok(from.map_or(Standing::Lost, renewed))
                 }
                 None => Ok(Standing::Lost),

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use dlock_contract::engine::{Run, background};
 use dlock_contract::{
-    Attempt, BootInstant, Capabilities, Claim, Clock, Durability, Error, Expiry, Fencing, Hold, HoldId, MAX_KEY_BYTES,
-    Owner, PerRuntime, Queue, Result, Signal, TtlRange, Validity, Wake, WakeStyle,
+    Attempt, BootInstant, Claim, Clock, Error, Expiry, Fencing, Hold, HoldId, Owner, PerRuntime, Profile, Queue,
+    Result, RunsOn, Signal, TtlRange, Validity, Wake, WakeStyle,
 };
 
 use super::address::Address;
@@ -25,7 +25,7 @@ const INSPECTION: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub struct GetLock {
     pub(super) shared: Arc<Shared>,
-    pub(super) capabilities: Capabilities,
+    pub(super) profile: Profile,
     /// Ends with the backend.
     _watch: Run<()>,
 }
@@ -65,7 +65,7 @@ impl GetLock {
         let monitor = Arc::new(Monitor::new(&address, clock, link));
         let watch = background.run(monitor.clone().watch());
         let shared = Arc::new(Shared { address, clock: clock.clone(), parked: PerRuntime::new(), monitor });
-        Ok(Self { shared, capabilities: capabilities(), _watch: watch })
+        Ok(Self { shared, profile: profile(), _watch: watch })
     }
 }
 
@@ -190,26 +190,18 @@ impl Shared {
 }
 
 fn hold_of(session: Arc<Session>, claim: &Arc<Claim>, from: BootInstant) -> Result<Hold> {
-    let hold = Hold::new(claim.clone(), session.token, Validity { from, granted: claim.ttl })?;
+    let hold = Hold::new(claim.clone(), session.token, Validity::new(from, claim.ttl))?;
     Ok(hold.ended_by(session.ending.clone()).with_session(session))
 }
 
-/// The capabilities of named locks. The tokens are as good as the clock after a failover to a replica that lags.
-fn capabilities() -> Capabilities {
+/// The profile of named locks. The tokens are as good as the clock after a failover to a replica that lags.
+fn profile() -> Profile {
     let (min, max) = (Duration::from_secs(1), Duration::from_secs(365 * 24 * 3600));
-    Capabilities {
-        expiry: Expiry::Session { told: TOLD },
-        ttl: TtlRange { min, max, step: min },
-        expires_alone: true,
-        fencing: Fencing::MonotonicUnlessFailover,
-        fair: false,
-        read_write: false,
-        permits: false,
-        wake: WakeStyle::Grant,
-        connection_per_hold: true,
-        takeover_delay: Duration::from_secs(1),
-        durability: Durability::Memory,
-        max_key_bytes: MAX_KEY_BYTES,
-        any_key: true,
-    }
+    Profile::new("mysql", TtlRange::new(min, max).in_steps_of(min)).with(|mysql| {
+        mysql.expiry = Expiry::Session { told: TOLD };
+        mysql.fencing = Fencing::MonotonicUnlessFailover;
+        mysql.wake = WakeStyle::Grant;
+        mysql.runs_on = RunsOn::OwnThread;
+        mysql.takeover_delay = Duration::from_secs(1);
+    })
 }

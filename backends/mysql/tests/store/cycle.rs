@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use dlock::{Attempt, Backend, Clock, Queue, Released, Standing};
+use dlock::Clock;
+use dlock_contract::{Attempt, Backend, Queue, Released, Standing};
 use dlock_testkit::holds::{confirm, take, token};
 use sqlx::Executor;
 
@@ -78,7 +79,7 @@ async fn a_silent_session_ends_at_its_ttl_and_not_earlier(database: Database) {
     let hold = take(&one, &database.claim("a", Duration::from_secs(1))).await;
     let (_, after) = take_soon(&other, &database.claim("a", TTL)).await;
     assert!(after > Duration::from_millis(950), "the lock was granted again after {after:?}");
-    let bound = Duration::from_secs(1) + one.capabilities().takeover_delay;
+    let bound = Duration::from_secs(1) + one.profile().takeover_delay;
     assert!(after < bound, "the lock was granted again only after {after:?}");
     assert_eq!(confirm(&one, &hold).await, Standing::Lost);
 }

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use dlock::{Backend, Clock, Queue, Released, Standing};
+use dlock::Clock;
+use dlock_contract::{Backend, Queue, Released, Standing};
 use dlock_testkit::drop_after;
 use dlock_testkit::holds::{confirm, take};
 

@@ -3,7 +3,8 @@
 use std::time::{Duration, Instant};
 
 use dlock::backends::mysql::GetLock;
-use dlock::{Backend, BreakRecord, Clock, ErrorKind, HoldId, Inspect, Listing, Queue, Released, Standing};
+use dlock::{Clock, ErrorKind, HoldId};
+use dlock_contract::{Backend, BreakRecord, Inspect, Listing, Queue, Released, Standing};
 use dlock_testkit::holds::{confirm, take, token};
 use dlock_testkit::{drop_after, text_of};
 use sqlx::{AssertSqlSafe, Executor};

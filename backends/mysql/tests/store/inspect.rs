@@ -3,10 +3,8 @@
 use std::time::{Duration, Instant};
 
 use dlock::backends::mysql::GetLock;
-use dlock::{
-    Backend, BreakRecord, Clock, ErrorKind, Hold, HoldId, Inspect, Key, Listing, LockKey, LossCause, Registry,
-    Released, Standing,
-};
+use dlock::{Clock, ErrorKind, HoldId, Key, LockKey, LossCause, Registry};
+use dlock_contract::{Backend, BreakRecord, Hold, Inspect, Listing, Released, Standing};
 use dlock_testkit::Proxy;
 use dlock_testkit::holds::{claim_on, confirm, take, token};
 

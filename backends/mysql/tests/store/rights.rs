@@ -1,7 +1,8 @@
 //! Accounts with fewer rights than locks need.
 
 use dlock::backends::mysql::GetLock;
-use dlock::{Backend, Clock, ErrorKind, Released};
+use dlock::{Clock, ErrorKind};
+use dlock_contract::{Backend, Released};
 use dlock_testkit::holds::take;
 use dlock_testkit::text_of;
 use sqlx::{AssertSqlSafe, Executor};

@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use dlock::backends::mysql::GetLock;
-use dlock::{Backend, Clock, Lock, Registry, Released};
+use dlock::{Clock, Lock, Registry};
+use dlock_contract::{Backend, Released};
 use dlock_testkit::Proxy;
 use dlock_testkit::holds::take;
 use tokio::net::{TcpListener, TcpStream};

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use dlock::backends::mysql::GetLock;
-use dlock::{Attempt, Backend, Claim, Clock, Hold, Key, LockKey, Queue};
+use dlock::{Clock, Key, LockKey};
+use dlock_contract::{Attempt, Backend, Claim, Hold, Queue};
 use dlock_testkit::holds::claim_on;
 use futures::future::BoxFuture;
 

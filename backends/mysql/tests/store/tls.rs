@@ -1,7 +1,8 @@
 //! TLS, and who must ask for it.
 
 use dlock::backends::mysql::GetLock;
-use dlock::{Backend, Clock, Error, ErrorKind, Released};
+use dlock::{Clock, Error, ErrorKind};
+use dlock_contract::{Backend, Released};
 use dlock_testkit::holds::take;
 use dlock_testkit::servers::{Certificates, Instance, MariaDb, MySql};
 use dlock_testkit::text_of;

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use dlock::{Attempt, Backend, Clock, Released, Signal, Standing};
+use dlock::Clock;
+use dlock_contract::{Attempt, Backend, Released, Signal, Standing};
 use dlock_testkit::holds::{assert_all_different, confirm, take, token};
 
 use crate::server::Database;

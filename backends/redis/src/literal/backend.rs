@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dlock_contract::{
-    Attempt, Backend, Batch, BootInstant, Capabilities, Claim, Exchange, Hold, Inspect, Keeps, LastSuccess, LockKey,
-    LockState, Periods, Queue, Released, Reservation, Reserved, Result, RunEnd, Standing, Together, Tokens,
+    Attempt, Backend, Batch, BootInstant, Claim, Exchange, Hold, Inspect, Keeps, LastSuccess, LockKey, LockState,
+    Periods, Profile, Queue, Released, Reservation, Reserved, Result, RunEnd, Standing, Together, Tokens,
 };
 use futures::future::BoxFuture;
 
@@ -14,12 +14,8 @@ use crate::literal::store::Literal;
 use crate::literal::translate::{for_claim, inside, under_its_name};
 
 impl Backend for Literal {
-    fn kind(&self) -> &'static str {
-        self.redis.kind()
-    }
-
-    fn capabilities(&self) -> &Capabilities {
-        &self.capabilities
+    fn profile(&self) -> &Profile {
+        &self.profile
     }
 
     fn name_of(&self, key: &LockKey) -> Result<LockKey> {

@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use dlock_contract::{Attempt, Backend, Batch, Capabilities, Claim, Clock, Hold, Queue, Result, Standing, Together};
+use dlock_contract::{Attempt, Backend, Batch, Claim, Clock, Hold, Profile, Queue, Result, Standing, Together};
 
 use crate::literal::translate::{all_inside, for_claim, under_its_name};
 use crate::lock::store::Redis;
@@ -20,7 +20,7 @@ use crate::url::settings::Layout;
 /// Exclusive locks only: the other tools know no readers and no permits.
 pub struct Literal {
     pub(crate) redis: Redis,
-    pub(crate) capabilities: Capabilities,
+    pub(crate) profile: Profile,
 }
 
 impl Literal {
@@ -36,9 +36,11 @@ impl Literal {
 
     pub(crate) async fn open(target: Target, clock: &Clock) -> Result<Self> {
         let redis = Redis::open(target, clock).await?;
-        let capabilities =
-            Capabilities { read_write: false, permits: false, any_key: false, ..redis.capabilities().clone() };
-        Ok(Self { redis, capabilities })
+        let profile = redis
+            .profile()
+            .clone()
+            .with(|plain| (plain.read_write, plain.permits, plain.any_key) = (false, false, false));
+        Ok(Self { redis, profile })
     }
 
     pub(crate) async fn attempt(&self, claim: &Arc<Claim>, queue: Queue) -> Result<Attempt> {
@@ -49,7 +51,7 @@ impl Literal {
         let named = claims.iter().map(|claim| under_its_name(claim)).collect::<Result<Vec<_>>>()?;
         Ok(match self.redis.try_acquire_all(&named).await? {
             Together::Acquired(holds) => {
-                let granted = |(hold, claim): (Hold, &Arc<Claim>)| Hold { claim: claim.clone(), ..hold };
+                let granted = |(hold, claim): (Hold, &Arc<Claim>)| hold.for_claim(claim.clone());
                 Together::Acquired(holds.into_iter().zip(claims).map(granted).collect())
             }
             other => other,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use dlock_contract::{Attempt, Claim, Hold, Result, Signal, Standing, Wake};
+use dlock_contract::{Attempt, Claim, Hold, Result, Signal, Standing};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
@@ -14,10 +14,7 @@ pub fn under_its_name(claim: &Claim) -> Result<Arc<Claim>> {
 
 /// The hold as the plain backend knows it, with the literal name.
 pub fn inside(hold: &Hold) -> Result<Hold> {
-    let Hold { claim, token, validity, slot, group, session, session_end } = hold;
-    let (session, session_end) = (session.clone(), session_end.clone());
-    let (token, validity, slot, group) = (*token, *validity, *slot, *group);
-    Ok(Hold { claim: under_its_name(claim)?, token, validity, slot, group, session, session_end })
+    Ok(hold.for_claim(under_its_name(&hold.claim)?))
 }
 
 /// Translates several holds. If one has no literal name, it was never granted, and all get the error.
@@ -29,18 +26,18 @@ pub fn all_inside(holds: &[&Hold]) -> std::result::Result<Vec<Hold>, Vec<Result<
 /// Gives a grant, now or by its wake, to the claim as the caller made it.
 pub fn for_claim(attempt: Attempt, claim: &Arc<Claim>) -> Attempt {
     let claim = claim.clone();
-    let granted = |hold| Hold { claim, ..hold };
+    let granted = |hold: Hold| hold.for_claim(claim);
     match attempt {
         Attempt::Acquired(hold) => Attempt::Acquired(granted(hold)),
-        Attempt::Contended(wake) => {
+        Attempt::Contended(mut wake) => {
             let told = move |signal| match signal {
                 Signal::Granted(hold) => Signal::Granted(granted(hold)),
                 Signal::Ask => Signal::Ask,
             };
-            let signal = wake.signal.map(|signal| -> BoxFuture<'static, Result<Signal>> {
+            wake.signal = wake.signal.map(|signal| -> BoxFuture<'static, Result<Signal>> {
                 Box::pin(signal.map(move |news| news.map(told)))
             });
-            Attempt::Contended(Wake { signal, ..wake })
+            Attempt::Contended(wake)
         }
         Attempt::AlreadyRun => Attempt::AlreadyRun,
     }

@@ -165,7 +165,7 @@ impl Redis {
         match token {
             Ok(token) if (LEAST_TOKEN..TOKEN_END).contains(&token) => {
                 self.connections.saw(token);
-                let hold = Hold::new(claim.clone(), token, Validity { from, granted: claim.ttl })?;
+                let hold = Hold::new(claim.clone(), token, Validity::new(from, claim.ttl))?;
                 Ok(match seat {
                     Some(seat) => hold.with_session(seat),
                     None => hold,

@@ -202,7 +202,7 @@ fn read_success(text: &[u8]) -> Option<LastSuccess> {
     let mut parts = text.splitn(3, ' ');
     let mut time = || parts.next()?.parse().ok().map(Duration::from_micros);
     let (started, took) = (UNIX_EPOCH.checked_add(time()?)?, time()?);
-    Some(LastSuccess { started, took, note: Note::from_stored(parts.next()?) })
+    Some(LastSuccess::new(started, took, Note::from_stored(parts.next()?)))
 }
 
 fn record_lease(once: Option<&OncePer>) -> u64 {

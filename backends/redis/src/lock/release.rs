@@ -46,7 +46,7 @@ impl Redis {
                     return Err(Error::outage("the fencing counter in Redis was lost"));
                 }
                 self.connections.saw(first + u64::from(asked.tokens) - 1);
-                Ok(Reserved::Tokens { first, validity: Validity { from, granted: claim.ttl } })
+                Ok(Reserved::Tokens { first, validity: Validity::new(from, claim.ttl) })
             }
             _ => Err(fault::unexpected(&answer)),
         }

@@ -128,7 +128,7 @@ fn shortest_of<'a>(holds: impl IntoIterator<Item = &'a (usize, &'a Hold)>) -> Du
 fn settled(part: &[(usize, &Hold)], answer: Value, from: BootInstant) -> Vec<(usize, Result<Standing>)> {
     let mut answers = each(Some(answer));
     let mut standing = |hold: &Hold| match answers.next().unwrap_or(Value::Nil) {
-        Value::Int(1) => Ok(Standing::Renewed(Validity { from, granted: hold.claim.ttl })),
+        Value::Int(1) => Ok(Standing::Renewed(Validity::new(from, hold.claim.ttl))),
         Value::Int(0) => Ok(Standing::Lost),
         other if fault::is_wrong_type(&other) => Ok(Standing::Lost),
         other => Err(fault::unexpected(&other)),

@@ -52,11 +52,11 @@ impl Redis {
     }
 
     /// Turns a pushed grant into a reason to ask: nobody has waited for the replicas of that grant.
-    pub(crate) fn as_hint(wake: Wake) -> Wake {
-        let signal = wake.signal.map(|signal| -> futures::future::BoxFuture<'static, Result<Signal>> {
+    pub(crate) fn as_hint(mut wake: Wake) -> Wake {
+        wake.signal = wake.signal.map(|signal| -> futures::future::BoxFuture<'static, Result<Signal>> {
             // The hold that is dropped here is found again by its owner.
             Box::pin(signal.map(|news| news.map(|_| Signal::Ask)))
         });
-        Wake { signal, ..wake }
+        wake
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use dlock_contract::{Attempt, Capabilities, Claim, Clock, Error, Mode, Owner, Queue, Result, Signal, Wake, WakeStyle};
+use dlock_contract::{Attempt, Claim, Clock, Error, Mode, Owner, Profile, Queue, Result, Signal, Wake, WakeStyle};
 use futures::FutureExt;
 
 use crate::connections::check;
@@ -11,7 +11,7 @@ use crate::connections::pool::Connections;
 use crate::connections::watch::Watch;
 use crate::layout::units::millis;
 use crate::layout::value::QueueEntry;
-use crate::lock::capabilities::capabilities;
+use crate::lock::profile::profile;
 use crate::push::pushes::Pushes;
 use crate::queue::contended::Contended;
 use crate::queue::foreign_clients::ForeignClients;
@@ -30,7 +30,7 @@ pub struct Redis {
     pub(crate) pushes: Pushes,
     pub(crate) contended: Contended,
     pub(crate) foreign_clients: ForeignClients,
-    pub(crate) capabilities: Capabilities,
+    pub(crate) profile: Profile,
     pub(crate) clock: Clock,
     /// Follows failovers.
     pub(crate) watch: Mutex<Option<Watch>>,
@@ -63,9 +63,9 @@ impl Redis {
         check::check(&connections).await?.tell(&connections);
         connections.open_for_renewals().await?;
         connections.meet_all().await;
-        let mut capabilities = capabilities();
+        let mut profile = profile();
         if connections.target.settings.wait_replicas > 0 {
-            capabilities.wake = WakeStyle::Hint;
+            profile.wake = WakeStyle::Hint;
         }
         let watch = Watch::start(&connections)?;
         let places = Arc::<Places>::default();
@@ -76,7 +76,7 @@ impl Redis {
             places,
             contended: Contended::default(),
             foreign_clients: ForeignClients::default(),
-            capabilities,
+            profile,
             clock: clock.clone(),
             watch: Mutex::new(watch),
         })
@@ -125,18 +125,19 @@ impl Redis {
 
     /// Checks a pushed grant like an answer. If the check fails, the waiter asks. `high` is above all tokens that this process
     /// saw before the request.
-    fn hearing(&self, wake: Wake, high: u64) -> Wake {
+    fn hearing(&self, mut wake: Wake, high: u64) -> Wake {
         if self.connections.target.settings.wait_replicas > 0 {
             return Self::as_hint(wake);
         }
-        let Wake { signal: Some(signal), .. } = wake else { return wake };
+        let Some(signal) = wake.signal.take() else { return wake };
         let connections = self.connections.clone();
         let believed = move |news| match news {
             // The hold is dropped here; its owner finds it again by asking.
             Signal::Granted(hold) if !connections.believes(&hold, high) => Signal::Ask,
             news => news,
         };
-        Wake { signal: Some(Box::pin(signal.map(move |news| news.map(believed)))), ..wake }
+        wake.signal = Some(Box::pin(signal.map(move |news| news.map(believed))));
+        wake
     }
 
     pub(crate) fn entry<'a>(&'a self, claim: &'a Claim) -> QueueEntry<'a> {

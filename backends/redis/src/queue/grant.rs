@@ -63,7 +63,7 @@ impl Grant {
         if from > now || now.since(from) > self.granted / 10 || !(LEAST_TOKEN..TOKEN_END).contains(&self.token) {
             return None;
         }
-        Some(Validity { from, granted: self.granted })
+        Some(Validity::new(from, self.granted))
     }
 
     pub(crate) fn hold(&self, claim: &Arc<Claim>, validity: Validity) -> Result<Hold> {

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::{Arc, PoisonError};
 
 use dlock_contract::{
-    Attempt, Backend, Capabilities, Claim, Hold, Holder, LockKey, LockState, Queue, Released, Result, Standing,
+    Attempt, Backend, Claim, Hold, Holder, LockKey, LockState, Profile, Queue, Released, Result, Standing,
 };
 use futures::future::BoxFuture;
 
@@ -12,12 +12,8 @@ use crate::lock::renew::in_batches;
 use crate::redisson::store::{Redisson, channel};
 
 impl Backend for Redisson {
-    fn kind(&self) -> &'static str {
-        "redisson"
-    }
-
-    fn capabilities(&self) -> &Capabilities {
-        &self.capabilities
+    fn profile(&self) -> &Profile {
+        &self.profile
     }
 
     fn name_of(&self, key: &LockKey) -> Result<LockKey> {

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use ::redis::{Cmd, RedisWrite, ToRedisArgs, Value};
 use dlock_contract::{
-    Attempt, Capabilities, Claim, Clock, Error, ErrorKind, Hold, LockKey, Note, Owner, Queue, Released, Result, Signal,
+    Attempt, Claim, Clock, Error, ErrorKind, Hold, LockKey, Note, Owner, Profile, Queue, Released, Result, Signal,
     Standing, Validity, Wake, WakeStyle,
 };
 
@@ -22,7 +22,7 @@ use crate::connections::pool::Connections;
 use crate::connections::watch::Watch;
 use crate::layout::name::LockName;
 use crate::layout::units::millis;
-use crate::lock::capabilities;
+use crate::lock::profile;
 use crate::queue::limits::{poll, slow_poll};
 use crate::redisson::channels::Channels;
 use crate::redisson::scripts::SCRIPTS;
@@ -41,7 +41,7 @@ const STRANGER: &str = "not a lock of dlock's: a client of Redisson holds it";
 pub struct Redisson {
     pub(crate) connections: Arc<Connections>,
     pub(crate) channels: Channels,
-    pub(crate) capabilities: Capabilities,
+    pub(crate) profile: Profile,
     clock: Clock,
     /// Follows failovers.
     pub(crate) watch: Mutex<Option<Watch>>,
@@ -72,7 +72,7 @@ impl Redisson {
         Ok(Self {
             channels: Channels::new(connections.clone()),
             connections,
-            capabilities: capabilities(),
+            profile: profile(),
             clock: clock.clone(),
             watch: Mutex::new(watch),
         })
@@ -149,7 +149,7 @@ impl Redisson {
         match outcome {
             1 => {
                 self.connections.saw(number);
-                let validity = Validity { from, granted: claim.ttl };
+                let validity = Validity::new(from, claim.ttl);
                 Hold::new(claim.clone(), number, validity).map(Attempt::Acquired)
             }
             0 => {
@@ -179,7 +179,7 @@ impl Redisson {
         let answer = self.connections.heard(&shared, shortest, answer).await?;
         let mut answers = each(Some(answer));
         let standing = |hold: &&Hold| match answers.next().unwrap_or(Value::Nil) {
-            Value::Int(1) => Ok(Standing::Renewed(Validity { from, granted: hold.claim.ttl })),
+            Value::Int(1) => Ok(Standing::Renewed(Validity::new(from, hold.claim.ttl))),
             Value::Int(0) => Ok(Standing::Lost),
             other => Err(fault::unexpected(&other)),
         };
@@ -254,15 +254,12 @@ pub(crate) fn channel(name: &LockKey) -> String {
     }
 }
 
-fn capabilities() -> Capabilities {
-    Capabilities {
-        fair: false,
-        read_write: false,
-        permits: false,
-        wake: WakeStyle::Hint,
-        any_key: false,
-        ..capabilities::capabilities()
-    }
+fn profile() -> Profile {
+    profile::profile().with(|redisson| {
+        (redisson.fair, redisson.read_write, redisson.permits) = (false, false, false);
+        redisson.wake = WakeStyle::Hint;
+        redisson.any_key = false;
+    })
 }
 
 #[cfg(test)]

@@ -2,8 +2,9 @@
 
 use std::time::{Duration, Instant};
 
+use dlock::Clock;
 use dlock::backends::redlock::Redlock;
-use dlock::{Attempt, Backend, Clock, Hold, Released, Standing};
+use dlock_contract::{Attempt, Backend, Hold, Released, Standing};
 use dlock_testkit::holds::{claim, confirm, take, token};
 
 use crate::cluster::{Cluster, SECOND, SLACK, attempt, is_contended, seed, win};

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use dlock::backends::redlock::Redlock;
-use dlock::{Attempt, Backend, Claim, Clock, Hold, Queue, Registry};
+use dlock::{Clock, Registry};
+use dlock_contract::{Attempt, Backend, Claim, Hold, Queue};
 use dlock_testkit::servers::{Instance, Redis, WallClock, redlock_url};
 use dlock_testkit::{Mode, Proxy};
 

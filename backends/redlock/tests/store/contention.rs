@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use dlock::backends::redis::Redis;
 use dlock::backends::redlock::Redlock;
-use dlock::{Attempt, Backend, Clock, ErrorKind, Queue, Registry, Released, Signal, Standing, Wait};
+use dlock::{Clock, ErrorKind, Registry, Wait};
+use dlock_contract::{Attempt, Backend, Queue, Released, Signal, Standing};
 use dlock_testkit::holds::{claim, confirm, take};
 use dlock_testkit::{Mode, Proxy};
 

@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use dlock::{Attempt, Backend, ErrorKind, Queue, Released, Standing};
+use dlock::ErrorKind;
+use dlock_contract::{Attempt, Backend, Queue, Released, Standing};
 use dlock_testkit::holds::{claim, confirm, take, token};
 use dlock_testkit::{Mode, drop_after, wait_until};
 use fastrand::Rng;

@@ -1,9 +1,10 @@
-//! The parts that a URL must have, and the options that the backend refuses by its capabilities.
+//! The parts that a URL must have, and the options that the backend refuses by its profile.
 
 use std::time::Duration;
 
 use dlock::backends::redlock::Redlock;
-use dlock::{Backend, Clock, ErrorKind, Mode, OncePer, Registry};
+use dlock::{Clock, ErrorKind, Mode, OncePer, Registry};
+use dlock_contract::Backend;
 use dlock_testkit::child::Child;
 use dlock_testkit::holds::{claim, take};
 use dlock_testkit::servers::{Instance, Redis};
@@ -52,7 +53,7 @@ async fn two_names_of_one_server_are_found_when_it_comes_up_later() {
     let hold = take(&redlock, &claim("k", SECOND * 60)).await;
     redlock.release(&hold).await.unwrap();
     cluster.kill([3]);
-    let error = redlock.try_acquire(&claim("k", SECOND * 60), dlock::Queue::Leave).await.unwrap_err();
+    let error = redlock.try_acquire(&claim("k", SECOND * 60), dlock_contract::Queue::Leave).await.unwrap_err();
     assert_eq!(*error.kind(), ErrorKind::Outage, "two servers are no majority of five: {error}");
 }
 
@@ -101,7 +102,7 @@ async fn an_option_that_several_servers_cannot_agree_on_is_refused_before_any_re
         lock().mode(Mode::Write),
         lock().mode(Mode::Permits(3.try_into().unwrap())),
         lock().min_hold(Duration::from_millis(10)),
-        lock().once_per(OncePer { period: SECOND, offset: Duration::ZERO, rerun: false }),
+        lock().once_per(OncePer::new(SECOND)),
     ];
     for lock in asked {
         let error = lock.try_acquire().await.unwrap_err();

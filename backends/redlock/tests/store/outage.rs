@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use dlock::{Attempt, Backend, ErrorKind, LossCause, Released, Standing, Wait};
+use dlock::{ErrorKind, LossCause, Wait};
+use dlock_contract::{Attempt, Backend, Released, Standing};
 use dlock_testkit::holds::{SITE, claim, confirm, key, take, token};
 use dlock_testkit::{Mode, text_of};
 

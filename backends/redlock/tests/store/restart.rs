@@ -4,7 +4,8 @@ use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use dlock::{Attempt, Backend, BootInstant, Clock, ErrorKind, Registry, Wait};
+use dlock::{Clock, ErrorKind, Registry, Wait};
+use dlock_contract::{Attempt, Backend, BootInstant};
 use dlock_testkit::holds::{claim, token};
 use dlock_testkit::text_of;
 use fastrand::Rng;
@@ -195,9 +196,9 @@ async fn a_hold_lives_on_the_nodes_that_remember_it() {
         }
     };
     cluster.restart([0, 1]);
-    assert!(matches!(renew().await, dlock::Standing::Renewed(_)));
+    assert!(matches!(renew().await, dlock_contract::Standing::Renewed(_)));
     cluster.restart([2]);
-    assert_eq!(renew().await, dlock::Standing::Lost);
+    assert_eq!(renew().await, dlock_contract::Standing::Lost);
     // It was not created anew where it was forgotten.
     assert!(cluster.left().iter().all(|left| left.starts_with('3') || left.starts_with('4')), "{:?}", cluster.left());
     redlock.release(&hold).await.unwrap();

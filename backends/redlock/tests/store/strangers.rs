@@ -1,7 +1,8 @@
 //! Locks of other tools on the same nodes: redsync, node-redlock and their kind.
 
 use dlock::backends::redlock::Redlock;
-use dlock::{Attempt, Backend, Clock, ErrorKind, Key, LockKey, Owner, Released, Wait};
+use dlock::{Clock, ErrorKind, Key, LockKey, Wait};
+use dlock_contract::{Attempt, Backend, Owner, Released};
 use dlock_testkit::holds::{claim, claim_on, confirm, take};
 
 use crate::cluster::{Cluster, SECOND, SLACK, attempt, win};
@@ -67,7 +68,7 @@ async fn literal_names_are_shared_in_both_directions() {
     // Ours keeps them out, on every node.
     let hold = take(&redlock, &claim(SECOND * 20)).await;
     assert_eq!(hold.claim.key, key);
-    assert!(matches!(confirm(&redlock, &hold).await, dlock::Standing::Renewed(_)));
+    assert!(matches!(confirm(&redlock, &hold).await, dlock_contract::Standing::Renewed(_)));
     assert!(redlock.look(&key).await.unwrap().note().cloned().unwrap().pid().is_some());
     assert_eq!(locks(&cluster, "stock:42", 0..5, 8000), 0);
     assert!(cluster.left().is_empty(), "{:?}", cluster.left());

@@ -1,6 +1,6 @@
 //! Tokens rise whichever majority gave them.
 
-use dlock::Backend;
+use dlock_contract::Backend;
 use dlock_testkit::holds::{claim, take, token};
 use fastrand::Rng;
 

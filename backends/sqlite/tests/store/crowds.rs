@@ -4,7 +4,8 @@ use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use dlock::{Attempt, Backend, Claim, Hold, Mode, Queue};
+use dlock::Mode;
+use dlock_contract::{Attempt, Backend, Claim, Hold, Queue};
 use dlock_testkit::holds::token;
 
 use crate::store::{Store, TTL, mode_claim, permits, slot};

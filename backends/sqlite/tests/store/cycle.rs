@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use dlock::Clock;
 use dlock::backends::sqlite::Sqlite;
-use dlock::{Attempt, Backend, Clock, Queue, Released, Standing};
+use dlock_contract::{Attempt, Backend, Queue, Released, Standing};
 use dlock_testkit::holds::{assert_all_different, claim, confirm, take, token};
 
 use crate::store::{Store, TTL, is_held, url};

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock::{Backend, Queue};
+use dlock_contract::{Backend, Queue};
 use dlock_testkit::drop_after;
 use dlock_testkit::holds::{claim, take};
 

@@ -3,8 +3,9 @@
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
+use dlock::ErrorKind;
 use dlock::backends::sqlite::Sqlite;
-use dlock::{Backend, ErrorKind, Queue, Standing};
+use dlock_contract::{Backend, Queue, Standing};
 use dlock_testkit::holds::{claim, confirm, take};
 use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{ConnectOptions, Connection};

@@ -1,7 +1,8 @@
 //! Files of an earlier version, and files that are nonsense.
 
 use dlock::backends::sqlite::Sqlite;
-use dlock::{Backend, BreakRecord, ErrorKind, HoldId, Mode, Queue, Standing};
+use dlock::{ErrorKind, HoldId, Mode};
+use dlock_contract::{Backend, BreakRecord, Queue, Standing};
 use dlock_testkit::holds::{confirm, take, token};
 use sqlx::Connection;
 

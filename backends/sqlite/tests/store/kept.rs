@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use dlock::{Backend, Keeps, Mode, Queue, Released, Standing};
+use dlock::Mode;
+use dlock_contract::{Backend, Keeps, Queue, Released, Standing};
 use dlock_testkit::holds::{claim_in, confirm, take, token};
 
 use crate::store::{Store, TTL, conflicts, contended, mode_claim, permits};

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use dlock::backends::sqlite::Sqlite;
-use dlock::{Backend, Clock, Mode, Queue, Released, Standing};
+use dlock::{Clock, Mode};
+use dlock_contract::{Backend, Queue, Released, Standing};
 use dlock_testkit::child::Child;
 use dlock_testkit::holds::{claim_in, confirm, take, token};
 
@@ -167,7 +168,7 @@ fn a_killed_process_gives_its_number_back_after_its_ttl() {
         let next = mode_claim(permits(2));
         loop {
             match one.try_acquire(&next, Queue::Leave).await.unwrap() {
-                dlock::Attempt::Acquired(hold) => break assert_eq!(hold.slot, Some(0)),
+                dlock_contract::Attempt::Acquired(hold) => break assert_eq!(hold.slot, Some(0)),
                 _ => tokio::time::sleep(Duration::from_millis(5)).await,
             }
             assert!(started.elapsed() < Duration::from_secs(5), "the dead process still has its permit");

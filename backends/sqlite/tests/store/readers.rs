@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use dlock::{Attempt, Backend, Backoff, Mode, Queue, Released, Standing};
+use dlock::{Backoff, Mode};
+use dlock_contract::{Attempt, Backend, Queue, Released, Standing};
 use dlock_testkit::drop_after;
 use dlock_testkit::holds::{claim_in, confirm, take, token};
 
@@ -109,7 +110,7 @@ async fn the_pause_that_a_caller_states_reaches_the_file() {
     registry.connect("main", &store.url()).await.unwrap();
     registry.set_default("main").unwrap();
     let _reader = registry.lock("a").mode(Mode::Read).acquire().await.unwrap();
-    let backoff = Backoff { from: Duration::from_secs(7), to: Duration::from_secs(7) };
+    let backoff = Backoff::new(Duration::from_secs(7), Duration::from_secs(7));
     let waits = tokio::spawn(registry.lock("a").mode(Mode::Write).backoff(backoff).acquire());
     let mark = "SELECT coalesce(max(expires - since), 0) / 1000000000 FROM dlock_writers";
     while store.ask(mark).await == 0 {

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use dlock::backends::sqlite::Sqlite;
-use dlock::{Attempt, Backend, Clock, Keeps, Mode, Periods, Queue, Released, RunEnd, Standing};
+use dlock::{Clock, Mode};
+use dlock_contract::{Attempt, Backend, Keeps, Periods, Queue, Released, RunEnd, Standing};
 use dlock_testkit::drop_after;
 use dlock_testkit::holds::{claim_in, confirm, key, take, token};
 

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dlock::backends::sqlite::Sqlite;
-use dlock::{Attempt, Backend, Claim, Clock, ErrorKind, Hold, Mode, OncePer, Queue, Released, Wake};
+use dlock::{Clock, ErrorKind, Mode, OncePer};
+use dlock_contract::{Attempt, Backend, Claim, Hold, Queue, Released, Wake};
 use dlock_testkit::holds::{claim, claim_in, claim_on, key};
 use sqlx::{ConnectOptions, Connection, SqliteConnection};
 
@@ -84,7 +85,7 @@ pub(crate) fn mode_claim(mode: Mode) -> Arc<Claim> {
 
 /// A claim on the key `a` for one start in each period.
 pub(crate) fn run_claim(period: Duration, rerun: bool) -> Arc<Claim> {
-    let once_per = OncePer { period, offset: Duration::ZERO, rerun };
+    let once_per = OncePer::new(period).rerun(rerun);
     claim_on(&key("a"), TTL, |claim| claim.once_per = Some(Box::new(once_per)))
 }
 

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use dlock::{Backend, ErrorKind, Hold, Queue};
+use dlock::ErrorKind;
+use dlock_contract::{Backend, Hold, Queue};
 use dlock_testkit::holds::{claim, take, token};
 use sqlx::Connection;
 

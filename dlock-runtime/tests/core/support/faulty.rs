@@ -5,12 +5,13 @@ use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use dlock_memory::Memory;
-use dlock_runtime::{
-    Attempt, Backend, Batch, BootInstant, BreakRecord, Capabilities, Claim, Clock, Error, ErrorKind, Exchange, Expiry,
-    Hold, HoldId, Inspect, Keeps, LastSuccess, Listing, LockKey, LockState, Page, Periods, Queue, Released,
-    Reservation, Reserved, Result, RunEnd, SessionEnd, Signal, Standing, Together, Tokens, Wake, WakeStyle,
+use dlock_contract::{
+    Attempt, Backend, Batch, BootInstant, BreakRecord, Claim, Exchange, Expiry, Hold, Inspect, Keeps, Listing, Page,
+    Periods, Profile, Queue, Released, Reservation, Reserved, RunEnd, SessionEnd, Signal, Standing, Together, Tokens,
+    Wake, WakeStyle,
 };
+use dlock_memory::Memory;
+use dlock_runtime::{Clock, Error, ErrorKind, HoldId, LastSuccess, LockKey, LockState, Result};
 use futures::future::{BoxFuture, pending};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -60,7 +61,7 @@ pub(crate) enum Step {
 
 /// What the store can do, and which powers it offers. A test switches off what it needs.
 pub(crate) struct Offers {
-    capabilities: Capabilities,
+    profile: Profile,
     pub(crate) keeps: bool,
     pub(crate) periods: bool,
     pub(crate) tokens: bool,
@@ -69,22 +70,22 @@ pub(crate) struct Offers {
 }
 
 impl Offers {
-    fn all(capabilities: Capabilities) -> Self {
-        Self { capabilities, keeps: true, periods: true, tokens: true, exchange: true, batch: true }
+    fn all(profile: Profile) -> Self {
+        Self { profile, keeps: true, periods: true, tokens: true, exchange: true, batch: true }
     }
 }
 
 impl Deref for Offers {
-    type Target = Capabilities;
+    type Target = Profile;
 
-    fn deref(&self) -> &Capabilities {
-        &self.capabilities
+    fn deref(&self) -> &Profile {
+        &self.profile
     }
 }
 
 impl DerefMut for Offers {
-    fn deref_mut(&mut self) -> &mut Capabilities {
-        &mut self.capabilities
+    fn deref_mut(&mut self) -> &mut Profile {
+        &mut self.profile
     }
 }
 
@@ -111,7 +112,7 @@ struct State {
 
 impl Faulty {
     pub(crate) fn around(memory: &Memory, clock: &Clock, change: impl FnOnce(&mut Offers)) -> Self {
-        let mut offers = Offers::all(memory.capabilities().clone());
+        let mut offers = Offers::all(memory.profile().clone());
         change(&mut offers);
         Self { memory: memory.clone(), clock: clock.clone(), offers: Arc::new(offers), state: Arc::default() }
     }
@@ -210,12 +211,8 @@ fn panic_if(step: Step) {
 }
 
 impl Backend for Faulty {
-    fn kind(&self) -> &'static str {
-        "faulty"
-    }
-
-    fn capabilities(&self) -> &Capabilities {
-        &self.offers.capabilities
+    fn profile(&self) -> &Profile {
+        &self.offers.profile
     }
 
     fn try_acquire<'a>(&'a self, claim: &'a Arc<Claim>, queue: Queue) -> BoxFuture<'a, Result<Attempt>> {
@@ -227,12 +224,12 @@ impl Backend for Faulty {
                 return Ok(Attempt::Contended(Wake::on(signal)));
             }
             // A store that can only be polled has no line.
-            let queue = if let WakeStyle::Poll { .. } = self.offers.capabilities.wake { Queue::Leave } else { queue };
+            let queue = if let WakeStyle::Poll { .. } = self.offers.profile.wake { Queue::Leave } else { queue };
             let mut attempt = self.fault(step, self.memory.try_acquire(claim, queue)).await??;
             match &mut attempt {
                 Attempt::AlreadyRun => {}
                 Attempt::Acquired(hold) => {
-                    if self.offers.capabilities.expiry != Expiry::Lease {
+                    if self.offers.profile.expiry != Expiry::Lease {
                         hold.session_end = Some(self.session_end());
                     }
                     let meanwhile = self.state.lock().unwrap().meanwhile.take();
@@ -244,7 +241,7 @@ impl Backend for Faulty {
                     }
                 }
                 Attempt::Contended(wake) => {
-                    if let WakeStyle::Poll { .. } = self.offers.capabilities.wake {
+                    if let WakeStyle::Poll { .. } = self.offers.profile.wake {
                         (wake.signal, wake.ask_by) = (None, None);
                     }
                 }

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use dlock::backends::redis::{Literal, Redisson};
-use dlock::{Backend, Claim, Clock, ErrorKind, Key, LockKey, Owner, Queue, Registry};
+use dlock::{Clock, ErrorKind, Key, LockKey, Registry};
+use dlock_contract::{Backend, Claim, Owner, Queue};
 use dlock_testkit::holds::{claim_on, until};
 use dlock_testkit::servers::shared;
 

@@ -1,7 +1,8 @@
 //! `keys=literal` beside redis-py's lock, and beside what others of its kind send.
 
 use dlock::backends::redis::Redis;
-use dlock::{Attempt, Backend, Clock, ErrorKind, Key, LockKey, Queue, Released};
+use dlock::{Clock, ErrorKind, Key, LockKey};
+use dlock_contract::{Attempt, Backend, Queue, Released};
 use dlock_testkit::holds::{claim_on, confirm, stand, take, token, until, wait};
 use redis::Commands;
 
@@ -17,11 +18,11 @@ async fn redis_py_finds_our_lock_taken_and_has_it_after_our_release() {
     assert_eq!(bench.keys(), std::slice::from_ref(&bench.name));
     assert!(!python.does(&format!("acquire {} 30 0", bench.name)));
     python.begin(&format!("acquire {} 30 20", bench.name));
-    assert!(matches!(confirm(&ours, &hold).await, dlock::Standing::Renewed(_)));
+    assert!(matches!(confirm(&ours, &hold).await, dlock_contract::Standing::Renewed(_)));
     assert_eq!(ours.release(&hold).await.unwrap(), Released::Released);
     assert!(python.end());
     assert_eq!(ours.release(&hold).await.unwrap(), Released::NotOwner);
-    assert_eq!(confirm(&ours, &hold).await, dlock::Standing::Lost);
+    assert_eq!(confirm(&ours, &hold).await, dlock_contract::Standing::Lost);
     assert!(python.does(&format!("release {}", bench.name)));
     assert_eq!(bench.keys(), [""; 0]);
 }
@@ -81,7 +82,7 @@ async fn waiters_in_our_queue_follow_redis_py_in_order() {
     assert_eq!(one.release(&first).await.unwrap(), Released::Released);
     let news = tokio::time::timeout(LONG, behind.signal.as_mut().unwrap()).await.unwrap().unwrap();
     drop(again);
-    let dlock::Signal::Granted(second) = news else { panic!("{news:?}") };
+    let dlock_contract::Signal::Granted(second) = news else { panic!("{news:?}") };
     assert!(token(&second) > token(&first));
     assert_eq!(second.claim.key, bench.key);
     assert!(!python.does(&format!("acquire {} 30 0", bench.name)));

@@ -1,7 +1,8 @@
 //! The same on other servers than a plain one, and with accounts that may do just what is needed.
 
 use dlock::backends::redis::{Literal, Redisson};
-use dlock::{Backend, Clock, ErrorKind, Key, LockKey, Queue, Registry, Released, Signal};
+use dlock::{Clock, ErrorKind, Key, LockKey, Registry};
+use dlock_contract::{Backend, Queue, Released, Signal};
 use dlock_testkit::holds::{claim_on, stand, take, wait};
 use dlock_testkit::servers::{self, Instance, RedisCluster, RedisSentinels};
 

@@ -1,7 +1,8 @@
 //! `layout=redisson` beside Redisson's `RLock`.
 
 use dlock::backends::redis::Redisson;
-use dlock::{Backend, Clock, ErrorKind, Queue, Released, Signal, Standing, Wake};
+use dlock::{Clock, ErrorKind};
+use dlock_contract::{Backend, Queue, Released, Signal, Standing, Wake};
 use dlock_testkit::holds::{SITE, confirm, stand, take, token, wait};
 use redis::Commands;
 
@@ -16,7 +17,7 @@ async fn told(mut wake: Wake) {
 }
 
 /// Waits for the lock from now on, and hears of its release; on a busy machine the first tries may not.
-async fn listen(store: &impl Backend, claim: &std::sync::Arc<dlock::Claim>) -> Wake {
+async fn listen(store: &impl Backend, claim: &std::sync::Arc<dlock_contract::Claim>) -> Wake {
     loop {
         let wake = stand(store, claim).await;
         if wake.signal.is_some() {
@@ -140,7 +141,7 @@ async fn a_waiter_listens_while_it_waits_and_no_longer() {
     assert_eq!(java.lock(WATCHDOG_MS), None);
     assert!(matches!(
         ours.try_acquire(&bench.claim(SECOND), Queue::Leave).await.unwrap(),
-        dlock::Attempt::Contended(_)
+        dlock_contract::Attempt::Contended(_)
     ));
     assert_eq!(java.listeners(), 0);
     // Two waiters of one process listen once.

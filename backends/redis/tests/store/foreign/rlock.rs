@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dlock::Owner;
+use dlock_contract::Owner;
 use redis::{Connection, PubSub, Script};
 
 use super::bench::Bench;

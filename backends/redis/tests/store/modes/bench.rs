@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use dlock::backends::redis::Redis;
-use dlock::{Attempt, Backend, Claim, Clock, Hold, Key, LockKey, Mode, OncePer, Owner, Queue, Signal, Standing, Wake};
+use dlock::{Clock, Key, LockKey, Mode, OncePer};
+use dlock_contract::{Attempt, Backend, Claim, Hold, Owner, Queue, Signal, Standing, Wake};
 use dlock_testkit::holds::claim_on;
 use dlock_testkit::servers::{self, Instance, shared};
 
@@ -72,7 +73,7 @@ impl Bench {
     }
 
     pub(crate) fn run(&self, period: Duration, rerun: bool, ttl: Duration) -> Arc<Claim> {
-        let once_per = OncePer { period, offset: Duration::ZERO, rerun };
+        let once_per = OncePer::new(period).rerun(rerun);
         claim_on(&self.key, ttl, |claim| claim.once_per = Some(Box::new(once_per)))
     }
 

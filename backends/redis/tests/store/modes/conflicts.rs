@@ -1,6 +1,7 @@
 //! Locks of different modes do not mix under one name.
 
-use dlock::{Backend, ErrorKind, Mode, Queue};
+use dlock::{ErrorKind, Mode};
+use dlock_contract::{Backend, Queue};
 use dlock_testkit::holds::{claim_on, take};
 use redis::Commands;
 
@@ -33,7 +34,7 @@ async fn a_key_in_use_by_one_family_is_a_conflict_for_the_others() {
             let (one, two) = (bench.open().await, bench.open().await);
             let hold = take(&one, &bench.claim(mode(), LONG)).await;
             conflicts(&bench, &two, n).await;
-            assert_eq!(one.release(&hold).await.unwrap(), dlock::Released::Released);
+            assert_eq!(one.release(&hold).await.unwrap(), dlock_contract::Released::Released);
             assert_eq!(bench.keys(), [""; 0]);
             // And is free for any of them afterwards.
             let next = take(&two, &bench.claim(FAMILIES[(n + 1) % 4][0](), LONG)).await;
@@ -99,12 +100,12 @@ async fn a_foreign_value_does_not_end_a_hold_in_silence() {
     let _: () = bench.raw().del(bench.name()).unwrap();
     assert!(super::bench::is_lost(&redis, &hold).await);
     assert!(redis.look(&bench.key).await.unwrap().note().cloned().is_none());
-    assert_eq!(redis.release(&hold).await.unwrap(), dlock::Released::NotOwner);
+    assert_eq!(redis.release(&hold).await.unwrap(), dlock_contract::Released::NotOwner);
     assert_eq!(bench.keys(), [""; 0]);
     let other = take(&redis, &bench.claim(permits(3), LONG)).await;
     let _: () = bench.raw().set(bench.name(), "foreign").unwrap();
     assert!(super::bench::is_lost(&redis, &other).await);
-    assert_eq!(redis.release(&other).await.unwrap(), dlock::Released::NotOwner);
+    assert_eq!(redis.release(&other).await.unwrap(), dlock_contract::Released::NotOwner);
     let _: () = bench.raw().del(bench.name()).unwrap();
     // A later lock does not take over what was left.
     let next = take(&redis, &bench.claim(permits(3), 50 * MS)).await;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering::SeqCst};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use dlock::{ErrorKind, Key, Lock, Mode, OncePer, Registry, Wait};
 
@@ -74,7 +74,7 @@ async fn a_minimum_and_a_period() {
     lock(&registry, &bench).run(async |_| ()).await.unwrap();
     let waited = before.elapsed();
     assert!((290 * MS..600 * MS).contains(&waited), "{waited:?}");
-    let once = OncePer { period: 3600 * SECOND, offset: Duration::ZERO, rerun: true };
+    let once = OncePer::new(3600 * SECOND).rerun(true);
     let run = || lock(&registry, &bench).once_per(once).run(async |_| ());
     run().await.unwrap();
     assert_eq!(*run().await.unwrap_err().kind(), ErrorKind::AlreadyRun);

@@ -1,6 +1,7 @@
 //! A server at its `maxmemory`.
 
-use dlock::{Backend, Hold, Mode, Queue, Released, Standing};
+use dlock::Mode;
+use dlock_contract::{Backend, Hold, Queue, Released, Standing};
 use dlock_testkit::holds::{confirm, take};
 
 use super::bench::{Bench, LONG, MS, granted, is_lost, permits, stand, until};

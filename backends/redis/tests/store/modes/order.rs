@@ -1,6 +1,7 @@
 //! Claims that want nobody to be overtaken.
 
-use dlock::{Backend, Keeps, Mode, Queue, Released, Standing};
+use dlock::Mode;
+use dlock_contract::{Backend, Keeps, Queue, Released, Standing};
 use dlock_testkit::holds::{confirm, take};
 
 use super::bench::{Bench, LONG, MS, SECOND, ask, contended, granted, stand, until, wait};

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use dlock::{Attempt, Backend, Claim, ErrorKind, Hold, Keeps, Mode, Periods, Queue, Released, RunEnd};
+use dlock::{ErrorKind, Mode};
+use dlock_contract::{Attempt, Backend, Claim, Hold, Keeps, Periods, Queue, Released, RunEnd};
 use dlock_testkit::holds::{take, token};
 use redis::Commands;
 
@@ -49,7 +50,7 @@ async fn a_waiter_has_a_kept_key_when_its_time_is_over() {
     assert_eq!(one.keep(&hold, 500 * MS, None).await.unwrap(), Released::Released);
     // Told, since it would have slept for longer.
     let told = tokio::time::timeout(400 * MS, wake.signal.as_mut().unwrap()).await.unwrap().unwrap();
-    assert!(matches!(told, dlock::Signal::Ask));
+    assert!(matches!(told, dlock_contract::Signal::Ask));
     let next = wait(&two, &waiter, SECOND).await;
     let waited = before.elapsed();
     assert!((500 * MS..900 * MS).contains(&waited), "{waited:?}");

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use dlock::{Backend, Keeps, Queue, Released, Validity};
+use dlock_contract::{Backend, Keeps, Queue, Released, Validity};
 use dlock_testkit::holds::{confirm, take};
 use redis::Commands;
 
@@ -53,7 +53,7 @@ async fn renewals_of_all_kinds_go_in_one_batch() {
         holds.push(take(&redis, &bench.claim(permits(100), 2 * SECOND)).await);
     }
     let other = Bench::shared();
-    let mut exclusive = dlock::Claim::new(other.key.clone(), SECOND, "t").unwrap();
+    let mut exclusive = dlock_contract::Claim::new(other.key.clone(), SECOND, "t").unwrap();
     exclusive.mode = dlock::Mode::Exclusive;
     holds.push(take(&redis, &Arc::new(exclusive)).await);
     redis.release(&holds[7]).await.unwrap();
@@ -65,8 +65,8 @@ async fn renewals_of_all_kinds_go_in_one_batch() {
         let standings = redis.renew(&all).await;
         for (n, standing) in standings.into_iter().enumerate() {
             match standing.unwrap() {
-                dlock::Standing::Lost => assert_eq!(n, 7),
-                dlock::Standing::Renewed(Validity { granted, .. }) => assert_eq!(granted, holds[n].claim.ttl),
+                dlock_contract::Standing::Lost => assert_eq!(n, 7),
+                dlock_contract::Standing::Renewed(Validity { granted, .. }) => assert_eq!(granted, holds[n].claim.ttl),
             }
         }
     }
@@ -90,7 +90,7 @@ async fn a_release_hands_its_number_to_the_first_in_line() {
     assert!(third.token > second.token);
     silent(&mut wakes[1]).await;
     // Short until it is renewed.
-    assert!(confirm(&two, &third).await != dlock::Standing::Lost && bench.left() > 9000);
+    assert!(confirm(&two, &third).await != dlock_contract::Standing::Lost && bench.left() > 9000);
     one.release(&first).await.unwrap();
     let fourth = granted(&mut wakes[1]).await;
     assert_eq!(fourth.slot, Some(0));

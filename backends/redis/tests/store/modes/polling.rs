@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use dlock::Mode;
 use dlock::backends::redis::Redis;
-use dlock::{Backend, Claim, Mode};
+use dlock_contract::{Backend, Claim};
 use dlock_testkit::holds::take;
 use dlock_testkit::wait_until;
 use redis::Commands;

@@ -3,7 +3,8 @@
 use std::time::Instant;
 
 use dlock::backends::redis::Redis;
-use dlock::{Backend, Clock, Keeps, Mode, Periods, Queue, Released};
+use dlock::{Clock, Mode};
+use dlock_contract::{Backend, Keeps, Periods, Queue, Released};
 use dlock_testkit::holds::take;
 
 use super::bench::{Bench, LONG, MS, SECOND, ask, contended, granted, is_lost, silent, stand, until, wait};
@@ -154,7 +155,7 @@ async fn the_holder_is_the_earliest_that_lives() {
     let bench = Bench::shared();
     let redis = bench.open().await;
     let noted = async |site: &str, ttl| {
-        let mut claim = dlock::Claim::new(bench.key.clone(), ttl, site).unwrap();
+        let mut claim = dlock_contract::Claim::new(bench.key.clone(), ttl, site).unwrap();
         claim.mode = Mode::Read;
         take(&redis, &std::sync::Arc::new(claim)).await
     };
@@ -197,7 +198,7 @@ async fn an_account_without_channels_waits_in_line_by_polling() {
     assert!(ask(&redis, &bench.fair(LONG), until()).await.is_none());
     redis.release(&fair).await.unwrap();
     let run = take(&redis, &bench.run(MS, true, LONG)).await;
-    redis.end_run(&run, dlock::RunEnd::Succeeded { took: MS }).await.unwrap();
+    redis.end_run(&run, dlock_contract::RunEnd::Succeeded { took: MS }).await.unwrap();
     assert!(redis.last_success(&bench.key).await.unwrap().is_some());
     assert!(ask(&redis, &bench.claim(Mode::Exclusive, LONG), Queue::Leave).await.is_some());
 }

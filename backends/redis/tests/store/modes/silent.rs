@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use dlock::backends::redis::Redis;
-use dlock::{Attempt, Backend, Claim, Clock, Exchange, Keeps, Mode, Released, Wake};
+use dlock::{Clock, Mode};
+use dlock_contract::{Attempt, Backend, Claim, Exchange, Keeps, Released, Wake};
 use dlock_testkit::holds::take;
 
 use super::bench::{Bench, LONG, ask, granted, stand, until};

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
-use dlock::{Backend, Mode, Released};
+use dlock::Mode;
+use dlock_contract::{Backend, Released};
 use dlock_testkit::holds::token;
 
 use super::bench::{Bench, LONG, MS, SECOND, permits, wait};

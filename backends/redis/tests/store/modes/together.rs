@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock::{Backend, Batch, Claim, ErrorKind, Key, LockAll, Registry, Released, Together, Wait};
+use dlock::{ErrorKind, Key, LockAll, Registry, Wait};
+use dlock_contract::{Backend, Batch, Claim, Released, Together};
 use dlock_testkit::holds::{claim, confirm, take, token};
 use redis::Commands;
 
@@ -199,7 +200,7 @@ async fn a_hold_of_several_is_renewed_in_the_store() {
     let redis = bench.open().await;
     let Together::Acquired(holds) = redis.try_acquire_all(&claims(SECOND)).await.unwrap() else { panic!() };
     for hold in &holds {
-        assert!(matches!(confirm(&redis, hold).await, dlock::Standing::Renewed(_)));
+        assert!(matches!(confirm(&redis, hold).await, dlock_contract::Standing::Renewed(_)));
     }
     let one = redis.try_acquire_all(&claims(SECOND)[..1]).await.unwrap();
     assert!(matches!(one, Together::OneByOne), "one lock needs no script: {one:?}");

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use dlock::backends::redis::Redis;
-use dlock::{Attempt, Backend, Claim, Clock, ErrorKind, Exchange, Hold, Mode, Queue, Registry, Released, Wait};
+use dlock::{Clock, ErrorKind, Mode, Registry, Wait};
+use dlock_contract::{Attempt, Backend, Claim, Exchange, Hold, Queue, Released};
 use dlock_testkit::holds::{claim, stand, take};
 use redis::Commands;
 

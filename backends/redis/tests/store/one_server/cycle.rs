@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use dlock::{Attempt, Backend, Clock, Key, LockKey, Queue, Registry, Released, Standing};
+use dlock::{Clock, Key, LockKey, Registry};
+use dlock_contract::{Attempt, Backend, Queue, Released, Standing};
 use dlock_testkit::holds::{SITE, claim, claim_on, stand, take, until};
 use futures::future::join_all;
 use redis::Commands;
@@ -146,7 +147,7 @@ async fn a_batch_is_renewed_in_order_also_after_the_scripts_are_gone() {
     let _: () = server.raw().del(names::of_text("120")).unwrap();
     let _: () = server.raw().pexpire(names::of_text("121"), 100).unwrap();
     let standings = renew(&redis, &holds.iter().collect::<Vec<_>>()).await;
-    let renewed = Standing::Renewed(dlock::Validity { from: Clock::manual().now(), granted: 5 * SECOND });
+    let renewed = Standing::Renewed(dlock_contract::Validity::new(Clock::manual().now(), 5 * SECOND));
     for (n, standing) in standings.iter().enumerate() {
         assert_eq!(*standing, if n == 120 { Standing::Lost } else { renewed }, "{n}");
     }

@@ -3,8 +3,9 @@
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
+use dlock::Clock;
 use dlock::backends::redis::Redis;
-use dlock::{Attempt, Backend, Clock, Hold, Signal, Standing, Wake};
+use dlock_contract::{Attempt, Backend, Hold, Signal, Standing, Wake};
 use dlock_testkit::servers::{self, Instance, shared};
 
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
@@ -91,7 +92,7 @@ pub(crate) async fn renew(redis: &Redis, holds: &[&Hold]) -> Vec<Standing> {
         .map(|standing| match standing.unwrap() {
             // The instant is another one each time.
             Standing::Renewed(validity) => {
-                Standing::Renewed(dlock::Validity { from: Clock::manual().now(), ..validity })
+                Standing::Renewed(dlock_contract::Validity::new(Clock::manual().now(), validity.granted))
             }
             Standing::Lost => Standing::Lost,
         })

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use dlock::{Backend, Queue};
+use dlock_contract::{Backend, Queue};
 use dlock_testkit::holds::claim;
 use tokio::task::JoinSet;
 

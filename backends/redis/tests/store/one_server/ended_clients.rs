@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use dlock::Clock;
 use dlock::backends::redis::Redis;
-use dlock::{Backend, Clock, Queue};
+use dlock_contract::{Backend, Queue};
 use dlock_testkit::block_until;
 use dlock_testkit::holds::{claim, take};
 use futures::future::join_all;

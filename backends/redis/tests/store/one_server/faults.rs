@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use dlock::backends::redis::Redis;
-use dlock::{Attempt, Backend, Claim, Clock, ErrorKind, Exchange, Key, LockKey, Queue, Released, Standing};
+use dlock::{Clock, ErrorKind, Key, LockKey};
+use dlock_contract::{Attempt, Backend, Claim, Exchange, Queue, Released, Standing};
 use dlock_testkit::Proxy;
 use dlock_testkit::holds::{claim, stand, take, until};
 

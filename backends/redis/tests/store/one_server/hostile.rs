@@ -7,9 +7,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use dlock::Backend;
 use dlock::backends::redis::Redis;
-use dlock::{Clock, ErrorKind, Queue};
+use dlock::{Clock, ErrorKind};
+use dlock_contract::Backend;
+use dlock_contract::Queue;
 use dlock_testkit::holds::{claim, take};
 use dlock_testkit::wait_until;
 

@@ -5,7 +5,8 @@ use std::task::Poll;
 use std::time::Duration;
 
 use dlock::backends::redis::Redis;
-use dlock::{Backend, Backoff, Clock, Error, ErrorKind, Key, Queue, Registry, Retry};
+use dlock::{Backoff, Clock, Error, ErrorKind, Key, Registry, Retry};
+use dlock_contract::{Backend, Queue};
 use dlock_testkit::holds::{claim, take};
 use dlock_testkit::servers::Instance;
 use dlock_testkit::{Mode, Proxy, wait_until};
@@ -55,7 +56,7 @@ async fn a_lock_whose_grant_was_not_heard_is_given_back_by_the_core() {
     let registry = Registry::new();
     registry.connect("redis", &url).await.unwrap();
     registry.set_default("redis").unwrap();
-    let none = Retry { times: 0, backoff: Backoff { from: SECOND, to: SECOND } };
+    let none = Retry { times: 0, backoff: Backoff::new(SECOND, SECOND) };
     let attempt = registry.lock(Key::text("k")).ttl(LONG).retry(none).try_acquire();
     let error = unheard(&server, &proxy, &names::of_default(Key::text("k")), attempt).await;
     assert_eq!(*error.kind(), ErrorKind::Outage, "{error}");

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use dlock::Clock;
 use dlock::backends::redis::Redis;
-use dlock::{Attempt, Backend, Claim, Clock, Queue, Released, Signal, Standing};
+use dlock_contract::{Attempt, Backend, Claim, Queue, Released, Signal, Standing};
 use dlock_testkit::holds::{claim, stand, take, until};
 use redis::Commands;
 

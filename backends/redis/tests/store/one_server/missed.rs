@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use dlock::Clock;
 use dlock::backends::redis::Redis;
-use dlock::{Attempt, Backend, Claim, Clock, Released, Standing};
+use dlock_contract::{Attempt, Backend, Claim, Released, Standing};
 use dlock_testkit::holds::{claim, stand, take, token, until, wait};
 use dlock_testkit::{Mode, Proxy, wait_until};
 use futures::FutureExt;

@@ -3,7 +3,8 @@
 use std::time::{Duration, Instant};
 
 use dlock::backends::redis::Redis;
-use dlock::{Attempt, Backend, Clock, ErrorKind, Queue, Released};
+use dlock::{Clock, ErrorKind};
+use dlock_contract::{Attempt, Backend, Queue, Released};
 use dlock_testkit::holds::{claim, stand, take, until};
 use dlock_testkit::{text_of, wait_until};
 use redis::Commands;

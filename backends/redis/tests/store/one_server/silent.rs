@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dlock::backends::redis::Redis;
-use dlock::{Attempt, Backend, Claim, Clock, Hold, Key, LockKey, Queue, Registry, Released, Standing, Wait};
+use dlock::{Clock, Key, LockKey, Registry, Wait};
+use dlock_contract::{Attempt, Backend, Claim, Hold, Queue, Released, Standing};
 use dlock_testkit::holds::{claim, take};
 use dlock_testkit::{Mode, Proxy, wait_until};
 

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use dlock::{Attempt, Backend, Claim, ErrorKind, Key, LockKey, Queue, Released};
+use dlock::{ErrorKind, Key, LockKey};
+use dlock_contract::{Attempt, Backend, Claim, Queue, Released};
 use dlock_testkit::holds::{claim, take, until};
 use redis::Commands;
 

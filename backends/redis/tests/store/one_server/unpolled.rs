@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dlock::{Attempt, Backend, Queue, Released};
+use dlock_contract::{Attempt, Backend, Queue, Released};
 use dlock_testkit::holds::{claim, take};
 use futures::FutureExt;
 

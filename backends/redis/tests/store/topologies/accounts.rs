@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use dlock::backends::redis::Redis;
-use dlock::{Attempt, Backend, Clock, ErrorKind, Queue, Released, Standing};
+use dlock::{Clock, ErrorKind};
+use dlock_contract::{Attempt, Backend, Queue, Released, Standing};
 use dlock_testkit::holds::{claim, confirm, stand, take};
 use dlock_testkit::servers::{self, Instance, Make, RedisCluster};
 use dlock_testkit::wait_until;

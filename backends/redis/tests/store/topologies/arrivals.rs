@@ -26,9 +26,9 @@ async fn a_server_that_restarts_while_a_slot_comes_keeps_that_slot_back() {
     for store in [&asking, &late] {
         // It has asked for a lock as long as that, and of another server.
         let elsewhere = take_soon(store, &claim(&other, 4 * LIMIT), LIMIT).await;
-        dlock::Backend::release(store, &elsewhere).await.unwrap();
+        dlock_contract::Backend::release(store, &elsewhere).await.unwrap();
     }
-    assert!(!matches!(attempt(&asking, &claim(&key, LIMIT)).await, Ok(dlock::Attempt::Acquired(_))));
+    assert!(!matches!(attempt(&asking, &claim(&key, LIMIT)).await, Ok(dlock_contract::Attempt::Acquired(_))));
     let restarting = cluster.clone();
     blocking(move || restarting.nodes[1].restart().unwrap()).await;
     held_back(&asking, &key).await;

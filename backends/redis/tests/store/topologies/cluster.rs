@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dlock::backends::redis::Redis;
-use dlock::{Attempt, Backend, Clock, ErrorKind, Exchange, Key, Mode, Queue, Registry, Released, Standing, Wait};
+use dlock::{Clock, ErrorKind, Key, Mode, Registry, Wait};
+use dlock_contract::{Attempt, Backend, Exchange, Queue, Released, Standing};
 use dlock_testkit::holds::{claim, claim_in, confirm, take, token};
 use dlock_testkit::servers::{self, Instance, RedisCluster};
 use dlock_testkit::wait_until;
@@ -29,7 +30,7 @@ pub(crate) fn key_at(cluster: &RedisCluster, node: usize) -> String {
 
 /// Outages pass.
 pub(crate) fn patient() -> dlock::Retry {
-    let backoff = dlock::Backoff { from: 20 * MS, to: 200 * MS };
+    let backoff = dlock::Backoff::new(20 * MS, 200 * MS);
     dlock::Retry { times: 100, backoff }
 }
 

@@ -1,7 +1,8 @@
 //! Refusals of a server: each is its own error, which says whether a retry helps.
 
 use dlock::backends::redis::Redis;
-use dlock::{Attempt, Backend, Clock, ErrorKind, Key, Registry, Standing, Wait};
+use dlock::{Clock, ErrorKind, Key, Registry, Wait};
+use dlock_contract::{Attempt, Backend, Standing};
 use dlock_testkit::holds::{claim, confirm, take};
 use dlock_testkit::servers::{self, Instance};
 
@@ -212,7 +213,7 @@ async fn a_primary_that_is_a_replica_for_a_while_is_waited_for() {
         assert!(tokio::time::Instant::now() < end, "the release has not been tried");
         tokio::time::sleep(10 * MS).await;
     }
-    let backoff = dlock::Backoff { from: 20 * MS, to: 200 * MS };
+    let backoff = dlock::Backoff::new(20 * MS, 200 * MS);
     let waiter = registry.lock(Key::text("waited")).ttl(60 * SECOND).wait(Wait::UpTo(30 * SECOND));
     let waiter = waiter.retry(dlock::Retry { times: 1000, backoff });
     let waiter = tokio::spawn(async move { waiter.acquire().await });

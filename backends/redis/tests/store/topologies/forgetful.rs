@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dlock::backends::redis::Redis;
-use dlock::{Attempt, Backend, Claim, Error, ErrorKind, Mode, Released, Signal, Standing};
+use dlock::{Error, ErrorKind, Mode};
+use dlock_contract::{Attempt, Backend, Claim, Released, Signal, Standing};
 use dlock_testkit::holds::{claim, claim_in, confirm, stand, take, token, until};
 use dlock_testkit::servers::RedisCluster;
 use tokio::time::Instant;

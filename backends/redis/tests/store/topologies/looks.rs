@@ -1,6 +1,6 @@
 //! The warnings at the opening of a store whose server would forget locks.
 
-use dlock::Backend;
+use dlock_contract::Backend;
 use dlock_testkit::Log;
 use dlock_testkit::holds::{claim, take};
 use dlock_testkit::servers::{Instance, Redis, RedisCluster};

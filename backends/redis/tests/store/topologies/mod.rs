@@ -25,7 +25,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use dlock::backends::redis::Redis;
-use dlock::{Attempt, Backend, Claim, Clock, Error, Hold, Queue, Signal, Standing, Wake};
+use dlock::{Clock, Error};
+use dlock_contract::{Attempt, Backend, Claim, Hold, Queue, Signal, Standing, Wake};
 use dlock_testkit::servers::RedisCluster;
 
 use crate::names::of_text as name;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use dlock::{Attempt, Backend, Released};
+use dlock_contract::{Attempt, Backend, Released};
 use dlock_testkit::holds::{claim, take};
 use dlock_testkit::servers::{Make, RedisCluster};
 

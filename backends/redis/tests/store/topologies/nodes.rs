@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock::{Attempt, Backend, Released, Standing};
+use dlock_contract::{Attempt, Backend, Released, Standing};
 use dlock_testkit::holds::{claim, take, token};
 use dlock_testkit::servers::RedisCluster;
 use dlock_testkit::{Mode, wait_until};

@@ -3,8 +3,9 @@
 
 use std::time::Duration;
 
+use dlock::ErrorKind;
 use dlock::backends::redis::Redis;
-use dlock::{Attempt, Backend, ErrorKind, Released, Standing};
+use dlock_contract::{Attempt, Backend, Released, Standing};
 use dlock_testkit::block_until;
 use dlock_testkit::holds::{claim, take};
 use dlock_testkit::servers::{Instance, RedisSentinels};

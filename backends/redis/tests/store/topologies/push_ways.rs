@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use dlock::backends::redis::Redis;
-use dlock::{Attempt, Backend, Signal, Standing};
+use dlock_contract::{Attempt, Backend, Signal, Standing};
 use dlock_testkit::holds::{claim, confirm, stand, take, until};
 use dlock_testkit::servers::{self, Instance, RedisCluster};
 use dlock_testkit::{Mode, Proxy, block_until, wait_until};

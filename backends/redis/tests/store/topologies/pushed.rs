@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock::{Attempt, Backend, Signal};
+use dlock_contract::{Attempt, Backend, Signal};
 use dlock_testkit::holds::{claim, stand, take, token, until};
 use dlock_testkit::servers::{Instance, Redis};
 use dlock_testkit::{Mode, Proxy, wait_until};

@@ -2,7 +2,8 @@
 
 use std::slice;
 
-use dlock::{Attempt, Backend, ErrorKind, Queue, Released, Standing};
+use dlock::ErrorKind;
+use dlock_contract::{Attempt, Backend, Queue, Released, Standing};
 use dlock_testkit::holds::{claim, confirm, stand, take, token};
 use dlock_testkit::servers::{Instance, Make, Redis, wait_until_followed};
 
@@ -30,7 +31,7 @@ async fn a_grant_that_too_few_replicas_have_is_given_back() {
     let Attempt::Contended(mut wake) = redis.try_acquire(&next, until).await.unwrap() else { panic!() };
     redis.release(&hold).await.unwrap();
     let news = tokio::time::timeout(10 * SECOND, wake.signal.as_mut().unwrap()).await.unwrap().unwrap();
-    assert!(matches!(news, dlock::Signal::Ask));
+    assert!(matches!(news, dlock_contract::Signal::Ask));
     let Attempt::Acquired(second) = redis.try_acquire(&next, until).await.unwrap() else { panic!() };
     assert!(token(&second) > token(&hold));
     redis.release(&second).await.unwrap();

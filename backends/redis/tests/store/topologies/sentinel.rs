@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use dlock::backends::redis::Redis;
-use dlock::{Backend, Clock, ErrorKind, Key, Registry, Released, Standing, Wait};
+use dlock::{Clock, ErrorKind, Key, Registry, Wait};
+use dlock_contract::{Backend, Released, Standing};
 use dlock_testkit::holds::{claim, take, token};
 use dlock_testkit::servers::{Instance, RedisSentinels, Sentinel};
 use dlock_testkit::wait_until;
@@ -43,7 +44,7 @@ async fn a_lock_that_a_replica_has_survives_the_primary() {
     assert!(matches!(standing, Standing::Renewed(_)), "{standing:?}");
     let other = open(&with(&set.url(), "failover_guard=off")).await;
     let contended = super::attempt(&other, &claim("held", SECOND)).await.unwrap();
-    assert!(matches!(contended, dlock::Attempt::Contended(_)), "{contended:?}");
+    assert!(matches!(contended, dlock_contract::Attempt::Contended(_)), "{contended:?}");
     assert_eq!(redis.release(&hold).await.unwrap(), Released::Released);
     let next = take_soon(&other, &claim("held", SECOND), LIMIT).await;
     assert!(token(&next) > token(&hold), "the token rises over a failover");
@@ -125,7 +126,7 @@ async fn a_waiter_waits_through_a_failover_that_somebody_ordered() {
     let lock = |n: usize| registry[n].lock(Key::text("waited")).ttl(10 * SECOND).wait(Wait::UpTo(LIMIT));
     let guard = lock(0).acquire().await.unwrap();
     let before = guard.fence().unwrap().get();
-    let backoff = dlock::Backoff { from: 20 * MS, to: 200 * MS };
+    let backoff = dlock::Backoff::new(20 * MS, 200 * MS);
     let waiter = lock(1).retry(dlock::Retry { times: 100, backoff });
     let waiter = tokio::spawn(async move { waiter.acquire().await });
     let queue = format!("{}:q", names::of(guard.key()));

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dlock::fenced::redis as fenced;
-use dlock::{Backend, Batch, ErrorKind, Fence, Hold, Key, Registry, Released, Standing, Together, Wait};
+use dlock::{ErrorKind, Fence, Key, Registry, Wait};
+use dlock_contract::{Backend, Batch, Hold, Released, Standing, Together};
 use dlock_testkit::Mode;
 use dlock_testkit::holds::{claim, confirm, take, token};
 use dlock_testkit::servers::RedisCluster;

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use dlock::{Backend, ErrorKind, Key, LossCause, Queue, Registry, Released, Wait};
+use dlock::{ErrorKind, Key, LossCause, Registry, Wait};
+use dlock_contract::{Backend, Queue, Released};
 use dlock_testkit::holds::claim;
 
 use super::cluster::{Move, cluster, patient};

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use dlock::backends::redis::Redis;
-use dlock::{Attempt, Backend, Clock, ErrorKind, Hold, Released, Standing};
+use dlock::{Clock, ErrorKind};
+use dlock_contract::{Attempt, Backend, Hold, Released, Standing};
 use dlock_testkit::holds::{claim, take, token};
 use dlock_testkit::servers::{RedisCluster, RedisSentinels, RedisTls};
 

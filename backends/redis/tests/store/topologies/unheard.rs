@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use dlock::backends::redis::Redis;
-use dlock::{Backend, Hold, Key, Registry, Released};
+use dlock::{Key, Registry};
+use dlock_contract::{Backend, Hold, Released};
 use dlock_testkit::Mode;
 use dlock_testkit::holds::{claim, take};
 use dlock_testkit::servers::{Make, RedisCluster};

@@ -1,11 +1,27 @@
-//! What may differ between stores, as data: the core and the conformance suite branch on it, and on nothing else.
+//! What may differ between stores, as data: the engine and the conformance suite branch on it, and on nothing else.
 
 use std::time::Duration;
 
-/// What a store can do with claims and grants. No field here that neither the core nor the suite branches on. What a store
-/// does by a method of its own is a power, such as [`Backend::keeps`](crate::Backend::keeps), and has no field here.
+use crate::key::MAX_KEY_BYTES;
+
+/// What a store is, and what it can do with claims and grants. It has no field that neither the engine nor the suite reads.
+/// What a store does by a method of its own is a power, such as [`Backend::keeps`](crate::Backend::keeps), and has no
+/// field here.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use dlock_contract::{Fencing, Profile, TtlRange};
+///
+/// let ttl = TtlRange::new(Duration::from_millis(10), Duration::from_secs(86_400)).in_steps_of(Duration::from_millis(1));
+/// let profile = Profile::new("table", ttl).with(|table| table.fencing = Fencing::Monotonic);
+/// assert!(!profile.fair);
+/// ```
 #[derive(Clone, Debug)]
-pub struct Capabilities {
+#[non_exhaustive]
+pub struct Profile {
+    /// The kind of store in one word, such as `redis`.
+    pub kind: &'static str,
     /// What ends a hold whose owner has died.
     pub expiry: Expiry,
     /// The ttls that the store can do, without rounding.
@@ -23,9 +39,8 @@ pub struct Capabilities {
     pub permits: bool,
     /// How a waiter learns that it is worth asking again.
     pub wake: WakeStyle,
-    /// Does every hold and every waiter have a connection of its own? Such a connection must not live on a caller's
-    /// runtime, which may block: the core runs everything of this store on its own thread.
-    pub connection_per_hold: bool,
+    /// On which thread the requests of a caller run.
+    pub runs_on: RunsOn,
     /// The longest time beyond the ttl after which a dead holder's lock is granted again.
     pub takeover_delay: Duration,
     /// What the store survives.
@@ -37,8 +52,41 @@ pub struct Capabilities {
     pub any_key: bool,
 }
 
+impl Profile {
+    /// A store whose leases end alone, of any ttl in this range. It promises nothing more: exclusive locks, waiters that
+    /// poll, no fencing tokens, nothing that outlives a restart. A dead holder's lock is free at its ttl, and every key up
+    /// to [`MAX_KEY_BYTES`] has a name.
+    #[must_use]
+    pub const fn new(kind: &'static str, ttl: TtlRange) -> Self {
+        Self {
+            kind,
+            expiry: Expiry::Lease,
+            ttl,
+            expires_alone: true,
+            fencing: Fencing::None,
+            fair: false,
+            read_write: false,
+            permits: false,
+            wake: REMOTE_POLL,
+            runs_on: RunsOn::Caller,
+            takeover_delay: Duration::ZERO,
+            durability: Durability::Memory,
+            max_key_bytes: MAX_KEY_BYTES,
+            any_key: true,
+        }
+    }
+
+    /// The profile after a change of its fields.
+    #[must_use]
+    pub fn with(mut self, change: impl FnOnce(&mut Self)) -> Self {
+        change(&mut self);
+        self
+    }
+}
+
 /// What ends the hold of a dead owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Expiry {
     /// A lease with a ttl: the store frees the lock when it ends, dead or alive.
     Lease,
@@ -53,17 +101,44 @@ pub enum Expiry {
 
 /// The ttls that a store can do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct TtlRange {
     /// The shortest.
     pub min: Duration,
     /// The longest.
     pub max: Duration,
-    /// Only multiples of this; nothing is rounded silently.
+    /// Only multiples of this, or any if it is zero; nothing is rounded silently.
     pub step: Duration,
+}
+
+impl TtlRange {
+    /// From the shortest ttl to the longest, both of them included, in steps of any length.
+    #[must_use]
+    pub const fn new(min: Duration, max: Duration) -> Self {
+        Self { min, max, step: Duration::ZERO }
+    }
+
+    /// Only multiples of this.
+    #[must_use]
+    pub const fn in_steps_of(mut self, step: Duration) -> Self {
+        self.step = step;
+        self
+    }
+}
+
+/// On which thread the requests of a caller run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum RunsOn {
+    /// On the caller's own runtime: for connections that many requests share.
+    Caller,
+    /// On dlock's own thread: for a connection per hold and per waiter, which must not live on a runtime that may block.
+    OwnThread,
 }
 
 /// What fencing tokens are worth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Fencing {
     /// There are none.
     None,
@@ -76,6 +151,7 @@ pub enum Fencing {
 
 /// How a waiter learns that it is worth asking again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum WakeStyle {
     /// Not at all: the core asks again, with full jitter between bounds that grow from one to the other.
     Poll {
@@ -92,6 +168,7 @@ pub enum WakeStyle {
 
 /// What the store survives, from weak to strong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
 pub enum Durability {
     /// Nothing: a restart of the store forgets who holds what.
     Memory,
