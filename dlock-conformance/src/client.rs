@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dlock_contract::{
-    Attempt, Backend, Batch, BootInstant, Claim, Clock, ErrorKind, Exchange, Hold, Keeps, Periods, Queue, Released,
-    RunEnd, Signal, Standing, Together, Tokens, Validity, Wake,
+    Attempt, Backend, Batch, BootInstant, Claim, Clock, Error, ErrorKind, Exchange, Hold, Identity, Keeps, LockKey,
+    Periods, Queue, Released, RunEnd, Signal, Standing, Together, Tokens, Validity, Wake,
 };
 use futures::future::Either;
 
@@ -22,6 +22,11 @@ pub(crate) struct Client {
 impl Client {
     pub(crate) fn new(backend: Arc<dyn Backend>, clock: Clock) -> Self {
         Self { backend, clock }
+    }
+
+    /// The lock that this key is in the store.
+    pub(crate) fn lock_of(&self, key: &LockKey) -> Result<LockKey, Error> {
+        self.backend.identify(key).map(Identity::into_lock)
     }
 
     pub(crate) fn keeps(&self) -> Tested<&dyn Keeps> {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use dlock_contract::{Claim, Hold, Owner, Queue, Released};
+use dlock_contract::{Claim, Hold, Origin, Owner, Queue, Released};
 
 use crate::bench::{Bench, Stop, Tested, case, ensure, pause};
 use crate::case::Case;
@@ -214,7 +214,8 @@ async fn other_runtime(bench: &Bench<'_>) -> Tested {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             let runtime = runtime.map_err(|error| Stop::Failed(format!("no runtime could be started: {error}")))?;
             // The claim knows its runtime, as the core's claims do.
-            let claim = Arc::new(Claim::clone(&claim).with(|claim| claim.origin = Some(runtime.handle().id())));
+            let claim =
+                Arc::new(Claim::clone(&claim).with(|claim| claim.origin = runtime.block_on(async { Origin::here() })));
             runtime.block_on(one.take(&claim))
         }
     });

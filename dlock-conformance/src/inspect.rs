@@ -106,7 +106,7 @@ async fn listed(bench: &Bench<'_>) -> Tested {
         let key = literal(&format!("{prefix}{number}"))?;
         holds.push(one.take(&bench.claim(&key, bench.long())?).await?);
     }
-    let held = holds.iter().map(|hold| one.backend.name_of(&hold.claim.key)).collect::<Result<BTreeSet<_>, _>>()?;
+    let held = holds.iter().map(|hold| one.lock_of(&hold.claim.key)).collect::<Result<BTreeSet<_>, _>>()?;
     let listed = list(&other, &prefix, 3).await?;
     ensure!(listed == held, "of {held:?} are listed {listed:?}");
     for hold in &holds {
@@ -126,7 +126,7 @@ async fn listed_by_prefix(bench: &Bench<'_>) -> Tested {
         holds.push(one.take(&bench.claim(&literal(text)?, bench.long())?).await?);
     }
     let listed = list(&other, &format!("{prefix}*"), 100).await?;
-    let only = BTreeSet::from([other.backend.name_of(&literal(&within)?)?]);
+    let only = BTreeSet::from([other.lock_of(&literal(&within)?)?]);
     ensure!(listed == only, "with the prefix {prefix}* are listed {listed:?}");
     for hold in &holds {
         one.give_back(hold).await?;
@@ -143,7 +143,7 @@ async fn released_is_not_listed(bench: &Bench<'_>) -> Tested {
     let over = two.take(&bench.claim(&released, bench.long())?).await?;
     two.give_back(&over).await?;
     let listed = list(&other, &prefix, 100).await?;
-    let only = BTreeSet::from([other.backend.name_of(&kept)?]);
+    let only = BTreeSet::from([other.lock_of(&kept)?]);
     ensure!(listed == only, "beside the one that is held are listed {listed:?}");
     one.give_back(&hold).await?;
     Ok(())

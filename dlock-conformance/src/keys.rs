@@ -11,6 +11,7 @@ pub(crate) const CASES: &[Case] = &[
     case!("keys that differ by what trails are different locks", always, by_tail),
     case!("keys that differ after a long common beginning are different locks", always, by_suffix),
     case!("keys that differ by a separator are different locks", always, by_separator),
+    case!("a key is one lock for each client, and different keys are different ones", always, identities),
     case!("the longest key works as any other", always, longest),
     case!("the end of one lock leaves the client's others alone", always, apart),
     case!("holds renewed together are answered one by one, in order", always, in_one_batch),
@@ -75,6 +76,21 @@ async fn different(bench: &Bench<'_>, pairs: Vec<(String, String)>) -> Tested {
             other.give_back(&second).await?;
         }
     }
+    Ok(())
+}
+
+/// Engines compare identities. Two callers of one process must find each other by them, and must not wait for a lock that
+/// is another one.
+async fn identities(bench: &Bench<'_>) -> Tested {
+    let (one, other) = (bench.client().await?, bench.client().await?);
+    let (key, next) = (bench.key()?, bench.key()?);
+    let (first, again) = (one.backend.identify(&key)?, other.backend.identify(&key)?);
+    let same = (first.lock(), first.names()) == (again.lock(), again.names());
+    ensure!(same, "one client says {first:?}, and another one {again:?}");
+    let apart = one.backend.identify(&next)?;
+    ensure!(first.lock() != apart.lock(), "{key} and {next} are one lock, by their identities");
+    let shared = first.names().into_iter().find(|name| apart.names().contains(name));
+    ensure!(shared.is_none(), "{key} and {next} have the name {shared:?}");
     Ok(())
 }
 

@@ -117,7 +117,7 @@ async fn profile_stays(bench: &Bench<'_>) -> Tested {
         let client = bench.client().await?;
         for _ in 0..3 {
             let now = format!("{:?}, {:?}", client.backend.profile(), powers(&*client.backend));
-            ensure!(now == first, "the profile was {first} and are {now}");
+            ensure!(now == first, "the profile and the powers were {first} and are {now}");
             pause(1).await;
         }
     }

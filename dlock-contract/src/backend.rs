@@ -12,6 +12,7 @@ use crate::answer::{Attempt, Queue, Released, Standing};
 use crate::claim::Claim;
 use crate::error::Result;
 use crate::hold::Hold;
+use crate::identity::Identity;
 use crate::inspect::{Inspect, LockState};
 use crate::key::LockKey;
 use crate::powers::{Batch, Exchange, Keeps, Periods, Tokens};
@@ -26,13 +27,15 @@ pub trait Backend: Send + Sync + 'static {
     /// What the store is and can do; the same at every call.
     fn profile(&self) -> &Profile;
 
-    /// The key under which the store keeps this one. Keys of one name are one lock: the core knows it by that name, and so
-    /// does the backend in all that follows. The key as it is, unless the store shares its names with others.
+    /// Which lock this key is, and its names in the store. Keys of one identity are one lock, and the engine lets callers of
+    /// this process wait for each other by it. It never renames a claim: all requests carry the key as the caller gave it.
+    ///
+    /// Unless a store says otherwise, each key is a lock of its own, and its name in the store.
     ///
     /// # Errors
     /// For a key that has no name there.
-    fn name_of(&self, key: &LockKey) -> Result<LockKey> {
-        Ok(key.clone())
+    fn identify(&self, key: &LockKey) -> Result<Identity> {
+        Ok(Identity::of(key))
     }
 
     /// Asks once for the lock.

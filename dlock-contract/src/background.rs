@@ -10,12 +10,13 @@ use std::task::{Context, Poll};
 use std::thread::ThreadId;
 
 use once_cell::sync::OnceCell;
-use tokio::runtime::{Handle, Id, RuntimeFlavor};
+use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::task::{AbortHandle, JoinHandle};
 
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::instant::BootInstant;
+use crate::origin::Origin;
 
 /// Our thread, started at first use and ended with the process.
 #[derive(Debug)]
@@ -169,11 +170,6 @@ impl<T> Drop for Run<T> {
     }
 }
 
-/// The runtime that the caller is in, if it is in one.
-pub fn here() -> Option<Id> {
-    Handle::try_current().ok().map(|handle| handle.id())
-}
-
 /// A runtime of the caller's, to run tasks in from anywhere for as long as it lives.
 #[derive(Clone, Debug)]
 pub struct Place(Handle);
@@ -190,8 +186,8 @@ impl Place {
 
     /// Which runtime it is.
     #[must_use]
-    pub fn id(&self) -> Id {
-        self.0.id()
+    pub fn origin(&self) -> Origin {
+        Origin::of(&self.0)
     }
 
     /// Spawns a task there.
@@ -211,7 +207,7 @@ impl Drop for EndsTask {
 }
 
 /// A thread that is all its runtime has: while it is parked, no task of that runtime goes on.
-pub type Home = (Id, ThreadId);
+pub type Home = (Origin, ThreadId);
 
 /// The present thread, if it drives a current-thread runtime. A thread of `spawn_blocking` is in that runtime too, and
 /// is another thread.
@@ -220,10 +216,10 @@ pub fn home() -> Option<Home> {
 }
 
 /// [`here`] and [`home`] in one look.
-pub fn whereabouts() -> (Option<Id>, Option<Home>) {
+pub fn whereabouts() -> (Option<Origin>, Option<Home>) {
     let Ok(handle) = Handle::try_current() else { return (None, None) };
     let alone = handle.runtime_flavor() == RuntimeFlavor::CurrentThread;
-    (Some(handle.id()), alone.then(|| (handle.id(), std::thread::current().id())))
+    (Some(Origin::of(&handle)), alone.then(|| (Origin::of(&handle), std::thread::current().id())))
 }
 
 /// Ends the sleeps of the suspend-proof clock when they are over.

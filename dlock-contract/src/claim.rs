@@ -7,13 +7,14 @@ use crate::key::LockKey;
 use crate::mode::Mode;
 use crate::note::Note;
 use crate::once_per::OncePer;
+use crate::origin::Origin;
 use crate::owner::Owner;
 
 /// What one acquisition asks for. Built once, unchanged through all of its attempts.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Claim {
-    /// The lock's full name.
+    /// The key, as the caller gave it; see [`Backend::identify`](crate::Backend::identify).
     pub key: LockKey,
     /// Who asks: fresh for each acquisition.
     pub owner: Owner,
@@ -50,7 +51,7 @@ pub struct Claim {
     pub note: Note,
     /// The runtime in which the attempts run; an abandon goes over the same connection while that lives, since two
     /// connections have no order.
-    pub origin: Option<tokio::runtime::Id>,
+    pub origin: Option<Origin>,
 }
 
 impl Claim {
@@ -60,7 +61,7 @@ impl Claim {
     /// When the operating system gives no random bytes.
     pub fn new(key: LockKey, ttl: Duration, site: &str) -> Result<Self> {
         let note = Note::new(std::process::id(), site, crate::clock::Clock::system().wall_ms(), None);
-        Ok(Self { origin: crate::background::here(), ..Self::plain(key, Owner::fresh()?, ttl, note) })
+        Ok(Self { origin: Origin::here(), ..Self::plain(key, Owner::fresh()?, ttl, note) })
     }
 
     /// The claim after a change of its fields.

@@ -99,13 +99,16 @@ pub struct LockState {
     /// How many stand in the store's line; `None` where the store does not know. Callers of one process that wait behind
     /// each other stand in that process and count as one.
     pub waiters: Option<u64>,
+    /// The names of the lock in the store, as an operator pastes them into the store's own tools. The engine takes them from
+    /// [`Backend::identify`](crate::Backend::identify).
+    pub names: Vec<String>,
 }
 
 impl LockState {
     /// The state of a lock with these holders.
     #[must_use]
     pub fn new(holders: Vec<Holder>, waiters: Option<u64>) -> Self {
-        Self { holders, waiters }
+        Self { holders, waiters, names: Vec::new() }
     }
 
     /// The note of the first holder; `None` if nobody holds the lock.

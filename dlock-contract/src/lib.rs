@@ -18,6 +18,7 @@ mod error;
 mod error_kind;
 mod fence;
 mod hold;
+mod identity;
 mod inspect;
 mod instant;
 mod key;
@@ -31,6 +32,7 @@ mod names;
 mod note;
 mod once_per;
 mod opener;
+mod origin;
 mod owner;
 #[cfg(feature = "testing")]
 mod paused;
@@ -51,6 +53,7 @@ pub use clock::{Clock, Sleep, TimeoutAt};
 pub use error::{Error, ErrorKind, LossCause, Result};
 pub use fence::Fence;
 pub use hold::{Hold, Validity};
+pub use identity::Identity;
 pub use inspect::{BreakRecord, Cursor, HoldId, Holder, Inspect, Listing, LockState, Page};
 pub use instant::BootInstant;
 pub use key::{Key, LockKey, MAX_KEY_BYTES};
@@ -59,6 +62,7 @@ pub use mode::Mode;
 pub use note::{MAX_NOTE_BYTES, Note};
 pub use once_per::OncePer;
 pub use opener::{Open, Opener};
+pub use origin::Origin;
 pub use owner::Owner;
 pub use per_runtime::{Opened, PerRuntime};
 pub use powers::{Batch, Exchange, Keeps, LastSuccess, Periods, Reservation, Reserved, RunEnd, Together, Tokens};
@@ -69,8 +73,7 @@ pub use session_end::SessionEnd;
 #[doc(hidden)]
 pub mod engine {
     pub use crate::background::{
-        EndsTask, Home, Place, Run, aside, background, background_of, here, home, is_forked, is_ours, not_forked,
-        whereabouts,
+        EndsTask, Home, Place, Run, aside, background, background_of, home, is_forked, is_ours, not_forked, whereabouts,
     };
     pub use crate::fence::{check_resource, judge};
     pub use crate::hold::margin;

@@ -3,21 +3,19 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use tokio::runtime::Id;
-
-use crate::background::here;
+use crate::origin::Origin;
 
 /// The clock of a tokio runtime that was paused: it goes on by itself only when all tasks wait.
 #[derive(Debug)]
 pub(crate) struct Paused {
-    runtime: Id,
+    runtime: Origin,
     seen: Mutex<tokio::time::Instant>,
 }
 
 impl Paused {
     /// The present runtime's, if it is paused.
     pub(crate) fn here() -> Option<Self> {
-        let runtime = here()?;
+        let runtime = Origin::here()?;
         let seen = tokio::time::Instant::now();
         // A clock that goes on is the standard library's: once that has passed, it has.
         while Instant::now() <= seen.into_std() {
@@ -28,7 +26,7 @@ impl Paused {
 
     /// How far it went since somebody looked. Only its own runtime can look.
     pub(crate) fn passed(&self) -> Duration {
-        if here() != Some(self.runtime) {
+        if Origin::here() != Some(self.runtime) {
             return Duration::ZERO;
         }
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);

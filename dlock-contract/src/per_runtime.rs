@@ -7,17 +7,17 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use futures::FutureExt;
-use tokio::runtime::Id;
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 
 use crate::background::{EndsTask, Place};
 use crate::error::{Error, Result};
+use crate::origin::Origin;
 
 /// One value for each runtime that asks for it.
 #[derive(Debug)]
 pub struct PerRuntime<T> {
-    slots: Arc<Mutex<HashMap<Id, Slot<T>>>>,
+    slots: Arc<Mutex<HashMap<Origin, Slot<T>>>>,
 }
 
 #[derive(Debug)]
@@ -34,7 +34,7 @@ struct Slot<T> {
 pub struct Opened<T> {
     /// The value.
     pub value: T,
-    id: Id,
+    origin: Origin,
     generation: u64,
 }
 
@@ -57,7 +57,7 @@ impl<T: Clone + Send + Sync + 'static> PerRuntime<T> {
         F: Future<Output = Result<T>> + Send + 'static,
     {
         let place = Place::here()?;
-        let id = place.id();
+        let origin = place.origin();
         let (generation, cell) = self.slot(&place);
         let value = match cell.get() {
             Some(value) => value.clone(),
@@ -68,15 +68,15 @@ impl<T: Clone + Send + Sync + 'static> PerRuntime<T> {
                 told.await.unwrap_or_else(|_| Err(Error::outage("the runtime is shutting down")))?
             }
         };
-        Ok(Opened { value, id, generation })
+        Ok(Opened { value, origin, generation })
     }
 
-    /// The value of the runtime `id`, if it is open and that runtime lives.
+    /// The value of the runtime `origin`, if it is open and that runtime lives.
     #[must_use]
-    pub fn peek(&self, id: Id) -> Option<Opened<T>> {
+    pub fn peek(&self, origin: Origin) -> Option<Opened<T>> {
         let slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
-        let slot = slots.get(&id)?;
-        Some(Opened { value: slot.cell.get()?.clone(), id, generation: slot.generation })
+        let slot = slots.get(&origin)?;
+        Some(Opened { value: slot.cell.get()?.clone(), origin, generation: slot.generation })
     }
 
     /// The values of all runtimes that live.
@@ -89,7 +89,7 @@ impl<T: Clone + Send + Sync + 'static> PerRuntime<T> {
     /// Forgets a value that has turned out broken, unless another one has taken its place already.
     pub fn discard(&self, opened: &Opened<T>) {
         let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
-        let slot = slots.get_mut(&opened.id).filter(|slot| slot.generation == opened.generation);
+        let slot = slots.get_mut(&opened.origin).filter(|slot| slot.generation == opened.generation);
         let broken = slot.map(|slot| {
             slot.generation = fresh_generation();
             std::mem::take(&mut slot.cell)
@@ -100,20 +100,20 @@ impl<T: Clone + Send + Sync + 'static> PerRuntime<T> {
     }
 
     fn slot(&self, place: &Place) -> (u64, Arc<tokio::sync::OnceCell<T>>) {
-        let id = place.id();
+        let origin = place.origin();
         let lock = || self.slots.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(slot) = lock().get(&id) {
+        if let Some(slot) = lock().get(&origin) {
             return (slot.generation, slot.cell.clone());
         }
         let gone = Arc::new(AtomicBool::new(false));
-        let tenant = Tenant { slots: Arc::downgrade(&self.slots), id, gone: gone.clone() };
+        let tenant = Tenant { slots: Arc::downgrade(&self.slots), origin, gone: gone.clone() };
         // Outside of the lock: a runtime that is being shut down drops the task, and so the tenant, on the spot.
         let tenant = place.spawn(async move {
             let _tenant = tenant;
             std::future::pending::<()>().await;
         });
         let mut slots = lock();
-        if let Some(slot) = slots.get(&id) {
+        if let Some(slot) = slots.get(&origin) {
             let found = (slot.generation, slot.cell.clone());
             drop(slots);
             tenant.abort();
@@ -121,7 +121,7 @@ impl<T: Clone + Send + Sync + 'static> PerRuntime<T> {
         }
         let (generation, cell) = (fresh_generation(), Arc::default());
         if !gone.load(Ordering::Acquire) {
-            slots.insert(id, Slot { generation, cell: Arc::clone(&cell), tenant, gone });
+            slots.insert(origin, Slot { generation, cell: Arc::clone(&cell), tenant, gone });
         }
         (generation, cell)
     }
@@ -157,8 +157,8 @@ impl<T: Clone + Send + Sync + 'static> Default for PerRuntime<T> {
 /// Lives in a task of the runtime; a runtime that ends drops its tasks, and so takes its value out of the table before
 /// its id can be given to another runtime.
 struct Tenant<T> {
-    slots: Weak<Mutex<HashMap<Id, Slot<T>>>>,
-    id: Id,
+    slots: Weak<Mutex<HashMap<Origin, Slot<T>>>>,
+    origin: Origin,
     gone: Arc<AtomicBool>,
 }
 
@@ -169,8 +169,8 @@ impl<T> Drop for Tenant<T> {
         if let Some(slots) = self.slots.upgrade() {
             let mut slots = slots.lock().unwrap_or_else(PoisonError::into_inner);
             // After a `clear` the slot may be another tenant's.
-            let ours = slots.get(&self.id).is_some_and(|slot| Arc::ptr_eq(&slot.gone, &self.gone));
-            let slot = if ours { slots.remove(&self.id) } else { None };
+            let ours = slots.get(&self.origin).is_some_and(|slot| Arc::ptr_eq(&slot.gone, &self.gone));
+            let slot = if ours { slots.remove(&self.origin) } else { None };
             drop(slots);
             // Outside of the lock: the value's own drop may do anything.
             drop(slot);
@@ -191,10 +191,10 @@ mod tests {
             runtime.block_on(values.get(move || async move { Ok(value) })).unwrap().value
         };
         assert_eq!((open(&first, 1), open(&second, 2), open(&first, 3)), (1, 2, 1));
-        let id = first.handle().id();
-        assert!(values.peek(id).is_some());
+        let origin = Origin::of(first.handle());
+        assert!(values.peek(origin).is_some());
         drop(first);
-        assert!(values.peek(id).is_none());
+        assert!(values.peek(origin).is_none());
     }
 
     #[test]

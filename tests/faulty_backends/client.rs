@@ -6,12 +6,12 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use dlock::{Clock, Error, ErrorKind, HoldId, LastSuccess, LockKey, LockState, Note, Result};
+use dlock::{Clock, Error, ErrorKind, HoldId, Key, LastSuccess, LockKey, LockState, Note, Result};
 use dlock_conformance::Outage;
 use dlock_contract::{
-    Attempt, Backend, Batch, BootInstant, BreakRecord, Claim, Durability, Exchange, Fencing, Hold, Inspect, Keeps,
-    Listing, Owner, Page, Periods, Profile, Queue, Released, Reservation, Reserved, RunEnd, Standing, Together, Tokens,
-    TtlRange, Validity, Wake, WakeStyle,
+    Attempt, Backend, Batch, BootInstant, BreakRecord, Claim, Durability, Exchange, Fencing, Hold, Identity, Inspect,
+    Keeps, Listing, Origin, Owner, Page, Periods, Profile, Queue, Released, Reservation, Reserved, RunEnd, Standing,
+    Together, Tokens, TtlRange, Validity, Wake, WakeStyle,
 };
 use futures::future::BoxFuture;
 
@@ -82,6 +82,14 @@ impl Backend for Client {
         &self.profile
     }
 
+    fn identify(&self, key: &LockKey) -> Result<Identity, Error> {
+        Ok(match () {
+            () if self.tells(Lie::IdentityOfClient) => Identity::of(key).named(format!("{key} of {}", self.id)),
+            () if self.tells(Lie::OneIdentity) => Identity::of(&LockKey::new("all", Key::text("locks"))?),
+            () => Identity::of(key),
+        })
+    }
+
     fn try_acquire<'a>(&'a self, claim: &'a Arc<Claim>, queue: Queue) -> BoxFuture<'a, Result<Attempt>> {
         Box::pin(async move {
             if self.tells(Lie::RefusesLongest) && claim.key.as_str().len() > 4000 {
@@ -147,7 +155,7 @@ impl Backend for Client {
     fn renew<'a>(&'a self, holds: &'a [&'a Hold]) -> BoxFuture<'a, Vec<Result<Standing>>> {
         Box::pin(async move {
             let from = self.clock.now();
-            let runtime = Some(tokio::runtime::Handle::current().id());
+            let runtime = Origin::here();
             let foreign = holds.iter().any(|hold| hold.claim.origin != runtime);
             let owner = holds.first().map_or(Owner::from_bytes([0; 16]), |hold| hold.claim.owner);
             let failed = match self.wire(&owner).await {

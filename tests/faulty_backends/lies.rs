@@ -119,6 +119,8 @@ lies! {
     TrimsBlanks POLL ["keys that differ by what trails are different locks"]
     CutsKeys POLL ["keys that differ after a long common beginning are different locks"]
     MixesSeparators POLL ["keys that differ by a separator are different locks"]
+    IdentityOfClient POLL ["a key is one lock for each client, and different keys are different ones"]
+    OneIdentity POLL ["a key is one lock for each client, and different keys are different ones"]
     RefusesLongest POLL ["the longest key works as any other"]
     ReleaseEndsOlder POLL ["the end of one lock leaves the client's others alone"]
     ReversesAnswers POLL ["holds renewed together are answered one by one, in order"]

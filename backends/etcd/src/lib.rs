@@ -34,8 +34,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use dlock_contract::{
-    Attempt, Backend, Claim, Clock, Durability, Error, ErrorKind, Fencing, Hold, Inspect, LockKey, LockState, Opener,
-    Owner, Profile, Queue, Released, Result, Standing, TtlRange, Wake, WakeStyle,
+    Attempt, Backend, Claim, Clock, Durability, Error, ErrorKind, Fencing, Hold, Identity, Inspect, LockKey, LockState,
+    Opener, Owner, Profile, Queue, Released, Result, Standing, TtlRange, Wake, WakeStyle,
 };
 use futures::future::BoxFuture;
 
@@ -43,7 +43,7 @@ use self::address::Address;
 use self::connection::{Connection, Connections};
 use self::fault::Fault;
 use self::lease::Leases;
-use self::line::{Place, Sight};
+use self::line::{Line, Place, Sight};
 
 /// Opens a store by its URL.
 pub const OPENER: Opener = Opener::new(&["etcd"], |url, clock| Box::pin(open(url, clock)));
@@ -237,6 +237,10 @@ fn profile(shortest: Duration) -> Profile {
 impl Backend for Etcd {
     fn profile(&self) -> &Profile {
         &self.profile
+    }
+
+    fn identify(&self, key: &LockKey) -> Result<Identity> {
+        Ok(Identity::of(key).named(Line::of(key).name()))
     }
 
     fn try_acquire<'a>(&'a self, claim: &'a Arc<Claim>, queue: Queue) -> BoxFuture<'a, Result<Attempt>> {

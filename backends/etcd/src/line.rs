@@ -32,6 +32,11 @@ impl Line {
         Self { start: format!("{name}/").into_bytes(), end: format!("{name}0").into_bytes() }
     }
 
+    /// What all keys of the lock begin with.
+    pub(super) fn name(&self) -> String {
+        String::from_utf8_lossy(&self.start).into_owned()
+    }
+
     fn range(&self) -> GetOptions {
         GetOptions::new().with_range(self.end.clone())
     }

@@ -5,16 +5,21 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use dlock_contract::{
-    Attempt, Backend, Batch, BootInstant, Claim, Exchange, Hold, Inspect, Keeps, LastSuccess, LockKey, LockState,
-    Periods, Profile, Queue, Released, Reservation, Reserved, Result, RunEnd, Standing, Together, Tokens,
+    Attempt, Backend, Batch, BootInstant, Claim, Exchange, Hold, Identity, Inspect, Keeps, LastSuccess, LockKey,
+    LockState, Periods, Profile, Queue, Released, Reservation, Reserved, Result, RunEnd, Standing, Together, Tokens,
 };
 use futures::future::BoxFuture;
 
+use crate::layout::name::in_redis;
 use crate::lock::store::Redis;
 
 impl Backend for Redis {
     fn profile(&self) -> &Profile {
         &self.profile
+    }
+
+    fn identify(&self, key: &LockKey) -> Result<Identity> {
+        Ok(Identity::of(key).named(in_redis(key)))
     }
 
     fn try_acquire<'a>(&'a self, claim: &'a Arc<Claim>, queue: Queue) -> BoxFuture<'a, Result<Attempt>> {

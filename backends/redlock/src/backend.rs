@@ -4,11 +4,13 @@ use std::fmt;
 use std::sync::Arc;
 
 use dlock_contract::{
-    Attempt, Backend, Claim, Hold, Inspect, LockKey, LockState, Profile, Queue, Released, Result, Standing,
+    Attempt, Backend, Claim, Hold, Identity, Inspect, LockKey, LockState, Profile, Queue, Released, Result, Standing,
 };
 use futures::future::BoxFuture;
 
 use dlock_redis::internal::literal::{all_inside, for_claim, inside, under_its_name};
+
+use dlock_redis::internal::layout::in_redis;
 
 use super::store::Redlock;
 
@@ -17,8 +19,8 @@ impl Backend for Redlock {
         &self.profile
     }
 
-    fn name_of(&self, key: &LockKey) -> Result<LockKey> {
-        if self.is_literal { key.literal() } else { Ok(key.clone()) }
+    fn identify(&self, key: &LockKey) -> Result<Identity> {
+        if self.is_literal { Ok(Identity::of(&key.literal()?)) } else { Ok(Identity::of(key).named(in_redis(key))) }
     }
 
     fn try_acquire<'a>(&'a self, claim: &'a Arc<Claim>, _: Queue) -> BoxFuture<'a, Result<Attempt>> {
@@ -58,7 +60,7 @@ impl Backend for Redlock {
     }
 
     fn look<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<LockState>> {
-        Box::pin(async move { self.state(&self.name_of(key)?).await })
+        Box::pin(async move { self.state(&self.named(key)?).await })
     }
 
     fn inspect(&self) -> Option<&dyn Inspect> {

@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use ::redis::{Value, cmd};
 use dlock_contract::{
-    Backend, BreakRecord, Claim, Cursor, Error, Hold, HoldId, Holder, Inspect, Listing, LockKey, LockState, Page,
-    Result,
+    BreakRecord, Claim, Cursor, Error, Hold, HoldId, Holder, Inspect, Listing, LockKey, LockState, Page, Result,
 };
 use dlock_redis::internal::{
     LEAST, fault, layout, listed_key, lock_pattern, millis, owner_of, record_name, scan_command, scanned,
@@ -86,7 +85,7 @@ impl Inspect for Redlock {
 
     fn break_hold<'a>(&'a self, key: &'a LockKey, id: HoldId, record: &'a BreakRecord) -> BoxFuture<'a, Result<bool>> {
         Box::pin(async move {
-            let name = self.name_of(key)?;
+            let name = self.named(key)?;
             let Some((value, left)) = self.majority_value(&name).await? else { return Ok(false) };
             let Some(owner) = owner_of(&value).filter(|owner| HoldId::of(owner) == id) else { return Ok(false) };
             self.leave_record(&name, id, record, left.unwrap_or_default()).await?;
@@ -99,7 +98,7 @@ impl Inspect for Redlock {
 
     fn record_of<'a>(&'a self, hold: &'a Hold) -> BoxFuture<'a, Result<Option<BreakRecord>>> {
         Box::pin(async move {
-            let name = record_name(&self.name_of(&hold.claim.key)?, HoldId::of(&hold.claim.owner));
+            let name = record_name(&self.named(&hold.claim.key)?, HoldId::of(&hold.claim.owner));
             let mut asked = ask(&self.nodes, 0..self.nodes.len(), Patience::UNHURRIED, move |node, link| {
                 let mut get = cmd("GET");
                 get.arg(&name);

@@ -7,10 +7,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ::redis::{Cmd, Value};
 use dlock_contract::engine::Place;
-use dlock_contract::{BootInstant, Clock, Error, PerRuntime, Result};
+use dlock_contract::{BootInstant, Clock, Error, Origin, PerRuntime, Result};
 use futures::FutureExt;
 use futures::future::Shared;
-use tokio::runtime::Id;
 use tokio::sync::oneshot;
 
 use super::identity::{Identity, Roster};
@@ -25,7 +24,7 @@ pub(super) struct Node {
     number: usize,
     connections: Arc<Connections>,
     links: PerRuntime<Arc<Link>>,
-    opening: Mutex<HashMap<Id, Opening>>,
+    opening: Mutex<HashMap<Origin, Opening>>,
     roster: Arc<Roster>,
     /// When the latest request left that was answered, in nanoseconds.
     last_seen: AtomicU64,
@@ -76,7 +75,7 @@ impl Node {
     }
 
     /// The link of that runtime, if it is open and lives.
-    pub(super) fn link_of(&self, runtime: Id) -> Option<Arc<Link>> {
+    pub(super) fn link_of(&self, runtime: Origin) -> Option<Arc<Link>> {
         let link = self.links.peek(runtime)?.value;
         link.connection.is_usable(self.clock()).then_some(link)
     }
@@ -88,17 +87,17 @@ impl Node {
 
     /// Opens the present runtime's link, in a task of its own: whoever asks may lose patience, and the next one finds it.
     pub(super) fn open(self: &Arc<Self>, place: &Place) -> Opening {
-        let id = place.id();
+        let origin = place.origin();
         let (sender, link) = oneshot::channel();
         let opening = Opening { since: self.clock().now(), link: link.shared() };
         {
             let mut under_way = self.under_way();
-            if let Some(present) = under_way.get(&id) {
+            if let Some(present) = under_way.get(&origin) {
                 return present.clone();
             }
-            under_way.insert(id, opening.clone());
+            under_way.insert(origin, opening.clone());
         }
-        let entry = Entry { node: self.clone(), id };
+        let entry = Entry { node: self.clone(), origin };
         // Outside of the lock: a runtime that is being shut down drops the task, and so the entry, on the spot.
         place.spawn(async move {
             let opened = entry.node.opened().await;
@@ -111,7 +110,7 @@ impl Node {
     }
 
     async fn opened(self: &Arc<Self>) -> Result<Arc<Link>> {
-        if let Some(broken) = Place::here().ok().and_then(|place| self.links.peek(place.id())) {
+        if let Some(broken) = Place::here().ok().and_then(|place| self.links.peek(place.origin())) {
             if broken.value.connection.is_usable(self.clock()) {
                 return Ok(broken.value);
             }
@@ -172,7 +171,7 @@ impl Node {
         self.connections.close();
     }
 
-    fn under_way(&self) -> MutexGuard<'_, HashMap<Id, Opening>> {
+    fn under_way(&self) -> MutexGuard<'_, HashMap<Origin, Opening>> {
         self.opening.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -186,11 +185,11 @@ impl fmt::Debug for Node {
 /// Takes the opening out of the table, also when its runtime ends first.
 struct Entry {
     node: Arc<Node>,
-    id: Id,
+    origin: Origin,
 }
 
 impl Drop for Entry {
     fn drop(&mut self) {
-        self.node.under_way().remove(&self.id);
+        self.node.under_way().remove(&self.origin);
     }
 }

@@ -132,7 +132,7 @@ async fn one<T, F: Future<Output = Result<T>>>(
     request: impl Fn(Arc<Node>, Arc<Link>) -> F,
 ) -> Answer<T> {
     let clock = node.clock().clone();
-    let link = match node.link_of(place.id()) {
+    let link = match node.link_of(place.origin()) {
         Some(link) => link,
         None => {
             let opening = node.open(place);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock_contract::{Clock, Durability, Fencing, Profile, Result, TtlRange, WakeStyle};
+use dlock_contract::{Clock, Durability, Fencing, LockKey, Profile, Result, TtlRange, WakeStyle};
 
 use super::address::Address;
 use super::address::MIN_TTL;
@@ -59,6 +59,11 @@ impl Redlock {
             Ok(())
         };
         dlock_contract::engine::background()?.run(open).await?
+    }
+
+    /// The key under which the nodes keep this one.
+    pub(super) fn named(&self, key: &LockKey) -> Result<LockKey> {
+        if self.is_literal { key.literal() } else { Ok(key.clone()) }
     }
 
     /// Looks at all nodes once: what is wrong with one of them is said now, and not when the others fail.

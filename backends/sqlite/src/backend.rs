@@ -3,10 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock_contract::engine::here;
 use dlock_contract::{
-    Attempt, Backend, Claim, Hold, Inspect, Keeps, LastSuccess, LockKey, LockState, Periods, Profile, Queue, Released,
-    Result, RunEnd, Standing,
+    Attempt, Backend, Claim, Hold, Inspect, Keeps, LastSuccess, LockKey, LockState, Origin, Periods, Profile, Queue,
+    Released, Result, RunEnd, Standing,
 };
 use futures::future::BoxFuture;
 
@@ -66,7 +65,7 @@ impl Backend for Sqlite {
         Box::pin(async {
             // In order where that is possible: a connection that is closed later, by its thread, still tidies up files
             // that may be another's by then.
-            if let Some(worker) = here().and_then(|here| self.workers.peek(here)) {
+            if let Some(worker) = Origin::here().and_then(|here| self.workers.peek(here)) {
                 worker.value.close().await;
             }
             self.workers.clear();

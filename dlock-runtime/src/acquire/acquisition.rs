@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dlock_contract::engine::{Home, is_forked};
-use dlock_contract::{BootInstant, Claim, Error, ErrorKind, Hold, Result};
+use dlock_contract::{BootInstant, Claim, Error, ErrorKind, Hold, LockKey, Result};
 
 use crate::acquire::request::Parked;
 use crate::events::observe::Event;
@@ -27,6 +27,8 @@ pub(crate) struct Acquisition {
     pub(super) shared: Arc<Shared<Tenure>>,
     pub(super) store: Arc<Store>,
     pub(super) claim: Arc<Claim>,
+    /// The lock that the claim's key is in this store.
+    pub(super) lock: LockKey,
     /// Moves to the tenure.
     pub(super) label: Option<Label>,
     pub(super) options: Resolved,
@@ -93,6 +95,7 @@ impl Acquisition {
         let passes = cohort.is_some();
         let tenure = Arc::new(Tenure::begin(NewTenure {
             hold,
+            lock: self.lock.clone(),
             store: self.store.clone(),
             shared: self.shared.clone(),
             label,

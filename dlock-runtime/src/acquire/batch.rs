@@ -70,8 +70,7 @@ fn ready(request: &Request, keys: &[KeyBuf], wait_ends: BootInstant) -> Result<O
     let mut all = Vec::with_capacity(keys.len());
     for key in keys {
         let Prepared::Asks(mut acquisition) = prepare(request.clone(), key, Some(wait_ends))? else { return Ok(None) };
-        let Joined::Turn(turn) = acquisition.store.queue.join(&acquisition.claim.key, acquisition.turn_request(None))
-        else {
+        let Joined::Turn(turn) = acquisition.store.queue.join(&acquisition.lock, acquisition.turn_request(None)) else {
             return Ok(None);
         };
         acquisition.turn = Some(turn);

@@ -52,11 +52,11 @@ async fn acquire_several(request: Request, keys: Vec<KeyBuf>) -> Result<Guards> 
         return Err(of_first(Error::config("once_per", text)).with_backend(&store.name));
     }
     let namespace = request.context.defaults().namespace.clone();
-    // Sorted by their names in the store: two keys may be one lock there.
+    // Sorted by their locks in the store: two keys may be one lock there.
     let mut named = Vec::with_capacity(keys.len());
     for key in keys {
-        let name = store.key(&namespace, &key).map_err(|error| error.with_backend(&store.name))?;
-        named.push((name, key));
+        let (_, identity) = store.identify(&namespace, &key).map_err(|error| error.with_backend(&store.name))?;
+        named.push((identity.into_lock(), key));
     }
     named.sort_unstable_by(|(one, _), (other, _)| one.as_str().cmp(other.as_str()));
     named.dedup_by(|(one, _), (other, _)| one == other);

@@ -73,7 +73,8 @@ pub(crate) fn prepare(request: Request, key: &KeyBuf, wait_ends: Option<BootInst
     let named = |error: Error| error.with_key(&key.0).with_backend(&store.name);
     context.check_open().map_err(named)?;
     let options = request.options.resolve(&defaults).map_err(named)?;
-    let key = store.key(&defaults.namespace, key).map_err(named)?;
+    let (key, identity) = store.identify(&defaults.namespace, key).map_err(named)?;
+    let lock = identity.into_lock();
     let named = |error: Error| error.with_key(key.as_str()).with_backend(&store.name);
     // One system call for three things that depend on the process: our thread, the random bytes, the note.
     let pid = std::process::id();
@@ -82,7 +83,7 @@ pub(crate) fn prepare(request: Request, key: &KeyBuf, wait_ends: Option<BootInst
         // For example in a waker that drives a future to its end.
         return Err(named(blocks_our_thread()));
     }
-    let outer = request.list.as_ref().map_or_else(|| scope::holding(&store, &key), |list| list.holding(&key));
+    let outer = request.list.as_ref().map_or_else(|| scope::holding(&store, &lock), |list| list.holding(&lock));
     if let Some(outer) = outer {
         let mut text = Cow::Borrowed("this call already holds the lock; waiting for it would deadlock");
         if request.options.reentrant && outer.hold.claim.mode.covers(request.options.mode) {
@@ -121,6 +122,7 @@ pub(crate) fn prepare(request: Request, key: &KeyBuf, wait_ends: Option<BootInst
         shared,
         store,
         claim: Arc::new(claim),
+        lock,
         cohort: passes.map(|bounds| Box::new(CohortState::new(bounds, options.ttl))),
         options,
         since,

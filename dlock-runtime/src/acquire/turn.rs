@@ -103,7 +103,7 @@ impl Acquisition {
     pub(super) async fn join(&mut self) -> Result<Turn> {
         let max = self.options.max_waiters;
         let waits = (self.options.wait != Wait::None).then_some(max);
-        match self.store.queue.join(&self.claim.key, self.turn_request(waits)) {
+        match self.store.queue.join(&self.lock, self.turn_request(waits)) {
             Joined::Turn(turn) => Ok(turn),
             Joined::Full => Err(Error::new(
                 ErrorKind::QueueFull { max },
@@ -145,11 +145,9 @@ impl Acquisition {
         }
         let Some(home) = parked.home else { return Ok(()) };
         let here = |tenure: &Arc<Tenure>| {
-            tenure.home == Some(home)
-                && Arc::ptr_eq(&tenure.store, &self.store)
-                && tenure.hold.claim.key == self.claim.key
+            tenure.home == Some(home) && Arc::ptr_eq(&tenure.store, &self.store) && tenure.lock == self.lock
         };
-        if self.store.queue.has(&self.claim.key, home) || self.shared.renewals.holds().iter().any(here) {
+        if self.store.queue.has(&self.lock, home) || self.shared.renewals.holds().iter().any(here) {
             return Err(Error::new(
                 ErrorKind::WouldDeadlock,
                 "a task of this current-thread runtime holds the lock or waits before this call, and cannot go on while this call blocks the thread; make the function async",

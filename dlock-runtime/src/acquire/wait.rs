@@ -3,8 +3,8 @@
 use std::future::poll_fn;
 use std::time::Duration;
 
-use dlock_contract::engine::{background, here};
-use dlock_contract::{Backoff, BootInstant, Clock, Result, RunsOn, Signal, Wake, WakeStyle};
+use dlock_contract::engine::background;
+use dlock_contract::{Backoff, BootInstant, Clock, Origin, Result, RunsOn, Signal, Wake, WakeStyle};
 
 use crate::hold::jitter::full_jitter;
 use crate::hold::store::Store;
@@ -60,7 +60,7 @@ pub(crate) async fn news(store: &Store, clock: &Clock, wake: &mut Wake, until: B
         clock.sleep_until(until).await;
         return Ok(None);
     };
-    let away = store.backend.profile().runs_on == RunsOn::OwnThread || here().is_none();
+    let away = store.backend.profile().runs_on == RunsOn::OwnThread || Origin::here().is_none();
     if !away {
         return clock.timeout_at(until, poll_fn(|cx| signal.as_mut().poll(cx))).await.transpose();
     }

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dlock_contract::{
-    BreakRecord, Cursor, Error, ErrorKind, HoldId, Inspect, LastSuccess, Listing, LockKey, LockState, Note, Result,
+    Backend, BreakRecord, Cursor, Error, ErrorKind, HoldId, Inspect, LastSuccess, Listing, LockKey, LockState, Note,
+    Result,
 };
 use futures::future::{BoxFuture, join_all};
 
@@ -132,7 +133,7 @@ impl Locks {
         let states = page.locks.into_iter().map(|key| {
             let store = &store;
             async move {
-                match store.ask(bound, &key, |backend, key| backend.look(key)).await {
+                match store.ask(bound, &key, state_of).await {
                     Ok(state) => Ok(Some(ListedLock { key, state })),
                     // Under literal names: a value of a program that is no lock.
                     Err(error) if *error.kind() == ErrorKind::KeyConflict => Ok(None),
@@ -218,6 +219,15 @@ impl IntoFuture for BreakHold {
     }
 }
 
+/// The state of a lock, with its names in the store.
+fn state_of<'a>(backend: &'a dyn Backend, key: &'a LockKey) -> BoxFuture<'a, Result<LockState>> {
+    Box::pin(async move {
+        let mut state = backend.look(key).await?;
+        state.names = backend.identify(key)?.names();
+        Ok(state)
+    })
+}
+
 fn break_hold<'a>(
     inspect: &'a dyn Inspect,
     key: &'a LockKey,
@@ -261,7 +271,7 @@ impl Lock {
     /// # Errors
     /// As [`acquire`](Self::acquire), without the waiting.
     pub async fn holders(self) -> Result<LockState> {
-        self.look(|backend, key| backend.look(key)).await
+        self.look(state_of).await
     }
 
     /// Does anybody hold the lock, in this process or in another?

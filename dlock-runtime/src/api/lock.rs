@@ -294,7 +294,7 @@ impl Lock {
         let key = KeyBuf::from(self.key);
         let store = self.registry.context().store(self.backend.as_deref()).map_err(|error| error.with_key(&key.0))?;
         let defaults = self.registry.defaults();
-        let key = store.key(&defaults.namespace, &key).map_err(|error| error.with_backend(&store.name))?;
+        let (key, _) = store.identify(&defaults.namespace, &key).map_err(|error| error.with_backend(&store.name))?;
         let named = |error: Error| error.with_key(key.as_str()).with_backend(&store.name);
         dlock_contract::engine::background().map_err(named)?;
         let bound = request_bound(defaults.ttl);

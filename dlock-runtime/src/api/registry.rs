@@ -6,7 +6,7 @@ use std::time::Duration;
 
 #[cfg(doc)]
 use dlock_contract::ErrorKind;
-use dlock_contract::engine::{background, here, is_forked};
+use dlock_contract::engine::{background, is_forked};
 use dlock_contract::{Backend, Clock, LossCause, Result};
 use futures::FutureExt;
 
@@ -61,7 +61,7 @@ impl Registry {
     ) -> Result<()> {
         self.0.check_free(name)?;
         // Outside of any runtime it is opened on our thread, as requests are.
-        let opened = match here() {
+        let opened = match dlock_contract::Origin::here() {
             Some(_) => opening.await,
             None => background()?.run(opening).await.flatten(),
         };

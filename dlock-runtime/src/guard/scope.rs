@@ -97,34 +97,34 @@ pub(crate) fn innermost() -> Option<Arc<Tenure>> {
 }
 
 /// The hold of this lock by the enclosing call, or by one around it.
-pub(crate) fn holding(store: &Arc<Store>, key: &LockKey) -> Option<Arc<Tenure>> {
-    chain().find(|held| Arc::ptr_eq(&held.store, store) && held.hold.claim.key == *key)
+pub(crate) fn holding(store: &Arc<Store>, lock: &LockKey) -> Option<Arc<Tenure>> {
+    chain().find(|held| Arc::ptr_eq(&held.store, store) && held.lock == *lock)
 }
 
 /// The holds of the enclosing calls in one store, for a caller that requests many locks.
 pub(crate) struct Enclosing {
-    by_key: HashMap<LockKey, Arc<Tenure>>,
+    by_lock: HashMap<LockKey, Arc<Tenure>>,
     #[cfg(debug_assertions)]
     asked: AtomicBool,
 }
 
 impl Enclosing {
     pub(crate) fn of(store: &Arc<Store>) -> Self {
-        let mut by_key = HashMap::new();
+        let mut by_lock = HashMap::new();
         for held in chain().filter(|held| Arc::ptr_eq(&held.store, store)) {
             // The innermost comes first.
-            by_key.entry(held.hold.claim.key.clone()).or_insert(held);
+            by_lock.entry(held.lock.clone()).or_insert(held);
         }
         Self {
-            by_key,
+            by_lock,
             #[cfg(debug_assertions)]
             asked: AtomicBool::new(false),
         }
     }
 
     /// As [`holding`].
-    pub(crate) fn holding(&self, key: &LockKey) -> Option<Arc<Tenure>> {
-        self.by_key.get(key).filter(|held| held.is_held()).cloned()
+    pub(crate) fn holding(&self, lock: &LockKey) -> Option<Arc<Tenure>> {
+        self.by_lock.get(lock).filter(|held| held.is_held()).cloned()
     }
 
     /// Whether this is the first call of this method.

@@ -24,8 +24,8 @@ pub(crate) async fn pass_on(tenure: &Arc<Tenure>, cohort: CohortState, bound: Du
 }
 
 async fn next(tenure: &Arc<Tenure>, mut cohort: CohortState, bound: Duration) -> Option<Handover> {
-    let Tenure { hold, store, shared, .. } = &**tenure;
-    let members = store.queue.members(&hold.claim.key, hold.claim.ttl, cohort.most);
+    let Tenure { hold, lock, store, shared, .. } = &**tenure;
+    let members = store.queue.members(lock, hold.claim.ttl, cohort.most);
     if members == 0 {
         return None;
     }

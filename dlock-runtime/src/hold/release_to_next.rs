@@ -7,8 +7,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock_contract::engine::{Place, background, here};
-use dlock_contract::{Attempt, BootInstant, Claim, Error, Owner, Released, Result};
+use dlock_contract::engine::{Place, background};
+use dlock_contract::{Attempt, BootInstant, Claim, Error, Origin, Owner, Released, Result};
 use tokio::sync::oneshot;
 
 use crate::events::shutdown::Job;
@@ -37,7 +37,7 @@ impl ReleaseToNext {
         }
         let owner = Owner::fresh().ok()?;
         // The runtime on which it will run; `None` for our thread. The undo runs there too.
-        let origin = here().filter(|here| tenure.hold.claim.origin == Some(*here));
+        let origin = Origin::here().filter(|here| tenure.hold.claim.origin == Some(*here));
         let mut claim = (*claim).clone();
         (claim.owner, claim.origin) = (owner, origin);
         Some(Self {
@@ -58,7 +58,7 @@ impl ReleaseToNext {
             let _ = to.send(self.run(bound).await);
         };
         match Place::here() {
-            Ok(place) if home == Some(place.id()) => drop(place.spawn(task)),
+            Ok(place) if home == Some(place.origin()) => drop(place.spawn(task)),
             // The waiters are on another runtime, and this one may stand still while theirs goes on.
             _ => background()?.spawn(task),
         }

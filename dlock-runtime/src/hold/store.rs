@@ -4,8 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock_contract::engine::{KeyBuf, background, here, not_forked};
-use dlock_contract::{Backend, Clock, Error, LockKey, Result, RunsOn, WakeStyle};
+use dlock_contract::engine::{KeyBuf, background, not_forked};
+use dlock_contract::{Backend, Clock, Error, Identity, LockKey, Origin, Result, RunsOn, WakeStyle};
 use futures::future::BoxFuture;
 
 use crate::events::shutdown::Jobs;
@@ -56,9 +56,11 @@ impl Store {
         can.wake == WakeStyle::Grant && can.runs_on == RunsOn::Caller
     }
 
-    /// The full name of a key in this store.
-    pub(crate) fn key(&self, namespace: &str, key: &KeyBuf) -> Result<LockKey> {
-        self.backend.name_of(&LockKey::within(namespace, key)?)
+    /// The key with its namespace, and the lock that it is in this store. Two keys may be one lock there.
+    pub(crate) fn identify(&self, namespace: &str, key: &KeyBuf) -> Result<(LockKey, Identity)> {
+        let key = LockKey::within(namespace, key)?;
+        let identity = self.backend.identify(&key)?;
+        Ok((key, identity))
     }
 
     /// Runs a request about `subject` where its connection lives: in place on the caller's runtime, or on our thread if
@@ -77,7 +79,7 @@ impl Store {
         not_forked()?;
         let clock = &self.clock;
         let answer_by = clock.now().after(bound);
-        let away = self.backend.profile().runs_on == RunsOn::OwnThread || here().is_none();
+        let away = self.backend.profile().runs_on == RunsOn::OwnThread || Origin::here().is_none();
         let answer = if away {
             let (backend, subject) = (self.backend.clone(), subject.clone());
             let run = background()?.run(async move { request(&*backend, &subject).await });

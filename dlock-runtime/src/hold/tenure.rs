@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use dlock_contract::engine::{Home, margin};
-use dlock_contract::{BootInstant, BreakRecord, Error, ErrorKind, Fence, Hold, LossCause, Result, Validity};
+use dlock_contract::{BootInstant, BreakRecord, Error, ErrorKind, Fence, Hold, LockKey, LossCause, Result, Validity};
 
 use self::end_plan::EndPlan;
 pub(crate) use self::end_plan::Ending;
@@ -23,6 +23,8 @@ use crate::site::Label;
 #[derive(Debug)]
 pub(crate) struct Tenure {
     pub(crate) hold: Hold,
+    /// The lock that the key of its claim is in the store.
+    pub(crate) lock: LockKey,
     pub(crate) store: Arc<Store>,
     pub(crate) shared: Arc<Shared<Self>>,
     pub(crate) label: Label,
@@ -75,6 +77,7 @@ const LOST_BROKEN: u8 = 6;
 /// The parts of a new tenure.
 pub(crate) struct NewTenure {
     pub(crate) hold: Hold,
+    pub(crate) lock: LockKey,
     pub(crate) store: Arc<Store>,
     pub(crate) shared: Arc<Shared<Tenure>>,
     pub(crate) label: Label,
@@ -132,6 +135,7 @@ impl Tenure {
             local: Mutex::new(Local { turn: start.turn, cohort: start.cohort }),
             duties: Mutex::new(Duties { due: None, next_renewal, renewing: false, near_told: false }),
             hold: start.hold,
+            lock: start.lock,
             store: start.store,
             shared: start.shared,
             label: start.label,
@@ -246,7 +250,7 @@ impl Tenure {
 
     pub(crate) fn fence(&self) -> Result<Fence> {
         match self.hold.token {
-            Some(token) => Ok(Fence::new(self.hold.claim.key.clone(), token)),
+            Some(token) => Ok(Fence::new(self.lock.clone(), token)),
             None => Err(self.error(
                 ErrorKind::Unsupported { need: "a store with fencing tokens".into() },
                 "this store gives no fencing tokens",

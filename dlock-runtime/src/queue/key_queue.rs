@@ -104,7 +104,7 @@ pub(crate) struct LocalHold {
 
 /// The callers of one runtime, or those outside of any.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ServedRuntime(pub(crate) Option<tokio::runtime::Id>);
+pub(crate) struct ServedRuntime(pub(crate) Option<dlock_contract::Origin>);
 
 impl KeyQueue {
     pub(super) fn waiters(&mut self) -> &mut Waiters {

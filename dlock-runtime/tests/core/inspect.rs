@@ -199,8 +199,9 @@ fn locks_are_listed_page_by_page() {
 #[test]
 fn a_listed_key_names_its_lock_again() {
     test(async {
-        let registry = Registry::with_clock(&Clock::manual());
-        registry.install("m", Memory::new()).unwrap();
+        let clock = Clock::manual();
+        let registry = Registry::with_clock(&clock);
+        registry.install("m", Memory::with_clock(&clock)).unwrap();
         let guard = registry.lock(Key::text("stock:").value("a<b>").and_text(":x")).acquire().await.unwrap();
         let page = registry.locks().page().await.unwrap();
         let id = page.locks[0].state.holders[0].id.unwrap();

@@ -1,7 +1,6 @@
 //! A release that asks for the next caller, when something else ends: the registry, the runtime, the time of the grant.
 
 use dlock_runtime::{ErrorKind, Event, LossCause, Renew};
-use tokio::runtime::Handle;
 
 use crate::acquire::neighbours;
 use crate::support::{
@@ -160,7 +159,7 @@ fn what_a_failed_release_has_asked_for_is_no_contention() {
 #[test]
 fn what_is_asked_from_our_thread_is_undone_from_there_and_what_its_caller_asks_from_home() {
     test(async {
-        let here = Some(Handle::current().id());
+        let here = dlock_contract::Origin::here();
         for fails in [true, false] {
             let (world, stranger) = neighbours();
             let held = world.lock("k").acquire().await.unwrap();

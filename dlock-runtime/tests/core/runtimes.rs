@@ -118,14 +118,14 @@ fn a_value_asked_for_in_a_dying_runtime_does_not_hang() {
     let asks = Asks(values.clone(), said);
     let dying = std::thread::spawn(move || {
         let runtime = runtime();
-        let id = runtime.handle().id();
+        let origin = runtime.block_on(async { dlock_contract::Origin::here().unwrap() });
         runtime.spawn(async move {
             let _asks = asks;
             std::future::pending::<()>().await;
         });
         runtime.block_on(tokio::task::yield_now());
         drop(runtime);
-        values.peek(id).is_none()
+        values.peek(origin).is_none()
     });
     assert!(heard.recv_timeout(20 * SECOND).is_ok(), "it hangs");
     assert!(dying.join().unwrap(), "nothing is kept for a runtime that is gone");

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use dlock_contract::{
-    Attempt, Backend, Claim, Hold, Holder, Inspect, LockKey, LockState, Note, Profile, Queue, Released, Result,
-    Standing, Validity,
+    Attempt, Backend, Claim, Hold, Holder, Identity, Inspect, LockKey, LockState, Note, Profile, Queue, Released,
+    Result, Standing, Validity,
 };
 use futures::future::{BoxFuture, join_all};
 
@@ -15,6 +15,10 @@ use super::store::GetLock;
 impl Backend for GetLock {
     fn profile(&self) -> &Profile {
         &self.profile
+    }
+
+    fn identify(&self, key: &LockKey) -> Result<Identity> {
+        Ok(Identity::of(key).named(name_of(key.as_str())))
     }
 
     fn try_acquire<'a>(&'a self, claim: &'a Arc<Claim>, queue: Queue) -> BoxFuture<'a, Result<Attempt>> {

@@ -4,8 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use dlock_contract::{BootInstant, Clock};
-use tokio::runtime::Id;
+use dlock_contract::{BootInstant, Clock, Origin};
 
 use crate::cluster::way::ClusterWay;
 use crate::combine::combiner::Combiner;
@@ -17,7 +16,7 @@ use crate::connections::stale::{ClientName, StaleConnections};
 // processor's cache.
 #[repr(align(128))]
 pub struct Connection {
-    pub(crate) runtime: Id,
+    pub(crate) runtime: Origin,
     pub(crate) way: Way,
     /// How often the primary had changed when it was opened.
     pub(crate) switches: u64,

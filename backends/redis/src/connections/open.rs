@@ -41,7 +41,7 @@ impl Connections {
         let way =
             Way::Cluster(Box::new(ClusterWay::new(client, self.clock.clone(), self.quarantine.clone(), dead.clone())));
         Ok(Arc::new(Connection {
-            runtime: place.id(),
+            runtime: place.origin(),
             way,
             switches: 0,
             dead,
@@ -82,7 +82,7 @@ impl Connections {
         }
         let place = Place::here()?;
         let switches = self.switches();
-        let runtime = place.id();
+        let runtime = place.origin();
         let dead = Arc::new(AtomicBool::new(false));
         let ended = Arc::<Ended>::default();
         let (died, says, quarantine, clock) =

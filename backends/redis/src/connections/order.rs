@@ -3,9 +3,8 @@
 use std::sync::Arc;
 
 use ::redis::Value;
-use dlock_contract::Result;
+use dlock_contract::{Origin, Result};
 use futures::future::join;
-use tokio::runtime::Id;
 
 use crate::connections::connection::Connection;
 use crate::connections::pool::Connections;
@@ -37,7 +36,7 @@ impl Connections {
     /// undone may be on its way still. The request may be sent twice.
     pub(crate) async fn after<T, F: Future<Output = Result<T>>>(
         self: &Arc<Self>,
-        origin: Option<Id>,
+        origin: Option<Origin>,
         request: impl Fn(Arc<Connection>) -> F,
     ) -> Result<T> {
         if let Some(shared) = origin.and_then(|origin| self.of(origin)) {

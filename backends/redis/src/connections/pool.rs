@@ -4,8 +4,7 @@ use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use dlock_contract::{Clock, PerRuntime, Result};
-use tokio::runtime::Id;
+use dlock_contract::{Clock, Origin, PerRuntime, Result};
 use tokio::sync::Notify;
 
 use crate::cluster::client::SharedClient;
@@ -52,7 +51,7 @@ pub struct Connections {
 thread_local! {
     /// The connection that this thread used last, by store and runtime: most requests find theirs here, without a
     /// lock that all threads share. Weak, so that it keeps no connection open.
-    static LATEST: RefCell<Option<(u64, Id, Weak<Connection>)>> = const { RefCell::new(None) };
+    static LATEST: RefCell<Option<(u64, Origin, Weak<Connection>)>> = const { RefCell::new(None) };
 }
 
 impl Connections {
@@ -104,7 +103,7 @@ impl Connections {
     }
 
     fn latest(&self) -> Option<Arc<Connection>> {
-        let here = dlock_contract::engine::here()?;
+        let here = Origin::here()?;
         let found = LATEST.try_with(|place| match &*place.borrow() {
             Some((store, runtime, connection)) if (*store, *runtime) == (self.store, here) => connection.upgrade(),
             _ => None,
@@ -113,7 +112,7 @@ impl Connections {
     }
 
     /// The connection of that runtime, if it is open still.
-    pub(crate) fn of(&self, runtime: Id) -> Option<Arc<Connection>> {
+    pub(crate) fn of(&self, runtime: Origin) -> Option<Arc<Connection>> {
         let connection = self.open.peek(runtime)?.value;
         let current = connection.switches == self.switches();
         (current && !connection.is_dead()).then_some(connection)

@@ -13,8 +13,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use dlock_contract::engine::{Place, background, here};
-use dlock_contract::{Error, ErrorKind, Result};
+use dlock_contract::engine::{Place, background};
+use dlock_contract::{Error, ErrorKind, Origin, Result};
 use futures::TryFutureExt;
 use tokio::sync::oneshot;
 
@@ -38,7 +38,7 @@ impl Connections {
         let patience = patience(shortest);
         // `WAIT` delays all requests behind it.
         let waits = self.target.settings.wait_replicas > 0 && self.cluster().is_none();
-        let own = here().and_then(|here| self.of(here));
+        let own = Origin::here().and_then(|here| self.of(here));
         if !waits && !own.is_some_and(|own| own.is_silent(patience, &self.clock)) {
             self.renewal_connection.forget(self.clock.now());
             return self.ordinary(patience).await;
@@ -67,7 +67,7 @@ impl Connections {
 
     /// The present runtime's connection, or any other one while that cannot be opened.
     async fn ordinary(self: &Arc<Self>, patience: Duration) -> Result<Arc<Connection>> {
-        if let Some(own) = here().and_then(|here| self.of(here)).filter(|own| self.is_usable(own)) {
+        if let Some(own) = Origin::here().and_then(|here| self.of(here)).filter(|own| self.is_usable(own)) {
             return Ok(own);
         }
         // All connections of a cluster lead to one client.

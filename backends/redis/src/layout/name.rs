@@ -19,6 +19,12 @@ impl ToRedisArgs for LockName<'_> {
     }
 }
 
+/// The name of a lock as text, for an operator.
+pub fn in_redis(key: &LockKey) -> String {
+    let full = key.as_str();
+    full.strip_prefix("dl1:").map_or_else(|| full.to_owned(), |rest| format!("dl1:{{{rest}}}"))
+}
+
 /// The name of something that belongs to a lock, as the scripts make it.
 pub(crate) fn beside(name: &[u8], ending: &str) -> Vec<u8> {
     let (before, after): (&[u8], &[u8]) = match name {

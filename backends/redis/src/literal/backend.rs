@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dlock_contract::{
-    Attempt, Backend, Batch, BootInstant, Claim, Exchange, Hold, Inspect, Keeps, LastSuccess, LockKey, LockState,
-    Periods, Profile, Queue, Released, Reservation, Reserved, Result, RunEnd, Standing, Together, Tokens,
+    Attempt, Backend, Batch, BootInstant, Claim, Exchange, Hold, Identity, Inspect, Keeps, LastSuccess, LockKey,
+    LockState, Periods, Profile, Queue, Released, Reservation, Reserved, Result, RunEnd, Standing, Together, Tokens,
 };
 use futures::future::BoxFuture;
 
@@ -18,8 +18,8 @@ impl Backend for Literal {
         &self.profile
     }
 
-    fn name_of(&self, key: &LockKey) -> Result<LockKey> {
-        key.literal()
+    fn identify(&self, key: &LockKey) -> Result<Identity> {
+        Ok(Identity::of(&key.literal()?))
     }
 
     fn try_acquire<'a>(&'a self, claim: &'a Arc<Claim>, queue: Queue) -> BoxFuture<'a, Result<Attempt>> {

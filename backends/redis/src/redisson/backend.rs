@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::{Arc, PoisonError};
 
 use dlock_contract::{
-    Attempt, Backend, Claim, Hold, Holder, LockKey, LockState, Profile, Queue, Released, Result, Standing,
+    Attempt, Backend, Claim, Hold, Holder, Identity, LockKey, LockState, Profile, Queue, Released, Result, Standing,
 };
 use futures::future::BoxFuture;
 
@@ -16,8 +16,8 @@ impl Backend for Redisson {
         &self.profile
     }
 
-    fn name_of(&self, key: &LockKey) -> Result<LockKey> {
-        key.literal()
+    fn identify(&self, key: &LockKey) -> Result<Identity> {
+        Ok(Identity::of(&key.literal()?))
     }
 
     fn try_acquire<'a>(&'a self, claim: &'a Arc<Claim>, queue: Queue) -> BoxFuture<'a, Result<Attempt>> {

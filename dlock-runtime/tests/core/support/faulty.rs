@@ -104,7 +104,7 @@ struct State {
     always: HashMap<Op, Step>,
     calls: HashMap<Op, usize>,
     threads: Vec<String>,
-    abandoned: Vec<Option<tokio::runtime::Id>>,
+    abandoned: Vec<Option<dlock_contract::Origin>>,
     stalled: Vec<Arc<Claim>>,
     meanwhile: Option<Box<dyn FnOnce() + Send>>,
     session_end: Option<SessionEnd>,
@@ -155,7 +155,7 @@ impl Faulty {
     }
 
     /// For each abandon, over which runtime's connection it shall go.
-    pub(crate) fn abandoned(&self) -> Vec<Option<tokio::runtime::Id>> {
+    pub(crate) fn abandoned(&self) -> Vec<Option<dlock_contract::Origin>> {
         self.state.lock().unwrap().abandoned.clone()
     }
 
