@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use dlock_conformance::{Report, Store, run};
 use dlock_contract::{
-    Attempt, Backend, BootInstant, Claim, Clock, Fencing, Hold, Holder, LockKey, LockState, Note, Owner, Profile,
-    Queue, Released, Result, Standing, TtlRange, Validity, Wake, WakeStyle,
+    Attempt, Backend, BootInstant, Claim, Clock, Fencing, Health, Hold, Holder, LockKey, LockState, Note, Owner,
+    Profile, Queue, Released, Result, Standing, TtlRange, Validity, Wake, WakeStyle,
 };
 use futures::future::BoxFuture;
 
@@ -138,6 +138,10 @@ impl Backend for TableLock {
             let holder = table.rows.get(key).filter(|row| row.ends > now).map(|row| Holder::new(row.note.clone()));
             Ok(LockState::new(holder.into_iter().collect(), None))
         })
+    }
+
+    fn ready(&self) -> BoxFuture<'_, Result<Health>> {
+        Box::pin(async { Ok(Health::new()) })
     }
 }
 

@@ -37,8 +37,8 @@ pub mod fenced {
 
 // For users of locks.
 pub use dlock_contract::{
-    Backoff, Clock, Cursor, Error, ErrorKind, Fence, HoldId, Holder, Key, KeyPart, KeyWriter, LastSuccess, LockKey,
-    LockState, LossCause, MAX_KEY_BYTES, Mode, Note, OncePer, Result,
+    Backoff, Clock, Cursor, Error, ErrorKind, Fence, Health, HoldId, Holder, Key, KeyPart, KeyWriter, LastSuccess,
+    LockKey, LockState, LossCause, MAX_KEY_BYTES, Mode, Note, OncePer, Result,
 };
 #[cfg(feature = "macros")]
 pub use dlock_macros::{distributed_lock, optimistic, scheduled_lock};
@@ -49,7 +49,7 @@ pub use dlock_runtime::{
     KeyList, Label, ListedLock, Lock, LockAll, LockReturn, Locks, LocksPage, Observer, OnLost, Outcome, Renew, Retry,
     ShutdownReport, SiteInfo, SkipReturn, Skipped, Tuning, Unusable, Wait, assert_locked, break_lock, configure,
     current, current_locks, explain, held, holders, inherit, install, is_locked, key_of, key_of_blocking, keys_of,
-    last_success, lock, lock_all, locks, observe, set_default, shutdown, sites, verify,
+    last_success, lock, lock_all, locks, observe, ready, set_default, shutdown, sites, verify,
 };
 pub use registry::Registry;
 

@@ -9,8 +9,9 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use dlock_contract::{
-    Attempt, Backend, Batch, BootInstant, Claim, Clock, Error, Hold, Inspect, Keeps, LastSuccess, LockKey, LockState,
-    Periods, Profile, Queue, Released, Reservation, Reserved, Result, RunEnd, Signal, Standing, Together, Tokens, Wake,
+    Attempt, Backend, Batch, BootInstant, Claim, Clock, Error, Health, Hold, Inspect, Keeps, LastSuccess, LockKey,
+    LockState, Periods, Profile, Queue, Released, Reservation, Reserved, Result, RunEnd, Signal, Standing, Together,
+    Tokens, Wake,
 };
 use futures::future::BoxFuture;
 
@@ -277,6 +278,13 @@ impl Backend for Switchable {
         Box::pin(async move {
             self.check_up()?;
             self.memory.look(key).await
+        })
+    }
+
+    fn ready(&self) -> BoxFuture<'_, Result<Health>> {
+        Box::pin(async move {
+            self.check_up()?;
+            self.memory.ready().await
         })
     }
 

@@ -13,6 +13,7 @@ pub(crate) const CASES: &[Case] = &[
     case!("a store that is down is an outage, not contention", always, down, disturbs),
     case!("a store that is silent is told neither as contention nor as a grant", always, silent, disturbs),
     case!("while the store is down, a lease is unknown and not lost", leases, unknown, disturbs),
+    case!("a store that answers is ready, and one that is down is not", always, ready, disturbs),
     case!("a request that is said never to have left has left nothing", always, never_sent, disturbs),
     case!("after an outage the same client works again", always, works_again, disturbs),
     case!("a client's wrong clock changes nothing", always, wrong_clock),
@@ -52,6 +53,27 @@ async fn refused(bench: &Bench<'_>, client: &Client) -> Tested {
         }
     }
     Ok(())
+}
+
+async fn ready(bench: &Bench<'_>) -> Tested {
+    let client = warm(bench).await?;
+    client.backend.ready().await?;
+    let down = bench.outage(Outage::Refused).await?;
+    for _ in 0..2 {
+        match bounded(client.backend.ready()).await {
+            Err(error) => outage(&error)?,
+            Ok(health) => return Err(Stop::Failed(format!("a store that cannot be reached says: {health}"))),
+        }
+    }
+    drop(down);
+    let end = bench.clock.now().after(BOUND);
+    loop {
+        match bounded(client.backend.ready()).await {
+            Ok(_) => return Ok(()),
+            Err(error) if bench.clock.now() > end => return Err(error.into()),
+            Err(_) => pause(100).await,
+        }
+    }
 }
 
 /// Nobody undoes such a request, so nothing of it may come to the store later.

@@ -11,6 +11,7 @@ use futures::future::BoxFuture;
 use crate::answer::{Attempt, Queue, Released, Standing};
 use crate::claim::Claim;
 use crate::error::Result;
+use crate::health::Health;
 use crate::hold::Hold;
 use crate::identity::Identity;
 use crate::inspect::{Inspect, LockState};
@@ -73,6 +74,13 @@ pub trait Backend: Send + Sync + 'static {
 
     /// Who holds the lock, the first grant first, and how many wait for it. Changes nothing.
     fn look<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<LockState>>;
+
+    /// Asks the store for a small sign that it takes locks now: for a readiness probe. It looks again at what was looked at
+    /// when the store was opened, as far as a request or two can tell: role, version, rights, settings.
+    ///
+    /// # Errors
+    /// Where a lock could not be taken now: no answer, a replica, rights that lack, a schema of another release.
+    fn ready(&self) -> BoxFuture<'_, Result<Health>>;
 
     /// Ending a hold and keeping its key (`min_hold`), if this instance offers it. Like every power, it is offered at each
     /// call or at none.

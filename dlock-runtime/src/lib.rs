@@ -20,8 +20,8 @@ pub use api::optimistic::Conflict;
 pub use api::outcome::{CarriesError, LockReturn, Outcome, SkipReturn, Skipped};
 pub use api::registry::{Registry, ShutdownReport};
 pub use dlock_contract::{
-    Backoff, Clock, Cursor, Error, ErrorKind, Fence, HoldId, Holder, Key, KeyPart, KeyWriter, LastSuccess, LockKey,
-    LockState, LossCause, MAX_KEY_BYTES, Mode, Note, OncePer, Result,
+    Backoff, Clock, Cursor, Error, ErrorKind, Fence, Health, HoldId, Holder, Key, KeyPart, KeyWriter, LastSuccess,
+    LockKey, LockState, LossCause, MAX_KEY_BYTES, Mode, Note, OncePer, Result,
 };
 pub use events::observe::{Event, Observer};
 pub use guard::guard_set::Guards;
@@ -48,6 +48,24 @@ pub fn install(name: &str, backend: impl dlock_contract::Backend) -> Result<()> 
 /// See [`Registry::set_default`].
 pub fn set_default(name: &str) -> Result<()> {
     Registry::global().set_default(name)
+}
+
+/// Asks the store of an installed backend whether it takes locks now; see [`Registry::ready`].
+///
+/// ```
+/// # use dlock_runtime as dlock;
+/// # tokio::runtime::Runtime::new().unwrap().block_on(async {
+/// # dlock::install("redis", dlock_memory::Memory::new())?;
+/// // In the handler of the readiness probe:
+/// let health = dlock::ready("redis").await?;
+/// assert!(health.findings.is_empty(), "{health}");
+/// # dlock::Result::Ok(()) }).unwrap();
+/// ```
+///
+/// # Errors
+/// See [`Registry::ready`].
+pub async fn ready(name: &str) -> Result<Health> {
+    Registry::global().ready(name).await
 }
 
 /// Sets the defaults of all locks that do not say otherwise; see [`Registry::configure`].

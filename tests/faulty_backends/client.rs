@@ -9,9 +9,9 @@ use std::time::Duration;
 use dlock::{Clock, Error, ErrorKind, HoldId, Key, LastSuccess, LockKey, LockState, Note, Result};
 use dlock_conformance::Outage;
 use dlock_contract::{
-    Attempt, Backend, Batch, BootInstant, BreakRecord, Claim, Durability, Exchange, Fencing, Hold, Identity, Inspect,
-    Keeps, Listing, Origin, Owner, Page, Periods, Profile, Queue, Released, Reservation, Reserved, RunEnd, Standing,
-    Together, Tokens, TtlRange, Validity, Wake, WakeStyle,
+    Attempt, Backend, Batch, BootInstant, BreakRecord, Claim, Durability, Exchange, Fencing, Health, Hold, Identity,
+    Inspect, Keeps, Listing, Origin, Owner, Page, Periods, Profile, Queue, Released, Reservation, Reserved, RunEnd,
+    Standing, Together, Tokens, TtlRange, Validity, Wake, WakeStyle,
 };
 use futures::future::BoxFuture;
 
@@ -212,6 +212,16 @@ impl Backend for Client {
                 first.note = self.memory().notes.entry(key.to_string()).or_insert(note).clone();
             }
             Ok(state)
+        })
+    }
+
+    fn ready(&self) -> BoxFuture<'_, Result<Health>> {
+        Box::pin(async move {
+            match self.wire(&Owner::from_bytes([0; 16])).await {
+                Err(_) if self.tells(Lie::AlwaysReady) => Ok(Health::new()),
+                Ok(()) if self.tells(Lie::NeverReady) => Err(Error::outage("busy with something else")),
+                answer => answer.map(|()| Health::new()),
+            }
         })
     }
 

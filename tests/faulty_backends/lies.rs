@@ -137,6 +137,8 @@ lies! {
     OutageIsContention POLL ["a store that is down is an outage, not contention"]
     SilenceIsContention POLL ["a store that is silent is told neither as contention nor as a grant"]
     OutageIsLost POLL ["while the store is down, a lease is unknown and not lost"]
+    AlwaysReady POLL ["a store that answers is ready, and one that is down is not"]
+    NeverReady POLL ["a store that answers is ready, and one that is down is not"]
     SaysNeverSent POLL ["a request that is said never to have left has left nothing"]
     StaysBroken POLL ["after an outage the same client works again"]
     TrustsClientClock POLL ["a client's wrong clock changes nothing"]

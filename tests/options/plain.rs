@@ -43,6 +43,9 @@ impl Backend for Plain {
     fn look<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<LockState, Error>> {
         self.inner.look(key)
     }
+    fn ready(&self) -> BoxFuture<'_, Result<Health, Error>> {
+        self.inner.ready()
+    }
 }
 
 #[distributed_lock(key = "plain:fence", fence = token, backend = store)]

@@ -34,8 +34,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use dlock_contract::{
-    Attempt, Backend, Claim, Clock, Durability, Error, ErrorKind, Fencing, Hold, Identity, Inspect, LockKey, LockState,
-    Opener, Owner, Profile, Queue, Released, Result, Standing, TtlRange, Wake, WakeStyle,
+    Attempt, Backend, Claim, Clock, Durability, Error, ErrorKind, Fencing, Health, Hold, Identity, Inspect, LockKey,
+    LockState, Opener, Owner, Profile, Queue, Released, Result, Standing, TtlRange, Wake, WakeStyle,
 };
 use futures::future::BoxFuture;
 
@@ -261,6 +261,14 @@ impl Backend for Etcd {
 
     fn look<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<LockState>> {
         Box::pin(async move { Ok(inspect::look(&self.connections.get().await?, key).await?) })
+    }
+
+    /// A read that a majority has to agree on.
+    fn ready(&self) -> BoxFuture<'_, Result<Health>> {
+        Box::pin(async move {
+            rights::read(&self.connections.get().await?, rights::LOCKS).await?;
+            Ok(Health::new())
+        })
     }
 
     fn inspect(&self) -> Option<&dyn Inspect> {

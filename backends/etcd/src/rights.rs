@@ -11,13 +11,15 @@ use super::connection::Connection;
 use super::fault::Fault;
 use super::lease::EPOCHS;
 
+/// The beginning of the keys of all locks.
+pub(super) const LOCKS: &str = "dl1:";
+
 /// Tries the rights that every lock needs. Gives the shortest ttl of this server: it depends on the server's election
 /// timeout, and shorter ones are raised silently.
 pub(super) async fn probe(connection: &Connection) -> Result<Duration> {
     let lease = connection.grant(1).await?;
-    // A lock's keys begin with the first.
     let mut tried = Ok(());
-    for prefix in ["dl1:", EPOCHS] {
+    for prefix in [LOCKS, EPOCHS] {
         if tried.is_ok() {
             tried = try_prefix(connection, prefix, lease.id()).await;
         }
@@ -35,14 +37,23 @@ pub(super) async fn probe(connection: &Connection) -> Result<Duration> {
 /// Reads, puts and deletes a key that no lock has.
 async fn try_prefix(connection: &Connection, prefix: &str, lease: i64) -> Result<()> {
     let key = format!("{prefix}probe/{lease:016x}");
-    let read = connection.get(key.as_bytes(), GetOptions::new().with_keys_only()).await;
-    understand(read.map(drop), prefix, "read")?;
+    read_key(connection, &key, prefix).await?;
     let absent = Compare::create_revision(key.as_bytes(), CompareOp::Equal, 0);
     let put = TxnOp::put(key.as_bytes(), "", Some(PutOptions::new().with_lease(lease)));
     let written = connection.txn(Txn::new().when([absent]).and_then([put])).await;
     understand(written.map(drop), prefix, "write")?;
     let deleted = connection.txn(Txn::new().and_then([TxnOp::delete(key.as_bytes(), None)])).await;
     understand(deleted.map(drop), prefix, "delete")
+}
+
+/// Reads a key that no lock has, by a majority of the members.
+pub(super) async fn read(connection: &Connection, prefix: &str) -> Result<()> {
+    read_key(connection, &format!("{prefix}probe"), prefix).await
+}
+
+async fn read_key(connection: &Connection, key: &str, prefix: &str) -> Result<()> {
+    let read = connection.get(key.as_bytes(), GetOptions::new().with_keys_only()).await;
+    understand(read.map(drop), prefix, "read")
 }
 
 fn understand(answer: Result<(), Fault>, prefix: &str, what: &str) -> Result<()> {

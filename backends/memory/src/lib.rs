@@ -18,9 +18,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use dlock_contract::{
-    Attempt, Backend, Batch, BootInstant, Claim, Clock, Error, Exchange, Fencing, Hold, Inspect, Keeps, LastSuccess,
-    LockKey, LockState, Opener, Periods, Profile, Queue, Released, Reservation, Reserved, Result, RunEnd, Standing,
-    Together, Tokens, TtlRange, WakeStyle,
+    Attempt, Backend, Batch, BootInstant, Claim, Clock, Error, Exchange, Fencing, Health, Hold, Inspect, Keeps,
+    LastSuccess, LockKey, LockState, Opener, Periods, Profile, Queue, Released, Reservation, Reserved, Result, RunEnd,
+    Standing, Together, Tokens, TtlRange, WakeStyle,
 };
 use futures::future::BoxFuture;
 
@@ -214,6 +214,10 @@ impl Backend for Memory {
 
     fn look<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<LockState>> {
         Box::pin(async move { Ok(self.change(key, |lock, moment| lock.state(moment.now))) })
+    }
+
+    fn ready(&self) -> BoxFuture<'_, Result<Health>> {
+        Box::pin(async { Ok(Health::new()) })
     }
 
     fn keeps(&self) -> Option<&dyn Keeps> {

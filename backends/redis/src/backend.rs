@@ -5,11 +5,13 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use dlock_contract::{
-    Attempt, Backend, Batch, BootInstant, Claim, Exchange, Hold, Identity, Inspect, Keeps, LastSuccess, LockKey,
-    LockState, Periods, Profile, Queue, Released, Reservation, Reserved, Result, RunEnd, Standing, Together, Tokens,
+    Attempt, Backend, Batch, BootInstant, Claim, Exchange, Health, Hold, Identity, Inspect, Keeps, LastSuccess,
+    LockKey, LockState, Periods, Profile, Queue, Released, Reservation, Reserved, Result, RunEnd, Standing, Together,
+    Tokens,
 };
 use futures::future::BoxFuture;
 
+use crate::connections::ready::ready;
 use crate::layout::name::in_redis;
 use crate::lock::store::Redis;
 
@@ -47,6 +49,10 @@ impl Backend for Redis {
 
     fn look<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<LockState>> {
         Box::pin(self.state(key))
+    }
+
+    fn ready(&self) -> BoxFuture<'_, Result<Health>> {
+        Box::pin(ready(&self.connections))
     }
 
     fn keeps(&self) -> Option<&dyn Keeps> {

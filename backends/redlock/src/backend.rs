@@ -4,7 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use dlock_contract::{
-    Attempt, Backend, Claim, Hold, Identity, Inspect, LockKey, LockState, Profile, Queue, Released, Result, Standing,
+    Attempt, Backend, Claim, Health, Hold, Identity, Inspect, LockKey, LockState, Profile, Queue, Released, Result,
+    Standing,
 };
 use futures::future::BoxFuture;
 
@@ -61,6 +62,10 @@ impl Backend for Redlock {
 
     fn look<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<LockState>> {
         Box::pin(async move { self.state(&self.named(key)?).await })
+    }
+
+    fn ready(&self) -> BoxFuture<'_, Result<Health>> {
+        Box::pin(self.health())
     }
 
     fn inspect(&self) -> Option<&dyn Inspect> {

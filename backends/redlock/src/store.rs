@@ -3,12 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock_contract::{Clock, Durability, Fencing, LockKey, Profile, Result, TtlRange, WakeStyle};
+use ::redis::cmd;
+use dlock_contract::{Clock, Durability, Fencing, Health, LockKey, Profile, Result, TtlRange, WakeStyle};
 
 use super::address::Address;
 use super::address::MIN_TTL;
 use super::identity::Roster;
-use super::node::Node;
+use super::node::{Link, Node};
 use super::round;
 use super::round::Patience;
 use super::tally::{majority, shortage};
@@ -64,6 +65,22 @@ impl Redlock {
     /// The key under which the nodes keep this one.
     pub(super) fn named(&self, key: &LockKey) -> Result<LockKey> {
         if self.is_literal { key.literal() } else { Ok(key.clone()) }
+    }
+
+    /// Asks all nodes for a sign of life. A minority may be down, and is a finding.
+    pub(super) async fn health(&self) -> Result<Health> {
+        let nodes = self.nodes.len();
+        let sign = |node: Arc<Node>, link: Arc<Link>| async move { node.pipeline(&link, [cmd("PING")]).await };
+        let mut answers = round::ask(&self.nodes, 0..nodes, Patience::FIRST, sign)?;
+        let (mut health, mut unable) = (Health::new(), Vec::new());
+        while let Some((number, answer)) = answers.next().await {
+            if let Err(why) = answer {
+                let node = self.nodes.get(number).map_or_else(String::new, |node| format!("{node:?}"));
+                health = health.finding(format!("the node {node} cannot vote: {}", why.error));
+                unable.push(why);
+            }
+        }
+        if nodes - unable.len() < majority(nodes) { Err(shortage(nodes, &unable).error) } else { Ok(health) }
     }
 
     /// Looks at all nodes once: what is wrong with one of them is said now, and not when the others fail.

@@ -4,15 +4,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dlock_contract::{
-    Attempt, Backend, Claim, Hold, Inspect, Keeps, LastSuccess, LockKey, LockState, Origin, Periods, Profile, Queue,
-    Released, Result, RunEnd, Standing,
+    Attempt, Backend, Claim, Health, Hold, Inspect, Keeps, LastSuccess, LockKey, LockState, Origin, Periods, Profile,
+    Queue, Released, Result, RunEnd, Standing,
 };
 use futures::future::BoxFuture;
 
 use crate::inspect::look;
 use crate::modes::{acquire, finish, free};
 use crate::store::Sqlite;
-use crate::{renewals, runs};
+use crate::{renewals, runs, schema};
 
 impl Backend for Sqlite {
     fn profile(&self) -> &Profile {
@@ -47,6 +47,13 @@ impl Backend for Sqlite {
     fn look<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<LockState>> {
         let key = key.clone();
         Box::pin(self.read(|connection, site| Box::pin(async move { look(connection, site, &key).await })))
+    }
+
+    fn ready(&self) -> BoxFuture<'_, Result<Health>> {
+        let place = self.site.place.clone();
+        Box::pin(
+            self.read(move |connection, _| Box::pin(async move { schema::health(connection.conn(), &place).await })),
+        )
     }
 
     fn keeps(&self) -> Option<&dyn Keeps> {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock_contract::{Clock, Error, ErrorKind, Result};
+use dlock_contract::{Clock, Error, ErrorKind, Health, Result};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection, SqliteSynchronous};
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection};
 
@@ -57,9 +57,7 @@ pub(super) async fn prepare(site: &Arc<Site>) -> Result<FileConnection> {
     if matches!(version(conn).await?, Some(1 | 2)) {
         upgrade(conn).await?;
     }
-    if version(conn).await? != Some(3) {
-        return Err(place.complain(ErrorKind::SchemaMismatch, "its tables are of another release of dlock"));
-    }
+    expect_version(conn, place).await?;
     for look in LOOKS {
         sqlx::query(*look).fetch_all(&mut *conn).await.map_err(fault)?;
     }
@@ -162,6 +160,20 @@ async fn version(conn: &mut SqliteConnection) -> Result<Option<i64>> {
         [(version,)] => Some(version),
         _ => None,
     })
+}
+
+async fn expect_version(conn: &mut SqliteConnection, place: &Place) -> Result<()> {
+    if version(conn).await? == Some(3) {
+        return Ok(());
+    }
+    Err(place.complain(ErrorKind::SchemaMismatch, "its tables are of another release of dlock"))
+}
+
+/// Reads the file: it is still dlock's, and of this release.
+pub(super) async fn health(conn: &mut SqliteConnection, place: &Place) -> Result<Health> {
+    expect_version(conn, place).await?;
+    let (sqlite,): (String,) = sqlx::query_as("SELECT sqlite_version()").fetch_one(conn).await.map_err(fault)?;
+    Ok(Health::new().version(format!("SQLite {sqlite}")))
 }
 
 /// Adds what later versions have more. Locks that are held stay so; the processes that hold them notice nothing.

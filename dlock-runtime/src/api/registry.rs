@@ -7,12 +7,13 @@ use std::time::Duration;
 #[cfg(doc)]
 use dlock_contract::ErrorKind;
 use dlock_contract::engine::{background, is_forked};
-use dlock_contract::{Backend, Clock, LossCause, Result};
+use dlock_contract::{Backend, Clock, Error, Health, LossCause, Result};
 use futures::FutureExt;
 
 use crate::acquire::context::Context;
 use crate::events::observe::Observer;
 use crate::hold::release;
+use crate::hold::store::LONGEST_REQUEST;
 use crate::options::Defaults;
 
 /// The backends of a process by name. There is one global registry, which the attribute uses; a test may have its own.
@@ -107,6 +108,21 @@ impl Registry {
     /// [`ErrorKind::BackendNotRegistered`].
     pub fn set_default(&self, name: &str) -> Result<()> {
         self.0.set_default(name)
+    }
+
+    /// Asks the store of an installed backend whether it takes locks now: for a readiness probe.
+    ///
+    /// A request or two, bounded by 5 s; nothing is locked. The answer says version and role where the store tells them, and
+    /// findings that make a promise smaller.
+    ///
+    /// # Errors
+    /// [`ErrorKind::BackendNotRegistered`]; [`ErrorKind::Outage`] if the store does not answer; else why it takes no locks,
+    /// such as [`ErrorKind::NotPrimary`] or [`ErrorKind::PermissionDenied`].
+    pub async fn ready(&self, name: &str) -> Result<Health> {
+        let store = self.0.store(Some(name))?;
+        let named = |error: Error| error.with_backend(&store.name);
+        background().map_err(named)?;
+        store.ask(LONGEST_REQUEST, &(), |backend, ()| backend.ready()).await.map_err(named)
     }
 
     /// Sets the defaults of all locks that do not say otherwise. Locks already held keep theirs.

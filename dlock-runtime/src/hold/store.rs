@@ -33,7 +33,7 @@ impl fmt::Debug for Store {
 }
 
 /// The longest time that one request may take, whatever the ttl.
-const LONGEST_REQUEST: Duration = Duration::from_secs(5);
+pub(crate) const LONGEST_REQUEST: Duration = Duration::from_secs(5);
 
 /// The request bound: the longest time that one request about a lock with this ttl may take. An answer after the ttl is
 /// worth nothing.

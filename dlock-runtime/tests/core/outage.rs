@@ -349,3 +349,36 @@ fn what_many_dropped_calls_may_have_left_is_undone_by_few_at_a_time() {
         assert_eq!(world.store.calls(Op::Abandon), 64);
     });
 }
+
+#[test]
+fn a_store_is_ready_as_soon_as_it_answers_again_and_then_takes_calls_at_once() {
+    test(async {
+        let world = World::new();
+        world.registry.ready("m").await.unwrap();
+        let all = |step| [Op::Acquire, Op::Abandon].map(|op| world.store.always(op, step));
+        all(Step::Fail);
+        world.store.next(Op::Ready, [Step::Fail]);
+        // Until the store is known to fail: calls then fail without being sent.
+        let asks = || world.lock("k").retry(retry(0)).try_acquire();
+        for _ in 0..5 {
+            world.pass(SECOND / 3).await;
+            asks().await.unwrap_err();
+        }
+        let sent = world.store.calls(Op::Acquire);
+        asks().await.unwrap_err();
+        assert_eq!(world.store.calls(Op::Acquire), sent);
+        let error = world.registry.ready("m").await.unwrap_err();
+        assert_eq!((error.kind(), error.backend()), (&ErrorKind::Outage, Some("m")));
+        all(Step::Pass);
+        world.registry.ready("m").await.unwrap();
+        asks().await.unwrap().release().await.unwrap();
+    });
+}
+
+#[test]
+fn an_unknown_backend_is_not_ready() {
+    test(async {
+        let error = World::new().registry.ready("nobody").await.unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::BackendNotRegistered { .. }), "{error}");
+    });
+}

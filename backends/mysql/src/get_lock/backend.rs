@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use dlock_contract::{
-    Attempt, Backend, Claim, Hold, Holder, Identity, Inspect, LockKey, LockState, Note, Profile, Queue, Released,
-    Result, Standing, Validity,
+    Attempt, Backend, Claim, Health, Hold, Holder, Identity, Inspect, LockKey, LockState, Note, Profile, Queue,
+    Released, Result, Standing, Validity,
 };
 use futures::future::{BoxFuture, join_all};
 
@@ -66,6 +66,16 @@ impl Backend for GetLock {
             });
             // Waiters stand in the server, which does not count them.
             Ok(LockState::new(holder.into_iter().collect(), None))
+        }))
+    }
+
+    fn ready(&self) -> BoxFuture<'_, Result<Health>> {
+        let shared = &self.shared;
+        Box::pin(shared.bounded(async move {
+            let (link, version) = shared.link().await?.version().await?;
+            shared.park(link).await;
+            let product = if version.contains("MariaDB") { "MariaDB" } else { "MySQL" };
+            Ok(Health::new().version(format!("{product} {version}")).role("primary"))
         }))
     }
 

@@ -63,6 +63,17 @@ pub(super) struct Standings {
     pub(super) broken: Vec<(HoldId, BreakRecord)>,
 }
 
+fn refuse_replica(read_only: &str) -> Result<()> {
+    // A word in newer releases of MariaDB, a number elsewhere.
+    if matches!(read_only, "0" | "OFF") {
+        return Ok(());
+    }
+    Err(Error::new(
+        ErrorKind::NotPrimary,
+        "the server is read-only, such as a replica: a lock taken there excludes nobody on the primary",
+    ))
+}
+
 /// The answer of `GET_LOCK`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
@@ -80,15 +91,19 @@ impl Link {
             .await
             .map_err(fault)?;
         let id: u64 = row.try_get_unchecked(0).map_err(fault)?;
-        let read_only: String = row.try_get(1).map_err(fault)?;
-        // A word in newer releases of MariaDB, a number elsewhere.
-        if !matches!(read_only.as_str(), "0" | "OFF") {
-            return Err(Error::new(
-                ErrorKind::NotPrimary,
-                "the server is read-only, such as a replica: a lock taken there excludes nobody on the primary",
-            ));
-        }
+        refuse_replica(&row.try_get::<String, _>(1).map_err(fault)?)?;
         Ok(Self { conn, id, silence: 0, parked: None })
+    }
+
+    /// The server's version, if it can still be written to.
+    pub(super) async fn version(mut self) -> Result<(Self, String)> {
+        let row = sqlx::raw_sql("SELECT CAST(VERSION() AS CHAR), CAST(@@read_only AS CHAR)")
+            .fetch_one(&mut self.conn)
+            .await
+            .map_err(fault)?;
+        refuse_replica(&row.try_get::<String, _>(1).map_err(fault)?)?;
+        let version = row.try_get(0).map_err(fault)?;
+        Ok((self, version))
     }
 
     /// Lets the server end the session after so much silence.

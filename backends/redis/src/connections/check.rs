@@ -72,7 +72,7 @@ impl Forgetful {
     }
 }
 
-fn check_info(info: &str, cluster: bool) -> Result<()> {
+pub(crate) fn check_info(info: &str, cluster: bool) -> Result<()> {
     let field = |name: &str| field(info, name);
     let major = field("redis_version").and_then(|version| version.split('.').next()?.parse::<u32>().ok());
     if major.is_none_or(|major| major < 7) {
@@ -85,7 +85,7 @@ fn check_info(info: &str, cluster: bool) -> Result<()> {
     }
 }
 
-fn check_policy(policy: &str, allowed: bool) -> Result<()> {
+pub(crate) fn check_policy(policy: &str, allowed: bool) -> Result<()> {
     if policy == "noeviction" {
         return Ok(());
     }

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dlock_contract::{
-    Attempt, Backend, Batch, BootInstant, Claim, Exchange, Hold, Identity, Inspect, Keeps, LastSuccess, LockKey,
-    LockState, Periods, Profile, Queue, Released, Reservation, Reserved, Result, RunEnd, Standing, Together, Tokens,
+    Attempt, Backend, Batch, BootInstant, Claim, Exchange, Health, Hold, Identity, Inspect, Keeps, LastSuccess,
+    LockKey, LockState, Periods, Profile, Queue, Released, Reservation, Reserved, Result, RunEnd, Standing, Together,
+    Tokens,
 };
 use futures::future::BoxFuture;
 
@@ -52,6 +53,10 @@ impl Backend for Literal {
 
     fn look<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<LockState>> {
         Box::pin(async move { self.redis.state(&key.literal()?).await })
+    }
+
+    fn ready(&self) -> BoxFuture<'_, Result<Health>> {
+        self.redis.ready()
     }
 
     fn keeps(&self) -> Option<&dyn Keeps> {

@@ -4,10 +4,12 @@ use std::fmt;
 use std::sync::{Arc, PoisonError};
 
 use dlock_contract::{
-    Attempt, Backend, Claim, Hold, Holder, Identity, LockKey, LockState, Profile, Queue, Released, Result, Standing,
+    Attempt, Backend, Claim, Health, Hold, Holder, Identity, LockKey, LockState, Profile, Queue, Released, Result,
+    Standing,
 };
 use futures::future::BoxFuture;
 
+use crate::connections::ready::ready;
 use crate::lock::renew::in_batches;
 use crate::redisson::store::{Redisson, channel};
 
@@ -50,6 +52,10 @@ impl Backend for Redisson {
             let note = self.note(&key.literal()?).await?;
             Ok(LockState::new(note.map(Holder::new).into_iter().collect(), None))
         })
+    }
+
+    fn ready(&self) -> BoxFuture<'_, Result<Health>> {
+        Box::pin(ready(&self.connections))
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {

@@ -108,10 +108,7 @@ fn meaning(code: &str, detail: &str) -> Error {
         "MISCONF" => outage("Redis cannot save to disk and takes no writes (MISCONF)"),
         "NOREPLICAS" => outage("Redis has too few replicas in reach and takes no writes (NOREPLICAS)"),
         // The server was the primary when it was connected to, so there is or will be another one.
-        "READONLY" => {
-            Error::new(ErrorKind::NotPrimary, "this Redis is a replica: a lock taken there excludes nobody (READONLY)")
-                .with_retryable(true)
-        }
+        "READONLY" => replica(),
         "NOPERM" => no_permission(detail),
         "NOAUTH" => Error::new(ErrorKind::PermissionDenied, "Redis wants a password (NOAUTH)"),
         "WRONGPASS" => Error::new(ErrorKind::PermissionDenied, "Redis refuses the user or the password (WRONGPASS)"),
@@ -177,6 +174,12 @@ fn named<'a>(detail: &'a str, after: &str) -> Option<&'a str> {
         && (word.bytes().all(|byte| byte.is_ascii_lowercase() || b"|-".contains(&byte))
             || word.bytes().all(|byte| byte.is_ascii_uppercase()));
     is_name.then_some(word)
+}
+
+/// A server that was the primary when it was connected to.
+pub(crate) fn replica() -> Error {
+    Error::new(ErrorKind::NotPrimary, "this Redis is a replica: a lock taken there excludes nobody (READONLY)")
+        .with_retryable(true)
 }
 
 /// Names the command, if the server does.

@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use dlock_contract::{
-    Attempt, Backend, Batch, BootInstant, BreakRecord, Claim, Exchange, Expiry, Hold, Inspect, Keeps, Listing, Page,
-    Periods, Profile, Queue, Released, Reservation, Reserved, RunEnd, SessionEnd, Signal, Standing, Together, Tokens,
-    Wake, WakeStyle,
+    Attempt, Backend, Batch, BootInstant, BreakRecord, Claim, Exchange, Expiry, Health, Hold, Inspect, Keeps, Listing,
+    Page, Periods, Profile, Queue, Released, Reservation, Reserved, RunEnd, SessionEnd, Signal, Standing, Together,
+    Tokens, Wake, WakeStyle,
 };
 use dlock_memory::Memory;
 use dlock_runtime::{Clock, Error, ErrorKind, HoldId, LastSuccess, LockKey, LockState, Result};
@@ -26,6 +26,7 @@ pub(crate) enum Op {
     Abandon,
     /// The look for the record of a broken hold.
     Record,
+    Ready,
     Close,
 }
 
@@ -285,6 +286,11 @@ impl Backend for Faulty {
 
     fn look<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<LockState>> {
         self.memory.look(key)
+    }
+
+    fn ready(&self) -> BoxFuture<'_, Result<Health>> {
+        let step = self.step(Op::Ready);
+        Box::pin(async move { self.fault(step, self.memory.ready()).await? })
     }
 
     fn keeps(&self) -> Option<&dyn Keeps> {

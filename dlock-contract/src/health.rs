@@ -1,0 +1,60 @@
+//! What a store says of itself when it is asked whether it can take locks.
+
+/// What [`Backend::ready`](crate::Backend::ready) found at a store that answers.
+///
+/// ```
+/// use dlock_contract::Health;
+///
+/// let health = Health::new().version("Redis 7.0.15").finding("it keeps no append-only file: set appendonly yes");
+/// assert_eq!(health.to_string(), "ready: Redis 7.0.15; it keeps no append-only file: set appendonly yes");
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Health {
+    /// The product and its version, if the store tells them.
+    pub version: Option<String>,
+    /// The part that the server plays, such as `primary`, if there are several.
+    pub role: Option<String>,
+    /// Everything that makes a promise smaller, each with its advice. None of them keeps the store from taking locks.
+    pub findings: Vec<String>,
+}
+
+impl Health {
+    /// Of a store that takes locks, and says no more.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds the product and its version.
+    #[must_use]
+    pub fn version(mut self, version: impl Into<String>) -> Self {
+        self.version = Some(version.into());
+        self
+    }
+
+    /// Adds the part that the server plays.
+    #[must_use]
+    pub fn role(mut self, role: impl Into<String>) -> Self {
+        self.role = Some(role.into());
+        self
+    }
+
+    /// Adds one finding, with its advice.
+    #[must_use]
+    pub fn finding(mut self, finding: impl Into<String>) -> Self {
+        self.findings.push(finding.into());
+        self
+    }
+}
+
+impl std::fmt::Display for Health {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("ready")?;
+        let known = [&self.version, &self.role].into_iter().flatten().chain(&self.findings);
+        for (number, text) in known.enumerate() {
+            write!(f, "{} {text}", if number == 0 { ":" } else { ";" })?;
+        }
+        Ok(())
+    }
+}
