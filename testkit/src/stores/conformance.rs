@@ -30,8 +30,10 @@ pub fn main(stores: &[(&'static str, Start)]) -> ExitCode {
     let runtime = Arc::new(runtime.unwrap_or_else(|error| panic!("no runtime: {error}")));
     let benches: Vec<_> = stores.iter().map(|&(name, start)| Arc::new(Bench::new(name, start, &runtime))).collect();
     let mut trials = Vec::new();
-    for bench in &benches {
-        for case in cases() {
+    // Each case on all stores before the next case. A case that needs its store for itself waits for the others there. With
+    // one store after another, all threads would wait for such a case at once.
+    for case in cases() {
+        for bench in &benches {
             let bench = bench.clone();
             trials.push(Trial::test(format!("{}: {}", bench.name, case.name()), move || bench.run(case)));
         }
