@@ -209,3 +209,14 @@ fn a_listed_key_names_its_lock_again() {
         assert_eq!(guard.release().await.unwrap_err().kind(), &ErrorKind::Lost(LossCause::Broken));
     });
 }
+
+#[test]
+fn the_holders_are_told_with_the_names_of_the_lock_in_the_store() {
+    test(async {
+        let world = World::new();
+        let guard = world.lock("k").acquire().await.unwrap();
+        assert_eq!(world.lock("k").holders().await.unwrap().names, ["dl1:default:k"]);
+        assert_eq!(world.registry.locks().page().await.unwrap().locks[0].state.names, ["dl1:default:k"]);
+        guard.release().await.unwrap();
+    });
+}

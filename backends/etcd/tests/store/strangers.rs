@@ -26,6 +26,7 @@ async fn a_lock_of_another_tool_is_waited_for_and_told_as_that() {
         let key = lock(name);
         let (lease, _) = stand_as_go(&key, value).await;
         assert!(ask(&process, &claim(&key)).await.is_none(), "two holders");
+        assert_eq!(process.identify(&key).unwrap().names(), [prefix(&key)]);
         let told = process.look(&key).await.unwrap().note().cloned().unwrap();
         assert_eq!(told.as_str(), Note::ANOTHER_TOOL);
         let waiter = claim(&key);

@@ -38,6 +38,12 @@ async fn a_look_tells_the_hold_and_its_token(database: Database) {
     let [holder] = &state.holders[..] else { panic!("{state:?}") };
     assert_eq!((holder.id, holder.token), (Some(id_of(&hold)), Some(token(&hold))));
     assert_eq!((&holder.note, holder.lease_left, state.waiters), (&hold.claim.note, None, None));
+    // The name that an operator pastes into the server's own functions.
+    let [name] = &other.identify(&hold.claim.key).unwrap().names()[..] else { panic!("one name") };
+    let mut conn = database.connect().await;
+    let (used,): (bool,) =
+        sqlx::query_as("SELECT IS_USED_LOCK(?) IS NOT NULL").bind(name).fetch_one(&mut conn).await.unwrap();
+    assert!(used, "{name}");
 }
 
 async fn a_break_is_noticed_by_the_monitor(database: Database) {

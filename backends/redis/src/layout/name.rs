@@ -48,6 +48,15 @@ mod tests {
     use super::*;
 
     #[test]
+    fn an_operator_is_shown_the_name_that_is_sent() {
+        let key = LockKey::new("shop", dlock_contract::Key::text("stock:").value(&42)).unwrap();
+        for key in [key.clone(), key.literal().unwrap()] {
+            assert_eq!(LockName(&key).to_redis_args(), [in_redis(&key).into_bytes()]);
+        }
+        assert_eq!(in_redis(&key), "dl1:{shop:stock:<42>}");
+    }
+
+    #[test]
     fn what_belongs_to_a_lock_is_ours_and_in_its_slot() {
         use ::redis::cluster_routing::Slot;
         let names = ["dl1:{shop:stock:<42>}", "stock:42", "{stock:42}", "{stock}:42", "stock:42:q", "{stock:42}:q"];
