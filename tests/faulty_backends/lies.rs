@@ -120,7 +120,12 @@ lies! {
     CutsKeys POLL ["keys that differ after a long common beginning are different locks"]
     MixesSeparators POLL ["keys that differ by a separator are different locks"]
     IdentityOfClient POLL ["a key is one lock for each client, and different keys are different ones"]
-    OneIdentity POLL ["a key is one lock for each client, and different keys are different ones"]
+    OneIdentity POLL [
+        "a key is one lock for each client, and different keys are different ones",
+        "a listing has each lock that is held, page by page",
+        "a listing has only the keys of its prefix",
+        "a listing has no lock that was released",
+    ]
     RefusesLongest POLL ["the longest key works as any other"]
     ReleaseEndsOlder POLL ["the end of one lock leaves the client's others alone"]
     ReversesAnswers POLL ["holds renewed together are answered one by one, in order"]
@@ -227,5 +232,6 @@ lies! {
         "a store that is down is an outage, not contention",
         "a store that is silent is told neither as contention nor as a grant",
         "while the store is down, a lease is unknown and not lost",
+        "a store that answers is ready, and one that is down is not",
     ]
 }
