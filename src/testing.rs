@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use dlock_contract::{
     Attempt, Backend, Batch, BootInstant, Claim, Clock, Error, Health, Hold, Inspect, Keeps, LastSuccess, LockKey,
-    LockState, Periods, Profile, Queue, Released, Reservation, Reserved, Result, RunEnd, Signal, Standing, Together,
-    Tokens, Wake,
+    LockState, Periods, Profile, Queue, Released, Reservation, Reserved, Result, RunEnd, Session, Signal, Standing,
+    Together, Tokens, Wake,
 };
 use futures::future::BoxFuture;
 
@@ -215,6 +215,8 @@ fn shortened(switches: &Mutex<Switches>, mut hold: Hold) -> Hold {
 
 /// The mark of a hold that no renewal prolongs.
 struct Shortened;
+
+impl Session for Shortened {}
 
 impl Backend for Switchable {
     fn profile(&self) -> &Profile {

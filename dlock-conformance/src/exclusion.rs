@@ -192,7 +192,7 @@ async fn stranger(bench: &Bench<'_>) -> Tested {
         let own = other.take(&Arc::new(elsewhere)).await?;
         let claim = Arc::new(Claim::clone(&own.claim).with(|claim| claim.key = key.clone()));
         let mut forged = own.for_claim(claim);
-        (forged.token, forged.session_end) = (holder.token, None);
+        forged.token = holder.token;
         // What it is told is its own affair; the holder must not notice anything.
         let _ = other.backend.renew(&[&forged]).await;
         let _ = other.backend.release(&forged).await;

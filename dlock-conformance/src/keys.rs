@@ -173,10 +173,10 @@ async fn in_one_group(bench: &Bench<'_>) -> Tested {
     for _ in 0..3 {
         holds.push(one.take(&bench.claim(&bench.key()?, bench.short())?).await?);
     }
-    let Some(group) = holds.first().and_then(|hold| hold.group) else {
+    let Some(group) = holds.first().and_then(Hold::group) else {
         return Err(Stop::NotApplicable("holds are in no group".into()));
     };
-    ensure!(holds.iter().all(|hold| hold.group == Some(group)), "holds alike are in different groups");
+    ensure!(holds.iter().all(|hold| hold.group() == Some(group)), "holds alike are in different groups");
     let mut current: Vec<_> = holds.iter().map(|hold| hold.validity).collect();
     for _ in 0..4 {
         tokio::time::sleep(bench.short() / 3).await;

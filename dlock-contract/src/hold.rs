@@ -1,6 +1,5 @@
 //! One won lock: since when and for how long it was granted, and the token that says in which order.
 
-use std::any::Any;
 use std::fmt;
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -9,7 +8,7 @@ use std::time::Duration;
 use crate::claim::Claim;
 use crate::error::{Error, ErrorKind, Result};
 use crate::instant::BootInstant;
-use crate::session_end::SessionEnd;
+use crate::session::Session;
 
 /// One won lock. Immutable and shared: the guard releases it while our thread may be renewing it, and both are safe
 /// because the store decides by owner.
@@ -23,13 +22,9 @@ pub struct Hold {
     pub validity: Validity,
     /// The number of the permit, from zero, unique among the living holders; only for [`Mode::Permits`](crate::Mode::Permits).
     pub slot: Option<u32>,
-    /// Holds on one lease or session: renewed by one request, ended by one loss.
-    pub group: Option<u64>,
-    /// What else the store needs to renew and release: a connection, a lease. Downcast by the backend that made it.
-    pub session: Option<Arc<dyn Any + Send + Sync>>,
-    /// Told by the backend when the session that the hold lives in has ended; only where
-    /// [`Profile::expiry`](crate::Profile::expiry) is a session.
-    pub session_end: Option<SessionEnd>,
+    /// What it lives in, and what the store needs to renew and release: a connection, a lease. The store that made it gets
+    /// it back by [`session`](Self::session).
+    pub session: Option<Arc<dyn Session>>,
 }
 
 impl Hold {
@@ -46,7 +41,7 @@ impl Hold {
     /// A hold of a store that gives no tokens.
     #[must_use]
     pub fn without_token(claim: Arc<Claim>, validity: Validity) -> Self {
-        Self { claim, token: None, validity, slot: None, group: None, session: None, session_end: None }
+        Self { claim, token: None, validity, slot: None, session: None }
     }
 
     /// Adds the permit's number.
@@ -56,39 +51,37 @@ impl Hold {
         self
     }
 
-    /// Adds what the store needs to renew and release.
+    /// Adds what it lives in.
     #[must_use]
-    pub fn with_session(mut self, session: Arc<dyn Any + Send + Sync>) -> Self {
+    pub fn with_session(mut self, session: Arc<dyn Session>) -> Self {
         self.session = Some(session);
-        self
-    }
-
-    /// Adds how the end of its session is told.
-    #[must_use]
-    pub fn ended_by(mut self, session_end: SessionEnd) -> Self {
-        self.session_end = Some(session_end);
-        self
-    }
-
-    /// Names the lease or session that it shares with others.
-    #[must_use]
-    pub fn in_group(mut self, group: u64) -> Self {
-        self.group = Some(group);
         self
     }
 
     /// The same grant for another claim: for a backend that wraps another one, and names locks in another way.
     #[must_use]
     pub fn for_claim(&self, claim: Arc<Claim>) -> Self {
-        let Self { token, validity, slot, group, session, session_end, .. } = self;
-        let (session, session_end) = (session.clone(), session_end.clone());
-        Self { claim, token: *token, validity: *validity, slot: *slot, group: *group, session, session_end }
+        let Self { token, validity, slot, session, .. } = self;
+        Self { claim, token: *token, validity: *validity, slot: *slot, session: session.clone() }
     }
 
     /// The session, if it is of this type.
     #[must_use]
-    pub fn session<T: 'static>(&self) -> Option<&T> {
-        self.session.as_deref()?.downcast_ref()
+    pub fn session<T: Session>(&self) -> Option<&T> {
+        // The inner one: `Arc` is a type of its own that is `Shared`.
+        self.session.as_deref()?.as_any().downcast_ref()
+    }
+
+    /// The session as it is shared, if it is of this type.
+    #[must_use]
+    pub fn shared_session<T: Session>(&self) -> Option<Arc<T>> {
+        self.session.clone()?.into_any().downcast().ok()
+    }
+
+    /// The lease or session that it shares with others; see [`Session::group`].
+    #[must_use]
+    pub fn group(&self) -> Option<u64> {
+        self.session.as_ref()?.group()
     }
 }
 
@@ -98,7 +91,7 @@ impl fmt::Debug for Hold {
             .field("key", &self.claim.key)
             .field("token", &self.token)
             .field("validity", &self.validity)
-            .field("group", &self.group)
+            .field("group", &self.group())
             .finish_non_exhaustive()
     }
 }
@@ -130,4 +123,37 @@ impl Validity {
 /// How much of a ttl is left for clocks that drift.
 pub fn margin(ttl: Duration) -> Duration {
     ttl / 100 + Duration::from_millis(2)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::key::{Key, LockKey};
+
+    struct Lease(u64);
+
+    impl Session for Lease {
+        fn group(&self) -> Option<u64> {
+            Some(self.0)
+        }
+    }
+
+    struct Socket;
+
+    impl Session for Socket {}
+
+    #[test]
+    fn a_store_gets_its_own_session_back_and_no_other() {
+        let claim = Claim::new(LockKey::new("n", Key::text("k")).unwrap(), Duration::from_secs(1), "site").unwrap();
+        let claim = Arc::new(claim);
+        let hold = Hold::without_token(claim.clone(), Validity::new(BootInstant::from_nanos(1), claim.ttl));
+        assert!(hold.group().is_none() && hold.session::<Lease>().is_none());
+        let lease = Arc::new(Lease(7));
+        let hold = hold.with_session(lease.clone()).for_claim(claim);
+        assert_eq!((hold.group(), hold.session::<Lease>().unwrap().0), (Some(7), 7));
+        assert!(Arc::ptr_eq(&hold.shared_session::<Lease>().unwrap(), &lease));
+        assert!(hold.session::<Socket>().is_none() && hold.shared_session::<Socket>().is_none());
+        let socket = hold.with_session(Arc::new(Socket));
+        assert!(socket.group().is_none() && socket.session::<Socket>().is_some());
+    }
 }

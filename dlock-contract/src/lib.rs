@@ -41,7 +41,7 @@ mod per_runtime;
 mod percent;
 mod powers;
 mod profile;
-mod session_end;
+mod session;
 mod sleepers;
 #[cfg(any(feature = "axum", feature = "tonic"))]
 mod web;
@@ -69,7 +69,7 @@ pub use owner::Owner;
 pub use per_runtime::{Opened, PerRuntime};
 pub use powers::{Batch, Exchange, Keeps, LastSuccess, Periods, Reservation, Reserved, RunEnd, Together, Tokens};
 pub use profile::{Durability, Expiry, Fencing, Profile, REMOTE_POLL, RunsOn, TtlRange, WakeStyle};
-pub use session_end::SessionEnd;
+pub use session::Session;
 
 /// Parts that only the engine and our own stores use. No part of the public interface: it may change in any release.
 #[doc(hidden)]

@@ -93,8 +93,8 @@ pub enum Expiry {
     /// A session: the store frees the lock when the connection ends, or when it stays silent for the ttl. The next owner
     /// then comes in at once, whatever the former one believes.
     Session {
-        /// Within this time after the end of a session its holder is [told](crate::SessionEnd), but for a round trip, and
-        /// as long as the store answers.
+        /// Within this time after the end of a session its holder is [told](crate::Session::ended), and a renewal is
+        /// answered with the loss, but for a round trip, and as long as the store answers.
         told: Duration,
     },
 }

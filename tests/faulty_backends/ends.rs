@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use dlock::{Clock, HoldId, LockKey, Mode};
-use dlock_contract::{BootInstant, Claim, Owner, Reservation, RunEnd, SessionEnd};
+use dlock_contract::{BootInstant, Claim, Owner, Reservation, RunEnd};
 
 use crate::lies::Lie;
 use crate::server::{Server, State};
@@ -19,6 +19,9 @@ impl Server {
     pub(crate) fn renew(&self, claim: &std::sync::Arc<Claim>, client: u64, wall: u64, alone: bool) -> bool {
         let (name, now) = (self.name(&claim.key), self.now(wall));
         let mut state = self.state();
+        if state.neighbours.contains(&claim.owner) && self.tells(Lie::LosesNeighbours) {
+            return false;
+        }
         let Some(records) = state.locks.get_mut(&name) else {
             if self.tells(Lie::RenewalCreates) && alone && !state.broken.contains_key(&HoldId::of(&claim.owner)) {
                 self.grant(&mut state, &name, claim, client, wall);
@@ -173,21 +176,18 @@ impl Server {
         }
     }
 
-    /// Tells the owners of the end of their sessions.
+    /// Tells the owners of the end of their sessions. It is a hint, and the others hear it too.
     fn tell_ends(&self, state: &State, owners: &[Owner]) {
-        let told = state
-            .session_ends
-            .iter()
-            .filter(|(owner, _)| owners.contains(owner) || !owners.is_empty() && self.tells(Lie::TellsNeighbours));
-        let told: Vec<_> = told.map(|(_, session_end)| session_end.clone()).collect();
+        let told: Vec<_> =
+            state.sessions.iter().map(|(owner, session)| (session.clone(), owners.contains(owner))).collect();
         let late = self.tells(Lie::TellsLate);
-        if told.is_empty() || self.tells(Lie::TellsNobody) {
+        if owners.is_empty() || told.is_empty() || self.tells(Lie::TellsNobody) {
             return;
         }
         tokio::spawn(async move {
             // As long as it takes to see it.
             tokio::time::sleep(Duration::from_millis(if late { 1000 } else { 50 })).await;
-            told.iter().for_each(SessionEnd::tell);
+            told.iter().for_each(|(session, has_ended)| session.send_modify(|ended| *ended |= has_ended));
         });
     }
 
@@ -196,6 +196,8 @@ impl Server {
         let mut state = self.state();
         let evicted: Vec<_> = state.locks.remove(&name).unwrap_or_default().iter().map(|record| record.owner).collect();
         state.evicted.extend(&evicted);
+        let neighbours: Vec<_> = state.locks.values().flatten().map(|record| record.owner).collect();
+        state.neighbours.extend(neighbours);
         self.tell_ends(&state, &evicted);
         state.released_by.remove(&name);
         if self.tells(Lie::CounterInRecord) {

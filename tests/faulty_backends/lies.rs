@@ -51,7 +51,7 @@ lies! {
     SessionOutlives SESSION ["the end of a session lets the next one in"]
     TellsNobody SESSION ["a holder is told of the end of its session within the stated time"]
     TellsLate SESSION ["a holder is told of the end of its session within the stated time"]
-    TellsNeighbours SESSION ["a session that lives is not told as ended"]
+    LosesNeighbours SESSION ["the end of one session ends no other one's hold"]
     DeadSessionWasOurs SESSION ["a release does not say that the lock was ours if its session had ended"]
     RoundsUp POLL ["what is granted is what was asked"]
     CountsFromReply POLL ["a grant counts from before the request"]

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use dlock::{Clock, HoldId, LastSuccess, LockKey, Mode};
 use dlock_conformance::Outage;
-use dlock_contract::{BootInstant, BreakRecord, Claim, Expiry, Owner, Queue, SessionEnd, WakeStyle};
-use tokio::sync::oneshot;
+use dlock_contract::{BootInstant, BreakRecord, Claim, Expiry, Owner, Queue, WakeStyle};
+use tokio::sync::{oneshot, watch};
 
 use crate::lies::Lie;
 use crate::line::Place;
@@ -51,10 +51,11 @@ pub(crate) struct State {
     /// For lies: the names from which readers are kept away, and the owners whose runs were found to be due.
     pub(crate) barred: HashSet<String>,
     pub(crate) due: HashSet<Owner>,
-    /// How the holders are told of the end of their sessions.
-    pub(crate) session_ends: HashMap<Owner, SessionEnd>,
-    /// For lies: the owners whose sessions were ended from outside.
+    /// Whether the session of an owner has ended, as its holder is told.
+    pub(crate) sessions: HashMap<Owner, watch::Sender<bool>>,
+    /// For lies: the owners whose sessions were ended from outside, and those who held other locks then.
     pub(crate) evicted: HashSet<Owner>,
+    pub(crate) neighbours: HashSet<Owner>,
     /// Who broke which hold.
     pub(crate) broken: HashMap<HoldId, BreakRecord>,
 }
@@ -227,8 +228,9 @@ impl Server {
         }
     }
 
-    pub(crate) fn session_end(&self, owner: Owner) -> SessionEnd {
-        self.state().session_ends.entry(owner).or_default().clone()
+    /// Tells how the session of an owner goes on.
+    pub(crate) fn listen(&self, owner: Owner) -> watch::Receiver<bool> {
+        self.state().sessions.entry(owner).or_insert_with(|| watch::Sender::new(false)).subscribe()
     }
 
     pub(crate) fn grant(&self, state: &mut State, name: &str, claim: &Arc<Claim>, client: u64, wall: u64) -> Grant {

@@ -6,7 +6,10 @@ use std::time::Duration;
 
 use dlock::{Error, ErrorKind, Result};
 use dlock_conformance::Outage;
-use dlock_contract::{Attempt, BootInstant, Claim, Expiry, Hold, Owner, Queue, Signal, Standing, Validity, Wake};
+use dlock_contract::{
+    Attempt, BootInstant, Claim, Expiry, Hold, Owner, Queue, Session, Signal, Standing, Validity, Wake,
+};
+use futures::future::BoxFuture;
 
 use super::Client;
 use crate::lies::Lie;
@@ -75,10 +78,11 @@ impl Client {
         let mut hold = Hold::new(claim.clone(), token, Validity::new(from, granted))?;
         hold.slot = slot;
         if self.server.setup.expiry != Expiry::Lease {
-            hold = hold.with_session(Arc::new(Session(self.server.clone(), claim.clone())));
-            hold = hold.ended_by(self.server.session_end(claim.owner));
+            hold = hold.with_session(Arc::new(Connection(self.server.clone(), claim.clone())));
+        } else if self.server.setup.grouped {
+            hold = hold.with_session(Arc::new(Lease(self.id)));
         }
-        Ok(if self.server.setup.grouped { hold.in_group(self.id) } else { hold })
+        Ok(hold)
     }
 
     /// Short leases are measured by other cases, which could catch this lie by chance.
@@ -128,10 +132,30 @@ impl Client {
 }
 
 /// The session of one hold: the store frees the lock when it ends.
-struct Session(Arc<Server>, Arc<Claim>);
+struct Connection(Arc<Server>, Arc<Claim>);
 
-impl Drop for Session {
+impl Session for Connection {
+    fn ended(&self) -> Option<BoxFuture<'static, ()>> {
+        let mut ended = self.0.listen(self.1.owner);
+        Some(Box::pin(async move {
+            if !*ended.borrow_and_update() {
+                let _ = ended.changed().await;
+            }
+        }))
+    }
+}
+
+impl Drop for Connection {
     fn drop(&mut self) {
         self.0.session_ended(&self.1);
+    }
+}
+
+/// The lease of one client, in which all of its holds live.
+struct Lease(u64);
+
+impl Session for Lease {
+    fn group(&self) -> Option<u64> {
+        Some(self.0)
     }
 }

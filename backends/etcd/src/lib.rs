@@ -149,7 +149,7 @@ impl Etcd {
                 place.known().held = true;
                 let token = u64::try_from(revision).unwrap_or_default();
                 let hold = Hold::new(claim.clone(), token, place.lease.validity())?;
-                Ok(Attempt::Acquired(hold.in_group(place.lease.id as u64).with_session(place.clone())))
+                Ok(Attempt::Acquired(hold.with_session(place.clone())))
             }
             Sight::Behind(ahead) if wait => {
                 Ok(Attempt::Contended(wake::wake(connection, place.clone(), revision, ahead)))

@@ -5,7 +5,7 @@
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use dlock_contract::{Claim, ErrorKind, LockKey, Note, Owner, Released, Result};
+use dlock_contract::{Claim, ErrorKind, LockKey, Note, Owner, Released, Result, Session};
 use etcd_client::{
     Compare, CompareOp, GetOptions, GetResponse, KeyValue, PutOptions, SortOrder, SortTarget, Txn, TxnOp, TxnOpResponse,
 };
@@ -119,6 +119,13 @@ pub(super) struct Ahead {
     create_revision: i64,
     /// The revision of the store at which it was seen.
     pub(super) seen: i64,
+}
+
+/// Holds on one lease are one group.
+impl Session for Place {
+    fn group(&self) -> Option<u64> {
+        Some(self.lease.id as u64)
+    }
 }
 
 impl Place {

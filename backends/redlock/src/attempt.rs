@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use ::redis::Value;
-use dlock_contract::{Attempt, BootInstant, Claim, Error, ErrorKind, Hold, Result, Validity, Wake};
+use dlock_contract::{Attempt, BootInstant, Claim, Error, ErrorKind, Hold, Result, Session, Validity, Wake};
 
 use super::round::{Patience, ask};
 use super::scripts::SCRIPTS;
@@ -29,6 +29,8 @@ pub(super) struct Round {
     /// All time from here on shortens the validity, also the time to connect.
     sent: BootInstant,
 }
+
+impl Session for Round {}
 
 impl Round {
     fn begin(claim: &Claim, sent: BootInstant) -> Arc<Self> {
@@ -183,8 +185,8 @@ fn read_vote(answer: &Value, counts: bool) -> Result<Vote> {
 }
 
 pub(super) fn round_of(hold: &Hold) -> Result<Arc<Round>> {
-    let session = hold.session.clone().and_then(|session| session.downcast::<Round>().ok());
-    session.ok_or_else(|| Error::new(ErrorKind::Internal, "a hold of another backend was given to Redlock"))
+    hold.shared_session()
+        .ok_or_else(|| Error::new(ErrorKind::Internal, "a hold of another backend was given to Redlock"))
 }
 
 pub(super) fn is_one(answer: &Value) -> Result<bool> {

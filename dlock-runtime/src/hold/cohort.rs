@@ -44,7 +44,6 @@ async fn next(tenure: &Arc<Tenure>, mut cohort: CohortState, bound: Duration) ->
     }
     let token = cohort.tokens.next()?;
     let mut next = Hold::new(hold.claim.clone(), token, validity).ok()?;
-    next.group = hold.group;
     next.session.clone_from(&hold.session);
     Some(Handover::new(Content::Hold { hold: next, cohort }, &hold.claim, store.clone(), shared.jobs.begin()))
 }

@@ -17,6 +17,8 @@ pub(crate) mod release;
 pub(crate) mod release_to_next;
 pub(crate) mod renewal;
 pub(crate) mod renewal_schedule;
+pub(crate) mod session_end;
+pub(crate) mod session_watch;
 pub(crate) mod shared;
 pub(crate) mod store;
 pub(crate) mod tenure;

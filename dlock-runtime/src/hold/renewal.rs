@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use dlock_contract::engine::background;
-use dlock_contract::{BootInstant, Clock, Error, ErrorKind, Result, SessionEnd, Standing, Validity};
+use dlock_contract::{BootInstant, Clock, Error, ErrorKind, Result, Standing, Validity};
 use futures::FutureExt;
 use futures::future::join_all;
 
@@ -45,16 +45,7 @@ impl RenewalSchedule<Tenure> {
                 }
             });
         }
-        if let Some(session_end) = &tenure.hold.session_end {
-            let tenure = Arc::downgrade(tenure);
-            session_end.listen(move || {
-                let Some(tenure) = tenure.upgrade() else { return };
-                if let Some(record) = tenure.hold.session_end.as_ref().and_then(SessionEnd::broken_by) {
-                    tenure.broken_by(record);
-                }
-                tenure.lose(tenure.told_cause());
-            });
-        }
+        self.watch_session(tenure)?;
         self.put(tenure);
         Ok(())
     }
@@ -92,10 +83,10 @@ impl RenewalSchedule<Tenure> {
                 let remaining = tenure.valid_until().since(now);
                 tenure.shared.events.send(&tenure.label, Event::NearExpiry { remaining });
             }
-            if duties.next_renewal <= now && !duties.renewing {
-                duties.renewing = true;
+            if duties.next_renewal <= now && duties.renewals == 0 {
+                duties.renewals = 1;
                 let store = Arc::as_ptr(&tenure.store) as usize;
-                renewals.entry((store, tenure.hold.group)).or_default().push(tenure.clone());
+                renewals.entry((store, tenure.hold.group())).or_default().push(tenure.clone());
             }
             drop(duties);
             self.put(&tenure);
@@ -124,6 +115,16 @@ impl RenewalSchedule<Tenure> {
     }
 }
 
+/// Renews holds of one store now, ahead of their schedule and beside a renewal that is under way: that one may have left
+/// too early, and its answer may be long in coming.
+pub(super) fn confirm(clock: &Clock, mut holds: Vec<Arc<Tenure>>) {
+    let Ok(background) = background() else { return };
+    holds.retain(|tenure| tenure.begin_renewal());
+    for batch in holds.chunks(BATCH) {
+        background.spawn(renew(clock.clone(), batch.to_vec()));
+    }
+}
+
 async fn renew(clock: Clock, mut batch: Vec<Arc<Tenure>>) {
     batch.sort_by_key(|tenure| Reverse(renewal_bound(tenure)));
     let Some(first) = batch.first() else { return };
@@ -139,7 +140,7 @@ async fn renew(clock: Clock, mut batch: Vec<Arc<Tenure>>) {
             let (longer, over) = waiting.split_at(waiting.partition_point(|tenure| renewal_bound(tenure) > bound));
             waiting = longer;
             for tenure in over {
-                settle(&clock, tenure, Err(Error::outage(format!("the store did not answer within {bound:?}"))));
+                heard(&clock, tenure, Err(Error::outage(format!("the store did not answer within {bound:?}"))));
             }
             continue;
         };
@@ -152,9 +153,9 @@ async fn renew(clock: Clock, mut batch: Vec<Arc<Tenure>>) {
         let mut lost = Vec::new();
         for (tenure, answer) in waiting.iter().zip(answers) {
             match answer {
-                Ok(Standing::Renewed(validity)) => settle(&clock, tenure, Ok(validity)),
+                Ok(Standing::Renewed(validity)) => heard(&clock, tenure, Ok(validity)),
                 Ok(Standing::Lost) => lost.push(tenure),
-                Err(error) => settle(&clock, tenure, Err(error)),
+                Err(error) => heard(&clock, tenure, Err(error)),
             }
         }
         // Last, since each of them asks the store for its cause.
@@ -175,12 +176,12 @@ async fn renew(clock: Clock, mut batch: Vec<Arc<Tenure>>) {
 /// request that came after it.
 async fn heard_late(tenure: &Arc<Tenure>, answer: Result<Standing>) {
     match answer {
-        Ok(Standing::Renewed(validity)) => {
+        Ok(Standing::Renewed(validity)) if tenure.cadence.is_some() => {
             tenure.prolong(validity);
             tenure.shared.renewals.put(tenure);
         }
         Ok(Standing::Lost) => tenure.lose(cause_of_loss(tenure).await),
-        Err(_) => {}
+        Ok(Standing::Renewed(_)) | Err(_) => {}
     }
 }
 
@@ -202,6 +203,19 @@ fn renewal_bound(tenure: &Tenure) -> Duration {
 /// No hold got an answer. Its state is unknown, which is not lost.
 fn fail_all(batch: &[Arc<Tenure>], error: impl Fn() -> Error) -> Vec<Result<Standing>> {
     batch.iter().map(|_| Err(error())).collect()
+}
+
+/// Uses the answer to a renewal that is under way no longer.
+fn heard(clock: &Clock, tenure: &Arc<Tenure>, answer: Result<Validity>) {
+    {
+        let mut duties = tenure.duties();
+        duties.renewals = duties.renewals.saturating_sub(1);
+    }
+    match answer {
+        // A hold without renewals was only confirmed. Its validity ends when the caller expects it.
+        Ok(_) if tenure.cadence.is_none() => {}
+        answer => settle(clock, tenure, answer),
+    }
 }
 
 /// Prolongs a hold or notes the failure, and schedules the next renewal.
@@ -228,7 +242,6 @@ pub(crate) fn settle(clock: &Clock, tenure: &Arc<Tenure>, answer: Result<Validit
     {
         let mut duties = tenure.duties();
         duties.next_renewal = if tenure.cadence.is_some() { next } else { BootInstant::NEVER };
-        duties.renewing = false;
         duties.near_told &= now >= tenure.near_expiry();
     }
     tenure.shared.renewals.put(tenure);

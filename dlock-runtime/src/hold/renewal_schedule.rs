@@ -8,11 +8,15 @@ use std::time::Duration;
 use dlock_contract::{BootInstant, Clock};
 use tokio::sync::Notify;
 
+use crate::hold::session_watch::{GroupWatches, SessionWatch};
+
 /// The holds of one registry, ordered by the time of their next duty.
 #[derive(Debug)]
 pub(crate) struct RenewalSchedule<H> {
     pub(super) clock: Clock,
     table: Mutex<Table<H>>,
+    /// Who listens to sessions in which several holds live.
+    pub(super) groups: GroupWatches<H>,
     /// Woken if a duty is earlier than the end of the present sleep.
     pub(super) earlier: Notify,
     pub(super) started: AtomicBool,
@@ -37,6 +41,11 @@ pub(crate) trait Scheduled {
     fn next_duty(&self, duties: &Duties) -> Option<BootInstant>;
 
     fn is_held(&self) -> bool;
+
+    /// Who listens to its session; `None` if nobody does.
+    fn session_watch(&self) -> Option<&SessionWatch<Self>>
+    where
+        Self: Sized;
 }
 
 /// The times that the schedule keeps for a hold.
@@ -45,7 +54,8 @@ pub(crate) struct Duties {
     /// Its place in the schedule; `None` if it has none.
     pub(crate) due: Option<BootInstant>,
     pub(crate) next_renewal: BootInstant,
-    pub(crate) renewing: bool,
+    /// The renewals that are under way: one by the schedule, and those that confirm it beside.
+    pub(crate) renewals: u32,
     pub(crate) near_told: bool,
 }
 
@@ -54,6 +64,7 @@ impl<H> RenewalSchedule<H> {
         Self {
             clock: clock.clone(),
             table: Mutex::new(Table { due: BTreeMap::new(), attended: Vec::new(), sleeping_until: BootInstant::NEVER }),
+            groups: GroupWatches::new(),
             earlier: Notify::new(),
             started: AtomicBool::new(false),
             stopped: AtomicBool::new(false),
@@ -95,6 +106,9 @@ impl<H: Scheduled> RenewalSchedule<H> {
         let removed = due.and_then(|due| table.due.remove(&(due, Self::address(hold))));
         drop(table);
         drop(removed);
+        if let Some(watch) = hold.session_watch() {
+            watch.forget(hold);
+        }
     }
 
     /// Puts a hold at the time of its next duty.

@@ -1,6 +1,7 @@
 //! The state of one hold in this process: until when it is valid, and how it ended.
 
 mod end_plan;
+mod scheduled;
 
 use std::borrow::Cow;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
@@ -13,7 +14,8 @@ use dlock_contract::{BootInstant, BreakRecord, Error, ErrorKind, Fence, Hold, Lo
 use self::end_plan::EndPlan;
 pub(crate) use self::end_plan::Ending;
 use crate::hold::listeners::LossListeners;
-use crate::hold::renewal_schedule::{Duties, Scheduled, on_tick};
+use crate::hold::renewal_schedule::{Duties, on_tick};
+use crate::hold::session_watch::SessionWatch;
 use crate::hold::shared::Shared;
 use crate::hold::store::Store;
 use crate::queue::{CohortState, Handover, LocalHold, Next, ServedRuntime, Turn};
@@ -51,6 +53,8 @@ pub(crate) struct Tenure {
     broken: OnceLock<Box<BreakRecord>>,
     local: Mutex<Local>,
     duties: Mutex<Duties>,
+    /// Who listens to its session, if the store can tell of its end.
+    session_watch: OnceLock<Arc<SessionWatch<Self>>>,
 }
 
 /// The relation of a hold to its neighbours: the other callers of this process that want the key.
@@ -133,7 +137,7 @@ impl Tenure {
             state: AtomicU8::new(HELD),
             waiting_for_loss: Mutex::default(),
             local: Mutex::new(Local { turn: start.turn, cohort: start.cohort }),
-            duties: Mutex::new(Duties { due: None, next_renewal, renewing: false, near_told: false }),
+            duties: Mutex::new(Duties { due: None, next_renewal, renewals: 0, near_told: false }),
             hold: start.hold,
             lock: start.lock,
             store: start.store,
@@ -141,6 +145,7 @@ impl Tenure {
             label: start.label,
             parent: start.parent,
             broken: OnceLock::new(),
+            session_watch: OnceLock::new(),
             since,
             cadence: start.cadence,
         }
@@ -290,11 +295,6 @@ impl Tenure {
         }
     }
 
-    /// Whether a renewal is under way.
-    pub(crate) fn is_renewing(&self) -> bool {
-        self.duties().renewing
-    }
-
     /// Takes the state that is needed to pass the hold on. `None` if the hold was lost.
     pub(crate) fn take_cohort(&self) -> Option<Box<CohortState>> {
         let cohort = self.local().cohort.take();
@@ -345,22 +345,6 @@ impl Tenure {
     /// Adds the key and the store to an error.
     pub(crate) fn named(&self, error: Error) -> Error {
         error.with_key(self.hold.claim.key.as_str()).with_backend(&self.store.name)
-    }
-}
-
-impl Scheduled for Tenure {
-    fn duties(&self) -> MutexGuard<'_, Duties> {
-        self.duties.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn next_duty(&self, duties: &Duties) -> Option<BootInstant> {
-        let renewal = if duties.renewing { BootInstant::NEVER } else { duties.next_renewal };
-        let near = if duties.near_told { BootInstant::NEVER } else { self.near_expiry() };
-        Some(renewal.min(near).min(self.valid_until())).filter(|_| self.is_held())
-    }
-
-    fn is_held(&self) -> bool {
-        self.is_held()
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Wake, Waker};
 
-use dlock_contract::{BreakRecord, Expiry};
+use dlock_contract::Expiry;
 use dlock_runtime::{Clock, ErrorKind, LossCause, Renew, Wait};
 use futures::FutureExt;
 use futures::future::join_all;
@@ -59,42 +59,6 @@ fn what_the_store_says_is_lost_is_lost_at_once() {
 
 fn in_sessions() -> World {
     World::with(&Clock::manual(), |can| can.expiry = Expiry::Session { told: SECOND })
-}
-
-#[test]
-fn the_end_of_a_session_is_a_loss_at_once() {
-    test(async {
-        let world = in_sessions();
-        let guard = world.lock("k").acquire().await.unwrap();
-        let mut lost = Box::pin(guard.lost());
-        assert!(poll_once(&mut lost).is_pending());
-        world.store.session_end().tell();
-        assert_eq!(lost.await.kind(), &ErrorKind::Lost(LossCause::Store));
-        world.events.expect("Lost", 1).await;
-        assert_eq!(world.store.calls(Op::Renew), 0);
-    });
-}
-
-#[test]
-fn a_session_that_an_operator_ended_is_told_with_the_record() {
-    test(async {
-        let world = in_sessions();
-        let guard = world.lock("k").acquire().await.unwrap();
-        world.store.session_end().tell_broken(BreakRecord::new("alice", 17, "web-3 hangs"));
-        let error = guard.lost().await;
-        assert_eq!(error.kind(), &ErrorKind::Lost(LossCause::Broken));
-        assert!(error.to_string().contains("by=alice t=17 r=web-3 hangs"), "{error}");
-    });
-}
-
-#[test]
-fn a_session_that_ends_after_the_release_is_no_loss() {
-    test(async {
-        let world = in_sessions();
-        world.lock("k").acquire().await.unwrap().release().await.unwrap();
-        world.store.session_end().tell();
-        assert_eq!(world.events.names(), ["Acquired", "Released"]);
-    });
 }
 
 /// A lease does not end before its time, so there the body was covered; a session may have ended at any time.

@@ -36,6 +36,7 @@ mod renewal;
 mod rerun;
 mod run;
 mod runtimes;
+mod sessions;
 mod several;
 mod shutdown;
 mod strangers;

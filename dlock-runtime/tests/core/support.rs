@@ -1,6 +1,7 @@
 //! What the tests share: a world of its own per test, a store that misbehaves on demand, and time by hand.
 
 mod faulty;
+mod line;
 
 use std::future::Future;
 use std::sync::{Arc, LazyLock, Mutex};

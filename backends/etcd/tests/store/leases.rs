@@ -10,7 +10,7 @@ use dlock_testkit::holds::confirm;
 use crate::server::{TTL, acquire, ask, claim, claim_for, held, line, lock, own, process, raw, soon, url};
 
 async fn revoke(hold: &Hold) {
-    raw().await.lease_client().revoke(hold.group.unwrap() as i64).await.unwrap();
+    raw().await.lease_client().revoke(hold.group().unwrap() as i64).await.unwrap();
 }
 
 #[tokio::test]
@@ -18,7 +18,7 @@ async fn holds_share_a_lease_and_leave_it_to_each_other() {
     let process = process().await;
     let (left, right) = (lock("left"), lock("right"));
     let (one, two) = (ask(&process, &claim(&left)).await.unwrap(), ask(&process, &claim(&right)).await.unwrap());
-    assert_eq!(one.group, two.group);
+    assert_eq!(one.group(), two.group());
     let before = Clock::system().now();
     for standing in process.renew(&[&one, &two]).await {
         assert!(
@@ -33,7 +33,7 @@ async fn holds_share_a_lease_and_leave_it_to_each_other() {
     assert_eq!(line(&right).await.len(), 1);
     // Another ttl is another lease.
     let three = ask(&process, &claim_for(&left, TTL * 2, true)).await.unwrap();
-    assert_ne!(three.group, two.group);
+    assert_ne!(three.group(), two.group());
     assert_eq!(three.validity.granted, TTL * 2);
 }
 
@@ -47,7 +47,7 @@ async fn a_hold_counts_from_the_leases_last_confirmation() {
     tokio::time::sleep(TTL / 3).await;
     let before = Clock::system().now();
     let late = ask(&process, &claim(&lock("late"))).await.unwrap();
-    assert_eq!(late.group, first.group);
+    assert_eq!(late.group(), first.group());
     assert!(late.validity.from >= before, "a stale lease was not kept alive first");
 }
 
@@ -62,11 +62,11 @@ async fn a_lease_that_was_revoked_is_lost_for_all_and_followed_by_a_new_one() {
     assert!(line(&left).await.is_empty(), "a renewal must not create");
     assert_eq!(process.release(&one).await.unwrap(), Released::NotOwner);
     let next = ask(&process, &claim(&left)).await.unwrap();
-    assert_ne!(next.group, one.group);
+    assert_ne!(next.group(), one.group());
     // And if only an attempt notices.
     revoke(&next).await;
     let third = ask(&process, &claim(&left)).await.unwrap();
-    assert_ne!(third.group, next.group);
+    assert_ne!(third.group(), next.group());
     assert!(matches!(confirm(&process, &third).await, Standing::Renewed(_)));
 }
 
@@ -120,7 +120,7 @@ async fn a_hold_that_is_not_renewed_has_a_lease_of_its_own_and_ends_with_it() {
     let ttl = Duration::from_secs(2);
     let hold = ask(&process, &claim_for(&shared, ttl, true)).await.unwrap();
     let single = ask(&process, &claim_for(&alone, ttl, false)).await.unwrap();
-    assert_ne!(hold.group, single.group);
+    assert_ne!(hold.group(), single.group());
     for _ in 0..5 {
         tokio::time::sleep(Duration::from_millis(700)).await;
         assert!(matches!(confirm(&process, &hold).await, Standing::Renewed(_)));
@@ -179,6 +179,6 @@ async fn close_ends_our_leases() {
     let hold = ask(&process, &claim(&key)).await.unwrap();
     process.close().await;
     assert!(line(&key).await.is_empty());
-    let left = raw().await.lease_client().time_to_live(hold.group.unwrap() as i64, None).await.unwrap();
+    let left = raw().await.lease_client().time_to_live(hold.group().unwrap() as i64, None).await.unwrap();
     assert_eq!(left.ttl(), -1);
 }

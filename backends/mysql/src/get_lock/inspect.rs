@@ -4,6 +4,7 @@
 //! then, since connections are used again. So an operator's process writes the request into the row of the lock, and the
 //! holder's [monitor](super::monitor) finds it there and gives the lock up.
 
+use std::future::ready;
 use std::time::Duration;
 
 use dlock_contract::{BreakRecord, Cursor, Error, ErrorKind, Hold, HoldId, Inspect, Listing, LockKey, Page, Result};
@@ -13,6 +14,7 @@ use sqlx::Row;
 use super::fault::fault;
 use super::link::{Link, text};
 use super::name::name_of;
+use super::session::Session;
 use super::store::{GetLock, Shared};
 use super::table::head_and_rest;
 
@@ -49,6 +51,9 @@ impl Inspect for GetLock {
     }
 
     fn record_of<'a>(&'a self, hold: &'a Hold) -> BoxFuture<'a, Result<Option<BreakRecord>>> {
+        if let Some(known) = hold.session::<Session>().and_then(Session::ending) {
+            return Box::pin(ready(Ok(known)));
+        }
         Box::pin(self.shared.bounded(async move {
             let (name, id) = (name_of(hold.claim.key.as_str()), HoldId::of(&hold.claim.owner));
             let (link, record) = self.shared.link().await?.record(&name, &id.to_string()).await?;

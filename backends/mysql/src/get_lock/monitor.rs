@@ -162,8 +162,9 @@ impl Monitor {
                 Seen::Unknown => unknown.push(session),
             }
         }
-        let breaking =
-            join_all(broken.into_iter().map(|(session, record)| async move { session.break_off(record).await }));
+        let breaking = join_all(
+            broken.into_iter().map(|(session, record)| async move { session.break_off(record, &self.clock).await }),
+        );
         // A request that is under way closes its link itself.
         let _ = self.clock.timeout_at(self.clock.now().after(LOOK), breaking).await;
         // Those that were heard of last a long time ago come first.

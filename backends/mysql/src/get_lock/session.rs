@@ -1,11 +1,12 @@
 //! A session that holds a lock.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
-use dlock_contract::{BootInstant, BreakRecord, Clock, HoldId, Result, SessionEnd};
+use dlock_contract::{BootInstant, BreakRecord, Clock, HoldId, Result};
 use futures::future::BoxFuture;
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, Notify, watch};
 
 use super::fault::{fault, is_over};
 use super::link::Link;
@@ -18,15 +19,24 @@ pub(super) struct Session {
     pub(super) token: u64,
     /// The server's name for the session.
     pub(super) id: u64,
-    /// Tells the hold's owner.
-    pub(super) ending: SessionEnd,
-    ended: AtomicBool,
+    ending: watch::Sender<Ending>,
+    /// The holder has asked for the record of the break, so it knows that the lock is lost.
+    told: Notify,
     since: BootInstant,
     /// When the last request left that the session itself has answered.
     heard: AtomicU64,
     /// When the monitor looked last.
     looked: AtomicU64,
     state: Mutex<State>,
+}
+
+/// Whether the lock is surely not this session's any more.
+#[derive(Debug)]
+enum Ending {
+    Lives,
+    Ended,
+    /// An operator broke the hold.
+    Broken(BreakRecord),
 }
 
 enum State {
@@ -43,6 +53,20 @@ struct Reply {
     answer: sqlx::Result<bool>,
 }
 
+/// How long a broken hold waits until its holder has heard of it. The holds that are looked at next wait too.
+const HEARD: Duration = Duration::from_millis(50);
+
+impl dlock_contract::Session for Session {
+    /// Only the monitor tells an end, and it is certain of it.
+    fn ended(&self) -> Option<BoxFuture<'static, ()>> {
+        let mut ending = self.ending.subscribe();
+        Some(Box::pin(async move {
+            // An error: the session has gone with its hold.
+            let _ = ending.wait_for(|ending| !matches!(ending, Ending::Lives)).await;
+        }))
+    }
+}
+
 impl Session {
     /// Since before the server was asked for something that it has answered with the lock held.
     pub(super) fn new(name: &str, hold: HoldId, token: u64, link: Link, since: BootInstant) -> Self {
@@ -52,8 +76,8 @@ impl Session {
             hold,
             token,
             id: link.id,
-            ending: SessionEnd::new(),
-            ended: AtomicBool::new(false),
+            ending: watch::Sender::new(Ending::Lives),
+            told: Notify::new(),
             since,
             heard: heard(),
             looked: heard(),
@@ -79,29 +103,56 @@ impl Session {
 
     /// The lock is surely not this session's any more.
     pub(super) fn end(&self) {
-        self.ended.store(true, Ordering::Release);
-        self.ending.tell();
+        self.end_by(Ending::Ended);
+    }
+
+    /// The first end stays.
+    fn end_by(&self, ending: Ending) {
+        self.ending.send_if_modified(|known| {
+            let lives = matches!(known, Ending::Lives);
+            if lives {
+                *known = ending;
+            }
+            lives
+        });
+    }
+
+    /// Whether an operator broke the hold, if the session has surely ended.
+    pub(super) fn ending(&self) -> Option<Option<BreakRecord>> {
+        let known = match &*self.ending.borrow() {
+            Ending::Lives => return None,
+            Ending::Ended => None,
+            Ending::Broken(record) => Some(record.clone()),
+        };
+        self.told.notify_one();
+        Some(known)
     }
 
     /// Gives the lock up, because an operator broke the hold. The holder is told first, and then the server: until both have
     /// heard of it, nobody else comes in.
-    pub(super) async fn break_off(&self, record: BreakRecord) {
-        self.ended.store(true, Ordering::Release);
-        self.ending.tell_broken(record);
+    pub(super) async fn break_off(&self, record: BreakRecord, clock: &Clock) {
+        self.end_by(Ending::Broken(record));
+        let _ = clock.timeout_at(clock.now().after(HEARD), self.told.notified()).await;
+        // The holder's task has the answer now, and comes first.
+        tokio::task::yield_now().await;
         // The socket closes, and the server frees the lock. Asking it to do so would add a reply that may not come.
         *self.state.lock().await = State::Closed;
     }
 
     pub(super) fn has_ended(&self) -> bool {
-        self.ended.load(Ordering::Acquire)
+        !matches!(*self.ending.borrow(), Ending::Lives)
     }
 
     /// Asks the server whether the lock is still held: from before the request on, or not any more.
     pub(super) async fn confirm(&self, clock: &Clock) -> Result<Option<BootInstant>> {
-        let mut state = self.state.lock().await;
         if self.has_ended() {
-            *state = State::Closed;
+            // Not behind a question that is under way, whose answer may be long in coming: the end is certain.
+            if let Ok(mut state) = self.state.try_lock() {
+                *state = State::Closed;
+            }
+            return Ok(None);
         }
+        let mut state = self.state.lock().await;
         if let State::Quiet(_) = *state
             && let State::Quiet(link) = std::mem::replace(&mut *state, State::Closed)
         {

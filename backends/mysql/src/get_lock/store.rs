@@ -190,8 +190,7 @@ impl Shared {
 }
 
 fn hold_of(session: Arc<Session>, claim: &Arc<Claim>, from: BootInstant) -> Result<Hold> {
-    let hold = Hold::new(claim.clone(), session.token, Validity::new(from, claim.ttl))?;
-    Ok(hold.ended_by(session.ending.clone()).with_session(session))
+    Ok(Hold::new(claim.clone(), session.token, Validity::new(from, claim.ttl))?.with_session(session))
 }
 
 /// The profile of named locks. The tokens are as good as the clock after a failover to a replica that lags.

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use dlock_contract::{Claim, Clock, Owner, Result, Signal};
+use dlock_contract::{Claim, Clock, Owner, Result, Session, Signal};
 use tokio::sync::Notify;
 
 use crate::queue::grant::{Anchor, Grant};
@@ -124,6 +124,8 @@ pub(crate) struct Seat {
     pub(crate) places: Arc<Places>,
     pub(crate) owner: Owner,
 }
+
+impl Session for Seat {}
 
 impl Drop for Seat {
     fn drop(&mut self) {

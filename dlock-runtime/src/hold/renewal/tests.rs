@@ -33,7 +33,7 @@ fn a_hold_that_ends_meanwhile_is_not_renewed() {
     });
     // A renewal is under way, or it has said when the next one is due.
     let duties = tenure.duties();
-    assert!(!duties.renewing && duties.next_renewal == due);
+    assert!(duties.renewals == 0 && duties.next_renewal == due);
 }
 
 /// Else what a process has released would stay in memory until it would have been due: a long time for long ttls.

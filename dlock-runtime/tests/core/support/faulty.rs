@@ -7,12 +7,14 @@ use std::time::Duration;
 
 use dlock_contract::{
     Attempt, Backend, Batch, BootInstant, BreakRecord, Claim, Exchange, Expiry, Health, Hold, Inspect, Keeps, Listing,
-    Page, Periods, Profile, Queue, Released, Reservation, Reserved, RunEnd, SessionEnd, Signal, Standing, Together,
-    Tokens, Wake, WakeStyle,
+    Page, Periods, Profile, Queue, Released, Reservation, Reserved, RunEnd, Signal, Standing, Together, Tokens, Wake,
+    WakeStyle,
 };
 use dlock_memory::Memory;
 use dlock_runtime::{Clock, Error, ErrorKind, HoldId, LastSuccess, LockKey, LockState, Result};
 use futures::future::{BoxFuture, pending};
+
+use super::line::Line;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Op {
@@ -68,11 +70,13 @@ pub(crate) struct Offers {
     pub(crate) tokens: bool,
     pub(crate) exchange: bool,
     pub(crate) batch: bool,
+    /// The group of all holds, where holds live in sessions.
+    pub(crate) group: Option<u64>,
 }
 
 impl Offers {
     fn all(profile: Profile) -> Self {
-        Self { profile, keeps: true, periods: true, tokens: true, exchange: true, batch: true }
+        Self { profile, keeps: true, periods: true, tokens: true, exchange: true, batch: true, group: None }
     }
 }
 
@@ -108,7 +112,7 @@ struct State {
     abandoned: Vec<Option<dlock_contract::Origin>>,
     stalled: Vec<Arc<Claim>>,
     meanwhile: Option<Box<dyn FnOnce() + Send>>,
-    session_end: Option<SessionEnd>,
+    session: Option<Arc<Line>>,
 }
 
 impl Faulty {
@@ -133,9 +137,10 @@ impl Faulty {
         self.state.lock().unwrap().script.clear();
     }
 
-    /// How the end of the latest hold's session is told, where holds live in sessions.
-    pub(crate) fn session_end(&self) -> SessionEnd {
-        self.state.lock().unwrap().session_end.get_or_insert_default().clone()
+    /// The session of all holds, where holds live in sessions.
+    pub(crate) fn session(&self) -> Arc<Line> {
+        let group = self.offers.group;
+        self.state.lock().unwrap().session.get_or_insert_with(|| Arc::new(Line::new(group))).clone()
     }
 
     /// What happens to all calls from now on.
@@ -231,7 +236,7 @@ impl Backend for Faulty {
                 Attempt::AlreadyRun => {}
                 Attempt::Acquired(hold) => {
                     if self.offers.profile.expiry != Expiry::Lease {
-                        hold.session_end = Some(self.session_end());
+                        hold.session = Some(self.session());
                     }
                     let meanwhile = self.state.lock().unwrap().meanwhile.take();
                     meanwhile.into_iter().for_each(|work| work());

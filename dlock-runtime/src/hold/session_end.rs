@@ -1,0 +1,60 @@
+//! Listens to the sessions that holds live in, and confirms the holds of a session that may have ended.
+//!
+//! The end of a session is a hint (ADR 0025): the store's answer to a renewal decides. So a wrong hint costs one request
+//! and loses nothing.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use dlock_contract::engine::background;
+use dlock_contract::{Clock, Result};
+use futures::future::BoxFuture;
+
+use crate::hold::renewal::confirm;
+use crate::hold::renewal_schedule::RenewalSchedule;
+use crate::hold::session_watch::SessionWatch;
+use crate::hold::tenure::Tenure;
+
+/// The pause after a hint. It doubles while the next hint is there before the pause has passed once more: a store that
+/// hints all the time must not be renewed all the time.
+const SHORTEST: Duration = Duration::from_millis(100);
+const LONGEST: Duration = Duration::from_secs(5);
+
+impl RenewalSchedule<Tenure> {
+    /// Listens to the end of the session that a hold lives in, if the store can tell it.
+    ///
+    /// # Errors
+    /// If there is no thread to listen on.
+    pub(super) fn watch_session(&self, tenure: &Arc<Tenure>) -> Result<()> {
+        let Some(session) = &tenure.hold.session else { return Ok(()) };
+        // Before any look at the group: most stores cannot tell, and pay nothing more.
+        let Some(ended) = session.ended() else { return Ok(()) };
+        let (watch, is_new) = match session.group() {
+            Some(group) => self.groups.join((Arc::as_ptr(&tenure.store) as usize, group), tenure),
+            None => (SessionWatch::of(tenure), true),
+        };
+        if is_new {
+            watch.run(background()?.run(listen(self.clock.clone(), Arc::downgrade(&watch), ended)));
+        }
+        tenure.is_watched_by(watch);
+        Ok(())
+    }
+}
+
+/// Confirms the holds of a session each time that it may have ended.
+async fn listen(clock: Clock, watch: Weak<SessionWatch<Tenure>>, mut ended: BoxFuture<'static, ()>) {
+    let mut pause = Duration::ZERO;
+    loop {
+        let since = clock.now();
+        ended.await;
+        let heard = clock.now();
+        pause = if heard.since(since) < pause { (pause * 2).min(LONGEST) } else { SHORTEST };
+        let Some(holds) = watch.upgrade().map(|watch| watch.holds()) else { return };
+        confirm(&clock, holds);
+        clock.sleep_until(heard.after(pause)).await;
+        // Some hold's session: the first one's may be gone with its hold.
+        let holds = watch.upgrade().map(|watch| watch.holds()).unwrap_or_default();
+        let Some(next) = holds.iter().find_map(|tenure| tenure.hold.session.as_ref()?.ended()) else { return };
+        ended = next;
+    }
+}
