@@ -63,7 +63,9 @@ impl<H> SessionWatch<H> {
 
 /// The watches of sessions in which several holds live, by store and group.
 #[derive(Debug)]
-pub(crate) struct GroupWatches<H>(Mutex<BTreeMap<(usize, u64), Weak<SessionWatch<H>>>>);
+pub(crate) struct GroupWatches<H>(Mutex<Groups<H>>);
+
+type Groups<H> = BTreeMap<(usize, u64), Weak<SessionWatch<H>>>;
 
 impl<H> GroupWatches<H> {
     pub(super) fn new() -> Self {
