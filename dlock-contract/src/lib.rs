@@ -8,6 +8,7 @@
 // A library of locks neither panics nor prints.
 #![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]
 
+mod address;
 mod answer;
 mod backend;
 mod background;
@@ -46,6 +47,7 @@ mod sleepers;
 #[cfg(any(feature = "axum", feature = "tonic"))]
 mod web;
 
+pub use address::{Address, Host, OptionRow, Secret, Tls, TlsMode, UrlBody, UrlForm};
 pub use answer::{Attempt, Queue, Released, Signal, Standing, Wake};
 pub use backend::Backend;
 pub use backoff::Backoff;

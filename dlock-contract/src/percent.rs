@@ -1,4 +1,4 @@
-//! Percent-decoding, for keys and for the URLs that no general reader of URLs takes.
+//! Percent-decoding, for keys and for URLs.
 
 /// Decodes `%2F` and the like; `None` for a broken escape, or for bytes that are not UTF-8.
 pub fn decode(text: &str) -> Option<String> {

@@ -1,4 +1,4 @@
-//! Test support: [private servers](servers), a [fault proxy](proxy) and [child processes](child). With the feature
+//! Test support: [private servers](servers), a [fault proxy](proxy), [child processes](child) and [misspelt URLs](slips). With the feature
 //! `stores` also what the tests of each store share: claims and holds, and the conformance suite as a test target.
 //!
 //! Nothing here touches the system's own servers: every instance lives in a temporary folder, listens on a free port
@@ -28,6 +28,7 @@ mod probe;
 mod processes;
 pub mod proxy;
 pub mod servers;
+pub mod slips;
 mod spawn;
 #[cfg(feature = "stores")]
 mod stores;

@@ -1,0 +1,252 @@
+//! The one reader of URLs, for all stores.
+//!
+//! No error and no `Debug` repeats a part of a URL: half a password may stand in any place of one that was written wrong.
+
+mod form;
+mod secret;
+#[cfg(test)]
+mod tests;
+mod tls;
+
+use std::fmt;
+
+pub use self::form::{OptionRow, UrlBody, UrlForm};
+pub use self::secret::Secret;
+pub use self::tls::{Tls, TlsMode};
+use crate::error::{Error, Result};
+use crate::percent;
+
+/// A URL that was read: `scheme://[user[:password]@]host[:port][,host…][/path][?option=value&…]`, or what the
+/// [`UrlForm`] of the store says instead.
+///
+/// All parts are percent-decoded. Blanks at the end of a URL that names hosts do not count.
+#[derive(Clone)]
+pub struct Address {
+    form: &'static UrlForm,
+    scheme: &'static str,
+    user: Option<String>,
+    password: Option<Secret>,
+    hosts: Vec<Host>,
+    path: Vec<String>,
+    options: Vec<(&'static OptionRow, Secret)>,
+}
+
+/// A host of an address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Host {
+    /// A name, or an IPv4 or IPv6 address; without brackets.
+    pub name: String,
+    /// The port, if the URL gives one.
+    pub port: Option<u16>,
+}
+
+impl Address {
+    /// Reads a URL of this form.
+    ///
+    /// # Errors
+    /// [`ErrorKind::ConfigInvalid`](crate::ErrorKind::ConfigInvalid): for the field `url`, or for the option whose value
+    /// cannot be. The text repeats no part of the URL.
+    pub fn parse(url: &str, form: &'static UrlForm) -> Result<Self> {
+        let (scheme, rest) = url.split_once("://").unwrap_or_default();
+        let known = form.schemes.iter().find(|known| known.eq_ignore_ascii_case(scheme));
+        let scheme = known.ok_or_else(|| form.wrong(&format!("it begins with {}", form.all_schemes())))?;
+        let empty = Self { form, scheme, user: None, password: None, hosts: vec![], path: vec![], options: vec![] };
+        match form.body {
+            UrlBody::Nothing if rest.is_empty() => Ok(empty),
+            UrlBody::Nothing => {
+                Err(Error::config("url", format!("{} takes no host, path or option: write {}", form.what, form.shape)))
+            }
+            UrlBody::File => empty.with_file(rest),
+            UrlBody::Hosts | UrlBody::HostsAfterLastAt => empty.with_hosts(rest.trim_end()),
+        }
+    }
+
+    fn with_file(mut self, rest: &str) -> Result<Self> {
+        let (path, query) = split_query(rest);
+        // As other stores' URLs have them. As a path, the password would be shown in errors.
+        let has_password = path.split_once(':').is_some_and(|(_, rest)| rest.contains('@'));
+        if has_password && !path.starts_with('/') {
+            let what = self.form.what;
+            return Err(Error::config(
+                "url",
+                format!("{what} names a file and takes no user or password; an `@` in the path is written %40"),
+            ));
+        }
+        self.path = vec![self.decode(path)?];
+        self.with_options(query)
+    }
+
+    fn with_hosts(mut self, rest: &str) -> Result<Self> {
+        let account = match self.form.body {
+            // A password that was not encoded may hold anything; what follows it holds no `@`.
+            UrlBody::HostsAfterLastAt => rest.rsplit_once('@'),
+            _ => rest.split_once('@').filter(|(account, _)| !account.contains(['/', '?', '#'])),
+        };
+        let rest = match account {
+            Some((account, rest)) => {
+                let (user, password) = account.split_once(':').unwrap_or((account, ""));
+                self.user = Some(self.decode(user)?).filter(|user| !user.is_empty());
+                self.password = Some(self.decode(password)?).filter(|text| !text.is_empty()).map(Secret::new);
+                rest
+            }
+            None => rest,
+        };
+        // Here ends up a password that is not encoded.
+        let wrong = |why: &str| {
+            let encode = "in a user or password write @ : / % # ? as %40 %3A %2F %25 %23 %3F";
+            self.wrong(&format!("{why}; {encode}"))
+        };
+        if rest.contains('#') {
+            return Err(wrong("nothing comes after a `#`"));
+        }
+        let (place, query) = split_query(rest);
+        let (hosts, path) = place.split_once('/').unwrap_or((place, ""));
+        if hosts.contains('@') {
+            return Err(wrong("one user and one password stand before all hosts"));
+        }
+        if !hosts.is_empty() {
+            self.hosts = hosts.split(',').map(Host::read).collect::<Result<_, _>>().map_err(wrong)?;
+        }
+        let parts = path.split('/').filter(|part| !part.is_empty());
+        self.path = parts.map(|part| self.decode(part)).collect::<Result<_>>()?;
+        self.with_options(query)
+    }
+
+    fn with_options(mut self, query: Option<&str>) -> Result<Self> {
+        for pair in query.unwrap_or_default().split('&').filter(|pair| !pair.is_empty()) {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            let (name, value) = (self.decode(name)?, self.decode(value)?);
+            let row = self.form.row(self.scheme, &name)?;
+            if self.option(row.name).is_some() {
+                let text = format!("{} gives the parameter `{}` twice", self.form.what, row.name);
+                return Err(Error::config(row.name, text));
+            }
+            if !row.can_be(&value) {
+                return Err(self.form.bad_value(row));
+            }
+            self.options.push((row, Secret::new(value)));
+        }
+        // A `?` by itself may be a part of a password too.
+        if query.is_some() && self.form.options.is_empty() {
+            return Err(self.form.unknown_option(self.scheme, ""));
+        }
+        Ok(self)
+    }
+
+    /// The scheme, in lower case.
+    #[must_use]
+    pub fn scheme(&self) -> &'static str {
+        self.scheme
+    }
+
+    /// The user, if one is named.
+    #[must_use]
+    pub fn user(&self) -> Option<&str> {
+        self.user.as_deref()
+    }
+
+    /// The password, if one is given. One that is empty is none.
+    #[must_use]
+    pub fn password(&self) -> Option<&Secret> {
+        self.password.as_ref()
+    }
+
+    /// The hosts. None where the URL has nothing before its path.
+    #[must_use]
+    pub fn hosts(&self) -> &[Host] {
+        &self.hosts
+    }
+
+    /// The parts of the path between the slashes. With [`UrlBody::File`] one part: the whole path.
+    #[must_use]
+    pub fn path(&self) -> &[String] {
+        &self.path
+    }
+
+    /// The value of an option, if the URL has it. The value may be a secret.
+    #[must_use]
+    pub fn option(&self, name: &str) -> Option<&str> {
+        self.options.iter().find(|(row, _)| row.name == name).map(|(_, value)| value.reveal())
+    }
+
+    /// The value of an option, as `read` understands it.
+    ///
+    /// # Errors
+    /// If `read` gives `None`: the error names the option and says what it takes, as its row does.
+    pub fn read<T>(&self, name: &str, read: impl FnOnce(&str) -> Option<T>) -> Result<Option<T>> {
+        let Some((row, value)) = self.options.iter().find(|(row, _)| row.name == name) else { return Ok(None) };
+        read(value.reveal()).map(Some).ok_or_else(|| self.form.bad_value(row))
+    }
+
+    /// The error of a URL that the store cannot use: its form, and why. The reason must not repeat a part of the URL.
+    #[must_use]
+    pub fn wrong(&self, why: &str) -> Error {
+        self.form.wrong(why)
+    }
+
+    fn decode(&self, text: &str) -> Result<String> {
+        let decoded = percent::decode(text).filter(|text| !text.contains('\0'));
+        decoded.ok_or_else(|| self.wrong("a `%` is followed by two hexadecimal digits, of UTF-8; itself it is %25"))
+    }
+}
+
+impl fmt::Debug for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let options: Vec<_> = self.options.iter().map(|(row, _)| row.name).collect();
+        f.debug_struct("Address")
+            .field("scheme", &self.scheme)
+            .field("hosts", &self.hosts.len())
+            .field("options", &options)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Everything after the first `?`, if there is one.
+fn split_query(text: &str) -> (&str, Option<&str>) {
+    text.split_once('?').map_or((text, None), |(place, query)| (place, Some(query)))
+}
+
+impl Host {
+    /// The name and the port, or this one if the URL gives none.
+    #[must_use]
+    pub fn or_port(&self, port: u16) -> (String, u16) {
+        (self.name.clone(), self.port.unwrap_or(port))
+    }
+
+    fn read(text: &str) -> Result<Self, &'static str> {
+        const NO_HOST: &str = "a host is a name, an IPv4 address, or an IPv6 address in brackets";
+        let (name, rest) = match text.strip_prefix('[') {
+            Some(text) => {
+                let (address, rest) = text.split_once(']').ok_or(NO_HOST)?;
+                (percent::decode(address).and_then(|address| v6(&address)), rest)
+            }
+            None => {
+                let (name, rest) = text.find(':').map_or((text, ""), |at| text.split_at(at));
+                (Some(name.to_owned()).filter(|name| is_name(name)), rest)
+            }
+        };
+        let name = name.ok_or(NO_HOST)?;
+        let port = match rest.strip_prefix(':') {
+            Some(digits) => Some(digits.parse().ok().filter(|port| *port > 0)),
+            None if rest.is_empty() => None,
+            None => return Err(NO_HOST),
+        };
+        let port = port.map(|port| port.ok_or("a port is a number from 1 to 65535")).transpose()?;
+        Ok(Self { name, port })
+    }
+}
+
+fn is_name(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte))
+}
+
+/// An address of version 6, as everybody writes it. A link-local one may name its interface: `fe80::1%eth0`.
+fn v6(text: &str) -> Option<String> {
+    let (address, zone) = text.split_once('%').map_or((text, None), |(address, zone)| (address, Some(zone)));
+    let address = address.parse::<std::net::Ipv6Addr>().ok()?;
+    match zone {
+        None => Some(address.to_string()),
+        Some(zone) => is_name(zone).then(|| format!("{address}%{zone}")),
+    }
+}

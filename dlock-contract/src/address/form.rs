@@ -1,0 +1,160 @@
+//! The form of a store's URLs, as data: what stands after the scheme, and a table of options.
+
+use crate::error::{Error, Result};
+
+/// The form of a store's URLs.
+///
+/// ```
+/// use dlock_contract::{OptionRow, UrlBody, UrlForm};
+///
+/// const FORM: UrlForm = UrlForm::new(
+///     "a Cupboard URL",
+///     "cupboard://[user:password@]host[:port]/shelf",
+///     &["cupboard"],
+///     UrlBody::Hosts,
+/// )
+/// .options(&[OptionRow::new("ttl_class", "a duration such as 5s"), OptionRow::one_of("doors", &["open", "closed"])]);
+/// # let _ = FORM;
+/// ```
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct UrlForm {
+    /// The beginning of a sentence about such a URL: `an etcd URL`.
+    pub what: &'static str,
+    /// How it is written: `etcd://[user:password@]host[:port][,host[:port]…]`.
+    pub shape: &'static str,
+    /// The schemes, in lower case: `redis` for `redis://…`.
+    pub schemes: &'static [&'static str],
+    /// What stands between the scheme and the options.
+    pub body: UrlBody,
+    /// The options. Any other one is an error that lists these.
+    pub options: &'static [OptionRow],
+    /// Options of other programs and stores: the beginning of a name in lower case, and an error that says what to do.
+    pub elsewhere: &'static [(&'static str, &'static str)],
+}
+
+/// What stands between the scheme and the options.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum UrlBody {
+    /// `[user:password@]host[:port],…[/path]`. In a user or password `@ / ? # %` have to be percent-encoded.
+    Hosts,
+    /// The same, but the account ends at the last `@`: in a password only `%` has to be encoded, and `@` in everything
+    /// that follows.
+    HostsAfterLastAt,
+    /// The path of a file, as it is, up to the first `?`.
+    File,
+    /// Nothing at all.
+    Nothing,
+}
+
+/// An option of a URL: `?name=value`.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct OptionRow {
+    /// Its name.
+    pub name: &'static str,
+    /// Its values in words: `a duration such as 5s`. Empty where there is a list of them.
+    pub takes: &'static str,
+    /// All its values, if there is a list of them.
+    pub words: &'static [&'static str],
+    /// The schemes that have it. An empty list is all of them.
+    pub schemes: &'static [&'static str],
+}
+
+impl UrlForm {
+    /// URLs without options.
+    #[must_use]
+    pub const fn new(what: &'static str, shape: &'static str, schemes: &'static [&'static str], body: UrlBody) -> Self {
+        Self { what, shape, schemes, body, options: &[], elsewhere: &[] }
+    }
+
+    /// Gives them options.
+    #[must_use]
+    pub const fn options(mut self, options: &'static [OptionRow]) -> Self {
+        self.options = options;
+        self
+    }
+
+    /// Explains options that others have: the beginning of a name in lower case, and the text of the error.
+    #[must_use]
+    pub const fn elsewhere(mut self, elsewhere: &'static [(&'static str, &'static str)]) -> Self {
+        self.elsewhere = elsewhere;
+        self
+    }
+
+    /// The error of a URL that cannot be used: its form, and why.
+    #[must_use]
+    pub fn wrong(&self, why: &str) -> Error {
+        Error::config("url", format!("{} is {}; {why}", self.what, self.shape))
+    }
+
+    /// `a:// or b://`.
+    pub(super) fn all_schemes(&self) -> String {
+        self.schemes.iter().map(|scheme| format!("{scheme}://")).collect::<Vec<_>>().join(" or ")
+    }
+
+    pub(super) fn row(&self, scheme: &str, name: &str) -> Result<&'static OptionRow> {
+        let row = self.options.iter().find(|row| row.name == name && row.is_for(scheme));
+        row.ok_or_else(|| self.unknown_option(scheme, name))
+    }
+
+    /// The name is not repeated: it may be a part of a password.
+    pub(super) fn unknown_option(&self, scheme: &str, name: &str) -> Error {
+        let name = name.to_ascii_lowercase();
+        if let Some((_, text)) = self.elsewhere.iter().find(|(begin, _)| name.starts_with(begin)) {
+            return Error::config("url", *text);
+        }
+        let known: Vec<_> = self.options.iter().filter(|row| row.is_for(scheme)).map(OptionRow::shown).collect();
+        let text = match &known[..] {
+            [] => "takes no parameters: nothing may follow a `?`; in a password it is written %3F".to_owned(),
+            known => format!("has a parameter that it does not take; with {scheme}:// it takes {}", known.join(", ")),
+        };
+        Error::config("url", format!("{} {text}", self.what))
+    }
+
+    pub(super) fn bad_value(&self, row: &OptionRow) -> Error {
+        let takes = match row.words {
+            [] => row.takes.to_owned(),
+            words => words.iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(" or "),
+        };
+        Error::config(row.name, format!("`{}` in {} is {takes}", row.name, self.what))
+    }
+}
+
+impl OptionRow {
+    /// An option that takes what these words say, and that the store reads.
+    #[must_use]
+    pub const fn new(name: &'static str, takes: &'static str) -> Self {
+        Self { name, takes, words: &[], schemes: &[] }
+    }
+
+    /// An option that takes one of these words.
+    #[must_use]
+    pub const fn one_of(name: &'static str, words: &'static [&'static str]) -> Self {
+        Self { name, takes: "", words, schemes: &[] }
+    }
+
+    /// Of the store's schemes only these have it.
+    #[must_use]
+    pub const fn only_for(mut self, schemes: &'static [&'static str]) -> Self {
+        self.schemes = schemes;
+        self
+    }
+
+    fn is_for(&self, scheme: &str) -> bool {
+        self.schemes.is_empty() || self.schemes.contains(&scheme)
+    }
+
+    pub(super) fn can_be(&self, value: &str) -> bool {
+        if self.words.is_empty() { !value.is_empty() } else { self.words.contains(&value) }
+    }
+
+    /// `tls=verify|off`, or `ca (a file)`.
+    fn shown(&self) -> String {
+        match self.words {
+            [] => format!("{} ({})", self.name, self.takes),
+            words => format!("{}={}", self.name, words.join("|")),
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! TLS, as an address asks for it: `tls`, `ca`, `cert` and `key`.
+
+use std::fmt;
+use std::net::IpAddr;
+
+use super::{Address, OptionRow};
+use crate::error::{Error, Result};
+
+/// What a file must hold, and how that begins.
+type Pem = (&'static str, &'static str);
+const CERTIFICATE: Pem = ("certificate", "-----BEGIN CERTIFICATE-----");
+/// There are several kinds of keys.
+const PRIVATE_KEY: Pem = ("private key", "PRIVATE KEY-----");
+
+/// The TLS of an address. The files are read.
+#[derive(Clone)]
+#[non_exhaustive]
+pub struct Tls {
+    /// Whether the connection is encrypted, and whether the server's certificate is looked at.
+    pub mode: TlsMode,
+    /// The authorities that sign the servers' certificates, in PEM. The system's own where there are none.
+    pub ca: Option<Vec<u8>>,
+    /// The client's own certificate and its private key, in PEM.
+    pub identity: Option<(Vec<u8>, Vec<u8>)>,
+}
+
+/// Whether a connection is encrypted, and whether the server's certificate is looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum TlsMode {
+    /// Not encrypted.
+    Off,
+    /// Encrypted; any certificate will do.
+    Require,
+    /// Encrypted; the server shows a certificate for its very name.
+    Verify,
+}
+
+impl OptionRow {
+    /// `tls=verify`, `tls=require` or `tls=off`: see [`Tls::by_option`].
+    pub const TLS: Self = Self::one_of("tls", &["verify", "require", "off"]);
+    /// `ca=file`.
+    pub const CA: Self = Self::new("ca", "a file with the authority's certificates in PEM");
+    /// `cert=file`.
+    pub const CERT: Self = Self::new("cert", "a file with the client's certificate in PEM");
+    /// `key=file`.
+    pub const KEY: Self = Self::new("key", "a file with the certificate's private key in PEM");
+}
+
+impl Tls {
+    /// The TLS of a store with the option `tls`. A host that is not this one must say which: there is no good default, see
+    /// `docs/adr/0020-mysql-tls.md`.
+    ///
+    /// # Errors
+    /// If a host that is not this one does not say it; for options that mean nothing together; for a file that cannot be
+    /// read or is not PEM.
+    pub fn by_option(address: &Address, by_socket: bool) -> Result<Self> {
+        let is_here = by_socket || address.hosts().iter().all(|host| is_here(&host.name));
+        let mode = match address.option("tls") {
+            Some("verify") => TlsMode::Verify,
+            Some("require") => TlsMode::Require,
+            Some(_) => TlsMode::Off,
+            None if is_here => TlsMode::Off,
+            None => {
+                return Err(Error::config(
+                    "tls",
+                    "say how to reach a host that is not this one: add tls=verify (and ca=/path/ca.pem for an authority \
+                     of your own); with tls=require or tls=off a rogue server can have the password",
+                ));
+            }
+        };
+        let has = |name| address.option(name).is_some();
+        if mode != TlsMode::Off && by_socket {
+            let text = "a Unix socket is not encrypted: leave tls away, or name a host instead of the socket";
+            return Err(Error::config("tls", text));
+        }
+        if mode != TlsMode::Verify && has("ca") {
+            return Err(Error::config("ca", "ca is looked at with tls=verify only"));
+        }
+        if mode == TlsMode::Off && (has("cert") || has("key")) {
+            return Err(Error::config("cert", "cert and key need tls=verify or tls=require"));
+        }
+        Self::with_files(address, mode)
+    }
+
+    /// The TLS of a store whose scheme asks for it: the server's certificate is looked at.
+    ///
+    /// # Errors
+    /// For a file that cannot be read or is not PEM, and a certificate without its key.
+    pub fn verified(address: &Address) -> Result<Self> {
+        Self::with_files(address, TlsMode::Verify)
+    }
+
+    fn with_files(address: &Address, mode: TlsMode) -> Result<Self> {
+        let identity = match (file(address, "cert", CERTIFICATE)?, file(address, "key", PRIVATE_KEY)?) {
+            (Some(cert), Some(key)) => Some((cert, key)),
+            (None, None) => None,
+            _ => return Err(Error::config("cert", "a client's certificate needs its key: give both cert= and key=")),
+        };
+        Ok(Self { mode, ca: file(address, "ca", CERTIFICATE)?, identity })
+    }
+}
+
+impl fmt::Debug for Tls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Neither files nor keys.
+        f.debug_struct("Tls").field("mode", &self.mode).finish_non_exhaustive()
+    }
+}
+
+/// The content of the file that an option names. Its path is not repeated: it may be a password in the wrong place.
+fn file(address: &Address, name: &'static str, (what, mark): Pem) -> Result<Option<Vec<u8>>> {
+    let Some(path) = address.option(name) else { return Ok(None) };
+    let content = std::fs::read(path)
+        .map_err(|error| Error::config(name, format!("the file named by {name}= cannot be read: {}", error.kind())))?;
+    // A file without any would only make every certificate a stranger's.
+    match content.windows(mark.len()).any(|part| part == mark.as_bytes()) {
+        true => Ok(Some(content)),
+        false => Err(Error::config(name, format!("the file named by {name}= holds no {what} in PEM"))),
+    }
+}
+
+/// Whether the name means this host. Another program on the host may answer all the same.
+fn is_here(host: &str) -> bool {
+    host.eq_ignore_ascii_case("localhost") || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+}
