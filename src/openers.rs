@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use dlock_contract::{Backend, Clock, Error, Opener, Result};
+use dlock_contract::{Address, Backend, Clock, Error, Opener, Result};
 
 /// The stores of this build.
 const OPENERS: &[Opener] = &[
@@ -23,8 +23,8 @@ const OPENERS: &[Opener] = &[
 /// Opens the store behind a URL. The URL may hold a password: it is never echoed, not even where it is malformed.
 pub(crate) async fn open(url: &str, clock: &Clock) -> Result<Arc<dyn Backend>> {
     let scheme = url.split_once("://").map_or("", |(scheme, _)| scheme).to_ascii_lowercase();
-    match OPENERS.iter().find(|opener| opener.schemes.contains(&&*scheme)) {
-        Some(opener) => (opener.open)(url, clock).await,
+    match OPENERS.iter().find(|opener| opener.form.schemes.contains(&&*scheme)) {
+        Some(opener) => (opener.open)(Address::parse(url, opener.form)?, clock).await,
         None => Err(unknown(&scheme)),
     }
 }
@@ -60,5 +60,52 @@ fn unknown(scheme: &str) -> Error {
             "url",
             "a backend's URL begins with memory://, sqlite://, redis://, rediss://, redis-sentinel://, redis-cluster://, redlock://, mysql://, mariadb:// or etcd://",
         ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::fs;
+    use std::path::Path;
+
+    use super::*;
+
+    /// The names in the first column of the tables that begin with `| parameter |`.
+    fn in_tables(page: &str) -> BTreeSet<&str> {
+        let tables = page.split("\n| parameter |").skip(1).map(|table| table.split("\n\n").next().unwrap_or_default());
+        let cells = tables.flat_map(|table| table.lines().skip(2)).filter_map(|line| line.split(" | ").next());
+        let quoted = cells.flat_map(|cell| cell.split('`').skip(1).step_by(2));
+        // `auto`, `off` and `30s` stand beside the name as further values.
+        quoted
+            .filter(|text| text.contains('=') || text.contains('_'))
+            .filter_map(|text| text.split('=').next())
+            .collect()
+    }
+
+    #[test]
+    fn the_pages_name_every_option_of_a_url_and_no_other() {
+        let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs");
+        let [stores, redlock] = ["backends.md", "redlock.md"].map(|page| fs::read_to_string(docs.join(page)).unwrap());
+        let rows: BTreeSet<_> = OPENERS.iter().flat_map(|opener| opener.form.options).map(|row| row.name).collect();
+        for name in &rows {
+            let named = [format!("`{name}`"), format!("`{name}="), format!("?{name}="), format!("&{name}=")];
+            let is_named = named.iter().any(|text| stores.contains(text) || redlock.contains(text));
+            assert!(is_named, "docs/backends.md does not name the option `{name}`");
+        }
+        // A build without a store does not know its options.
+        if OPENERS.len() == 6 {
+            let tables = in_tables(&stores);
+            assert!(tables.len() > 10, "the tables of docs/backends.md are not found: {tables:?}");
+            let unknown: Vec<_> = tables.difference(&rows).collect();
+            assert!(unknown.is_empty(), "docs/backends.md has options that no store takes: {unknown:?}");
+        }
+    }
+
+    #[test]
+    fn every_scheme_of_an_opener_is_known_by_its_feature() {
+        for scheme in OPENERS.iter().flat_map(|opener| opener.form.schemes) {
+            assert!(SCHEMES.iter().any(|(known, _)| known == scheme), "{scheme}");
+        }
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use futures::future::BoxFuture;
 
+use crate::address::{Address, UrlForm};
 use crate::backend::Backend;
 use crate::clock::Clock;
 use crate::error::Result;
@@ -13,25 +14,25 @@ use crate::error::Result;
 #[derive(Clone, Copy)]
 #[non_exhaustive]
 pub struct Opener {
-    /// The schemes, in lower case: `redis` for `redis://…`.
-    pub schemes: &'static [&'static str],
-    /// Opens the store. The URL may hold a password, which no error and no log may show.
+    /// The form of the URLs: their schemes, and their options. Who opens the store reads the URL by it.
+    pub form: &'static UrlForm,
+    /// Opens the store. The address may hold a password, which no error and no log may show.
     pub open: Open,
 }
 
-/// Opens the store behind a URL.
-pub type Open = for<'a> fn(url: &'a str, clock: &'a Clock) -> BoxFuture<'a, Result<Arc<dyn Backend>>>;
+/// Opens the store at an address.
+pub type Open = fn(address: Address, clock: &Clock) -> BoxFuture<'_, Result<Arc<dyn Backend>>>;
 
 impl Opener {
-    /// An opener for URLs of these schemes.
+    /// An opener for URLs of this form.
     #[must_use]
-    pub const fn new(schemes: &'static [&'static str], open: Open) -> Self {
-        Self { schemes, open }
+    pub const fn new(form: &'static UrlForm, open: Open) -> Self {
+        Self { form, open }
     }
 }
 
 impl fmt::Debug for Opener {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Opener").field("schemes", &self.schemes).finish_non_exhaustive()
+        f.debug_struct("Opener").field("schemes", &self.form.schemes).finish_non_exhaustive()
     }
 }

@@ -17,8 +17,8 @@ use etcd_client::{
 
 use tokio::sync::oneshot;
 
-use super::address::Address;
 use super::fault::Fault;
+use super::members::Members;
 
 /// How long a connect may take, over all hosts.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -30,7 +30,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The clients of all runtimes.
 pub(super) struct Connections {
-    address: Address,
+    members: Members,
     pub(super) clock: Clock,
     names: Names,
     wires: PerRuntime<Arc<Wire>>,
@@ -47,14 +47,14 @@ struct Wire {
 }
 
 impl Connections {
-    pub(super) fn new(address: Address, clock: &Clock) -> Self {
+    pub(super) fn new(members: Members, clock: &Clock) -> Self {
         // Not all processes at the same member.
         let turn = AtomicUsize::new(fastrand::usize(..1 << 16));
-        Self { address, clock: clock.clone(), names: Names::default(), wires: PerRuntime::new(), turn }
+        Self { members, clock: clock.clone(), names: Names::default(), wires: PerRuntime::new(), turn }
     }
 
-    pub(super) fn hosts(&self) -> &[String] {
-        &self.address.hosts
+    pub(super) fn hosts(&self) -> Vec<String> {
+        self.members.shown()
     }
 
     /// The present runtime's connection.
@@ -69,7 +69,7 @@ impl Connections {
     }
 
     async fn connect(&self) -> Result<Arc<Wire>> {
-        let hosts = &self.address.hosts;
+        let hosts = &self.members.hosts;
         let end = self.clock.now().after(CONNECT_TIMEOUT);
         let mut last = Error::outage("no etcd member answered in time");
         for left in (1..=hosts.len()).rev() {
@@ -89,10 +89,8 @@ impl Connections {
     }
 
     /// Of several addresses of a host the first that answers.
-    async fn reach(&self, host: &str) -> Result<Client> {
-        let (name, port) = host.rsplit_once(':').unwrap_or((host, ""));
-        let name = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name);
-        let found = self.names.addresses(name, port.parse().unwrap_or_default()).await;
+    async fn reach(&self, (name, port): &(String, u16)) -> Result<Client> {
+        let found = self.names.addresses(name, *port).await;
         let addresses = found.map_err(|error| {
             Error::outage(format!("the host name of an etcd member cannot be looked up: {}", error.kind()))
         })?;
@@ -115,14 +113,14 @@ impl Connections {
             // A member that is cut off from the others says so at once, and ends its watches.
             .with_require_leader(true)
             .with_auto_token_refresh(true);
-        if let Some((name, password)) = &self.address.user {
-            options = options.with_user(name, password);
+        if let Some((name, password)) = &self.members.user {
+            options = options.with_user(name, password.reveal());
         }
         let client = Client::connect([address], Some(options)).await.map_err(Fault::from)?;
         // A linearizable read: the member answers, and a majority stands behind it. Permission is looked at after
         // that, and not every account may read exactly this key.
         match client.kv_client().get("dl1:", Some(GetOptions::new().with_count_only())).await.map_err(Fault::from) {
-            Ok(_) | Err(Fault::Refused(ErrorKind::PermissionDenied, _)) if self.address.user.is_some() => {}
+            Ok(_) | Err(Fault::Refused(ErrorKind::PermissionDenied, _)) if self.members.user.is_some() => {}
             answer => drop(answer?),
         }
         Ok(client)

@@ -15,12 +15,12 @@
 // A library of locks neither panics nor prints.
 #![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]
 
-mod address;
 mod connection;
 mod fault;
 mod inspect;
 mod lease;
 mod line;
+mod members;
 mod renewal;
 mod rights;
 mod wake;
@@ -34,23 +34,22 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use dlock_contract::{
-    Attempt, Backend, Claim, Clock, Durability, Error, ErrorKind, Fencing, Health, Hold, Identity, Inspect, LockKey,
-    LockState, Opener, Owner, Profile, Queue, Released, Result, Standing, TtlRange, Wake, WakeStyle,
+    Address, Attempt, Backend, Claim, Clock, Durability, Error, ErrorKind, Fencing, Health, Hold, Identity, Inspect,
+    LockKey, LockState, Opener, Owner, Profile, Queue, Released, Result, Standing, TtlRange, Wake, WakeStyle,
 };
 use futures::future::BoxFuture;
 
-use self::address::Address;
 use self::connection::{Connection, Connections};
 use self::fault::Fault;
 use self::lease::Leases;
 use self::line::{Line, Place, Sight};
+use self::members::{FORM, Members};
 
 /// Opens a store by its URL.
-pub const OPENER: Opener = Opener::new(&["etcd"], |url, clock| Box::pin(open(url, clock)));
+pub const OPENER: Opener = Opener::new(&FORM, |address, clock| Box::pin(open(address, clock)));
 
-/// Opens `etcd://[user:password@]host:port[,host:port…]`.
-async fn open(url: &str, clock: &Clock) -> Result<Arc<dyn Backend>> {
-    Ok(Arc::new(Etcd::open(url, clock).await?))
+async fn open(address: Address, clock: &Clock) -> Result<Arc<dyn Backend>> {
+    Ok(Arc::new(Etcd::open_at(&address, clock).await?))
 }
 
 /// Locks in etcd.
@@ -68,9 +67,13 @@ impl Etcd {
     /// # Errors
     /// A URL that cannot be read, which is never echoed; no member that answers within five seconds; an account that is refused or lacks rights.
     pub async fn open(url: &str, clock: &Clock) -> Result<Self> {
+        Self::open_at(&Address::parse(url, &FORM)?, clock).await
+    }
+
+    async fn open_at(address: &Address, clock: &Clock) -> Result<Self> {
         // The timeouts here are ended by our thread.
         dlock_contract::engine::background()?;
-        let connections = Arc::new(Connections::new(Address::parse(url)?, clock));
+        let connections = Arc::new(Connections::new(Members::of(address)?, clock));
         let connection = connections.get().await?;
         let end = clock.now().after(Duration::from_secs(5));
         let probe = clock.timeout_at(end, rights::probe(&connection));

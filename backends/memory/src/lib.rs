@@ -18,9 +18,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use dlock_contract::{
-    Attempt, Backend, Batch, BootInstant, Claim, Clock, Error, Exchange, Fencing, Health, Hold, Inspect, Keeps,
-    LastSuccess, LockKey, LockState, Opener, Periods, Profile, Queue, Released, Reservation, Reserved, Result, RunEnd,
-    Standing, Together, Tokens, TtlRange, WakeStyle,
+    Attempt, Backend, Batch, BootInstant, Claim, Clock, Exchange, Fencing, Health, Hold, Inspect, Keeps, LastSuccess,
+    LockKey, LockState, Opener, Periods, Profile, Queue, Released, Reservation, Reserved, Result, RunEnd, Standing,
+    Together, Tokens, TtlRange, UrlBody, UrlForm, WakeStyle,
 };
 use futures::future::BoxFuture;
 
@@ -288,12 +288,10 @@ impl Batch for Memory {
 }
 
 /// Opens a store by its URL.
-pub const OPENER: Opener = Opener::new(&["memory"], |url, clock| Box::pin(std::future::ready(open(url, clock))));
+pub const OPENER: Opener = Opener::new(&FORM, |_, clock| {
+    let opened: Result<Arc<dyn Backend>> = Ok(Arc::new(Memory::with_clock(clock)));
+    Box::pin(std::future::ready(opened))
+});
 
-/// Opens `memory://`: a new, empty store. It takes nothing else, since nobody else could reach it.
-fn open(url: &str, clock: &Clock) -> Result<Arc<dyn Backend>> {
-    if !url.eq_ignore_ascii_case("memory://") {
-        return Err(Error::config("url", "the memory backend takes no host, path or option: write memory://"));
-    }
-    Ok(Arc::new(Memory::with_clock(clock)))
-}
+/// Each URL is a new, empty store. It takes nothing else, since nobody else could reach it.
+const FORM: UrlForm = UrlForm::new("a memory URL", "memory://", &["memory"], UrlBody::Nothing);

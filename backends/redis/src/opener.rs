@@ -2,24 +2,21 @@
 
 use std::sync::Arc;
 
-use dlock_contract::{Backend, Clock, Opener, Result};
+use dlock_contract::{Address, Backend, Clock, Opener, Result};
 
 use crate::literal::store::Literal;
 use crate::lock::store::Redis;
 #[cfg(feature = "redisson")]
 use crate::redisson::store::Redisson;
 use crate::topology::target::Target;
+use crate::url::form::FORM;
 use crate::url::settings::Layout;
 
 /// Opens a store by its URL.
-pub const OPENER: Opener = Opener::new(
-    &["redis", "rediss", "redis+unix", "unix", "redis-sentinel", "rediss-sentinel", "redis-cluster", "rediss-cluster"],
-    |url, clock| Box::pin(open(url, clock)),
-);
+pub const OPENER: Opener = Opener::new(&FORM, |address, clock| Box::pin(open(address, clock)));
 
-/// Opens the server behind a URL.
-async fn open(url: &str, clock: &Clock) -> Result<Arc<dyn Backend>> {
-    let target = Target::parse(url)?;
+async fn open(address: Address, clock: &Clock) -> Result<Arc<dyn Backend>> {
+    let target = Target::of(&address, &Arc::default())?;
     Ok(match target.settings.layout {
         Layout::Own => Arc::new(Redis::open(target, clock).await?),
         Layout::Literal => Arc::new(Literal::open(target, clock).await?),
@@ -47,7 +44,8 @@ mod tests {
     #[test]
     fn without_its_feature_redissons_layout_is_refused_by_the_name_of_the_feature() {
         for url in ["redis://127.0.0.1/?layout=redisson", "redis-sentinel://a,b/main?layout=redisson&keys=literal"] {
-            let error = futures::executor::block_on(open(url, &Clock::system())).err().expect(url);
+            let address = Address::parse(url, &FORM).unwrap();
+            let error = futures::executor::block_on(open(address, &Clock::system())).err().expect(url);
             assert!(matches!(error.kind(), ErrorKind::ConfigInvalid { .. }), "{error}");
             assert!(error.to_string().contains("feature `redisson`"), "{error}");
         }

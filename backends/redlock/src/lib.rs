@@ -19,13 +19,13 @@
 // A library of locks neither panics nor prints.
 #![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]
 
-mod address;
 mod attempt;
 mod backend;
 mod holder;
 mod identity;
 mod inspect;
 mod node;
+mod nodes;
 mod release;
 mod renew;
 mod round;
@@ -35,16 +35,15 @@ mod tally;
 
 use std::sync::Arc;
 
-use dlock_contract::{Backend, Clock, Opener, Result};
+use dlock_contract::{Address, Backend, Clock, Opener, Result};
 
 use dlock_redis::internal::millis;
 use node::{Link, Node};
 pub use store::Redlock;
 
 /// Opens a store by its URL.
-pub const OPENER: Opener = Opener::new(&["redlock"], |url, clock| Box::pin(open(url, clock)));
+pub const OPENER: Opener = Opener::new(&nodes::FORM, |address, clock| Box::pin(open(address, clock)));
 
-/// Opens the nodes behind a URL.
-async fn open(url: &str, clock: &Clock) -> Result<Arc<dyn Backend>> {
-    Ok(Arc::new(Redlock::connect(url, clock).await?))
+async fn open(address: Address, clock: &Clock) -> Result<Arc<dyn Backend>> {
+    Ok(Arc::new(Redlock::connect_to(&address, clock).await?))
 }

@@ -4,12 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ::redis::cmd;
-use dlock_contract::{Clock, Durability, Fencing, Health, LockKey, Profile, Result, TtlRange, WakeStyle};
+use dlock_contract::{Address, Clock, Durability, Fencing, Health, LockKey, Profile, Result, TtlRange, WakeStyle};
 
-use super::address::Address;
-use super::address::MIN_TTL;
 use super::identity::Roster;
 use super::node::{Link, Node};
+use super::nodes::{FORM, MIN_TTL, Nodes};
 use super::round;
 use super::round::Patience;
 use super::tally::{majority, shortage};
@@ -36,7 +35,11 @@ impl Redlock {
     /// nodes, and two names of one server; what [`Redis::connect`](dlock_redis::Redis::connect) fails with, for any
     /// node that answers; [`ErrorKind::Outage`](dlock_contract::ErrorKind::Outage) if fewer than a majority answer.
     pub async fn connect(url: &str, clock: &Clock) -> Result<Self> {
-        let Address { targets, max_ttl, is_literal } = Address::parse(url)?;
+        Self::connect_to(&Address::parse(url, &FORM)?, clock).await
+    }
+
+    pub(super) async fn connect_to(address: &Address, clock: &Clock) -> Result<Self> {
+        let Nodes { targets, max_ttl, is_literal } = Nodes::of(address)?;
         // Our thread runs the timers that bound what follows.
         dlock_contract::engine::background()?;
         let roster = Arc::new(Roster::new(targets.len(), max_ttl));

@@ -4,10 +4,13 @@ use std::fs::{Metadata, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use dlock_contract::engine::percent_decode;
-use dlock_contract::{Error, ErrorKind, Result};
+use dlock_contract::{Address, Error, ErrorKind, OptionRow, Result, UrlBody, UrlForm};
 
 use super::filesystem::not_local;
+
+/// `sqlite://path[?network=allow][&shared=allow]`.
+pub(super) const FORM: UrlForm = UrlForm::new("a SQLite URL", "sqlite://path", &["sqlite"], UrlBody::File)
+    .options(&[OptionRow::one_of("network", &["allow"]), OptionRow::one_of("shared", &["allow"])]);
 
 /// The file that a URL names.
 #[derive(Debug)]
@@ -26,48 +29,22 @@ pub(super) struct Place {
 pub(super) type Identity = (u64, u64);
 
 impl Place {
-    /// Reads `sqlite://path[?network=allow][&shared=allow]`.
-    pub(super) fn parse(url: &str) -> Result<Self> {
-        let rest = url.split_once("://").map_or("", |(_, rest)| rest);
-        let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
+    /// The file at this address.
+    pub(super) fn of(address: &Address) -> Result<Self> {
+        let path = address.path().first().map_or("", String::as_str);
         if path.is_empty() || path == ":memory:" {
             return Err(Error::config(
                 "url",
                 "SQLite needs a file: sqlite://locks.db. A database in memory is seen by one connection only and excludes nobody; use memory:// inside one process",
             ));
         }
-        // As other stores' URLs have them. As a path, the password would be shown in errors.
-        let has_password = path.split_once(':').is_some_and(|(_, rest)| rest.contains('@'));
-        if has_password && !path.starts_with('/') {
-            return Err(Error::config(
-                "url",
-                "a sqlite:// URL names a file and takes no user or password; an `@` in the path is written %40",
-            ));
-        }
-        let path = percent_decode(path)
-            .filter(|path| !path.contains('\0'))
-            .ok_or_else(|| Error::config("url", "the path has a `%` that is not followed by two hexadecimal digits"))?;
-        let (mut network_allowed, mut shared_allowed) = (false, false);
-        for parameter in query.split('&').filter(|parameter| !parameter.is_empty()) {
-            match parameter {
-                "network=allow" => network_allowed = true,
-                "shared=allow" => shared_allowed = true,
-                // Not echoed: it may be a password.
-                _ => {
-                    return Err(Error::config(
-                        "url",
-                        "the only parameters of a sqlite:// URL are network=allow and shared=allow",
-                    ));
-                }
-            }
-        }
         // SQLite takes names that begin with `file:` for URLs of its own.
         let path = std::path::absolute(path)
             .map_err(|error| Error::config("url", "the path of the lock file has no absolute form").because(error))?;
         Ok(Self {
             path,
-            network_allowed,
-            shared_allowed,
+            network_allowed: address.option("network").is_some(),
+            shared_allowed: address.option("shared").is_some(),
             #[cfg(test)]
             waited: std::sync::Mutex::default(),
         })
@@ -233,13 +210,18 @@ fn identity(_: &Metadata) -> Identity {
 
 #[cfg(test)]
 mod tests {
+    use dlock_testkit::slips::assert_hidden;
+
     use super::*;
+
+    fn read(url: &str) -> Result<Place> {
+        Place::of(&Address::parse(url, &FORM)?)
+    }
 
     #[test]
     fn a_url_names_a_file() {
         let parse = |url| {
-            Place::parse(url)
-                .map(|place| (place.path.display().to_string(), place.network_allowed, place.shared_allowed))
+            read(url).map(|place| (place.path.display().to_string(), place.network_allowed, place.shared_allowed))
         };
         assert_eq!(parse("sqlite:///var/a%20b.db").unwrap(), ("/var/a b.db".into(), false, false));
         assert!(parse("sqlite://locks.db?network=allow").unwrap().0.ends_with("/locks.db"));
@@ -262,9 +244,15 @@ mod tests {
             "sqlite://me:canary%2@host/locks.db",
             "sqlite://locks.db?password=canary",
         ] {
-            let error = Place::parse(url).unwrap_err();
+            let error = read(url).unwrap_err();
             let told = format!("{error} {error:?}");
             assert!(!told.contains("canary") && !told.contains("ary@"), "{told}");
         }
+    }
+
+    #[test]
+    fn no_slip_in_a_url_shows_its_password_in_an_error() {
+        // A path is no secret, so only errors are looked at.
+        assert_hidden(&["sqlite://me:{}@host/a.db", "sqlite:///a.db?network={}"], |url| read(url).map(|_| ()));
     }
 }

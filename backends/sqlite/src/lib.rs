@@ -47,15 +47,14 @@ mod worker;
 
 use std::sync::Arc;
 
-use dlock_contract::{Backend, Clock, Opener, Result};
+use dlock_contract::{Address, Backend, Clock, Opener, Result};
 
 pub(crate) use self::fault::fault;
 pub use self::store::Sqlite;
 
 /// Opens a store by its URL.
-pub const OPENER: Opener = Opener::new(&["sqlite"], |url, clock| Box::pin(open(url, clock)));
+pub const OPENER: Opener = Opener::new(&file::FORM, |address, clock| Box::pin(open(address, clock)));
 
-/// Opens `sqlite://path`.
-async fn open(url: &str, clock: &Clock) -> Result<Arc<dyn Backend>> {
-    Ok(Arc::new(Sqlite::open(url, clock).await?))
+async fn open(address: Address, clock: &Clock) -> Result<Arc<dyn Backend>> {
+    Ok(Arc::new(Sqlite::open_at(&address, clock).await?))
 }

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use dlock_contract::engine::{self, background};
 use dlock_contract::{
-    Claim, Clock, Durability, Fencing, Hold, PerRuntime, Profile, Result, Standing, TtlRange, WakeStyle,
+    Address, Claim, Clock, Durability, Fencing, Hold, PerRuntime, Profile, Result, Standing, TtlRange, WakeStyle,
 };
 use futures::future::BoxFuture;
 
 use crate::connection::FileConnection;
-use crate::file::Place;
+use crate::file::{FORM, Place};
 use crate::modes::give_up;
 use crate::site::Site;
 use crate::time::Time;
@@ -37,9 +37,13 @@ impl Sqlite {
     /// Where the file cannot be created, read or written, lies on a filesystem that is not known to be local, belongs
     /// to somebody else or may be written by others, is no database, or is somebody else's database.
     pub async fn open(url: &str, clock: &Clock) -> Result<Self> {
+        Self::open_at(&Address::parse(url, &FORM)?, clock).await
+    }
+
+    pub(crate) async fn open_at(address: &Address, clock: &Clock) -> Result<Self> {
         // Sleeping on the clock needs dlock's own thread.
         let background = background()?;
-        let site = Arc::new(Site::new(Place::parse(url)?, Time::of(clock)?));
+        let site = Arc::new(Site::new(Place::of(address)?, Time::of(clock)?));
         let opened = schema::prepare(&site).await?;
         let renewals = Worker::of_renewals(site.clone(), opened);
         background.spawn(renewals.task());

@@ -11,8 +11,8 @@ use futures::FutureExt;
 use sqlx::mysql::{MySqlConnection, MySqlRow};
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Row};
 
-use super::address::Address;
 use super::fault::fault;
+use super::server::Server;
 use super::table::head_and_rest;
 
 /// How long the server may take for anything that is not a wait.
@@ -83,9 +83,9 @@ pub(super) enum Answer {
 
 impl Link {
     /// Connects, and makes sure that a lock taken here excludes somebody.
-    pub(super) async fn connect(address: &Address) -> Result<Self> {
-        address.is_known().await?;
-        let mut conn = address.options.connect().await.map_err(fault)?;
+    pub(super) async fn connect(server: &Server) -> Result<Self> {
+        server.is_known().await?;
+        let mut conn = server.options.connect().await.map_err(fault)?;
         let row = sqlx::raw_sql("SELECT CONNECTION_ID(), CAST(@@read_only AS CHAR)")
             .fetch_one(&mut conn)
             .await

@@ -11,30 +11,27 @@
 //! key that was ever locked; rows are never deleted, and none need be. The same rows are read by [inspect], and carry an
 //! operator's request to break a hold.
 
-mod address;
 mod backend;
 mod fault;
 mod inspect;
 mod link;
 mod monitor;
 mod name;
+mod server;
 mod session;
 mod store;
 mod table;
-mod tls;
-mod url;
 
 use std::sync::Arc;
 
-use dlock_contract::{Backend, Clock, Opener, Result};
+use dlock_contract::{Address, Backend, Clock, Opener, Result};
 
 pub(crate) use self::fault::fault;
 pub use self::store::GetLock;
 
 /// Opens a store by its URL.
-pub const OPENER: Opener = Opener::new(&["mysql", "mariadb"], |url, clock| Box::pin(open(url, clock)));
+pub const OPENER: Opener = Opener::new(&server::FORM, |address, clock| Box::pin(open(address, clock)));
 
-/// Opens `mysql://user:password@host:port/database`.
-async fn open(url: &str, clock: &Clock) -> Result<Arc<dyn Backend>> {
-    Ok(Arc::new(GetLock::open(url, clock).await?))
+async fn open(address: Address, clock: &Clock) -> Result<Arc<dyn Backend>> {
+    Ok(Arc::new(GetLock::open_at(&address, clock).await?))
 }

@@ -12,9 +12,9 @@ use dlock_contract::{BootInstant, BreakRecord, Clock, Error, HoldId, Owner, Resu
 use futures::future::join_all;
 use tokio::sync::Notify;
 
-use super::address::Address;
 use super::fault::fault;
 use super::link::{Link, Standings};
+use super::server::Server;
 use super::session::Session;
 
 /// How old a hold's last look may be.
@@ -31,7 +31,7 @@ const ASKED: usize = 256;
 /// Knows which session holds for whom, and watches them.
 #[derive(Debug)]
 pub(super) struct Monitor {
-    address: Address,
+    server: Server,
     clock: Clock,
     table: Mutex<Table>,
     /// There is a hold again.
@@ -80,10 +80,10 @@ impl Watched {
 }
 
 impl Monitor {
-    pub(super) fn new(address: &Address, clock: &Clock, link: Link) -> Self {
+    pub(super) fn new(server: &Server, clock: &Clock, link: Link) -> Self {
         let eye = Eye { link, opened: clock.now() };
         Self {
-            address: address.clone(),
+            server: server.clone(),
             clock: clock.clone(),
             table: Mutex::default(),
             wake: Notify::new(),
@@ -232,7 +232,7 @@ impl Monitor {
         {
             return Ok((eye, standings));
         }
-        let mut link = Link::connect(&self.address).await?.autocommit().await?;
+        let mut link = Link::connect(&self.server).await?.autocommit().await?;
         let opened = self.clock.now();
         let standings = link.hold_all(names()).await.map_err(fault)?;
         Ok((Eye { link, opened }, standings))

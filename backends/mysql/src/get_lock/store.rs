@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use dlock_contract::engine::{Run, background};
 use dlock_contract::{
-    Attempt, BootInstant, Claim, Clock, Error, Expiry, Fencing, Hold, HoldId, Owner, PerRuntime, Profile, Queue,
-    Result, RunsOn, Signal, TtlRange, Validity, Wake, WakeStyle,
+    Address, Attempt, BootInstant, Claim, Clock, Error, Expiry, Fencing, Hold, HoldId, Owner, PerRuntime, Profile,
+    Queue, Result, RunsOn, Signal, TtlRange, Validity, Wake, WakeStyle,
 };
 
-use super::address::Address;
 use super::link::{Answer, Link, PATIENCE};
 use super::monitor::{Monitor, TOLD};
 use super::name::name_of;
+use super::server::{FORM, Server};
 use super::session::Session;
 use super::table;
 
@@ -33,7 +33,7 @@ pub struct GetLock {
 /// The parts of the store that waiters share. A waiter outlives its borrow of the backend.
 #[derive(Debug)]
 pub(super) struct Shared {
-    pub(super) address: Address,
+    pub(super) server: Server,
     pub(super) clock: Clock,
     /// Clean connections, by the runtime that drives them.
     pub(super) parked: PerRuntime<Arc<Mutex<Vec<Link>>>>,
@@ -51,20 +51,24 @@ impl GetLock {
     /// Where the server cannot be reached within five seconds, refuses the account, is a replica or one of several
     /// writable nodes, or where the table is missing and may not be made.
     pub async fn open(url: &str, clock: &Clock) -> Result<Self> {
-        let address = Address::parse(url)?;
+        Self::open_at(&Address::parse(url, &FORM)?, clock).await
+    }
+
+    pub(super) async fn open_at(address: &Address, clock: &Clock) -> Result<Self> {
+        let server = Server::of(address)?;
         // On our thread: the connection becomes the monitor's, and must not end with the caller's runtime.
         let background = background()?;
         let opening = {
-            let (address, clock) = (address.clone(), clock.clone());
+            let (server, clock) = (server.clone(), clock.clone());
             async move {
-                let preparing = async { table::prepare(Link::connect(&address).await?.autocommit().await?).await };
+                let preparing = async { table::prepare(Link::connect(&server).await?.autocommit().await?).await };
                 bounded(&clock, preparing).await
             }
         };
         let link = background.run(opening).await??;
-        let monitor = Arc::new(Monitor::new(&address, clock, link));
+        let monitor = Arc::new(Monitor::new(&server, clock, link));
         let watch = background.run(monitor.clone().watch());
-        let shared = Arc::new(Shared { address, clock: clock.clone(), parked: PerRuntime::new(), monitor });
+        let shared = Arc::new(Shared { server, clock: clock.clone(), parked: PerRuntime::new(), monitor });
         Ok(Self { shared, profile: profile(), _watch: watch })
     }
 }
@@ -130,7 +134,7 @@ impl Shared {
                 asked => return asked,
             }
         }
-        let link = Link::connect(&self.address).await.map_err(Error::never_sent)?;
+        let link = Link::connect(&self.server).await.map_err(Error::never_sent)?;
         link.end_after(ttl).await?.lock(name, Duration::ZERO).await
     }
 
@@ -165,7 +169,7 @@ impl Shared {
     pub(super) async fn link(&self) -> Result<Link> {
         match self.unpark().await? {
             Some(link) => Ok(link),
-            None => Link::connect(&self.address).await?.end_after(INSPECTION).await,
+            None => Link::connect(&self.server).await?.end_after(INSPECTION).await,
         }
     }
 

@@ -7,18 +7,18 @@ use std::time::Duration;
 use ::redis::aio::AsyncPushSender;
 use ::redis::cluster::{ClusterClient, ClusterClientBuilder};
 use ::redis::cluster_async::ClusterConnection;
-use ::redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion};
+use ::redis::{ConnectionInfo, IntoConnectionInfo, ProtocolVersion};
 use dlock_contract::engine::{Names, background};
-use dlock_contract::{Clock, Error, Result};
+use dlock_contract::{Address, Clock, Error, Result, Secret};
 
 use crate::cluster::client::Opening;
 use crate::cluster::silence::SILENCE_LIMIT;
 use crate::reply::fault;
-use crate::socket::options::{OPEN_LIMIT, redis_settings, tcp};
+use crate::socket::options::{OPEN_LIMIT, redis_settings, tcp, tcp_address};
 use crate::socket::resolver::Resolver;
 use crate::socket::tls::Tls;
-use crate::url::hosts::Hosts;
-use crate::url::settings::{Scheme, Settings};
+
+const DEFAULT_PORT: u16 = 6379;
 
 /// A server that takes longer is passed over when the client connects to all of them.
 const CONNECT_LIMIT: Duration = Duration::from_secs(1);
@@ -33,30 +33,23 @@ pub(crate) struct ClusterPlan {
 
 impl ClusterPlan {
     /// `host[:port],…`.
-    pub(crate) fn new(rest: &str, tls: bool, names: &Arc<Names>) -> Result<(Self, Settings)> {
-        let Hosts { user, password, hosts, path, settings } = Hosts::parse(rest, Scheme::Cluster, tls, 6379)?;
-        if !(path.is_empty() || path == ["0"]) {
-            return Err(Error::config(
-                "url",
-                "a Redis Cluster has one database, 0: nothing follows its hosts in the URL",
-            ));
+    pub(crate) fn new(address: &Address, tls: Option<Tls>, names: &Arc<Names>) -> Result<Self> {
+        if !(address.path().is_empty() || address.path() == ["0"]) {
+            return Err(address.wrong("a Redis Cluster has one database, 0: nothing follows its hosts"));
         }
-        let tls = if tls { Some(Tls::new(&settings)?) } else { None };
+        let hosts: Vec<_> = address.hosts().iter().map(|host| host.or_port(DEFAULT_PORT)).collect();
+        let account = redis_settings(address.user(), address.password().map(Secret::reveal), 0);
         let shown: Vec<_> = hosts.iter().map(|(host, port)| format!("{host}:{port}")).collect();
         let node = |(host, port)| {
-            let address = match &tls {
-                None => ConnectionAddr::Tcp(host, port),
-                Some(_) => ConnectionAddr::TcpTls { host, port, insecure: false, tls_params: None },
-            };
-            let info =
-                address.into_connection_info().map_err(|_| Error::config("url", "the Redis URL cannot be used"))?;
-            Ok(info.set_redis_settings(redis_settings(user.as_deref(), password.as_deref(), 0)).set_tcp_settings(tcp()))
+            let place = tcp_address(host, port, tls.is_some());
+            let info = place.into_connection_info().map_err(|_| address.wrong("the client cannot use it"))?;
+            Ok(info.set_redis_settings(account.clone()).set_tcp_settings(tcp()))
         };
         let nodes = hosts.into_iter().map(node).collect::<Result<_>>()?;
         let plan = Self { nodes, shown: shown.join(", "), names: names.clone(), tls };
         // Files that are no certificates are found now.
         plan.client(None::<fn(::redis::PushInfo) -> Result<(), ::redis::aio::SendError>>)?;
-        Ok((plan, settings))
+        Ok(plan)
     }
 
     fn client(&self, pushes: Option<impl AsyncPushSender>) -> Result<ClusterClient> {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ::redis::io::tcp::TcpSettings;
 use ::redis::io::tcp::socket2::TcpKeepalive;
-use ::redis::{AsyncConnectionConfig, ProtocolVersion, RedisConnectionInfo};
+use ::redis::{AsyncConnectionConfig, ConnectionAddr, ProtocolVersion, RedisConnectionInfo};
 
 /// Opening takes no longer: a firewall that swallows packets would hold it for minutes.
 pub const OPEN_LIMIT: Duration = Duration::from_secs(5);
@@ -41,4 +41,12 @@ pub(crate) fn redis_settings(user: Option<&str>, password: Option<&str>, db: i64
         settings = settings.set_password(password);
     }
     settings
+}
+
+/// The place of a server that is reached by TCP.
+pub(crate) fn tcp_address(host: String, port: u16, tls: bool) -> ConnectionAddr {
+    match tls {
+        false => ConnectionAddr::Tcp(host, port),
+        true => ConnectionAddr::TcpTls { host, port, insecure: false, tls_params: None },
+    }
 }

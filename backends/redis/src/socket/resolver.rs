@@ -31,7 +31,8 @@ mod tests {
     use super::*;
     use crate::lock::store::Redis;
     use crate::topology::target::Target;
-    use dlock_contract::Clock;
+    use crate::url::form::FORM;
+    use dlock_contract::{Address, Clock};
     use std::io;
 
     static BEGUN: AtomicUsize = AtomicUsize::new(0);
@@ -58,7 +59,7 @@ mod tests {
             runtime.block_on(async {
                 let clock = Clock::system();
                 for _ in 0..20 {
-                    let target = Target::parse_with(url, &names_of_store).unwrap();
+                    let target = Target::of(&Address::parse(url, &FORM).unwrap(), &names_of_store).unwrap();
                     let end = clock.now().after(Duration::from_millis(20));
                     assert!(clock.timeout_at(end, Redis::open(target, &clock)).await.is_none(), "{url}");
                 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use ::redis::aio::AsyncStream;
 #[cfg(feature = "tls")]
 use ::redis::{ClientTlsConfig, TlsCertificates};
-use dlock_contract::{Error, Result};
+use dlock_contract::{Address, Error, Result};
 #[cfg(feature = "tls")]
 use rustls::pki_types::pem::PemObject;
 #[cfg(feature = "tls")]
@@ -19,7 +19,6 @@ use tokio_rustls::TlsConnector;
 
 #[cfg(feature = "tls")]
 use crate::reply::fault;
-use crate::url::settings::Settings;
 
 /// A connected socket, with TLS or plain.
 pub(crate) type Socket = Box<dyn AsyncStream + Send + Unpin>;
@@ -34,40 +33,22 @@ pub(crate) struct Tls {
     config: Arc<ClientConfig>,
 }
 
-#[cfg(feature = "tls")]
-const CERTIFICATE: &[u8] = b"-----BEGIN CERTIFICATE-----";
-
 impl Tls {
     /// # Errors
     /// Without the feature `redis-tls`; and for a file that cannot be read, whose path is not repeated.
     #[cfg(not(feature = "tls"))]
-    pub(crate) fn new(_: &Settings) -> Result<Self> {
+    pub(crate) fn new(_: &Address) -> Result<Self> {
         Err(missing())
     }
 
     /// # Errors
     /// For a file that cannot be read, or is no certificate; its path is not repeated.
     #[cfg(feature = "tls")]
-    pub(crate) fn new(settings: &Settings) -> Result<Self> {
+    pub(crate) fn new(address: &Address) -> Result<Self> {
         // If another part of the program has chosen a provider, its choice stays.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let read = |name: &'static str, path: &Option<String>| match path {
-            None => Ok(None),
-            Some(path) => std::fs::read(path).map(Some).map_err(|error| {
-                Error::config(name, format!("the file named by {name}= cannot be read: {}", error.kind()))
-            }),
-        };
-        let client_tls = match (read("cert", &settings.cert)?, read("key", &settings.key)?) {
-            (Some(client_cert), Some(client_key)) => Some(ClientTlsConfig { client_cert, client_key }),
-            (None, None) => None,
-            _ => return Err(Error::config("cert", "a client's certificate needs its key: give both cert= and key=")),
-        };
-        let root_cert = read("ca", &settings.ca)?;
-        // A file without any would only make every certificate a stranger's.
-        let is_empty = |pem: &Vec<u8>| !pem.windows(CERTIFICATE.len()).any(|text| text == CERTIFICATE);
-        if root_cert.as_ref().is_some_and(is_empty) {
-            return Err(Error::config("ca", "the file named by ca= holds no certificate in PEM"));
-        }
+        let dlock_contract::Tls { ca: root_cert, identity, .. } = dlock_contract::Tls::verified(address)?;
+        let client_tls = identity.map(|(client_cert, client_key)| ClientTlsConfig { client_cert, client_key });
         let files = TlsCertificates { client_tls, root_cert };
         let config = config(&files).ok_or_else(|| {
             Error::config("ca", "the files for TLS (ca, cert, key) hold no certificates or keys in PEM")

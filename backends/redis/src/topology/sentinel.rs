@@ -4,21 +4,22 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ::redis::{ConnectionAddr, IntoConnectionInfo, RedisConnectionInfo, Value};
+use ::redis::{IntoConnectionInfo, RedisConnectionInfo, Value};
 use dlock_contract::engine::Names;
-use dlock_contract::{Clock, Error, ErrorKind, Result};
+use dlock_contract::{Clock, Error, ErrorKind, Result, Secret};
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 
 use crate::reply::fault;
-use crate::socket::options::{config, redis_settings, tcp};
+use crate::socket::options::{config, redis_settings, tcp, tcp_address};
 use crate::socket::server::Server;
 use crate::socket::tls::Tls;
-use crate::url::hosts::Hosts;
-use crate::url::settings::{Scheme, Settings};
 
 /// The time limit for the sentinels, which are all asked at once.
 const ASK_LIMIT: Duration = Duration::from_secs(2);
+
+/// The port of a sentinel.
+const DEFAULT_PORT: u16 = 26379;
 
 /// The address of a server.
 pub(crate) type Address = (String, u16);
@@ -34,28 +35,24 @@ pub(crate) struct Sentinels {
 
 impl Sentinels {
     /// `host[:port],…/name[/db]`.
-    pub(crate) fn new(rest: &str, tls: bool, names: &Arc<Names>) -> Result<(Self, Settings)> {
-        let Hosts { user, password, hosts, path, settings } = Hosts::parse(rest, Scheme::Sentinel, tls, 26379)?;
-        let (name, db) = match &path[..] {
+    pub(crate) fn new(url: &dlock_contract::Address, tls: Option<Tls>, names: &Arc<Names>) -> Result<Self> {
+        let (name, db) = match url.path() {
+            // Whose `?` was forgotten. The name is shown, and a password may stand there.
+            [name, ..] if name.contains('=') => return Err(url.wrong("options come after a `?`")),
             [name] => (name, 0),
-            [name, db] => {
-                (name, db.parse().map_err(|_| Error::config("url", "the database of a Redis URL is a number"))?)
-            }
+            [name, db] => (name, db.parse().map_err(|_| url.wrong("the database is a number"))?),
             _ => {
-                return Err(Error::config(
-                    "url",
-                    "after the sentinels comes the name of the primary: redis-sentinel://host:port,host:port,host:port/name[/db]",
-                ));
+                return Err(url.wrong("after the sentinels comes the name of the primary"));
             }
         };
-        let tls = if tls { Some(Tls::new(&settings)?) } else { None };
-        let of_sentinels = redis_settings(settings.sentinel_user.as_deref(), settings.sentinel_password.as_deref(), 0);
-        let of_servers = redis_settings(user.as_deref(), password.as_deref(), db);
-        let sentinels = hosts
-            .into_iter()
-            .map(|host| server(host, tls.as_ref(), names, of_sentinels.clone()))
+        let of_sentinels = redis_settings(url.option("sentinel_user"), url.option("sentinel_password"), 0);
+        let of_servers = redis_settings(url.user(), url.password().map(Secret::reveal), db);
+        let sentinels = url
+            .hosts()
+            .iter()
+            .map(|host| server(host.or_port(DEFAULT_PORT), tls.as_ref(), names, of_sentinels.clone()))
             .collect::<Result<_>>()?;
-        Ok((Self { sentinels, name: name.clone(), settings: of_servers, tls, names: names.clone() }, settings))
+        Ok(Self { sentinels, name: name.clone(), settings: of_servers, tls, names: names.clone() })
     }
 
     /// The primary, by a majority of all sentinels that the URL names.
@@ -140,10 +137,7 @@ fn server(
     names: &Arc<Names>,
     settings: RedisConnectionInfo,
 ) -> Result<Server> {
-    let address = match tls {
-        None => ConnectionAddr::Tcp(host, port),
-        Some(_) => ConnectionAddr::TcpTls { host, port, insecure: false, tls_params: None },
-    };
+    let address = tcp_address(host, port, tls.is_some());
     let info = address.into_connection_info().map_err(|_| Error::config("url", "the Redis URL cannot be used"))?;
     Ok(Server::new(info.set_redis_settings(settings).set_tcp_settings(tcp()), tls.cloned(), names))
 }

@@ -1,18 +1,21 @@
-//! The target of a URL. No error repeats any part of the URL.
+//! The target of an address. No error repeats any part of the URL.
 
 use std::fmt;
 use std::sync::Arc;
 
-use ::redis::{ConnectionAddr, IntoConnectionInfo, ProtocolVersion};
+use ::redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisConnectionInfo};
 use dlock_contract::engine::Names;
-use dlock_contract::{Error, Result};
+use dlock_contract::{Address, Host, Result, Secret};
 
 use crate::cluster::plan::ClusterPlan;
-use crate::socket::options::tcp;
+use crate::socket::options::{redis_settings, tcp, tcp_address};
 use crate::socket::server::Server;
 use crate::socket::tls::Tls;
 use crate::topology::sentinel::Sentinels;
-use crate::url::settings::{GuardTime, Scheme, Settings};
+use crate::url::form::{FORM, is_tls};
+use crate::url::settings::{GuardTime, Settings};
+
+const DEFAULT_PORT: u16 = 6379;
 
 /// The way to the server that grants.
 pub(crate) enum Plan {
@@ -45,75 +48,79 @@ impl Target {
 
     /// Reads a URL of any topology.
     pub fn parse(text: &str) -> Result<Self> {
-        Self::parse_with(text, &Arc::default())
+        Self::of(&Address::parse(text, &FORM)?, &Arc::default())
     }
 
-    /// Reads a URL, with the store's look-up of host names.
-    pub(crate) fn parse_with(text: &str, names: &Arc<Names>) -> Result<Self> {
-        let (scheme, rest) = text.split_once("://").unwrap_or_default();
-        match &*scheme.to_ascii_lowercase() {
-            "redis-sentinel" => Self::sentinel(rest, false, names),
-            "rediss-sentinel" => Self::sentinel(rest, true, names),
-            "redis-cluster" => Self::cluster(rest, false, names),
-            "rediss-cluster" => Self::cluster(rest, true, names),
-            _ => Self::server(text, names),
-        }
-    }
-
-    /// `redis://[user:password@]host[:port][/db][?…]`, the same with `rediss`, or `unix:///path[?db=…&user=…&pass=…]`.
-    fn server(text: &str, names: &Arc<Names>) -> Result<Self> {
-        let bad = |why: &'static str| Error::config("url", why);
-        let url = ::redis::parse_redis_url(text).ok_or_else(|| {
-            bad("the Redis URL cannot be read; in a user or password write @ : / % # ? as %40 %3A %2F %25 %23 %3F")
-        })?;
-        let scheme = match url.scheme() {
-            "unix" | "redis+unix" => Scheme::Socket,
-            "redis" | "rediss" => Scheme::Server,
-            _ => {
-                return Err(bad(
-                    "a Redis URL begins with redis://, rediss://, unix://, redis-sentinel:// or redis-cluster://",
-                ));
+    /// The target of an address, with the store's look-up of host names.
+    pub(crate) fn of(address: &Address, names: &Arc<Names>) -> Result<Self> {
+        check_account(address, address.user(), address.password().map(Secret::reveal))?;
+        let settings = Settings::of(address)?;
+        let tls = if is_tls(address) { Some(Tls::new(address)?) } else { None };
+        match (address.scheme(), address.hosts()) {
+            ("redis" | "rediss", [host]) => Self::server(address, host, settings, tls, names),
+            ("redis" | "rediss", [_, _, ..]) => {
+                Err(address.wrong("several hosts are sentinels, a cluster, or the nodes of redlock://"))
             }
-        };
-        // A password with an unescaped # or ? ends up there; half of it would pass for a host and a port.
-        if url.fragment().is_some() {
-            return Err(bad("a Redis URL has no part after #; in a password write %23"));
+            ("unix" | "redis+unix", []) => Self::socket(address, settings, names),
+            ("unix" | "redis+unix", _) => Err(address.wrong("a host stands before the path of a socket")),
+            (_, []) => Err(address.wrong("it names no host")),
+            ("redis-sentinel" | "rediss-sentinel", _) => {
+                let sentinels = Sentinels::new(address, tls, names)?;
+                Ok(Self {
+                    place: format!("{sentinels:?}"),
+                    db: sentinels.db(),
+                    plan: Plan::Sentinel(sentinels),
+                    settings,
+                })
+            }
+            _ => {
+                let cluster = ClusterPlan::new(address, tls, names)?;
+                Ok(Self { place: format!("{cluster:?}"), db: 0, plan: Plan::Cluster(cluster), settings })
+            }
         }
-        let (mut settings, with_tls) = (Settings::default(), url.scheme() == "rediss");
-        for (name, value) in url.query_pairs() {
-            settings.set(scheme, with_tls, &name, &value)?;
-        }
-        if url.host().is_none() != (scheme == Scheme::Socket) {
-            return Err(bad("the Redis URL names no host, or a host before a socket's path"));
-        }
-        let tls = if with_tls { Some(Tls::new(&settings)?) } else { None };
-        // Its error repeats parts of the URL, so it goes no further.
-        let info = url.into_connection_info().map_err(|_| {
-            bad("the Redis URL cannot be used: after the host come a port and the number of a database")
-        })?;
-        let place = match info.addr() {
-            ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => format!("{host}:{port}"),
-            _ => "unix socket".into(),
-        };
-        let redis = info.redis_settings().clone();
-        if redis.username().is_some() && redis.password().is_none() {
-            return Err(bad("the Redis URL names a user without a password"));
-        }
-        let db = redis.db();
-        let redis = redis.set_protocol(ProtocolVersion::RESP3).set_lib_name("dlock", env!("CARGO_PKG_VERSION"));
-        let info = info.set_redis_settings(redis).set_tcp_settings(tcp());
-        let plan = Plan::Server(Server::new(info, tls, names));
-        Ok(Self { plan, settings, place, db })
     }
 
-    fn sentinel(rest: &str, tls: bool, names: &Arc<Names>) -> Result<Self> {
-        let (sentinels, settings) = Sentinels::new(rest, tls, names)?;
-        Ok(Self { place: format!("{sentinels:?}"), db: sentinels.db(), plan: Plan::Sentinel(sentinels), settings })
+    /// One of several independent servers with one account, for Redlock.
+    pub fn node(address: &Address, host: &Host) -> Result<Self> {
+        check_account(address, address.user(), address.password().map(Secret::reveal))?;
+        let settings = Settings { eviction_allowed: address.option("eviction").is_some(), ..Settings::default() };
+        Self::server(address, host, settings, None, &Arc::default())
     }
 
-    fn cluster(rest: &str, tls: bool, names: &Arc<Names>) -> Result<Self> {
-        let (cluster, settings) = ClusterPlan::new(rest, tls, names)?;
-        Ok(Self { place: format!("{cluster:?}"), db: 0, plan: Plan::Cluster(cluster), settings })
+    fn server(
+        address: &Address,
+        host: &Host,
+        settings: Settings,
+        tls: Option<Tls>,
+        names: &Arc<Names>,
+    ) -> Result<Self> {
+        let db = match address.path() {
+            [] => Some(0),
+            [db] => db.parse().ok(),
+            _ => None,
+        };
+        let db = db.ok_or_else(|| address.wrong("after the host come a port and the number of a database"))?;
+        let (host, port) = host.or_port(DEFAULT_PORT);
+        if ["0.0.0.0", "::"].contains(&&*host) {
+            return Err(address.wrong("0.0.0.0 and [::] are every address, and so that of no server"));
+        }
+        let place = format!("{host}:{port}");
+        let account = redis_settings(address.user(), address.password().map(Secret::reveal), db);
+        let info = info(address, tcp_address(host, port, tls.is_some()), account)?;
+        Ok(Self { plan: Plan::Server(Server::new(info, tls, names)), settings, place, db })
+    }
+
+    fn socket(address: &Address, settings: Settings, names: &Arc<Names>) -> Result<Self> {
+        if address.path().is_empty() || address.password().is_some() {
+            return Err(address.wrong("a socket has a path, and its account stands behind it: ?user=…&pass=…"));
+        }
+        let path = format!("/{}", address.path().join("/"));
+        let db = address.read("db", |db| db.parse().ok())?.unwrap_or_default();
+        let (user, password) = (address.option("user"), address.option("pass"));
+        check_account(address, user, password)?;
+        let account = redis_settings(user, password, db);
+        let info = info(address, ConnectionAddr::Unix(path.into()), account)?;
+        Ok(Self { plan: Plan::Server(Server::new(info, None, names)), settings, place: "unix socket".into(), db })
     }
 }
 
@@ -123,8 +130,23 @@ impl fmt::Debug for Target {
     }
 }
 
+/// The client would log nobody in, and go on as whoever needs no password.
+fn check_account(address: &Address, user: Option<&str>, password: Option<&str>) -> Result<()> {
+    match (user, password) {
+        (Some(_), None) => Err(address.wrong("there is a user without a password")),
+        _ => Ok(()),
+    }
+}
+
+fn info(address: &Address, place: ConnectionAddr, account: RedisConnectionInfo) -> Result<ConnectionInfo> {
+    let info = place.into_connection_info().map_err(|_| address.wrong("the client cannot use it"))?;
+    Ok(info.set_redis_settings(account).set_tcp_settings(tcp()))
+}
+
 #[cfg(test)]
 mod tests {
+    use dlock_testkit::slips::assert_hidden;
+
     use super::*;
 
     const CANARY: &str = "c4n4ry";
@@ -187,6 +209,11 @@ mod tests {
             "redis://host?c4n4ry=1",
             "redis://host?eviction=c4n4ry",
             "unix://c4n4ry/path",
+            "unix://user:c4n4ry@/path",
+            "unix://?pass=c4n4ry",
+            "unix:///path?user=c4n4ry",
+            "redis://user:c4n4ry@0.0.0.0",
+            "redis://user:c4n4ry@a,b",
             "c4n4ry",
         ] {
             let error = Target::parse(url).unwrap_err();
@@ -195,5 +222,17 @@ mod tests {
             assert!(std::error::Error::source(&error).is_none());
             assert_eq!(error.kind().as_str(), "config_invalid");
         }
+    }
+
+    #[test]
+    fn no_slip_in_a_url_shows_its_password() {
+        let urls = [
+            "redis://user:{}@127.0.0.1:1/0?eviction=allow",
+            "rediss://:{}@h?ca=/nowhere/{}",
+            "unix:///run/redis.sock?user=u&pass={}",
+            "redis-sentinel://u:{}@a,b:1/main?sentinel_password={}",
+            "redis-cluster://:{}@a:1,[::1]:2",
+        ];
+        assert_hidden(&urls, Target::parse);
     }
 }

@@ -1,4 +1,4 @@
-//! The parts of a Redis URL.
+//! The form of a Redis URL, and its options.
 
-pub(crate) mod hosts;
+pub(crate) mod form;
 pub(crate) mod settings;
