@@ -18,8 +18,8 @@ const SEEN_FOR: Duration = Duration::from_secs(60);
 const FIRST_LOOK: Duration = Duration::from_millis(300);
 const LAST_LOOK: Duration = Duration::from_secs(2);
 
-/// A turn of the wait queue lasts as long as one of its holds; an eighth less, since none is exactly as long as the others. Where
-/// holds are this short a turn would end before it has begun to pay, so there it is the longest.
+/// A turn of the wait queue lasts as long as one of its holds at least; an eighth less, since none is exactly as long as the
+/// others. Where holds are this short a turn would end before it has begun to pay, so there it is the longest.
 const SHORT_HOLD: Duration = Duration::from_millis(5);
 const LONGEST_TURN: Duration = Duration::from_millis(250);
 
@@ -91,7 +91,9 @@ impl ForeignClients {
         }
     }
 
-    /// Whether the release of a hold must ask if it is the turn of foreign clients, and how long the queue's own turn lasts.
+    /// Whether the release of a hold must ask if it is the turn of foreign clients, and how long the queue's own turn lasts at
+    /// least. A look for the first foreign client comes after a pause that is longer than any turn: by this the server tells them
+    /// apart. An eighth less, since the server counts from the end of the last look, whichever process made it.
     pub(crate) fn turn_after(&self, key: &LockKey, held: Duration, now: BootInstant) -> Option<Duration> {
         if !self.used.load(Ordering::Relaxed) {
             return None;
@@ -106,12 +108,13 @@ impl ForeignClients {
         if known.is_seen(now) {
             return Some(turn);
         }
-        let looks = now >= known.look;
-        if looks {
-            known.pause = (known.pause * 2).min(LAST_LOOK);
-            known.look = now.after(known.pause);
+        if now < known.look {
+            return None;
         }
-        looks.then_some(turn)
+        let paused = known.pause * 7 / 8;
+        known.pause = (known.pause * 2).min(LAST_LOOK);
+        known.look = now.after(known.pause);
+        Some(paused)
     }
 
     fn keys(&self) -> MutexGuard<'_, HashMap<LockKey, Known>> {
@@ -138,12 +141,13 @@ mod tests {
             let looks = |ms: &u64| {
                 let now = start.after(Duration::from_millis(*ms));
                 strangers.note(&key(1), false, now);
-                strangers.turn_after(&key(1), MS, now).is_some()
+                strangers.turn_after(&key(1), MS, now).map(|pause| (*ms, pause.as_millis()))
             };
-            (from..to).step_by(10).filter(looks).collect::<Vec<_>>()
+            (from..to).step_by(10).filter_map(|ms| looks(&ms)).collect::<Vec<_>>()
         };
-        assert_eq!(looks(0, 8000), [300, 900, 2100, 4100, 6100]);
-        assert_eq!(looks(10_000, 10_500), [10_300]);
+        // Each pause that it tells is longer than any turn, and shorter than the time since the look before.
+        assert_eq!(looks(0, 8000), [(300, 262), (900, 525), (2100, 1050), (4100, 1750), (6100, 1750)]);
+        assert_eq!(looks(10_000, 10_500), [(10_300, 262)]);
         assert!(strangers.turn_after(&key(1), MS, start.after(Duration::from_secs(12))).is_none());
         assert!(strangers.keys().is_empty());
     }

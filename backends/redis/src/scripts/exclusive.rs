@@ -7,7 +7,7 @@
 //!
 //! A literal name is somebody else's choice: what belongs to such a lock stands under names of ours, and what others have
 //! put under it stays as it is. There `:x` tells of foreign clients: when their last turn began and ended, when one was seen last,
-//! and of the hold that was found then since when it has been known, and when its lease ends.
+//! of the hold that was found then since when it has been known, and when its lease ends, and how much time they are owed.
 
 use std::sync::LazyLock;
 
@@ -25,7 +25,7 @@ if (told[1]==0 or told[1]>4) and hears(ARGV[3])==false then told[4]=0 end
 return told
 ";
 
-/// `l`; value, and of another one what [`ASK`] takes; the length of the queue's turn in µs if foreign clients were seen. Releases
+/// `l`; value, and of another one what [`ASK`] takes; the least length of the queue's turn in µs if foreign clients were seen. Releases
 /// the lock and asks for it for the other one; gives what `RELEASE` gives, and what `ASK` gives, or nothing if asking has
 /// failed: the lock is released all the same.
 const RELEASE_TO: &str = r"
@@ -37,8 +37,9 @@ if freed then
   v=false
 end
 local ours=tonumber(ARGV[7] or '')
-local seen=freed and ours and due(ours)
-local asked,answer=pcall(ask,v,freed and (seen and give_way(seen,ours) or 0),ARGV[2],ARGV[3],ARGV[4],ARGV[5],ARGV[6])
+local seen,owed
+if freed and ours then seen,owed=due(ours) end
+local asked,answer=pcall(ask,v,freed and (seen and give_way(seen,owed) or 0),ARGV[2],ARGV[3],ARGV[4],ARGV[5],ARGV[6])
 return {freed and 1 or 0,asked and answer}
 ";
 
@@ -83,7 +84,7 @@ end
 return done
 ";
 
-/// `l`; value; the length of the queue's turn in µs if foreign clients were seen.
+/// `l`; value; the least length of the queue's turn in µs if foreign clients were seen.
 const HAND_ON: &str = r"
 hand_on(ARGV[2])
 return 1

@@ -74,39 +74,38 @@ local function turn(ends)
   return left>0 and left<=250000 and math.ceil(left/1000)
 end
 -- What is noted of strangers: when their last turn began and ended, when one was seen last, and of the hold that was found
--- then since when it has been known, all in µs, and when its lease ends, in ms.
+-- then since when it has been known, all in µs, and when its lease ends, in ms; and how much time they were owed, in µs,
+-- when that turn began.
 local function noted()
-  local began,ended,seen,since,lease=string.match(redis.call('GET',B..':x') or '','^(%d+) (%d+) (%d+) (%d+) (%d+)$')
-  return tonumber(began or '0'),tonumber(ended or '0'),tonumber(seen or '0'),tonumber(since or '0'),tonumber(lease or '0')
+  local text=redis.call('GET',B..':x') or ''
+  local began,ended,seen,since,lease,owed=string.match(text,'^(%d+) (%d+) (%d+) (%d+) (%d+) (-?%d+)$')
+  return tonumber(began or '0'),tonumber(ended or '0'),tonumber(seen or '0'),tonumber(since or '0'),
+    tonumber(lease or '0'),tonumber(owed or '0')
 end
 -- Notes it, under a name of ours.
-local function note(began,ended,seen,since,lease)
-  redis.pcall('SET',B..':x',string.format('%.0f %.0f %.0f %.0f %.0f',began,ended,seen,since,lease),'PX','60000')
+local function note(began,ended,seen,since,lease,owed)
+  local text=string.format('%.0f %.0f %.0f %.0f %.0f %.0f',began,ended,seen,since,lease,owed)
+  redis.pcall('SET',B..':x',text,'PX','60000')
 end
--- Is it the strangers' turn, after one of ours of so many µs? If so, when one was seen last. Where their holds are much
--- longer than ours, so was their turn, and then ours is too. Seldom, where none was seen in the last few turns, or never.
+-- Is it the strangers' turn, after one of ours of so many µs at least? If so, when one was seen last, and what they are owed.
+-- Our time makes them creditors, theirs pays it back. So both sides have the same time in the long run, whatever a single
+-- turn comes to. Seldom, where none was seen in the last few turns. Where none was ever seen, as often as the asker says.
 local function due(ours)
-  local began,ended,seen=noted()
-  local length=2000000
-  if us-seen<3000000 then length=math.max(ours,math.min(ended-began,250000)-ours) end
-  return us-ended>length and seen
-end
--- Frees the lock and gives the strangers their turn; returns its end. The strangers' last hold goes on when the turn ends.
--- With that hold the turn is nearly as long as ours. A poller must find the lock free, so the turn lasts for 18 ms at
--- least, or for three quarters of ours. Where no stranger was seen lately, it lasts as long as a poller may sleep. If none
--- was ever seen, a short turn finds out. The first in line is told, since it must ask when the turn ends.
-local function give_way(seen,ours)
-  local _,_,_,since=noted()
-  redis.call('DEL',L)
-  local theirs=30000
-  if us-seen<3000000 then
-    theirs=math.max(math.min(18000,ours*3/4),ours*7/8-(seen-since))
-  elseif us-seen<60000000 then
-    theirs=250000
+  local began,ended,seen,_,_,owed=noted()
+  if us-seen>=3000000 then
+    return us-ended>(seen==0 and ours>250000 and ours or 2000000) and seen
   end
+  owed=math.max(-250000,math.min(owed+(us-ended)-(ended-began),250000))
+  return us-ended>math.min(ours,250000) and owed>=5000 and seen,owed
+end
+-- Frees the lock and gives the strangers their turn; returns its end. If a stranger was seen lately, the turn lasts for the
+-- time that they are owed. A hold of theirs may go on when it ends, and counts. Otherwise the turn lasts as long as a poller
+-- may sleep. If none was ever seen, a short turn finds out. The first in line is told, since it must ask when the turn ends.
+local function give_way(seen,owed)
+  redis.call('DEL',L)
+  local theirs=owed or us-seen<60000000 and 250000 or 30000
   local ends=us+math.floor(theirs)
-  -- A stranger that held long may be gone: what its hold counts for is halved with each turn in which none was seen.
-  note(us,ends,seen,seen-math.floor((seen-since)/2),0)
+  note(us,ends,seen,0,0,owed or 0)
   redis.pcall('HSET',A,'?',string.format('! %.0f',ends))
   redis.pcall('PEXPIRE',A,'30000')
   local e=redis.pcall('ZRANGE',Q,0,0)[1]
@@ -117,12 +116,13 @@ local function give_way(seen,ours)
   return ends
 end
 -- Frees a lock for which others wait. One that cannot be handed on is free all the same, and they find out by asking. Where
--- strangers were seen, `ours` is how long a turn of the line lasts.
+-- strangers were seen, `ours` is how long a turn of the line lasts at least.
 local function hand_on(ours)
   ours=tonumber(ours or '')
-  local seen=ours and redis.call('EXISTS',Q)==1 and due(ours)
+  local seen,owed
+  if ours and redis.call('EXISTS',Q)==1 then seen,owed=due(ours) end
   if seen then
-    give_way(seen,ours)
+    give_way(seen,owed)
     return
   end
   local done,given=pcall(advance)
@@ -150,11 +150,13 @@ local function ask(v,freed,me,e,p,ttl,lease)
     -- hold ran out, and a newcomer was faster than the line.
     silent,o,ends=handed()
     if not own then
-      local began,_,_,known,lease=noted()
+      local began,ended,_,known,lease,owed=noted()
       -- Another end of the lease is another hold. The two clocks are read one after the other.
       local now=math.floor(us/1000)+left
       since=math.abs(now-lease)<=2 and known or us
-      note(began,turn(ends) and ends or us,us,since,since==us and now or lease)
+      -- It took the lock outside of a turn: from now on that is their time, but not what was before.
+      if ends==0 and since==us then began=began+us-ended end
+      note(began,turn(ends) and ends or us,us,since,since==us and now or lease,owed)
     end
     if silent and o~=string.sub(v,1,32) then redis.call('HDEL',A,silent,'?') end
     if silent==p then redis.call('HDEL',A,'?') end
@@ -164,6 +166,11 @@ local function ask(v,freed,me,e,p,ttl,lease)
     if not freed then silent,o,ends=handed() end
     if silent then redis.call('HDEL',A,silent,'?') end
     left=turn(ends)
+    if ends>0 and not left then
+      -- The strangers' turn is over, with the last of their holds.
+      local began,_,seen,known,lease,owed=noted()
+      note(began,us,seen,known,lease,owed)
+    end
     if not left and redis.call('EXISTS',Q)==0 then
       redis.call('SET',L,me,'PX',ttl)
       return {1,fence(),us}

@@ -1,6 +1,7 @@
 //! A failed attempt may leave something in the server: the core alone undoes it.
 
 use std::future::{Future, poll_fn};
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -9,8 +10,9 @@ use dlock::{Backoff, Clock, Error, ErrorKind, Key, Registry, Retry};
 use dlock_contract::{Backend, Queue};
 use dlock_testkit::holds::{claim, take};
 use dlock_testkit::servers::Instance;
-use dlock_testkit::{Mode, Proxy, wait_until};
+use dlock_testkit::{Mode, Proxy, block_until, wait_until};
 use futures::FutureExt;
+use tokio::runtime::{Builder, Runtime};
 
 use super::database::{Database, SECOND};
 use crate::names::{self, FENCE, K};
@@ -85,5 +87,39 @@ async fn an_abandon_does_not_overtake_the_attempt_of_a_task_without_budget() {
     })
     .await;
     registry.shutdown(SECOND).await;
+    assert_eq!(server.keys(), [FENCE]);
+}
+
+fn runtime() -> Runtime {
+    Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap()
+}
+
+/// The request of one runtime is on its way still when it is undone from another one, as by dlock's own thread.
+#[test]
+fn an_abandon_from_another_runtime_keeps_its_place_behind_the_request_that_it_undoes() {
+    let server = Database::own(&[]);
+    let (proxy, url) = Proxy::in_front_of(&server.url).unwrap();
+    let (asking, undoing) = (runtime(), runtime());
+    let redis = Arc::new(asking.block_on(Redis::connect(&url, &Clock::system())).unwrap());
+    // Both have a connection that they could use at once.
+    for runtime in [&asking, &undoing] {
+        runtime.block_on(async {
+            let hold = take(&*redis, &claim("warm", LONG)).await;
+            redis.release(&hold).await.unwrap();
+        });
+    }
+    proxy.keep();
+    let lost = asking.block_on(async { claim("k", LONG) });
+    let (store, asked) = (redis.clone(), lost.clone());
+    asking.spawn(async move { store.try_acquire(&asked, Queue::Leave).await });
+    block_until("the request has left", || proxy.kept().iter().any(|kept| *kept > 0)).unwrap();
+    let before = proxy.kept();
+    let way = before.iter().position(|kept| *kept > 0).unwrap();
+    let abandoned = undoing.spawn(async move { redis.abandon(&lost).await });
+    block_until("the abandon has left", || proxy.kept() != before).unwrap();
+    assert!(proxy.kept()[way] > before[way], "it left over another connection: {before:?} {:?}", proxy.kept());
+    proxy.set(Mode::Pass);
+    proxy.deliver(&proxy.kept());
+    undoing.block_on(abandoned).unwrap().unwrap();
     assert_eq!(server.keys(), [FENCE]);
 }
