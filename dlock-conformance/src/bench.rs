@@ -1,4 +1,4 @@
-//! What the cases are written with: clients, claims, and the judgement of what came back.
+//! The tools of the cases: clients, claims, and the checks of answers.
 
 use std::fmt::Display;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use dlock_contract::{Backend, BootInstant, Claim, Clock, Error, Hold, Key, LockK
 use crate::client::Client;
 use crate::store::{Outage, Store};
 
-/// Beyond every bound that a store declares: for a machine that is busy with something else.
+/// Added to every bound that a store declares, because the machine may be busy with something else.
 pub(crate) const SLACK: Duration = Duration::from_secs(5);
 
 /// `Ok`: the promise was kept.
@@ -22,7 +22,7 @@ pub(crate) enum Stop {
     Failed(String),
     Skipped(String),
     NotApplicable(String),
-    /// A lease ended before the case could use it: the run proves nothing.
+    /// A lease ended before the case could use it. Such a run proves nothing.
     Late,
 }
 
@@ -65,7 +65,7 @@ pub(crate) use case;
 pub(crate) struct Bench<'a> {
     store: &'a dyn Store,
     pub(crate) profile: Profile,
-    /// A client that is closed already: it only says which powers the store offers.
+    /// A closed client. It only says which powers the store offers.
     pub(crate) closed: Arc<dyn Backend>,
     pub(crate) clock: Clock,
     pace: u32,
@@ -85,12 +85,12 @@ impl<'a> Bench<'a> {
         Duration::from_secs(60) + (self.short() + self.profile.takeover_delay) * 6
     }
 
-    /// A ttl whose end can be waited for.
+    /// A ttl that ends during the case.
     pub(crate) fn short(&self) -> Duration {
         self.ttl(Duration::from_millis(500) * self.pace)
     }
 
-    /// A ttl that does not end within a case.
+    /// A ttl that does not end during a case.
     pub(crate) fn long(&self) -> Duration {
         self.ttl(Duration::from_secs(120))
     }
@@ -102,12 +102,12 @@ impl<'a> Bench<'a> {
         Duration::from_nanos(u64::try_from(whole).unwrap_or(u64::MAX)).min(range.max)
     }
 
-    /// When a dead holder's lock must have been granted again at the latest.
+    /// The latest time at which a dead holder's lock must have been granted again.
     pub(crate) fn takeover(&self, ttl: Duration) -> Duration {
         ttl + self.profile.takeover_delay + SLACK
     }
 
-    /// A key that nobody else uses.
+    /// A key that no other case uses.
     pub(crate) fn key(&self) -> Tested<LockKey> {
         literal(&format!("case:{:016x}", fastrand::u64(..)))
     }
@@ -132,14 +132,15 @@ impl<'a> Bench<'a> {
         Ok(Client::new(self.store.open(clock).await?, self.clock.clone()))
     }
 
-    /// What the store itself has for the key, sorted.
+    /// The entries that the store itself has for the key, sorted.
     pub(crate) async fn leftovers(&self, key: &LockKey) -> Tested<Vec<String>> {
-        let mut found = self.store.leftovers(key).await.map_err(|error| harness("could not be looked into", error))?;
+        let mut found =
+            self.store.leftovers(key).await.map_err(|error| harness("could not list its entries", error))?;
         found.sort();
         Ok(found)
     }
 
-    /// Fails if the store has anything for the key.
+    /// Fails if the store has any entry for the key.
     pub(crate) async fn clean(&self, key: &LockKey, after: &str) -> Tested {
         let found = self.leftovers(key).await?;
         ensure!(found.is_empty(), "{after}, the store still has {}", found.join(", "));
@@ -171,18 +172,18 @@ impl<'a> Bench<'a> {
 
     fn outside(&self) -> Tested {
         if self.store.in_process() {
-            return Err(Stop::NotApplicable("the store lives inside of this process".into()));
+            return Err(Stop::NotApplicable("the store lives inside this process".into()));
         }
         Ok(())
     }
 
-    /// A token, where fencing promises one.
+    /// The token of a hold, if the store promises fencing.
     pub(crate) fn token(&self, hold: &Hold) -> Tested<u64> {
         hold.token.map(std::num::NonZeroU64::get).ok_or_else(|| Stop::Failed("the grant has no fencing token".into()))
     }
 }
 
-/// The lock of which just this is the name: no value's mark stands at its end.
+/// The lock with exactly this name: it does not end with the mark of a value.
 pub(crate) fn literal(text: &str) -> Tested<LockKey> {
     let marked = Key::new().value(text).to_string();
     let encoded = marked.strip_prefix('<').and_then(|rest| rest.strip_suffix('>')).unwrap_or(&marked);
@@ -197,11 +198,11 @@ pub(crate) async fn pause(milliseconds: u64) {
     tokio::time::sleep(Duration::from_millis(milliseconds)).await;
 }
 
-/// A reply and its request can meet in one poll by chance, but not so often.
+/// A request and its reply can fall into one poll by chance, but not this many times.
 pub(crate) const TRIES: usize = 5;
 
-/// Drives a future at long intervals; tells when the poll began that ended it, unless that was the first. A reply is
-/// seen in that poll at the earliest, and the request left in an earlier one.
+/// Polls a future at long intervals. Returns when the last poll began, unless the first poll ended the future. The
+/// reply was seen in the last poll at the earliest, and the request left in an earlier one.
 pub(crate) async fn slowly<F: Future>(clock: &Clock, future: F) -> (F::Output, Option<BootInstant>) {
     let mut future = std::pin::pin!(future);
     let mut first = true;

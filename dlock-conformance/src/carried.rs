@@ -1,4 +1,4 @@
-//! A store in which a release asks for the next caller of its process.
+//! Stores in which a release also requests the lock for the next caller of its process.
 
 use std::sync::Arc;
 
@@ -10,10 +10,10 @@ use crate::client::Client;
 
 pub(crate) const CASES: &[Case] = &[
     case!("a release that asks for the next caller gives it the free lock", carries, gives),
-    case!("a release that asks for the next caller puts it behind those who wait", carries, stands),
-    case!("a release that comes too late asks, and takes the lock from nobody", carries, too_late),
-    case!("a grant that a release has asked for counts from before the request", carries, counts),
-    case!("what a release has asked for leaves nothing when it is given up", carries, given_up),
+    case!("a release that asks for the next caller puts it behind other waiters", carries, stands),
+    case!("a late release asks for the next caller and takes the lock from nobody", carries, too_late),
+    case!("a grant to the next caller counts from before the release was sent", carries, counts),
+    case!("the next caller of a release leaves nothing when it gives up", carries, given_up),
 ];
 
 async fn gives(bench: &Bench<'_>) -> Tested {
@@ -23,12 +23,14 @@ async fn gives(bench: &Bench<'_>) -> Tested {
     let hold = match release_to(bench, &one, &former, &next).await? {
         (Released::Released, Attempt::Acquired(hold)) => hold,
         told => {
-            return Err(Stop::Failed(format!("a lock for which nobody waits was asked for with a release: {told:?}")));
+            return Err(Stop::Failed(format!(
+                "a release asked for the next caller of a lock without waiters, and the answer was {told:?}"
+            )));
         }
     };
     if let Some(former) = former.token {
         let token = bench.token(&hold)?;
-        ensure!(token > former.get(), "the lock went on and the token went from {former} to {token}");
+        ensure!(token > former.get(), "the lock went to the next caller, and the token went from {former} to {token}");
     }
     other.refused(&bench.claim(&key, bench.long())?, Queue::Leave, hold.validity).await?;
     one.renew(&hold, hold.validity).await?;
@@ -63,18 +65,15 @@ async fn too_late(bench: &Bench<'_>) -> Tested {
                 one.in_time(held.validity)?;
             }
         }
-        ensure!(
-            took != is_held,
-            "a release that came too late asked for a lock that was held: {is_held}; it won: {took}"
-        );
-        ensure!(released == Released::NotOwner, "a release that came too late was told {released:?}");
+        ensure!(took != is_held, "a late release asked for a lock that was held: {is_held}; it won the lock: {took}");
+        ensure!(released == Released::NotOwner, "a late release returned {released:?}");
         drop(answer);
         one.backend.abandon(&next).await?;
         if let Some(held) = held {
             other.renew(&held, held.validity).await?;
             other.give_back(&held).await?;
         }
-        bench.clean(&key, "after a release that came too late").await?;
+        bench.clean(&key, "after a late release").await?;
     }
     Ok(())
 }
@@ -87,7 +86,7 @@ async fn counts(bench: &Bench<'_>) -> Tested {
         let (answer, replied) = slowly(&bench.clock, release_to(bench, &one, &hold, &next)).await;
         hold = match answer? {
             (Released::Released, Attempt::Acquired(hold)) => hold,
-            told => return Err(Stop::Failed(format!("a lock for which nobody waits was asked for: {told:?}"))),
+            told => return Err(Stop::Failed(format!("the next caller of a lock without waiters got {told:?}"))),
         };
         if replied.is_none_or(|replied| hold.validity.from < replied) {
             one.give_back(&hold).await?;
@@ -95,7 +94,9 @@ async fn counts(bench: &Bench<'_>) -> Tested {
         }
     }
     one.give_back(&hold).await?;
-    Err(Stop::Failed("the grant counts from the reply: a slow one makes the holder believe for too long".into()))
+    Err(Stop::Failed(
+        "the grant counts from the reply, so after a slow reply the holder believes in the lock for too long".into(),
+    ))
 }
 
 async fn given_up(bench: &Bench<'_>) -> Tested {
@@ -107,10 +108,10 @@ async fn given_up(bench: &Bench<'_>) -> Tested {
     one.backend.abandon(&next).await?;
     let second = other.wait_on(&waiter, Some(waits), SLACK).await?;
     other.give_back(&second).await?;
-    bench.clean(&key, "after a claim that a release had carried was given up").await
+    bench.clean(&key, "after the next caller of a release gave up").await
 }
 
-/// A hold of a client that has waited for it: its store knows how to reach it.
+/// The hold of a client that has waited for it, so the store knows how to notify this client.
 async fn known_as_waiter(bench: &Bench<'_>, key: &LockKey, one: &Client, other: &Client) -> Tested<Hold> {
     let former = other.take(&bench.claim(key, bench.long())?).await?;
     let (waiter, waits) = stand(bench, one, &former).await?;
@@ -118,7 +119,7 @@ async fn known_as_waiter(bench: &Bench<'_>, key: &LockKey, one: &Client, other: 
     one.wait_on(&waiter, Some(waits), SLACK).await
 }
 
-/// Stands in line behind a hold.
+/// Joins the queue behind a hold.
 async fn stand(bench: &Bench<'_>, client: &Client, behind: &Hold) -> Tested<(Arc<Claim>, Wake)> {
     let waiter = bench.claim(&behind.claim.key, bench.long())?;
     let until = bench.clock.now().after(bench.long());
@@ -130,13 +131,17 @@ async fn release_to(bench: &Bench<'_>, client: &Client, hold: &Hold, next: &Arc<
     let until = bench.clock.now().after(bench.long());
     match client.exchange()?.release_to(hold, next, until).await? {
         (released, Some(answer)) => Ok((released, answer)),
-        (_, None) => Err(Stop::Failed("a release did not ask for the next caller, who is known as a waiter".into())),
+        (_, None) => Err(Stop::Failed(
+            "a release did not ask for the next caller, although the store knows it as a waiter".into(),
+        )),
     }
 }
 
 fn contended(told: (Released, Attempt)) -> Tested<Wake> {
     match told {
         (Released::Released, Attempt::Contended(wake)) => Ok(wake),
-        told => Err(Stop::Failed(format!("a lock for which others wait was asked for with a release: {told:?}"))),
+        told => Err(Stop::Failed(format!(
+            "a release asked for the next caller of a lock with other waiters, and the answer was {told:?}"
+        ))),
     }
 }

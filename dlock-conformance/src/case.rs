@@ -26,13 +26,13 @@ impl Case {
         self.name
     }
 
-    /// Does the case cut the store off or restart it? Then no other case may use the same store meanwhile.
+    /// Whether the case cuts the store off or restarts it. No other case may use the same store meanwhile.
     #[must_use]
     pub const fn disturbs(&self) -> bool {
         self.disturbs
     }
 
-    /// Has this store given this promise, by its profile and its powers?
+    /// Whether this store gives this promise, by its profile and its powers.
     #[must_use]
     pub fn applies(&self, store: &dyn Backend) -> bool {
         (self.when)(store).is_ok()
@@ -41,11 +41,13 @@ impl Case {
     /// Tests the promise with fresh clients and fresh keys. A hang and a panic are failures. Needs a tokio runtime with
     /// timers and input/output.
     pub async fn run(&self, store: &dyn Store) -> Outcome {
-        // Sleeps on the machine's clock end on dlock's own thread, which the core would have started.
+        // dlock's own thread ends sleeps on the machine's clock. Without an engine, nobody else has started this
+        // thread.
         if let Err(error) = dlock_contract::engine::background() {
             return Outcome::Failed(error.to_string());
         }
-        // A busy machine can be too slow for a short lease. Such a run proves nothing: it is done again, slower.
+        // A busy machine can be too slow for a short lease. Such a run proves nothing, so it is repeated with longer
+        // leases.
         for pace in [1, 2, 4, 8] {
             match self.attempt(store, pace).await {
                 Ok(()) => return Outcome::Passed,

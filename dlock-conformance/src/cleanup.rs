@@ -1,4 +1,4 @@
-//! Nothing stays behind: not of a release, of an attempt, of a wait, or of a future that was dropped half way.
+//! Nothing is left behind: by a release, an attempt, a wait, or a future that was dropped half way.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::case::Case;
 
 pub(crate) const CASES: &[Case] = &[
     case!("a release leaves nothing in the store", always, after_release),
-    case!("a contended attempt that does not stand in line leaves nothing", always, after_contended),
+    case!("a contended attempt that does not join the queue leaves nothing", always, after_contended),
     case!("an abandoned wait leaves nothing and leaves the holder alone", always, abandoned_wait),
     case!("an abandoned grant is free", always, abandoned_grant),
     case!("an abandon may come twice, and without need", always, abandoned_again),
@@ -22,7 +22,7 @@ async fn after_release(bench: &Bench<'_>) -> Tested {
     let (key, one) = (bench.key()?, bench.client().await?);
     bench.clean(&key, "before the first grant").await?;
     let hold = one.take(&bench.claim(&key, bench.long())?).await?;
-    // Else the Store looks in the wrong place, and every case about leftovers would pass.
+    // Otherwise the Store looks in the wrong place, and every case about leftovers would pass.
     ensure!(!bench.leftovers(&key).await?.is_empty(), "the Store shows nothing while the lock is held");
     one.give_back(&hold).await?;
     bench.clean(&key, "after the release").await
@@ -78,7 +78,7 @@ async fn abandoned_again(bench: &Bench<'_>) -> Tested {
     Ok(())
 }
 
-/// Ends each attempt after a random number of polls or at a random time, as a caller who is cancelled does.
+/// Ends each attempt after a random number of polls or at a random time, like a cancelled caller.
 async fn dropped_attempts(bench: &Bench<'_>) -> Tested {
     const ROUNDS: usize = 24;
     let (client, mut random, seed) = (bench.client().await?, fastrand::Rng::new(), fastrand::u64(..));
@@ -98,7 +98,7 @@ async fn dropped_attempts(bench: &Bench<'_>) -> Tested {
             tokio::time::timeout(usual.mul_f64(random.f64()), attempt).await.ok()
         };
         match answer {
-            // It was quicker than the cut: an ordinary hold, ended in the ordinary way.
+            // The attempt ended before it could be dropped. This is an ordinary hold.
             Some(Ok(Attempt::Acquired(hold))) => drop(client.give_back(&hold).await?),
             _ => {
                 client.backend.abandon(&claim).await?;
@@ -106,7 +106,7 @@ async fn dropped_attempts(bench: &Bench<'_>) -> Tested {
             }
         }
     }
-    // What a lost request may still do, it does within a moment.
+    // A lost request may still have its effect, within a moment.
     pause(300).await;
     let result = async {
         settled(bench, &claims, 0).await?;
@@ -127,7 +127,7 @@ async fn dropped_renewals(bench: &Bench<'_>) -> Tested {
     let (client, mut random, seed) = (bench.client().await?, fastrand::Rng::new(), fastrand::u64(..));
     random.seed(seed);
     for _ in 0..12 {
-        // Lost: a reply that is read by the wrong request would show.
+        // The answer must be Lost: a reply that the wrong request reads would show here.
         let gone = client.take(&bench.claim(&bench.key()?, bench.long())?).await?;
         client.give_back(&gone).await?;
         let hold = client.take(&bench.claim(&bench.key()?, bench.long())?).await?;
@@ -135,7 +135,7 @@ async fn dropped_renewals(bench: &Bench<'_>) -> Tested {
         let standing = client.renewal(&hold).await?;
         ensure!(
             matches!(standing, Ok(Standing::Renewed(_))),
-            "after another renewal was dropped, a held lock's was answered with {standing:?} (seed {seed})"
+            "after another renewal was dropped, the renewal of a held lock returned {standing:?} (seed {seed})"
         );
         let _ = polled(client.backend.renew(&[&hold]), random.usize(1..4)).await;
         client.give_back(&hold).await?;
@@ -145,7 +145,7 @@ async fn dropped_renewals(bench: &Bench<'_>) -> Tested {
     Ok(())
 }
 
-/// Polls a future so many times, and gives it up.
+/// Polls a future this many times, and drops it.
 pub(crate) async fn polled<F: Future>(future: F, times: usize) -> Option<F::Output> {
     let mut future = std::pin::pin!(future);
     for _ in 0..times {
@@ -157,8 +157,8 @@ pub(crate) async fn polled<F: Future>(future: F, times: usize) -> Option<F::Outp
     None
 }
 
-/// Within a moment, the store has no more than so many things for each claim's key. A session that was closed may be
-/// seen for that long.
+/// Within a moment, the store has no more than this many entries for each claim's key. A closed session may still be
+/// visible for that moment.
 pub(crate) async fn settled(bench: &Bench<'_>, claims: &[Arc<Claim>], most: usize) -> Tested {
     let end = bench.clock.now().after(Duration::from_secs(2));
     for claim in claims {
@@ -172,7 +172,7 @@ pub(crate) async fn settled(bench: &Bench<'_>, claims: &[Arc<Claim>], most: usiz
         }
         ensure!(
             bench.leftovers(&claim.key).await?.len() == most,
-            "an abandon took more from the store than was its own"
+            "an abandon removed entries of another owner from the store"
         );
     }
     Ok(())

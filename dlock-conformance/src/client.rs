@@ -1,4 +1,4 @@
-//! A client as the cases use it: what the core does with a backend, and the judgement of what came back.
+//! A client as the cases use it: it asks a backend as the engine does, and checks the answers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::bench::{SLACK, Stop, Tested, ensure, pause};
 #[derive(Clone)]
 pub(crate) struct Client {
     pub(crate) backend: Arc<dyn Backend>,
-    /// The suite's own clock: a client may be given another.
+    /// The suite's own clock. A client may have another clock.
     clock: Clock,
 }
 
@@ -49,7 +49,7 @@ impl Client {
         self.backend.exchange().ok_or_else(|| withdrawn("exchange"))
     }
 
-    /// One attempt; a failure that a retry can help is retried, as the core would.
+    /// One attempt. A retryable failure is retried, as the engine does.
     pub(crate) async fn ask(&self, claim: &Arc<Claim>, queue: Queue) -> Tested<Attempt> {
         let end = self.clock.now().after(SLACK);
         loop {
@@ -60,7 +60,7 @@ impl Client {
         }
     }
 
-    /// One attempt for several; the holds if all were granted.
+    /// One attempt for several locks. Returns the holds if all were granted.
     pub(crate) async fn ask_all(&self, claims: &[Arc<Claim>]) -> Tested<Option<Vec<Hold>>> {
         let end = self.clock.now().after(SLACK);
         let batch = self.batch()?;
@@ -77,7 +77,7 @@ impl Client {
         Ok(Some(holds))
     }
 
-    /// The lock is free: it must be granted.
+    /// Takes a free lock. Fails if it is refused.
     pub(crate) async fn take(&self, claim: &Arc<Claim>) -> Tested<Hold> {
         match self.ask(claim, Queue::Leave).await? {
             Attempt::Acquired(hold) => Ok(hold),
@@ -85,7 +85,7 @@ impl Client {
         }
     }
 
-    /// The lock will be free: it must be granted within the bound, asked for without a place in line.
+    /// Takes a lock that must become free within the bound, without a place in the queue.
     pub(crate) async fn take_within(&self, claim: &Arc<Claim>, bound: Duration) -> Tested<Hold> {
         let end = self.clock.now().after(bound);
         loop {
@@ -97,7 +97,7 @@ impl Client {
         }
     }
 
-    /// `other` holds the lock: it must be refused.
+    /// Asks for a lock that `other` holds. Fails if it is granted.
     pub(crate) async fn refused(&self, claim: &Arc<Claim>, queue: Queue, other: Validity) -> Tested<Wake> {
         match self.ask(claim, queue).await? {
             Attempt::Contended(wake) => Ok(wake),
@@ -109,7 +109,7 @@ impl Client {
         }
     }
 
-    /// Takes a place in line while `other` holds the lock. The way on which news comes may be opening still.
+    /// Joins the queue while `other` holds the lock. The channel for notifications may still be opening.
     pub(crate) async fn stand(&self, claim: &Arc<Claim>, until: BootInstant, other: Validity) -> Tested<Wake> {
         let end = self.clock.now().after(SLACK);
         loop {
@@ -121,17 +121,17 @@ impl Client {
         }
     }
 
-    /// Waits as the core does: woken by news, asking again by `ask_by`, with a slow poll as the net.
+    /// Waits as the engine does: a notification wakes it, it asks again by `ask_by`, and it also polls slowly.
     pub(crate) async fn wait(&self, claim: &Arc<Claim>, bound: Duration) -> Tested<Hold> {
         self.wait_on(claim, None, bound).await
     }
 
-    /// The same for one that stands in line already.
+    /// The same for a claim that is already in the queue.
     pub(crate) async fn wait_on(&self, claim: &Arc<Claim>, last: Option<Wake>, bound: Duration) -> Tested<Hold> {
         self.outcome(claim, last, bound).await?.ok_or_else(no_period)
     }
 
-    /// The same for one with a period; `None`: its run was started by somebody else.
+    /// The same for a claim with a period. `None` means that another owner started the run.
     pub(crate) async fn outcome(
         &self,
         claim: &Arc<Claim>,
@@ -151,7 +151,7 @@ impl Client {
             let now = self.clock.now();
             if now >= end {
                 self.backend.abandon(claim).await?;
-                return Err(Stop::Failed(format!("waited {bound:?} for a lock that others give back")));
+                return Err(Stop::Failed(format!("waited {bound:?} for a lock that others release")));
             }
             let net = Duration::from_millis(if wake.signal.is_some() { 1000 } else { fastrand::u64(5..50) });
             let nap = wake.ask_by.map_or(net, |by| by.since(now).max(Duration::from_millis(5)).min(net));
@@ -171,7 +171,7 @@ impl Client {
                     Either::Right(_) => {}
                 },
             }
-            // Kept until the next attempt has answered, so no news falls between the two.
+            // Kept until the next attempt has its answer, so no notification is missed in between.
             last = match self.ask(claim, Queue::until(end)).await? {
                 Attempt::Acquired(hold) => return Ok(Some(hold)),
                 Attempt::Contended(next) => Some(next),
@@ -181,14 +181,14 @@ impl Client {
         }
     }
 
-    /// One renewal; the answer as it is.
+    /// One renewal. Returns the answer unchanged.
     pub(crate) async fn renewal(&self, hold: &Hold) -> Tested<dlock_contract::Result<Standing>> {
         let mut answers = self.backend.renew(&[hold]).await;
         ensure!(answers.len() == 1, "one renewal was answered {} times", answers.len());
         answers.pop().ok_or(Stop::Late)
     }
 
-    /// The hold is ours: the renewal must be confirmed.
+    /// Renews a hold that must still be held.
     pub(crate) async fn renew(&self, hold: &Hold, current: Validity) -> Tested<Validity> {
         self.in_time(current)?;
         let answer = self.renewal(hold).await?;
@@ -196,32 +196,32 @@ impl Client {
             Standing::Renewed(validity) => Ok(validity),
             Standing::Lost => {
                 self.in_time(current)?;
-                Err(Stop::Failed("the renewal of a held lock was answered with Lost".into()))
+                Err(Stop::Failed("the renewal of a held lock returned Lost".into()))
             }
         }
     }
 
-    /// The hold is gone: a renewal must say so. A broken session may be unknown for a moment first.
+    /// Renews a hold that must be lost. If its session broke, the answer may be an error for a moment first.
     pub(crate) async fn lost(&self, hold: &Hold) -> Tested {
         let end = self.clock.now().after(SLACK);
         loop {
             match self.renewal(hold).await? {
                 Ok(Standing::Lost) => return Ok(()),
                 Ok(Standing::Renewed(_)) => {
-                    return Err(Stop::Failed("a lock that was not ours any more was renewed".into()));
+                    return Err(Stop::Failed("a lost lock was renewed".into()));
                 }
-                Err(error) => ensure!(self.clock.now() < end, "a lost lock was not told as Lost: {error}"),
+                Err(error) => ensure!(self.clock.now() < end, "a lost lock was not reported as Lost: {error}"),
             }
             pause(50).await;
         }
     }
 
-    /// Gives the lock back; whether the answer is right is the matter of one case only.
+    /// Releases the lock. Only one case checks the answer.
     pub(crate) async fn give_back(&self, hold: &Hold) -> Tested<Released> {
         Ok(self.backend.release(hold).await?)
     }
 
-    /// Ends the hold in a given way.
+    /// Ends the hold in the given way.
     pub(crate) async fn end(&self, hold: &Hold, keep: Option<Duration>, run: Option<RunEnd>) -> Tested {
         let released = match (keep, run) {
             (Some(time), run) => self.keeps()?.keep(hold, time, run).await?,
@@ -231,11 +231,11 @@ impl Client {
         if released == Released::NotOwner {
             self.in_time(hold.validity)?;
         }
-        ensure!(released == Released::Released, "the end of a held lock was answered with {released:?}");
+        ensure!(released == Released::Released, "the end of a held lock returned {released:?}");
         Ok(())
     }
 
-    /// The key is in use by another family: that must be said, and as something that waiting does not help.
+    /// Asks for a key that another family of modes uses. The answer must be a conflict that no retry helps.
     pub(crate) async fn conflict(&self, claim: &Arc<Claim>, queue: Queue, holder: &Hold) -> Tested {
         let end = self.clock.now().after(SLACK);
         loop {
@@ -245,7 +245,7 @@ impl Client {
                     continue;
                 }
                 Err(error) if *error.kind() == ErrorKind::KeyConflict => {
-                    ensure!(!error.is_retryable(), "a conflict is told as something that a retry can help");
+                    ensure!(!error.is_retryable(), "a conflict is reported as retryable");
                     return Ok(());
                 }
                 Err(error) => error.to_string(),
@@ -263,11 +263,11 @@ impl Client {
     }
 }
 
-/// Another client of this store offered the power.
+/// The error of a client that does not offer a power that another client of this store offers.
 fn withdrawn(power: &str) -> Stop {
     Stop::Failed(format!("a client offered the power `{power}`, and another one does not"))
 }
 
 fn no_period() -> Stop {
-    Stop::Failed("a claim whose run nobody has started was told that it was started".into())
+    Stop::Failed("a claim got AlreadyRun although nobody has started its run".into())
 }

@@ -1,4 +1,4 @@
-//! One holder at a time, told apart by owner and by nothing else.
+//! One holder at a time. Only the owner id tells holders apart.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -11,13 +11,13 @@ use crate::case::Case;
 use crate::client::Client;
 
 pub(crate) const CASES: &[Case] = &[
-    case!("owners that come all at once are never inside together", always, all_at_once),
-    case!("a second owner is refused, from wherever it asks", always, second_owner),
-    case!("the same owner may ask again, and one release is enough", always, asked_again),
-    case!("a repeated ask arms the lease anew", always, armed_anew),
+    case!("many owners at once never hold the lock together", always, all_at_once),
+    case!("a second owner is refused, from any client", always, second_owner),
+    case!("an owner may ask again, and one release frees the lock", always, asked_again),
+    case!("a repeated request of an owner begins its lease anew", always, armed_anew),
     case!("a release frees the lock and says so", always, release_frees),
-    case!("a late release is told NotOwner and leaves the next holder alone", always, late_release),
-    case!("a stranger whose owner differs in one byte changes nothing", leases, stranger),
+    case!("a late release returns NotOwner and leaves the next holder alone", always, late_release),
+    case!("an owner id that differs in one byte changes nothing", leases, stranger),
     case!("a renewal after another owner has come in is Lost", always, renewal_of_the_former),
     case!("a hold outlives the runtime in which it was taken", many_runtimes, other_runtime),
 ];
@@ -36,7 +36,7 @@ async fn all_at_once(bench: &Bench<'_>) -> Tested {
     let mut tasks = tokio::task::JoinSet::new();
     for _ in 0..3 {
         let client = bench.client().await?;
-        // Some stand in line and some only try: a grant may come either way.
+        // Some join the queue and some only try: a grant may come either way.
         for in_line in [true, true, false] {
             let claims = (0..ROUNDS).map(|_| bench.claim(&key, bench.long())).collect::<Tested<Vec<_>>>()?;
             tasks.spawn(work(client.clone(), claims, in_line, resource.clone()));
@@ -47,7 +47,7 @@ async fn all_at_once(bench: &Bench<'_>) -> Tested {
         ended.map_err(|error| Stop::Failed(format!("a worker failed: {error}")))??;
     }
     let (overlaps, counter) = (resource.overlaps.load(Ordering::SeqCst), resource.counter.load(Ordering::SeqCst));
-    ensure!(overlaps == 0, "two owners were inside together {overlaps} times");
+    ensure!(overlaps == 0, "two owners held the lock together {overlaps} times");
     ensure!(counter == expected, "the counter is {counter} after {expected} increments under the lock");
     Ok(())
 }
@@ -71,7 +71,7 @@ async fn work(client: Client, claims: Vec<Arc<Claim>>, in_line: bool, resource: 
 async fn second_owner(bench: &Bench<'_>) -> Tested {
     let (key, one, other) = (bench.key()?, bench.client().await?, bench.client().await?);
     let first = bench.claim(&key, bench.long())?;
-    // The same host, process and site, to the millisecond: only the owner differs.
+    // Host, process, site and millisecond are the same. Only the owner id differs.
     let owner = Owner::fresh()?;
     let second = Arc::new(Claim::clone(&first).with(|claim| claim.owner = owner));
     let hold = one.take(&first).await?;
@@ -107,7 +107,7 @@ async fn armed_anew(bench: &Bench<'_>) -> Tested {
     let asked = bench.clock.now();
     one.in_time(first.validity)?;
     let again = one.take(&claim).await?;
-    ensure!(again.validity.from >= asked, "the validity of a repeated ask counts from an earlier request");
+    ensure!(again.validity.from >= asked, "the validity of a repeated request counts from an earlier request");
     let second = bench.claim(&key, bench.short())?;
     let first_end = first.validity.from.after(first.validity.granted);
     let mut outlived = false;
@@ -115,13 +115,16 @@ async fn armed_anew(bench: &Bench<'_>) -> Tested {
         let sent = bench.clock.now();
         if let dlock_contract::Attempt::Acquired(_) = other.ask(&second, Queue::Leave).await? {
             let now = bench.clock.now();
-            ensure!(now >= again.validity.deadline(), "another owner came in before the deadline of the repeated ask");
+            ensure!(
+                now >= again.validity.deadline(),
+                "another owner got the lock before the deadline of the repeated request"
+            );
             break;
         }
         outlived |= sent >= first_end;
         pause(10).await;
     }
-    // Nobody asked between the two ends, on a machine that is busy: nothing is known.
+    // On a busy machine nobody may have asked between the two ends. Then the run proves nothing.
     if outlived { Ok(()) } else { Err(Stop::Late) }
 }
 
@@ -130,10 +133,10 @@ async fn release_frees(bench: &Bench<'_>) -> Tested {
     for _ in 0..3 {
         let hold = one.take(&bench.claim(&key, bench.long())?).await?;
         let released = one.give_back(&hold).await?;
-        ensure!(released == Released::Released, "the release of a held lock was answered with {released:?}");
+        ensure!(released == Released::Released, "the release of a held lock returned {released:?}");
         let next = other.take(&bench.claim(&key, bench.long())?).await?;
         let released = other.give_back(&next).await?;
-        ensure!(released == Released::Released, "the release of a held lock was answered with {released:?}");
+        ensure!(released == Released::Released, "the release of a held lock returned {released:?}");
     }
     Ok(())
 }
@@ -145,10 +148,10 @@ async fn late_release(bench: &Bench<'_>) -> Tested {
         match one.backend.release(&former).await {
             Ok(Released::NotOwner) => break,
             Ok(Released::Released) => {
-                return Err(Stop::Failed("a release that came too late was answered with Released".into()));
+                return Err(Stop::Failed("a late release returned Released".into()));
             }
-            // The session of the former holder is broken: that may be unknown for a moment.
-            Err(error) => ensure!(bench.clock.now() < end, "a late release was not told NotOwner: {error}"),
+            // The session of the old holder broke, so the answer may be an error for a moment.
+            Err(error) => ensure!(bench.clock.now() < end, "a late release did not return NotOwner: {error}"),
         }
         pause(50).await;
     }
@@ -161,7 +164,7 @@ async fn renewal_of_the_former(bench: &Bench<'_>) -> Tested {
     untouched(bench, &one, &other, &holder).await
 }
 
-/// A lock that was taken from its holder and has gone to another one.
+/// A lock that an operator took from its holder and that another owner holds now.
 async fn displaced(bench: &Bench<'_>) -> Tested<(Client, Client, Hold, Hold)> {
     let (key, one, other) = (bench.key()?, bench.client().await?, bench.client().await?);
     let former = one.take(&bench.claim(&key, bench.long())?).await?;
@@ -171,7 +174,7 @@ async fn displaced(bench: &Bench<'_>) -> Tested<(Client, Client, Hold, Hold)> {
     Ok((one, other, former, holder))
 }
 
-/// The holder still has its lock.
+/// Checks that the holder still has its lock.
 async fn untouched(bench: &Bench<'_>, one: &Client, other: &Client, holder: &Hold) -> Tested {
     let third = bench.claim(&holder.claim.key, bench.long())?;
     one.refused(&third, Queue::Leave, holder.validity).await?;
@@ -186,14 +189,14 @@ async fn stranger(bench: &Bench<'_>) -> Tested {
     for place in [0, 15] {
         let mut bytes = *holder.claim.owner.as_bytes();
         bytes[place] ^= 1;
-        // The stranger holds a lock of its own, so whatever session the store needs is there.
+        // The other owner holds a lock of its own, so it has the session that the store may need.
         let elsewhere =
             Claim::new(bench.key()?, bench.long(), "stranger")?.with(|claim| claim.owner = Owner::from_bytes(bytes));
         let own = other.take(&Arc::new(elsewhere)).await?;
         let claim = Arc::new(Claim::clone(&own.claim).with(|claim| claim.key = key.clone()));
         let mut forged = own.for_claim(claim);
         forged.token = holder.token;
-        // What it is told is its own affair; the holder must not notice anything.
+        // The answer to it does not matter. The holder must not notice anything.
         let _ = other.backend.renew(&[&forged]).await;
         let _ = other.backend.release(&forged).await;
         other.backend.abandon(&forged.claim).await?;
@@ -213,14 +216,14 @@ async fn other_runtime(bench: &Bench<'_>) -> Tested {
         move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             let runtime = runtime.map_err(|error| Stop::Failed(format!("no runtime could be started: {error}")))?;
-            // The claim knows its runtime, as the core's claims do.
+            // The claim knows its runtime, like the claims of the engine.
             let claim =
                 Arc::new(Claim::clone(&claim).with(|claim| claim.origin = runtime.block_on(async { Origin::here() })));
             runtime.block_on(one.take(&claim))
         }
     });
     let hold = taken.await.map_err(|error| Stop::Failed(format!("the other runtime failed: {error}")))??;
-    // Twice: the first answer may only be that the old connection is gone.
+    // Twice, because the first answer may only say that the old connection is gone.
     let mut answer = one.renewal(&hold).await?;
     if answer.is_err() {
         answer = one.renewal(&hold).await?;

@@ -8,17 +8,17 @@ use crate::bench::{Bench, SLACK, Stop, TRIES, Tested, case, ensure, pause, slowl
 use crate::case::Case;
 
 pub(crate) const CASES: &[Case] = &[
-    case!("nobody comes in before the holder's deadline", always, not_earlier),
-    case!("a silent holder's lock goes to the next one in time", always, taken_over),
+    case!("no second owner comes in before the holder's lease has ended", always, not_earlier),
+    case!("a silent holder's lock goes to the next owner in time", always, taken_over),
     case!("a renewal prolongs the lock in the store", always, renewal_prolongs),
     case!("a renewal after the end is Lost and creates nothing", always, renewal_after_end),
     case!("a renewal after an operator took the lock is Lost and creates nothing", always, renewal_after_eviction),
-    case!("a renewal that comes too late prolongs nobody else's lock", leases, renewal_for_another),
-    case!("a lock that an operator freed goes to the next one at once", always, evicted),
-    case!("what is granted is what was asked", always, as_asked),
+    case!("a late renewal prolongs no other owner's lock", leases, renewal_for_another),
+    case!("a lock that an operator freed goes to the next owner at once", always, evicted),
+    case!("a grant has the ttl and the claim that were asked for", always, as_asked),
     case!("a grant counts from before the request", always, grant_counts),
     case!("a renewal counts from before the request", always, renewal_counts),
-    case!("a refused owner is told no more than the holder's ttl", always, lease_left),
+    case!("a refused owner hears of no longer lease than the holder's ttl", always, lease_left),
 ];
 
 async fn not_earlier(bench: &Bench<'_>) -> Tested {
@@ -34,14 +34,14 @@ async fn not_earlier(bench: &Bench<'_>) -> Tested {
         pause(10).await;
     }
     let early = hold.validity.deadline().since(bench.clock.now());
-    ensure!(early.is_zero(), "another owner came in {early:?} before the deadline of the first one");
+    ensure!(early.is_zero(), "another owner got the lock {early:?} before the deadline of the first one");
     Ok(())
 }
 
 async fn taken_over(bench: &Bench<'_>) -> Tested {
     let (key, one, other) = (bench.key()?, bench.client().await?, bench.client().await?);
     let hold = one.take(&bench.claim(&key, bench.short())?).await?;
-    // Renewed once, so that the lease is not the one of the grant.
+    // Renewed once, so that this is not the lease of the grant.
     let renewed = one.renew(&hold, hold.validity).await?;
     let left = renewed.from.after(bench.takeover(renewed.granted)).since(bench.clock.now());
     other.take_within(&bench.claim(&key, bench.short())?, left).await?;
@@ -53,7 +53,7 @@ async fn renewal_prolongs(bench: &Bench<'_>) -> Tested {
     let hold = one.take(&bench.claim(&key, bench.short())?).await?;
     let next = bench.claim(&key, bench.short())?;
     let mut validity = hold.validity;
-    // Past the first ttl, in steps that each stay inside of the present one.
+    // Past the first ttl, in steps that are each shorter than the current lease.
     for _ in 0..5 {
         tokio::time::sleep(bench.short() / 3).await;
         let renewed = one.renew(&hold, validity).await?;
@@ -102,7 +102,7 @@ async fn evicted(bench: &Bench<'_>) -> Tested {
     let (key, one, other) = (bench.key()?, bench.client().await?, bench.client().await?);
     let hold = one.take(&bench.claim(&key, bench.long())?).await?;
     let next = bench.claim(&key, bench.long())?;
-    // Refused first: a client must not keep in mind what it saw then.
+    // Refused first, because a client must not remember what it saw then.
     other.refused(&next, Queue::Leave, hold.validity).await?;
     bench.evict(&key).await?;
     other.take_within(&next, SLACK).await?;
@@ -117,7 +117,7 @@ async fn as_asked(bench: &Bench<'_>) -> Tested {
         let claim = bench.claim(&bench.key()?, ttl)?;
         let hold = client.take(&claim).await?;
         let granted = hold.validity.granted;
-        ensure!(granted == ttl, "a ttl of {ttl:?} was asked and {granted:?} was granted");
+        ensure!(granted == ttl, "a ttl of {ttl:?} was asked for and {granted:?} was granted");
         let same = hold.claim.owner == claim.owner && hold.claim.key == claim.key;
         ensure!(same, "the hold belongs to another claim than the one that asked");
         client.give_back(&hold).await?;
@@ -141,7 +141,9 @@ async fn grant_counts(bench: &Bench<'_>) -> Tested {
             return Ok(());
         }
     }
-    Err(Stop::Failed("the grant counts from the reply: a slow one makes the holder believe for too long".into()))
+    Err(Stop::Failed(
+        "the grant counts from the reply, so after a slow reply the holder believes in the lock for too long".into(),
+    ))
 }
 
 async fn renewal_counts(bench: &Bench<'_>) -> Tested {
@@ -157,7 +159,9 @@ async fn renewal_counts(bench: &Bench<'_>) -> Tested {
             return Ok(());
         }
     }
-    Err(Stop::Failed("the renewal counts from the reply: a slow one makes the holder believe for too long".into()))
+    Err(Stop::Failed(
+        "the renewal counts from the reply, so after a slow reply the holder believes in the lock for too long".into(),
+    ))
 }
 
 async fn lease_left(bench: &Bench<'_>) -> Tested {
@@ -166,7 +170,7 @@ async fn lease_left(bench: &Bench<'_>) -> Tested {
     let wake = other.refused(&bench.claim(&key, bench.long())?, Queue::Leave, hold.validity).await?;
     if let Some(left) = wake.lease_left {
         let most = hold.validity.granted + bench.profile.takeover_delay;
-        ensure!(left <= most, "a lease of {:?} was told to run for {left:?} more", hold.validity.granted);
+        ensure!(left <= most, "a lease of {:?} was reported with {left:?} left", hold.validity.granted);
     }
     one.give_back(&hold).await?;
     Ok(())

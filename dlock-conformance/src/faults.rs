@@ -1,4 +1,4 @@
-//! A store that is away, and a clock that is wrong.
+//! A store that is unreachable, and a clock that is wrong.
 
 use std::time::Duration;
 
@@ -11,15 +11,15 @@ use crate::store::Outage;
 
 pub(crate) const CASES: &[Case] = &[
     case!("a store that is down is an outage, not contention", always, down, disturbs),
-    case!("a store that is silent is told neither as contention nor as a grant", always, silent, disturbs),
+    case!("a silent store is reported neither as contention nor as a grant", always, silent, disturbs),
     case!("while the store is down, a lease is unknown and not lost", leases, unknown, disturbs),
     case!("a store that answers is ready, and one that is down is not", always, ready, disturbs),
-    case!("a request that is said never to have left has left nothing", always, never_sent, disturbs),
+    case!("a request that is reported as never sent leaves nothing", always, never_sent, disturbs),
     case!("after an outage the same client works again", always, works_again, disturbs),
     case!("a client's wrong clock changes nothing", always, wrong_clock),
 ];
 
-/// A client that has not found its store again by then never will.
+/// A client that has not found its store again by then never will find it.
 const BOUND: Duration = Duration::from_secs(20);
 
 async fn down(bench: &Bench<'_>) -> Tested {
@@ -35,17 +35,17 @@ async fn silent(bench: &Bench<'_>) -> Tested {
 }
 
 async fn refused(bench: &Bench<'_>, client: &Client) -> Tested {
-    // Twice: the first may break an open connection, the second has to open one.
+    // Twice: the first request may break an open connection, the second one must open a connection.
     for _ in 0..2 {
         let claim = bench.claim(&bench.key()?, bench.long())?;
         let answer = bounded(client.backend.try_acquire(&claim, Queue::Leave)).await;
         match answer {
             Err(error) => outage(&error)?,
             Ok(Attempt::Contended(_) | Attempt::AlreadyRun) => {
-                return Err(Stop::Failed("a store that cannot be reached was told as contention".into()));
+                return Err(Stop::Failed("an unreachable store was reported as contention".into()));
             }
             Ok(Attempt::Acquired(_)) => {
-                return Err(Stop::Failed("a lock was granted by a store that cannot be reached".into()));
+                return Err(Stop::Failed("a lock was granted by an unreachable store".into()));
             }
         }
         if let Err(error) = bounded(client.backend.abandon(&claim)).await {
@@ -76,18 +76,18 @@ async fn ready(bench: &Bench<'_>) -> Tested {
     }
 }
 
-/// Nobody undoes such a request, so nothing of it may come to the store later.
+/// The engine does not abandon such a request, so the request must never reach the store later.
 async fn never_sent(bench: &Bench<'_>) -> Tested {
     for how in [Outage::Refused, Outage::Silent] {
         let client = warm(bench).await?;
         let (key, outage) = (bench.key()?, bench.outage(how).await?);
         let mut left = false;
-        // Over a connection that is open, and over one that has to be opened.
+        // Over an open connection, and over a connection that must be opened first.
         for _ in 0..2 {
             let claim = bench.claim(&key, bench.long())?;
             match bounded(client.backend.try_acquire(&claim, Queue::Leave)).await {
                 Err(error) if !error.may_have_left() => {}
-                // Other answers to this are the subject of other cases.
+                // Other cases test the other answers.
                 _ => {
                     left = true;
                     let _ = bounded(client.backend.abandon(&claim)).await;
@@ -108,7 +108,7 @@ async fn never_sent(bench: &Bench<'_>) -> Tested {
                     break;
                 }
                 Ok(Attempt::Contended(_) | Attempt::AlreadyRun) => {
-                    return Err(Stop::Failed("a request that was said never to have left holds the lock".into()));
+                    return Err(Stop::Failed("a request that was reported as never sent holds the lock".into()));
                 }
                 Err(error) => ensure!(bench.clock.now() < end, "the store did not come back: {error}"),
             }
@@ -129,17 +129,17 @@ async fn unknown(bench: &Bench<'_>) -> Tested {
             match bounded(renewal).await {
                 Err(error) => outage(&error)?,
                 Ok(Standing::Lost) => {
-                    return Err(Stop::Failed("a lease was told as lost by a store that cannot be reached".into()));
+                    return Err(Stop::Failed("a lease was reported as lost by an unreachable store".into()));
                 }
                 Ok(Standing::Renewed(_)) => {
-                    return Err(Stop::Failed("a lease was renewed by a store that cannot be reached".into()));
+                    return Err(Stop::Failed("a lease was renewed by an unreachable store".into()));
                 }
             }
         }
         match bounded(client.backend.release(&hold)).await {
             Err(error) => outage(&error)?,
             Ok(released) => {
-                return Err(Stop::Failed(format!("a store that cannot be reached answered a release: {released:?}")));
+                return Err(Stop::Failed(format!("an unreachable store answered a release: {released:?}")));
             }
         }
     }
@@ -159,7 +159,7 @@ async fn works_again(bench: &Bench<'_>) -> Tested {
         let client = warm(bench).await?;
         let outage = bench.outage(how).await?;
         let claim = bench.claim(&bench.key()?, bench.long())?;
-        // What is told meanwhile is the matter of other cases.
+        // Other cases test the answers meanwhile.
         let _ = tokio::time::timeout(Duration::from_secs(2), client.backend.try_acquire(&claim, Queue::Leave)).await;
         drop(outage);
         let end = bench.clock.now().after(BOUND);
@@ -170,7 +170,7 @@ async fn works_again(bench: &Bench<'_>) -> Tested {
                     break;
                 }
                 Ok(Attempt::Contended(_) | Attempt::AlreadyRun) => {}
-                Err(error) => ensure!(error.is_retryable(), "after an outage, a retry was given up: {error}"),
+                Err(error) => ensure!(error.is_retryable(), "after an outage, a retry failed for good: {error}"),
             }
             ensure!(bench.clock.now() < end, "the client did not find its store again within {BOUND:?}");
             pause(50).await;
@@ -206,14 +206,14 @@ async fn warm(bench: &Bench<'_>) -> Tested<Client> {
     Ok(client)
 }
 
-/// A request as the core makes it: given up after a while, which is an outage too.
+/// A request as the engine makes it: it is given up after a while, which is an outage too.
 async fn bounded<T>(request: impl Future<Output = Result<T>>) -> Result<T> {
     let answer = tokio::time::timeout(Duration::from_secs(5), request).await;
     answer.unwrap_or_else(|_| Err(Error::outage("no answer")))
 }
 
 fn outage(error: &Error) -> Tested {
-    ensure!(*error.kind() == ErrorKind::Outage, "a store that cannot be reached was told as: {error}");
-    ensure!(error.is_retryable(), "an outage was told as final: {error}");
+    ensure!(*error.kind() == ErrorKind::Outage, "an unreachable store was reported as: {error}");
+    ensure!(error.is_retryable(), "an outage was reported as not retryable: {error}");
     Ok(())
 }

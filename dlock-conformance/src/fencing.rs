@@ -1,4 +1,4 @@
-//! Tokens: every grant's is above all earlier ones, whatever ended the hold before.
+//! Tokens: each grant has a higher token than all earlier grants, whatever ended the hold before.
 
 use dlock_contract::{Hold, LockKey, Queue};
 
@@ -13,7 +13,7 @@ pub(crate) const CASES: &[Case] = &[
     case!("the token rises from client to client and back", fences, over_clients),
     case!("the token rises over an abandoned grant", fences, over_abandon),
     case!("the token rises from mode to mode", modes_with_fences, over_modes),
-    case!("a repeated ask of its owner never lowers the token", fences, repeated),
+    case!("a repeated request of an owner never lowers its token", fences, repeated),
     case!("the token rises over a restart of the store", fences, over_restart, disturbs),
     case!("a hold survives a restart of the store", durable, hold_over_restart, disturbs),
 ];
@@ -76,9 +76,9 @@ async fn over_abandon(bench: &Bench<'_>) -> Tested {
 async fn over_modes(bench: &Bench<'_>) -> Tested {
     let (key, one) = (bench.key()?, bench.client().await?);
     let mut seen = 0;
-    // Twice over, so that the first follows the last.
+    // Two rounds, so that the first mode also follows the last.
     for mode in [all_modes(bench), all_modes(bench)].concat() {
-        // Two at once, where that may be.
+        // Two holds at once, if the mode allows it.
         let mut holds = Vec::new();
         for _ in 0..1 + usize::from(mode.is_shared()) {
             let hold = one.take(&bench.claim_as(mode, &key, bench.long())?).await?;
@@ -100,8 +100,8 @@ async fn repeated(bench: &Bench<'_>) -> Tested {
     let hold = one.take(&claim).await?;
     let again = one.take(&claim).await?;
     let (first, second) = (bench.token(&hold)?, bench.token(&again)?);
-    // It may rise: where the counter is a command of its own, a lost reply has used up a number.
-    ensure!(first <= second, "a repeated ask took the token from {first} to {second}");
+    // The token may rise: if the store counts with a separate command, a lost reply has used up a number.
+    ensure!(first <= second, "a repeated request lowered the token from {first} to {second}");
     one.give_back(&again).await?;
     Ok(())
 }
@@ -123,7 +123,7 @@ async fn hold_over_restart(bench: &Bench<'_>) -> Tested {
     bench.restart().await?;
     let other = bench.client().await?;
     other.refused(&bench.claim(&key, bench.long())?, Queue::Leave, hold.validity).await?;
-    // By the client that was there before: it must find its store again.
+    // With the client from before the restart: it must find its store again.
     let end = bench.clock.now().after(SLACK);
     while let Err(error) = one.renewal(&hold).await? {
         ensure!(bench.clock.now() < end, "a hold was not renewed after a restart: {error}");
@@ -134,7 +134,7 @@ async fn hold_over_restart(bench: &Bench<'_>) -> Tested {
     Ok(())
 }
 
-/// Gives a few grants, so that a counter that begins anew is seen.
+/// Makes a few grants, so that a counter that begins again is noticed.
 async fn raised(bench: &Bench<'_>, key: &LockKey) -> Tested<u64> {
     let (one, mut seen) = (bench.client().await?, 0);
     for _ in 0..3 {

@@ -1,4 +1,4 @@
-//! A store that hands the lock over with its news.
+//! Stores that hand the lock over with the notification.
 
 use dlock_contract::{Hold, Queue, Signal, Wake};
 
@@ -7,10 +7,10 @@ use crate::case::Case;
 use crate::client::Client;
 
 pub(crate) const CASES: &[Case] = &[
-    case!("a lock that was handed over has a token above the former one", grants, token_rises),
+    case!("a lock that was handed over has a higher token", grants, token_rises),
     case!("a lock that was handed over can be renewed and released", grants, usable),
-    case!("a lock that was handed over does not count from its news", grants, counts),
-    case!("news that nobody took do not block the next one", wakes, untaken),
+    case!("the lease of a lock that was handed over does not count from its notification", grants, counts),
+    case!("a notification that nobody read does not block the next waiter", wakes, untaken),
 ];
 
 async fn token_rises(bench: &Bench<'_>) -> Tested {
@@ -42,9 +42,9 @@ async fn counts(bench: &Bench<'_>) -> Tested {
         let (one, wake, other, former) = waiting_still(bench).await?;
         let signal = wake.signal.ok_or_else(no_signal)?;
         let mut listening = Box::pin(slowly(&bench.clock, signal));
-        // It listens before the release, and hears of it late.
+        // It listens before the release, and reads the notification late.
         let early = futures::poll!(listening.as_mut());
-        ensure!(early.is_pending(), "a waiter had news before the release");
+        ensure!(early.is_pending(), "a waiter had a notification before the release");
         one.give_back(&former).await?;
         pause(30).await;
         let (news, heard) = tokio::time::timeout(SLACK, listening).await.map_err(|_| no_grant())?;
@@ -55,7 +55,7 @@ async fn counts(bench: &Bench<'_>) -> Tested {
             return Ok(());
         }
     }
-    Err(Stop::Failed("a lock handed over counts from its news: late ones make the holder believe for too long".into()))
+    Err(Stop::Failed("a lock that was handed over counts from its notification, so after a late one the holder believes in the lock for too long".into()))
 }
 
 async fn untaken(bench: &Bench<'_>) -> Tested {
@@ -65,7 +65,7 @@ async fn untaken(bench: &Bench<'_>) -> Tested {
     let until = bench.clock.now().after(bench.long());
     let wake = other.stand(&waiter, until, former.validity).await?;
     one.give_back(&former).await?;
-    // The news are on their way or here, and the waiter leaves without a look.
+    // The notification is on its way or has arrived, and the waiter leaves without reading it.
     pause(50).await;
     drop(wake);
     other.backend.abandon(&waiter).await?;
@@ -74,7 +74,7 @@ async fn untaken(bench: &Bench<'_>) -> Tested {
     Ok(())
 }
 
-/// A waiter whose holder has just released.
+/// A waiter whose predecessor has just released the lock.
 async fn waiting(bench: &Bench<'_>) -> Tested<(Client, Wake, Client, Hold)> {
     let (one, wake, other, former) = waiting_still(bench).await?;
     one.give_back(&former).await?;
@@ -99,7 +99,7 @@ async fn granted(wake: &mut Wake) -> Tested<Hold> {
 }
 
 fn no_signal() -> Stop {
-    Stop::Failed("a waiter was given no signal".into())
+    Stop::Failed("a waiter got no signal".into())
 }
 
 fn no_grant() -> Stop {

@@ -10,10 +10,10 @@ use crate::case::Case;
 use crate::client::Client;
 
 pub(crate) const CASES: &[Case] = &[
-    case!("a look tells each holder by the id of its hold", always, holds_have_ids),
-    case!("a refusal that names a holder names the present one", always, refusals_name_the_holder),
-    case!("a broken hold is Lost, and the next one comes in", always, broken),
-    case!("a broken hold's owner reads who broke it", always, record_is_left),
+    case!("look shows each holder with its hold id", always, holds_have_ids),
+    case!("a refusal that names a holder names the current one", always, refusals_name_the_holder),
+    case!("a broken hold is Lost, and the next owner gets the lock", always, broken),
+    case!("the owner of a broken hold can read who broke it", always, record_is_left),
     case!("an id of an earlier hold breaks nothing", always, breaking_compares),
     case!("a listing has each lock that is held, page by page", always, listed),
     case!("a listing has only the keys of its prefix", always, listed_by_prefix),
@@ -30,13 +30,13 @@ async fn holds_have_ids(bench: &Bench<'_>) -> Tested {
     ensure!(other.backend.look(&key).await?.holders.is_empty(), "a free lock has holders");
     let hold = one.take(&bench.claim(&key, bench.long())?).await?;
     let state = other.backend.look(&key).await?;
-    let [holder] = &state.holders[..] else { return Err(Stop::Failed(format!("one holder is told as {state:?}"))) };
+    let [holder] = &state.holders[..] else { return Err(Stop::Failed(format!("one holder is shown as {state:?}"))) };
     let id = HoldId::of(&hold.claim.owner);
-    ensure!(holder.id == Some(id), "the hold {id} is told as {:?}", holder.id);
+    ensure!(holder.id == Some(id), "the hold {id} is shown as {:?}", holder.id);
     let token = hold.token.map(|token| token.get());
-    ensure!(holder.token.is_none() || holder.token == token, "the token {token:?} is told as {:?}", holder.token);
+    ensure!(holder.token.is_none() || holder.token == token, "the token {token:?} is shown as {:?}", holder.token);
     let left = holder.lease_left.unwrap_or_default();
-    ensure!(left <= hold.claim.ttl, "of a ttl of {:?} are told to be left {left:?}", hold.claim.ttl);
+    ensure!(left <= hold.claim.ttl, "a ttl of {:?} is shown with {left:?} left", hold.claim.ttl);
     one.give_back(&hold).await?;
     Ok(())
 }
@@ -47,10 +47,14 @@ async fn refusals_name_the_holder(bench: &Bench<'_>) -> Tested {
         let hold = one.take(&bench.claim(&key, bench.long())?).await?;
         let refused = bench.claim(&key, bench.long())?;
         let Attempt::Contended(wake) = other.ask(&refused, Queue::Leave).await? else {
-            return Err(Stop::Failed("a second owner was let in".into()));
+            return Err(Stop::Failed("a second owner got the lock".into()));
         };
         let named = wake.held_by.as_ref();
-        ensure!(named.is_none_or(|note| *note == hold.claim.note), "{} is named as {named:?}", hold.claim.note);
+        ensure!(
+            named.is_none_or(|note| *note == hold.claim.note),
+            "the holder {} is named as {named:?}",
+            hold.claim.note
+        );
         one.give_back(&hold).await?;
     }
     Ok(())
@@ -59,9 +63,9 @@ async fn refusals_name_the_holder(bench: &Bench<'_>) -> Tested {
 async fn broken(bench: &Bench<'_>) -> Tested {
     let (key, one, other) = (bench.key()?, bench.client().await?, bench.client().await?);
     let hold = one.take(&bench.claim(&key, bench.long())?).await?;
-    ensure!(break_by(&other, &key, HoldId::of(&hold.claim.owner)).await?, "a hold that stands was not broken");
+    ensure!(break_by(&other, &key, HoldId::of(&hold.claim.owner)).await?, "a hold that is held was not broken");
     let standing = one.backend.renew(&[&hold]).await.pop();
-    ensure!(matches!(standing, Some(Ok(Standing::Lost))), "a renewal of a broken hold is answered with {standing:?}");
+    ensure!(matches!(standing, Some(Ok(Standing::Lost))), "the renewal of a broken hold returned {standing:?}");
     let next = other.take(&bench.claim(&key, bench.long())?).await?;
     other.give_back(&next).await?;
     Ok(())
@@ -88,11 +92,11 @@ async fn breaking_compares(bench: &Bench<'_>) -> Tested {
     let earlier = one.take(&bench.claim(&key, bench.long())?).await?;
     let id = HoldId::of(&earlier.claim.owner);
     one.give_back(&earlier).await?;
-    ensure!(!break_by(&other, &key, id).await?, "a hold that was released is told as broken");
+    ensure!(!break_by(&other, &key, id).await?, "a hold that was released is reported as broken");
     let newer = one.take(&bench.claim(&key, bench.long())?).await?;
-    ensure!(!break_by(&other, &key, id).await?, "an earlier hold is told as broken");
+    ensure!(!break_by(&other, &key, id).await?, "an earlier hold is reported as broken");
     let standing = one.backend.renew(&[&newer]).await.pop();
-    ensure!(matches!(standing, Some(Ok(Standing::Renewed(_)))), "the newer hold is answered with {standing:?}");
+    ensure!(matches!(standing, Some(Ok(Standing::Renewed(_)))), "the renewal of the newer hold returned {standing:?}");
     one.give_back(&newer).await?;
     Ok(())
 }
@@ -108,7 +112,7 @@ async fn listed(bench: &Bench<'_>) -> Tested {
     }
     let held = holds.iter().map(|hold| one.lock_of(&hold.claim.key)).collect::<Result<BTreeSet<_>, _>>()?;
     let listed = list(&other, &prefix, 3).await?;
-    ensure!(listed == held, "of {held:?} are listed {listed:?}");
+    ensure!(listed == held, "{held:?} are held, and {listed:?} are listed");
     for hold in &holds {
         one.give_back(hold).await?;
     }
@@ -119,7 +123,7 @@ async fn listed_by_prefix(bench: &Bench<'_>) -> Tested {
     let (one, other) = (bench.client().await?, bench.client().await?);
     inspect(&one.backend)?;
     let prefix = prefix();
-    // The second would match as a pattern; the third comes before all that begin so.
+    // The second key would match as a pattern. The third comes before all keys with the prefix.
     let [within, like, before] = [format!("{prefix}*a"), format!("{prefix}-b"), prefix.replace("list:", "lisa:")];
     let mut holds = Vec::new();
     for text in [&within, &like, &before] {
@@ -127,7 +131,7 @@ async fn listed_by_prefix(bench: &Bench<'_>) -> Tested {
     }
     let listed = list(&other, &format!("{prefix}*"), 100).await?;
     let only = BTreeSet::from([other.lock_of(&literal(&within)?)?]);
-    ensure!(listed == only, "with the prefix {prefix}* are listed {listed:?}");
+    ensure!(listed == only, "with the prefix {prefix}* the listing has {listed:?}");
     for hold in &holds {
         one.give_back(hold).await?;
     }
@@ -144,18 +148,18 @@ async fn released_is_not_listed(bench: &Bench<'_>) -> Tested {
     two.give_back(&over).await?;
     let listed = list(&other, &prefix, 100).await?;
     let only = BTreeSet::from([other.lock_of(&kept)?]);
-    ensure!(listed == only, "beside the one that is held are listed {listed:?}");
+    ensure!(listed == only, "the listing has {listed:?} beside the held lock");
     one.give_back(&hold).await?;
     Ok(())
 }
 
-/// All pages of a listing; what the store does not hold when it is looked at counts as not listed.
+/// All pages of a listing. An entry that is not held when `look` checks it counts as not listed.
 async fn list(client: &Client, prefix: &str, limit: u32) -> Tested<BTreeSet<LockKey>> {
     let inspect = inspect(&client.backend)?;
     let mut listing =
         Listing::of("conformance").with(|listing| (listing.prefix, listing.limit) = (prefix.into(), limit));
     let mut found = BTreeSet::new();
-    // A scan goes over all that the server has, and gives few at a time.
+    // A scan goes over all keys of the server, and returns a few at a time.
     for _ in 0..100_000 {
         let page = inspect.list(&listing).await?;
         found.extend(page.locks);
@@ -167,7 +171,7 @@ async fn list(client: &Client, prefix: &str, limit: u32) -> Tested<BTreeSet<Lock
     Err(Stop::Failed("a listing has no last page".into()))
 }
 
-/// No other case has keys with this beginning.
+/// A prefix that no other case uses.
 fn prefix() -> String {
     format!("list:{:016x}:", fastrand::u64(..))
 }

@@ -10,9 +10,9 @@ use crate::modes::permits;
 pub(crate) const CASES: &[Case] = &[
     case!("a kept key stays taken for its time", keeps, for_its_time),
     case!("a kept key goes to a waiter at the end of its time", keeps, not_longer),
-    case!("a kept key is no longer its owner's", keeps, nobodys),
-    case!("a kept key tells who held it", keeps, told),
-    case!("of a shared lock only the share is kept", keeps_permits, share),
+    case!("a kept key no longer belongs to its owner", keeps, nobodys),
+    case!("look at a kept key shows who held it", keeps, told),
+    case!("of several permits only the kept one stays taken", keeps_permits, share),
 ];
 
 async fn for_its_time(bench: &Bench<'_>) -> Tested {
@@ -25,7 +25,7 @@ async fn for_its_time(bench: &Bench<'_>) -> Tested {
     while bench.clock.now() < until {
         if let Attempt::Acquired(_) = other.ask(&next, Queue::Leave).await? {
             let early = until.since(bench.clock.now());
-            ensure!(early.is_zero(), "a key that was to be kept for {keep:?} was granted {early:?} too early");
+            ensure!(early.is_zero(), "a key that must be kept for {keep:?} was granted {early:?} too early");
         }
         pause(10).await;
     }
@@ -41,7 +41,7 @@ async fn not_longer(bench: &Bench<'_>) -> Tested {
     one.end(&hold, Some(bench.short()), None).await?;
     let next = other.wait_on(&waiter, Some(wake), bench.takeover(bench.short())).await?;
     other.give_back(&next).await?;
-    bench.clean(&key, "after the next one's release").await
+    bench.clean(&key, "after the next owner's release").await
 }
 
 async fn nobodys(bench: &Bench<'_>) -> Tested {
@@ -50,9 +50,9 @@ async fn nobodys(bench: &Bench<'_>) -> Tested {
     one.end(&hold, Some(bench.long()), None).await?;
     one.lost(&hold).await?;
     let released = one.give_back(&hold).await?;
-    ensure!(released == Released::NotOwner, "the release of a kept key was answered with {released:?}");
+    ensure!(released == Released::NotOwner, "the release of a kept key returned {released:?}");
     let ended = one.keeps()?.keep(&hold, bench.short(), None).await?;
-    ensure!(ended == Released::NotOwner, "the end of a kept key was answered with {ended:?}");
+    ensure!(ended == Released::NotOwner, "the end of a kept key returned {ended:?}");
     one.backend.abandon(&hold.claim).await?;
     one.refused(&hold.claim, Queue::Leave, hold.validity).await?;
     other.refused(&bench.claim(&key, bench.long())?, Queue::Leave, hold.validity).await?;
@@ -77,7 +77,7 @@ async fn share(bench: &Bench<'_>) -> Tested {
     let kept = one.take(&bench.claim_as(permits(2), &key, bench.long())?).await?;
     one.end(&kept, Some(bench.long()), None).await?;
     let next = other.take_within(&bench.claim_as(permits(2), &key, bench.long())?, SLACK).await?;
-    ensure!(next.slot != kept.slot, "a slot that is kept was given to somebody else");
+    ensure!(next.slot != kept.slot, "a kept slot was granted to another owner");
     other.refused(&bench.claim_as(permits(2), &key, bench.long())?, Queue::Leave, next.validity).await?;
     Ok(())
 }

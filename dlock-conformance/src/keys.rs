@@ -8,14 +8,14 @@ use crate::client::Client;
 
 pub(crate) const CASES: &[Case] = &[
     case!("keys that differ by case are different locks", always, by_case),
-    case!("keys that differ by what trails are different locks", always, by_tail),
+    case!("keys that differ in their last characters are different locks", always, by_tail),
     case!("keys that differ after a long common beginning are different locks", always, by_suffix),
     case!("keys that differ by a separator are different locks", always, by_separator),
     case!("a key is one lock for each client, and different keys are different ones", always, identities),
-    case!("the longest key works as any other", always, longest),
-    case!("the end of one lock leaves the client's others alone", always, apart),
-    case!("holds renewed together are answered one by one, in order", always, in_one_batch),
-    case!("holds of one group are renewed by one request, and all answered", always, in_one_group),
+    case!("the longest key works like any other key", always, longest),
+    case!("the end of one lock leaves the client's other locks alone", always, apart),
+    case!("holds that are renewed together get one answer each, in order", always, in_one_batch),
+    case!("holds of one group are renewed in one request and each gets an answer", always, in_one_group),
 ];
 
 async fn by_case(bench: &Bench<'_>) -> Tested {
@@ -46,13 +46,13 @@ async fn by_separator(bench: &Bench<'_>) -> Tested {
     different(bench, pairs.map(|(one, other)| ((*one).to_owned(), (*other).to_owned())).collect()).await
 }
 
-/// Both locks of every pair can be held at once, and stay so when the other one is given back.
+/// Both locks of every pair can be held at once, and each stays held when the other is released.
 async fn different(bench: &Bench<'_>, pairs: Vec<(String, String)>) -> Tested {
     let (one, other) = (bench.client().await?, bench.client().await?);
     for (left, right) in pairs {
         let stem = format!("{:016x}", fastrand::u64(..));
         let full = |end: &str| LockKey::new("conformance", Key::text("k").value(&format!("{stem}{end}")));
-        // Once inside of the marks and once at the very end, where a store may trim or fold.
+        // Once inside the marks, and once at the very end of the name, where a store may trim or fold.
         for at_end in [false, true] {
             let (left, right) = if at_end {
                 (literal(&format!("{stem}{left}"))?, literal(&format!("{stem}{right}"))?)
@@ -79,8 +79,8 @@ async fn different(bench: &Bench<'_>, pairs: Vec<(String, String)>) -> Tested {
     Ok(())
 }
 
-/// Engines compare identities. Two callers of one process must find each other by them, and must not wait for a lock that
-/// is another one.
+/// Engines compare identities. Two callers of one process must find each other by them, and must not wait for a lock
+/// that is another one.
 async fn identities(bench: &Bench<'_>) -> Tested {
     let (one, other) = (bench.client().await?, bench.client().await?);
     let (key, next) = (bench.key()?, bench.key()?);
@@ -94,7 +94,7 @@ async fn identities(bench: &Bench<'_>) -> Tested {
     Ok(())
 }
 
-/// Does the store refuse this key, as it has said that it may? Then it meets no other one.
+/// Whether the store refuses this key, as its profile says that it may. Then the key meets no other key.
 async fn nameless(bench: &Bench<'_>, client: &Client, key: &LockKey) -> Tested<bool> {
     if bench.profile.any_key {
         return Ok(false);
@@ -146,7 +146,7 @@ async fn in_one_batch(bench: &Bench<'_>) -> Tested {
     for _ in 0..4 {
         holds.push(one.take(&bench.claim(&bench.key()?, bench.long())?).await?);
     }
-    // The first one is gone: answers in any other order would name another one.
+    // The first hold is gone, so answers in any other order would name another hold.
     if let Some(gone) = holds.first() {
         one.give_back(gone).await?;
     }
@@ -156,10 +156,10 @@ async fn in_one_batch(bench: &Bench<'_>) -> Tested {
         let right = match answer {
             Ok(Standing::Lost) => number == 0,
             Ok(Standing::Renewed(_)) => number > 0,
-            // A session that is given back ends, and its end may be seen before its answer.
+            // The session of a released hold ends, and its end may be seen before the answer.
             Err(_) => number == 0,
         };
-        ensure!(right, "of holds of which only the first was gone, number {number} was answered wrongly");
+        ensure!(right, "only the first of several holds was gone, and number {number} got a wrong answerly");
     }
     for hold in holds.iter().skip(1) {
         one.give_back(hold).await?;

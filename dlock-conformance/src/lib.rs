@@ -1,7 +1,8 @@
-//! The conformance suite: the promises of the contract as sentences, for every backend, also for strangers'.
+//! The conformance suite: the promises of the contract as sentences, for every backend, also for your own.
 //!
-//! Give it a [`Store`] and print the [`Report`]. The suite branches on [`Profile`](dlock_contract::Profile) and on
-//! the powers that a [`Backend`](dlock_contract::Backend) offers, never on a name; it uses the trait [`Backend`](dlock_contract::Backend) and nothing of what is built on it. See `docs/ADDING_A_BACKEND.md`.
+//! Give it a [`Store`] and print the [`Report`]. The suite branches on [`Profile`](dlock_contract::Profile) and on the
+//! powers that a [`Backend`](dlock_contract::Backend) offers, never on a name. It uses only the trait
+//! [`Backend`](dlock_contract::Backend), and nothing that is built on it. See `docs/ADDING_A_BACKEND.md`.
 //!
 //! ```no_run
 //! # async fn example(store: &dyn dlock_conformance::Store) {

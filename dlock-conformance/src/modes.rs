@@ -1,4 +1,4 @@
-//! Promises of all modes: families do not mix, several holders are told in order, and nothing is left.
+//! Promises of all modes: families do not mix, several holders are shown in order, and nothing is left.
 
 use std::num::NonZeroU32;
 
@@ -10,15 +10,15 @@ use crate::case::Case;
 pub(crate) const CASES: &[Case] = &[
     case!("a mode of another family is a conflict, and leaves nothing", modes, other_family),
     case!("a lock of any mode leaves nothing in the store", modes, leaves_nothing),
-    case!("of several holders the first one is told", modes, first_is_told),
-    case!("a shared hold that is asked for again is one hold", modes, asked_again),
+    case!("of several holders look shows the first one first", modes, first_is_told),
+    case!("an owner that asks again for a shared lock has one hold", modes, asked_again),
 ];
 
 pub(crate) fn permits(most: u32) -> Mode {
     Mode::Permits(NonZeroU32::new(most).unwrap_or(NonZeroU32::MIN))
 }
 
-/// One of each mode that the store can do.
+/// A claim of each mode that the store supports.
 pub(crate) fn all_modes(bench: &Bench<'_>) -> Vec<Mode> {
     let mut modes = vec![Mode::Exclusive];
     if bench.profile.read_write {
@@ -48,7 +48,7 @@ async fn other_family(bench: &Bench<'_>) -> Tested {
             let found = bench.leftovers(&key).await?;
             ensure!(found.len() == before, "after a conflict, the store has {}", found.join(", "));
             one.give_back(&hold).await?;
-            // The key belongs to no family.
+            // Now the key belongs to no family.
             let next = other.take(&bench.claim_as(asked, &key, bench.long())?).await?;
             other.give_back(&next).await?;
         }
@@ -65,7 +65,7 @@ async fn leaves_nothing(bench: &Bench<'_>) -> Tested {
         if mode.is_shared() {
             holds.push(other.take(&bench.claim_as(mode, &key, bench.long())?).await?);
         }
-        // One that waits, and leaves.
+        // A waiter that leaves.
         let waits = if mode == Mode::Read { Mode::Write } else { mode };
         let waiter = bench.claim_as(waits, &key, bench.long())?;
         let until = Queue::until(bench.clock.now().after(bench.long()));
@@ -76,7 +76,7 @@ async fn leaves_nothing(bench: &Bench<'_>) -> Tested {
         for hold in &holds {
             one.give_back(hold).await?;
         }
-        // A connection that was closed may be seen for a moment.
+        // A closed connection may still be visible for a moment.
         let end = bench.clock.now().after(super::bench::SLACK);
         while !bench.leftovers(&key).await?.is_empty() && bench.clock.now() < end {
             pause(50).await;
@@ -93,7 +93,7 @@ async fn first_is_told(bench: &Bench<'_>) -> Tested {
         let mut holds: Vec<Hold> = Vec::new();
         for _ in 0..2 {
             holds.push(one.take(&bench.claim_as(mode, &key, bench.long())?).await?);
-            // Where the order is that of the store's clock, it must be able to tell.
+            // If the store orders holders by its clock, the clock must have advanced.
             pause(5).await;
         }
         for hold in &holds {
@@ -101,13 +101,13 @@ async fn first_is_told(bench: &Bench<'_>) -> Tested {
             let told = other.backend.look(&key).await?.note().cloned();
             ensure!(
                 told.as_ref() == Some(&hold.claim.note),
-                "the holder that came first is {} and {told:?} was told ({mode:?})",
+                "the first holder is {}, and look shows {told:?} ({mode:?})",
                 hold.claim.note
             );
             one.give_back(hold).await?;
         }
         let told = other.backend.look(&key).await?.note().cloned();
-        ensure!(told.is_none(), "all have released, and {told:?} was told ({mode:?})");
+        ensure!(told.is_none(), "all holders have released, and look shows {told:?} ({mode:?})");
     }
     Ok(())
 }
@@ -120,10 +120,15 @@ async fn asked_again(bench: &Bench<'_>) -> Tested {
         // The reply to the first attempt is lost.
         let lost = one.take(&claim).await?;
         let hold = one.take(&claim).await?;
-        ensure!(hold.slot == lost.slot, "a repeated ask took the slot from {:?} to {:?}", lost.slot, hold.slot);
-        ensure!(hold.token >= lost.token, "a repeated ask took the token from {:?} to {:?}", lost.token, hold.token);
+        ensure!(hold.slot == lost.slot, "a repeated request changed the slot from {:?} to {:?}", lost.slot, hold.slot);
+        ensure!(
+            hold.token >= lost.token,
+            "a repeated request lowered the token from {:?} to {:?}",
+            lost.token,
+            hold.token
+        );
         one.give_back(&hold).await?;
-        // A second share would still be taken.
+        // A second hold would still be there.
         let alone = if mode == Mode::Read { vec![Mode::Write] } else { vec![mode, mode] };
         for mode in alone {
             other.take(&bench.claim_as(mode, &key, bench.long())?).await?;

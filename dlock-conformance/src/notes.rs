@@ -1,4 +1,4 @@
-//! What is told of the holder, and what is told to nobody.
+//! The holder's note is shown, and the owner id is secret.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,8 +11,8 @@ use crate::case::Case;
 pub(crate) const CASES: &[Case] = &[
     case!("the holder's note can be read by another client", always, readable),
     case!("after the release there is no note", always, gone_with_release),
-    case!("the longest note comes back unchanged", always, longest),
-    case!("an owner is shown nowhere", always, owners_are_secret, disturbs),
+    case!("the longest note is read back unchanged", always, longest),
+    case!("an owner id is shown nowhere", always, owners_are_secret, disturbs),
     case!("the profile and the powers are the same at each call and for each client", always, profile_stays),
 ];
 
@@ -66,7 +66,7 @@ async fn owners_are_secret(bench: &Bench<'_>) -> Tested {
     drop(wake);
     other.backend.abandon(&waiter).await?;
     one.give_back(&hold).await?;
-    // Errors too, where the store can be cut off; where not, those of a hold that is gone.
+    // Errors too: if the store can be cut off, those of an outage, otherwise those of a lost hold.
     if let Ok(outage) = bench.outage(super::Outage::Refused).await {
         let next = bench.claim(&key, bench.long())?;
         for (client, claim) in [(&one, &claim), (&other, &next)] {
@@ -76,7 +76,7 @@ async fn owners_are_secret(bench: &Bench<'_>) -> Tested {
                 told.push_str(&error.to_string());
             }
         }
-        ensure!(!shows(&told, &next.owner), "an owner is shown: {told}");
+        ensure!(!shows(&told, &next.owner), "an owner id is shown: {told}");
         drop(outage);
     }
     let _ = tokio::time::timeout(SLACK, async {
@@ -84,7 +84,7 @@ async fn owners_are_secret(bench: &Bench<'_>) -> Tested {
     })
     .await;
     for owner in [&claim.owner, &waiter.owner] {
-        ensure!(!shows(&told, owner), "an owner is shown: {told}");
+        ensure!(!shows(&told, owner), "an owner id is shown: {told}");
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! So many holders at most, each with a number.
+//! Permits: up to N holders, each with a number.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -10,10 +10,10 @@ use crate::case::Case;
 use crate::modes::permits;
 
 pub(crate) const CASES: &[Case] = &[
-    case!("so many permits are given, and not one more", permits, not_one_more),
-    case!("a permit has the lowest slot that is free", permits, lowest_slot),
-    case!("a silent holder's permit and slot come back, alone", permits, silent_holder),
-    case!("another number of permits is a conflict", permits, other_number),
+    case!("the stated number of permits is granted, and not one more", permits, not_one_more),
+    case!("a permit has the lowest free slot", permits, lowest_slot),
+    case!("only a silent holder's permit and slot come back", permits, silent_holder),
+    case!("a claim with another number of permits is a conflict", permits, other_number),
 ];
 
 fn slot(hold: &Hold) -> Tested<u32> {
@@ -29,7 +29,7 @@ async fn not_one_more(bench: &Bench<'_>) -> Tested {
         holds.push(client.take(&bench.claim_as(permits(MOST), &key, bench.long())?).await?);
     }
     let slots = holds.iter().map(slot).collect::<Tested<BTreeSet<_>>>()?;
-    ensure!(slots.into_iter().eq(0..MOST), "{MOST} permits are held, and their slots are not 0 to {}", MOST - 1);
+    ensure!(slots.into_iter().eq(0..MOST), "{MOST} permits are held, but their slots are not 0 to {}", MOST - 1);
     let next = bench.claim_as(permits(MOST), &key, bench.long())?;
     for (client, hold) in [&one, &other].into_iter().zip(&holds) {
         client.refused(&next, Queue::Leave, hold.validity).await?;
@@ -50,7 +50,7 @@ async fn lowest_slot(bench: &Bench<'_>) -> Tested {
     for expected in 0..3 {
         let hold = one.take(&bench.claim_as(permits(3), &key, bench.long())?).await?;
         let slot = slot(&hold)?;
-        ensure!(slot == expected, "slot {slot} was given while {expected} was free");
+        ensure!(slot == expected, "slot {slot} was granted while {expected} was free");
         holds.push(hold);
     }
     for freed in [vec![1], vec![2, 0], vec![0, 1, 2]] {
@@ -64,7 +64,7 @@ async fn lowest_slot(bench: &Bench<'_>) -> Tested {
         for at in expected {
             let hold = one.take(&bench.claim_as(permits(3), &key, bench.long())?).await?;
             let slot = slot(&hold)?;
-            ensure!(u32::try_from(at) == Ok(slot), "slot {slot} was given while {at} was free");
+            ensure!(u32::try_from(at) == Ok(slot), "slot {slot} was granted while {at} was free");
             if let Some(former) = holds.get_mut(at) {
                 *former = hold;
             }
@@ -90,7 +90,7 @@ async fn silent_holder(bench: &Bench<'_>) -> Tested {
     one.lost(&silent).await?;
     let next = one.take_within(&bench.claim_as(permits(2), &key, bench.long())?, SLACK).await?;
     let (freed, given) = (slot(&silent)?, slot(&next)?);
-    ensure!(freed == given, "only slot {freed} was free, and {given} was given");
+    ensure!(freed == given, "only slot {freed} was free, and {given} was granted");
     other.refused(&bench.claim_as(permits(2), &key, bench.long())?, Queue::Leave, validity).await?;
     other.renew(&alive, validity).await?;
     Ok(())

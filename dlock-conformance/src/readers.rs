@@ -1,4 +1,4 @@
-//! Readers together, a writer alone.
+//! Read and write locks: many readers hold together, a writer holds alone.
 
 use std::time::Duration;
 
@@ -11,8 +11,8 @@ pub(crate) const CASES: &[Case] = &[
     case!("readers hold a lock together", readers, together),
     case!("a writer holds a lock alone", readers, alone),
     case!("a reader does not overtake a writer that waits", readers_in_order, overtaking),
-    case!("a writer that gave up keeps no reader away", readers, gave_up),
-    case!("a silent reader's share ends by itself, and alone", readers, silent_reader),
+    case!("a writer that gave up keeps no reader out", readers, gave_up),
+    case!("a silent reader's hold ends, and no other reader's", readers, silent_reader),
     case!("the end of one reader leaves the others alone", readers, one_ends),
 ];
 
@@ -54,7 +54,7 @@ async fn overtaking(bench: &Bench<'_>) -> Tested {
     let late = bench.claim_as(Mode::Read, &key, bench.long())?;
     for client in [&one, &other] {
         if let Attempt::Acquired(_) = client.ask(&late, Queue::Leave).await? {
-            return Err(Stop::Failed("a reader came in before a writer that waited longer".into()));
+            return Err(Stop::Failed("a reader got the lock before a writer that waited longer".into()));
         }
     }
     one.give_back(&reader).await?;
@@ -102,7 +102,7 @@ async fn one_ends(bench: &Bench<'_>) -> Tested {
     let ended = other.take(&bench.claim_as(Mode::Read, &key, bench.long())?).await?;
     let last = one.take(&bench.claim_as(Mode::Read, &key, bench.long())?).await?;
     let released = other.give_back(&ended).await?;
-    ensure!(released == Released::Released, "the release of a reader was answered with {released:?}");
+    ensure!(released == Released::Released, "the release of a reader returned {released:?}");
     other.lost(&ended).await?;
     for hold in [&first, &last] {
         one.renew(hold, hold.validity).await?;

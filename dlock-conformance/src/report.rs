@@ -1,25 +1,26 @@
-//! What came out: store × case, as a table for people and as JSON for tools.
+//! The results: store × case, as a table for people and as JSON for tools.
 
 use std::fmt::{self, Write};
 
 use serde::Serialize;
 
-/// What came out of one case.
+/// The result of one case.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "outcome", content = "text")]
 pub enum Outcome {
     /// The promise was kept.
     Passed,
-    /// The promise was broken; how.
+    /// The promise was broken. The text says how.
     Failed(String),
-    /// The store does not give this promise; the capability that says so.
+    /// The store does not give this promise. The text names the field or the power that says so.
     NotApplicable(String),
-    /// The promise is given and was not tested; what the [`Store`](super::Store) would have to offer.
+    /// The store gives the promise, but the suite could not test it. The text says what the [`Store`](super::Store)
+    /// must offer.
     Skipped(String),
 }
 
 impl Outcome {
-    /// Is nothing wrong and nothing untested?
+    /// Whether the case passed or does not apply.
     #[must_use]
     pub const fn is_clean(&self) -> bool {
         matches!(self, Self::Passed | Self::NotApplicable(_))
@@ -46,17 +47,17 @@ impl fmt::Display for Outcome {
     }
 }
 
-/// One case and what came out of it.
+/// One case and its result.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
     /// The promise.
     pub case: String,
-    /// What came out.
+    /// The result.
     #[serde(flatten)]
     pub outcome: Outcome,
 }
 
-/// What came out of all cases for one store.
+/// The results of all cases for one store.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
     /// The store's name.
@@ -66,7 +67,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// A report without rows, for a runner of its own; [`run`](super::run) makes a full one.
+    /// A report without rows, for your own runner. [`run`](super::run) makes a full report.
     #[must_use]
     pub const fn new(store: String) -> Self {
         Self { store, rows: Vec::new() }
@@ -77,13 +78,14 @@ impl Report {
         self.rows.push(Row { case: case.to_owned(), outcome });
     }
 
-    /// Did every case pass that applies? A skipped case is not clean: what was not tested is not kept.
+    /// Whether every case that applies has passed. A skipped case is not clean: an untested promise does not count as
+    /// kept.
     #[must_use]
     pub fn is_clean(&self) -> bool {
         !self.rows.is_empty() && self.rows.iter().all(|row| row.outcome.is_clean())
     }
 
-    /// Turns skipped into failed, for stores that must be tested in full.
+    /// Turns skipped cases into failed ones, for stores that must be tested in full.
     #[must_use]
     pub fn require_no_skips(mut self) -> Self {
         for row in &mut self.rows {
@@ -99,7 +101,7 @@ impl Report {
         self.rows.iter().filter(|row| matches!(row.outcome, Outcome::Failed(_)))
     }
 
-    /// Case × store as aligned text, and below it the words to every cell that is not clean.
+    /// Case × store as aligned text, followed by the text of every result that is not clean.
     #[must_use]
     pub fn table(reports: &[Self]) -> String {
         let mut cases: Vec<&str> = Vec::new();
@@ -129,7 +131,7 @@ impl Report {
         text.lines().map(str::trim_end).collect::<Vec<_>>().join("\n") + "\n"
     }
 
-    /// The same for tools.
+    /// The same as JSON, for tools.
     #[must_use]
     pub fn to_json(reports: &[Self]) -> String {
         serde_json::to_string_pretty(reports).unwrap_or_else(|error| format!("{{\"error\":\"{error}\"}}"))

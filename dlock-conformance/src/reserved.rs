@@ -1,4 +1,4 @@
-//! A store that reserves tokens for those to whom a hold is passed on.
+//! Stores that reserve tokens for the callers to whom a hold is passed on.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use crate::case::Case;
 use crate::client::Client;
 
 pub(crate) const CASES: &[Case] = &[
-    case!("reserved tokens are above the hold's and below those of the next holder", cohorts, above),
-    case!("a reservation prolongs the lock in the store", cohorts, prolongs),
-    case!("a reservation after the hold's end is Lost and creates nothing", cohorts, after_end),
-    case!("nothing is reserved while others wait, unless that is asked for", cohorts_in_line, awaited),
+    case!("reserved tokens are above the hold's token and below the next holder's", cohorts, above),
+    case!("a reservation of tokens prolongs the lock in the store", cohorts, prolongs),
+    case!("a reservation of tokens after the hold's end is Lost and creates nothing", cohorts, after_end),
+    case!("no tokens are reserved while others wait, unless the claim asks for it", cohorts_in_line, awaited),
 ];
 
 const TOKENS: u32 = 5;
@@ -20,7 +20,7 @@ const TOKENS: u32 = 5;
 async fn reserve(client: &Client, hold: &Hold) -> Tested<(u64, Validity)> {
     match client.tokens()?.reserve(hold, Reservation::new(TOKENS).even_if_awaited(true)).await? {
         Reserved::Tokens { first, validity } => Ok((first, validity)),
-        other => Err(Stop::Failed(format!("tokens were to be reserved for a held lock, and the answer was {other:?}"))),
+        other => Err(Stop::Failed(format!("a reservation for a held lock returned {other:?}"))),
     }
 }
 
@@ -49,7 +49,7 @@ async fn prolongs(bench: &Bench<'_>) -> Tested {
         one.in_time(validity)?;
         let answer = reserve(&one, &hold).await;
         if answer.is_err() {
-            // The lease may have ended while we asked, on a machine that is busy.
+            // On a busy machine the lease may have ended during the request.
             one.in_time(validity)?;
         }
         validity = answer?.1;
@@ -70,12 +70,12 @@ async fn after_end(bench: &Bench<'_>) -> Tested {
             None => None,
         };
         let answer = one.tokens()?.reserve(&hold, asked).await?;
-        ensure!(answer == Reserved::Lost, "tokens were asked for after the release, and the answer was {answer:?}");
+        ensure!(answer == Reserved::Lost, "a reservation after the release returned {answer:?}");
         if let Some(strange) = strange {
             other.renew(&strange, strange.validity).await?;
             other.give_back(&strange).await?;
         }
-        bench.clean(&key, "after tokens were asked for a hold that was over").await?;
+        bench.clean(&key, "after a reservation for a hold that was over").await?;
     }
     Ok(())
 }
@@ -85,13 +85,13 @@ async fn awaited(bench: &Bench<'_>) -> Tested {
     let hold = one.take(&bench.claim(&key, bench.long())?).await?;
     let asked = Reservation::new(TOKENS);
     let alone = one.tokens()?.reserve(&hold, asked).await?;
-    ensure!(matches!(alone, Reserved::Tokens { .. }), "nobody waits, and the answer was {alone:?}");
+    ensure!(matches!(alone, Reserved::Tokens { .. }), "a reservation without other waiters returned {alone:?}");
     let waiter = bench.claim(&key, bench.long())?;
     let until = bench.clock.now().after(Duration::from_secs(60));
     let wake = other.refused(&waiter, Queue::until(until), hold.validity).await?;
     pause(10).await;
     let answer = one.tokens()?.reserve(&hold, asked).await?;
-    ensure!(answer == Reserved::Awaited, "somebody waits, and the answer was {answer:?}");
+    ensure!(answer == Reserved::Awaited, "a reservation with another waiter returned {answer:?}");
     reserve(&one, &hold).await?;
     one.give_back(&hold).await?;
     let next = other.wait_on(&waiter, Some(wake), bench.long()).await?;

@@ -1,4 +1,4 @@
-//! One start per period.
+//! Periods: one start in each period.
 
 use std::time::{Duration, SystemTime};
 
@@ -10,34 +10,30 @@ use crate::case::Case;
 use crate::client::Client;
 
 pub(crate) const CASES: &[Case] = &[
-    case!("a period has one start, whoever asks", periods, one_start),
-    case!("while a run goes on, others of its period hear that it was started", periods, goes_on),
-    case!("of those who wait for one run, one gets it", periods, one_of_those_who_wait),
-    case!("a run that has ended is not started again, however it went", periods, ended),
-    case!("a start outlives its release", periods, released),
+    case!("a period has one start, however many callers ask", periods, one_start),
+    case!("while a run goes on, other callers of its period hear that it was started", periods, goes_on),
+    case!("one of several waiters for a run gets it", periods, one_of_those_who_wait),
+    case!("a run that has ended is not started again, whatever its result", periods, ended),
+    case!("a period stays started after the release", periods, released),
     case!("an abandoned start gives its own period back", periods, abandoned),
-    case!("a run that was to be started again, and was abandoned, stays started", periods, abandoned_rerun),
-    case!("a claim that asks again has not begun its run", periods, asks_again),
-    case!("a run whose process died is not started again unasked", periods, died),
-    case!("a run whose process died is started again if asked for, once its lock is free", periods, rerun),
-    case!(
-        "a run that was given back without an end is free at once for whoever would run it again",
-        periods,
-        given_back
-    ),
-    case!("a run that goes on is contention for whoever would run it again, until its end", periods, waits_to_rerun),
+    case!("an abandoned second start of a run leaves the period started", periods, abandoned_rerun),
+    case!("a claim that asks again for its own run gets it", periods, asks_again),
+    case!("a run whose process died is not started again by default", periods, died),
+    case!("with rerun, a run whose process died is started again once its lock is free", periods, rerun),
+    case!("with rerun, a run that was released without a result can be started again at once", periods, given_back),
+    case!("with rerun, a run that goes on is contention until its end", periods, waits_to_rerun),
     case!("the next period has a start of its own", periods, next_period),
     case!("a run of an earlier period that goes on is contention", periods, earlier_period),
     case!("the boundaries of periods come after their offset", periods, offset),
-    case!("a period is counted by the store's clock", periods, stores_clock),
-    case!("the last success is told, and a failure is none", periods, last_success),
-    case!("a success without a period is told, and is neither a start nor an end of one", periods, without_period),
+    case!("periods are counted by the store's clock", periods, stores_clock),
+    case!("the last success is reported, and a failure is not", periods, last_success),
+    case!("a success without a period is reported, and neither starts nor ends a period", periods, without_period),
 ];
 
 const HOUR: Duration = Duration::from_secs(3600);
 const SUCCEEDED: RunEnd = RunEnd::Succeeded { took: Duration::from_millis(1234) };
 
-/// A period of many hours whose next change is more than an hour away, by any clock that is not hours off.
+/// A period of many hours. Its next boundary is more than an hour away, by any clock that is not wrong by hours.
 fn quiet() -> OncePer {
     let now = Duration::from_millis(Clock::system().wall_ms()).as_secs();
     let hours = |hours: &u64| {
@@ -49,7 +45,7 @@ fn quiet() -> OncePer {
     OncePer::new(HOUR * u32::try_from(hours).unwrap_or(100))
 }
 
-/// A period whose end can be waited for.
+/// A period that ends during the case.
 fn short(bench: &Bench<'_>) -> OncePer {
     OncePer::new(bench.short().max(Duration::from_secs(1)))
 }
@@ -58,7 +54,7 @@ fn again(once: OncePer) -> OncePer {
     once.rerun(true)
 }
 
-/// The run was started already: nothing else may be said.
+/// Asks for a run that was already started. Any other answer is a failure.
 async fn over(client: &Client, claim: &std::sync::Arc<Claim>, queue: Queue, what: &str) -> Tested {
     match client.ask(claim, queue).await? {
         Attempt::AlreadyRun => Ok(()),
@@ -77,7 +73,7 @@ async fn one_start(bench: &Bench<'_>) -> Tested {
         let runs = clients.iter().map(|client| async {
             let claim = bench.claim_once(once, &key, bench.long())?;
             let Attempt::Acquired(hold) = client.ask(&claim, Queue::Leave).await? else { return Ok(0) };
-            // At once, so that nobody is kept out by the lock itself.
+            // Released at once, so that the lock itself keeps nobody out.
             client.end(&hold, None, Some(SUCCEEDED)).await?;
             Tested::Ok(1)
         });
@@ -98,8 +94,8 @@ async fn goes_on(bench: &Bench<'_>) -> Tested {
         over(&one, &claim, queue, "a run of this period goes on").await?;
     }
     let found = bench.leftovers(&key).await?;
-    ensure!(found.len() == before, "those who came too late left something in the store: {}", found.join(", "));
-    // Its own owner is no other.
+    ensure!(found.len() == before, "callers that came too late left something in the store: {}", found.join(", "));
+    // The owner of the run itself gets its hold again.
     one.take(&hold.claim).await?;
     one.end(&hold, None, Some(SUCCEEDED)).await?;
     Ok(())
@@ -117,14 +113,14 @@ async fn one_of_those_who_wait(bench: &Bench<'_>) -> Tested {
     let wait = |client: Client, claim, wake| async move {
         let hold = client.outcome(claim, Some(wake), bound).await?;
         if let Some(hold) = &hold {
-            // The others shall not be kept out by the lock itself.
+            // The lock itself must not keep the others out.
             client.end(hold, None, Some(SUCCEEDED)).await?;
         }
         Tested::Ok(hold.is_some())
     };
     let (first, second) = join(wait(one, &claims[0], first), wait(other, &claims[1], second)).await;
     let started = usize::from(first?) + usize::from(second?);
-    ensure!(started == 1, "of two who waited for the run of one period, {started} were let in");
+    ensure!(started == 1, "of two waiters for the run of one period, {started} got it");
     Ok(())
 }
 
@@ -138,7 +134,7 @@ async fn ended(bench: &Bench<'_>) -> Tested {
             let claim = bench.claim_once(once, &key, bench.long())?;
             over(&one, &claim, Queue::Leave, &format!("the run has ended ({end:?})")).await?;
         }
-        // The record is one of runs: the key itself is free.
+        // Only the run is recorded: the key itself is free.
         let plain = one.take(&bench.claim(&key, bench.long())?).await?;
         one.give_back(&plain).await?;
         bench.clean(&key, "after all were released").await?;
@@ -164,7 +160,7 @@ async fn abandoned(bench: &Bench<'_>) -> Tested {
     bench.clean(&key, "after an abandon").await?;
     let hold = match one.ask(&bench.claim_once(once, &key, bench.long())?, Queue::Leave).await? {
         Attempt::Acquired(hold) => hold,
-        answer => return Err(Stop::Failed(format!("nothing was run in this period, and the answer was {answer:?}"))),
+        answer => return Err(Stop::Failed(format!("nothing has run in this period, and the answer was {answer:?}"))),
     };
     one.backend.abandon(&claim).await?;
     one.end(&hold, None, Some(SUCCEEDED)).await?;
@@ -175,17 +171,17 @@ async fn abandoned(bench: &Bench<'_>) -> Tested {
 
 async fn abandoned_rerun(bench: &Bench<'_>) -> Tested {
     let (key, once, one) = (bench.key()?, quiet(), bench.client().await?);
-    // One without a period, which changes nothing.
+    // A claim without a period, which changes nothing.
     let plain = one.take(&bench.claim(&key, bench.long())?).await?;
     one.end(&plain, None, Some(SUCCEEDED)).await?;
     let died = one.take(&bench.claim_once(again(once), &key, bench.short())?).await?;
     let claim = bench.claim_once(again(once), &key, bench.long())?;
     let hold = one.take_within(&claim, bench.takeover(bench.short())).await?;
-    ensure!(hold.token > died.token, "a run was repeated with a token that is not above that of the first");
+    ensure!(hold.token > died.token, "a run was repeated, and its token is not above the first one");
     one.backend.abandon(&claim).await?;
-    // Nothing is known of how the first one ended.
+    // The result of the first run is not known.
     let unasked = bench.claim_once(once, &key, bench.long())?;
-    over(&one, &unasked, Queue::Leave, "the run was started, and a claim that was to repeat it abandoned").await?;
+    over(&one, &unasked, Queue::Leave, "the run was started, and the claim that would repeat it was abandoned").await?;
     let hold = one.take(&bench.claim_once(again(once), &key, bench.long())?).await?;
     one.end(&hold, None, Some(SUCCEEDED)).await?;
     Ok(())
@@ -195,11 +191,11 @@ async fn asks_again(bench: &Bench<'_>) -> Tested {
     let (key, once, one) = (bench.key()?, quiet(), bench.client().await?);
     let claim = bench.claim_once(once, &key, bench.long())?;
     let late = one.take(&claim).await?;
-    // As the core does with a grant that comes so late that nothing is left of it.
+    // As the engine does if a grant has already expired when it arrives.
     one.give_back(&late).await?;
     let hold = match one.ask(&claim, Queue::Leave).await? {
         Attempt::Acquired(hold) => hold,
-        answer => return Err(Stop::Failed(format!("its own start was told to a claim that asks again as {answer:?}"))),
+        answer => return Err(Stop::Failed(format!("a claim that asked again for its own run got {answer:?}"))),
     };
     one.end(&hold, None, Some(SUCCEEDED)).await?;
     Ok(())
@@ -212,7 +208,7 @@ async fn died(bench: &Bench<'_>) -> Tested {
     let over_at = hold.validity.from.after(over_at);
     let claim = bench.claim_once(once, &key, bench.long())?;
     while bench.clock.now() < over_at {
-        // Whether it is told as contention until then is another matter.
+        // It may be reported as contention until then.
         if let Attempt::Acquired(_) = one.ask(&claim, Queue::Leave).await? {
             return Err(Stop::Failed("a run that had been started was started again".into()));
         }
@@ -239,10 +235,10 @@ async fn rerun(bench: &Bench<'_>) -> Tested {
     Ok(())
 }
 
-/// As when its caller was cancelled: the lock is free, and nothing is known of how the run ended.
+/// As after a cancelled caller: the lock is free, and the result of the run is not known.
 async fn given_back(bench: &Bench<'_>) -> Tested {
     let (key, once, one) = (bench.key()?, again(quiet()), bench.client().await?);
-    // One without a period, which changes nothing.
+    // A claim without a period, which changes nothing.
     let plain = one.take(&bench.claim(&key, bench.long())?).await?;
     one.end(&plain, None, Some(SUCCEEDED)).await?;
     let first = one.take(&bench.claim_once(once, &key, bench.long())?).await?;
@@ -250,7 +246,7 @@ async fn given_back(bench: &Bench<'_>) -> Tested {
     let until = Queue::until(bench.clock.now().after(bench.long()));
     let wake = one.refused(&claim, until, first.validity).await?;
     one.give_back(&first).await?;
-    // It goes to one who waits, and then to one who asks.
+    // It goes to a waiter, and then to a caller that asks.
     let second = one.wait_on(&claim, Some(wake), SLACK * 2).await?;
     one.give_back(&second).await?;
     let third = one.take(&bench.claim_once(once, &key, bench.long())?).await?;
@@ -260,7 +256,7 @@ async fn given_back(bench: &Bench<'_>) -> Tested {
 
 async fn waits_to_rerun(bench: &Bench<'_>) -> Tested {
     let (once, one) = (again(quiet()), bench.client().await?);
-    // So long that who hears only of the end of this has heard too late.
+    // So long that a waiter that hears only of the end of this lease hears too late.
     let kept = bench.closed.keeps().map(|_| SLACK * 12);
     for keep in std::iter::once(None).chain(kept.map(Some)) {
         let key = bench.key()?;
@@ -268,7 +264,7 @@ async fn waits_to_rerun(bench: &Bench<'_>) -> Tested {
         let before = bench.leftovers(&key).await?.len();
         one.refused(&bench.claim_once(once, &key, bench.long())?, Queue::Leave, hold.validity).await?;
         let found = bench.leftovers(&key).await?;
-        ensure!(found.len() == before, "who did not wait left something in the store: {}", found.join(", "));
+        ensure!(found.len() == before, "a caller that did not wait left something in the store: {}", found.join(", "));
         let claim = bench.claim_once(once, &key, bench.long())?;
         let until = Queue::until(bench.clock.now().after(bench.long()));
         let wake = one.refused(&claim, until, hold.validity).await?;
@@ -302,10 +298,10 @@ async fn earlier_period(bench: &Bench<'_>) -> Tested {
             Attempt::AlreadyRun => {}
             Attempt::Acquired(_) => {
                 one.in_time(hold.validity)?;
-                return Err(Stop::Failed("a run was started beside that of an earlier period".into()));
+                return Err(Stop::Failed("a run was started while the run of an earlier period went on".into()));
             }
         }
-        ensure!(bench.clock.now() < end, "in the next period, a run was told as started, and it was not");
+        ensure!(bench.clock.now() < end, "in the next period, a run was reported as started, but it was not");
         pause(20).await;
     };
     one.give_back(&hold).await?;
@@ -317,7 +313,7 @@ async fn earlier_period(bench: &Bench<'_>) -> Tested {
 async fn offset(bench: &Bench<'_>) -> Tested {
     let (key, one) = (bench.key()?, bench.client().await?);
     let period = HOUR * 100;
-    // So many hours before or after now: half a period from where anything changes, by any clock that is not hours off.
+    // Half a period before or after now, so the boundary is far away by any clock that is not wrong by hours.
     let now = bench.clock.wall_ms() / 1000;
     let boundary_at = |hours: i64| {
         let at = (now + period.as_secs()).saturating_add_signed(hours * 3600);
@@ -350,14 +346,14 @@ async fn stores_clock(bench: &Bench<'_>) -> Tested {
 async fn last_success(bench: &Bench<'_>) -> Tested {
     let (key, one, other) = (bench.key()?, bench.client().await?, bench.client().await?);
     let before = other.periods()?.last_success(&key).await?;
-    ensure!(before.is_none(), "a run that never was has succeeded: {before:?}");
+    ensure!(before.is_none(), "a run that was never started has succeeded: {before:?}");
     let hold = one.take(&bench.claim_once(quiet(), &key, bench.long())?).await?;
     one.end(&hold, None, Some(SUCCEEDED)).await?;
     let told = other.periods()?.last_success(&key).await?;
-    let Some(told) = told else { return Err(Stop::Failed("a run has succeeded, and nothing is told of it".into())) };
+    let Some(told) = told else { return Err(Stop::Failed("a run has succeeded, and there is no last success".into())) };
     ensure!(RunEnd::Succeeded { took: told.took } == SUCCEEDED, "a run that took 1.234s took {:?}", told.took);
-    ensure!(told.note == hold.claim.note, "the run of {} is told as that of {}", hold.claim.note, told.note);
-    // The store's clock may be another; not by a day.
+    ensure!(told.note == hold.claim.note, "the run of {} is reported as the run of {}", hold.claim.note, told.note);
+    // The store's clock may differ, but not by a day.
     let now = SystemTime::now();
     let off = now.duration_since(told.started).or_else(|_| told.started.duration_since(now)).unwrap_or(Duration::MAX);
     ensure!(off < HOUR * 24, "a run that was started just now was started at {:?}", told.started);
@@ -365,7 +361,7 @@ async fn last_success(bench: &Bench<'_>) -> Tested {
     let hold = one.take(&bench.claim_once(quiet(), &key, bench.long())?).await?;
     one.end(&hold, None, Some(RunEnd::Failed)).await?;
     let told = other.periods()?.last_success(&key).await?;
-    ensure!(told.is_none(), "a run that failed is told as the last success: {told:?}");
+    ensure!(told.is_none(), "a run that failed is reported as the last success: {told:?}");
     Ok(())
 }
 
@@ -374,18 +370,18 @@ async fn without_period(bench: &Bench<'_>) -> Tested {
     let failed = one.take(&bench.claim(&key, bench.long())?).await?;
     one.end(&failed, None, Some(RunEnd::Failed)).await?;
     let told = one.periods()?.last_success(&key).await?;
-    ensure!(told.is_none(), "a run that failed is told as the last success: {told:?}");
+    ensure!(told.is_none(), "a run that failed is reported as the last success: {told:?}");
     let plain = one.take(&bench.claim(&key, bench.long())?).await?;
     one.end(&plain, None, Some(SUCCEEDED)).await?;
     let told = one.periods()?.last_success(&key).await?;
-    let Some(told) = told else { return Err(Stop::Failed("a run has succeeded, and nothing is told of it".into())) };
+    let Some(told) = told else { return Err(Stop::Failed("a run has succeeded, and there is no last success".into())) };
     ensure!(RunEnd::Succeeded { took: told.took } == SUCCEEDED, "a run that took 1.234s took {:?}", told.took);
-    ensure!(told.note == plain.claim.note, "the run of {} is told as that of {}", plain.claim.note, told.note);
+    ensure!(told.note == plain.claim.note, "the run of {} is reported as the run of {}", plain.claim.note, told.note);
     bench.clean(&key, "after all were released").await?;
-    // It has started no run of a period.
+    // It has not started the run of any period.
     let run = one.take(&bench.claim_once(once, &key, bench.long())?).await?;
     one.give_back(&run).await?;
-    // That was started and has not ended; nor does it end by this.
+    // The run of the period has started and has not ended, and this does not end it.
     let plain = one.take(&bench.claim(&key, bench.long())?).await?;
     one.end(&plain, None, Some(SUCCEEDED)).await?;
     let run = one.take(&bench.claim_once(again(once), &key, bench.long())?).await?;

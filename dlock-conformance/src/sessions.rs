@@ -1,4 +1,4 @@
-//! Locks that live in sessions: the session may end before the ttl, and the lock with it.
+//! Stores whose locks live in sessions: if the session ends before the ttl, the lock ends too.
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use crate::case::Case;
 use crate::client::Client;
 
 pub(crate) const CASES: &[Case] = &[
-    case!("the end of a session lets the next one in", sessions, session_ends),
-    case!("a holder is told of the end of its session within the stated time", sessions, told),
+    case!("the end of a session lets the next owner in", sessions, session_ends),
+    case!("a holder hears of the end of its session within the stated time", sessions, told),
     case!("the end of one session ends no other one's hold", sessions, neighbour_lives),
-    case!("a release does not say that the lock was ours if its session had ended", sessions, release_after_end),
+    case!("a release reports no success if the session had ended before", sessions, release_after_end),
 ];
 
 async fn session_ends(bench: &Bench<'_>) -> Tested {
@@ -21,18 +21,18 @@ async fn session_ends(bench: &Bench<'_>) -> Tested {
     let hold = one.take(&bench.claim(&key, bench.long())?).await?;
     let next = bench.claim(&key, bench.long())?;
     other.refused(&next, Queue::Leave, hold.validity).await?;
-    // As when the process has died: nothing is released, the connections just end.
+    // As after the death of the process: nothing is released, the connections just end.
     drop((hold, one));
     other.take_within(&next, bench.profile.takeover_delay + SLACK).await?;
     Ok(())
 }
 
 async fn told(bench: &Bench<'_>) -> Tested {
-    // Beyond what is stated: a round trip.
+    // The stated time and one round trip.
     let bound = window(bench) + Duration::from_millis(200);
     let client = bench.client().await?;
     let mut fastest = Duration::MAX;
-    // A busy machine may be late by chance, but not so often.
+    // A busy machine may be late by chance, but not every time.
     for age in [0, 50, 400].into_iter().cycle().take(2 * TRIES) {
         let key = bench.key()?;
         let hold = client.take(&bench.claim(&key, bench.long())?).await?;
@@ -41,14 +41,14 @@ async fn told(bench: &Bench<'_>) -> Tested {
         let before = bench.clock.now();
         gone(bench, &key).await?;
         let learned = tokio::time::timeout(window(bench) + SLACK, learns(&client, &hold, ended)).await;
-        ensure!(learned.is_ok(), "a holder whose session has ended was not told for {:?}", window(bench) + SLACK);
+        ensure!(learned.is_ok(), "a holder did not hear of the end of its session for {:?}", window(bench) + SLACK);
         let after = bench.clock.now().since(before);
         fastest = fastest.min(after);
         if after <= bound {
             return Ok(());
         }
     }
-    Err(Stop::Failed(format!("a holder whose session has ended was told after {fastest:?} at best")))
+    Err(Stop::Failed(format!("a holder heard of the end of its session after {fastest:?} at best")))
 }
 
 async fn neighbour_lives(bench: &Bench<'_>) -> Tested {
@@ -58,7 +58,7 @@ async fn neighbour_lives(bench: &Bench<'_>) -> Tested {
     let neighbour = client.take(&bench.claim(&other, bench.long())?).await?;
     let ended = listen(&neighbour)?;
     bench.evict(&other).await?;
-    // The neighbour's end is the sign that somebody has looked.
+    // When the neighbour hears of its end, the sessions have been checked.
     let _ = tokio::time::timeout(window(bench) + SLACK, learns(&client, &neighbour, ended)).await;
     // Its own session may be hinted at, and the renewal decides.
     client.renew(&hold, hold.validity).await?;
@@ -77,12 +77,12 @@ async fn release_after_end(bench: &Bench<'_>) -> Tested {
         gone(bench, &key).await?;
         let released = client.backend.release(&hold).await;
         let ours = matches!(released, Ok(Released::Released));
-        ensure!(!ours, "a lock whose session had ended was said to have been ours until its release");
+        ensure!(!ours, "a release reported success, but the session of the lock had ended before");
     }
     Ok(())
 }
 
-/// Ends the session as an operator would, and sees to it that the store has let go of the lock.
+/// Ends the session as an operator would, and waits until the store has freed the lock.
 async fn gone(bench: &Bench<'_>, key: &LockKey) -> Tested {
     bench.evict(key).await?;
     let end = bench.clock.now().after(SLACK);
@@ -97,7 +97,7 @@ async fn gone(bench: &Bench<'_>, key: &LockKey) -> Tested {
 fn listen(hold: &Hold) -> Tested<JoinHandle<()>> {
     match hold.session.as_ref().and_then(|session| session.ended()) {
         Some(ended) => Ok(tokio::spawn(ended)),
-        None => Err(Stop::Failed("a hold that lives in a session has no way to tell of its end".into())),
+        None => Err(Stop::Failed("a hold that lives in a session does not report the end of its session".into())),
     }
 }
 

@@ -6,19 +6,19 @@ use std::sync::Arc;
 use dlock_contract::{Backend, Clock, LockKey, Result};
 use futures::future::BoxFuture;
 
-/// A store under test: how to reach it as another process would, and how to look behind the backend's back.
+/// A store under test: opens it as another process would, and reads and changes it without the backend.
 ///
-/// A method returns `None` for an ability that the store lacks, and the cases that need it are [`Outcome::Skipped`](crate::Outcome::Skipped): visible, and a failure for
-/// whoever demands a clean report.
+/// A method returns `None` if it is not possible for this store. The cases that need it are then
+/// [`Outcome::Skipped`](crate::Outcome::Skipped): they are visible, and the report is not clean.
 pub trait Store: Send + Sync {
-    /// The name in the report.
+    /// The store's name in the report.
     fn name(&self) -> String;
 
-    /// Another client of the same store, with connections of its own, as another process would be.
+    /// Opens another client of the same store with its own connections, as another process would.
     fn open(&self, clock: Clock) -> BoxFuture<'_, Result<Arc<dyn Backend>>>;
 
-    /// Lists all that is still in the store for that key, one line for each thing: the lock, places in line. The fencing counter
-    /// is meant to stay and is left out. Asks the *store*, not the backend.
+    /// Lists all entries that the store still has for that key, one line each: the lock, places in the queue. The
+    /// fencing counter is meant to stay and is left out. Asks the *store*, not the backend.
     fn leftovers<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<Vec<String>>>;
 
     /// Takes the lock away from its holder as an operator would: deletes the record, or kills the session.
@@ -38,8 +38,8 @@ pub trait Store: Send + Sync {
         None
     }
 
-    /// Does the store live inside this process? Then it cannot be cut off, and does not outlive its clients: the cases
-    /// about that are not applicable.
+    /// Whether the store lives inside this process. Then it cannot be cut off and does not outlive its clients, so the
+    /// cases about that do not apply.
     fn in_process(&self) -> bool {
         false
     }
@@ -50,6 +50,6 @@ pub trait Store: Send + Sync {
 pub enum Outage {
     /// Connections break, and new ones are refused.
     Refused,
-    /// Connections stay, and nothing is answered.
+    /// Connections stay open, and no request gets an answer.
     Silent,
 }

@@ -14,11 +14,11 @@ use crate::fencing::risen;
 
 pub(crate) const CASES: &[Case] = &[
     case!("free locks that are asked for together are all granted", together, all),
-    case!("one lock that is taken keeps those that are asked for with it free", together, none),
-    case!("who asks for several locks together again has them once", together, again),
+    case!("if one of several locks is taken, the others stay free", together, none),
+    case!("an owner that asks again for several locks together has them once", together, again),
     case!("an attempt for several locks dropped anywhere is undone by their abandons", together, dropped),
-    case!("who asks for several locks together is alone with each", together, alone),
-    case!("who asks for several locks together overtakes nobody in line", together_in_line, in_line),
+    case!("a holder of several locks together is the only holder of each", together, alone),
+    case!("a request for several locks together overtakes no waiter", together_in_line, in_line),
 ];
 
 const KEYS: usize = 3;
@@ -31,10 +31,10 @@ fn claims(bench: &Bench<'_>, keys: &[LockKey], ttl: Duration) -> Tested<Vec<Arc<
     keys.iter().map(|key| bench.claim(key, ttl)).collect()
 }
 
-/// The locks are free: they must be granted.
+/// Takes several free locks together. Fails if they are refused.
 async fn take(client: &Client, claims: &[Arc<Claim>]) -> Tested<Vec<Hold>> {
     let holds = client.ask_all(claims).await?;
-    holds.ok_or_else(|| Stop::Failed("free locks were refused to one who asked for all of them together".into()))
+    holds.ok_or_else(|| Stop::Failed("a request for several free locks together was refused".into()))
 }
 
 async fn all(bench: &Bench<'_>) -> Tested {
@@ -56,7 +56,7 @@ async fn all(bench: &Bench<'_>) -> Tested {
         one.renew(hold, hold.validity).await?;
         one.give_back(hold).await?;
     }
-    clean(bench, &keys, "after the release of several").await
+    clean(bench, &keys, "after the release of several locks").await
 }
 
 async fn clean(bench: &Bench<'_>, keys: &[LockKey], after: &str) -> Tested {
@@ -98,7 +98,7 @@ async fn again(bench: &Bench<'_>) -> Tested {
         let more = take(&one, &wanted).await?;
         for (before, after) in holds.iter().zip(&more) {
             let (before, after) = (bench.token(before)?, bench.token(after)?);
-            ensure!(before <= after, "a repeated ask for several locks took a token from {before} to {after}");
+            ensure!(before <= after, "a repeated request for several locks lowered a token from {before} to {after}");
         }
         validity = more.iter().map(|hold| hold.validity).collect();
         holds = more;
@@ -111,12 +111,12 @@ async fn again(bench: &Bench<'_>) -> Tested {
         if released == Released::NotOwner {
             one.in_time(hold.validity)?;
         }
-        ensure!(released == Released::Released, "the release of one of several was answered with {released:?}");
+        ensure!(released == Released::Released, "the release of one of several locks returned {released:?}");
     }
-    clean(bench, &keys, "after one release of each").await
+    clean(bench, &keys, "after one release of each lock").await
 }
 
-/// Ends each attempt after a random number of polls, as a caller who is cancelled does.
+/// Ends each attempt after a random number of polls, like a cancelled caller.
 async fn dropped(bench: &Bench<'_>) -> Tested {
     let client = bench.client().await?;
     let warm = take(&client, &claims(bench, &keys(bench)?, bench.long())?).await?;
@@ -126,14 +126,14 @@ async fn dropped(bench: &Bench<'_>) -> Tested {
     let mut given_up = Vec::new();
     for round in 0..16 {
         let wanted = claims(bench, &keys(bench)?, bench.long())?;
-        // It may have been quicker than the cut: what nobody used is abandoned all the same.
+        // The attempt may have ended before it could be dropped. Its unused grants are abandoned too.
         let _ = polled(client.batch()?.try_acquire_all(&wanted), round % 6).await;
         for claim in &wanted {
             client.backend.abandon(claim).await?;
         }
         given_up.extend(wanted);
     }
-    // What a lost request may still do, it does within a moment.
+    // A lost request may still have its effect, within a moment.
     pause(300).await;
     settled(bench, &given_up, 0).await
 }
@@ -145,7 +145,7 @@ async fn alone(bench: &Bench<'_>) -> Tested {
     let mut tasks = tokio::task::JoinSet::new();
     for worker in 0..4 {
         let (client, inside) = (bench.client().await?, inside.clone());
-        // Each leaves out another one, so that all meet and none wants the same as its neighbour.
+        // Each task leaves out another lock, so all tasks meet and no two neighbours want the same locks.
         let mine: Vec<usize> = (0..keys.len()).filter(|key| *key != worker % keys.len()).collect();
         let named: Vec<LockKey> = mine.iter().filter_map(|key| keys.get(*key).cloned()).collect();
         let rounds = (0..ROUNDS).map(|_| claims(bench, &named, bench.long())).collect::<Tested<Vec<_>>>()?;
@@ -167,7 +167,7 @@ async fn work(client: Client, rounds: Vec<Vec<Arc<Claim>>>, mine: Vec<usize>, in
         };
         let mine = || mine.iter().filter_map(|key| inside.get(*key));
         let met = mine().filter(|key| key.fetch_add(1, Ordering::SeqCst) > 0).count();
-        ensure!(met == 0, "two owners were inside together at {met} of several locks");
+        ensure!(met == 0, "two owners held {met} of several locks together");
         pause(2).await;
         for key in mine() {
             key.fetch_sub(1, Ordering::SeqCst);
@@ -187,13 +187,13 @@ async fn in_line(bench: &Bench<'_>) -> Tested {
     let until = Queue::until(bench.clock.now().after(Duration::from_secs(60)));
     let wake = other.refused(&waiter, until, hold.validity).await?;
     if wake.signal.is_none() {
-        // The way for news was too slow to open, so it stands in no line.
+        // The channel for notifications opened too late, so it is in no queue.
         return Err(Stop::Late);
     }
     other.give_back(&hold).await?;
-    // Free, or handed over to the waiter, who has not been told yet.
+    // The lock is free, or was handed over to the waiter, which has not heard of it yet.
     let answer = one.ask_all(&claims(bench, &keys, bench.long())?).await?;
-    ensure!(answer.is_none(), "several locks were granted together although somebody stood in line for one of them");
+    ensure!(answer.is_none(), "several locks were granted together although a waiter was in the queue of one of them");
     let next = other.wait_on(&waiter, Some(wake), bench.long()).await?;
     other.give_back(&next).await?;
     Ok(())

@@ -1,4 +1,4 @@
-//! A future that is alive and not polled, as in a `select!` whose other branch is at work: it holds up nobody else.
+//! A future that is alive and not polled, as in a `select!` whose other branch runs. It must not delay other callers.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -9,13 +9,14 @@ use crate::bench::{Bench, SLACK, Stop, Tested, case, ensure, pause};
 use crate::case::Case;
 use crate::client::Client;
 
-pub(crate) const CASES: &[Case] = &[case!("a caller that is not polled holds up no other caller", always, unpolled)];
+pub(crate) const CASES: &[Case] =
+    &[case!("a caller whose future is not polled delays no other caller", always, unpolled)];
 
-/// Requests that their callers leave alone, each after so many polls.
+/// Requests that their callers stop polling, each after a number of polls.
 const POLLS: std::ops::RangeInclusive<usize> = 1..=3;
 
-/// The requests are left in the middle one after the other. A client of its own for each: some are slow only once, such
-/// as those that make a lease.
+/// The requests are left in the middle, one after the other. Each has its own client, because some requests are slow
+/// only the first time, such as those that create a lease.
 async fn unpolled(bench: &Bench<'_>) -> Tested {
     for polls in POLLS {
         let (client, claim) = (bench.client().await?, bench.claim(&bench.key()?, bench.long())?);
@@ -36,14 +37,15 @@ async fn unpolled(bench: &Bench<'_>) -> Tested {
         client.backend.abandon(&waiter).await?;
 
         leave(bench, &holder, "a renewal", polls, holder.backend.renew(&[&hold])).await?;
-        leave(bench, &holder, "a look at the holder", polls, holder.backend.look(&claim.key)).await?;
+        leave(bench, &holder, "a look at the lock", polls, holder.backend.look(&claim.key)).await?;
         leave(bench, &holder, "a release", polls, holder.backend.release(&hold)).await?;
         leave(bench, &holder, "an abandon", polls, holder.backend.abandon(&claim)).await?;
     }
     Ok(())
 }
 
-/// Polls a request so many times and leaves it; meanwhile the same client has to serve everybody else. Drops it then.
+/// Polls a request this many times and leaves it. Meanwhile the same client must serve all other callers. Then drops
+/// it.
 async fn leave<F: Future>(bench: &Bench<'_>, client: &Client, what: &str, polls: usize, request: F) -> Tested {
     let mut request = std::pin::pin!(request);
     for poll in 0..polls {
@@ -54,12 +56,12 @@ async fn leave<F: Future>(bench: &Bench<'_>, client: &Client, what: &str, polls:
             break;
         }
     }
-    // Of the same ttl: some stores share what they have for one.
+    // With the same ttl, because some stores share a lease or a session among such holds.
     let claim = bench.claim(&bench.key()?, bench.long())?;
     match tokio::time::timeout(SLACK, cycle(client, &claim)).await {
         Ok(tested) => tested,
         Err(_) => {
-            let text = format!("{what} that was polled {polls} times and then left alone held up another key");
+            let text = format!("{what} that was polled {polls} times and then left alone delayed another key");
             Err(Stop::Failed(text))
         }
     }

@@ -1,4 +1,4 @@
-//! Waiting: who is woken, when, and in which order.
+//! Waiting: which waiter is woken, when, and in which order.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -11,9 +11,9 @@ use crate::client::Client;
 
 pub(crate) const CASES: &[Case] = &[
     case!("waiters are served in the order in which they came", fair, in_order),
-    case!("a waiter is woken by the release", wakes, woken_by_release),
-    case!("a waiter behind a dead holder learns of its end", wakes, woken_by_end),
-    case!("a dead waiter does not block the line", always, dead_waiter),
+    case!("a release wakes a waiter", wakes, woken_by_release),
+    case!("a waiter behind a dead holder hears when the lease has ended", wakes, woken_by_end),
+    case!("a dead waiter does not block the queue", always, dead_waiter),
 ];
 
 async fn in_order(bench: &Bench<'_>) -> Tested {
@@ -25,7 +25,7 @@ async fn in_order(bench: &Bench<'_>) -> Tested {
     let until = bench.clock.now().after(bench.long());
     for number in 0..WAITERS {
         let (client, claim) = (bench.client().await?, bench.claim(&key, bench.long())?);
-        // The first attempt takes the place, so it is done here, one after another.
+        // The first attempt takes the place in the queue, so the waiters make it here, one after another.
         let wake = client.refused(&claim, Queue::until(until), hold.validity).await?;
         tasks.spawn(serve(client, claim, wake, number, served.clone()));
     }
@@ -53,10 +53,10 @@ async fn woken_by_release(bench: &Bench<'_>) -> Tested {
     let mut wake = other.stand(&waiter, until, hold.validity).await?;
     pause(50).await;
     one.give_back(&hold).await?;
-    // Nothing but the news: a waiter that asks again by itself would get in anyway.
-    let signal = wake.signal.take().ok_or_else(|| Stop::Failed("a waiter was given no signal".into()))?;
+    // Only the notification counts: a waiter that asks again by itself would get the lock anyway.
+    let signal = wake.signal.take().ok_or_else(|| Stop::Failed("a waiter got no signal".into()))?;
     let news = tokio::time::timeout(SLACK, signal).await;
-    let news = news.map_err(|_| Stop::Failed(format!("a waiter heard nothing of a release within {SLACK:?}")))?;
+    let news = news.map_err(|_| Stop::Failed(format!("a waiter did not hear of a release within {SLACK:?}")))?;
     news?;
     other.backend.abandon(&waiter).await?;
     Ok(())
@@ -70,10 +70,10 @@ async fn woken_by_end(bench: &Bench<'_>) -> Tested {
     let wake = other.refused(&waiter, Queue::until(until), hold.validity).await?;
     let latest = hold.validity.from.after(bench.takeover(hold.validity.granted));
     if wake.ask_by.is_none_or(|by| by > latest) {
-        let signal = wake.signal.ok_or_else(|| Stop::Failed("a waiter was given no signal and no time".into()))?;
+        let signal = wake.signal.ok_or_else(|| Stop::Failed("a waiter got neither a signal nor a time".into()))?;
         let left = latest.since(bench.clock.now());
         let news = tokio::time::timeout(left, signal).await;
-        let news = news.map_err(|_| Stop::Failed("a waiter was not told when a dead holder's lease ended".into()))?;
+        let news = news.map_err(|_| Stop::Failed("a waiter did not hear when a dead holder's lease ended".into()))?;
         news?;
     }
     other.backend.abandon(&waiter).await?;
@@ -86,7 +86,7 @@ async fn dead_waiter(bench: &Bench<'_>) -> Tested {
     let dead = bench.client().await?;
     let until: BootInstant = bench.clock.now().after(Duration::from_secs(1));
     let wake = dead.refused(&bench.claim(&key, bench.short())?, Queue::until(until), hold.validity).await?;
-    // As when its process has died: no abandon, the connections just end.
+    // As after the death of its process: no abandon, the connections just end.
     drop((wake, dead));
     one.give_back(&hold).await?;
     let bound = bench.takeover(bench.short().max(Duration::from_secs(1)));

@@ -1,4 +1,4 @@
-//! Which promises a store has given: every branch of the suite on the profile and the powers.
+//! Which promises a store gives: all branches of the suite on the profile and the powers.
 
 use dlock_contract::{Backend, Batch, Durability, Expiry, Fencing, RunsOn, WakeStyle};
 

@@ -22,7 +22,7 @@ pub(crate) const LOCK: Dialect = Dialect {
 
 const LOCK_TOO_EARLY: &str = "the lock would end before the work runs";
 
-/// `#[scheduled_lock]`: the same machinery for those who think in schedules.
+/// `#[scheduled_lock]`: the same lock, with options for scheduled tasks.
 pub(crate) const SCHEDULED: Dialect = Dialect {
     attribute: "scheduled_lock",
     table: SCHEDULED_TABLE,
@@ -39,7 +39,7 @@ pub(crate) const SCHEDULED: Dialect = Dialect {
     too_early: LOCK_TOO_EARLY,
 };
 
-/// `#[optimistic]`: no lock at all, but the body again.
+/// `#[optimistic]`: takes no lock; runs the body again after a conflict.
 pub(crate) const OPTIMISTIC: Dialect = Dialect {
     attribute: "optimistic",
     table: OPTIMISTIC_TABLE,
@@ -53,8 +53,8 @@ pub(crate) fn lock_named(name: &Ident) -> Option<&'static Dialect> {
     [&LOCK, &SCHEDULED].into_iter().find(|dialect| name == dialect.attribute)
 }
 
-/// Short for a row that only reads a value into its slot. After the slot: how the value is read, and what else than
-/// literals and words it may be; then, where the option has a field in the static of the call, the field's value.
+/// A row that only reads a value into its slot. The arguments after the slot: how the value is read, and what it may be
+/// besides literals and words. The last one, if the option has a field in the static of the call, is the field's value.
 macro_rules! row {
     ($name:literal, $forms:literal, $default:literal, $doc:literal, $slot:ident, $read:path, $takes:ident $(, $field:expr)?) => {
         Row {
@@ -75,102 +75,102 @@ macro_rules! row {
 #[rustfmt::skip]
 const LOCK_TABLE: &[Row] = &[
     row!("key", r#"`"stock:<id>"`, or an expression that gives a `Key`"#, "required, or `keys`",
-        "The name of the lock; `<…>` puts in a parameter, a field of one, or a const generic; `<<` is a plain `<`.",
+        "The name of the lock; `<…>` inserts the value of a parameter, of a field of a parameter, or of a const generic. `<<` is a plain `<`.",
         key, key_values::key, Expressions),
     Row {
         name: "keys",
         forms: r#"`["account:<from>", "account:<to>"]`, `"order:<ids..>"`"#,
         default: "–",
-        doc: "Several locks, all or none, in an order that is the same for every caller; `<ids..>` stands for each value of a list. 10 000 at most in one call.",
+        doc: "Several locks: the call takes all of them or none. All callers take them in the same order. `<ids..>` stands for each value of a list. One call takes at most 10 000 locks.",
         flag: false,
         takes: Takes::Words,
         field: |_, _| None,
         read: |args, written| written.set_what_can_be_read(&mut args.keys, key_values::keys),
     },
     row!("ttl", r#"`"30s"`, `"1m30s"`, or an expression of type `Duration`"#, "the registry's (30 s)",
-        "How long the lock outlives a process that died with it. On Redis a lock that is handed over to a waiter lives on one second until its first renewal, 100 ms later.",
+        "Time-to-live: if the holder's process dies, the lock is free after this time. On Redis, the lease of a lock that was handed over to a waiter is one second until its first renewal, 100 ms later.",
         ttl, values::time_or_expr, Expressions,
         |args, _| literal(&args.ttl).map(|ttl| some(&duration(*ttl)))),
     row!("wait", r#"`"5s"`, `"none"`, `"forever"`, or an expression: a `Duration` or a `Wait`"#, "the registry's (10 s)",
-        "How long to wait while somebody else holds the lock.",
+        "How long the call waits while another owner holds the lock.",
         wait, values::wait, Expressions,
         |args, rt| literal(&args.wait).map(|it| some(&wait(it, rt)))),
     row!("attempts", "`5`, or a `const` of type `u32`", "as many as the wait allows",
-        "How often the store is asked at most while somebody else holds the lock.",
+        "How often the call asks the store, at most, while another owner holds the lock.",
         attempts, values::count, Constants,
         |args, rt| said(&args.attempts).map(|it| some(&fixed_count(it, rt)))),
     row!("backoff", r#"`"100ms..5s"`"#, "the store's",
-        "The pause before a store that can only be polled is asked again: random, up to a bound that doubles from the first to the second.",
+        "The pause between two polls, for a store that cannot notify waiters. The pause is random. Its upper bound starts at the first value and doubles up to the second.",
         backoff, values::backoff, Words,
         |args, rt| said(&args.backoff).map(|it| some(&backoff(it, rt)))),
     row!("max_waiters", "`100`, or a `const` of type `u32`", "the registry's (10 000)",
-        "How many callers of this process may wait for one key; the one that asks the store counts too, as soon as it knows that others hold the lock. One more fails at once.",
+        "How many callers of this process may wait for one key. The caller that asks the store counts too, as soon as it knows that the lock is taken. One more caller fails at once.",
         max_waiters, values::max_waiters, Constants,
         |args, rt| said(&args.max_waiters).map(|it| some(&max_waiters(it, rt)))),
     row!("backend", r#"`"redis"`, or an expression that gives a name"#, "the registry's default, or the only store that is installed",
         "The name under which the store was installed.",
         backend, values::backend, Expressions),
     row!("mode", "`exclusive`, `read`, `write`, `permits(3)`, `permits(N)` of a `const N: u32`", "`exclusive`",
-        "Who may hold the lock beside whom: nobody, other readers, or so many at a time.",
+        "Lock mode: one holder, many readers or one writer, or up to N holders at a time.",
         mode, values::mode, Words,
         |args, rt| said(&args.mode).map(|it| mode(it, rt))),
     Row { flag: true, ..row!("fair", "`fair`, `true`, `false`", "`false`",
-        "Callers of all processes are served in the order in which they came. Refused where the store cannot do it. On Redis a caller without it may still come first when a `min_hold`, or the lease of a dead holder, ends.",
+        "Waiters of all processes get the lock in the order in which they came. Refused if the store does not support it. On Redis, a caller without `fair` may still overtake them when a `min_hold`, or the lease of a dead holder, ends.",
         fair, values::flag, Words,
         |args, _| said(&args.fair).map(ToTokens::to_token_stream)) },
     row!("cohort", r#"`true`, `false`, `64`, `"64/3s"`"#, "`false`",
-        "Callers of one process pass the lock on among themselves while others wait: so many times, and for so long, at most.",
+        "Callers of one process pass the lock on among themselves while other processes wait. The values limit how many times, and for how long.",
         cohort, values::cohort, Words,
         |args, rt| said(&args.cohort)?.as_ref().map(|it| some(&cohort(it, rt)))),
     Row { flag: true, ..row!("reentrant", "`reentrant`, `true`, `false`", "`false`",
-        "A nested call for the same lock joins the hold of the enclosing one instead of failing. One with `once_per` or `min_hold` cannot join, and fails.",
+        "A nested call for the same lock joins the hold of the enclosing call instead of failing. A nested call with `once_per` or `min_hold` cannot join, and fails.",
         reentrant, values::flag, Words,
         |args, _| said(&args.reentrant).map(ToTokens::to_token_stream)) },
     row!("renew", r#"`true`, `false`, `"5s"`, or a `const` of type `Duration`"#, "`true`: a third of the ttl",
-        "Whether the lock is renewed while the function runs, and how often: after two thirds of the ttl at the latest, so that a renewal that comes late or fails leaves time for another one.",
+        "Whether dlock renews the lock while the function runs, and at which interval. The interval is at most two thirds of the ttl. So if a renewal is late or fails, there is time for another one.",
         renew, values::renew, Constants,
         |args, rt| said(&args.renew).map(|it| some(&renew(it, rt)))),
     row!("max_hold", r#"`"10m"`, or a `const` of type `Duration`"#, "the registry's (1 h)",
-        "Renewal stops there, and the lock is lost.",
+        "Renewal stops after this time, and the lock is lost.",
         max_hold, values::fixed_time, Constants,
         |args, rt| said(&args.max_hold).map(|it| some(&fixed_time(it, rt)))),
     row!("timeout", r#"`"20s"`, or a `const` of type `Duration`"#, "none",
-        "How long the body may take; then it is cancelled and the lock released. Async functions only.",
+        "How long the body may take. After this time dlock cancels the body and releases the lock. Async functions only.",
         timeout, values::fixed_time, Constants,
         |args, rt| said(&args.timeout).map(|it| some(&fixed_time(it, rt)))),
     row!("min_hold", r#"`"10s"`, or a `const` of type `Duration`"#, "none",
-        "An early release keeps the key taken until so long after the grant; refused where the store cannot do it. On Redis nobody is handed the key when this time ends: a caller without `fair` that asks just then may overtake those who wait.",
+        "If the release is earlier than this time after the grant, the lock stays taken until then. Refused if the store does not support it. On Redis there is no hand-over when this time ends: a caller without `fair` that asks just then may overtake the waiters.",
         min_hold, values::fixed_time, Constants,
         |args, rt| said(&args.min_hold).map(|it| some(&fixed_time(it, rt)))),
     row!("once_per", r#"`"1m"`, or a `const` of type `Duration`"#, "none",
-        "At most one start in each period in the whole cluster; refused where the store cannot tell its time.",
+        "At most one start in each period, in all processes together. Refused if the store cannot tell its time.",
         once_per, values::fixed_time, Constants,
         |args, rt| once_per(args, rt).map(|it| some(&it))),
     row!("offset", r#"`"12h"`, or a `const` of type `Duration`"#, "none: midnight UTC for a day",
-        "With `once_per`: by how much the periods' boundaries come after those counted from 1970 in UTC. A boundary must be near the time at which the task fires, as `\"12h\"` is for one that is due daily at noon: a start counts for the nearest boundary, so one that comes more than half a period late counts for the next, and one that much early for the previous.",
+        "With `once_per`: shifts the boundaries of the periods, which are counted from 1970 in UTC. A boundary must be near the time at which the task starts. For a task that starts daily at noon, use `\"12h\"`. A start counts for the nearest boundary. So a start that is more than half a period late counts for the next boundary, and a start that is as early counts for the one before.",
         offset, values::fixed_time, Constants),
     row!("rerun", "`on_crash`", "never",
-        "With `once_per`: a run whose process died is started again in its period, once its lease has ended, by those who `wait` for it or ask then. A run that was cancelled, or whose guard was dropped, is free for another node at once. One that panicked has failed, as one that gave an error or ran out of time: it is not started again.",
+        "With `once_per`: if the process of a run died, another caller may start the run again in its period, as soon as the lease has ended. This is a caller that `wait`s for it or asks then. If a run was cancelled, or its guard was dropped, another node may start it at once. A run that panicked, gave an error or ran out of time has failed, and is not started again.",
         rerun, values::rerun, Words),
     row!("on_busy", "`error`, `skip`, `call(path)`", "`error`",
-        "What to do while somebody else holds the lock: fail, return without having run, or call another function with the same arguments.",
+        "What the call does if another owner holds the lock: fail, return without running the body, or call another function with the same arguments.",
         on_busy, values::on_busy, Words),
     row!("on_lost", "`cancel`, `continue`", "`cancel`",
-        "What becomes of the body when the lock is lost while it runs; a function that is not async always goes on.",
+        "What happens to the body if the lock is lost while it runs. A function that is not async always goes on.",
         on_lost, values::on_lost, Words,
         |args, rt| said(&args.on_lost).map(|it| on_lost(*it, rt))),
     row!("on_outage", "`error`, `skip`", "`error`",
-        "What to do when the store does not answer: fail, or return without having run.",
+        "What the call does if the store does not answer: fail, or return without running the body.",
         on_outage, values::on_outage, Words),
     row!("retry", r#"`false`, `5`, `"5, 100ms..2s"`"#, "the registry's (3, 100 ms to 5 s)",
-        "How often a store that fails in a way that can pass is asked again, and after which pauses.",
+        "How often the call asks the store again after an error that may pass, and the pauses before.",
         retry, values::retry, Words,
         |args, rt| said(&args.retry).map(|it| some(&retry(it, rt)))),
     row!("guard", "`held`", "–",
-        "A name in the body for the `Held` of the lock; a `Vec` of them with `keys`.",
+        "The name of a variable in the body: the `Held` of the lock, or with `keys` a `Vec` of them.",
         guard, values::guard, Words),
     row!("fence", "`token`", "–",
-        "A name in the body for the fencing token; the function fails on a store that has none.",
+        "The name of a variable in the body: the fencing token. The call fails if the store has none.",
         fence, values::fence, Words,
         |args, _| said(&args.fence).map(|_| quote!(true))),
     row!("name", r#"`"deduct_stock"`"#, "the function's path",
@@ -187,28 +187,28 @@ const SCHEDULED_TABLE: &[Row] = &[
         "The task's name, which is the key of its lock.",
         key, key_values::template, Words),
     row!("at_most", r#"`"30m"`, or an expression of type `Duration`"#, "required",
-        "How long a run may take: the lock is not renewed, so this is how long that of a dead node lasts, and a body that takes longer is cancelled. For the lock to be renewed, use `distributed_lock` with `once_per`.",
+        "How long a run may take. The lock is not renewed: if the node dies, the lock is free after this time. A body that takes longer is cancelled. If you need renewal, use `distributed_lock` with `once_per`.",
         ttl, values::time_or_expr, Expressions),
     row!("at_least", r#"`"5m"`, or a `const` of type `Duration`"#, "none",
-        "How long others are kept away even if the run is over: longer than the clocks of the nodes differ. It counts from the start, so after a late one the next is late too.",
+        "How long the lock stays taken even if the run is over. It must be longer than the clocks of the nodes differ. The time counts from the start of the run, so after a late run the next one is late too.",
         min_hold, values::fixed_time, Constants),
     row!("backend", r#"`"redis"`, or an expression that gives a name"#, "the registry's default, or the only store that is installed",
         "The name under which the store was installed.",
         backend, values::backend, Expressions),
     row!("once_per", r#"`"1m"`, or a `const` of type `Duration`"#, "none",
-        "At most one start in each period in the whole cluster, whatever the nodes' clocks say; refused where the store cannot tell its time.",
+        "At most one start in each period, in all processes together. The clocks of the nodes do not matter. Refused if the store cannot tell its time.",
         once_per, values::fixed_time, Constants),
     row!("offset", r#"`"12h"`, or a `const` of type `Duration`"#, "none: midnight UTC for a day",
-        "With `once_per`: by how much the periods' boundaries come after those counted from 1970 in UTC. A boundary must be near the time at which the task fires, as `\"12h\"` is for one that is due daily at noon: a start counts for the nearest boundary, so one that comes more than half a period late counts for the next, and one that much early for the previous.",
+        "With `once_per`: shifts the boundaries of the periods, which are counted from 1970 in UTC. A boundary must be near the time at which the task starts. For a task that starts daily at noon, use `\"12h\"`. A start counts for the nearest boundary. So a start that is more than half a period late counts for the next boundary, and a start that is as early counts for the one before.",
         offset, values::fixed_time, Constants),
     row!("rerun", "`on_crash`", "never",
-        "With `once_per`: a run whose process died is started again in its period, once its lease has ended, by the next node that asks: nobody waits for it. A run that was cancelled, or whose guard was dropped, is free for another node at once. One that panicked has failed, as one that gave an error or ran out of time: it is not started again.",
+        "With `once_per`: if the process of a run died, the next node that asks may start the run again in its period, as soon as the lease has ended. No node waits for it. If a run was cancelled, or its guard was dropped, another node may start it at once. A run that panicked, gave an error or ran out of time has failed, and is not started again.",
         rerun, values::rerun, Words),
     row!("on_busy", "`skip`, `error`, `call(path)`", "`skip`",
-        "What to do while another node runs the task.",
+        "What the call does if another node runs the task.",
         on_busy, values::on_busy, Words),
     row!("on_outage", "`error`, `skip`", "`error`",
-        "What to do when the store does not answer.",
+        "What the call does if the store does not answer.",
         on_outage, values::on_outage, Words),
     row!("crate", "`other`, `::lib::dlock`", "`::dlock`",
         "The path under which this crate knows dlock.",
@@ -218,17 +218,17 @@ const SCHEDULED_TABLE: &[Row] = &[
 #[rustfmt::skip]
 const OPTIMISTIC_TABLE: &[Row] = &[
     row!("retries", "`3`, or a `const` of type `u32`", "`3`",
-        "How often the body is run again at most after a conflict.",
+        "How often, at most, the body runs again after a conflict.",
         retries, values::retries, Constants),
     row!("backoff", r#"`"50ms"`, `"50ms..2s"`"#, "`\"10ms..1s\"`",
-        "The pause before that: random, up to a bound that doubles, from the first to the second (5 s).",
+        "The pause before the body runs again. The pause is random. Its upper bound starts at the first value and doubles up to the second (5 s by default).",
         backoff, values::pause, Words),
     row!("crate", "`other`, `::lib::dlock`", "`::dlock`",
         "The path under which this crate knows dlock.",
         krate, values::path, Words),
 ];
 
-/// A value that is known when the program is compiled; one of a call is not in the static.
+/// A value that is known at compile time. A value of a call is not in the static.
 fn literal<T>(slot: &Option<Said<Given<T>>>) -> Option<&T> {
     said(slot)?.literal()
 }
@@ -242,15 +242,15 @@ fn once_per(args: &Args, rt: &TokenStream) -> Option<TokenStream> {
     Some(quote!(#rt::OncePer::new(#period).offset(#offset).rerun(#rerun)))
 }
 
-/// The reference page: each attribute, and what is said above its table.
+/// The reference page: each attribute, and the text above its table.
 #[cfg(test)]
 pub(crate) const REFERENCE: &[(&Dialect, &str)] = &[
     (
         &LOCK,
         "Runs a function only while a distributed lock is held.\n\n\
-         The function must return what its work has given, and not the work: a future inside of its `Result`, `Option` or `Outcome` is a compile error, also behind an alias. \
-         **Of a type parameter nothing is known:** where `T` of a `Result<T, E>` is a future, that compiles, and its work runs after the lock is gone. The same goes for a future in a type of your own, which is how to return a handle, such as a `JoinHandle`, on purpose.",
+         The function must return the result of its work, not a future that still has to do the work. A future inside of its `Result`, `Option` or `Outcome` is a compile error, also behind an alias. \
+         **dlock cannot check a type parameter:** if `T` of a `Result<T, E>` is a future, the function compiles, and that future runs after the lock is released. The same is true for a future in a type of your own. Use such a type to return a handle, such as a `JoinHandle`, on purpose.",
     ),
-    (&SCHEDULED, "For tasks that several nodes start at the same time: one of them runs, the others skip."),
-    (&OPTIMISTIC, "Takes no lock: runs the body again while it meets conflicts with other writers."),
+    (&SCHEDULED, "For tasks that several nodes start at the same time: one node runs the task, the others skip it."),
+    (&OPTIMISTIC, "Takes no lock. Runs the body again if it conflicts with another writer."),
 ];
