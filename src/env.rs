@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn one_variable_per_backend_and_the_defaults() {
+    fn the_environment_names_stores_and_sets_defaults() {
         let (registry, names) = connect(&[
             ("DLOCK_URL_LOCAL", "memory://"),
             ("DLOCK_URL_OTHER", "memory://"),
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_named_but_not_echoed() {
+    fn an_error_about_a_variable_names_it_and_does_not_echo_its_value() {
         for (variable, value) in
             [("DLOCK_TTL", "hunter2"), ("DLOCK_WAIT", "-1s"), ("DLOCK_MAX_HOLD", ""), ("DLOCK_NAMESPACE", "a b")]
         {

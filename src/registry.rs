@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_connect_can_be_spawned() {
+    fn the_future_of_connect_can_be_spawned() {
         fn send<T: Send>(_: &T) {}
         let registry = Registry::new();
         send(&registry.connect("m", "memory://"));

@@ -35,7 +35,7 @@ use store::Reference;
 
 /// Every lie is caught by exactly its cases, and every case is the only one to catch some lie.
 #[test]
-fn each_case_catches_its_lie() {
+fn each_case_of_the_suite_catches_its_lying_store() {
     let plan: Vec<_> = LIES.iter().map(|&(lie, setup, _)| (setup, Some(lie))).collect();
     let reports = run(&plan);
     let mut wrong = Vec::new();
@@ -60,7 +60,7 @@ fn each_case_catches_its_lie() {
 
 /// The correct store passes everything, and every case applies to some setup of it.
 #[test]
-fn the_correct_store_passes() {
+fn a_correct_store_passes_the_suite() {
     let reports = run(&SETUPS.map(|setup| (setup, None)));
     let table = Report::table(&reports);
     assert!(reports.iter().all(Report::is_clean), "{table}");

@@ -1,5 +1,5 @@
-//! The test kit hangs nobody's test: its clock follows tokio's paused one, and else a wait that only `advance` can end says
-//! so.
+//! The test kit hangs nobody's test: its clock follows tokio's paused one, and else a wait that only `advance` can end
+//! says so.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test ends where it fails")]
 
 use std::time::{Duration, Instant};
@@ -90,7 +90,7 @@ fn in_a_paused_test_a_lock_is_renewed_and_lost_in_tokios_time() {
 }
 
 #[tokio::test]
-async fn a_wait_that_only_advance_can_end_says_so() {
+async fn a_wait_that_only_advancing_the_clock_can_end_fails_and_says_so() {
     let kit = TestKit::new();
     let begin = Instant::now();
     let ends = async {
@@ -141,7 +141,7 @@ async fn a_shutdown_ends_although_nobody_advances_the_clock() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_spawned_task_is_told_about_scope() {
+async fn the_error_on_a_thread_without_the_test_kit_names_scope() {
     let kit = TestKit::new();
     let _in = kit.enter();
     let error = std::thread::spawn(|| dlock::lock("k").acquire_blocking().unwrap_err()).join().unwrap();

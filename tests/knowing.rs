@@ -97,7 +97,7 @@ fn registry() -> Registry {
 }
 
 #[test]
-fn sites_that_share_a_template_and_do_not_mix_are_found_with_both_places() {
+fn two_sites_with_one_template_and_modes_that_do_not_mix_are_reported_with_both_places() {
     let found = registry().verify().unwrap_err();
     let names: Vec<_> = found.iter().map(|(site, error)| (site.name(), error.kind().clone())).collect();
     let kind = ErrorKind::ConfigInvalid { field: "mode".into() };
@@ -122,7 +122,7 @@ impl Observer for Cycles {
 
 #[cfg(debug_assertions)]
 #[tokio::test]
-async fn two_orders_of_annotated_functions_are_told_once_with_both_places() {
+async fn opposite_lock_orders_of_annotated_functions_are_reported_once_with_both_places() {
     let kit = TestKit::in_real_time();
     let _in = kit.enter();
     let cycles = Cycles::default();
@@ -223,7 +223,7 @@ async fn a_body_that_is_tuned_to_go_on_comes_to_its_end_after_a_loss() {
 }
 
 #[tokio::test]
-async fn a_busy_kit_lets_those_in_who_wait_longer() {
+async fn a_busy_kit_lets_in_callers_that_wait_longer() {
     let kit = TestKit::new();
     kit.busy_for(Duration::from_secs(5));
     let waits = tokio::spawn(kit.scope(fill(1)));
@@ -253,7 +253,7 @@ fn with_environment(test: &str, variables: &[(&str, &str)]) -> String {
 
 /// Something only in the process that the next test starts.
 #[tokio::test]
-async fn tells_how_it_is_tuned() {
+async fn child_that_prints_how_it_is_tuned() {
     if std::env::var_os(CHILD).is_none() {
         return;
     }
@@ -265,14 +265,14 @@ async fn tells_how_it_is_tuned() {
 }
 
 #[test]
-fn a_process_is_tuned_by_a_file_and_the_last_word_is_the_variables() {
+fn a_process_is_tuned_by_a_file_and_variables_override_the_file() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("locks");
     std::fs::write(&file, "# night shift\nknowing::job ttl=2m max_hold=3h\nknowing::load wait=forever\n").unwrap();
     let file = file.to_str().unwrap();
     let store = ("DLOCK_URL_MEMORY", "memory://");
     let tuned = with_environment(
-        "tells_how_it_is_tuned",
+        "child_that_prints_how_it_is_tuned",
         &[store, ("DLOCK_TUNE_FILE", file), ("DLOCK_TUNE", "knowing::job ttl=5m; knowing::fill attempts=7")],
     );
     let of = |site: &str, setting: &str| {
@@ -291,7 +291,7 @@ fn a_process_is_tuned_by_a_file_and_the_last_word_is_the_variables() {
         ([store, ("DLOCK_TUNE", "knowing::job on_busy=skip")], "cannot change without a rebuild"),
         ([store, ("DLOCK_TUNE_FILE", "/nowhere/locks")], "/nowhere/locks cannot be read"),
     ] {
-        let said = with_environment("tells_how_it_is_tuned", &variables);
+        let said = with_environment("child_that_prints_how_it_is_tuned", &variables);
         assert!(said.contains("refused: ") && said.contains(part), "{part} in {said}");
     }
 }

@@ -65,7 +65,7 @@ async fn the_lock_is_held_while_the_body_runs() {
 }
 
 #[tokio::test]
-async fn every_way_out_gives_the_lock_back() {
+async fn every_way_out_of_a_body_releases_the_lock() {
     #[distributed_lock(key = "stock:<id>")]
     async fn leave(id: &str, how: &str) -> Result<u32, Failure> {
         if how == "return" {
@@ -146,7 +146,7 @@ async fn the_key_is_made_once_and_before_the_body() {
 }
 
 #[tokio::test]
-async fn neighbours_in_a_key_stay_apart() {
+async fn neighbouring_values_in_a_key_stay_apart() {
     #[distributed_lock(key = "<a><b>", wait = "none")]
     async fn take<F: Future<Output = bool>>(a: &str, b: &str, meanwhile: F) -> Result<bool, Error> {
         Ok(meanwhile.await)
@@ -159,7 +159,7 @@ async fn neighbours_in_a_key_stay_apart() {
 }
 
 #[tokio::test]
-async fn of_two_locks_the_lower_one_is_taken_first() {
+async fn of_two_attributes_the_lower_lock_is_taken_first() {
     #[distributed_lock(key = "upper:<upper>")]
     #[distributed_lock(key = "stock:<lower>", wait = "none")]
     async fn both(upper: Counted, lower: &'static str) -> Result<bool, Error> {

@@ -27,7 +27,7 @@ fn again(id: u64) -> Result<u64, Error> {
 }
 
 #[test]
-fn everything_compiles() {
+fn annotated_functions_compile_where_lints_are_forbidden() {
     drop((locked(1), task(), again(1)));
     assert!(matches!(blocking(1), Outcome::Refused(_)));
 }

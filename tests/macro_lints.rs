@@ -192,7 +192,7 @@ fn again_blocking(id: &mut u64) -> Result<u64, OrderError> {
 }
 
 #[test]
-fn everything_is_a_function() {
+fn every_annotated_plain_function_can_be_called() {
     drop((
         all_options(String::new(), 1),
         constants(1),
@@ -207,7 +207,7 @@ fn everything_is_a_function() {
 }
 
 #[test]
-fn everything_is_a_future() {
+fn every_annotated_async_function_is_a_future() {
     drop((deduct(7, 2), nothing_to_do(), in_the_key_only(1), generic::<_, 2>("a", 5), pattern((1, 2)), seen("a")));
     let mut shop = Shop { id: String::new() };
     drop(shop.changed("a"));

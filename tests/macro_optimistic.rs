@@ -81,7 +81,7 @@ impl Row {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn nothing_is_lost_between_tasks() {
+async fn no_optimistic_update_is_lost_between_tasks() {
     let row = Arc::new(Row::default());
     let tasks: Vec<_> = (0..8)
         .map(|_| {
@@ -101,7 +101,7 @@ async fn nothing_is_lost_between_tasks() {
 }
 
 #[test]
-fn nothing_is_lost_between_threads() {
+fn no_optimistic_update_is_lost_between_threads() {
     let row = Row::default();
     std::thread::scope(|scope| {
         for _ in 0..8 {
@@ -116,7 +116,7 @@ fn nothing_is_lost_between_threads() {
 }
 
 #[tokio::test]
-async fn the_last_conflict_is_told_with_the_number_of_attempts() {
+async fn the_last_conflict_is_returned_with_the_number_of_attempts() {
     static RUNS: AtomicU32 = AtomicU32::new(0);
     #[optimistic(retries = 2, backoff = "1ms")]
     async fn unlucky() -> Result<(), Failure> {
@@ -130,7 +130,7 @@ async fn the_last_conflict_is_told_with_the_number_of_attempts() {
 }
 
 #[tokio::test]
-async fn the_pauses_and_the_number_of_attempts_are_those_that_are_said() {
+async fn the_pauses_and_the_number_of_attempts_are_those_of_the_attribute() {
     #[optimistic(retries = 1, backoff = "1h..1h")]
     async fn patient() -> Result<(), Failure> {
         Err(Failure::Stale)
@@ -150,7 +150,7 @@ async fn the_pauses_and_the_number_of_attempts_are_those_that_are_said() {
 }
 
 #[test]
-fn other_errors_are_the_end() {
+fn an_error_that_is_no_conflict_is_not_retried() {
     static RUNS: AtomicU32 = AtomicU32::new(0);
     #[optimistic]
     fn wrong(text: &str) -> Result<&str, Failure> {
@@ -234,7 +234,7 @@ impl Native for Row {
 }
 
 #[tokio::test]
-async fn methods_of_traits_run_again_too() {
+async fn an_optimistic_method_of_a_trait_runs_again() {
     install();
     let row = Row::default();
     for _ in 0..5 {
@@ -256,7 +256,7 @@ async fn methods_of_traits_run_again_too() {
 }
 
 #[tokio::test]
-async fn a_lock_above_is_taken_by_each_attempt_and_one_below_by_all_of_them() {
+async fn a_lock_above_optimistic_is_taken_by_each_attempt_and_one_below_once_for_all() {
     #[distributed_lock(key = "around:each", fence = token)]
     #[optimistic(retries = 2, backoff = "1ms")]
     async fn lock_above(tokens: &Mutex<Vec<u64>>) -> Result<(), Failure> {
@@ -280,7 +280,7 @@ async fn a_lock_above_is_taken_by_each_attempt_and_one_below_by_all_of_them() {
 }
 
 #[test]
-fn the_future_can_go_to_another_thread() {
+fn the_future_of_an_optimistic_function_can_go_to_another_thread() {
     fn assert_send(_: impl Send) {}
     assert_send(add(Arc::default(), 1, String::new()));
 }

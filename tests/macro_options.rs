@@ -20,7 +20,7 @@ fn install() {
 }
 
 #[tokio::test]
-async fn a_guard_and_a_token_stand_in_the_body() {
+async fn the_guard_and_the_token_are_variables_of_the_body() {
     #[distributed_lock(key = "guard:<id>", guard = held, fence = token)]
     async fn both(id: u8) -> Result<(String, Fence), Error> {
         held.check()?;
@@ -53,7 +53,7 @@ async fn several_keys_are_taken_once_each_and_in_order() {
 }
 
 #[tokio::test]
-async fn an_empty_list_locks_nothing_and_so_runs_nothing() {
+async fn a_call_with_an_empty_list_of_keys_runs_nothing() {
     #[distributed_lock(keys = "empty:<ids..>")]
     async fn each(ids: &[u8]) -> Result<(), Error> {
         Ok(())
@@ -63,7 +63,7 @@ async fn an_empty_list_locks_nothing_and_so_runs_nothing() {
 }
 
 #[tokio::test]
-async fn expressions_are_worked_out_at_each_call() {
+async fn expressions_of_options_are_evaluated_at_each_call() {
     struct Tenant {
         name: String,
         store: String,

@@ -62,7 +62,7 @@ fn every_annotated_function_is_listed() {
 }
 
 #[test]
-fn verify_finds_everything_at_once() {
+fn verify_reports_all_problems_at_once() {
     let found = registry(&["memory"]).verify().unwrap_err();
     let kinds: Vec<_> = found.iter().map(|(site, error)| (site.name(), error.kind().as_str())).collect();
     assert_eq!(kinds, [("sites::report", "backend_not_registered"), ("sites::brief", "backend_not_registered")]);
@@ -96,7 +96,7 @@ fn verify_takes_defaults_and_tunings_as_they_are() {
 }
 
 #[test]
-fn a_site_is_tuned_by_name_and_nonsense_is_refused() {
+fn a_site_is_tuned_by_name_and_wrong_settings_are_refused() {
     let registry = registry(&["memory", "reports", "brief"]);
     registry
         .tune_from(
@@ -123,7 +123,7 @@ fn a_site_is_tuned_by_name_and_nonsense_is_refused() {
 
 /// In its closure the registry can be asked for anything but another change.
 #[test]
-fn tuning_holds_up_nobody() {
+fn tuning_delays_no_call() {
     let registry = registry(&["memory", "reports", "brief"]);
     let change = |site: &mut Tuning| {
         assert!(registry.explain().to_string().contains("ttl          20s"));
@@ -138,7 +138,7 @@ fn tuning_holds_up_nobody() {
 }
 
 #[test]
-fn the_explanation_is_a_table_and_json() {
+fn explain_gives_a_table_and_json() {
     let registry = registry(&["memory", "brief"]);
     let text = registry.explain().to_string();
     for part in
@@ -152,7 +152,7 @@ fn the_explanation_is_a_table_and_json() {
 }
 
 #[test]
-fn a_call_tells_its_key_without_being_run() {
+fn the_key_of_a_call_can_be_computed_without_the_call() {
     let shop = Shop { name: "a:b".into() };
     assert_eq!(key_of(deduct(42)).unwrap(), Key::text("stock:").value(&42));
     assert_eq!(key_of(shop.ship(7)).unwrap().to_string(), "ship:<a:b>:<7>");
@@ -169,7 +169,7 @@ mod kit {
     use super::*;
 
     #[tokio::test]
-    async fn each_test_has_its_own_world_under_the_names_of_the_program() {
+    async fn each_test_kit_has_its_own_stores_under_the_names_of_the_program() {
         let (kit, other) = (TestKit::new(), TestKit::new());
         let _in = kit.enter();
         report().await.unwrap();
@@ -186,7 +186,7 @@ mod kit {
     }
 
     #[tokio::test]
-    async fn busy_lost_and_outage_on_demand() {
+    async fn a_test_kit_is_busy_lost_or_down_on_demand() {
         let kit = TestKit::new();
         let _in = kit.enter();
         let shop = Shop { name: "s".into() };
@@ -212,7 +212,7 @@ mod kit {
     }
 
     #[tokio::test]
-    async fn code_can_insist_on_its_lock() {
+    async fn assert_locked_fails_outside_of_its_lock() {
         let kit = TestKit::new();
         let _in = kit.enter();
         let under = kit.lock(Key::text("stock:").value(&1)).run(|_| async {

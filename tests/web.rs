@@ -25,7 +25,7 @@ async fn ask() -> (StatusCode, Option<String>, String) {
 }
 
 #[tokio::test]
-async fn an_axum_handler_says_when_to_come_back() {
+async fn an_axum_handler_answers_with_retry_after() {
     let kit = TestKit::new();
     let _in = kit.enter();
     assert_eq!(ask().await, (StatusCode::OK, None, "one of 7".into()));

@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_numbers_with_units() {
+    fn a_duration_is_numbers_with_units() {
         for (text, duration) in [
             ("1ns", Duration::from_nanos(1)),
             ("250us", Duration::from_micros(250)),
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_everything_else() {
+    fn a_text_that_is_no_duration_is_refused() {
         for (text, part) in [
             ("", "is not a duration"),
             ("30", "`30` has no unit: write `30s` for seconds"),

@@ -19,7 +19,7 @@ fn assert_page(name: &str, found: TokenStream) {
 }
 
 #[test]
-fn an_async_function() {
+fn an_async_function_expands_to_its_page() {
     let attribute = quote!(key = "stock:<id>", ttl = "30s", backend = "redis", wait = "5s", renew = true);
     let item = quote! {
         /// Takes `n` off the stock.
@@ -32,7 +32,7 @@ fn an_async_function() {
 }
 
 #[test]
-fn a_blocking_method() {
+fn a_blocking_method_expands_to_its_page() {
     let attribute = quote!(key = "shop:<self.id>:<order.item.0>", crate = crate::other, retry = "5, 100ms..2s");
     let item = quote! {
         fn restock(&mut self, order: Order) -> Result<&mut u32, Error> {
@@ -44,7 +44,7 @@ fn a_blocking_method() {
 }
 
 #[test]
-fn a_function_that_async_trait_has_boxed() {
+fn a_function_that_async_trait_has_boxed_expands_to_its_page() {
     let item = quote! {
         fn report<'life0, 'async_trait>(
             &'life0 self,
@@ -62,7 +62,7 @@ fn a_function_that_async_trait_has_boxed() {
 }
 
 #[test]
-fn options_of_a_call() {
+fn the_options_of_a_call_expand_to_their_page() {
     let attribute = quote!(
         key = order_key(&order),
         ttl = self.config.ttl,
@@ -81,7 +81,7 @@ fn options_of_a_call() {
 }
 
 #[test]
-fn several_keys() {
+fn several_keys_expand_to_their_page() {
     let attribute = quote!(keys = ["account:<from>", "account:<to>", "audit:<day>:<ids..>:x"], guard = held);
     let item = quote! {
         async fn transfer(from: u64, to: u64, day: u32, ids: &[u64]) -> Result<(), Error> {
@@ -92,7 +92,7 @@ fn several_keys() {
 }
 
 #[test]
-fn a_function_that_is_skipped() {
+fn a_function_that_is_skipped_expands_to_its_page() {
     let attribute =
         quote!(key = "report", once_per = "1m", offset = "10s", rerun = on_crash, on_busy = skip, on_outage = skip);
     let item = quote! {
@@ -104,7 +104,7 @@ fn a_function_that_is_skipped() {
 }
 
 #[test]
-fn another_function_instead() {
+fn a_call_of_another_function_expands_to_its_page() {
     let attribute = quote!(key = "cache:<page>", wait = "none", on_busy = call(Self::stale));
     let item = quote! {
         async fn rebuild(&self, mut page: u32) -> Result<Page, Error> {
@@ -116,7 +116,7 @@ fn another_function_instead() {
 }
 
 #[test]
-fn a_scheduled_task() {
+fn a_scheduled_task_expands_to_its_page() {
     let attribute = quote!(name = "nightly-report", at_most = "30m", at_least = "5m");
     let item = quote! {
         fn report() -> Option<Report> {
@@ -127,7 +127,7 @@ fn a_scheduled_task() {
 }
 
 #[test]
-fn optimistic_functions() {
+fn optimistic_functions_expand_to_their_page() {
     let item = quote! {
         async fn deduct(&self, n: u32) -> Result<u32, StockError> {
             let row = self.read().await?;

@@ -70,7 +70,7 @@ fn every_form_is_read() {
 }
 
 #[test]
-fn values_are_what_they_say() {
+fn options_are_read_as_the_values_that_they_state() {
     let args = read(
         r#"key = "a", mode = "permits(3)", cohort = "64/3s", retry = "5, 100ms..2s", renew = "5s", wait = "none""#,
     );

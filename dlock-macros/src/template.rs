@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn cuts_text_and_placeholders() {
+    fn a_template_is_cut_into_text_and_placeholders() {
         for (template, expected) in [
             ("nightly", r#""nightly""#),
             ("stock:<id>", r#""stock:" [id@6..10]"#),
@@ -189,14 +189,14 @@ mod tests {
     }
 
     #[test]
-    fn doubled_bracket_is_a_plain_one() {
+    fn a_doubled_bracket_is_a_plain_one() {
         assert_eq!(pieces("a<<b"), r#""a<b""#);
         assert_eq!(pieces("<<<id>"), r#""<" [id@2..6]"#);
         assert_eq!(pieces("<<<<"), r#""<<""#);
     }
 
     #[test]
-    fn says_what_is_wrong_and_where() {
+    fn an_error_in_a_template_says_what_is_wrong_and_where() {
         for (template, part) in [
             ("", "the key is empty"),
             ("stock:<id", "unclosed `<` at byte 6"),
@@ -226,13 +226,13 @@ mod tests {
     }
 
     #[test]
-    fn limits_are_inclusive() {
+    fn the_length_limits_of_a_template_are_inclusive() {
         assert!(parse(&"x".repeat(512)).is_ok());
         assert!(parse(&"<a>".repeat(16)).is_ok());
     }
 
     #[test]
-    fn says_everything_at_once() {
+    fn all_errors_of_a_template_are_reported_at_once() {
         assert_eq!(mistakes("a>b:<>:<c").len(), 3);
     }
 }

@@ -4,6 +4,6 @@
 //! the facade's are every store's client.
 
 #[test]
-fn ui() {
+fn wrong_uses_do_not_compile_and_the_errors_are_the_pinned_ones() {
     trybuild::TestCases::new().compile_fail("tests/ui/fail/*.rs");
 }

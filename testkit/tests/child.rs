@@ -45,7 +45,7 @@ fn a_child_gets_its_role_its_variables_and_our_servers() {
 }
 
 #[test]
-fn another_program_is_a_child_too() {
+fn another_program_can_be_a_child() {
     let mut command = Command::new("sh");
     command.args(["-c", "echo hello $NAME; exec sleep 60"]).env("NAME", "joe");
     let mut child = Child::of(command).unwrap();

@@ -14,7 +14,7 @@ const SHORT: Duration = Duration::from_millis(200);
 const LONG: Duration = Duration::from_secs(5);
 
 #[test]
-fn pass_forwards_and_counts() {
+fn a_passing_proxy_forwards_and_counts() {
     let (server, proxy) = pair();
     let mut client = Client::to(&proxy);
     assert_eq!(client.ask("a"), Ok("a".into()));
@@ -25,7 +25,7 @@ fn pass_forwards_and_counts() {
 }
 
 #[test]
-fn delay_holds_each_direction_up_but_not_the_rate() {
+fn a_delay_holds_up_each_direction_but_not_the_rate() {
     let delay = SHORT * 3;
     let (server, proxy) = pair();
     let mut client = Client::patient(&proxy);
@@ -49,7 +49,7 @@ fn delay_holds_each_direction_up_but_not_the_rate() {
 }
 
 #[test]
-fn blackhole_swallows_and_what_it_touched_stays_dead() {
+fn a_blackhole_swallows_and_its_connections_stay_dead() {
     let (server, proxy) = pair();
     let mut old = Client::to(&proxy);
     let mut untouched = Client::to(&proxy);
@@ -66,7 +66,7 @@ fn blackhole_swallows_and_what_it_touched_stays_dead() {
 }
 
 #[test]
-fn blackhole_of_replies_lets_requests_through() {
+fn a_blackhole_of_replies_lets_requests_through() {
     let (server, proxy) = pair();
     let mut client = Client::to(&proxy);
     proxy.set(Mode::Blackhole { to_server: false, to_client: true });
@@ -75,7 +75,7 @@ fn blackhole_of_replies_lets_requests_through() {
 }
 
 #[test]
-fn blackhole_hides_the_end_of_the_client() {
+fn a_blackhole_hides_the_end_of_the_client() {
     let (server, proxy) = pair();
     let mut client = Client::to(&proxy);
     client.ask("a").unwrap();
@@ -88,7 +88,7 @@ fn blackhole_hides_the_end_of_the_client() {
 }
 
 #[test]
-fn refuse_resets_old_and_new() {
+fn a_refusing_proxy_resets_old_and_new_connections() {
     let (server, proxy) = pair();
     let mut client = Client::to(&proxy);
     client.ask("a").unwrap();
@@ -102,7 +102,7 @@ fn refuse_resets_old_and_new() {
 }
 
 #[test]
-fn drop_replies_does_the_request_and_resets() {
+fn dropped_replies_are_those_of_requests_that_were_done() {
     let (server, proxy) = pair();
     let mut client = Client::to(&proxy);
     proxy.set(Mode::DropReplies);
@@ -135,7 +135,7 @@ fn kept_requests_arrive_when_they_are_delivered() {
 }
 
 #[test]
-fn cut_resets_both_sides_and_no_others() {
+fn a_cut_resets_both_sides_of_a_connection_and_no_other() {
     let (server, proxy) = pair();
     let mut client = Client::to(&proxy);
     client.ask("a").unwrap();
@@ -157,13 +157,13 @@ fn a_dropped_proxy_is_gone() {
 }
 
 #[test]
-fn a_target_that_is_down_resets() {
+fn a_target_that_is_down_resets_the_connection() {
     let proxy = Proxy::start((Ipv4Addr::LOCALHOST, free_port())).unwrap();
     assert_eq!(Client::to(&proxy).receive(), Err(ErrorKind::ConnectionReset));
 }
 
 #[test]
-fn urls_lead_through_it() {
+fn the_urls_of_a_proxy_lead_through_it() {
     let (proxy, url) = Proxy::in_front_of("mysql://root:p@127.0.0.1:3306/test?a=b").unwrap();
     assert_eq!(url, format!("mysql://root:p@127.0.0.1:{}/test?a=b", proxy.port()));
     let (proxy, url) = Proxy::in_front_of("http://127.0.0.1:2379").unwrap();

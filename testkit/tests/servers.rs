@@ -58,7 +58,7 @@ fn etcd_keeps_its_data() {
 }
 
 #[test]
-fn two_of_a_kind_do_not_meet() {
+fn two_servers_of_one_kind_do_not_meet() {
     let (one, two) = (Instance::start(Redis::default()).unwrap(), Instance::start(Redis::default()).unwrap());
     assert_ne!(one.port(), two.port());
     one.ask("SET a 1").unwrap();
@@ -72,7 +72,8 @@ fn two_mysql_servers_have_identities_of_their_own() {
     assert_ne!(id(&one), id(&two));
 }
 
-/// A server that starts removes the temporary tables that it finds, so it must not look where its neighbours keep theirs.
+/// A server that starts removes the temporary tables that it finds, so it must not look where its neighbours keep
+/// theirs.
 #[test]
 fn a_database_server_keeps_its_temporary_tables_to_itself() {
     for server in [Instance::start(MariaDb::default()).unwrap(), Instance::start(MySql::default()).unwrap()] {

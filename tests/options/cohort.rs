@@ -59,7 +59,7 @@ async fn grants(hold: Lock, calls: impl AsyncFn(&Seen) -> Result<(), Error>) -> 
 }
 
 #[tokio::test]
-async fn the_store_grants_once_for_all_who_wait_here() {
+async fn the_store_grants_once_for_all_waiters_of_a_cohort() {
     installed();
     for store in ["memory", "redis"] {
         let lock = |key| dlock::lock(Key::text(key)).backend(store);
@@ -76,7 +76,7 @@ async fn the_store_grants_once_for_all_who_wait_here() {
 }
 
 #[tokio::test]
-async fn without_it_each_has_a_grant_of_its_own() {
+async fn without_cohort_each_caller_has_a_grant_of_its_own() {
     installed();
     for store in ["memory", "redis"] {
         let lock = dlock::lock("cohort:default").backend(store);
@@ -86,7 +86,7 @@ async fn without_it_each_has_a_grant_of_its_own() {
 }
 
 #[tokio::test]
-async fn others_get_the_lock_after_the_bound() {
+async fn another_process_gets_the_lock_after_the_bound_of_the_cohort() {
     installed();
     for store in ["memory", "redis"] {
         let seen = Seen::default();

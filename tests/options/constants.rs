@@ -67,7 +67,7 @@ async fn max_waiters(store: &str) -> Result<(), Error> {
 }
 
 #[tokio::test]
-async fn times_that_are_constants_are_kept() {
+async fn options_with_constant_times_have_their_effect() {
     on_each(async |store| {
         let all = async { tokio::join!(max_hold(store), timeout(store), renew(store)) };
         let (max_hold, timeout, renew) = soon(all).await;
@@ -85,7 +85,7 @@ async fn times_that_are_constants_are_kept() {
 }
 
 #[tokio::test]
-async fn counts_that_are_constants_are_kept() {
+async fn options_with_constant_counts_have_their_effect() {
     on_each(async |store| {
         let one = Other::holds_as(store, "constants:pool", Mode::permits(2)).await;
         assert_eq!(permit(store).await.unwrap(), Some(1));
@@ -120,7 +120,7 @@ async fn listed() -> Result<(), Error> {
 }
 
 #[test]
-fn what_a_constant_gives_is_listed() {
+fn the_catalogue_lists_the_values_of_constants() {
     crate::stores::installed();
     drop(listed());
     let explained = dlock::explain().to_string();

@@ -144,7 +144,7 @@ async fn callers_of_two_processes_are_served_in_the_order_in_which_they_came() {
 }
 
 #[tokio::test]
-async fn several_keys_are_taken_in_order_too() {
+async fn fair_callers_with_several_keys_are_served_in_order_too() {
     on_each(async |store| {
         if store == "sqlite" {
             let refused = several(store, 1, &Mutex::default()).await.unwrap_err();

@@ -56,7 +56,7 @@ async fn several_keys_are_all_or_none() {
 }
 
 #[tokio::test]
-async fn a_spread_is_a_lock_for_each_value() {
+async fn a_spread_takes_a_lock_for_each_value() {
     on_each(async |store| {
         let other = Other::holds(store, Key::text("each:").value(&3_u8)).await;
         is_busy(each(store, &[1, 3]).await);

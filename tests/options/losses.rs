@@ -26,7 +26,7 @@ async fn goes_on(store: &str) -> Outcome<u8> {
 }
 
 #[tokio::test]
-async fn a_body_without_its_lock_is_dropped_unless_it_goes_on_and_its_caller_is_told() {
+async fn a_body_that_lost_its_lock_is_dropped_unless_on_lost_is_continue() {
     on_each(async |store| {
         let all = async { tokio::join!(default(store), cancel(store), goes_on(store)) };
         let (default, cancel, goes_on) = soon(all).await;

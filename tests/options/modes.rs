@@ -35,7 +35,7 @@ async fn slot(store: &str) -> Result<Option<u32>, Error> {
 }
 
 #[tokio::test]
-async fn readers_are_beside_each_other_and_a_writer_is_alone() {
+async fn readers_hold_together_and_a_writer_holds_alone() {
     on_each(async |store| {
         let reader = Other::holds_as(store, "shared", Mode::Read).await;
         read(store).await.unwrap();
@@ -62,7 +62,7 @@ async fn permits_of_both(store: &str) -> Result<Vec<Option<u32>>, Error> {
 }
 
 #[tokio::test]
-async fn several_keys_are_all_of_the_kind() {
+async fn several_keys_of_one_call_all_have_its_mode() {
     let key = |id: u8| dlock::Key::text("shared:").value(&id);
     on_each(async |store| {
         let reader = Other::holds_as(store, key(2), Mode::Read).await;
@@ -102,7 +102,7 @@ async fn a_lock_is_exclusive_by_default() {
 }
 
 #[tokio::test]
-async fn a_limit_of_permits_is_given_and_each_has_a_number() {
+async fn the_stated_number_of_permits_is_granted_and_each_has_a_number() {
     on_each(async |store| {
         let one = Other::holds_as(store, "pool", Mode::permits(3)).await;
         let two = Other::holds_as(store, "pool", Mode::permits(3)).await;

@@ -29,7 +29,7 @@ async fn site_of_the_holder(store: &str) -> Result<Option<String>, Error> {
 }
 
 #[tokio::test]
-async fn a_guard_and_a_token_stand_in_the_body() {
+async fn the_guard_and_the_token_have_the_names_of_the_attribute() {
     on_each(async |store| {
         let (first, second) = (both(store, 1).await.unwrap(), both(store, 1).await.unwrap());
         assert!(first < second);
@@ -38,7 +38,7 @@ async fn a_guard_and_a_token_stand_in_the_body() {
 }
 
 #[tokio::test]
-async fn nothing_stands_in_the_body_that_was_not_asked_for() {
+async fn the_attribute_adds_no_name_to_the_body_by_default() {
     #[distributed_lock(key = "hygiene", backend = store)]
     async fn hygienic(store: &str, held: u8, token: u8) -> Result<u8, Error> {
         Ok(held + token)

@@ -30,7 +30,7 @@ async fn off(store: &str) -> Result<u64, Error> {
 }
 
 #[tokio::test]
-async fn a_nested_call_joins_the_hold_only_if_it_says_so() {
+async fn a_nested_call_joins_the_hold_only_if_it_is_reentrant() {
     on_each(async |store| {
         let [joined, said, plain, off] = outer(store).await.unwrap();
         assert_eq!(joined.unwrap(), said.unwrap(), "one hold, one token");

@@ -56,7 +56,7 @@ async fn impatient(store: &str) -> Result<(), Error> {
 }
 
 #[tokio::test]
-async fn an_outage_is_an_error_unless_the_function_is_to_be_skipped() {
+async fn an_outage_is_an_error_unless_on_outage_is_skip() {
     installed();
     for end in [default().await, error().await, skips_the_other().await] {
         let error = end.unwrap_err();
@@ -69,7 +69,7 @@ async fn an_outage_is_an_error_unless_the_function_is_to_be_skipped() {
 }
 
 #[tokio::test]
-async fn a_store_that_fails_is_asked_as_often_as_it_says() {
+async fn a_store_that_fails_is_asked_as_often_as_retry_says() {
     installed();
     for (end, attempts) in [(default().await, 1), (thrice().await, 3), (default_retry().await, 4)] {
         let error = end.unwrap_err();
@@ -78,7 +78,7 @@ async fn a_store_that_fails_is_asked_as_often_as_it_says() {
 }
 
 #[tokio::test]
-async fn who_retries_outlasts_a_restart() {
+async fn a_call_that_retries_outlasts_a_restart_of_the_store() {
     let server = Instance::start(servers::Redis::default()).unwrap();
     dlock::connect("restarted", &format!("{}?restart_guard=off&failover_guard=off", server.url())).await.unwrap();
     server.kill9().unwrap();

@@ -13,7 +13,7 @@ async fn call(store: &str, wait: Wait, takes_too_long: bool) -> Outcome<u8> {
 }
 
 #[tokio::test]
-async fn every_way_that_a_call_may_go_is_told_apart() {
+async fn every_end_of_a_call_has_its_own_outcome() {
     on_each(async |store| {
         assert!(matches!(call(store, Wait::None, false).await, Outcome::Ran(1)));
         let other = Other::holds(store, "outcome").await;

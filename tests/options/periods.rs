@@ -26,7 +26,7 @@ async fn not_kept(store: &str) -> Result<(), Error> {
 }
 
 #[tokio::test]
-async fn a_lock_is_kept_beyond_its_release_only_if_it_says_so() {
+async fn a_lock_is_kept_beyond_its_release_only_with_min_hold() {
     on_each(async |store| {
         kept(store).await.unwrap();
         is_busy(kept(store).await);
@@ -55,7 +55,7 @@ async fn at_will(store: &str, id: &str) -> Result<(), Error> {
 }
 
 #[tokio::test]
-async fn a_period_is_started_once_only_by_those_who_say_so() {
+async fn a_period_is_started_once_only_with_once_per() {
     on_each(async |store| {
         once(store, "run").await.unwrap();
         for end in [once(store, "run").await, again(store, "run").await] {
@@ -79,7 +79,7 @@ async fn between_two(store: &str, id: &str) -> Result<(), Error> {
 }
 
 #[tokio::test]
-async fn an_offset_moves_the_boundaries() {
+async fn an_offset_moves_the_boundaries_of_periods() {
     on_each(async |store| {
         // One of both belongs to the later boundary, and so has not run when the other one has.
         at_the_boundary(store, "first").await.unwrap();
@@ -94,7 +94,7 @@ async fn an_offset_moves_the_boundaries() {
 }
 
 #[tokio::test]
-async fn a_run_whose_process_died_has_been_started_for_all_others() {
+async fn a_run_whose_process_died_counts_as_started_for_callers_without_rerun() {
     on_each(async |store| {
         let key = dlock::key_of(once(store, "dead")).unwrap();
         Other::dies_running(store, key.clone(), WEEK, 100 * MS).await;
@@ -149,7 +149,7 @@ async fn at_will_after(store: &str, id: &str) {
 }
 
 #[tokio::test]
-async fn a_run_whose_process_died_is_started_again_only_by_those_who_say_so() {
+async fn a_run_whose_process_died_is_started_again_only_with_rerun() {
     on_each(async |store| {
         let key = dlock::key_of(once(store, "crashed")).unwrap();
         Other::dies_running(store, key, WEEK, 200 * MS).await;

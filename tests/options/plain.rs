@@ -85,7 +85,7 @@ async fn what_needs_no_store(store: &str) -> Result<(), Error> {
 }
 
 #[tokio::test]
-async fn what_a_store_cannot_do_is_refused_and_nothing_else() {
+async fn an_option_is_refused_exactly_if_the_store_cannot_do_it() {
     crate::stores::installed();
     dlock::install("plain", Plain::new()).unwrap();
     for end in [

@@ -45,7 +45,7 @@ async fn fair_off(store: &str) -> Result<(), Error> {
 }
 
 #[tokio::test]
-async fn a_call_for_what_the_store_cannot_do_asks_the_store_nothing() {
+async fn a_call_that_the_store_cannot_serve_makes_no_request() {
     installed();
     for end in [fair().await, cohort_sqlite().await] {
         let error = end.unwrap_err();
@@ -71,7 +71,7 @@ async fn a_call_for_what_the_store_cannot_do_asks_the_store_nothing() {
 }
 
 #[tokio::test]
-async fn what_is_switched_off_is_not_refused() {
+async fn an_option_that_is_switched_off_is_not_refused() {
     on_each(async |store| {
         cohort_off(store).await.unwrap();
         fair_off(store).await.unwrap();
@@ -80,7 +80,7 @@ async fn what_is_switched_off_is_not_refused() {
 }
 
 #[test]
-fn verify_finds_exactly_what_the_stores_cannot_do() {
+fn verify_finds_exactly_the_options_that_the_stores_cannot_do() {
     installed();
     let found = dlock::verify().unwrap_err();
     let found: Vec<_> = found.iter().map(|(site, error)| (site.name(), error.kind().as_str())).collect();

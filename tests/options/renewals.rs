@@ -69,7 +69,7 @@ async fn bounded(store: &str) -> Result<(), Error> {
 }
 
 #[tokio::test]
-async fn a_lease_is_as_long_as_it_says() {
+async fn a_lease_is_as_long_as_the_ttl() {
     let second = Duration::from_secs(1);
     on_each(async |store| {
         assert_eq!(expression(store, 4 * second).await.unwrap(), 2 * second);
@@ -80,7 +80,7 @@ async fn a_lease_is_as_long_as_it_says() {
 }
 
 #[tokio::test]
-async fn a_lock_is_renewed_as_often_as_it_says() {
+async fn a_lock_is_renewed_at_the_interval_of_renew() {
     on_each(async |store| {
         let (often, at_a_third) = tokio::join!(often(store), at_a_third(store));
         assert!(often.unwrap() && !at_a_third.unwrap());

@@ -53,7 +53,7 @@ fn nested(store: &str, a: u8) -> Result<Option<u8>, Error> {
 }
 
 #[test]
-fn one_thread_at_a_time() {
+fn one_thread_at_a_time_runs_a_locked_plain_function() {
     installed();
     let inside = STORES.map(|_| AtomicU32::new(0));
     thread::scope(|scope| {
@@ -76,23 +76,23 @@ fn every_form(store: &'static str, id: u8) {
 }
 
 #[test]
-fn without_a_runtime() {
+fn a_locked_plain_function_runs_without_a_runtime() {
     installed();
     STORES.into_iter().for_each(|store| every_form(store, 10));
 }
 
 #[tokio::test]
-async fn on_the_thread_of_a_runtime() {
+async fn a_locked_plain_function_runs_on_the_thread_of_a_runtime() {
     on_each(async |store| every_form(store, 20)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn on_a_worker_of_a_runtime() {
+async fn a_locked_plain_function_runs_on_a_worker_of_a_runtime() {
     on_each(async |store| tokio::spawn(async move { every_form(store, 30) }).await.unwrap()).await;
 }
 
 #[tokio::test]
-async fn a_lock_that_somebody_holds() {
+async fn a_locked_plain_function_is_busy_while_another_owner_holds_the_lock() {
     on_each(async |store| {
         let other = Other::holds(store, dlock::key_of_blocking(|| fails(store, 0)).unwrap()).await;
         is_busy(fails(store, 0));
@@ -104,7 +104,7 @@ async fn a_lock_that_somebody_holds() {
 }
 
 #[test]
-fn a_body_that_outlasts_its_lock_comes_to_its_end_and_its_caller_is_told() {
+fn a_plain_body_that_outlasts_its_lock_ends_and_its_caller_hears_of_the_loss() {
     installed();
     for store in STORES {
         let outcome = outlasts_its_lock(store);

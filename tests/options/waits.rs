@@ -48,7 +48,7 @@ async fn default(store: &str) -> Result<(), Error> {
 }
 
 #[tokio::test]
-async fn a_wait_ends_as_it_says() {
+async fn a_wait_ends_after_the_stated_time() {
     on_each(async |store| {
         let other = Other::holds(store, "wait").await;
         for (end, kind) in [
@@ -69,7 +69,7 @@ async fn a_wait_ends_as_it_says() {
 }
 
 #[tokio::test]
-async fn who_waits_has_the_lock_when_it_is_given_back_and_so_by_default() {
+async fn a_waiter_gets_the_lock_after_its_release_also_by_default() {
     on_each(async |store| {
         let other = Other::holds(store, "wait:long").await;
         let release = async {
@@ -96,7 +96,7 @@ async fn long_queue(store: &str) -> Result<(), Error> {
 }
 
 #[tokio::test]
-async fn one_waiter_too_many_fails_at_once_where_a_bound_is_set() {
+async fn one_waiter_too_many_fails_at_once_if_max_waiters_is_set() {
     on_each(async |store| {
         let other = Other::holds(store, "queue").await;
         let mut waiting = Box::pin(short_queue(store));
@@ -116,7 +116,7 @@ async fn one_waiter_too_many_fails_at_once_where_a_bound_is_set() {
 }
 
 #[tokio::test]
-async fn many_may_wait_by_default() {
+async fn many_callers_may_wait_by_default() {
     on_each(async |store| {
         let other = Other::holds(store, "queue:long").await;
         let waiting = futures::future::join_all((0..100).map(|_| long_queue(store)));
@@ -142,7 +142,7 @@ async fn in_any_order(store: &str) -> Result<(), Error> {
 }
 
 #[tokio::test]
-async fn who_comes_first_is_served_first_where_the_store_can() {
+async fn waiters_are_served_in_order_if_the_store_can() {
     on_each(async |store| {
         let order = Mutex::default();
         let other = Other::holds(store, "fair").await;

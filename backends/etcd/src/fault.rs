@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_have_a_meaning() {
+    fn each_refusal_of_etcd_has_an_error_kind() {
         assert_eq!(kind("Unavailable", "etcdserver: no leader"), (ErrorKind::Outage, true));
         assert_eq!(kind("DeadlineExceeded", "x"), (ErrorKind::Outage, true));
         assert_eq!(kind("Cancelled", "x"), (ErrorKind::Outage, true));

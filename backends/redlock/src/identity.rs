@@ -1,4 +1,5 @@
-//! The identity of a node: which server it is, since when it runs, and whether it may have lost locks. Then it has no vote.
+//! The identity of a node: which server it is, since when it runs, and whether it may have lost locks. Then it has no
+//! vote.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -154,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_is_told_to_remember_while_it_runs_has_forgotten_all_the_same() {
+    fn a_server_that_is_set_to_remember_while_it_runs_still_counts_as_forgetful() {
         let roster = minute();
         let votes = roster.admit(0, identity("a", 10, "everysec"), NOW, LONG_AGO).unwrap();
         assert_eq!(roster.admit(0, identity("a", 10, "always"), NOW, NOW).unwrap(), votes);

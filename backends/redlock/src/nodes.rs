@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_with_a_url_is_said_without_it() {
+    fn an_error_about_a_url_does_not_repeat_it() {
         for url in [
             "redlock://",
             "redlock://c4n4ry",

@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_another_unanswered_request_may_have_freed_is_not_told_as_somebody_elses() {
+    fn a_lock_that_another_unanswered_request_may_have_freed_is_not_reported_as_another_owners() {
         let failed = || Err(Error::outage("reset"));
         for there in [None, Some(failed())] {
             assert_eq!(undone_by_two(Ok(false), there).unwrap(), Undone::Gone);

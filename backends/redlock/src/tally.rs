@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_retry_can_help_is_told_once_a_majority_says_it() {
+    fn an_error_that_no_retry_helps_is_returned_once_a_majority_has_it() {
         let kind = |votes: &[Answer<Vote>]| match count(votes).1 {
             Verdict::Short(short) => short.error.kind().clone(),
             other => panic!("{other:?}"),
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn silence_is_what_is_missing_where_the_silent_would_make_a_majority() {
+    fn silent_nodes_are_the_cause_if_their_votes_would_make_a_majority() {
         let by_silence = |votes: &[Answer<Vote>]| match count(votes).1 {
             Verdict::Short(short) => short.by_silence,
             other => panic!("{other:?}"),

@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn the_disk_is_waited_for_on_threads_of_its_own() {
+    async fn waiting_for_the_disk_blocks_no_thread_of_the_caller() {
         let folder = tempfile::tempdir().unwrap();
         let url = format!("sqlite://{}", folder.path().join("locks.db").display());
         let sqlite = Sqlite::open(&url, &Clock::system()).await.unwrap();

@@ -1,7 +1,7 @@
 //! On which file systems a lock file may lie: on those that are known to be local.
 //!
-//! On a file system of several hosts, each host counts leases by a clock of its own and takes the others' locks for dead.
-//! New ones of that sort come up, so what is not known is refused.
+//! On a file system of several hosts, each host counts leases by a clock of its own and takes the others' locks for
+//! dead. New ones of that sort come up, so what is not known is refused.
 
 use std::io;
 use std::path::Path;
@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_file_systems_that_are_known_to_be_local_are_taken() {
+    fn only_file_systems_that_are_known_to_be_local_are_accepted() {
         for local in [0xef53, 0x5846_5342, 0x9123_683e, 0xca45_1a4e, 0x2fc1_2fc1, 0xf2f5_2010, 0x0102_1994, 0x794c_7630]
         {
             assert_eq!(not_local_number(local), None, "{local:#x}");
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_is_looked_at_by_what_it_lies_on() {
+    fn a_folder_is_judged_by_the_file_system_it_is_on() {
         assert_eq!(not_local(Path::new("/proc")).unwrap().as_deref(), Some("proc"));
         assert_eq!(not_local(Path::new("/dev/shm")).unwrap(), None);
         assert!(not_local(Path::new("/no/such/folder")).is_err());

@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_look_that_hangs_keeps_one_thread_and_blocks_no_other() {
+    async fn a_check_that_hangs_keeps_one_thread_and_blocks_no_other_check() {
         let (began, (release, released)) = (Arc::new(AtomicUsize::new(0)), std::sync::mpsc::channel::<()>());
         let (hangs, released) = (began.clone(), Mutex::new(released));
         let hangs = move || {

@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn a_store_that_wants_to_be_asked_soon_is_asked_soon() {
+    fn a_waiter_asks_again_as_soon_as_the_store_wants() {
         let now = BootInstant::from_nanos(1_000_000_000);
         let wake = Wake::poll().ask_by(now.after(4 * MS));
         let pace = Pace { style: WakeStyle::Grant, backoff: None };
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_always_a_pause() {
+    fn there_is_always_a_pause_between_two_polls() {
         let now = BootInstant::from_nanos(1_000_000_000);
         let wake = Wake::poll().ask_by(now.before(Duration::from_secs(1)));
         assert!(ask_again_at(now, &wake, Pace { style: WakeStyle::Grant, backoff: None }, 0) > now);

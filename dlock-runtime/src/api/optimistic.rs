@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_else_is_the_end() {
+    fn an_error_that_is_no_conflict_ends_the_attempts() {
         let mut attempts = Attempts::new(3, BACKOFF);
         let failed: Result<(), Error> = Err(Error::outage("down"));
         assert!(matches!(failed.judged(&mut attempts), ControlFlow::Break(Err(_))));

@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn reasons_without_end_are_not_all_told() {
+    fn the_number_of_reasons_in_the_log_is_bounded() {
         let (log, clock, lines) = (RenewalLog::default(), Clock::manual(), Lines::default());
         tracing::subscriber::with_default(lines.clone(), || {
             (0..100).for_each(|number| {

@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_is_no_failure_whatever_it_says() {
+    fn an_answer_of_the_store_is_no_failure_even_if_it_is_an_error() {
         let health = Health::default();
         for error in [Error::new(ErrorKind::KeyConflict, "x"), Error::outage("guard").with_retry_after(Some(SECOND))] {
             fail(&health, 4, 10);

@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn renewal_can_be_off_or_paced() {
+    fn renewal_can_be_off_or_at_a_stated_interval() {
         let off = Options { renew: Some(Renew::Off), ..options() };
         assert_eq!(off.resolve(&Defaults::default()).unwrap().cadence, None);
         let paced = Options { renew: Some(Renew::Every(Duration::from_secs(2))), ..options() };

@@ -37,7 +37,7 @@ fn turn(queue: &Arc<LocalQueue>, key: &LockKey) -> Turn {
 }
 
 #[test]
-fn who_does_not_wait_stands_behind_leftovers_and_behind_one_that_asks() {
+fn a_caller_that_does_not_wait_stays_behind_an_unfinished_abandon_and_a_caller_that_asks() {
     let (queue, key) = (Arc::new(LocalQueue::default()), key("k"));
     let asks = || queue.join(&key, TurnRequest { waits: None, ..request(1) });
     let stands_behind = || match asks() {
@@ -104,7 +104,7 @@ fn the_thread_of_a_hold_is_known_until_the_hold_is_gone() {
 }
 
 #[test]
-fn turns_come_in_order_and_leave_nothing() {
+fn turns_are_given_in_order_and_leave_nothing() {
     let (queue, key) = (Arc::new(LocalQueue::default()), key("k"));
     let first = turn(&queue, &key);
     let (mut second, mut third) = (behind(&queue, &key), behind(&queue, &key));
@@ -145,7 +145,7 @@ fn a_waiter_that_gives_up_leaves_its_place() {
 }
 
 #[test]
-fn the_line_is_bounded() {
+fn the_local_queue_is_bounded() {
     let (queue, key) = (Arc::new(LocalQueue::default()), key("k"));
     let _turn = turn(&queue, &key);
     let _waiting = match queue.join(&key, request(1)) {

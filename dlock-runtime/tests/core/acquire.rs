@@ -75,7 +75,7 @@ fn a_neighbour_in_the_process_is_busy_without_a_request() {
 }
 
 #[test]
-fn a_wait_that_runs_out_leaves_the_line_before_it_says_so() {
+fn a_wait_that_runs_out_leaves_the_queue_before_its_error_is_returned() {
     test(async {
         let (world, stranger) = neighbours();
         let held = stranger.lock("k").acquire().await.unwrap();
@@ -96,7 +96,7 @@ fn a_wait_that_runs_out_leaves_the_line_before_it_says_so() {
 }
 
 #[test]
-fn retry_after_is_what_is_left_when_it_is_told() {
+fn retry_after_is_the_time_left_when_the_error_is_returned() {
     test(async {
         let (world, stranger) = polled();
         let _held = stranger.lock("k").ttl(7 * SECOND).renew(Renew::Off).acquire().await.unwrap();
@@ -111,7 +111,7 @@ fn retry_after_is_what_is_left_when_it_is_told() {
 }
 
 #[test]
-fn a_wait_of_nothing_asks_once_and_times_out() {
+fn a_wait_of_zero_asks_once_and_times_out() {
     test(async {
         let (world, stranger) = neighbours();
         let _held = stranger.lock("k").acquire().await.unwrap();
@@ -134,7 +134,7 @@ fn a_wait_for_ever_outlasts_everything() {
 }
 
 #[test]
-fn a_full_line_says_so_at_once() {
+fn a_full_local_queue_refuses_a_caller_at_once() {
     test(async {
         let world = World::new().configure(|defaults| defaults.max_waiters = 2);
         let _held = world.lock("k").acquire().await.unwrap();
@@ -177,7 +177,7 @@ fn attempts_can_be_bounded_and_are_counted() {
 
 /// Whoever stands in the store's line asks again from time to time, since news can be lost: behind a neighbour too.
 #[test]
-fn attempts_are_counted_behind_a_neighbour_where_locks_are_handed_on() {
+fn attempts_are_counted_behind_a_neighbour_if_the_store_hands_locks_over() {
     test(async {
         let world = World::new();
         let held = world.lock("k").acquire().await.unwrap();
@@ -196,7 +196,7 @@ fn attempts_are_counted_behind_a_neighbour_where_locks_are_handed_on() {
 
 /// Elsewhere nobody asks before its neighbour has released.
 #[test]
-fn a_neighbours_hold_costs_no_attempt_where_nothing_is_handed_on() {
+fn a_neighbours_hold_costs_no_attempt_if_the_store_hands_nothing_over() {
     test(async {
         let world = World::with(&Clock::manual(), |caps| {
             caps.wake = WakeStyle::Poll { from: SECOND, to: SECOND };
@@ -224,7 +224,7 @@ fn a_signal_that_fails_at_once_does_not_make_a_busy_loop() {
 }
 
 #[test]
-fn nothing_is_asked_of_a_store_for_what_it_cannot_do() {
+fn a_call_that_the_store_cannot_serve_is_refused_without_a_request() {
     test(async {
         let world = World::new();
         for (lock, kind) in [
@@ -258,7 +258,7 @@ fn two_keys_do_not_block_each_other() {
 }
 
 #[test]
-fn the_namespace_separates() {
+fn two_namespaces_do_not_share_a_lock() {
     test(async {
         let world = World::new();
         let ours = world.lock("k").acquire().await.unwrap();

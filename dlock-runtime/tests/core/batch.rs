@@ -15,7 +15,7 @@ fn asked(world: &World) -> (usize, usize) {
 }
 
 #[test]
-fn free_locks_are_one_request_and_each_has_a_hold_of_its_own() {
+fn free_locks_take_one_request_and_each_has_a_hold_of_its_own() {
     test(async {
         let world = World::new();
         let guards = all(&world).cohort(Some(Cohort { passes: 64, span: None })).acquire().await.unwrap();
@@ -34,7 +34,7 @@ fn free_locks_are_one_request_and_each_has_a_hold_of_its_own() {
 }
 
 #[test]
-fn a_store_that_cannot_is_asked_for_one_after_another() {
+fn a_store_without_joint_requests_is_asked_for_one_lock_after_another() {
     test(async {
         let world = World::with(&Clock::manual(), |offers| offers.batch = false);
         all(&world).acquire().await.unwrap().release().await.unwrap();
@@ -81,7 +81,7 @@ fn guards_of_several_locks_are_released_in_reverse() {
 
 /// Nothing is left of the grants when their answer comes: nobody may have them.
 #[test]
-fn a_joint_grant_that_comes_too_late_is_given_back() {
+fn a_joint_grant_that_comes_too_late_is_released() {
     test(async {
         let world = World::new();
         let clock = world.clock.clone();
@@ -97,7 +97,7 @@ fn a_joint_grant_that_comes_too_late_is_given_back() {
 
 /// A body would run without one of its locks.
 #[test]
-fn fewer_holds_than_were_asked_for_are_refused_and_given_back() {
+fn fewer_holds_than_were_asked_for_are_refused_and_released() {
     test(async {
         let world = World::new();
         world.store.next(Op::Together, [Step::Fewer]);
@@ -130,7 +130,7 @@ fn one_lock_that_is_taken_is_waited_for_in_the_order_of_the_keys() {
 }
 
 #[test]
-fn who_has_a_neighbour_at_one_key_does_not_ask_for_all() {
+fn a_call_with_a_neighbour_at_one_key_does_not_ask_for_all_keys_at_once() {
     test(async {
         let world = World::new();
         let neighbour = world.lock("c").acquire().await.unwrap();
@@ -164,7 +164,7 @@ fn a_request_for_several_locks_counts_as_an_attempt_of_each() {
 }
 
 #[test]
-fn a_lost_answer_leaves_nothing_in_the_way() {
+fn a_lost_answer_to_a_joint_request_blocks_no_later_attempt() {
     test(async {
         for step in [Step::LostReply, Step::Fail, Step::Late(100 * SECOND), Step::Hang] {
             let world = World::new();
@@ -182,7 +182,7 @@ fn a_lost_answer_leaves_nothing_in_the_way() {
 }
 
 #[test]
-fn an_outage_that_is_not_retried_is_told_and_leaves_nothing() {
+fn an_outage_of_a_joint_request_that_is_not_retried_is_returned_and_leaves_nothing() {
     test(async {
         for step in [Step::LostReply, Step::Fail, Step::Refuse] {
             let world = World::new();
@@ -199,7 +199,7 @@ fn an_outage_that_is_not_retried_is_told_and_leaves_nothing() {
 }
 
 #[test]
-fn cancelled_anywhere_it_leaves_nothing() {
+fn a_joint_request_cancelled_anywhere_leaves_nothing() {
     test(async {
         for step in [Step::Pass, Step::LostReply, Step::Late(SECOND), Step::Fail] {
             for polls in 0..6 {

@@ -15,7 +15,7 @@ fn world() -> World {
 }
 
 #[test]
-fn without_a_runtime() {
+fn a_blocking_call_works_without_a_runtime() {
     let world = world();
     let guard = world.lock("k").acquire_blocking().unwrap();
     let busy = world.lock("k").wait(Wait::None).acquire_blocking().unwrap_err();
@@ -27,7 +27,7 @@ fn without_a_runtime() {
 }
 
 #[test]
-fn threads_exclude_each_other() {
+fn blocking_threads_exclude_each_other() {
     let world = Arc::new(world());
     let inside = Arc::new(AtomicUsize::new(0));
     let threads: Vec<_> = (0..8)
@@ -49,7 +49,7 @@ fn threads_exclude_each_other() {
 }
 
 #[test]
-fn inside_of_every_runtime() {
+fn a_blocking_call_works_inside_of_every_runtime() {
     let take = || {
         let world = world();
         world.lock("k").run_blocking(|_| ()).unwrap();
@@ -64,7 +64,7 @@ fn inside_of_every_runtime() {
 }
 
 #[test]
-fn parking_the_holders_only_thread_is_told_at_once() {
+fn a_blocking_call_that_would_park_the_holders_only_thread_fails_at_once() {
     test(async {
         let world = world();
         let _held = world.lock("k").acquire().await.unwrap();
@@ -93,7 +93,7 @@ fn a_guard_counts_for_its_first_thread_also_once_it_was_moved() {
 }
 
 #[test]
-fn parking_the_thread_of_the_holder_of_one_of_several_is_told_too() {
+fn a_blocking_call_that_would_park_the_holder_of_one_of_several_keys_fails_too() {
     test(async {
         let world = world();
         let _held = world.lock("b").acquire().await.unwrap();
@@ -104,7 +104,7 @@ fn parking_the_thread_of_the_holder_of_one_of_several_is_told_too() {
 }
 
 #[test]
-fn parking_the_thread_of_one_who_stands_before_is_told_too() {
+fn a_blocking_call_that_would_park_the_waiter_before_it_fails_too() {
     test(async {
         let world = Arc::new(world());
         let stranger = {
@@ -121,9 +121,10 @@ fn parking_the_thread_of_one_who_stands_before_is_told_too() {
     });
 }
 
-/// It waits for the release of a neighbour, as one before it does, and has neither a turn nor a place in the store's line.
+/// It waits for the release of a neighbour, as one before it does, and has neither a turn nor a place in the store's
+/// line.
 #[test]
-fn parking_the_thread_of_one_who_waits_behind_neighbours_is_told_too() {
+fn a_blocking_call_that_would_park_a_waiter_behind_neighbours_fails_too() {
     test(async {
         let world = Arc::new(world());
         let threads = world.clone();
@@ -221,7 +222,7 @@ fn blocking_callers_leave_no_worker_without_its_other_tasks() {
 }
 
 #[test]
-fn a_task_that_nobody_else_can_go_on_with_is_told_at_once() {
+fn a_blocking_call_in_a_local_task_on_the_holders_thread_fails_at_once() {
     bounded(|| {
         let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let set = tokio::task::LocalSet::new();
@@ -252,7 +253,7 @@ impl std::task::Wake for Locks {
 }
 
 #[test]
-fn a_lock_on_our_own_thread_is_told_at_once() {
+fn a_blocking_call_on_the_thread_of_dlock_fails_at_once() {
     let world = world();
     let (blocking, polled, none) = (world.lock("k"), world.lock("k"), world.lock("k").wait(Wait::None));
     let ways: [Box<dyn FnOnce() -> dlock_runtime::Result<()> + Send>; 3] = [
@@ -278,7 +279,7 @@ fn a_lock_on_our_own_thread_is_told_at_once() {
 }
 
 #[test]
-fn a_loss_does_not_stop_the_body_and_is_told() {
+fn a_loss_does_not_stop_a_blocking_body_and_is_reported() {
     let world = World::new();
     let lock = world.lock("k").ttl(SECOND).renew(dlock_runtime::Renew::Off);
     let ran = lock.run_blocking(|held| {
@@ -296,7 +297,7 @@ fn a_body_that_blocks_for_longer_than_the_ttl_keeps_its_lock() {
 }
 
 #[test]
-fn a_panic_releases_and_goes_on() {
+fn a_panic_in_a_blocking_body_releases_and_goes_on() {
     test(async {
         let world = world();
         let lock = world.lock("k");
@@ -308,7 +309,7 @@ fn a_panic_releases_and_goes_on() {
 }
 
 #[test]
-fn nesting_is_told_or_joined() {
+fn a_nested_blocking_call_fails_or_joins() {
     let world = world();
     let (inner, joining) = (world.lock("k").wait(Wait::Forever), world.lock("k").reentrant(true));
     world
@@ -321,7 +322,7 @@ fn nesting_is_told_or_joined() {
 }
 
 #[test]
-fn several_keys() {
+fn a_blocking_call_takes_several_keys() {
     let world = world();
     let guards = world.registry.lock_all(["b", "a"]).acquire_blocking().unwrap();
     assert_eq!(guards.held().count(), 2);

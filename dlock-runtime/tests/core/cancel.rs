@@ -98,7 +98,7 @@ fn a_run_dropped_anywhere_leaves_nothing() {
 }
 
 #[test]
-fn one_dropped_while_it_stands_in_the_stores_line_is_not_handed_the_lock() {
+fn a_waiter_dropped_in_the_stores_queue_is_not_handed_the_lock() {
     test(async {
         for polls in 1..8 {
             let (world, stranger) = neighbours();
@@ -113,7 +113,7 @@ fn one_dropped_while_it_stands_in_the_stores_line_is_not_handed_the_lock() {
 
 /// The lock is handed to it in the very moment in which it goes.
 #[test]
-fn one_dropped_with_the_grant_unread_gives_it_back() {
+fn a_waiter_dropped_with_its_grant_unread_releases_the_lock() {
     test(async {
         let (world, stranger) = neighbours();
         let held = stranger.lock("k").acquire().await.unwrap();
@@ -127,7 +127,7 @@ fn one_dropped_with_the_grant_unread_gives_it_back() {
 }
 
 #[test]
-fn one_dropped_in_the_local_line_gives_up_its_place() {
+fn a_waiter_dropped_in_the_local_queue_gives_up_its_place() {
     test(async {
         let world = World::new();
         let (held, stands) = held_and_awaited(world.lock("k"), world.lock("k").wait(LONG)).await;
@@ -147,7 +147,7 @@ fn one_dropped_in_the_local_line_gives_up_its_place() {
 }
 
 #[test]
-fn a_release_dropped_anywhere_is_done_all_the_same() {
+fn a_release_dropped_anywhere_is_done_anyway() {
     test(async {
         for polls in 0..4 {
             let world = World::new();
@@ -164,7 +164,7 @@ fn a_release_dropped_anywhere_is_done_all_the_same() {
 }
 
 #[test]
-fn a_release_dropped_before_the_store_has_heard_of_it_is_done_all_the_same() {
+fn a_release_dropped_before_its_request_reached_the_store_is_done_anyway() {
     test(async {
         let world = World::new();
         let guard = world.lock("k").acquire().await.unwrap();

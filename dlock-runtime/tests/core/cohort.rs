@@ -39,7 +39,7 @@ async fn all(tasks: impl IntoIterator<Item = JoinHandle<()>>) {
 }
 
 #[test]
-fn the_store_is_asked_once_for_many() {
+fn the_store_is_asked_once_for_many_callers_of_a_cohort() {
     test(async {
         let (world, seen) = (World::new(), Arc::default());
         all((0..40).map(|_| work(&world, &seen)).collect::<Vec<_>>()).await;
@@ -54,7 +54,7 @@ fn the_store_is_asked_once_for_many() {
 
 /// A counter that ran ahead of the clock could not be set up again from it.
 #[test]
-fn a_block_that_was_not_used_up_does_not_grow() {
+fn a_block_of_tokens_that_was_not_used_up_does_not_grow() {
     test(async {
         let world = World::new();
         let lock = || member(&world).cohort(Some(Cohort { passes: u32::MAX, span: Some(SECOND) }));
@@ -111,7 +111,7 @@ fn a_cohort_is_off_unless_asked_for() {
 }
 
 #[test]
-fn each_is_told_of_its_own_hold() {
+fn each_caller_of_a_cohort_has_its_own_token_ttl_and_events() {
     test(async {
         let world = World::new();
         let (first, second) = held_and_awaited(member(&world), member(&world)).await;
@@ -130,7 +130,7 @@ fn each_is_told_of_its_own_hold() {
 }
 
 #[test]
-fn others_get_the_lock_after_the_bound() {
+fn another_process_gets_the_lock_after_the_number_of_passes_of_a_cohort() {
     test(async {
         let (world, other) = neighbours();
         let first = member(&world).acquire().await.unwrap();
@@ -150,7 +150,7 @@ fn others_get_the_lock_after_the_bound() {
 }
 
 #[test]
-fn others_get_the_lock_after_the_span() {
+fn another_process_gets_the_lock_after_the_time_of_a_cohort() {
     test(async {
         let (world, other) = neighbours();
         let first = member(&world).acquire().await.unwrap();
@@ -167,7 +167,7 @@ fn others_get_the_lock_after_the_span() {
 }
 
 #[test]
-fn nobody_gets_less_than_half_of_its_ttl() {
+fn no_caller_of_a_cohort_gets_less_than_half_of_its_ttl() {
     test(async {
         let world = World::new();
         let bounds = Cohort { passes: 8, span: Some(60 * SECOND) };
@@ -188,7 +188,7 @@ fn nobody_gets_less_than_half_of_its_ttl() {
 }
 
 #[test]
-fn only_a_like_one_is_next() {
+fn a_cohort_passes_the_hold_only_to_a_caller_with_the_same_options() {
     test(async {
         for other in [
             |lock: Lock| lock.cohort(None),
@@ -244,7 +244,7 @@ fn a_run_that_is_recorded_is_neither_passed_on_nor_passed_to() {
 }
 
 #[test]
-fn max_hold_counts_for_each() {
+fn max_hold_counts_for_each_caller_of_a_cohort() {
     test(async {
         let world = World::new();
         let lock = || member(&world).max_hold(40 * SECOND).cohort(Some(Cohort { passes: 8, span: Some(60 * SECOND) }));
@@ -262,7 +262,7 @@ fn max_hold_counts_for_each() {
 }
 
 #[test]
-fn a_holder_that_had_waited_is_no_waiter() {
+fn a_holder_of_a_cohort_does_not_count_as_a_waiter() {
     test(async {
         let (world, other) = neighbours();
         let (held, first) = held_and_awaited(other.lock("k"), member(&world)).await;
@@ -277,7 +277,7 @@ fn a_holder_that_had_waited_is_no_waiter() {
 }
 
 #[test]
-fn what_cannot_be_passed_on_is_refused() {
+fn a_cohort_is_refused_for_locks_that_cannot_be_passed_on() {
     test(async {
         let world = World::new();
         for bad in [

@@ -70,7 +70,7 @@ fn a_hold_that_ran_out_is_not_passed_on() {
 }
 
 #[test]
-fn one_that_is_gone_before_it_has_noticed_gives_the_hold_back() {
+fn a_caller_that_is_gone_before_it_noticed_its_hold_releases_it() {
     test(async {
         let world = World::new();
         let first = member(&world).acquire().await.unwrap();
@@ -121,7 +121,7 @@ fn an_answer_about_tokens_that_took_half_of_the_ttl_passes_nothing_on() {
 }
 
 #[test]
-fn a_release_dropped_while_it_asks_for_tokens_is_done_all_the_same() {
+fn a_release_dropped_while_it_asks_for_tokens_is_done_anyway() {
     test(async {
         let world = World::new();
         let (first, second) = held_and_awaited(member(&world), member(&world)).await;
@@ -135,7 +135,7 @@ fn a_release_dropped_while_it_asks_for_tokens_is_done_all_the_same() {
 }
 
 #[test]
-fn a_shutdown_leaves_nothing() {
+fn a_shutdown_in_a_cohort_leaves_nothing() {
     test(async {
         let world = World::new();
         let (first, second) = held_and_awaited(member(&world), member(&world)).await;
@@ -197,7 +197,7 @@ async fn late(world: &World) -> Pin<Box<impl Future<Output = Result<Guard>> + us
 }
 
 #[test]
-fn what_could_not_be_cleared_away_at_once_is_cleared_away_later() {
+fn a_hold_that_could_not_be_cleared_away_at_once_is_cleared_away_later() {
     test(async {
         let world = World::new();
         let second = late(&world).await;
@@ -211,7 +211,7 @@ fn what_could_not_be_cleared_away_at_once_is_cleared_away_later() {
 }
 
 #[test]
-fn one_that_is_gone_while_it_clears_away_leaves_nothing() {
+fn a_caller_that_is_gone_while_it_clears_away_leaves_nothing() {
     test(async {
         let world = World::new();
         let mut second = late(&world).await;
@@ -226,7 +226,7 @@ fn one_that_is_gone_while_it_clears_away_leaves_nothing() {
 }
 
 #[test]
-fn for_a_silent_store_a_release_waits_once() {
+fn a_release_waits_once_for_a_silent_store() {
     test(async {
         let world = World::new();
         let (first, second) = held_and_awaited(member(&world), member(&world)).await;

@@ -120,7 +120,7 @@ fn a_store_that_stays_down_is_not_asked_beyond_the_ttl() {
 
 /// Where the store would keep the lock for ever, we go on for as long as it takes.
 #[test]
-fn a_store_that_keeps_what_is_not_released_is_asked_until_it_hears() {
+fn a_store_without_expiry_is_asked_to_release_until_it_answers() {
     test(async {
         let world = World::with(&Clock::manual(), |caps| caps.expires_alone = false);
         world.store.always(Op::Release, Step::Fail);
@@ -151,7 +151,7 @@ fn a_late_release_frees_nobody_elses_lock() {
 }
 
 #[test]
-fn what_is_shown_of_a_guard_is_no_secret() {
+fn the_debug_text_of_a_guard_has_no_secret() {
     test(async {
         let world = World::new();
         let guard = world.lock("k").acquire().await.unwrap();
@@ -162,7 +162,7 @@ fn what_is_shown_of_a_guard_is_no_secret() {
 }
 
 #[test]
-fn a_released_guards_looks_say_that_it_is_over() {
+fn the_checks_of_a_released_guard_say_that_its_hold_is_over() {
     test(async {
         let world = World::new();
         let guard = world.lock("k").acquire().await.unwrap();

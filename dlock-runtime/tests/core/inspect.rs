@@ -103,7 +103,7 @@ fn an_id_of_an_earlier_hold_breaks_nothing() {
 
 /// Another one may be in already: the question for the cause must not keep the loss from the body.
 #[test]
-fn a_loss_is_told_although_its_cause_cannot_be_found() {
+fn a_loss_is_reported_although_its_cause_cannot_be_found() {
     for step in [Step::Hang, Step::Fail, Step::Panic] {
         test(async {
             let world = World::new();
@@ -143,7 +143,7 @@ fn busy_and_timed_out_name_the_holder() {
 }
 
 #[test]
-fn what_this_process_holds_is_told_without_asking_a_store() {
+fn the_holds_of_this_process_are_listed_without_asking_a_store() {
     test(async {
         let world = World::new();
         assert!(world.registry.held().is_empty());

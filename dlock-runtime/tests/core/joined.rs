@@ -51,7 +51,7 @@ fn a_joined_call_hears_of_the_loss() {
 }
 
 #[test]
-fn without_the_option_it_is_told_and_siblings_wait() {
+fn a_nested_call_that_is_not_reentrant_fails_and_siblings_wait() {
     test(async {
         let world = World::new();
         let nested = world.lock("k").wait(LONG);
@@ -66,7 +66,7 @@ fn without_the_option_it_is_told_and_siblings_wait() {
 }
 
 #[test]
-fn only_a_hold_that_covers_the_nested_one_is_joined() {
+fn a_nested_call_joins_only_a_hold_that_covers_its_options() {
     let two = std::num::NonZeroU32::new(2).unwrap();
     let table = [
         (Mode::Write, Mode::Read, true),
@@ -93,7 +93,7 @@ fn only_a_hold_that_covers_the_nested_one_is_joined() {
 }
 
 #[test]
-fn what_a_hold_begins_or_ends_with_is_not_joined_away() {
+fn a_nested_call_with_min_hold_or_once_per_does_not_join() {
     type Ask = fn(Lock) -> Lock;
     let asks: [(&str, Ask); 3] = [
         ("`once_per`", |lock| lock.once_per(OncePer::new(SECOND * 3600))),
@@ -119,7 +119,7 @@ fn what_a_hold_begins_or_ends_with_is_not_joined_away() {
 }
 
 #[test]
-fn a_joined_call_in_another_task_does_not_take_the_outer_ones_news() {
+fn a_joined_call_in_another_task_does_not_take_the_outer_calls_notification() {
     test(async {
         let world = World::new();
         let inner = world.lock("k").reentrant(true);

@@ -7,7 +7,7 @@ use dlock_runtime::{ErrorKind, OnLost, Renew};
 use crate::support::{SECOND, World, calm, is_free, test};
 
 #[test]
-fn a_body_beyond_its_limit_is_dropped_and_the_lock_is_free() {
+fn a_body_beyond_its_timeout_is_dropped_and_the_lock_is_free() {
     test(async {
         let world = World::new();
         let run = world.lock("k").timeout(5 * SECOND).run(|_| std::future::pending::<()>());
@@ -18,7 +18,7 @@ fn a_body_beyond_its_limit_is_dropped_and_the_lock_is_free() {
 }
 
 #[test]
-fn a_body_within_its_limit_is_let_be_and_none_has_one_by_default() {
+fn a_body_within_its_timeout_runs_to_its_end_and_there_is_no_timeout_by_default() {
     test(async {
         let world = World::new();
         world.lock("k").timeout(5 * SECOND).run(|_| async {}).await.unwrap();
@@ -30,7 +30,7 @@ fn a_body_within_its_limit_is_let_be_and_none_has_one_by_default() {
 }
 
 #[test]
-fn the_wait_does_not_count() {
+fn the_wait_does_not_count_for_the_timeout() {
     test(async {
         let world = World::new();
         let held = world.lock("k").acquire().await.unwrap();
@@ -44,7 +44,7 @@ fn the_wait_does_not_count() {
 }
 
 #[test]
-fn a_limit_that_an_unrenewed_hold_does_not_cover_is_refused() {
+fn a_timeout_longer_than_an_unrenewed_hold_is_refused() {
     test(async {
         let world = World::new();
         let run = |timeout| world.lock("k").ttl(10 * SECOND).renew(Renew::Off).timeout(timeout).run(|_| async {});
@@ -77,7 +77,7 @@ fn a_loss_cancels_the_body_by_default_and_lets_it_end_on_demand() {
 
 /// What goes on after a loss has begun before it.
 #[test]
-fn a_body_is_not_begun_without_its_lock_whatever_a_loss_does_to_it() {
+fn no_body_begins_without_its_lock_even_with_on_lost_continue() {
     test(async {
         for on_lost in [OnLost::Cancel, OnLost::Continue] {
             let world = World::new();

@@ -45,7 +45,7 @@ fn a_loss_is_declared_although_nobody_asks() {
 }
 
 #[test]
-fn what_the_store_says_is_lost_is_lost_at_once() {
+fn a_hold_that_the_store_reports_lost_is_lost_at_once() {
     test(async {
         let world = World::new();
         let guard = world.lock("k").acquire().await.unwrap();
@@ -63,7 +63,7 @@ fn in_sessions() -> World {
 
 /// A lease does not end before its time, so there the body was covered; a session may have ended at any time.
 #[test]
-fn a_release_that_nobody_answers_is_a_loss_where_locks_live_in_sessions() {
+fn an_unanswered_release_is_a_loss_if_locks_live_in_sessions() {
     test(async {
         for (world, ok) in [(in_sessions(), false), (World::new(), true)] {
             let guard = world.lock("k").acquire().await.unwrap();
@@ -99,7 +99,7 @@ fn an_answer_that_comes_after_the_release_is_no_loss() {
 }
 
 #[test]
-fn a_release_of_what_is_not_ours_any_more_says_so() {
+fn a_release_of_a_hold_that_the_store_gave_away_reports_the_loss() {
     test(async {
         let world = World::new();
         let guard = world.lock("k").acquire().await.unwrap();
@@ -141,7 +141,7 @@ fn check_sees_a_passed_deadline_without_the_renewal_task() {
 }
 
 #[test]
-fn lost_never_ends_for_what_was_released_in_order() {
+fn the_future_lost_never_ends_for_a_hold_that_was_released() {
     test(async {
         let world = World::new();
         let guard = world.lock("k").acquire().await.unwrap();
@@ -156,7 +156,7 @@ fn lost_never_ends_for_what_was_released_in_order() {
 }
 
 #[test]
-fn all_who_listen_are_told_and_nobody_spins_meanwhile() {
+fn all_listeners_hear_of_a_loss_and_none_spins_meanwhile() {
     test(async {
         let world = World::new();
         let guard = world.lock("k").renew(Renew::Off).acquire().await.unwrap();
@@ -207,7 +207,7 @@ fn a_waker_that_panics_harms_nobody_else() {
 }
 
 #[test]
-fn a_store_that_would_keep_a_lost_lock_is_told_to_free_it_at_once() {
+fn a_store_that_would_keep_a_lost_lock_is_asked_to_free_it_at_once() {
     test(async {
         let world = World::with(&Clock::manual(), |caps| caps.expires_alone = false);
         let guard = world.lock("k").max_hold(100 * SECOND).acquire().await.unwrap();
@@ -221,7 +221,7 @@ fn a_store_that_would_keep_a_lost_lock_is_told_to_free_it_at_once() {
 }
 
 #[test]
-fn a_store_that_expires_alone_is_left_alone_until_the_guard_goes() {
+fn a_store_with_expiry_is_not_asked_to_free_a_lost_lock_until_the_guard_is_dropped() {
     test(async {
         let world = World::new();
         let guard = world.lock("k").max_hold(100 * SECOND).acquire().await.unwrap();
@@ -236,7 +236,7 @@ fn a_store_that_expires_alone_is_left_alone_until_the_guard_goes() {
 
 /// A neighbour in this process gets the lock as soon as one in another process would.
 #[test]
-fn what_the_store_keeps_beyond_max_hold_is_released_at_the_second_try_too() {
+fn a_lock_that_outlives_max_hold_in_the_store_is_also_released_at_the_second_try() {
     test(async {
         let world = World::new();
         let guard = world.lock("k").max_hold(40 * SECOND).acquire().await.unwrap();

@@ -107,7 +107,7 @@ fn a_key_of_another_family_is_a_conflict_and_no_contention() {
 }
 
 #[test]
-fn what_a_store_cannot_do_is_refused_before_it_is_asked() {
+fn a_mode_that_the_store_cannot_do_is_refused_before_any_request() {
     test(async {
         let world = World::with(&dlock_runtime::Clock::manual(), |caps| {
             (caps.read_write, caps.permits, caps.keeps, caps.fair) = (false, false, false, false);
@@ -138,7 +138,7 @@ async fn is_kept(world: &World, stranger: &World, held: Duration) {
 }
 
 #[test]
-fn an_early_release_keeps_the_key_by_whichever_way_it_comes() {
+fn an_early_release_of_any_kind_keeps_the_key() {
     test(async {
         let (world, stranger) = neighbours();
         let lock = || world.lock("k").min_hold(5 * SECOND);
@@ -166,7 +166,7 @@ fn an_early_release_keeps_the_key_by_whichever_way_it_comes() {
 }
 
 #[test]
-fn who_held_long_enough_frees_the_key_at_once() {
+fn a_hold_longer_than_min_hold_frees_the_key_at_once() {
     test(async {
         let world = World::new();
         let guard = world.lock("k").min_hold(5 * SECOND).acquire().await.unwrap();
@@ -193,7 +193,7 @@ fn a_neighbour_waits_for_the_end_of_a_kept_key() {
 }
 
 #[test]
-fn a_lost_hold_keeps_nothing() {
+fn a_lost_hold_does_not_keep_the_key() {
     test(async {
         let world = World::new();
         let guard = world.lock("k").min_hold(20 * SECOND).acquire().await.unwrap();
@@ -216,7 +216,7 @@ fn a_min_hold_beyond_the_ttl_is_refused() {
 }
 
 #[test]
-fn each_lock_may_have_a_line_of_its_own_length() {
+fn each_lock_may_have_its_own_bound_of_waiters() {
     test(async {
         let world = World::new();
         let (_held, waiting) = held_and_awaited(world.lock("k"), world.lock("k").wait(LONG)).await;
@@ -231,7 +231,7 @@ fn each_lock_may_have_a_line_of_its_own_length() {
 }
 
 #[test]
-fn a_lock_may_have_a_pace_of_its_own() {
+fn a_lock_may_have_its_own_back_off() {
     test(async {
         let attempts = async |backoff: Option<Backoff>| {
             let world = World::with(&dlock_runtime::Clock::manual(), |caps| {
@@ -268,7 +268,7 @@ fn a_lock_may_ask_a_failing_store_as_often_as_it_wants() {
 }
 
 #[test]
-fn a_neighbour_with_another_kind_is_a_conflict_and_no_contention() {
+fn a_neighbour_with_another_mode_is_a_conflict_and_no_contention() {
     test(async {
         let world = World::new();
         let held = world.lock("k").acquire().await.unwrap();

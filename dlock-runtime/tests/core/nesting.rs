@@ -15,7 +15,7 @@ fn would_deadlock<T>(result: Result<T, Error>) {
 }
 
 #[test]
-fn the_same_key_inside_is_told_at_once() {
+fn a_nested_call_for_the_same_key_fails_at_once() {
     test(async {
         let world = World::new();
         let inner = world.lock("k").wait(LONG);
@@ -27,7 +27,7 @@ fn the_same_key_inside_is_told_at_once() {
 }
 
 #[test]
-fn the_same_key_two_calls_further_in_is_told_at_once() {
+fn a_call_for_the_same_key_two_levels_further_in_fails_at_once() {
     test(async {
         let world = World::new();
         let (middle, inner) = (world.lock("other"), world.lock("k").wait(LONG));
@@ -37,7 +37,7 @@ fn the_same_key_two_calls_further_in_is_told_at_once() {
 }
 
 #[test]
-fn another_key_inside_is_fine_and_current_is_the_innermost() {
+fn a_nested_call_for_another_key_succeeds_and_current_is_the_innermost() {
     test(async {
         let world = World::new();
         let inner = world.lock("inner");
@@ -66,7 +66,7 @@ fn the_same_key_on_another_backend_or_registry_is_another_lock() {
 }
 
 #[test]
-fn siblings_wait_for_each_other() {
+fn two_sibling_tasks_of_a_body_wait_for_each_other() {
     test(async {
         let world = World::new();
         let body = |_| async {
@@ -85,7 +85,7 @@ fn siblings_wait_for_each_other() {
 }
 
 #[test]
-fn a_child_that_inherits_is_the_same_holder() {
+fn a_child_task_that_inherits_is_the_same_holder() {
     test(async {
         let world = World::new();
         let inner = world.lock("k").wait(LONG);
@@ -104,7 +104,7 @@ fn a_child_that_inherits_is_the_same_holder() {
 }
 
 #[test]
-fn a_child_that_does_not_inherit_is_a_stranger_and_waits() {
+fn a_child_task_that_does_not_inherit_is_another_caller_and_waits() {
     test(async {
         let world = World::new();
         let inner = world.lock("k").wait(dlock_runtime::Wait::UpTo(5 * SECOND));
@@ -122,7 +122,7 @@ fn a_child_that_does_not_inherit_is_a_stranger_and_waits() {
 
 /// An inherited hold that has ended is no reason to refuse: nobody would wait for oneself.
 #[test]
-fn a_child_that_outlives_the_hold_may_ask_for_it() {
+fn a_child_task_that_outlives_the_hold_may_take_the_lock() {
     test(async {
         let world = World::new();
         let inner = world.lock("k").wait(LONG);

@@ -18,7 +18,7 @@ fn cycles(world: &World) -> Vec<String> {
 }
 
 #[test]
-fn two_orders_are_told_once_with_both_places() {
+fn two_opposite_lock_orders_are_reported_once_with_both_places() {
     test(async {
         let world = World::new();
         for _ in 0..3 {
@@ -33,7 +33,7 @@ fn two_orders_are_told_once_with_both_places() {
 }
 
 #[test]
-fn a_cycle_of_three_is_seen() {
+fn a_cycle_of_three_locks_is_reported() {
     test(async {
         let world = World::new();
         nest(&world, "a", "b").await;
@@ -47,7 +47,7 @@ fn a_cycle_of_three_is_seen() {
 }
 
 #[test]
-fn one_template_inside_of_itself_is_a_cycle_but_not_as_a_list() {
+fn one_template_nested_in_itself_is_a_cycle_but_not_as_a_list_of_keys() {
     test(async {
         let world = World::new();
         let account = |id: u64| Key::text("account:").value(&id);

@@ -43,7 +43,7 @@ fn an_answer_ends_the_count_of_failures() {
 }
 
 #[test]
-fn a_failure_that_no_retry_helps_is_told_at_once() {
+fn a_failure_that_no_retry_helps_is_returned_at_once() {
     test(async {
         let world = World::new();
         world.store.always(Op::Acquire, Step::Refuse);
@@ -54,7 +54,7 @@ fn a_failure_that_no_retry_helps_is_told_at_once() {
 }
 
 #[test]
-fn one_who_does_not_wait_does_not_retry() {
+fn a_caller_that_does_not_wait_does_not_retry() {
     test(async {
         let world = World::new();
         world.store.always(Op::Acquire, Step::Fail);
@@ -109,7 +109,7 @@ fn a_lost_reply_is_found_by_the_next_attempt_of_the_same_owner() {
 }
 
 #[test]
-fn a_lost_reply_of_one_who_gives_up_leaves_nothing() {
+fn a_lost_reply_of_a_caller_that_gives_up_leaves_nothing() {
     test(async {
         let world = World::new();
         world.store.next(Op::Acquire, [Step::LostReply]);
@@ -121,7 +121,7 @@ fn a_lost_reply_of_one_who_gives_up_leaves_nothing() {
 
 /// An answer that comes after the ttl is worth nothing, however good it sounds.
 #[test]
-fn a_grant_whose_validity_is_over_is_given_back_and_no_body_starts() {
+fn a_grant_whose_validity_is_over_is_released_and_no_body_starts() {
     test(async {
         let world = World::new();
         world.store.next(Op::Acquire, [Step::Stale(31 * SECOND)]);
@@ -134,7 +134,7 @@ fn a_grant_whose_validity_is_over_is_given_back_and_no_body_starts() {
 /// A caller gives a late grant back, gets no answer, and asks again. The release that was under way must not end the
 /// lock that it gets then.
 #[test]
-fn a_release_that_comes_late_finds_nothing_of_the_next_attempt() {
+fn a_late_release_frees_nothing_of_the_next_attempt() {
     test(async {
         let world = World::new();
         world.store.next(Op::Acquire, [Step::Stale(31 * SECOND)]);
@@ -150,7 +150,7 @@ fn a_release_that_comes_late_finds_nothing_of_the_next_attempt() {
 /// Its own start would look like another one's, so it does not go on.
 /// It would be in the way for its whole ttl.
 #[test]
-fn a_grant_that_was_not_given_back_at_once_is_given_back_before_the_next_attempt() {
+fn a_grant_that_was_not_released_at_once_is_released_before_the_next_attempt() {
     test(async {
         let world = World::new();
         world.store.next(Op::Acquire, [Step::Stale(31 * SECOND)]);
@@ -232,7 +232,7 @@ fn retry(times: u32) -> Retry {
 }
 
 #[test]
-fn what_has_never_left_is_not_undone() {
+fn a_request_that_never_left_is_not_abandoned() {
     test(async {
         let world = World::new();
         world.store.next(Op::Acquire, [Step::NeverSent, Step::NeverSent]);
@@ -290,7 +290,7 @@ fn a_store_that_keeps_failing_is_asked_once_a_second_until_it_answers() {
 
 /// Each call may have left something in the store, and no task of its own goes on for each.
 #[test]
-fn what_many_failed_calls_may_have_left_is_undone_by_few_at_a_time_and_soon_after_the_outage() {
+fn many_failed_calls_are_abandoned_a_few_at_a_time_and_soon_after_the_outage() {
     const CALLS: usize = 20_000;
     test(async {
         let world = World::new();
@@ -331,7 +331,7 @@ fn what_many_failed_calls_may_have_left_is_undone_by_few_at_a_time_and_soon_afte
 
 /// Renewals share the thread with them.
 #[test]
-fn what_many_dropped_calls_may_have_left_is_undone_by_few_at_a_time() {
+fn many_dropped_calls_are_abandoned_a_few_at_a_time() {
     const CALLS: usize = 200;
     test(async {
         let world = World::new();

@@ -24,7 +24,7 @@ fn an_outage_is_an_outage_for_the_next_caller_too() {
 
 /// One caller asks, and the others wait for it: nobody holds the lock, as far as anybody knows.
 #[test]
-fn an_outage_is_no_contention_for_those_who_wait_behind_the_one_that_asks() {
+fn an_outage_is_no_contention_for_the_waiters_behind_the_caller_that_asks() {
     for step in [Step::Hang, Step::Fail] {
         test(async {
             let world = World::new();
@@ -49,7 +49,7 @@ fn an_outage_is_no_contention_for_those_who_wait_behind_the_one_that_asks() {
 
 /// The store has said that others hold the lock, and fell silent after that: the last word of it counts.
 #[test]
-fn who_has_waited_for_holders_of_a_healthy_store_is_told_of_contention() {
+fn a_waiter_at_a_healthy_store_hears_of_contention() {
     test(async {
         let world = World::new();
         let held = world.lock("k").acquire().await.unwrap();
@@ -65,7 +65,7 @@ fn who_has_waited_for_holders_of_a_healthy_store_is_told_of_contention() {
 
 /// The other way round: it has said so, and has failed since.
 #[test]
-fn who_has_waited_for_holders_of_a_store_that_fails_now_is_told_of_the_failure() {
+fn a_waiter_at_a_store_that_fails_now_hears_of_the_failure() {
     test(async {
         let (world, stranger) = crate::acquire::polled();
         let held = stranger.lock("k").acquire().await.unwrap();
@@ -83,7 +83,7 @@ fn who_has_waited_for_holders_of_a_store_that_fails_now_is_told_of_the_failure()
 }
 
 #[test]
-fn a_neighbour_that_merely_asks_is_no_contention() {
+fn a_neighbour_that_only_asks_is_no_contention() {
     let three = Mode::Permits(std::num::NonZeroU32::new(3).unwrap());
     for mode in [Mode::Read, three] {
         test(async {
@@ -102,7 +102,7 @@ fn a_neighbour_that_merely_asks_is_no_contention() {
 
 /// Readers ask one after the other, and each is answered: a wait that ends behind them is no outage.
 #[test]
-fn who_waits_behind_readers_that_are_answered_is_not_told_of_an_outage() {
+fn a_waiter_behind_readers_that_get_answers_hears_of_no_outage() {
     test(async {
         let world = World::new();
         world.store.always(Op::Acquire, Step::Late(SECOND));
@@ -118,7 +118,7 @@ fn who_waits_behind_readers_that_are_answered_is_not_told_of_an_outage() {
 
 /// One request is enough for all of them.
 #[test]
-fn what_a_caller_that_does_not_wait_is_told_is_told_to_its_like() {
+fn the_answer_to_a_caller_that_does_not_wait_is_shared_with_others_that_do_not_wait() {
     test(async {
         let (world, stranger) = crate::acquire::neighbours();
         let held = stranger.lock("k").acquire().await.unwrap();
@@ -135,7 +135,7 @@ fn what_a_caller_that_does_not_wait_is_told_is_told_to_its_like() {
 
 /// Not only when the time that a request may take is over.
 #[test]
-fn what_the_store_fails_with_is_told_to_those_behind_who_do_not_wait() {
+fn the_error_of_the_store_is_shared_with_the_callers_behind_that_do_not_wait() {
     test(async {
         let world = World::new();
         for op in [Op::Acquire, Op::Abandon] {
@@ -154,7 +154,7 @@ fn what_the_store_fails_with_is_told_to_those_behind_who_do_not_wait() {
 }
 
 #[test]
-fn one_of_several_that_do_not_wait_has_the_lock_and_the_others_hear_of_it() {
+fn one_of_several_callers_that_do_not_wait_gets_the_lock_and_the_others_are_busy() {
     test(async {
         let world = World::new();
         world.store.always(Op::Acquire, Step::Late(SECOND / 10));
@@ -172,7 +172,7 @@ fn one_of_several_that_do_not_wait_has_the_lock_and_the_others_hear_of_it() {
 }
 
 #[test]
-fn a_shutdown_is_told_as_one_to_a_caller_that_does_not_wait() {
+fn a_caller_that_does_not_wait_hears_of_a_shutdown_as_a_shutdown() {
     test(async {
         let world = World::new();
         world.store.always(Op::Acquire, Step::Hang);

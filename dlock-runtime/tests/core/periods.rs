@@ -32,7 +32,7 @@ pub(crate) fn to_next_period(world: &World) {
 }
 
 #[test]
-fn a_period_has_one_run_and_the_next_another() {
+fn a_period_has_one_run_and_the_next_period_another() {
     test(async {
         let world = world();
         for round in 1..4 {
@@ -52,7 +52,7 @@ fn a_period_has_one_run_and_the_next_another() {
 }
 
 #[test]
-fn others_hear_at_once_that_a_run_goes_on() {
+fn other_callers_hear_at_once_that_a_run_goes_on() {
     test(async {
         let (world, stranger) = neighbours();
         to_next_period(&world);
@@ -67,7 +67,7 @@ fn others_hear_at_once_that_a_run_goes_on() {
 }
 
 #[test]
-fn who_would_rerun_hears_when_the_run_has_ended() {
+fn a_caller_that_would_rerun_hears_when_the_run_has_ended() {
     test(async {
         let (world, stranger) = neighbours();
         to_next_period(&world);
@@ -93,7 +93,7 @@ fn who_would_rerun_hears_when_the_run_has_ended() {
 }
 
 #[test]
-fn who_would_rerun_takes_over_what_has_not_come_to_its_end() {
+fn a_caller_that_would_rerun_takes_over_a_run_that_never_ended() {
     test(async {
         let (world, stranger) = neighbours();
         to_next_period(&world);
@@ -112,7 +112,7 @@ fn who_would_rerun_takes_over_what_has_not_come_to_its_end() {
 }
 
 #[test]
-fn of_those_who_wait_for_a_run_one_gets_it() {
+fn one_of_the_waiters_for_a_crashed_run_starts_it_again() {
     test(async {
         let (world, stranger) = neighbours();
         to_next_period(&world);
@@ -150,7 +150,7 @@ fn a_caller_that_gives_up_before_it_heard_of_its_grant_leaves_the_period_to_othe
 }
 
 #[test]
-fn a_grant_that_came_too_late_is_asked_for_again() {
+fn a_run_whose_grant_came_too_late_is_asked_for_again() {
     test(async {
         let world = world();
         for wait in [LONG, Wait::None] {
@@ -191,7 +191,7 @@ fn a_grant_that_comes_into_a_shutdown_leaves_the_period_to_others() {
 }
 
 #[test]
-fn a_success_is_told() {
+fn the_last_success_of_a_run_can_be_asked_for() {
     test(async {
         let world = world();
         assert_eq!(world.lock("k").last_success().await.unwrap(), None);
@@ -260,7 +260,7 @@ fn a_run_ends_also_where_its_key_is_kept() {
 }
 
 #[test]
-fn what_cannot_be_is_refused() {
+fn once_per_with_options_that_contradict_it_is_refused() {
     test(async {
         let world = world();
         for lock in [once(&world).mode(Mode::Read), world.lock("k").once_per(OncePer::new(Duration::ZERO))] {
@@ -279,7 +279,7 @@ fn what_cannot_be_is_refused() {
 
 /// Of several keys one may be won and the next one not: its period would be over without a run.
 #[test]
-fn a_list_of_keys_is_refused() {
+fn once_per_with_a_list_of_keys_is_refused() {
     test(async {
         let world = world();
         for keys in [&["k", "l"][..], &["k"]] {

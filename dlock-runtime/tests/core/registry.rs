@@ -6,7 +6,7 @@ use dlock_runtime::{ErrorKind, Registry, Wait};
 use crate::support::{Op, SECOND, Step, World, test};
 
 #[test]
-fn an_unknown_name_lists_the_known_ones() {
+fn the_error_about_an_unknown_store_lists_the_known_ones() {
     test(async {
         let world = World::new();
         world.registry.install("b", Memory::new()).unwrap();
@@ -19,7 +19,7 @@ fn an_unknown_name_lists_the_known_ones() {
 }
 
 #[test]
-fn a_name_is_taken_once() {
+fn the_name_of_a_store_can_be_taken_once() {
     test(async {
         let world = World::new();
         let error = world.registry.install("m", Memory::new()).unwrap_err();
@@ -59,7 +59,7 @@ fn the_only_backend_is_the_default_and_one_of_several_is_not() {
 }
 
 #[test]
-fn defaults_hold_for_what_is_not_said() {
+fn defaults_hold_for_options_that_are_not_set() {
     test(async {
         let world = World::new().configure(|defaults| {
             defaults.ttl = 9 * SECOND;
@@ -127,7 +127,7 @@ fn a_store_with_a_connection_per_hold_is_only_called_on_our_thread() {
 }
 
 #[test]
-fn another_store_is_called_in_place() {
+fn a_store_with_shared_connections_is_called_in_place() {
     test(async {
         let world = World::new();
         world.lock("k").acquire().await.unwrap().release().await.unwrap();

@@ -10,7 +10,7 @@ use crate::support::{LONG, MS, Op, SECOND, Step, World, calm, held_and_awaited, 
 const NEVER_AGAIN: Retry = Retry { times: 0, backoff: Backoff::new(SECOND, SECOND) };
 
 #[test]
-fn a_release_asks_for_the_next_one() {
+fn a_release_also_asks_for_the_next_caller() {
     test(async {
         let world = World::new();
         let mut guard = world.lock("k").acquire().await.unwrap();
@@ -69,7 +69,7 @@ fn the_next_caller_stands_behind_waiters_of_other_processes() {
 
 /// What it would ask for is not what a release can ask for.
 #[test]
-fn those_with_wishes_of_their_own_ask_themselves() {
+fn callers_with_other_options_ask_for_themselves() {
     test(async {
         let world = World::new();
         let ways: [fn(dlock_runtime::Lock) -> dlock_runtime::Lock; 2] =
@@ -89,7 +89,7 @@ fn those_with_wishes_of_their_own_ask_themselves() {
 
 /// A key that has to stay taken is not free at the release.
 #[test]
-fn a_hold_that_is_not_simply_freed_carries_nobody() {
+fn a_hold_that_is_not_simply_freed_asks_for_no_next_caller() {
     test(async {
         let world = World::new();
         let (held, next) = held_and_awaited(world.lock("k").min_hold(SECOND), world.lock("k").wait(LONG)).await;
@@ -102,7 +102,7 @@ fn a_hold_that_is_not_simply_freed_carries_nobody() {
 
 /// A caller of the local line is behind nobody once the hold before it is lost.
 #[test]
-fn a_loss_lets_the_next_one_ask_itself() {
+fn after_a_loss_the_next_caller_asks_for_itself() {
     test(async {
         let world = World::new();
         let (held, next) = held_and_awaited(
@@ -119,7 +119,7 @@ fn a_loss_lets_the_next_one_ask_itself() {
 }
 
 #[test]
-fn one_that_goes_while_a_release_asks_for_it_leaves_nothing() {
+fn a_caller_that_goes_away_while_a_release_asks_for_it_leaves_nothing() {
     test(async {
         for steps in [Step::Late(SECOND), Step::LostReply, Step::Hang, Step::Fail] {
             let world = World::new();
@@ -140,9 +140,10 @@ fn one_that_goes_while_a_release_asks_for_it_leaves_nothing() {
     });
 }
 
-/// The release is given up in the middle, or its answer is lost: the next one gets the lock all the same, and once only.
+/// The release is given up in the middle, or its answer is lost: the next one gets the lock all the same, and once
+/// only.
 #[test]
-fn a_carry_without_an_answer_costs_the_next_one_only_time() {
+fn a_release_without_an_answer_costs_the_next_caller_only_time() {
     test(async {
         for polls in 0..4 {
             for step in [Step::Pass, Step::Late(SECOND), Step::LostReply, Step::Hang, Step::Fail] {
@@ -206,7 +207,7 @@ fn the_wait_ends_behind_a_neighbour() {
 
 /// Each waits in the order in which it came, whoever asks for it.
 #[test]
-fn those_who_ask_themselves_do_not_overtake() {
+fn callers_that_ask_for_themselves_do_not_overtake() {
     test(async {
         let world = World::new();
         let order = Arc::new(Mutex::new(Vec::new()));
@@ -256,7 +257,7 @@ fn nobody_waits_for_a_release_that_is_not_polled() {
 
 /// They are in the store's line in the order in which they came, also those who found a neighbour asking.
 #[test]
-fn fair_ones_wait_for_no_neighbour() {
+fn fair_callers_wait_for_no_neighbour() {
     test(async {
         let world = World::new();
         let (held, plain) = held_and_awaited(world.lock("k"), world.lock("k").wait(LONG)).await;
@@ -282,7 +283,7 @@ fn fair_ones_wait_for_no_neighbour() {
 }
 
 #[test]
-fn whoever_is_behind_one_that_goes_asks_itself() {
+fn the_caller_behind_one_that_goes_away_asks_for_itself() {
     test(async {
         let world = World::new();
         let (held, first) = held_and_awaited(world.lock("k"), world.lock("k").wait(LONG)).await;
@@ -315,7 +316,7 @@ fn a_lock_won_for_a_caller_that_is_gone_is_no_contention() {
 }
 
 #[test]
-fn a_shutdown_asks_for_nobody() {
+fn a_shutdown_asks_for_no_next_caller() {
     test(async {
         let world = World::new();
         let (_held, next) = held_and_awaited(world.lock("k"), world.lock("k").wait(LONG)).await;
@@ -328,7 +329,7 @@ fn a_shutdown_asks_for_nobody() {
 
 /// Its task had other things to do for longer than the lock was granted.
 #[test]
-fn an_answer_that_nobody_looks_at_is_asked_for_anew() {
+fn an_answer_that_nobody_reads_is_asked_for_again() {
     test(async {
         let world = World::new();
         let held = world.lock("k").acquire().await.unwrap();

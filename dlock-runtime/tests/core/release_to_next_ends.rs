@@ -9,7 +9,7 @@ use crate::support::{
 
 /// It is about to hear of the shutdown, and has not been polled since.
 #[test]
-fn after_a_shutdown_nobody_is_asked_for() {
+fn after_a_shutdown_a_release_asks_for_no_next_caller() {
     test(async {
         let world = World::new();
         let held = world.lock("k").acquire().await.unwrap();
@@ -46,7 +46,7 @@ fn a_grant_counts_from_before_it_was_asked_for() {
 
 /// The guard has gone to a runtime that stands still: its neighbours at home do not.
 #[test]
-fn a_release_on_another_runtime_holds_up_nobody() {
+fn a_release_on_another_runtime_delays_nobody() {
     let other = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     test(async {
         let world = World::new();
@@ -63,9 +63,10 @@ fn a_release_on_another_runtime_holds_up_nobody() {
     });
 }
 
-/// It may be free meanwhile, or a stranger's: whoever releases hears of the loss, and the next one has what the store says.
+/// It may be free meanwhile, or a stranger's: whoever releases hears of the loss, and the next one has what the store
+/// says.
 #[test]
-fn a_hold_that_the_store_has_forgotten_is_told_as_lost_by_the_release_that_asks() {
+fn a_release_that_asks_for_the_next_caller_reports_a_forgotten_hold_as_lost() {
     test(async {
         for is_taken in [false, true] {
             let (world, stranger) = neighbours();
@@ -94,7 +95,7 @@ fn a_hold_that_the_store_has_forgotten_is_told_as_lost_by_the_release_that_asks(
 
 /// It has taken over what the release has brought, and is gone before it comes to anything.
 #[test]
-fn one_that_goes_from_its_place_in_the_line_leaves_none() {
+fn a_caller_that_goes_away_from_its_place_in_the_queue_leaves_none() {
     test(async {
         let (world, stranger) = neighbours();
         let held = world.lock("k").acquire().await.unwrap();
@@ -113,7 +114,7 @@ fn one_that_goes_from_its_place_in_the_line_leaves_none() {
 
 /// What was asked for one that is gone is not for the one behind it, whose wishes are others.
 #[test]
-fn an_answer_is_only_for_whom_it_was_asked() {
+fn an_answer_is_only_for_the_caller_it_was_asked_for() {
     test(async {
         let world = World::new();
         let held = world.lock("k").acquire().await.unwrap();
@@ -135,7 +136,7 @@ fn an_answer_is_only_for_whom_it_was_asked() {
 
 /// While it is being undone what a release has asked for, nobody hears of contention because of it.
 #[test]
-fn what_a_failed_release_has_asked_for_is_no_contention() {
+fn the_request_of_a_failed_release_is_no_contention_for_the_next_caller() {
     test(async {
         let world = World::new();
         let held = world.lock("k").acquire().await.unwrap();
@@ -157,7 +158,7 @@ fn what_a_failed_release_has_asked_for_is_no_contention() {
 
 /// Two connections have no order: what has gone over one of them is undone over the same.
 #[test]
-fn what_is_asked_from_our_thread_is_undone_from_there_and_what_its_caller_asks_from_home() {
+fn a_request_made_on_our_thread_is_abandoned_there_and_one_of_its_caller_where_the_caller_made_it() {
     test(async {
         let here = dlock_contract::Origin::here();
         for fails in [true, false] {
@@ -208,7 +209,7 @@ fn an_answer_comes_although_another_release_would_ask_too() {
 }
 
 #[test]
-fn one_for_whom_a_release_asks_counts_once_among_those_who_wait() {
+fn a_caller_that_a_release_asks_for_counts_as_one_waiter() {
     test(async {
         let world = World::new();
         let lock = || world.lock("k").max_waiters(2).wait(LONG);
@@ -228,7 +229,7 @@ fn one_for_whom_a_release_asks_counts_once_among_those_who_wait() {
 
 /// Somebody still asks for the hold that was released, and it stands in nobody's way.
 #[test]
-fn a_hold_that_was_carried_on_is_gone_although_its_handle_is_kept() {
+fn a_hold_that_was_handed_on_is_gone_although_its_handle_is_kept() {
     test(async {
         let world = World::new();
         let held = world.lock("k").acquire().await.unwrap();
@@ -243,7 +244,7 @@ fn a_hold_that_was_carried_on_is_gone_although_its_handle_is_kept() {
 }
 
 #[test]
-fn what_a_release_has_asked_counts_as_an_attempt_of_its_caller() {
+fn a_request_made_by_a_release_counts_as_an_attempt_of_the_next_caller() {
     test(async {
         let world = World::new();
         let (held, next) = held_and_awaited(world.lock("k"), world.lock("k").wait(LONG)).await;
@@ -260,7 +261,7 @@ fn what_a_release_has_asked_counts_as_an_attempt_of_its_caller() {
 
 /// The answer is lost and undoing it takes its time: the caller, who asks by itself meanwhile, keeps what it has won.
 #[test]
-fn what_is_undone_is_not_what_its_caller_has_asked_for() {
+fn an_abandon_after_a_release_does_not_undo_the_callers_own_request() {
     test(async {
         let world = World::new();
         let (held, next) = held_and_awaited(world.lock("k"), world.lock("k").ttl(60 * SECOND).wait(LONG)).await;
@@ -279,7 +280,7 @@ fn what_is_undone_is_not_what_its_caller_has_asked_for() {
 
 /// The store is to be told how it went.
 #[test]
-fn a_run_of_which_a_record_is_kept_carries_nobody() {
+fn a_run_with_a_record_asks_for_no_next_caller() {
     test(async {
         let world = World::new();
         let (held, next) = held_and_awaited(world.lock("k").record(true), world.lock("k").wait(LONG)).await;

@@ -50,7 +50,7 @@ fn a_thousand_holds_are_renewed_by_a_few_requests() {
 }
 
 #[test]
-fn renewal_can_be_paced() {
+fn renewals_are_sent_at_the_stated_interval() {
     test(async {
         let world = World::new();
         let guard = world.lock("k").renew(Renew::Every(2 * SECOND)).acquire().await.unwrap();
@@ -78,7 +78,7 @@ fn without_renewal_a_hold_ends_at_its_ttl() {
 }
 
 #[test]
-fn max_hold_ends_the_most_alive_of_holds() {
+fn max_hold_ends_a_hold_that_could_still_be_renewed() {
     test(async {
         let world = World::new();
         let guard = world.lock("k").max_hold(100 * SECOND).acquire().await.unwrap();
@@ -296,7 +296,7 @@ fn a_renewal_that_panics_is_tried_again() {
 }
 
 #[test]
-fn a_renewal_that_is_slow_does_not_hold_up_those_of_another_store() {
+fn a_slow_renewal_does_not_delay_those_of_another_store() {
     test(async {
         let world = World::new();
         let other = dlock_memory::Memory::with_clock(&world.clock);
@@ -312,7 +312,7 @@ fn a_renewal_that_is_slow_does_not_hold_up_those_of_another_store() {
 
 /// One request for both; the short one does not wait for its answer, and the long one does.
 #[test]
-fn a_short_ttl_cuts_off_the_answers_of_no_other() {
+fn a_short_ttl_cuts_off_the_answers_of_no_other_hold() {
     test(async {
         let world = World::new();
         let long = world.lock("long").renew(Renew::Every(SECOND)).acquire().await.unwrap();
@@ -335,7 +335,7 @@ fn a_short_ttl_cuts_off_the_answers_of_no_other() {
 }
 
 #[test]
-fn a_renewal_said_to_be_old_does_not_make_a_busy_loop() {
+fn a_renewal_answer_that_is_already_old_does_not_make_a_busy_loop() {
     test(async {
         let world = World::new();
         let guard = world.lock("k").acquire().await.unwrap();
@@ -367,7 +367,7 @@ fn confirm_asks_the_store_and_prolongs() {
 }
 
 #[test]
-fn near_expiry_is_told_once_until_it_is_renewed() {
+fn near_expiry_is_reported_once_until_the_hold_is_renewed() {
     test(async {
         let world = World::new();
         let guard = world.lock("k").acquire().await.unwrap();

@@ -128,7 +128,7 @@ fn the_run_of_a_process_that_died_is_free_once_its_lease_has_ended() {
 }
 
 #[test]
-fn a_guard_that_is_released_has_run() {
+fn a_run_whose_guard_is_released_has_succeeded() {
     test(async {
         let world = world();
         again(&world).acquire().await.unwrap().release().await.unwrap();
@@ -138,7 +138,7 @@ fn a_guard_that_is_released_has_run() {
 }
 
 #[test]
-fn who_waits_for_a_run_hears_of_its_panic() {
+fn a_waiter_for_a_run_hears_of_its_panic() {
     test(async {
         let (world, stranger) = neighbours();
         to_next_period(&world);

@@ -243,7 +243,7 @@ fn bodies_of_one_key_never_overlap_and_see_rising_tokens() {
 }
 
 #[test]
-fn what_is_awaited_can_be_spawned() {
+fn the_future_of_a_locked_body_can_be_spawned() {
     fn send<T: Send>(_: &T) {}
     let registry = Registry::new();
     let lock = || registry.lock("k");

@@ -132,7 +132,7 @@ fn a_value_asked_for_in_a_dying_runtime_does_not_hang() {
 }
 
 #[test]
-fn values_cleared_are_opened_anew_and_kept() {
+fn values_of_a_runtime_that_were_cleared_are_opened_again_and_kept() {
     let values = PerRuntime::new();
     test(async {
         assert_eq!(values.get(|| async { Ok(1) }).await.unwrap().value, 1);

@@ -25,7 +25,7 @@ fn several_keys_are_sorted_and_each_is_taken_once() {
 }
 
 #[test]
-fn all_or_none() {
+fn a_call_gets_all_of_its_keys_or_none() {
     test(async {
         let world = World::new();
         let other = world.lock("b").acquire().await.unwrap();
@@ -37,7 +37,7 @@ fn all_or_none() {
 }
 
 #[test]
-fn one_wait_is_for_all() {
+fn one_wait_bounds_all_keys_of_a_call() {
     test(async {
         let world = World::new();
         let (first, second) = (world.lock("a").acquire().await.unwrap(), world.lock("b").acquire().await.unwrap());
@@ -54,7 +54,7 @@ fn one_wait_is_for_all() {
 }
 
 #[test]
-fn a_dropped_acquisition_leaves_nothing() {
+fn a_dropped_acquisition_of_several_keys_leaves_nothing() {
     test(async {
         let world = World::new();
         let other = world.lock("b").acquire().await.unwrap();
@@ -69,7 +69,7 @@ fn a_dropped_acquisition_leaves_nothing() {
 }
 
 #[test]
-fn dropping_gives_them_back_in_reverse() {
+fn dropped_guards_of_several_keys_are_released_in_reverse() {
     test(async {
         let world = World::new();
         drop(all(&world, &["a", "b", "c"]).acquire().await.unwrap());
@@ -79,7 +79,7 @@ fn dropping_gives_them_back_in_reverse() {
 }
 
 #[test]
-fn no_key_locks_nothing_and_is_told() {
+fn an_empty_list_of_keys_locks_nothing_and_is_an_error() {
     test(async {
         let world = World::new();
         let error = all(&world, &[]).acquire().await.unwrap_err();
@@ -88,7 +88,7 @@ fn no_key_locks_nothing_and_is_told() {
 }
 
 #[test]
-fn a_key_that_the_enclosing_call_holds_is_told() {
+fn a_key_of_several_that_the_enclosing_call_holds_is_an_error() {
     test(async {
         let world = World::new();
         let nested = all(&world, &["a", "b"]).wait(LONG);
@@ -99,7 +99,7 @@ fn a_key_that_the_enclosing_call_holds_is_told() {
 }
 
 #[test]
-fn a_loss_of_one_is_a_loss() {
+fn the_loss_of_one_of_several_locks_is_a_loss_of_the_call() {
     test(async {
         for (gone, left) in [("a", "b"), ("b", "a")] {
             let world = World::new();
@@ -115,7 +115,7 @@ fn a_loss_of_one_is_a_loss() {
 
 /// Also of one that only the store knows of: the others were ours to the end, and that is not all.
 #[test]
-fn a_release_tells_of_each_that_the_store_had_given_away() {
+fn a_release_of_several_locks_reports_each_one_that_the_store_gave_away() {
     test(async {
         for together in [true, false] {
             for gone in ["a", "b", "c"] {
@@ -149,7 +149,7 @@ fn two_callers_with_opposite_lists_do_not_wait_for_each_other() {
 
 /// Whoever waits for the next one has nothing to wait for any more, whenever that comes free.
 #[test]
-fn a_loss_ends_the_wait_for_the_next_one() {
+fn the_loss_of_one_key_ends_the_wait_for_the_next_key() {
     test(async {
         let changes: [fn(LockAll) -> LockAll; 2] = [|all| all.renew(Renew::Off), |all| all.max_hold(40 * SECOND)];
         for change in changes {
@@ -172,7 +172,7 @@ fn a_loss_ends_the_wait_for_the_next_one() {
 }
 
 #[test]
-fn a_loss_counts_also_where_the_next_one_comes_with_it() {
+fn the_loss_of_one_key_counts_even_if_the_next_key_is_granted_at_the_same_time() {
     test(async {
         let (world, stranger) = neighbours();
         let other = stranger.lock("b").acquire().await.unwrap();
@@ -189,7 +189,7 @@ fn a_loss_counts_also_where_the_next_one_comes_with_it() {
 
 /// Nobody has used it, and the caller was told that there is nothing.
 #[test]
-fn what_was_won_in_vain_is_not_kept() {
+fn keys_of_a_failed_call_are_released_without_min_hold() {
     test(async {
         let (world, stranger) = neighbours();
         let other = stranger.lock("b").acquire().await.unwrap();
@@ -201,7 +201,7 @@ fn what_was_won_in_vain_is_not_kept() {
 }
 
 #[test]
-fn what_a_dropped_acquisition_had_won_is_not_kept() {
+fn keys_of_a_dropped_call_are_released_without_min_hold() {
     test(async {
         let (world, stranger) = neighbours();
         let other = stranger.lock("b").acquire().await.unwrap();
@@ -217,7 +217,7 @@ fn what_a_dropped_acquisition_had_won_is_not_kept() {
 }
 
 #[test]
-fn an_early_release_keeps_each_of_them() {
+fn an_early_release_of_several_keys_keeps_each_of_them() {
     test(async {
         for together in [true, false] {
             let world = World::with(&Clock::manual(), |offers| offers.batch = together);
@@ -230,7 +230,7 @@ fn an_early_release_keeps_each_of_them() {
 }
 
 #[test]
-fn the_last_look_at_very_many_holds_needs_little_stack() {
+fn the_last_check_of_very_many_holds_needs_little_stack() {
     test(async {
         let world = World::new();
         let keys = (0..10_000).map(|n: u32| Key::text("k:").value(&n));

@@ -20,7 +20,7 @@ fn an_idle_registry_ends_at_once() {
 }
 
 #[test]
-fn waiters_are_told_at_once_and_holders_may_finish() {
+fn at_a_shutdown_waiters_fail_at_once_and_holders_may_finish() {
     test(async {
         let (world, stranger) = neighbours();
         let foreign = stranger.lock("foreign").acquire().await.unwrap();
@@ -44,7 +44,7 @@ fn waiters_are_told_at_once_and_holders_may_finish() {
 
 /// One whose request hangs in the store waits for nothing that could still be of use.
 #[test]
-fn one_in_the_middle_of_an_attempt_is_told_at_once() {
+fn a_caller_in_the_middle_of_an_attempt_hears_of_a_shutdown_at_once() {
     test(async {
         let world = World::new();
         world.store.next(Op::Acquire, [Step::LostReply]);
@@ -61,7 +61,7 @@ fn one_in_the_middle_of_an_attempt_is_told_at_once() {
 
 /// It had left the table of holds, and the end must still wait for its answer.
 #[test]
-fn a_release_under_way_is_waited_for() {
+fn a_shutdown_waits_for_a_release_under_way() {
     test(async {
         let world = World::new();
         let guard = world.lock("k").acquire().await.unwrap();
@@ -80,7 +80,7 @@ fn a_release_under_way_is_waited_for() {
 }
 
 #[test]
-fn at_the_deadline_bodies_are_cut_off_and_their_locks_given_back() {
+fn at_the_end_of_a_shutdown_bodies_are_dropped_and_their_locks_released() {
     test(async {
         let world = World::new();
         let body = || |_| std::future::pending::<()>();
@@ -102,7 +102,7 @@ fn at_the_deadline_bodies_are_cut_off_and_their_locks_given_back() {
 }
 
 #[test]
-fn what_the_store_did_not_confirm_is_counted() {
+fn a_shutdown_counts_releases_that_the_store_did_not_confirm() {
     test(async {
         let world = World::new();
         world.store.always(Op::Release, Step::Hang);
@@ -172,7 +172,7 @@ fn a_shutdown_that_is_given_up_can_be_called_again() {
 
 /// No body ran under it.
 #[test]
-fn a_grant_that_comes_into_it_is_not_kept() {
+fn a_grant_that_arrives_during_a_shutdown_is_released() {
     test(async {
         let (world, stranger) = neighbours();
         let registry = world.registry.clone();

@@ -52,7 +52,7 @@ fn block_on_inside(world: &Arc<World>) {
 }
 
 #[test]
-fn a_task_of_a_runtime_that_a_sync_body_drives_is_a_stranger() {
+fn a_task_of_a_runtime_that_a_sync_body_drives_does_not_have_its_locks() {
     let world = world();
     world.lock("k").run_blocking(|_| block_on_inside(&world)).unwrap();
 }
@@ -74,7 +74,7 @@ fn a_runtime_in_a_runtime_changes_nothing() {
 }
 
 #[test]
-fn a_task_of_a_local_set_that_a_body_drives_is_a_stranger() {
+fn a_task_of_a_local_set_that_a_body_drives_does_not_have_its_locks() {
     async fn inside(world: Arc<World>) {
         {
             let set = LocalSet::new();

@@ -34,7 +34,7 @@ fn neighbours_are_served_in_the_order_in_which_they_came() {
 }
 
 #[test]
-fn the_wait_runs_also_in_the_local_line() {
+fn the_wait_also_counts_in_the_local_queue() {
     test(async {
         let world = World::new();
         let (_held, _stands) = held_and_awaited(world.lock("k"), world.lock("k").wait(LONG)).await;
@@ -48,7 +48,7 @@ fn the_wait_runs_also_in_the_local_line() {
 
 /// A caller that stands in the store's line while its neighbour holds is handed the lock by the release: it asks once.
 #[test]
-fn the_next_one_stands_in_line_during_the_hold() {
+fn the_next_caller_joins_the_stores_queue_during_the_hold() {
     test(async {
         let world = World::with(&dlock_runtime::Clock::manual(), |caps| caps.exchange = false);
         for _ in 0..10 {
@@ -62,7 +62,7 @@ fn the_next_one_stands_in_line_during_the_hold() {
 
 /// Where a waiter would only poll, it asks after its neighbour's release, and finds the lock free.
 #[test]
-fn the_next_one_asks_only_after_the_release_where_nothing_is_handed_on() {
+fn the_next_caller_asks_only_after_the_release_if_the_store_hands_nothing_over() {
     test(async {
         let world = World::with(&dlock_runtime::Clock::manual(), |caps| {
             caps.wake = WakeStyle::Poll { from: SECOND, to: SECOND };
@@ -93,7 +93,7 @@ fn a_neighbours_hold_is_contention_without_a_request() {
 
 /// The one that asks the store waits too, if others hold the lock: also others of another process.
 #[test]
-fn all_who_wait_count() {
+fn all_waiters_of_a_key_are_counted() {
     test(async {
         let (world, stranger) = neighbours();
         let (held, first) = held_and_awaited(stranger.lock("k"), world.lock("k").wait(LONG).max_waiters(1)).await;
@@ -112,7 +112,7 @@ fn all_who_wait_count() {
 }
 
 #[test]
-fn the_leftovers_of_a_failed_attempt_are_no_contention() {
+fn an_unfinished_abandon_of_a_neighbour_is_no_contention() {
     test(async {
         let world = World::new();
         for _ in 0..50 {
@@ -126,7 +126,7 @@ fn the_leftovers_of_a_failed_attempt_are_no_contention() {
 
 /// The store's line knows in which order the callers of all processes came.
 #[test]
-fn whoever_wants_fairness_stands_in_the_stores_line_itself() {
+fn a_fair_caller_joins_the_stores_queue_itself() {
     test(async {
         let (world, other) = neighbours();
         let order = Arc::new(Mutex::new(Vec::new()));
@@ -154,7 +154,7 @@ fn whoever_wants_fairness_stands_in_the_stores_line_itself() {
 }
 
 #[test]
-fn one_who_leaves_the_stores_line_leaves_nothing() {
+fn a_caller_that_leaves_the_stores_queue_leaves_nothing() {
     test(async {
         let (world, other) = neighbours();
         let held = other.lock("k").acquire().await.unwrap();
@@ -172,7 +172,7 @@ fn one_who_leaves_the_stores_line_leaves_nothing() {
 
 /// Who comes after somebody's leftovers may be of another mode; not so while a neighbour holds the lock.
 #[test]
-fn another_kind_is_a_conflict_while_a_neighbour_holds() {
+fn another_mode_is_a_conflict_while_a_neighbour_holds() {
     test(async {
         let world = World::with(&dlock_runtime::Clock::manual(), |caps| caps.exchange = false);
         world.store.always(Op::Abandon, Step::Hang);

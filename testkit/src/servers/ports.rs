@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_that_another_has_is_not_reserved() {
+    fn a_block_of_ports_that_another_process_has_is_not_reserved() {
         let blocks: Vec<Block> = (0..20).map(|_| Block::reserve()).collect();
         let firsts: HashSet<u16> = blocks.iter().map(|block| block.left.start).collect();
         assert_eq!(firsts.len(), blocks.len());

@@ -157,7 +157,7 @@ mod tests {
     use super::read_reply;
 
     #[test]
-    fn replies_become_text() {
+    fn replies_of_redis_become_text() {
         let read = |text: &str| read_reply(&mut text.as_bytes()).map_err(|error| error.to_string());
         assert_eq!(read("+PONG\r\n").unwrap(), "PONG");
         assert_eq!(read("$5\r\na\r\nbc\r\n").unwrap(), "a\r\nbc");

@@ -71,7 +71,7 @@ async fn a_lease_that_was_revoked_is_lost_for_all_and_followed_by_a_new_one() {
 }
 
 #[tokio::test]
-async fn a_waiter_whose_lease_was_revoked_stands_again_on_a_new_one() {
+async fn a_waiter_whose_lease_was_revoked_joins_the_queue_again_with_a_new_lease() {
     let (one, other) = (process().await, process().await);
     let key = lock("waiter");
     let hold = ask(&one, &claim(&key)).await.unwrap();
@@ -132,7 +132,7 @@ async fn a_hold_that_is_not_renewed_has_a_lease_of_its_own_and_ends_with_it() {
 }
 
 #[tokio::test]
-async fn a_lease_of_its_own_leaves_no_trace() {
+async fn an_unrenewed_hold_leaves_no_trace_of_its_lease() {
     let server = own();
     let process = dlock::backends::etcd::Etcd::open(&url(&server), &Clock::system()).await.unwrap();
     let mut raw = dlock::backends::etcd::client::Client::connect([server.addr().to_string()], None).await.unwrap();
@@ -157,7 +157,7 @@ async fn a_lease_of_its_own_leaves_no_trace() {
 }
 
 #[tokio::test]
-async fn waiting_with_a_lease_of_its_own_gets_the_whole_ttl() {
+async fn a_waiter_with_a_lease_of_its_own_gets_the_whole_ttl() {
     let (one, other) = (process().await, process().await);
     let key = lock("whole");
     let hold = ask(&one, &claim(&key)).await.unwrap();
@@ -173,7 +173,7 @@ async fn waiting_with_a_lease_of_its_own_gets_the_whole_ttl() {
 }
 
 #[tokio::test]
-async fn close_ends_our_leases() {
+async fn closing_the_store_ends_its_leases() {
     let process = process().await;
     let key = lock("close");
     let hold = ask(&process, &claim(&key)).await.unwrap();

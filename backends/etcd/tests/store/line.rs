@@ -68,7 +68,7 @@ async fn waiters_are_served_in_their_order() {
 }
 
 #[tokio::test]
-async fn the_end_of_a_mere_waiter_lets_nobody_in() {
+async fn a_waiter_that_goes_away_lets_nobody_in() {
     let (one, two, three) = (process().await, process().await, process().await);
     let key = lock("mere waiter");
     let hold = ask(&one, &claim(&key)).await.unwrap();
@@ -84,7 +84,7 @@ async fn the_end_of_a_mere_waiter_lets_nobody_in() {
 }
 
 #[tokio::test]
-async fn a_waiter_whose_key_is_gone_asks_and_goes_to_the_end() {
+async fn a_waiter_whose_key_is_gone_asks_and_goes_to_the_end_of_the_queue() {
     let (one, other) = (process().await, process().await);
     let key = lock("gone");
     let hold = ask(&one, &claim(&key)).await.unwrap();
@@ -105,7 +105,7 @@ async fn a_waiter_whose_key_is_gone_asks_and_goes_to_the_end() {
 }
 
 #[tokio::test]
-async fn standing_in_line_ends_with_an_attempt_that_does_not_stand() {
+async fn an_attempt_without_a_place_ends_the_owners_place_in_the_queue() {
     let (one, other) = (process().await, process().await);
     let key = lock("leave");
     let hold = ask(&one, &claim(&key)).await.unwrap();
@@ -132,7 +132,7 @@ async fn a_dead_holder_is_followed_at_its_ttl_and_not_earlier() {
 }
 
 #[tokio::test]
-async fn waiting_keeps_the_place() {
+async fn a_waiter_keeps_its_place_for_longer_than_its_ttl() {
     let (one, other) = (process().await, process().await);
     let key = lock("keeps");
     let hold = ask(&one, &claim(&key)).await.unwrap();

@@ -33,7 +33,7 @@ async fn a_lock_is_taken_refused_seen_and_freed() {
 }
 
 #[tokio::test]
-async fn an_owner_that_asks_again_has_it_already_and_from_now_on() {
+async fn an_owner_that_asks_again_has_the_lock_already_and_its_lease_begins_anew() {
     let process = process().await;
     let key = lock("again");
     let claim = claim(&key);
@@ -59,7 +59,7 @@ async fn a_late_release_frees_nobody_elses_lock() {
 }
 
 #[tokio::test]
-async fn a_renewal_and_a_release_mind_the_incarnation() {
+async fn a_renewal_and_a_release_check_the_revision_of_the_key() {
     let process = process().await;
     let key = lock("incarnation");
     let claim = claim(&key);
@@ -91,7 +91,7 @@ async fn a_long_name_is_taken() {
 }
 
 #[tokio::test]
-async fn a_strangers_key_is_a_conflict_and_not_waited_for() {
+async fn a_foreign_key_without_a_lease_is_a_conflict_and_not_waited_for() {
     let process = process().await;
     let key = lock("stranger");
     raw().await.put(format!("{}x", prefix(&key)), "hello", None::<PutOptions>).await.unwrap();

@@ -38,7 +38,7 @@ async fn tokens_rise_over_a_restart_and_an_outage_is_retryable() {
 }
 
 #[tokio::test]
-async fn the_shortest_ttl_is_the_servers() {
+async fn the_server_sets_the_shortest_ttl() {
     let ttl = async |server: &Instance| {
         let Profile { ttl, .. } = open(&url(server)).await.unwrap().profile().clone();
         (ttl.min, ttl.step)
@@ -55,7 +55,7 @@ async fn the_shortest_ttl_is_the_servers() {
 }
 
 #[tokio::test]
-async fn one_of_the_hosts_is_enough() {
+async fn one_reachable_host_of_the_url_is_enough() {
     let dead = "127.0.0.1:1";
     let live = shared().replace("etcd://", "");
     for url in [format!("etcd://{dead},{live}"), format!("etcd://{live},{dead}")] {

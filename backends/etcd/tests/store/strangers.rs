@@ -20,7 +20,7 @@ async fn stand_as_go(lock: &dlock::LockKey, value: &str) -> (i64, Vec<u8>) {
 }
 
 #[tokio::test]
-async fn a_lock_of_another_tool_is_waited_for_and_told_as_that() {
+async fn a_lock_of_another_tool_is_waited_for_and_reported_as_that() {
     let process = process().await;
     for (name, value) in [("mutex", ""), ("election/eu", "candidate 1")] {
         let key = lock(name);

@@ -58,7 +58,7 @@ fn release(store: &Memory, hold: &Hold) {
 }
 
 #[test]
-fn the_line_is_served_in_order_and_forgotten() {
+fn the_queue_is_served_in_order_and_then_forgotten() {
     let clock = Clock::manual();
     let store = Memory::with_clock(&clock);
     let claims: Vec<_> = (0..3).map(|_| claim("k")).collect();
@@ -84,7 +84,7 @@ fn the_line_is_served_in_order_and_forgotten() {
 }
 
 #[test]
-fn an_expired_hold_goes_to_the_line_not_to_the_asker() {
+fn an_expired_lock_goes_to_the_first_waiter_and_not_to_the_caller_that_asks() {
     let clock = Clock::manual();
     let store = Memory::with_clock(&clock);
     let (first, second, third) = (claim("k"), claim("k"), claim("k"));
@@ -97,7 +97,7 @@ fn an_expired_hold_goes_to_the_line_not_to_the_asker() {
 }
 
 #[test]
-fn a_waiter_that_is_gone_is_passed_over() {
+fn a_waiter_that_is_gone_is_skipped() {
     let clock = Clock::manual();
     let store = Memory::with_clock(&clock);
     let (first, gone) = (claim("k"), claim("k"));

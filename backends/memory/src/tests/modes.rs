@@ -75,7 +75,7 @@ fn families_do_not_mix_and_a_refusal_leaves_nothing() {
 }
 
 #[test]
-fn a_place_that_nobody_listens_at_keeps_no_family_away() {
+fn the_place_of_a_waiter_that_is_gone_keeps_no_family_away() {
     let store = Memory::with_clock(&Clock::manual());
     let reader = take(&store, &of_mode(Mode::Read));
     drop(stand(&store, &of_mode(Mode::Write)));
@@ -85,7 +85,7 @@ fn a_place_that_nobody_listens_at_keeps_no_family_away() {
 }
 
 #[test]
-fn a_kept_key_is_nobodys_until_its_time() {
+fn a_kept_key_has_no_holder_until_its_time_is_over() {
     let clock = Clock::manual();
     let store = Memory::with_clock(&clock);
     let hold = take(&store, &claim("k"));

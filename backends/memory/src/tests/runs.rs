@@ -72,7 +72,7 @@ fn a_crashed_run_is_repeated_only_if_asked_for_and_when_its_lease_is_over() {
 }
 
 #[test]
-fn who_would_rerun_takes_over_or_hears_of_the_end() {
+fn a_caller_that_would_rerun_takes_over_or_hears_of_the_end() {
     let clock = Clock::manual();
     let store = &Memory::with_clock(&clock);
     for (keep, run) in [(None, Some(RunEnd::Failed)), (Some(SECOND), Some(RunEnd::Failed)), (None, None)] {

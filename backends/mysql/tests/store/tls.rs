@@ -14,7 +14,7 @@ use crate::store::TTL;
 pub(crate) const PASSWORD: &str = "canary-in-clear";
 
 #[tokio::test]
-async fn a_host_that_is_not_this_one_must_say_how() {
+async fn a_url_with_another_host_than_this_one_must_set_tls() {
     let url = format!("mysql://app:{PASSWORD}@db.invalid/test");
     let error = refused(&url).await;
     assert!(matches!(error.kind(), ErrorKind::ConfigInvalid { .. }), "{error}");
@@ -72,12 +72,12 @@ async fn certificates_are_looked_at(kind: Kind) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn certificates_of_a_mariadb_are_looked_at() {
+async fn certificates_of_a_mariadb_are_checked() {
     certificates_are_looked_at(Kind::MariaDb).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn certificates_of_a_mysql_are_looked_at() {
+async fn certificates_of_a_mysql_are_checked() {
     certificates_are_looked_at(Kind::MySql).await;
 }
 

@@ -1,8 +1,8 @@
 //! Compare-and-delete as one command of the server, if it has one: `DELEX … IFEQ` of Redis 8.4, `DELIFEQ` of Valkey 9.
 //!
-//! In a cluster all servers have to have it when the store is opened; one that comes later and refuses it ends its use. A
-//! way that leads elsewhere (`MOVED`, `ASK`) has done nothing, and after any other failure nobody sends it again: so 0
-//! always means that it has deleted nothing.
+//! In a cluster all servers have to have it when the store is opened; one that comes later and refuses it ends its use.
+//! A way that leads elsewhere (`MOVED`, `ASK`) has done nothing, and after any other failure nobody sends it again: so
+//! 0 always means that it has deleted nothing.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -45,8 +45,8 @@ impl CompareAndDelete {
         Some(delete)
     }
 
-    /// Whether the command has deleted the lock. If not, it has done nothing, and the script finds out why: others wait, or
-    /// another owner holds the lock.
+    /// Whether the command has deleted the lock. If not, it has done nothing, and the script finds out why: others
+    /// wait, or another owner holds the lock.
     pub(crate) fn has_deleted(&self, answer: &Value) -> bool {
         if is_forbidden(answer) {
             // Unknown, renamed, not allowed, or of another type: the script does without.
@@ -77,7 +77,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn versions_are_told_apart() {
+    fn versions_with_and_without_the_command_are_told_apart() {
         let claim = Claim::new(LockKey::new("a", Key::text("k")).unwrap(), Duration::from_secs(1), "s").unwrap();
         for (info, name) in [
             ("redis_version:7.0.15\r\n", None),
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn all_servers_must_have_the_same() {
+    fn all_servers_of_a_cluster_must_have_the_same_command() {
         let [old, redis, valkey] = ["redis_version:7.0.15\r\n", "redis_version:8.4.0\r\n", "valkey_version:9.1.2\r\n"]
             .map(|info| Value::BulkString(info.into()));
         let found = |infos: &[&Value]| {

@@ -1,10 +1,10 @@
-//! Stale connections: abandoned while requests may have been on their way. The server ends them, by `CLIENT KILL`, before
-//! it gets any other request.
+//! Stale connections: abandoned while requests may have been on their way. The server ends them, by `CLIENT KILL`,
+//! before it gets any other request.
 //!
-//! The network repeats what was sent over a broken connection for minutes. A `SET` that arrives after its own undoing, which
-//! went over another connection, leaves a lock that nobody holds for a whole ttl. `CLIENT KILL` makes the server read no
-//! more from there. A client is named by its number and its address: a server that was restarted counts from the beginning,
-//! and gives the same pair to nobody else.
+//! The network repeats what was sent over a broken connection for minutes. A `SET` that arrives after its own undoing,
+//! which went over another connection, leaves a lock that nobody holds for a whole ttl. `CLIENT KILL` makes the server
+//! read no more from there. A client is named by its number and its address: a server that was restarted counts from
+//! the beginning, and gives the same pair to nobody else.
 //!
 //! An account that may not run `CLIENT INFO` and `CLIENT KILL` does without. So do unix sockets, where no network is in
 //! between, and clusters, whose client opens its connections itself.
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_is_bounded_and_forgotten() {
+    fn the_list_of_stale_connections_is_bounded_and_forgotten() {
         let stale = StaleConnections::default();
         stale.add(&ClientName::default());
         assert!(!stale.any());

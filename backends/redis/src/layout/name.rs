@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn what_belongs_to_a_lock_is_ours_and_in_its_slot() {
+    fn all_keys_of_a_lock_have_our_prefix_and_are_in_its_slot() {
         use ::redis::cluster_routing::Slot;
         let names = ["dl1:{shop:stock:<42>}", "stock:42", "{stock:42}", "{stock}:42", "stock:42:q", "{stock:42}:q"];
         let mut all = std::collections::HashSet::new();

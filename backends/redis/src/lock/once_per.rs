@@ -28,8 +28,8 @@ use crate::scripts::try_once::{LOOK, TAKE};
 /// How long a record is kept after its last use.
 const RECORD_LEASE: Duration = Duration::from_secs(400 * 86_400);
 
-/// `l`; value, ttl, period in µs, 1 if a crashed run is run again, lease of the record, offset in µs. As `ASK` without a
-/// place, and 4 if the period's run was started already.
+/// `l`; value, ttl, period in µs, 1 if a crashed run is run again, lease of the record, offset in µs. As `ASK` without
+/// a place, and 4 if the period's run was started already.
 ///
 /// Boundaries are compared, not numbers: a number of one period's length means nothing to another one's.
 const DUE: &str = r"
@@ -92,8 +92,8 @@ end
 return 1
 ";
 
-/// `l`; value, 1 if its period is to be given back: nothing was run under the claim, so its boundary is due again, and all
-/// earlier ones are not.
+/// `l`; value, 1 if its period is to be given back: nothing was run under the claim, so its boundary is due again, and
+/// all earlier ones are not.
 const ABANDON: &str = r"
 local me=ARGV[1]
 if ARGV[2]=='1' then
@@ -131,8 +131,8 @@ impl Redis {
         self.read_answer(claim, &answer, high, sent).await
     }
 
-    /// Frees the lock, and gives the period back. With `rerun` the period is not given back: a start that has not ended may be
-    /// run again anyway, and it may belong to another owner that died.
+    /// Frees the lock, and gives the period back. With `rerun` the period is not given back: a start that has not ended
+    /// may be run again anyway, and it may belong to another owner that died.
     pub(crate) async fn abandon_run(
         &self,
         shared: &Arc<Connection>,
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_of_a_millisecond_is_kept_whole() {
+    fn a_part_of_a_millisecond_is_rounded_up() {
         assert_eq!(keep_ms(Duration::from_nanos(1)), 1);
         assert_eq!(keep_ms(Duration::from_millis(7)), 7);
         assert_eq!(keep_ms(Duration::ZERO), 0);

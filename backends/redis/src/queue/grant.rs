@@ -71,8 +71,8 @@ impl Grant {
     }
 }
 
-/// One moment on both clocks. The request left before the server read its clock, so a validity that is counted from here
-/// begins too early rather than too late.
+/// One moment on both clocks. The request left before the server read its clock, so a validity that is counted from
+/// here begins too early rather than too late.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Anchor {
     pub(crate) sent: BootInstant,
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_push_that_is_late_early_or_out_of_order_must_be_asked_for() {
+    fn a_push_that_is_late_early_or_out_of_order_gives_no_validity() {
         let clock = Clock::manual();
         let anchor = Anchor { sent: clock.now(), server_us: 5_000_000 };
         let now = clock.now().after(Duration::from_millis(320));

@@ -102,7 +102,8 @@ impl Places {
         }
     }
 
-    /// Lets all waiters ask: news may have been missed, and the server that pushes now may be another one, with another clock.
+    /// Lets all waiters ask: news may have been missed, and the server that pushes now may be another one, with another
+    /// clock.
     pub(crate) fn wake_all(&self) {
         let places: Vec<_> = self.table().values().cloned().collect();
         for place in places {
@@ -179,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_push_of_another_server_is_a_reason_to_ask() {
+    fn a_push_of_another_server_makes_the_waiter_ask() {
         let clock = Clock::manual();
         let key = LockKey::new("t", dlock_contract::Key::text("k")).unwrap();
         let claim = Arc::new(Claim::new(key, Duration::from_secs(9), "t").unwrap());

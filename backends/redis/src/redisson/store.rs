@@ -1,11 +1,12 @@
 //! `layout=redisson`: locks that Redisson's `RLock` understands, so that Java services and ours share one.
 //!
-//! A lock is a hash under its [literal](LockKey::literal) name, with one field, `<client>:<thread>`, that counts how often
-//! its holder has taken it, and with a lease. A release deletes the hash and tells it on the lock's channel. Ours are held
-//! once, by a client that is the owner of the claim and by no thread.
+//! A lock is a hash under its [literal](LockKey::literal) name, with one field, `<client>:<thread>`, that counts how
+//! often its holder has taken it, and with a lease. A release deletes the hash and tells it on the lock's channel. Ours
+//! are held once, by a client that is the owner of the claim and by no thread.
 //!
-//! Our note stands beside the hash, with the same lease. There is no wait queue: all waiters that hear of a release ask, and Java's
-//! threads come in between. Redisson counts no tokens for an `RLock`: those of our holders rise, and Java's have none.
+//! Our note stands beside the hash, with the same lease. There is no wait queue: all waiters that hear of a release
+//! ask, and Java's threads come in between. Redisson counts no tokens for an `RLock`: those of our holders rise, and
+//! Java's have none.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -267,7 +268,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_field_looks_as_one_of_redissons() {
+    fn a_field_looks_like_one_of_redisson() {
         let owner = Owner::from_bytes([0x6f; 16]);
         assert_eq!(Field(&owner).to_redis_args(), [b"6f6f6f6f-6f6f-6f6f-6f6f-6f6f6f6f6f6f:0"]);
     }

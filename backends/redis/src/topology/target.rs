@@ -164,14 +164,14 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn a_socket_is_a_server_too() {
+    fn a_unix_socket_url_names_a_server() {
         for url in ["unix:///run/redis.sock?db=2&pass=c4n4ry", "redis+unix:///run/redis.sock?db=2"] {
             assert_eq!(format!("{:?}", Target::parse(url).unwrap()), "unix socket/2");
         }
     }
 
     #[test]
-    fn several_hosts_are_told_by_their_number() {
+    fn several_hosts_are_shown_by_their_number() {
         let shown = |url| format!("{:?}", Target::parse(url).unwrap());
         assert_eq!(shown("redis-sentinel://:c4n4ry@a,b:1,c/main/2?sentinel_password=c4n4ry"), "main by 3 sentinels/2");
         assert_eq!(shown("redis-cluster://u:c4n4ry@a:1,b:2"), "cluster of a:1, b:2/0");
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_with_a_url_is_said_without_it() {
+    fn an_error_about_a_url_does_not_repeat_it() {
         for url in [
             "redis://",
             "redis://c4n4ry@host",

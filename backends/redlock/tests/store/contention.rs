@@ -79,7 +79,7 @@ async fn a_split_vote_is_given_up_by_both_and_resolved() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_crowd_goes_on_and_cleans_up() {
+async fn many_callers_all_get_the_lock_and_leave_nothing() {
     let cluster = Cluster::start();
     let grants = Arc::new(Mutex::new(vec![Instant::now()]));
     let mut tasks = Vec::new();
@@ -130,7 +130,7 @@ async fn a_waiter_in_the_queue_of_one_node_neither_harms_nor_is_harmed() {
 }
 
 #[tokio::test]
-async fn something_foreign_on_a_majority_is_a_conflict_and_on_a_minority_no_matter() {
+async fn a_foreign_value_on_a_majority_is_a_conflict_and_on_a_minority_is_ignored() {
     let cluster = Cluster::start();
     let redlock = cluster.open().await;
     for node in 0..2 {

@@ -5,8 +5,8 @@ use dlock_testkit::servers::{Instance, Redis, redlock_url};
 
 use crate::cluster::SECOND;
 
-/// Lets nobody in: each connection would be one too many, and the password is another one. Ends the connection of dlock's own
-/// thread too, if asked for: it was opened after the caller's.
+/// Lets nobody in: each connection would be one too many, and the password is another one. Ends the connection of
+/// dlock's own thread too, if asked for: it was opened after the caller's.
 fn shut(node: &Instance, kills: bool) {
     let mut raw = redis::Client::open(node.url()).unwrap().get_connection().unwrap();
     let mut ask = |words: &[&str]| redis::cmd(words[0]).arg(&words[1..]).query::<String>(&mut raw).unwrap();
@@ -24,7 +24,7 @@ fn shut(node: &Instance, kills: bool) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_hold_outlives_nodes_that_let_nobody_in_since_it_was_taken() {
+async fn a_hold_outlives_nodes_that_accept_no_connections_any_more() {
     for kills in [false, true] {
         let recipe = |_| Redis { aof_always: true, ..Redis::default() };
         let nodes = Instance::start_all((0..3).map(recipe)).unwrap();

@@ -40,7 +40,7 @@ async fn two_names_of_one_server_are_refused() {
 }
 
 #[tokio::test]
-async fn two_names_of_one_server_are_found_when_it_comes_up_later() {
+async fn two_names_of_one_server_are_found_when_the_server_comes_up_later() {
     let cluster = Cluster::start();
     let [a, b, c, d] = [0, 1, 2, 3].map(|node| cluster.nodes[node].addr());
     let double = Proxy::start(a).unwrap();
@@ -130,7 +130,7 @@ async fn a_store_that_fails_or_is_dropped_leaves_no_task() {
 }
 
 #[tokio::test]
-async fn the_environment_names_it_too() {
+async fn the_environment_can_name_the_nodes_of_redlock() {
     let cluster = Cluster::start();
     let mut child = Child::spawn(FROM_ENV, &[("DLOCK_URL_MAIN", &cluster.url())]).unwrap();
     assert_eq!(child.wait_line("held by ", SECOND * 60).unwrap(), "main");

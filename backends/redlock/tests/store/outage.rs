@@ -61,7 +61,7 @@ async fn three_of_five_nodes_down_are_an_outage_and_leave_nothing() {
 }
 
 #[tokio::test]
-async fn a_silent_minority_costs_at_most_its_patience() {
+async fn a_silent_minority_costs_at_most_the_wait_for_a_node() {
     let cluster = Cluster::start();
     let redlock = cluster.open().await;
     let warm = take(&redlock, &claim("k", LONG)).await;

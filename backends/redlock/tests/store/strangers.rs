@@ -30,7 +30,7 @@ async fn literal(cluster: &Cluster) -> Redlock {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_strangers_majority_is_contention_that_ends_with_its_lease() {
+async fn a_foreign_majority_is_contention_that_ends_with_its_lease() {
     let cluster = Cluster::start();
     let redlock = cluster.open().await;
     assert_eq!(locks(&cluster, "dl1:{test:<k>}", [0, 2, 3], 3000), 3);
@@ -91,7 +91,7 @@ async fn literal_names_are_shared_in_both_directions() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_program_waits_for_a_stranger_and_follows_it() {
+async fn a_program_waits_for_a_foreign_holder_and_gets_the_lock_after_it() {
     let cluster = Cluster::start();
     let registry = dlock::Registry::new();
     registry.connect("store", &format!("{}&keys=literal", cluster.url())).await.unwrap();

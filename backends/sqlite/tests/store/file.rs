@@ -73,7 +73,7 @@ async fn a_file_system_that_is_not_known_to_be_local_is_refused_by_name() {
 }
 
 #[tokio::test]
-async fn a_file_that_others_own_or_may_write_is_refused_unless_that_is_meant() {
+async fn a_file_that_others_own_or_may_write_is_refused_unless_the_url_allows_it() {
     let mode = |path: &Path, mode| std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
     let store = Store::on_real_time();
     let folder = store.folder.path();

@@ -43,7 +43,7 @@ const AS_FIRST: &str = "
 const AS_SECOND: &str = "DROP TABLE dlock_broken; UPDATE dlock_schema SET version = 2;";
 
 #[tokio::test]
-async fn a_file_of_version_1_is_upgraded_by_whoever_comes() {
+async fn a_file_of_version_1_is_upgraded_by_the_first_process_that_opens_it() {
     let store = Store::new();
     store.change(FIRST).await;
     let opened = futures::future::join_all((0..6).map(|_| store.open())).await;
@@ -76,7 +76,7 @@ async fn a_lock_of_an_earlier_version_outlives_the_upgrade() {
 }
 
 #[tokio::test]
-async fn nonsense_is_refused() {
+async fn a_file_that_is_no_lock_file_is_refused() {
     for (nonsense, what) in [
         ("UPDATE dlock_schema SET version = 4", "a later version"),
         ("UPDATE dlock_schema SET version = 0", "no version"),

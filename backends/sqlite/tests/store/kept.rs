@@ -12,7 +12,7 @@ const KEEP: Duration = Duration::from_secs(5);
 const MOMENT: Duration = Duration::from_nanos(1);
 
 #[tokio::test]
-async fn a_kept_lock_is_nobodys_and_stays_taken_by_the_stores_clock() {
+async fn a_kept_lock_has_no_holder_and_stays_taken_by_the_stores_clock() {
     let store = Store::new();
     let (one, other) = (store.open().await, store.open().await);
     let first = mode_claim(Mode::Exclusive);
@@ -37,7 +37,7 @@ async fn a_kept_lock_is_nobodys_and_stays_taken_by_the_stores_clock() {
 }
 
 #[tokio::test]
-async fn without_a_time_to_keep_it_an_end_is_a_release() {
+async fn an_end_that_keeps_the_lock_for_no_time_is_a_release() {
     let store = Store::new();
     let one = store.open().await;
     for mode in [Mode::Exclusive, Mode::Read, Mode::Write, permits(2)] {
@@ -50,7 +50,7 @@ async fn without_a_time_to_keep_it_an_end_is_a_release() {
 }
 
 #[tokio::test]
-async fn of_several_holders_only_the_share_of_one_is_kept() {
+async fn of_several_permits_only_the_kept_one_stays_taken() {
     let store = Store::new();
     let one = store.open().await;
     let (held, kept) = (take(&one, &mode_claim(permits(2))).await, take(&one, &mode_claim(permits(2))).await);
@@ -116,7 +116,7 @@ async fn kept_locks_that_nobody_asks_for_again_are_swept() {
 }
 
 #[tokio::test]
-async fn kept_locks_are_swept_by_whatever_is_asked_next() {
+async fn kept_locks_are_swept_by_the_next_request_of_any_kind() {
     let store = Store::new();
     let one = store.open().await;
     for number in 0..600 {

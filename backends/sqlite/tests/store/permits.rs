@@ -106,7 +106,7 @@ async fn the_key_is_in_use_just_as_long_as_its_longest_holder() {
 }
 
 #[tokio::test]
-async fn holds_of_all_kinds_are_renewed_at_once() {
+async fn holds_of_all_modes_are_renewed_at_once() {
     let store = Store::new();
     let one = store.open().await;
     let mut holds = Vec::new();
@@ -144,7 +144,7 @@ async fn holds_from_before_a_restart_of_the_host_are_gone() {
 }
 
 #[tokio::test]
-async fn at_the_counters_bound_permits_go_on_too() {
+async fn permits_are_granted_beyond_the_bound_of_the_counter() {
     let store = Store::new();
     let one = store.open().await;
     let before = take(&one, &mode_claim(permits(2))).await;

@@ -59,7 +59,7 @@ async fn a_reader_that_lapsed_while_a_writer_was_there_does_not_come_back() {
 }
 
 #[tokio::test]
-async fn readers_stand_back_while_a_writer_waits() {
+async fn new_readers_wait_while_a_writer_waits() {
     let store = Store::new();
     let (one, other) = (store.open().await, store.open().await);
     let reader = take(&one, &mode_claim(Mode::Read)).await;
@@ -86,7 +86,7 @@ async fn readers_stand_back_while_a_writer_waits() {
 
 /// One that asks again only every ten seconds would otherwise be overtaken in each of its pauses.
 #[tokio::test]
-async fn a_writer_that_said_its_pause_is_waited_for_so_long_but_not_beyond_its_ttl() {
+async fn a_waiting_writer_keeps_readers_out_for_its_stated_pause_but_not_beyond_its_ttl() {
     let store = Store::new();
     let one = store.open().await;
     let second = Duration::from_secs(1);
@@ -198,7 +198,7 @@ async fn writers_are_not_starved_by_readers_that_overlap() {
 }
 
 #[tokio::test]
-async fn a_dropped_attempt_of_any_kind_leaves_nothing_after_its_abandon() {
+async fn a_dropped_attempt_of_any_mode_leaves_nothing_after_its_abandon() {
     let store = Store::on_real_time();
     let (one, other) = (store.open().await, store.open().await);
     let until = Queue::until(store.clock.now().after(TTL));

@@ -182,7 +182,7 @@ async fn a_wrong_clock_of_a_client_moves_no_period() {
 }
 
 #[tokio::test]
-async fn of_a_crowd_one_starts_each_short_period() {
+async fn one_of_many_callers_starts_each_short_period() {
     let store = Store::on_real_time();
     let period = Duration::from_millis(200);
     let store = Arc::new(store);

@@ -37,7 +37,7 @@ async fn tokens_rise_over_release_expiry_reopening_and_a_deleted_file() {
 }
 
 #[tokio::test]
-async fn after_a_restart_of_the_host_no_token_comes_again() {
+async fn no_token_is_given_twice_over_a_restart_of_the_host() {
     let store = Store::on_real_time();
     let one = store.open().await;
     let hold = take(&one, &claim("a", TTL)).await;
@@ -53,7 +53,7 @@ async fn after_a_restart_of_the_host_no_token_comes_again() {
 }
 
 #[tokio::test]
-async fn at_its_bound_the_counter_goes_on_under_a_higher_one() {
+async fn a_counter_at_its_bound_continues_under_a_higher_one() {
     let store = Store::on_real_time();
     let one = store.open().await;
     let mut conn = store.connect().await;

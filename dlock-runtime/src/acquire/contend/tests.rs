@@ -24,7 +24,7 @@ fn member(registry: &Registry) -> Option<Acquisition> {
 }
 
 #[test]
-fn after_a_hold_that_came_too_late_no_token_falls() {
+fn no_token_falls_after_a_grant_that_came_too_late() {
     let clock = Clock::manual();
     let registry = Registry::with_clock(&clock);
     registry.install("memory", Memory::with_clock(&clock)).unwrap();

@@ -10,7 +10,7 @@ use super::bench::{Bench, LONG, MS, SECOND};
 use super::python::Python;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn redis_py_finds_our_lock_taken_and_has_it_after_our_release() {
+async fn redis_py_finds_our_lock_taken_and_gets_it_after_our_release() {
     let bench = Bench::new();
     let (ours, mut python) = (bench.literal().await, Python::start(&bench.url));
     let hold = take(&ours, &bench.claim(LONG)).await;
@@ -109,7 +109,7 @@ async fn a_killed_redis_py_ends_with_its_lease() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_lock_that_never_ends_is_a_conflict_and_so_is_all_that_is_no_lock() {
+async fn a_foreign_lock_without_a_lease_and_a_value_that_is_no_lock_are_conflicts() {
     let bench = Bench::new();
     let (ours, mut python) = (bench.literal().await, Python::start(&bench.url));
     // As redis-py does unless it is told a time.
@@ -127,7 +127,7 @@ async fn a_lock_that_never_ends_is_a_conflict_and_so_is_all_that_is_no_lock() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn any_bytes_with_a_lease_are_a_lock_and_are_told_to_nobody() {
+async fn any_foreign_bytes_with_a_lease_are_a_lock_and_are_shown_to_nobody() {
     let bench = Bench::new();
     let ours = bench.literal().await;
     // As redsync, node-redlock and others make them, and one that looks as if a marker of ours began it.
@@ -157,7 +157,7 @@ async fn any_bytes_with_a_lease_are_a_lock_and_are_told_to_nobody() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_name_that_others_chose_and_what_we_keep_beside_ours_never_meet() {
+async fn names_that_others_choose_and_the_keys_beside_our_locks_never_meet() {
     let bench = Bench::new();
     let ours = bench.literal().await;
     let hold = take(&ours, &bench.claim(LONG)).await;
@@ -176,7 +176,7 @@ async fn a_name_that_others_chose_and_what_we_keep_beside_ours_never_meet() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn without_the_parameter_names_are_ours_and_others_are_not_looked_at() {
+async fn without_the_parameter_locks_have_our_names_and_foreign_locks_are_ignored() {
     let bench = Bench::new();
     let redis = Redis::connect(&bench.url, &Clock::system()).await.unwrap();
     let mut python = Python::start(&bench.url);

@@ -7,7 +7,7 @@ use super::bench::{Bench, LONG, MS, SECOND};
 use super::python::Python;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_counter_of_both_tools_is_counted_right() {
+async fn a_counter_that_both_tools_raise_loses_no_count() {
     const EACH: u32 = 25;
     let bench = Bench::new();
     let counter = format!("count:{}", bench.name);
@@ -44,7 +44,7 @@ async fn a_counter_of_both_tools_is_counted_right() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_caller_that_does_not_wait_is_told_when_to_come_back() {
+async fn a_caller_that_does_not_wait_hears_when_the_foreign_lease_ends() {
     let bench = Bench::new();
     let mut python = Python::start(&bench.url);
     let registry = bench.registry("keys=literal").await;

@@ -46,7 +46,7 @@ async fn our_lock_is_one_that_rlock_understands() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_thread_that_waits_is_told_of_our_release() {
+async fn a_waiting_thread_of_redisson_hears_of_our_release() {
     let bench = Bench::new();
     let (ours, java) = (bench.redisson().await, RLock::new(&bench));
     let hold = take(&ours, &bench.claim(LONG)).await;
@@ -64,7 +64,7 @@ async fn a_thread_that_waits_is_told_of_our_release() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_thread_keeps_us_out_for_as_long_as_it_holds_the_lock_at_all() {
+async fn a_reentrant_thread_of_redisson_keeps_us_out_until_its_last_unlock() {
     let bench = Bench::new();
     let (ours, mut java) = (bench.redisson().await, RLock::new(&bench));
     let earlier = take(&ours, &bench.claim(LONG)).await;
@@ -94,7 +94,7 @@ async fn a_thread_keeps_us_out_for_as_long_as_it_holds_the_lock_at_all() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_service_that_died_ends_with_its_lease() {
+async fn the_lock_of_a_dead_redisson_service_ends_with_its_lease() {
     let bench = Bench::new();
     let (ours, mut java) = (bench.redisson().await, RLock::new(&bench));
     assert_eq!(java.lock(600), None);
@@ -185,7 +185,7 @@ async fn a_waiter_whose_connection_breaks_asks_and_listens_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn while_nothing_can_be_told_a_waiter_is_not_promised_any_news() {
+async fn a_waiter_that_cannot_subscribe_is_not_promised_a_notification() {
     let mut bench = Bench::new();
     let server = dlock_testkit::servers::Instance::start(dlock_testkit::servers::Redis::default()).unwrap();
     bench.url = server.url();

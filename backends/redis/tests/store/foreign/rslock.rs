@@ -40,7 +40,7 @@ async fn a_lock_of_rslock_is_busy_for_us_and_ours_after_its_unlock() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn rslock_finds_our_lock_taken_and_has_it_after_our_release() {
+async fn rslock_finds_our_lock_taken_and_gets_it_after_our_release() {
     let bench = Bench::new();
     let (registry, manager) = (bench.registry("keys=literal").await, manager(&bench));
     let lock = || registry.lock(bench.text()).ttl(4 * LONG);

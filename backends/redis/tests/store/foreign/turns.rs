@@ -112,7 +112,7 @@ async fn both_get_their_turns(bench: &Bench, registries: &[Registry], fair: bool
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_stranger_that_polls_gets_its_turns_beside_many_tasks_of_one_process() {
+async fn a_polling_foreign_client_gets_its_turns_beside_many_tasks_of_one_process() {
     let bench = Bench::new();
     let registry = bench.registry("keys=literal").await;
     both_get_their_turns(&bench, &[registry.clone(), registry.clone(), registry.clone(), registry], false, 3 * MS)
@@ -121,7 +121,7 @@ async fn a_stranger_that_polls_gets_its_turns_beside_many_tasks_of_one_process()
 
 /// Each turn of ours is one hold then.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_stranger_that_polls_gets_its_turns_beside_tasks_that_hold_longer() {
+async fn a_polling_foreign_client_gets_its_turns_beside_tasks_that_hold_longer() {
     let bench = Bench::new();
     let registry = bench.registry("keys=literal").await;
     both_get_their_turns(&bench, &[registry.clone(), registry.clone(), registry.clone(), registry], false, 30 * MS)
@@ -129,7 +129,7 @@ async fn a_stranger_that_polls_gets_its_turns_beside_tasks_that_hold_longer() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_stranger_that_polls_gets_its_turns_beside_many_processes() {
+async fn a_polling_foreign_client_gets_its_turns_beside_many_processes() {
     let bench = Bench::new();
     let mut registries = Vec::new();
     for _ in 0..4 {
@@ -139,7 +139,7 @@ async fn a_stranger_that_polls_gets_its_turns_beside_many_processes() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_stranger_that_polls_gets_its_turns_beside_those_who_wait_in_order() {
+async fn a_polling_foreign_client_gets_its_turns_beside_fair_waiters() {
     let bench = Bench::new();
     let registry = bench.registry("keys=literal").await;
     both_get_their_turns(
@@ -151,10 +151,10 @@ async fn a_stranger_that_polls_gets_its_turns_beside_those_who_wait_in_order() {
     .await;
 }
 
-/// Eight strangers that hold long leave the name free for some milliseconds at a time. Ours find one of these moments soon
-/// after each turn of theirs: a line that looked the more seldom the longer it had waited got nothing at all.
+/// Eight strangers that hold long leave the name free for some milliseconds at a time. Ours find one of these moments
+/// soon after each turn of theirs: a line that looked the more seldom the longer it had waited got nothing at all.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_line_is_not_starved_by_strangers_that_hold_long() {
+async fn a_queue_is_not_starved_by_foreign_clients_that_hold_long() {
     let bench = Bench::new();
     let registry = bench.registry("keys=literal").await;
     let end = Instant::now() + 10 * SECOND;
@@ -217,7 +217,7 @@ async fn commands_of_hand_overs(query: &str) -> BTreeMap<String, u64> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_line_that_met_no_stranger_runs_the_commands_of_any_line() {
+async fn a_queue_that_met_no_foreign_client_runs_the_commands_of_a_plain_queue() {
     for _ in 0..10 {
         let plain = commands_of_hand_overs("eviction=allow").await;
         let begin = Instant::now();
@@ -235,7 +235,7 @@ async fn a_line_that_met_no_stranger_runs_the_commands_of_any_line() {
 
 /// Its own looks are no sign of a stranger.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_line_that_meets_no_stranger_is_broken_seldom() {
+async fn a_queue_that_meets_no_foreign_client_leaves_the_lock_free_seldom() {
     let bench = Bench::new();
     let registries = [bench.registry("keys=literal").await, bench.registry("keys=literal").await];
     let [one, two] = &registries;

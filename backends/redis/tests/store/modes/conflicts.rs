@@ -92,7 +92,7 @@ async fn a_foreign_value_under_the_name_is_a_conflict_and_stays() {
 }
 
 #[tokio::test]
-async fn a_foreign_value_does_not_end_a_hold_in_silence() {
+async fn a_hold_whose_key_is_deleted_or_foreign_hears_of_its_loss() {
     let bench = Bench::shared();
     let redis = bench.open().await;
     let hold = take(&redis, &bench.claim(permits(3), LONG)).await;

@@ -21,7 +21,7 @@ fn lock(registry: &Registry, bench: &Bench) -> Lock {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn permits_and_readers_of_two_processes() {
+async fn permits_and_readers_of_two_processes_share_a_lock() {
     let bench = Arc::new(Bench::shared());
     let registries = [registry(&bench).await, registry(&bench).await];
     for (mode, most) in [(permits(3), 3), (Mode::Read, i64::MAX), (Mode::Write, 1)] {
@@ -66,7 +66,7 @@ async fn a_permit_outlives_its_ttl_and_a_dropped_guard_frees_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_minimum_and_a_period() {
+async fn min_hold_and_once_per_work_over_redis() {
     let bench = Bench::shared();
     let registry = registry(&bench).await;
     let before = Instant::now();

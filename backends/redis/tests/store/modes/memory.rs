@@ -7,7 +7,7 @@ use dlock_testkit::holds::{confirm, take};
 use super::bench::{Bench, LONG, MS, granted, is_lost, permits, stand, until};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn holds_of_every_kind_are_renewed_without_memory() {
+async fn holds_of_every_mode_are_renewed_by_a_server_without_memory() {
     let bench = Bench::own();
     let (one, two) = (bench.open().await, bench.open().await);
     let end = || -> i64 { redis::cmd("PEXPIRETIME").arg(bench.name()).query(&mut bench.raw()).unwrap() };
@@ -36,7 +36,7 @@ async fn holds_of_every_kind_are_renewed_without_memory() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_hold_that_was_lost_is_told_so_without_memory() {
+async fn a_lost_hold_hears_of_its_loss_from_a_server_without_memory() {
     let bench = Bench::own();
     let redis = bench.open().await;
     let lost = take(&redis, &bench.claim(permits(1), LONG)).await;
@@ -53,7 +53,7 @@ async fn a_hold_that_was_lost_is_told_so_without_memory() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn known_waiters_may_ask_again_without_memory_and_nobody_joins() {
+async fn a_server_without_memory_serves_known_waiters_and_takes_no_new_ones() {
     for mode in [Mode::Write, permits(1)] {
         let bench = Bench::own();
         let (one, two) = (bench.open().await, bench.open().await);

@@ -27,7 +27,7 @@ async fn a_fair_claim_does_not_overtake_after_a_death() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_fair_claim_that_comes_first_has_the_lock_at_once() {
+async fn a_fair_claim_that_comes_first_gets_the_lock_at_once() {
     let bench = Bench::shared();
     let redis = bench.open().await;
     for how in [Queue::Leave, until()] {
@@ -44,7 +44,7 @@ async fn a_fair_claim_that_comes_first_has_the_lock_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_line_of_the_dead_holds_up_no_fair_claim() {
+async fn a_queue_of_dead_waiters_does_not_delay_a_fair_claim() {
     let bench = Bench::own();
     let (one, two) = (bench.open().await, bench.open().await);
     take(&one, &bench.fair(50 * MS)).await;

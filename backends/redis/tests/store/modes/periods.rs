@@ -17,7 +17,7 @@ async fn already_run(redis: &impl Backend, claim: &Arc<Claim>) -> bool {
 }
 
 #[tokio::test]
-async fn a_kept_key_is_nobodys_until_its_time_is_over() {
+async fn a_kept_key_has_no_holder_until_its_time_is_over() {
     let bench = Bench::shared();
     let (one, two) = (bench.open().await, bench.open().await);
     let hold = take(&one, &bench.claim(Mode::Exclusive, LONG)).await;
@@ -40,7 +40,7 @@ async fn a_kept_key_is_nobodys_until_its_time_is_over() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_waiter_has_a_kept_key_when_its_time_is_over() {
+async fn a_waiter_gets_a_kept_key_when_its_time_is_over() {
     let bench = Bench::shared();
     let (one, two) = (bench.open().await, bench.open().await);
     let hold = take(&one, &bench.claim(Mode::Exclusive, LONG)).await;
@@ -59,7 +59,7 @@ async fn a_waiter_has_a_kept_key_when_its_time_is_over() {
 }
 
 #[tokio::test]
-async fn a_period_is_started_once_whoever_asks() {
+async fn a_period_is_started_once_however_many_callers_ask() {
     let bench = Bench::shared();
     let (one, two) = (bench.open().await, bench.open().await);
     for end in [RunEnd::Failed, RunEnd::Succeeded { took: SECOND }] {
@@ -115,7 +115,7 @@ async fn a_success_is_remembered_and_a_failure_is_not() {
 }
 
 #[tokio::test]
-async fn a_crashed_run_is_run_again_only_by_whoever_may_and_only_when_its_lease_is_over() {
+async fn a_crashed_run_is_repeated_only_if_asked_for_and_only_when_its_lease_is_over() {
     let bench = Bench::shared();
     let (one, two) = (bench.open().await, bench.open().await);
     let crashed = take(&one, &bench.run(HOUR, false, 300 * MS)).await;
@@ -243,7 +243,7 @@ async fn a_period_of_another_length_is_compared_by_its_time() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_run_that_ends_hands_on_to_those_who_stand_in_line() {
+async fn a_run_that_ends_hands_the_lock_to_the_first_waiter() {
     let bench = Bench::shared();
     let redis = bench.open().await;
     let run = take(&redis, &bench.run(HOUR, false, LONG)).await;
@@ -256,7 +256,7 @@ async fn a_run_that_ends_hands_on_to_those_who_stand_in_line() {
 }
 
 #[tokio::test]
-async fn a_hundred_askers_start_one_run() {
+async fn a_hundred_callers_start_one_run() {
     let bench = Bench::shared();
     let (one, two) = (bench.open().await, bench.open().await);
     let asked = (0..100).map(|n| {
@@ -268,7 +268,7 @@ async fn a_hundred_askers_start_one_run() {
 }
 
 #[tokio::test]
-async fn a_run_is_one_command_and_so_is_its_end() {
+async fn a_run_takes_one_command_to_start_and_one_to_end() {
     let bench = Bench::own();
     let redis = bench.open().await;
     for n in 0..2 {
@@ -287,7 +287,7 @@ async fn a_run_is_one_command_and_so_is_its_end() {
 }
 
 #[tokio::test]
-async fn a_record_that_is_none_of_ours_is_told() {
+async fn a_foreign_value_in_place_of_a_run_record_is_an_error() {
     let bench = Bench::shared();
     let redis = bench.open().await;
     let name = bench.name() + ":r";

@@ -11,7 +11,7 @@ use super::bench::{Bench, LONG, MS, SECOND, ask, contended, granted, is_lost, pe
 use crate::names::FENCE;
 
 #[tokio::test]
-async fn the_same_owner_keeps_its_number_and_arms_its_lease_anew() {
+async fn an_owner_that_asks_again_keeps_its_permit_number_and_gets_a_new_lease() {
     let bench = Bench::shared();
     let redis = bench.open().await;
     let _low = take(&redis, &bench.claim(permits(3), LONG)).await;
@@ -45,7 +45,7 @@ async fn each_permit_ends_by_itself() {
 }
 
 #[tokio::test]
-async fn renewals_of_all_kinds_go_in_one_batch() {
+async fn renewals_of_all_modes_go_in_one_batch() {
     let bench = Bench::own();
     let redis = bench.open().await;
     let mut holds = Vec::new();
@@ -74,7 +74,7 @@ async fn renewals_of_all_kinds_go_in_one_batch() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_release_hands_its_number_to_the_first_in_line() {
+async fn a_release_hands_its_permit_number_to_the_first_waiter() {
     let bench = Bench::shared();
     let (one, two) = (bench.open().await, bench.open().await);
     let first = take(&one, &bench.claim(permits(2), LONG)).await;
@@ -104,7 +104,7 @@ async fn a_release_hands_its_number_to_the_first_in_line() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn several_that_end_at_once_let_as_many_in() {
+async fn when_several_permits_end_at_once_as_many_waiters_get_in() {
     let bench = Bench::shared();
     let redis = bench.open().await;
     for _ in 0..3 {
@@ -173,7 +173,7 @@ async fn a_killed_waiter_costs_nothing_and_a_silent_one_a_short_grant() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_share_pushed_to_nobody_is_given_back() {
+async fn a_permit_pushed_to_a_waiter_that_is_gone_is_released() {
     let bench = Bench::shared();
     let (one, two) = (bench.open().await, bench.open().await);
     let hold = take(&one, &bench.claim(permits(1), LONG)).await;
@@ -196,7 +196,7 @@ async fn a_share_pushed_to_nobody_is_given_back() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_abandoned_share_leaves_no_trace() {
+async fn an_abandoned_permit_leaves_no_trace() {
     let bench = Bench::shared();
     let redis = bench.open().await;
     let hold = take(&redis, &bench.claim(permits(1), LONG)).await;

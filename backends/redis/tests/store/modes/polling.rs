@@ -17,9 +17,10 @@ async fn has_its_turn(redis: &Redis, claim: &Arc<Claim>) {
     redis.release(&hold).await.unwrap();
 }
 
-/// Its abandon was given up, or its request came after it. Its neighbours ask all the while, and are of the same process.
+/// Its abandon was given up, or its request came after it. Its neighbours ask all the while, and are of the same
+/// process.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_place_that_was_left_without_a_word_ends_although_its_process_polls() {
+async fn a_place_of_a_waiter_that_left_silently_ends_although_its_process_polls() {
     for (held, left, waits) in [
         (permits(1), permits(1), permits(1)),
         (Mode::Write, Mode::Write, Mode::Read),

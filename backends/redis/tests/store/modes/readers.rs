@@ -38,7 +38,7 @@ async fn readers_share_and_a_writer_is_alone() {
 
 /// It cannot tell a writer that lives from a dead one, so it waits for the end of its place.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn readers_that_may_not_count_who_listens_do_not_pass_a_writer() {
+async fn readers_without_the_right_to_count_listeners_do_not_overtake_a_writer() {
     let bench = Bench::own();
     let right = "ACL SETUSER lean reset on >pw ~* &* +@all -pubsub|numsub";
     let words: Vec<_> = right.split(' ').collect();

@@ -43,7 +43,7 @@ impl Silent {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_newcomer_in_between_gives_the_other_places_of_a_silent_process_no_trial() {
+async fn a_newcomer_in_between_gives_the_other_places_of_a_silent_process_no_second_grant() {
     let bench = Bench::own();
     let one = bench.open().await;
     let (silent, last) = Silent::before(&one, &bench).await;
@@ -57,7 +57,7 @@ async fn a_newcomer_in_between_gives_the_other_places_of_a_silent_process_no_tri
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nor_does_a_newcomer_whose_key_is_kept_beyond_its_hold() {
+async fn a_newcomer_whose_key_is_kept_beyond_its_hold_gives_a_silent_process_no_second_grant() {
     let bench = Bench::own();
     let one = bench.open().await;
     let (silent, last) = Silent::before(&one, &bench).await;
@@ -73,7 +73,7 @@ async fn nor_does_a_newcomer_whose_key_is_kept_beyond_its_hold() {
 
 /// Its release was its last word.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_process_that_is_silent_since_it_passed_a_lock_on_costs_no_second_grant() {
+async fn a_process_that_fell_silent_after_a_hand_over_costs_no_second_grant() {
     let bench = Bench::own();
     let (one, silent) = (bench.open().await, bench.open().await);
     let held = take(&silent, &bench.fair(LONG)).await;

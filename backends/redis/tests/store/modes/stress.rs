@@ -112,7 +112,7 @@ async fn waiters_that_die_in_between_stop_nobody() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_waiter_is_called_and_does_not_ask() {
+async fn a_waiter_is_notified_and_does_not_poll() {
     let bench = Arc::new(Bench::own());
     let stores = [Arc::new(bench.open().await), Arc::new(bench.open().await)];
     for modes in [[permits(2), permits(2)], [Mode::Read, Mode::Write]] {

@@ -46,7 +46,7 @@ fn calls(bench: &Bench, command: &str) -> u64 {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn free_locks_are_one_request_and_are_given_back_in_reverse() {
+async fn free_locks_are_taken_in_one_request_and_released_in_reverse() {
     let bench = Bench::own();
     let registry = registry(&bench).await;
     // The server learns the scripts.
@@ -71,7 +71,7 @@ async fn free_locks_are_one_request_and_are_given_back_in_reverse() {
 }
 
 #[tokio::test]
-async fn one_lock_that_is_taken_or_awaited_keeps_all_as_they_are() {
+async fn if_one_lock_is_taken_or_waited_for_none_of_the_locks_is_changed() {
     let bench = Bench::own();
     let (redis, other) = (bench.open().await, bench.open().await);
     let held = take(&other, &claim("b", LONG)).await;
@@ -109,7 +109,7 @@ async fn an_owner_that_asks_again_has_all_locks_once_with_higher_tokens() {
 }
 
 #[tokio::test]
-async fn a_foreign_value_is_told_by_its_own_name_and_leaves_nothing() {
+async fn a_foreign_value_under_one_of_several_names_is_reported_with_that_name() {
     let bench = Bench::own();
     let registry = registry(&bench).await;
     let _: () = bench.raw().lpush(name(2), "a list").unwrap();
@@ -120,7 +120,7 @@ async fn a_foreign_value_is_told_by_its_own_name_and_leaves_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_cancelled_caller_leaves_nothing() {
+async fn a_cancelled_call_for_several_locks_leaves_nothing() {
     let bench = Bench::own();
     let registry = registry(&bench).await;
     lock(&registry).acquire().await.unwrap().release().await.unwrap();
@@ -134,7 +134,7 @@ async fn a_cancelled_caller_leaves_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn each_lock_of_several_is_renewed_lost_and_kept_as_any_other() {
+async fn each_of_several_locks_is_renewed_lost_and_kept_like_a_single_lock() {
     let bench = Bench::own();
     let registry = registry(&bench).await;
     let guards = lock(&registry).ttl(600 * MS).name("transfer").min_hold(300 * MS).acquire().await.unwrap();
@@ -160,7 +160,7 @@ async fn each_lock_of_several_is_renewed_lost_and_kept_as_any_other() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn crowds_of_two_processes_are_alone_with_each() {
+async fn many_callers_of_two_processes_exclude_each_other_on_each_of_several_locks() {
     let bench = Bench::own();
     let registries = [registry(&bench).await, registry(&bench).await];
     let inside: Arc<[std::sync::atomic::AtomicI64; 5]> = Arc::default();

@@ -33,7 +33,7 @@ async fn known_as_waiter<S>(server: &Database<S>) -> (Redis, Redis, Hold) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn callers_of_one_process_cost_one_command_each() {
+async fn waiters_of_one_process_cost_one_command_each() {
     let server = Database::own(&[]);
     let registry = Registry::new();
     registry.install("redis", server.open().await).unwrap();
@@ -68,7 +68,7 @@ async fn callers_of_one_process_cost_one_command_each() {
 
 /// Somebody has broken the line. The lock is free all the same, and whoever asks for a place in it hears what is wrong.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_lock_is_released_although_asking_fails() {
+async fn a_release_frees_the_lock_although_its_request_for_the_next_caller_fails() {
     let server = Database::own(&[]);
     let (one, _, held) = known_as_waiter(&server).await;
     let _: () = server.raw().set(K_QUEUE, "theirs").unwrap();
@@ -83,7 +83,7 @@ async fn the_lock_is_released_although_asking_fails() {
 
 /// An operator has put something else there meanwhile.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_foreign_value_is_neither_released_nor_taken() {
+async fn a_release_that_asks_for_the_next_caller_leaves_a_foreign_value_alone() {
     let server = Database::own(&[]);
     for foreign in ["text", "list"] {
         let (one, _, held) = known_as_waiter(&server).await;
@@ -104,7 +104,7 @@ async fn a_foreign_value_is_neither_released_nor_taken() {
 
 /// The lock was taken before the token could be drawn: it is given back, and whoever asks hears of the counter.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_is_left_where_no_token_can_be_drawn() {
+async fn a_release_that_can_draw_no_token_for_the_next_caller_leaves_nothing() {
     for counter in ["junk", "9223372036854775807"] {
         let server = Database::own(&[]);
         let (one, _, held) = known_as_waiter(&server).await;
@@ -119,7 +119,7 @@ async fn nothing_is_left_where_no_token_can_be_drawn() {
 
 /// So is a place in a line of which half is broken.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_is_left_of_a_place_that_could_not_be_taken() {
+async fn a_release_that_can_take_no_place_for_the_next_caller_leaves_nothing() {
     let server = Database::own(&[]);
     let (one, other, held) = known_as_waiter(&server).await;
     let _behind = stand(&other, &claim("k", 10 * SECOND)).await;
@@ -136,7 +136,7 @@ async fn nothing_is_left_of_a_place_that_could_not_be_taken() {
 
 /// As short as a grant that is pushed: the one for whom it is may have ended with the process.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_grant_that_nobody_has_looked_at_is_short() {
+async fn a_grant_that_the_next_caller_has_not_seen_yet_is_short() {
     let server = Database::own(&[]);
     let (one, _, held) = known_as_waiter(&server).await;
     let until = Clock::system().now().after(60 * SECOND);
@@ -156,7 +156,7 @@ async fn a_grant_that_nobody_has_looked_at_is_short() {
 
 /// Of a process that has ended, with its place ahead of ours.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_lock_is_given_to_nobody_who_does_not_listen() {
+async fn a_release_gives_the_lock_to_no_caller_that_does_not_listen() {
     let server = Database::own(&[]);
     let (one, _, held) = known_as_waiter(&server).await;
     let dead = server.open().await;
@@ -182,7 +182,7 @@ async fn the_lock_is_given_to_nobody_who_does_not_listen() {
 
 /// One whom no push would reach, and one who wants no plain lock.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_release_asks_for_nobody_who_could_not_stand_in_the_line() {
+async fn a_release_does_not_ask_for_a_caller_that_could_not_join_the_queue() {
     let server = Database::own(&[]);
     let until = Clock::system().now().after(60 * SECOND);
     let (one, _, held) = known_as_waiter(&server).await;

@@ -43,7 +43,7 @@ fn lock(registry: &Registry) -> Lock {
 /// The releaser hears that the lock was its own to the end, which is all it can know, and the observers hear of the
 /// failure. The next ones get the lock in their order, each of them once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_cut_costs_neither_a_caller_nor_its_place() {
+async fn a_cut_connection_loses_neither_a_waiter_nor_its_place() {
     for cut in [Cut::Request, Cut::Answer, Cut::Server] {
         let (server, name) = (Database::own(&[]), names::of_default(Key::text("k")));
         let (proxy, through) = Proxy::in_front_of(&server.url).unwrap();

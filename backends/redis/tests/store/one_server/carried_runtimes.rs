@@ -102,7 +102,7 @@ fn in_line(server: &Database<Instance>) -> u64 {
 
 /// It stood in the store's line, since the hold before was not of its runtime.
 #[test]
-fn a_neighbour_in_the_line_ends_with_its_runtime() {
+fn a_waiter_in_the_local_queue_ends_with_its_runtime() {
     let mut bench = Bench::new();
     let held = bench.staying.block_on(bench.lock().acquire()).unwrap();
     let before = token(&held);
@@ -116,7 +116,7 @@ fn a_neighbour_in_the_line_ends_with_its_runtime() {
 
 /// It waited for the release of a neighbour of its own; the guard outlives them both.
 #[test]
-fn the_next_one_ends_with_the_runtime_of_the_hold() {
+fn the_next_caller_ends_with_the_runtime_of_the_holder() {
     let mut bench = Bench::new();
     let held = bench.ending().block_on(bench.lock().acquire()).unwrap();
     let before = token(&held);

@@ -38,7 +38,7 @@ fn kills(raw: &mut redis::Connection) -> (u64, u64) {
 }
 
 #[test]
-fn of_many_callers_one_ends_what_was_left() {
+fn only_one_of_many_callers_ends_a_connection_that_was_given_up() {
     let (server, here) = (Database::own(&[]), runtime());
     let redis = with_one_left(&server.url, &here);
     here.block_on(async {
@@ -50,7 +50,7 @@ fn of_many_callers_one_ends_what_was_left() {
 }
 
 #[test]
-fn a_server_that_is_busy_is_told_again_to_end_what_was_left() {
+fn a_busy_server_is_asked_again_to_end_a_connection_that_was_given_up() {
     let (server, here) = (Database::own(&["--busy-reply-threshold", "1"]), runtime());
     let redis = with_one_left(&server.url, &here);
     let mut raw = server.raw();

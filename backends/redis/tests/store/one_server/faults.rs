@@ -164,7 +164,7 @@ fn as_version(version: &str, words: &[String]) -> String {
 }
 
 #[tokio::test]
-async fn an_old_server_is_refused_with_what_is_needed() {
+async fn an_old_server_is_refused_and_the_error_names_the_version_that_is_needed() {
     let old = server_that_says(|words| as_version("6.2.14", words));
     let older = server_that_says(|words| match &*words[0] {
         "HELLO" => "-ERR unknown command `HELLO`, with args beginning with: `3`, \r\n".to_owned(),
@@ -202,7 +202,8 @@ async fn a_command_that_was_renamed_is_named_when_the_store_is_opened() {
     }
 }
 
-/// Refusals that a single server does not send: those after another one's script has written, and those of a part of a cluster.
+/// Refusals that a single server does not send: those after another one's script has written, and those of a part of a
+/// cluster.
 #[tokio::test]
 async fn each_refusal_has_its_kind_its_text_and_its_code() {
     let unsupported = ErrorKind::Unsupported { need: "a URL that begins with redis-cluster://".into() };

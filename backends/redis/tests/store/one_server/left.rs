@@ -52,7 +52,7 @@ async fn a_lock_whose_grant_was_not_heard_stays_until_it_is_abandoned() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_lock_whose_grant_was_not_heard_is_given_back_by_the_core() {
+async fn a_lock_whose_grant_was_not_heard_is_released_by_the_engine() {
     let server = Database::own(&[]);
     let (proxy, url) = Proxy::in_front_of(&server.url).unwrap();
     let registry = Registry::new();

@@ -10,8 +10,8 @@ use super::database::{Database, SECOND};
 
 const TTL: Duration = SECOND;
 
-/// Lets nobody in: each connection would be one too many, and the password is another one. Ends the connection of our own
-/// thread too, if asked for: it was opened after the caller's.
+/// Lets nobody in: each connection would be one too many, and the password is another one. Ends the connection of our
+/// own thread too, if asked for: it was opened after the caller's.
 fn shut(server: &Instance, kills: bool) {
     let mut raw = redis::Client::open(server.url()).unwrap().get_connection().unwrap();
     let mut ask = |words: &[&str]| redis::cmd(words[0]).arg(&words[1..]).query::<String>(&mut raw).unwrap();
@@ -47,7 +47,7 @@ async fn outlives(url: &str, ttl: Duration, then: impl FnOnce()) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_hold_outlives_a_server_that_lets_nobody_in_since_it_was_taken() {
+async fn a_hold_outlives_a_server_that_accepts_no_connections_any_more() {
     for parameters in ["", "?wait_replicas=1", "?keys=literal", "?layout=redisson"] {
         let server = Database::own(&[]).server;
         let url = format!("{}/{parameters}", account(&server));

@@ -45,7 +45,7 @@ async fn waiters_are_served_in_order_over_two_processes() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_hold_that_nobody_renews_is_pushed_for_its_full_ttl() {
+async fn an_unrenewed_hold_that_is_handed_over_lasts_for_its_full_ttl() {
     let server = Database::shared();
     let redis = server.open().await;
     let present = take(&redis, &claim("k", 10 * SECOND)).await;
@@ -164,7 +164,7 @@ async fn an_abandoned_claim_leaves_no_trace_twice() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_push_that_nobody_awaits_is_given_back_at_once() {
+async fn a_pushed_grant_that_nobody_waits_for_is_released_at_once() {
     let server = Database::shared();
     let (one, two) = (server.open().await, server.open().await);
     let present = take(&one, &claim("k", 10 * SECOND)).await;

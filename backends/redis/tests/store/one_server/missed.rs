@@ -80,7 +80,7 @@ async fn a_lock_that_is_won_while_nothing_can_be_pushed_leaves_no_place_behind()
 
 /// The server believes that the push was heard. The waiter finds out by asking, and it is the same claim that has won.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_push_that_is_lost_on_the_way_costs_a_poll_and_not_the_lock() {
+async fn a_lost_push_costs_a_poll_and_not_the_lock() {
     let server = Database::own(&[]);
     let (proxy, url) = Proxy::in_front_of(&server.url).unwrap();
     let one = server.open().await;
@@ -107,9 +107,10 @@ async fn a_push_that_is_lost_on_the_way_costs_a_poll_and_not_the_lock() {
     assert_eq!(server.keys(), [FENCE]);
 }
 
-/// It is subscribed still, but has not asked for longer than its place lasts: whoever stands behind it is next, at once.
+/// It is subscribed still, but has not asked for longer than its place lasts: whoever stands behind it is next, at
+/// once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_process_that_has_not_asked_for_long_is_passed_over() {
+async fn a_process_that_has_not_asked_for_long_is_skipped() {
     let server = Database::own(&[]);
     let (one, two) = (server.open().await, server.open().await);
     let present = take(&one, &claim("k", LONG)).await;

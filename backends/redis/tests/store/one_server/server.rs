@@ -69,7 +69,7 @@ async fn unsafe_servers_are_refused() {
 }
 
 #[tokio::test]
-async fn a_wrong_password_is_told_without_it() {
+async fn an_error_about_a_wrong_password_does_not_show_it() {
     const CANARY: &str = "c4n4ry";
     let server = Database::own(&["--requirepass", "right@:/%#?"]);
     let port = server.port();
@@ -90,7 +90,7 @@ async fn a_wrong_password_is_told_without_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_account_with_only_what_locks_need_can_lock_and_wait() {
+async fn an_account_with_only_the_needed_rights_can_lock_and_wait() {
     let server = Database::own(&[]);
     let mut raw = server.raw();
     let _: () = redis::cmd("ACL")

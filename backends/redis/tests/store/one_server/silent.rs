@@ -41,7 +41,7 @@ async fn a_renewal_that_is_given_up_unanswered_is_followed_by_one_on_another_con
 
 /// The request has as long as its longest lease leaves it, and the short one cannot wait for that.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_short_lease_goes_another_way_while_long_ones_still_wait() {
+async fn a_short_lease_is_renewed_over_another_connection_while_long_ones_still_wait() {
     let server = Database::own(&[]);
     let (proxy, url) = Proxy::in_front_of(&server.url).unwrap();
     let redis = Arc::new(Redis::connect(&url, &Clock::system()).await.unwrap());
@@ -63,7 +63,7 @@ async fn a_short_lease_goes_another_way_while_long_ones_still_wait() {
 
 /// `WAIT` blocks its connection in the server; here no replica will ever answer.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_renewal_stands_behind_a_wait_for_replicas() {
+async fn no_renewal_waits_behind_a_wait_for_replicas() {
     let server = Database::own(&[]);
     let hold = take(&server.open().await, &claim("held", HANG)).await;
     let url = format!("{}?wait_replicas=1", server.url);
@@ -90,10 +90,10 @@ async fn no_renewal_stands_behind_a_wait_for_replicas() {
     }
 }
 
-/// With `wait_replicas` renewals have a second connection, if there can be one. The one that was opened with the store has
-/// ended.
+/// With `wait_replicas` renewals have a second connection, if there can be one. The one that was opened with the store
+/// has ended.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn renewals_go_the_ordinary_way_while_a_server_refuses_further_connections() {
+async fn renewals_use_the_open_connection_while_a_server_refuses_further_connections() {
     let server = Database::own(&[]);
     let hold = take(&server.open().await, &claim("held", HANG)).await;
     let redis = Redis::connect(&format!("{}?wait_replicas=1", server.url), &Clock::system()).await.unwrap();
@@ -113,8 +113,8 @@ async fn renewals_go_the_ordinary_way_while_a_server_refuses_further_connections
     assert_eq!(admit("100"), [opened + 1, refused]);
 }
 
-/// Renews once over a connection that works, while a second one is let in and hears nothing. Nothing comes of it where the
-/// first one was too late, on a machine that is busy, and has fallen silent too.
+/// Renews once over a connection that works, while a second one is let in and hears nothing. Nothing comes of it where
+/// the first one was too late, on a machine that is busy, and has fallen silent too.
 async fn renewed_beside_a_silent_one() -> Option<dlock::Result<Standing>> {
     let server = Database::own(&[]);
     let (proxy, url) = Proxy::in_front_of(&server.url).unwrap();
@@ -133,7 +133,7 @@ async fn renewed_beside_a_silent_one() -> Option<dlock::Result<Standing>> {
 
 /// The lease ends before an opening is given up.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn renewals_go_the_ordinary_way_in_time_while_a_server_lets_nobody_in() {
+async fn renewals_use_the_open_connection_in_time_while_a_server_accepts_no_connections() {
     for _ in 0..10 {
         if let Some(standing) = renewed_beside_a_silent_one().await {
             assert!(matches!(standing, Ok(Standing::Renewed(_))), "{standing:?}");
@@ -143,10 +143,10 @@ async fn renewals_go_the_ordinary_way_in_time_while_a_server_lets_nobody_in() {
     panic!("the first connection was too late each time");
 }
 
-/// The network repeats what was sent over a connection that is given up. A lock that arrives after its own undoing, which
-/// went over the next connection, would be nobody's for its whole ttl.
+/// The network repeats what was sent over a connection that is given up. A lock that arrives after its own undoing,
+/// which went over the next connection, would be nobody's for its whole ttl.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_request_that_arrives_late_over_a_connection_that_was_left_wins_nothing() {
+async fn a_late_request_over_a_connection_that_was_given_up_wins_no_lock() {
     let server = Database::own(&[]);
     let (proxy, url) = Proxy::in_front_of(&server.url).unwrap();
     let redis = Arc::new(Redis::connect(&url, &Clock::system()).await.unwrap());
@@ -183,8 +183,8 @@ async fn a_request_that_arrives_late_over_a_connection_that_was_left_wins_nothin
     assert_eq!(redis.release(&hold).await.unwrap(), Released::Released);
 }
 
-/// A caller that the restart guard tells to wait abandons its attempt first. If that request is on its way for longer than the
-/// wait, it must not free a lock that was won since.
+/// A caller that the restart guard tells to wait abandons its attempt first. If that request is on its way for longer
+/// than the wait, it must not free a lock that was won since.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_abandon_that_comes_late_frees_no_lock_that_was_won_since() {
     let server = Database::own(&[]);

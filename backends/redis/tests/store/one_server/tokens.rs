@@ -51,7 +51,7 @@ async fn the_token_rises_after_everything_was_flushed() {
 }
 
 #[tokio::test]
-async fn a_spent_or_broken_counter_is_told_and_no_lock_is_kept() {
+async fn a_spent_or_broken_counter_is_an_error_and_no_lock_is_kept() {
     let server = Database::shared();
     let redis = server.open().await;
     for (counter, kind) in [
@@ -71,7 +71,7 @@ async fn a_spent_or_broken_counter_is_told_and_no_lock_is_kept() {
 }
 
 #[tokio::test]
-async fn very_many_keys_leave_none() {
+async fn very_many_locked_keys_leave_no_key_behind() {
     let server = Database::own(&[]);
     let redis = server.open().await;
     let cycles = (0..64_u64).map(|lane| {

@@ -12,7 +12,7 @@ use super::database::{Database, SECOND};
 const LIMIT: Duration = Duration::from_secs(20);
 
 #[tokio::test]
-async fn requests_that_would_leave_with_one_that_is_not_polled_leave_all_the_same() {
+async fn requests_that_are_combined_with_one_that_is_not_polled_are_sent_anyway() {
     let server = Database::own(&[]);
     let redis = server.open().await;
     let warm = take(&redis, &claim("warm", 60 * SECOND)).await;
@@ -39,7 +39,7 @@ async fn requests_that_would_leave_with_one_that_is_not_polled_leave_all_the_sam
 }
 
 #[tokio::test]
-async fn a_connection_whose_opener_is_not_polled_comes_up_all_the_same() {
+async fn a_connection_whose_opener_is_not_polled_is_opened_anyway() {
     let server = Database::own(&[]);
     let redis = server.open().await;
     let task = move || {

@@ -25,7 +25,7 @@ fn account(server: &Instance, name: &str, rights: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_listed_rights_are_enough_and_each_one_is_missed_by_its_name() {
+async fn the_listed_rights_are_enough_and_a_missing_one_is_named() {
     let server = server().await;
     let redis = open(&account(&server, "whole", &rights::lines(1..=5))).await;
     let hold = take(&redis, &claim("k", SECOND)).await;
@@ -65,7 +65,7 @@ async fn the_listed_rights_are_enough_and_each_one_is_missed_by_its_name() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_right_that_is_taken_later_is_told_too() {
+async fn a_right_that_is_taken_away_later_is_named_too() {
     let server = server().await;
     let redis = open(&account(&server, "whole", &rights::lines(1..=5))).await;
     let hold = take(&redis, &claim("k", SECOND)).await;
@@ -193,7 +193,7 @@ async fn waiting_for_replicas_needs_the_right_that_is_listed() {
 
 /// The release of a lock for which somebody waits, when the account has lost a right that it had.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_lock_that_cannot_be_handed_on_is_free_all_the_same() {
+async fn a_lock_that_cannot_be_handed_over_is_freed_anyway() {
     let server = server().await;
     for right in ["publish", "set", "incrby"] {
         let url = account(&server, "whole", &rights::lines(1..=5));
@@ -213,10 +213,10 @@ async fn a_lock_that_cannot_be_handed_on_is_free_all_the_same() {
     }
 }
 
-/// Commands that only keep the queue in order run after a lock was granted. Without the right for them the lock is not taken
-/// away again.
+/// Commands that only keep the queue in order run after a lock was granted. Without the right for them the lock is not
+/// taken away again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_lock_that_was_handed_on_stays_so_although_the_line_cannot_be_kept() {
+async fn a_hand_over_stands_although_the_queue_cannot_be_updated() {
     let server = server().await;
     for right in ["hset", "hdel"] {
         let url = account(&server, "whole", &rights::lines(1..=5));

@@ -80,7 +80,7 @@ impl Move {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn locks_in_a_cluster_whose_nodes_all_live() {
+async fn locks_work_in_a_cluster_whose_nodes_all_live() {
     let cluster = cluster(3, 0).await;
     let url = cluster.url();
     several_locks_lie_in_several_slots(&url).await;

@@ -234,7 +234,7 @@ async fn a_primary_that_is_a_replica_for_a_while_is_waited_for() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_more_connections_is_an_outage() {
+async fn a_server_that_accepts_no_more_connections_is_an_outage() {
     let server = server(&["--maxclients", "4"]).await;
     let redis = open(&server.url()).await;
     let mut others = Vec::new();

@@ -34,7 +34,7 @@ async fn server(recipe: Redis) -> Instance {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_without_an_append_only_file_is_told_once() {
+async fn a_server_without_an_append_only_file_is_warned_about_once() {
     let server = server(Redis::default()).await;
     let said_by_default = said(&server.url()).await;
     let [line] = &said_by_default[..] else { panic!("{said_by_default:?}") };
@@ -51,7 +51,7 @@ async fn a_server_without_an_append_only_file_is_told_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_with_an_append_only_file_is_not() {
+async fn a_server_with_an_append_only_file_is_not_warned_about() {
     for options in [&["--appendonly", "yes"][..], &["--appendonly", "yes", "--appendfsync", "everysec"]] {
         let server = server(Redis::with(options)).await;
         assert!(said(&server.url()).await.is_empty(), "{options:?}");
@@ -59,7 +59,7 @@ async fn a_server_with_an_append_only_file_is_not() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_cluster_names_those_of_its_servers() {
+async fn the_warning_of_a_cluster_names_the_servers_without_an_append_only_file() {
     let cluster = blocking(|| RedisCluster::start(3, 0, false, &[]).unwrap()).await;
     let mut forgetful = cluster.nodes.iter().map(|node| format!("127.0.0.1:{}", node.port()));
     let kept = forgetful.next().unwrap();

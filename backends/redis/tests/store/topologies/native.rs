@@ -22,7 +22,7 @@ fn run(cluster: &RedisCluster, command: &str) -> [u64; 3] {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_cluster_whose_servers_have_a_command_for_it_releases_without_a_script() {
+async fn a_cluster_whose_servers_can_compare_and_delete_releases_without_a_script() {
     for (make, command) in [(Make::Valkey, "delifeq"), (Make::Redis8, "delex")] {
         let cluster = cluster_of([make; 3]).await;
         let redis = open(&cluster.url()).await;
@@ -51,7 +51,7 @@ async fn a_cluster_whose_servers_have_a_command_for_it_releases_without_a_script
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn one_server_without_the_command_is_enough_for_scripts() {
+async fn one_server_without_compare_and_delete_makes_all_releases_scripts() {
     let cluster = cluster_of([Make::Redis8, Make::Redis8, Make::Redis]).await;
     let redis = open(&cluster.url()).await;
     for node in 0..3 {
@@ -63,7 +63,7 @@ async fn one_server_without_the_command_is_enough_for_scripts() {
 
 /// As a server would that took the place of another one, and is older.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_server_that_refuses_the_command_is_asked_by_script() {
+async fn a_server_that_refuses_compare_and_delete_is_asked_by_script() {
     let cluster = cluster_of([Make::Redis8; 3]).await;
     let redis = open(&cluster.url()).await;
     cluster.nodes[0].ask("ACL SETUSER default -delex").unwrap();

@@ -15,7 +15,7 @@ use super::{MS, SECOND, blocking, connections, handed, name, open, standing_soon
 const LIMIT: Duration = Duration::from_secs(30);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_node_that_fails_takes_only_its_own_slots_along() {
+async fn a_node_that_fails_stops_only_its_own_slots() {
     let cluster = cluster(3, 1).await;
     let redis = open(&with(&cluster.url(), "failover_guard=off")).await;
     let (mine, other) = (key_at(&cluster, 0), key_at(&cluster, 1));
@@ -83,7 +83,7 @@ async fn stands_still(cluster: &Arc<RedisCluster>) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_caller_with_little_patience_finds_out_too() {
+async fn a_caller_that_gives_up_early_also_finds_the_new_primary() {
     let cluster = cluster(3, 1).await;
     let redis = open(&with(&cluster.url(), "failover_guard=off")).await;
     let (mine, other) = (key_at(&cluster, 0), key_at(&cluster, 1));
@@ -137,7 +137,7 @@ fn looks(cluster: &RedisCluster, node: usize) -> u64 {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_node_that_is_down_costs_the_slots_of_others_no_looks() {
+async fn a_node_that_is_down_costs_the_slots_of_others_no_check() {
     let options = ["--cluster-require-full-coverage", "no"];
     let cluster = Arc::new(blocking(move || RedisCluster::start(3, 0, false, &options)).await.unwrap());
     let redis = Arc::new(open(&cluster.url()).await);

@@ -1,5 +1,5 @@
-//! A server that was the primary, was a replica meanwhile, and is the primary again: what the other one granted last it may
-//! not have heard of.
+//! A server that was the primary, was a replica meanwhile, and is the primary again: what the other one granted last it
+//! may not have heard of.
 
 use std::time::Duration;
 
@@ -129,7 +129,7 @@ async fn a_server_that_was_a_replica_for_a_moment_is_seen_over_open_connections(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_account_that_may_not_look_believes_the_sentinels() {
+async fn an_account_without_info_believes_the_sentinels() {
     let set = set(1).await;
     for server in &set.servers {
         server.ask("ACL SETUSER blind reset on >pw ~dl1:* &dl1:* +@all -info").unwrap();

@@ -12,8 +12,8 @@ use dlock_testkit::{Mode, Proxy, block_until, wait_until};
 use super::cluster::key_at;
 use super::{MS, SECOND, blocking, handed, name, open, take_soon, with};
 
-/// Messages go to replicas too. A listener there, left from the time when it was the primary, is not among those that are
-/// counted.
+/// Messages go to replicas too. A listener there, left from the time when it was the primary, is not among those that
+/// are counted.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_listener_at_a_replica_believes_in_no_lock_that_another_one_was_handed() {
     let (old, new) = blocking(|| {
@@ -101,7 +101,7 @@ async fn after_an_ordered_failover_in_a_cluster_pushes_come_from_the_new_primary
 
 /// As when a firewall forgets a connection on which nothing is sent.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_connection_for_pushes_that_has_died_without_a_word_is_replaced() {
+async fn a_connection_for_pushes_that_died_silently_is_replaced() {
     let server = blocking(|| Instance::start(servers::Redis::default()).unwrap()).await;
     let (proxy, url) = Proxy::in_front_of(&server.url()).unwrap();
     let (holder, waiter) = (open(&server.url()).await, open(&url).await);
@@ -120,7 +120,7 @@ async fn a_connection_for_pushes_that_has_died_without_a_word_is_replaced() {
 
 /// All other slots would lose their pushes for a moment, again and again while the one server hears nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn one_server_of_a_cluster_that_pushes_nothing_has_the_client_replaced_and_not_before_ten_seconds() {
+async fn a_server_of_a_cluster_that_pushes_nothing_gets_a_new_client_after_ten_seconds() {
     let cluster = Arc::new(blocking(|| RedisCluster::start(3, 0, true, &[]).unwrap()).await);
     let (holder, waiter) = (open(&cluster.url()).await, open(&cluster.url()).await);
     let keys = [0, 1].map(|node| key_at(&cluster, node));

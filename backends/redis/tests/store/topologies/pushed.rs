@@ -35,7 +35,7 @@ async fn a_grant_pushed_by_a_server_that_may_have_forgotten_is_asked_for_again()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_pushed_token_is_not_below_those_that_were_seen() {
+async fn a_pushed_token_is_not_below_the_tokens_seen_before() {
     let server = blocking(|| Instance::start(Redis::default()).unwrap()).await;
     let (holder, waiter) = (open(&server.url()).await, open(&server.url()).await);
     let seen = token(&take(&waiter, &claim("seen", SECOND)).await);

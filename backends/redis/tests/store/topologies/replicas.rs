@@ -19,7 +19,7 @@ pub(crate) fn with_replica() -> (Instance, Instance) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_grant_that_too_few_replicas_have_is_given_back() {
+async fn a_grant_that_too_few_replicas_have_is_released() {
     let (primary, replica) = blocking(with_replica).await;
     let redis = open(&with(&primary.url(), "wait_replicas=1")).await;
     let hold = take_soon(&redis, &claim("k", 10 * SECOND), 10 * SECOND).await;
@@ -76,7 +76,7 @@ async fn a_server_that_has_forgotten_all_scripts_knows_those_of_locks_once_a_sto
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_with_a_command_for_it_releases_without_a_script() {
+async fn a_server_that_can_compare_and_delete_releases_without_a_script() {
     for (make, command) in [(Make::Valkey, "delifeq"), (Make::Redis8, "delex")] {
         let server = blocking(move || Instance::start(Redis { make, ..Redis::default() }).unwrap()).await;
         let redis = open(&server.url()).await;

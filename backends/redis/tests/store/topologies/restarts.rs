@@ -41,7 +41,7 @@ async fn a_client_that_saw_a_server_forget_grants_nothing_until_the_longest_ttl_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_writes_everything_down_forgets_nothing() {
+async fn a_server_that_syncs_every_write_forgets_nothing() {
     let server = blocking(|| Instance::start(Redis { aof_always: true, ..Redis::default() }).unwrap()).await;
     // A quick restart may look like a failover: a server tells its age in whole seconds.
     let redis = open(&with(&server.url(), "restart_guard=30s&failover_guard=off")).await;

@@ -54,7 +54,7 @@ async fn a_lock_that_a_replica_has_survives_the_primary() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_lock_that_no_replica_has_is_told_as_lost_and_the_next_token_is_higher() {
+async fn a_lock_that_no_replica_has_is_lost_and_the_next_token_is_higher() {
     let set = set(1).await;
     let redis = open(&with(&set.url(), "failover_guard=off")).await;
     take(&redis, &claim("before", LIMIT)).await;
@@ -149,7 +149,7 @@ async fn a_waiter_waits_through_a_failover_that_somebody_ordered() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn less_than_a_majority_of_the_sentinels_is_nobody() {
+async fn less_than_a_majority_of_the_sentinels_names_no_primary() {
     let set = set(0).await;
     let redis = open(&set.url()).await;
     let url = set.url();

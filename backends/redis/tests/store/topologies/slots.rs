@@ -50,7 +50,7 @@ fn left(cluster: &RedisCluster, key: &str) -> i64 {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn many_keys_in_one_cluster() {
+async fn many_keys_of_a_cluster_are_locked_and_renewed_at_once() {
     let cluster = cluster(3, 0).await;
     keys_of_one_slot_are_one_request(&cluster).await;
     keys_of_several_slots_are_one_after_another(&cluster).await;
@@ -61,7 +61,7 @@ async fn many_keys_in_one_cluster() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_short_lease_cuts_off_no_other() {
+async fn a_short_lease_cuts_off_the_renewal_of_no_other() {
     let cluster = Arc::new(blocking(|| RedisCluster::start(3, 0, true, &[]).unwrap()).await);
     let redis = open(&cluster.url()).await;
     let keys = [0, 1].map(|node| key_at(&cluster, node));

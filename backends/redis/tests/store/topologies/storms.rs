@@ -31,7 +31,7 @@ impl Guarded {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_slot_that_moves_on_and_on_has_one_holder_at_a_time() {
+async fn a_lock_in_a_slot_that_keeps_moving_has_one_holder_at_a_time() {
     let cluster = cluster(3, 0).await;
     let (guarded, rests) = (Arc::<Guarded>::default(), Arc::<AtomicBool>::default());
     let mut registries = Vec::new();

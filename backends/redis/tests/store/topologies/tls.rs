@@ -15,7 +15,7 @@ use super::{MS, SECOND, blocking, handed, name, open, standing_soon, take_soon, 
 const LIMIT: Duration = Duration::from_secs(30);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn both_sides_show_certificates_and_strangers_are_refused() {
+async fn both_sides_show_certificates_and_unknown_ones_are_refused() {
     let tls = blocking(|| RedisTls::start().unwrap()).await;
     let ([ca, cert, key], port) = (["ca.pem", "client.pem", "client.key"].map(|name| tls.file(name)), tls.port);
     let good = format!("rediss://127.0.0.1:{port}/1?ca={ca}&cert={cert}&key={key}");
