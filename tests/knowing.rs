@@ -103,7 +103,7 @@ fn two_sites_with_one_template_and_modes_that_do_not_mix_are_reported_with_both_
     let kind = ErrorKind::ConfigInvalid { field: "mode".into() };
     assert_eq!(names, [("knowing::look", kind.clone()), ("knowing::three_at_the_gate", kind)]);
     let text = found.to_string();
-    for part in ["is that of knowing::fill (tests/knowing.rs:", "knowing::look (tests/knowing.rs:", "do not mix"] {
+    for part in ["knowing::fill (tests/knowing.rs:", "knowing::look (tests/knowing.rs:", "do not mix"] {
         assert!(text.contains(part), "{part} in {text}");
     }
     // What it warns of: the second kind fails at once, while the first is held.
@@ -207,7 +207,7 @@ async fn a_tuned_timeout_ends_the_body() {
     }
     for ended in errands(|site| site.timeout = Some(Duration::from_secs(5)), None, passes).await {
         let Outcome::BodyTimeout(error) = ended else { panic!("{ended:?}") };
-        assert!(error.to_string().contains("its limit of 5s"), "{error}");
+        assert!(error.to_string().contains("its timeout of 5s"), "{error}");
     }
 }
 
@@ -287,7 +287,7 @@ fn a_process_is_tuned_by_a_file_and_variables_override_the_file() {
         ["5m", "3h", "forever", "7"]
     );
     for (variables, part) in [
-        ([store, ("DLOCK_TUNE", "knowing::nobody ttl=1s")], "no locked function of the name"),
+        ([store, ("DLOCK_TUNE", "knowing::nobody ttl=1s")], "no locked function with the name"),
         ([store, ("DLOCK_TUNE", "knowing::job on_busy=skip")], "cannot change without a rebuild"),
         ([store, ("DLOCK_TUNE_FILE", "/nowhere/locks")], "/nowhere/locks cannot be read"),
     ] {

@@ -140,8 +140,8 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    /// Runs what only one task of this runtime may do at a time. As a task, which ends with the returned future: a caller
-    /// that stands at the gate or has passed it may not be polled, and would keep all others there.
+    /// Runs what only one task of this runtime may do at a time. As a task, which ends with the returned future: a
+    /// caller that stands at the gate or has passed it may not be polled, and would keep all others there.
     pub(super) async fn alone<T: Send + 'static>(
         &self,
         work: impl Future<Output = Result<T, Fault>> + Send + 'static,
@@ -153,7 +153,7 @@ impl Connection {
             // Its caller may be one that never gives up.
             let answer = clock.timeout_at(clock.now().after(PATIENCE), work).await;
             // The caller may have gone meanwhile.
-            let _ = tell.send(answer.unwrap_or_else(|| Err(Fault::Broken("a lease was not answered for".into()))));
+            let _ = tell.send(answer.unwrap_or_else(|| Err(Fault::Broken("etcd did not answer for a lease".into()))));
         };
         let place = Place::here().map_err(|error| Fault::Broken(error.to_string()))?;
         let _task = EndsTask(place.spawn(task));

@@ -22,9 +22,11 @@ impl Fault {
     pub(super) fn error(&self) -> Error {
         match self {
             // Handled where leases are; here only if a lease ended twice within one attempt.
-            Self::LeaseGone => Error::outage("etcd ended our lease while we asked"),
-            Self::NoSpace => Error::outage("etcd's space quota is used up (alarm NOSPACE): it takes no new locks"),
-            Self::Broken(text) => Error::outage(format!("etcd did not answer usefully: {text}")),
+            Self::LeaseGone => Error::outage("etcd ended the lease during the request"),
+            Self::NoSpace => Error::outage(
+                "etcd's space quota is used up (alarm NOSPACE), so it grants no locks; compact and defragment it",
+            ),
+            Self::Broken(text) => Error::outage(format!("etcd gave no usable answer: {text}")),
             Self::Refused(kind, text) => Error::new(kind.clone(), format!("etcd refused: {text}")),
         }
     }
@@ -46,7 +48,7 @@ impl From<ClientError> for Fault {
             ClientError::LeaseKeepAliveError(text) if text == "lease not found" => Self::LeaseGone,
             ClientError::InvalidUri(_) | ClientError::InvalidArgs(_) => Self::Refused(
                 ErrorKind::ConfigInvalid { field: "url".into() },
-                "the client does not take this address".into(),
+                "the etcd client does not accept this address".into(),
             ),
             other => Self::Broken(depths(other)),
         }

@@ -192,7 +192,7 @@ impl Leases {
         let granted = connection.grant(seconds).await?;
         let ttl = u64::try_from(granted.ttl()).unwrap_or(0);
         if ttl == 0 || granted.id() == 0 {
-            return Err(Fault::Refused(ErrorKind::Protocol, "it granted a lease without time or name".into()));
+            return Err(Fault::Refused(ErrorKind::Protocol, "etcd granted a lease without a time or an id".into()));
         }
         Ok(Arc::new(Lease::new(granted.id(), Duration::from_secs(ttl), shared, before)))
     }
@@ -213,5 +213,10 @@ impl Leases {
 fn whole_seconds(ttl: Duration) -> Result<i64, Fault> {
     // The core has checked that already, against the profile.
     let whole = i64::try_from(ttl.as_secs()).ok().filter(|seconds| *seconds > 0 && ttl.subsec_nanos() == 0);
-    whole.ok_or_else(|| Fault::Refused(ErrorKind::Internal, "a ttl is asked for that is not in whole seconds".into()))
+    whole.ok_or_else(|| {
+        Fault::Refused(
+            ErrorKind::Internal,
+            "a ttl that is not in whole seconds has reached etcd; please report it".into(),
+        )
+    })
 }

@@ -60,8 +60,8 @@ impl Line {
         }
     }
 
-    /// The owner in a key that a dlock wrote. Others end in their lease alone, such as Go's `Mutex`, or in words of their
-    /// own.
+    /// The owner in a key that a dlock wrote. Others end in their lease alone, such as Go's `Mutex`, or in words of
+    /// their own.
     pub(super) fn owner_of(&self, key: &[u8]) -> Option<Owner> {
         let own = std::str::from_utf8(key.strip_prefix(self.start.as_slice())?).ok()?;
         let (lease, owner) = own.split_once('-')?;
@@ -172,7 +172,7 @@ impl Place {
             }
             let mut part = || match parts.next() {
                 Some(TxnOpResponse::Get(found)) => Ok(found.kvs().first().cloned()),
-                _ => Err(nonsense("a transaction's answer lacks a part")),
+                _ => Err(nonsense("a part is missing from the answer to a transaction")),
             };
             let (own, now, first) = (part()?, part()?, part()?);
             self.lease.epoch(self.shard).store(now.map_or(0, |epoch| epoch.mod_revision()), Ordering::Release);
@@ -313,7 +313,8 @@ impl Drop for Leaving<'_> {
 /// A key without a lease is nobody's place: waiting for it could last for ever.
 fn no_stranger(key: &KeyValue) -> Result<(), Fault> {
     if key.lease() == 0 {
-        let text = "a key that is not ours, without a lease, stands under the lock's name".to_owned();
+        let text = "the lock's name in etcd has a foreign key without a lease, which would never end; delete that key"
+            .to_owned();
         return Err(Fault::Refused(ErrorKind::KeyConflict, text));
     }
     Ok(())

@@ -13,7 +13,7 @@ pub(super) const FORM: UrlForm = UrlForm::new(
 )
 .elsewhere(&[(
     "keys",
-    "an etcd URL takes no parameter `keys`: it is for Redis. Other tools lock the same in etcd under the prefix that docs/backends.md describes",
+    "an etcd URL takes no parameter `keys`: it is for Redis. Other tools lock the same in etcd if they use the prefix that docs/backends.md describes",
 )]);
 
 /// The members that an address names, and the account.

@@ -82,7 +82,7 @@ async fn stand(connection: &Connection, group: &[Member<'_>]) -> Vec<Result<bool
             Some(TxnOpResponse::Get(found)) => {
                 Ok(found.kvs().first().is_some_and(|key| key.create_revision() == *revision))
             }
-            _ => Err(Fault::Refused(ErrorKind::Protocol, "a transaction's answer lacks a part".into())),
+            _ => Err(Fault::Refused(ErrorKind::Protocol, "a part is missing from the answer to a transaction".into())),
         };
         batch.iter().map(stands).collect::<Vec<_>>()
     });
@@ -92,7 +92,7 @@ async fn stand(connection: &Connection, group: &[Member<'_>]) -> Vec<Result<bool
 
 /// One failure, told to each of many.
 fn unknown(error: &Error) -> Error {
-    Error::new(error.kind().clone(), "etcd could not be asked for a renewal")
+    Error::new(error.kind().clone(), "the renewal could not be sent to etcd")
         .with_retryable(error.is_retryable())
         .because(error.to_string())
 }

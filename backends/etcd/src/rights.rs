@@ -61,7 +61,7 @@ fn understand(answer: Result<(), Fault>, prefix: &str, what: &str) -> Result<()>
         Err(Fault::Refused(ErrorKind::PermissionDenied, text)) => Err(Error::new(
             ErrorKind::PermissionDenied,
             format!(
-                "the account may not {what} keys with the prefix `{prefix}`, as every lock must: {text}. Grant it: etcdctl role grant-permission ROLE --prefix=true readwrite {prefix}"
+                "the account may not {what} keys with the prefix `{prefix}`, and every lock needs this: {text}. Grant it: etcdctl role grant-permission ROLE --prefix=true readwrite {prefix}"
             ),
         )),
         // It has the right, and the store takes locks again once there is room.

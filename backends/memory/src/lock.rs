@@ -98,7 +98,7 @@ impl Lock {
         if self.family().is_some_and(|family| !family.mixes_with(claim.mode)) {
             return Err(Error::new(
                 ErrorKind::KeyConflict,
-                "the key is in use by locks of another mode, or with another number of permits",
+                "the key already holds a lock of another mode, or of another number of permits",
             ));
         }
         if moment.is_over(claim) {
@@ -305,7 +305,7 @@ impl Lock {
 }
 
 fn exhausted() -> Error {
-    Error::new(ErrorKind::FenceExhausted, "the fencing counter has no further number")
+    Error::new(ErrorKind::FenceExhausted, "the fencing counter is used up")
 }
 
 fn hold(claim: &Arc<Claim>, token: u64, slot: Option<u32>, from: BootInstant) -> Result<Hold> {

@@ -65,7 +65,7 @@ pub async fn set(
 ) -> Result<()> {
     static SET: LazyLock<Script> = LazyLock::new(|| Script::new("return redis.call('SET',KEYS[1],ARGV[1])"));
     if value.num_of_args() != 1 {
-        return Err(Error::config("value", "a string in Redis is set to one value"));
+        return Err(Error::config("value", "a string in Redis takes exactly one value"));
     }
     SET.run(connection, fence, key, value).await.map(drop)
 }
@@ -144,7 +144,7 @@ fn read(answer: Value, fence: &Fence) -> Result<Value> {
         (Some(Value::BulkString(word)), result) if word == b"done" => Ok(result.unwrap_or(Value::Nil)),
         (Some(Value::BulkString(word)), Some(Value::BulkString(seen))) if word == b"stale" => {
             let seen = String::from_utf8_lossy(&seen).parse().map_err(|_| {
-                Error::new(ErrorKind::CorruptState, "the guard beside the resource holds something that is no token")
+                Error::new(ErrorKind::CorruptState, "the guard key beside the resource does not hold a token")
             })?;
             Err(Error::fence_stale(fence, seen).with_key(fence.key().as_str()))
         }

@@ -146,17 +146,14 @@ impl Redlock {
         match count.decision(self.nodes.len()) {
             Some(true) => {}
             Some(false) => {
-                return Err(Error::outage(
-                    "the lock was gone from a majority of the Redlock nodes before it was granted",
-                )
-                .into());
+                return Err(Error::outage("a majority of the Redlock nodes lost the lock before it was granted").into());
             }
             None => return Err(shortage(self.nodes.len(), &unable)),
         }
         let validity = Validity::new(round.sent, claim.ttl);
         if validity.deadline() <= self.clock.now() {
             return Err(
-                Error::outage("the Redlock nodes took longer than the ttl, so nothing is left of the grant").into()
+                Error::outage("the Redlock nodes took longer than the ttl, so the grant has already expired").into()
             );
         }
         Ok(Hold::new(claim.clone(), token, validity)?.with_session(round.clone()))
@@ -179,7 +176,7 @@ fn read_vote(answer: &Value, counts: bool) -> Result<Vote> {
             Err(Error::new(ErrorKind::CorruptState, "the lock in Redis has no lease, so it would never end"))
         }
         // Neither a vote nor somebody else's: nobody waits for this answer any more.
-        [Value::Int(4), ..] => Err(Error::outage("a later round of the same claim has come to the node first")),
+        [Value::Int(4), ..] => Err(Error::outage("a later round of the same claim reached the node first")),
         _ => Err(fault::unexpected(answer)),
     }
 }

@@ -27,7 +27,7 @@ impl Identity {
         if is_forbidden(info) {
             return Err(Error::new(
                 ErrorKind::PermissionDenied,
-                "the Redis user may not run INFO, so Redlock cannot see whether the node was restarted and may have forgotten locks",
+                "the Redis user may not run INFO, so Redlock cannot see whether the node has restarted and may have forgotten locks",
             ));
         }
         let info = text(info).ok_or_else(|| fault::unexpected(info))?;
@@ -37,8 +37,8 @@ impl Identity {
         let run_id = field(info, "run_id").filter(|id| !id.is_empty());
         let (Some(run_id), Some(uptime)) = (run_id, uptime(info)) else {
             return Err(Error::new(
-                ErrorKind::Unsupported { need: "a Redis whose INFO tells run_id and uptime_in_seconds".into() },
-                "the server does not tell which run it is and since when, so Redlock cannot see whether it was restarted",
+                ErrorKind::Unsupported { need: "a Redis whose INFO has run_id and uptime_in_seconds".into() },
+                "INFO does not have run_id and uptime_in_seconds, so Redlock cannot see whether the server has restarted",
             ));
         };
         Ok(Self { run_id: run_id.into(), uptime, remembers: remembers(config)? })

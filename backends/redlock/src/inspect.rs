@@ -119,5 +119,5 @@ fn place_of(cursor: Option<&Cursor>, nodes: usize) -> Result<(usize, u64)> {
     let Some(cursor) = cursor else { return Ok((0, 0)) };
     let (node, scanned) = cursor.as_str().split_once('.').unwrap_or_default();
     let place = node.parse().ok().filter(|node| *node < nodes).zip(scanned.parse().ok());
-    place.ok_or_else(|| Error::config("after", "the cursor is none of this store's"))
+    place.ok_or_else(|| Error::config("after", "the cursor was not given by this store"))
 }

@@ -83,7 +83,7 @@ impl Redlock {
                     count.add(undone);
                     if undone == Undone::Gone {
                         let text =
-                            "the lock is gone from a Redlock node, and whether this release has freed it is not known";
+                            "the lock is gone from a Redlock node, and it is unknown whether this release freed it";
                         unable.push(Error::outage(text).into());
                     }
                 }

@@ -50,8 +50,8 @@ impl Patience {
         Self { answer: patience.in_all, takes_any: true, ..patience }
     }
 
-    /// For what is no race against a ttl, and of which a majority has to be heard all the same: a release. Less than the
-    /// second after which the core gives up an abandon.
+    /// For what is no race against a ttl, and of which a majority has to be heard all the same: a release. Less than
+    /// the second after which the core gives up an abandon.
     pub(super) const UNHURRIED: Self = Self::each(Duration::from_millis(800));
 
     /// For the first look at all nodes.
@@ -138,7 +138,7 @@ async fn one<T, F: Future<Output = Result<T>>>(
             let opening = node.open(place);
             let until = opening.since.after(patience.open).max(clock.now().after(patience.answer));
             let opened = clock.timeout_at(until, opening.done()).await;
-            let silent = || Unable::silent(format!("the node {node:?} gave no connection in time"));
+            let silent = || Unable::silent(format!("the node {node:?} did not accept a connection in time"));
             let opened = opened.map_or_else(|| Err(silent()), |opened| opened.map_err(Unable::from));
             match (opened, patience.takes_any) {
                 (Err(why), true) => node.any_link().ok_or(why)?,

@@ -141,7 +141,7 @@ impl Tally {
             return shortage(self.nodes, &self.unable);
         }
         let text = format!(
-            "no majority of the {} Redlock nodes can vote: {} or more may have forgotten locks in a restart and have no vote until max_ttl is over, {} did not answer usefully",
+            "no majority of the {} Redlock nodes can vote: {} or more may have forgotten locks in a restart and have no vote until max_ttl is over, {} gave no usable answer",
             self.nodes,
             self.resting,
             self.unable.len()
@@ -156,9 +156,7 @@ pub(super) fn shortage(nodes: usize, unable: &[Unable]) -> Short {
     let count = for_good.clone().count();
     let error = match for_good.next().filter(|_| count > nodes - majority(nodes)) {
         Some(first) => first.error.again(),
-        None => {
-            because(format!("{} or more of the {nodes} Redlock nodes did not answer usefully", unable.len()), unable)
-        }
+        None => because(format!("{} or more of the {nodes} Redlock nodes gave no usable answer", unable.len()), unable),
     };
     Short { error, by_silence: by_silence(nodes, 0, unable) }
 }

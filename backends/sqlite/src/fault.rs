@@ -17,12 +17,12 @@ pub(crate) fn fault(error: sqlx::Error) -> Error {
         ),
         Some(26) => Error::new(ErrorKind::SchemaMismatch, "the file is not an SQLite database"),
         // A check of ours: the fencing counter has one, and nothing else has.
-        Some(19) => Error::new(ErrorKind::FenceExhausted, "the fencing counter has no further number"),
+        Some(19) => Error::new(ErrorKind::FenceExhausted, "the fencing counter is used up"),
         // No such table, no such column.
         Some(1) => Error::new(ErrorKind::SchemaMismatch, "the database has other tables than dlock expects"),
         Some(_) => Error::outage("the database file cannot be used").with_retryable(false),
-        None if is_broken(&error) => Error::outage("the connection to the database file broke down"),
-        None => Error::new(ErrorKind::Protocol, "the database file gave an answer that cannot be"),
+        None if is_broken(&error) => Error::outage("the connection to the database file failed"),
+        None => Error::new(ErrorKind::Protocol, "the database file gave an invalid answer"),
     };
     made.because(error)
 }
@@ -40,7 +40,7 @@ pub(super) fn is_broken(error: &sqlx::Error) -> bool {
 
 /// A process that opens the path now may get another file, and locks in two files exclude nobody.
 pub(super) fn moved() -> Error {
-    Error::outage("the lock file was removed or replaced while it was open; it is opened anew")
+    Error::outage("the lock file was removed or replaced while it was open; dlock opens the new file")
 }
 
 /// Whether a commit was refused because the path names another file by now. See `schema::commit_only_at`.

@@ -35,7 +35,7 @@ impl Place {
         if path.is_empty() || path == ":memory:" {
             return Err(Error::config(
                 "url",
-                "SQLite needs a file: sqlite://locks.db. A database in memory is seen by one connection only and excludes nobody; use memory:// inside one process",
+                "SQLite needs a file: sqlite://locks.db. A database in memory is visible to one connection only and excludes nobody; use memory:// inside one process",
             ));
         }
         // SQLite takes names that begin with `file:` for URLs of its own.
@@ -99,10 +99,10 @@ impl Place {
         match not_local(folder) {
             Ok(None) => Ok(()),
             Ok(Some(name)) => Err(refused(&format!(
-                "it lies on {name}, which is not known to be local. Several hosts that use one file exclude nobody; if one host alone uses it, add ?network=allow to the URL"
+                "it is on {name}, which is not known to be local. Several hosts that share a file do not exclude each other; if only one host uses it, add ?network=allow to the URL"
             ))),
             Err(error) => Err(refused(
-                "the system does not say which file system it lies on; if one host alone uses it, add ?network=allow to the URL",
+                "the system does not say which file system it is on; if only one host uses it, add ?network=allow to the URL",
             )
             .because(error)),
         }
@@ -167,7 +167,7 @@ impl Place {
     #[cfg(unix)]
     fn shared(&self, what: &str) -> Error {
         let help =
-            "every user that may write the file may free every lock; if that is intended, add ?shared=allow to the URL";
+            "every user that may write the file can free every lock; if that is intended, add ?shared=allow to the URL";
         self.complain(ErrorKind::PermissionDenied, &format!("{what}, and {help}"))
     }
 

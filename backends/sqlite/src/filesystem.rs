@@ -19,7 +19,7 @@ pub(super) fn not_local(folder: &Path) -> io::Result<Option<String>> {
     const LOCAL: u64 = 0x1000;
     let found = rustix::fs::statfs(folder)?;
     let local = u64::from(found.f_flags) & LOCAL != 0;
-    Ok((!local).then(|| "a file system that the system does not call local".to_owned()))
+    Ok((!local).then(|| "a file system that the operating system does not call local".to_owned()))
 }
 
 /// Elsewhere there is no such call, and every file system is taken for local.

@@ -103,7 +103,7 @@ async fn list(connection: &mut FileConnection, site: &Site, listing: &Listing) -
     let last = names.last().filter(|_| names.len() >= listing.limit());
     let next = last.map(|(name, _)| Cursor::new(name.as_str()));
     let held = names.iter().filter(|(_, held)| *held);
-    let keys = held.map(|(name, _)| LockKey::from_stored(name).ok_or_else(|| corrupt("a name that is no key")));
+    let keys = held.map(|(name, _)| LockKey::from_stored(name).ok_or_else(|| corrupt("a name that is not a key")));
     Ok(Page::new(keys.collect::<Result<_>>()?, next))
 }
 

@@ -44,7 +44,7 @@ impl<T: Send + 'static> Looks<T> {
                 return Err(error);
             }
         }
-        told.await.unwrap_or_else(|_| Err(Error::outage("the look at the lock file was broken off")))
+        told.await.unwrap_or_else(|_| Err(Error::outage("the check of the lock file was interrupted")))
     }
 }
 

@@ -37,7 +37,7 @@ impl<'a> LockRequest<'a> {
         Ok(Attempt::Acquired(match slot.map(u32::try_from) {
             None => hold,
             Some(Ok(slot)) => hold.with_slot(slot),
-            Some(Err(_)) => return Err(corrupt("a permit beyond all numbers")),
+            Some(Err(_)) => return Err(corrupt("a permit whose number is too large")),
         }))
     }
 

@@ -50,13 +50,13 @@ const END: &str = "\
     WHERE k = ?1 AND owner = ?2 AND open \
         AND EXISTS (SELECT 1 FROM dlock_locks WHERE k = ?1 AND owner = ?2)";
 
-/// Nothing was run under this claim: its boundary is due again, and all earlier ones are not. The trigger of the run's end
-/// frees the lock.
+/// Nothing was run under this claim: its boundary is due again, and all earlier ones are not. The trigger of the run's
+/// end frees the lock.
 const GIVE_BACK: &str = "\
     UPDATE dlock_runs SET boundary = boundary - 1, open = 0, expires = 0 WHERE k = ?1 AND owner = ?2 AND open";
 
-/// A success without a period, of whoever holds the lock. The row that it goes into notes no start, and the trigger that
-/// carries a new one over changes nothing: it has the lock's own values.
+/// A success without a period, of whoever holds the lock. The row that it goes into notes no start, and the trigger
+/// that carries a new one over changes nothing: it has the lock's own values.
 const RECORD: &str = "\
     INSERT INTO dlock_runs \
         (k, boundary, open, owner, token, expires, boot, note, started, good_started, good_took, good_note) \
@@ -110,7 +110,7 @@ pub(super) async fn refused(
         .await
         .map_err(|error| connection.fault(error))?;
     let Some(&(ours, foreign, left, started, again)) = found.first() else {
-        return Err(corrupt("it tells no time"));
+        return Err(corrupt("it has no time"));
     };
     if ours && let Some(granted) = arm_anew(connection, request).await? {
         return request.acquired(granted);
@@ -174,7 +174,8 @@ pub(super) async fn give_back(connection: &mut FileConnection, claim: &Claim, on
     done.map(drop).map_err(|error| connection.fault(error))
 }
 
-/// Records the success of a hold that still is to be ended: should the caller be dropped in between, both are done again.
+/// Records the success of a hold that still is to be ended: should the caller be dropped in between, both are done
+/// again.
 pub(super) async fn record(connection: &mut FileConnection, time: &Time, claim: &Claim, took: Duration) -> Result<()> {
     schema::wait_for_disk(connection.conn()).await.map_err(|error| connection.fault(error))?;
     let done = sqlx::query(RECORD)
@@ -194,8 +195,7 @@ pub(super) async fn last_success(connection: &mut FileConnection, key: &LockKey)
         .await
         .map_err(|error| connection.fault(error))?;
     let Some((started, took, note)) = rows.first() else { return Ok(None) };
-    let started = UNIX_EPOCH
-        .checked_add(Duration::from_nanos(*started))
-        .ok_or_else(|| corrupt("a run that started at no time"))?;
+    let started =
+        UNIX_EPOCH.checked_add(Duration::from_nanos(*started)).ok_or_else(|| corrupt("a run without a start time"))?;
     Ok(Some(LastSuccess::new(started, Duration::from_nanos(*took), Note::from_stored(note))))
 }

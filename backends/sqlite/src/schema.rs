@@ -166,7 +166,7 @@ async fn expect_version(conn: &mut SqliteConnection, place: &Place) -> Result<()
     if version(conn).await? == Some(3) {
         return Ok(());
     }
-    Err(place.complain(ErrorKind::SchemaMismatch, "its tables are of another release of dlock"))
+    Err(place.complain(ErrorKind::SchemaMismatch, "its tables belong to another release of dlock"))
 }
 
 /// Reads the file: it is still dlock's, and of this release.
@@ -200,7 +200,7 @@ async fn create(conn: &mut SqliteConnection, site: &Site) -> Result<()> {
     let strangers: Vec<(i64,)> =
         sqlx::query_as("SELECT count(*) FROM sqlite_schema").fetch_all(&mut *transaction).await.map_err(fault)?;
     if strangers != [(0,)] {
-        let text = "it is the database of something else; locks need a file of their own";
+        let text = "it is the database of another program; locks need their own file";
         return Err(site.place.complain(ErrorKind::SchemaMismatch, text));
     }
     for tables in [tables::FIRST, tables::SECOND, tables::THIRD] {

@@ -40,7 +40,7 @@ impl Time {
         let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").map_err(|error| {
             // Without it a lock from before a restart could not be told from a live one.
             let need = "a readable /proc/sys/kernel/random/boot_id".into();
-            Error::new(ErrorKind::Unsupported { need }, "the host does not tell when it was started").because(error)
+            Error::new(ErrorKind::Unsupported { need }, "the host does not say when it was started").because(error)
         })?;
         // Absent in kernels that cannot shift the clock.
         let offsets = std::fs::read_to_string("/proc/self/timens_offsets").unwrap_or_default();
@@ -68,7 +68,7 @@ impl Time {
 }
 
 fn unusable() -> Error {
-    Error::new(ErrorKind::Internal, "the clock shows a time that no lease can be counted from")
+    Error::new(ErrorKind::Internal, "the clock shows a time from which no lease can be counted")
 }
 
 /// How far the boot clock is shifted: `/proc/self/timens_offsets` has lines of name, seconds, nanoseconds.

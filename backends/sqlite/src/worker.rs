@@ -156,7 +156,7 @@ impl Driver {
             let opened = schema::prepare(&self.site).await?;
             return Ok(self.connected.insert(opened));
         }
-        self.connected.as_mut().ok_or_else(|| Error::outage("the connection to the database file has gone"))
+        self.connected.as_mut().ok_or_else(|| Error::outage("the connection to the database file is gone"))
     }
 
     /// Runs after the answer, so that only the next caller may have to wait for it.

@@ -27,7 +27,7 @@ pub(crate) async fn acquire_batch(request: &Request, keys: &[KeyBuf], wait_ends:
     let Some(mut all) = ready(request, keys, wait_ends)? else { return Ok(BatchOutcome::OneByOne(0)) };
     match send(&mut all).await {
         Ok(Together::Acquired(holds)) if holds.len() != all.len() => {
-            Err(failed(&all, Error::new(ErrorKind::Protocol, "the backend gave not one hold for each claim")))
+            Err(failed(&all, Error::new(ErrorKind::Protocol, "the backend did not return one hold for each claim")))
         }
         Ok(Together::Acquired(holds)) => {
             let now = request.context.shared().clock.now();
@@ -113,5 +113,5 @@ fn begin(all: Vec<Acquisition>, holds: Vec<Hold>) -> Result<Guards> {
         let guard = scope::within(outer, || acquisition.begin(hold, waited))?;
         guards = Some(Guards::with(guards, guard));
     }
-    guards.ok_or_else(|| Error::new(ErrorKind::Internal, "several locks were won, and none of them"))
+    guards.ok_or_else(|| Error::new(ErrorKind::Internal, "a call for several locks has won none of them"))
 }

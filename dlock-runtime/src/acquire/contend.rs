@@ -42,7 +42,7 @@ impl Acquisition {
                 }
                 Ok(Attempt::Acquired(hold)) => match self.accept(hold).await {
                     Some(hold) => return Ok(hold),
-                    None => Err(Error::outage("the store's answer came too late to be of use")),
+                    None => Err(Error::outage("the store's answer came too late: the grant had already expired")),
                 },
                 Err(error) => Err(error),
             };
@@ -237,7 +237,7 @@ impl Acquisition {
     fn rename(&mut self) -> Result<()> {
         if self.claim.once_per.is_some() {
             // With a new owner id, a start that the store may have noted for us would look like another owner's run.
-            return Err(Error::outage("the store did not confirm that a possible earlier start was undone"));
+            return Err(Error::outage("the store did not confirm that a possible earlier start was abandoned"));
         }
         let mut claim = (*self.claim).clone();
         claim.owner = Owner::fresh()?;

@@ -186,7 +186,7 @@ impl Context {
         if name.is_empty() || name.chars().any(char::is_control) {
             return Err(Error::config(
                 "name",
-                "a backend's name has at least one character, and no control characters",
+                "the name of a store must have at least one character and no control characters",
             ));
         }
         if self.0.stores.read().unwrap_or_else(PoisonError::into_inner).by_name.contains_key(name) {
@@ -197,5 +197,5 @@ impl Context {
 }
 
 fn taken(name: &str) -> Error {
-    Error::new(ErrorKind::AlreadyRegistered, format!("a backend is installed under the name {name:?} already"))
+    Error::new(ErrorKind::AlreadyRegistered, format!("a store is already installed under the name {name:?}"))
 }

@@ -107,7 +107,7 @@ impl Unusable {
 
 impl fmt::Display for Unusable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} of the locked functions cannot work:", self.0.len())?;
+        write!(f, "{} of the locked functions cannot be served by their stores:", self.0.len())?;
         for (site, error) in &self.0 {
             write!(f, "\n  {} ({}:{}): {error}", site.name(), site.file(), site.line())?;
         }
@@ -118,8 +118,8 @@ impl fmt::Display for Unusable {
 impl StdError for Unusable {}
 
 impl Registry {
-    /// Checks every annotated function of the program: is its backend installed, and can it do what is asked of it, with
-    /// the defaults and tunings as they are now? Do two of them give one key to locks that do not mix?
+    /// Checks every annotated function of the program: is its backend installed, and can it do what is asked of it,
+    /// with the defaults and tunings as they are now? Do two of them give one key to locks that do not mix?
     ///
     /// Asks no store anything. Call it once at the start, after the backends were installed.
     ///
@@ -158,7 +158,7 @@ impl Registry {
                 let other = *first.entry((store.name.to_string(), without_names(template))).or_insert(site);
                 if !other.mode().mixes_with(site.mode()) {
                     let text = format!(
-                        "the key {template:?} is that of {} ({}:{}) too, as a lock of another mode: {:?} and {:?} do not mix; give one of them another key",
+                        "{} ({}:{}) uses the key {template:?} too, with another lock mode: {:?} and {:?} do not mix; give one of them another key",
                         other.name(),
                         other.file(),
                         other.line(),

@@ -115,11 +115,11 @@ impl Locks {
     /// Asks the store for one page.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`] where the store cannot list; [`ErrorKind::ConfigInvalid`] for a limit, a namespace or a
-    /// cursor that cannot be; [`ErrorKind::Outage`].
+    /// [`ErrorKind::Unsupported`] where the store cannot list; [`ErrorKind::ConfigInvalid`] for a limit, a namespace or
+    /// a cursor that cannot be; [`ErrorKind::Outage`].
     pub async fn page(self) -> Result<LocksPage> {
         if !(1..=1000).contains(&self.listing.limit) {
-            return Err(Error::config("limit", "a page looks at 1 to 1000 entries"));
+            return Err(Error::config("limit", "`limit` must be 1 to 1000 entries"));
         }
         let context = self.registry.context();
         let store = context.store(self.backend.as_deref())?;
@@ -151,9 +151,9 @@ impl Locks {
 
 /// Ends somebody's hold of a lock. Made by [`break_lock`](crate::break_lock) and [`Lock::break_hold`]; await it.
 ///
-/// Only the hold of this id is ended, never that of a later holder. **The holder does not stop at once**: it hears of the
-/// loss at its next renewal, after a third of its ttl at the latest, and until then two callers may believe that they hold
-/// the lock. Fencing tokens keep the old one from writing. Its error then is `Lost` with the cause
+/// Only the hold of this id is ended, never that of a later holder. **The holder does not stop at once**: it hears of
+/// the loss at its next renewal, after a third of its ttl at the latest, and until then two callers may believe that
+/// they hold the lock. Fencing tokens keep the old one from writing. Its error then is `Lost` with the cause
 /// [`Broken`](crate::LossCause::Broken), and names who broke the hold, when and why.
 ///
 /// Gives false if no hold of this id holds the lock.
@@ -282,10 +282,12 @@ impl Lock {
         Ok(!self.holders().await?.holders.is_empty())
     }
 
-    /// The last run that succeeded, of those with [`once_per`](Self::once_per) and of scheduled tasks; `None` if there was none.
+    /// The last run that succeeded, of those with [`once_per`](Self::once_per) and of scheduled tasks; `None` if there
+    /// was none.
     ///
     /// # Errors
-    /// As [`holders`](Self::holders); [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) where the store keeps no such record.
+    /// As [`holders`](Self::holders); [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) where the store keeps
+    /// no such record.
     pub async fn last_success(self) -> Result<Option<LastSuccess>> {
         self.look(|backend, key| match backend.periods() {
             Some(periods) => periods.last_success(key),
@@ -302,7 +304,8 @@ impl Registry {
         Locks { registry: self.clone(), backend: None, listing: Listing::of(namespace) }
     }
 
-    /// The locks that this process holds now, on all backends of this registry; the longest hold first. No store is asked.
+    /// The locks that this process holds now, on all backends of this registry; the longest hold first. No store is
+    /// asked.
     #[must_use]
     pub fn held(&self) -> Vec<HeldLock> {
         let shared = self.context().shared();

@@ -124,7 +124,8 @@ impl<K> Lock<K> {
         self
     }
 
-    /// How many callers of this process may wait for the key; more get [`ErrorKind::QueueFull`](crate::ErrorKind::QueueFull) at once.
+    /// How many callers of this process may wait for the key; more get
+    /// [`ErrorKind::QueueFull`](crate::ErrorKind::QueueFull) at once.
     pub fn max_waiters(mut self, max_waiters: usize) -> Self {
         self.options.max_waiters = Some(max_waiters);
         self
@@ -168,8 +169,9 @@ impl<K> Lock<K> {
         self
     }
 
-    /// At most one start in each period, in the whole cluster; else [`ErrorKind::AlreadyRun`](crate::ErrorKind::AlreadyRun).
-    /// Refused for a list of keys: it counts the starts under one.
+    /// At most one start in each period, in the whole cluster; else
+    /// [`ErrorKind::AlreadyRun`](crate::ErrorKind::AlreadyRun). Refused for a list of keys: it counts the starts under
+    /// one.
     pub fn once_per(mut self, once_per: OncePer) -> Self {
         self.options.once_per = Some(once_per);
         self
@@ -238,15 +240,16 @@ impl Lock {
     /// As [`acquire`](Self::acquire), for code that is not async: this thread sleeps meanwhile.
     ///
     /// Works on any thread. The other tasks of a worker of a multi-thread runtime go on elsewhere meanwhile, as in
-    /// `tokio::task::block_in_place`; those of a current-thread runtime wait. Dropping the guard releases in the background.
+    /// `tokio::task::block_in_place`; those of a current-thread runtime wait. Dropping the guard releases in the
+    /// background.
     ///
-    /// A guard counts for the thread on which it was acquired, also once it was moved to another one: on a current-thread
-    /// runtime a blocking caller is refused while it lives.
+    /// A guard counts for the thread on which it was acquired, also once it was moved to another one: on a
+    /// current-thread runtime a blocking caller is refused while it lives.
     ///
     /// # Errors
-    /// As [`acquire`](Self::acquire); [`ErrorKind::WouldDeadlock`](crate::ErrorKind::WouldDeadlock) also where the holder
-    /// may be a task that only this thread could go on with (a current-thread runtime, or a `LocalSet` that a multi-thread
-    /// runtime drives), and on dlock's own thread, where wakers run.
+    /// As [`acquire`](Self::acquire); [`ErrorKind::WouldDeadlock`](crate::ErrorKind::WouldDeadlock) also where the
+    /// holder may be a task that only this thread could go on with (a current-thread runtime, or a `LocalSet` that a
+    /// multi-thread runtime drives), and on dlock's own thread, where wakers run.
     pub fn acquire_blocking(self) -> Result<Guard> {
         let request = self.request_for(self.key.template()).parking();
         acquire_sync(request, Keys::One(self.key.into())).map(Guards::into_first)
@@ -268,14 +271,14 @@ impl Lock {
         result(Run::holding(&options, Guards::one(guard), body).judged_by(|_| true).await)
     }
 
-    /// As [`run`](Self::run), for code that is not async: the body runs on this thread. A loss cannot stop it; it can ask
-    /// [`Held::check`], and the caller is told in any case.
+    /// As [`run`](Self::run), for code that is not async: the body runs on this thread. A loss cannot stop it; it can
+    /// ask [`Held::check`], and the caller is told in any case.
     ///
     /// # Errors
     /// As [`acquire_blocking`](Self::acquire_blocking), and [`ErrorKind::Lost`](crate::ErrorKind::Lost).
     pub fn run_blocking<T>(self, body: impl FnOnce(Held) -> T) -> Result<T> {
         if self.options.timeout.is_some() {
-            let text = "a function that is not async cannot be stopped; set a limit on the calls that it waits for";
+            let text = "a function that is not async cannot be stopped; set time limits on the calls that it waits for";
             return Err(Error::config("timeout", text));
         }
         let guard = self.acquire_blocking()?;
@@ -303,13 +306,13 @@ impl Lock {
 }
 
 impl LockAll {
-    /// Acquires all of them, or none: one after another in the order of their encoded names, or by one request where the
-    /// store can take them together and all of them are free.
+    /// Acquires all of them, or none: one after another in the order of their encoded names, or by one request where
+    /// the store can take them together and all of them are free.
     ///
     /// # Errors
     /// As [`Lock::acquire`], for the first that cannot be had; the others are given back before.
-    /// [`ErrorKind::Lost`](crate::ErrorKind::Lost), as soon as one is lost while others are waited for. No key at all, or
-    /// more than 10 000, is [`ErrorKind::ConfigInvalid`](crate::ErrorKind::ConfigInvalid).
+    /// [`ErrorKind::Lost`](crate::ErrorKind::Lost), as soon as one is lost while others are waited for. No key at all,
+    /// or more than 10 000, is [`ErrorKind::ConfigInvalid`](crate::ErrorKind::ConfigInvalid).
     pub async fn acquire(self) -> Result<Guards> {
         let request = self.request();
         acquire_all(request, self.keys()).await

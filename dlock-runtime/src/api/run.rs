@@ -168,7 +168,7 @@ impl<F: Future> Run<F> {
     }
 
     fn timed_out(&self) -> Error {
-        let text = format!("the body took longer than its limit of {:?}", self.bounds.timeout.unwrap_or_default());
+        let text = format!("the body took longer than its timeout of {:?}", self.bounds.timeout.unwrap_or_default());
         match &self.stage {
             Stage::Body(guards) => guards.innermost().error(ErrorKind::BodyTimeout, text),
             _ => Error::new(ErrorKind::BodyTimeout, text),

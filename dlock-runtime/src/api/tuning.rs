@@ -26,7 +26,7 @@ impl Registry {
         let named: Vec<_> = sites().into_iter().filter(|site| site.name() == name).collect();
         if named.is_empty() {
             let known: Vec<_> = sites().iter().map(|site| site.name()).collect();
-            let text = format!("there is no locked function of the name {name:?}; there are: {}", known.join(", "));
+            let text = format!("there is no locked function with the name {name:?}; these exist: {}", known.join(", "));
             return Err(Error::config("name", text));
         }
         let _one = self.context().changes().begin()?;

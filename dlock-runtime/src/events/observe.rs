@@ -68,8 +68,8 @@ pub enum Event {
         /// Why.
         reason: Arc<str>,
     },
-    /// Locks are taken in two orders in this program, which can make two callers wait for each other. Told once for each
-    /// pair, in debug builds only.
+    /// Locks are taken in two orders in this program, which can make two callers wait for each other. Told once for
+    /// each pair, in debug builds only.
     OrderCycle {
         /// Where the other order is taken.
         elsewhere: Arc<str>,
@@ -241,7 +241,7 @@ fn trace(label: &Label, event: &Event) {
         }
         Event::OrderCycle { elsewhere } => {
             let here = label.place();
-            tracing::warn!(target: "dlock", name, key, backend, here, %elsewhere, "locks are taken in two orders");
+            tracing::warn!(target: "dlock", name, key, backend, here, %elsewhere, "two locks are taken in opposite orders");
         }
         Event::NearExpiry { remaining } => {
             tracing::warn!(target: "dlock", name, key, backend, ?remaining, "near expiry");

@@ -46,7 +46,7 @@ impl RenewalLog {
             before.reasons.push(reason.clone());
             let failures = before.failures;
             drop(episodes);
-            tracing::warn!(target: "dlock", backend, %reason, failures, "renewals fail for another reason");
+            tracing::warn!(target: "dlock", backend, %reason, failures, "renewals now also fail for another reason");
             return;
         }
         let episode = Episode { since: now, last: now, failures: 1, reasons: vec![reason.clone()] };

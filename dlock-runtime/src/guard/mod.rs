@@ -62,15 +62,16 @@ impl Guard {
     }
 
     /// Releases the lock and says whether it was ours to the end. Of a lock with `once_per` it also says that the run
-    /// has succeeded. A guard that is dropped does not say how the run ended, unless a panic drops it: then it has failed.
+    /// has succeeded. A guard that is dropped does not say how the run ended, unless a panic drops it: then it has
+    /// failed.
     ///
     /// If the store does not answer, the release goes on in the background and the ttl ends the lock at the latest;
     /// that is no error, since what the caller did under the lock was covered by it. A lock that lives in a session is
     /// another matter: the session may have ended at any time, so without an answer the lock counts as lost.
     ///
     /// # Errors
-    /// [`ErrorKind::Lost`] if the lock had ended before, or if nobody knows whether it had; [`ErrorKind::Unsupported`] in a
-    /// child after `fork`, where nothing is released: the parent has the lock.
+    /// [`ErrorKind::Lost`] if the lock had ended before, or if nobody knows whether it had; [`ErrorKind::Unsupported`]
+    /// in a child after `fork`, where nothing is released: the parent has the lock.
     pub async fn release(self) -> Result<()> {
         // A lost hold is given back in the background, so that the caller hears of the loss now.
         self.check()?;
@@ -172,7 +173,7 @@ impl Held {
         let request = self.0.store.ask(bound, &self.0, |backend, tenure| {
             Box::pin(async move {
                 let mut answers = backend.renew(&[&tenure.hold]).await;
-                answers.pop().unwrap_or_else(|| Err(Error::new(ErrorKind::Protocol, "the backend gave no answer")))
+                answers.pop().unwrap_or_else(|| Err(Error::new(ErrorKind::Protocol, "the backend returned no answer")))
             })
         });
         let mut unanswered = None;

@@ -60,7 +60,7 @@ pub fn current_locks(wanted: impl Fn(&Held) -> bool) -> bool {
 /// Never inside of a body.
 #[doc(hidden)]
 pub fn holding_now() -> Result<Held> {
-    current().ok_or_else(|| Error::new(ErrorKind::Internal, "a body ran outside of its lock"))
+    current().ok_or_else(|| Error::new(ErrorKind::Internal, "a body ran outside its lock; please report it"))
 }
 
 /// The fencing token of the innermost lock, for a body that has asked for it.

@@ -155,7 +155,7 @@ async fn once(tenure: &Arc<Tenure>) -> Result<Released> {
         }
         bound = until.since(tenure.shared.clock.now());
         if bound.is_zero() {
-            return Err(Error::outage("the store did not answer when it was asked for further tokens"));
+            return Err(Error::outage("the store did not answer the request for more tokens"));
         }
     }
     if let Some(release) = ReleaseToNext::begin(tenure) {

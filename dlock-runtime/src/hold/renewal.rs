@@ -34,7 +34,7 @@ impl RenewalSchedule<Tenure> {
         if self.dead.load(Ordering::Acquire) {
             return Err(Error::new(
                 ErrorKind::Internal,
-                "dlock's renewal task has died, so no lock can be renewed; restart the process",
+                "dlock's renewal task has ended, so no lock can be renewed; restart the process",
             ));
         }
         if !self.started.load(Ordering::Acquire) && !self.started.swap(true, Ordering::AcqRel) {
@@ -115,8 +115,8 @@ impl RenewalSchedule<Tenure> {
     }
 }
 
-/// Renews holds of one store now, ahead of their schedule and beside a renewal that is under way: that one may have left
-/// too early, and its answer may be long in coming.
+/// Renews holds of one store now, ahead of their schedule and beside a renewal that is under way: that one may have
+/// left too early, and its answer may be long in coming.
 pub(super) fn confirm(clock: &Clock, mut holds: Vec<Arc<Tenure>>) {
     let Ok(background) = background() else { return };
     holds.retain(|tenure| tenure.begin_renewal());

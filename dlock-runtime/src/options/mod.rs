@@ -124,7 +124,7 @@ impl Defaults {
         if self.max_hold < self.ttl {
             return Err(Error::config(
                 "max_hold",
-                format!("max_hold ({:?}) must not be below the ttl ({:?})", self.max_hold, self.ttl),
+                format!("max_hold ({:?}) must not be shorter than the ttl ({:?})", self.max_hold, self.ttl),
             ));
         }
         if self.max_waiters == 0 {

@@ -76,7 +76,7 @@ impl Options {
         if max_hold < ttl {
             return Err(Error::config(
                 "max_hold",
-                format!("max_hold ({max_hold:?}) must not be below the ttl ({ttl:?})"),
+                format!("max_hold ({max_hold:?}) must not be shorter than the ttl ({ttl:?})"),
             ));
         }
         let resolved = Resolved {
@@ -108,8 +108,9 @@ impl Options {
         check_backoff("backoff", self.backoff)?;
         check_backoff("retry", Some(resolved.retry.backoff))?;
         if self.min_hold.is_some_and(|min_hold| min_hold > ttl) {
-            let text =
-                format!("min_hold must not be above the ttl ({ttl:?}): a process that dies keeps the lock no longer");
+            let text = format!(
+                "min_hold must not be longer than the ttl ({ttl:?}): if the process dies, the lock stays taken for the ttl only"
+            );
             return Err(Error::config("min_hold", text));
         }
         if let Some(timeout) = self.timeout {
@@ -118,7 +119,7 @@ impl Options {
             }
             // A hold that nobody renews must outlast its body, with the margin that clocks need.
             if resolved.cadence.is_none() && timeout.saturating_add(dlock_contract::engine::margin(ttl)) > ttl {
-                let text = format!("a hold of {ttl:?} that is not renewed does not cover a body of {timeout:?}");
+                let text = format!("a hold of {ttl:?} without renewal does not cover a timeout of {timeout:?}");
                 return Err(Error::config("timeout", text));
             }
         }

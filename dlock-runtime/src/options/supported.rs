@@ -27,7 +27,7 @@ pub(crate) fn check_ttl(can: &Profile, ttl: Duration) -> Result<(), Error> {
     if ttl < min || ttl > max {
         return Err(Error::new(
             ErrorKind::TtlOutOfRange { min, max },
-            format!("a ttl of {ttl:?} is outside of this store's range of {min:?} to {max:?}"),
+            format!("a ttl of {ttl:?} is outside this store's range of {min:?} to {max:?}"),
         ));
     }
     if step > Duration::ZERO && !ttl.as_nanos().is_multiple_of(step.as_nanos()) {
@@ -49,7 +49,7 @@ pub(crate) fn check_options(store: &dyn Backend, options: &Options) -> Result<()
         _ if options.once_per.is_some() && store.periods().is_none() => Some("once_per"),
         _ if options.fence && can.fencing == Fencing::None => Some("fencing tokens"),
         _ if options.cohort.is_some() && store.tokens().is_none() => {
-            Some("passing a lock on inside of a process (`cohort`)")
+            Some("passing a lock on inside a process (`cohort`)")
         }
         _ => None,
     };

@@ -34,7 +34,7 @@ impl Changes {
         let me = thread::current().id();
         let mut by = self.by.lock().unwrap_or_else(PoisonError::into_inner);
         if *by == Some(me) {
-            let text = "a change of the settings cannot make another one; it would deadlock";
+            let text = "a change of the settings must not make another change inside it; that would deadlock";
             return Err(Error::new(ErrorKind::WouldDeadlock, text));
         }
         while by.is_some() {
@@ -122,7 +122,7 @@ impl Tuning {
                 return Err("this is a part of the function's type, and cannot change without a rebuild".into());
             }
             _ => {
-                return Err("there is no such setting; there are ttl, wait, renew, max_hold, timeout, min_hold, attempts, backoff, max_waiters, retry, on_lost".into());
+                return Err("there is no such setting; the settings are ttl, wait, renew, max_hold, timeout, min_hold, attempts, backoff, max_waiters, retry, on_lost".into());
             }
         }
         Ok(())

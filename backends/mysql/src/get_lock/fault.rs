@@ -23,17 +23,17 @@ fn meaning(error: sqlx::Error) -> Error {
             );
         }
         Some(1044 | 1045 | 1130 | 1227 | 1370 | 1698) => {
-            return Error::new(ErrorKind::PermissionDenied, "the server refuses the account, or what it asks for");
+            return Error::new(ErrorKind::PermissionDenied, "the server refuses the account or its request");
         }
         Some(1040 | 1203 | 1226) => Error::outage("the server has no connection left"),
-        Some(1205 | 1213) => Error::outage("the fencing row was locked by others for too long"),
-        Some(1317 | 1969 | 3024) => Error::outage("the server cut the request off"),
+        Some(1205 | 1213) => Error::outage("other sessions locked the fencing row for too long"),
+        Some(1317 | 1969 | 3024) => Error::outage("the server interrupted the request"),
         Some(1053 | 1927 | 3169 | 4031) => Error::outage("the server ended the session"),
         Some(3058) => Error::outage("the server saw a deadlock among named locks"),
         Some(1290 | 1792 | 1836) => Error::new(ErrorKind::NotPrimary, "the server is read-only"),
         Some(1049) => Error::config("url", "the server does not have the database that the URL names"),
         Some(1054 | 1136 | 1146 | 1264 | 1364 | 1406) => {
-            Error::new(ErrorKind::SchemaMismatch, "dlock's table is missing or is not what it must be")
+            Error::new(ErrorKind::SchemaMismatch, "dlock's table is missing or has another form")
         }
         Some(number) => {
             Error::outage(format!("the server refuses the request with error {number}")).with_retryable(false)
@@ -58,7 +58,7 @@ fn meaning(error: sqlx::Error) -> Error {
                      add tls=verify",
                 );
             }
-            _ => Error::new(ErrorKind::Protocol, "the server gave an answer that cannot be"),
+            _ => Error::new(ErrorKind::Protocol, "the server gave an invalid answer"),
         },
     };
     made.because(error)

@@ -155,14 +155,16 @@ impl Link {
         if id != self.id {
             return Err(Error::new(
                 ErrorKind::Unsupported { need: "a connection that keeps its session".into() },
-                "something between here and the server hands each request to another session, so a named lock cannot be held",
+                "a pooler or proxy before the server gives each request another session, so a named lock cannot be held",
             ));
         }
         match granted {
             Some(1) => Ok((self, Answer::Granted)),
             Some(0) => Ok((self, Answer::Taken)),
-            Some(_) => Err(Error::new(ErrorKind::Protocol, "GET_LOCK gave an answer that cannot be")),
-            None => Err(Error::outage("the server ended the wait for the lock: out of memory, or killed by hand")),
+            Some(_) => Err(Error::new(ErrorKind::Protocol, "GET_LOCK gave an invalid answer")),
+            None => Err(Error::outage(
+                "the server ended the wait for the lock: it is out of memory, or somebody killed the query",
+            )),
         }
     }
 
@@ -180,9 +182,7 @@ impl Link {
             .map_err(fault)?;
         match done.last_insert_id() {
             0 => Err(Error::new(ErrorKind::Protocol, "the server gave no fencing token")),
-            token if token >= 1 << 53 => {
-                Err(Error::new(ErrorKind::FenceExhausted, "the fencing counter has no further number"))
-            }
+            token if token >= 1 << 53 => Err(Error::new(ErrorKind::FenceExhausted, "the fencing counter is used up")),
             token => Ok((self, token)),
         }
     }
@@ -193,8 +193,8 @@ impl Link {
         Ok(row.try_get_unchecked::<Option<u64>, _>(0)? == Some(self.id))
     }
 
-    /// Which of these sessions hold their locks, and which holds are to be broken: a statement, whatever their number. It
-    /// reads one row by its primary key for each hold. Names are ours, so nothing needs to be escaped.
+    /// Which of these sessions hold their locks, and which holds are to be broken: a statement, whatever their number.
+    /// It reads one row by its primary key for each hold. Names are ours, so nothing needs to be escaped.
     pub(super) async fn hold_all(&mut self, holds: impl Iterator<Item = (&str, u64)>) -> sqlx::Result<Standings> {
         let (mut asked, mut used, mut names) = (0, String::new(), String::new());
         for (name, id) in holds {

@@ -36,8 +36,9 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// Waits until the host's name is known. The client looks it up once more, which is quick then: it checks the server's
-    /// certificate by the name, so an address would not do. A look-up that hangs so costs one thread, whoever connects.
+    /// Waits until the host's name is known. The client looks it up once more, which is quick then: it checks the
+    /// server's certificate by the name, so an address would not do. A look-up that hangs so costs one thread, whoever
+    /// connects.
     ///
     /// # Errors
     /// If the name cannot be looked up.
@@ -64,7 +65,8 @@ impl Server {
             [] if socket.is_some() => (String::new(), DEFAULT_PORT),
             [] => return Err(address.wrong("the host is missing")),
             _ => {
-                return Err(address.wrong("one host only: a lock lives on one server, and excludes nobody on another"));
+                return Err(address
+                    .wrong("name one host only: a lock is on one server and excludes no caller of another server"));
             }
         };
         let mut options = MySqlConnectOptions::new()

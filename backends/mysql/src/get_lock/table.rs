@@ -1,8 +1,8 @@
 //! The one table: fencing tokens, notes, and requests to break a hold. A row for each key that was ever locked, and it
 //! stays.
 //!
-//! The key is in two columns, because an index over all of its 4096 bytes is not possible. With the whole key in one column
-//! and an index over its beginning, the server would sort the whole range for each page of a listing.
+//! The key is in two columns, because an index over all of its 4096 bytes is not possible. With the whole key in one
+//! column and an index over its beginning, the server would sort the whole range for each page of a listing.
 
 use std::time::Duration;
 
@@ -95,7 +95,10 @@ async fn look(link: &mut Link) -> Result<bool> {
     for row in &rows {
         let engine: Option<String> = row.try_get(1).map_err(fault)?;
         if !engine.is_some_and(|engine| engine.eq_ignore_ascii_case("innodb")) {
-            return Err(Error::new(ErrorKind::SchemaMismatch, "dlock_named must be an InnoDB table: others forget"));
+            return Err(Error::new(
+                ErrorKind::SchemaMismatch,
+                "dlock_named must be an InnoDB table, because other engines may lose rows",
+            ));
         }
         let column: String = row.try_get(0).map_err(fault)?;
         found.push(column.replace("bigint(20)", "bigint"));
@@ -106,7 +109,7 @@ async fn look(link: &mut Link) -> Result<bool> {
     if found != COLUMNS {
         return Err(Error::new(
             ErrorKind::SchemaMismatch,
-            concat!("dlock_named has other columns than it must have: ", create!()),
+            concat!("dlock_named does not have the right columns; it must be made so: ", create!()),
         ));
     }
     Ok(true)

@@ -56,7 +56,7 @@ impl Tls {
             }
         };
         if mode != Mode::Off && socket {
-            return Err(wrong("a Unix socket is not encrypted: leave tls away, or name a host instead of the socket"));
+            return Err(wrong("a Unix socket is not encrypted: leave out tls, or name a host instead of the socket"));
         }
         if mode != Mode::Off && !cfg!(feature = "tls") {
             return Err(Error::new(
@@ -65,7 +65,7 @@ impl Tls {
             ));
         }
         if mode != Mode::Verify && self.ca.is_some() {
-            return Err(wrong("ca is looked at with tls=verify only"));
+            return Err(wrong("ca is only used with tls=verify"));
         }
         if mode == Mode::Off && (self.cert.is_some() || self.key.is_some()) {
             return Err(wrong("cert and key need tls=verify or tls=require"));
@@ -94,7 +94,7 @@ fn read(name: &'static str, path: &str) -> Result<Vec<u8>> {
     let right = if name == "key" { marked("PRIVATE KEY-----") } else { marked("-----BEGIN CERTIFICATE-----") };
     match right {
         true => Ok(content),
-        false => Err(wrong("a file named by ca, cert or key is not PEM of its kind: certificates, or a private key")),
+        false => Err(wrong("a file named by ca, cert or key must hold certificates or a private key in PEM")),
     }
 }
 

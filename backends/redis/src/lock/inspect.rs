@@ -335,7 +335,7 @@ fn place_of(cursor: Option<&Cursor>) -> Result<(u16, u64)> {
     let Some(cursor) = cursor else { return Ok((0, 0)) };
     let (slot, scanned) = cursor.as_str().split_once('.').unwrap_or_default();
     let place = slot.parse().ok().zip(scanned.parse().ok());
-    place.ok_or_else(|| Error::config("after", "the cursor is none of this store's"))
+    place.ok_or_else(|| Error::config("after", "the cursor was not given by this store"))
 }
 
 /// The first slot of the server that comes after the one of this slot, in the order of their first slots.

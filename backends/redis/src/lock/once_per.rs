@@ -181,7 +181,10 @@ impl Redis {
         match self.connections.command(&shared, get).await? {
             Value::Nil => Ok(None),
             Value::BulkString(text) => read_success(&text).map(Some).ok_or_else(|| {
-                Error::new(ErrorKind::CorruptState, "the record of the last success in Redis is not in dlock's form")
+                Error::new(
+                    ErrorKind::CorruptState,
+                    "the record of the last success in Redis has another form than dlock's",
+                )
             }),
             other => Err(fault::unexpected(&other)),
         }

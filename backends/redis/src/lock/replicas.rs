@@ -1,8 +1,8 @@
 //! `wait_replicas=n`: a grant counts once that many replicas have it.
 //!
-//! `WAIT` is no agreement. If a failover chooses a replica without the lock, the lock is lost. With as many acknowledgements
-//! as there are replicas this cannot happen, until one of them restarts empty. A renewal does not wait for replicas: after a
-//! failover a lock may end by the lease of its grant.
+//! `WAIT` is no agreement. If a failover chooses a replica without the lock, the lock is lost. With as many
+//! acknowledgements as there are replicas this cannot happen, until one of them restarts empty. A renewal does not wait
+//! for replicas: after a failover a lock may end by the lease of its grant.
 
 use std::time::Duration;
 
@@ -18,14 +18,14 @@ use crate::reply::fault;
 use crate::scripts::call::{call, is_unknown_script};
 
 impl Redis {
-    /// Waits until replicas have the lock. If they do not get it, the engine releases the lock, as after every failure. A
-    /// release from here could arrive late and free the next lock of the same owner.
+    /// Waits until replicas have the lock. If they do not get it, the engine releases the lock, as after every failure.
+    /// A release from here could arrive late and free the next lock of the same owner.
     pub(crate) async fn replicated(&self, hold: Hold) -> Result<Hold> {
         let wanted = i64::from(self.connections.target.settings.wait_replicas);
         let limit = (hold.claim.ttl / 10).clamp(Duration::from_millis(10), Duration::from_secs(1));
         let shared = self.connections.here().await?;
-        // WAIT looks at what its own connection has written, and the grant may have come over another: so it is armed anew
-        // on this one.
+        // WAIT looks at what its own connection has written, and the grant may have come over another: so it is armed
+        // anew on this one.
         for whole in [false, true] {
             let (lua, build) = renewal_of(&hold.claim);
             let mut renew = call(lua, whole, &|command: &mut Cmd| build(command, &hold.claim));
@@ -48,7 +48,7 @@ impl Redis {
                 _ => return Err(fault::unexpected(&Value::Nil)),
             }
         }
-        Err(Error::outage("Redis loses its scripts at once: something runs SCRIPT FLUSH again and again"))
+        Err(Error::outage("Redis loses its scripts again and again: a client keeps running SCRIPT FLUSH"))
     }
 
     /// Turns a pushed grant into a reason to ask: nobody has waited for the replicas of that grant.

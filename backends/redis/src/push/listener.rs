@@ -109,8 +109,8 @@ impl Listener {
         }
     }
 
-    /// The client repairs its connections and its subscriptions by itself; what it may have missed meanwhile is asked for.
-    /// The client keeps a subscription at a server that has become a replica.
+    /// The client repairs its connections and its subscriptions by itself; what it may have missed meanwhile is asked
+    /// for. The client keeps a subscription at a server that has become a replica.
     async fn listen_to_cluster(&self, plan: &ClusterPlan) {
         let mut pause = SHORT;
         loop {
@@ -190,7 +190,7 @@ impl Listener {
         };
         match self.connections.clock.timeout_at(limit, subscribed).await {
             Some(Ok(role)) if is_replica(&role) => {
-                Err(Error::new(ErrorKind::NotPrimary, "this Redis is a replica, which pushes nothing of its own"))
+                Err(Error::new(ErrorKind::NotPrimary, "this Redis is a replica, and a replica pushes nothing"))
             }
             Some(Ok(_)) => Ok((wire, events)),
             Some(Err(error)) => Err(wire.fault(&error)),

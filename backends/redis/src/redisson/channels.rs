@@ -1,5 +1,5 @@
-//! The channels on which releases are told: one connection for each store, on our own thread, that subscribes to a channel
-//! for as long as somebody here waits for its lock.
+//! The channels on which releases are told: one connection for each store, on our own thread, that subscribes to a
+//! channel for as long as somebody here waits for its lock.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -73,7 +73,8 @@ impl Channels {
         self.table.lock().get(channel).is_some_and(|entry| entry.waiters.contains(owner))
     }
 
-    /// Listens to a channel for a waiter, until it is [dismissed](Self::dismiss); `None` if nothing is heard at present.
+    /// Listens to a channel for a waiter, until it is [dismissed](Self::dismiss); `None` if nothing is heard at
+    /// present.
     pub(crate) async fn listen(&self, channel: &str, owner: Owner) -> Result<Option<Ear>> {
         let mut state = self.join(channel, owner)?;
         let known = async { state.wait_for(|state| state.is_up.is_some()).await.map(|state| *state).ok() };
@@ -86,7 +87,8 @@ impl Channels {
         let orders = self.start()?;
         let mut table = self.table.lock();
         let entry = table.entry(channel.to_owned()).or_insert_with(|| {
-            // Under the lock, so that the orders about a channel keep their order. If the task has ended, it stays down.
+            // Under the lock, so that the orders about a channel keep their order. If the task has ended, it stays
+            // down.
             let _ = orders.send(Order::Subscribe(channel.to_owned()));
             let is_up = self.table.is_down.load(Ordering::Relaxed).then_some(false);
             Channel { waiters: HashSet::new(), state: watch::Sender::new(State { is_up, news: 0 }) }
@@ -186,7 +188,7 @@ impl Listener {
             match self.hear(&mut orders).await {
                 Ok(()) => pause = PAUSE.0,
                 Err(error) if pause == PAUSE.0 => {
-                    tracing::warn!(%error, "Redis tells this process of no releases, so waiters poll");
+                    tracing::warn!(%error, "Redis does not notify this process of releases, so waiters poll");
                 }
                 Err(_) => {}
             }
@@ -257,7 +259,7 @@ fn allowed(answer: Result<()>) -> Result<bool> {
         Ok(()) => Ok(true),
         Err(error) if error.is_retryable() => Err(error),
         Err(error) => {
-            tracing::warn!(%error, "Redis tells this process of no releases of a lock, so waiting for it means polling");
+            tracing::warn!(%error, "Redis does not notify this process of releases of a lock, so its waiters poll");
             Ok(false)
         }
     }

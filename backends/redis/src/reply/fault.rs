@@ -62,7 +62,7 @@ pub(crate) fn server(error: &ServerError) -> Error {
 pub fn unexpected(answer: &Value) -> Error {
     match answer {
         Value::ServerError(error) => server(error),
-        _ => Error::new(ErrorKind::Protocol, "Redis answered something that the command never answers"),
+        _ => Error::new(ErrorKind::Protocol, "Redis gave an answer that the command never gives"),
     }
 }
 
@@ -100,7 +100,7 @@ fn meaning(code: &str, detail: &str) -> Error {
     let outage = |text: &'static str| Error::outage(text);
     match code {
         "LOADING" => outage("Redis is loading its data (LOADING)"),
-        "BUSY" | "UNKILLABLE" => outage("Redis is busy with somebody's script (BUSY)"),
+        "BUSY" | "UNKILLABLE" => outage("Redis is busy with a script (BUSY)"),
         "MASTERDOWN" => outage("the replica has lost its primary (MASTERDOWN)"),
         "CLUSTERDOWN" => outage("the cluster is down (CLUSTERDOWN)"),
         "TRYAGAIN" => outage("the cluster is moving the slot (TRYAGAIN)"),
@@ -110,7 +110,7 @@ fn meaning(code: &str, detail: &str) -> Error {
         // The server was the primary when it was connected to, so there is or will be another one.
         "READONLY" => replica(),
         "NOPERM" => no_permission(detail),
-        "NOAUTH" => Error::new(ErrorKind::PermissionDenied, "Redis wants a password (NOAUTH)"),
+        "NOAUTH" => Error::new(ErrorKind::PermissionDenied, "Redis requires a password (NOAUTH)"),
         "WRONGPASS" => Error::new(ErrorKind::PermissionDenied, "Redis refuses the user or the password (WRONGPASS)"),
         "WRONGTYPE" => conflict(),
         "MOVED" | "ASK" => no_cluster(),
@@ -118,10 +118,10 @@ fn meaning(code: &str, detail: &str) -> Error {
             Error::new(ErrorKind::Internal, "one lock's keys lie in several slots (CROSSSLOT); please report it")
         }
         _ if detail.contains("access a non local key") => {
-            outage("a part of the lock is at another server of the cluster")
+            outage("a part of the lock is on another server of the cluster")
         }
         _ if detail.contains("increment or decrement would overflow") => {
-            Error::new(ErrorKind::FenceExhausted, "the fencing counter in Redis has no further number")
+            Error::new(ErrorKind::FenceExhausted, "the fencing counter in Redis is used up")
         }
         _ if detail.contains("not an integer") => {
             Error::new(ErrorKind::CorruptState, "the fencing counter in Redis, dl1:fence, is no number")
@@ -178,7 +178,7 @@ fn named<'a>(detail: &'a str, after: &str) -> Option<&'a str> {
 
 /// A server that was the primary when it was connected to.
 pub(crate) fn replica() -> Error {
-    Error::new(ErrorKind::NotPrimary, "this Redis is a replica: a lock taken there excludes nobody (READONLY)")
+    Error::new(ErrorKind::NotPrimary, "this Redis is a replica, and a lock on a replica excludes nobody (READONLY)")
         .with_retryable(true)
 }
 

@@ -84,15 +84,15 @@ impl Sentinels {
             }
         }
         if unknown >= majority {
-            return Err(Error::config("url", "the sentinels watch no primary of the name that the URL gives"));
+            return Err(Error::config("url", "the sentinels watch no primary with the name in the URL"));
         }
         let silent = refused.is_none();
         Err(refused.filter(|_| told.is_empty()).unwrap_or_else(|| {
             let answered: usize = told.iter().map(|(_, votes)| votes).sum();
             Error::outage(format!(
-                "no majority of the {} sentinels tells the same primary: {answered} told one{}",
+                "no majority of the {} sentinels names the same primary: {answered} named one{}",
                 self.sentinels.len(),
-                if silent { "" } else { ", and one refused us" }
+                if silent { "" } else { ", and one refused this client" }
             ))
         }))
     }

@@ -36,7 +36,10 @@ async fn a_path_that_cannot_be_a_lock_file_is_refused_with_a_reason() {
     sqlx::query("CREATE TABLE customers (name TEXT)").execute(&mut conn).await.unwrap();
     conn.close().await.unwrap();
     let error = refused(&url(&foreign)).await;
-    assert!(matches!(error.kind(), ErrorKind::SchemaMismatch) && error.to_string().contains("of their own"), "{error}");
+    assert!(
+        matches!(error.kind(), ErrorKind::SchemaMismatch) && error.to_string().contains("their own file"),
+        "{error}"
+    );
 
     drop(store.open().await);
     let mut conn = store.connect().await;
