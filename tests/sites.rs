@@ -106,7 +106,7 @@ fn a_site_is_tuned_by_name_and_wrong_settings_are_refused() {
     let text = registry.explain().to_string();
     assert!(text.contains("ttl          2m") && text.contains("10ms to 1s") && text.contains("1 times"), "{text}");
     for (nonsense, part) in [
-        ("sites::nobody ttl=1s", "no locked function of the name \"sites::nobody\""),
+        ("sites::nobody ttl=1s", "no locked function with the name \"sites::nobody\""),
         ("sites::deduct ttl", "is not `setting=value`"),
         ("sites::deduct ttl=soon", "write a duration"),
         ("sites::deduct colour=red", "no such setting"),

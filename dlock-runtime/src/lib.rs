@@ -1,4 +1,4 @@
-//! The runtime of dlock: what stands behind `#[distributed_lock]`. Use it through the crate `dlock-rs`.
+//! The runtime of dlock: the code behind `#[distributed_lock]`. Use it through the crate `dlock-rs`.
 
 // A library of locks neither panics nor prints.
 #![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]
@@ -42,7 +42,7 @@ pub fn install(name: &str, backend: impl dlock_contract::Backend) -> Result<()> 
     Registry::global().install(name, backend)
 }
 
-/// Names the backend of those locks that name none; see [`Registry::set_default`].
+/// Sets the backend of the locks that name none; see [`Registry::set_default`].
 ///
 /// # Errors
 /// See [`Registry::set_default`].
@@ -76,7 +76,7 @@ pub fn configure(change: impl FnOnce(&mut Defaults)) -> Result<()> {
     Registry::global().configure(change)
 }
 
-/// Checks every annotated function of the program against what is installed; see [`Registry::verify`].
+/// Checks every annotated function of the program against the installed backends; see [`Registry::verify`].
 ///
 /// # Errors
 /// See [`Registry::verify`].
@@ -84,7 +84,7 @@ pub fn verify() -> std::result::Result<(), Unusable> {
     Registry::global().verify()
 }
 
-/// What every annotated function would do now; see [`Registry::explain`].
+/// The settings of every annotated function; see [`Registry::explain`].
 #[must_use]
 pub fn explain() -> Explained {
     Registry::global().explain()
@@ -122,7 +122,7 @@ macro_rules! assert_locked {
     }};
 }
 
-/// Installs an observer of what happens to every lock; see [`Observer`].
+/// Installs an observer of the events of every lock; see [`Observer`].
 pub fn observe(observer: impl Observer) {
     Registry::global().observe(observer);
 }
@@ -139,7 +139,7 @@ pub fn lock_all(keys: impl IntoIterator<Item = impl Into<Key>>) -> LockAll {
     Registry::global().lock_all(keys)
 }
 
-/// Does anybody hold this lock on the default backend? See [`Lock::is_locked`].
+/// Whether anybody holds this lock on the default backend; see [`Lock::is_locked`].
 ///
 /// # Errors
 /// See [`Lock::is_locked`].
@@ -155,7 +155,7 @@ pub async fn last_success(key: impl Into<Key>) -> Result<Option<LastSuccess>> {
     lock(key).last_success().await
 }
 
-/// Who holds a lock on the default backend, and how many wait for it; see [`Lock::holders`].
+/// The holders of a lock on the default backend, and the number of waiters; see [`Lock::holders`].
 ///
 /// # Errors
 /// See [`Lock::holders`].
@@ -163,13 +163,13 @@ pub async fn holders(key: impl Into<Key>) -> Result<LockState> {
     lock(key).holders().await
 }
 
-/// What this process holds now, on all backends of the global registry; see [`Registry::held`].
+/// The locks that this process holds now, on all backends of the global registry; see [`Registry::held`].
 #[must_use]
 pub fn held() -> Vec<HeldLock> {
     Registry::global().held()
 }
 
-/// Ends somebody's hold of a lock on the default backend; see [`BreakHold`].
+/// Ends another owner's hold of a lock on the default backend; see [`BreakHold`].
 pub fn break_lock(key: impl Into<Key>, id: HoldId) -> BreakHold {
     lock(key).break_hold(id)
 }
@@ -179,12 +179,12 @@ pub fn locks() -> Locks {
     Registry::global().locks()
 }
 
-/// Stops granting, waits for what is held, closes the backends; see [`Registry::shutdown`].
+/// Stops granting, waits until the holds are released, and closes the backends; see [`Registry::shutdown`].
 pub async fn shutdown(deadline: Duration) -> ShutdownReport {
     Registry::global().shutdown(deadline).await
 }
 
-/// What the macro's expansion names. No part of the public interface: it may change in any release.
+/// The items that the macro's expansion names. Not part of the public interface: they may change in any release.
 #[doc(hidden)]
 pub mod __private {
     pub use inventory;

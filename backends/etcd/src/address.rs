@@ -1,4 +1,4 @@
-//! Where the servers are, and who asks: from a URL that is never echoed.
+//! The hosts and the account of a URL. No error repeats any part of the URL.
 
 use dlock_contract::{Error, Result};
 
@@ -18,7 +18,7 @@ impl Address {
         if !scheme.eq_ignore_ascii_case("etcd") {
             return Err(malformed("it begins with etcd://"));
         }
-        // The last `@`: a password that was not encoded may hold one too.
+        // The last `@`, because a password that is not encoded may contain one too.
         let (user, hosts) = match rest.rsplit_once('@') {
             Some((user, hosts)) => (Some(credentials(user)?), hosts),
             None => (None, rest),
@@ -32,11 +32,11 @@ impl Address {
 }
 
 fn malformed(what: &'static str) -> Error {
-    // Neither the URL nor a part of it: what cannot be read may be a password.
+    // The error repeats no part of the URL, because an unreadable part may be a password.
     Error::config("url", format!("an etcd URL is etcd://[user:password@]host:port[,host:port]; {what}"))
 }
 
-/// Names only what is a parameter elsewhere: anything else may be a secret.
+/// Names only a parameter that other stores have. Any other text may be a secret.
 fn no_parameters(found: &str) -> Error {
     let text = if found.split('&').any(|parameter| parameter.starts_with("keys=")) {
         "an etcd URL takes no parameter `keys`: it is for Redis. Other tools lock the same in etcd if they use the prefix that docs/backends.md describes"

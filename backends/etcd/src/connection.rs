@@ -1,7 +1,7 @@
-//! One client for each runtime, and what happens when it fails.
+//! One client for each runtime, and the change to another member when it fails.
 //!
-//! Each talks to one member at a time and moves on to the next host when that one fails: the client's own balancing
-//! prefers a dead member, since nothing answers as quickly as a refused connection.
+//! A client talks to one member at a time, and moves on to the next host when that member fails. The client library's
+//! own balancing prefers a dead member, because a refused connection is the fastest answer.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -22,10 +22,10 @@ use super::members::Members;
 
 /// How long a connect may take, over all hosts.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// A request that was given up after so long says something about the member; one given up earlier does not.
+/// If a request is given up after this time or later, the member counts as silent. An earlier end does not count.
 pub(super) const SILENCE: Duration = Duration::from_secs(1);
 
-/// How long the gate is kept for one caller.
+/// The longest time that one caller may keep the gate.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The clients of all runtimes.
@@ -40,15 +40,15 @@ pub(super) struct Connections {
 
 struct Wire {
     client: Client,
-    /// Only one task of a runtime makes or revives a lease at a time. Not shared among runtimes: one that is blocked
-    /// would hold up the others.
+    /// Only one task of a runtime creates or revives a lease at a time. Runtimes do not share the gate: a blocked
+    /// runtime would delay the others.
     gate: Arc<tokio::sync::Mutex<()>>,
     turn: usize,
 }
 
 impl Connections {
     pub(super) fn new(members: Members, clock: &Clock) -> Self {
-        // Not all processes at the same member.
+        // A random host first, so that not all processes use the same member.
         let turn = AtomicUsize::new(fastrand::usize(..1 << 16));
         Self { members, clock: clock.clone(), names: Names::default(), wires: PerRuntime::new(), turn }
     }
@@ -57,7 +57,7 @@ impl Connections {
         self.members.shown()
     }
 
-    /// The present runtime's connection.
+    /// The connection of the current runtime.
     pub(super) async fn get(self: &Arc<Self>) -> Result<Connection> {
         let all = self.clone();
         let opened = self.wires.get(move || async move { all.connect().await }).await?;
@@ -75,7 +75,7 @@ impl Connections {
         for left in (1..=hosts.len()).rev() {
             let turn = self.turn.load(Ordering::Relaxed);
             let now = self.clock.now();
-            // A silent member must leave the others their share of the time.
+            // A silent member must leave time for the others.
             let share = end.since(now) / u32::try_from(left).unwrap_or(u32::MAX);
             match self.clock.timeout_at(now.after(share), self.reach(&hosts[turn % hosts.len()])).await {
                 Some(Ok(client)) => return Ok(Arc::new(Wire { client, gate: Arc::default(), turn })),
@@ -88,7 +88,7 @@ impl Connections {
         Err(last)
     }
 
-    /// Of several addresses of a host the first that answers.
+    /// The first address of a host that answers.
     async fn reach(&self, (name, port): &(String, u16)) -> Result<Client> {
         let found = self.names.addresses(name, *port).await;
         let addresses = found.map_err(|error| {
@@ -108,17 +108,17 @@ impl Connections {
     async fn reach_at(&self, address: &str) -> Result<Client> {
         let mut options = ConnectOptions::new()
             .with_connect_timeout(CONNECT_TIMEOUT)
-            // The server takes a ping every five seconds at most.
+            // The server accepts at most one ping in five seconds.
             .with_keep_alive(Duration::from_secs(10), Duration::from_secs(5))
-            // A member that is cut off from the others says so at once, and ends its watches.
+            // With this, a member that is cut off from the others says so at once, and ends its watches.
             .with_require_leader(true)
             .with_auto_token_refresh(true);
         if let Some((name, password)) = &self.members.user {
             options = options.with_user(name, password.reveal());
         }
         let client = Client::connect([address], Some(options)).await.map_err(Fault::from)?;
-        // A linearizable read: the member answers, and a majority stands behind it. Permission is looked at after
-        // that, and not every account may read exactly this key.
+        // A linearizable read shows that the member answers with a majority behind it. The server checks permissions
+        // after that, and not every account may read exactly this key.
         match client.kv_client().get("dl1:", Some(GetOptions::new().with_count_only())).await.map_err(Fault::from) {
             Ok(_) | Err(Fault::Refused(ErrorKind::PermissionDenied, _)) if self.members.user.is_some() => {}
             answer => drop(answer?),
@@ -127,7 +127,7 @@ impl Connections {
     }
 
     fn move_on(&self, from: usize) {
-        // Only once for many requests that fail together.
+        // Many requests may fail together. Change the host only once.
         let _ = self.turn.compare_exchange(from, from.wrapping_add(1), Ordering::Relaxed, Ordering::Relaxed);
     }
 }
@@ -150,9 +150,9 @@ impl Connection {
         let (gate, clock) = (self.opened.value.gate.clone(), self.home.clock.clone());
         let task = async move {
             let _turn = gate.lock().await;
-            // Its caller may be one that never gives up.
+            // Bounded, because the caller may never give up.
             let answer = clock.timeout_at(clock.now().after(PATIENCE), work).await;
-            // The caller may have gone meanwhile.
+            // The caller may be gone meanwhile.
             let _ = tell.send(answer.unwrap_or_else(|| Err(Fault::Broken("etcd did not answer for a lease".into()))));
         };
         let place = Place::here().map_err(|error| Fault::Broken(error.to_string()))?;
@@ -176,7 +176,7 @@ impl Connection {
         self.ask(self.client().lease_client().keep_alive(lease)).await.map(drop)
     }
 
-    /// How long a lease still lives, and for how long it was granted, in seconds; nothing of one that has ended.
+    /// The time that is left of a lease and the time that was granted, in seconds; `None` if the lease has ended.
     pub(super) async fn time_to_live(&self, lease: i64) -> Result<Option<(u64, u64)>, Fault> {
         let told = match self.ask(self.client().lease_client().time_to_live(lease, None)).await {
             Ok(told) => told,
@@ -222,7 +222,7 @@ impl Connection {
     }
 }
 
-/// Notices a member that stays silent until the caller gives up: such a request ends by being dropped.
+/// Notices a member that stays silent until the caller gives up. Such a request is dropped, and has no other end.
 struct Patience<'a> {
     connection: &'a Connection,
     since: BootInstant,

@@ -1,18 +1,18 @@
-//! What etcd's refusals mean.
+//! etcd's refusals, as errors of the contract.
 
 use std::error::Error as StdError;
 
 use dlock_contract::{Error, ErrorKind};
 use etcd_client::Error as ClientError;
 
-/// Why a request was not answered usefully.
+/// Why a request got no usable answer.
 #[derive(Clone, Debug)]
 pub(super) enum Fault {
     /// The lease is over, and so is every key on it.
     LeaseGone,
     /// The space quota is used up: puts are refused, deletes and keep-alives go on.
     NoSpace,
-    /// The connection, or the member behind it, is of no use.
+    /// The connection or its member is broken.
     Broken(String),
     /// Anything else.
     Refused(ErrorKind, String),
@@ -21,7 +21,7 @@ pub(super) enum Fault {
 impl Fault {
     pub(super) fn error(&self) -> Error {
         match self {
-            // Handled where leases are; here only if a lease ended twice within one attempt.
+            // The lease code handles this. It comes here only if a lease ended twice within one attempt.
             Self::LeaseGone => Error::outage("etcd ended the lease during the request"),
             Self::NoSpace => Error::outage(
                 "etcd's space quota is used up (alarm NOSPACE), so it grants no locks; compact and defragment it",
@@ -44,7 +44,7 @@ impl From<ClientError> for Fault {
             ClientError::GRpcStatus(status) => {
                 of_code(&format!("{:?}", status.code()), status.message(), || depths(status))
             }
-            // The client's own reading of a keep-alive that was answered with no time to live.
+            // The client library turns a keep-alive answer without a ttl into this error.
             ClientError::LeaseKeepAliveError(text) if text == "lease not found" => Self::LeaseGone,
             ClientError::InvalidUri(_) | ClientError::InvalidArgs(_) => Self::Refused(
                 ErrorKind::ConfigInvalid { field: "url".into() },
@@ -64,7 +64,7 @@ fn of_code(code: &str, message: &str, whole: impl Fn() -> String) -> Fault {
         "ResourceExhausted" if says("space exceeded") => Fault::NoSpace,
         // Too many requests at once, or one that is too large for the moment.
         "ResourceExhausted" => refused(ErrorKind::Outage),
-        // A token that has run out, or that an earlier run of the server gave: a new connection gets a new one.
+        // The token has expired, or an earlier run of the server gave it. A new connection gets a new token.
         _ if says("invalid auth token") || says("auth store is old") => Fault::Broken(message.to_owned()),
         "PermissionDenied" | "Unauthenticated" => refused(ErrorKind::PermissionDenied),
         "InvalidArgument" if says("authentication failed") || says("user name") => refused(ErrorKind::PermissionDenied),
@@ -76,7 +76,7 @@ fn of_code(code: &str, message: &str, whole: impl Fn() -> String) -> Fault {
         "InvalidArgument" | "FailedPrecondition" | "OutOfRange" | "NotFound" | "AlreadyExists" => {
             refused(ErrorKind::Protocol)
         }
-        // Unavailable, DeadlineExceeded, Cancelled, and what the transport says in its own words.
+        // Unavailable, DeadlineExceeded, Cancelled, and errors of the transport in its own words.
         _ => Fault::Broken(whole()),
     }
 }

@@ -11,10 +11,11 @@ use super::connection::Connection;
 use super::fault::Fault;
 use super::line::{Line, lock_of};
 
-/// How long the record of a broken hold is kept at least, in seconds.
+/// The shortest time for which the record of a broken hold is kept, in seconds.
 const LEAST: u64 = 60;
 
-/// The beginning of the names of all records; no namespace has such a character. Accounts have the right to it with `dl1:`.
+/// The beginning of the names of all records; no namespace has such a character. Accounts have the right to it with
+/// `dl1:`.
 const RECORDS: &str = "dl1:!broken:";
 
 pub(super) async fn look(connection: &Connection, key: &LockKey) -> Result<LockState, Fault> {
@@ -50,7 +51,7 @@ impl Inspect for Etcd {
             let mut locks: Vec<LockKey> = Vec::new();
             let mut behind = None;
             for key in found.kvs() {
-                // Others' keys, and a line that was seen already.
+                // Keys of other locks, and queues that were listed before.
                 let Some((lock, end)) = lock_of(key.key()) else { continue };
                 behind = String::from_utf8(end).ok();
                 if locks.last() != Some(&lock) {
@@ -95,7 +96,7 @@ async fn break_hold(connection: &Connection, key: &LockKey, id: HoldId, record: 
     let then = [TxnOp::delete(first.key(), None), record];
     let broken = connection.txn(Txn::new().when([same]).and_then(then)).await?.succeeded();
     if !broken {
-        // It was freed meanwhile. The lease ends by itself too.
+        // The lock was freed meanwhile. The lease of the record also ends by itself.
         let _ = connection.revoke(lease.id()).await;
     }
     Ok(broken)

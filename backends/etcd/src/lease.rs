@@ -1,8 +1,9 @@
-//! Leases: one for each ttl and process, shared by its holds and its places in lines, and one of its own for a hold
-//! that is not to be renewed.
+//! Leases. A process has one lease for each ttl, shared by its holds and its places in wait queues. A hold that is not
+//! renewed has a lease of its own.
 //!
 //! A lease for each hold would cost two more commits per cycle and, with many holds, most of the throughput. A shared
-//! lease is kept alive by renewals, and by attempts that find it stale; when nobody has use for it, it just ends.
+//! lease is kept alive by renewals, and by attempts that find it stale. When nobody uses it any more, it ends by
+//! itself.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
@@ -18,22 +19,22 @@ use super::fault::Fault;
 /// How many keys one transaction may name; the server's own bound is 128 by default.
 pub(super) const BATCH: usize = 64;
 
-/// How the epochs' keys begin.
+/// The prefix of the epoch keys.
 pub(super) const EPOCHS: &str = "dl1-epoch/";
 
 /// One lease in the store.
 pub(super) struct Lease {
     pub(super) id: i64,
-    /// What the server really granted.
+    /// The ttl that the server granted.
     ttl: Duration,
-    /// Do others share it? Then it is never revoked for the sake of one of them.
+    /// Whether several holds share it. Then it is never revoked for one of them.
     pub(super) shared: bool,
-    /// When the last request left that the server confirmed.
+    /// The time at which the last confirmed request left.
     confirmed: AtomicU64,
     gone: AtomicBool,
     /// The epoch keys' revisions as last seen: zero as long as there is no such key.
     epochs: [AtomicI64; 256],
-    /// Keys that were to be deleted, but nobody heard that they were. The lease would keep them for ever.
+    /// Keys whose deletion was not confirmed. Without another try the lease would keep them for ever.
     orphans: Mutex<BTreeSet<(u8, Vec<u8>)>>,
 }
 
@@ -50,21 +51,21 @@ impl Lease {
         }
     }
 
-    /// How long whatever stands on this lease is valid: since the lease was last confirmed, which may be before the
+    /// The validity of keys on this lease. It counts from the last confirmation of the lease, which may be before the
     /// attempt that asks.
     pub(super) fn validity(&self) -> Validity {
         Validity::new(BootInstant::from_nanos(self.confirmed.load(Ordering::Acquire)), self.ttl)
     }
 
-    /// From then on somebody has to keep it alive.
+    /// From this time on the lease must be kept alive.
     pub(super) fn stale_at(&self) -> BootInstant {
         self.validity().from.after(self.ttl / 3)
     }
 
-    /// The key that every entering transaction of these owners compares. Changing it makes all those fail that are
-    /// still under way somewhere. It stands on the lease itself, so it ends with it.
+    /// The key that every entering transaction of these owners compares. A change of this key makes all such
+    /// transactions fail that are still under way. The key is on the lease itself, so it ends with the lease.
     ///
-    /// There are 256: with one alone, four tasks that abandoned all the time starved every other attempt.
+    /// There are 256 such keys. With only one, four tasks that abandoned all the time starved every other attempt.
     pub(super) fn epoch_key(&self, shard: u8) -> Vec<u8> {
         format!("{EPOCHS}{:016x}/{shard:02x}", self.id).into_bytes()
     }
@@ -82,7 +83,7 @@ impl Lease {
         self.orphans.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Deletes what stayed behind. Failures are for the next time.
+    /// Deletes keys that were left behind. If it fails, the next call tries again.
     async fn sweep(&self, connection: &Connection) {
         // Each needs two operations.
         let orphans: Vec<_> = self.orphans().iter().take(BATCH / 2).cloned().collect();
@@ -123,7 +124,7 @@ impl Leases {
     }
 
     async fn revive(&self, connection: &Connection, seconds: i64) -> Result<Arc<Lease>, Fault> {
-        // Somebody may have done it while we stood at the gate.
+        // Another task may have done it while this one waited at the gate.
         if let Some(lease) = self.fresh(seconds) {
             return Ok(lease);
         }
@@ -135,7 +136,7 @@ impl Leases {
         }
         let made = self.grant(connection, seconds, true).await?;
         let mut table = self.table();
-        // Another runtime may have been quicker. Then ours stays without keys, and ends by itself.
+        // Another runtime may have been faster. Then our lease stays without keys, and ends by itself.
         let winner = table.entry(seconds).and_modify(|lease| {
             if lease.gone.load(Ordering::Acquire) {
                 *lease = made.clone();
@@ -144,12 +145,12 @@ impl Leases {
         Ok(winner.or_insert(made).clone())
     }
 
-    /// A lease for one hold alone.
+    /// A lease for one hold only.
     pub(super) async fn own(&self, connection: &Connection, ttl: Duration) -> Result<Arc<Lease>, Fault> {
         self.grant(connection, whole_seconds(ttl)?, false).await
     }
 
-    /// Is the lease alive, with at least two thirds of its time left? Asks the store only if that is not known.
+    /// Whether the lease is alive with at least two thirds of its time left. Asks the store only if this is not known.
     pub(super) async fn freshen(self: &Arc<Self>, connection: &Connection, lease: &Arc<Lease>) -> Result<bool, Fault> {
         if self.is_fresh(lease) {
             return Ok(true);
@@ -159,7 +160,7 @@ impl Leases {
         connection.alone(freshen).await
     }
 
-    /// Keeps a lease alive; false if there is none any more.
+    /// Keeps a lease alive; false if the lease has ended.
     pub(super) async fn keep(&self, connection: &Connection, lease: &Arc<Lease>) -> Result<bool, Fault> {
         let before = self.clock.now();
         match connection.keep_alive(lease.id).await {
@@ -211,7 +212,7 @@ impl Leases {
 }
 
 fn whole_seconds(ttl: Duration) -> Result<i64, Fault> {
-    // The core has checked that already, against the profile.
+    // The engine has already checked this against the profile.
     let whole = i64::try_from(ttl.as_secs()).ok().filter(|seconds| *seconds > 0 && ttl.subsec_nanos() == 0);
     whole.ok_or_else(|| {
         Fault::Refused(

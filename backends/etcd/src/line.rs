@@ -1,4 +1,4 @@
-//! The line before one lock, and one place in it: the transactions that enter it, look at it and leave it.
+//! The wait queue of one lock, and one place in it: the transactions that enter, read and leave the queue.
 //!
 //! Each contender has a key `<lock>/<lease>-<owner>`; the one with the lowest create revision holds the lock.
 
@@ -14,7 +14,7 @@ use super::connection::Connection;
 use super::fault::Fault;
 use super::lease::Lease;
 
-/// How often an attempt reads the epoch anew when others of this process changed it meanwhile.
+/// How often an attempt reads the epoch again if other tasks of this process changed it meanwhile.
 const EPOCH_READS: usize = 8;
 
 /// The keys of one lock.
@@ -26,9 +26,10 @@ pub(super) struct Line {
 
 impl Line {
     pub(super) fn of(key: &LockKey) -> Self {
-        // No lock's keys may lie among another's: `a` and `a/b`. The name holds no other `%2F`, its own `%` is encoded.
+        // The keys of one lock must not be among those of another, as with `a` and `a/b`. The name has no other `%2F`,
+        // because its own `%` is encoded.
         let name = key.as_str().replace('/', "%2F");
-        // The end is the first key behind all that begin with the name and a slash.
+        // The end is the first key after all keys that begin with the name and a slash.
         Self { start: format!("{name}/").into_bytes(), end: format!("{name}0").into_bytes() }
     }
 
@@ -45,7 +46,7 @@ impl Line {
         self.range().with_sort(SortTarget::Create, SortOrder::Ascend).with_limit(1)
     }
 
-    /// The oldest key, which holds the lock, and how many keys there are.
+    /// The oldest key, which holds the lock, and the number of keys.
     pub(super) async fn holder(&self, connection: &Connection) -> Result<(Option<KeyValue>, u64), Fault> {
         let mut found = connection.get(&self.start, self.first()).await?;
         let keys = u64::try_from(found.count()).unwrap_or_default();
@@ -77,42 +78,42 @@ pub(super) fn lock_of(key: &[u8]) -> Option<(LockKey, Vec<u8>)> {
     Some((LockKey::from_stored(&name.replace("%2F", "/"))?, format!("{name}0").into_bytes()))
 }
 
-/// One claim's place: what this process knows about its key.
+/// The place of one claim in the queue: what this process knows about the claim's key.
 pub(super) struct Place {
     pub(super) line: Line,
     pub(super) key: Vec<u8>,
     pub(super) lease: Arc<Lease>,
-    /// Which of the lease's epochs concerns this owner.
+    /// The number of the lease's epoch for this owner.
     shard: u8,
     known: Mutex<Known>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Known {
-    /// The create revision, once the store has told that the key stands.
+    /// The create revision, once the store has confirmed that the key exists.
     pub(super) revision: Option<i64>,
-    /// Has an attempt told its caller that it holds the lock?
+    /// Whether an attempt has told its caller that it holds the lock.
     pub(super) held: bool,
-    /// An entering transaction is under way, or was given up without an answer.
+    /// Whether an entering transaction is under way, or was given up without an answer.
     asked: bool,
-    /// Some transaction may still come to the store: only a new epoch ends that.
+    /// Whether a transaction may still reach the store. Only a new epoch prevents that.
     unsure: bool,
 }
 
-/// What the store says about a place.
+/// The answer of the store about a place.
 #[derive(Debug)]
 pub(super) enum Sight {
-    /// The key stands, and none is older.
+    /// The key exists, and no key is older: the claim holds the lock.
     First,
-    /// The key stands behind this one.
+    /// The key exists behind this older one.
     Behind(Ahead),
-    /// The key does not stand.
+    /// The key does not exist.
     Outside,
     /// The lock is held, and the key was not put.
     Refused(Note),
 }
 
-/// The next older key in the line.
+/// The next older key in the queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Ahead {
     pub(super) key: Vec<u8>,
@@ -144,13 +145,14 @@ impl Place {
         (self.shard, self.key.clone())
     }
 
-    /// May the store know more of this claim than its caller has been told, or has told it that it holds the lock?
+    /// Whether the store may have more of this claim than its caller knows, or has told the caller that it holds the
+    /// lock.
     pub(super) fn is_asked_again(&self) -> bool {
         let known = self.known();
         known.held || known.asked || known.unsure
     }
 
-    /// Puts the key, at the end of the line or only if there is no line, and says where it stands.
+    /// Puts the key, at the end of the queue or only if there is no queue, and returns its place.
     pub(super) async fn enter(&self, connection: &Connection, claim: &Claim, wait: bool) -> Result<Sight, Fault> {
         for _ in 0..EPOCH_READS {
             let epoch = self.lease.epoch(self.shard).load(Ordering::Acquire);
@@ -194,7 +196,7 @@ impl Place {
         let put = TxnOp::put(self.key.clone(), claim.note.as_str(), Some(PutOptions::new().with_lease(self.lease.id)));
         let (free, then) = if wait {
             let absent = Compare::create_revision(self.key.clone(), CompareOp::Equal, 0);
-            // Ours is the newest, so the second newest is the one before us.
+            // Our key is the newest, so the second newest key is the one ahead.
             let newest = self.line.range().with_sort(SortTarget::Create, SortOrder::Descend).with_limit(2);
             (absent, vec![put, TxnOp::get(self.line.start.clone(), Some(newest.with_keys_only()))])
         } else {
@@ -203,12 +205,12 @@ impl Place {
         };
         let own = TxnOp::get(self.key.clone(), Some(GetOptions::new().with_keys_only()));
         let now = TxnOp::get(self.lease.epoch_key(self.shard), None);
-        // With its value, which is the note: a caller that does not wait is told who holds the lock.
+        // With its value, which is the note, so that the error of a caller that does not wait names the holder.
         let first = TxnOp::get(self.line.start.clone(), Some(self.line.first()));
         Txn::new().when([untouched, free]).and_then(then).or_else([own, now, first])
     }
 
-    /// Where our key stands; a linearizable read.
+    /// The place of our key, by a linearizable read.
     pub(super) async fn look(&self, connection: &Connection, revision: i64) -> Result<Sight, Fault> {
         let up_to_ours = self.line.range().with_max_create_revision(revision).with_keys_only();
         let newest = up_to_ours.with_sort(SortTarget::Create, SortOrder::Descend).with_limit(2);
@@ -227,11 +229,11 @@ impl Place {
         Ok(Sight::Behind(Ahead { key: ahead.key().to_vec(), create_revision: ahead.create_revision(), seen }))
     }
 
-    /// Deletes the key, if it is the one that was granted.
+    /// Deletes the key, if it has the revision that was granted.
     pub(super) async fn release(&self, connection: &Connection, revision: i64) -> Result<Released, Fault> {
         let leaving = Leaving::of(self);
         let same = Compare::create_revision(self.key.clone(), CompareOp::Equal, revision);
-        // If an earlier attempt may still come, it would put the key again.
+        // An earlier attempt that may still arrive would put the key again.
         let bump = leaving.unsure.then(|| self.lease.bump(self.shard));
         let then: Vec<_> = [TxnOp::delete(self.key.clone(), None)].into_iter().chain(bump.clone()).collect();
         let txn = Txn::new().when([same]).and_then(then).or_else(bump.into_iter().collect::<Vec<_>>());
@@ -248,7 +250,7 @@ impl Place {
         }
     }
 
-    /// Deletes the key if it stands, and ends what may still be under way.
+    /// Deletes the key if it exists, and stops transactions that may still be under way.
     pub(super) async fn leave(&self, connection: &Connection) -> Result<(), Fault> {
         let leaving = Leaving::of(self);
         let delete = TxnOp::delete(self.key.clone(), None);
@@ -258,7 +260,7 @@ impl Place {
             Some(revision) => Txn::new()
                 .when([Compare::create_revision(self.key.clone(), CompareOp::Equal, revision)])
                 .and_then([delete]),
-            // The store said that there is nothing.
+            // The store has said that there is no key.
             None => {
                 leaving.done(None);
                 return Ok(());
@@ -268,7 +270,8 @@ impl Place {
             Ok(answer) => leaving.done(answer.header().map(|header| header.revision())),
             Err(Fault::LeaseGone) => leaving.done(None),
             Err(Fault::NoSpace) => {
-                // The epoch cannot be put now, but the lock can be freed: the key stays an orphan until it can.
+                // The epoch cannot be put now, but the lock can be freed. The key stays an orphan until the epoch is
+                // put.
                 connection.txn(Txn::new().and_then([TxnOp::delete(self.key.clone(), None)])).await?;
             }
             Err(fault) => return Err(fault),
@@ -277,7 +280,7 @@ impl Place {
     }
 }
 
-/// A leave that is not heard to have succeeded makes an orphan of the key, which the lease's next renewal deletes.
+/// If the success of leaving is not confirmed, the key becomes an orphan, and the next renewal of the lease deletes it.
 struct Leaving<'a> {
     place: &'a Place,
     unsure: bool,
@@ -303,14 +306,14 @@ impl<'a> Leaving<'a> {
 
 impl Drop for Leaving<'_> {
     fn drop(&mut self) {
-        // An own lease ends by itself.
+        // A lease of its own ends by itself.
         if !self.done && self.place.lease.shared {
             self.place.lease.orphans().insert(self.place.orphan());
         }
     }
 }
 
-/// A key without a lease is nobody's place: waiting for it could last for ever.
+/// A key without a lease is no place of a waiter or a holder: waiting for it could last for ever.
 fn no_stranger(key: &KeyValue) -> Result<(), Fault> {
     if key.lease() == 0 {
         let text = "the lock's name in etcd has a foreign key without a lease, which would never end; delete that key"

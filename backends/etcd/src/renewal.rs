@@ -1,4 +1,4 @@
-//! Renewing many holds: one keep-alive for each lease, and one look at their keys.
+//! Renews many holds: one keep-alive for each lease, and one read of their keys.
 
 use std::collections::BTreeMap;
 use std::pin::pin;
@@ -14,7 +14,7 @@ use super::lease::BATCH;
 use super::line::Place;
 use super::{Etcd, held};
 
-/// As long as the core itself waits for a renewal, whatever its ttl.
+/// The longest time that the engine waits for a renewal, for any ttl.
 const MOST_PATIENCE: Duration = Duration::from_secs(5);
 
 /// One hold of a group: its index among all, its place, its create revision.
@@ -36,7 +36,8 @@ impl Etcd {
         }
         let shortest = holds.iter().map(|hold| hold.claim.ttl).min().unwrap_or_default();
         let mut asked = pin!(join_all(groups.values().map(|group| self.renew_group(&connection, group))));
-        // The core goes on listening after it has given a renewal up, and the next one goes to another member by then.
+        // The engine still takes the answer after it has given a renewal up. By then the next renewal goes to another
+        // member.
         let clock = &self.connections.clock;
         let patience = clock.now().after((shortest / 3).clamp(SILENCE, MOST_PATIENCE));
         let groups = match clock.timeout_at(patience, asked.as_mut()).await {
@@ -56,7 +57,7 @@ impl Etcd {
     async fn renew_group(&self, connection: &Connection, group: &[Member<'_>]) -> Vec<(usize, Result<Standing>)> {
         let Some((_, first, _)) = group.first() else { return Vec::new() };
         let lease = &first.lease;
-        // A living lease does not prove that the keys stand: an operator may have deleted one.
+        // A living lease does not prove that the keys exist: an operator may have deleted one.
         let (kept, stand) = join(self.leases.keep(connection, lease), stand(connection, group)).await;
         let answer = |stands: Result<bool, Fault>| match (&kept, stands) {
             (Ok(false), _) | (_, Ok(false)) => Ok(Standing::Lost),
@@ -68,7 +69,7 @@ impl Etcd {
     }
 }
 
-/// Does each key stand, and is it the one that was granted? Linearizable.
+/// Whether each key exists with the revision that was granted, by a linearizable read.
 async fn stand(connection: &Connection, group: &[Member<'_>]) -> Vec<Result<bool, Fault>> {
     let asked = group.chunks(BATCH).map(async |batch| {
         let keys_only = || Some(GetOptions::new().with_keys_only());
@@ -86,11 +87,11 @@ async fn stand(connection: &Connection, group: &[Member<'_>]) -> Vec<Result<bool
         };
         batch.iter().map(stands).collect::<Vec<_>>()
     });
-    // All at once: the way to the server is paid once.
+    // All at once, so that the way to the server costs its time only once.
     join_all(asked).await.into_iter().flatten().collect()
 }
 
-/// One failure, told to each of many.
+/// The same failure for each of many holds.
 fn unknown(error: &Error) -> Error {
     Error::new(error.kind().clone(), "the renewal could not be sent to etcd")
         .with_retryable(error.is_retryable())

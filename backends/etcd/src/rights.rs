@@ -1,6 +1,6 @@
-//! The rights of the account, found out by running the requests of an acquisition on names of our own.
+//! The rights of the account, tested with the requests of an acquisition on names of our own.
 //!
-//! The server's refusal names no key. So each prefix is tried by itself.
+//! The refusal of the server names no key, so each prefix is tested by itself.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ pub(super) async fn probe(connection: &Connection) -> Result<Duration> {
             tried = try_prefix(connection, prefix, lease.id()).await;
         }
     }
-    // Takes the keys along. It ends by itself too.
+    // Revoking it deletes the keys. It also ends by itself.
     let _ = connection.revoke(lease.id()).await;
     tried?;
     u64::try_from(lease.ttl())
@@ -64,7 +64,7 @@ fn understand(answer: Result<(), Fault>, prefix: &str, what: &str) -> Result<()>
                 "the account may not {what} keys with the prefix `{prefix}`, and every lock needs this: {text}. Grant it: etcdctl role grant-permission ROLE --prefix=true readwrite {prefix}"
             ),
         )),
-        // It has the right, and the store takes locks again once there is room.
+        // The account has the right, and the store grants locks again once there is space.
         Err(Fault::NoSpace) => Ok(()),
         answer => Ok(answer?),
     }

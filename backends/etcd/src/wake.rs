@@ -1,4 +1,4 @@
-//! How a waiter learns that the one before it has gone, or that its own key has.
+//! How a waiter hears that the key ahead of it, or its own key, was deleted.
 
 use std::sync::Arc;
 
@@ -7,8 +7,8 @@ use dlock_contract::{Error, Result, Signal, Wake};
 use super::connection::Connection;
 use super::line::{Ahead, Place, Sight};
 
-/// Ends when the key ahead or our own is deleted. Whoever is woken looks again: the one ahead may have been a waiter
-/// itself, and then there is another one.
+/// Ends when the key ahead or our own key is deleted. The woken waiter asks again: the key ahead may have been a
+/// waiter's, and then another key is ahead now.
 pub(super) fn wake(connection: Connection, place: Arc<Place>, revision: i64, ahead: Ahead) -> Wake {
     // Asking again is also what keeps the lease alive while nobody holds a lock on it.
     let ask_by = place.lease.stale_at();
@@ -21,7 +21,7 @@ async fn news(connection: &Connection, place: &Place, revision: i64, ahead: Ahea
     let mut stream = connection.watch_both(&ahead.key, &place.key).await?;
     let (mut created, mut missed) = (0, false);
     loop {
-        // A stream that ends is no reason to despair: ask.
+        // If the stream ends, the waiter asks.
         let Ok(Some(message)) = stream.message().await else { return Ok(Signal::Ask) };
         if message.canceled() {
             return cancelled(message.compact_revision(), message.cancel_reason());
@@ -33,7 +33,7 @@ async fn news(connection: &Connection, place: &Place, revision: i64, ahead: Ahea
             created += 1;
             missed |= message.header().is_none_or(|header| header.revision() > ahead.seen);
         }
-        // Something changed between the look and the watch; perhaps it was one of ours.
+        // Something changed between the read and the watch. It may have been one of these two keys.
         if created == 2 && std::mem::take(&mut missed) {
             match place.look(connection, revision).await? {
                 Sight::Behind(still) if still.key == ahead.key => {}

@@ -8,7 +8,7 @@ use futures::future::BoxFuture;
 
 use super::Memory;
 
-/// How long a record is kept at least.
+/// The shortest time for which a record is kept.
 const LEAST: Duration = Duration::from_secs(60);
 
 /// The records of broken holds, and until when each is kept.

@@ -1,4 +1,4 @@
-//! One key: who holds it, who stands in line, and who is let in.
+//! One key: its holders, its wait queue, and the grants.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 
 use super::runs::Runs;
 
-/// Present only while somebody holds or waits. All of its modes are of one family.
+/// Exists only while there is a holder or a waiter. All its modes are of one family.
 #[derive(Debug, Default)]
 pub(super) struct Lock {
     /// In the order of their grants.
@@ -28,10 +28,10 @@ struct Holder {
     slot: Option<u32>,
     token: u64,
     ends: BootInstant,
-    /// By the wall clock, for the record of runs.
+    /// The time of the grant by the wall clock, for the record of runs.
     began_ms: u64,
     note: Note,
-    /// Handed over, and not heard of since.
+    /// Whether it was handed over and has not been confirmed since.
     unseen: bool,
 }
 
@@ -47,7 +47,7 @@ struct Waiter {
     news: oneshot::Sender<Hold>,
 }
 
-/// What one change of a lock needs of the store, and what it has to tell.
+/// The parts of the store that one change of a lock needs, and the notifications that it causes.
 pub(super) struct Moment<'a> {
     pub(super) now: BootInstant,
     pub(super) clock: &'a Clock,
@@ -57,22 +57,23 @@ pub(super) struct Moment<'a> {
 }
 
 impl Moment<'_> {
-    /// Will no lock that comes free start this claim's run?
+    /// Whether this claim's run can no longer start, even if the lock becomes free.
     fn is_over(&self, claim: &Claim) -> bool {
         claim.once_per.as_deref().is_some_and(|once| self.runs.is_over(claim, *once, self.clock))
     }
 }
 
-/// What is told once the table is unlocked: a waker is foreign code, and may ask for a lock of this store at once.
+/// Notifications that are sent after the table is unlocked, because a waker is foreign code and may ask for a lock of
+/// this store at once.
 #[derive(Default)]
 pub(super) struct News {
     granted: Vec<(oneshot::Sender<Hold>, Hold)>,
-    /// Waiters that are to ask again, and those that nobody listens to: dropping them says so.
+    /// Waiters that must ask again, and waiters that are gone. Dropping their senders notifies them.
     ended: Vec<oneshot::Sender<Hold>>,
 }
 
 impl News {
-    /// Tells everybody; gives the holds that nobody took.
+    /// Sends all notifications. Returns the holds that no waiter took.
     pub(super) fn tell(self) -> Vec<Hold> {
         self.granted.into_iter().filter_map(|(waiter, hold)| waiter.send(hold).err()).collect()
     }
@@ -83,12 +84,12 @@ impl Lock {
         self.holders.is_empty() && self.line.is_empty()
     }
 
-    /// Does nobody but this owner hold it or wait for it? Settled before.
+    /// Whether nobody but this owner holds the lock or waits for it. Call `settle` before.
     pub(super) fn is_open_to(&mut self, owner: &Owner) -> bool {
         self.is_idle() || self.held_by(owner).is_some()
     }
 
-    /// One attempt. Settled before, so a line means that its first cannot come in.
+    /// One attempt. Call `settle` before: then, if there is a queue, its first waiter cannot get the lock.
     pub(super) fn ask(&mut self, claim: &Arc<Claim>, queue: Queue, moment: &mut Moment<'_>) -> Result<Attempt> {
         if let Some(holder) = self.held_by(&claim.owner) {
             holder.ends = moment.now.after(claim.ttl);
@@ -113,7 +114,7 @@ impl Lock {
 
     fn stand(&mut self, claim: &Arc<Claim>, queue: Queue, moment: &mut Moment<'_>) -> Wake {
         let ends = self.holders.iter().map(|holder| holder.ends);
-        // Who wants to be alone needs the last of them to end.
+        // A claim that must hold alone needs the last of these leases to end.
         let ends = if claim.mode.is_shared() { ends.min() } else { ends.max() }.unwrap_or(moment.now);
         let left = ends.since(moment.now);
         let held_by = self.holders.first().map(|holder| holder.note.clone());
@@ -122,7 +123,7 @@ impl Lock {
         }
         let (news, granted) = oneshot::channel();
         match self.line.iter_mut().find(|waiter| waiter.claim.owner == claim.owner) {
-            // Asked again: the place stays.
+            // The waiter asks again and keeps its place.
             Some(waiter) => moment.news.ended.push(std::mem::replace(&mut waiter.news, news)),
             None => self.line.push_back(Waiter { claim: claim.clone(), news }),
         }
@@ -130,10 +131,10 @@ impl Lock {
         wake.ask_by(ends).lease_left(left).held_by(held_by)
     }
 
-    /// Ends what has run out, and lets in the first of the line, for as long as there is room.
+    /// Ends expired holds, and grants the lock to the first waiters as long as there is room.
     pub(super) fn settle(&mut self, moment: &mut Moment<'_>) {
         self.holders.retain(|holder| holder.ends > moment.now);
-        // A place that nobody listens at is none: it would keep locks of other modes away.
+        // A place of a waiter that is gone does not count: it would keep locks of other modes out.
         self.line.retain(|waiter| !waiter.news.is_closed());
         while self.line.front().is_some_and(|first| self.admits(first.claim.mode)) {
             let Some(Waiter { claim, news }) = self.line.pop_front() else { return };
@@ -147,7 +148,7 @@ impl Lock {
         }
     }
 
-    /// Is there room beside the present holders? The line is another question.
+    /// Whether there is room beside the current holders. This does not look at the queue.
     fn admits(&self, mode: Mode) -> bool {
         match mode {
             Mode::Exclusive | Mode::Write => self.holders.is_empty(),
@@ -206,7 +207,8 @@ impl Lock {
         Ok(Reserved::Tokens { first: first + 1, validity })
     }
 
-    /// Ends this owner's hold and its place in line, and lets in who can come. Was there a hold?
+    /// Ends this owner's hold and its place in the queue, and grants the lock to the next waiters. Returns whether
+    /// there was a hold.
     pub(super) fn end(
         &mut self,
         claim: &Claim,
@@ -228,7 +230,7 @@ impl Lock {
         true
     }
 
-    /// Whoever waits for a run that nobody will start any more hears of that at once, however long the key stays taken.
+    /// Notifies waiters at once if their run can no longer start, however long the key stays taken.
     fn tell_of_runs(&mut self, moment: &mut Moment<'_>) {
         let (over, others): (VecDeque<_>, _) =
             std::mem::take(&mut self.line).into_iter().partition(|waiter| moment.is_over(&waiter.claim));
@@ -236,13 +238,13 @@ impl Lock {
         moment.news.ended.extend(over.into_iter().map(|waiter| waiter.news));
     }
 
-    /// Ends an acquisition of which nothing was used.
+    /// Ends an acquisition whose grant was not used.
     pub(super) fn abandon(&mut self, claim: &Claim, moment: &mut Moment<'_>) {
         moment.runs.give_back(claim);
         self.end(claim, None, None, moment);
     }
 
-    /// Takes back a hold that was handed over to nobody, unless its owner has asked for it meanwhile.
+    /// Takes back a hold that was handed over to a waiter that is gone, unless its owner has asked for it meanwhile.
     pub(super) fn take_back(&mut self, hold: &Hold, moment: &mut Moment<'_>) {
         let untaken = |holder: &Holder| holder.unseen && holder.owner == Some(hold.claim.owner);
         if self.holders.iter().any(untaken) {
@@ -252,7 +254,7 @@ impl Lock {
         self.settle(moment);
     }
 
-    /// Settled before.
+    /// Call `settle` before.
     pub(super) fn state(&self, now: BootInstant) -> LockState {
         let seen = |holder: &Holder| {
             Seen::new(holder.note.clone()).with(|seen| {
@@ -269,12 +271,12 @@ impl Lock {
         self.holders.iter().any(|holder| holder.ends > now)
     }
 
-    /// When the lease of the hold of this id ends.
+    /// The end of the lease of the hold with this id.
     pub(super) fn end_of(&self, id: HoldId) -> Option<BootInstant> {
         self.holders.iter().find(|holder| holder.has_id(id)).map(|holder| holder.ends)
     }
 
-    /// Ends the hold of this id as a release does. Settled before. Was there one?
+    /// Ends the hold with this id as a release does. Call `settle` before. Returns whether there was such a hold.
     pub(super) fn break_hold(&mut self, id: HoldId, moment: &mut Moment<'_>) -> bool {
         let Some(at) = self.holders.iter().position(|holder| holder.has_id(id)) else { return false };
         self.holders.remove(at);

@@ -1,11 +1,11 @@
-//! Which period's run was started under a key, and which one succeeded last. Outlives the locks.
+//! The last run that was started under a key, and the last one that succeeded. These records outlive the locks.
 
 use std::collections::HashMap;
 use std::time::{Duration, UNIX_EPOCH};
 
 use dlock_contract::{BootInstant, Claim, Clock, LastSuccess, LockKey, OncePer, Owner, RunEnd};
 
-/// One entry for each key of which a run was ever noted: nobody else can tell when its last success is of no use.
+/// One entry for each key that ever had a run. It stays, because only the user knows when its last success is useless.
 #[derive(Debug, Default)]
 pub(super) struct Runs(HashMap<LockKey, Record>);
 
@@ -19,16 +19,16 @@ struct Record {
 struct Start {
     /// In nanoseconds since 1970: it means the same to periods of every length.
     boundary: u128,
-    /// Whose claim it is.
+    /// The owner of the claim.
     owner: Owner,
     ended: bool,
-    /// Beyond two periods it could stop nobody.
+    /// After two periods the entry can stop no run.
     kept_until: BootInstant,
 }
 
 impl Runs {
-    /// Was a run of this period or a later one started, and may it not be run again once its lock is free? A claim that
-    /// still asks has not begun its own.
+    /// Whether a run of this period or a later one was started and may not be run again once its lock is free. A claim
+    /// that still asks has not begun its own run.
     pub(super) fn is_over(&self, claim: &Claim, once: OncePer, clock: &Clock) -> bool {
         let start = self.0.get(&claim.key).and_then(|record| record.start.as_ref());
         start.is_some_and(|start| {
@@ -41,15 +41,15 @@ impl Runs {
     pub(super) fn start(&mut self, claim: &Claim, once: OncePer, clock: &Clock) {
         let record = self.0.entry(claim.key.clone()).or_default();
         let kept_until = clock.now().after(once.period.saturating_mul(2));
-        // A wall clock that was set back does not make the latest period one that is to come.
+        // If the wall clock was set back, the latest period must not lie in the future.
         let latest =
             record.start.as_ref().filter(|start| start.kept_until > clock.now()).map_or(0, |start| start.boundary);
         let boundary = boundary(once, clock).max(latest);
         record.start = Some(Start { boundary, owner: claim.owner, ended: false, kept_until });
     }
 
-    /// Nothing was run under this claim: its period is due again, all earlier ones are not. With `rerun` a start that has
-    /// not ended may be run again as it is, and it may be another one's that died.
+    /// Nothing has run under this claim: its period is due again, and no earlier period is. With `rerun` a start that
+    /// has not ended may be run again anyway, and it may be the start of another owner that died.
     pub(super) fn give_back(&mut self, claim: &Claim) {
         if claim.once_per.as_deref().is_some_and(|once| !once.rerun)
             && let Some(start) = self.0.get_mut(&claim.key).and_then(|record| record.start.as_mut())
@@ -79,7 +79,7 @@ impl Runs {
     }
 }
 
-/// The boundary that is nearest.
+/// The nearest boundary.
 fn boundary(once: OncePer, clock: &Clock) -> u128 {
     let (period, offset) = (once.period.as_nanos().max(1), once.offset.as_nanos());
     let middle = (u128::from(clock.wall_ms()) * 1_000_000 + period / 2).saturating_sub(offset);

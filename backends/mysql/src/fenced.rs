@@ -22,7 +22,7 @@ use sqlx::mysql::MySqlConnection;
 
 use crate::get_lock::fault;
 
-/// One row for each resource, as long as the resource: what is deleted forgets which tokens were seen.
+/// One row for each resource, for as long as the resource exists: a deleted row forgets the tokens that were seen.
 const CREATE: &str = "\
     CREATE TABLE IF NOT EXISTS dlock_fenced (\
         resource VARBINARY(512) NOT NULL PRIMARY KEY, \
@@ -30,7 +30,7 @@ const CREATE: &str = "\
         token BIGINT UNSIGNED NOT NULL\
     ) ENGINE=InnoDB";
 
-/// Raises the token only. It also locks the row until the transaction ends, even where it changes nothing.
+/// Only raises the token. It also locks the row until the transaction ends, even if it changes nothing.
 const RAISE: &str = "\
     INSERT INTO dlock_fenced (resource, lock_key, token) VALUES (?, ?, ?) \
     ON DUPLICATE KEY UPDATE token = IF(lock_key = VALUES(lock_key), GREATEST(token, VALUES(token)), token)";
@@ -38,22 +38,22 @@ const RAISE: &str = "\
 /// Locking, so it sees the row as it is and not as it was when the transaction began.
 const SEEN: &str = "SELECT lock_key, token FROM dlock_fenced WHERE resource = ? FOR UPDATE";
 
-/// Makes the table `dlock_fenced` in the database of `conn`, if it is not there. Commits an open transaction, as all
-/// of MySQL's definitions do: call it once, at the start.
+/// Creates the table `dlock_fenced` in the database of `conn` if it does not exist. Like every definition in MySQL,
+/// this commits an open transaction, so call it once, at the start.
 ///
 /// # Errors
-/// Where the account may not create tables, or the server fails.
+/// If the account may not create tables, or the server fails.
 pub async fn prepare(conn: &mut MySqlConnection) -> Result<()> {
     sqlx::raw_sql(CREATE).execute(conn).await.map(drop).map_err(fault)
 }
 
-/// Lets the transaction's writes to `resource` go ahead, unless a higher token was seen there. Call it first in the
-/// transaction that writes, and in that very transaction: outside of one it proves nothing about the write after it.
+/// Lets the transaction's writes to `resource` go ahead, unless a higher token was seen there. Call it first, and
+/// inside the transaction that writes. Outside of that transaction it proves nothing about the write after it.
 ///
 /// A resource belongs to one lock, and its name has at most 512 bytes. Equal tokens pass, so a hold may write often.
 ///
 /// # Errors
-/// [`FenceStale`](dlock_contract::ErrorKind::FenceStale) if somebody with a higher token was here,
+/// [`FenceStale`](dlock_contract::ErrorKind::FenceStale) if a higher token was seen,
 /// [`FenceInvalid`](dlock_contract::ErrorKind::FenceInvalid) if the resource belongs to another lock. Roll back then.
 pub async fn admit(conn: &mut MySqlConnection, fence: &Fence, resource: &str) -> Result<()> {
     dlock_contract::engine::check_resource(resource)?;
@@ -64,7 +64,7 @@ pub async fn admit(conn: &mut MySqlConnection, fence: &Fence, resource: &str) ->
         .execute(&mut *conn)
         .await
         .map_err(fault)?;
-    // Asked always: the count of changed rows means different things by the flags of the caller's connection.
+    // Always asked, because the meaning of the count of changed rows depends on the flags of the caller's connection.
     let row = sqlx::query(SEEN).bind(resource.as_bytes()).fetch_one(conn).await.map_err(fault)?;
     let key: Vec<u8> = row.try_get(0).map_err(fault)?;
     judge(fence, &key, row.try_get(1).map_err(fault)?)

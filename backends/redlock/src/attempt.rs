@@ -62,7 +62,8 @@ impl Redlock {
                 Verdict::Short(short) => Err(short),
             };
             let silence = matches!(&outcome, Err(short) if short.by_silence);
-            // Before anybody asks again. Not where somebody else has it: nothing of ours is there.
+            // Before anybody asks again. Nodes where another owner has the lock are left out, because they have nothing
+            // of ours.
             let others = (0..self.nodes.len()).filter(|node| !tally.said_no.contains(node));
             // Slow nodes are asked again when a majority has come so far, or they would fall behind more and more.
             let awaited = if silence { majority(self.nodes.len()).saturating_sub(tally.said_no.len()) } else { 0 };
@@ -175,7 +176,7 @@ fn read_vote(answer: &Value, counts: bool) -> Result<Vote> {
         [Value::Int(3), ..] => {
             Err(Error::new(ErrorKind::CorruptState, "the lock in Redis has no lease, so it would never end"))
         }
-        // Neither a vote nor somebody else's: nobody waits for this answer any more.
+        // This is neither a vote nor another owner's lock: nobody waits for this answer any more.
         [Value::Int(4), ..] => Err(Error::outage("a later round of the same claim reached the node first")),
         _ => Err(fault::unexpected(answer)),
     }

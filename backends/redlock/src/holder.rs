@@ -45,7 +45,7 @@ impl Redlock {
             if let Some(most) = most.filter(|_| count >= majority(nodes)) {
                 return Ok(Some(most.clone()));
             }
-            // With all who have not answered, nobody has a majority.
+            // Even with all nodes that have not answered, no value has a majority.
             let unknown = nodes - free - values.len();
             if count + unknown < majority(nodes) {
                 return Ok(None);

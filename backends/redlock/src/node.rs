@@ -61,7 +61,7 @@ impl Node {
     pub(super) fn new(number: usize, target: Target, clock: &Clock, roster: &Arc<Roster>) -> Self {
         Self {
             number,
-            // Which node has a vote is the roster's to say.
+            // The roster decides which node has a vote.
             connections: Arc::new(Connections::new(target.unguarded(), clock.clone())),
             links: PerRuntime::new(),
             opening: Mutex::default(),
@@ -80,12 +80,12 @@ impl Node {
         link.connection.is_usable(self.clock()).then_some(link)
     }
 
-    /// A link that lives, whosever it is.
+    /// A link that lives, of any runtime.
     pub(super) fn any_link(&self) -> Option<Arc<Link>> {
         self.links.all().into_iter().find(|link| link.connection.is_usable(self.clock()))
     }
 
-    /// Opens the present runtime's link, in a task of its own: whoever asks may lose patience, and the next one finds it.
+    /// Opens the current runtime's link, in a task of its own. If the caller gives up, the next caller finds the link.
     pub(super) fn open(self: &Arc<Self>, place: &Place) -> Opening {
         let origin = place.origin();
         let (sender, link) = oneshot::channel();
@@ -101,9 +101,9 @@ impl Node {
         // Outside of the lock: a runtime that is being shut down drops the task, and so the entry, on the spot.
         place.spawn(async move {
             let opened = entry.node.opened().await;
-            // First, so that who hears of a failure and tries again does not find this one.
+            // First, so that a caller that hears of a failure and tries again does not find this entry.
             drop(entry);
-            // The caller may have gone.
+            // The caller may be gone.
             let _ = sender.send(opened.map_err(Arc::new));
         });
         opening
@@ -120,7 +120,7 @@ impl Node {
         Ok(self.links.get(|| async move { node.meet().await }).await?.value)
     }
 
-    /// Connects, and finds out who answers.
+    /// Connects, and reads the identity of the server.
     async fn meet(&self) -> Result<Arc<Link>> {
         let connection = self.connections.here().await?;
         check::check(&self.connections).await?;

@@ -5,10 +5,10 @@ use std::time::Duration;
 use dlock_contract::{Address, Error, OptionRow, Result, UrlBody, UrlForm};
 use dlock_redis::internal::Target;
 
-/// A node is waited for by 5 ms of it; in less than that a busy machine does not even come round to answering.
+/// For this ttl a node is waited for 5 ms. In less time a busy machine may not be able to answer.
 pub(super) const MIN_TTL: Duration = Duration::from_secs(1);
 
-/// For so long a node would have no vote after a restart.
+/// The largest `max_ttl`. After a restart a node has no vote for that time.
 const LONGEST_MAX_TTL: Duration = Duration::from_secs(86_400);
 
 /// The longest ttl, and so how long a node that was restarted stays without a vote, unless the URL says otherwise.

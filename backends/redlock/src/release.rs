@@ -31,8 +31,8 @@ impl Redlock {
         })
     }
 
-    /// Takes one round back from these nodes. Waits until so many have said so, but not beyond that moment. A node that
-    /// cannot be reached keeps it to the end of the ttl.
+    /// Undoes one round on these nodes. Waits for the given number of confirmations, but not beyond the given moment. A
+    /// node that cannot be reached keeps the value until the end of the ttl.
     pub(super) async fn give_back(
         &self,
         claim: &Arc<Claim>,
@@ -46,10 +46,10 @@ impl Redlock {
         self.undo(claim, &SINGLE.release, round.value.clone(), which, heard, until).await.map(drop)
     }
 
-    /// Takes everything of this owner back.
+    /// Undoes everything of this owner.
     pub(super) async fn give_up(&self, claim: &Arc<Claim>) -> Result<()> {
         let nodes = self.nodes.len();
-        // A minority may be away for long; what it has of ours stands in nobody's way, and not beyond the ttl.
+        // A minority may be unreachable for long. The claim's value there blocks nobody, and ends with the ttl.
         let gone = |count: &Count| count.heard() >= majority(nodes);
         let whose = claim.owner.to_hex();
         let (count, unable) = self.undo(claim, &SCRIPTS.abandon, whose, 0..nodes, gone, BootInstant::NEVER).await?;
@@ -97,7 +97,7 @@ impl Redlock {
     }
 }
 
-/// For what is waited for beyond an answer that decides.
+/// For answers that are waited for after the decision.
 const BRIEFLY: Duration = Duration::from_millis(150);
 
 /// Over the present runtime's connection, and over the one that the attempt went over if that is another: two have no

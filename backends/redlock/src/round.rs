@@ -16,7 +16,7 @@ use futures::stream::FuturesUnordered;
 use super::node::{Link, Node};
 use dlock_redis::internal::connection::OPEN_LIMIT;
 
-/// How long nodes are waited for.
+/// The time limits for nodes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Patience {
     /// For one node's answer over an open connection.
@@ -25,14 +25,14 @@ pub(super) struct Patience {
     open: Duration,
     /// For a majority, where silent nodes are what is missing.
     pub(super) in_all: Duration,
-    /// If no connection can be opened, any other one to the node will do.
+    /// Whether another connection to the node may be used if none can be opened.
     takes_any: bool,
 }
 
 /// Longer than a round trip around the world.
 const FAR: Duration = Duration::from_millis(500);
 
-/// For so long a busy machine may be away, and not just one node of it.
+/// For this time a busy machine may not answer at all, and not only one node on it.
 const MOMENT: Duration = Duration::from_millis(300);
 
 impl Patience {
@@ -65,10 +65,10 @@ impl Patience {
 /// The answer of one node, or the reason why there is none.
 pub(super) type Answer<T> = Result<T, Unable>;
 
-/// Why a node gave no answer of use.
+/// Why a node gave no usable answer.
 #[derive(Clone, Debug)]
 pub(super) struct Unable {
-    /// Others may have a part of it: those who wait for one connection.
+    /// Shared, because several callers may wait for one connection.
     pub(super) error: Arc<Error>,
     /// The node was silent, so it may answer the next time.
     pub(super) was_silent: bool,
@@ -101,7 +101,7 @@ pub(super) struct Answers<T: Send + 'static> {
     place: Place,
 }
 
-/// Asks the nodes of these numbers.
+/// Asks the nodes with these numbers.
 pub(super) fn ask<T, F>(
     nodes: &[Arc<Node>],
     which: impl Iterator<Item = usize>,
@@ -160,7 +160,8 @@ async fn one<T, F: Future<Output = Result<T>>>(
     Ok(answered.ok_or_else(|| Unable::silent(text()))??)
 }
 
-/// An answer that is there already. Who was kept from running finds its time over before it has read what has come.
+/// An answer that has already arrived. A caller that was kept from running may find its time over before it has read
+/// it.
 async fn come_meanwhile<F: Future>(mut answer: Pin<&mut F>) -> Option<F::Output> {
     // Once for the sockets, once for the connection's task, once more where that hands on to another one.
     for _ in 0..3 {
@@ -173,7 +174,7 @@ async fn come_meanwhile<F: Future>(mut answer: Pin<&mut F>) -> Option<F::Output>
 }
 
 impl<T: Send + 'static> Answers<T> {
-    /// Also what could not be sent yet is still sent when nobody waits for the answers any more.
+    /// Requests that could not be sent yet are still sent when nobody waits for the answers any more.
     pub(super) fn insist(mut self) -> Self {
         self.insists = true;
         self
@@ -193,7 +194,7 @@ impl<T: Send + 'static> Answers<T> {
         clock.timeout_at(until, self.answers.next()).await.flatten()
     }
 
-    /// How many have not answered yet.
+    /// The number of nodes that have not answered yet.
     pub(super) fn pending(&self) -> usize {
         self.answers.len()
     }

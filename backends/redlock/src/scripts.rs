@@ -1,7 +1,7 @@
 //! The Lua that is Redlock's own; renewals and releases are those of the single server.
 //!
-//! The value under a lock's name is the single server's, with the round at its end: `<owner> <note> @<round>`. What comes
-//! late, over a connection that was given up, then finds another round and leaves it alone.
+//! The value under a lock's name is the single server's, with the round at its end: `<owner> <note> @<round>`. What
+//! comes late, over a connection that was given up, then finds another round and leaves it alone.
 
 use std::sync::LazyLock;
 
@@ -32,8 +32,8 @@ taken=function(l,v)
 end
 ";
 
-/// `l`; value, ttl. The same owner from an earlier round goes on as this one. A round never gives way to an earlier one,
-/// whose release may come right behind it; that is answered by 4, and nothing has changed.
+/// `l`; value, ttl. The same owner from an earlier round goes on as this one. A round never gives way to an earlier
+/// one, whose release may come right behind it; that is answered by 4, and nothing has changed.
 const SAME_OWNER: &str = r"
 local function round(v)
   return tonumber(string.match(v,' @(%x+)$') or string.match(v,' @(%x+) %+line$') or '0',16)
@@ -62,7 +62,7 @@ if f<tonumber(ARGV[2]) then redis.call('SET',KEYS[2],ARGV[2]) end
 return 1
 ";
 
-/// `l`; owner. Whatever the round; a line that others have made is served.
+/// `l`; owner. For any round. A wait queue that other clients have made is served.
 const ABANDON: &str = r"
 local v=redis.call('GET',L)
 if not v or string.sub(v,1,33)~=ARGV[1]..' ' then return 0 end

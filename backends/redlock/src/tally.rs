@@ -40,7 +40,7 @@ pub(super) enum Verdict {
     Short(Short),
 }
 
-/// A majority has not answered usefully.
+/// A majority gave no usable answer.
 #[derive(Debug)]
 pub(super) struct Short {
     pub(super) error: Error,
@@ -65,7 +65,7 @@ pub(super) struct Tally {
     token: u64,
     refusals: Vec<(String, Duration)>,
     unable: Vec<Unable>,
-    /// Which nodes said that somebody else has it: there is nothing of ours there.
+    /// The nodes on which another owner has the lock. They have nothing of ours.
     pub(super) said_no: Vec<usize>,
 }
 
@@ -161,7 +161,7 @@ pub(super) fn shortage(nodes: usize, unable: &[Unable]) -> Short {
     Short { error, by_silence: by_silence(nodes, 0, unable) }
 }
 
-/// Would those who were silent, and those who were not waited for, be enough for a majority?
+/// Whether the silent nodes, and those that were not waited for, would be enough for a majority.
 fn by_silence(nodes: usize, resting: usize, unable: &[Unable]) -> bool {
     let silent = unable.iter().filter(|unable| unable.was_silent).count();
     silent > 0 && resting + unable.len() - silent <= nodes - majority(nodes)
@@ -180,9 +180,9 @@ fn because(text: String, unable: &[Unable]) -> Error {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Undone {
     Yes,
-    /// Nothing was there.
+    /// The node had nothing of the lock.
     No,
-    /// Nothing is there any more; whether it was there before is not known.
+    /// The node has nothing of the lock now; whether it had before is unknown.
     Gone,
 }
 
@@ -209,7 +209,7 @@ impl Count {
         } += 1;
     }
 
-    /// How many have said something.
+    /// The number of nodes that gave an answer.
     pub(super) fn heard(&self) -> usize {
         self.yes + self.no + self.gone
     }
@@ -226,7 +226,7 @@ impl Count {
     }
 }
 
-/// A shortage, unless the decision has fallen.
+/// A shortage of answers, unless the decision is made.
 pub(super) fn decided(count: &Count, nodes: usize, unable: &[Unable]) -> Result<bool> {
     count.decision(nodes).ok_or_else(|| shortage(nodes, unable).error)
 }
@@ -335,12 +335,12 @@ mod tests {
         assert!(by_silence(&[silent(), silent(), silent()]));
         assert!(by_silence(&[yes(1), down(), no("a", 1), down(), silent()]));
         assert!(by_silence(&[resting(), yes(1), down(), yes(1), silent()]));
-        // Who has not been heard when it is decided may be one of those too.
+        // A node that has not answered at the decision may be one of these too.
         assert!(by_silence(&[down(), silent(), down()]));
         assert!(!by_silence(&[down(), yes(1), down(), yes(1), down()]));
         assert!(!by_silence(&[down(), resting(), yes(1), yes(1), foreign()]));
         assert!(!by_silence(&[resting(), resting(), resting()]));
-        // Two have it no more, and one was cut off.
+        // Two nodes no longer have the lock, and one was cut off.
         assert!(!shortage(5, &[down().unwrap_err()]).by_silence);
     }
 

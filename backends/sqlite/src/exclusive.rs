@@ -6,8 +6,8 @@ use sqlx::sqlite::SqliteConnection;
 use super::connection::FileConnection;
 use super::request::{Granted, LockRequest, other_kind};
 
-/// Wins if the lock is free, expired, from before a restart of the host, or this owner's already; the last keeps its
-/// token. A trigger raises the counter with every new grant, inside of the same statement.
+/// Wins if the lock is free, expired, from before a restart of the host, or already this owner's. In the last case it
+/// keeps its token. A trigger raises the counter with every new grant, inside the same statement.
 const ACQUIRE: &str = "\
     INSERT INTO dlock_locks (k, owner, token, expires, boot, note) \
     VALUES (?1, ?2, (SELECT token + 1 FROM dlock_fence), ?3, ?4, ?5) \
@@ -17,7 +17,7 @@ const ACQUIRE: &str = "\
     WHERE owner = excluded.owner OR boot <> excluded.boot OR expires <= ?6 \
     RETURNING token";
 
-/// Beside it: is the key held by several, which are of another mode?
+/// Also whether several holders of another mode have the key.
 const LEASE_LEFT: &str = "\
     SELECT expires - ?2, length(owner) NOT IN (0, 16), note FROM dlock_locks WHERE k = ?1 AND boot = ?3";
 
@@ -45,7 +45,7 @@ pub(super) async fn ask(conn: &mut SqliteConnection, request: &LockRequest<'_>) 
     Ok(rows.first().map(|(token,)| Granted { token: *token, slot: None }))
 }
 
-/// Why it was not granted.
+/// The reason why the lock was not granted.
 pub(super) async fn refused(connection: &mut FileConnection, request: &LockRequest<'_>) -> Result<Attempt> {
     let found: Vec<(i64, bool, String)> = sqlx::query_as(LEASE_LEFT)
         .bind(request.claim.key.as_str())

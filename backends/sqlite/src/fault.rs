@@ -2,7 +2,8 @@
 
 use dlock_contract::{Error, ErrorKind};
 
-/// Ours for theirs. Theirs hold no secret: a file has no password, and values are never in the text.
+/// Turns SQLite's errors into ours. Their texts have no secrets: a file has no password, and values are never in the
+/// text.
 pub(crate) fn fault(error: sqlx::Error) -> Error {
     let made = match primary_code(&error) {
         Some(19) if is_moved(&error) => moved(),
@@ -16,7 +17,7 @@ pub(crate) fn fault(error: sqlx::Error) -> Error {
             "the database file, or the two files beside it (-wal and -shm), cannot be opened; check the rights of the folder",
         ),
         Some(26) => Error::new(ErrorKind::SchemaMismatch, "the file is not an SQLite database"),
-        // A check of ours: the fencing counter has one, and nothing else has.
+        // One of dlock's own checks. Only the fencing counter has one.
         Some(19) => Error::new(ErrorKind::FenceExhausted, "the fencing counter is used up"),
         // No such table, no such column.
         Some(1) => Error::new(ErrorKind::SchemaMismatch, "the database has other tables than dlock expects"),

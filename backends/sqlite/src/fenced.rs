@@ -21,13 +21,13 @@ use sqlx::sqlite::SqliteConnection;
 
 use crate::fault;
 
-/// One row for each resource, as long as the resource: what is deleted forgets which tokens were seen.
+/// One row for each resource, for as long as the resource exists: a deleted row forgets the tokens that were seen.
 const CREATE: &str = "\
     CREATE TABLE IF NOT EXISTS dlock_fenced (\
         resource TEXT PRIMARY KEY, lock_key TEXT NOT NULL, token INTEGER NOT NULL\
     ) STRICT, WITHOUT ROWID";
 
-/// Raises the token only; changes a row only where the write may go ahead.
+/// Only raises the token. Changes a row only if the write may go ahead.
 const RAISE: &str = "\
     INSERT INTO dlock_fenced (resource, lock_key, token) VALUES (?1, ?2, ?3) \
     ON CONFLICT (resource) DO UPDATE SET token = excluded.token \
@@ -35,21 +35,21 @@ const RAISE: &str = "\
 
 const SEEN: &str = "SELECT lock_key, token FROM dlock_fenced WHERE resource = ?1";
 
-/// Makes the table `dlock_fenced` in the database of `conn`, if it is not there.
+/// Creates the table `dlock_fenced` in the database of `conn` if it does not exist.
 ///
 /// # Errors
-/// Where the database cannot be written.
+/// If the database cannot be written.
 pub async fn prepare(conn: &mut SqliteConnection) -> Result<()> {
     sqlx::raw_sql(CREATE).execute(conn).await.map(drop).map_err(fault)
 }
 
-/// Lets the transaction's writes to `resource` go ahead, unless a higher token was seen there. Call it first in the
-/// transaction that writes, and in that very transaction: outside of one it proves nothing about the write after it.
+/// Lets the transaction's writes to `resource` go ahead, unless a higher token was seen there. Call it first, and
+/// inside the transaction that writes. Outside of that transaction it proves nothing about the write after it.
 ///
 /// A resource belongs to one lock, and its name has at most 512 bytes. Equal tokens pass, so a hold may write often.
 ///
 /// # Errors
-/// [`FenceStale`](dlock_contract::ErrorKind::FenceStale) if somebody with a higher token was here,
+/// [`FenceStale`](dlock_contract::ErrorKind::FenceStale) if a higher token was seen,
 /// [`FenceInvalid`](dlock_contract::ErrorKind::FenceInvalid) if the resource belongs to another lock. Roll back then.
 /// [`Outage`](dlock_contract::ErrorKind::Outage) if another transaction was faster; `BEGIN IMMEDIATE` spares you that.
 pub async fn admit(conn: &mut SqliteConnection, fence: &Fence, resource: &str) -> Result<()> {

@@ -25,7 +25,7 @@ pub(super) struct Place {
     pub(super) waited: std::sync::Mutex<std::collections::BTreeSet<String>>,
 }
 
-/// Which file it is, whatever its name: device and number.
+/// The identity of the file, independent of its name: device and inode number.
 pub(super) type Identity = (u64, u64);
 
 impl Place {
@@ -38,7 +38,7 @@ impl Place {
                 "SQLite needs a file: sqlite://locks.db. A database in memory is visible to one connection only and excludes nobody; use memory:// inside one process",
             ));
         }
-        // SQLite takes names that begin with `file:` for URLs of its own.
+        // SQLite reads names that begin with `file:` as URLs.
         let path = std::path::absolute(path)
             .map_err(|error| Error::config("url", "the path of the lock file has no absolute form").because(error))?;
         Ok(Self {
@@ -52,7 +52,7 @@ impl Place {
 
     /// Makes sure that there is a file that may be used, makes it if there is none, and says which one it is.
     ///
-    /// May block for as long as the disk likes.
+    /// May block for as long as the disk hangs.
     pub(super) fn look(&self) -> Result<Identity> {
         #[cfg(test)]
         self.note_thread();
@@ -63,7 +63,7 @@ impl Place {
         if !self.network_allowed {
             self.check_file_system(folder)?;
         }
-        // Never opened and closed here where it exists: that would drop the locks that this process has on it.
+        // An existing file is never opened and closed here, because closing it would drop this process's locks on it.
         if !exists(&self.path) {
             self.create()?;
         }
@@ -76,7 +76,7 @@ impl Place {
         Ok(identity(&found))
     }
 
-    /// May block for as long as the disk likes.
+    /// May block for as long as the disk hangs.
     pub(super) fn identity(&self) -> io::Result<Identity> {
         #[cfg(test)]
         self.note_thread();
@@ -89,7 +89,7 @@ impl Place {
         self.waited.lock().unwrap().insert(name);
     }
 
-    /// An error that says which file. A path is no secret.
+    /// An error that names the file. A path is not secret.
     pub(super) fn complain(&self, kind: ErrorKind, what: &str) -> Error {
         Error::new(kind, format!("the lock file {} cannot be used: {what}", self.path.display()))
     }
@@ -145,7 +145,7 @@ impl Place {
         Ok(())
     }
 
-    /// Elsewhere the rights of files are of another sort, and nobody looks at them.
+    /// On other systems the rights of files work differently, and dlock does not check them.
     #[cfg(not(unix))]
     fn check_private(&self, _: &Metadata) -> Result<()> {
         Ok(())
@@ -179,7 +179,7 @@ impl Place {
         std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
         match options.open(&self.path) {
             Ok(_) => Ok(()),
-            // Another process was faster.
+            // Another process has created it first.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
             Err(error) => Err(self.complain(ErrorKind::PermissionDenied, "it cannot be created").because(error)),
         }
@@ -202,7 +202,7 @@ fn identity(found: &Metadata) -> Identity {
     (found.dev(), found.ino())
 }
 
-/// Elsewhere an open file cannot be replaced.
+/// On other systems an open file cannot be replaced.
 #[cfg(not(unix))]
 fn identity(_: &Metadata) -> Identity {
     (0, 0)

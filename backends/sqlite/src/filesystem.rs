@@ -1,4 +1,4 @@
-//! On which file systems a lock file may lie: on those that are known to be local.
+//! The file systems that a lock file may be on: those that are known to be local.
 //!
 //! On a file system of several hosts, each host counts leases by a clock of its own and takes the others' locks for
 //! dead. New ones of that sort come up, so what is not known is refused.
@@ -6,7 +6,7 @@
 use std::io;
 use std::path::Path;
 
-/// The file system that the folder lies on, if it is not known to be local.
+/// The file system that the folder is on, if it is not known to be local.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub(super) fn not_local(folder: &Path) -> io::Result<Option<String>> {
     // The numbers have 32 bits; where the field has 64, they may have been sign-extended.
@@ -22,7 +22,7 @@ pub(super) fn not_local(folder: &Path) -> io::Result<Option<String>> {
     Ok((!local).then(|| "a file system that the operating system does not call local".to_owned()))
 }
 
-/// Elsewhere there is no such call, and every file system is taken for local.
+/// On other systems there is no such call, and every file system counts as local.
 #[cfg(not(any(
     target_os = "linux",
     target_os = "android",
@@ -36,7 +36,7 @@ pub(super) fn not_local(_: &Path) -> io::Result<Option<String>> {
 }
 
 /// Of the local ones: ext2, ext3 and ext4, xfs, btrfs, bcachefs, zfs, f2fs, tmpfs, overlayfs. The kernel's `magic.h`
-/// has the numbers. The file system under an overlay cannot be told; nearly always it is a container on a disk of its
+/// has the numbers. The file system under an overlay is not visible; nearly always it is a container on a disk of its
 /// host.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 const LOCAL: [u32; 8] =
@@ -106,7 +106,7 @@ mod tests {
         assert_eq!(not_local_number(0x6969).as_deref(), Some("NFS"));
         assert_eq!(not_local_number(0x6573_5546).as_deref(), Some("FUSE"));
         assert_eq!(not_local_number(0x1983_0326).as_deref(), Some("BeeGFS"));
-        // One that comes up tomorrow.
+        // A file system that does not exist yet.
         assert_eq!(not_local_number(0x1234_5678).as_deref(), Some("a file system with the number 0x12345678"));
     }
 

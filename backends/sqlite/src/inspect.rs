@@ -15,7 +15,7 @@ use crate::request::nanos;
 use crate::site::Site;
 use crate::store::Sqlite;
 
-/// How long the record of a broken hold is kept at least.
+/// The shortest time for which the record of a broken hold is kept.
 const LEAST: Duration = Duration::from_secs(60);
 
 /// The row of a lock with one holder, or those of the shares. A row whose owner is empty is kept after its hold's end.

@@ -1,5 +1,5 @@
-//! Looks at the file system on a thread of their own. A disk that hangs then stops neither our thread, which renews the
-//! locks of all stores, nor a thread of the callers'.
+//! Checks of the file system, on a thread of their own. A disk that hangs then stops neither our thread, which renews
+//! the locks of all stores, nor a thread of the callers.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -9,7 +9,7 @@ use dlock_contract::engine::aside;
 use dlock_contract::{Error, Result};
 use tokio::sync::oneshot;
 
-/// One look at a time: a disk that hangs keeps one thread, however many callers wait for it.
+/// One check at a time: a disk that hangs keeps one thread, however many callers wait for it.
 pub(super) struct Looks<T> {
     look: Arc<dyn Fn() -> Result<T> + Send + Sync>,
     waiters: Arc<Mutex<Waiters<T>>>,
@@ -17,7 +17,7 @@ pub(super) struct Looks<T> {
 
 struct Waiters<T> {
     waiting: VecDeque<oneshot::Sender<Result<T>>>,
-    /// Whether a thread looks at present.
+    /// Whether a thread runs a check now.
     looking: bool,
 }
 
@@ -27,12 +27,12 @@ impl<T: Send + 'static> Looks<T> {
         Self { look: Arc::new(look), waiters: Arc::new(Mutex::new(waiters)) }
     }
 
-    /// Looks. The thread ends when nobody waits for it any more.
+    /// Runs checks. The thread ends when nobody waits for it any more.
     pub(super) async fn look(&self) -> Result<T> {
         let (tell, told) = oneshot::channel();
         let first = {
             let mut waiters = lock(&self.waiters);
-            // Those who have given up behind a disk that hangs.
+            // Remove callers that have given up behind a disk that hangs.
             waiters.waiting.retain(|waiting| !waiting.is_closed());
             waiters.waiting.push_back(tell);
             !std::mem::replace(&mut waiters.looking, true)
@@ -58,7 +58,7 @@ fn serve<T>(look: &dyn Fn() -> Result<T>, waiters: &Mutex<Waiters<T>>) {
         };
         let Some(next) = next else { return };
         if !next.is_closed() {
-            // It may be given up meanwhile.
+            // The caller may have given up meanwhile.
             let _ = next.send(look());
         }
     }
@@ -93,7 +93,7 @@ mod tests {
         };
         let looks = Looks::new(hangs);
         for _ in 0..20 {
-            // Were it looked on this thread, this would hang.
+            // If the check ran on this thread, this would hang.
             tokio::time::timeout(Duration::from_millis(5), looks.look()).await.unwrap_err();
         }
         assert_eq!(began.load(Ordering::SeqCst), 1);

@@ -39,7 +39,7 @@ pub(super) async fn acquire(
     }
 }
 
-/// Asks once, in one statement: by the mode of the claim.
+/// Asks once, in one statement, by the mode of the claim.
 async fn ask(conn: &mut SqliteConnection, request: &LockRequest<'_>, time: &Time) -> sqlx::Result<Option<Granted>> {
     match (request.claim.mode, request.claim.once_per.as_deref()) {
         (Mode::Exclusive, None) => exclusive::ask(conn, request).await,

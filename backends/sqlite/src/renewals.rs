@@ -1,4 +1,4 @@
-//! Renewing any number of holds in one statement for each mode.
+//! Renews any number of holds in one statement for each mode.
 
 use std::fmt::Write;
 use std::sync::Arc;

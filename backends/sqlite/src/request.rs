@@ -41,7 +41,7 @@ impl<'a> LockRequest<'a> {
         }))
     }
 
-    /// Another owner holds the lock for `left` nanoseconds at most. If that is over, the caller asks at once.
+    /// Another owner holds the lock for at most `left` nanoseconds. If this time is over, the caller asks at once.
     pub(super) fn contended(&self, left: i64, note: Option<&str>) -> Attempt {
         let left = Duration::from_nanos(u64::try_from(left).unwrap_or(0));
         let wake = Wake::poll().ask_by(self.now.at.after(left)).lease_left(left);

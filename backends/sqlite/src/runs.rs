@@ -17,8 +17,8 @@ use super::request::{Granted, LockRequest, nanos, other_kind};
 use super::schema;
 use super::time::Time;
 
-/// Wins if the lock is free, and no run of this boundary was started, or one that may be run again, or by this very
-/// claim, which has not begun it if it still asks.
+/// Wins if the lock is free and the run of this boundary was not started. A run that may be run again counts as not
+/// started, and so does a start of this very claim, which has not begun it if it still asks.
 const START: &str = "\
     INSERT INTO dlock_runs (k, boundary, open, owner, token, expires, boot, note, started) \
     SELECT ?1, (t.now - ?9 + ?7 / 2) / ?7 * ?7 + ?9, 1, ?2, (SELECT token + 1 FROM dlock_fence), ?3, ?4, ?5, t.now \
@@ -33,7 +33,8 @@ const START: &str = "\
 /// The reply of an earlier attempt was lost.
 const ARM_ANEW: &str = "UPDATE dlock_locks SET expires = ?3, boot = ?4 WHERE k = ?1 AND owner = ?2 RETURNING token";
 
-/// Whether it is ours, of another mode, how long its lease still runs, and whether this boundary was started.
+/// Whether this owner has the lock, whether it has another mode, the time left of its lease, and whether this boundary
+/// was started.
 const REFUSED: &str = "\
     SELECT coalesce(l.owner = ?2, 0), coalesce(length(l.owner) NOT IN (0, 16), 0), coalesce(l.expires - ?3, 0), \
         coalesce(r.boundary >= (t.now - ?7 + ?5 / 2) / ?5 * ?5 + ?7, 0), coalesce(r.open AND (?6 OR r.owner = ?2), 0) \
@@ -41,7 +42,7 @@ const REFUSED: &str = "\
     LEFT JOIN dlock_locks AS l ON l.k = ?1 AND l.boot = ?4 \
     LEFT JOIN dlock_runs AS r ON r.k = ?1";
 
-/// Ends the run and its hold in one, if both are this owner's. What it is kept until, or zero, goes by `expires`.
+/// Ends the run and its hold in one step, if this owner has both. `expires` is the end of `min_hold`, or zero.
 const END: &str = "\
     UPDATE dlock_runs SET open = 0, expires = ?3, \
         good_started = CASE WHEN ?4 IS NULL THEN good_started ELSE started END, \
@@ -92,7 +93,7 @@ pub(super) async fn ask(
     Ok(rows?.first().map(|(token,)| Granted { token: *token, slot: None }))
 }
 
-/// Why it was not started.
+/// The reason why the run was not started.
 pub(super) async fn refused(
     connection: &mut FileConnection,
     request: &LockRequest<'_>,
@@ -160,8 +161,9 @@ pub(super) async fn end(
     Ok(done.map_err(|error| connection.fault(error))?.rows_affected() > 0)
 }
 
-/// Gives the period back. Not with `rerun`: there a start that has not ended may be run again as it is, and it may be
-/// another one's that died. A power failure may undo it; then the period is used up, which is the safe side.
+/// Makes the period due again, but not with `rerun`: then a start that has not ended may be run again anyway, and it
+/// may be the start of another owner that died. A power failure may undo this. Then the period is used up, which is
+/// safe.
 pub(super) async fn give_back(connection: &mut FileConnection, claim: &Claim, once: OncePer) -> Result<()> {
     if once.rerun {
         return Ok(());

@@ -1,4 +1,4 @@
-//! Opening the file: its tables, and the settings without which a commit would promise too much.
+//! Opens the file: its tables, and the settings that make a commit durable.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,7 +30,7 @@ const RAISE: &str = "UPDATE dlock_fence SET bound = bound + ?1 WHERE bound - tok
 
 const VERSION: &str = "SELECT version FROM dlock_schema";
 
-/// Fail where the tables are not what they must be.
+/// These fail if the tables have another form.
 const LOOKS: &[&str] = &[
     "SELECT k, owner, token, expires, boot, note FROM dlock_locks LIMIT 0",
     "SELECT k, slot, family, alone, owner, token, expires, boot, note FROM dlock_shares LIMIT 0",
@@ -44,7 +44,8 @@ const LOOKS: &[&str] = &[
 pub(super) async fn prepare(site: &Arc<Site>) -> Result<FileConnection> {
     let (place, time) = (&*site.place, &site.time);
     let clock = time.clock();
-    // Which file it is, is asked before it is opened: if it is replaced in between, the first commit notices.
+    // The identity of the file is read before the file is opened. If it is replaced in between, the first commit
+    // notices.
     let file = site.looks.look().await?;
     let mut connected = FileConnection::new(connect(place).await?, file);
     let conn = connected.conn();
@@ -80,14 +81,15 @@ pub(super) async fn prepare(site: &Arc<Site>) -> Result<FileConnection> {
     Ok(connected)
 }
 
-/// From here on a commit is refused once the path names another file: who opens the path then would not see it, and two
-/// files exclude nobody. The connection's own thread looks, so a disk that hangs stops nobody else.
+/// From here on a commit is refused if the path names another file. A process that opens the path then would not see
+/// the commit, and locks in two files exclude nobody. The connection's own thread checks, so a disk that hangs stops
+/// nobody else.
 async fn commit_only_at(conn: &mut SqliteConnection, place: Arc<Place>, file: Identity) -> sqlx::Result<()> {
     conn.lock_handle().await?.set_commit_hook(move || place.identity().ok() == Some(file));
     Ok(())
 }
 
-/// What is written from here on ends with the host's boot, if the host can tell its boots apart.
+/// Rows that are written from here on end at the next boot of the host, if the host can tell its boots apart.
 pub(super) async fn no_more_waiting(conn: &mut SqliteConnection, time: &Time) -> sqlx::Result<()> {
     if time.knows_boot() {
         sqlx::raw_sql("PRAGMA synchronous = NORMAL").execute(conn).await?;
@@ -95,8 +97,8 @@ pub(super) async fn no_more_waiting(conn: &mut SqliteConnection, time: &Time) ->
     Ok(())
 }
 
-/// What is written from here on outlives a power failure. If the caller is dropped before it takes that back, the
-/// connection goes on waiting for the disk at every commit: slow, but safe.
+/// Rows that are written from here on survive a power failure. If the caller is dropped before it resets this, the
+/// connection goes on waiting for the disk at every commit, which is slow but safe.
 pub(super) async fn wait_for_disk(conn: &mut SqliteConnection) -> sqlx::Result<()> {
     sqlx::raw_sql("PRAGMA synchronous = FULL").execute(conn).await.map(drop)
 }
@@ -108,7 +110,7 @@ pub(super) async fn reserve(conn: &mut SqliteConnection, time: &Time) -> sqlx::R
     no_more_waiting(conn, time).await
 }
 
-/// Connects to a file that is there, with the patience of one that opens it.
+/// Connects to an existing file, with the longer wait of an opening process.
 async fn connect(place: &Place) -> Result<SqliteConnection> {
     SqliteConnectOptions::new()
         .filename(&place.path)
@@ -176,10 +178,10 @@ pub(super) async fn health(conn: &mut SqliteConnection, place: &Place) -> Result
     Ok(Health::new().version(format!("SQLite {sqlite}")))
 }
 
-/// Adds what later versions have more. Locks that are held stay so; the processes that hold them notice nothing.
+/// Adds the tables of later versions. Held locks stay held, and their processes notice nothing.
 async fn upgrade(conn: &mut SqliteConnection) -> Result<()> {
     let mut transaction = conn.begin_with("BEGIN IMMEDIATE").await.map_err(fault)?;
-    // Another process may have been faster.
+    // Another process may have done this first.
     let missing: &[&str] = match version(&mut transaction).await? {
         Some(1) => &[tables::SECOND, tables::THIRD],
         Some(2) => &[tables::THIRD],
@@ -193,7 +195,7 @@ async fn upgrade(conn: &mut SqliteConnection) -> Result<()> {
 
 async fn create(conn: &mut SqliteConnection, site: &Site) -> Result<()> {
     let mut transaction = conn.begin_with("BEGIN IMMEDIATE").await.map_err(fault)?;
-    // Another process may have been faster.
+    // Another process may have done this first.
     if is_ours(&mut transaction).await? {
         return Ok(());
     }
@@ -206,7 +208,7 @@ async fn create(conn: &mut SqliteConnection, site: &Site) -> Result<()> {
     for tables in [tables::FIRST, tables::SECOND, tables::THIRD] {
         sqlx::raw_sql(tables).execute(&mut *transaction).await.map_err(fault)?;
     }
-    // Begins with the time, so that tokens go on rising even if the file is deleted and made anew.
+    // Begins with the time, so that tokens rise even if the file is deleted and created again.
     let first = i64::try_from(site.time.clock().wall_ms()).unwrap_or(0).saturating_mul(1000);
     sqlx::query("INSERT INTO dlock_fence (id, token, bound, boot) VALUES (1, ?1, ?1 + ?2, ?3)")
         .bind(first)

@@ -1,12 +1,12 @@
-//! Locks that several may hold: readers beside readers, and permits.
+//! Locks with several holders: readers, and permits.
 //!
-//! Every holder has a row of its own, with a lease and a number that no other living one has; a writer is a holder
-//! that must be alone. The key's row in `dlock_locks` sums them up, kept right by triggers, so that a grant, a renewal
-//! and a release stay one statement each.
+//! Every holder has its own row, with a lease and a number that no other living holder has. A writer is a holder that
+//! must be alone. The key's row in `dlock_locks` sums the holders up. Triggers keep it right, so that a grant, a
+//! renewal and a release are one statement each.
 //!
-//! A writer that was refused says that it waits; readers who come later stand back. That mark has a lease, since its
-//! owner may die: a little longer than its pause, and never much longer than what a dead holder costs. Each attempt
-//! writes it anew.
+//! A writer that was refused leaves a mark that it waits, and readers that come later wait behind it. The mark has a
+//! lease, because its owner may die. The lease is a little longer than the writer's pause, and never much longer than
+//! that of a dead holder. Each attempt writes the mark again.
 
 use std::time::Duration;
 
@@ -17,18 +17,18 @@ use super::connection::FileConnection;
 use super::request::{Granted, LockRequest, nanos, other_kind};
 use super::time::Stamp;
 
-/// How long a waiting writer holds up readers beyond its own pause without asking again. Many times the longest pause of
-/// those who have not said one.
+/// How long a waiting writer keeps readers out beyond its own pause without asking again. It is many times the longest
+/// default pause.
 const WRITER_WAITS: Duration = Duration::from_secs(1);
 
-/// Bounded by the ttl: a writer that dies while it waits costs no more than one that dies while it holds. One that pauses
-/// for longer than that may be overtaken.
+/// Bounded by the ttl: a writer that dies while it waits costs no more than one that dies while it holds. A writer that
+/// pauses for longer than that may be overtaken.
 fn writer_waits(claim: &Claim, asks_again_within: Option<Duration>) -> Duration {
     WRITER_WAITS + asks_again_within.map_or(Duration::ZERO, |pause| pause.min(claim.ttl))
 }
 
-/// Wins if no other mode has the key, nobody is there who must be alone, and a number is free: the lowest. Who has it
-/// already keeps number and token. What is dead is written over.
+/// Wins if no other family has the key, no holder or waiter must be alone, and a number is free. It takes the lowest
+/// number. An owner that already has it keeps its number and its token. Rows of dead holders are overwritten.
 const ACQUIRE: &str = "\
     INSERT INTO dlock_shares (k, slot, family, alone, owner, token, expires, boot, note) \
     SELECT ?1, coalesce( \
@@ -67,18 +67,18 @@ const WAIT_AS_WRITER: &str = "\
 
 const WAIT_NO_MORE: &str = "DELETE FROM dlock_writers WHERE k = ?1 AND owner = ?2";
 
-/// As for a lock with one holder.
+/// The same as for a lock with one holder.
 pub(super) const RENEW: &str = "\
     UPDATE dlock_shares SET expires = ?2 + (j.value ->> 2) FROM json_each(?1) AS j \
     WHERE k = j.value ->> 0 AND owner = unhex(j.value ->> 1) AND boot = ?3 AND expires > ?2 \
     RETURNING owner";
 
-/// Takes the dead along: whoever leaves last leaves nothing.
+/// Also deletes the rows of dead holders, so that the last holder leaves nothing.
 const RELEASE: &str = "\
     DELETE FROM dlock_shares WHERE k = ?1 AND (owner = ?2 OR boot <> ?3 OR expires <= ?4) \
     RETURNING owner = ?2 AND boot = ?3 AND expires > ?4";
 
-/// A dead one is not called back to life: somebody else may have its place.
+/// A dead hold is not renewed, because another owner may have its number.
 const KEEP: &str = "\
     UPDATE dlock_shares SET owner = x'', expires = ?5 \
     WHERE k = ?1 AND owner = ?2 AND boot = ?3 AND expires > ?4";
@@ -91,7 +91,7 @@ fn family(mode: Mode) -> String {
     }
 }
 
-/// How many may hold it.
+/// The largest number of holders.
 fn limit(mode: Mode) -> i64 {
     match mode {
         Mode::Permits(limit) => limit.get().into(),
@@ -118,7 +118,7 @@ pub(super) async fn ask(conn: &mut SqliteConnection, request: &LockRequest<'_>) 
     Ok(rows.first().map(|(token, slot)| Granted { token: *token, slot: Some(*slot) }))
 }
 
-/// Why it was not granted.
+/// The reason why the lock was not granted.
 pub(super) async fn refused(
     connection: &mut FileConnection,
     request: &LockRequest<'_>,

@@ -6,7 +6,7 @@ use crate::file::{Identity, Place};
 use crate::look::Looks;
 use crate::time::Time;
 
-/// Which file, and by which clock.
+/// A file and a clock.
 #[derive(Debug)]
 pub(super) struct Site {
     pub(super) place: Arc<Place>,

@@ -14,8 +14,8 @@ pub(super) const PAUSE: Duration = Duration::from_secs(1);
 /// The most rows of a table that one sweep deletes, because others wait for the file meanwhile.
 const MOST: i64 = 256;
 
-/// Locks that were kept after their end (`min_hold`), and whose time is over. Found by an index of their own. What their
-/// holders shared goes along with the last share.
+/// Locks that were kept after their end (`min_hold`), and whose time is over. They have an index of their own. The row
+/// of a shared key is deleted with its last holder.
 const KEPT: [&str; 2] = [
     "DELETE FROM dlock_locks WHERE k IN \
         (SELECT k FROM dlock_locks WHERE length(owner) = 0 AND expires <= ?1 LIMIT ?2) \
@@ -43,7 +43,8 @@ pub(super) async fn kept(on: &mut FileConnection, time: &Time) -> Result<bool> {
     Ok(more)
 }
 
-/// Deletes what a restart of the host has ended. Only whoever opens the file first after one has anything to do.
+/// Deletes rows that a restart of the host has ended. Only the first process that opens the file after it has work to
+/// do.
 pub(super) async fn other_boots(on: &mut FileConnection, time: &Time) -> Result<()> {
     for sweep in OF_OTHER_BOOTS {
         sqlx::query(sweep).bind(time.boot()).execute(on.conn()).await.map_err(|error| on.fault(error))?;

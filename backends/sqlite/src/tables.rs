@@ -1,6 +1,6 @@
-//! The tables, by version. What a version has once created is never changed, only added to.
+//! The tables, by version. Tables of a version are never changed; later versions only add to them.
 
-/// Version 1. The trigger is what makes a grant and its token one statement.
+/// Version 1. The trigger makes a grant and its token one statement.
 pub(super) const FIRST: &str = "\
     CREATE TABLE dlock_schema (version INTEGER NOT NULL) STRICT;
     CREATE TABLE dlock_fence (
@@ -27,9 +27,9 @@ pub(super) const FIRST: &str = "\
 
 /// Version 2: locks that several hold, periods, and locks kept after their release.
 ///
-/// The row in `dlock_locks` stands for the key as a whole. Its owner has 16 bytes; none where the lock is only kept;
-/// and where several hold it, the name of what they share (`rw`, `p3`), with the end of the last one's lease. So one
-/// look at one row tells every mode whether another one is in the way.
+/// The row in `dlock_locks` is for the key as a whole. Its owner has 16 bytes, or none if the lock is only kept. If the
+/// lock has several holders, the owner is the name of their family (`rw`, `p3`), and `expires` is the end of the last
+/// lease. So one read of one row tells every mode whether another family has the key.
 pub(super) const SECOND: &str = "\
     -- Not `owner = x''`: every statement with `owner = ?` would be prepared anew for each value.
     CREATE INDEX dlock_kept ON dlock_locks (expires) WHERE length(owner) = 0;

@@ -2,7 +2,7 @@
 
 use dlock_contract::{BootInstant, Clock, Error, ErrorKind, Result};
 
-/// The present instant, on the process's clock and as the file stores it.
+/// The current time, on the process's clock and as the file stores it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stamp {
     /// On this process's clock.
@@ -11,7 +11,7 @@ pub(super) struct Stamp {
     pub(super) stored: i64,
 }
 
-/// Reads the shared clock, and knows which start of the host it counts from.
+/// Reads the shared clock, and knows the boot of the host that it counts from.
 #[derive(Debug)]
 pub(super) struct Time {
     clock: Clock,
@@ -25,7 +25,7 @@ impl Time {
         &self.clock
     }
 
-    /// Which start of the host the clock counts from.
+    /// The boot of the host that the clock counts from.
     pub(super) fn boot(&self) -> &str {
         &self.boot
     }
@@ -38,7 +38,7 @@ impl Time {
     #[cfg(any(target_os = "linux", target_os = "android"))]
     pub(super) fn of(clock: &Clock) -> Result<Self> {
         let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").map_err(|error| {
-            // Without it a lock from before a restart could not be told from a live one.
+            // Without it, a lock from before a restart would look like a live one.
             let need = "a readable /proc/sys/kernel/random/boot_id".into();
             Error::new(ErrorKind::Unsupported { need }, "the host does not say when it was started").because(error)
         })?;

@@ -30,7 +30,7 @@ pub(super) struct Worker {
 /// The task that drives the connection, by whichever caller polls it. It ends when its worker is dropped.
 pub(super) type Task = Shared<BoxFuture<'static, ()>>;
 
-/// The next job of the task; none if its caller has gone.
+/// The next job of the task; none if its caller is gone.
 type Queued = Mutex<Option<Job>>;
 
 type Job = Box<dyn for<'a> FnOnce(&'a mut Driver) -> BoxFuture<'a, ()> + Send>;
@@ -46,13 +46,13 @@ struct Driver {
 }
 
 impl Worker {
-    /// A worker for callers. Somebody has to spawn its task.
+    /// A worker for callers. The caller must spawn its task.
     pub(super) fn new(site: Arc<Site>) -> Self {
         let sweeps_at = Some(site.time.clock().now());
         Self::driven(Driver { site, connected: None, sweeps_at })
     }
 
-    /// The worker of the renewals. Somebody has to spawn its task.
+    /// The worker for renewals. The caller must spawn its task.
     pub(super) fn of_renewals(site: Arc<Site>, connected: FileConnection) -> Self {
         Self::driven(Driver { site, connected: Some(connected), sweeps_at: None })
     }
@@ -66,7 +66,7 @@ impl Worker {
         self.task.clone()
     }
 
-    /// Runs a request on the connection; connects if need be.
+    /// Runs a request on the connection, and connects first if needed.
     pub(super) async fn run<T, R>(&self, request: R) -> Result<T>
     where
         T: Send + 'static,
@@ -92,7 +92,7 @@ impl Worker {
         }
     }
 
-    /// Closes the connection after all earlier requests. The next one opens it anew.
+    /// Closes the connection after all earlier requests. The next request opens it again.
     pub(super) async fn close(&self) {
         self.give(|driver| {
             Box::pin(async {
@@ -113,7 +113,7 @@ impl Worker {
         let (tell, told) = oneshot::channel();
         let job: Job = Box::new(move |driver| {
             Box::pin(async move {
-                // The caller may have gone meanwhile.
+                // The caller may be gone meanwhile.
                 let _ = tell.send(job(driver).await);
             })
         });
@@ -124,8 +124,8 @@ impl Worker {
     }
 }
 
-/// Takes back what has not begun when its caller goes. Otherwise requests that nobody wants would pile up behind a disk
-/// that hangs.
+/// Cancels a request that has not begun when its caller goes away. Otherwise useless requests would pile up behind a
+/// disk that hangs.
 struct Gone(Weak<Queued>);
 
 impl Drop for Gone {

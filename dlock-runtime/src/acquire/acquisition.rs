@@ -56,7 +56,7 @@ pub(crate) struct Acquisition {
 impl Drop for Acquisition {
     fn drop(&mut self) {
         if (self.armed || self.turn.is_some()) && is_forked() {
-            // In a child after `fork` it is a copy of the parent's.
+            // In a child after `fork` this is a copy of the parent's acquisition.
             std::mem::forget(self.turn.take());
             return;
         }

@@ -49,7 +49,7 @@ pub(crate) async fn acquire_batch(request: &Request, keys: &[KeyBuf], wait_ends:
                 let again = first.options.retry.times > 0 || error.told_after().is_some();
                 first.options.wait != Wait::None && again && error.is_retryable()
             });
-            // Leftovers in the store are abandoned, and the next attempts wait for that behind our turns.
+            // Everything left in the store is abandoned, and the next attempts wait for that behind our turns.
             if retries {
                 return Ok(BatchOutcome::OneByOne(1));
             }

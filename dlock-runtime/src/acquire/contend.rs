@@ -99,7 +99,7 @@ impl Acquisition {
             };
             failed = 0;
             if self.attempts >= self.options.attempts && wake.signal.is_none() {
-                // Waiting is of no use: no news will come, and no attempt is left.
+                // Waiting is useless: no notification will come, and no attempt is left.
                 let error = timed_out(Some(wake), wake.lease_left, &shared.clock);
                 drop(last);
                 self.give_up().await;
@@ -117,7 +117,8 @@ impl Acquisition {
                 Err(_) => false,
             };
             if !useful {
-                // A signal that failed has told nothing, and the next one may fail as fast. Use the pace without news.
+                // A signal that failed carries no news, and the next one may fail as fast. So use the back-off without
+                // a signal.
                 wake.signal = None;
                 let again = ask_again_at(shared.clock.now(), wake, pace, contended).min(self.wait_ends);
                 shared.shutdown.or(shared.clock.sleep_until(again)).await.ok_or_else(shut_down)?;

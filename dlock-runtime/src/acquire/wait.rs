@@ -41,7 +41,7 @@ pub(crate) fn ask_again_at(now: BootInstant, wake: &Wake, pace: Pace, contended:
         (_, true) => NET.mul_f64(0.5 + fastrand::f64() / 2.0),
         (_, false) if let Some(Backoff { from, to, .. }) = pace.backoff => full_jitter(contended, from, to),
         (WakeStyle::Poll { from, to }, false) => full_jitter(contended, from, to),
-        // The news failed to come; of a style that is newer than this engine nothing else is known.
+        // The notification did not come. A wake style that is newer than this engine is treated the same.
         (_, false) => full_jitter(contended, FALLBACK.0, FALLBACK.1),
     };
     // A little after the lease's end, because a request at the very end finds it alive half of the time. Spread over up

@@ -153,7 +153,8 @@ fn aside<T>(sleep: impl FnOnce() -> T) -> Option<T> {
     if !several || task::try_id().is_none() {
         return Some(sleep());
     }
-    // The main thread is no worker, so a task on it belongs to a `LocalSet`. Of other threads only a panic of tokio's tells.
+    // The main thread is no worker, so a task on it belongs to a `LocalSet`. For other threads, only a panic of tokio
+    // shows it.
     if std::thread::current().name() == Some("main") {
         return None;
     }

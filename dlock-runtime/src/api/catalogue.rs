@@ -79,7 +79,8 @@ impl SiteInfo {
         self.0.per_call.contains(&option)
     }
 
-    /// Where each call says its ttl: with the longest that it may say. What does not fit to that one fits to none.
+    /// If each call gives its own ttl, the check uses the longest one that it may give. Options that do not fit that
+    /// ttl fit no other.
     fn with_some_ttl(self, mut options: Options) -> Options {
         if self.per_call("ttl") {
             options.ttl = options.ttl.or(options.max_hold).or(Some(Duration::MAX / 4));
@@ -171,7 +172,7 @@ impl Registry {
         }
     }
 
-    /// What every annotated function of the program would do now: its own options, the tunings and the defaults put
+    /// The settings of every annotated function of the program: its own options, the tunings and the defaults put
     /// together; to be read (`{}`) or, with the feature `json`, to be processed.
     #[must_use]
     pub fn explain(&self) -> Explained {
@@ -206,7 +207,7 @@ impl Registry {
     }
 }
 
-/// What an annotated function would do; see [`Registry::explain`].
+/// The settings of one annotated function; see [`Registry::explain`].
 #[derive(Debug)]
 #[cfg_attr(feature = "json", derive(serde::Serialize))]
 struct Explanation {
@@ -218,7 +219,7 @@ struct Explanation {
     settings: Vec<(&'static str, String)>,
 }
 
-/// What every annotated function would do; see [`Registry::explain`].
+/// The settings of all annotated functions; see [`Registry::explain`].
 #[derive(Debug)]
 pub struct Explained(Vec<Explanation>);
 

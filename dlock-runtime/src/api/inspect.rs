@@ -94,7 +94,8 @@ impl Locks {
         self
     }
 
-    /// Only keys that begin so, in the form in which they are shown: `stock:` or `stock:<4`. Default: all.
+    /// Lists only keys with this prefix, in the form in which they are shown: `stock:` or `stock:<4`. Default: all
+    /// keys.
     pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
         self.listing.prefix = prefix.into();
         self
@@ -149,10 +150,10 @@ impl Locks {
     }
 }
 
-/// Ends somebody's hold of a lock. Made by [`break_lock`](crate::break_lock) and [`Lock::break_hold`]; await it.
+/// Ends another owner's hold of a lock. Made by [`break_lock`](crate::break_lock) and [`Lock::break_hold`]; await it.
 ///
-/// Only the hold of this id is ended, never that of a later holder. **The holder does not stop at once**: it hears of
-/// the loss at its next renewal, after a third of its ttl at the latest, and until then two callers may believe that
+/// It ends only the hold with this id, never the hold of a later holder. **The holder does not stop at once**: it hears
+/// of the loss at its next renewal, after a third of its ttl at the latest, and until then two callers may believe that
 /// they hold the lock. Fencing tokens keep the old one from writing. Its error then is `Lost` with the cause
 /// [`Broken`](crate::LossCause::Broken), and names who broke the hold, when and why.
 ///
@@ -253,7 +254,7 @@ impl Lock {
 }
 
 impl Lock {
-    /// Who holds the lock, as every process sees it, and how many wait for it.
+    /// The holders of the lock, as every process sees them, and the number of waiters.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -269,12 +270,12 @@ impl Lock {
     /// ```
     ///
     /// # Errors
-    /// As [`acquire`](Self::acquire), without the waiting.
+    /// The same as [`acquire`](Self::acquire), without waiting.
     pub async fn holders(self) -> Result<LockState> {
         self.look(state_of).await
     }
 
-    /// Does anybody hold the lock, in this process or in another?
+    /// Whether anybody holds the lock, in this process or in another.
     ///
     /// # Errors
     /// As [`holders`](Self::holders).

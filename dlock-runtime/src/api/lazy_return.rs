@@ -44,7 +44,7 @@ pub trait ReturnsWork<Depth> {
     }
 }
 
-// A future that is returned as it is cannot carry the lock's error, and that is told already.
+// A future that is returned directly cannot carry the lock's error. Another compile error already says so.
 impl<T: Lazy<Inside<D>>, D> ReturnsWork<D> for Returned<T> {}
 
 #[doc(hidden)]

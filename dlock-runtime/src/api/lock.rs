@@ -100,7 +100,7 @@ impl<K> Lock<K> {
         self
     }
 
-    /// How long to wait for others.
+    /// How long to wait while another owner holds the lock.
     pub fn wait(mut self, wait: Wait) -> Self {
         self.options.wait = Some(wait);
         self
@@ -169,7 +169,7 @@ impl<K> Lock<K> {
         self
     }
 
-    /// At most one start in each period, in the whole cluster; else
+    /// At most one start in each period, in all processes together; otherwise
     /// [`ErrorKind::AlreadyRun`](crate::ErrorKind::AlreadyRun). Refused for a list of keys: it counts the starts under
     /// one.
     pub fn once_per(mut self, once_per: OncePer) -> Self {
@@ -229,7 +229,7 @@ impl Lock {
         acquire(request, &self.key.into()).await
     }
 
-    /// Acquires if nobody holds the lock now; else [`ErrorKind::Busy`](crate::ErrorKind::Busy).
+    /// Acquires the lock if nobody holds it now; otherwise [`ErrorKind::Busy`](crate::ErrorKind::Busy).
     ///
     /// # Errors
     /// As [`acquire`](Self::acquire).

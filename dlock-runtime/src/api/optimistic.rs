@@ -66,7 +66,7 @@ impl Conflict for Error {
 }
 
 impl Conflict for Box<dyn StdError + Send + Sync> {
-    /// Is it an [`Error`] of that kind?
+    /// Whether this is an [`Error`] of that kind.
     fn is_conflict(&self) -> bool {
         self.downcast_ref::<Error>().is_some_and(Conflict::is_conflict)
     }

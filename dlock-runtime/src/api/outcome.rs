@@ -16,14 +16,14 @@ pub enum Ran<T> {
     Lost(Error, Option<T>),
 }
 
-/// How a call under a lock went, each way apart; a return type for functions whose callers want to tell them apart.
+/// How a call under a lock ended: one variant for each way. A return type for functions whose callers tell them apart.
 ///
 /// ```
 /// use dlock_runtime::Outcome;
 /// fn say(outcome: Outcome<u32>) -> String {
 ///     match outcome {
 ///         Outcome::Ran(n) => format!("took {n}"),
-///         Outcome::Busy(_) | Outcome::WaitTimeout(_) => "somebody else is at it".into(),
+///         Outcome::Busy(_) | Outcome::WaitTimeout(_) => "another caller is doing it".into(),
 ///         Outcome::Lost(result, _) => format!("not covered by the lock to its end: {result:?}"),
 ///         other => format!("failed: {other:?}"),
 ///     }
@@ -34,9 +34,9 @@ pub enum Ran<T> {
 #[non_exhaustive]
 #[must_use = "the body may not have run"]
 pub enum Outcome<T> {
-    /// The body ran, and the lock was ours until it had ended.
+    /// The body ran, and the lock was held until the body's end.
     Ran(T),
-    /// Somebody else holds the lock, or has started this period's run; the body did not run.
+    /// Another owner holds the lock, or has started this period's run. The body did not run.
     Busy(Error),
     /// The wait ran out; the body did not run.
     WaitTimeout(Error),
@@ -126,7 +126,7 @@ impl<T, E: CarriesError> LockReturn for Result<T, E> {
     fn from_ran(ran: Ran<Self>) -> Self {
         match ran {
             Ran::Done(output) => output,
-            // If the body itself has failed, its error wins; the loss was told as an event.
+            // If the body itself has failed, its error wins; the loss was reported as an event.
             Ran::Lost(_, Some(Err(error))) => Err(error),
             Ran::Failed(error) | Ran::Lost(error, _) => Err(E::carry(error)),
         }
@@ -144,7 +144,7 @@ impl<T> LockReturn for Outcome<T> {
             Ran::Failed(error) => Self::failed(error),
             Ran::Lost(error, None) => Self::Lost(None, error),
             Ran::Lost(error, Some(Self::Ran(result))) => Self::Lost(Some(result), error),
-            // As for a `Result`: what the body itself says went wrong wins.
+            // The body's own error wins, as for a `Result`.
             Ran::Lost(_, Some(own)) => own,
         }
     }
@@ -165,7 +165,7 @@ pub trait SkipReturn: Sized {
     #[doc(hidden)]
     fn from_ran(ran: Ran<Self>, skip: Skip) -> Self;
 
-    /// Did the body do what it should? For the record of the last success.
+    /// Whether the body succeeded, for the record of the last success.
     #[doc(hidden)]
     fn succeeded(&self) -> bool;
 }
@@ -184,7 +184,7 @@ impl Skip {
     }
 }
 
-/// A value that stands for "did not run".
+/// A value that means "did not run".
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot say that the function was skipped",
     label = "cannot say that the function was skipped",
@@ -195,7 +195,7 @@ pub trait Skipped: Sized {
     #[doc(hidden)]
     fn skipped() -> Self;
 
-    /// That value, and a line in the log, because the type cannot say what went wrong.
+    /// That value. The error goes to the log, because the type cannot carry it.
     #[doc(hidden)]
     fn untold(error: &Error, what: &str) -> Self {
         if !key_of::is_on() {
@@ -235,7 +235,7 @@ impl<T> SkipReturn for Option<T> {
     }
 }
 
-/// For types that can only say that nothing has run.
+/// For types that can only say that the body did not run.
 fn without_error<S: Skipped>(ran: Ran<S>, skip: Skip) -> S {
     match ran {
         Ran::Done(output) => output,

@@ -24,7 +24,7 @@ pub struct Registry(Context);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ShutdownReport {
-    /// Holds that had not ended by the deadline: their bodies were told `Lost`, and the locks given back.
+    /// Holds that had not ended by the deadline. Their bodies got `Lost`, and their locks were released.
     pub cut_off: usize,
     /// Releases that the stores had not confirmed when the shutdown ended; their locks end with their ttl.
     pub unconfirmed: usize,
@@ -101,8 +101,8 @@ impl Registry {
         self.0.install(name, backend)
     }
 
-    /// Names the backend of those locks that name none. It is needed where several are installed: without it such a lock
-    /// is an error then. A backend that is the only one is the default.
+    /// Sets the backend of the locks that name none. It is needed if several backends are installed: otherwise such a
+    /// lock is an error. The only installed backend is the default.
     ///
     /// # Errors
     /// [`ErrorKind::BackendNotRegistered`].
@@ -112,12 +112,12 @@ impl Registry {
 
     /// Asks the store of an installed backend whether it takes locks now: for a readiness probe.
     ///
-    /// A request or two, bounded by 5 s; nothing is locked. The answer says version and role where the store tells them, and
-    /// findings that make a promise smaller.
+    /// A request or two, bounded by 5 s; nothing is locked. The answer says version and role where the store tells
+    /// them, and findings that make a promise smaller.
     ///
     /// # Errors
-    /// [`ErrorKind::BackendNotRegistered`]; [`ErrorKind::Outage`] if the store does not answer; else why it takes no locks,
-    /// such as [`ErrorKind::NotPrimary`] or [`ErrorKind::PermissionDenied`].
+    /// [`ErrorKind::BackendNotRegistered`]; [`ErrorKind::Outage`] if the store does not answer; else why it takes no
+    /// locks, such as [`ErrorKind::NotPrimary`] or [`ErrorKind::PermissionDenied`].
     pub async fn ready(&self, name: &str) -> Result<Health> {
         let store = self.0.store(Some(name))?;
         let named = |error: Error| error.with_backend(&store.name);
@@ -141,7 +141,7 @@ impl Registry {
         Ok(())
     }
 
-    /// Installs an observer of what happens to every lock.
+    /// Installs an observer of the events of every lock.
     pub fn observe(&self, observer: impl Observer) {
         self.0.shared().events.add(Arc::new(observer));
     }
@@ -167,12 +167,12 @@ impl Registry {
         self.0.set_trace(Arc::new(trace));
     }
 
-    /// Stops granting, waits until what is held was released, and closes the backends.
+    /// Stops granting, waits until the holds are released, and closes the backends.
     ///
     /// Waiters get [`ErrorKind::ShutDown`] at once. At the deadline the bodies that still run are told
     /// [`ErrorKind::Lost`] and their locks are given back.
     ///
-    /// In a child after `fork` it does nothing, at once: what is held there is the parent's.
+    /// In a child after `fork` it returns at once and does nothing, because the holds are the parent's.
     pub async fn shutdown(&self, deadline: Duration) -> ShutdownReport {
         if is_forked() {
             return ShutdownReport { cut_off: 0, unconfirmed: 0 };

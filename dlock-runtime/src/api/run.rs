@@ -107,7 +107,7 @@ impl<F: Future> Run<F> {
         self.stage = Stage::Body(guards);
     }
 
-    /// Sets how the run's success is told from its output.
+    /// Sets how the output of a run shows whether it succeeded.
     #[doc(hidden)]
     pub fn judged_by(mut self, judge: fn(&F::Output) -> bool) -> Self {
         self.judge = Some(judge);

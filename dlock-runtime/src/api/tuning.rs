@@ -21,7 +21,7 @@ impl Registry {
     /// # Errors
     /// [`ErrorKind::ConfigInvalid`](crate::ErrorKind::ConfigInvalid) if no site has the name, or if the settings
     /// contradict each other or the defaults; [`ErrorKind::WouldDeadlock`](crate::ErrorKind::WouldDeadlock) inside of a
-    /// change of this registry. Whether the store can do them is told by [`verify`](Self::verify).
+    /// change of this registry. [`verify`](Self::verify) says whether the store supports them.
     pub fn tune(&self, name: &str, change: impl FnOnce(&mut Tuning)) -> Result<()> {
         let named: Vec<_> = sites().into_iter().filter(|site| site.name() == name).collect();
         if named.is_empty() {
@@ -55,7 +55,7 @@ impl Registry {
             for word in words {
                 let (option, value) =
                     word.split_once('=').ok_or_else(|| fault(format!("{word:?} is not `setting=value`")))?;
-                // Read once to find the fault before anything is changed.
+                // Read the text once to find a mistake before anything is changed.
                 Tuning::default().set(option, value).map_err(|why| fault(format!("{option}: {why}")))?;
                 settings.push((option, value));
             }

@@ -1,4 +1,4 @@
-//! What the engine tells: events for `tracing` and observers, and to waiters that the registry shuts down.
+//! The events of the engine, for `tracing` and observers, and the signal of a shutdown.
 //!
 //! Owns the observers and their thread, the log of failing renewals, and the count of what a shutdown waits for.
 //!

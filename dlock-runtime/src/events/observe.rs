@@ -16,7 +16,7 @@ use dlock_contract::{Clock, ErrorKind, LossCause};
 use crate::events::renewal_log::RenewalLog;
 use crate::site::Label;
 
-/// Something that happened to one lock.
+/// An event of one lock.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Event {
@@ -50,7 +50,7 @@ pub enum Event {
     },
     /// The lock was lost while it was held.
     Lost {
-        /// How.
+        /// The cause of the loss.
         cause: LossCause,
         /// From the grant to the loss.
         held: Duration,

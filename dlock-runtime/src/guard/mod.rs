@@ -73,7 +73,7 @@ impl Guard {
     /// [`ErrorKind::Lost`] if the lock had ended before, or if nobody knows whether it had; [`ErrorKind::Unsupported`]
     /// in a child after `fork`, where nothing is released: the parent has the lock.
     pub async fn release(self) -> Result<()> {
-        // A lost hold is given back in the background, so that the caller hears of the loss now.
+        // A lost hold is released in the background, so that the caller hears of the loss now.
         self.check()?;
         if !self.is_joined() {
             self.0.ran(Some(true));

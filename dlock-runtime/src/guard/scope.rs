@@ -4,7 +4,7 @@
 //! starts with nothing, unless it was given its parent's holds by [`inherit`].
 //!
 //! A body may poll tasks of its own thread: a sync one by `Runtime::block_on` of a current-thread runtime, an async one
-//! by a `LocalSet`. Such a task is a stranger, although it runs inside of the body's poll. So the holds count for one
+//! by a `LocalSet`. Such a task is another caller, although it runs inside the body's poll. So the holds count for one
 //! task of tokio, or for a thread that runs none. Executors without task ids, such as `futures::executor::LocalPool`,
 //! cannot be seen: a task that they poll inside of a body counts as the body.
 
@@ -39,7 +39,7 @@ struct Scope {
 /// # async fn write(_token: u64) {}
 /// # async fn body() -> Result<(), dlock_runtime::Error> {
 /// let held = dlock_runtime::current().expect("called under a lock");
-/// held.check()?;                       // still ours? no round trip
+/// held.check()?;                       // still held? no round trip
 /// write(held.fence()?.get()).await;    // the resource refuses what is older than it has seen
 /// # Ok(()) }
 /// ```
@@ -77,7 +77,7 @@ pub fn fence_now() -> Result<Fence> {
 /// Inside, [`current`] finds the enclosing call's lock, and asking for it again gives `WouldDeadlock` at once instead
 /// of a wait for oneself. The lock still ends with the call that took it: await the child before that.
 ///
-/// Without it a spawned task is a stranger to its parent's locks, also one of `spawn_local` that is polled while the
+/// Without it a spawned task does not have its parent's locks, also one of `spawn_local` that is polled while the
 /// parent's body is. Branches of `join!` and `select!`, the members of a `FuturesUnordered`, and the main future of a
 /// `block_on` inside of the body need none: they are the same caller. An executor without task ids, such as
 /// `futures::executor::LocalPool`, cannot be told from its caller: what it polls inside of a body counts as the body.

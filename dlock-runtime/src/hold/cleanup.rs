@@ -29,7 +29,7 @@ const MOST: usize = 16_384;
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-/// Something in a store that our thread gives back.
+/// A hold or an attempt in a store that our thread releases or abandons later.
 pub(crate) trait Undo: Send {
     /// Asks the store once.
     fn attempt(&mut self) -> BoxFuture<'_, Result<()>>;
@@ -43,7 +43,7 @@ pub(crate) struct Duty {
     undo: Box<dyn Undo>,
     /// The end of its lease.
     gone: BootInstant,
-    /// Whether the store ends it then by itself.
+    /// Whether the store ends it by itself at that time.
     expires_alone: bool,
     tries: u32,
     /// A shutdown waits for it.
@@ -99,7 +99,7 @@ impl Cleanups {
 
     /// Takes a duty over. One that cannot be tried at once lets its neighbours go on before.
     pub(crate) fn add(self: &Arc<Self>, mut duty: Duty, now: BootInstant) {
-        // Without our thread nothing can be given back. The ttl ends the lock.
+        // Without our thread nothing can be released. The ttl ends the lock.
         let Ok(background) = background() else { return duty.undo.let_neighbours_go() };
         let mut given_up = None;
         let mut queue = self.lock();

@@ -19,7 +19,7 @@ const LEAST: Duration = Duration::from_secs(1);
 /// A request with a shorter bound than this says nothing about the store when it runs out of time.
 pub(crate) const CONCLUSIVE: Duration = Duration::from_secs(1);
 
-/// How the last requests to one store went.
+/// The results of the last requests to one store.
 #[derive(Debug, Default)]
 pub(crate) struct Health {
     /// Failures in a row.

@@ -22,7 +22,7 @@ use crate::options::supported::refused;
 pub(crate) enum Outcome {
     /// The lock was held to the end, and is free now.
     Released,
-    /// The store says that the lock was not ours any more.
+    /// The store says that this owner no longer held the lock.
     NotOwner,
     /// The store did not answer. Our thread goes on trying, and the ttl ends the lock at the latest. The lock was held
     /// to the end: a lease does not end before its time.

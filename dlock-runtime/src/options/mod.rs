@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use dlock_contract::{Backoff, Error, Mode, OncePer, Result};
 
-/// How long to wait for a lock that others hold.
+/// How long to wait for a lock that another owner holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wait {
     /// No wait: ask once.
@@ -42,10 +42,10 @@ pub enum OnLost {
     Continue,
 }
 
-/// What a function does instead of giving an error.
+/// What a function does instead of returning an error.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Otherwise {
-    /// Nothing: the caller gets the error.
+    /// It returns the error to the caller.
     #[default]
     Error,
     /// It returns without having run. Its return type says so.
@@ -57,9 +57,9 @@ pub enum Otherwise {
 /// How often the store is asked again after a failure that is retryable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retry {
-    /// How many further times; zero for none.
+    /// The number of retries; zero for none.
     pub times: u32,
-    /// How long after each.
+    /// The pause before each retry.
     pub backoff: Backoff,
 }
 

@@ -193,7 +193,7 @@ mod tests {
             ("renew", Options { ttl: Some(second), renew: Some(Renew::Every(second)), ..options() }),
             ("renew", Options { renew: Some(Renew::Every(Duration::ZERO)), ..options() }),
             ("renew", Options { ttl: Some(second), renew: Some(Renew::Every(second * 2 / 3 + MS)), ..options() }),
-            // Of the default ttl of 30 s.
+            // Two thirds of the default ttl of 30 s are 20 s.
             ("renew", Options { renew: Some(Renew::Every(20 * second + MS)), ..options() }),
             ("attempts", Options { attempts: Some(0), ..options() }),
             ("max_hold", Options { ttl: Some(second), max_hold: Some(second / 2), ..options() }),

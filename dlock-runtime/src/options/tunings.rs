@@ -58,7 +58,7 @@ impl Drop for Change<'_> {
 pub struct Tuning {
     /// How long the store keeps the lock without a renewal.
     pub ttl: Option<Duration>,
-    /// How long to wait for others.
+    /// How long to wait while another owner holds the lock.
     pub wait: Option<Wait>,
     /// Whether and how often to renew: after two thirds of the ttl at the latest.
     pub renew: Option<Renew>,

@@ -16,7 +16,8 @@ pub(crate) struct Handover {
     pub(crate) content: Content,
     pub(crate) claim: Arc<Claim>,
     store: Arc<dyn Abandon>,
-    /// A handover is in no table, and perhaps a hold. A shutdown waits for the caller that takes it, or for its way back.
+    /// A handover is in no table, and perhaps a hold. A shutdown waits for the caller that takes it, or for its way
+    /// back.
     job: Job,
 }
 
@@ -41,7 +42,7 @@ impl Handover {
 
     /// Undoes it in the store, on our thread, because the next caller is gone. The turn waits for that.
     pub(crate) fn give_back(self, turn: Box<dyn Send>) {
-        // The wake is dropped first: nobody waits for its news.
+        // The wake is dropped first, because nobody waits for its notification.
         drop(self.content);
         self.store.abandon_later(self.claim, turn);
         drop(self.job);

@@ -34,7 +34,7 @@ pub(super) struct KeyQueue {
 /// The state of the caller with the turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TurnState {
-    /// It asks, and there is no answer yet. Nobody knows whether the lock is held.
+    /// The caller asks, and there is no answer yet. It is unknown whether the lock is held.
     Asks,
     /// It waits too, because others hold the lock.
     Waits,
@@ -86,7 +86,7 @@ pub(crate) struct TurnRequest {
 /// The reason why a caller that does not wait gets no turn.
 #[derive(Debug)]
 pub(crate) enum Refusal {
-    /// Somebody holds the lock.
+    /// Another owner holds the lock.
     Taken,
     /// The store has not answered the caller before.
     Failed(Error),

@@ -47,7 +47,7 @@ fn a_caller_that_does_not_wait_stays_behind_an_unfinished_abandon_and_a_caller_t
     let mut first = turn(&queue, &key);
     let (mut second, third) = (stands_behind(), stands_behind());
     assert!((&mut second).now_or_never().is_none());
-    // The store says that others hold it, or it grants the lock.
+    // The store says that another owner holds the lock, or it grants the lock.
     first.contended();
     assert!(matches!((&mut second).now_or_never(), Some(Err(Refusal::Taken))));
     drop((second, third));
@@ -94,7 +94,7 @@ fn the_thread_of_a_hold_is_known_until_the_hold_is_gone() {
     drop(stands);
     assert!(!queue.has(&key, home));
     assert_eq!(queue.len(), 0);
-    // One that asks for a free lock has neither.
+    // A caller that asks for a free lock has neither.
     let Joined::Turn(asks) = queue.join(&key, TurnRequest { home: Some(home), ..request(1) }) else {
         panic!("nobody has it")
     };

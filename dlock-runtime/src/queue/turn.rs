@@ -35,7 +35,7 @@ pub(crate) struct Next {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// Nobody else of this process asks.
+    /// No other caller of this process asks.
     Asks,
     /// Its owner waits in the store's queue. Another caller may ask.
     InStoreQueue(Option<Home>),
@@ -50,7 +50,7 @@ impl Turn {
         Self { queue: queue.clone(), key: key.clone(), state: State::Asks, handover }
     }
 
-    /// From now on the turn is kept only until its owner's leftovers in the store are gone.
+    /// From now on the turn is kept only until its owner has abandoned everything that it left in the store.
     pub(crate) fn leave(&self) {
         if self.state == State::Asks {
             self.queue.with(&self.key, |key_queue| (key_queue.turn, key_queue.home) = (Some(TurnState::Leaves), None));
@@ -214,7 +214,7 @@ impl Drop for Turn {
         match self.state {
             State::Gone => {}
             State::Asks => match self.handover.take() {
-                // Nobody took the hold. It goes back first, because the next caller would only meet it.
+                // Nobody took the hold. It is released first, because the next caller would only meet it.
                 Some(handover) => handover.give_back(Self::new(&self.queue, &self.key, None).left()),
                 None => call_next(self.queue.shard(&self.key), &self.key, |_| {}),
             },

@@ -96,7 +96,7 @@ fn forget_if_empty(shard: &mut MutexGuard<'_, HashMap<LockKey, KeyQueue>>, key: 
 
 impl Drop for Waiting {
     fn drop(&mut self) {
-        // In a child after `fork` it is a copy of what the parent has.
+        // In a child after `fork` this is a copy of the parent's place.
         let Some(ticket) = self.ticket.filter(|_| !is_forked()) else { return };
         let mut shard = self.queue.shard(&self.key);
         let Some(key_queue) = shard.get_mut(&self.key) else { return };

@@ -32,7 +32,7 @@ where
     }
 }
 
-/// For expansions: as a method it is sought through pointers, as `iter` is.
+/// For expansions. It is a method, so that Rust finds it through pointers, like `iter`.
 #[doc(hidden)]
 pub trait EachOf: KeyList {
     /// Goes through the values.

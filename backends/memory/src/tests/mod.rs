@@ -1,4 +1,4 @@
-//! The store by itself, on a clock by hand.
+//! Tests of the store alone, on a manual clock.
 
 mod modes;
 mod runs;
@@ -113,7 +113,7 @@ fn the_url_takes_nothing() {
     assert!(!format!("{error} {error:?}").contains("secret"));
 }
 
-/// A waker may ask for a lock of the same store: it must not meet the table's own mutex.
+/// A waker may ask for a lock of the same store, so it must not run under the mutex of the table.
 #[test]
 fn a_waker_may_use_the_store() {
     struct Asks(Memory);

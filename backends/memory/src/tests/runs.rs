@@ -124,7 +124,7 @@ fn boundaries_begin_at_the_offset() {
     let store = Memory::with_clock(&clock);
     let daily = || once_from(DAY / 2, DAY, false);
     let into = Duration::from_millis(clock.wall_ms() % 86_400_000);
-    // Two seconds before noon.
+    // Two seconds before noon UTC.
     clock.advance(DAY * 3 / 2 - into - 2 * SECOND);
     let hold = take(&store, &daily());
     end(&store, &hold, None, Some(RunEnd::Failed));

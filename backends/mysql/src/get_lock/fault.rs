@@ -3,7 +3,7 @@
 use dlock_contract::{Error, ErrorKind};
 use sqlx::mysql::MySqlDatabaseError;
 
-/// Ours for theirs. The text of theirs is kept only where it cannot name the account.
+/// Turns the server's errors into ours. The server's text is kept only if it cannot name the account.
 pub(crate) fn fault(error: sqlx::Error) -> Error {
     let code = number(&error).map(|number| number.to_string());
     let made = meaning(error);

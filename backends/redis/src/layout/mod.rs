@@ -1,4 +1,4 @@
-//! The names and values that stand in Redis, as bytes.
+//! The names and values of locks in Redis, as bytes.
 
 pub(crate) mod marker;
 pub(crate) mod name;

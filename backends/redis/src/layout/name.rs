@@ -25,7 +25,7 @@ pub fn in_redis(key: &LockKey) -> String {
     full.strip_prefix("dl1:").map_or_else(|| full.to_owned(), |rest| format!("dl1:{{{rest}}}"))
 }
 
-/// The name of something that belongs to a lock, as the scripts make it.
+/// The name of a key that belongs to a lock, as the scripts make it.
 pub(crate) fn beside(name: &[u8], ending: &str) -> Vec<u8> {
     let (before, after): (&[u8], &[u8]) = match name {
         [b'd', b'l', b'1', b':', ..] => (b"", b""),

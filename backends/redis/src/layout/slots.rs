@@ -24,7 +24,7 @@ static TAGS: LazyLock<HashMap<Slot, u32>> = LazyLock::new(|| {
     tags
 });
 
-/// The number of each slot, which the client's type does not tell.
+/// The number of each slot, which the client's type does not show.
 static NUMBERS: LazyLock<HashMap<Slot, u16>> =
     LazyLock::new(|| (0..).map_while(|number| Some((Slot::new(number)?, number))).collect());
 
@@ -65,7 +65,7 @@ mod tests {
             assert_eq!(Slot::for_key(fence(slot)), slot);
             assert_eq!(Slot::for_key(channel("0123456789abcdef", slot)), slot);
         }
-        // As every other implementation must find it.
+        // Every other implementation must compute the same slot.
         assert_eq!(tag(Slot::for_key("0")), 0);
         assert_eq!(Some(Slot::for_key("123456789")), Slot::new(12_739));
     }

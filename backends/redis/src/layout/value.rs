@@ -5,13 +5,14 @@ use dlock_contract::{Claim, Note, Owner};
 
 use crate::layout::name::put;
 
-/// The end of the value of a lock for which others wait. Without it a release does not look at the wait queue.
+/// The end of the value of a lock with waiters. Without it a release does not read the wait queue.
 pub const MARK: &str = " +line";
 
 /// The value of a lock: the owner in 32 hexadecimal digits, a blank, the note.
 pub(crate) struct LockValue<'a>(pub(crate) &'a Claim);
 
-/// An entry of the wait queue: the process, for how long a handed-over lock is granted in ms, and the value that it would have.
+/// An entry of the wait queue: the process, for how long a handed-over lock is granted in ms, and the value that it
+/// would have.
 pub(crate) struct QueueEntry<'a> {
     pub(crate) process: &'a str,
     pub(crate) grant_ms: u64,
@@ -56,7 +57,8 @@ pub(crate) fn owner_of(value: &[u8]) -> Option<Owner> {
     Some(Owner::from_bytes(bytes))
 }
 
-/// Whether the value is a lock of dlock's. All its notes begin so; another tool's value may begin with digits and a blank too.
+/// Whether the value is a lock of dlock's. All its notes begin so; another tool's value may begin with digits and a
+/// blank too.
 pub fn is_ours(value: &[u8]) -> bool {
     owner_of(value).is_some() && value.get(33..).is_some_and(|note| note.starts_with(b"h="))
 }

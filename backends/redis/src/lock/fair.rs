@@ -1,4 +1,4 @@
-//! Claims that ask for more than a plain exclusive lock: in order, once per period, of another mode.
+//! Claims that ask for more than a plain exclusive lock: `fair`, `once_per`, another mode.
 
 use std::sync::Arc;
 use std::time::Duration;

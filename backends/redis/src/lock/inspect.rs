@@ -21,13 +21,13 @@ use crate::reply::read::released;
 use crate::scripts::call::on;
 use crate::scripts::exclusive::SCRIPTS;
 
-/// How long the record of a broken hold is kept at least.
+/// The shortest time for which the record of a broken hold is kept.
 pub const LEAST: Duration = Duration::from_secs(60);
 
 /// The value under a lock's name.
 enum Found {
     Nothing,
-    /// The whole value of a lock with one holder, its lease, and how many stand in line.
+    /// The whole value of a lock with one holder, its lease, and the number of waiters.
     One(Vec<u8>, Duration, Option<u64>),
     /// A lock that several may hold: its family.
     Shares(Vec<u8>),
@@ -35,7 +35,7 @@ enum Found {
     AnotherTool(Duration),
 }
 
-/// One share: whose, until when by the server's clock in µs, and what is known of it.
+/// One share: its owner, its end by the server's clock in µs, and its note.
 struct Share {
     owner: String,
     ends_us: u64,
@@ -100,13 +100,13 @@ impl Redis {
                 Ok(if is_one { Found::One(value.clone(), left, waiters) } else { Found::AnotherTool(left) })
             }
             (Value::BulkString(_), Value::Int(-1)) => Err(fault::conflict()),
-            // It has ended between the two.
+            // The hold has ended between the two requests.
             (Value::BulkString(_), Value::Int(_)) => Ok(Found::Nothing),
             (Value::BulkString(_), other) | (other, _) => Err(fault::unexpected(other)),
         }
     }
 
-    /// The shares of a lock, the first grant first; how many stand in line; the server's clock in µs.
+    /// The shares of a lock, the first grant first; the number of waiters; the server's clock in µs.
     async fn shares(&self, key: &LockKey) -> Result<(Vec<Share>, Option<u64>, u64)> {
         let connection = self.connections.here().await?;
         let name = name_of(key);
@@ -244,7 +244,7 @@ pub fn scan_command(cursor: u64, pattern: &[u8], listing: &Listing) -> Cmd {
 /// The cursor of the next step, 0 after the last one, and the names that were found.
 ///
 /// # Errors
-/// For an answer that is none.
+/// If the answer has another form.
 pub fn scanned(answer: &Value) -> Result<(u64, Vec<Vec<u8>>)> {
     read(answer)
 }
@@ -252,7 +252,7 @@ pub fn scanned(answer: &Value) -> Result<(u64, Vec<Vec<u8>>)> {
 /// The pattern of the names to list.
 ///
 /// # Errors
-/// For a namespace that cannot be.
+/// If the namespace is invalid.
 pub fn lock_pattern(listing: &Listing, is_literal: bool) -> Result<Vec<u8>> {
     if is_literal {
         return Ok([&escaped(&listing.prefix)[..], b"*"].concat());
@@ -262,7 +262,7 @@ pub fn lock_pattern(listing: &Listing, is_literal: bool) -> Result<Vec<u8>> {
     Ok([b"dl1:{", &escaped(beginning)[..], b"*}"].concat())
 }
 
-/// The lock of a name that was found; `None` for what is no lock's name.
+/// The lock with the name that was found; `None` if it is not the name of a lock.
 #[must_use]
 pub fn listed_key(name: Vec<u8>, is_literal: bool) -> Option<LockKey> {
     let name = String::from_utf8(name).ok()?;

@@ -70,7 +70,8 @@ impl Redis {
         Ok(standings.into_iter().map(|(_, standing)| standing).collect())
     }
 
-    /// Splits a batch into parts: all plain holds, in a cluster those of each slot, and each hold of a shared mode alone.
+    /// Splits a batch into parts: all plain holds, in a cluster those of each slot, and each hold of a shared mode
+    /// alone.
     fn parts<'a>(&self, batch: &[&'a Hold]) -> Vec<Part<'a>> {
         let slot = |hold: &Hold| self.connections.cluster().map(|_| slot_of(&hold.claim.key));
         let (plain, shared): (Part<'a>, Part<'a>) =
@@ -147,7 +148,7 @@ where
     F: Future<Output = Result<Vec<Result<Standing>>>>,
 {
     let batches = holds.chunks(BATCH);
-    // All at once: the way to the server is paid once.
+    // All at once, so that the way to the server costs its time only once.
     let answers = join_all(batches.clone().map(renew)).await;
     let spread = |(batch, answer): (&[&Hold], Result<Vec<_>>)| {
         answer.unwrap_or_else(|error| batch.iter().map(|_| Err(error.again())).collect())

@@ -20,8 +20,8 @@ use crate::scripts::shared::SHARED_SCRIPTS;
 use crate::socket::options::{OPEN_LIMIT, config};
 use crate::socket::server::Wire;
 
-/// How often the server is asked, while somebody waits, whether it lives and is a primary; and for how long it may say
-/// nothing to that.
+/// While a caller waits, the interval at which the server is asked whether it lives and is a primary, and the longest
+/// time for its answer.
 const PULSE: Duration = Duration::from_secs(2);
 
 /// The shortest pause before the next connection.
@@ -198,7 +198,7 @@ impl Listener {
         }
     }
 
-    /// Releases what was granted to nobody: a claim that was given up while its request was under way.
+    /// Releases a grant without a waiter: the claim was given up while its request was under way.
     fn give_back(&self, stray: Stray) {
         let connections = self.connections.clone();
         let release = async move {

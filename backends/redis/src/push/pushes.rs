@@ -1,11 +1,12 @@
-//! The connection on which the server pushes grants: one for each store, on our own thread, opened when somebody has
-//! to wait for the first time.
+//! The connection on which the server pushes grants. Each store has one, on our own thread. It is opened when a caller
+//! must wait for the first time.
 //!
-//! In a cluster the server of a slot pushes only to those who have subscribed there: a process subscribes to a channel in
-//! each slot in which it waits for a lock.
+//! In a cluster the server of a slot pushes only to clients that have subscribed there. So a process subscribes to a
+//! channel in each slot in which it waits for a lock.
 //!
 //! A connection can lead to the wrong server and stay open: to a primary that has become a replica, which takes
-//! subscriptions all the same. The server that grants tells a waiter of it when the waiter asks for a place in the queue.
+//! subscriptions all the same. The server that grants tells a waiter of it when the waiter asks for a place in the
+//! queue.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -49,9 +50,9 @@ impl Pushes {
         self.opened.count.load(Ordering::Relaxed)
     }
 
-    /// The server that was asked about this lock pushes nothing to this connection, so it is opened anew. In a cluster the
-    /// lock may only be on its way to another server: there the slot is forgotten at once, and the connection is kept for a
-    /// while.
+    /// The server that was asked about this lock pushes nothing to this connection, so it is opened anew. In a cluster
+    /// the lock may only be on its way to another server: there the slot is forgotten at once, and the connection is
+    /// kept for a while.
     pub(crate) fn unheard(&self, key: &LockKey, opened: u64) {
         let mut slots = lock(&self.slots);
         if opened == self.opened() {

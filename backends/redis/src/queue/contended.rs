@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use dlock_contract::{BootInstant, LockKey};
 
-/// The keys for which others were seen lately.
+/// The keys for which other owners were seen lately.
 #[derive(Debug, Default)]
 pub(crate) struct Contended {
     keys: Mutex<HashMap<LockKey, BootInstant>>,
-    /// When the last one was seen, in nanoseconds: a program without contention pays one load.
+    /// When another owner was last seen, in nanoseconds. A program without contention pays one load.
     last: AtomicU64,
 }
 

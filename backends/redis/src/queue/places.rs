@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 
 use crate::queue::grant::{Anchor, Grant};
 
-/// One waiter's place, where its news arrive. It exists before the request that joins the wait queue is sent.
+/// One waiter's place, where its notifications arrive. It exists before the request that joins the wait queue is sent.
 #[derive(Debug, Default)]
 pub(crate) struct Place {
     news: Mutex<News>,
@@ -56,7 +56,7 @@ impl Place {
 #[derive(Debug, Default)]
 pub(crate) struct Places {
     table: Mutex<HashMap<Owner, Arc<Place>>>,
-    /// Whether anybody has ever waited. A program without contention pays one load.
+    /// Whether any caller has ever waited. A program without contention pays one load.
     used: AtomicBool,
 }
 
@@ -134,7 +134,7 @@ impl Drop for Seat {
     }
 }
 
-/// Ends with the next news for this waiter.
+/// Ends with the next notification for this waiter.
 pub(crate) async fn news(place: Arc<Place>, places: Arc<Places>, claim: Arc<Claim>, clock: Clock) -> Result<Signal> {
     loop {
         if let Some(signal) = place.take(&claim, &clock) {

@@ -19,7 +19,7 @@ use crate::socket::options::{OPEN_LIMIT, config};
 /// How long an attempt waits for a subscription.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// How long to wait before a server that has hung up is asked again.
+/// The pause before a server that has closed the connection is asked again.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
 
 /// All channels of one store.
@@ -59,7 +59,7 @@ struct Channel {
 struct State {
     /// Whether releases are heard at present; unknown until the server has answered.
     is_up: Option<bool>,
-    /// How often there were news, or might have been.
+    /// How often there was a notification, or one may have been missed.
     news: u64,
 }
 
@@ -97,7 +97,7 @@ impl Channels {
         Ok(entry.state.subscribe())
     }
 
-    /// Ends the subscription, if nobody else here waits for the lock.
+    /// Ends the subscription, if no other caller of this process waits for the lock.
     pub(crate) fn dismiss(&self, channel: &str, owner: &Owner) {
         let mut table = self.table.lock();
         let Some(entry) = table.get_mut(channel) else { return };
@@ -140,7 +140,7 @@ impl Channels {
     }
 }
 
-/// Hears the releases told on one channel.
+/// Hears the releases that are published on one channel.
 pub(crate) struct Ear {
     state: watch::Receiver<State>,
     seen: u64,

@@ -8,8 +8,8 @@ use crate::scripts::clock::CLOCK;
 use crate::scripts::lua::Lua;
 use crate::scripts::queue::BESIDE;
 
-/// `l`; field, ttl, note, the highest token seen. Gives 1 and the token, 0 and the lease left, 2 for a hash without a lease, 4 and a token that
-/// cannot be one, and then nothing was taken.
+/// `l`; field, ttl, note, the highest token seen. Gives 1 and the token, 0 and the lease left, 2 for a hash without a
+/// lease, 4 and a token that cannot be one, and then nothing was taken.
 const TAKE: &str = r"
 local me,ttl=ARGV[1],ARGV[2]
 if redis.call('EXISTS',L)==1 and not redis.call('HGET',L,me) then
@@ -36,7 +36,8 @@ end
 return {1,f}
 ";
 
-/// `l`; field, channel. The message first: an account that may not send it shall hear of that while the lock is held.
+/// `l`; field, channel. The message comes first: an account that may not send it must hear of that while the lock is
+/// held.
 const RELEASE: &str = r"
 if not redis.call('HGET',L,ARGV[1]) then return 0 end
 redis.call('PUBLISH',ARGV[2],'0')
@@ -68,7 +69,7 @@ if redis.call('HGET',L,field or '') then return {1,note or ''} end
 return {0,''}
 ";
 
-/// Channel. May the account tell on it? Asked of the server, nothing is told.
+/// Channel. Whether the account may publish on it. The server is asked, and nothing is published.
 const MAY_TELL: &str = r"
 return redis.acl_check_cmd('publish',ARGV[1],'0') and 1 or 0
 ";

@@ -14,19 +14,19 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::reply::fault::TooLarge;
 
-/// So many bytes one answer may have, and so many values: each costs the client far more than it has on the wire. The
-/// largest answer of use is the list of the slots of a cluster that was cut into single ones.
+/// The most bytes and values of one answer. Each value costs the client far more memory than it has on the wire. The
+/// largest useful answer is the list of the slots of a cluster that was cut into single ones.
 const MOST_BYTES: u64 = 16 * 1024 * 1024;
 const MOST_VALUES: u64 = 1024 * 1024;
 
-/// The client takes no deeper ones either.
+/// The client does not accept deeper lists either.
 const MOST_DEPTH: usize = 100;
 
 /// A socket with the answer that is coming in.
 pub(crate) struct Bounded<S> {
     socket: S,
     answer: Answer,
-    /// Tells those whose requests end with the connection why it has ended.
+    /// Tells the callers whose requests end with the connection why it has ended.
     was_too_large: Arc<AtomicBool>,
 }
 
@@ -79,7 +79,7 @@ enum Part {
     Kind,
     /// The rest of the line, which may be a length.
     Line { kind: u8, length: u64, is_negative: bool },
-    /// So many bytes of a text and of the end of its line.
+    /// This many bytes of a text, with the end of its line.
     Text(u64),
 }
 

@@ -34,7 +34,7 @@ impl Ended {
 
     async fn wait(&self) {
         let mut news = pin!(self.news.notified());
-        // Before the look, so that none falls between.
+        // Before the check, so that no end is missed in between.
         news.as_mut().enable();
         if !self.has.load(Ordering::Acquire) {
             news.await;

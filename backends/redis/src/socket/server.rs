@@ -1,8 +1,8 @@
 //! Opens a connection to one server: host name, socket, TLS, and the limit on the size of its answers.
 //!
-//! The client crate could do all of this but the limit. It reads an answer of any size into memory, even before the login, and
-//! looks up a name for each connection. The client of a cluster opens its connections by itself, and uses only the
-//! `resolver`.
+//! The client crate could do all of this but the limit. It reads an answer of any size into memory, even before the
+//! login, and looks up a name for each connection. The client of a cluster opens its connections by itself, and uses
+//! only the `resolver`.
 
 use std::io;
 use std::sync::Arc;
@@ -56,7 +56,7 @@ impl Server {
         &self.info
     }
 
-    /// Connects in the present runtime. How long that may take is the caller's to bound.
+    /// Connects in the current runtime. The caller must bound the time.
     pub(crate) async fn open(&self, config: AsyncConnectionConfig) -> Result<Wire> {
         let place = Place::here()?;
         let was_too_large = Arc::<AtomicBool>::default();
@@ -116,7 +116,7 @@ impl Server {
 }
 
 impl Wire {
-    /// Why a request on it has failed. One that ends with its connection may not have been told by the client.
+    /// Why a request on it has failed. If the request ended with its connection, the client may not have reported it.
     pub(crate) fn fault(&self, error: &RedisError) -> Error {
         if self.was_too_large.load(Ordering::Acquire) { fault::too_large() } else { fault::client(error) }
     }

@@ -95,7 +95,7 @@ fn config(files: &TlsCertificates) -> Option<ClientConfig> {
                 roots.add(certificate.ok()?).ok()?;
             }
         }
-        // One that cannot be read has signed nothing that is accepted.
+        // An authority that cannot be read has signed no accepted certificate.
         None => drop(roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs)),
     }
     let builder = ClientConfig::builder().with_root_certificates(roots);

@@ -24,7 +24,7 @@ pub(crate) enum Plan {
     Cluster(ClusterPlan),
 }
 
-/// Which servers, and what may be told about them: host, port, database.
+/// The servers, and the parts that errors may show: host, port, database.
 pub struct Target {
     pub(crate) plan: Plan,
     pub(crate) settings: Settings,

@@ -13,7 +13,7 @@ use crate::{Key, Registry};
 use dlock_memory::Memory;
 
 fn member(registry: &Registry) -> Option<Acquisition> {
-    // The tokens that are left are given without asking the store.
+    // The remaining tokens are given without asking the store.
     let cohort = Some(Cohort { passes: 8, span: Some(Duration::from_secs(3600)) });
     let options = Options { cohort, wait: Some(Wait::Forever), ..Options::DEFAULT };
     let request = Request::new(registry.context().clone(), Place::Builder(Named::new("", "")), options, None);
@@ -38,7 +38,7 @@ fn no_token_falls_after_a_grant_that_came_too_late() {
         assert!(turn.poll_unpin(&mut context).is_pending());
         assert!(third.poll_unpin(&mut context).is_pending());
         block_on(first.release()).unwrap();
-        // At once: a line in another order would be waited for without end.
+        // At once, because a wait queue with another order would be waited for without end.
         let turn = turn.now_or_never().expect("the second one is next").unwrap();
         second.turn = Some(turn);
     }

@@ -35,7 +35,7 @@ async fn more_than_ten_thousand_keys_are_refused() {
 async fn work_with_many_keys_grows_no_faster_than_their_number() {
     let registry = registry();
     for one_by_one in [false, true] {
-        // The store's line has a place for each of those.
+        // The store's wait queue has a place for each of these callers.
         let all = |from| keys(&registry, from, MOST).fair(one_by_one);
         steps::taken();
         let outer = all(0).acquire().await.unwrap();

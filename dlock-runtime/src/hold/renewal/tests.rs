@@ -9,7 +9,7 @@ use super::*;
 use crate::Registry;
 use dlock_memory::Memory;
 
-/// Whoever releases would not know that a renewal is under way, and pass the hold on without asking the store.
+/// Without this, a releaser would not know that a renewal is under way, and pass the hold on without asking the store.
 #[test]
 fn a_hold_that_ends_meanwhile_is_not_renewed() {
     let clock = Clock::manual();
@@ -27,16 +27,16 @@ fn a_hold_that_ends_meanwhile_is_not_renewed() {
             schedule.attend(vec![tenure.clone()]);
         });
         begins.recv().unwrap();
-        // It comes as far as it can; a shorter time would only hide the fault.
+        // Enough time for the renewal to go as far as it can; a shorter time would only hide the fault.
         thread::sleep(Duration::from_millis(100));
         assert!(tenure.end());
     });
-    // A renewal is under way, or it has said when the next one is due.
+    // A renewal is under way, or the schedule has the time of the next one.
     let duties = tenure.duties();
     assert!(duties.renewals == 0 && duties.next_renewal == due);
 }
 
-/// Else what a process has released would stay in memory until it would have been due: a long time for long ttls.
+/// Without this, a released hold would stay in memory until its next renewal would be due, which is long for long ttls.
 #[test]
 fn a_hold_that_was_released_is_forgotten_at_once() {
     let clock = Clock::manual();

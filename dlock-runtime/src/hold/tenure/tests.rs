@@ -1,4 +1,4 @@
-//! Whom a hold wakes, and when.
+//! Tests of the wakers of a hold: which ones are woken, and when.
 
 use std::sync::atomic::AtomicBool;
 use std::task::{Context, Wake};
@@ -23,7 +23,7 @@ impl Wake for Looks {
     }
 }
 
-/// A waker may do anything, so also what takes this mutex again.
+/// A waker may do anything, so it may also lock this mutex again.
 #[test]
 fn the_next_caller_is_woken_outside_of_the_mutex() {
     let wait = Wait::UpTo(Duration::from_secs(60));
@@ -37,7 +37,7 @@ fn the_next_caller_is_woken_outside_of_the_mutex() {
         let lock = || registry.lock("k").backend("memory").wait(wait);
         let guard = block_on(lock().cohort(cohort).acquire()).unwrap();
         let looks = Arc::new(Looks { tenure: guard.0.clone(), found_it_free: AtomicBool::new(false) });
-        // For one that is not fair the release would ask.
+        // For a caller without `fair` the release would ask.
         let next = if fair { lock().fair(true) } else { lock().cohort(cohort) };
         let mut next = Box::pin(next.acquire());
         assert!(next.poll_unpin(&mut Context::from_waker(&looks.clone().into())).is_pending());
