@@ -98,7 +98,7 @@ fn the_small_examples_run_to_their_ends() {
     }
 }
 
-/// An example with workers keeps its promise; and it would tell if it did not, which is seen where locks exclude nobody.
+/// An example with workers keeps its promise. Without the lock its check must fail, which shows that the check works.
 macro_rules! promises {
     ($($name:ident)*) => {$(
         #[test]
@@ -123,7 +123,7 @@ fn wrong_arguments_of_an_example_are_explained_and_not_repeated() {
     }
 }
 
-/// What was left, and the token.
+/// The remaining stock, and the token.
 type Purchase = (u32, Option<u64>);
 
 /// What the count says of a shop with 3 things in which these purchases were made.

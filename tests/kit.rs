@@ -9,7 +9,7 @@ use dlock::{Error, ErrorKind, current, distributed_lock};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// In real time; only what hangs comes near it.
+/// In real time. Only a test that hangs comes near it.
 const HANG: Duration = Duration::from_secs(60);
 
 #[distributed_lock(key = "stock:<id>", wait = "20s")]
@@ -23,7 +23,7 @@ async fn import(time: Duration) -> Result<Duration, Error> {
     Ok(current().expect("a body has its lock").remaining())
 }
 
-/// In real time, also where tokio's stands still.
+/// In real time, also if tokio's clock stands still.
 fn bounded(test: impl AsyncFnOnce() + Send + 'static) {
     let (done, result) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
@@ -79,7 +79,7 @@ fn in_a_paused_test_a_lock_is_renewed_and_lost_in_tokios_time() {
         assert!(guard.lost().await.is_lost());
         assert!(begin.elapsed() <= 31 * SECOND, "{:?}", begin.elapsed());
         kit.outage(false);
-        // By hand too, beyond what tokio's clock says.
+        // Advanced by hand too, beyond tokio's clock.
         let guard = kit.lock("other").ttl(30 * SECOND).renew(dlock::Renew::Off).acquire().await.unwrap();
         kit.clock().advance(31 * SECOND);
         assert!(guard.check().unwrap_err().is_lost());

@@ -1,4 +1,4 @@
-//! What a program can know of its locks as a whole: sites that do not mix, the order of annotated functions, settings
+//! Checks of a program's locks as a whole: sites that do not mix, the order of annotated functions, settings
 //! from the environment of the process; and a body under the test kit.
 
 use std::process::Command;
@@ -106,7 +106,7 @@ fn two_sites_with_one_template_and_modes_that_do_not_mix_are_reported_with_both_
     for part in ["knowing::fill (tests/knowing.rs:", "knowing::look (tests/knowing.rs:", "do not mix"] {
         assert!(text.contains(part), "{part} in {text}");
     }
-    // What it warns of: the second kind fails at once, while the first is held.
+    // The warning is right: the second mode fails at once while the first is held.
 }
 
 #[derive(Clone, Default)]
@@ -131,7 +131,7 @@ async fn opposite_lock_orders_of_annotated_functions_are_reported_once_with_both
         left(true).await.unwrap();
         right(true).await.unwrap();
     }
-    // Observers are told on a thread of their own.
+    // Observers get events on a thread of their own.
     for _ in 0..500 {
         if !cycles.0.lock().unwrap().is_empty() {
             break;
@@ -177,7 +177,7 @@ async fn a_body_under_the_kit_is_dropped_when_its_lock_is_lost() {
     }
 }
 
-/// How both errands end on kits of their own, with this tuning, if so much time passes before they are told to go.
+/// The results of both functions, each on its own kit, with this tuning, if this much time passes before they may end.
 async fn errands(tuned: fn(&mut Tuning), lost_after: Option<Duration>, passes: Duration) -> [Outcome<u32>; 2] {
     let run = |call: fn(_, _) -> BoxFuture<'static, Outcome<u32>>| async move {
         let kit = TestKit::new();
@@ -191,7 +191,7 @@ async fn errands(tuned: fn(&mut Tuning), lost_after: Option<Duration>, passes: D
             tokio::task::yield_now().await;
         }
         kit.clock().advance(passes);
-        // Time for what ends by the clock.
+        // Time for calls that the clock ends.
         tokio::time::sleep(Duration::from_millis(50)).await;
         go.notify_one();
         tokio::time::timeout(HANG, running).await.expect("it ends").unwrap()

@@ -1,4 +1,4 @@
-//! What an annotated function does when it runs, on the memory backend.
+//! The behaviour of annotated functions, on the memory store.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -34,7 +34,7 @@ fn install() {
     });
 }
 
-/// Whether nobody holds the key; asked from a task of its own, which is inside of no lock.
+/// Whether nobody holds the key. Asked from a separate task, which has no enclosing call.
 async fn is_free(id: &'static str) -> bool {
     #[distributed_lock(key = "stock:<id>", wait = "none")]
     async fn take(id: &str) -> Result<(), Error> {
@@ -43,7 +43,7 @@ async fn is_free(id: &'static str) -> bool {
     matches!(tokio::spawn(take(id)).await, Ok(Ok(())))
 }
 
-/// A lock whose caller has gone is given back in the background, and long before its ttl of 30 s.
+/// The lock of a caller that is gone is released in the background, long before its ttl of 30 s.
 async fn becomes_free(id: &str) -> bool {
     #[distributed_lock(key = "stock:<id>", wait = "10s")]
     async fn take(id: &str) -> Result<(), Error> {

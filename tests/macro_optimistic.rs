@@ -30,7 +30,7 @@ impl From<Error> for Failure {
     }
 }
 
-/// One store for those tests that lock too.
+/// One store for the tests that also lock.
 fn install() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -39,7 +39,7 @@ fn install() {
     });
 }
 
-/// What a row with a `version` column is.
+/// A row with a `version` column.
 #[derive(Default)]
 struct Row {
     value: Mutex<(u64, u64)>,

@@ -1,4 +1,4 @@
-//! What the options make of a function, on the memory backend; what they do on each store is in `options`.
+//! The options of an annotated function, on the memory store. `options` has their behaviour on each store.
 
 use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};

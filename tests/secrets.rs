@@ -47,7 +47,7 @@ impl Heard {
     }
 }
 
-/// Where a URL may hold a secret, rightly or by a mistake of whoever wrote it. `{}` is the canary.
+/// Parts of a URL that may hold a secret, rightly or by mistake. `{}` is the canary.
 const URLS: &[&str] = &[
     "redis://:{}@127.0.0.1:1/",
     "redis://user:{}@127.0.0.1:1/0",

@@ -73,7 +73,7 @@ fn verify_reports_all_problems_at_once() {
     let kinds: Vec<_> = found.iter().map(|(site, error)| (site.name(), error.kind().as_str())).collect();
     assert_eq!(kinds, [("sites::brief", "ttl_out_of_range")]);
 
-    // Several, and none of them is the default: each function that names none is told.
+    // Several stores and no default: each function that names no store is an error.
     let several = Registry::new();
     for name in ["reports", "brief"] {
         several.install(name, Memory::new()).unwrap();

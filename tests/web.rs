@@ -44,7 +44,7 @@ async fn an_axum_handler_answers_with_retry_after() {
     assert_eq!((status, retry.as_deref()), (StatusCode::SERVICE_UNAVAILABLE, Some("1")));
 }
 
-/// What `tonic` generates for a service.
+/// The code that `tonic` generates for a service.
 #[tonic::async_trait]
 trait Shop: Send + Sync + 'static {
     async fn deduct(&self, request: tonic::Request<u64>) -> Result<tonic::Response<u64>, tonic::Status>;

@@ -52,7 +52,7 @@ async fn refusals_name_the_holder(bench: &Bench<'_>) -> Tested {
         let named = wake.held_by.as_ref();
         ensure!(
             named.is_none_or(|note| *note == hold.claim.note),
-            "the holder the holder the holder the holder the holder the holder {} is named as {named:?}",
+            "the holder the holder the holder the holder the holder the holder the holder {} is named as {named:?}",
             hold.claim.note
         );
         one.give_back(&hold).await?;

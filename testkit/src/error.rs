@@ -16,7 +16,7 @@ impl Error {
     }
 }
 
-/// Adds what was being done to an error that only says what happened.
+/// Adds the action to an error that only says what happened.
 pub(crate) trait Context<T> {
     fn context(self, doing: impl fmt::Display) -> Result<T>;
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 pub async fn drop_after<F: Future>(polls: usize, pause: Duration, future: F) -> Option<F::Output> {
     let mut future = pin!(future);
     for _ in 0..polls {
-        // Nobody has to be woken: the next look comes by itself.
+        // No wake-up is needed, because the next poll comes by itself.
         if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
             return Some(output);
         }
@@ -22,7 +22,7 @@ pub async fn drop_after<F: Future>(polls: usize, pause: Duration, future: F) -> 
     None
 }
 
-/// All that can be read off an error and its causes, to look for what must not be there.
+/// All texts of an error and its causes, to search them for secrets.
 pub fn text_of(error: &dyn Error) -> String {
     let mut text = format!("{error} {error:?}");
     let mut cause = error.source();

@@ -1,4 +1,4 @@
-//! Bounded waits for what another thread, process or server has to do first.
+//! Bounded waits for actions of another thread, process or server.
 
 use std::thread;
 use std::time::{Duration, Instant};

@@ -70,7 +70,7 @@ fn a_stopped_child_does_nothing_until_it_goes_on() {
     let mut child = Child::spawn("ticker", &[]).unwrap();
     child.wait_line("tick ", LONG).unwrap();
     child.stop().unwrap();
-    // What it said before.
+    // The lines that it printed before.
     thread::sleep(Duration::from_millis(100));
     while child.wait_line("tick ", Duration::ZERO).is_ok() {}
     assert!(child.wait_line("tick ", Duration::from_millis(300)).is_err());
@@ -97,7 +97,7 @@ fn servers_of_a_killed_process_die_with_it() {
     std::fs::remove_dir_all(folder).unwrap();
 }
 
-/// A zombie counts as dead: whoever inherits the server may take its time to bury it.
+/// A zombie counts as dead, because the process that inherits the server may reap it late.
 fn is_alive(pid: u32) -> bool {
     std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z "))
 }

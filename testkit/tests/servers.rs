@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use dlock_testkit::servers::{Etcd, Instance, MariaDb, MySql, Redis};
 
-/// What one kind understands: how to write something down, how to read it back, and the answer if it was kept.
+/// The commands of one kind of server: to write a value, to read it back, and the answer if it was kept.
 struct Words {
     write: &'static [&'static str],
     read: &'static str,

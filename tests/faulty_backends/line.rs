@@ -36,11 +36,11 @@ impl Server {
         // Who wants to be alone needs the last of them to end.
         let ends = if claim.mode.is_shared() { ends.min() } else { ends.max() };
         let line = state.lines.entry(name.to_owned()).or_default();
-        // Free, but somebody was told to come in: its place ends with its wait at the latest.
+        // Free, but a waiter was notified. Its place ends with its wait at the latest.
         let ask_by = ends.unwrap_or_else(|| line.front().map_or(now, |first| first.until));
         let mut news = None;
         match queue {
-            // What was found out about a period would not hold until somebody is let in.
+            // An answer about a period would not stay true until the next grant.
             Queue::Join { until, .. } if self.in_line() && claim.once_per.is_none() => {
                 let (sender, receiver) = oneshot::channel();
                 news = Some(receiver);
@@ -60,7 +60,7 @@ impl Server {
         Answer::Refused { left: ask_by.since(now), ask_by, news }
     }
 
-    /// Does nobody stand before this one?
+    /// Whether this waiter is the first.
     pub(crate) fn is_next(&self, state: &mut State, name: &str, claim: &Claim) -> bool {
         if claim.mode == Mode::Read && self.tells(Lie::ReadersOvertake) {
             return true;
@@ -69,7 +69,7 @@ impl Server {
         head.is_none_or(|head| head.claim.owner == claim.owner)
     }
 
-    /// There may be room: the first in line gets it, or is told.
+    /// If there is room, the first waiter gets the lock or is notified.
     pub(crate) fn freed(&self, state: &mut State, name: &str, wall: u64) {
         let now = self.now(wall);
         if self.tells(Lie::NoNews) {

@@ -1,4 +1,4 @@
-//! What can be seen of the reference store.
+//! The reference store: `look`, leftovers and notes.
 
 use dlock::{Clock, Cursor, HoldId, Holder, LockKey, LockState, Note, Result};
 use dlock_contract::{BreakRecord, Listing, Owner, Page};
@@ -81,7 +81,7 @@ impl Server {
         held.chain(places).chain(traces).collect()
     }
 
-    /// Whose the key is, as somebody who listens would know.
+    /// The owner of the key, as a listener would know it.
     pub(crate) fn holder(&self, name: &str) -> Option<Owner> {
         self.state().records(name).first().map(|record| record.owner)
     }

@@ -1,4 +1,4 @@
-//! What the reference store keeps of runs.
+//! The reference store: its records of runs.
 
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -41,7 +41,7 @@ impl Server {
         over
     }
 
-    /// The same by itself, for those who ask in two steps; an owner may always ask again.
+    /// The same check alone, for lies that ask in two steps. An owner may always ask again.
     pub(crate) fn is_late(&self, claim: &Claim, client: u64, wall: u64) -> bool {
         let name = self.name(&claim.key);
         let mut state = self.state();

@@ -1,4 +1,4 @@
-//! The reference store: what a server does. Correct, but for the one lie that it may be told to tell.
+//! The reference store: the server's side. It is correct, except for the one lie that a test may choose.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -35,7 +35,7 @@ pub(crate) struct Server {
 
 #[derive(Default)]
 pub(crate) struct State {
-    /// Those of one key in the order of their grants; none is empty.
+    /// The holds of each key in the order of their grants; no list is empty.
     pub(crate) locks: HashMap<String, Vec<Record>>,
     pub(crate) lines: HashMap<String, VecDeque<Place>>,
     /// Outlives the locks that it counts.
@@ -48,7 +48,7 @@ pub(crate) struct State {
     /// For lies: the client whose release was the last change of a key, and the latest note of it.
     pub(crate) released_by: HashMap<String, u64>,
     pub(crate) notes: HashMap<String, String>,
-    /// For lies: the names from which readers are kept away, and the owners whose runs were found to be due.
+    /// For lies: the names that readers cannot get, and the owners whose runs were found to be due.
     pub(crate) barred: HashSet<String>,
     pub(crate) due: HashSet<Owner>,
     /// Whether the session of an owner has ended, as its holder is told.
@@ -56,7 +56,7 @@ pub(crate) struct State {
     /// For lies: the owners whose sessions were ended from outside, and those who held other locks then.
     pub(crate) evicted: HashSet<Owner>,
     pub(crate) neighbours: HashSet<Owner>,
-    /// Who broke which hold.
+    /// The records of broken holds.
     pub(crate) broken: HashMap<HoldId, BreakRecord>,
 }
 
@@ -176,7 +176,7 @@ impl Server {
         if self.admits(&state, &name, claim.mode) && self.is_next(&mut state, &name, claim) || reruns {
             self.leave(&mut state, &name, &claim.owner);
             let grant = self.grant(&mut state, &name, claim, client, wall);
-            // Of a shared mode the next in line may come too.
+            // With a shared mode the next waiter may get the lock too.
             self.freed(&mut state, &name, wall);
             return Answer::Granted(grant);
         }
@@ -210,7 +210,7 @@ impl Server {
         })
     }
 
-    /// Is there room beside those who hold it?
+    /// Whether there is room beside the current holders.
     pub(crate) fn admits(&self, state: &State, name: &str, mode: Mode) -> bool {
         let records = state.records(name);
         if self.tells(Lie::KeptAlone) && records.iter().any(|record| record.kept) {

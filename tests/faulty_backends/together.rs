@@ -8,7 +8,7 @@ use dlock_contract::Claim;
 use crate::lies::Lie;
 use crate::server::{Grant, Server, State};
 
-/// Asks for all of them; `None` if one is taken.
+/// Asks for all locks; `None` if one is taken.
 pub(crate) async fn ask(server: &Arc<Server>, claims: &[Arc<Claim>], client: u64, wall: u64) -> Option<Vec<Grant>> {
     if server.tells(Lie::TogetherRunsOn) {
         let (server, claims) = (server.clone(), claims.to_vec());
@@ -50,7 +50,7 @@ impl Server {
         claims.iter().all(|claim| self.is_open(state, claim))
     }
 
-    /// Is it free, with nobody in line for it, or this owner's?
+    /// Whether the lock is free without waiters, or already this owner's.
     fn is_open(&self, state: &mut State, claim: &Claim) -> bool {
         let name = self.name(&claim.key);
         let ours = state.records(&name).iter().any(|record| record.owner == claim.owner && !record.kept);

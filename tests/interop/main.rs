@@ -1,4 +1,4 @@
-//! Real clients of other languages beside ours, under the same lock names on the same servers.
+//! Real clients of other languages beside dlock, with the same lock names on the same servers.
 //!
 //! `cargo xtask interop` builds those clients and runs this target. It needs Go, so `cargo test` and `cargo xtask test`
 //! leave it out (`test = false` in `Cargo.toml`).
@@ -47,8 +47,8 @@ struct Ours {
     pause: Duration,
 }
 
-/// Ours and redsync's tasks take the same lock for some seconds. Each hold counts up one number at the first of the
-/// servers, by a read and a write, so two holders at a time would lose a count. Returns the holds of each side.
+/// Tasks of dlock and of redsync take the same lock for some seconds. Each hold counts up one number at the first of
+/// the servers, by a read and a write, so two holders at a time would lose a count. Returns the holds of each side.
 async fn count_together(urls: &[String], ours: Ours, seconds: u32) -> (u64, Seen) {
     let id = Owner::fresh().unwrap().to_hex();
     let counter = format!("count:{id}");

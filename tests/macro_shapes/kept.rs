@@ -1,5 +1,5 @@
 #![deny(warnings)]
-//! What stands around the body is kept: attributes, visibility, inner attributes.
+//! The parts around the body are kept: attributes, visibility, inner attributes.
 
 use dlock::{Error, distributed_lock};
 

@@ -1,5 +1,5 @@
 #![deny(warnings)]
-//! Lists in keys: what `for` goes through by reference, and what leads to it.
+//! Lists in keys: types that `for` iterates by reference, and smart pointers to them.
 
 use std::borrow::Cow;
 use std::collections::{BTreeSet, HashSet, VecDeque};

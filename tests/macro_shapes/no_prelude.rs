@@ -1,7 +1,7 @@
 #![no_implicit_prelude]
 #![forbid(unsafe_code)]
 #![deny(warnings)]
-//! Nothing is taken from the names of the place where the function stands, and none is taken away.
+//! The expansion uses no name from the scope of the function, and hides none.
 
 mod core {}
 mod std {}

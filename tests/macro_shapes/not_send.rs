@@ -1,4 +1,4 @@
-//! The body is polled in place: it may hold what cannot go to another thread.
+//! The body is polled in place, so it may hold values that cannot go to another thread.
 
 use std::cell::RefCell;
 use std::rc::Rc;

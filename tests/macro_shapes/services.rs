@@ -1,5 +1,5 @@
 #![deny(warnings)]
-//! Shapes that services are made of, with options whose expressions use what the function has.
+//! Functions of typical services, with options whose expressions use the parameters.
 
 use std::collections::BTreeSet;
 use std::fmt::Display;

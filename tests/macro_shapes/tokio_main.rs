@@ -1,4 +1,4 @@
-//! Above `#[tokio::main]`, which makes the function one that is not async.
+//! The attribute above `#[tokio::main]`, which makes the function a plain one.
 
 use dlock::{Error, distributed_lock};
 

@@ -1,4 +1,4 @@
-//! `on_busy`: what a call gives while somebody else holds the lock.
+//! `on_busy`: the result of a call while another owner holds the lock.
 
 use dlock::{Error, distributed_lock};
 

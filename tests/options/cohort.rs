@@ -8,7 +8,7 @@ use futures::future::join_all;
 
 use crate::stores::{MS, installed, stranger};
 
-/// The token, and whom the store takes for the holder.
+/// The token, and the holder that the store shows.
 type Seen = Mutex<Vec<(u64, String)>>;
 
 async fn look(guard: &Held, store: &'static str, key: &'static str, seen: &Seen) -> Result<(), Error> {
@@ -69,7 +69,7 @@ async fn the_store_grants_once_for_all_waiters_of_a_cohort() {
             1,
             "{store}"
         );
-        // Nobody else waits, so that it goes on after two.
+        // No other process waits, so the cohort goes on after two passes.
         let bound = lock("cohort:bounded").cohort(BOUNDED);
         assert_eq!(grants(bound, async |seen| bounded(store, seen).await).await, 1, "{store}");
     }

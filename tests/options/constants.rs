@@ -1,4 +1,4 @@
-//! Options whose value is a constant do what a literal does.
+//! Options with a constant as their value work like options with a literal.
 
 use std::time::Duration;
 

@@ -43,7 +43,7 @@ pub(crate) fn child() {
                     let name = name.to_owned();
                     callers.spawn(async move {
                         let mut call = Box::pin(in_order());
-                        // Whoever was polled once has asked, or stands behind another one of this process.
+                        // After one poll a caller has asked, or waits behind another caller of this process.
                         assert!(futures::poll!(&mut call).is_pending());
                         say(&format!("asked {name}"));
                         say(&format!("token {name} {}", call.await.unwrap()));
@@ -101,7 +101,7 @@ fn server() -> redis::Connection {
     redis::Client::open(shared().redis().unwrap()).unwrap().get_connection().unwrap()
 }
 
-/// Waits until so many stand in the line in the server.
+/// Waits until the queue in the server has this many waiters.
 fn stand(places: usize) {
     let end = Instant::now() + LONG;
     let mut server = server();
@@ -123,7 +123,7 @@ async fn callers_of_two_processes_are_served_in_the_order_in_which_they_came() {
     let other = Other::holds_fairly("redis", "fair:cluster").await;
     let start = tokio::task::spawn_blocking(|| {
         let (mut one, mut two) = (Process::start("one"), Process::start("two"));
-        // Two of one process before one of the other, which shall not come in between.
+        // Two callers of one process before one of the other, which must not come in between.
         one.calls("a");
         stand(1);
         one.calls("b");

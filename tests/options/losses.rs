@@ -1,4 +1,4 @@
-//! `on_lost`: what becomes of a body whose lock has ended.
+//! `on_lost`: what happens to a body that lost its lock.
 
 use dlock::{ErrorKind, LossCause, Outcome, distributed_lock};
 

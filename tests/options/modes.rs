@@ -1,4 +1,4 @@
-//! `mode`: who may hold a lock beside whom.
+//! `mode`: one holder, many readers, or up to N holders at a time.
 
 use dlock::{Error, ErrorKind, Mode, distributed_lock};
 

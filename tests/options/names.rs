@@ -1,4 +1,4 @@
-//! `guard`, `fence` and `name`: what the body sees, and what others see of it.
+//! `guard`, `fence` and `name`: the variables of the body, and the name of the lock in events.
 
 use dlock::{Error, Key, distributed_lock};
 

@@ -1,4 +1,4 @@
-//! `min_hold`, `once_per` and `rerun`: what outlasts a call.
+//! `min_hold`, `once_per` and `rerun`: effects that outlast a call.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
@@ -98,7 +98,7 @@ async fn a_run_whose_process_died_counts_as_started_for_callers_without_rerun() 
     on_each(async |store| {
         let key = dlock::key_of(once(store, "dead")).unwrap();
         Other::dies_running(store, key.clone(), WEEK, 100 * MS).await;
-        // Until its lease has ended: then the lock is free for whoever asks without a period.
+        // Until its lease has ended. Then the lock is free for a caller without a period.
         soon(at_will_after(store, "dead")).await;
         for _ in 0..3 {
             assert_eq!(*once(store, "dead").await.unwrap_err().kind(), ErrorKind::AlreadyRun);
@@ -134,7 +134,7 @@ async fn a_run_that_panicked_is_not_started_again_and_one_that_was_cancelled_is(
         assert_eq!(*soon(again(store, "panicked:sync")).await.unwrap_err().kind(), ErrorKind::AlreadyRun);
         let cancelled = tokio::time::timeout(300 * MS, goes_on(store, "cancelled")).await;
         assert!(cancelled.is_err(), "{cancelled:?}");
-        // The lease has the default ttl: nobody has waited for its end.
+        // The lease has the default ttl, so no caller has waited for its end.
         soon(again(store, "cancelled")).await.unwrap();
         assert_eq!(*again(store, "cancelled").await.unwrap_err().kind(), ErrorKind::AlreadyRun);
     })

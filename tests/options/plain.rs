@@ -1,4 +1,4 @@
-//! A store that can do nothing but exclude: whatever else is asked of it is refused, and nothing that is not asked.
+//! A store that can only exclude: it refuses exactly the options that need more.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What a store cannot do is refused: by `verify()`, and by the call before it asks the store anything.
+//! Options that a store does not support are refused: by `verify()`, and by the call before any request.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ async fn cohort_sqlite() -> Result<(), Error> {
     Ok(())
 }
 
-/// The server is gone: an answer that is no outage needed none.
+/// The server is gone, so an answer that is no outage was given without the server.
 #[distributed_lock(key = "refused:ttl", ttl = "1ms", backend = "down")]
 async fn ttl_down() -> Result<(), Error> {
     Ok(())
@@ -28,7 +28,7 @@ async fn times(ttl: Duration) -> Result<(), Error> {
     Ok(())
 }
 
-/// What depends on the ttl of a call is judged when it comes.
+/// Options that depend on the ttl of a call are checked at the call.
 #[distributed_lock(key = "refused:later", ttl = ttl, renew = "10m", max_hold = "2h", min_hold = "5m", backend = "memory")]
 async fn later(ttl: Duration) -> Result<(), Error> {
     Ok(())

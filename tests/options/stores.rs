@@ -80,7 +80,7 @@ pub(crate) async fn on_each(test: impl AsyncFn(&'static str)) {
     }
 }
 
-/// A hold of somebody else, of whom this process knows nothing.
+/// A hold of another owner that this process does not know.
 pub(crate) struct Other {
     store: &'static Arc<dyn Backend>,
     hold: Hold,
@@ -124,7 +124,7 @@ impl Other {
     }
 }
 
-/// What another process would have: its own turns, on the same stores.
+/// A registry as another process would have it: its own turns, on the same stores.
 pub(crate) fn stranger(store: &str) -> Registry {
     let world = world();
     let at = STORES.iter().position(|name| *name == store).unwrap();
@@ -134,7 +134,7 @@ pub(crate) fn stranger(store: &str) -> Registry {
     registry
 }
 
-/// Nobody holds the key: somebody else gets it.
+/// Checks that nobody holds the key: another owner gets it.
 pub(crate) async fn is_free(store: &str, key: impl Into<Key>) {
     Other::holds(store, key).await.releases().await;
 }
@@ -144,7 +144,7 @@ pub(crate) fn is_busy<T: std::fmt::Debug>(result: Result<T, Error>) {
     assert_eq!(*result.unwrap_err().kind(), ErrorKind::Busy);
 }
 
-/// Bounds what would never end if it were wrong.
+/// Bounds a future that would never end if there were a fault.
 pub(crate) async fn soon<T>(future: impl Future<Output = T>) -> T {
     tokio::time::timeout(LONG, future).await.expect("an end")
 }

@@ -1,4 +1,4 @@
-//! `wait`, `max_waiters` and `fair`: what becomes of those who come while somebody holds the lock.
+//! `wait`, `max_waiters` and `fair`: calls that come while another owner holds the lock.
 
 use std::sync::Mutex;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What one trial has to itself: a namespace in a store, ways to it with and without a proxy, and a fenced resource.
+//! The arena of one trial: a namespace in a store, connections with and without a proxy, and a fenced resource.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 /// The name of the lock that the holders take.
 pub(crate) const JOB: &str = "job";
 
-/// Whose server a trial runs on.
+/// The server of a trial: shared, or its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Server {
     Shared,
@@ -51,7 +51,7 @@ pub(crate) struct Arena {
     far: String,
     memory: Arc<Memory>,
     runtime: tokio::runtime::Runtime,
-    /// Also for what processes tell each other. Last, so that the server goes before its files.
+    /// Also for messages between processes. Last, so that the server ends before its files are removed.
     pub(crate) folder: TempDir,
 }
 
@@ -76,12 +76,12 @@ impl Arena {
         Ok(Self { store, namespace, proxies, servers, probe, resource, near, far, memory, runtime, folder })
     }
 
-    /// Changes what becomes of the traffic with all servers of the store.
+    /// Sets the proxy mode for the traffic with all servers of the store.
     pub(crate) fn set(&self, mode: Mode) {
         self.proxies.iter().for_each(|proxy| proxy.set(mode));
     }
 
-    /// Runs a trial to its end; one that hangs fails.
+    /// Runs a trial to its end. A trial that hangs fails.
     pub(crate) fn run(&self, trial: impl Future<Output = ()>) {
         let ended = self.runtime.block_on(async { tokio::time::timeout(PATIENCE * 3 / 2, trial).await });
         assert!(ended.is_ok(), "the trial hung");

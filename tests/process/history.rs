@@ -1,4 +1,4 @@
-//! What processes have seen of the locks, and whether that can have been.
+//! The history of the locks as processes have seen it, and the check of that history.
 //!
 //! A process appends a line for every moment at which it was certain to hold: it reads the clock, asks its guard, and
 //! writes the time down only if the guard then said yes. Lines are written at once, so `kill -9` loses none.
@@ -48,7 +48,7 @@ pub(crate) fn read(folder: &Path) -> Vec<Hold> {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         let text = fs::read_to_string(&path).unwrap();
-        // A line that a kill cut short is none.
+        // A line that a kill cut short does not count.
         for line in text.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n')) {
             let mut words = line.split(' ');
             let key = words.next().unwrap().to_owned();

@@ -17,7 +17,7 @@ pub(crate) use forked::OTHER as FORK_OTHER;
 pub(crate) use stopped::RESOURCE_VALUE_OF_THE_LATE;
 pub(crate) use worker::WORKER_TTL;
 
-/// The roles by name; none of them returns before its part is played.
+/// The roles by name. Each returns when its part is over.
 pub(crate) fn play(role: &str) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {

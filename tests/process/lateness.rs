@@ -8,7 +8,7 @@ static LATE: Mutex<Vec<(Instant, Duration)>> = Mutex::new(Vec::new());
 
 const NAP: Duration = Duration::from_millis(5);
 
-/// Starts to watch, on a thread that naps: what it oversleeps, everybody else may have waited too.
+/// Starts to watch, on a thread that naps. If it oversleeps, all other threads may have waited too.
 pub(crate) fn watch() {
     thread::spawn(|| {
         loop {
@@ -22,7 +22,7 @@ pub(crate) fn watch() {
     });
 }
 
-/// What a bound must be widened by for what happened since `start`.
+/// The time by which a bound must be widened for delays since `start`.
 ///
 /// A grant passes through three processes (the server, our thread, the caller's runtime), each of which may wait for a
 /// core; a quarter of a second is what an idle machine never needs.

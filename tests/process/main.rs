@@ -1,4 +1,4 @@
-//! Real processes, real servers, real kills: what is promised about faults, as sentences, for every store.
+//! Real processes, real servers, real kills: the promises about faults, as sentences, for every store.
 //!
 //! Two tables make the trials: [`store::ALL`] × [`cases::ALL`]. Another process is this binary again, see [`holder`];
 //! what is left behind is asked of the server, not of dlock, see [`probes`].

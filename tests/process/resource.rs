@@ -1,4 +1,5 @@
-//! What the locks protect: one value that takes writes with a fencing token only, by the helpers of [`dlock::fenced`].
+//! The resource that the locks protect: one value that takes only writes with a fencing token, by the helpers of
+//! [`dlock::fenced`].
 
 use std::path::Path;
 
@@ -16,7 +17,7 @@ pub(crate) struct Resource {
 }
 
 impl Resource {
-    /// In the store itself where there are helpers for it, else in a file.
+    /// In the store itself if there are helpers for it, otherwise in a file.
     pub(crate) fn beside(store: Store, url: &str, folder: &Path) -> Self {
         let url = match store {
             Store::Redis | Store::MariaDb | Store::MySql => url.to_owned(),
@@ -59,7 +60,7 @@ impl Resource {
         }
     }
 
-    /// What was written last.
+    /// The value that was written last.
     pub(crate) async fn read(&self, fence: &Fence) -> String {
         const SELECT: &str = "SELECT value FROM ledger WHERE id = 1";
         match self.url.split(':').next().unwrap() {

@@ -1,4 +1,4 @@
-//! The stores, and what differs between them here.
+//! The stores, and their differences in these trials.
 
 use std::time::Duration;
 

@@ -68,7 +68,7 @@ impl Store for File {
         }))
     }
 
-    /// A file is never refused; somebody else's transaction that does not end is all that can cut it off.
+    /// A file cannot be cut off like a server. Only another transaction that does not end blocks it.
     fn outage(&self, _: Outage) -> Option<BoxFuture<'_, Result<Box<dyn Any + Send>>>> {
         Some(Box::pin(async {
             let mut connection = self.connect().await?;

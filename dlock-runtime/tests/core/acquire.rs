@@ -1,4 +1,4 @@
-//! Getting a lock, and being told why not.
+//! Acquiring a lock, and the errors if it cannot be had.
 
 use std::time::Duration;
 
@@ -175,7 +175,8 @@ fn attempts_can_be_bounded_and_are_counted() {
     });
 }
 
-/// Whoever stands in the store's line asks again from time to time, since news can be lost: behind a neighbour too.
+/// A waiter in the store's queue asks again from time to time, because a notification can be lost. This is also true
+/// behind a neighbour.
 #[test]
 fn attempts_are_counted_behind_a_neighbour_if_the_store_hands_locks_over() {
     test(async {
@@ -185,7 +186,7 @@ fn attempts_are_counted_behind_a_neighbour_if_the_store_hands_locks_over() {
         let error = world.pass_until(SECOND / 10, asked).await.unwrap_err();
         assert_eq!((error.kind(), error.attempts()), (&ErrorKind::WaitTimeout, 3));
         assert_eq!((world.store.calls(Op::Acquire), world.store.calls(Op::Abandon)), (4, 1));
-        // One attempt is enough for whom the lock is handed to in time.
+        // One attempt is enough for a caller that gets the lock handed over in time.
         let next = tokio::spawn(world.lock("k").wait(Wait::Forever).attempts(1).acquire());
         calm().await;
         held.release().await.unwrap();
@@ -194,7 +195,7 @@ fn attempts_are_counted_behind_a_neighbour_if_the_store_hands_locks_over() {
     });
 }
 
-/// Elsewhere nobody asks before its neighbour has released.
+/// In other stores no caller asks before its neighbour has released.
 #[test]
 fn a_neighbours_hold_costs_no_attempt_if_the_store_hands_nothing_over() {
     test(async {

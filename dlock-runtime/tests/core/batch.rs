@@ -1,4 +1,4 @@
-//! Several keys in one request: only where nobody else is, and with the same end as one after another.
+//! Several keys in one request: only if nobody else uses them, and with the same result as one after another.
 
 use dlock_contract::Backend;
 use dlock_runtime::{Clock, Cohort, Defaults, ErrorKind, Key, LockAll, Retry, Wait};
@@ -63,7 +63,7 @@ fn guards_of_several_locks_are_released_in_reverse() {
         for together in [true, false] {
             let world = World::with(&Clock::manual(), |offers| offers.batch = together);
             let guards = all(&world).acquire().await.unwrap();
-            // The first one that is given back is free, and nobody hears of it.
+            // The first lock that is released is free, and nobody hears of it.
             world.store.next(Op::Release, [Step::LostReply]);
             world.store.always(Op::Release, Step::Hang);
             let _releases = tokio::spawn(guards.release());
@@ -79,7 +79,7 @@ fn guards_of_several_locks_are_released_in_reverse() {
     });
 }
 
-/// Nothing is left of the grants when their answer comes: nobody may have them.
+/// The grants have expired when their answer arrives, so the caller must not get them.
 #[test]
 fn a_joint_grant_that_comes_too_late_is_released() {
     test(async {

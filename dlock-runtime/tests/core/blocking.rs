@@ -1,4 +1,4 @@
-//! Callers that are not async: on every kind of thread, and where they would park whoever must release.
+//! Callers that are not async: on every kind of thread, and on threads where they would park the holder.
 
 use std::future::Future;
 use std::sync::atomic::{AtomicUsize, Ordering};

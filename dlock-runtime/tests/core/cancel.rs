@@ -1,4 +1,4 @@
-//! Futures that are dropped halfway leave nothing behind: in the store, in the line, or in the lock.
+//! Futures that are dropped halfway leave nothing behind: in the store, in the queue, or in the lock.
 
 use std::future::Future;
 use std::pin::pin;
@@ -10,7 +10,8 @@ use dlock_runtime::{Error, Wait};
 use crate::acquire::neighbours;
 use crate::support::{LONG, Op, SECOND, Step, World, calm, held_and_awaited, is_free, test};
 
-/// Polls at most `polls` times, with time and everybody else going on in between, then drops. True if it had ended.
+/// Polls at most `polls` times, with time and the other tasks going on in between, then drops. True if the future had
+/// ended.
 async fn poll_then_drop<T>(world: &World, polls: usize, future: impl Future<Output = Result<T, Error>>) -> bool {
     let mut future = pin!(future);
     let mut context = Context::from_waker(Waker::noop());
@@ -24,12 +25,12 @@ async fn poll_then_drop<T>(world: &World, polls: usize, future: impl Future<Outp
     false
 }
 
-/// Drops after every number of polls until the future comes to its end, and expects an empty store each time.
+/// Drops the future after 0, 1, 2, … polls until it ends, and expects an empty store each time.
 async fn drop_everywhere<T, F: Future<Output = Result<T, Error>>>(world: &World, future: impl Fn() -> F) -> usize {
     for polls in 0.. {
         let ended = poll_then_drop(world, polls, future()).await;
         world.store.behave();
-        // What is on its way to our thread comes to its end.
+        // Requests on their way to our thread end first.
         for _ in 0..8 {
             world.clock.advance(SECOND / 4);
             calm().await;
@@ -141,7 +142,8 @@ fn a_waiter_dropped_in_the_local_queue_gives_up_its_place() {
         drop(first);
         second.await.unwrap().release().await.unwrap();
         assert!(world.memory.is_empty());
-        // The release before had asked for it, and had won: that is given back. The one who stays asks itself.
+        // The release before had asked for it and had won, so that grant is released. The remaining waiter asks for
+        // itself.
         assert_eq!((world.store.calls(Op::Acquire), world.store.calls(Op::Abandon)), (2, 1));
     });
 }

@@ -217,7 +217,7 @@ fn a_dropped_guard_passes_the_hold_on_too() {
     });
 }
 
-/// The record tells who ran, since when and for how long.
+/// The record says which caller ran, since when and for how long.
 #[test]
 fn a_run_that_is_recorded_is_neither_passed_on_nor_passed_to() {
     test(async {

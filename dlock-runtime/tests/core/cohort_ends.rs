@@ -1,4 +1,4 @@
-//! Passing a hold on when something else ends: the hold, the next caller, the registry, a request.
+//! Passing a hold on while something else ends: the hold, the next caller, the registry, a request.
 
 use std::pin::Pin;
 
@@ -26,7 +26,7 @@ fn a_lost_hold_is_not_passed_on() {
     });
 }
 
-/// It has tokens left and much of its ttl, and is given back at once: nothing of that makes it ours again.
+/// The hold has tokens and much of its ttl left, and is lost at once. It must not be passed on because of that.
 #[test]
 fn a_lost_hold_that_the_store_would_keep_is_not_passed_on() {
     test(async {
@@ -142,7 +142,7 @@ fn a_shutdown_in_a_cohort_leaves_nothing() {
         let registry = world.registry.clone();
         let down = tokio::spawn(async move { registry.shutdown(SECOND).await });
         calm().await;
-        // What was under way may end; nobody begins anew.
+        // Requests under way may end; no new one begins.
         first.release().await.unwrap();
         assert_eq!(second.await.unwrap().unwrap_err().kind().as_str(), "shut_down");
         let _ = world.pass_until(100 * MS, down).await;
@@ -219,7 +219,7 @@ fn a_caller_that_is_gone_while_it_clears_away_leaves_nothing() {
         assert!(poll_once(&mut second).is_pending());
         assert_eq!(world.store.calls(Op::Abandon), 1);
         drop(second);
-        // The turn waits for that: nobody here takes it for contention.
+        // The turn waits for that, so no caller here sees contention.
         assert!(is_free(&world, "k").await);
         assert!(world.memory.is_empty());
     });
@@ -249,7 +249,7 @@ fn a_renewal_under_way_is_not_passed_over() {
         let first = lock().acquire().await.unwrap();
         let (second, third) = (waits(lock()), waits(lock()));
         calm().await;
-        // Two tokens are reserved for the two who wait.
+        // Two tokens are reserved for the two waiters.
         first.release().await.unwrap();
         let second = second.await.unwrap().unwrap();
         world.pass(11 * SECOND).await;
@@ -260,7 +260,7 @@ fn a_renewal_under_way_is_not_passed_over() {
     });
 }
 
-/// The store may have prolonged the lock for tokens that nobody heard of: the old deadline is not its end.
+/// The store may have prolonged the lock in a reservation whose answer was lost, so the old deadline is not its end.
 #[test]
 fn a_release_is_tried_for_as_long_as_the_lock_may_last() {
     test(async {

@@ -44,7 +44,7 @@ fn a_hold_that_is_released_after_it_was_broken_says_who_broke_it() {
         assert!(world.lock("k").break_hold(id_of(&world, "k").await).because("a test").await.unwrap());
         let error = guard.release().await.unwrap_err();
         assert_eq!(error.kind(), &ErrorKind::Lost(LossCause::Broken));
-        // Nobody was named: the host and the process.
+        // No operator was named, so the record has the host and the process.
         let pid = format!(":{} ", std::process::id());
         assert!(error.to_string().contains(&pid) && error.to_string().contains("r=a test"), "{error}");
     });

@@ -111,7 +111,7 @@ fn a_nested_call_with_min_hold_or_once_per_does_not_join() {
             let error = told.unwrap_err();
             assert_eq!(error.kind(), &ErrorKind::WouldDeadlock);
             assert!(error.to_string().contains(what), "{what}: {error}");
-            // Where nobody encloses it, it is one call as any other; and others join what it holds.
+            // Without an enclosing call it is a plain call, and other calls join its hold.
             let joins = world.lock("k").reentrant(true);
             inner.run(|_| joins.run(|_| async {})).await.unwrap().unwrap();
         }

@@ -1,4 +1,4 @@
-//! `timeout` and `on_lost`: what bounds a body, and what a loss does to it.
+//! `timeout` and `on_lost`: the time limit of a body, and the effect of a loss on it.
 
 use std::cell::Cell;
 
@@ -68,14 +68,14 @@ fn a_loss_cancels_the_body_by_default_and_lets_it_end_on_demand() {
             let error = world.pass_until(SECOND, run).await.unwrap_err();
             assert!(error.is_lost(), "{error}");
             assert_eq!(ended.get(), ends, "{on_lost:?}");
-            // What was lost is given back on our thread.
+            // A lost hold is released on our thread.
             world.empty().await;
             assert!(is_free(&world, "k").await);
         }
     });
 }
 
-/// What goes on after a loss has begun before it.
+/// Only a body that began before the loss goes on after it.
 #[test]
 fn no_body_begins_without_its_lock_even_with_on_lost_continue() {
     test(async {

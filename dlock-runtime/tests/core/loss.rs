@@ -1,4 +1,4 @@
-//! Losing a lock: when exactly, who is told, and what the caller gets.
+//! Losing a lock: when exactly, which tasks hear of it, and the error for the caller.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -126,7 +126,7 @@ fn a_lost_hold_is_not_given_a_second_life_by_a_late_renewal() {
     });
 }
 
-/// A paused process finds out by itself, before anybody else has run.
+/// A paused process finds out by itself, before any other task has run.
 #[test]
 fn check_sees_a_passed_deadline_without_the_renewal_task() {
     test(async {

@@ -1,4 +1,4 @@
-//! The core on the memory backend: every promise of a hold, and every way in which one may break.
+//! The engine on the memory store: every promise of a hold, and every way in which one may break.
 //!
 //! Time is a manual clock wherever it matters, so nothing here sleeps; the few tests on the machine's clock say why.
 #![allow(

@@ -1,4 +1,4 @@
-//! Locks that are not exclusive, and keys that stay taken: the core's side of them.
+//! The engine's side of lock modes and of keys that stay taken.
 
 use std::num::NonZeroU32;
 use std::time::Duration;

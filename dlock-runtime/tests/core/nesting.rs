@@ -1,4 +1,4 @@
-//! Asking for what one holds already.
+//! Nested calls that ask for a lock of the enclosing call.
 
 use std::sync::{Arc, Mutex};
 
@@ -120,7 +120,7 @@ fn a_child_task_that_does_not_inherit_is_another_caller_and_waits() {
     });
 }
 
-/// An inherited hold that has ended is no reason to refuse: nobody would wait for oneself.
+/// An inherited hold that has ended is no reason to refuse, because waiting would not deadlock.
 #[test]
 fn a_child_task_that_outlives_the_hold_may_take_the_lock() {
     test(async {

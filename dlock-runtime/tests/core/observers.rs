@@ -1,4 +1,4 @@
-//! What observers are told, and that they can do no harm.
+//! Observers: the events that they get, and that they can do no harm.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -59,7 +59,7 @@ fn an_observer_that_panics_fails_no_lock_and_is_counted() {
     });
 }
 
-/// Blocks at what our own thread tells; a caller's own event blocks only that caller.
+/// Blocks at events of our own thread. A caller's own event blocks only that caller.
 struct Blocks(Mutex<std::sync::mpsc::Receiver<()>>, Arc<AtomicUsize>);
 
 impl Observer for Blocks {

@@ -40,7 +40,7 @@ fn a_cycle_of_three_locks_is_reported() {
         nest(&world, "b", "c").await;
         nest(&world, "c", "a").await;
         assert_eq!(cycles(&world), ["takes a [a] on m / takes b"]);
-        // The same two from the other side: told already.
+        // The same two locks from the other side were reported already.
         nest(&world, "a", "c").await;
         assert_eq!(cycles(&world).len(), 1);
     });

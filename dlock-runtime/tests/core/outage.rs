@@ -288,7 +288,7 @@ fn a_store_that_keeps_failing_is_asked_once_a_second_until_it_answers() {
     });
 }
 
-/// Each call may have left something in the store, and no task of its own goes on for each.
+/// Each call may have left something in the store, and there is no separate task for each.
 #[test]
 fn many_failed_calls_are_abandoned_a_few_at_a_time_and_soon_after_the_outage() {
     const CALLS: usize = 20_000;
@@ -309,7 +309,7 @@ fn many_failed_calls_are_abandoned_a_few_at_a_time_and_soon_after_the_outage() {
                 calm().await;
             }
         };
-        // So long nobody knows that it is one.
+        // Until then the outage is not known.
         pass(8).await;
         let before = world.store.calls(Op::Abandon);
         pass(20).await;

@@ -6,7 +6,7 @@ use dlock_runtime::{Backoff, ErrorKind, Mode, Retry, Wait};
 
 use crate::support::{LONG, MS, Op, SECOND, Step, World, calm, test};
 
-/// The second caller must not be told that somebody holds what nobody can hold.
+/// The second caller must not get an error that names a holder, because nobody can hold the lock.
 #[test]
 fn an_outage_is_an_outage_for_the_next_caller_too() {
     test(async {
@@ -22,7 +22,7 @@ fn an_outage_is_an_outage_for_the_next_caller_too() {
     });
 }
 
-/// One caller asks, and the others wait for it: nobody holds the lock, as far as anybody knows.
+/// One caller asks, and the others wait for it. As far as this process knows, nobody holds the lock.
 #[test]
 fn an_outage_is_no_contention_for_the_waiters_behind_the_caller_that_asks() {
     for step in [Step::Hang, Step::Fail] {

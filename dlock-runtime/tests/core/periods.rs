@@ -1,4 +1,4 @@
-//! One start per period: the core's side of it.
+//! The engine's side of `once_per`: one start in each period.
 
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -83,7 +83,7 @@ fn a_caller_that_would_rerun_hears_when_the_run_has_ended() {
             calm().await;
             assert!(!waiting.is_finished());
             guard.release().await.unwrap();
-            // The clock stands still: it has not waited for the end of anything else.
+            // The clock stands still, so it has not waited for another end.
             let error = waiting.await.unwrap().unwrap_err();
             assert_eq!(error.kind(), &ErrorKind::AlreadyRun);
             assert_eq!(world.lock("k").is_locked().await.unwrap(), min_hold.is_some());
@@ -116,7 +116,7 @@ fn one_of_the_waiters_for_a_crashed_run_starts_it_again() {
     test(async {
         let (world, stranger) = neighbours();
         to_next_period(&world);
-        // Somebody who has to do with no period.
+        // A caller without a period.
         let holder = stranger.lock("k").acquire().await.unwrap();
         let registries: Vec<_> = (0..3).map(|_| crate::acquire::stranger(&world)).collect();
         let waiting: Vec<_> =
@@ -158,7 +158,7 @@ fn a_run_whose_grant_came_too_late_is_asked_for_again() {
             let ran = once(&world).wait(wait).run(|_| async { "ran" });
             let ran = world.pass_until(SECOND, ran).await;
             match wait {
-                // Nobody else may try in this period: it is this call that goes on.
+                // No other call may try in this period: this call goes on.
                 LONG => assert_eq!(ran.unwrap(), "ran"),
                 _ => {
                     assert_eq!(ran.unwrap_err().kind(), &ErrorKind::Outage);

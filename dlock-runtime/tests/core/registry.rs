@@ -1,4 +1,4 @@
-//! Names, defaults, and who holds what.
+//! Names of stores, defaults, and the notes of holders.
 
 use dlock_memory::Memory;
 use dlock_runtime::{ErrorKind, Registry, Wait};
@@ -72,7 +72,7 @@ fn defaults_hold_for_options_that_are_not_set() {
         assert_eq!((error.key(), error.backend()), (Some("k"), Some("m")), "{error}");
         assert!(world.registry.configure(|defaults| defaults.max_hold = SECOND).is_err());
         assert!(world.registry.configure(|defaults| defaults.namespace = "a b".into()).is_err());
-        // What was refused has changed nothing.
+        // A refused change has changed nothing.
         assert_eq!(world.lock("other").acquire().await.unwrap().granted(), 9 * SECOND);
     });
 }
@@ -96,7 +96,7 @@ fn the_holder_is_noted_with_its_site_and_trace() {
     });
 }
 
-/// What a user gives for a trace id is no reason not to lock.
+/// A bad trace id from the user's hook must not prevent the lock.
 #[test]
 fn a_trace_hook_that_panics_is_no_trace() {
     test(async {
@@ -152,7 +152,7 @@ fn a_change_of_the_defaults_holds_up_nobody_and_none_is_lost() {
         };
         registry.configure(change).unwrap();
         assert_eq!(registry.lock("l").acquire().await.unwrap().key().as_str(), "dl1:changed:l");
-        // One that fails leaves the way free, in whatever way it fails.
+        // A change that fails lets the next change through, however it fails.
         registry.configure(|defaults| defaults.max_waiters = 0).unwrap_err();
         let panics = || registry.configure(|_| panic!("inside"));
         std::panic::catch_unwind(std::panic::AssertUnwindSafe(panics)).unwrap_err();

@@ -46,7 +46,7 @@ fn the_release_of_a_dropped_guard_asks_for_the_next_caller_too() {
     });
 }
 
-/// A waiter of another process comes first; the answer that the release has brought is good for what comes then.
+/// A waiter of another process comes first. The answer of the release is still valid for the next caller after that.
 #[test]
 fn the_next_caller_stands_behind_waiters_of_other_processes() {
     test(async {
@@ -67,7 +67,7 @@ fn the_next_caller_stands_behind_waiters_of_other_processes() {
     });
 }
 
-/// What it would ask for is not what a release can ask for.
+/// A release cannot ask with the options of this caller.
 #[test]
 fn callers_with_other_options_ask_for_themselves() {
     test(async {
@@ -100,7 +100,7 @@ fn a_hold_that_is_not_simply_freed_asks_for_no_next_caller() {
     });
 }
 
-/// A caller of the local line is behind nobody once the hold before it is lost.
+/// A caller in the local queue waits for nobody once the hold before it is lost.
 #[test]
 fn after_a_loss_the_next_caller_asks_for_itself() {
     test(async {
@@ -131,7 +131,7 @@ fn a_caller_that_goes_away_while_a_release_asks_for_it_leaves_nothing() {
             let asked = poll_once(&mut release);
             drop(next);
             if asked.is_pending() {
-                // Ours to the end, as far as is known, however its answer was lost.
+                // As far as is known, the lock was held to the end, however the answer was lost.
                 world.pass_until(SECOND / 10, release).await.unwrap();
             }
             world.pass(3 * SECOND).await;
@@ -205,7 +205,7 @@ fn the_wait_ends_behind_a_neighbour() {
     });
 }
 
-/// Each waits in the order in which it came, whoever asks for it.
+/// The callers wait in the order in which they came, whether a release or they themselves ask.
 #[test]
 fn callers_that_ask_for_themselves_do_not_overtake() {
     test(async {
@@ -231,7 +231,7 @@ fn callers_that_ask_for_themselves_do_not_overtake() {
     });
 }
 
-/// Whoever releases may have something else to do before it looks for the answer.
+/// The releaser may do something else before it reads the answer.
 #[test]
 fn nobody_waits_for_a_release_that_is_not_polled() {
     test(async {
@@ -255,7 +255,7 @@ fn nobody_waits_for_a_release_that_is_not_polled() {
     });
 }
 
-/// They are in the store's line in the order in which they came, also those who found a neighbour asking.
+/// They are in the store's queue in the order in which they came, also those that found a neighbour asking.
 #[test]
 fn fair_callers_wait_for_no_neighbour() {
     test(async {
@@ -344,7 +344,7 @@ fn an_answer_that_nobody_reads_is_asked_for_again() {
     });
 }
 
-/// A neighbour on a runtime that stands still would keep the others from what it was asked to bring.
+/// A releaser on a runtime that stands still would keep the answer from the next callers.
 #[test]
 fn a_release_asks_only_for_callers_of_its_own_runtime() {
     let other = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();

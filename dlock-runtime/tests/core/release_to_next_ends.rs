@@ -1,4 +1,5 @@
-//! A release that asks for the next caller, when something else ends: the registry, the runtime, the time of the grant.
+//! A release that asks for the next caller, while something else ends: the registry, the runtime, the time of the
+//! grant.
 
 use dlock_runtime::{ErrorKind, Event, LossCause, Renew};
 
@@ -27,7 +28,7 @@ fn after_a_shutdown_a_release_asks_for_no_next_caller() {
     });
 }
 
-/// The store has counted the time since the release asked, whenever the next one has looked at the answer.
+/// The store counts the lease from the request of the release, however late the next caller reads the answer.
 #[test]
 fn a_grant_counts_from_before_it_was_asked_for() {
     test(async {
@@ -44,7 +45,7 @@ fn a_grant_counts_from_before_it_was_asked_for() {
     });
 }
 
-/// The guard has gone to a runtime that stands still: its neighbours at home do not.
+/// The guard was moved to a runtime that stands still. Its neighbours on the first runtime must go on.
 #[test]
 fn a_release_on_another_runtime_delays_nobody() {
     let other = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -93,7 +94,7 @@ fn a_release_that_asks_for_the_next_caller_reports_a_forgotten_hold_as_lost() {
     });
 }
 
-/// It has taken over what the release has brought, and is gone before it comes to anything.
+/// The caller has taken over the answer of the release, and goes away before it uses it.
 #[test]
 fn a_caller_that_goes_away_from_its_place_in_the_queue_leaves_none() {
     test(async {
@@ -112,7 +113,7 @@ fn a_caller_that_goes_away_from_its_place_in_the_queue_leaves_none() {
     });
 }
 
-/// What was asked for one that is gone is not for the one behind it, whose wishes are others.
+/// An answer for a caller that is gone is not for the caller behind it, which has other options.
 #[test]
 fn an_answer_is_only_for_the_caller_it_was_asked_for() {
     test(async {
@@ -134,7 +135,7 @@ fn an_answer_is_only_for_the_caller_it_was_asked_for() {
     });
 }
 
-/// While it is being undone what a release has asked for, nobody hears of contention because of it.
+/// While the request of a release is abandoned, no caller hears of contention because of it.
 #[test]
 fn the_request_of_a_failed_release_is_no_contention_for_the_next_caller() {
     test(async {
@@ -156,7 +157,7 @@ fn the_request_of_a_failed_release_is_no_contention_for_the_next_caller() {
     });
 }
 
-/// Two connections have no order: what has gone over one of them is undone over the same.
+/// Two connections have no order, so a request is abandoned over the connection that it used.
 #[test]
 fn a_request_made_on_our_thread_is_abandoned_there_and_one_of_its_caller_where_the_caller_made_it() {
     test(async {
@@ -188,7 +189,8 @@ fn a_request_made_on_our_thread_is_abandoned_there_and_one_of_its_caller_where_t
     });
 }
 
-/// A fair one gets the lock between the request and its answer: the answer is still for the one for whom it was asked.
+/// A fair caller gets the lock between the request and its answer. The answer is still for the caller that it was asked
+/// for.
 #[test]
 fn an_answer_comes_although_another_release_would_ask_too() {
     test(async {
@@ -227,7 +229,7 @@ fn a_caller_that_a_release_asks_for_counts_as_one_waiter() {
     });
 }
 
-/// Somebody still asks for the hold that was released, and it stands in nobody's way.
+/// A handle of the released hold still exists, and it blocks no other caller.
 #[test]
 fn a_hold_that_was_handed_on_is_gone_although_its_handle_is_kept() {
     test(async {
@@ -259,7 +261,8 @@ fn a_request_made_by_a_release_counts_as_an_attempt_of_the_next_caller() {
     });
 }
 
-/// The answer is lost and undoing it takes its time: the caller, who asks by itself meanwhile, keeps what it has won.
+/// The answer is lost, and the abandon takes its time. Meanwhile the caller asks for itself, and keeps the lock that it
+/// wins.
 #[test]
 fn an_abandon_after_a_release_does_not_undo_the_callers_own_request() {
     test(async {
@@ -278,7 +281,7 @@ fn an_abandon_after_a_release_does_not_undo_the_callers_own_request() {
     });
 }
 
-/// The store is to be told how it went.
+/// The store must hear how the run ended.
 #[test]
 fn a_run_with_a_record_asks_for_no_next_caller() {
     test(async {

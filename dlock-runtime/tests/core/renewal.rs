@@ -1,4 +1,4 @@
-//! What is held stays held: renewal, and what it costs.
+//! Renewal: held locks stay held, and the cost of that.
 
 use std::time::Duration;
 

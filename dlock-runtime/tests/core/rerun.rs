@@ -15,7 +15,7 @@ async fn from_elsewhere(stranger: &World) -> Result<(), Error> {
     again(stranger).wait(Wait::None).run(|_| async {}).await
 }
 
-/// Ends the first run of a period, and gives what another node is told that would run it again.
+/// Ends the first run of a period, and returns the answer to another node that would run it again.
 async fn after(run: impl AsyncFnOnce(Lock)) -> Result<(), Error> {
     let (world, stranger) = neighbours();
     to_next_period(&world);
@@ -117,7 +117,7 @@ fn the_run_of_a_process_that_died_is_free_once_its_lease_has_ended() {
         let (world, stranger) = neighbours();
         to_next_period(&world);
         let guard = again(&world).ttl(30 * SECOND).acquire().await.unwrap();
-        // As one that is gone: nobody renews it, and nobody releases it.
+        // Like a dead process: nobody renews the hold, and nobody releases it.
         world.store.always(crate::support::Op::Renew, crate::support::Step::Fail);
         std::mem::forget(guard);
         world.clock.advance(29 * SECOND);
@@ -153,7 +153,7 @@ fn a_waiter_for_a_run_hears_of_its_panic() {
         calm().await;
         panics.send(()).unwrap();
         assert!(running.await.unwrap_err().is_panic());
-        // The clock stands still: it has not waited for the end of anything else.
+        // The clock stands still, so it has not waited for another end.
         assert_eq!(waiting.await.unwrap().unwrap_err().kind(), &ErrorKind::AlreadyRun);
         assert!(!world.lock("k").is_locked().await.unwrap(), "{:?}", full("k"));
     });

@@ -1,4 +1,4 @@
-//! The body under the lock: when it starts, when it is cut off, and what the caller gets.
+//! The body under the lock: when it starts, when it is dropped, and the result for the caller.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex};
@@ -56,7 +56,7 @@ fn ok_of_a_body_whose_lock_was_lost_becomes_lost() {
     test(async {
         let world = World::new();
         let clock = world.clock.clone();
-        // It never awaits, so it comes to its end; but not in time.
+        // The body never awaits, so it runs to its end, but not in time.
         let error = world.lock("k").renew(Renew::Off).run(|_| async move { clock.advance(30 * SECOND) }).await;
         assert_eq!(error.unwrap_err().kind(), &ErrorKind::Lost(LossCause::Deadline));
     });
@@ -72,7 +72,7 @@ fn ok_of_a_body_whose_lock_the_store_has_given_away_becomes_lost() {
     });
 }
 
-/// What the attribute makes of a function, on the global registry and its clock.
+/// The expansion of an annotated function, on the global registry and its clock.
 fn annotated<T: LockReturn>(
     key: &'static str,
     ttl: Duration,
@@ -152,7 +152,7 @@ fn a_body_with_several_locks_ends_with_the_loss_of_one() {
                 STORE.forget(&full(gone));
                 std::future::pending::<Result<(), Failure>>().await
             };
-            // A task of its own: whoever polls it for another reason would find the loss too.
+            // In a task of its own, because another reason to poll it would find the loss too.
             let ran = tokio::spawn(async { Result::from_ran(run(site, Call::several(keys.into()), body).await) });
             let ended = tokio::time::timeout(20 * SECOND, ran).await.expect("the loss ends it").unwrap();
             assert_eq!(ended, Err(Failure::Lock(ErrorKind::Lost(LossCause::Store))), "{gone}");

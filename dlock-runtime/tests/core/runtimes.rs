@@ -1,4 +1,4 @@
-//! Any runtime, several, or none.
+//! Locks on any runtime, on several, and on none.
 
 use std::process::Command;
 
@@ -65,7 +65,7 @@ fn a_foreign_executor_is_handed_the_lock_by_the_store() {
     test(world.empty());
 }
 
-/// A panic of a backend is told where it can be caught: not swallowed, and nothing is left behind.
+/// A panic of a backend reaches the caller, where it can be caught, and nothing is left behind.
 #[test]
 fn a_backend_that_panics_leaves_nothing() {
     let world = World::new();
@@ -99,7 +99,7 @@ fn the_first_thing_of_a_process_may_be_a_sleep_on_its_clock() {
     while begin.elapsed() < 20 * SECOND && child.try_wait().unwrap().is_none() {
         std::thread::sleep(5 * MS);
     }
-    // Of no use to one that has ended.
+    // A runtime that has ended cannot use it.
     let _ = child.kill();
     assert!(child.wait().unwrap().success(), "the sleep never ended");
 }

@@ -1,4 +1,4 @@
-//! Several keys: sorted, all or none, within one wait, given back in reverse.
+//! Several keys: sorted, all or none, within one wait, released in reverse.
 
 use dlock_runtime::{Clock, ErrorKind, Key, Lock, LockAll, Renew, Wait};
 use futures::FutureExt;
@@ -113,7 +113,8 @@ fn the_loss_of_one_of_several_locks_is_a_loss_of_the_call() {
     });
 }
 
-/// Also of one that only the store knows of: the others were ours to the end, and that is not all.
+/// This includes a loss that only the store knows of. The other locks were held to the end, but that is not all of
+/// them.
 #[test]
 fn a_release_of_several_locks_reports_each_one_that_the_store_gave_away() {
     test(async {
@@ -147,7 +148,7 @@ fn two_callers_with_opposite_lists_do_not_wait_for_each_other() {
     });
 }
 
-/// Whoever waits for the next one has nothing to wait for any more, whenever that comes free.
+/// A call that waits for the next key need not wait any more, even if that key becomes free.
 #[test]
 fn the_loss_of_one_key_ends_the_wait_for_the_next_key() {
     test(async {
@@ -187,7 +188,7 @@ fn the_loss_of_one_key_counts_even_if_the_next_key_is_granted_at_the_same_time()
     });
 }
 
-/// Nobody has used it, and the caller was told that there is nothing.
+/// Nobody has used the lock, and the caller got an error.
 #[test]
 fn keys_of_a_failed_call_are_released_without_min_hold() {
     test(async {

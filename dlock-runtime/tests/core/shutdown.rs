@@ -42,7 +42,7 @@ fn at_a_shutdown_waiters_fail_at_once_and_holders_may_finish() {
     });
 }
 
-/// One whose request hangs in the store waits for nothing that could still be of use.
+/// A caller whose request hangs in the store need not wait, because a grant would be useless.
 #[test]
 fn a_caller_in_the_middle_of_an_attempt_hears_of_a_shutdown_at_once() {
     test(async {

@@ -1,4 +1,4 @@
-//! Tasks that are polled inside of a body, and are not that body.
+//! Tasks that are polled inside a body and do not have its locks.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ fn single() -> Runtime {
     Builder::new_current_thread().enable_all().build().unwrap()
 }
 
-/// Sees nothing of the lock `k`, and is refused as everybody else is.
+/// Does not have the lock `k`, and is refused like any other caller.
 async fn is_a_stranger(world: Arc<World>) {
     assert!(current().is_none(), "a stranger has the lock of another call");
     assert!(!current_locks(|_| true));
@@ -31,7 +31,7 @@ async fn is_a_stranger(world: Arc<World>) {
     assert!(current().is_none());
 }
 
-/// Sees the lock `k`, and joins it.
+/// Has the lock `k`, and joins its hold.
 async fn is_the_same_caller(world: &World) {
     assert_eq!(current().unwrap().key(), &full("k"));
     world.lock("k").reentrant(true).try_acquire().await.map(drop).unwrap();
@@ -39,7 +39,7 @@ async fn is_the_same_caller(world: &World) {
     assert_eq!(told.kind(), &ErrorKind::WouldDeadlock);
 }
 
-/// Tasks of a current-thread runtime beside its main future, both polled inside of a sync body.
+/// Tasks of a current-thread runtime beside its main future, both polled inside a sync body.
 fn block_on_inside(world: &Arc<World>) {
     let runtime = single();
     let earlier = runtime.spawn(is_a_stranger(world.clone()));

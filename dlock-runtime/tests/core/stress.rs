@@ -1,4 +1,4 @@
-//! Everything at once, on the machine's clock: what no single test thinks of.
+//! Everything at once, on the machine's clock, to find faults that no single test covers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,7 +12,7 @@ use crate::support::MS;
 const KEYS: [&str; 8] = ["a", "b", "c", "d", "e", "f", "g", "h"];
 const TASKS: u64 = 64;
 
-/// What a lock protects: an increment that is not atomic as a whole, and the highest token seen.
+/// The resource that a lock protects: an increment that is not atomic as a whole, and the highest token seen.
 #[derive(Default)]
 struct Protected {
     value: AtomicU64,
@@ -21,7 +21,7 @@ struct Protected {
 }
 
 impl Protected {
-    /// Only what is done while the lock is ours by its own word counts.
+    /// Counts only work that was done while the guard said that the lock was held.
     async fn enter(&self, held: &Held, pause: Duration) {
         let token = held.fence().unwrap().get();
         let before = self.token.swap(token, Ordering::SeqCst);
@@ -65,7 +65,7 @@ fn many_tasks_that_fail_in_every_way_never_meet() {
     }
     runtime.block_on(async {
         crate::support::until("the store is empty", || memory.is_empty()).await;
-        // A local line in which nobody has anything to do any more lets others ask, a moment after the store is empty.
+        // A local queue without work lets others ask, a moment after the store is empty.
         let turn = Wait::UpTo(Duration::from_secs(10));
         for key in KEYS {
             registry.lock(key).wait(turn).acquire().await.unwrap().release().await.unwrap();
@@ -101,7 +101,7 @@ async fn worker(registry: Registry, protected: Arc<[Protected; 8]>, mut random: 
         let body = move |held: Held| async move {
             inside[key].enter(&held, pause).await;
             if mode == 0 {
-                // Without the hook: nobody wants to read a thousand backtraces.
+                // Without the panic hook, because it would print a thousand backtraces.
                 std::panic::resume_unwind(Box::new("on purpose"));
             }
         };

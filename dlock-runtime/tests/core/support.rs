@@ -1,4 +1,4 @@
-//! What the tests share: a world of its own per test, a store that misbehaves on demand, and time by hand.
+//! Shared parts of the tests: a world for each test, a store that misbehaves on demand, and a manual clock.
 
 mod faulty;
 mod line;
@@ -101,7 +101,7 @@ pub(crate) async fn held_and_awaited(held: Lock, awaited: Lock) -> (Guard, JoinH
     (held, next)
 }
 
-/// Is somebody other than the caller able to take the lock at once?
+/// Whether another caller can take the lock at once.
 pub(crate) async fn is_free(world: &World, key: &'static str) -> bool {
     match world.lock(key).try_acquire().await {
         Ok(guard) => guard.release().await.is_ok(),
@@ -119,8 +119,8 @@ pub(crate) fn test<T>(body: impl Future<Output = T>) -> T {
     runtime.block_on(async { tokio::time::timeout(HANG, body).await.expect("the test hangs") })
 }
 
-/// A test that blocks its own thread has no bound of a runtime: a broken engine would keep it for ever. The harness names
-/// the tests that run for long.
+/// A test that blocks its own thread has no bound of a runtime: a broken engine would keep it for ever. The harness
+/// names the tests that run for long.
 fn end_if_it_hangs() {
     static WATCHED: LazyLock<()> = LazyLock::new(|| {
         std::thread::spawn(|| {
@@ -143,7 +143,8 @@ pub(crate) async fn until(what: &str, mut condition: impl FnMut() -> bool) {
 
 /// Lets the tasks of this runtime and those of dlock's own thread act until they wait for something.
 pub(crate) async fn calm() {
-    // A store with a connection per hold is served on dlock's own thread: each round trip lets that thread's queue pass.
+    // A store with a connection per hold is served on dlock's own thread: each round trip lets that thread's queue
+    // pass.
     static PULSE: LazyLock<Registry> = LazyLock::new(|| {
         let clock = Clock::system();
         let registry = Registry::new();
@@ -181,7 +182,7 @@ pub(crate) fn poll_once<F: Future + Unpin>(future: &mut F) -> std::task::Poll<F:
     std::pin::Pin::new(future).poll(&mut context)
 }
 
-/// No limit that a test would run into by itself.
+/// A limit that no test reaches by itself.
 pub(crate) const LONG: Wait = Wait::UpTo(Duration::from_secs(3600));
 
 /// Remembers every event with its label.

@@ -46,7 +46,7 @@ fn the_wait_also_counts_in_the_local_queue() {
     });
 }
 
-/// A caller that stands in the store's line while its neighbour holds is handed the lock by the release: it asks once.
+/// A caller in the store's queue gets the lock from its neighbour's release, so it asks once.
 #[test]
 fn the_next_caller_joins_the_stores_queue_during_the_hold() {
     test(async {
@@ -76,7 +76,7 @@ fn the_next_caller_asks_only_after_the_release_if_the_store_hands_nothing_over()
     });
 }
 
-/// Whoever does not want to wait hears of a neighbour's hold without a request.
+/// A caller that does not wait hears of a neighbour's hold without a request.
 #[test]
 fn a_neighbours_hold_is_contention_without_a_request() {
     test(async {
@@ -91,7 +91,7 @@ fn a_neighbours_hold_is_contention_without_a_request() {
     });
 }
 
-/// The one that asks the store waits too, if others hold the lock: also others of another process.
+/// The caller that asks the store counts as a waiter too, if another owner holds the lock, also in another process.
 #[test]
 fn all_waiters_of_a_key_are_counted() {
     test(async {
@@ -118,7 +118,7 @@ fn an_unfinished_abandon_of_a_neighbour_is_no_contention() {
         for _ in 0..50 {
             world.store.next(Op::Acquire, [Step::Refuse]);
             world.lock("k").try_acquire().await.unwrap_err();
-            // Our thread may still be looking for what the first one left.
+            // Our thread may still be abandoning the first attempt.
             world.lock("k").try_acquire().await.unwrap().release().await.unwrap();
         }
     });
@@ -170,7 +170,7 @@ fn a_caller_that_leaves_the_stores_queue_leaves_nothing() {
     });
 }
 
-/// Who comes after somebody's leftovers may be of another mode; not so while a neighbour holds the lock.
+/// A caller behind an unfinished abandon may use another mode. While a neighbour holds the lock it may not.
 #[test]
 fn another_mode_is_a_conflict_while_a_neighbour_holds() {
     test(async {

@@ -40,7 +40,7 @@ use crate::{Error, Result};
 
 const ROLE: &str = "DLOCK_CHILD";
 
-/// Which child this process is; `None` in the test itself.
+/// The role of this child process; `None` in the test itself.
 pub fn role() -> Option<String> {
     env::var(ROLE).ok()
 }
@@ -145,7 +145,7 @@ impl Child {
     }
 
     fn signal(&mut self, signal: Signal) -> Result<()> {
-        // Once waited for, the pid may be somebody else's; the kernel keeps it for us until then.
+        // The kernel keeps the pid for us until the child is waited for. After that it may be another process.
         if let Some(status) = self.process.try_wait().context("the signal")? {
             return Err(Error::new(format!("the child has ended ({status})")));
         }

@@ -31,7 +31,7 @@ use crate::error::Context;
 use crate::{Error, Result};
 use pump::{Broken, Direction, pump};
 
-/// What the proxy does with traffic, on new and on present connections alike.
+/// How the proxy treats traffic, on new and on existing connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// Forwards everything.
@@ -136,7 +136,7 @@ impl Proxy {
         self.addr.port()
     }
 
-    /// Changes what happens to traffic from now on. What is being delayed keeps its time.
+    /// Sets the mode from now on. Packets that are already delayed keep their time.
     pub fn set(&self, mode: Mode) {
         self.state.mode.send_replace(mode);
         if mode == Mode::Refuse {
@@ -149,7 +149,7 @@ impl Proxy {
         self.state.cuts.send_modify(|cuts| *cuts += 1);
     }
 
-    /// How many connections there are, those that the server side still believes in included.
+    /// The number of connections, including those that only the server side still has.
     pub fn connections(&self) -> usize {
         self.state.connections.load(Ordering::SeqCst)
     }
@@ -208,15 +208,15 @@ struct State {
 /// One connection's way to the server, as far as [`Proxy::keep`] is concerned.
 #[derive(Default)]
 struct Line {
-    /// What came since; `None` if nothing is to be kept.
+    /// The bytes that came since; `None` if nothing is kept.
     kept: Mutex<Option<Vec<u8>>>,
-    /// What is to go on after all.
+    /// The bytes that may go on.
     delivered: Mutex<Vec<u8>>,
     news: Notify,
 }
 
 impl Line {
-    /// Takes what was sent, unless it may go on.
+    /// Keeps the bytes that were sent, unless they may go on.
     fn keep(&self, bytes: &[u8]) -> bool {
         lock(&self.kept).as_mut().map(|kept| kept.extend_from_slice(bytes)).is_some()
     }

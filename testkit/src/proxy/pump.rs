@@ -61,7 +61,7 @@ pub(super) async fn pump(
     }
 }
 
-/// The connection is to be reset, or one side did it.
+/// The connection must be reset, or one side has reset it.
 pub(super) struct Broken;
 
 impl From<io::Error> for Broken {

@@ -39,7 +39,7 @@ impl Certificates {
         self.folder.path().join(name).display().to_string()
     }
 
-    /// What a Redis has to be told to speak TLS on this port, beside the plain one.
+    /// The options of a Redis that speaks TLS on this port, beside the plain one.
     pub(super) fn settings(&self, port: u16) -> [(&'static str, String); 4] {
         [
             ("tls-port", port.to_string()),

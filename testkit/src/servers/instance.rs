@@ -122,7 +122,7 @@ impl Instance {
         self.launch()
     }
 
-    /// The end of what the server said so far.
+    /// The last lines of the server's log.
     pub fn log_tail(&self) -> String {
         let log = fs::read(self.folder().join(LOG)).unwrap_or_default();
         let text = String::from_utf8_lossy(&log);
@@ -164,7 +164,7 @@ impl Instance {
     }
 
     fn signal(&self, signal: Signal) -> Result<()> {
-        // The guard keeps the process unreaped meanwhile, so the pid cannot be somebody else's.
+        // The guard keeps the process unreaped meanwhile, so the pid cannot belong to another process.
         let process = self.process();
         let child = process.as_ref().ok_or_else(|| Error::new(format!("{} is not running", self.recipe.name())))?;
         kill_process(Pid::from_child(child), signal).context("the signal")

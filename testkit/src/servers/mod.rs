@@ -40,7 +40,7 @@ pub use redis_tls::RedisTls;
 pub use shared::{SharedSet, shared};
 pub use wall_clock::WallClock;
 
-/// What differs from one kind of server to the next.
+/// The parts that differ between kinds of servers.
 pub trait Recipe: Send + Sync + 'static {
     /// One short word for folders and messages.
     fn name(&self) -> &'static str;

@@ -20,7 +20,7 @@ pub struct Redis {
     /// More options, as on the command line. A path without a `/` in front, as of a unix socket, is in the instance's
     /// [`folder`](super::Instance::folder).
     pub extra: Vec<String>,
-    /// Whose program.
+    /// The make of the program.
     pub make: Make,
     /// A wall clock of its own.
     pub clock: Option<WallClock>,
@@ -78,7 +78,7 @@ impl Recipe for Redis {
         // While it loads its data it answers with an error.
         match self.ask(addr, "PING") {
             Ok(reply) if reply == "PONG" => Ok(()),
-            // It serves whoever knows the password.
+            // It serves clients that know the password.
             Err(error) if error.to_string().starts_with("NOAUTH") => Ok(()),
             other => Err(io::Error::other(other?)),
         }

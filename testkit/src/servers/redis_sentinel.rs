@@ -12,7 +12,7 @@ use crate::error::Context;
 use crate::find::{find_program, missing};
 use crate::{Error, Proxy, Result, block_until};
 
-/// What the sentinels call the primary.
+/// The sentinels' name of the primary.
 const NAME: &str = "main";
 
 /// One sentinel.
@@ -34,7 +34,7 @@ impl Recipe for Sentinel {
     fn command(&self, folder: &Path, port: u16) -> Result<Command> {
         let program = find_program("redis-server").ok_or_else(|| missing("redis-server"))?;
         let file = folder.join("sentinel.conf");
-        // It writes into it what it learns.
+        // The sentinel writes its findings into this file.
         if !file.exists() {
             let Self { primary, down_after_ms, extra } = self;
             let text = format!(
@@ -72,7 +72,7 @@ impl Recipe for Sentinel {
 pub struct RedisSentinels {
     /// The first was the primary at the beginning.
     pub servers: Vec<Instance>,
-    /// Those who know which one it is.
+    /// The sentinels.
     pub sentinels: Vec<Instance>,
     /// In front of the first server, if it was asked for: sentinels and clients know only this one.
     pub proxy: Option<Proxy>,

@@ -74,7 +74,7 @@ pub async fn stand(store: &impl Backend, claim: &Arc<Claim>) -> Wake {
     }
 }
 
-/// Waits as the core does.
+/// Waits as the engine does.
 pub async fn wait(store: &impl Backend, claim: &Arc<Claim>, limit: Duration) -> Hold {
     let clock = Clock::system();
     let end = clock.now().after(limit);

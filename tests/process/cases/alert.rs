@@ -7,7 +7,7 @@ use dlock::{ErrorKind, Event, Key, Label, Observer, Wait};
 
 use crate::arena::{Arena, TTL};
 
-/// What an alert says: the template, never a customer's number, and the store.
+/// The text of an alert: the template, never a customer's number, and the store.
 #[derive(Clone, Default)]
 struct Alerts(Arc<Mutex<Vec<(String, String)>>>);
 

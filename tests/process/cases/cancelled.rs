@@ -40,7 +40,7 @@ pub(super) fn two_hundred_dropped_acquisitions_leave_nothing(arena: &Arena) {
 
         let third = arena.near().await;
         for process in [&third, &dropper, &other] {
-            // Cleaning up goes on behind the drop, but not for long.
+            // The clean-up goes on after the drop, but not for long.
             let asked = Instant::now();
             let guard = job(process).acquire().await.unwrap();
             arena.assert_in_time(asked);
@@ -69,7 +69,8 @@ async fn warm_up(one: &Registry, other: &Registry) {
     drop(waiting.await.unwrap().unwrap());
 }
 
-/// Where to drop: by the seed, at places spread over a whole cycle of this store, and the connects before it, on this machine.
+/// Where to drop: by the seed, at places spread over a whole cycle of this store, and the connects before it, on this
+/// machine.
 struct Points {
     random: Rng,
     cycle: Duration,

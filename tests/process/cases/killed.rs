@@ -1,4 +1,4 @@
-//! The dead and the sleeping hold nothing for long, neither a lock nor a place in line.
+//! Dead and stopped processes hold nothing for long, neither a lock nor a place in the queue.
 
 use std::time::{Duration, Instant};
 
@@ -6,7 +6,7 @@ use dlock_testkit::child::Child;
 
 use crate::arena::{Arena, PATIENCE, TTL, job, now};
 
-/// Time to stand in line.
+/// Time to join the queue.
 const IN_LINE: Duration = Duration::from_millis(500);
 
 pub(super) fn kill_9_holder(arena: &Arena) {
@@ -67,7 +67,7 @@ pub(super) fn a_stopped_waiter_neither_blocks_the_line_nor_uses_an_old_grant(are
     });
 }
 
-/// A child waits behind us, something is done to it, and we release; the next in line is to get the lock in time.
+/// A child waits behind us and is killed or stopped, and we release. The next waiter must get the lock in time.
 async fn leave_behind_in_line(arena: &Arena, ends: fn(&mut Child) -> dlock_testkit::Result<()>) -> Child {
     let holder = arena.near().await;
     let guard = job(&holder).acquire().await.unwrap();

@@ -1,4 +1,4 @@
-//! Several processes, several locks, and one who stops, wakes and kills them at random.
+//! Several processes and several locks. A nemesis stops, wakes and kills the processes at random.
 
 use std::time::{Duration, Instant};
 
@@ -48,7 +48,7 @@ pub(super) fn at_most_one_holder_whatever_befalls_the_processes(arena: &Arena) {
             stopped += 1;
         }
     }
-    // Time for those just woken to say what they believe.
+    // Time for processes that were just woken to write what they believe.
     std::thread::sleep(WORKER_TTL);
     drop(children);
     let holds = history::read(&folder);

@@ -47,7 +47,7 @@ pub(super) fn a_lost_reply_to_a_release_frees_in_time(arena: &Arena) {
         let released = Instant::now();
         let told = guard.release().await;
         if arena.store.is_session() {
-            // Nobody knows when the session has ended, so nobody says that it covered what was done.
+            // It is unknown when the session ended, so no call may return `Ok`.
             assert!(told.unwrap_err().is_lost());
         } else {
             // The lock covered the work of its body, even if the release fails later.
@@ -55,10 +55,10 @@ pub(super) fn a_lost_reply_to_a_release_frees_in_time(arena: &Arena) {
         }
         let next = job(&second).acquire().await.unwrap();
         arena.assert_in_time(released);
-        // The release that is tried again must not end somebody else's hold.
+        // The release that is tried again must not end another owner's hold.
         arena.set(Mode::Pass);
         tokio::time::sleep(TTL).await;
-        // A busy machine may keep a store from answering in time; that tells nothing of whose the lock is.
+        // On a busy machine a store may not answer in time. That says nothing about the owner of the lock.
         while let Err(error) = next.confirm().await {
             assert!(error.is_retryable(), "{error}");
         }
@@ -76,7 +76,7 @@ pub(super) fn a_lost_reply_to_a_renewal_makes_no_second_holder(arena: &Arena) {
         tokio::time::sleep(TTL / 2).await;
         arena.set(Mode::Pass);
         if arena.store.is_session() {
-            // The lock went with the connection; what counts is that the first holder knows it.
+            // The lock ended with the connection. The first holder must know it.
             let next = job(&second).acquire().await.unwrap();
             assert!(guard.check().is_err(), "two holders");
             next.release().await.unwrap();

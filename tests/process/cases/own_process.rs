@@ -9,7 +9,7 @@ use dlock::ErrorKind;
 
 use crate::arena::{Arena, TTL, job};
 
-/// A ttl that no trial waits for: what is free before was released.
+/// A ttl that no trial waits for. If the lock is free before, it was released.
 const LONG: Duration = Duration::from_secs(300);
 
 pub(super) fn a_panic_releases(arena: &Arena) {
@@ -58,7 +58,7 @@ pub(super) fn a_blocking_body_keeps_the_lock(arena: &Arena) {
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
         });
-        // The outer result says that the lock was held to the end, the inner one that the body knew it.
+        // The outer result says that the lock was held to the end, and the inner one that the body knew this.
         body.join().unwrap().unwrap().unwrap();
     });
     arena.run(arena.assert_nothing_left());

@@ -63,7 +63,7 @@ pub(super) fn two_runtimes_share_one_registry(arena: &Arena) {
         [first, current_thread(), Builder::new_multi_thread().enable_all().build().unwrap(), current_thread()]
     {
         runtime.block_on(async {
-            // What the runtime before has taken is released in this one.
+            // The lock of the previous runtime is released in this one.
             if let Some(guard) = held.take() {
                 dlock::Guard::release(guard).await.unwrap();
             }

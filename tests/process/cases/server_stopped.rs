@@ -1,4 +1,4 @@
-//! A server that stands still for longer than the ttl, as in a long swap or a suspended machine, and goes on.
+//! A server that stands still for longer than the ttl, as on a suspended machine, and goes on.
 
 use dlock::{ErrorKind, LossCause};
 
@@ -15,8 +15,8 @@ pub(super) fn a_stopped_server_makes_no_second_holder(arena: &Arena) {
         let loss = guard.check().unwrap_err();
         assert_eq!(*loss.kind(), ErrorKind::Lost(LossCause::Deadline));
         arena.servers.iter().for_each(|server| server.resume().unwrap());
-        // The waiter may have been told of the outage; then it asks again, as its error says. A store that has kept failing
-        // is asked about once a second, so the first answer may be a moment away.
+        // The waiter may have been told of the outage; then it asks again, as its error says. A store that has kept
+        // failing is asked about once a second, so the first answer may be a moment away.
         let mut asked = waiting.await.unwrap();
         let next = loop {
             match asked {

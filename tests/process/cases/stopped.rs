@@ -1,4 +1,4 @@
-//! SIGSTOP: what a holder that slept past its ttl may still believe, do and write.
+//! SIGSTOP: a holder that slept past its ttl must not believe in its lock, and its late write is refused.
 
 use std::time::Instant;
 
@@ -21,7 +21,7 @@ pub(super) fn a_stopped_holder_learns_of_its_loss_and_writes_nothing(arena: &Are
         assert!(fence.get() > old);
         arena.resource.write(&fence, "by the second holder").await.unwrap();
 
-        // It wakes to a silent network: whatever it says about its lock, it has asked nobody.
+        // It wakes to a silent network, so it has asked no server about its lock.
         arena.set(Mode::BLACKHOLE);
         tokio::time::sleep((TTL * 2).saturating_sub(stopped.elapsed())).await;
         holder.cont().unwrap();

@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 
 use crate::arena::{JOB, PATIENCE};
 
-/// The lock that somebody else holds.
+/// The lock that another process holds.
 pub(crate) const OTHER: &str = "other";
 
 const TTL: Duration = Duration::from_secs(4);
@@ -69,14 +69,14 @@ pub(super) async fn forks() {
     println!("released");
 }
 
-/// The child's status: it must be told that the lock is its parent's.
+/// The child's status: its error must say that the lock is its parent's.
 async fn refused<T>(request: impl Future<Output = Result<T>>) -> i32 {
     let is_told =
         matches!(request.await.map(drop), Err(error) if matches!(error.kind(), ErrorKind::Unsupported { .. }));
     i32::from(!is_told)
 }
 
-/// Forks. The parent goes on once the child has ended, as it should.
+/// Forks. The parent goes on after the child has ended with success.
 fn is_child(what: &str) -> bool {
     let child = match fork::fork().unwrap() {
         Fork::Child => return true,

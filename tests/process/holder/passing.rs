@@ -13,7 +13,7 @@ use crate::arena::JOB;
 const TASKS: usize = 32;
 const PASSES: usize = 1600;
 
-/// What was seen under the lock.
+/// The values that were read under the lock.
 #[derive(Default)]
 struct Seen {
     holds: usize,
@@ -43,22 +43,22 @@ async fn hold(seen: &Mutex<Seen>) -> Result<bool, Error> {
     if number % PASSES == 0 && !is_told {
         let now = Sight::here().await?;
         let mut seen = seen.lock().unwrap();
-        // On a bad day the store has granted the lock anew: once more.
+        // If the store has granted the lock again meanwhile, try once more.
         if let Some(before) = seen.last.as_ref().filter(|last| last.holder == now.holder) {
             now.tell_since(before);
             seen.is_told = true;
         }
         seen.last = Some(now);
     }
-    // A thread that was woken shall be asleep again at the next pass.
+    // A woken thread must be asleep again at the next pass.
     thread::sleep(Duration::from_micros(50));
-    // Whoever asks without a pause would find nobody to pass it on to.
+    // A caller that asks without a pause would find no waiter to pass the lock on to.
     tokio::task::yield_now().await;
     Ok(!is_told)
 }
 
 struct Sight {
-    /// To whom the store has granted the lock, and when.
+    /// The owner to which the store granted the lock, and the time.
     holder: String,
     /// How often each other thread has gone to sleep, and its name.
     threads: BTreeMap<String, (u64, String)>,

@@ -1,4 +1,4 @@
-//! A holder that is stopped in the middle of its body and goes on when its lock is somebody else's.
+//! A holder that is stopped in the middle of its body and goes on when another owner has its lock.
 
 use std::thread;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::arena::{PATIENCE, TTL, now};
 
 pub(crate) const RESOURCE_VALUE_OF_THE_LATE: &str = "by the first holder, too late";
 
-/// Tells each step, so that the trial can compare it with what was promised.
+/// Prints each step, so that the trial can compare it with the promises.
 pub(super) async fn in_the_body() {
     match body().await {
         Ok(()) => println!("call ok"),

@@ -1,4 +1,4 @@
-//! Asks the servers themselves, with clients of their own, what the locks have left there.
+//! Asks the servers themselves, with separate clients, what the locks have left there.
 
 mod etcd;
 mod redis;
@@ -12,12 +12,13 @@ use futures::future::BoxFuture;
 
 use crate::store::Store;
 
-/// A look into one store, at what belongs to one namespace.
+/// Reads the entries of one namespace in one store.
 pub(crate) trait Probe: Send + Sync {
-    /// What stands for locks: keys, rows, places in line, sessions that hold or wait. One line each.
+    /// The entries of locks: keys, rows, places in queues, sessions that hold or wait. One line each.
     fn places(&self) -> BoxFuture<'_, Vec<String>>;
 
-    /// What the clients keep: connections, subscribers, sessions, leases. One line each, which begins with that word.
+    /// The resources of clients: connections, subscribers, sessions, leases. One line each, which begins with that
+    /// word.
     fn clients(&self) -> BoxFuture<'_, Vec<String>>;
 }
 

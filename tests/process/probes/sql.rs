@@ -24,7 +24,7 @@ const SESSIONS: &str = "SELECT CONCAT_WS(' ', 'session', ID, COMMAND, TIME, COAL
      FROM information_schema.PROCESSLIST WHERE DB = ? AND ID <> CONNECTION_ID()";
 
 impl Probe for Sql {
-    /// Sessions that hold the trial's lock, and those that wait for it.
+    /// Sessions that hold the trial's lock, and sessions that wait for it.
     fn places(&self) -> BoxFuture<'_, Vec<String>> {
         Box::pin(async {
             let mut connection = MySqlConnection::connect(&self.url).await.unwrap();

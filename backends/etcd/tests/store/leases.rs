@@ -1,4 +1,4 @@
-//! Leases: shared by holds, kept alive, lost together, and one alone for what is not renewed.
+//! Leases: shared by holds, kept alive, lost together, and a separate one for a hold that is not renewed.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Waiting: order, wake-ups, and who may not come in.
+//! Waiting: order, wake-ups, and attempts that must be refused.
 
 use std::time::{Duration, Instant};
 

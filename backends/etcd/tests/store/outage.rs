@@ -1,4 +1,4 @@
-//! Members that are down, silent or strict; and what must not be seen in errors.
+//! Members that are down, silent or strict, and secrets that errors must not show.
 
 use std::time::Duration;
 

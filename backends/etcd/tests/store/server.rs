@@ -1,4 +1,4 @@
-//! Private servers, a raw client to look behind the backend's back, and a small stand-in for the core.
+//! Private servers, a raw client that reads the store without the backend, and a small stand-in for the engine.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -68,12 +68,12 @@ pub(crate) fn soon() -> BootInstant {
     Clock::system().now().after(Duration::from_secs(30))
 }
 
-/// Asks once without standing in line.
+/// Asks once without joining the queue.
 pub(crate) async fn ask(process: &Etcd, claim: &Arc<Claim>) -> Option<Hold> {
     held(process.try_acquire(claim, Queue::Leave).await.unwrap())
 }
 
-/// Asks once and stands in line.
+/// Asks once and joins the queue.
 pub(crate) async fn stand(process: &Etcd, claim: &Arc<Claim>) -> Result<Hold, Wake> {
     match process.try_acquire(claim, Queue::until(soon())).await.unwrap() {
         Attempt::Acquired(hold) => Ok(hold),
@@ -82,7 +82,7 @@ pub(crate) async fn stand(process: &Etcd, claim: &Arc<Claim>) -> Result<Hold, Wa
     }
 }
 
-/// Waits as the core would: for news, or until it is time to ask again.
+/// Waits as the engine does: for a notification, or until it is time to ask again.
 pub(crate) async fn acquire(process: &Etcd, claim: &Arc<Claim>) -> Hold {
     let clock = Clock::system();
     loop {

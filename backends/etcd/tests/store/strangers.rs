@@ -1,4 +1,4 @@
-//! Locks of other tools under the same prefix, as docs/backends.md describes them: they exclude ours, and ours them.
+//! Locks of other tools under the same prefix, as docs/backends.md describes them: they and dlock exclude each other.
 
 use dlock::Note;
 use dlock::backends::etcd::client::{Compare, CompareOp, PutOptions, Txn, TxnOp};
@@ -45,7 +45,7 @@ async fn another_tool_stands_behind_our_lock_and_gets_it_after_us() {
     let hold = ask(&process, &claim(&key)).await.unwrap();
     assert_eq!(process.look(&key).await.unwrap().note().cloned().unwrap().site(), Some(SITE));
     let (lease, own) = stand_as_go(&key, "").await;
-    // They hold the lock when no key of the line is older.
+    // They hold the lock when no key of the queue is older.
     let first = crate::server::line(&key).await;
     assert!(first.len() == 2 && first[1].as_bytes() == own);
     process.release(&hold).await.unwrap();

@@ -1,4 +1,5 @@
-//! Answers that nobody hears: dropped futures, slow networks. Nothing may stay behind that our lease would keep alive.
+//! Answers that nobody hears: dropped futures, slow networks. Nothing may be left behind that our lease would keep
+//! alive.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -165,7 +166,7 @@ fn an_unanswered_renewal_is_unknown_and_not_lost() {
     let it = Slow::start();
     let hold = it.slow.block_on(ask(&it.process, &claim(&lock("unanswered")))).unwrap();
     it.proxy.keep();
-    // The core gives it up; then the connection is cut.
+    // The engine gives it up; then the connection is cut.
     it.slow.block_on(async { timeout(Duration::from_millis(1100), it.process.renew(&[&hold])).await }).unwrap_err();
     // Silent for more than a second: the next request goes over another connection.
     let before = it.proxy.connections();

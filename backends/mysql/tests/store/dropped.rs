@@ -1,4 +1,4 @@
-//! Requests that nobody waits for any more.
+//! Dropped requests: nobody waits for their answers.
 
 use std::time::Duration;
 

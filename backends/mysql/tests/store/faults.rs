@@ -90,7 +90,7 @@ async fn a_server_that_misbehaves(kind: Kind) {
     let (seen,): (u64,) =
         sqlx::query_as("SELECT token FROM dlock_named ORDER BY token DESC LIMIT 1").fetch_one(&mut root).await.unwrap();
     assert_eq!(seen, token(&hold), "the token was not committed before the body");
-    // The monitor has looked before, and must not go on seeing what it saw then.
+    // The monitor has read the table before, and must not go on with that old state.
     tokio::time::sleep(Duration::from_millis(600)).await;
     let record = BreakRecord::new("alice", 17, "hangs");
     assert!(manual.break_hold(&hold.claim.key, HoldId::of(&hold.claim.owner), &record).await.unwrap());
@@ -123,7 +123,7 @@ async fn a_server_that_misbehaves(kind: Kind) {
     assert_eq!(one.release(&hold).await.unwrap(), Released::NotOwner);
 }
 
-/// Nobody else uses the server, so its counters are this page's.
+/// No other test uses the server, so its counters are those of this file.
 async fn a_page_reads_no_more_rows_than_its_limit(store: &GetLock, database: &Database) {
     let mut conn = database.connect().await;
     let first = "INSERT INTO dlock_named (name, token, conn, note, key_head, key_rest, hold) \

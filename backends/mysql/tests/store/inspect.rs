@@ -139,7 +139,7 @@ async fn a_holder_that_does_not_answer_keeps_the_lock(database: Database) {
     assert_eq!(other.record_of(&hold).await.unwrap(), None, "the request was not taken back");
 }
 
-/// The lock of a text as it stands in a key.
+/// The lock with this text as its key.
 fn literal(database: &Database, text: &'static str) -> LockKey {
     LockKey::new(&database.name, Key::text(text)).unwrap()
 }

@@ -11,7 +11,7 @@ use crate::tls::{PASSWORD, refused};
 async fn a_rogue_server_gets_no_password_from_a_client_that_verifies() {
     for tls in [false, true] {
         for query in ["tls=verify", "tls=require"] {
-            // One that speaks no TLS gets none from `require` either; one that does would.
+            // A server without TLS gets no password with `require` either; a server with TLS would.
             if tls && query == "tls=require" {
                 continue;
             }

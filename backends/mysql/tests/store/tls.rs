@@ -1,4 +1,4 @@
-//! TLS, and who must ask for it.
+//! TLS: when a URL must ask for it, and which certificates are accepted.
 
 use dlock::backends::mysql::GetLock;
 use dlock::{Clock, Error, ErrorKind};

@@ -1,5 +1,5 @@
-//! The names in the server, for tests that look behind the backend's back. They are written out here alone: other tests ask
-//! this file for them.
+//! The names in the server, for tests that look behind the backend's back. They are written out here alone: other tests
+//! ask this file for them.
 
 use dlock::{Key, LockKey};
 use dlock_testkit::holds;
@@ -26,7 +26,7 @@ pub(crate) fn of_text(text: &str) -> String {
     of(&holds::key(text))
 }
 
-/// The lock of a registry whose namespace nobody has set.
+/// A lock in the default namespace.
 pub(crate) fn of_default(key: Key) -> String {
     of(&LockKey::new("default", key).unwrap())
 }

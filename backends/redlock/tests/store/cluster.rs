@@ -12,7 +12,7 @@ use dlock_testkit::{Mode, Proxy};
 
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
 
-/// Beyond every bound that is promised: for a machine that is busy with something else.
+/// Added to every promised bound, because the machine may be busy with something else.
 pub(crate) const SLACK: Duration = Duration::from_secs(3);
 
 pub(crate) struct Cluster {
@@ -108,7 +108,7 @@ impl Cluster {
         calls.split(',').next().unwrap().parse().unwrap()
     }
 
-    /// Fails if anything stands there after this time.
+    /// Fails if any entry is there after this time.
     pub(crate) async fn assert_empty_within(&self, bound: Duration) {
         let start = Instant::now();
         loop {
@@ -130,7 +130,8 @@ pub(crate) async fn is_contended(redlock: &Redlock, claim: &Arc<Claim>) -> bool 
     matches!(attempt(redlock, claim).await.unwrap(), Attempt::Contended(_))
 }
 
-/// Takes a lock that will be free or can be voted on soon, as the core does: again and again.
+/// Takes a lock that will soon be free, or whose nodes will soon have votes, by asking again and again as the engine
+/// does.
 pub(crate) async fn win(redlock: &Redlock, claim: &Arc<Claim>, bound: Duration) -> Hold {
     let start = Instant::now();
     loop {

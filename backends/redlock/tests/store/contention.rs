@@ -1,4 +1,4 @@
-//! Several who want one lock: split votes, crowds, and a neighbour that uses one of the nodes by itself.
+//! Contention: split votes, many callers, and a client that uses one of the nodes alone.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -45,7 +45,7 @@ async fn a_split_vote_is_given_up_by_both_and_resolved() {
         match (first.unwrap(), second.unwrap()) {
             (Attempt::Contended(first), Attempt::Contended(second)) => {
                 splits += 1;
-                // Nobody holds it, so nobody's lease is told, and both ask again soon.
+                // Nobody holds it, so no lease is reported, and both ask again soon.
                 assert!(first.lease_left.is_none() && second.lease_left.is_none());
                 let soon = Clock::system().now().after(Duration::from_millis(120));
                 assert!(first.ask_by.unwrap() <= soon && second.ask_by.unwrap() <= soon);
@@ -106,7 +106,7 @@ async fn many_callers_all_get_the_lock_and_leave_nothing() {
     cluster.assert_empty_within(SECOND * 2 + SLACK).await;
 }
 
-/// The values are the single server's, so who locks on one node alone keeps out and is kept out there.
+/// The values are those of the single server, so a client that locks on one node alone excludes and is excluded there.
 #[tokio::test]
 async fn a_waiter_in_the_queue_of_one_node_neither_harms_nor_is_harmed() {
     let cluster = Cluster::start();

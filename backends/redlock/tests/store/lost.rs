@@ -1,4 +1,4 @@
-//! Answers that are lost and callers who leave: nothing stays on any node beyond the ttl.
+//! Lost answers and dropped callers: nothing stays on any node beyond the ttl.
 
 use std::time::{Duration, Instant};
 
@@ -20,7 +20,7 @@ async fn lost_answers_of_all_nodes_leave_nothing_beyond_the_ttl() {
     let error = attempt(&far, &claim("k", ttl)).await.unwrap_err();
     assert_eq!(*error.kind(), ErrorKind::Outage);
     let asked = Instant::now();
-    // Done, and nobody knows.
+    // It was done, and nobody knows.
     assert!(!cluster.left().is_empty(), "the servers did nothing, so nothing was tried");
     let next = win(&near, &claim("k", SECOND), ttl + SLACK).await;
     assert!(asked.elapsed() <= ttl + SLACK);
@@ -51,7 +51,7 @@ async fn lost_answers_of_a_minority_change_nothing() {
     let hold = take(&far, &claim("k", SECOND * 2)).await;
     assert!(matches!(confirm(&far, &hold).await, Standing::Renewed(_)));
     assert_eq!(far.release(&hold).await.unwrap(), Released::Released);
-    // Nobody's way is barred by what may stand there.
+    // A value that may be left there blocks nobody.
     let next = take(&far, &claim("k", SECOND * 2)).await;
     assert!(token(&next) > token(&hold));
     far.release(&next).await.unwrap();

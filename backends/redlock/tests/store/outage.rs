@@ -1,4 +1,4 @@
-//! A minority may be down or slow; a majority that is down is told, and ends a hold in time.
+//! A minority may be down or slow. A majority that is down is an outage, and ends a hold in time.
 
 use std::time::{Duration, Instant};
 
@@ -18,7 +18,7 @@ async fn two_of_five_nodes_may_be_down() {
     let cluster = Cluster::start();
     let before = cluster.open().await;
     cluster.kill([1, 3]);
-    // For one that knew them, and for one that never met them.
+    // For a process that knew the nodes, and for one that never met them.
     for redlock in [before, cluster.open().await] {
         let other = cluster.open().await;
         let hold = take(&redlock, &claim("k", LONG)).await;
@@ -42,7 +42,7 @@ async fn three_of_five_nodes_down_are_an_outage_and_leave_nothing() {
         let error = attempt(&redlock, &claim("free", LONG)).await.unwrap_err();
         assert_eq!(*error.kind(), ErrorKind::Outage);
         assert!(error.is_retryable() && text_of(&error).contains("3 or more of the 5"), "{error}");
-        // Two nodes say that somebody holds this one: still nobody could vote.
+        // Two nodes say that another owner holds this lock, but there is still no majority of votes.
         let error = attempt(&other, &claim("held", LONG)).await.unwrap_err();
         assert_eq!(*error.kind(), ErrorKind::Outage, "{error}");
     }
@@ -183,7 +183,7 @@ async fn a_process_that_is_kept_from_running_finds_the_answers_in_time() {
             Err(error) if *error.kind() == ErrorKind::Outage => continue,
             other => panic!("{other:?}"),
         };
-        // That node was asked for its vote and for the token to be written, and for nothing else.
+        // That node was asked for its vote and to write the token, and for nothing else.
         at_once += u32::from(cluster.scripts(0) == before + 2);
         assert_eq!(redlock.release(&hold).await.unwrap(), Released::Released);
         cluster.assert_empty_within(SECOND + SLACK).await;

@@ -34,7 +34,7 @@ async fn a_node_has_no_vote_until_the_longest_ttl_after_its_start() {
     redlock.release(&hold).await.unwrap();
     cluster.restart([2]);
     assert_eq!(*attempt(&redlock, &claim("k", MAX_TTL)).await.unwrap_err().kind(), ErrorKind::Outage);
-    // For those who never met the runs before, too.
+    // Also for processes that never met the earlier runs.
     assert_eq!(*attempt(&cluster.open().await, &claim("k", MAX_TTL)).await.unwrap_err().kind(), ErrorKind::Outage);
 }
 
@@ -49,7 +49,7 @@ async fn a_forgetful_node_does_not_make_two_holders() {
     let guard = first.lock("k").ttl(MAX_TTL).acquire().await.unwrap();
     cluster.restart([2, 3, 4]);
     let forgot = Instant::now();
-    // Without the guard these three are a majority for whoever asks.
+    // Without the guard these three are a majority for any caller.
     assert_eq!(cluster.left().len(), 2, "{:?}", cluster.left());
 
     let believed = Arc::new(Mutex::new(BootInstant::from_nanos(0)));
@@ -57,7 +57,7 @@ async fn a_forgetful_node_does_not_make_two_holders() {
     let watching = tokio::spawn(async move {
         let clock = Clock::system();
         loop {
-            // Read first: what is noted was surely still believed in then.
+            // Read first, so that the noted hold was surely still valid then.
             let now = clock.now();
             if guard.check().is_err() {
                 return guard;
@@ -141,7 +141,7 @@ pub(crate) async fn seen_while(
     seen
 }
 
-/// Fails if one that was asked for after another one's grant has no higher token.
+/// Fails if a grant that was asked for after another grant has no higher token.
 pub(crate) fn assert_tokens_rise(seen: &[Seen], seed: u64) {
     for (place, earlier) in seen.iter().enumerate() {
         for later in seen[place + 1..].iter().filter(|later| later.asked >= earlier.from) {
@@ -199,7 +199,7 @@ async fn a_hold_lives_on_the_nodes_that_remember_it() {
     assert!(matches!(renew().await, dlock_contract::Standing::Renewed(_)));
     cluster.restart([2]);
     assert_eq!(renew().await, dlock_contract::Standing::Lost);
-    // It was not created anew where it was forgotten.
+    // It was not created again on nodes that had forgotten it.
     assert!(cluster.left().iter().all(|left| left.starts_with('3') || left.starts_with('4')), "{:?}", cluster.left());
     redlock.release(&hold).await.unwrap();
     cluster.assert_empty_within(SLACK).await;

@@ -1,4 +1,4 @@
-//! Locks of other tools on the same nodes: redsync, node-redlock and their kind.
+//! Locks of other tools on the same nodes: redsync, node-redlock and similar ones.
 
 use dlock::backends::redlock::Redlock;
 use dlock::{Clock, ErrorKind, Key, LockKey, Wait};
@@ -10,13 +10,13 @@ use crate::cluster::{Cluster, SECOND, SLACK, attempt, win};
 /// As redsync writes them: 16 random bytes in base64.
 const VALUE: &str = "mAkVBdpqQ3ODn0KkRKr7Rg==";
 
-/// A stranger's part on some nodes: the same value on each, if it was free there.
+/// The keys of a foreign client on some nodes: the same value on each, if it was free there.
 fn locks(cluster: &Cluster, name: &str, nodes: impl IntoIterator<Item = usize>, ms: u32) -> usize {
     let set = |node: &usize| cluster.nodes[*node].ask(&format!("SET {name} {VALUE} NX PX {ms}")).unwrap() == "OK";
     nodes.into_iter().filter(set).count()
 }
 
-/// By its value, as they all do.
+/// Releases by its value, as all these tools do.
 fn unlocks(cluster: &Cluster, name: &str) -> usize {
     let held = |node: &&dlock_testkit::servers::Instance| {
         let held = node.ask(&format!("GET {name}")).unwrap() == VALUE;
@@ -65,7 +65,7 @@ async fn literal_names_are_shared_in_both_directions() {
     let redlock = literal(&cluster).await;
     let key = LockKey::new("test", Key::text("stock:").value(&42)).unwrap();
     let claim = |ttl| claim_on(&key, ttl, |_| ());
-    // Ours keeps them out, on every node.
+    // Our lock keeps them out, on every node.
     let hold = take(&redlock, &claim(SECOND * 20)).await;
     assert_eq!(hold.claim.key, key);
     assert!(matches!(confirm(&redlock, &hold).await, dlock_contract::Standing::Renewed(_)));
@@ -74,7 +74,7 @@ async fn literal_names_are_shared_in_both_directions() {
     assert!(cluster.left().is_empty(), "{:?}", cluster.left());
     assert_eq!(redlock.release(&hold).await.unwrap(), Released::Released);
     assert_eq!(redlock.release(&hold).await.unwrap(), Released::NotOwner);
-    // Theirs keeps us out, and stays as it is.
+    // Their lock keeps us out, and stays unchanged.
     assert_eq!(locks(&cluster, "stock:42", 0..5, 30_000), 5);
     let refused = claim(SECOND * 20);
     assert!(matches!(attempt(&redlock, &refused).await.unwrap(), Attempt::Contended(_)));
@@ -83,7 +83,7 @@ async fn literal_names_are_shared_in_both_directions() {
     let hold = win(&redlock, &claim(SECOND * 20), SLACK).await;
     redlock.abandon(&hold.claim).await.unwrap();
     assert_eq!(locks(&cluster, "stock:42", 0..5, 8000), 5);
-    // A name that can be read in two ways is none.
+    // A name that can be read in two ways is refused.
     let odd = LockKey::new("test", Key::text("a b")).unwrap();
     let odd = claim_on(&odd, SECOND * 20, |_| ());
     assert!(matches!(attempt(&redlock, &odd).await.unwrap_err().kind(), ErrorKind::Unsupported { .. }));

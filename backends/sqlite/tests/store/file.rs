@@ -1,4 +1,4 @@
-//! The file: who may use it, what it must be, and what happens when it is replaced.
+//! The file: its users, its form, and its replacement.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -101,7 +101,7 @@ async fn a_file_that_others_own_or_may_write_is_refused_unless_the_url_allows_it
     mode(&target, 0o666);
     std::os::unix::fs::symlink(&target, &link).unwrap();
     refused(&link, "may be written by other users").await;
-    // The file is ours alone; the file beside it is not.
+    // Only we can write the file, but others can write the file beside it.
     drop(store.open().await);
     let companion = folder.join("locks.db-wal");
     std::fs::write(&companion, "").unwrap();

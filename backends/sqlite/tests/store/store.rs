@@ -64,7 +64,7 @@ impl Store {
         conn.close().await.unwrap();
     }
 
-    /// Rows that stand for a lock, a holder, or somebody who waits.
+    /// Rows of locks, holders and waiters.
     pub(crate) async fn rows(&self) -> i64 {
         self.ask(
             "SELECT (SELECT count(*) FROM dlock_locks) + (SELECT count(*) FROM dlock_shares) \
@@ -93,7 +93,7 @@ pub(crate) fn permits(limit: u32) -> Mode {
     Mode::Permits(NonZeroU32::new(limit).unwrap())
 }
 
-/// Refused because somebody holds it.
+/// Asks for a lock that another owner holds, and expects a refusal.
 pub(crate) async fn contended(store: &Sqlite, claim: &Arc<Claim>, queue: Queue) -> Wake {
     match store.try_acquire(claim, queue).await.unwrap() {
         Attempt::Contended(wake) => wake,

@@ -1,4 +1,4 @@
-//! The memory backend, lying, hanging and failing as it is told to.
+//! The memory store with faults on demand: it lies, hangs and fails.
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::{Deref, DerefMut};
@@ -32,7 +32,7 @@ pub(crate) enum Op {
     Close,
 }
 
-/// What happens to one call.
+/// The fault of one call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Step {
     Pass,
@@ -62,7 +62,7 @@ pub(crate) enum Step {
     Fewer,
 }
 
-/// What the store can do, and which powers it offers. A test switches off what it needs.
+/// The profile and the powers of the store. A test switches off what it does not want.
 pub(crate) struct Offers {
     profile: Profile,
     pub(crate) keeps: bool,
@@ -122,17 +122,17 @@ impl Faulty {
         Self { memory: memory.clone(), clock: clock.clone(), offers: Arc::new(offers), state: Arc::default() }
     }
 
-    /// What happens to the next calls; afterwards they pass again.
+    /// Sets the faults of the next calls; later calls pass again.
     pub(crate) fn next(&self, op: Op, steps: impl IntoIterator<Item = Step>) {
         self.state.lock().unwrap().script.entry(op).or_default().extend(steps);
     }
 
-    /// What happens between the next grant and its answer.
+    /// Sets what happens between the next grant and its answer.
     pub(crate) fn meanwhile(&self, work: impl FnOnce() + Send + 'static) {
         self.state.lock().unwrap().meanwhile = Some(Box::new(work));
     }
 
-    /// Drops what `next` still has in store.
+    /// Drops the faults of `next` that have not happened yet.
     pub(crate) fn behave(&self) {
         self.state.lock().unwrap().script.clear();
     }
@@ -143,7 +143,7 @@ impl Faulty {
         self.state.lock().unwrap().session.get_or_insert_with(|| Arc::new(Line::new(group))).clone()
     }
 
-    /// What happens to all calls from now on.
+    /// Sets the fault of all calls from now on.
     pub(crate) fn always(&self, op: Op, step: Step) {
         self.state.lock().unwrap().always.insert(op, step);
     }
@@ -160,12 +160,12 @@ impl Faulty {
         threads
     }
 
-    /// For each abandon, over which runtime's connection it shall go.
+    /// For each abandon, the runtime whose connection it must use.
     pub(crate) fn abandoned(&self) -> Vec<Option<dlock_contract::Origin>> {
         self.state.lock().unwrap().abandoned.clone()
     }
 
-    /// Does now what has stalled; it finds whoever has these owners.
+    /// Runs the stalled abandons now. They undo whatever these owners have by then.
     pub(crate) async fn deliver(&self) {
         let stalled = std::mem::take(&mut self.state.lock().unwrap().stalled);
         assert!(!stalled.is_empty(), "nothing has stalled");
@@ -190,7 +190,7 @@ impl Faulty {
         scripted.or_else(|| state.always.get(&op).copied()).unwrap_or(Step::Pass)
     }
 
-    /// Applies what is the same for all calls; `None` if the call shall be made and its answer counts.
+    /// Applies the faults that are the same for all calls. `None` if the call must be made and its answer counts.
     async fn fault<T>(&self, step: Step, call: impl Future<Output = T>) -> Result<T> {
         match step {
             Step::Fail => Err(Error::outage("scripted outage")),

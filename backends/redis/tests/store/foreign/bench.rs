@@ -56,7 +56,7 @@ impl Bench {
         redis::Client::open(&*self.url).unwrap().get_connection().unwrap()
     }
 
-    /// The value under the name, as the server keeps it, without the lease; `None` if there is none.
+    /// The value under the name in the server, without the lease; `None` if there is none.
     pub(crate) fn value(&self) -> Option<Vec<u8>> {
         redis::cmd("DUMP").arg(&self.name).query(&mut self.raw()).unwrap()
     }
@@ -65,7 +65,8 @@ impl Bench {
         redis::cmd("PTTL").arg(&self.name).query(&mut self.raw()).unwrap()
     }
 
-    /// All names that have this lock's in them, but for what the line remembers of strangers for a minute.
+    /// All names that contain this lock's name, except for the queue's memory of foreign clients, which lasts for a
+    /// minute.
     pub(crate) fn keys(&self) -> Vec<String> {
         let mut keys: Vec<String> = redis::cmd("KEYS").arg(format!("*{}*", self.name)).query(&mut self.raw()).unwrap();
         keys.retain(|key| !self.is_memory(key));

@@ -1,4 +1,4 @@
-//! `keys=literal` beside redis-py's lock, and beside what others of its kind send.
+//! `keys=literal` beside redis-py's lock, and beside the values of similar tools.
 
 use dlock::backends::redis::Redis;
 use dlock::{Clock, ErrorKind, Key, LockKey};
@@ -42,7 +42,7 @@ async fn a_lock_of_redis_py_is_contention_and_stays_as_it_is() {
             let left = wake.lease_left.unwrap();
             assert!(left > 10 * SECOND && left <= LONG, "{left:?}");
             assert_eq!(bench.value(), before);
-            // Nothing of ours is beside a name that others have chosen.
+            // dlock keeps no key beside a name that others have chosen.
             assert!(bench.keys().iter().all(|key| *key == bench.name || key.starts_with("dl1:")), "{:?}", bench.keys());
             ours.abandon(&claim).await.unwrap();
         }
@@ -69,7 +69,7 @@ async fn waiters_in_our_queue_follow_redis_py_in_order() {
     let head = stand(&one, &first).await;
     let between = Clock::system().now();
     let mut behind = stand(&two, &second).await;
-    // Nobody will push what redis-py does: the head of the line looks often, the others as seldom as ever.
+    // Nobody pushes a release of redis-py, so the first waiter polls often, and the others as seldom as usual.
     assert!(head.ask_by.unwrap().since(between) < 200 * MS);
     assert!(behind.ask_by.unwrap().since(between) > 700 * MS);
     assert_eq!(bench.value(), before);
@@ -112,7 +112,7 @@ async fn a_killed_redis_py_ends_with_its_lease() {
 async fn a_foreign_lock_without_a_lease_and_a_value_that_is_no_lock_are_conflicts() {
     let bench = Bench::new();
     let (ours, mut python) = (bench.literal().await, Python::start(&bench.url));
-    // As redis-py does unless it is told a time.
+    // As redis-py does by default.
     assert!(python.does(&format!("acquire {} never 0", bench.name)));
     bench.conflicts(&ours).await;
     let writes: [fn(&mut redis::Connection, &str); 3] = [
@@ -130,7 +130,7 @@ async fn a_foreign_lock_without_a_lease_and_a_value_that_is_no_lock_are_conflict
 async fn any_foreign_bytes_with_a_lease_are_a_lock_and_are_shown_to_nobody() {
     let bench = Bench::new();
     let ours = bench.literal().await;
-    // As redsync, node-redlock and others make them, and one that looks as if a marker of ours began it.
+    // Values as redsync, node-redlock and others make them, and one that begins like a marker of dlock.
     let values: [&[u8]; 6] = [
         b"\xff\x00\x80 +line\xfe",
         b"6Ql2nUVuLSwQWqUmNQ==",
@@ -163,7 +163,7 @@ async fn names_that_others_choose_and_the_keys_beside_our_locks_never_meet() {
     let hold = take(&ours, &bench.claim(LONG)).await;
     let waiter = bench.claim(LONG);
     let wake = stand(&ours, &waiter).await;
-    // The line of `stock:…` would be there, had it no name of its own.
+    // The queue of `stock:…` would be there if it had no name of its own.
     let text: &'static str = Box::leak(format!("{}:q", bench.name).into_boxed_str());
     let other = claim_on(&LockKey::new("test", Key::text(text)).unwrap(), LONG, |_| ());
     let beside = take(&ours, &other).await;

@@ -1,4 +1,4 @@
-//! The same through the core, as a program asks for it.
+//! The same through the engine, as a program uses it.
 
 use dlock::{ErrorKind, Key, Mode, Wait};
 use redis::Commands;
@@ -25,7 +25,7 @@ async fn a_counter_that_both_tools_raise_loses_no_count() {
                 tokio::time::sleep(MS).await;
                 let _: () = raw.set(&counter, before.unwrap_or(0) + 1).unwrap();
                 guard.release().await.unwrap();
-                // Ours hand the lock on among themselves; redis-py only gets in where nobody stands in line.
+                // Callers of dlock hand the lock on among themselves. redis-py gets it only if the queue is empty.
                 tokio::time::sleep(fastrand::u32(0..30) * MS).await;
             }
         })

@@ -1,4 +1,4 @@
-//! The same on other servers than a plain one, and with accounts that may do just what is needed.
+//! The same on other topologies than one server, and with accounts that have only the needed rights.
 
 use dlock::backends::redis::{Literal, Redisson};
 use dlock::{Clock, ErrorKind, Key, LockKey, Registry};
@@ -49,7 +49,7 @@ async fn literal_names_need_the_listed_rights_and_the_shared_names() {
     let news = tokio::time::timeout(LONG, wake.signal.as_mut().unwrap()).await.unwrap().unwrap();
     let Signal::Granted(hold) = news else { panic!("{news:?}") };
     assert_eq!(ours.release(&hold).await.unwrap(), Released::Released);
-    // Without the shared names, and without ours.
+    // Without the rights on the shared names, and without those on our names.
     for rights in ["~elsewhere:*", "resetkeys ~stock:*"] {
         let error = match literal(account(&server, "less", rights)).await {
             Ok(ours) => ours.try_acquire(&claim, Queue::Leave).await.unwrap_err(),
@@ -101,7 +101,7 @@ async fn literal_names_work_in_a_cluster_with_and_without_a_hash_tag() {
         assert_eq!(one.release(&hold).await.unwrap(), Released::Released);
         let hold = wait(&two, &second, LONG).await;
         assert_eq!(two.release(&hold).await.unwrap(), Released::Released);
-        // The memory of strangers ends by itself.
+        // The memory of foreign clients ends by itself.
         assert_eq!(cluster.ask_owner(name, "KEYS *stock:42*").unwrap(), memory);
         cluster.ask_owner(name, &format!("DEL {memory}")).unwrap();
     }

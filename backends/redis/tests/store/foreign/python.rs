@@ -22,12 +22,12 @@ impl Python {
         Self { process, orders, answers: BufReader::new(answers) }
     }
 
-    /// Tells it what to do, and does not wait for it.
+    /// Sends a command, and does not wait for it.
     pub(crate) fn begin(&mut self, order: &str) {
         writeln!(self.orders, "{order}").unwrap();
     }
 
-    /// Waits for the end of what was begun; was it done?
+    /// Waits for the end of the command. Returns whether it succeeded.
     pub(crate) fn end(&mut self) -> bool {
         let mut answer = String::new();
         self.answers.read_line(&mut answer).unwrap();
@@ -43,7 +43,7 @@ impl Python {
         self.end()
     }
 
-    /// Kills it: what it holds it never releases.
+    /// Kills the process. It never releases its locks.
     pub(crate) fn kill(mut self) {
         self.process.kill().unwrap();
         self.process.wait().unwrap();

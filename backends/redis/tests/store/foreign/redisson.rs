@@ -9,7 +9,7 @@ use redis::Commands;
 use super::bench::{Bench, LONG, MS, SECOND};
 use super::rlock::{RLock, WATCHDOG_MS, message};
 
-/// Waits for news and for nothing else: whoever asks again by itself would get in anyway.
+/// Waits only for the notification, because a waiter that asks again by itself would get the lock anyway.
 async fn told(mut wake: Wake) {
     let signal = wake.signal.take().expect("nothing is heard");
     let news = tokio::time::timeout(LONG, signal).await.expect("nothing was told").unwrap();
@@ -135,7 +135,7 @@ async fn a_waiter_listens_while_it_waits_and_no_longer() {
             tokio::time::sleep(5 * MS).await;
         }
     };
-    // Nobody listens without a need.
+    // Without a waiter there is no subscription.
     let hold = take(&ours, &bench.claim(LONG)).await;
     ours.release(&hold).await.unwrap();
     assert_eq!(java.lock(WATCHDOG_MS), None);
@@ -193,7 +193,7 @@ async fn a_waiter_that_cannot_subscribe_is_not_promised_a_notification() {
     assert_eq!(java.lock(WATCHDOG_MS), None);
     let claim = bench.claim(LONG);
     let wake = listen(&ours, &claim).await;
-    // No room for another connection, so the one that listens cannot come back.
+    // The server accepts no more connections, so the listening one cannot come back.
     let mut config = |most: u32| {
         let () = redis::cmd("CONFIG").arg("SET").arg("maxclients").arg(most).query(&mut raw).unwrap();
     };

@@ -1,4 +1,4 @@
-//! What Redisson's `RLock` sends, step by step: the same commands in the same order, by a client and thread of its own.
+//! The commands of Redisson's `RLock`, step by step, in the same order, with a client id and a thread id of their own.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use redis::{Connection, PubSub, Script};
 
 use super::bench::Bench;
 
-/// Redisson's watchdog, unless it is told another time.
+/// The default lease of Redisson's watchdog.
 pub(crate) const WATCHDOG_MS: u64 = 30_000;
 
 /// One thread of one Java service.
@@ -30,7 +30,8 @@ impl RLock {
         format!("redisson_lock__channel:{{{}}}", self.name)
     }
 
-    /// `tryLock`: nothing if it was got, once more if it was held already; else for how long it is held.
+    /// `tryLock`: `None` if it was granted, also to a holder that asks again; otherwise the time that is left of the
+    /// lease.
     pub(crate) fn lock(&mut self, lease_ms: u64) -> Option<i64> {
         let script = "
             local free=redis.call('exists',KEYS[1])==0
@@ -76,7 +77,7 @@ impl RLock {
         wait(&mut pubsub)
     }
 
-    /// Cuts off whoever listens to anything.
+    /// Closes the connections of all subscribers.
     pub(crate) fn cut_listeners(&mut self) {
         let _: u64 = redis::cmd("CLIENT").arg("KILL").arg("TYPE").arg("pubsub").query(&mut self.raw).unwrap();
     }

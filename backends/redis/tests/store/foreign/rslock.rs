@@ -46,7 +46,7 @@ async fn rslock_finds_our_lock_taken_and_gets_it_after_our_release() {
     let lock = || registry.lock(bench.text()).ttl(4 * LONG);
     let guard = lock().acquire().await.unwrap();
     let before = bench.value().unwrap();
-    // A refused client unlocks what it may have left, and our lock is not that.
+    // A refused client unlocks what it may have left. It must not unlock our lock.
     assert!(matches!(manager.lock(&*bench.name, LONG).await, Err(LockError::Unavailable)));
     assert_eq!(bench.value(), Some(before));
     guard.check().unwrap();

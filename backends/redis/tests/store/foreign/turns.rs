@@ -1,4 +1,4 @@
-//! Turns with strangers that poll: a line of ours gives way to them.
+//! Turns with foreign clients that poll: a queue of dlock leaves the lock free for them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use super::bench::{Bench, LONG, MS, SECOND};
 /// How often redsync tries before it gives up.
 const TRIES: u32 = 32;
 
-/// A stranger that asks as redsync does: nobody tells it of a release, and it has no place in any line.
+/// A foreign client that asks as redsync does: it is not notified of a release, and has no place in a queue.
 struct Stranger {
     name: String,
     raw: redis::Connection,
@@ -47,7 +47,7 @@ impl Stranger {
     }
 }
 
-/// Tasks that never leave the line empty.
+/// Tasks that never leave the queue empty.
 struct Crowd {
     over: Arc<AtomicBool>,
     holds: Arc<AtomicU32>,
@@ -81,7 +81,7 @@ impl Crowd {
     }
 }
 
-/// A stranger gets the lock again and again within its tries, while ours hand it on among themselves.
+/// A foreign client gets the lock again and again within its tries, while dlock's callers hand it on among themselves.
 async fn both_get_their_turns(bench: &Bench, registries: &[Registry], fair: bool, hold: Duration) {
     let mut stranger = Stranger::new(bench);
     assert!(stranger.tries());
@@ -119,7 +119,7 @@ async fn a_polling_foreign_client_gets_its_turns_beside_many_tasks_of_one_proces
         .await;
 }
 
-/// Each turn of ours is one hold then.
+/// Then each turn of dlock is one hold.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_polling_foreign_client_gets_its_turns_beside_tasks_that_hold_longer() {
     let bench = Bench::new();
@@ -183,7 +183,7 @@ async fn a_queue_is_not_starved_by_foreign_clients_that_hold_long() {
     for stranger in strangers {
         theirs += stranger.await.unwrap();
     }
-    // Each side has the name for about half of the time: some fifteen turns of ours, with fifty holds each.
+    // Each side has the lock for about half of the time: about fifteen turns of dlock, with fifty holds each.
     assert!(ours > 100 && theirs > 10, "ours had {ours}, the strangers {theirs}");
     bench.empty().await;
 }
@@ -222,7 +222,7 @@ async fn a_queue_that_met_no_foreign_client_runs_the_commands_of_a_plain_queue()
         let plain = commands_of_hand_overs("eviction=allow").await;
         let begin = Instant::now();
         let literal = commands_of_hand_overs("keys=literal").await;
-        // On a busy machine a look for strangers is due meanwhile, or one finds nobody in the line yet.
+        // On a busy machine a check for foreign clients may be due meanwhile, or a check finds an empty queue.
         let is_late =
             begin.elapsed() > 3 * SECOND / 10 || plain["publish"] != 10 || literal.get("publish") != Some(&10);
         if !is_late {
@@ -233,7 +233,7 @@ async fn a_queue_that_met_no_foreign_client_runs_the_commands_of_a_plain_queue()
     panic!("too slow each time");
 }
 
-/// Its own looks are no sign of a stranger.
+/// Checks for foreign clients do not count as a foreign client.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_queue_that_meets_no_foreign_client_leaves_the_lock_free_seldom() {
     let bench = Bench::new();

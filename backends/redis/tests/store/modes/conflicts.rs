@@ -96,7 +96,7 @@ async fn a_hold_whose_key_is_deleted_or_foreign_hears_of_its_loss() {
     let bench = Bench::shared();
     let redis = bench.open().await;
     let hold = take(&redis, &bench.claim(permits(3), LONG)).await;
-    // Deleted by hand: the lock is gone, whatever else stands there.
+    // Deleted by hand: the lock is gone, even if the name has another value.
     let _: () = bench.raw().del(bench.name()).unwrap();
     assert!(super::bench::is_lost(&redis, &hold).await);
     assert!(redis.look(&bench.key).await.unwrap().note().cloned().is_none());
@@ -107,7 +107,7 @@ async fn a_hold_whose_key_is_deleted_or_foreign_hears_of_its_loss() {
     assert!(super::bench::is_lost(&redis, &other).await);
     assert_eq!(redis.release(&other).await.unwrap(), dlock_contract::Released::NotOwner);
     let _: () = bench.raw().del(bench.name()).unwrap();
-    // A later lock does not take over what was left.
+    // A later lock does not take over the old shares.
     let next = take(&redis, &bench.claim(permits(3), 50 * MS)).await;
     assert_eq!(next.slot, Some(0));
     bench.empty(SECOND).await;

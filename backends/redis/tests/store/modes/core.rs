@@ -1,4 +1,4 @@
-//! The same through the core, as a program asks for it.
+//! The same through the engine, as a program uses it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering::SeqCst};
@@ -33,7 +33,7 @@ async fn permits_and_readers_of_two_processes_share_a_lock() {
                     let guard = lock(&registry, &bench).mode(mode).acquire().await.unwrap();
                     assert!(inside.fetch_add(1, SeqCst) < most);
                     assert_eq!(guard.slot().is_some(), most == 3);
-                    // Beyond what a pushed grant lasts for, at times: it must be renewed.
+                    // Sometimes longer than a pushed grant lasts, so the hold must be renewed.
                     tokio::time::sleep(if n == 0 { 300 * MS } else { MS }).await;
                     guard.check().unwrap();
                     inside.fetch_sub(1, SeqCst);

@@ -1,4 +1,4 @@
-//! Claims that want nobody to be overtaken.
+//! `fair` claims, which overtake no waiter.
 
 use dlock::Mode;
 use dlock_contract::{Backend, Keeps, Queue, Released, Standing};
@@ -14,7 +14,7 @@ async fn a_fair_claim_does_not_overtake_after_a_death() {
     let waiter = bench.fair(LONG);
     let mut wake = stand(&two, &waiter).await;
     tokio::time::sleep(110 * MS).await;
-    // The lock is free, and somebody stands in its line.
+    // The lock is free, and there is a waiter in its queue.
     let late = bench.fair(LONG);
     assert!(ask(&one, &late, Queue::Leave).await.is_none());
     let first = granted(&mut wake).await;

@@ -48,7 +48,7 @@ async fn a_waiter_gets_a_kept_key_when_its_time_is_over() {
     let mut wake = stand(&two, &waiter).await;
     let before = Instant::now();
     assert_eq!(one.keep(&hold, 500 * MS, None).await.unwrap(), Released::Released);
-    // Told, since it would have slept for longer.
+    // It was notified, because otherwise it would have slept for longer.
     let told = tokio::time::timeout(400 * MS, wake.signal.as_mut().unwrap()).await.unwrap().unwrap();
     assert!(matches!(told, dlock_contract::Signal::Ask));
     let next = wait(&two, &waiter, SECOND).await;
@@ -68,7 +68,7 @@ async fn a_period_is_started_once_however_many_callers_ask() {
         let hold = take(&one, &claim).await;
         // A lost answer: the run is still this claim's.
         assert!(token(&take(&one, &claim).await) > token(&hold));
-        // While the winner holds, too; whoever would rerun waits for its end.
+        // Also while the winner holds. A caller with `rerun` waits for the end of the run.
         assert!(already_run(&two, &bench.run(HOUR, false, LONG)).await);
         contended(&two, &bench.run(HOUR, true, LONG)).await;
         assert_eq!(one.end_run(&hold, end).await.unwrap(), Released::Released);
@@ -77,7 +77,7 @@ async fn a_period_is_started_once_however_many_callers_ask() {
             assert!(already_run(&two, &bench.run(HOUR, rerun, LONG)).await);
         }
         assert_eq!(one.end_run(&hold, end).await.unwrap(), Released::NotOwner);
-        // One that asks for no period does not care.
+        // A claim without a period is not affected.
         let plain = take(&two, &bench.claim(Mode::Exclusive, LONG)).await;
         assert!(already_run(&one, &bench.run(HOUR, true, LONG)).await);
         two.release(&plain).await.unwrap();
@@ -147,7 +147,7 @@ async fn the_next_period_waits_for_a_run_that_is_not_over() {
         }
         other => panic!("{other:?}"),
     }
-    // It stands in no line.
+    // It is in no queue.
     assert_eq!(bench.keys(), ["l", "l:r"]);
     one.end_run(&long, RunEnd::Succeeded { took: 110 * MS }).await.unwrap();
     take(&two, &next).await;
@@ -174,7 +174,7 @@ async fn an_abandoned_start_gives_its_period_back_also_when_its_lease_is_over() 
     assert!(already_run(&redis, &bench.run(HOUR, true, LONG)).await, "it was run");
 }
 
-/// Else it would be run a second time once its lease is over.
+/// Without this, the run would be started a second time when its lease is over.
 #[tokio::test]
 async fn a_run_that_ends_at_a_server_without_memory_has_ended() {
     for end in [RunEnd::Failed, RunEnd::Succeeded { took: SECOND }] {

@@ -116,7 +116,7 @@ async fn when_several_permits_end_at_once_as_many_waiters_get_in() {
         wakes.push(stand(&redis, claim).await);
     }
     tokio::time::sleep(110 * MS).await;
-    // The last one asks first, and lets in those before it.
+    // The last waiter asks first, and lets in the waiters before it.
     assert!(ask(&redis, &claims[3], until()).await.is_none());
     let mut slots = Vec::new();
     for wake in &mut wakes[..3] {
@@ -185,7 +185,7 @@ async fn a_permit_pushed_to_a_waiter_that_is_gone_is_released() {
     let processes: Vec<String> = redis::cmd("HGETALL").arg(bench.name() + ":p").query(&mut raw).unwrap();
     drop(wake);
     two.abandon(&gone).await.unwrap();
-    // As if its request had come after its abandon.
+    // As if the request had arrived after its abandon.
     let _: () = raw.zadd(&line, &entries[0].0, entries[0].1).unwrap();
     let _: () = redis::cmd("HSET").arg(bench.name() + ":p").arg(&processes).query(&mut raw).unwrap();
     let mut next = stand(&one, &bench.claim(permits(1), LONG)).await;
@@ -262,7 +262,7 @@ async fn tokens_rise_although_the_counter_was_set_back() {
     let _: () = bench.raw().set(FENCE, 1_u64 << 53).unwrap();
     let refused = bench.claim(permits(3), LONG);
     assert!(redis.try_acquire(&refused, Queue::Leave).await.is_err());
-    // As the core does after every failure.
+    // As the engine does after every failure.
     redis.abandon(&refused).await.unwrap();
     redis.release(&third).await.unwrap();
     assert_eq!(bench.keys(), [""; 0]);

@@ -1,4 +1,4 @@
-//! Processes to which nothing can be pushed: they stand in line all the same, and ask.
+//! Processes that cannot get pushes: they join the queue too, and poll.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

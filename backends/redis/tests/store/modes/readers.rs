@@ -66,7 +66,7 @@ async fn a_reader_that_comes_while_a_writer_waits_stands_behind_it() {
     one.release(&reader).await.unwrap();
     let writing = granted(&mut writer).await;
     silent(&mut late).await;
-    // All that lead the line at once, and nobody of those behind the next writer.
+    // All readers at the head of the queue at once, and none of those behind the next writer.
     two.release(&writing).await.unwrap();
     let reading = (granted(&mut late).await, granted(&mut later).await);
     assert!(reading.0.token > writing.token && reading.1.token > reading.0.token);

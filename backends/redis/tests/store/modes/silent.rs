@@ -9,13 +9,14 @@ use dlock_testkit::holds::take;
 
 use super::bench::{Bench, LONG, ask, granted, stand, until};
 
-/// As if the lease of the present hold were over.
+/// As if the lease of the current hold were over.
 fn runs_out(bench: &Bench) {
     let ended: u64 = redis::cmd("DEL").arg(bench.name()).query(&mut bench.raw()).unwrap();
     assert_eq!(ended, 1);
 }
 
-/// A process that was handed a lock and said nothing until it ran out, and its two places before the last of a line.
+/// A process that got a lock handed over and was silent until it expired, with two more places before the last one of
+/// the queue.
 struct Silent {
     redis: Redis,
     claims: [Arc<Claim>; 2],
@@ -61,7 +62,7 @@ async fn a_newcomer_whose_key_is_kept_beyond_its_hold_gives_a_silent_process_no_
     let bench = Bench::own();
     let one = bench.open().await;
     let (silent, last) = Silent::before(&one, &bench).await;
-    // Nobody asks while it holds the lock.
+    // No caller asks while it holds the lock.
     let newcomer = take(&one, &bench.claim(Mode::Exclusive, LONG)).await;
     assert_eq!(one.keep(&newcomer, LONG, None).await.unwrap(), Released::Released);
     runs_out(&bench);

@@ -132,7 +132,7 @@ async fn a_waiter_is_notified_and_does_not_poll() {
         }
         let after = bench.calls();
         let spent = |name: &str| after.get(name).copied().unwrap_or(0) - before.get(name).copied().unwrap_or(0);
-        // One that asks and one that ends; the first in a process asks twice.
+        // One request to ask and one to end; the first caller of a process asks twice.
         let each = (spent("evalsha") + spent("eval")) as f64 / 300.0;
         assert!((1.9..2.3).contains(&each), "{each} commands for each hold");
     }

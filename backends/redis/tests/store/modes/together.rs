@@ -81,7 +81,7 @@ async fn if_one_lock_is_taken_or_waited_for_none_of_the_locks_is_changed() {
     assert_eq!((names(&bench), bench.raw().get::<_, String>(FENCE).unwrap()), before);
     other.release(&held).await.unwrap();
 
-    // Free, but for a line that nobody has tidied yet.
+    // Free, except for an old queue that nobody has removed yet.
     let line = format!("{}:q", names::of_text("c"));
     let _: () = bench.raw().zadd(&line, "somebody", 1).unwrap();
     let answer = redis.try_acquire_all(&claims(SECOND)).await.unwrap();

@@ -25,7 +25,7 @@ async fn a_holder_whose_lock_an_operator_deletes_hears_of_it_at_its_next_renewal
         assert_eq!(deleted, 1);
         let next = lock(&two, Mode::Exclusive).wait(Wait::None).acquire().await.unwrap();
         held.check().expect("both believe in it");
-        // A third of the ttl, and what a busy machine takes.
+        // A third of the ttl, and some time for a busy machine.
         tokio::time::timeout(5 * SECOND, held.lost()).await.expect("it was not told");
         next.check().unwrap();
         next.release().await.unwrap();

@@ -66,7 +66,7 @@ async fn waiters_of_one_process_cost_one_command_each() {
     assert_eq!(server.keys(), [FENCE]);
 }
 
-/// Somebody has broken the line. The lock is free all the same, and whoever asks for a place in it hears what is wrong.
+/// The queue has a foreign value. The lock is still freed, and a caller that asks for a place hears what is wrong.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_release_frees_the_lock_although_its_request_for_the_next_caller_fails() {
     let server = Database::own(&[]);
@@ -81,7 +81,7 @@ async fn a_release_frees_the_lock_although_its_request_for_the_next_caller_fails
     assert_eq!(*told.kind(), ErrorKind::KeyConflict, "{told}");
 }
 
-/// An operator has put something else there meanwhile.
+/// An operator has put another value there meanwhile.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_release_that_asks_for_the_next_caller_leaves_a_foreign_value_alone() {
     let server = Database::own(&[]);
@@ -102,7 +102,7 @@ async fn a_release_that_asks_for_the_next_caller_leaves_a_foreign_value_alone() 
     }
 }
 
-/// The lock was taken before the token could be drawn: it is given back, and whoever asks hears of the counter.
+/// The lock was taken before the token could be drawn. It is released, and the next caller hears of the counter.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_release_that_can_draw_no_token_for_the_next_caller_leaves_nothing() {
     for counter in ["junk", "9223372036854775807"] {
@@ -117,7 +117,7 @@ async fn a_release_that_can_draw_no_token_for_the_next_caller_leaves_nothing() {
     }
 }
 
-/// So is a place in a line of which half is broken.
+/// A place in a queue with one broken key is removed too.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_release_that_can_take_no_place_for_the_next_caller_leaves_nothing() {
     let server = Database::own(&[]);
@@ -134,7 +134,7 @@ async fn a_release_that_can_take_no_place_for_the_next_caller_leaves_nothing() {
     assert!(places.iter().all(|place| !place.contains(&next.owner.to_hex())), "{places:?}");
 }
 
-/// As short as a grant that is pushed: the one for whom it is may have ended with the process.
+/// As short as a pushed grant, because the next caller may have ended with the process.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_grant_that_the_next_caller_has_not_seen_yet_is_short() {
     let server = Database::own(&[]);
@@ -144,7 +144,7 @@ async fn a_grant_that_the_next_caller_has_not_seen_yet_is_short() {
     let (_, Some(Attempt::Acquired(hold))) = one.release_to(&held, &next, until).await.unwrap() else { panic!() };
     let left: u64 = server.raw().pttl(K).unwrap();
     assert!(hold.validity.granted == SECOND && left <= 1000, "{:?} {left}", hold.validity);
-    // Its first renewal makes it a full one; one that will not be renewed is that from the beginning.
+    // The first renewal makes the lease full. A hold that is not renewed has the full lease from the beginning.
     one.renew(&[&hold]).await.remove(0).unwrap();
     assert!(server.raw().pttl::<_, u64>(K).unwrap() > 9000);
     let mut unrenewed = Claim::new(hold.claim.key.clone(), 7 * SECOND, "t").unwrap();
@@ -154,7 +154,7 @@ async fn a_grant_that_the_next_caller_has_not_seen_yet_is_short() {
     assert_eq!(hold.validity.granted, 7 * SECOND);
 }
 
-/// Of a process that has ended, with its place ahead of ours.
+/// The waiter of a process that has ended, with its place ahead of ours.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_release_gives_the_lock_to_no_caller_that_does_not_listen() {
     let server = Database::own(&[]);
@@ -180,7 +180,7 @@ async fn a_release_gives_the_lock_to_no_caller_that_does_not_listen() {
     assert_eq!(server.keys(), [FENCE]);
 }
 
-/// One whom no push would reach, and one who wants no plain lock.
+/// A caller that no push would reach, and a caller that does not want a plain lock.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_release_does_not_ask_for_a_caller_that_could_not_join_the_queue() {
     let server = Database::own(&[]);

@@ -36,7 +36,7 @@ impl Observer for Failures {
 
 fn lock(registry: &Registry) -> Lock {
     let backoff = Backoff::new(Duration::from_millis(20), Duration::from_millis(200));
-    // Longer than the wait: nobody waits for the end of a claim.
+    // Longer than the wait, so no caller waits for the end of a lease.
     registry.lock("k").ttl(120 * SECOND).wait(Wait::UpTo(40 * SECOND)).retry(Retry { times: 10_000, backoff })
 }
 

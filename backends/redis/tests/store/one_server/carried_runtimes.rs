@@ -15,7 +15,7 @@ use tokio::task::JoinHandle;
 use super::database::Database;
 use crate::names::{self, FENCE};
 
-/// Longer than any wait here: who gets the lock has not waited for the end of a claim.
+/// Longer than any wait here, so a caller that gets the lock has not waited for the end of a lease.
 const TTL: Duration = Duration::from_secs(120);
 const WAIT: Wait = Wait::UpTo(Duration::from_secs(40));
 
@@ -75,7 +75,7 @@ impl Bench {
         value[..32].to_owned()
     }
 
-    /// The one that was left gets the lock; then nothing is left in the server.
+    /// The remaining caller gets the lock. After that nothing is left in the server.
     fn finish(&self, before: u64, waiting: JoinHandle<dlock::Result<Guard>>) {
         let guard = self.staying.block_on(waiting).unwrap().unwrap();
         assert!(token(&guard) > before, "{before} {}", token(&guard));
@@ -129,7 +129,7 @@ fn the_next_caller_ends_with_the_runtime_of_the_holder() {
     bench.finish(before, third);
 }
 
-/// The server has given the lock to one that will never hear of it.
+/// The server has granted the lock to a caller that will never hear of it.
 #[test]
 fn a_runtime_ends_before_the_answer_to_its_release_has_come() {
     let mut bench = Bench::new();
@@ -228,7 +228,7 @@ impl Drop for Inside {
     }
 }
 
-/// Each round a runtime ends wherever its tasks are: in the body, in the line, at a release.
+/// In each round a runtime ends while its tasks are anywhere: in the body, in the queue, in a release.
 #[test]
 fn runtimes_end_while_their_tasks_and_others_pass_the_lock_on() {
     let mut bench = Bench::new();

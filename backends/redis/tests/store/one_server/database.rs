@@ -1,4 +1,4 @@
-//! An empty database of a real server, and what the tests do with claims.
+//! An empty database of a real server, and helpers for claims.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
@@ -17,7 +17,7 @@ pub(crate) struct Database<S = ()> {
 }
 
 impl Database {
-    /// One of the server that all tests share, for those that disturb nobody.
+    /// A database of the shared server, for tests that do not disturb others.
     pub(crate) fn shared() -> Self {
         static LAST: AtomicU8 = AtomicU8::new(0);
         let number = LAST.fetch_add(1, Ordering::Relaxed) + 1;

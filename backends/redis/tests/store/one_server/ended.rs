@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 
 use super::database::{Database, SECOND};
 
-/// A request that is handed to the client as its connection ends is answered by nobody; it once waited for ever.
+/// A request that is handed to the client while its connection ends gets no answer. It must not wait for ever.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_request_outlasts_its_connection() {
     let server = Database::own(&[]);
@@ -22,7 +22,7 @@ async fn no_request_outlasts_its_connection() {
         askers.spawn(async move {
             while !rests.load(Ordering::Relaxed) {
                 let claim = claim(key, 60 * SECOND);
-                // The outcome is not looked at here.
+                // The result does not matter here.
                 let _ = redis.try_acquire(&claim, Queue::Leave).await;
                 let _ = redis.abandon(&claim).await;
             }

@@ -1,4 +1,4 @@
-//! Servers at their limits, and what no server at hand says of itself.
+//! Servers at their limits, and answers that the installed servers do not give.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
@@ -14,7 +14,7 @@ use dlock_testkit::holds::{claim, stand, take, until};
 use super::database::{Database, SECOND, granted};
 use crate::names::FENCE;
 
-/// A release frees memory, and what it does for those who wait does not fail for the lack of it.
+/// A release frees memory, and its work for waiters does not fail for lack of memory.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_without_memory_hands_locks_on() {
     let server = Database::own(&[]);
@@ -29,7 +29,7 @@ async fn a_server_without_memory_hands_locks_on() {
     assert_eq!((error.kind(), error.code()), (&ErrorKind::Outage, Some("OOM")), "{error}");
     assert_eq!(one.release(&present).await.unwrap(), Released::Released);
     let hold = granted(&mut wake, 60 * SECOND).await.unwrap();
-    // So does one that asks for the next one of its process.
+    // The same is true for a release that asks for the next caller of its process.
     assert!(matches!(two.renew(&[&hold]).await[..], [Ok(Standing::Renewed(_))]));
     let next = claim("k", 60 * SECOND);
     let asked_until = Clock::system().now().after(60 * SECOND);
@@ -38,7 +38,7 @@ async fn a_server_without_memory_hands_locks_on() {
     let Some(Attempt::Acquired(hold)) = asked else { panic!("{asked:?}") };
     assert_eq!(two.release(&hold).await.unwrap(), Released::Released);
     assert_eq!(server.keys(), [FENCE]);
-    // Nobody can take a place in the line of a lock that is held, and is told so.
+    // A caller cannot join the queue of a held lock, and its error says so.
     memory("0");
     let present = take(&one, &claim("k", 60 * SECOND)).await;
     memory("1");
@@ -92,7 +92,7 @@ async fn many_holds_are_renewed_by_requests_that_leave_together() {
         let standings = renewing.await.unwrap();
         assert!(standings.iter().all(|standing| matches!(standing, Ok(Standing::Renewed(_)))));
     };
-    // A request has a hundred holds at most; that there is more than one of them is told by its size.
+    // A request has at most a hundred holds. Its size shows that there is more than one request.
     let one = renewal(1);
     while sent() == 0 {
         pause().await;
@@ -108,7 +108,7 @@ async fn many_holds_are_renewed_by_requests_that_leave_together() {
     answered(all).await;
 }
 
-/// A server that answers as it is told to.
+/// A server with scripted answers.
 fn server_that_says(answer: impl Fn(&[String]) -> String + Send + Sync + 'static) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("redis://{}/", listener.local_addr().unwrap());
@@ -178,7 +178,7 @@ async fn an_old_server_is_refused_and_the_error_names_the_version_that_is_needed
     }
 }
 
-/// Hosted servers rename what their customers may not use.
+/// Hosted servers rename the commands that their customers may not use.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_command_that_was_renamed_is_named_when_the_store_is_opened() {
     for command in ["hello", "role", "eval", "evalsha", "set", "incrby", "pexpire", "time", "zadd", "hget"] {

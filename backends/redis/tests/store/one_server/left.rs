@@ -1,4 +1,4 @@
-//! A failed attempt may leave something in the server: the core alone undoes it.
+//! A failed attempt may leave something in the server, and only the engine abandons it.
 
 use std::future::{Future, poll_fn};
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::names::{self, FENCE, K};
 /// No lock of these tests ends by itself.
 const LONG: Duration = Duration::from_secs(600);
 
-/// Loses the answer to an attempt that has won this lock; what is sent after it passes.
+/// Loses the answer to an attempt that has won this lock. Later requests pass.
 async fn unheard<T>(
     server: &Database<Instance>,
     proxy: &Proxy,
@@ -44,7 +44,7 @@ async fn a_lock_whose_grant_was_not_heard_stays_until_it_is_abandoned() {
     let lost = claim("k", LONG);
     let error = unheard(&server, &proxy, K, redis.try_acquire(&lost, Queue::Leave)).await;
     assert!(*error.kind() == ErrorKind::Outage && error.is_retryable(), "{error}");
-    // Whatever the store would send by itself has left before this.
+    // Any request that the store would send by itself has left before this.
     take(&redis, &claim("later", LONG)).await;
     assert_eq!(server.keys(), [FENCE, K, &names::of_text("later")]);
     redis.abandon(&lost).await.unwrap();

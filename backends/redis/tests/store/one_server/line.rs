@@ -1,4 +1,4 @@
-//! The line in the server, and the pushes.
+//! The wait queue in the server, and the pushes.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -25,7 +25,7 @@ async fn waiters_are_served_in_order_over_two_processes() {
     }
     let mut holder = &one;
     while let Some((redis, mut wake, claim)) = waiting.pop_front() {
-        // Nobody overtakes, not even by asking.
+        // No caller overtakes, not even by asking.
         assert!(is_contended(one.try_acquire(&self::claim("k", SECOND), Queue::Leave).await));
         assert_eq!(holder.release(&present).await.unwrap(), Released::Released);
         let hold = granted(&mut wake, SECOND).await.unwrap();
@@ -65,7 +65,7 @@ async fn a_waiter_hears_of_a_lost_push_connection_and_asks() {
         let present = take(&one, &claim("k", 10 * SECOND)).await;
         let waiter = claim("k", 10 * SECOND);
         let mut wake = stand(&two, &waiter).await;
-        // Kill the subscriber, and release before it can be back: the push finds nobody.
+        // Kill the subscriber, and release before it can be back, so the push finds no listener.
         let mut raw = server.raw();
         let killed: i64 = redis::cmd("CLIENT").arg("KILL").arg("TYPE").arg("pubsub").query(&mut raw).unwrap();
         assert_eq!(killed, 1);

@@ -121,7 +121,7 @@ async fn a_caller_that_waits_long_enough_waits_for_the_end_of_the_guard() {
     let is_aside =
         async || lock(Wait::None).acquire().await.is_err_and(|error| matches!(error.kind(), ErrorKind::Outage));
     wait_until("it stands aside", is_aside).await.unwrap();
-    // Nobody has the lock while that one waits, and its neighbours are not told so.
+    // Nobody has the lock while that caller waits, and its neighbours must not hear of contention.
     while std::time::Instant::now() < end {
         for wait in [Wait::None, Wait::UpTo(SECOND)] {
             match lock(wait).acquire().await {

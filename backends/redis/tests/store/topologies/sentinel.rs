@@ -1,4 +1,4 @@
-//! Sentinel: whom to believe, and what a failover costs.
+//! Sentinel: which sentinels to believe, and the cost of a failover.
 
 use std::time::Duration;
 
@@ -83,7 +83,7 @@ async fn after_a_failover_nothing_is_granted_until_the_longest_ttl_is_over() {
     let ttl = 4 * SECOND;
     let hold = take(&redis, &claim("a", ttl)).await;
     let set = fail_over(set).await;
-    // Found out by the first request that arrives there; what was held before goes on.
+    // The first request that arrives there notices it; earlier holds go on.
     let _ = standing_soon(&redis, &hold, LIMIT).await;
     let seen = tokio::time::Instant::now();
     let error = refusal(&redis, &claim("b", SECOND)).await;

@@ -215,7 +215,7 @@ async fn a_silent_server_holds_up_no_other(cluster: &Arc<RedisCluster>) {
     let other = take(&redis, &claim(&other, 6 * SECOND)).await;
     let pausing = cluster.clone();
     blocking(move || pausing.nodes[0].pause().unwrap()).await;
-    // As long as the core waits for the answers, which is less than the client waits for that server.
+    // As long as the engine waits for the answers, which is less than the client waits for that server.
     let both = [&silent, &other];
     let answers = tokio::time::timeout(1400 * MS, redis.renew(&both)).await;
     cluster.nodes[0].resume().unwrap();

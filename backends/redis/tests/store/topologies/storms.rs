@@ -100,7 +100,7 @@ async fn two_servers_that_name_each_other_are_an_outage() {
     names(from, to);
     names(to, from);
     for _ in 0..2 {
-        // Sooner than the core gives up.
+        // Sooner than the engine gives up.
         let error = refusal(&redis, &claim("pushed", LIMIT)).await;
         assert!(*error.kind() == ErrorKind::Outage && error.is_retryable(), "{error}");
         assert!(error.to_string().contains("MOVED"), "{error}");

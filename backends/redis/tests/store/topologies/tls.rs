@@ -99,12 +99,12 @@ async fn a_cluster_speaks_tls_over_a_failover() {
     assert!(blocking(move || cluster.nodes[3].ask("ROLE").unwrap()).await.starts_with("master"));
 }
 
-/// Releases a lock to one that stands in its line, who hears of it by a push.
+/// Releases a lock to a waiter in its queue, which hears of it by a push.
 async fn hand_on(from: &Redis, hold: &Hold, to: &Redis, key: &str) -> Hold {
     let waiting = claim(key, LIMIT);
     let end = tokio::time::Instant::now() + LIMIT;
     let mut wake = loop {
-        // After a failover the way of the pushes is found anew.
+        // After a failover the connection for pushes is opened again.
         if let Ok(Attempt::Contended(wake)) = to.try_acquire(&waiting, until()).await
             && wake.signal.is_some()
         {

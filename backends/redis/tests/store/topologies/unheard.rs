@@ -1,4 +1,4 @@
-//! Answers of a cluster's servers that nobody hears: what has become of a lock is unknown then, and never lost.
+//! Lost answers of a cluster's servers: the state of a lock is unknown then, and not lost.
 
 use std::sync::Arc;
 
