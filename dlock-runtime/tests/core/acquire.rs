@@ -56,7 +56,7 @@ fn try_acquire_says_busy_with_all_context() {
         let _held = stranger.lock("k").acquire().await.unwrap();
         let error = world.lock("k").try_acquire().await.unwrap_err();
         assert_eq!(error.kind(), &ErrorKind::Busy);
-        assert_eq!((error.key(), error.backend(), error.attempts()), (Some("dl1:default:k"), Some("m"), 1));
+        assert_eq!((error.key(), error.backend(), error.attempts()), (Some(full("k").as_str()), Some("m"), 1));
         assert_eq!(error.retry_after(), Some(5 * SECOND), "30 s are left, but the holder is alive");
         assert!(error.is_retryable() && error.is_contention() && !error.is_lost());
         assert_eq!(world.store.calls(Op::Abandon), 0, "an attempt without a stand leaves nothing to abandon");
@@ -84,7 +84,7 @@ fn a_wait_that_runs_out_leaves_the_queue_before_its_error_is_returned() {
         let error = world.pass_until(SECOND / 10, asked).await.unwrap_err();
         let waited = world.clock.now().since(before);
         assert_eq!(error.kind(), &ErrorKind::WaitTimeout);
-        assert_eq!((error.key(), error.backend()), (Some("dl1:default:k"), Some("m")));
+        assert_eq!((error.key(), error.backend()), (Some(full("k").as_str()), Some("m")));
         assert!(waited >= 10 * SECOND && waited <= 11 * SECOND, "{waited:?}");
         assert!(error.attempts() >= 2, "the net under the news asks again: {error}");
         assert_eq!(error.retry_after(), Some(5 * SECOND));
@@ -142,7 +142,7 @@ fn a_full_local_queue_refuses_a_caller_at_once() {
         calm().await;
         let error = world.lock("k").wait(LONG).acquire().await.unwrap_err();
         assert_eq!(error.kind(), &ErrorKind::QueueFull { max: 2 });
-        assert_eq!(error.key(), Some("dl1:default:k"));
+        assert_eq!(error.key(), Some(full("k").as_str()));
         assert!(error.is_retryable());
         assert!(is_free(&world, "other").await, "the bound is one of a key");
         waiting.into_iter().for_each(|task| task.abort());

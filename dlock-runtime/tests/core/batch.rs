@@ -20,8 +20,8 @@ fn free_locks_take_one_request_and_each_has_a_hold_of_its_own() {
         let world = World::new();
         let guards = all(&world).cohort(Some(Cohort { passes: 64, span: None })).acquire().await.unwrap();
         assert_eq!(asked(&world), (1, 0));
-        let keys: Vec<_> = guards.held().map(|held| held.key().to_string()).collect();
-        assert_eq!(keys, ["dl1:default:a", "dl1:default:b", "dl1:default:c"]);
+        let keys: Vec<_> = guards.held().map(|held| held.key().clone()).collect();
+        assert_eq!(keys, ["a", "b", "c"].map(full));
         let tokens: Vec<_> = guards.held().map(|held| held.fence().unwrap().get()).collect();
         assert!(tokens.is_sorted() && tokens[0] < tokens[2], "{tokens:?}");
         world.events.expect("Acquired", 3).await;
@@ -102,7 +102,7 @@ fn fewer_holds_than_were_asked_for_are_refused_and_released() {
         let world = World::new();
         world.store.next(Op::Together, [Step::Fewer]);
         let error = all(&world).wait(LONG).acquire().await.unwrap_err();
-        assert_eq!((error.kind(), error.key()), (&ErrorKind::Protocol, Some("dl1:default:a")));
+        assert_eq!((error.kind(), error.key()), (&ErrorKind::Protocol, Some(full("a").as_str())));
         world.empty().await;
     });
 }
@@ -116,7 +116,7 @@ fn one_lock_that_is_taken_is_waited_for_in_the_order_of_the_keys() {
         strange.registry.install("other", world.memory.clone()).unwrap();
         let other = strange.lock("b").backend("other").acquire().await.unwrap();
         let error = all(&world).wait(Wait::None).acquire().await.unwrap_err();
-        assert_eq!((error.kind(), error.key()), (&ErrorKind::Busy, Some("dl1:default:b")));
+        assert_eq!((error.kind(), error.key()), (&ErrorKind::Busy, Some(full("b").as_str())));
         assert_eq!(world.memory.len(), 1, "what was won before it is given back when the caller hears of it");
         assert_eq!(asked(&world), (1, 2));
 
@@ -191,7 +191,7 @@ fn an_outage_of_a_joint_request_that_is_not_retried_is_returned_and_leaves_nothi
             let asking = all(&world).wait(LONG).retry(retry).acquire();
             let error = world.pass_until(SECOND / 2, asking).await.unwrap_err();
             assert!(!matches!(error.kind(), ErrorKind::Busy | ErrorKind::WaitTimeout), "{error}");
-            assert_eq!(error.key(), Some("dl1:default:a"));
+            assert_eq!(error.key(), Some(full("a").as_str()));
             assert_eq!(world.store.calls(Op::Acquire), 0);
             world.empty().await;
         }

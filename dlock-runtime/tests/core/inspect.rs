@@ -3,7 +3,7 @@
 use dlock_memory::Memory;
 use dlock_runtime::{Clock, ErrorKind, HoldId, Key, LossCause, Registry, Wait};
 
-use crate::support::{MS, Op, SECOND, Step, World, calm, held_and_awaited, test};
+use crate::support::{MS, Op, SECOND, Step, World, calm, full, held_and_awaited, test};
 
 async fn id_of(world: &World, key: &'static str) -> HoldId {
     world.lock(key).holders().await.unwrap().holders[0].id.unwrap()
@@ -152,7 +152,7 @@ fn the_holds_of_this_process_are_listed_without_asking_a_store() {
         let second = world.lock("b").acquire().await.unwrap();
         let held = world.registry.held();
         let [a, b] = &held[..] else { panic!("{held:?}") };
-        assert_eq!((a.key.as_str(), b.key.as_str(), &*a.backend), ("dl1:default:a", "dl1:default:b", "m"));
+        assert_eq!((&a.key, &b.key, &*a.backend), (&full("a"), &full("b"), "m"));
         assert_eq!((a.held, a.id), (3 * SECOND, id_of(&world, "a").await));
         assert_eq!(a.token, Some(first.fence().unwrap().get()));
         first.release().await.unwrap();

@@ -4,7 +4,7 @@ use std::cell::Cell;
 
 use dlock_runtime::{ErrorKind, OnLost, Renew};
 
-use crate::support::{SECOND, World, calm, is_free, test};
+use crate::support::{SECOND, World, calm, full, is_free, test};
 
 #[test]
 fn a_body_beyond_its_timeout_is_dropped_and_the_lock_is_free() {
@@ -12,7 +12,7 @@ fn a_body_beyond_its_timeout_is_dropped_and_the_lock_is_free() {
         let world = World::new();
         let run = world.lock("k").timeout(5 * SECOND).run(|_| std::future::pending::<()>());
         let error = world.pass_until(SECOND, run).await.unwrap_err();
-        assert_eq!((error.kind(), error.key()), (&ErrorKind::BodyTimeout, Some("dl1:default:k")));
+        assert_eq!((error.kind(), error.key()), (&ErrorKind::BodyTimeout, Some(full("k").as_str())));
         assert!(world.memory.is_empty(), "released in place, before the caller hears of it");
     });
 }

@@ -10,7 +10,7 @@ use crate::support::{LONG, Op, SECOND, World, calm, full, is_free, test};
 fn would_deadlock<T>(result: Result<T, Error>) {
     let error = result.err().expect("told at once");
     assert_eq!(error.kind(), &ErrorKind::WouldDeadlock);
-    assert_eq!((error.key(), error.backend()), (Some("dl1:default:k"), Some("m")));
+    assert_eq!((error.key(), error.backend()), (Some(full("k").as_str()), Some("m")));
     assert!(!error.is_retryable());
 }
 

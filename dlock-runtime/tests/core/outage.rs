@@ -2,7 +2,7 @@
 
 use dlock_runtime::{Backoff, ErrorKind, Key, OncePer, Retry, Wait};
 
-use crate::support::{LONG, Op, SECOND, Step, World, calm, is_free, test};
+use crate::support::{LONG, Op, SECOND, Step, World, calm, full, is_free, test};
 
 #[test]
 fn a_retryable_failure_is_asked_again_three_times() {
@@ -11,7 +11,7 @@ fn a_retryable_failure_is_asked_again_three_times() {
         world.store.always(Op::Acquire, Step::Fail);
         let error = world.pass_until(SECOND / 10, world.lock("k").wait(LONG).acquire()).await.unwrap_err();
         assert_eq!((error.kind(), error.attempts()), (&ErrorKind::Outage, 4));
-        assert_eq!((error.key(), error.backend()), (Some("dl1:default:k"), Some("m")));
+        assert_eq!((error.key(), error.backend()), (Some(full("k").as_str()), Some("m")));
         assert!(error.is_retryable());
     });
 }
@@ -268,7 +268,7 @@ fn a_store_that_keeps_failing_is_asked_once_a_second_until_it_answers() {
         let before = world.store.calls(Op::Acquire);
         for _ in 0..100 {
             let error = world.lock("k").try_acquire().await.unwrap_err();
-            assert_eq!((error.kind(), error.key()), (&ErrorKind::Outage, Some("dl1:default:k")));
+            assert_eq!((error.kind(), error.key()), (&ErrorKind::Outage, Some(full("k").as_str())));
             assert!(error.is_retryable() && !error.may_have_left());
             world.clock.advance(SECOND / 10);
         }

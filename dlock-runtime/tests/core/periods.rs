@@ -39,7 +39,7 @@ fn a_period_has_one_run_and_the_next_period_another() {
             assert_eq!(once(&world).run(|_| async { round }).await.unwrap(), round);
             for lock in [once(&world), again(&world).wait(LONG), once(&world).wait(Wait::None)] {
                 let error = lock.run(|_| async { panic!("a second run") }).await.unwrap_err();
-                assert_eq!((error.kind(), error.key()), (&ErrorKind::AlreadyRun, Some("dl1:default:k")));
+                assert_eq!((error.kind(), error.key()), (&ErrorKind::AlreadyRun, Some(full("k").as_str())));
                 assert!(!error.is_retryable() && !error.is_lost());
             }
             world.clock.advance(PERIOD - SECOND);

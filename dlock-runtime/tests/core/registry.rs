@@ -3,7 +3,7 @@
 use dlock_memory::Memory;
 use dlock_runtime::{ErrorKind, Registry, Wait};
 
-use crate::support::{Op, SECOND, Step, World, test};
+use crate::support::{Op, SECOND, Step, World, full, test};
 
 #[test]
 fn the_error_about_an_unknown_store_lists_the_known_ones() {
@@ -143,7 +143,7 @@ fn a_change_of_the_defaults_holds_up_nobody_and_none_is_lost() {
         let registry = &world.registry;
         let change = |defaults: &mut dlock_runtime::Defaults| {
             let key = registry.lock("k").acquire_blocking().unwrap().key().clone();
-            assert!(key.as_str().starts_with("dl1:default:"));
+            assert_eq!(key, full("k"));
             let error = registry.configure(|_| {}).unwrap_err();
             assert_eq!(error.kind(), &ErrorKind::WouldDeadlock);
             let other = Registry::new();
@@ -151,7 +151,8 @@ fn a_change_of_the_defaults_holds_up_nobody_and_none_is_lost() {
             defaults.namespace = "changed".into();
         };
         registry.configure(change).unwrap();
-        assert_eq!(registry.lock("l").acquire().await.unwrap().key().as_str(), "dl1:changed:l");
+        let changed = dlock_runtime::LockKey::new("changed", dlock_runtime::Key::text("l")).unwrap();
+        assert_eq!(*registry.lock("l").acquire().await.unwrap().key(), changed);
         // A change that fails lets the next change through, however it fails.
         registry.configure(|defaults| defaults.max_waiters = 0).unwrap_err();
         let panics = || registry.configure(|_| panic!("inside"));

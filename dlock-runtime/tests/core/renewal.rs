@@ -71,7 +71,7 @@ fn without_renewal_a_hold_ends_at_its_ttl() {
         world.pass(SECOND).await;
         let error = guard.check().unwrap_err();
         assert_eq!(error.kind(), &ErrorKind::Lost(LossCause::Deadline));
-        assert_eq!((error.key(), error.backend()), (Some("dl1:default:k"), Some("m")));
+        assert_eq!((error.key(), error.backend()), (Some(full("k").as_str()), Some("m")));
         assert_eq!(world.store.calls(Op::Renew), 0);
         assert_eq!(guard.remaining(), Duration::ZERO);
     });
@@ -357,7 +357,7 @@ fn confirm_asks_the_store_and_prolongs() {
         assert!(guard.remaining() > 29 * SECOND);
         world.store.next(Op::Renew, [Step::Fail]);
         let error = guard.confirm().await.unwrap_err();
-        assert_eq!((error.kind(), error.key()), (&ErrorKind::Outage, Some("dl1:default:k")));
+        assert_eq!((error.kind(), error.key()), (&ErrorKind::Outage, Some(full("k").as_str())));
         guard.check().unwrap();
         world.memory.forget(&full("k"));
         guard.check().unwrap();

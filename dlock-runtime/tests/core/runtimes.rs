@@ -6,7 +6,7 @@ use dlock_contract::PerRuntime;
 use dlock_runtime::{Clock, Wait};
 use futures::executor::block_on;
 
-use crate::support::{LONG, MS, Op, SECOND, Step, World, calm, test};
+use crate::support::{LONG, MS, Op, SECOND, Step, World, calm, full, test};
 
 fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
@@ -71,7 +71,7 @@ fn a_backend_that_panics_leaves_nothing() {
     let world = World::new();
     world.store.next(Op::Acquire, [Step::Panic]);
     let error = block_on(world.lock("k").acquire()).unwrap_err();
-    assert_eq!((error.kind().as_str(), error.key()), ("internal", Some("dl1:default:k")));
+    assert_eq!((error.kind().as_str(), error.key()), ("internal", Some(full("k").as_str())));
     test(async {
         world.store.next(Op::Acquire, [Step::Panic]);
         assert!(tokio::spawn(world.lock("k").acquire()).await.unwrap_err().is_panic());

@@ -4,7 +4,7 @@ use dlock_runtime::{Clock, ErrorKind, Key, Lock, LockAll, Renew, Wait};
 use futures::FutureExt;
 
 use crate::acquire::neighbours;
-use crate::support::{LONG, Op, SECOND, World, calm, is_free, poll_once, test};
+use crate::support::{LONG, Op, SECOND, World, calm, full, is_free, poll_once, test};
 
 fn all(world: &World, keys: &[&'static str]) -> LockAll {
     world.registry.lock_all(keys.iter().copied().map(Key::text).collect::<Vec<_>>())
@@ -15,8 +15,8 @@ fn several_keys_are_sorted_and_each_is_taken_once() {
     test(async {
         let world = World::new();
         let guards = all(&world, &["c", "a", "b", "a"]).acquire().await.unwrap();
-        let keys: Vec<_> = guards.held().map(|held| held.key().to_string()).collect();
-        assert_eq!(keys, ["dl1:default:a", "dl1:default:b", "dl1:default:c"]);
+        let keys: Vec<_> = guards.held().map(|held| held.key().clone()).collect();
+        assert_eq!(keys, ["a", "b", "c"].map(full));
         let tokens: Vec<_> = guards.held().map(|held| held.fence().unwrap().get()).collect();
         assert!(tokens.is_sorted());
         guards.release().await.unwrap();
@@ -30,7 +30,7 @@ fn a_call_gets_all_of_its_keys_or_none() {
         let world = World::new();
         let other = world.lock("b").acquire().await.unwrap();
         let error = all(&world, &["a", "b", "c"]).wait(Wait::None).acquire().await.unwrap_err();
-        assert_eq!((error.kind(), error.key()), (&ErrorKind::Busy, Some("dl1:default:b")));
+        assert_eq!((error.kind(), error.key()), (&ErrorKind::Busy, Some(full("b").as_str())));
         assert_eq!(world.memory.len(), 1, "what was won before is given back when the caller hears of it");
         drop(other);
     });
@@ -104,7 +104,7 @@ fn the_loss_of_one_of_several_locks_is_a_loss_of_the_call() {
         for (gone, left) in [("a", "b"), ("b", "a")] {
             let world = World::new();
             let guards = all(&world, &["a", "b"]).acquire().await.unwrap();
-            world.memory.forget(&crate::support::full(gone));
+            world.memory.forget(&full(gone));
             world.pass(15 * SECOND).await;
             assert!(guards.check().unwrap_err().is_lost(), "of {gone}");
             assert!(guards.release().await.unwrap_err().is_lost(), "of {gone}");
@@ -122,9 +122,9 @@ fn a_release_of_several_locks_reports_each_one_that_the_store_gave_away() {
             for gone in ["a", "b", "c"] {
                 let world = World::with(&Clock::manual(), |offers| offers.batch = together);
                 let guards = all(&world, &["a", "b", "c"]).acquire().await.unwrap();
-                world.memory.forget(&crate::support::full(gone));
+                world.memory.forget(&full(gone));
                 let error = guards.release().await.unwrap_err();
-                assert_eq!(error.key(), Some(format!("dl1:default:{gone}").as_str()), "{error}");
+                assert_eq!(error.key(), Some(full(gone).as_str()), "{error}");
                 assert!(error.is_lost(), "{error}");
                 world.empty().await;
             }
@@ -163,7 +163,7 @@ fn the_loss_of_one_key_ends_the_wait_for_the_next_key() {
             let told = waiting.now_or_never().expect("told of the loss, not when b comes free").unwrap();
             let error = told.unwrap_err();
             assert!(error.is_lost(), "{error}");
-            assert_eq!(error.key(), Some("dl1:default:a"));
+            assert_eq!(error.key(), Some(full("a").as_str()));
             assert!(is_free(&world, "a").await);
             other.release().await.unwrap();
             assert!(is_free(&world, "b").await, "nobody waits for it");

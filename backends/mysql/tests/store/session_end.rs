@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use dlock::backends::mysql::GetLock;
-use dlock::{Clock, Lock, Registry};
+use dlock::{Clock, Key, Lock, LockKey, Registry};
 use dlock_contract::{Backend, Released};
 use dlock_testkit::Proxy;
 use dlock_testkit::holds::take;
@@ -56,7 +56,8 @@ impl Process {
     }
 
     async fn kill(&self, database: &Database) {
-        database.kill(session_of_name(database, &format!("dl1:{}:a", self.namespace)).await.unwrap()).await;
+        let key = LockKey::new(&self.namespace, Key::text("a")).unwrap();
+        database.kill(session_of_name(database, key.as_str()).await.unwrap()).await;
     }
 }
 

@@ -31,6 +31,16 @@ pub(crate) fn of_default(key: Key) -> String {
     of(&LockKey::new("default", key).unwrap())
 }
 
+/// The queue's memory of foreign clients, beside a lock with this literal name.
+pub(crate) fn memory_of_foreign_clients(literal: &str) -> String {
+    if literal.contains('{') { format!("dl1:t:{literal}:x") } else { format!("dl1:l:{{{literal}}}:x") }
+}
+
+/// Whether dlock has chosen this name itself.
+pub(crate) fn is_ours(name: &str) -> bool {
+    name.starts_with("dl1:")
+}
+
 /// The channel on which a process hears of its locks.
 pub(crate) fn channel(process: &str) -> String {
     format!("dl1:p:{process}")

@@ -10,6 +10,8 @@ use dlock_contract::{Attempt, Backend, Claim, Hold, Queue};
 use dlock_testkit::servers::{Instance, Redis, WallClock, redlock_url};
 use dlock_testkit::{Mode, Proxy};
 
+use crate::names::LOCKS;
+
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
 
 /// Added to every promised bound, because the machine may be busy with something else.
@@ -95,7 +97,7 @@ impl Cluster {
     pub(crate) fn left(&self) -> BTreeSet<String> {
         let up = self.nodes.iter().enumerate().filter(|(_, node)| node.pid().is_some());
         let keys = |(number, node): (usize, &Instance)| {
-            let keys = node.ask("KEYS dl1:{*").unwrap();
+            let keys = node.ask(&format!("KEYS {LOCKS}")).unwrap();
             keys.lines().filter(|key| !key.is_empty()).map(|key| format!("{number} {key}")).collect::<Vec<_>>()
         };
         up.flat_map(keys).collect()

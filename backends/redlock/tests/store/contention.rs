@@ -11,6 +11,7 @@ use dlock_testkit::holds::{claim, confirm, take};
 use dlock_testkit::{Mode, Proxy};
 
 use crate::cluster::{Cluster, SECOND, SLACK, attempt, is_contended};
+use crate::names::K;
 
 /// A node that is far away is waited for by 100 ms of it.
 const LONG: Duration = Duration::from_secs(20);
@@ -134,11 +135,11 @@ async fn a_foreign_value_on_a_majority_is_a_conflict_and_on_a_minority_is_ignore
     let cluster = Cluster::start();
     let redlock = cluster.open().await;
     for node in 0..2 {
-        cluster.nodes[node].ask("SET dl1:{test:<k>} foreign").unwrap();
+        cluster.nodes[node].ask(&format!("SET {K} foreign")).unwrap();
     }
     let hold = take(&redlock, &claim("k", SECOND * 30)).await;
     assert_eq!(redlock.release(&hold).await.unwrap(), Released::Released);
-    cluster.nodes[2].ask("RPUSH dl1:{test:<k>} foreign").unwrap();
+    cluster.nodes[2].ask(&format!("RPUSH {K} foreign")).unwrap();
     let error = attempt(&redlock, &claim("k", SECOND * 30)).await.unwrap_err();
     assert_eq!(*error.kind(), ErrorKind::KeyConflict, "{error}");
     assert!(!error.is_retryable());

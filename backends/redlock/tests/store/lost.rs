@@ -9,6 +9,7 @@ use dlock_testkit::{Mode, drop_after, wait_until};
 use fastrand::Rng;
 
 use crate::cluster::{Cluster, SECOND, SLACK, attempt, is_contended, seed, win};
+use crate::names::K;
 
 #[tokio::test]
 async fn lost_answers_of_all_nodes_leave_nothing_beyond_the_ttl() {
@@ -90,7 +91,7 @@ async fn a_round_that_comes_late_takes_nothing_from_a_later_one() {
     let hold = win(&far, &mine, SECOND * 10).await;
     cluster.restart([3, 4]);
     let node = &cluster.nodes[1];
-    let value = || node.ask("GET dl1:{test:<k>}").unwrap();
+    let value = || node.ask(&format!("GET {K}")).unwrap();
     let (before, until_then) = (value(), cluster.scripts(1));
     cluster.proxies[1].deliver(&cluster.proxies[1].kept());
     // An attempt, and that it was given back.
@@ -109,7 +110,7 @@ async fn a_lock_that_some_nodes_still_have_of_the_same_owner_is_taken_over() {
     let mine = claim("k", SECOND * 30);
     take(&redlock, &mine).await;
     for node in [0, 3] {
-        cluster.nodes[node].ask("DEL dl1:{test:<k>}").unwrap();
+        cluster.nodes[node].ask(&format!("DEL {K}")).unwrap();
     }
     let hold = take(&redlock, &mine).await;
     // All five are of this round, so all five are renewed and freed.

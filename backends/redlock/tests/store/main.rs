@@ -5,6 +5,7 @@ mod cluster;
 mod contention;
 mod let_in;
 mod lost;
+mod names;
 mod opening;
 mod outage;
 mod restart;

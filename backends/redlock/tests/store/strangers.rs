@@ -6,6 +6,7 @@ use dlock_contract::{Attempt, Backend, Owner, Released};
 use dlock_testkit::holds::{claim, claim_on, confirm, take};
 
 use crate::cluster::{Cluster, SECOND, SLACK, attempt, win};
+use crate::names::K;
 
 /// As redsync writes them: 16 random bytes in base64.
 const VALUE: &str = "mAkVBdpqQ3ODn0KkRKr7Rg==";
@@ -33,7 +34,7 @@ async fn literal(cluster: &Cluster) -> Redlock {
 async fn a_foreign_majority_is_contention_that_ends_with_its_lease() {
     let cluster = Cluster::start();
     let redlock = cluster.open().await;
-    assert_eq!(locks(&cluster, "dl1:{test:<k>}", [0, 2, 3], 3000), 3);
+    assert_eq!(locks(&cluster, K, [0, 2, 3], 3000), 3);
     let Attempt::Contended(wake) = attempt(&redlock, &claim("k", SECOND * 20)).await.unwrap() else {
         panic!("granted")
     };
@@ -41,7 +42,7 @@ async fn a_foreign_majority_is_contention_that_ends_with_its_lease() {
     let told = redlock.look(&claim("k", SECOND).key).await.unwrap().note().cloned().unwrap();
     assert!(told.as_str().contains("another tool") && !told.as_str().contains("mAkVB"), "{told}");
     for node in [0, 2, 3] {
-        assert_eq!(cluster.nodes[node].ask("GET dl1:{test:<k>}").unwrap(), VALUE);
+        assert_eq!(cluster.nodes[node].ask(&format!("GET {K}")).unwrap(), VALUE);
     }
     let hold = win(&redlock, &claim("k", SECOND * 20), SECOND * 3 + SLACK).await;
     assert_eq!(redlock.release(&hold).await.unwrap(), Released::Released);

@@ -5,13 +5,14 @@ use dlock_testkit::holds::{claim, take, token};
 use fastrand::Rng;
 
 use crate::cluster::{Cluster, SECOND, SLACK, seed, win};
+use crate::names::FENCE;
 
 #[tokio::test]
 async fn a_token_is_known_to_every_later_majority() {
     let cluster = Cluster::start();
     // As with a clock that is an hour ahead.
     let ahead = dlock::Clock::system().wall_ms() * 1000 + 3_600_000_000;
-    cluster.nodes[0].ask(&format!("SET dl1:fence {ahead}")).unwrap();
+    cluster.nodes[0].ask(&format!("SET {FENCE} {ahead}")).unwrap();
     let (one, other) = (cluster.open().await, cluster.open().await);
     // Whichever three answer first: until the one with the high counter was among them.
     let mut hold = take(&one, &claim("k", SECOND * 30)).await;
@@ -42,7 +43,7 @@ async fn tokens_rise_over_changing_majorities() {
     // Counters far apart, so that only what is written back keeps the order.
     for node in &cluster.nodes {
         let ahead = dlock::Clock::system().wall_ms() * 1000 + random.u64(0..7_200_000_000);
-        node.ask(&format!("SET dl1:fence {ahead}")).unwrap();
+        node.ask(&format!("SET {FENCE} {ahead}")).unwrap();
     }
     let clients = [cluster.open().await, cluster.open().await, cluster.open().await];
     let (mut last, mut down) = (0, Vec::new());

@@ -75,7 +75,7 @@ impl Bench {
     }
 
     fn is_memory(&self, key: &str) -> bool {
-        let is = key.starts_with("dl1:") && key.ends_with(":x");
+        let is = crate::names::is_ours(key) && key.ends_with(":x");
         assert!(!is || (1..=60_000).contains(&redis::cmd("PTTL").arg(key).query::<i64>(&mut self.raw()).unwrap()));
         is
     }

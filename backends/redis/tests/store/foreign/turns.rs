@@ -244,7 +244,7 @@ async fn a_queue_that_meets_no_foreign_client_leaves_the_lock_free_seldom() {
     let end = Instant::now() + 5 * SECOND;
     while Instant::now() < end {
         let noted: Option<String> =
-            redis::cmd("GET").arg(format!("dl1:l:{{{}}}:x", bench.name)).query(&mut raw).unwrap();
+            redis::cmd("GET").arg(crate::names::memory_of_foreign_clients(&bench.name)).query(&mut raw).unwrap();
         turns.extend(noted.map(|noted| noted.split(' ').next().unwrap().to_owned()));
         tokio::time::sleep(10 * MS).await;
     }
