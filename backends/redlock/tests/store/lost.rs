@@ -114,8 +114,7 @@ async fn a_lock_that_some_nodes_still_have_of_the_same_owner_is_taken_over() {
     }
     let hold = take(&redlock, &mine).await;
     // All five are of this round, so all five are renewed and freed.
-    tokio::time::sleep(Duration::from_millis(100)).await;
-    assert_eq!(cluster.left().len(), 5);
+    wait_until("all five nodes have the lock", async || cluster.left().len() == 5).await.unwrap();
     cluster.kill([1, 2]);
     assert!(matches!(confirm(&redlock, &hold).await, Standing::Renewed(_)));
     assert_eq!(redlock.release(&hold).await.unwrap(), Released::Released);
