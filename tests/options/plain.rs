@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use dlock::backends::memory::Memory;
 use dlock::{Error, ErrorKind, LockKey, LockState, distributed_lock};
-use dlock_contract::{Attempt, Backend, Claim, Fencing, Hold, Profile, Queue, Released, Standing};
+use dlock_contract::{Attempt, Backend, Claim, Fencing, Health, Hold, Profile, Queue, Released, Standing};
 use futures::future::BoxFuture;
 
 struct Plain {
