@@ -3,10 +3,10 @@ fn deduct(&self, n: u32) -> Result<u32, StockError> {
     const __DLOCK_RETRIES: ::core::primitive::u32 = 3u32;
     let mut __dlock_attempts = __dlock::Attempts::new(
         __DLOCK_RETRIES,
-        __dlock::Backoff {
-            from: ::core::time::Duration::new(0u64, 10000000u32),
-            to: ::core::time::Duration::new(1u64, 0u32),
-        },
+        __dlock::Backoff::new(
+            ::core::time::Duration::new(0u64, 10000000u32),
+            ::core::time::Duration::new(1u64, 0u32),
+        ),
     );
     loop {
         let __dlock_result = __dlock::attempt(|| {

@@ -9,11 +9,11 @@ async fn report() {
         backend: ::core::option::Option::None,
         per_call: &[],
         options: __dlock::Options {
-            once_per: ::core::option::Option::Some(__dlock::OncePer {
-                period: ::core::time::Duration::new(60u64, 0u32),
-                offset: ::core::time::Duration::new(10u64, 0u32),
-                rerun: true,
-            }),
+            once_per: ::core::option::Option::Some(
+                __dlock::OncePer::new(::core::time::Duration::new(60u64, 0u32))
+                    .offset(::core::time::Duration::new(10u64, 0u32))
+                    .rerun(true),
+            ),
             ..__dlock::Options::DEFAULT
         },
         on_busy: __dlock::Otherwise::Skip,

@@ -11,10 +11,10 @@ fn restock(&mut self, order: Order) -> Result<&mut u32, Error> {
         options: __dlock::Options {
             retry: ::core::option::Option::Some(__dlock::Retry {
                 times: 5u32,
-                backoff: __dlock::Backoff {
-                    from: ::core::time::Duration::new(0u64, 100000000u32),
-                    to: ::core::time::Duration::new(2u64, 0u32),
-                },
+                backoff: __dlock::Backoff::new(
+                    ::core::time::Duration::new(0u64, 100000000u32),
+                    ::core::time::Duration::new(2u64, 0u32),
+                ),
             }),
             ..__dlock::Options::DEFAULT
         },
