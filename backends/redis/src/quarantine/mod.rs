@@ -1,6 +1,5 @@
 //! No grants by a server that may have lost its data in a restart or a failover.
 
-pub(crate) mod arrivals;
 pub(crate) mod history;
 pub(crate) mod rules;
 pub(crate) mod server;

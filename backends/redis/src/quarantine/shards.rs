@@ -1,26 +1,33 @@
-//! The quarantine of a cluster's servers. Each server has some of the slots; if it may have lost locks, only its slots wait.
+//! The quarantine of a cluster's servers. Exists because one client talks to all of them and opens its connections by
+//! itself: the quarantine of one server (`server`) hangs on a connection's first requests. If a server may have lost locks,
+//! only its own slots wait. To hold all slots back would save ten lines, and each failover of one server would stop all
+//! locks for the longest ttl (ADR 0026).
 //!
-//! The client opens its connections by itself, so a server is looked at before the first grant after anything has
-//! happened to a connection or to the slots: the look asks for its identity and for its list of all slots' servers. A
-//! grant counts if nothing has happened meanwhile. The client does not tell whose connection has ended; of failed
-//! requests it is known, and those to one server are no reason to look at another one.
+//! A server is looked at before its first grant after anything has happened to a connection or to the slots: the look asks
+//! for its identity and for the list of all slots' servers. A grant counts if nothing has happened meanwhile. The client
+//! does not tell whose connection has ended. If a request fails, only its own server is looked at again.
 //!
-//! The same server with another `run_id` was restarted, and with another history it was promoted. A slot that went away
-//! from a server that has none any more was failed over, as far as can be seen; any other slot that changes its server was
-//! moved there with its keys; see `arrivals`.
+//! The same server with another `run_id` was restarted, and with another history it was promoted. If a slot goes away from
+//! a server that has none any more, that counts as a failover. Any other slot that changes its server was moved there with
+//! its keys, and what its old server may have lost concerns the new one too.
+//!
+//! While a slot moves, its new server grants what the old one does not have (`ASK`). So that one is asked for its identity
+//! in the same request as for the lock.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use ::redis::Value;
 use dlock_contract::{BootInstant, Result};
 
 use crate::layout::slots::SLOTS;
-use crate::quarantine::history::Life;
+use crate::quarantine::history::{Life, QUESTIONS, Seen};
 use crate::quarantine::rules::{Rules, in_quarantine};
 use crate::quarantine::suspicion::Suspicion;
 use crate::quarantine::view::{Range, View};
 use crate::reply::fault::evicts;
+use crate::reply::read::text;
 
 /// The servers of one cluster, as far as this process has met them.
 #[derive(Default)]
@@ -31,34 +38,35 @@ pub(crate) struct Shards {
 }
 
 #[derive(Default)]
-pub(crate) struct State {
+struct State {
     /// How often something has happened.
     changes: u64,
-    /// The last of those that any server may be concerned by.
+    /// The last change that any server may be concerned by.
     of_all: u64,
-    /// The last of those that were about this server alone.
-    of_one: HashMap<u32, u64>,
-    /// The primary of each slot, by its id; empty before the first look.
-    pub(crate) owners: Vec<Option<u32>>,
-    /// The number that stands for an id.
-    numbers: HashMap<String, u32>,
-    /// The address of each server, as the servers tell it.
-    addresses: HashMap<u32, String>,
-    pub(crate) met: HashMap<u32, Met>,
-    /// Slots that were moved to a server that was not looked at since.
-    arrived: HashSet<u16>,
-    /// The slots in which locks may have been forgotten.
-    pub(crate) suspect: HashMap<u16, Suspicion>,
+    servers: Vec<Server>,
+    /// The primary of each slot, by its place among the servers; empty before the first look.
+    owners: Vec<Option<usize>>,
+    /// The server to which a slot was found to be moving.
+    moving: HashMap<u16, usize>,
 }
 
-pub(crate) struct Met {
-    pub(crate) life: Life,
-    /// [`State::changes`] before it was looked at; 0 if it was only asked beside a lock.
-    pub(crate) changes: u64,
-    /// The suspicion that falls on slots that come to it.
-    pub(crate) suspicion: Suspicion,
+/// One server that was told of, by its id.
+#[derive(Default)]
+struct Server {
+    id: String,
+    /// Its address, as the servers tell it.
+    address: String,
+    /// The last change that was about this server alone.
+    failed: u64,
+    /// [`State::changes`] before the last look; `None` before the first one, and when slots have come to it.
+    looked: Option<u64>,
+    life: Option<Life>,
+    /// Whether slots were moved to it since the last look.
+    gained: bool,
+    /// The locks of its slots that it may have lost.
+    suspicion: Suspicion,
     /// Whether it may evict locks. Then it may not grant any.
-    pub(crate) evicts: bool,
+    evicts: bool,
 }
 
 impl Shards {
@@ -74,16 +82,15 @@ impl Shards {
         let mut state = self.state();
         state.changes += 1;
         let now = state.changes;
-        match state.owner(slot) {
-            Some(owner) => drop(state.of_one.insert(owner, now)),
+        match state.place_of(slot).and_then(|at| state.servers.get_mut(at)) {
+            Some(owner) => owner.failed = now,
             None => state.of_all = now,
         }
     }
 
     /// Whether the slot's server has this address, as far as was told.
     pub(crate) fn is_at(&self, slot: u16, address: &str) -> bool {
-        let state = self.state();
-        state.owner(slot).and_then(|owner| state.addresses.get(&owner)).is_some_and(|known| known == address)
+        self.state().owner(slot).is_some_and(|owner| owner.address == address)
     }
 
     /// To be read before a look begins.
@@ -104,20 +111,17 @@ impl Shards {
             return true;
         }
         let state = self.state();
-        let Some((owner, met)) = state.owner(slot).and_then(|owner| Some((owner, state.met.get(&owner)?))) else {
-            return false;
-        };
-        let last = state.of_one.get(&owner).copied().unwrap_or_default().max(state.of_all);
-        met.changes >= last && !met.evicts && !state.arrived.contains(&slot)
+        let is_current = |owner: &Server| owner.looked.is_some_and(|at| at >= owner.failed.max(state.of_all));
+        state.owner(slot).is_some_and(|owner| is_current(owner) && !owner.evicts)
     }
 
     /// One slot of each server that was not looked at yet.
     pub(crate) fn unmet(&self) -> Vec<u16> {
         let state = self.state();
-        let mut first: HashMap<u32, u16> = HashMap::new();
+        let mut first: HashMap<usize, u16> = HashMap::new();
         for (slot, owner) in (0..).zip(&state.owners) {
-            if let Some(owner) = owner.filter(|owner| !state.met.contains_key(owner)) {
-                first.entry(owner).or_insert(slot);
+            if let Some(at) = owner.filter(|at| state.servers.get(*at).is_some_and(|server| server.life.is_none())) {
+                first.entry(at).or_insert(slot);
             }
         }
         first.into_values().collect()
@@ -127,82 +131,129 @@ impl Shards {
     pub(crate) fn met(&self, rules: &Rules, view: View, changes: u64, now: BootInstant) {
         let View { ranges, id, seen } = view;
         let mut state = self.state();
-        let state = &mut *state;
-        let before = std::mem::replace(&mut state.owners, vec![None; SLOTS]);
-        for Range { slots: (first, last), primary, address } in ranges {
-            let number = state.number(primary);
-            state.addresses.insert(number, address);
-            if let Some(slots) = state.owners.get_mut(usize::from(first)..=usize::from(last)) {
-                slots.fill(Some(number));
-            }
-        }
-        // A slot that nobody serves just now is remembered as it was.
-        for (now, before) in state.owners.iter_mut().zip(&before) {
-            *now = now.or(*before);
-        }
-        let (failed_over, moved) = changed(&before, &state.owners);
-        state.arrived.extend(moved);
-        let mut forgotten = Vec::new();
-        forgotten.extend(failed_over.into_iter().map(|slot| (slot, rules.after_failover(now))));
-        let number = state.number(id);
-        let own = state.slots_of(number);
+        state.share_out(rules, ranges, now);
+        let at = state.place(id);
         // A server without slots grants nothing, and a replica's life is no matter.
-        if !own.is_empty() {
-            let arrived: Vec<u16> = own.iter().copied().filter(|slot| state.arrived.remove(slot)).collect();
-            let (found, lately) = state.live(rules, number, seen, now, !arrived.is_empty());
-            if let Some(met) = state.met.get_mut(&number) {
-                met.changes = changes;
-            }
-            forgotten.extend(own.iter().map(|slot| (*slot, found)));
-            forgotten.extend(arrived.iter().map(|slot| (*slot, lately)));
+        if state.owners.contains(&Some(at))
+            && let Some(server) = state.servers.get_mut(at)
+        {
+            server.live(rules, seen, now, server.gained);
+            (server.looked, server.gained) = (Some(changes), false);
         }
-        state.suspect(rules, forgotten, now);
+    }
+
+    /// The questions to the server to which a slot moves, sent beside the request for a lock of that slot.
+    pub(crate) fn questions_beside() -> impl Iterator<Item = &'static [&'static str]> {
+        std::iter::once(&["CLUSTER", "MYID"][..]).chain(QUESTIONS)
+    }
+
+    /// Notes that server's answers. They come from the same run of the server as the answer to the lock's request.
+    pub(crate) fn asked_beside(&self, rules: &Rules, slot: u16, answers: &[Value], now: BootInstant) {
+        let [id, about @ ..] = answers else { return };
+        let Some((id, seen)) = text(id).zip(Seen::read(about)) else { return };
+        let mut state = self.state();
+        let at = state.place(id.to_owned());
+        if let Some(server) = state.servers.get_mut(at) {
+            server.live(rules, seen, now, true);
+        }
+        state.moving.insert(slot, at);
     }
 
     /// # Errors
     /// While a lock in this slot that looks free may be somebody's; on a server that may evict locks.
     pub(crate) fn check(&self, rules: &Rules, slot: u16, now: impl FnOnce() -> BootInstant) -> Result<()> {
         let state = self.state();
-        if state.owner(slot).and_then(|owner| state.met.get(&owner)).is_some_and(|met| met.evicts) {
+        let owner = state.owner(slot);
+        if owner.is_some_and(|owner| owner.evicts) {
             return Err(evicts());
         }
-        let Some(until) = state.suspect.get(&slot).and_then(|suspicion| rules.until(*suspicion)) else {
-            return Ok(());
-        };
+        let next = state.moving.get(&slot).and_then(|at| state.servers.get(*at));
+        let suspicions = owner.into_iter().chain(next).map(|server| server.suspicion);
+        let Some(until) = rules.until(suspicions.fold(Suspicion::default(), Suspicion::or)) else { return Ok(()) };
         let left = until.since(now());
         if left.is_zero() { Ok(()) } else { Err(in_quarantine(left)) }
     }
 
-    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl State {
-    fn owner(&self, slot: u16) -> Option<u32> {
+    fn place_of(&self, slot: u16) -> Option<usize> {
         self.owners.get(usize::from(slot)).copied().flatten()
     }
 
-    pub(crate) fn number(&mut self, id: String) -> u32 {
-        let next = u32::try_from(self.numbers.len()).unwrap_or(u32::MAX);
-        *self.numbers.entry(id).or_insert(next)
+    fn owner(&self, slot: u16) -> Option<&Server> {
+        self.servers.get(self.place_of(slot)?)
+    }
+
+    /// The place of this server, which may be a new one.
+    fn place(&mut self, id: String) -> usize {
+        let known = self.servers.iter().position(|server| server.id == id);
+        known.unwrap_or_else(|| {
+            self.servers.push(Server { id, ..Server::default() });
+            self.servers.len() - 1
+        })
+    }
+
+    /// Notes which server has which slots now.
+    fn share_out(&mut self, rules: &Rules, ranges: Vec<Range>, now: BootInstant) {
+        let before = std::mem::replace(&mut self.owners, vec![None; SLOTS]);
+        for Range { slots: (first, last), primary, address } in ranges {
+            let at = self.place(primary);
+            if let Some(server) = self.servers.get_mut(at) {
+                server.address = address;
+            }
+            if let Some(slots) = self.owners.get_mut(usize::from(first)..=usize::from(last)) {
+                slots.fill(Some(at));
+            }
+        }
+        let mut gains = HashSet::new();
+        for (owner, before) in self.owners.iter_mut().zip(before) {
+            // A slot that nobody serves just now is remembered as it was.
+            *owner = owner.or(before);
+            gains.extend(before.zip(*owner).filter(|(old, new)| old != new));
+        }
+        for (old, new) in gains {
+            let is_gone = !self.owners.contains(&Some(old));
+            let failover = if is_gone { rules.after_failover(now) } else { Suspicion::default() };
+            let inherited = self.servers.get(old).map(|server| server.suspicion).unwrap_or_default();
+            if let Some(server) = self.servers.get_mut(new) {
+                server.looked = None;
+                server.gained |= !is_gone;
+                server.suspect(rules, failover.or(inherited), now);
+            }
+        }
+        let Self { owners, moving, .. } = self;
+        moving.retain(|slot, to| owners.get(usize::from(*slot)) != Some(&Some(*to)));
     }
 }
 
-/// The slots that have changed their primary: those whose old one has none any more, and all others.
-fn changed(before: &[Option<u32>], now: &[Option<u32>]) -> (Vec<u16>, Vec<u16>) {
-    let has_slots = |owners: &[Option<u32>], server: u32| owners.contains(&Some(server));
-    let mut without_slots: HashMap<u32, bool> = HashMap::new();
-    let slots = (0..).zip(before.iter().zip(now));
-    let changed = slots.filter_map(|(slot, (old, new))| match (old, new) {
-        (Some(old), Some(new)) if old != new => Some((slot, *old)),
-        _ => None,
-    });
-    let (failed_over, moved): (Vec<_>, Vec<_>) =
-        changed.partition(|(_, old)| *without_slots.entry(*old).or_insert_with(|| !has_slots(now, *old)));
-    let slots = |changed: Vec<(u16, u32)>| changed.into_iter().map(|(slot, _)| slot).collect();
-    (slots(failed_over), slots(moved))
+impl Server {
+    /// Notes the state of its life. If slots come to it and nobody has met it before, its age tells what it may have lost.
+    fn live(&mut self, rules: &Rules, seen: Seen, now: BootInstant, gains: bool) {
+        let found = match &self.life {
+            None if gains => rules.after_arrival(&seen, now),
+            life => rules.suspicion_of_same(life.as_ref(), &seen, now),
+        };
+        self.evicts = rules.refuses(&seen, self.evicts);
+        self.life = Some(Life { run_id: seen.run_id, history: seen.history.name, met: now });
+        self.suspect(rules, found, now);
+    }
+
+    fn suspect(&mut self, rules: &Rules, suspicion: Suspicion, now: BootInstant) {
+        let found = self.suspicion.or(suspicion);
+        let is_new = std::mem::replace(&mut self.suspicion, found) != found;
+        if let Some(wait) = rules.until(found).map(|until| until.since(now)).filter(|wait| is_new && !wait.is_zero()) {
+            tracing::warn!(
+                server = self.address,
+                ?wait,
+                "a server of the Redis Cluster may have lost locks; it grants none until the earlier ones have ended"
+            );
+        }
+    }
 }
 
 #[cfg(test)]
-pub(crate) mod tests;
+mod tests;

@@ -5,7 +5,7 @@
 
 use dlock_contract::BootInstant;
 
-/// The failover and the restart that may have lost locks, of a server or of a slot.
+/// The failover and the restart that may have lost locks, of one server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Suspicion {
     pub(crate) failover: Option<BootInstant>,
@@ -16,9 +16,5 @@ impl Suspicion {
     /// The later one of each: its quarantine ends later, whatever its length.
     pub(crate) fn or(self, other: Self) -> Self {
         Self { failover: self.failover.max(other.failover), restart: self.restart.max(other.restart) }
-    }
-
-    pub(crate) fn is_none(self) -> bool {
-        self == Self::default()
     }
 }

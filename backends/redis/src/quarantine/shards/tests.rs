@@ -1,4 +1,4 @@
-//! Servers that restart, fail over, and give each other slots.
+//! Servers of a cluster that restart, fail over, and give each other slots.
 
 use dlock_contract::Clock;
 
@@ -10,14 +10,18 @@ use std::time::Duration;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-pub(crate) struct Cluster {
-    pub(crate) clock: Clock,
-    pub(crate) quarantine: Quarantine,
+struct Cluster {
+    clock: Clock,
+    quarantine: Quarantine,
 }
 
 impl Cluster {
-    pub(crate) fn new() -> Self {
-        let quarantine = Quarantine::new(&Settings { restart_guard: GuardTime::Auto, ..Settings::default() });
+    fn new() -> Self {
+        Self::with(Settings { restart_guard: GuardTime::Auto, ..Settings::default() })
+    }
+
+    fn with(settings: Settings) -> Self {
+        let quarantine = Quarantine::new(&settings);
         quarantine.rules.asks_for(SECOND * 7);
         let clock = Clock::manual();
         clock.advance(SECOND * 1000);
@@ -25,7 +29,7 @@ impl Cluster {
     }
 
     /// A server tells who has which slots, up to and with the last of each.
-    pub(crate) fn tells(&self, ranges: &[(u16, &str)], id: &str, run_id: &str, uptime: u64, durable: bool) {
+    fn tells(&self, ranges: &[(u16, &str)], id: &str, run_id: &str, uptime: u64, durable: bool) {
         self.tells_as(ranges, id, Self::seen(run_id, uptime, durable));
     }
 
@@ -50,7 +54,7 @@ impl Cluster {
         shards.met(&self.quarantine.rules, view, shards.changes(), self.clock.now());
     }
 
-    pub(crate) fn grants(&self, slot: u16) -> bool {
+    fn grants(&self, slot: u16) -> bool {
         self.quarantine.shards.check(&self.quarantine.rules, slot, || self.clock.now()).is_ok()
     }
 }
@@ -97,9 +101,9 @@ fn slots_that_fail_over_wait_and_slots_that_are_moved_do_not() {
     assert!(cluster.grants(60));
     // The last of a, to one that had slots before: it may have been moved, or given away after a's end.
     cluster.tells(&[(199, "b"), (16_383, "c")], "b", "1", 500, false);
-    assert!(!cluster.grants(0) && cluster.grants(60));
+    assert!(!cluster.grants(0) && !cluster.grants(60) && cluster.grants(200));
     cluster.clock.advance(SECOND * 7);
-    assert!(cluster.grants(0));
+    assert!(cluster.grants(0) && cluster.grants(60));
     // A replica in the place of b.
     cluster.tells(&[(199, "r"), (16_383, "c")], "r", "1", 500, true);
     assert!(!cluster.grants(0) && !cluster.grants(199) && cluster.grants(200));
@@ -156,4 +160,75 @@ fn a_failed_request_is_about_its_server_alone() {
     assert!(shards.knows(0) && shards.knows(9000));
     shards.changed();
     assert!(!shards.knows(0) && !shards.knows(9000));
+}
+
+#[test]
+fn locks_that_a_server_may_have_lost_concern_the_server_to_which_its_slots_are_moved() {
+    let cluster = Cluster::new();
+    let before = [(99, "a"), (199, "b"), (16_383, "c")];
+    for id in ["a", "b", "c"] {
+        cluster.tells(&before, id, "1", 500, false);
+    }
+    cluster.tells(&before, "a", "2", 1, false);
+    cluster.tells(&[(49, "a"), (199, "b"), (16_383, "c")], "b", "1", 500, false);
+    assert!(!cluster.grants(0) && !cluster.grants(60) && cluster.grants(200));
+    cluster.clock.advance(SECOND * 7);
+    assert!(cluster.grants(0) && cluster.grants(60));
+}
+
+#[test]
+fn a_slot_waits_for_the_server_to_which_it_is_moving() {
+    let answer = |text: String| Value::BulkString(text.into_bytes());
+    let asked = |cluster: &Cluster, slot, id: &str, run_id: &str, uptime: u64| {
+        let server = answer(format!("run_id:{run_id}\r\nuptime_in_seconds:{uptime}\r\n"));
+        let answers = [answer(id.into()), server, Value::Nil, Value::Nil, Value::Nil];
+        cluster.quarantine.shards.asked_beside(&cluster.quarantine.rules, slot, &answers, cluster.clock.now());
+    };
+    let before = [(99, "a"), (16_383, "b")];
+    for was_asked in [true, false] {
+        let cluster = Cluster::new();
+        cluster.tells(&before, "a", "1", 2, false);
+        cluster.tells(&before, "b", "1", 2, false);
+        asked(&cluster, 99, "b", "1", 2);
+        assert!(cluster.grants(99), "a known one is not suspect for being young");
+        if was_asked {
+            asked(&cluster, 99, "b", "2", 1);
+            assert!(!cluster.grants(99) && !cluster.grants(100) && cluster.grants(98));
+        } else {
+            cluster.tells(&before, "b", "2", 1, false);
+            assert!(!cluster.grants(99) && !cluster.grants(100) && cluster.grants(98));
+            asked(&cluster, 98, "b", "2", 1);
+            assert!(!cluster.grants(98), "noted before, by another slot");
+        }
+        let after = [(98, "a"), (16_383, "b")];
+        cluster.tells(&after, "a", "1", 2, false);
+        assert!(!cluster.quarantine.shards.knows(99), "its new server is looked at");
+        cluster.tells(&after, "b", "2", 1, false);
+        assert!(cluster.quarantine.shards.knows(99) && !cluster.grants(99) && cluster.grants(0));
+        cluster.clock.advance(SECOND * 7);
+        assert!(cluster.grants(98) && cluster.grants(99) && cluster.grants(100));
+    }
+}
+
+#[test]
+fn a_server_that_nobody_knows_is_judged_by_its_age_when_a_slot_comes() {
+    for (uptime, free) in [(500, true), (3, false)] {
+        let cluster = Cluster::new();
+        cluster.tells(&[(16_383, "a")], "a", "1", 500, false);
+        let after = [(0, "new"), (16_383, "a")];
+        cluster.tells(&after, "a", "1", 500, false);
+        cluster.tells(&after, "new", "1", uptime, false);
+        assert_eq!(cluster.grants(0), free);
+        assert!(cluster.grants(1));
+    }
+}
+
+#[test]
+fn a_young_replica_that_takes_over_counts_as_failed_over_and_not_as_restarted() {
+    for (failover_guard, free) in [(GuardTime::Auto, false), (GuardTime::Off, true)] {
+        let cluster = Cluster::with(Settings { failover_guard, ..Settings::default() });
+        cluster.tells(&[(99, "a"), (16_383, "b")], "a", "1", 500, false);
+        cluster.tells(&[(99, "r"), (16_383, "b")], "r", "1", 3, false);
+        assert_eq!(cluster.grants(0), free);
+    }
 }
