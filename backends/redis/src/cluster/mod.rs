@@ -3,5 +3,4 @@
 pub(crate) mod client;
 pub(crate) mod keys;
 pub(crate) mod plan;
-pub(crate) mod silence;
 pub(crate) mod way;

@@ -12,7 +12,6 @@ use dlock_contract::engine::{Names, background};
 use dlock_contract::{Address, Clock, Error, Result, Secret};
 
 use crate::cluster::client::Opening;
-use crate::cluster::silence::SILENCE_LIMIT;
 use crate::reply::fault;
 use crate::socket::options::{OPEN_LIMIT, redis_settings, tcp, tcp_address};
 use crate::socket::resolver::Resolver;
@@ -22,6 +21,9 @@ const DEFAULT_PORT: u16 = 6379;
 
 /// A server that takes longer is passed over when the client connects to all of them.
 const CONNECT_LIMIT: Duration = Duration::from_secs(1);
+
+/// If a server lets a request wait for so long, it is taken for dead, and the way to its slots is found anew.
+const SILENCE_LIMIT: Duration = Duration::from_millis(1500);
 
 /// The servers that a URL names, of which one is enough to find all others.
 pub(crate) struct ClusterPlan {

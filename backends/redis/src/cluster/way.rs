@@ -3,19 +3,21 @@
 //! The client's own retries are off. It would also repeat a request whose connection broke, and a repeated release says
 //! that the lock was somebody else's.
 
-use std::sync::atomic::AtomicBool;
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use ::redis::cluster_async::ClusterConnection;
 use ::redis::cluster_routing::{MultipleNodeRoutingInfo, RoutingInfo, SingleNodeRoutingInfo};
-use ::redis::{Cmd, RedisResult, ServerErrorKind, Value};
+use ::redis::{Cmd, Pipeline, RedisError, RedisResult, ServerErrorKind, Value};
+use dlock_contract::engine::background;
 use dlock_contract::{BootInstant, Clock, Error, ErrorKind, Result};
 use futures::future::join_all;
+use tokio::sync::oneshot;
 
 use crate::cluster::client::Numbered;
 use crate::cluster::keys::{parts, primary_of, routing_of, simple, slot_of_command, spread};
-use crate::cluster::silence::Silence;
 use crate::layout::slots::{Slot, fence, number_of};
 use crate::quarantine::server::Quarantine;
 use crate::quarantine::shards::Shards;
@@ -25,6 +27,7 @@ use crate::scripts::clock::CLOCK;
 use crate::scripts::exclusive::{SCRIPTS, Scripts};
 use crate::scripts::lua::Lua;
 use crate::scripts::together::TOGETHER;
+use crate::socket::first_step::first_step;
 
 /// How long a request follows redirections.
 const FOLLOW_LIMIT: Duration = Duration::from_secs(3);
@@ -36,7 +39,8 @@ pub(crate) struct ClusterWay {
     pub(crate) number: u64,
     clock: Clock,
     quarantine: Arc<Quarantine>,
-    silence: Silence,
+    /// Set if a server is silent: then another client must be opened.
+    dead: Arc<AtomicBool>,
 }
 
 /// Takes a free lock; its token, or nothing.
@@ -85,7 +89,7 @@ impl ClusterWay {
         quarantine: Arc<Quarantine>,
         dead: Arc<AtomicBool>,
     ) -> Self {
-        Self { client, number, clock, quarantine, silence: Silence::new(dead) }
+        Self { client, number, clock, quarantine, dead }
     }
 
     /// Sends a command to the server of its key, wherever that goes.
@@ -109,10 +113,13 @@ impl ClusterWay {
         let end = self.clock.now().after(FOLLOW_LIMIT);
         let mut pause = Duration::from_millis(5);
         loop {
-            // For each alone: a server that says "elsewhere" again and again is not silent.
-            let wait = self.silence.wait(slot, &self.clock);
-            let answer = self.client.clone().route_command(command.clone(), routing.clone()).await;
-            wait.answered(&answer);
+            let asked = (self.client.clone(), command.clone(), routing.clone());
+            let answer = self
+                .to_the_end(async move {
+                    let (mut client, command, routing) = asked;
+                    client.route_command(command, routing).await
+                })
+                .await;
             self.heard(&answer, slot);
             let answer = match asked_elsewhere(&answer) {
                 Some((host, port)) => self.ask_at(host, port, command).await,
@@ -134,13 +141,39 @@ impl ClusterWay {
         for command in commands {
             all.add_command(command);
         }
-        let wait = self.silence.wait(Some(slot), &self.clock);
-        let count = all.len();
-        let answers = self.client.clone().route_pipeline(all, 0, count, primary_of(slot)).await;
+        let answers = self.pipeline(all, primary_of(slot)).await;
         self.heard(&answers, Some(slot));
-        wait.answered(&answers);
         answers
             .map_err(|error| classified(Err(error)).map_or_else(|error| error, |refusal| fault::unexpected(&refusal)))
+    }
+
+    async fn pipeline(&self, commands: Pipeline, route: SingleNodeRoutingInfo) -> RedisResult<Vec<Value>> {
+        let (mut client, count) = (self.client.clone(), commands.len());
+        self.to_the_end(async move { client.route_pipeline(commands, 0, count, route).await }).await
+    }
+
+    /// Sends a request, and hears its answer or its time limit also if the caller gives up earlier, as the renewals of
+    /// short leases do. The client forgets a request whose caller has gone, and with it the silence of its server.
+    async fn to_the_end<T: Send + 'static>(
+        &self,
+        request: impl Future<Output = RedisResult<T>> + Send + 'static,
+    ) -> RedisResult<T> {
+        let (tell, told) = oneshot::channel();
+        let dead = self.dead.clone();
+        let heard = async move {
+            let answer = request.await;
+            if answer.as_ref().is_err_and(RedisError::is_timeout) {
+                dead.store(true, Ordering::Relaxed);
+            }
+            // The caller may have given up its request.
+            let _ = tell.send(answer);
+        };
+        match background() {
+            Ok(background) => first_step(heard, |rest| background.spawn(rest)),
+            // A child after `fork` sends nothing.
+            Err(_) => drop(heard),
+        }
+        told.await.unwrap_or_else(|_| Err(io::Error::from(io::ErrorKind::BrokenPipe).into()))
     }
 
     /// Notes what may mean that another server grants now, or the same one without its memory.
@@ -174,10 +207,7 @@ impl ClusterWay {
             });
         }
         all.cmd("ASKING").add_command(command.clone());
-        let (count, route) = (all.len(), SingleNodeRoutingInfo::ByAddress { host, port });
-        let wait = self.silence.wait(at, &self.clock);
-        let answers = self.client.clone().route_pipeline(all, 0, count, route).await;
-        wait.answered(&answers);
+        let answers = self.pipeline(all, SingleNodeRoutingInfo::ByAddress { host, port }).await;
         self.heard(&answers, None);
         let mut answers = answers?;
         let answer = answers.pop().unwrap_or(Value::Nil);

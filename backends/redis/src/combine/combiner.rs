@@ -6,7 +6,6 @@
 use std::future::Future;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Waker};
 use std::time::Duration;
 
 use ::redis::{Cmd, Pipeline, Value};
@@ -25,6 +24,7 @@ use crate::reply::fault;
 use crate::scripts::call::{call, on};
 use crate::scripts::exclusive::SCRIPTS;
 use crate::socket::ended::Ended;
+use crate::socket::first_step::first_step;
 use crate::socket::server::Wire;
 
 /// The most requests that leave together. More would wait for each other's answers, while the server is idle.
@@ -244,14 +244,8 @@ impl Combiner {
         drop(leaving);
     }
 
-    /// Takes the first step of a request, and leaves the others to a task.
     fn begin(&self, request: impl Future<Output = ()> + Send + 'static) {
-        // The first step hands it to the client. Unconstrained: a task that has used up its budget would hand over
-        // nothing, and the next request would overtake it, such as an abandon its acquire.
-        let mut request = Box::pin(tokio::task::unconstrained(request));
-        if request.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {
-            self.runtime.spawn(request);
-        }
+        first_step(request, |rest| self.runtime.spawn(rest));
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, Batch> {

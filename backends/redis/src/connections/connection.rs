@@ -55,7 +55,7 @@ impl Connection {
     }
 
     pub(crate) fn fell_silent(&self, since: BootInstant) {
-        // A cluster's servers are silent one by one; `cluster::silence` notes it for each slot.
+        // A cluster's servers are silent one by one. The client finds them by its own time limit (`cluster::way`).
         if matches!(self.way, Way::Cluster(_)) {
             return;
         }

@@ -2,6 +2,7 @@
 
 pub(crate) mod bounded;
 pub(crate) mod ended;
+pub(crate) mod first_step;
 pub(crate) mod options;
 pub(crate) mod resolver;
 pub(crate) mod server;
