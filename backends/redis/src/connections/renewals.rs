@@ -1,4 +1,5 @@
-//! The way of renewals: over the runtime's own connection, or over the renewal connection if the own one is too slow.
+//! The way of renewals: over the runtime's own connection; if that one is dead, too slow or waits for replicas, over the
+//! renewal connection. Exists because a connection on which an answer is late would lose every short lease behind it.
 //!
 //! The connection for renewals is opened with the store, before the first lock. If the server accepts no connection later,
 //! because it is full or its password has changed, no hold is lost. If the connection ends and cannot be opened again,
@@ -13,9 +14,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use dlock_contract::engine::{Place, background};
+use dlock_contract::engine::background;
 use dlock_contract::{Error, ErrorKind, Origin, Result};
-use futures::TryFutureExt;
 use tokio::sync::oneshot;
 
 use crate::connections::connection::Connection;
@@ -35,20 +35,35 @@ fn patience(ttl: Duration) -> Duration {
 impl Connections {
     /// The connection for renewals of holds, the shortest of which has this ttl.
     pub(crate) async fn for_renewals(self: &Arc<Self>, shortest: Duration) -> Result<Arc<Connection>> {
+        // All connections of a cluster lead to one client.
+        if self.cluster().is_some() {
+            return self.here().await;
+        }
         let patience = patience(shortest);
-        // `WAIT` delays all requests behind it.
-        let waits = self.target.settings.wait_replicas > 0 && self.cluster().is_none();
-        let own = Origin::here().and_then(|here| self.of(here));
-        if !waits && !own.is_some_and(|own| own.is_silent(patience, &self.clock)) {
+        let own = Origin::here().and_then(|here| self.of(here)).filter(|own| self.is_usable(own));
+        if let Some(own) = own.as_ref().filter(|own| !self.waits() && !own.is_silent(patience, &self.clock)) {
             self.renewal_connection.forget(self.clock.now());
-            return self.ordinary(patience).await;
+            return Ok(own.clone());
         }
         // The server itself may be slow, and accept no connection.
         let limit = self.clock.now().after(patience / 2);
-        match self.clock.timeout_at(limit, Box::pin(self.renewal_connection_within(patience))).await {
-            Some(Ok(beside)) => Ok(beside),
-            _ => self.ordinary(patience).await,
+        let mut opening = pin!(self.renewal_connection_within(patience));
+        let opened = self.clock.timeout_at(limit, opening.as_mut()).await;
+        if let Some(Ok(beside)) = opened {
+            return Ok(beside);
         }
+        let speaks =
+            |connection: &Arc<Connection>| self.is_usable(connection) && !connection.is_silent(patience, &self.clock);
+        match (own.or_else(|| self.open.all().into_iter().find(speaks)), opened) {
+            (Some(other), _) => Ok(other),
+            (None, Some(refused)) => refused,
+            (None, None) => opening.await,
+        }
+    }
+
+    /// Whether `WAIT` delays the requests of the ordinary connections.
+    fn waits(&self) -> bool {
+        self.target.settings.wait_replicas > 0 && self.cluster().is_none()
     }
 
     /// Opens the connection of the renewals to come.
@@ -57,54 +72,15 @@ impl Connections {
     /// If it cannot be opened: holds of such a store could not be relied on.
     pub async fn open_for_renewals(self: &Arc<Self>) -> Result<()> {
         let connections = self.clone();
-        let waits = self.target.settings.wait_replicas > 0 && self.cluster().is_none();
         let open = async move {
-            if waits { connections.renewal_connection_within(MOST_PATIENCE).await } else { connections.here().await }
-                .map(drop)
+            let opened = if connections.waits() {
+                connections.renewal_connection_within(MOST_PATIENCE).await
+            } else {
+                connections.here().await
+            };
+            opened.map(drop)
         };
         background()?.run(open).await?
-    }
-
-    /// The present runtime's connection, or any other one while that cannot be opened.
-    async fn ordinary(self: &Arc<Self>, patience: Duration) -> Result<Arc<Connection>> {
-        if let Some(own) = Origin::here().and_then(|here| self.of(here)).filter(|own| self.is_usable(own)) {
-            return Ok(own);
-        }
-        // All connections of a cluster lead to one client.
-        if self.cluster().is_some() {
-            return self.here().await;
-        }
-        let (tell, told) = oneshot::channel();
-        let connections = self.clone();
-        // A task of its own: it may take longer than this renewal can wait, and serve the next one.
-        Place::here()?.spawn(async move {
-            let opened = connections.here().await;
-            // The store may have been closed while the connection was opened.
-            if connections.renewal_connection.closed.load(Ordering::Relaxed) {
-                connections.open.clear();
-            }
-            // The renewal that asked may be gone.
-            let _ = tell.send(opened);
-        });
-        let gone = |_| Err(Error::outage("the runtime is shutting down"));
-        let mut told = told.unwrap_or_else(gone);
-        let limit = self.clock.now().after(patience / 2);
-        let opened = self.clock.timeout_at(limit, &mut told).await;
-        match opened {
-            Some(Ok(own)) => Ok(own),
-            Some(Err(error)) => self.any(patience).ok_or(error),
-            None => match self.any(patience) {
-                Some(other) => Ok(other),
-                None => told.await,
-            },
-        }
-    }
-
-    /// A connection of any runtime that lives.
-    fn any(&self, patience: Duration) -> Option<Arc<Connection>> {
-        let speaks =
-            |connection: &Arc<Connection>| self.is_usable(connection) && !connection.is_silent(patience, &self.clock);
-        self.present_renewal_connection(patience).or_else(|| self.open.all().into_iter().find(speaks))
     }
 
     /// Awaits the answers to such renewals. Where they are late, the next ones go another way, also while the holds with
