@@ -1,4 +1,4 @@
-//! Requests of many tasks, sent together.
+//! Requests of many tasks, sent together: see `combiner` for what that gives.
 
 pub(crate) mod batch;
 pub(crate) mod combiner;

@@ -1,4 +1,7 @@
 //! The task that keeps the push connection open, and opens it again.
+//!
+//! It looks for silence itself: no caller's request goes over this connection, so nobody else would notice that nothing
+//! comes any more.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
