@@ -14,7 +14,7 @@
 //! While a slot moves, its new server grants what the old one does not have (`ASK`). So that one is asked for its identity
 //! in the same request as for the lock.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -46,8 +46,9 @@ struct State {
     servers: Vec<Server>,
     /// The primary of each slot, by its place among the servers; empty before the first look.
     owners: Vec<Option<usize>>,
-    /// The server to which a slot was found to be moving.
-    moving: HashMap<u16, usize>,
+    /// The slots that were found to be moving, each with the server to which it moves. A move may be broken off, and begin
+    /// again to another server.
+    moving: BTreeSet<(u16, usize)>,
 }
 
 /// One server that was told of, by its id.
@@ -156,7 +157,7 @@ impl Shards {
         if let Some(server) = state.servers.get_mut(at) {
             server.live(rules, seen, now, true);
         }
-        state.moving.insert(slot, at);
+        state.moving.insert((slot, at));
     }
 
     /// # Errors
@@ -167,7 +168,8 @@ impl Shards {
         if owner.is_some_and(|owner| owner.evicts) {
             return Err(evicts());
         }
-        let next = state.moving.get(&slot).and_then(|at| state.servers.get(*at));
+        let moving = state.moving.range((slot, 0)..=(slot, usize::MAX));
+        let next = moving.filter_map(|(_, at)| state.servers.get(*at));
         let suspicions = owner.into_iter().chain(next).map(|server| server.suspicion);
         let Some(until) = rules.until(suspicions.fold(Suspicion::default(), Suspicion::or)) else { return Ok(()) };
         let left = until.since(now());
@@ -226,7 +228,7 @@ impl State {
             }
         }
         let Self { owners, moving, .. } = self;
-        moving.retain(|slot, to| owners.get(usize::from(*slot)) != Some(&Some(*to)));
+        moving.retain(|(slot, to)| owners.get(usize::from(*slot)) != Some(&Some(*to)));
     }
 }
 

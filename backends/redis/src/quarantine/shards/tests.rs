@@ -54,6 +54,14 @@ impl Cluster {
         shards.met(&self.quarantine.rules, view, shards.changes(), self.clock.now());
     }
 
+    /// The server to which the slot is moving answers beside a request for a lock.
+    fn asks_beside(&self, slot: u16, id: &str, run_id: &str, uptime: u64) {
+        let answer = |text: String| Value::BulkString(text.into_bytes());
+        let server = answer(format!("run_id:{run_id}\r\nuptime_in_seconds:{uptime}\r\n"));
+        let answers = [answer(id.into()), server, Value::Nil, Value::Nil, Value::Nil];
+        self.quarantine.shards.asked_beside(&self.quarantine.rules, slot, &answers, self.clock.now());
+    }
+
     fn grants(&self, slot: u16) -> bool {
         self.quarantine.shards.check(&self.quarantine.rules, slot, || self.clock.now()).is_ok()
     }
@@ -178,26 +186,20 @@ fn locks_that_a_server_may_have_lost_concern_the_server_to_which_its_slots_are_m
 
 #[test]
 fn a_slot_waits_for_the_server_to_which_it_is_moving() {
-    let answer = |text: String| Value::BulkString(text.into_bytes());
-    let asked = |cluster: &Cluster, slot, id: &str, run_id: &str, uptime: u64| {
-        let server = answer(format!("run_id:{run_id}\r\nuptime_in_seconds:{uptime}\r\n"));
-        let answers = [answer(id.into()), server, Value::Nil, Value::Nil, Value::Nil];
-        cluster.quarantine.shards.asked_beside(&cluster.quarantine.rules, slot, &answers, cluster.clock.now());
-    };
     let before = [(99, "a"), (16_383, "b")];
     for was_asked in [true, false] {
         let cluster = Cluster::new();
         cluster.tells(&before, "a", "1", 2, false);
         cluster.tells(&before, "b", "1", 2, false);
-        asked(&cluster, 99, "b", "1", 2);
+        cluster.asks_beside(99, "b", "1", 2);
         assert!(cluster.grants(99), "a known one is not suspect for being young");
         if was_asked {
-            asked(&cluster, 99, "b", "2", 1);
+            cluster.asks_beside(99, "b", "2", 1);
             assert!(!cluster.grants(99) && !cluster.grants(100) && cluster.grants(98));
         } else {
             cluster.tells(&before, "b", "2", 1, false);
             assert!(!cluster.grants(99) && !cluster.grants(100) && cluster.grants(98));
-            asked(&cluster, 98, "b", "2", 1);
+            cluster.asks_beside(98, "b", "2", 1);
             assert!(!cluster.grants(98), "noted before, by another slot");
         }
         let after = [(98, "a"), (16_383, "b")];
@@ -208,6 +210,18 @@ fn a_slot_waits_for_the_server_to_which_it_is_moving() {
         cluster.clock.advance(SECOND * 7);
         assert!(cluster.grants(98) && cluster.grants(99) && cluster.grants(100));
     }
+}
+
+#[test]
+fn a_slot_waits_for_a_server_to_which_its_move_was_broken_off() {
+    let cluster = Cluster::new();
+    let ranges = [(99, "a"), (199, "b"), (16_383, "c")];
+    for id in ["a", "b", "c"] {
+        cluster.tells(&ranges, id, "1", 500, false);
+    }
+    cluster.asks_beside(99, "b", "2", 1);
+    cluster.asks_beside(99, "c", "1", 500);
+    assert!(!cluster.grants(99) && cluster.grants(98) && cluster.grants(200));
 }
 
 #[test]
