@@ -2,19 +2,15 @@
 //!
 //! No error and no `Debug` repeats a part of a URL: half a password may stand in any place of one that was written wrong.
 
-mod form;
-mod secret;
 #[cfg(test)]
 mod tests;
-mod tls;
 
 use std::fmt;
 
-pub use self::form::{OptionRow, UrlBody, UrlForm};
-pub use self::secret::Secret;
-pub use self::tls::{Tls, TlsMode};
 use crate::error::{Error, Result};
 use crate::percent;
+use crate::secret::Secret;
+use crate::url_form::{OptionRow, UrlBody, UrlForm};
 
 /// A URL that was read: `scheme://[user[:password]@]host[:port][,host…][/path][?option=value&…]`, or what the
 /// [`UrlForm`] of the store says instead.

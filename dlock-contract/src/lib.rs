@@ -42,12 +42,15 @@ mod per_runtime;
 mod percent;
 mod powers;
 mod profile;
+mod secret;
 mod session;
 mod sleepers;
+mod tls;
+mod url_form;
 #[cfg(any(feature = "axum", feature = "tonic"))]
 mod web;
 
-pub use address::{Address, Host, OptionRow, Secret, Tls, TlsMode, UrlBody, UrlForm};
+pub use address::{Address, Host};
 pub use answer::{Attempt, Queue, Released, Signal, Standing, Wake};
 pub use backend::Backend;
 pub use backoff::Backoff;
@@ -71,7 +74,10 @@ pub use owner::Owner;
 pub use per_runtime::{Opened, PerRuntime};
 pub use powers::{Batch, Exchange, Keeps, LastSuccess, Periods, Reservation, Reserved, RunEnd, Together, Tokens};
 pub use profile::{Durability, Expiry, Fencing, Profile, REMOTE_POLL, RunsOn, TtlRange, WakeStyle};
+pub use secret::Secret;
 pub use session::Session;
+pub use tls::{Tls, TlsMode};
+pub use url_form::{OptionRow, UrlBody, UrlForm};
 
 /// Parts that only the engine and our own stores use. No part of the public interface: it may change in any release.
 #[doc(hidden)]

@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use futures::future::BoxFuture;
 
-use crate::address::{Address, UrlForm};
+use crate::address::Address;
 use crate::backend::Backend;
 use crate::clock::Clock;
 use crate::error::Result;
+use crate::url_form::UrlForm;
 
 /// Opens the stores behind URLs of some schemes.
 #[derive(Clone, Copy)]

@@ -90,17 +90,17 @@ impl UrlForm {
     }
 
     /// `a:// or b://`.
-    pub(super) fn all_schemes(&self) -> String {
+    pub(crate) fn all_schemes(&self) -> String {
         self.schemes.iter().map(|scheme| format!("{scheme}://")).collect::<Vec<_>>().join(" or ")
     }
 
-    pub(super) fn row(&self, scheme: &str, name: &str) -> Result<&'static OptionRow> {
+    pub(crate) fn row(&self, scheme: &str, name: &str) -> Result<&'static OptionRow> {
         let row = self.options.iter().find(|row| row.name == name && row.is_for(scheme));
         row.ok_or_else(|| self.unknown_option(scheme, name))
     }
 
     /// The name is not repeated: it may be a part of a password.
-    pub(super) fn unknown_option(&self, scheme: &str, name: &str) -> Error {
+    pub(crate) fn unknown_option(&self, scheme: &str, name: &str) -> Error {
         let name = name.to_ascii_lowercase();
         if let Some((_, text)) = self.elsewhere.iter().find(|(begin, _)| name.starts_with(begin)) {
             return Error::config("url", *text);
@@ -113,7 +113,7 @@ impl UrlForm {
         Error::config("url", format!("{} {text}", self.what))
     }
 
-    pub(super) fn bad_value(&self, row: &OptionRow) -> Error {
+    pub(crate) fn bad_value(&self, row: &OptionRow) -> Error {
         let takes = match row.words {
             [] => row.takes.to_owned(),
             words => words.iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(" or "),
@@ -146,7 +146,7 @@ impl OptionRow {
         self.schemes.is_empty() || self.schemes.contains(&scheme)
     }
 
-    pub(super) fn can_be(&self, value: &str) -> bool {
+    pub(crate) fn can_be(&self, value: &str) -> bool {
         if self.words.is_empty() { !value.is_empty() } else { self.words.contains(&value) }
     }
 

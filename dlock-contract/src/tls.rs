@@ -3,8 +3,9 @@
 use std::fmt;
 use std::net::IpAddr;
 
-use super::{Address, OptionRow};
+use crate::address::Address;
 use crate::error::{Error, Result};
+use crate::url_form::OptionRow;
 
 /// What a file must hold, and how that begins.
 type Pem = (&'static str, &'static str);
