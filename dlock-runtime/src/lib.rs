@@ -96,13 +96,14 @@ pub fn explain() -> Explained {
 /// A hold that has ended meanwhile counts as none.
 ///
 /// ```
+/// # use dlock_runtime as dlock;
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), dlock_runtime::Error> {
 /// # dlock_runtime::install("local", dlock_memory::Memory::new())?;
 /// fn write_off() {
-///     dlock_runtime::assert_locked!();
-///     dlock_runtime::assert_locked!("stock");
+///     dlock::assert_locked!();
+///     dlock::assert_locked!("stock");
 /// }
-/// dlock_runtime::lock("stock").backend("local").run(|_| async { write_off() }).await?;
+/// dlock::lock("stock").backend("local").run(|_| async { write_off() }).await?;
 /// # Ok(()) }
 /// ```
 #[macro_export]

@@ -24,11 +24,12 @@ use crate::site::{Keys, Named, Place};
 /// A lock to be acquired; made by [`lock`](crate::lock). Options that are not set come from the registry's defaults.
 ///
 /// ```
+/// # use dlock_runtime as dlock;
 /// # use std::time::Duration;
-/// use dlock_runtime::{Key, lock};
+/// use dlock::{Key, lock};
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), dlock_runtime::Error> {
-/// dlock_runtime::install("local", dlock_memory::Memory::new())?;
+/// dlock::install("local", dlock_memory::Memory::new())?;
 ///
 /// let guard = lock(Key::text("stock:").value(&42)).backend("local").ttl(Duration::from_secs(30)).acquire().await?;
 /// println!("token {}", guard.fence()?);
@@ -54,10 +55,11 @@ pub struct Lock<K = Key> {
 /// cannot wait for each other; within one wait; and released in reverse.
 ///
 /// ```
+/// # use dlock_runtime as dlock;
 /// # use dlock_runtime::{Key, lock_all};
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), dlock_runtime::Error> {
-/// dlock_runtime::install("local", dlock_memory::Memory::new())?;
+/// dlock::install("local", dlock_memory::Memory::new())?;
 /// let accounts = [7, 3].map(|id| Key::text("account:").value(&id));
 /// let guards = lock_all(accounts).backend("local").acquire().await?;
 /// assert_eq!(guards.held().count(), 2);

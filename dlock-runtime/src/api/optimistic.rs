@@ -15,7 +15,8 @@ use crate::hold::jitter::full_jitter;
 /// An error that can tell whether another writer was faster, so that the work should be done again from its start.
 ///
 /// ```
-/// use dlock_runtime::{Conflict, Error};
+/// # use dlock_runtime as dlock;
+/// use dlock::{Conflict, Error};
 ///
 /// enum StockError {
 ///     /// `UPDATE … WHERE version = …` has changed no row.

@@ -19,7 +19,8 @@ pub enum Ran<T> {
 /// How a call under a lock ended: one variant for each way. A return type for functions whose callers tell them apart.
 ///
 /// ```
-/// use dlock_runtime::Outcome;
+/// # use dlock_runtime as dlock;
+/// use dlock::Outcome;
 /// fn say(outcome: Outcome<u32>) -> String {
 ///     match outcome {
 ///         Outcome::Ran(n) => format!("took {n}"),

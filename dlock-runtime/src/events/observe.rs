@@ -88,7 +88,8 @@ pub enum Event {
 /// drops.
 ///
 /// ```
-/// use dlock_runtime::{Event, Label, Observer};
+/// # use dlock_runtime as dlock;
+/// use dlock::{Event, Label, Observer};
 /// struct Timeouts(std::sync::atomic::AtomicU64);
 /// impl Observer for Timeouts {
 ///     fn on_event(&self, label: &Label, event: &Event) {

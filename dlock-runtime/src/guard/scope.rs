@@ -36,9 +36,10 @@ struct Scope {
 /// The innermost lock that the enclosing call holds: its fencing token, its check, its loss.
 ///
 /// ```
+/// # use dlock_runtime as dlock;
 /// # async fn write(_token: u64) {}
 /// # async fn body() -> Result<(), dlock_runtime::Error> {
-/// let held = dlock_runtime::current().expect("called under a lock");
+/// let held = dlock::current().expect("called under a lock");
 /// held.check()?;                       // still held? no round trip
 /// write(held.fence()?.get()).await;    // the resource refuses what is older than it has seen
 /// # Ok(()) }
