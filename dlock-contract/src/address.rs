@@ -183,7 +183,9 @@ impl Address {
 
     fn decode(&self, text: &str) -> Result<String> {
         let decoded = percent::decode(text).filter(|text| !text.contains('\0'));
-        decoded.ok_or_else(|| self.wrong("a `%` is followed by two hexadecimal digits, of UTF-8; itself it is %25"))
+        decoded.ok_or_else(|| {
+            self.wrong("a `%` must be followed by two hexadecimal digits of UTF-8; write a `%` itself as %25")
+        })
     }
 }
 
@@ -228,7 +230,7 @@ impl Host {
             None if rest.is_empty() => None,
             None => return Err(NO_HOST),
         };
-        let port = port.map(|port| port.ok_or("a port is a number from 1 to 65535")).transpose()?;
+        let port = port.map(|port| port.ok_or("a port must be a number from 1 to 65535")).transpose()?;
         Ok(Self { name, port })
     }
 }

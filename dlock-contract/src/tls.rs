@@ -72,11 +72,11 @@ impl Tls {
         };
         let has = |name| address.option(name).is_some();
         if mode != TlsMode::Off && by_socket {
-            let text = "a Unix socket is not encrypted: leave tls away, or name a host instead of the socket";
+            let text = "a Unix socket is not encrypted: leave out tls, or name a host instead of the socket";
             return Err(Error::config("tls", text));
         }
         if mode != TlsMode::Verify && has("ca") {
-            return Err(Error::config("ca", "ca is looked at with tls=verify only"));
+            return Err(Error::config("ca", "ca is only used with tls=verify"));
         }
         if mode == TlsMode::Off && (has("cert") || has("key")) {
             return Err(Error::config("cert", "cert and key need tls=verify or tls=require"));

@@ -107,7 +107,7 @@ impl UrlForm {
         }
         let known: Vec<_> = self.options.iter().filter(|row| row.is_for(scheme)).map(OptionRow::shown).collect();
         let text = match &known[..] {
-            [] => "takes no parameters: nothing may follow a `?`; in a password it is written %3F".to_owned(),
+            [] => "takes no parameters; in a password write a `?` as %3F".to_owned(),
             known => format!("has a parameter that it does not take; with {scheme}:// it takes {}", known.join(", ")),
         };
         Error::config("url", format!("{} {text}", self.what))

@@ -217,8 +217,8 @@ mod tls {
         for (rest, by_socket, says) in [
             ("h?tls=verify", true, "a Unix socket is not encrypted"),
             ("h?tls=require", true, "a Unix socket is not encrypted"),
-            ("h?tls=require&ca=a.pem", false, "with tls=verify only"),
-            ("localhost?ca=a.pem", false, "with tls=verify only"),
+            ("h?tls=require&ca=a.pem", false, "only used with tls=verify"),
+            ("localhost?ca=a.pem", false, "only used with tls=verify"),
             ("h?tls=off&cert=a.pem", false, "need tls=verify or tls=require"),
             ("localhost?key=a.pem", false, "need tls=verify or tls=require"),
         ] {
