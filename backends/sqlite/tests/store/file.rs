@@ -70,7 +70,7 @@ async fn a_file_system_that_is_not_known_to_be_local_is_refused_by_name() {
     let store = Store::on_real_time();
     let error = Sqlite::open("sqlite:///proc/locks.db", &store.clock).await.unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Unsupported { .. }), "{error}");
-    assert!(error.to_string().contains("lies on proc") && error.to_string().contains("?network=allow"), "{error}");
+    assert!(error.to_string().contains("is on proc") && error.to_string().contains("?network=allow"), "{error}");
     let error = Sqlite::open("sqlite:///proc/locks.db?network=allow", &store.clock).await.unwrap_err();
     assert!(error.to_string().contains("cannot be created"), "{error}");
 }
