@@ -59,7 +59,7 @@ pub fn set_default(name: &str) -> Result<()> {
 /// // In the handler of the readiness probe:
 /// let health = dlock::ready("redis").await?;
 /// assert!(health.findings.is_empty(), "{health}");
-/// # dlock::Result::Ok(()) }).unwrap();
+/// # Ok::<(), dlock::Error>(()) }).unwrap();
 /// ```
 ///
 /// # Errors

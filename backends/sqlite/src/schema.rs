@@ -171,8 +171,16 @@ async fn expect_version(conn: &mut SqliteConnection, place: &Place) -> Result<()
     Err(place.complain(ErrorKind::SchemaMismatch, "its tables belong to another release of dlock"))
 }
 
-/// Reads the file: it is still dlock's, and of this release.
+/// Begins to write, as every lock does: the file is still dlock's, of this release, and takes writes.
 pub(super) async fn health(conn: &mut SqliteConnection, place: &Place) -> Result<Health> {
+    let mut transaction = conn.begin_with("BEGIN IMMEDIATE").await.map_err(fault)?;
+    let health = version_of(&mut transaction, place).await;
+    // At once: a transaction that is only dropped keeps writers out until the connection is used again.
+    transaction.rollback().await.map_err(fault)?;
+    health
+}
+
+async fn version_of(conn: &mut SqliteConnection, place: &Place) -> Result<Health> {
     expect_version(conn, place).await?;
     let (sqlite,): (String,) = sqlx::query_as("SELECT sqlite_version()").fetch_one(conn).await.map_err(fault)?;
     Ok(Health::new().version(format!("SQLite {sqlite}")))
