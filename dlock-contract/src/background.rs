@@ -215,7 +215,7 @@ pub fn home() -> Option<Home> {
     whereabouts().1
 }
 
-/// [`here`] and [`home`] in one look.
+/// [`Origin::here`](crate::Origin::here) and [`home`] in one look.
 pub fn whereabouts() -> (Option<Origin>, Option<Home>) {
     let Ok(handle) = Handle::try_current() else { return (None, None) };
     let alone = handle.runtime_flavor() == RuntimeFlavor::CurrentThread;
