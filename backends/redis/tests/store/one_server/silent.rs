@@ -94,6 +94,19 @@ async fn no_renewal_waits_behind_a_wait_for_replicas() {
 /// has ended.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn renewals_use_the_open_connection_while_a_server_refuses_further_connections() {
+    for _ in 0..10 {
+        if let Some([opened, refused, later]) = renewed_beside_refusals().await {
+            assert_eq!(refused, 1, "a second connection was tried");
+            assert_eq!(later, opened + 1);
+            return;
+        }
+    }
+    panic!("no renewal came after the end of the killed connection was seen");
+}
+
+/// How many connections were opened and refused until the end of the refusals, and how many were opened after the next
+/// renewal. Nothing comes of it where a renewal is sent before this process sees that its connection was killed.
+async fn renewed_beside_refusals() -> Option<[u64; 3]> {
     let server = Database::own(&[]);
     let hold = take(&server.open().await, &claim("held", HANG)).await;
     let redis = Redis::connect(&format!("{}?wait_replicas=1", server.url), &Clock::system()).await.unwrap();
@@ -106,11 +119,11 @@ async fn renewals_use_the_open_connection_while_a_server_refuses_further_connect
             .map(|name| info.lines().find_map(|line| line.strip_prefix(name)).unwrap().trim().parse::<u64>().unwrap())
     };
     admit("1");
-    is_renewed(&redis, &[&hold]).await;
+    redis.renew(&[&hold]).await.remove(0).ok()?;
     let [opened, refused] = admit("100");
-    assert_eq!(refused, 1, "no second one was tried");
     is_renewed(&redis, &[&hold]).await;
-    assert_eq!(admit("100"), [opened + 1, refused]);
+    let [later, _] = admit("100");
+    Some([opened, refused, later])
 }
 
 /// Renews once over a connection that works, while a second one is let in and hears nothing. Nothing comes of it where
