@@ -17,6 +17,8 @@ pub mod backends {
     pub use dlock_memory as memory;
     #[cfg(feature = "mysql")]
     pub use dlock_mysql as mysql;
+    #[cfg(feature = "postgres")]
+    pub use dlock_postgres as postgres;
     #[cfg(feature = "redis")]
     pub use dlock_redis as redis;
     #[cfg(feature = "redlock")]
@@ -29,6 +31,8 @@ pub mod backends {
 pub mod fenced {
     #[cfg(feature = "mysql")]
     pub use dlock_mysql::fenced as mysql;
+    #[cfg(feature = "postgres")]
+    pub use dlock_postgres::fenced as postgres;
     #[cfg(feature = "redis")]
     pub use dlock_redis::fenced as redis;
     #[cfg(feature = "sqlite")]

@@ -16,6 +16,8 @@ const OPENERS: &[Opener] = &[
     dlock_redlock::OPENER,
     #[cfg(feature = "mysql")]
     dlock_mysql::OPENER,
+    #[cfg(feature = "postgres")]
+    dlock_postgres::OPENER,
     #[cfg(feature = "etcd")]
     dlock_etcd::OPENER,
 ];
@@ -30,7 +32,7 @@ pub(crate) async fn open(url: &str, clock: &Clock) -> Result<Arc<dyn Backend>> {
 }
 
 /// Every scheme that some build knows, with the feature that it needs.
-const SCHEMES: [(&str, &str); 14] = [
+const SCHEMES: [(&str, &str); 16] = [
     ("memory", "memory"),
     ("sqlite", "sqlite"),
     ("redis", "redis"),
@@ -44,6 +46,8 @@ const SCHEMES: [(&str, &str); 14] = [
     ("redlock", "redlock"),
     ("mysql", "mysql"),
     ("mariadb", "mysql"),
+    ("postgres", "postgres"),
+    ("postgresql", "postgres"),
     ("etcd", "etcd"),
 ];
 
@@ -58,7 +62,7 @@ fn unknown(scheme: &str) -> Error {
         // The scheme itself is not echoed: a URL that lost its scheme may begin with a password.
         None => Error::config(
             "url",
-            "a backend's URL begins with memory://, sqlite://, redis://, rediss://, redis-sentinel://, redis-cluster://, redlock://, mysql://, mariadb:// or etcd://",
+            "a backend's URL begins with memory://, sqlite://, redis://, rediss://, redis-sentinel://, redis-cluster://, redlock://, mysql://, mariadb://, postgres:// or etcd://",
         ),
     }
 }
@@ -94,7 +98,7 @@ mod tests {
             assert!(is_named, "docs/backends.md does not name the option `{name}`");
         }
         // A build without a store does not know its options.
-        if OPENERS.len() == 6 {
+        if OPENERS.len() == 7 {
             let tables = in_tables(&stores);
             assert!(tables.len() > 10, "the tables of docs/backends.md are not found: {tables:?}");
             let unknown: Vec<_> = tables.difference(&rows).collect();

@@ -12,7 +12,9 @@ fn every_opener_of_the_facade_has_a_conformance_run() {
     let openers = openers.lines().filter_map(|line| line.trim().strip_prefix("dlock_")?.strip_suffix("::OPENER,"));
     let openers: BTreeSet<_> = openers.map(str::to_owned).collect();
     let folders = fs::read_dir(root.join("backends")).unwrap();
-    let stores: BTreeSet<_> = folders.map(|folder| folder.unwrap().file_name().into_string().unwrap()).collect();
+    // What the SQL stores share is no store.
+    let stores = folders.map(|folder| folder.unwrap().file_name().into_string().unwrap()).filter(|name| name != "sql");
+    let stores: BTreeSet<_> = stores.collect();
     assert_eq!(openers, stores, "the openers of src/openers.rs and the crates in backends/ differ");
     for store in stores {
         let folder = root.join("backends").join(&store);

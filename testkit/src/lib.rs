@@ -21,9 +21,11 @@
 //! # }
 //! ```
 
+mod children;
 mod error;
 mod find;
 mod log;
+mod nobody;
 mod probe;
 mod processes;
 pub mod proxy;

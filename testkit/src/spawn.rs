@@ -1,21 +1,31 @@
 //! Starting processes that cannot outlive us.
 
-use std::fs;
 use std::io;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::{OnceLock, mpsc};
 use std::thread;
-use std::time::{Duration, Instant};
 
 use crate::find::find_program;
+use crate::nobody;
 
 /// Starts `command` so that the kernel kills it when this process ends, however it ends.
 ///
 /// It reads nothing; its output goes where the caller says.
 /// Without `setpriv` (not Linux) the process is started all the same, and only `Drop` ends it.
 pub(crate) fn spawn(command: Command, stdout: Stdio, stderr: Stdio) -> io::Result<Child> {
+    start(tied(command), stdout, stderr)
+}
+
+/// The same as `nobody`, if this process is root.
+pub(crate) fn spawn_as_nobody(command: Command, stdout: Stdio, stderr: Stdio) -> io::Result<Child> {
+    // Before `setpriv`: a change of the user takes the signal back.
     let mut command = tied(command);
+    nobody::run_as(&mut command);
+    start(command, stdout, stderr)
+}
+
+fn start(mut command: Command, stdout: Stdio, stderr: Stdio) -> io::Result<Child> {
     command.stdin(Stdio::null()).stdout(stdout).stderr(stderr);
     let (reply, answer) = mpsc::channel();
     spawner().send(Order { command, reply }).map_err(|_| gone())?;
@@ -51,6 +61,9 @@ fn tied(command: Command) -> Command {
     };
     let mut tied = Command::new(setpriv);
     tied.args(["--pdeathsig", "KILL", "--"]).arg(command.get_program()).args(command.get_args());
+    if let Some(folder) = command.get_current_dir() {
+        tied.current_dir(folder);
+    }
     for (name, value) in command.get_envs() {
         match value {
             Some(value) => tied.env(name, value),
@@ -62,23 +75,4 @@ fn tied(command: Command) -> Command {
 
 fn gone() -> io::Error {
     io::Error::other("the spawning thread is gone")
-}
-
-/// Returns once every thread of the process stands still. The signal alone says nothing: a thread on another core runs
-/// on for a moment, long enough for a server to answer one more request.
-pub(crate) fn wait_until_stopped(pid: u32) {
-    let deadline = Instant::now() + Duration::from_secs(2);
-    while Instant::now() < deadline && !is_stopped(pid) {
-        thread::sleep(Duration::from_millis(1));
-    }
-}
-
-/// Where the kernel does not show its threads, the process is believed to have stopped.
-fn is_stopped(pid: u32) -> bool {
-    let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else { return true };
-    threads.flatten().all(|thread| {
-        let stat = fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
-        // The state is the letter behind the name, which stands in brackets and may hold anything.
-        stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with('T'))
-    })
 }

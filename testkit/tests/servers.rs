@@ -1,19 +1,21 @@
 //! Every server kind against the promises of [`Instance`].
 
 use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use dlock_testkit::servers::{Etcd, Instance, MariaDb, MySql, Redis};
+use dlock_testkit::servers::{Certificates, Etcd, Instance, MariaDb, MySql, PgBouncer, Postgres, Redis};
 
 /// The commands of one kind of server: to write a value, to read it back, and the answer if it was kept.
-struct Words {
-    write: &'static [&'static str],
-    read: &'static str,
-    kept: &'static str,
+struct Words<'a> {
+    write: &'a [&'a str],
+    read: &'a str,
+    kept: &'a str,
 }
 
-const SQL: Words = Words {
+const SQL: Words<'_> = Words {
     write: &["CREATE TABLE test.t (id INT PRIMARY KEY, name TEXT)", "INSERT INTO test.t VALUES (1, NULL), (2, 'two')"],
     read: "SELECT id, name FROM test.t ORDER BY id",
     kept: "1\tNULL\n2\ttwo",
@@ -46,6 +48,22 @@ fn mysql_keeps_its_data() {
 }
 
 #[test]
+fn postgres_keeps_its_data() {
+    let server = Instance::start(Postgres::default()).unwrap();
+    assert!(server.ask("SELECT version()").unwrap().starts_with("PostgreSQL 15."));
+    assert_eq!(server.ask("SHOW fsync").unwrap(), "on");
+    let write = &["CREATE TABLE t (id INT PRIMARY KEY, name TEXT)", "INSERT INTO t VALUES (1, NULL), (2, 'two')"];
+    lives_and_dies(server, &Words { write, read: "SELECT id, name FROM t ORDER BY id", kept: "1\tNULL\n2\ttwo" });
+}
+
+#[test]
+fn pgbouncer_stands_before_its_server() {
+    let server = Instance::start(Postgres::default()).unwrap();
+    let bouncer = Instance::start(PgBouncer::before(&server)).unwrap();
+    lives_and_dies(bouncer, &Words { write: &[], read: "SHOW port", kept: &server.port().to_string() });
+}
+
+#[test]
 fn etcd_keeps_its_data() {
     let server = Instance::start(Etcd::default()).unwrap();
     // Keys and values are in base64; the first answer has its own headers, so only the value is compared.
@@ -63,6 +81,56 @@ fn two_servers_of_one_kind_do_not_meet() {
     assert_ne!(one.port(), two.port());
     one.ask("SET a 1").unwrap();
     assert_eq!(two.ask("GET a").unwrap(), "(nil)");
+}
+
+#[test]
+fn two_postgres_servers_have_data_of_their_own() {
+    let (one, two) = (Instance::start(Postgres::default()).unwrap(), Instance::start(Postgres::default()).unwrap());
+    assert_eq!(one.ask("CREATE TABLE t (id INT)").unwrap(), "OK 0");
+    let error = two.ask("SELECT id FROM t").unwrap_err().to_string();
+    assert!(error.contains("42P01: relation \"t\" does not exist"), "{error}");
+}
+
+#[test]
+fn a_postgres_with_certificates_speaks_tls() {
+    let files = Arc::new(Certificates::make().unwrap());
+    let known = "hostssl all known 127.0.0.1/32 trust clientcert=verify-ca".to_owned();
+    let (hba, certificates) = (vec![known], Some(files.clone()));
+    let server = Instance::start(Postgres { hba, certificates, ..Postgres::default() }).unwrap();
+    let [ca, strange, cert, key] = ["ca.pem", "stranger.pem", "client.pem", "client.key"].map(|name| files.file(name));
+    let url = |account: &str, ca: &str| {
+        let url = server.url().replace("dlock", account);
+        format!("{url}?sslmode=verify-full&sslrootcert={ca}")
+    };
+    assert_eq!(psql(&url("dlock", &ca), "SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()").unwrap(), "t");
+    assert!(psql(&url("dlock", &strange), "SELECT 1").is_err());
+    server.ask("CREATE ROLE known LOGIN").unwrap();
+    let with_ours = format!("{}&sslcert={cert}&sslkey={key}", url("known", &ca));
+    assert_eq!(psql(&with_ours, "SELECT current_user").unwrap(), "known");
+    let error = psql(&url("known", &ca), "SELECT 1").unwrap_err();
+    assert!(error.contains("requires a valid client certificate"), "{error}");
+}
+
+#[test]
+fn an_account_of_postgres_must_tell_its_password() {
+    let server = Instance::start(Postgres::default()).unwrap();
+    server.ask("CREATE ROLE app LOGIN PASSWORD 'c@n/a:r?y#%é'").unwrap();
+    let by = |account: &str| psql(&server.url().replace("dlock", account), "SELECT current_user");
+    assert_eq!(by("app:c%40n%2Fa%3Ar%3Fy%23%25%C3%A9").unwrap(), "app");
+    assert!(by("app:another").unwrap_err().contains("password authentication failed"));
+}
+
+/// The kernel would keep it until the machine restarts.
+#[test]
+fn a_postgres_leaves_no_shared_memory_behind() {
+    let pieces = || std::fs::read_to_string("/proc/sysvipc/shm").unwrap();
+    let server = Instance::start(Postgres::default()).unwrap();
+    let lock = std::fs::read_to_string(server.folder().join("data/postmaster.pid")).unwrap();
+    let id = lock.lines().nth(6).unwrap().split_whitespace().nth(1).unwrap();
+    let is_there = || pieces().lines().any(|line| line.split_whitespace().nth(1) == Some(id));
+    assert!(is_there());
+    drop(server);
+    assert!(!is_there());
 }
 
 #[test]
@@ -133,6 +201,15 @@ fn lives_and_dies(server: Instance, words: &Words) {
     drop(server);
     assert!(is_gone(pid));
     assert!(!folder.exists());
+}
+
+/// What a client of PostgreSQL's own gets; it is part of every installation.
+fn psql(url: &str, statement: &str) -> Result<String, String> {
+    let mut command = Command::new("psql");
+    command.args(["--no-psqlrc", "--no-password", "--no-align", "--tuples-only", "--command", statement, url]);
+    let output = command.output().unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
+    if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) }
 }
 
 fn is_gone(pid: u32) -> bool {

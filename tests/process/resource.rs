@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use dlock::{Fence, fenced};
-use sqlx::{Connection, MySqlConnection, SqliteConnection};
+use sqlx::{Connection, MySqlConnection, PgConnection, SqliteConnection};
 
 use crate::store::Store;
 
@@ -20,7 +20,9 @@ impl Resource {
     /// In the store itself if there are helpers for it, otherwise in a file.
     pub(crate) fn beside(store: Store, url: &str, folder: &Path) -> Self {
         let url = match store {
-            Store::Redis | Store::MariaDb | Store::MySql => url.to_owned(),
+            Store::Redis | Store::MariaDb | Store::MySql | Store::Postgres => url.to_owned(),
+            // Its own part of the URL means nothing to the client.
+            Store::MariaDbNamed | Store::MySqlNamed => url.split('?').next().unwrap().to_owned(),
             _ => format!("sqlite://{}?mode=rwc", folder.join("resource.db").display()),
         };
         Self { url }
@@ -43,6 +45,19 @@ impl Resource {
                 let mut transaction = connection.begin().await.unwrap();
                 fenced::mysql::admit(&mut transaction, fence, LEDGER).await?;
                 sqlx::query(REPLACE).bind(value).execute(&mut *transaction).await.unwrap();
+                transaction.commit().await.unwrap();
+                Ok(())
+            }
+            "postgres" => {
+                let mut connection = PgConnection::connect(&self.url).await.unwrap();
+                let table = "CREATE TABLE IF NOT EXISTS ledger (id INT PRIMARY KEY, value TEXT NOT NULL)";
+                let replace = "INSERT INTO ledger (id, value) VALUES (1, $1) \
+                     ON CONFLICT (id) DO UPDATE SET value = excluded.value";
+                fenced::postgres::prepare(&mut connection).await?;
+                sqlx::query(table).execute(&mut connection).await.unwrap();
+                let mut transaction = connection.begin().await.unwrap();
+                fenced::postgres::admit(&mut transaction, fence, LEDGER).await?;
+                sqlx::query(replace).bind(value).execute(&mut *transaction).await.unwrap();
                 transaction.commit().await.unwrap();
                 Ok(())
             }
@@ -71,6 +86,10 @@ impl Resource {
             }
             "mysql" => {
                 let mut connection = MySqlConnection::connect(&self.url).await.unwrap();
+                sqlx::query_scalar(SELECT).fetch_one(&mut connection).await.unwrap()
+            }
+            "postgres" => {
+                let mut connection = PgConnection::connect(&self.url).await.unwrap();
                 sqlx::query_scalar(SELECT).fetch_one(&mut connection).await.unwrap()
             }
             _ => {

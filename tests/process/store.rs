@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use dlock_testkit::Result;
-use dlock_testkit::servers::{Etcd, Instance, MariaDb, MySql, Redis, redlock_url, shared};
+use dlock_testkit::servers::{Etcd, Instance, MariaDb, MySql, Postgres, Redis, redlock_url, shared};
 
 /// A store that locks are kept in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,12 +14,25 @@ pub(crate) enum Store {
     Redlock,
     MariaDb,
     MySql,
+    MariaDbNamed,
+    MySqlNamed,
+    Postgres,
     Etcd,
 }
 
 /// All of them.
-pub(crate) const ALL: [Store; 7] =
-    [Store::Memory, Store::Sqlite, Store::Redis, Store::Redlock, Store::MariaDb, Store::MySql, Store::Etcd];
+pub(crate) const ALL: [Store; 10] = [
+    Store::Memory,
+    Store::Sqlite,
+    Store::Redis,
+    Store::Redlock,
+    Store::MariaDb,
+    Store::MySql,
+    Store::MariaDbNamed,
+    Store::MySqlNamed,
+    Store::Postgres,
+    Store::Etcd,
+];
 
 impl Store {
     pub(crate) const fn name(self) -> &'static str {
@@ -30,6 +43,9 @@ impl Store {
             Self::Redlock => "redlock",
             Self::MariaDb => "mariadb",
             Self::MySql => "mysql",
+            Self::MariaDbNamed => "mariadb-named",
+            Self::MySqlNamed => "mysql-named",
+            Self::Postgres => "postgres",
             Self::Etcd => "etcd",
         }
     }
@@ -46,12 +62,21 @@ impl Store {
 
     /// Is a lock bound to one connection, and lost with it?
     pub(crate) fn is_session(self) -> bool {
-        matches!(self, Self::MariaDb | Self::MySql)
+        matches!(self, Self::MariaDbNamed | Self::MySqlNamed)
     }
 
     /// Can callers of one process pass a hold on?
     pub(crate) fn passes_holds_on(self) -> bool {
         matches!(self, Self::Memory | Self::Redis)
+    }
+
+    /// The most sessions that two processes keep open for their next requests: the pools of two runtimes each, and the
+    /// connections for renewals.
+    pub(crate) fn most_sessions(self) -> usize {
+        match self {
+            Self::MariaDb | Self::MySql | Self::Postgres => 2 * (2 * 8 + 2),
+            _ => 0,
+        }
     }
 
     /// How much later than promised to all a dead holder's lock is free, by the store's own documentation.
@@ -71,8 +96,9 @@ impl Store {
             Self::Memory | Self::Sqlite => Ok(None),
             Self::Redis => shared().redis().map(Some),
             Self::Redlock => shared().redlock().map(with_long_ttls).map(Some),
-            Self::MariaDb => shared().mariadb().map(Some),
-            Self::MySql => shared().mysql().map(Some),
+            Self::MariaDb | Self::MariaDbNamed => shared().mariadb().map(Some),
+            Self::MySql | Self::MySqlNamed => shared().mysql().map(Some),
+            Self::Postgres => shared().postgres().map(Some),
             Self::Etcd => shared().etcd().map(Some),
         }
     }
@@ -84,8 +110,9 @@ impl Store {
             Self::Redis => Instance::start_all([Redis::default()]),
             // Nodes that forget have no vote for the first minute.
             Self::Redlock => Instance::start_all([(); 5].map(|()| Redis { aof_always: true, ..Redis::default() })),
-            Self::MariaDb => Instance::start_all([MariaDb::default()]),
-            Self::MySql => Instance::start_all([MySql::default()]),
+            Self::MariaDb | Self::MariaDbNamed => Instance::start_all([MariaDb::default()]),
+            Self::MySql | Self::MySqlNamed => Instance::start_all([MySql::default()]),
+            Self::Postgres => Instance::start_all([Postgres::default()]),
             Self::Etcd => Instance::start_all([Etcd::default()]),
         }
     }

@@ -7,8 +7,19 @@ use crate::sh::{Result, cargo, run};
 use crate::{test, tidy};
 
 /// The features of the facade, each of which must build and be clean by itself.
-const FEATURES: [&str; 9] =
-    ["sqlite", "redis", "redis-tls", "redisson", "redlock", "mysql", "mysql-tls", "etcd", "uuid"];
+const FEATURES: [&str; 11] = [
+    "sqlite",
+    "redis",
+    "redis-tls",
+    "redisson",
+    "redlock",
+    "mysql",
+    "mysql-tls",
+    "postgres",
+    "postgres-tls",
+    "etcd",
+    "uuid",
+];
 
 /// Everything.
 pub(crate) fn all() -> Result {

@@ -12,6 +12,9 @@ use crate::{package, servers};
 /// The one backend that a plain `cargo test` leaves out: its client needs `protoc`, which is there after `servers`.
 pub(crate) const ETCD: &str = "dlock-rs/etcd";
 
+/// What the SQL stores share.
+const NO_STORE: &str = "sql";
+
 /// Runs the tests and reports how long each part took. The words are `[STORE] [-- FILTER]`.
 pub(crate) fn test(words: &[&str]) -> Result {
     let (store, filter) = match words {
@@ -39,6 +42,7 @@ pub(crate) fn stores() -> Result<Vec<String>> {
     let folders = fs::read_dir(crate::sh::root().join("backends"))?;
     let names = folders.map(|folder| Ok(folder?.file_name().to_string_lossy().into_owned()));
     let mut names: Vec<String> = names.collect::<Result<_>>()?;
+    names.retain(|name| name != NO_STORE);
     names.sort();
     Ok(names)
 }
@@ -56,7 +60,10 @@ fn add_store_to(parts: &mut Parts, store: &str, filter: &[&str]) -> Result {
 /// The parts, up to the first that fails.
 pub(crate) fn add_to(parts: &mut Parts, filter: &[&str]) -> Result {
     parts.run("servers", servers::run)?;
-    parts.run("build", || run(&mut cargo(&["build", "--workspace", "--all-targets", "--features", ETCD])))?;
+    // As the tests are built later, and the benchmarks too. `cargo build` would build half of it once more, since the units of
+    // a package that depends on itself differ.
+    parts
+        .run("build", || run(&mut cargo(&["test", "--workspace", "--all-targets", "--features", ETCD, "--no-run"])))?;
     // A filter asks for some tests alone.
     if filter.is_empty() {
         parts.run("packages", package::packaged)?;
@@ -67,6 +74,10 @@ pub(crate) fn add_to(parts: &mut Parts, filter: &[&str]) -> Result {
         // Plain `cargo test`: it runs doc tests and tests without the standard harness too, and ends with their counts.
         let mut command = cargo(&["test", "--workspace", "--no-fail-fast", "--features", ETCD, "--"]);
         command.args(filter).envs(set.env());
+        // The tests wait more than they work. On two cores the harness would run two at a time.
+        if std::env::var_os("RUST_TEST_THREADS").is_none() {
+            command.env("RUST_TEST_THREADS", "4");
+        }
         parts.run("tests", || run(&mut command))
     })
 }

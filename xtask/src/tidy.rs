@@ -24,11 +24,13 @@ const FEATURE_FILES: [&str; 2] = ["src/lib.rs", "src/openers.rs"];
 const TASK_FILES: [&str; 2] = ["dlock-contract/src/background.rs", "dlock-runtime/src/events/observe.rs"];
 
 /// The crates of ours that each floor may use. Cargo refuses circles, but not a store that uses the engine.
-const FLOORS: [(&str, &[&str]); 5] = [
+const FLOORS: [(&str, &[&str]); 7] = [
     ("dlock-contract/", &[]),
     ("dlock-conformance/", &["dlock-contract"]),
     ("dlock-runtime/", &["dlock-contract"]),
     ("backends/redlock/", &["dlock-contract", "dlock-redis"]),
+    ("backends/mysql/", &["dlock-contract", "dlock-sql"]),
+    ("backends/postgres/", &["dlock-contract", "dlock-sql"]),
     ("backends/", &["dlock-contract"]),
 ];
 
@@ -83,7 +85,7 @@ fn features(source: &Source) -> Vec<Finding> {
         return Vec::new();
     }
     let asks = |line: &str| {
-        let stores = ["memory", "sqlite", "redis", "redlock", "mysql", "etcd"];
+        let stores = ["memory", "sqlite", "redis", "redlock", "mysql", "postgres", "etcd"];
         stores.iter().any(|store| line.contains(&format!("feature = \"{store}\"")))
     };
     let broken = source.code().filter(|(_, line)| line.contains("cfg") && asks(line));

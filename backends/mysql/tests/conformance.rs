@@ -1,4 +1,4 @@
-//! The conformance suite over `GET_LOCK`, on MariaDB and on MySQL.
+//! The conformance suite over both ways, on MariaDB and on MySQL.
 
 use std::any::Any;
 use std::process::ExitCode;
@@ -6,24 +6,65 @@ use std::sync::Arc;
 
 use dlock_conformance::{Outage, Store};
 use dlock_contract::{Backend, Clock, LockKey, Result};
-use dlock_mysql::GetLock;
+use dlock_mysql::{GetLock, lease};
 use dlock_testkit::conformance::{self, Served};
 use dlock_testkit::servers::{MariaDb, MySql};
 use futures::future::BoxFuture;
 
 fn main() -> ExitCode {
     conformance::main(&[
-        ("mariadb", || Ok(Box::new(Server { name: "mariadb", served: Served::start(MariaDb::default())? }))),
-        ("mysql", || Ok(Box::new(Server { name: "mysql", served: Served::start(MySql::default())? }))),
+        ("mariadb", || Ok(Box::new(Leases { name: "mariadb", served: Served::start(MariaDb::default())? }))),
+        ("mysql", || Ok(Box::new(Leases { name: "mysql", served: Served::start(MySql::default())? }))),
+        ("mariadb-named", || Ok(Box::new(Named { name: "mariadb-named", served: Served::start(MariaDb::default())? }))),
+        ("mysql-named", || Ok(Box::new(Named { name: "mysql-named", served: Served::start(MySql::default())? }))),
     ])
 }
 
-struct Server {
+/// Lease rows.
+struct Leases {
     name: &'static str,
     served: Served,
 }
 
-impl Store for Server {
+impl Store for Leases {
+    fn name(&self) -> String {
+        self.name.into()
+    }
+
+    fn open(&self, clock: Clock) -> BoxFuture<'_, Result<Arc<dyn Backend>>> {
+        let url = self.served.url();
+        Box::pin(async move { Ok(Arc::new(lease::open(&url, &clock).await?) as Arc<dyn Backend>) })
+    }
+
+    fn leftovers<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<Vec<String>>> {
+        let held = format!(
+            "SELECT CONCAT('held by ', note) FROM test.dlock_locks WHERE '{key}' IN (k, long_key) AND owner IS NOT NULL \
+             AND expires_us > TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))"
+        );
+        Box::pin(self.served.lines(held))
+    }
+
+    fn evict<'a>(&'a self, key: &'a LockKey) -> Option<BoxFuture<'a, Result<()>>> {
+        let take = format!("UPDATE test.dlock_locks SET owner = NULL, expires_us = 0 WHERE k = '{key}'");
+        Some(Box::pin(async move { self.served.ask(take).await.map(drop) }))
+    }
+
+    fn outage(&self, outage: Outage) -> Option<BoxFuture<'_, Result<Box<dyn Any + Send>>>> {
+        self.served.outage(outage)
+    }
+
+    fn restart(&self) -> Option<BoxFuture<'_, Result<()>>> {
+        self.served.restart()
+    }
+}
+
+/// `GET_LOCK`.
+struct Named {
+    name: &'static str,
+    served: Served,
+}
+
+impl Store for Named {
     fn name(&self) -> String {
         self.name.into()
     }

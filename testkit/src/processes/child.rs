@@ -33,9 +33,10 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::children::wait_until_stopped;
 use crate::error::Context;
 use crate::servers::shared;
-use crate::spawn::{spawn, wait_until_stopped};
+use crate::spawn::spawn;
 use crate::{Error, Result};
 
 const ROLE: &str = "DLOCK_CHILD";

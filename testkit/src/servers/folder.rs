@@ -8,6 +8,8 @@ use std::{env, io};
 
 use tempfile::TempDir;
 
+use super::leftovers;
+
 const PREFIX: &str = "dlock-test-";
 const LOCK: &str = "owner.lock";
 
@@ -37,6 +39,8 @@ fn sweep() {
     let Ok(entries) = fs::read_dir(env::temp_dir()) else { return };
     for entry in entries.flatten() {
         if entry.file_name().to_string_lossy().starts_with(PREFIX) && is_abandoned(&entry.path()) {
+            leftovers::end_paused(&entry.path());
+            leftovers::free_shared_memory(&entry.path());
             // Another process may be at it too, or it is another user's: either way not our concern.
             let _ = fs::remove_dir_all(entry.path());
         }

@@ -8,14 +8,13 @@ use std::sync::{Mutex, MutexGuard};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 
-use super::Recipe;
 use super::folder::Folder;
-use super::ports;
+use super::{Recipe, leftovers, ports};
 use crate::error::Context;
-use crate::spawn::{spawn, wait_until_stopped};
-use crate::{Error, Result};
+use crate::spawn::{spawn, spawn_as_nobody};
+use crate::{Error, Result, children, nobody};
 
 /// Long enough for a database on a machine that is busy compiling.
 const START_TIMEOUT: Duration = Duration::from_secs(90);
@@ -42,6 +41,9 @@ impl Instance {
     /// The same on a port that was [claimed](super::free_port) before, so that others could be told of it.
     pub fn start_on(recipe: impl Recipe, port: u16) -> Result<Self> {
         let folder = Folder::new(recipe.name()).context("a folder for the server")?;
+        if recipe.refuses_root() {
+            nobody::give(folder.path()).context("the owner of the folder")?;
+        }
         recipe.prepare(folder.path())?;
         let instance = Self { recipe: Box::new(recipe), port, process: Mutex::new(None), folder };
         instance.launch()?;
@@ -89,29 +91,35 @@ impl Instance {
 
     /// One request over a fresh connection, in the server's plain language.
     ///
-    /// Redis: a command line. MySQL and MariaDB: a statement (`OK 1` is a change of one row). etcd: `/path` to get,
-    /// `/path {json}` to post.
+    /// Redis: a command line. MySQL, MariaDB, PostgreSQL: a statement (`OK 1` is a change of one row). etcd: `/path` to
+    /// get, `/path {json}` to post.
     pub fn ask(&self, request: &str) -> Result<String> {
         self.recipe.ask(self.addr(), request).context(format_args!("{} about `{request}`", self.recipe.name()))
     }
 
-    /// Stops it where it stands (SIGSTOP), and returns when it has: connects still succeed, answers do not come.
+    /// Stops it where it stands (SIGSTOP), with the processes that it started, and returns when it has: connects still
+    /// succeed, answers do not come.
     pub fn pause(&self) -> Result<()> {
-        self.signal(Signal::STOP)?;
-        self.pid().into_iter().for_each(wait_until_stopped);
-        Ok(())
+        self.with_process(children::stop)?.map(drop).context("the signal")
     }
 
     /// Lets it go on after [`pause`](Self::pause).
     pub fn resume(&self) -> Result<()> {
-        self.signal(Signal::CONT)
+        self.with_process(children::resume)?.context("the signal")
     }
 
-    /// Kills it, and returns when it is gone. Its folder and its port stay.
+    /// Kills it, with the processes that it started, and returns when it is gone. Its folder and its port stay.
     pub fn kill9(&self) -> Result<()> {
         if let Some(mut process) = self.process().take() {
+            // One that has ended by itself has no children, and its number may be another's.
+            let children = match process.try_wait() {
+                Ok(None) => children::stop(&process).unwrap_or_default(),
+                _ => Vec::new(),
+            };
+            children::signal_all(&children, Signal::KILL);
             process.kill().context("the kill")?;
             process.wait().context("the wait after the kill")?;
+            children::wait_until_gone(&children);
         }
         Ok(())
     }
@@ -135,6 +143,7 @@ impl Instance {
         let command = self.recipe.command(self.folder(), self.port)?;
         let log = OpenOptions::new().create(true).append(true).open(self.folder().join(LOG)).context("the log")?;
         let errors = log.try_clone().context("the log")?;
+        let spawn = if self.recipe.refuses_root() { spawn_as_nobody } else { spawn };
         let process = spawn(command, Stdio::from(log), Stdio::from(errors)).context(format_args!("starting {name}"))?;
         *self.process() = Some(process);
         self.wait_until_ready().map_err(|why| {
@@ -163,11 +172,10 @@ impl Instance {
         }
     }
 
-    fn signal(&self, signal: Signal) -> Result<()> {
-        // The guard keeps the process unreaped meanwhile, so the pid cannot belong to another process.
+    /// For signals: the guard keeps the process unreaped meanwhile, so the pid cannot belong to another process.
+    fn with_process<T>(&self, work: impl FnOnce(&Child) -> T) -> Result<T> {
         let process = self.process();
-        let child = process.as_ref().ok_or_else(|| Error::new(format!("{} is not running", self.recipe.name())))?;
-        kill_process(Pid::from_child(child), signal).context("the signal")
+        process.as_ref().map(work).ok_or_else(|| Error::new(format!("{} is not running", self.recipe.name())))
     }
 
     fn process(&self) -> MutexGuard<'_, Option<Child>> {
@@ -179,5 +187,6 @@ impl Drop for Instance {
     fn drop(&mut self) {
         // Nothing sensible is left to do with an error here; the parent-death signal still stands.
         let _ = self.kill9();
+        leftovers::free_shared_memory(self.folder());
     }
 }

@@ -8,9 +8,13 @@ mod certificates;
 mod etcd;
 mod folder;
 mod instance;
+mod leftovers;
 mod mariadb;
 mod mysql;
+mod pgbouncer;
 mod ports;
+mod postgres;
+mod postgres_wire;
 mod redis;
 mod redis_cluster;
 mod redis_sentinel;
@@ -32,7 +36,9 @@ pub use etcd::Etcd;
 pub use instance::Instance;
 pub use mariadb::MariaDb;
 pub use mysql::MySql;
+pub use pgbouncer::PgBouncer;
 pub use ports::claim as free_port;
+pub use postgres::Postgres;
 pub use redis::{Make, Redis, redlock_url, wait_until_followed};
 pub use redis_cluster::RedisCluster;
 pub use redis_sentinel::{RedisSentinels, Sentinel};
@@ -44,6 +50,11 @@ pub use wall_clock::WallClock;
 pub trait Recipe: Send + Sync + 'static {
     /// One short word for folders and messages.
     fn name(&self) -> &'static str;
+
+    /// Does it refuse to run as root? Then it runs as `nobody` for root, and its folder is theirs.
+    fn refuses_root(&self) -> bool {
+        false
+    }
 
     /// Fills the empty folder before the first start; most servers need nothing.
     fn prepare(&self, _folder: &Path) -> Result<()> {

@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 use std::{env, thread};
 
-use super::{Etcd, Instance, MariaDb, MySql, Redis, redis, redlock_url};
+use super::{Etcd, Instance, MariaDb, MySql, Postgres, Redis, redis, redlock_url};
 use crate::{Error, Result};
 
 /// The servers that all tests of this process share.
@@ -43,6 +43,11 @@ impl Shared {
     /// Five independent Redis servers that forget nothing, as `redlock://127.0.0.1:PORT,…/`.
     pub fn redlock(&self) -> Result<String> {
         self.url(4)
+    }
+
+    /// A PostgreSQL, as `postgres://dlock@127.0.0.1:PORT/postgres`.
+    pub fn postgres(&self) -> Result<String> {
+        self.url(5)
     }
 
     /// The variables under which a child process finds the servers that were started here.
@@ -88,12 +93,13 @@ struct Kind {
     url: fn(&[Instance]) -> String,
 }
 
-const KINDS: [Kind; 5] = [
+const KINDS: [Kind; 6] = [
     Kind { variable: "DLOCK_TEST_REDIS", start: || Instance::start_all([Redis::default()]), url: one },
     Kind { variable: "DLOCK_TEST_MARIADB", start: || Instance::start_all([MariaDb::default()]), url: one },
     Kind { variable: "DLOCK_TEST_MYSQL", start: || Instance::start_all([MySql::default()]), url: one },
     Kind { variable: "DLOCK_TEST_ETCD", start: || Instance::start_all([Etcd::default()]), url: one },
     Kind { variable: "DLOCK_TEST_REDLOCK", start: redis::five, url: redlock_url },
+    Kind { variable: "DLOCK_TEST_POSTGRES", start: || Instance::start_all([Postgres::default()]), url: one },
 ];
 
 fn one(instances: &[Instance]) -> String {

@@ -1,8 +1,9 @@
 //! Asks the servers themselves, with separate clients, what the locks have left there.
 
 mod etcd;
+mod mysql;
+mod postgres;
 mod redis;
-mod sql;
 mod sqlite;
 
 use std::sync::Arc;
@@ -25,7 +26,11 @@ pub(crate) trait Probe: Send + Sync {
 /// Makes room for a trial where the server counts connections by database; gives the URL.
 pub(crate) async fn own_space(store: Store, url: &str, namespace: &str) -> String {
     match store {
-        Store::MariaDb | Store::MySql => sql::own_database(url, namespace).await,
+        Store::MariaDb | Store::MySql => mysql::own_database(url, namespace).await,
+        Store::MariaDbNamed | Store::MySqlNamed => {
+            format!("{}?way=named", mysql::own_database(url, namespace).await)
+        }
+        Store::Postgres => postgres::own_database(url, namespace).await,
         Store::Etcd => format!("etcd://{}", url.split_once("://").unwrap().1),
         _ => url.to_owned(),
     }
@@ -39,7 +44,9 @@ pub(crate) fn probe(store: Store, url: &str, namespace: &str, memory: &Arc<Memor
         Store::Sqlite => Box::new(sqlite::File(url)),
         Store::Redis => Box::new(redis::Redis { urls: vec![url], namespace }),
         Store::Redlock => Box::new(redis::Redis { urls: redis::nodes(&url), namespace }),
-        Store::MariaDb | Store::MySql => Box::new(sql::Sql { url, namespace }),
+        Store::MariaDb | Store::MySql => Box::new(mysql::Rows { url, namespace }),
+        Store::MariaDbNamed | Store::MySqlNamed => Box::new(mysql::Named { url, namespace }),
+        Store::Postgres => Box::new(postgres::Rows { url, namespace }),
         Store::Etcd => Box::new(etcd::Etcd { url, namespace }),
     }
 }

@@ -11,12 +11,12 @@ use dlock_contract::{BreakRecord, Cursor, Error, ErrorKind, Hold, HoldId, Inspec
 use futures::future::BoxFuture;
 use sqlx::Row;
 
-use super::fault::fault;
 use super::link::{Link, text};
 use super::name::name_of;
 use super::session::Session;
 use super::store::{GetLock, Shared};
 use super::table::head_and_rest;
+use crate::fault::fault;
 
 /// How long the holder's process has for giving the lock up. Its monitor looks four times in a second.
 const ANSWER: Duration = Duration::from_secs(2);

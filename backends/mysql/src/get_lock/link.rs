@@ -11,9 +11,9 @@ use futures::FutureExt;
 use sqlx::mysql::{MySqlConnection, MySqlRow};
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Row};
 
-use super::fault::fault;
-use super::server::Server;
 use super::table::head_and_rest;
+use crate::fault::fault;
+use crate::server::Server;
 
 /// How long the server may take for anything that is not a wait.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
@@ -30,6 +30,12 @@ const STAMP: &str = "\
 
 /// A row counts only if the session that wrote it holds the lock.
 const HOLDER: &str = "SELECT note, hold, token FROM dlock_named WHERE name = ? AND conn = IS_USED_LOCK(?)";
+
+const READ_META: &str = "SELECT word FROM dlock_meta WHERE name = ?";
+
+/// Changes nothing if the row is there.
+const WRITE_META: &str = "\
+    INSERT INTO dlock_meta (name, word, number) VALUES (?, ?, 0) ON DUPLICATE KEY UPDATE number = number";
 
 /// Seconds of silence that every platform allows. Some cut a longer time, without an error.
 const ANYWHERE: u64 = 2_000_000;
@@ -185,6 +191,19 @@ impl Link {
             token if token >= 1 << 53 => Err(Error::new(ErrorKind::FenceExhausted, "the fencing counter is used up")),
             token => Ok((self, token)),
         }
+    }
+
+    /// Notes this word under this name in `dlock_meta`, unless one stands there. Gives the one that stands there then.
+    pub(super) async fn agree(mut self, name: &str, word: &str) -> Result<(Self, String)> {
+        for note in [READ_META, WRITE_META, READ_META] {
+            let query = sqlx::query(note).bind(name.as_bytes());
+            let query = if note == WRITE_META { query.bind(word.as_bytes()) } else { query };
+            if let Some(row) = query.fetch_optional(&mut self.conn).await.map_err(fault)? {
+                let found = text(&row, 0).map_err(fault)?;
+                return Ok((self, found));
+            }
+        }
+        Err(Error::new(ErrorKind::Protocol, "the server does not show a row that it has taken"))
     }
 
     /// Whether this session holds the lock. The error is the client's, because it tells whether the session lives on.

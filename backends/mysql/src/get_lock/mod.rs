@@ -12,26 +12,12 @@
 //! operator's request to break a hold.
 
 mod backend;
-mod fault;
 mod inspect;
 mod link;
 mod monitor;
 mod name;
-mod server;
 mod session;
 mod store;
 mod table;
 
-use std::sync::Arc;
-
-use dlock_contract::{Address, Backend, Clock, Opener, Result};
-
-pub(crate) use self::fault::fault;
 pub use self::store::GetLock;
-
-/// Opens a store by its URL.
-pub const OPENER: Opener = Opener::new(&server::FORM, |address, clock| Box::pin(open(address, clock)));
-
-async fn open(address: Address, clock: &Clock) -> Result<Arc<dyn Backend>> {
-    Ok(Arc::new(GetLock::open_at(&address, clock).await?))
-}

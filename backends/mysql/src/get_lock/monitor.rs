@@ -12,10 +12,10 @@ use dlock_contract::{BootInstant, BreakRecord, Clock, Error, HoldId, Owner, Resu
 use futures::future::join_all;
 use tokio::sync::Notify;
 
-use super::fault::fault;
 use super::link::{Link, Standings};
-use super::server::Server;
 use super::session::Session;
+use crate::fault::fault;
+use crate::server::Server;
 
 /// How old a hold's last look may be.
 const EVERY: Duration = Duration::from_millis(250);

@@ -8,8 +8,8 @@ use dlock_contract::{BootInstant, BreakRecord, Clock, HoldId, Result};
 use futures::future::BoxFuture;
 use tokio::sync::{Mutex, Notify, watch};
 
-use super::fault::{fault, is_over};
 use super::link::Link;
+use crate::fault::{fault, is_over};
 
 /// A session that holds a lock. Dropping it closes the socket, and the server frees the lock.
 #[derive(Debug)]

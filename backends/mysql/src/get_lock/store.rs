@@ -9,12 +9,14 @@ use dlock_contract::{
     Queue, Result, RunsOn, Signal, TtlRange, Validity, Wake, WakeStyle,
 };
 
+use dlock_sql::{Way, Ways, way_name};
+
 use super::link::{Answer, Link, PATIENCE};
 use super::monitor::{Monitor, TOLD};
 use super::name::name_of;
-use super::server::{FORM, Server};
 use super::session::Session;
 use super::table;
+use crate::server::{FORM, Server};
 
 /// How many clean connections are kept for the next holds.
 const PARKED: usize = 16;
@@ -35,6 +37,7 @@ pub struct GetLock {
 pub(super) struct Shared {
     pub(super) server: Server,
     pub(super) clock: Clock,
+    ways: Ways,
     /// Clean connections, by the runtime that drives them.
     pub(super) parked: PerRuntime<Arc<Mutex<Vec<Link>>>>,
     /// Which session holds for whom: an owner that asks again is told so, and one that gives up is found.
@@ -54,8 +57,12 @@ impl GetLock {
         Self::open_at(&Address::parse(url, &FORM)?, clock).await
     }
 
-    pub(super) async fn open_at(address: &Address, clock: &Clock) -> Result<Self> {
+    pub(crate) async fn open_at(address: &Address, clock: &Clock) -> Result<Self> {
         let server = Server::of(address)?;
+        if let Some(option) = dlock_sql::OPTIONS.iter().find(|option| address.option(option.name).is_some()) {
+            return Err(address
+                .wrong(&format!("`{}` belongs to way=lease: a named lock has a connection of its own", option.name)));
+        }
         // On our thread: the connection becomes the monitor's, and must not end with the caller's runtime.
         let background = background()?;
         let opening = {
@@ -68,7 +75,13 @@ impl GetLock {
         let link = background.run(opening).await??;
         let monitor = Arc::new(Monitor::new(&server, clock, link));
         let watch = background.run(monitor.clone().watch());
-        let shared = Arc::new(Shared { server, clock: clock.clone(), parked: PerRuntime::new(), monitor });
+        let shared = Arc::new(Shared {
+            server,
+            clock: clock.clone(),
+            ways: Ways::default(),
+            parked: PerRuntime::new(),
+            monitor,
+        });
         Ok(Self { shared, profile: profile(), _watch: watch })
     }
 }
@@ -87,6 +100,11 @@ impl Shared {
     pub(super) async fn attempt(self: &Arc<Self>, claim: &Arc<Claim>, queue: Queue) -> Result<Attempt> {
         if let Some(hold) = self.held_already(claim).await? {
             return Ok(Attempt::Acquired(hold));
+        }
+        if !self.ways.has(&claim.key) {
+            let (link, found) = self.link().await?.agree(&way_name(&claim.key), Way::Named.word()).await?;
+            self.park(link).await;
+            self.ways.compare(&claim.key, &found, Way::Named)?;
         }
         let name = name_of(claim.key.as_str());
         let (link, answer) = self.ask(&name, claim.ttl).await?;

@@ -9,8 +9,9 @@ use std::time::Duration;
 use dlock_contract::{Error, ErrorKind, Result};
 use sqlx::Row;
 
-use super::fault::fault;
 use super::link::Link;
+use crate::fault::fault;
+use crate::lease::tables;
 
 macro_rules! create {
     () => {
@@ -67,6 +68,7 @@ pub(super) async fn prepare(mut link: Link) -> Result<Link> {
             return Err(Error::new(ErrorKind::SchemaMismatch, concat!("dlock's table is missing: ", create!())));
         }
     }
+    tables::prepare_meta(link.conn()).await?;
     probe(link).await
 }
 
@@ -75,6 +77,7 @@ pub(super) async fn prepare(mut link: Link) -> Result<Link> {
 async fn probe(mut link: Link) -> Result<Link> {
     let name = format!("d1probe{:032x}", fastrand::u128(..));
     sqlx::raw_sql("START TRANSACTION").execute(link.conn()).await.map_err(fault)?;
+    let (link, _) = link.agree(&name, "").await?;
     let (link, _) = link.lock(&name, Duration::ZERO).await?;
     let (link, _) = link.stamp(&name, "", "", "").await?;
     let (link, _) = link.holder(&name).await?;

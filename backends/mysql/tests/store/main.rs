@@ -1,4 +1,4 @@
-//! The `GET_LOCK` backend on real servers: MariaDB and MySQL.
+//! Both ways on real servers: MariaDB and MySQL. Lease rows have a folder; the other files are about `GET_LOCK`.
 
 /// Each case on each kind of server, in a database of its own.
 macro_rules! cases {
@@ -23,6 +23,7 @@ mod dropped;
 mod faults;
 mod fenced;
 mod inspect;
+mod lease;
 mod rights;
 mod rogue;
 mod server;

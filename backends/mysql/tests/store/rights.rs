@@ -34,6 +34,8 @@ async fn a_right_that_is_missing_is_named_when_the_store_is_opened(database: Dat
         if !granted.is_empty() {
             let grant = format!("GRANT {granted} ON {}.dlock_named TO '{account}'@'%'", database.name);
             root.execute(AssertSqlSafe(grant)).await.unwrap();
+            let meta = format!("GRANT SELECT, INSERT, UPDATE ON {}.dlock_meta TO '{account}'@'%'", database.name);
+            root.execute(AssertSqlSafe(meta)).await.unwrap();
         }
         let opened = GetLock::open(&database.url_of(&account), &Clock::system()).await;
         match missing {

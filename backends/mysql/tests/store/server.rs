@@ -71,6 +71,12 @@ impl Database {
         self.server.clone().database(&self.name).connect().await.unwrap()
     }
 
+    /// A connection that is in no database.
+    pub(crate) async fn outside(&self) -> MySqlConnection {
+        let url = format!("mysql://root@{}:{}", self.server.get_host(), self.server.get_port());
+        url.parse::<MySqlConnectOptions>().unwrap().connect().await.unwrap()
+    }
+
     /// Waits until one statement waits for a lock of this database.
     pub(crate) async fn until_one_waits(&self) {
         let sql = "SELECT COUNT(*) FROM information_schema.PROCESSLIST \

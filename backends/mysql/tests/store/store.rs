@@ -7,7 +7,7 @@ use dlock::backends::mysql::GetLock;
 use dlock::{Clock, Key, LockKey};
 use dlock_contract::{Attempt, Backend, Claim, Hold, Queue};
 use dlock_testkit::holds::claim_on;
-use futures::future::BoxFuture;
+use futures::future::LocalBoxFuture;
 
 use crate::server::{Database, Kind};
 
@@ -16,7 +16,7 @@ pub(crate) const TTL: Duration = Duration::from_secs(30);
 /// Runs one case of `cases`.
 pub(crate) async fn run<F>(kind: Kind, case: &str, body: F)
 where
-    F: FnOnce(Database) -> BoxFuture<'static, ()>,
+    F: FnOnce(Database) -> LocalBoxFuture<'static, ()>,
 {
     body(Database::create(&kind.shared().unwrap(), case).await).await;
 }

@@ -26,10 +26,13 @@ fn meaning(error: sqlx::Error) -> Error {
             return Error::new(ErrorKind::PermissionDenied, "the server refuses the account or its request");
         }
         Some(1040 | 1203 | 1226) => Error::outage("the server has no connection left"),
-        Some(1205 | 1213) => Error::outage("other sessions locked the fencing row for too long"),
+        Some(1205 | 3572) => Error::outage("another session keeps a row of dlock's table locked"),
+        Some(1213 | 3101) => Error::outage("the server undid the request because of others beside it"),
         Some(1317 | 1969 | 3024) => Error::outage("the server interrupted the request"),
         Some(1053 | 1927 | 3169 | 4031) => Error::outage("the server ended the session"),
         Some(3058) => Error::outage("the server saw a deadlock among named locks"),
+        // The one number that a statement adds to, and that a table may hold at its end, is the token.
+        Some(1690) => Error::new(ErrorKind::FenceExhausted, "the fencing counter is used up"),
         Some(1290 | 1792 | 1836) => Error::new(ErrorKind::NotPrimary, "the server is read-only"),
         Some(1049) => Error::config("url", "the server does not have the database that the URL names"),
         Some(1054 | 1136 | 1146 | 1264 | 1364 | 1406) => {
@@ -75,7 +78,7 @@ fn missing_rights(error: &sqlx::Error) -> String {
 }
 
 /// Whether the session has ended for the server too. A named lock ends with its session.
-pub(super) fn is_over(error: &sqlx::Error) -> bool {
+pub(crate) fn is_over(error: &sqlx::Error) -> bool {
     match number(error) {
         Some(number) => matches!(number, 1053 | 1927 | 3169 | 4031),
         // After any error of the socket or of its bytes the socket is closed.
@@ -83,6 +86,6 @@ pub(super) fn is_over(error: &sqlx::Error) -> bool {
     }
 }
 
-fn number(error: &sqlx::Error) -> Option<u16> {
+pub(crate) fn number(error: &sqlx::Error) -> Option<u16> {
     error.as_database_error()?.try_downcast_ref::<MySqlDatabaseError>().map(MySqlDatabaseError::number)
 }

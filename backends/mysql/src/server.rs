@@ -5,13 +5,14 @@ use std::sync::Arc;
 
 use dlock_contract::engine::Names;
 use dlock_contract::{Address, Error, ErrorKind, OptionRow, Result, Secret, Tls, TlsMode, UrlBody, UrlForm};
+use dlock_sql::Way;
 use sqlx::ConnectOptions;
 use sqlx::mysql::{MySqlConnectOptions, MySqlSslMode};
 
 const DEFAULT_PORT: u16 = 3306;
 
 /// `mysql://user:password@host:port/database`.
-pub(super) const FORM: UrlForm = UrlForm::new(
+pub(crate) const FORM: UrlForm = UrlForm::new(
     "a MySQL URL",
     "mysql://user:password@host[:port]/database",
     &["mysql", "mariadb"],
@@ -23,16 +24,31 @@ pub(super) const FORM: UrlForm = UrlForm::new(
     OptionRow::CERT,
     OptionRow::KEY,
     OptionRow::new("socket", "the path of a Unix socket"),
+    OptionRow::one_of("way", &["lease", "named"]),
+    dlock_sql::OPTIONS[0],
+    dlock_sql::OPTIONS[1],
+    dlock_sql::OPTIONS[2],
+    dlock_sql::OPTIONS[3],
+    dlock_sql::OPTIONS[4],
+    dlock_sql::OPTIONS[5],
 ])
 .elsewhere(&[("ssl", "write tls=verify, tls=require or tls=off, and ca, cert and key, instead of ssl-mode")]);
 
 /// How to connect to the server. `Debug` shows no account.
 #[derive(Clone)]
-pub(super) struct Server {
+pub(crate) struct Server {
     /// Ready to connect with. It holds the password, so it is never printed.
-    pub(super) options: MySqlConnectOptions,
+    pub(crate) options: MySqlConnectOptions,
     names: Arc<Names>,
     shown: String,
+}
+
+/// The way of locking that the URL asks for.
+pub(crate) fn way_of(address: &Address) -> Way {
+    match address.option("way") {
+        Some("named") => Way::Named,
+        _ => Way::Lease,
+    }
 }
 
 impl Server {
@@ -42,7 +58,7 @@ impl Server {
     ///
     /// # Errors
     /// If the name cannot be looked up.
-    pub(super) async fn is_known(&self) -> Result<()> {
+    pub(crate) async fn is_known(&self) -> Result<()> {
         if self.options.get_socket().is_some() {
             return Ok(());
         }
@@ -54,7 +70,7 @@ impl Server {
         }
     }
 
-    pub(super) fn of(address: &Address) -> Result<Self> {
+    pub(crate) fn of(address: &Address) -> Result<Self> {
         let database = match address.path() {
             [database] if !database.contains('/') => database,
             _ => return Err(address.wrong("name the database for dlock's table")),

@@ -1,4 +1,4 @@
-//! MariaDB and MySQL: named locks and sessions, told apart by a database of the trial's own.
+//! MariaDB and MySQL: rows, named locks and sessions, told apart by a database of the trial's own.
 
 use dlock::{Key, LockKey};
 use futures::future::BoxFuture;
@@ -7,7 +7,14 @@ use sqlx::{AssertSqlSafe, Connection, Executor, MySqlConnection};
 use super::Probe;
 use crate::arena::JOB;
 
-pub(crate) struct Sql {
+/// Lease rows.
+pub(crate) struct Rows {
+    pub(crate) url: String,
+    pub(crate) namespace: String,
+}
+
+/// `GET_LOCK`.
+pub(crate) struct Named {
     pub(crate) url: String,
     pub(crate) namespace: String,
 }
@@ -23,7 +30,23 @@ pub(super) async fn own_database(url: &str, name: &str) -> String {
 const SESSIONS: &str = "SELECT CONCAT_WS(' ', 'session', ID, COMMAND, TIME, COALESCE(STATE, ''), COALESCE(INFO, '')) \
      FROM information_schema.PROCESSLIST WHERE DB = ? AND ID <> CONNECTION_ID()";
 
-impl Probe for Sql {
+const HELD: &str = "SELECT CONCAT('row ', CAST(k AS CHAR)) FROM dlock_locks \
+     WHERE owner IS NOT NULL AND expires_us > TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))";
+
+impl Probe for Rows {
+    fn places(&self) -> BoxFuture<'_, Vec<String>> {
+        Box::pin(async {
+            let mut connection = MySqlConnection::connect(&self.url).await.unwrap();
+            sqlx::query_scalar(HELD).fetch_all(&mut connection).await.unwrap()
+        })
+    }
+
+    fn clients(&self) -> BoxFuture<'_, Vec<String>> {
+        Box::pin(sessions(&self.url, &self.namespace))
+    }
+}
+
+impl Probe for Named {
     /// Sessions that hold the trial's lock, and sessions that wait for it.
     fn places(&self) -> BoxFuture<'_, Vec<String>> {
         Box::pin(async {
@@ -42,9 +65,11 @@ impl Probe for Sql {
     }
 
     fn clients(&self) -> BoxFuture<'_, Vec<String>> {
-        Box::pin(async {
-            let mut connection = MySqlConnection::connect(&self.url).await.unwrap();
-            sqlx::query_scalar(SESSIONS).bind(&self.namespace).fetch_all(&mut connection).await.unwrap()
-        })
+        Box::pin(sessions(&self.url, &self.namespace))
     }
+}
+
+async fn sessions(url: &str, database: &str) -> Vec<String> {
+    let mut connection = MySqlConnection::connect(url).await.unwrap();
+    sqlx::query_scalar(SESSIONS).bind(database).fetch_all(&mut connection).await.unwrap()
 }

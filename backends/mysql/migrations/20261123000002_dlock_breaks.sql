@@ -1,0 +1,5 @@
+CREATE TABLE dlock_breaks (
+    hold VARBINARY(16) NOT NULL PRIMARY KEY,
+    record VARBINARY(256) NOT NULL,
+    until_us BIGINT NOT NULL
+) ENGINE=InnoDB

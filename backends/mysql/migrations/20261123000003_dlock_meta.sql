@@ -1,0 +1,5 @@
+CREATE TABLE dlock_meta (
+    name VARBINARY(128) NOT NULL PRIMARY KEY,
+    word VARBINARY(128) NOT NULL,
+    number BIGINT NOT NULL
+) ENGINE=InnoDB

@@ -1,0 +1,169 @@
+//! How MySQL and MariaDB run the statements of a lease row.
+
+use std::borrow::Cow;
+
+use dlock_contract::{Error, ErrorKind, Health, Result};
+use dlock_sql::{Answer, Cell, Dialect, Refusal, Statement, Value, Words};
+use futures::future::BoxFuture;
+use futures::{FutureExt, TryStreamExt};
+use sqlx::mysql::{MySqlArguments, MySqlConnection, MySqlRow};
+use sqlx::query::Query;
+use sqlx::{AssertSqlSafe, Column, ConnectOptions, Connection, Either, Executor, Row, TypeInfo, ValueRef};
+
+use super::tables;
+use crate::fault::{fault, is_over, number};
+use crate::server::Server;
+
+/// The time is universal, so a session's time zone does not move it. It is that of the statement's start. The id of the last
+/// insert comes back in the answer to an update, so a token costs no second request.
+const WORDS: Words = Words {
+    kind: "mysql",
+    schema: Cow::Borrowed(""),
+    now: "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))",
+    div: "DIV",
+    nobody: "''",
+    draw: ("LAST_INSERT_ID(", ")"),
+    tells: "",
+    unless_there: "",
+    by_name: " FORCE INDEX (PRIMARY)",
+    numbered: false,
+};
+
+/// Each statement is a transaction, whatever the server's default. A row or a table that another session keeps locked makes it
+/// fail after a second: one that waited on would be done when its caller has given up. A value that does not fit is an error,
+/// and is not cut.
+const SET_UP: &str =
+    "SET SESSION autocommit = 1, innodb_lock_wait_timeout = 1, lock_wait_timeout = 1, sql_mode = 'STRICT_ALL_TABLES'";
+
+/// MySQL and MariaDB, for [`LeaseRow`](dlock_sql::LeaseRow).
+#[derive(Debug)]
+pub struct MySql {
+    server: Server,
+}
+
+impl MySql {
+    pub(super) fn new(server: Server) -> Self {
+        Self { server }
+    }
+}
+
+impl Dialect for MySql {
+    type Conn = MySqlConnection;
+
+    fn words(&self) -> &Words {
+        &WORDS
+    }
+
+    fn connect(&self) -> BoxFuture<'_, Result<MySqlConnection>> {
+        Box::pin(async {
+            self.server.is_known().await?;
+            let mut conn = self.server.options.connect().await.map_err(fault)?;
+            sqlx::raw_sql(SET_UP).execute(&mut conn).await.map_err(fault)?;
+            refuse_read_only(&mut conn).await?;
+            Ok(conn)
+        })
+    }
+
+    fn prepare<'a>(&'a self, conn: &'a mut MySqlConnection) -> BoxFuture<'a, Result<()>> {
+        Box::pin(tables::prepare(conn))
+    }
+
+    fn run<'a>(
+        &'a self,
+        conn: &'a mut MySqlConnection,
+        statement: &'a Statement,
+        values: &'a [Value<'a>],
+    ) -> BoxFuture<'a, sqlx::Result<Answer>> {
+        Box::pin(async move {
+            let mut query = sqlx::query(AssertSqlSafe(statement.sql.clone()));
+            for place in &statement.order {
+                query = bound(query, values[*place]);
+            }
+            let mut answer = Answer::default();
+            let mut found = conn.fetch_many(query);
+            while let Some(found) = found.try_next().await? {
+                match found {
+                    Either::Left(done) => {
+                        answer.changed += done.rows_affected();
+                        answer.token = i64::try_from(done.last_insert_id()).ok();
+                    }
+                    Either::Right(row) => answer.rows.push(cells(&row)?),
+                }
+            }
+            Ok(answer)
+        })
+    }
+
+    fn ping<'a>(&'a self, conn: &'a mut MySqlConnection) -> BoxFuture<'a, sqlx::Result<()>> {
+        Box::pin(conn.ping())
+    }
+
+    fn health<'a>(&'a self, conn: &'a mut MySqlConnection) -> BoxFuture<'a, Result<Health>> {
+        Box::pin(async move {
+            refuse_read_only(conn).await?;
+            tables::look(conn).await?;
+            tables::health(conn).await
+        })
+    }
+
+    fn close(&self, conn: MySqlConnection) -> BoxFuture<'_, ()> {
+        Box::pin(conn.close().map(drop))
+    }
+
+    fn refusal(&self, error: &sqlx::Error) -> Refusal {
+        match number(error) {
+            Some(1062) => Refusal::Duplicate,
+            // Also a transaction that a cluster refuses at its commit.
+            Some(1213 | 3101) => Refusal::Undone,
+            Some(1205 | 3572) => Refusal::RowLocked,
+            // The server is no primary any more. The next connection looks for one.
+            Some(1290 | 1792 | 1836) => Refusal::SessionEnded,
+            _ if is_over(error) => Refusal::SessionEnded,
+            _ => Refusal::Other,
+        }
+    }
+
+    fn fault(&self, error: sqlx::Error) -> Error {
+        fault(error)
+    }
+}
+
+type Bound<'q> = Query<'q, sqlx::MySql, MySqlArguments>;
+
+/// Texts are bytes there: a column of characters could fold case, accents and trailing blanks.
+fn bound<'q>(query: Bound<'q>, value: Value<'q>) -> Bound<'q> {
+    match value {
+        Value::Int(number) => query.bind(number),
+        Value::Maybe(number) => query.bind(number),
+        Value::Text(text) => query.bind(text.as_bytes()),
+        Value::MaybeText(text) => query.bind(text.map(str::as_bytes)),
+        Value::Bytes(bytes) => query.bind(bytes),
+    }
+}
+
+fn cells(row: &MySqlRow) -> sqlx::Result<Vec<Cell>> {
+    let cell = |place: usize| {
+        let value = row.try_get_raw(place)?;
+        if value.is_null() {
+            return Ok(Cell::Null);
+        }
+        let is_number = row.column(place).type_info().name().contains("INT");
+        if is_number {
+            return row.try_get_unchecked(place).map(Cell::Int);
+        }
+        row.try_get_unchecked(place).map(Cell::Bytes)
+    };
+    (0..row.len()).map(cell).collect()
+}
+
+async fn refuse_read_only(conn: &mut MySqlConnection) -> Result<()> {
+    let row = sqlx::raw_sql("SELECT CAST(@@read_only AS CHAR)").fetch_one(conn).await.map_err(fault)?;
+    // A word in newer releases of MariaDB, a number elsewhere.
+    if matches!(row.try_get::<String, _>(0).map_err(fault)?.as_str(), "0" | "OFF") {
+        return Ok(());
+    }
+    Err(Error::new(
+        ErrorKind::NotPrimary,
+        "the server is read-only, such as a replica: a lock taken there excludes nobody on the primary",
+    ))
+}

@@ -1,0 +1,26 @@
+//! Locks in rows of a table: the way for most. A lock outlives a restart of the server and of its holder's connection.
+//!
+//! The algorithm is that of `dlock-sql`; here is what is MySQL's and MariaDB's own.
+
+mod dialect;
+pub(crate) mod tables;
+
+use dlock_contract::{Address, Clock, Result};
+use dlock_sql::{LeaseRow, Settings};
+
+pub use self::dialect::MySql;
+use crate::server::{FORM, Server};
+
+/// Opens `mysql://user:password@host:port/database` or `mariadb://…`, as [`GetLock::open`](crate::GetLock::open) does, with
+/// lease rows.
+///
+/// # Errors
+/// Where the server cannot be reached, refuses the account or is read-only, and where a table is missing and may not be
+/// made, or is not dlock's.
+pub async fn open(url: &str, clock: &Clock) -> Result<LeaseRow<MySql>> {
+    open_at(&Address::parse(url, &FORM)?, clock).await
+}
+
+pub(crate) async fn open_at(address: &Address, clock: &Clock) -> Result<LeaseRow<MySql>> {
+    LeaseRow::open(MySql::new(Server::of(address)?), Settings::of(address)?, clock).await
+}

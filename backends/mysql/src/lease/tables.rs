@@ -1,0 +1,177 @@
+//! The three tables: locks, records of broken holds, and what holds for a whole namespace.
+//!
+//! Names and keys are bytes, so no collation folds them. There is no index on the end of a lease: each change of an indexed
+//! column writes the index too, at every acquisition, renewal and release.
+
+use dlock_contract::{Error, ErrorKind, Health, Result};
+use sqlx::mysql::MySqlConnection;
+use sqlx::{AssertSqlSafe, Row};
+
+use crate::fault::fault;
+
+/// A table, and its columns as `name:type:key`, in order.
+struct Table {
+    name: &'static str,
+    create: &'static str,
+    columns: &'static [&'static str],
+}
+
+const TABLES: [Table; 3] = [
+    Table {
+        name: dlock_sql::LOCKS,
+        create: include_str!("../../migrations/20261123000001_dlock_locks.sql"),
+        columns: &[
+            "k:varbinary(255):PRI",
+            "owner:varbinary(16):",
+            "token:bigint:",
+            "expires_us:bigint:",
+            "note:varbinary(256):",
+            "hold:varbinary(16):",
+            "long_key:varbinary(4096):",
+            "run_boundary:bigint:",
+            "run_open:smallint:",
+            "run_owner:varbinary(16):",
+            "run_started:bigint:",
+            "good_started:bigint:",
+            "good_took:bigint:",
+            "good_note:varbinary(256):",
+        ],
+    },
+    Table {
+        name: dlock_sql::BREAKS,
+        create: include_str!("../../migrations/20261123000002_dlock_breaks.sql"),
+        columns: &["hold:varbinary(16):PRI", "record:varbinary(256):", "until_us:bigint:"],
+    },
+    Table {
+        name: dlock_sql::META,
+        create: include_str!("../../migrations/20261123000003_dlock_meta.sql"),
+        columns: &["name:varbinary(128):PRI", "word:varbinary(128):", "number:bigint:"],
+    },
+];
+
+/// Does what locking does, so that a right that is missing is told now and not at the first lock. Nothing stays: it is
+/// rolled back. Each opening has a name of its own, so that none waits for another.
+const PROBES: [&str; 6] = [
+    "INSERT INTO dlock_locks (k, token, expires_us, note, hold) VALUES ('{probe}', 0, 0, '', '')",
+    "UPDATE dlock_locks SET token = token WHERE k = '{probe}'",
+    "INSERT INTO dlock_breaks (hold, record, until_us) SELECT '{probe}', '', token FROM dlock_locks WHERE k = '{probe}'",
+    "UPDATE dlock_breaks SET until_us = until_us WHERE hold = '{probe}'",
+    "INSERT INTO dlock_meta (name, word, number) VALUES ('{probe}', '', 0)",
+    "SELECT 1 FROM dlock_meta WHERE name = '{probe}'",
+];
+
+/// Makes the tables that are missing, and looks at what is there.
+pub(super) async fn prepare(conn: &mut MySqlConnection) -> Result<()> {
+    for table in &TABLES {
+        make(conn, table).await?;
+    }
+    probe(conn).await
+}
+
+/// The same for the table that all ways share.
+pub(crate) async fn prepare_meta(conn: &mut MySqlConnection) -> Result<()> {
+    let [_, _, meta] = &TABLES;
+    make(conn, meta).await
+}
+
+async fn make(conn: &mut MySqlConnection, table: &Table) -> Result<()> {
+    if look_at(conn, table).await? {
+        return Ok(());
+    }
+    // Where two programs make it at once, one of them finds it there.
+    let create = table.create.replacen("CREATE TABLE ", "CREATE TABLE IF NOT EXISTS ", 1);
+    let made = sqlx::raw_sql(AssertSqlSafe(create)).execute(&mut *conn).await.map_err(fault);
+    made.map_err(|error| if *error.kind() == ErrorKind::PermissionDenied { may_not(table) } else { error })?;
+    if look_at(conn, table).await? { Ok(()) } else { Err(missing(table)) }
+}
+
+/// Whether the tables are as they must be.
+pub(super) async fn look(conn: &mut MySqlConnection) -> Result<()> {
+    for table in &TABLES {
+        if !look_at(conn, table).await? {
+            return Err(missing(table));
+        }
+    }
+    Ok(())
+}
+
+async fn look_at(conn: &mut MySqlConnection, table: &Table) -> Result<bool> {
+    let sql = "\
+        SELECT CAST(CONCAT(c.column_name, ':', c.column_type, ':', c.column_key) AS CHAR), CAST(t.engine AS CHAR) \
+        FROM information_schema.columns c JOIN information_schema.tables t \
+            ON t.table_schema = c.table_schema AND t.table_name = c.table_name \
+        WHERE c.table_schema = DATABASE() AND c.table_name = ? ORDER BY c.ordinal_position";
+    let rows = sqlx::query(sql).bind(table.name).fetch_all(conn).await.map_err(fault)?;
+    let mut found = Vec::with_capacity(rows.len());
+    for row in &rows {
+        let engine: Option<String> = row.try_get(1).map_err(fault)?;
+        if !engine.is_some_and(|engine| engine.eq_ignore_ascii_case("innodb")) {
+            let text = format!(
+                "{} must be an InnoDB table, because other engines may lose rows; it must be made so: {}",
+                table.name,
+                table.create.trim()
+            );
+            return Err(Error::new(ErrorKind::SchemaMismatch, text));
+        }
+        let column: String = row.try_get(0).map_err(fault)?;
+        // Some releases give a width.
+        found.push(column.replace("bigint(20)", "bigint").replace("smallint(6)", "smallint"));
+    }
+    if found.is_empty() || found == table.columns {
+        return Ok(!found.is_empty());
+    }
+    let text = format!("{} does not have the right columns; it must be made so: {}", table.name, table.create.trim());
+    Err(Error::new(ErrorKind::SchemaMismatch, text))
+}
+
+async fn probe(conn: &mut MySqlConnection) -> Result<()> {
+    sqlx::raw_sql("START TRANSACTION").execute(&mut *conn).await.map_err(fault)?;
+    let name = format!("{:016x}", fastrand::u64(..));
+    for probe in PROBES {
+        let probe = AssertSqlSafe(probe.replace("{probe}", &name));
+        sqlx::raw_sql(probe).execute(&mut *conn).await.map_err(fault)?;
+    }
+    sqlx::raw_sql("ROLLBACK").execute(conn).await.map(drop).map_err(fault)
+}
+
+/// What makes a promise smaller.
+pub(super) async fn health(conn: &mut MySqlConnection) -> Result<Health> {
+    let sql = "SHOW GLOBAL VARIABLES WHERE Variable_name IN ( \
+        'version', 'innodb_flush_log_at_trx_commit', 'wsrep_on', 'group_replication_single_primary_mode')";
+    let rows = sqlx::raw_sql(sql).fetch_all(conn).await.map_err(fault)?;
+    let mut health = Health::new().role("primary");
+    for row in &rows {
+        let (name, value): (String, String) = (row.try_get(0).map_err(fault)?, row.try_get(1).map_err(fault)?);
+        health = match (name.as_str(), value.as_str()) {
+            ("version", version) => {
+                let product = if version.contains("MariaDB") { "MariaDB" } else { "MySQL" };
+                health.version(format!("{product} {version}"))
+            }
+            ("innodb_flush_log_at_trx_commit", "0" | "2") => health.finding(
+                "innodb_flush_log_at_trx_commit is not 1, so a power failure may take back a second of locks and tokens: set it \
+                 to 1",
+            ),
+            ("wsrep_on", "ON") | ("group_replication_single_primary_mode", "OFF") => health.finding(
+                "this server is a node of a cluster with several writable nodes, which may lose a commit at a failure: let all \
+                 programs use one node",
+            ),
+            _ => health,
+        };
+    }
+    Ok(health)
+}
+
+fn missing(table: &Table) -> Error {
+    let text = format!("the table {} is missing: {}", table.name, table.create.trim());
+    Error::new(ErrorKind::SchemaMismatch, text)
+}
+
+fn may_not(table: &Table) -> Error {
+    let text = format!(
+        "the account sees no table {} and may not make it; grant it SELECT, INSERT and UPDATE on that table, which another \
+         one can make: {}",
+        table.name,
+        table.create.trim()
+    );
+    Error::new(ErrorKind::PermissionDenied, text)
+}

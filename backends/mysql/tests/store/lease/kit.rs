@@ -1,0 +1,136 @@
+//! Lease rows in a database of MySQL or MariaDB.
+
+use dlock::{Clock, Result};
+use dlock_mysql::lease::{self, MySql};
+use dlock_sql::LeaseRow;
+use dlock_testkit::servers::Instance;
+use futures::future::LocalBoxFuture;
+use sqlx::mysql::{MySqlConnection, MySqlRow};
+use sqlx::{AssertSqlSafe, Connection, Row};
+
+pub(crate) use crate::server::{Database, Kind};
+pub(crate) use crate::store::{TTL, key};
+
+pub(crate) type Store = LeaseRow<MySql>;
+
+/// The server's time, as the rows have it.
+pub(crate) const NOW: &str = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))";
+
+/// How many bytes a statement makes of a hexadecimal text.
+pub(crate) fn bytes(hex: &str) -> String {
+    format!("X'{hex}'")
+}
+
+/// Runs one case of `cases_with_own_server`.
+pub(crate) async fn run_alone<F>(kind: Kind, body: F)
+where
+    F: FnOnce(Instance, Database) -> LocalBoxFuture<'static, ()>,
+{
+    let server = tokio::task::spawn_blocking(move || kind.start()).await.unwrap().unwrap();
+    let database = Database::create(&server.url(), "alone").await;
+    body(server, database).await;
+}
+
+pub(crate) async fn try_open(url: &str) -> Result<Store> {
+    lease::open(url, &Clock::system()).await
+}
+
+impl Database {
+    pub(crate) async fn store(&self) -> Store {
+        try_open(&self.url()).await.unwrap()
+    }
+
+    /// A store with options of the URL.
+    pub(crate) async fn store_with(&self, options: &str) -> Store {
+        try_open(&format!("{}?{options}", self.url())).await.unwrap()
+    }
+
+    pub(crate) async fn change(&self, sql: &str) {
+        let mut conn = self.connect().await;
+        sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut conn).await.unwrap_or_else(|error| panic!("{sql}: {error}"));
+        conn.close().await.unwrap();
+    }
+
+    /// The first column of each row, as text.
+    pub(crate) async fn lines(&self, sql: &str) -> Vec<String> {
+        let mut conn = self.connect().await;
+        let lines = lines_of(&mut conn, sql).await;
+        conn.close().await.unwrap();
+        lines
+    }
+
+    /// The sessions that stores have in this database.
+    pub(crate) async fn sessions(&self) -> Vec<String> {
+        // Without a database, so that it does not find itself. MySQL refuses the table of processes while one of them has
+        // bytes in its statement.
+        let mut conn = self.outside().await;
+        let rows = sqlx::raw_sql("SHOW PROCESSLIST").fetch_all(&mut conn).await.unwrap();
+        conn.close().await.unwrap();
+        let ours = rows.iter().filter(|row| text(row, 3) == self.name);
+        ours.map(|row| text(row, 0)).collect()
+    }
+
+    /// Ends all sessions of stores in this database, and returns when the server has.
+    pub(crate) async fn end_sessions(&self) -> usize {
+        let sessions = self.sessions().await;
+        let mut conn = self.outside().await;
+        for session in &sessions {
+            // It may have ended by itself.
+            let _ = sqlx::raw_sql(AssertSqlSafe(format!("KILL {session}"))).execute(&mut conn).await;
+        }
+        conn.close().await.unwrap();
+        self.until_ended(&sessions).await;
+        sessions.len()
+    }
+
+    /// Somebody's transaction that keeps the row of this name locked until it is dropped or rolled back.
+    pub(crate) async fn lock_row(&self, name: &str) -> MySqlConnection {
+        let mut conn = self.connect().await;
+        sqlx::raw_sql("START TRANSACTION").execute(&mut conn).await.unwrap();
+        let found = lines_of(&mut conn, &format!("SELECT 1 FROM dlock_locks WHERE k = '{name}' FOR UPDATE")).await;
+        assert_eq!(found.len(), 1, "no row {name}");
+        conn
+    }
+
+    /// Somebody's session that keeps the whole table locked until it is dropped.
+    pub(crate) async fn lock_table(&self) -> MySqlConnection {
+        let mut conn = self.connect().await;
+        sqlx::raw_sql("LOCK TABLES dlock_locks WRITE").execute(&mut conn).await.unwrap();
+        conn
+    }
+
+    /// The URL of a new account that has these rights on dlock's tables and no other.
+    pub(crate) async fn account_with(&self, rights: &[(&str, &str)]) -> String {
+        let account = format!("a{:08x}", fastrand::u32(..));
+        self.change(&format!("CREATE USER '{account}'@'%'")).await;
+        for grant in rights {
+            self.grant(&account, grant).await;
+        }
+        self.url_of(&account)
+    }
+
+    pub(crate) async fn grant(&self, account: &str, (rights, table): &(&str, &str)) {
+        self.change(&format!("GRANT {rights} ON {}.{table} TO '{account}'@'%'", self.name)).await;
+    }
+
+    /// Makes the tables as the shipped files say.
+    pub(crate) async fn migrate(&self) {
+        for sql in [
+            include_str!("../../../migrations/20261123000001_dlock_locks.sql"),
+            include_str!("../../../migrations/20261123000002_dlock_breaks.sql"),
+            include_str!("../../../migrations/20261123000003_dlock_meta.sql"),
+        ] {
+            self.change(sql).await;
+        }
+    }
+}
+
+pub(crate) async fn lines_of(conn: &mut MySqlConnection, sql: &str) -> Vec<String> {
+    let rows = sqlx::raw_sql(AssertSqlSafe(sql)).fetch_all(conn).await.unwrap_or_else(|error| panic!("{sql}: {error}"));
+    rows.iter().map(|row| text(row, 0)).collect()
+}
+
+fn text(row: &MySqlRow, column: usize) -> String {
+    let bytes: Option<Vec<u8>> = row.try_get_unchecked(column).unwrap();
+    bytes.map_or("NULL".to_owned(), |bytes| String::from_utf8_lossy(&bytes).into_owned())
+}

@@ -1,0 +1,48 @@
+//! Lease rows on real servers: MariaDB and MySQL.
+
+/// Each case on each kind of server, in a database of its own.
+macro_rules! row_cases {
+    ($($name:ident)*) => {
+        mod mariadb {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $name() {
+                crate::store::run(crate::server::Kind::MariaDb, stringify!($name), |database| Box::pin(super::$name(database))).await;
+            })*
+        }
+        mod mysql {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $name() {
+                crate::store::run(crate::server::Kind::MySql, stringify!($name), |database| Box::pin(super::$name(database))).await;
+            })*
+        }
+    };
+}
+
+/// The same, with a server that the case may disturb.
+macro_rules! cases_with_own_server {
+    ($($name:ident)*) => {
+        mod mariadb_alone {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $name() {
+                crate::lease::kit::run_alone(crate::server::Kind::MariaDb, |server, database| Box::pin(super::$name(server, database))).await;
+            })*
+        }
+        mod mysql_alone {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $name() {
+                crate::lease::kit::run_alone(crate::server::Kind::MySql, |server, database| Box::pin(super::$name(server, database))).await;
+            })*
+        }
+    };
+}
+
+mod kit;
+mod lookups;
+mod rights;
+mod settings;
+mod tables;
+mod ways;
+
+/// The cases that are the same on every server.
+#[path = "../../../../sql/tests/cases/mod.rs"]
+mod cases;

@@ -1,0 +1,136 @@
+//! Settings of the server that must make no difference, and those that must be told.
+
+use dlock::ErrorKind;
+use dlock_contract::{Attempt, Backend, Keeps, Queue, Released, RunEnd, Standing};
+use dlock_contract::{Error, Periods};
+use dlock_testkit::holds::{confirm, take, token};
+use dlock_testkit::servers::Instance;
+use sqlx::ConnectOptions;
+use sqlx::mysql::MySqlConnectOptions;
+
+use super::cases::support::{attempt, is_refused};
+use super::kit::{Database, Store, TTL, try_open};
+
+cases_with_own_server! {
+    settings_of_the_server_make_no_difference_to_a_session
+    a_read_only_server_is_refused_and_told_when_it_becomes_one
+    a_server_without_a_free_connection_is_an_outage_with_its_code
+    a_server_that_does_not_write_its_log_at_each_commit_is_told
+}
+
+const HOUR: std::time::Duration = std::time::Duration::from_secs(3600);
+
+async fn settings_of_the_server_make_no_difference_to_a_session(_server: Instance, database: Database) {
+    let before = database.store().await;
+    let held = take(&before, &database.claim("held", TTL)).await;
+    for (number, setting) in [
+        "time_zone = '+13:00'",
+        "time_zone = '-11:00'",
+        "sql_mode = ''",
+        "sql_mode = 'ANSI_QUOTES,PIPES_AS_CONCAT,NO_BACKSLASH_ESCAPES'",
+        "autocommit = 0",
+        "init_connect = 'SET autocommit = 0, time_zone = \"-05:00\"'",
+        "transaction_isolation = 'SERIALIZABLE'",
+        "transaction_isolation = 'READ-UNCOMMITTED'",
+        "innodb_lock_wait_timeout = 100",
+        "character_set_server = 'latin1'",
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        // MariaDB 10.11 knows the isolation by another name.
+        let isolation = setting.replace("transaction_isolation", "tx_isolation");
+        let setting = if is_mariadb(&database).await { &isolation } else { setting };
+        database.change(&format!("SET GLOBAL {setting}")).await;
+        // An ordinary account, since the words for each connection are not said to one that may do everything.
+        let url = database.account_with(&[("SELECT, INSERT, UPDATE, CREATE", "*")]).await;
+        let (one, other) = (try_open(&url).await.unwrap(), try_open(&url).await.unwrap());
+        a_cycle(&one, &other, &before, &database, &number.to_string()).await;
+        is_refused(&one, &database.claim("held", TTL)).await;
+    }
+    assert!(matches!(confirm(&before, &held).await, Standing::Renewed(_)));
+}
+
+async fn is_mariadb(database: &Database) -> bool {
+    database.lines("SELECT VERSION()").await[0].contains("MariaDB")
+}
+
+/// The stores see the same leases and the same tokens at once, also the one whose session is older than the setting.
+async fn a_cycle(one: &Store, other: &Store, before: &Store, database: &Database, text: &str) {
+    let hold = take(one, &database.claim(text, TTL)).await;
+    for store in [other, before] {
+        let Attempt::Contended(wake) = store.try_acquire(&database.claim(text, TTL), Queue::Leave).await.unwrap()
+        else {
+            panic!("two holders")
+        };
+        let left = wake.lease_left.unwrap();
+        assert!(left <= TTL && left > TTL / 2, "{left:?} are left of {TTL:?}");
+    }
+    assert!(matches!(confirm(one, &hold).await, Standing::Renewed(_)));
+    assert_eq!(one.release(&hold).await.unwrap(), Released::Released);
+    let next = take(other, &database.claim(text, TTL)).await;
+    assert!(token(&next) > token(&hold));
+    assert_eq!(other.keep(&next, HOUR, None).await.unwrap(), Released::Released);
+    is_refused(one, &database.claim(text, TTL)).await;
+    let run = take(one, &database.run_claim(&format!("run {text}"), HOUR)).await;
+    one.end_run(&run, RunEnd::Succeeded { took: TTL }).await.unwrap();
+    let again = before.try_acquire(&database.run_claim(&format!("run {text}"), HOUR), Queue::Leave).await.unwrap();
+    assert!(matches!(again, Attempt::AlreadyRun), "{again:?}");
+}
+
+async fn a_read_only_server_is_refused_and_told_when_it_becomes_one(_server: Instance, database: Database) {
+    // One that may do everything may write in spite of it.
+    let url = database.account_with(&[("SELECT, INSERT, UPDATE, CREATE", "*")]).await;
+    let store = try_open(&url).await.unwrap();
+    let hold = take(&store, &database.claim("a", TTL)).await;
+    database.change("SET GLOBAL read_only = 1").await;
+    let is_told = |error: Error| assert_eq!(*error.kind(), ErrorKind::NotPrimary, "{error}");
+    is_told(try_open(&url).await.unwrap_err());
+    is_told(try_open(&database.url()).await.unwrap_err());
+    is_told(store.ready().await.unwrap_err());
+    // On the sessions that there are.
+    is_told(attempt(&store, &database.claim("b", TTL)).await.unwrap_err());
+    is_told(store.renew(&[&hold]).await.remove(0).unwrap_err());
+    is_told(store.release(&hold).await.unwrap_err());
+    is_told(store.abandon(&hold.claim).await.unwrap_err());
+    database.change("SET GLOBAL read_only = 0").await;
+    assert!(matches!(confirm(&store, &hold).await, Standing::Renewed(_)), "a switch and back lost the lock");
+    assert_eq!(store.release(&hold).await.unwrap(), Released::Released);
+}
+
+async fn a_server_without_a_free_connection_is_an_outage_with_its_code(_server: Instance, database: Database) {
+    let url = database.account_with(&[("SELECT, INSERT, UPDATE, CREATE", "*")]).await;
+    let store = try_open(&url).await.unwrap();
+    let hold = take(&store, &database.claim("a", TTL)).await;
+    confirm(&store, &hold).await;
+    database.change("SET GLOBAL max_connections = 12").await;
+    let somebody: MySqlConnectOptions = url.parse().unwrap();
+    let mut all = Vec::new();
+    while let Ok(conn) = somebody.connect().await {
+        assert!(all.len() < 100, "the server takes any number of connections");
+        all.push(conn);
+    }
+    let refused = try_open(&url).await.unwrap_err();
+    assert_eq!((refused.kind(), refused.code()), (&ErrorKind::Outage, Some("1040")), "{refused}");
+    assert!(refused.is_retryable() && !refused.may_have_left(), "{refused}");
+    // The connections that there are go on, and a caller that needs one more is told.
+    assert!(matches!(confirm(&store, &hold).await, Standing::Renewed(_)));
+    let (one, two) = (database.claim("b", TTL), database.claim("c", TTL));
+    let (one, two) = futures::join!(attempt(&store, &one), attempt(&store, &two));
+    let told: Vec<_> = [one, two].into_iter().filter_map(Result::err).collect();
+    assert!(told.iter().all(|error| error.code() == Some("1040")) && told.len() <= 1, "{told:?}");
+    drop(all);
+    assert_eq!(store.release(&hold).await.unwrap(), Released::Released);
+}
+
+async fn a_server_that_does_not_write_its_log_at_each_commit_is_told(_server: Instance, database: Database) {
+    let store = database.store().await;
+    assert_eq!(store.ready().await.unwrap().findings, [""; 0]);
+    for (value, findings) in [(2, 1), (0, 1), (1, 0)] {
+        database.change(&format!("SET GLOBAL innodb_flush_log_at_trx_commit = {value}")).await;
+        let health = store.ready().await.unwrap();
+        assert_eq!(health.findings.len(), findings, "{value}: {health}");
+        assert!(health.findings.iter().all(|text| text.contains("innodb_flush_log_at_trx_commit")), "{health}");
+    }
+    take(&store, &database.claim("a", TTL)).await;
+}

@@ -1,0 +1,5 @@
+CREATE TABLE dlock_meta (
+    name TEXT COLLATE "C" NOT NULL PRIMARY KEY,
+    word TEXT COLLATE "C" NOT NULL,
+    number BIGINT NOT NULL
+)

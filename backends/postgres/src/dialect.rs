@@ -1,0 +1,184 @@
+//! How PostgreSQL runs the statements of a lease row.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use dlock_contract::{Clock, Error, Health, Result};
+use dlock_sql::{Answer, Cell, Dialect, Refusal, Statement, Value, Words};
+use futures::future::BoxFuture;
+use futures::{FutureExt, TryStreamExt};
+use sqlx::postgres::{PgArguments, PgConnection, PgRow};
+use sqlx::query::Query;
+use sqlx::{AssertSqlSafe, Column, Connection, Either, Executor, Row, TypeInfo, ValueRef};
+
+use crate::fault::{fault, refusal};
+use crate::server::{Server, refuse_read_only};
+use crate::{pooler, tables};
+
+/// `now()` would be the start of the transaction. The time of the statement is one value in all of it.
+const NOW: &str = "(extract(epoch FROM statement_timestamp()) * 1000000)::bigint";
+
+/// A row that another session keeps locked makes a statement fail after a second. A stricter isolation would refuse what
+/// waits for a row, and without the commit on the disk a restart of the server could forget a lock.
+const SET_UP: &str = "\
+    SET lock_timeout = '1s'; SET statement_timeout = '5s'; SET default_transaction_isolation = 'read committed'; \
+    SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'";
+
+/// The same for one transaction, where a pooler gives each one another session.
+const SET_UP_ONCE: &str = "\
+    SET TRANSACTION ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = '1s'; SET LOCAL statement_timeout = '5s'; \
+    SELECT set_config('synchronous_commit', 'on', true) WHERE current_setting('synchronous_commit') = 'off'";
+
+/// PostgreSQL, for [`LeaseRow`].
+#[derive(Debug)]
+pub struct Postgres {
+    server: Server,
+    clock: Clock,
+    words: Words,
+    /// Whether a connection is a session of the server, so that what is set on it stays. False until that is known: what is
+    /// set in a session of a pooler would stay there for other programs.
+    is_direct: AtomicBool,
+}
+
+impl Postgres {
+    pub(crate) fn new(server: Server, clock: &Clock) -> Self {
+        let words = Words {
+            kind: "postgres",
+            schema: server.schema.as_ref().map_or_else(Default::default, |schema| format!("{schema}.").into()),
+            now: NOW,
+            div: "/",
+            nobody: "''::bytea",
+            draw: ("", ""),
+            tells: " RETURNING token",
+            unless_there: " ON CONFLICT DO NOTHING",
+            by_name: "",
+            numbered: true,
+        };
+        Self { server, clock: clock.clone(), words, is_direct: AtomicBool::new(false) }
+    }
+}
+
+impl Dialect for Postgres {
+    type Conn = PgConnection;
+
+    fn words(&self) -> &Words {
+        &self.words
+    }
+
+    fn connect(&self) -> BoxFuture<'_, Result<PgConnection>> {
+        Box::pin(async {
+            let mut conn = self.server.connect(&self.clock).await?;
+            if self.is_direct.load(Ordering::Relaxed) {
+                set_up(&mut conn).await?;
+            }
+            Ok(conn)
+        })
+    }
+
+    fn prepare<'a>(&'a self, conn: &'a mut PgConnection) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async {
+            let other = self.server.connect(&self.clock).await?;
+            if !pooler::gives_sessions_in_turn(conn, other).await? {
+                set_up(conn).await?;
+                self.is_direct.store(true, Ordering::Relaxed);
+            }
+            tables::prepare(conn, &self.words.schema).await
+        })
+    }
+
+    fn run<'a>(
+        &'a self,
+        conn: &'a mut PgConnection,
+        statement: &'a Statement,
+        values: &'a [Value<'a>],
+    ) -> BoxFuture<'a, sqlx::Result<Answer>> {
+        Box::pin(async move {
+            let mut query = sqlx::query(AssertSqlSafe(statement.sql.clone()));
+            for value in values {
+                query = bound(query, *value);
+            }
+            if self.is_direct.load(Ordering::Relaxed) {
+                return answer(conn, query).await;
+            }
+            // One transaction is one session, whatever the pooler does.
+            let mut transaction = conn.begin().await?;
+            sqlx::raw_sql(SET_UP_ONCE).execute(&mut *transaction).await?;
+            let answer = answer(&mut transaction, query.persistent(false)).await?;
+            transaction.commit().await?;
+            Ok(answer)
+        })
+    }
+
+    fn ping<'a>(&'a self, conn: &'a mut PgConnection) -> BoxFuture<'a, sqlx::Result<()>> {
+        Box::pin(conn.ping())
+    }
+
+    fn health<'a>(&'a self, conn: &'a mut PgConnection) -> BoxFuture<'a, Result<Health>> {
+        Box::pin(async move {
+            refuse_read_only(conn).await?;
+            tables::look(conn, &self.words.schema).await?;
+            let health = tables::health(conn).await?;
+            Ok(match self.is_direct.load(Ordering::Relaxed) {
+                true => health,
+                false => health.finding(
+                    "a pooler gives each transaction another session, so each request is a transaction of four messages: \
+                     connect to the server itself for speed",
+                ),
+            })
+        })
+    }
+
+    fn close(&self, conn: PgConnection) -> BoxFuture<'_, ()> {
+        Box::pin(conn.close().map(drop))
+    }
+
+    fn refusal(&self, error: &sqlx::Error) -> Refusal {
+        refusal(error)
+    }
+
+    fn fault(&self, error: sqlx::Error) -> Error {
+        fault(error)
+    }
+}
+
+async fn set_up(conn: &mut PgConnection) -> Result<()> {
+    sqlx::raw_sql(SET_UP).execute(conn).await.map(drop).map_err(fault)
+}
+
+type Bound<'q> = Query<'q, sqlx::Postgres, PgArguments>;
+
+fn bound<'q>(query: Bound<'q>, value: Value<'q>) -> Bound<'q> {
+    match value {
+        Value::Int(number) => query.bind(number),
+        Value::Maybe(number) => query.bind(number),
+        Value::Text(text) => query.bind(text),
+        Value::MaybeText(text) => query.bind(text),
+        Value::Bytes(bytes) => query.bind(bytes),
+    }
+}
+
+async fn answer(conn: &mut PgConnection, query: Bound<'_>) -> sqlx::Result<Answer> {
+    let mut answer = Answer::default();
+    let mut found = conn.fetch_many(query);
+    while let Some(found) = found.try_next().await? {
+        match found {
+            Either::Left(done) => answer.changed += done.rows_affected(),
+            Either::Right(row) => answer.rows.push(cells(&row)?),
+        }
+    }
+    Ok(answer)
+}
+
+fn cells(row: &PgRow) -> sqlx::Result<Vec<Cell>> {
+    let cell = |place: usize| {
+        if row.try_get_raw(place)?.is_null() {
+            return Ok(Cell::Null);
+        }
+        match row.column(place).type_info().name() {
+            "INT8" => row.try_get(place).map(Cell::Int),
+            "BOOL" => row.try_get(place).map(|truth: bool| Cell::Int(truth.into())),
+            "BYTEA" => row.try_get(place).map(Cell::Bytes),
+            _ => row.try_get(place).map(|text: String| Cell::Bytes(text.into_bytes())),
+        }
+    };
+    (0..row.len()).map(cell).collect()
+}

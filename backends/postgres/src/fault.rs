@@ -1,0 +1,81 @@
+//! The server's errors, as errors of the contract.
+
+use dlock_contract::{Error, ErrorKind};
+use dlock_sql::Refusal;
+
+/// Turns the server's errors into ours. The server's text is kept only if it cannot name the account.
+pub(crate) fn fault(error: sqlx::Error) -> Error {
+    let code = state(&error);
+    let made = meaning(error, code.as_deref());
+    match code {
+        Some(code) => made.with_code(&code),
+        None => made,
+    }
+}
+
+fn meaning(error: sqlx::Error, code: Option<&str>) -> Error {
+    let made = match code {
+        Some("42501") => Error::new(
+            ErrorKind::PermissionDenied,
+            "the account lacks a right on dlock's tables or on their schema; locks need SELECT, INSERT and UPDATE",
+        ),
+        // Their texts name the account.
+        Some("28000" | "28P01") => {
+            return Error::new(ErrorKind::PermissionDenied, "the server refuses the account or its password");
+        }
+        Some("3D000") => return Error::config("url", "the server does not have the database that the URL names"),
+        Some("3F000") => return Error::config("schema", "the database does not have the schema that the URL names"),
+        Some("53300") => Error::outage("the server has no connection left"),
+        Some("53100") => Error::outage("the server's disk is full"),
+        Some("55P03") => Error::outage("another session keeps a row of dlock's table locked"),
+        Some("40001" | "40P01") => Error::outage("the server undid the request because of others beside it"),
+        Some("57014") => Error::outage("the server interrupted the request"),
+        Some("57P01" | "57P02" | "57P03" | "57P05") => Error::outage("the server ends the session, or is starting"),
+        // The one number that a statement adds to, and that a table may hold at its end, is the token.
+        Some("22003") => Error::new(ErrorKind::FenceExhausted, "the fencing counter is used up"),
+        Some("25006") => Error::new(ErrorKind::NotPrimary, "the server is read-only"),
+        Some("26000" | "42P05") => Error::outage(
+            "a pooler gives each transaction another session, which was not noticed when the store was opened: connect to the \
+             server itself, or open the store anew",
+        ),
+        Some("42P01" | "42703" | "42804" | "23502" | "22001" | "42P10") => {
+            Error::new(ErrorKind::SchemaMismatch, "a table of dlock is missing or has another form")
+        }
+        Some(code) if code.starts_with("08") => Error::outage("the connection to the server failed"),
+        Some(code) => Error::outage(format!("the server refuses the request with error {code}")).with_retryable(false),
+        None => match &error {
+            // A failure in rustls comes as `InvalidData`.
+            sqlx::Error::Io(error) if error.kind() == std::io::ErrorKind::InvalidData => Error::outage(
+                "TLS with the server failed: the certificate was not accepted, or one side does not speak TLS",
+            ),
+            sqlx::Error::Io(_) => Error::outage("the connection to the server failed"),
+            sqlx::Error::Tls(_) => {
+                return Error::new(
+                    ErrorKind::Unsupported { need: "TLS at the server, and files of the right kind".into() },
+                    "the server does not speak TLS, or a file named by ca, cert or key cannot be used",
+                );
+            }
+            _ => Error::new(ErrorKind::Protocol, "the server gave an invalid answer"),
+        },
+    };
+    made.because(error)
+}
+
+/// What the algorithm does about it.
+pub(crate) fn refusal(error: &sqlx::Error) -> Refusal {
+    match state(error).as_deref() {
+        Some("23505") => Refusal::Duplicate,
+        Some("40001" | "40P01") => Refusal::Undone,
+        Some("55P03") => Refusal::RowLocked,
+        Some(code) if code.starts_with("08") || code.starts_with("57P") => Refusal::SessionEnded,
+        // A transaction that was left open, or a pooler that has another session behind it by now.
+        Some(code) if code.starts_with("25") || code.starts_with("26") => Refusal::SessionEnded,
+        Some(_) => Refusal::Other,
+        // After any error of the socket or of its bytes nothing is known of the session.
+        None => Refusal::SessionEnded,
+    }
+}
+
+fn state(error: &sqlx::Error) -> Option<String> {
+    error.as_database_error()?.code().map(|code| code.into_owned())
+}

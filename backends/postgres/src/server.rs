@@ -1,0 +1,245 @@
+//! The servers, the database and the account of an address.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use dlock_contract::engine::Names;
+use dlock_contract::{Address, Clock, Error, ErrorKind, OptionRow, Result, Secret, Tls, TlsMode, UrlBody, UrlForm};
+use dlock_sql::Settings;
+use sqlx::postgres::{PgConnectOptions, PgConnection, PgSslMode};
+use sqlx::{ConnectOptions, Row};
+
+use crate::fault::fault;
+
+const DEFAULT_PORT: u16 = 5432;
+
+/// `postgres://user:password@host:port/database`.
+pub(crate) const FORM: UrlForm = UrlForm::new(
+    "a PostgreSQL URL",
+    "postgres://user:password@host[:port][,host[:port]]/database",
+    &["postgres", "postgresql"],
+    UrlBody::HostsAfterLastAt,
+)
+.options(&[
+    OptionRow::TLS,
+    OptionRow::CA,
+    OptionRow::CERT,
+    OptionRow::KEY,
+    OptionRow::new("socket", "the folder of a Unix socket"),
+    OptionRow::new("schema", "the schema of dlock's tables, in small letters, digits and underscores"),
+    OptionRow::one_of("way", &["lease"]),
+    dlock_sql::OPTIONS[0],
+    dlock_sql::OPTIONS[1],
+    dlock_sql::OPTIONS[2],
+    dlock_sql::OPTIONS[3],
+    dlock_sql::OPTIONS[4],
+    dlock_sql::OPTIONS[5],
+])
+.elsewhere(&[
+    ("ssl", "write tls=verify, tls=require or tls=off, and ca, cert and key, instead of sslmode"),
+    ("target_session_attrs", "of several hosts, the one that can be written to is used in any case"),
+]);
+
+/// How to connect to the servers. `Debug` shows no account.
+#[derive(Clone)]
+pub(crate) struct Server {
+    /// Ready to connect with, one for each host. They hold the password, so they are never printed.
+    hosts: Vec<PgConnectOptions>,
+    pub(crate) schema: Option<String>,
+    /// Which of the hosts was used last. It is tried first.
+    used: Arc<AtomicUsize>,
+    /// How long each host may take.
+    patience: Duration,
+    names: Arc<Names>,
+    shown: String,
+}
+
+impl Server {
+    pub(crate) fn of(address: &Address) -> Result<Self> {
+        let database = match address.path() {
+            [database] if !database.contains('/') => database,
+            _ => return Err(address.wrong("name the database for dlock's tables")),
+        };
+        let user = address.user().filter(|user| !user.is_empty());
+        let user = user.ok_or_else(|| address.wrong("name the account: its default would be this program's user"))?;
+        let socket = address.option("socket");
+        let hosts: Vec<_> = address.hosts().iter().map(|host| host.or_port(DEFAULT_PORT)).collect();
+        let hosts = match (hosts.is_empty(), socket) {
+            (true, None) => return Err(address.wrong("the host is missing")),
+            (true, Some(_)) => vec![(String::new(), DEFAULT_PORT)],
+            (false, _) => hosts,
+        };
+        let tls = Tls::by_option(address, socket.is_some())?;
+        let mut shown = Vec::new();
+        let mut all = Vec::new();
+        for (host, port) in &hosts {
+            // The account's own file of passwords is not read. Some variables of the environment are, by the client.
+            let mut options = PgConnectOptions::new_without_pgpass()
+                .host(host)
+                .port(*port)
+                .database(database)
+                .username(user)
+                .password(address.password().map(Secret::reveal).unwrap_or_default())
+                .application_name("dlock")
+                // A pooler refuses a parameter that it does not know.
+                .extra_float_digits(None)
+                .disable_statement_logging();
+            options = with_tls(options, &tls)?;
+            if let Some(socket) = socket {
+                options = options.socket(socket);
+                shown.push(socket.to_owned());
+            } else {
+                shown.push(format!("{host}:{port}"));
+            }
+            all.push(options);
+        }
+        let shown = format!("{}/{database}", shown.join(","));
+        // All of them have the time for one connect, so one that is silent must not use it up.
+        let patience = Settings::of(address)?.connect_timeout / u32::try_from(all.len()).unwrap_or(u32::MAX);
+        let (used, names) = Default::default();
+        Ok(Self { hosts: all, schema: schema(address)?, used, patience, names, shown })
+    }
+
+    /// Connects to the first server that can be written to. The names are looked up anew each time.
+    pub(crate) async fn connect(&self, clock: &Clock) -> Result<PgConnection> {
+        let (first, patience) = (self.used.load(Ordering::Relaxed), self.patience);
+        let mut failed = Error::outage("there is no host to connect to");
+        for place in 0..self.hosts.len() {
+            let place = (first + place) % self.hosts.len();
+            let connecting = self.connect_to(&self.hosts[place]);
+            let late = || Err(Error::outage(format!("the server did not accept a connection within {patience:?}")));
+            match clock.timeout_at(clock.now().after(patience), connecting).await.unwrap_or_else(late) {
+                Ok(conn) => {
+                    self.used.store(place, Ordering::Relaxed);
+                    return Ok(conn);
+                }
+                // The other hosts would refuse it too.
+                Err(error) if *error.kind() == ErrorKind::PermissionDenied => return Err(error),
+                Err(error) => failed = error,
+            }
+        }
+        Err(failed)
+    }
+
+    async fn connect_to(&self, options: &PgConnectOptions) -> Result<PgConnection> {
+        // A look-up that hangs so costs one thread, whoever connects.
+        if options.get_socket().is_none() {
+            let known = self.names.addresses(options.get_host(), options.get_port()).await;
+            known.map_err(|error| {
+                Error::outage(format!("the host name of the server cannot be looked up: {}", error.kind()))
+            })?;
+        }
+        let mut conn = options.connect().await.map_err(fault)?;
+        refuse_read_only(&mut conn).await?;
+        Ok(conn)
+    }
+}
+
+/// A lock taken on a standby excludes nobody on the primary.
+pub(crate) async fn refuse_read_only(conn: &mut PgConnection) -> Result<()> {
+    let sql = "SELECT NOT pg_is_in_recovery() AND current_setting('transaction_read_only') = 'off'";
+    // In one message: a pooler could give the parts of a prepared statement to different sessions.
+    let row = sqlx::raw_sql(sql).fetch_one(conn).await.map_err(fault)?;
+    if row.try_get(0).map_err(fault)? {
+        return Ok(());
+    }
+    Err(Error::new(
+        ErrorKind::NotPrimary,
+        "the server is read-only, such as a standby: a lock taken there excludes nobody on the primary",
+    ))
+}
+
+/// The schema's name stands in the statements, so it may have nothing that would need quotes.
+fn schema(address: &Address) -> Result<Option<String>> {
+    address.read("schema", |text| {
+        let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
+        let starts = text.bytes().next().is_some_and(|byte| byte.is_ascii_lowercase() || byte == b'_');
+        (starts && text.len() <= 63 && text.bytes().all(plain)).then(|| text.to_owned())
+    })
+}
+
+fn with_tls(mut options: PgConnectOptions, tls: &Tls) -> Result<PgConnectOptions> {
+    if tls.mode != TlsMode::Off && !cfg!(feature = "tls") {
+        return Err(Error::new(
+            ErrorKind::Unsupported { need: "the feature `postgres-tls`".into() },
+            "TLS to PostgreSQL needs the feature `postgres-tls` of dlock",
+        ));
+    }
+    options = options.ssl_mode(match tls.mode {
+        TlsMode::Off => PgSslMode::Disable,
+        TlsMode::Require => PgSslMode::Require,
+        // The name too.
+        _ => PgSslMode::VerifyFull,
+    });
+    if let Some(ca) = &tls.ca {
+        options = options.ssl_root_cert_from_pem(ca.clone());
+    }
+    if let Some((cert, key)) = &tls.identity {
+        options = options.ssl_client_cert_from_pem(cert).ssl_client_key_from_pem(key);
+    }
+    Ok(options)
+}
+
+impl fmt::Debug for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.shown)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dlock_testkit::slips::assert_hidden;
+
+    use super::*;
+
+    fn parse(url: &str) -> Result<Server> {
+        Server::of(&Address::parse(url, &FORM)?)
+    }
+
+    #[test]
+    fn a_url_is_read() {
+        let shown = |url: &str| format!("{:?}", parse(url).unwrap());
+        assert_eq!(shown("postgres://ann@db.example/locks?tls=off"), "db.example:5432/locks");
+        assert_eq!(shown("postgresql://ann:x@[::1]:5433/locks"), "::1:5433/locks");
+        assert_eq!(shown("postgres://a:p@one,two:1/d?tls=off"), "one:5432,two:1/d");
+        assert_eq!(shown("postgres://ann@/locks?socket=%2Frun"), "/run/locks");
+        let server = parse("postgres://ann@h/locks?tls=off&schema=my_locks").unwrap();
+        assert_eq!(server.schema.as_deref(), Some("my_locks"));
+        assert_eq!(parse("postgres://ann@h/locks?tls=off").unwrap().schema, None);
+    }
+
+    #[test]
+    fn a_schema_that_would_need_quotes_is_refused() {
+        for bad in ["My", "a b", "a;b", "1a", "", "a\"b", "a.b"] {
+            let error = parse(&format!("postgres://ann@localhost/d?schema={}", bad.replace(' ', "%20"))).unwrap_err();
+            assert!(error.to_string().contains("schema"), "{bad}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_url_without_a_host_an_account_or_a_database_is_refused() {
+        for (bad, why) in [
+            ("postgres://localhost/d", "account"),
+            ("postgres://ann@localhost", "database"),
+            ("postgres://ann@/d", "host"),
+            ("postgres://ann@h/d?tls=off&sslmode=disable", "tls="),
+            ("postgres://ann@h/d?tls=off&way=paxos", "lease"),
+        ] {
+            let error = parse(bad).unwrap_err().to_string();
+            assert!(error.contains(why), "{bad}: {error}");
+        }
+    }
+
+    #[test]
+    fn no_slip_in_a_url_shows_its_password() {
+        let urls = [
+            "postgres://user:{}@h:1/db?tls=off",
+            "postgres://:{}@localhost/db",
+            "postgresql://user:{}@/db?socket=/run",
+            "postgres://user:{}@h/db?tls=verify&ca=/nowhere/{}",
+        ];
+        assert_hidden(&urls, parse);
+    }
+}

@@ -1,0 +1,161 @@
+//! The three tables: locks, records of broken holds, and what holds for a whole namespace.
+//!
+//! Keys are compared byte by byte. There is no index on the end of a lease: with one, an update could not stay in its page
+//! (HOT), and a busy lock's dead versions would wait for a vacuum, in the table and in its indexes.
+
+use dlock_contract::{Error, ErrorKind, Health, Result};
+use sqlx::postgres::{PgConnection, PgRow};
+use sqlx::{AssertSqlSafe, Row};
+
+use crate::fault::fault;
+
+/// A table, and its columns as `name:type:collation:key`, in order.
+struct Table {
+    name: &'static str,
+    create: &'static str,
+    columns: &'static [&'static str],
+}
+
+const TABLES: [Table; 3] = [
+    Table {
+        name: dlock_sql::LOCKS,
+        create: include_str!("../migrations/20261123000001_dlock_locks.sql"),
+        columns: &[
+            "k:text:C:PRI",
+            "owner:bytea::",
+            "token:bigint::",
+            "expires_us:bigint::",
+            "note:text:C:",
+            "hold:text:C:",
+            "long_key:text:C:",
+            "run_boundary:bigint::",
+            "run_open:smallint::",
+            "run_owner:bytea::",
+            "run_started:bigint::",
+            "good_started:bigint::",
+            "good_took:bigint::",
+            "good_note:text:C:",
+        ],
+    },
+    Table {
+        name: dlock_sql::BREAKS,
+        create: include_str!("../migrations/20261123000002_dlock_breaks.sql"),
+        columns: &["hold:text:C:PRI", "record:text:C:", "until_us:bigint::"],
+    },
+    Table {
+        name: dlock_sql::META,
+        create: include_str!("../migrations/20261123000003_dlock_meta.sql"),
+        columns: &["name:text:C:PRI", "word:text:C:", "number:bigint::"],
+    },
+];
+
+const LOOK: &str = "\
+    SELECT a.attname || ':' || format_type(a.atttypid, a.atttypmod) || ':' || coalesce(l.collname, '') || ':' \
+            || CASE WHEN i.indrelid IS NULL THEN '' ELSE 'PRI' END, \
+        c.relpersistence = 'p' AND c.relkind IN ('r', 'p') \
+    FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid \
+        LEFT JOIN pg_collation l ON l.oid = a.attcollation \
+        LEFT JOIN pg_index i ON i.indrelid = c.oid AND i.indisprimary AND i.indnatts = 1 AND a.attnum = i.indkey[0] \
+    WHERE c.oid = to_regclass('{table}') AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum";
+
+/// Does what locking does, so that a right that is missing is told now and not at the first lock. Nothing stays: it is
+/// rolled back. Each opening has a name of its own, so that none waits for another.
+const PROBE: &str = "\
+    BEGIN; \
+    INSERT INTO {s}dlock_locks (k, token, expires_us, note, hold) VALUES ('{probe}', 0, 0, '', ''); \
+    UPDATE {s}dlock_locks SET token = token WHERE k = '{probe}'; \
+    INSERT INTO {s}dlock_breaks (hold, record, until_us) VALUES ('{probe}', '', 0); \
+    UPDATE {s}dlock_breaks SET until_us = until_us WHERE hold = '{probe}'; \
+    INSERT INTO {s}dlock_meta (name, word, number) VALUES ('{probe}', '', 0); \
+    SELECT 1 FROM {s}dlock_locks, {s}dlock_breaks, {s}dlock_meta WHERE false; \
+    ROLLBACK";
+
+/// Makes the tables that are missing, and looks at what is there. `schema` is empty, or ends with a dot.
+pub(crate) async fn prepare(conn: &mut PgConnection, schema: &str) -> Result<()> {
+    for table in &TABLES {
+        if look_at(conn, schema, table).await? {
+            continue;
+        }
+        let create = table.create(schema).replacen("CREATE TABLE ", "CREATE TABLE IF NOT EXISTS ", 1);
+        match sqlx::raw_sql(AssertSqlSafe(create)).execute(&mut *conn).await.map_err(fault) {
+            Err(error) if *error.kind() == ErrorKind::PermissionDenied => return Err(table.may_not_be_made(schema)),
+            // Where two programs make it at once, one of them may fail by that. What is there is looked at.
+            Err(error) if !look_at(conn, schema, table).await? => return Err(error),
+            Ok(_) if !look_at(conn, schema, table).await? => return Err(table.is_missing(schema)),
+            _ => {}
+        }
+    }
+    let probe = PROBE.replace("{s}", schema).replace("{probe}", &format!("{:016x}", fastrand::u64(..)));
+    let probe = sqlx::raw_sql(AssertSqlSafe(probe)).execute(&mut *conn).await;
+    if probe.is_err() {
+        // The transaction would stay open.
+        let _ = sqlx::raw_sql("ROLLBACK").execute(conn).await;
+    }
+    probe.map(drop).map_err(fault)
+}
+
+/// Whether the tables are as they must be.
+pub(crate) async fn look(conn: &mut PgConnection, schema: &str) -> Result<()> {
+    for table in &TABLES {
+        if !look_at(conn, schema, table).await? {
+            return Err(table.is_missing(schema));
+        }
+    }
+    Ok(())
+}
+
+async fn look_at(conn: &mut PgConnection, schema: &str, table: &Table) -> Result<bool> {
+    let named = format!("{schema}{}", table.name);
+    // In one message: a pooler could give the parts of a prepared statement to different sessions.
+    let rows = sqlx::raw_sql(AssertSqlSafe(LOOK.replace("{table}", &named))).fetch_all(conn).await.map_err(fault)?;
+    let row = |row: &PgRow| Ok((row.try_get(0)?, row.try_get(1)?));
+    let rows: Vec<(String, bool)> = rows.iter().map(row).collect::<sqlx::Result<_>>().map_err(fault)?;
+    if rows.iter().any(|(_, is_kept)| !is_kept) {
+        let text = format!(
+            "{named} must be an ordinary table: an unlogged one loses its rows when the server fails; it must be made so: {}",
+            table.create(schema)
+        );
+        return Err(Error::new(ErrorKind::SchemaMismatch, text));
+    }
+    if rows.is_empty() || rows.iter().map(|(column, _)| column.as_str()).eq(table.columns.iter().copied()) {
+        return Ok(!rows.is_empty());
+    }
+    let text = format!("{named} does not have the right columns; it must be made so: {}", table.create(schema));
+    Err(Error::new(ErrorKind::SchemaMismatch, text))
+}
+
+/// What makes a promise smaller.
+pub(crate) async fn health(conn: &mut PgConnection) -> Result<Health> {
+    let sql = "SELECT current_setting('server_version'), current_setting('fsync') = 'on' AND \
+        current_setting('full_page_writes') = 'on'";
+    let row = sqlx::raw_sql(sql).fetch_one(conn).await.map_err(fault)?;
+    let version: String = row.try_get(0).map_err(fault)?;
+    let health = Health::new().version(format!("PostgreSQL {version}")).role("primary");
+    Ok(match row.try_get(1).map_err(fault)? {
+        true => health,
+        false => health.finding(
+            "fsync or full_page_writes is off, so a power failure may take back locks and tokens: set both to on",
+        ),
+    })
+}
+
+impl Table {
+    fn create(&self, schema: &str) -> String {
+        self.create.trim().replacen("CREATE TABLE ", &format!("CREATE TABLE {schema}"), 1)
+    }
+
+    fn is_missing(&self, schema: &str) -> Error {
+        let text = format!("the table {schema}{} is missing: {}", self.name, self.create(schema));
+        Error::new(ErrorKind::SchemaMismatch, text)
+    }
+
+    fn may_not_be_made(&self, schema: &str) -> Error {
+        let text = format!(
+            "the account sees no table {schema}{} and may not make it; grant it SELECT, INSERT and UPDATE on that table, \
+             which another one can make: {}",
+            self.name,
+            self.create(schema)
+        );
+        Error::new(ErrorKind::PermissionDenied, text)
+    }
+}

@@ -1,0 +1,194 @@
+//! Databases of the cases' own, on servers of the test kit, and the stores in them.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use dlock::{Clock, Key, LockKey, Result};
+use dlock_contract::Claim;
+use dlock_postgres::Postgres;
+use dlock_sql::LeaseRow;
+use dlock_testkit::holds::claim_on;
+use dlock_testkit::servers::{self, Instance, shared};
+use futures::future::LocalBoxFuture;
+use sqlx::postgres::{PgConnectOptions, PgConnection, PgRow};
+use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Row, ValueRef};
+
+pub(crate) const TTL: Duration = Duration::from_secs(30);
+
+pub(crate) type Store = LeaseRow<Postgres>;
+
+/// The server's time, as the rows have it.
+pub(crate) const NOW: &str = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
+
+/// How a statement makes bytes of a hexadecimal text.
+pub(crate) fn bytes(hex: &str) -> String {
+    format!("'\\x{hex}'::bytea")
+}
+
+/// Runs one case of `row_cases`.
+pub(crate) async fn run<F>(case: &str, body: F)
+where
+    F: FnOnce(Database) -> LocalBoxFuture<'static, ()>,
+{
+    body(Database::create(&shared().postgres().unwrap(), case).await).await;
+}
+
+/// Runs one case of `cases_with_own_server`.
+pub(crate) async fn run_alone<F>(body: F)
+where
+    F: FnOnce(Instance, Database) -> LocalBoxFuture<'static, ()>,
+{
+    let server = start(servers::Postgres::default()).await;
+    let database = Database::create(&server.url(), "alone").await;
+    body(server, database).await;
+}
+
+/// A server of one case.
+pub(crate) async fn start(recipe: impl servers::Recipe) -> Instance {
+    tokio::task::spawn_blocking(move || Instance::start(recipe)).await.unwrap().unwrap()
+}
+
+pub(crate) async fn try_open(url: &str) -> Result<Store> {
+    dlock_postgres::open(url, &Clock::system()).await
+}
+
+pub(crate) fn key(database: &Database, text: &str) -> LockKey {
+    LockKey::new(&database.name, Key::new().value(text)).unwrap()
+}
+
+/// A database of one case, and where it is.
+pub(crate) struct Database {
+    pub name: String,
+    server: PgConnectOptions,
+}
+
+impl Database {
+    /// A new one on the server with this URL.
+    pub(crate) async fn create(url: &str, case: &str) -> Self {
+        // A name has 63 bytes at most. A server from outside may have met the case before.
+        let name = format!("{case:.50}_{:08x}", fastrand::u32(..));
+        let server: PgConnectOptions = url.parse().unwrap();
+        let mut root = server.connect().await.unwrap();
+        sqlx::raw_sql(AssertSqlSafe(format!("CREATE DATABASE {name}"))).execute(&mut root).await.unwrap();
+        root.close().await.unwrap();
+        Self { name, server }
+    }
+
+    pub(crate) fn url(&self) -> String {
+        self.url_of("dlock")
+    }
+
+    /// The same for another account, as `name:password`.
+    pub(crate) fn url_of(&self, account: &str) -> String {
+        format!("postgres://{account}@{}:{}/{}", self.server.get_host(), self.server.get_port(), self.name)
+    }
+
+    /// The same through another port of this host.
+    pub(crate) fn url_at(&self, port: u16) -> String {
+        format!("postgres://dlock@127.0.0.1:{port}/{}", self.name)
+    }
+
+    pub(crate) fn addr(&self) -> SocketAddr {
+        (Ipv4Addr::LOCALHOST, self.server.get_port()).into()
+    }
+
+    pub(crate) async fn connect(&self) -> PgConnection {
+        self.server.clone().database(&self.name).application_name("the tests").connect().await.unwrap()
+    }
+
+    /// A claim in a namespace of the case's own.
+    pub(crate) fn claim(&self, text: &str, ttl: Duration) -> Arc<Claim> {
+        claim_on(&key(self, text), ttl, |_| ())
+    }
+
+    pub(crate) async fn store(&self) -> Store {
+        try_open(&self.url()).await.unwrap()
+    }
+
+    /// A store with options of the URL.
+    pub(crate) async fn store_with(&self, options: &str) -> Store {
+        try_open(&format!("{}?{options}", self.url())).await.unwrap()
+    }
+
+    pub(crate) async fn change(&self, sql: &str) {
+        let mut conn = self.connect().await;
+        sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut conn).await.unwrap_or_else(|error| panic!("{sql}: {error}"));
+        conn.close().await.unwrap();
+    }
+
+    /// The first column of each row, as text.
+    pub(crate) async fn lines(&self, sql: &str) -> Vec<String> {
+        let mut conn = self.connect().await;
+        let lines = lines_of(&mut conn, sql).await;
+        conn.close().await.unwrap();
+        lines
+    }
+
+    /// The sessions that stores have in this database.
+    pub(crate) async fn sessions(&self) -> Vec<String> {
+        let name = &self.name;
+        let stores = format!("datname = '{name}' AND application_name = 'dlock'");
+        self.lines(&format!("SELECT pid FROM pg_stat_activity WHERE {stores}")).await
+    }
+
+    /// Ends all sessions of stores in this database, and returns when the server has.
+    pub(crate) async fn end_sessions(&self) -> usize {
+        let sessions = self.sessions().await;
+        for session in &sessions {
+            self.lines(&format!("SELECT pg_terminate_backend({session})")).await;
+        }
+        self.until_ended(&sessions).await;
+        sessions.len()
+    }
+
+    /// Somebody's transaction that keeps the row of this name locked until it is dropped or rolled back.
+    pub(crate) async fn lock_row(&self, name: &str) -> PgConnection {
+        let mut conn = self.connect().await;
+        sqlx::raw_sql("BEGIN").execute(&mut conn).await.unwrap();
+        let found = lines_of(&mut conn, &format!("SELECT 1 FROM dlock_locks WHERE k = '{name}' FOR UPDATE")).await;
+        assert_eq!(found.len(), 1, "no row {name}");
+        conn
+    }
+
+    /// Somebody's session that keeps the whole table locked until it is dropped.
+    pub(crate) async fn lock_table(&self) -> PgConnection {
+        let mut conn = self.connect().await;
+        sqlx::raw_sql("BEGIN; LOCK TABLE dlock_locks").execute(&mut conn).await.unwrap();
+        conn
+    }
+
+    /// The URL of a new account that has these rights on dlock's tables and no other. Its password needs escapes in a URL.
+    pub(crate) async fn account_with(&self, rights: &[(&str, &str)]) -> String {
+        let account = format!("a{:08x}", fastrand::u32(..));
+        self.change(&format!("CREATE ROLE {account} LOGIN PASSWORD 'p@ss/:w?#'")).await;
+        for grant in rights {
+            self.grant(&account, grant).await;
+        }
+        self.url_of(&format!("{account}:p%40ss%2F%3Aw%3F%23"))
+    }
+
+    pub(crate) async fn grant(&self, account: &str, (rights, table): &(&str, &str)) {
+        self.change(&format!("GRANT {rights} ON {table} TO {account}")).await;
+    }
+
+    /// Makes the tables as the shipped files say.
+    pub(crate) async fn migrate(&self) {
+        for sql in [
+            include_str!("../../migrations/20261123000001_dlock_locks.sql"),
+            include_str!("../../migrations/20261123000002_dlock_breaks.sql"),
+            include_str!("../../migrations/20261123000003_dlock_meta.sql"),
+        ] {
+            self.change(sql).await;
+        }
+    }
+}
+
+pub(crate) async fn lines_of(conn: &mut PgConnection, sql: &str) -> Vec<String> {
+    let rows = sqlx::raw_sql(AssertSqlSafe(sql)).fetch_all(conn).await.unwrap_or_else(|error| panic!("{sql}: {error}"));
+    let line = |row: &PgRow| {
+        let value = row.try_get_raw(0).unwrap();
+        if value.is_null() { "NULL".to_owned() } else { value.as_str().unwrap().to_owned() }
+    };
+    rows.iter().map(line).collect()
+}

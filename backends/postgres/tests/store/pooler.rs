@@ -1,0 +1,102 @@
+//! PgBouncer, which gives each transaction any session of the server.
+
+use std::time::Duration;
+
+use dlock_contract::{Attempt, Backend, Inspect, Listing, Periods, Queue, Released, RunEnd, Standing};
+use dlock_testkit::holds::{claim, claim_on, confirm, key, take, token};
+use dlock_testkit::servers::{Instance, PgBouncer, Postgres};
+use futures::future::join_all;
+
+use crate::cases::support::is_refused;
+use crate::kit::{Store, TTL, start, try_open};
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// A server, a pooler with few sessions, and a store through the pooler.
+async fn pooled(extra: &[&str]) -> (Instance, Instance, Store) {
+    let server = start(Postgres::default()).await;
+    let mut recipe = PgBouncer::before(&server);
+    recipe.extra = extra.iter().map(|&line| line.to_owned()).collect();
+    let bouncer = start(recipe).await;
+    let store = try_open(&bouncer.url()).await.unwrap();
+    (server, bouncer, store)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn locks_work_through_a_pooler_and_exclude_callers_without_one() {
+    let (server, _bouncer, pooled) = pooled(&["default_pool_size = 3"]).await;
+    let direct = try_open(&server.url()).await.unwrap();
+    let mut last = 0;
+    for _ in 0..3 {
+        for (one, other) in [(&pooled, &direct), (&direct, &pooled)] {
+            let hold = take(one, &claim("a", TTL)).await;
+            assert!(token(&hold) > last);
+            last = token(&hold);
+            is_refused(other, &claim("a", TTL)).await;
+            assert!(matches!(confirm(one, &hold).await, Standing::Renewed(_)));
+            assert!(other.look(&hold.claim.key).await.unwrap().note().is_some());
+            assert_eq!(one.release(&hold).await.unwrap(), Released::Released);
+        }
+    }
+    let once = || {
+        let once_per = dlock::OncePer::new(HOUR);
+        claim_on(&key("run"), TTL, |claim| claim.once_per = Some(Box::new(once_per)))
+    };
+    let run = take(&pooled, &once()).await;
+    pooled.end_run(&run, RunEnd::Succeeded { took: TTL }).await.unwrap();
+    for store in [&pooled, &direct] {
+        let again = store.try_acquire(&once(), Queue::Leave).await.unwrap();
+        assert!(matches!(again, Attempt::AlreadyRun), "{again:?}");
+        assert_eq!(store.last_success(&run.claim.key).await.unwrap().unwrap().took, TTL);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_callers_share_few_sessions_of_a_pooler() {
+    let (_server, _bouncer, store) = pooled(&["default_pool_size = 2"]).await;
+    for _ in 0..5 {
+        let claims: Vec<_> = (0..30).map(|number| claim(&number.to_string(), TTL)).collect();
+        let holds = join_all(claims.iter().map(|claim| take(&store, claim))).await;
+        let answers = store.renew(&holds.iter().collect::<Vec<_>>()).await;
+        assert!(answers.iter().all(|answer| matches!(answer, Ok(Standing::Renewed(_)))), "{answers:?}");
+        assert_eq!(store.list(&Listing::of("test")).await.unwrap().locks.len(), 30);
+        join_all(holds.iter().map(|hold| store.release(hold))).await.into_iter().for_each(|ended| {
+            assert_eq!(ended.unwrap(), Released::Released);
+        });
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pooler_is_told_and_a_server_without_one_is_not() {
+    let (server, _bouncer, pooled) = pooled(&[]).await;
+    let health = pooled.ready().await.unwrap();
+    assert!(health.findings.iter().any(|finding| finding.contains("pooler")), "{health}");
+    let health = try_open(&server.url()).await.unwrap().ready().await.unwrap();
+    assert_eq!(health.findings, [""; 0]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pooler_that_gives_each_client_its_own_session_is_as_good_as_none() {
+    let (_server, _bouncer, store) = pooled(&["pool_mode = session"]).await;
+    assert_eq!(store.ready().await.unwrap().findings, [""; 0]);
+    let hold = take(&store, &claim("a", TTL)).await;
+    assert!(matches!(confirm(&store, &hold).await, Standing::Renewed(_)));
+    assert_eq!(store.release(&hold).await.unwrap(), Released::Released);
+}
+
+/// The sessions of a pooler belong to other programs too. A limit for statements that stays behind would end theirs.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_of_ours_stays_set_in_a_session_of_a_pooler() {
+    let (_server, bouncer, store) = pooled(&["default_pool_size = 1"]).await;
+    let hold = take(&store, &claim("a", TTL)).await;
+    confirm(&store, &hold).await;
+    store.ready().await.unwrap();
+    for (setting, ordinary) in [
+        ("statement_timeout", "0"),
+        ("lock_timeout", "0"),
+        ("default_transaction_isolation", "read committed"),
+        ("synchronous_commit", "on"),
+    ] {
+        assert_eq!(bouncer.ask(&format!("SHOW {setting}")).unwrap(), ordinary, "{setting}");
+    }
+}

@@ -1,0 +1,133 @@
+//! One attempt for a lock: an update of its row, and if it has none yet, an insert.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dlock_contract::{
+    Attempt, BootInstant, Claim, Error, ErrorKind, Hold, HoldId, Note, OncePer, Result, Validity, Wake,
+};
+
+use crate::dialect::{Answer, Cell, Dialect, Statement, Value};
+use crate::row::{RowName, row_name};
+use crate::session::{Session, corrupt};
+use crate::statements::Statements;
+
+/// No counter of ours gives more: a JSON number or a script holds no larger one exactly.
+const MOST_TOKEN: u64 = 1 << 53;
+
+/// Asks once for the lock.
+pub(crate) async fn acquire<D: Dialect>(session: &mut Session<D>, claim: &Arc<Claim>) -> Result<Attempt> {
+    let request = Request::new(claim);
+    let site = session.site.clone();
+    let (update, refused, create) = request.statements(&site.statements);
+    // The second time, somebody has made the row between two statements of the first.
+    for _ in 0..2 {
+        let from = site.clock.now();
+        let answer = session.ask(update, &request.of_update()).await?;
+        if answer.changed > 0 {
+            return request.acquired(&answer, from);
+        }
+        let asked = site.clock.now();
+        if let Some(row) = session.ask(refused, &request.of_refused()).await?.rows.first() {
+            return request.refused(row, asked);
+        }
+        let from = site.clock.now();
+        if let Some(answer) = session.insert(create, &request.of_insert()).await? {
+            return request.acquired(&answer, from);
+        }
+    }
+    // The row comes and goes: whoever deletes it meanwhile was here just now.
+    Ok(Attempt::Contended(Wake::poll()))
+}
+
+/// The values of an attempt's statements.
+struct Request<'a> {
+    claim: &'a Arc<Claim>,
+    row: RowName,
+    hold: String,
+    once: Option<OncePer>,
+}
+
+impl<'a> Request<'a> {
+    fn new(claim: &'a Arc<Claim>) -> Self {
+        let hold = HoldId::of(&claim.owner).to_string();
+        Self { claim, row: row_name(&claim.key), hold, once: claim.once_per.as_deref().copied() }
+    }
+
+    fn statements<'s>(&self, all: &'s Statements) -> (&'s Statement, &'s Statement, &'s Statement) {
+        match self.once {
+            None => (&all.acquire, &all.refused, &all.create),
+            Some(_) => (&all.start, &all.refused_start, &all.create_start),
+        }
+    }
+
+    fn of_grant(&self) -> Vec<Value<'_>> {
+        vec![
+            Value::Text(&self.row.name),
+            Value::Bytes(self.claim.owner.as_bytes()),
+            Value::Int(micros(self.claim.ttl)),
+            Value::Text(self.claim.note.as_str()),
+            Value::Text(&self.hold),
+        ]
+    }
+
+    fn of_update(&self) -> Vec<Value<'_>> {
+        let mut values = self.of_grant();
+        if let Some(once) = self.once {
+            values.extend([Value::Int(micros(once.period)), Value::Int(micros(once.offset))]);
+            values.push(Value::Int(once.rerun.into()));
+        }
+        values
+    }
+
+    fn of_insert(&self) -> Vec<Value<'_>> {
+        let mut values = self.of_grant();
+        if let Some(once) = self.once {
+            values.extend([Value::Int(micros(once.period)), Value::Int(micros(once.offset))]);
+        }
+        values.push(Value::MaybeText(self.row.is_long.then(|| self.claim.key.as_str())));
+        values
+    }
+
+    fn of_refused(&self) -> Vec<Value<'_>> {
+        let mut values = vec![Value::Text(&self.row.name)];
+        if let Some(once) = self.once {
+            values.extend([Value::Bytes(self.claim.owner.as_bytes()), Value::Int(once.rerun.into())]);
+            values.extend([Value::Int(micros(once.period)), Value::Int(micros(once.offset))]);
+        }
+        values
+    }
+
+    fn acquired(&self, answer: &Answer, from: BootInstant) -> Result<Attempt> {
+        let token = answer.granted().and_then(|token| u64::try_from(token).ok()).filter(|token| *token > 0);
+        match token.ok_or_else(|| corrupt("its token is not above zero, or missing"))? {
+            token if token >= MOST_TOKEN => {
+                Err(Error::new(ErrorKind::FenceExhausted, "the fencing counter is used up"))
+            }
+            token => {
+                let hold = Hold::new(self.claim.clone(), token, Validity::new(from, self.claim.ttl))?;
+                Ok(Attempt::Acquired(hold))
+            }
+        }
+    }
+
+    fn refused(&self, row: &[Cell], asked: BootInstant) -> Result<Attempt> {
+        let [left, note, is_held, run @ ..] = row else { return Err(corrupt("it has too few columns")) };
+        // A run that may be repeated is repeated once its lock is free.
+        if let [is_started, is_open] = run
+            && is_started.is_true()
+            && !is_open.is_true()
+        {
+            return Ok(Attempt::AlreadyRun);
+        }
+        let left = left.int().filter(|_| is_held.is_true()).unwrap_or_default();
+        let left = Duration::from_micros(u64::try_from(left).unwrap_or_default());
+        let wake = Wake::poll().ask_by(asked.after(left)).lease_left(left);
+        Ok(Attempt::Contended(wake.held_by(Some(Note::from_stored(note.text())))))
+    }
+}
+
+/// Whole microseconds. The profile refuses times that are none.
+pub(crate) fn micros(time: Duration) -> i64 {
+    i64::try_from(time.as_micros()).unwrap_or(i64::MAX)
+}

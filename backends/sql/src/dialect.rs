@@ -1,0 +1,139 @@
+//! What differs between the servers: how to connect, how to run a statement, and what an error means.
+
+use std::fmt;
+use std::sync::Arc;
+
+use dlock_contract::{Error, Health, Result};
+use futures::future::BoxFuture;
+
+use crate::statements::Words;
+
+/// One server's part of the algorithm.
+pub trait Dialect: fmt::Debug + Send + Sync + 'static {
+    /// A connection, which is one session of the server. Dropping it closes the socket.
+    type Conn: Send + 'static;
+
+    /// The server's words in the statements.
+    fn words(&self) -> &Words;
+
+    /// Connects, sets the session up, and makes sure that a lock taken here excludes somebody.
+    fn connect(&self) -> BoxFuture<'_, Result<Self::Conn>>;
+
+    /// Makes the tables if they are missing, and looks at what is there.
+    fn prepare<'a>(&'a self, conn: &'a mut Self::Conn) -> BoxFuture<'a, Result<()>>;
+
+    /// Runs one statement, in a transaction of its own.
+    fn run<'a>(
+        &'a self,
+        conn: &'a mut Self::Conn,
+        statement: &'a Statement,
+        values: &'a [Value<'a>],
+    ) -> BoxFuture<'a, sqlx::Result<Answer>>;
+
+    /// One round trip, to find out whether the server has ended the session.
+    fn ping<'a>(&'a self, conn: &'a mut Self::Conn) -> BoxFuture<'a, sqlx::Result<()>>;
+
+    /// The server's version, its part and its settings, if it can still be written to.
+    fn health<'a>(&'a self, conn: &'a mut Self::Conn) -> BoxFuture<'a, Result<Health>>;
+
+    /// Says goodbye, so that the server does not count an aborted client.
+    fn close(&self, conn: Self::Conn) -> BoxFuture<'_, ()>;
+
+    /// What kind of refusal an error is.
+    fn refusal(&self, error: &sqlx::Error) -> Refusal;
+
+    /// The server's error as an error of the contract. It shows neither the account nor the password.
+    fn fault(&self, error: sqlx::Error) -> Error;
+}
+
+/// The errors that the algorithm treats in different ways.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// The row is there already.
+    Duplicate,
+    /// The server undid the whole statement, because of others that ran beside it. The same statement may be sent again.
+    Undone,
+    /// Another session keeps the row locked for longer than a statement takes.
+    RowLocked,
+    /// The session has ended, or nothing is known of it.
+    SessionEnded,
+    /// Any other refusal. The session goes on.
+    Other,
+}
+
+/// A statement with the places of its values.
+#[derive(Clone, Debug)]
+pub struct Statement {
+    /// The text, as the server takes it.
+    pub sql: Arc<str>,
+    /// For each placeholder of the text that has no number: which value stands there.
+    pub order: Box<[usize]>,
+}
+
+/// A value of a statement.
+#[derive(Clone, Copy, Debug)]
+pub enum Value<'a> {
+    /// A number.
+    Int(i64),
+    /// A number, or nothing.
+    Maybe(Option<i64>),
+    /// A text of ASCII.
+    Text(&'a str),
+    /// A text of ASCII, or nothing.
+    MaybeText(Option<&'a str>),
+    /// Bytes, such as an owner.
+    Bytes(&'a [u8]),
+}
+
+/// A column of a row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Cell {
+    /// Nothing.
+    Null,
+    /// A number; a truth value is 0 or 1.
+    Int(i64),
+    /// A text, or bytes.
+    Bytes(Vec<u8>),
+}
+
+/// What a statement gave.
+#[derive(Clone, Debug, Default)]
+pub struct Answer {
+    /// How many rows it changed.
+    pub changed: u64,
+    /// The token, where the server tells it beside the count of rows.
+    pub token: Option<i64>,
+    /// The rows that it returned.
+    pub rows: Vec<Vec<Cell>>,
+}
+
+impl Cell {
+    /// The number; `None` if it is none.
+    #[must_use]
+    pub fn int(&self) -> Option<i64> {
+        if let Self::Int(number) = self { Some(*number) } else { None }
+    }
+
+    /// The text; empty if there is none.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        if let Self::Bytes(bytes) = self { std::str::from_utf8(bytes).unwrap_or_default() } else { "" }
+    }
+
+    /// Is it a number other than zero?
+    #[must_use]
+    pub fn is_true(&self) -> bool {
+        matches!(self, Self::Int(number) if *number != 0)
+    }
+}
+
+impl Answer {
+    /// The token of a statement that granted a lock.
+    #[must_use]
+    pub fn granted(&self) -> Option<i64> {
+        match self.rows.first() {
+            Some(row) => row.first()?.int(),
+            None => self.token.filter(|_| self.changed > 0),
+        }
+    }
+}

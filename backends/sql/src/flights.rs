@@ -1,0 +1,68 @@
+//! Attempts that are under way, by their owner.
+//!
+//! The connections of a pool have no order among each other. An abandon that overtakes the attempt which it undoes would
+//! find nothing, and the attempt would then take the lock for nobody. So an abandon waits for it here.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use dlock_contract::Owner;
+use tokio::sync::watch;
+
+/// The attempts under way.
+#[derive(Debug, Default)]
+pub(crate) struct Flights(Mutex<HashMap<Owner, watch::Receiver<()>>>);
+
+/// One attempt. It has landed when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Flight {
+    flights: Arc<Flights>,
+    owner: Owner,
+    _aloft: watch::Sender<()>,
+}
+
+impl Flights {
+    /// An owner has one attempt at a time.
+    pub(crate) fn begin(self: &Arc<Self>, owner: Owner) -> Flight {
+        let (aloft, landed) = watch::channel(());
+        self.lock().insert(owner, landed);
+        Flight { flights: self.clone(), owner, _aloft: aloft }
+    }
+
+    /// Waits for the owner's attempt, if one is under way.
+    pub(crate) async fn landed(&self, owner: &Owner) {
+        let landed = self.lock().get(owner).cloned();
+        if let Some(mut landed) = landed {
+            // It never changes: this ends when the sender is dropped.
+            let _ = landed.changed().await;
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<Owner, watch::Receiver<()>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Flight {
+    fn drop(&mut self) {
+        self.flights.lock().remove(&self.owner);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt;
+
+    use super::*;
+
+    #[test]
+    fn an_abandon_waits_for_the_attempt_under_way_and_for_no_other() {
+        let flights = Arc::new(Flights::default());
+        let (one, two) = (Owner::fresh().unwrap(), Owner::fresh().unwrap());
+        let flight = flights.begin(one);
+        assert!(flights.landed(&two).now_or_never().is_some());
+        assert!(flights.landed(&one).now_or_never().is_none());
+        drop(flight);
+        assert!(flights.landed(&one).now_or_never().is_some());
+    }
+}

@@ -1,0 +1,79 @@
+//! Inspection: the holder of a lock, listings of held locks, and breaking a hold.
+
+use std::time::Duration;
+
+use dlock_contract::{BreakRecord, Cursor, HoldId, Holder, Listing, LockKey, LockState, Note, Page, Result};
+
+use crate::attempt::micros;
+use crate::dialect::{Dialect, Value};
+use crate::row::{HEAD, row_name};
+use crate::session::{Session, corrupt};
+
+/// The shortest time for which the record of a broken hold is kept.
+const LEAST: Duration = Duration::from_secs(60);
+
+pub(crate) async fn look<D: Dialect>(session: &mut Session<D>, key: &LockKey) -> Result<LockState> {
+    let (row, site) = (row_name(key), session.site.clone());
+    let answer = session.ask(&site.statements.look, &[Value::Text(&row.name)]).await?;
+    let holders = answer.rows.iter().map(|row| {
+        let [left, token, note, hold] = &row[..] else { return Err(corrupt("it has too few columns")) };
+        let number = |number: Option<i64>| number.and_then(|number| u64::try_from(number).ok());
+        Ok(Holder::new(Note::from_stored(note.text())).with(|holder| {
+            holder.id = hold.text().parse().ok();
+            holder.token = number(token.int());
+            holder.lease_left = number(left.int()).map(Duration::from_micros);
+        }))
+    });
+    // Waiters poll; nobody counts them.
+    Ok(LockState::new(holders.collect::<Result<_>>()?, None))
+}
+
+pub(crate) async fn list<D: Dialect>(session: &mut Session<D>, listing: &Listing) -> Result<Page> {
+    let (prefix, site) = (listing.name_prefix()?, session.site.clone());
+    // Only the beginning of a long key stands in its name. Names are ASCII, so the end is above all that begin so.
+    let start = prefix.get(..HEAD).unwrap_or(&prefix);
+    let (end, after) = (format!("{start}\u{7f}"), listing.after.as_ref().map_or("", Cursor::as_str));
+    let limit = Value::Int(i64::try_from(listing.limit()).unwrap_or(i64::MAX));
+    let values = [Value::Text(after), Value::Text(start), Value::Text(&end), limit];
+    let rows = session.ask(&site.statements.list, &values).await?.rows;
+    let mut keys = Vec::new();
+    for row in &rows {
+        let [name, long_key, is_held] = &row[..] else { return Err(corrupt("it has too few columns")) };
+        let key = if long_key.text().is_empty() { name.text() } else { long_key.text() };
+        if is_held.is_true() && key.starts_with(&prefix) {
+            keys.push(LockKey::from_stored(key).ok_or_else(|| corrupt("its name is no key"))?);
+        }
+    }
+    let last = rows.last().filter(|_| rows.len() >= listing.limit()).and_then(|row| row.first());
+    Ok(Page::new(keys, last.map(|name| Cursor::new(name.text()))))
+}
+
+/// The record comes first, so that a holder which hears of its loss finds it.
+pub(crate) async fn break_hold<D: Dialect>(
+    session: &mut Session<D>,
+    key: &LockKey,
+    id: HoldId,
+    record: &BreakRecord,
+) -> Result<bool> {
+    let (row, hold, site) = (row_name(key), id.to_string(), session.site.clone());
+    let named = [Value::Text(&row.name), Value::Text(&hold)];
+    let left = [named[0], named[1], Value::Text(record.as_str()), Value::Int(micros(LEAST))];
+    let is_new = session.insert(&site.statements.leave_record, &left).await?.is_some();
+    let asked = session.ask_for_change(&site.statements.break_hold, &named).await?;
+    let is_broken = asked.answer.changed > 0;
+    if let Some(error) = asked.again.filter(|_| !is_broken) {
+        // The first request may have broken it. The record stays: it names a hold that was to be broken.
+        return Err(site.dialect.fault(error));
+    }
+    if is_new && !is_broken {
+        session.ask(&site.statements.take_back, &named[1..]).await?;
+    }
+    Ok(is_broken)
+}
+
+pub(crate) async fn record_of<D: Dialect>(session: &mut Session<D>, id: HoldId) -> Result<Option<BreakRecord>> {
+    let (hold, site) = (id.to_string(), session.site.clone());
+    let answer = session.ask(&site.statements.record, &[Value::Text(&hold)]).await?;
+    let record = answer.rows.first().and_then(|row| row.first());
+    Ok(record.map(|record| BreakRecord::from_stored(record.text())))
+}

@@ -1,0 +1,273 @@
+//! The connections of one runtime. Each is driven by a task of its own.
+//!
+//! A job runs in that task to its end, whether its caller is polled or not. If a caller kept the connection in its own
+//! future, then one that is not polled would keep the connection from all others.
+//!
+//! The connection that was used last is used next, so that those which the load does not need become idle and close.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use dlock_contract::engine::Place;
+use dlock_contract::{Error, Result};
+use futures::future::BoxFuture;
+use tokio::sync::oneshot;
+
+use crate::dialect::Dialect;
+use crate::session::{PATIENCE, Session, Site};
+
+/// How long a job waits for a connection.
+const QUEUED: Duration = Duration::from_secs(4);
+
+/// The connections of one runtime.
+pub(crate) struct Pool<D: Dialect> {
+    inner: Arc<Inner<D>>,
+}
+
+struct Inner<D: Dialect> {
+    site: Arc<Site<D>>,
+    place: Place,
+    max: usize,
+    state: Mutex<State<D>>,
+}
+
+struct State<D: Dialect> {
+    /// Jobs that no task has begun.
+    waiting: VecDeque<Arc<Queued<D>>>,
+    /// Tasks that have nothing to do; the last one became idle last.
+    idle: Vec<oneshot::Sender<()>>,
+    /// How many tasks there are.
+    tasks: usize,
+}
+
+type Job<D> = Box<dyn for<'a> FnOnce(Result<&'a mut Session<D>>) -> BoxFuture<'a, ()> + Send>;
+
+/// A job, until a task or the going of its caller takes it.
+type Queued<D> = Mutex<Option<Job<D>>>;
+
+impl<D: Dialect> Pool<D> {
+    /// A pool for the present runtime.
+    pub(crate) fn here(site: &Arc<Site<D>>, max: usize) -> Result<Self> {
+        let state = Mutex::new(State { waiting: VecDeque::new(), idle: Vec::new(), tasks: 0 });
+        Ok(Self { inner: Arc::new(Inner { site: site.clone(), place: Place::here()?, max, state }) })
+    }
+
+    /// Runs a job on one of the connections, and opens one first if all are busy.
+    pub(crate) async fn run<T, R>(&self, request: R) -> Result<T>
+    where
+        T: Send + 'static,
+        R: for<'a> FnOnce(&'a mut Session<D>) -> BoxFuture<'a, Result<T>> + Send + 'static,
+    {
+        let (tell, told) = oneshot::channel();
+        let clock = self.inner.site.clock.clone();
+        let job: Job<D> = Box::new(move |session| {
+            Box::pin(async move {
+                if tell.is_closed() {
+                    return;
+                }
+                let answer = match session {
+                    Err(error) => Err(error.never_sent()),
+                    Ok(session) => {
+                        let late = || Error::outage(format!("the server did not answer within {PATIENCE:?}"));
+                        let done = clock.timeout_at(clock.now().after(PATIENCE), request(&mut *session)).await;
+                        session.broken |= done.is_none();
+                        done.unwrap_or_else(|| Err(late()))
+                    }
+                };
+                // The caller may be gone meanwhile.
+                let _ = tell.send(answer);
+            })
+        });
+        let queued = Arc::new(Mutex::new(Some(job)));
+        let place = Arc::downgrade(&queued);
+        let _gone = Gone(place.clone());
+        self.inner.give(queued);
+        let (mut told, clock) = (told, &self.inner.site.clock);
+        let answer = match clock.timeout_at(clock.now().after(QUEUED), &mut told).await {
+            Some(answer) => answer,
+            // Nothing has begun: the caller hears why, and not only that it was too late.
+            None if take(&place).is_some() => return Err(self.exhausted()),
+            None => told.await,
+        };
+        answer.unwrap_or_else(|_| Err(Error::outage("the runtime that drives the connection is shutting down")))
+    }
+
+    fn exhausted(&self) -> Error {
+        let max = self.inner.max;
+        let text = format!(
+            "all {max} connections of this runtime to the server are busy: raise max_connections, or look for what makes \
+             the server slow"
+        );
+        Error::outage(text).never_sent()
+    }
+
+    /// Ends the idle connections. The others end with their jobs.
+    pub(crate) fn close(&self) {
+        let idle = std::mem::take(&mut self.inner.lock().idle);
+        // Outside of the lock.
+        drop(idle);
+    }
+}
+
+impl<D: Dialect> Inner<D> {
+    fn lock(&self) -> MutexGuard<'_, State<D>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Queues a job, and wakes an idle task, or starts one if there may be more.
+    fn give(self: &Arc<Self>, job: Arc<Queued<D>>) {
+        let mut state = self.lock();
+        while state.waiting.front().is_some_and(|job| is_empty(job)) {
+            state.waiting.pop_front();
+        }
+        state.waiting.push_back(job);
+        while let Some(idle) = state.idle.pop() {
+            // If that fails, the task ends just now.
+            if idle.send(()).is_ok() {
+                return;
+            }
+        }
+        if state.tasks >= self.max {
+            return;
+        }
+        state.tasks += 1;
+        drop(state);
+        let task = Task { pool: Arc::downgrade(self), site: self.site.clone(), is_counted: true };
+        self.place.spawn(task.work());
+    }
+}
+
+/// The task that drives one connection.
+struct Task<D: Dialect> {
+    pool: Weak<Inner<D>>,
+    site: Arc<Site<D>>,
+    /// Whether the pool still counts on it.
+    is_counted: bool,
+}
+
+impl<D: Dialect> Task<D> {
+    /// Connects before it takes a job. So a job goes over whichever connection is free first, and a server that refuses one
+    /// more connection stops nobody who can use another.
+    async fn work(mut self) {
+        let mut session: Option<Session<D>> = None;
+        while self.waits_for_job(session.as_ref().is_some_and(|session| !session.broken)).await {
+            match self.usable(session.take()).await {
+                Ok(open) => {
+                    let open = session.insert(open);
+                    if let Some(job) = self.take_job() {
+                        job(Ok(open)).await;
+                    }
+                }
+                Err(error) => {
+                    if self.is_superfluous() {
+                        return;
+                    }
+                    while let Some(job) = self.take_job() {
+                        job(Err(error.again())).await;
+                    }
+                }
+            }
+        }
+        if let Some(session) = session {
+            session.close().await;
+        }
+    }
+
+    async fn usable(&self, session: Option<Session<D>>) -> Result<Session<D>> {
+        if let Some(mut open) = session {
+            if open.is_usable().await {
+                return Ok(open);
+            }
+            open.close().await;
+        }
+        Session::open(&self.site).await
+    }
+
+    fn take_job(&self) -> Option<Job<D>> {
+        let pool = self.pool.upgrade()?;
+        loop {
+            let queued = pool.lock().waiting.pop_front()?;
+            if let Some(job) = take(&Arc::downgrade(&queued)) {
+                return Some(job);
+            }
+        }
+    }
+
+    /// Ends the count of a task that cannot connect, if others can do its work. The last one tells the callers why.
+    fn is_superfluous(&mut self) -> bool {
+        let Some(pool) = self.pool.upgrade() else { return true };
+        let mut state = pool.lock();
+        if state.tasks < 2 {
+            return false;
+        }
+        !self.leaves(&mut state)
+    }
+
+    /// Waits until there is a job. False if this task is not needed any more, as one without a connection whose job another
+    /// task has taken.
+    async fn waits_for_job(&mut self, is_connected: bool) -> bool {
+        let (wake, mut woken) = oneshot::channel();
+        {
+            let Some(pool) = self.pool.upgrade() else { return false };
+            let mut state = pool.lock();
+            if !state.waiting.is_empty() {
+                return true;
+            }
+            if !is_connected {
+                return self.leaves(&mut state);
+            }
+            state.idle.push(wake);
+        }
+        let clock = &self.site.clock;
+        let until = clock.now().after(self.site.settings.idle_timeout);
+        if let Some(Ok(())) = clock.timeout_at(until, &mut woken).await {
+            return true;
+        }
+        woken.close();
+        let Some(pool) = self.pool.upgrade() else { return false };
+        let mut state = pool.lock();
+        state.idle.retain(|idle| !idle.is_closed());
+        !state.waiting.is_empty() || self.leaves(&mut state)
+    }
+
+    /// In one step with a look at the jobs: whoever comes later starts a new task.
+    fn leaves(&mut self, state: &mut State<D>) -> bool {
+        state.tasks -= 1;
+        self.is_counted = false;
+        false
+    }
+}
+
+impl<D: Dialect> Drop for Task<D> {
+    fn drop(&mut self) {
+        if let Some(pool) = self.pool.upgrade().filter(|_| self.is_counted) {
+            pool.lock().tasks -= 1;
+        }
+    }
+}
+
+/// Takes a job out of the queue when its caller goes away. Otherwise useless jobs would pile up behind a server that is
+/// silent.
+struct Gone<D: Dialect>(Weak<Queued<D>>);
+
+impl<D: Dialect> Drop for Gone<D> {
+    fn drop(&mut self) {
+        drop(take(&self.0));
+    }
+}
+
+fn take<D: Dialect>(queued: &Weak<Queued<D>>) -> Option<Job<D>> {
+    queued.upgrade()?.lock().unwrap_or_else(PoisonError::into_inner).take()
+}
+
+fn is_empty<D: Dialect>(queued: &Queued<D>) -> bool {
+    queued.lock().unwrap_or_else(PoisonError::into_inner).is_none()
+}
+
+impl<D: Dialect> fmt::Debug for Pool<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pool").field("max", &self.inner.max).finish_non_exhaustive()
+    }
+}

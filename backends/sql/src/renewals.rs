@@ -1,0 +1,131 @@
+//! Renewals: many holds by one statement, hence by one commit.
+
+use std::collections::{BTreeMap, HashSet};
+use std::time::Duration;
+
+use dlock_contract::{Error, Hold, Result, Standing, Validity};
+
+use crate::attempt::micros;
+use crate::dialect::{Cell, Dialect, Statement, Value};
+use crate::row::row_name;
+use crate::session::Session;
+use crate::statements::{BATCHES, of_size};
+
+/// A hold to prolong, without what the server need not know.
+#[derive(Clone, Debug)]
+pub(crate) struct Renewal {
+    row: String,
+    owner: [u8; 16],
+    ttl: Duration,
+}
+
+impl Renewal {
+    pub(crate) fn of(hold: &Hold) -> Self {
+        Self { row: row_name(&hold.claim.key).name, owner: *hold.claim.owner.as_bytes(), ttl: hold.claim.ttl }
+    }
+}
+
+/// Groups of renewals with one ttl, each small enough for one statement. The numbers are their places in the list.
+pub(crate) fn batches(renewals: &[Renewal]) -> Vec<Vec<usize>> {
+    let mut by_ttl: BTreeMap<Duration, Vec<usize>> = BTreeMap::new();
+    for (place, renewal) in renewals.iter().enumerate() {
+        by_ttl.entry(renewal.ttl).or_default().push(place);
+    }
+    let largest = BATCHES[BATCHES.len() - 1];
+    by_ttl.values().flat_map(|places| places.chunks(largest).map(<[usize]>::to_vec)).collect()
+}
+
+/// Prolongs a group of one ttl. If a row of it is locked by somebody else, the others are prolonged without it.
+pub(crate) async fn renew<D: Dialect>(session: &mut Session<D>, batch: &[Renewal]) -> Vec<Result<Standing>> {
+    match renew_together(session, batch).await {
+        Ok(standings) => standings.into_iter().map(Ok).collect(),
+        Err(error) if batch.len() > 1 && !session.broken => match renew_apart(session, batch, &error).await {
+            Ok(answers) => answers,
+            Err(_) => batch.iter().map(|_| Err(unknown(&error))).collect(),
+        },
+        Err(error) => batch.iter().map(|_| Err(unknown(&error))).collect(),
+    }
+}
+
+/// Prolongs those whose rows nobody keeps locked. Each of the others would take a second to find out, and the last ones
+/// would never have their turn.
+async fn renew_apart<D: Dialect>(
+    session: &mut Session<D>,
+    batch: &[Renewal],
+    error: &Error,
+) -> Result<Vec<Result<Standing>>> {
+    let site = session.site.clone();
+    let held = owners(session, &site.statements.renewed, batch).await?;
+    let unlocked = owners(session, &site.statements.unlocked, batch).await?;
+    let free: Vec<_> = batch.iter().filter(|renewal| unlocked.contains(&renewal.owner[..])).cloned().collect();
+    let mut renewed = renew_together(session, &free).await?.into_iter();
+    let answer = |renewal: &Renewal| {
+        let owner = &renewal.owner[..];
+        match (unlocked.contains(owner), held.contains(owner)) {
+            (true, _) => renewed.next().map_or_else(|| Err(unknown(error)), Ok),
+            (false, true) => Err(unknown(error)),
+            (false, false) => Ok(Standing::Lost),
+        }
+    };
+    Ok(batch.iter().map(answer).collect())
+}
+
+async fn renew_together<D: Dialect>(session: &mut Session<D>, batch: &[Renewal]) -> Result<Vec<Standing>> {
+    let site = session.site.clone();
+    let Some(ttl) = batch.first().map(|renewal| renewal.ttl) else { return Ok(Vec::new()) };
+    let (size, renew) = of_size(&site.statements.renew, batch.len());
+    let mut values = vec![Value::Int(micros(ttl))];
+    values.extend(names_and_owners(batch, size));
+    let from = site.clock.now();
+    let prolonged = session.ask(renew, &values).await?.changed;
+    let standing = Standing::Renewed(Validity::new(from, ttl));
+    if usize::try_from(prolonged).is_ok_and(|count| count == batch.len()) {
+        return Ok(vec![standing; batch.len()]);
+    }
+    // What is still held now was held then, and was prolonged.
+    let held = owners(session, &site.statements.renewed, batch).await?;
+    let of = |renewal: &Renewal| if held.contains(&renewal.owner[..]) { standing } else { Standing::Lost };
+    Ok(batch.iter().map(of).collect())
+}
+
+/// The owners that a look at the rows of a batch returns.
+async fn owners<D: Dialect>(
+    session: &mut Session<D>,
+    look: &[(usize, Statement)],
+    batch: &[Renewal],
+) -> Result<HashSet<Vec<u8>>> {
+    let (size, look) = of_size(look, batch.len());
+    let values: Vec<_> = names_and_owners(batch, size).collect();
+    let rows = session.ask(look, &values).await?.rows;
+    Ok(rows.into_iter().filter_map(|row| bytes(row.into_iter().next()?)).collect())
+}
+
+/// As many as the statement has places for: the last one fills those that are left.
+fn names_and_owners(batch: &[Renewal], size: usize) -> impl Iterator<Item = Value<'_>> {
+    let filled = move || (0..size).filter_map(move |place| batch.get(place).or(batch.last()));
+    filled().map(|renewal| Value::Text(&renewal.row)).chain(filled().map(|renewal| Value::Bytes(&renewal.owner)))
+}
+
+fn bytes(cell: Cell) -> Option<Vec<u8>> {
+    if let Cell::Bytes(bytes) = cell { Some(bytes) } else { None }
+}
+
+/// The same error for each of many holds. A cause has no copy.
+pub(crate) fn unknown(error: &Error) -> Error {
+    error.again()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn holds_of_one_ttl_are_renewed_together_and_no_batch_is_too_large() {
+        let renewal = |ttl| Renewal { row: "k".into(), owner: [0; 16], ttl: Duration::from_secs(ttl) };
+        let mut renewals: Vec<_> = (0..200).map(|_| renewal(30)).collect();
+        renewals.insert(7, renewal(1));
+        let batches = batches(&renewals);
+        assert_eq!(batches.iter().map(Vec::len).collect::<Vec<_>>(), [1, 128, 72]);
+        assert_eq!(batches[0], [7]);
+    }
+}

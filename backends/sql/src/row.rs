@@ -1,0 +1,74 @@
+//! The name of a lock's row.
+//!
+//! A key is the name of its row, as an operator types it. An index takes no 4096 bytes on any of the servers, so a long key
+//! has a name of 255 bytes: its beginning and a hash. Short names have 254 bytes at most, so the two never meet. The whole
+//! key of a long name stands in a column of its own.
+
+use std::fmt::Write;
+
+use dlock_contract::LockKey;
+use sha2::{Digest, Sha256};
+
+/// How much of a long key stands in its name.
+pub(crate) const HEAD: usize = 190;
+
+/// The longest key that is its own name.
+const SHORT: usize = 254;
+
+/// A lock's row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct RowName {
+    pub(crate) name: String,
+    /// Whether the key needs a column of its own.
+    pub(crate) is_long: bool,
+}
+
+pub(crate) fn row_name(key: &LockKey) -> RowName {
+    let key = key.as_str();
+    if key.len() <= SHORT {
+        return RowName { name: key.to_owned(), is_long: false };
+    }
+    let mut name = String::with_capacity(SHORT + 1);
+    // Keys are ASCII, so this cuts no character.
+    name.push_str(key.get(..HEAD).unwrap_or_default());
+    name.push('~');
+    for byte in Sha256::digest(key.as_bytes()) {
+        // Writing into a string cannot fail.
+        let _ = write!(name, "{byte:02x}");
+    }
+    RowName { name, is_long: true }
+}
+
+/// The namespace of a key: what stands between its first two colons.
+pub(crate) fn namespace(key: &LockKey) -> &str {
+    key.as_str().split(':').nth(1).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use dlock_contract::Key;
+
+    use super::*;
+
+    fn key(value: &str) -> LockKey {
+        LockKey::new("shop", Key::new().value(value)).unwrap()
+    }
+
+    #[test]
+    fn a_key_is_the_name_of_its_row() {
+        let row = row_name(&key("42"));
+        assert_eq!((row.name.as_str(), row.is_long), ("dl1:shop:<42>", false));
+        assert_eq!(namespace(&key("a:b")), "shop");
+    }
+
+    #[test]
+    fn long_keys_have_names_of_255_bytes_that_differ() {
+        let long = |end: &str| row_name(&key(&format!("{}{end}", "x".repeat(400))));
+        assert_eq!(long("a").name.len(), 255);
+        assert!(long("a").is_long && long("a") == long("a"));
+        assert_ne!(long("a"), long("b"));
+        let short = row_name(&key(&"x".repeat(254 - "dl1:shop:<>".len())));
+        assert_eq!((short.name.len(), short.is_long), (254, false));
+        assert!(row_name(&key(&"x".repeat(255 - "dl1:shop:<>".len()))).is_long);
+    }
+}

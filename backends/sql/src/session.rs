@@ -1,0 +1,184 @@
+//! One connection of a pool, and how it asks the server.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dlock_contract::{BootInstant, Clock, Error, ErrorKind, Health, Result};
+
+use crate::dialect::{Answer, Dialect, Refusal, Statement, Value};
+use crate::settings::Settings;
+use crate::statements::Statements;
+
+/// How long the server may take for one statement.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
+
+/// How often a statement is sent again that the server undid because of others beside it.
+const AGAIN: u32 = 5;
+
+/// What all connections of a store share.
+#[derive(Debug)]
+pub(crate) struct Site<D> {
+    pub(crate) dialect: D,
+    pub(crate) clock: Clock,
+    pub(crate) settings: Settings,
+    pub(crate) statements: Statements,
+}
+
+/// One connection.
+pub(crate) struct Session<D: Dialect> {
+    pub(crate) site: Arc<Site<D>>,
+    conn: D::Conn,
+    opened: BootInstant,
+    /// When it last had an answer.
+    used: BootInstant,
+    /// Whether it has ever had one.
+    was_used: bool,
+    /// Nothing more may be asked on it.
+    pub(crate) broken: bool,
+}
+
+/// The answer to a statement.
+pub(crate) struct Asked {
+    pub(crate) answer: Answer,
+    /// The statement was sent twice, and this is why: the first one may have been done.
+    pub(crate) again: Option<sqlx::Error>,
+}
+
+/// After so long a silence a connection is asked whether it still lives. The server may have been restarted meanwhile, and a
+/// request that fails by it would look as if its outcome were unknown.
+const FRESH: Duration = Duration::from_secs(1);
+
+impl<D: Dialect> Session<D> {
+    pub(crate) async fn open(site: &Arc<Site<D>>) -> Result<Self> {
+        let timeout = site.settings.connect_timeout;
+        let late = || Error::outage(format!("the server did not accept a connection within {timeout:?}"));
+        let opening = site.dialect.connect();
+        let conn = site.clock.timeout_at(site.clock.now().after(timeout), opening).await.ok_or_else(late)??;
+        let now = site.clock.now();
+        Ok(Self { site: site.clone(), conn, opened: now, used: now, was_used: false, broken: false })
+    }
+
+    /// Whether the next job may run on it.
+    pub(crate) async fn is_usable(&mut self) -> bool {
+        let now = self.site.clock.now();
+        if self.broken || now.since(self.opened) >= self.site.settings.max_lifetime {
+            return false;
+        }
+        if now.since(self.used) < FRESH {
+            return true;
+        }
+        let asked = self.site.clock.timeout_at(now.after(FRESH), self.site.dialect.ping(&mut self.conn)).await;
+        matches!(asked, Some(Ok(())))
+    }
+
+    /// Runs one statement. It is a transaction of its own, and may be run twice: see [`Asked::again`].
+    pub(crate) async fn ask(&mut self, statement: &Statement, values: &[Value<'_>]) -> Result<Answer> {
+        Ok(self.ask_for_change(statement, values).await?.answer)
+    }
+
+    /// The same for a statement whose second run finds nothing to change.
+    pub(crate) async fn ask_for_change(&mut self, statement: &Statement, values: &[Value<'_>]) -> Result<Asked> {
+        let site = self.site.clone();
+        self.send(statement, values).await.map_err(|error| refused(&site.dialect, error))
+    }
+
+    /// The same for an insert: `None` if the row is there already.
+    pub(crate) async fn insert(&mut self, statement: &Statement, values: &[Value<'_>]) -> Result<Option<Answer>> {
+        let site = self.site.clone();
+        match self.send(statement, values).await {
+            Ok(asked) => Ok(Some(asked.answer).filter(|answer| answer.changed > 0)),
+            Err(error) if site.dialect.refusal(&error) == Refusal::Duplicate => Ok(None),
+            Err(error) => Err(refused(&site.dialect, error)),
+        }
+    }
+
+    /// Sends it, and once more over a new connection if the server has ended this one since its last answer, as a restart
+    /// does.
+    async fn send(&mut self, statement: &Statement, values: &[Value<'_>]) -> sqlx::Result<Asked> {
+        let was_used = self.was_used;
+        match self.run(statement, values).await {
+            Err(error) if was_used && self.broken => {
+                // If that fails too, the first request may have left all the same, and its error says so.
+                let Ok(fresh) = Self::open(&self.site).await else { return Err(error) };
+                *self = fresh;
+                Ok(Asked { answer: self.run(statement, values).await?, again: Some(error) })
+            }
+            answer => Ok(Asked { answer: answer?, again: None }),
+        }
+    }
+
+    async fn run(&mut self, statement: &Statement, values: &[Value<'_>]) -> sqlx::Result<Answer> {
+        let site = self.site.clone();
+        let mut left = AGAIN;
+        loop {
+            // If this future is dropped in the middle of the statement, nothing is known of the connection.
+            self.broken = true;
+            let answer = site.dialect.run(&mut self.conn, statement, values).await;
+            let refusal = answer.as_ref().err().map(|error| site.dialect.refusal(error));
+            self.broken = refusal == Some(Refusal::SessionEnded);
+            (self.used, self.was_used) = (site.clock.now(), true);
+            if refusal != Some(Refusal::Undone) || left == 0 {
+                return answer;
+            }
+            left -= 1;
+            let pause = Duration::from_micros(fastrand::u64(0..20_000));
+            site.clock.sleep_until(site.clock.now().after(pause)).await;
+        }
+    }
+
+    /// Makes the tables that are missing.
+    pub(crate) async fn prepare(&mut self) -> Result<()> {
+        let site = self.site.clone();
+        self.broken = true;
+        site.dialect.prepare(&mut self.conn).await?;
+        self.has_answered();
+        Ok(())
+    }
+
+    /// What the server says of itself.
+    pub(crate) async fn health(&mut self) -> Result<Health> {
+        let was_used = self.was_used;
+        match self.ask_for_health().await {
+            // As in `send`: the server may have ended the session since its last answer.
+            Err(error) if was_used && *error.kind() == ErrorKind::Outage => {
+                *self = Self::open(&self.site).await?;
+                self.ask_for_health().await
+            }
+            answer => answer,
+        }
+    }
+
+    async fn ask_for_health(&mut self) -> Result<Health> {
+        let site = self.site.clone();
+        self.broken = true;
+        let health = site.dialect.health(&mut self.conn).await?;
+        self.has_answered();
+        Ok(health)
+    }
+
+    fn has_answered(&mut self) {
+        (self.broken, self.used, self.was_used) = (false, self.site.clock.now(), true);
+    }
+
+    pub(crate) async fn close(self) {
+        let Self { site, conn, broken, .. } = self;
+        if !broken {
+            let _ = site.clock.timeout_at(site.clock.now().after(FRESH), site.dialect.close(conn)).await;
+        }
+    }
+}
+
+fn refused<D: Dialect>(dialect: &D, error: sqlx::Error) -> Error {
+    match dialect.refusal(&error) {
+        Refusal::RowLocked => Error::outage(
+            "another session keeps the lock's row locked, such as an open transaction of a person: end that session",
+        )
+        .because(dialect.fault(error)),
+        _ => dialect.fault(error),
+    }
+}
+
+/// A row that dlock cannot have written.
+pub(crate) fn corrupt(what: &str) -> Error {
+    Error::new(ErrorKind::CorruptState, format!("a row of dlock's table is not dlock's: {what}; delete that row"))
+}

@@ -1,0 +1,70 @@
+//! How many connections a store has, how long it keeps them, and how long it keeps rows.
+
+use std::time::Duration;
+
+use dlock_contract::{Address, OptionRow, Result};
+
+/// How many connections a store has, how long it keeps them, and how long it keeps rows.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// The most connections of one runtime.
+    pub max_connections: usize,
+    /// How long a connection may take to open.
+    pub connect_timeout: Duration,
+    /// After how long an unused connection is closed.
+    pub idle_timeout: Duration,
+    /// After how long a connection is replaced, in use or not.
+    pub max_lifetime: Duration,
+    /// How often rows of unused keys are looked for.
+    pub sweep_every: Duration,
+    /// After how long the row of an unused key is deleted.
+    pub sweep_after: Duration,
+}
+
+/// The options of a URL for [`Settings`].
+pub const OPTIONS: [OptionRow; 6] = [
+    OptionRow::new("max_connections", "the most connections of one runtime, 1 to 1000; 8 if it is not said"),
+    OptionRow::new("connect_timeout", "how long a connection may take to open, such as 5s, which is the default"),
+    OptionRow::new("idle_timeout", "after how long an unused connection is closed, such as 1m, which is the default"),
+    OptionRow::new("max_lifetime", "after how long a connection is replaced, such as 30m, which is the default"),
+    OptionRow::new("sweep_every", "how often rows of unused keys are looked for, such as 1h, which is the default"),
+    OptionRow::new("sweep_after", "after how long an unused key's row is deleted, such as 30d, which is the default"),
+];
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            max_connections: 8,
+            connect_timeout: Duration::from_secs(5),
+            idle_timeout: Duration::from_secs(60),
+            max_lifetime: Duration::from_secs(30 * 60),
+            sweep_every: Duration::from_secs(3600),
+            sweep_after: Duration::from_secs(30 * 24 * 3600),
+        }
+    }
+}
+
+impl Settings {
+    /// As the URL says, or the defaults.
+    ///
+    /// # Errors
+    /// For a value that cannot be.
+    pub fn of(address: &Address) -> Result<Self> {
+        let defaults = Self::default();
+        let time = |name: &str, default: Duration| {
+            let read =
+                address.read(name, |text| humantime::parse_duration(text).ok().filter(|time| !time.is_zero()))?;
+            Ok::<_, dlock_contract::Error>(read.unwrap_or(default))
+        };
+        let count =
+            address.read("max_connections", |text| text.parse().ok().filter(|count| (1..=1000).contains(count)))?;
+        Ok(Self {
+            max_connections: count.unwrap_or(defaults.max_connections),
+            connect_timeout: time("connect_timeout", defaults.connect_timeout)?,
+            idle_timeout: time("idle_timeout", defaults.idle_timeout)?,
+            max_lifetime: time("max_lifetime", defaults.max_lifetime)?,
+            sweep_every: time("sweep_every", defaults.sweep_every)?,
+            sweep_after: time("sweep_after", defaults.sweep_after)?,
+        })
+    }
+}

@@ -1,0 +1,95 @@
+//! The store: how it is opened, and on which connection a request runs.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dlock_contract::engine::{Run, background};
+use dlock_contract::{Claim, Clock, Durability, Fencing, PerRuntime, Profile, Result, TtlRange, WakeStyle};
+use futures::future::BoxFuture;
+
+use crate::dialect::Dialect;
+use crate::flights::Flights;
+use crate::pool::Pool;
+use crate::session::{Session, Site};
+use crate::settings::Settings;
+use crate::statements::Statements;
+use crate::sweep::sweep_for_ever;
+use crate::ways::Ways;
+
+/// The connections for renewals. One is enough; the second one serves while the first waits for a row.
+const RENEWING: usize = 2;
+
+/// Locks in rows of an SQL table.
+#[derive(Debug)]
+pub struct LeaseRow<D: Dialect> {
+    pub(crate) profile: Profile,
+    pub(crate) site: Arc<Site<D>>,
+    pub(crate) flights: Arc<Flights>,
+    pub(crate) ways: Arc<Ways>,
+    pools: PerRuntime<Arc<Pool<D>>>,
+    /// On our own thread, so that no runtime of the caller's that is blocked stops them.
+    pub(crate) renewals: Arc<Pool<D>>,
+    /// Ends with the store.
+    _sweep: Run<()>,
+}
+
+impl<D: Dialect> LeaseRow<D> {
+    /// Opens the store: connects once, and makes the tables if they are missing.
+    ///
+    /// # Errors
+    /// What the dialect finds wrong with the server, the account or the tables.
+    pub async fn open(dialect: D, settings: Settings, clock: &Clock) -> Result<Self> {
+        let statements = Statements::new(dialect.words());
+        let profile = profile(dialect.words().kind);
+        let site = Arc::new(Site { dialect, clock: clock.clone(), settings, statements });
+        let at = site.clone();
+        let renewals = background()?.run(async move { Pool::here(&at, RENEWING).map(Arc::new) }).await??;
+        renewals.run(|session| Box::pin(session.prepare())).await?;
+        let sweep = background()?.run(sweep_for_ever(site.clone(), renewals.clone()));
+        let (flights, ways, pools) = (Arc::default(), Arc::default(), PerRuntime::new());
+        Ok(Self { profile, site, flights, ways, pools, renewals, _sweep: sweep })
+    }
+
+    /// The pool of the runtime that we are in.
+    async fn pool(&self) -> Result<Arc<Pool<D>>> {
+        let site = self.site.clone();
+        let open = || async move { Pool::here(&site, site.settings.max_connections).map(Arc::new) };
+        Ok(self.pools.get(open).await?.value)
+    }
+
+    /// Runs a request on a connection of the runtime that we are in.
+    pub(crate) async fn run<T, R>(&self, request: R) -> Result<T>
+    where
+        T: Send + 'static,
+        R: for<'a> FnOnce(&'a mut Session<D>) -> BoxFuture<'a, Result<T>> + Send + 'static,
+    {
+        self.pool().await?.run(request).await
+    }
+
+    /// The same for a request about one claim.
+    pub(crate) async fn run_for<T, R>(&self, claim: &Arc<Claim>, request: R) -> Result<T>
+    where
+        T: Send + 'static,
+        R: for<'a> FnOnce(&'a mut Session<D>, &'a Arc<Claim>) -> BoxFuture<'a, Result<T>> + Send + 'static,
+    {
+        let claim = claim.clone();
+        self.run(move |session| Box::pin(async move { request(session, &claim).await })).await
+    }
+
+    pub(crate) fn close_pools(&self) {
+        self.pools.all().iter().chain([&self.renewals]).for_each(|pool| pool.close());
+        self.pools.clear();
+    }
+}
+
+/// The profile of a row. Its tokens are as good as the clock after a failover to a replica that lags.
+fn profile(kind: &'static str) -> Profile {
+    const TEN_YEARS: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+    let ttl = TtlRange::new(Duration::from_millis(10), TEN_YEARS).in_steps_of(Duration::from_millis(1));
+    Profile::new(kind, ttl).with(|row| {
+        row.fencing = Fencing::MonotonicUnlessFailover;
+        row.wake = WakeStyle::Poll { from: Duration::from_millis(5), to: Duration::from_millis(100) };
+        row.takeover_delay = Duration::from_millis(50);
+        row.durability = Durability::Node;
+    })
+}

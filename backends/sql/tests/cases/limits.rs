@@ -1,0 +1,121 @@
+//! The options of the connections.
+
+use std::sync::Arc;
+
+use dlock::ErrorKind;
+use dlock_contract::{Backend, Standing};
+use dlock_testkit::holds::{confirm, take};
+use dlock_testkit::{Mode, Proxy, wait_until};
+use futures::future::join_all;
+
+use super::kit::{Database, TTL, try_open};
+
+row_cases! {
+    a_store_opens_no_more_connections_than_it_may
+    an_idle_connection_is_closed_after_its_time_and_not_by_default
+    an_old_connection_is_replaced_after_its_time_and_not_by_default
+    a_server_that_accepts_and_says_nothing_is_an_outage_after_the_time_for_a_connect
+    an_option_with_a_value_that_cannot_be_is_refused
+    a_store_that_is_closed_closes_its_connections
+}
+
+/// Beside the callers' connections: renewals have so many at most.
+const RENEWALS: usize = 2;
+
+async fn a_store_opens_no_more_connections_than_it_may(database: Database) {
+    let store = Arc::new(database.store_with("max_connections=2").await);
+    let claims: Vec<_> = (0..30).map(|number| database.claim(&number.to_string(), TTL)).collect();
+    let most = async {
+        let mut most = 0;
+        for _ in 0..20 {
+            most = most.max(database.sessions().await.len());
+        }
+        most
+    };
+    let work = async {
+        for _ in 0..5 {
+            let holds: Vec<_> = join_all(claims.iter().map(|claim| take(&*store, claim))).await;
+            join_all(holds.iter().map(|hold| confirm(&*store, hold))).await;
+            join_all(holds.iter().map(|hold| store.release(hold))).await;
+        }
+    };
+    let (most, ()) = futures::join!(most, work);
+    assert!((1..=2 + RENEWALS).contains(&most), "{most} connections");
+}
+
+async fn an_idle_connection_is_closed_after_its_time_and_not_by_default(database: Database) {
+    let kept = database.store().await;
+    let hold = take(&kept, &database.claim("kept", TTL)).await;
+    let before = database.sessions().await;
+    let store = database.store_with("idle_timeout=50ms").await;
+    take(&store, &database.claim("a", TTL)).await;
+    wait_until("the idle connections are closed", async || database.sessions().await.len() == before.len())
+        .await
+        .unwrap();
+    let mut left = database.sessions().await;
+    left.sort();
+    let mut before = before;
+    before.sort();
+    assert_eq!(left, before, "connections of a store without the option were closed");
+    // It connects again when it is asked.
+    take(&store, &database.claim("b", TTL)).await;
+    assert!(matches!(confirm(&kept, &hold).await, Standing::Renewed(_)));
+}
+
+async fn an_old_connection_is_replaced_after_its_time_and_not_by_default(database: Database) {
+    for (options, is_replaced) in [("max_connections=1&max_lifetime=50ms", true), ("max_connections=1", false)] {
+        let store = database.store_with(options).await;
+        store.ready().await.unwrap();
+        let first = database.sessions().await;
+        let mut was_replaced = false;
+        for _ in 0..40 {
+            store.ready().await.unwrap();
+            // The connection is never idle for long, so only its age ends it.
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+            let now = database.sessions().await;
+            was_replaced |= now.iter().any(|session| !first.contains(session));
+        }
+        assert_eq!(was_replaced, is_replaced, "{options}");
+        store.close().await;
+        database.until_ended(&database.sessions().await).await;
+    }
+}
+
+async fn a_server_that_accepts_and_says_nothing_is_an_outage_after_the_time_for_a_connect(database: Database) {
+    let proxy = Proxy::start(database.addr()).unwrap();
+    proxy.set(Mode::BLACKHOLE);
+    let error = try_open(&format!("{}?connect_timeout=100ms", database.url_at(proxy.port()))).await.unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::Outage) && error.is_retryable(), "{error}");
+    assert!(error.to_string().contains("100ms") && !error.may_have_left(), "{error}");
+}
+
+async fn an_option_with_a_value_that_cannot_be_is_refused(database: Database) {
+    for wrong in [
+        "max_connections=0",
+        "max_connections=1001",
+        "max_connections=-1",
+        "max_connections=many",
+        "connect_timeout=0s",
+        "connect_timeout=soon",
+        "idle_timeout=0ms",
+        "idle_timeout=-1s",
+        "max_lifetime=",
+        "way=paxos",
+    ] {
+        let error = try_open(&format!("{}?{wrong}", database.url())).await.unwrap_err();
+        let option = wrong.split_once('=').unwrap().0;
+        assert!(matches!(error.kind(), ErrorKind::ConfigInvalid { .. }), "{wrong}: {error}");
+        assert!(error.to_string().contains(option), "{wrong}: {error}");
+    }
+}
+
+async fn a_store_that_is_closed_closes_its_connections(database: Database) {
+    let store = database.store().await;
+    let hold = take(&store, &database.claim("a", TTL)).await;
+    confirm(&store, &hold).await;
+    assert!(database.sessions().await.len() >= 2);
+    store.close().await;
+    wait_until("the connections are closed", async || database.sessions().await.is_empty()).await.unwrap();
+    drop(store);
+    assert_eq!(database.held().await.len(), 1, "the row outlives its store");
+}

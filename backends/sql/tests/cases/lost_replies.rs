@@ -1,0 +1,105 @@
+//! Requests whose replies are lost: the server has done them, and the caller cannot know.
+
+use dlock::ErrorKind;
+use dlock_contract::{Backend, Keeps, Released, Standing};
+use dlock_testkit::holds::{confirm, take, token};
+use dlock_testkit::{Mode, Proxy, wait_until};
+
+use super::kit::{Database, Store, TTL, try_open};
+use super::support::attempt;
+
+row_cases! {
+    an_acquisition_whose_reply_was_lost_is_confirmed_with_the_same_token
+    a_release_whose_reply_was_lost_is_never_answered_as_another_owners
+    a_renewal_whose_reply_was_lost_loses_nothing
+    an_acquisition_that_is_cut_off_after_the_server_did_it_is_confirmed_on_a_new_connection
+    a_release_that_is_cut_off_after_the_server_did_it_is_unknown
+}
+
+/// A store behind a proxy, with one connection, which has answered already.
+async fn behind_proxy(database: &Database) -> (Proxy, Store) {
+    let proxy = Proxy::start(database.addr()).unwrap();
+    let store = try_open(&format!("{}?max_connections=1", database.url_at(proxy.port()))).await.unwrap();
+    let first = take(&store, &database.claim("first", TTL)).await;
+    assert_eq!(store.release(&first).await.unwrap(), Released::Released);
+    (proxy, store)
+}
+
+async fn an_acquisition_whose_reply_was_lost_is_confirmed_with_the_same_token(database: Database) {
+    let (proxy, store) = behind_proxy(&database).await;
+    // First an insert, then updates.
+    for round in 0..3 {
+        let claim = database.claim("a", TTL);
+        proxy.set(Mode::DropReplies);
+        let error = attempt(&store, &claim).await.unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::Outage) && error.may_have_left(), "round {round}: {error}");
+        proxy.set(Mode::Pass);
+        let held = database.lines("SELECT token FROM dlock_locks WHERE owner IS NOT NULL").await;
+        let hold = take(&store, &claim).await;
+        // The first request of an insert finds no row, and ends with its own lost reply.
+        assert!(held.is_empty() && round == 0 || held == [token(&hold).to_string()], "round {round}: {held:?}");
+        assert_eq!(store.release(&hold).await.unwrap(), Released::Released);
+    }
+}
+
+async fn a_release_whose_reply_was_lost_is_never_answered_as_another_owners(database: Database) {
+    let (proxy, store) = behind_proxy(&database).await;
+    for keeps in [false, true] {
+        let hold = take(&store, &database.claim("a", TTL)).await;
+        proxy.set(Mode::DropReplies);
+        let ended = if keeps { store.keep(&hold, TTL / 1000, None).await } else { store.release(&hold).await };
+        let error = ended.expect_err("nothing is known of it");
+        assert!(matches!(error.kind(), ErrorKind::Outage) && error.may_have_left(), "{error}");
+        proxy.set(Mode::Pass);
+        database.change(super::support::EXPIRE).await;
+    }
+}
+
+async fn a_renewal_whose_reply_was_lost_loses_nothing(database: Database) {
+    let (proxy, store) = behind_proxy(&database).await;
+    let hold = take(&store, &database.claim("a", TTL)).await;
+    confirm(&store, &hold).await;
+    for _ in 0..3 {
+        proxy.set(Mode::DropReplies);
+        let answer = store.renew(&[&hold]).await.remove(0);
+        assert!(matches!(&answer, Err(error) if error.is_retryable()), "{answer:?}");
+        proxy.set(Mode::Pass);
+        assert!(matches!(confirm(&store, &hold).await, Standing::Renewed(_)));
+    }
+}
+
+/// The server does what `asking` asks for, and its reply gets lost. The next connection is a good one.
+async fn cut_off<T>(proxy: &Proxy, asking: impl Future<Output = T>, is_done: impl AsyncFnMut() -> bool) -> T {
+    proxy.set(Mode::Blackhole { to_server: false, to_client: true });
+    let cutting = async {
+        wait_until("the server does it", is_done).await.unwrap();
+        proxy.set(Mode::Pass);
+        proxy.cut();
+    };
+    futures::join!(asking, cutting).0
+}
+
+async fn an_acquisition_that_is_cut_off_after_the_server_did_it_is_confirmed_on_a_new_connection(database: Database) {
+    let (proxy, store) = behind_proxy(&database).await;
+    // Of a row that is there already, since only its update is the first request.
+    store.release(&take(&store, &database.claim("a", TTL)).await).await.unwrap();
+    let claim = database.claim("a", TTL);
+    let is_done = async || !database.held().await.is_empty();
+    let hold = cut_off(&proxy, attempt(&store, &claim), is_done).await.unwrap().expect("refused by its own row");
+    assert_eq!(
+        database.lines("SELECT token FROM dlock_locks WHERE owner IS NOT NULL").await,
+        [token(&hold).to_string()]
+    );
+    assert!(matches!(confirm(&store, &hold).await, Standing::Renewed(_)));
+    assert_eq!(store.release(&hold).await.unwrap(), Released::Released);
+}
+
+async fn a_release_that_is_cut_off_after_the_server_did_it_is_unknown(database: Database) {
+    let (proxy, store) = behind_proxy(&database).await;
+    let hold = take(&store, &database.claim("a", TTL)).await;
+    let is_done = async || database.held().await.is_empty();
+    // It was this owner's, though the second request finds nothing to free.
+    let error = cut_off(&proxy, store.release(&hold), is_done).await.unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::Outage) && error.may_have_left(), "{error}");
+    assert_eq!(store.release(&hold).await.unwrap(), Released::NotOwner);
+}

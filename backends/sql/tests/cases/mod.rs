@@ -1,0 +1,19 @@
+//! Cases of the lease row that are the same on every server. The tests of each dialect include this folder, beside a module
+//! `kit` that knows how to reach its server, and the macros that run each case there.
+
+mod accounts;
+pub(crate) mod crowds;
+mod dropped;
+mod inspect;
+mod limits;
+mod locked_rows;
+mod lost_replies;
+mod namespaces;
+mod rows;
+mod runtimes;
+mod sessions;
+pub(crate) mod support;
+mod sweep;
+mod tokens;
+
+use super::kit;

@@ -1,0 +1,135 @@
+//! PostgreSQL.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::{fs, io};
+
+use super::postgres_wire::{self, ACCOUNT, DATABASE};
+use super::sql_wire::run_once;
+use super::{Certificates, Recipe};
+use crate::Result;
+use crate::error::Context;
+use crate::find::{find_program, missing};
+use crate::nobody;
+
+/// A PostgreSQL with the account `dlock`, who may do everything and needs no password, and the database `postgres`. Any
+/// other account must tell its password (SCRAM).
+#[derive(Clone, Default)]
+pub struct Postgres {
+    /// More options, as on the command line.
+    pub extra: Vec<String>,
+    /// Lines of `pg_hba.conf`, for accounts that log in otherwise.
+    pub hba: Vec<String>,
+    /// It also speaks TLS, with these; a line in `hba` may ask for the client's.
+    pub certificates: Option<Arc<Certificates>>,
+}
+
+impl Recipe for Postgres {
+    fn name(&self) -> &'static str {
+        "postgres"
+    }
+
+    fn refuses_root(&self) -> bool {
+        true
+    }
+
+    fn prepare(&self, folder: &Path) -> Result<()> {
+        let mut command = Command::new(program("initdb")?);
+        // It would sync files that no server has yet. The server itself syncs what it answers for.
+        command.args(["--no-sync", "--auth=trust", "--locale=C", "--encoding=UTF8"]);
+        command.arg(format!("--username={ACCOUNT}")).arg(data_option(folder)).current_dir(folder);
+        nobody::run_as(&mut command);
+        run_once(command).context("initdb")?;
+        // The first line that fits an account decides.
+        let mut hba: String = self.hba.iter().map(|line| format!("{line}\n")).collect();
+        for (way, from) in [("local", ""), ("host", "127.0.0.1/32")] {
+            hba += &format!("{way} all {ACCOUNT} {from} trust\n{way} all all {from} scram-sha-256\n");
+        }
+        fs::write(folder.join("data/pg_hba.conf"), hba).context("pg_hba.conf")?;
+        // Copies, since it takes only a key that is its own.
+        if let Some(certificates) = &self.certificates {
+            for name in CERTIFICATES {
+                let copy = folder.join(name);
+                fs::copy(certificates.file(name), &copy).context(name)?;
+                nobody::give(&copy).context(name)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn command(&self, folder: &Path, port: u16) -> Result<Command> {
+        let mut command = Command::new(program("postgres")?);
+        command.arg(data_option(folder)).current_dir(folder);
+        command.arg(format!("--port={port}")).arg("--listen_addresses=127.0.0.1");
+        command.arg(format!("--unix_socket_directories={}", folder.display()));
+        // Twice the default, for tests in which each hold has a connection.
+        command.arg("--max_connections=200");
+        // In its folder, which is removed; elsewhere a killed server's would stay.
+        command.arg("--dynamic_shared_memory_type=mmap");
+        if self.certificates.is_some() {
+            let [cert, key, ca] = CERTIFICATES.map(|name| folder.join(name).display().to_string());
+            command.arg("--ssl=on").arg(format!("--ssl_cert_file={cert}"));
+            command.args([format!("--ssl_key_file={key}"), format!("--ssl_ca_file={ca}")]);
+        }
+        command.args(&self.extra);
+        Ok(command)
+    }
+
+    fn ask(&self, addr: SocketAddr, request: &str) -> io::Result<String> {
+        postgres_wire::ask(addr, request)
+    }
+
+    fn check(&self, addr: SocketAddr) -> io::Result<()> {
+        postgres_wire::ask(addr, "SELECT 1").map(drop)
+    }
+
+    fn url(&self, port: u16) -> String {
+        url(port)
+    }
+}
+
+/// Of the server and of the authority that signs those of clients.
+const CERTIFICATES: [&str; 3] = ["server.pem", "server.key", "ca.pem"];
+
+pub(super) fn url(port: u16) -> String {
+    format!("postgres://{ACCOUNT}@127.0.0.1:{port}/{DATABASE}")
+}
+
+/// Debian keeps the programs of each version in a folder of their own.
+fn program(name: &str) -> Result<PathBuf> {
+    let debian = Path::new("/usr/lib/postgresql/15/bin").join(name);
+    debian.is_file().then_some(debian).or_else(|| find_program(name)).ok_or_else(|| missing("PostgreSQL"))
+}
+
+fn data_option(folder: &Path) -> String {
+    format!("-D{}", folder.join("data").display())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::Postgres;
+    use crate::servers::Instance;
+    use crate::servers::postgres_wire::Wire;
+
+    /// Each session is a process of its own.
+    #[test]
+    fn a_session_stands_still_and_ends_with_its_server() {
+        let server = Instance::start(Postgres::default()).unwrap();
+        let mut session = Wire::open(server.addr()).unwrap();
+        let process = session.query("SELECT pg_backend_pid()").unwrap();
+        server.pause().unwrap();
+        assert!(session.query("SELECT 1").is_err());
+        server.resume().unwrap();
+        let mut session = Wire::open(server.addr()).unwrap();
+        assert_eq!(session.query("SELECT 1").unwrap(), "1");
+        server.pause().unwrap();
+        server.kill9().unwrap();
+        assert!(session.query("SELECT 1").is_err());
+        let state = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+        assert!(state.is_empty() || state.contains(") Z "), "{state}");
+    }
+}
