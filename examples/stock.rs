@@ -26,7 +26,7 @@ async fn sell(id: u64, left: u32, takes: Duration) -> Result<u32, SellError> {
 
 #[tokio::main]
 async fn main() -> Result<(), dlock::Error> {
-    // For locks between processes: sqlite://locks.db, redis://host, mysql://…, etcd://…
+    // For locks between processes: sqlite://locks.db, redis://host, mysql://…, postgres://…, etcd://…
     dlock::connect("main", "memory://").await?;
 
     tell(sell(42, 3, Duration::ZERO).await);

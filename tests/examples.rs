@@ -13,6 +13,7 @@ mod shop;
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
+use dlock_testkit::servers::shared;
 use shop::Shop;
 
 /// Runs an example to its end. `cargo test` builds them all; with `--test examples` alone, what lies there is run.
@@ -113,6 +114,16 @@ macro_rules! promises {
 }
 
 promises! { payment cache order_state shared_file transfer long_task web worker_id rollout scheduled_report optimistic }
+
+/// The schedule and the payment are what people have a database for, and no Redis.
+#[test]
+fn a_schedule_and_a_payment_keep_their_promises_on_a_database_alone() {
+    let servers = [shared().mariadb().expect("a MariaDB"), shared().postgres().expect("a PostgreSQL")];
+    for (url, name) in servers.iter().flat_map(|url| ["scheduled_report", "payment"].map(|name| (url, name))) {
+        let output = run(name, &["--url", url]);
+        assert!(output.status.success(), "{name} on {url}: {}", text(&output));
+    }
+}
 
 #[test]
 fn wrong_arguments_of_an_example_are_explained_and_not_repeated() {

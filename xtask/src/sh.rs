@@ -23,6 +23,8 @@ pub(crate) fn run(command: &mut Command) -> Result {
 pub(crate) fn cargo(arguments: &[&str]) -> Command {
     let mut command = Command::new("cargo");
     command.args(arguments);
+    // Cargo sets it for this program. Build scripts look at it, and would run again each time that a plain cargo comes between.
+    command.env_remove("CARGO_MANIFEST_DIR");
     command
 }
 

@@ -11,7 +11,7 @@ use sqlx::query::Query;
 use sqlx::{AssertSqlSafe, Column, Connection, Either, Executor, Row, TypeInfo, ValueRef};
 
 use crate::fault::{fault, refusal};
-use crate::server::{Server, refuse_read_only};
+use crate::server::{Server, writable_server};
 use crate::{pooler, tables};
 
 /// `now()` would be the start of the transaction. The time of the statement is one value in all of it.
@@ -64,19 +64,19 @@ impl Dialect for Postgres {
         &self.words
     }
 
-    fn connect(&self) -> BoxFuture<'_, Result<PgConnection>> {
+    fn connect(&self) -> BoxFuture<'_, Result<(PgConnection, String)>> {
         Box::pin(async {
-            let mut conn = self.server.connect(&self.clock).await?;
+            let (mut conn, server) = self.server.connect(&self.clock).await?;
             if self.is_direct.load(Ordering::Relaxed) {
                 set_up(&mut conn).await?;
             }
-            Ok(conn)
+            Ok((conn, server))
         })
     }
 
     fn prepare<'a>(&'a self, conn: &'a mut PgConnection) -> BoxFuture<'a, Result<()>> {
         Box::pin(async {
-            let other = self.server.connect(&self.clock).await?;
+            let (other, _) = self.server.connect(&self.clock).await?;
             if !pooler::gives_sessions_in_turn(conn, other).await? {
                 set_up(conn).await?;
                 self.is_direct.store(true, Ordering::Relaxed);
@@ -114,7 +114,7 @@ impl Dialect for Postgres {
 
     fn health<'a>(&'a self, conn: &'a mut PgConnection) -> BoxFuture<'a, Result<Health>> {
         Box::pin(async move {
-            refuse_read_only(conn).await?;
+            writable_server(conn).await?;
             tables::look(conn, &self.words.schema).await?;
             let health = tables::health(conn).await?;
             Ok(match self.is_direct.load(Ordering::Relaxed) {

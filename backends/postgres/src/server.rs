@@ -103,7 +103,7 @@ impl Server {
     }
 
     /// Connects to the first server that can be written to. The names are looked up anew each time.
-    pub(crate) async fn connect(&self, clock: &Clock) -> Result<PgConnection> {
+    pub(crate) async fn connect(&self, clock: &Clock) -> Result<(PgConnection, String)> {
         let (first, patience) = (self.used.load(Ordering::Relaxed), self.patience);
         let mut failed = Error::outage("there is no host to connect to");
         for place in 0..self.hosts.len() {
@@ -111,9 +111,9 @@ impl Server {
             let connecting = self.connect_to(&self.hosts[place]);
             let late = || Err(Error::outage(format!("the server did not accept a connection within {patience:?}")));
             match clock.timeout_at(clock.now().after(patience), connecting).await.unwrap_or_else(late) {
-                Ok(conn) => {
+                Ok(connected) => {
                     self.used.store(place, Ordering::Relaxed);
-                    return Ok(conn);
+                    return Ok(connected);
                 }
                 // The other hosts would refuse it too.
                 Err(error) if *error.kind() == ErrorKind::PermissionDenied => return Err(error),
@@ -123,7 +123,7 @@ impl Server {
         Err(failed)
     }
 
-    async fn connect_to(&self, options: &PgConnectOptions) -> Result<PgConnection> {
+    async fn connect_to(&self, options: &PgConnectOptions) -> Result<(PgConnection, String)> {
         // A look-up that hangs so costs one thread, whoever connects.
         if options.get_socket().is_none() {
             let known = self.names.addresses(options.get_host(), options.get_port()).await;
@@ -132,23 +132,31 @@ impl Server {
             })?;
         }
         let mut conn = options.connect().await.map_err(fault)?;
-        refuse_read_only(&mut conn).await?;
-        Ok(conn)
+        let server = writable_server(&mut conn).await?;
+        Ok((conn, server))
     }
 }
 
-/// A lock taken on a standby excludes nobody on the primary.
-pub(crate) async fn refuse_read_only(conn: &mut PgConnection) -> Result<()> {
-    let sql = "SELECT NOT pg_is_in_recovery() AND current_setting('transaction_read_only') = 'off'";
-    // In one message: a pooler could give the parts of a prepared statement to different sessions.
-    let row = sqlx::raw_sql(sql).fetch_one(conn).await.map_err(fault)?;
-    if row.try_get(0).map_err(fault)? {
-        return Ok(());
+/// Which server it is, if it can be written to: a lock taken on a standby excludes nobody on the primary. The first part is that of
+/// the database's files, which a standby shares; the second is the timeline, which every promotion raises.
+pub(crate) async fn writable_server(conn: &mut PgConnection) -> Result<String> {
+    const WRITABLE: &str = "SELECT NOT pg_is_in_recovery() AND current_setting('transaction_read_only') = 'off'";
+    const SERVER: &str = "SELECT system_identifier || '/' || substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8) \
+         FROM pg_control_system()";
+    // In one message each: a pooler could give the parts of a prepared statement to different sessions.
+    let row = sqlx::raw_sql(WRITABLE).fetch_one(&mut *conn).await.map_err(fault)?;
+    if !row.try_get::<bool, _>(0).map_err(fault)? {
+        return Err(Error::new(
+            ErrorKind::NotPrimary,
+            "the server is read-only, such as a standby: a lock taken there excludes nobody on the primary",
+        ));
     }
-    Err(Error::new(
-        ErrorKind::NotPrimary,
-        "the server is read-only, such as a standby: a lock taken there excludes nobody on the primary",
-    ))
+    match sqlx::raw_sql(SERVER).fetch_one(conn).await.map_err(fault) {
+        Ok(row) => row.try_get(0).map_err(fault),
+        // Some operators take this right away. A failover is then not seen.
+        Err(error) if *error.kind() == ErrorKind::PermissionDenied => Ok(String::new()),
+        Err(error) => Err(error),
+    }
 }
 
 /// The schema's name stands in the statements, so it may have nothing that would need quotes.

@@ -25,7 +25,7 @@ pub(crate) async fn acquire<D: Dialect>(session: &mut Session<D>, claim: &Arc<Cl
         let from = site.clock.now();
         let answer = session.ask(update, &request.of_update()).await?;
         if answer.changed > 0 {
-            return request.acquired(&answer, from);
+            return request.acquired(&answer, from, session);
         }
         let asked = site.clock.now();
         if let Some(row) = session.ask(refused, &request.of_refused()).await?.rows.first() {
@@ -33,7 +33,7 @@ pub(crate) async fn acquire<D: Dialect>(session: &mut Session<D>, claim: &Arc<Cl
         }
         let from = site.clock.now();
         if let Some(answer) = session.insert(create, &request.of_insert()).await? {
-            return request.acquired(&answer, from);
+            return request.acquired(&answer, from, session);
         }
     }
     // The row comes and goes: whoever deletes it meanwhile was here just now.
@@ -98,7 +98,7 @@ impl<'a> Request<'a> {
         values
     }
 
-    fn acquired(&self, answer: &Answer, from: BootInstant) -> Result<Attempt> {
+    fn acquired<D: Dialect>(&self, answer: &Answer, from: BootInstant, session: &Session<D>) -> Result<Attempt> {
         let token = answer.granted().and_then(|token| u64::try_from(token).ok()).filter(|token| *token > 0);
         match token.ok_or_else(|| corrupt("its token is not above zero, or missing"))? {
             token if token >= MOST_TOKEN => {
@@ -106,7 +106,7 @@ impl<'a> Request<'a> {
             }
             token => {
                 let hold = Hold::new(self.claim.clone(), token, Validity::new(from, self.claim.ttl))?;
-                Ok(Attempt::Acquired(hold))
+                Ok(Attempt::Acquired(hold.with_session(session.home.clone())))
             }
         }
     }

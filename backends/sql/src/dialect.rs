@@ -16,8 +16,9 @@ pub trait Dialect: fmt::Debug + Send + Sync + 'static {
     /// The server's words in the statements.
     fn words(&self) -> &Words;
 
-    /// Connects, sets the session up, and makes sure that a lock taken here excludes somebody.
-    fn connect(&self) -> BoxFuture<'_, Result<Self::Conn>>;
+    /// Connects, sets the session up, and makes sure that a lock taken here excludes somebody. Also tells which server it is, in
+    /// any text that a restart does not change and a failover does.
+    fn connect(&self) -> BoxFuture<'_, Result<(Self::Conn, String)>>;
 
     /// Makes the tables if they are missing, and looks at what is there.
     fn prepare<'a>(&'a self, conn: &'a mut Self::Conn) -> BoxFuture<'a, Result<()>>;

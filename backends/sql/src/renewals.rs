@@ -1,6 +1,7 @@
 //! Renewals: many holds by one statement, hence by one commit.
 
 use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use dlock_contract::{Error, Hold, Result, Standing, Validity};
@@ -8,7 +9,7 @@ use dlock_contract::{Error, Hold, Result, Standing, Validity};
 use crate::attempt::micros;
 use crate::dialect::{Cell, Dialect, Statement, Value};
 use crate::row::row_name;
-use crate::session::Session;
+use crate::session::{Home, Session};
 use crate::statements::{BATCHES, of_size};
 
 /// A hold to prolong, without what the server need not know.
@@ -17,11 +18,17 @@ pub(crate) struct Renewal {
     row: String,
     owner: [u8; 16],
     ttl: Duration,
+    home: Option<Arc<Home>>,
 }
 
 impl Renewal {
     pub(crate) fn of(hold: &Hold) -> Self {
-        Self { row: row_name(&hold.claim.key).name, owner: *hold.claim.owner.as_bytes(), ttl: hold.claim.ttl }
+        Self {
+            row: row_name(&hold.claim.key).name,
+            owner: *hold.claim.owner.as_bytes(),
+            ttl: hold.claim.ttl,
+            home: hold.shared_session(),
+        }
     }
 }
 
@@ -35,8 +42,27 @@ pub(crate) fn batches(renewals: &[Renewal]) -> Vec<Vec<usize>> {
     by_ttl.values().flat_map(|places| places.chunks(largest).map(<[usize]>::to_vec)).collect()
 }
 
-/// Prolongs a group of one ttl. If a row of it is locked by somebody else, the others are prolonged without it.
+/// Prolongs those of a group that this server has granted. Again, if it turns out meanwhile that another server is there.
 pub(crate) async fn renew<D: Dialect>(session: &mut Session<D>, batch: &[Renewal]) -> Vec<Result<Standing>> {
+    let home = session.home.clone();
+    let answers = renew_of(&home, session, batch).await;
+    if session.home == home {
+        return answers;
+    }
+    let home = session.home.clone();
+    renew_of(&home, session, batch).await
+}
+
+async fn renew_of<D: Dialect>(home: &Home, session: &mut Session<D>, batch: &[Renewal]) -> Vec<Result<Standing>> {
+    let is_here = |renewal: &Renewal| renewal.home.as_ref().is_none_or(|granted| **granted == *home);
+    let here: Vec<_> = batch.iter().filter(|renewal| is_here(renewal)).cloned().collect();
+    let mut answers = renew_here(session, &here).await.into_iter();
+    let mut answer = |is_here: bool| if is_here { answers.next() } else { None };
+    batch.iter().map(|renewal| answer(is_here(renewal)).unwrap_or_else(|| Err(moved()))).collect()
+}
+
+/// Prolongs a group of one ttl. If a row of it is locked by somebody else, the others are prolonged without it.
+async fn renew_here<D: Dialect>(session: &mut Session<D>, batch: &[Renewal]) -> Vec<Result<Standing>> {
     match renew_together(session, batch).await {
         Ok(standings) => standings.into_iter().map(Ok).collect(),
         Err(error) if batch.len() > 1 && !session.broken => match renew_apart(session, batch, &error).await {
@@ -77,7 +103,12 @@ async fn renew_together<D: Dialect>(session: &mut Session<D>, batch: &[Renewal])
     let mut values = vec![Value::Int(micros(ttl))];
     values.extend(names_and_owners(batch, size));
     let from = site.clock.now();
+    let home = session.home.clone();
     let prolonged = session.ask(renew, &values).await?.changed;
+    // The statement may have been sent once more, over a new connection.
+    if session.home != home {
+        return Err(moved());
+    }
     let standing = Standing::Renewed(Validity::new(from, ttl));
     if usize::try_from(prolonged).is_ok_and(|count| count == batch.len()) {
         return Ok(vec![standing; batch.len()]);
@@ -106,6 +137,10 @@ fn names_and_owners(batch: &[Renewal], size: usize) -> impl Iterator<Item = Valu
     filled().map(|renewal| Value::Text(&renewal.row)).chain(filled().map(|renewal| Value::Bytes(&renewal.owner)))
 }
 
+fn moved() -> Error {
+    Error::outage("another server answers than the one that granted the lock: it knows nothing of the hold for sure")
+}
+
 fn bytes(cell: Cell) -> Option<Vec<u8>> {
     if let Cell::Bytes(bytes) = cell { Some(bytes) } else { None }
 }
@@ -121,7 +156,7 @@ mod tests {
 
     #[test]
     fn holds_of_one_ttl_are_renewed_together_and_no_batch_is_too_large() {
-        let renewal = |ttl| Renewal { row: "k".into(), owner: [0; 16], ttl: Duration::from_secs(ttl) };
+        let renewal = |ttl| Renewal { row: "k".into(), owner: [0; 16], ttl: Duration::from_secs(ttl), home: None };
         let mut renewals: Vec<_> = (0..200).map(|_| renewal(30)).collect();
         renewals.insert(7, renewal(1));
         let batches = batches(&renewals);

@@ -24,9 +24,20 @@ pub(crate) struct Site<D> {
     pub(crate) statements: Statements,
 }
 
+/// The server that granted a hold. After a failover another one answers, which may have the row although the first one still
+/// renews it for somebody, or may lack what was committed last. What it says of an older hold is worth nothing.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Home {
+    server: String,
+}
+
+impl dlock_contract::Session for Home {}
+
 /// One connection.
 pub(crate) struct Session<D: Dialect> {
     pub(crate) site: Arc<Site<D>>,
+    /// The server at the other end, which the holds that it grants live in.
+    pub(crate) home: Arc<Home>,
     conn: D::Conn,
     opened: BootInstant,
     /// When it last had an answer.
@@ -53,9 +64,11 @@ impl<D: Dialect> Session<D> {
         let timeout = site.settings.connect_timeout;
         let late = || Error::outage(format!("the server did not accept a connection within {timeout:?}"));
         let opening = site.dialect.connect();
-        let conn = site.clock.timeout_at(site.clock.now().after(timeout), opening).await.ok_or_else(late)??;
+        let (conn, server) =
+            site.clock.timeout_at(site.clock.now().after(timeout), opening).await.ok_or_else(late)??;
         let now = site.clock.now();
-        Ok(Self { site: site.clone(), conn, opened: now, used: now, was_used: false, broken: false })
+        let home = Arc::new(Home { server });
+        Ok(Self { site: site.clone(), home, conn, opened: now, used: now, was_used: false, broken: false })
     }
 
     /// Whether the next job may run on it.

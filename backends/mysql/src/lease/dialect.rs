@@ -54,13 +54,13 @@ impl Dialect for MySql {
         &WORDS
     }
 
-    fn connect(&self) -> BoxFuture<'_, Result<MySqlConnection>> {
+    fn connect(&self) -> BoxFuture<'_, Result<(MySqlConnection, String)>> {
         Box::pin(async {
             self.server.is_known().await?;
             let mut conn = self.server.options.connect().await.map_err(fault)?;
             sqlx::raw_sql(SET_UP).execute(&mut conn).await.map_err(fault)?;
-            refuse_read_only(&mut conn).await?;
-            Ok(conn)
+            let server = writable_server(&mut conn).await?;
+            Ok((conn, server))
         })
     }
 
@@ -100,7 +100,7 @@ impl Dialect for MySql {
 
     fn health<'a>(&'a self, conn: &'a mut MySqlConnection) -> BoxFuture<'a, Result<Health>> {
         Box::pin(async move {
-            refuse_read_only(conn).await?;
+            writable_server(conn).await?;
             tables::look(conn).await?;
             tables::health(conn).await
         })
@@ -156,14 +156,24 @@ fn cells(row: &MySqlRow) -> sqlx::Result<Vec<Cell>> {
     (0..row.len()).map(cell).collect()
 }
 
-async fn refuse_read_only(conn: &mut MySqlConnection) -> Result<()> {
-    let row = sqlx::raw_sql("SELECT CAST(@@read_only AS CHAR)").fetch_one(conn).await.map_err(fault)?;
-    // A word in newer releases of MariaDB, a number elsewhere.
-    if matches!(row.try_get::<String, _>(0).map_err(fault)?.as_str(), "0" | "OFF") {
-        return Ok(());
+/// Which server it is, if it can be written to. A replica has another id than its primary, as replication needs it.
+async fn writable_server(conn: &mut MySqlConnection) -> Result<String> {
+    // MariaDB has no `server_uuid`.
+    let sql = "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('read_only', 'server_id', 'server_uuid')";
+    let rows = sqlx::raw_sql(sql).fetch_all(conn).await.map_err(fault)?;
+    let mut server = String::new();
+    for row in &rows {
+        let (name, value): (String, String) = (row.try_get(0).map_err(fault)?, row.try_get(1).map_err(fault)?);
+        match (name.as_str(), value.as_str()) {
+            ("read_only", "OFF" | "0") => {}
+            ("read_only", _) => {
+                return Err(Error::new(
+                    ErrorKind::NotPrimary,
+                    "the server is read-only, such as a replica: a lock taken there excludes nobody on the primary",
+                ));
+            }
+            (_, id) => server += &format!("{id};"),
+        }
     }
-    Err(Error::new(
-        ErrorKind::NotPrimary,
-        "the server is read-only, such as a replica: a lock taken there excludes nobody on the primary",
-    ))
+    Ok(server)
 }

@@ -24,6 +24,7 @@ macro_rules! cases_with_own_server {
     };
 }
 
+mod failover;
 mod fenced;
 mod hosts;
 mod kit;

@@ -36,6 +36,7 @@ macro_rules! cases_with_own_server {
     };
 }
 
+mod failover;
 mod kit;
 mod lookups;
 mod rights;
