@@ -42,8 +42,6 @@ pub(crate) struct Session<D: Dialect> {
     opened: BootInstant,
     /// When it last had an answer.
     used: BootInstant,
-    /// Whether it has ever had one.
-    was_used: bool,
     /// Nothing more may be asked on it.
     pub(crate) broken: bool,
 }
@@ -68,7 +66,7 @@ impl<D: Dialect> Session<D> {
             site.clock.timeout_at(site.clock.now().after(timeout), opening).await.ok_or_else(late)??;
         let now = site.clock.now();
         let home = Arc::new(Home { server });
-        Ok(Self { site: site.clone(), home, conn, opened: now, used: now, was_used: false, broken: false })
+        Ok(Self { site: site.clone(), home, conn, opened: now, used: now, broken: false })
     }
 
     /// Whether the next job may run on it.
@@ -108,9 +106,8 @@ impl<D: Dialect> Session<D> {
     /// Sends it, and once more over a new connection if the server has ended this one since its last answer, as a restart
     /// does.
     async fn send(&mut self, statement: &Statement, values: &[Value<'_>]) -> sqlx::Result<Asked> {
-        let was_used = self.was_used;
         match self.run(statement, values).await {
-            Err(error) if was_used && self.broken => {
+            Err(error) if self.broken => {
                 // If that fails too, the first request may have left all the same, and its error says so.
                 let Ok(fresh) = Self::open(&self.site).await else { return Err(error) };
                 *self = fresh;
@@ -129,7 +126,7 @@ impl<D: Dialect> Session<D> {
             let answer = site.dialect.run(&mut self.conn, statement, values).await;
             let refusal = answer.as_ref().err().map(|error| site.dialect.refusal(error));
             self.broken = refusal == Some(Refusal::SessionEnded);
-            (self.used, self.was_used) = (site.clock.now(), true);
+            self.used = site.clock.now();
             if refusal != Some(Refusal::Undone) || left == 0 {
                 return answer;
             }
@@ -150,10 +147,9 @@ impl<D: Dialect> Session<D> {
 
     /// What the server says of itself.
     pub(crate) async fn health(&mut self) -> Result<Health> {
-        let was_used = self.was_used;
         match self.ask_for_health().await {
             // As in `send`: the server may have ended the session since its last answer.
-            Err(error) if was_used && *error.kind() == ErrorKind::Outage => {
+            Err(error) if *error.kind() == ErrorKind::Outage => {
                 *self = Self::open(&self.site).await?;
                 self.ask_for_health().await
             }
@@ -170,7 +166,7 @@ impl<D: Dialect> Session<D> {
     }
 
     fn has_answered(&mut self) {
-        (self.broken, self.used, self.was_used) = (false, self.site.clock.now(), true);
+        (self.broken, self.used) = (false, self.site.clock.now());
     }
 
     pub(crate) async fn close(self) {
