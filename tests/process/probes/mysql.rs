@@ -57,8 +57,7 @@ impl Probe for Named {
                 sqlx::query_scalar(holder).bind(key.as_str()).fetch_one(&mut connection).await.unwrap();
             let mut places: Vec<String> =
                 holder.map(|session| format!("held by session {session}")).into_iter().collect();
-            let sessions: Vec<String> =
-                sqlx::query_scalar(SESSIONS).bind(&self.namespace).fetch_all(&mut connection).await.unwrap();
+            let sessions = sessions(&self.url, &self.namespace).await;
             places.extend(sessions.into_iter().filter(|session| session.contains("GET_LOCK(")));
             places
         })
@@ -70,6 +69,14 @@ impl Probe for Named {
 }
 
 async fn sessions(url: &str, database: &str) -> Vec<String> {
+    /// MySQL cannot show the list while a statement with bytes in it runs, in whatever session of the server.
+    const CANNOT_SHOW: &str = "Cannot convert string";
     let mut connection = MySqlConnection::connect(url).await.unwrap();
-    sqlx::query_scalar(SESSIONS).bind(database).fetch_all(&mut connection).await.unwrap()
+    for _ in 0..1000 {
+        match sqlx::query_scalar(SESSIONS).bind(database).fetch_all(&mut connection).await {
+            Err(sqlx::Error::Database(error)) if error.message().starts_with(CANNOT_SHOW) => {}
+            sessions => return sessions.unwrap(),
+        }
+    }
+    panic!("the server never shows its sessions");
 }
