@@ -28,7 +28,7 @@ const SET_UP_ONCE: &str = "\
     SET TRANSACTION ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = '1s'; SET LOCAL statement_timeout = '5s'; \
     SELECT set_config('synchronous_commit', 'on', true) WHERE current_setting('synchronous_commit') = 'off'";
 
-/// PostgreSQL, for [`LeaseRow`].
+/// PostgreSQL, for [`LeaseRow`](dlock_sql::LeaseRow).
 #[derive(Debug)]
 pub struct Postgres {
     server: Server,
