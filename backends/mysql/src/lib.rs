@@ -4,7 +4,6 @@
 // A library of locks neither panics nor prints.
 #![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]
 
-mod fault;
 pub mod fenced;
 mod get_lock;
 pub mod lease;

@@ -61,7 +61,7 @@ fn meaning(error: sqlx::Error, code: Option<&str>) -> Error {
     made.because(error)
 }
 
-/// What the algorithm does about it.
+/// The class of an error, by which the algorithm acts.
 pub(crate) fn refusal(error: &sqlx::Error) -> Refusal {
     match state(error).as_deref() {
         Some("23505") => Refusal::Duplicate,

@@ -124,7 +124,7 @@ async fn look_at(conn: &mut PgConnection, schema: &str, table: &Table) -> Result
     Err(Error::new(ErrorKind::SchemaMismatch, text))
 }
 
-/// What makes a promise smaller.
+/// The server's version, and the settings that make a promise smaller.
 pub(crate) async fn health(conn: &mut PgConnection) -> Result<Health> {
     let sql = "SELECT current_setting('server_version'), current_setting('fsync') = 'on' AND \
         current_setting('full_page_writes') = 'on'";

@@ -1,4 +1,4 @@
-//! What differs between the servers: how to connect, how to run a statement, and what an error means.
+//! A dialect is one server's part of the algorithm: it connects, runs statements and classifies errors.
 
 use std::fmt;
 use std::sync::Arc;
@@ -40,7 +40,7 @@ pub trait Dialect: fmt::Debug + Send + Sync + 'static {
     /// Says goodbye, so that the server does not count an aborted client.
     fn close(&self, conn: Self::Conn) -> BoxFuture<'_, ()>;
 
-    /// What kind of refusal an error is.
+    /// The class of an error.
     fn refusal(&self, error: &sqlx::Error) -> Refusal;
 
     /// The server's error as an error of the contract. It shows neither the account nor the password.
@@ -97,7 +97,7 @@ pub enum Cell {
     Bytes(Vec<u8>),
 }
 
-/// What a statement gave.
+/// The result of a statement.
 #[derive(Clone, Debug, Default)]
 pub struct Answer {
     /// How many rows it changed.

@@ -113,7 +113,7 @@ async fn renew_together<D: Dialect>(session: &mut Session<D>, batch: &[Renewal])
     if usize::try_from(prolonged).is_ok_and(|count| count == batch.len()) {
         return Ok(vec![standing; batch.len()]);
     }
-    // What is still held now was held then, and was prolonged.
+    // A hold that stands now also stood then, so it was prolonged.
     let held = owners(session, &site.statements.renewed, batch).await?;
     let of = |renewal: &Renewal| if held.contains(&renewal.owner[..]) { standing } else { Standing::Lost };
     Ok(batch.iter().map(of).collect())

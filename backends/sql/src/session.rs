@@ -15,7 +15,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 /// How often a statement is sent again that the server undid because of others beside it.
 const AGAIN: u32 = 5;
 
-/// What all connections of a store share.
+/// The parts that all connections of a store share.
 #[derive(Debug)]
 pub(crate) struct Site<D> {
     pub(crate) dialect: D,
@@ -145,7 +145,7 @@ impl<D: Dialect> Session<D> {
         Ok(())
     }
 
-    /// What the server says of itself.
+    /// Asks for the server's version, role and settings.
     pub(crate) async fn health(&mut self) -> Result<Health> {
         match self.ask_for_health().await {
             // As in `send`: the server may have ended the session since its last answer.

@@ -22,7 +22,7 @@ pub const META: &str = "dlock_meta";
 pub struct Words {
     /// The kind of store in one word.
     pub kind: &'static str,
-    /// What stands before each table's name: nothing, or a schema and a dot. Checked where it is read.
+    /// The schema and a dot, which stand before each table's name, or nothing. It is checked where it is read.
     pub schema: Cow<'static, str>,
     /// The server's time in microseconds since 1970.
     pub now: &'static str,

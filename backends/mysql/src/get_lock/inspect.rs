@@ -16,7 +16,7 @@ use super::name::name_of;
 use super::session::Session;
 use super::store::{GetLock, Shared};
 use super::table::head_and_rest;
-use crate::fault::fault;
+use crate::server::fault::fault;
 
 /// How long the holder's process has for giving the lock up. Its monitor looks four times in a second.
 const ANSWER: Duration = Duration::from_secs(2);

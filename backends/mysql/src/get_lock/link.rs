@@ -12,8 +12,8 @@ use sqlx::mysql::{MySqlConnection, MySqlRow};
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Row};
 
 use super::table::head_and_rest;
-use crate::fault::fault;
 use crate::server::Server;
+use crate::server::fault::fault;
 
 /// How long the server may take for anything that is not a wait.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);

@@ -14,8 +14,8 @@ use tokio::sync::Notify;
 
 use super::link::{Link, Standings};
 use super::session::Session;
-use crate::fault::fault;
 use crate::server::Server;
+use crate::server::fault::fault;
 
 /// How old a hold's last look may be.
 const EVERY: Duration = Duration::from_millis(250);

@@ -9,7 +9,7 @@ use futures::future::BoxFuture;
 use tokio::sync::{Mutex, Notify, watch};
 
 use super::link::Link;
-use crate::fault::{fault, is_over};
+use crate::server::fault::{fault, is_over};
 
 /// A session that holds a lock. Dropping it closes the socket, and the server frees the lock.
 #[derive(Debug)]

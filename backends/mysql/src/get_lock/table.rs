@@ -10,8 +10,8 @@ use dlock_contract::{Error, ErrorKind, Result};
 use sqlx::Row;
 
 use super::link::Link;
-use crate::fault::fault;
 use crate::lease::tables;
+use crate::server::fault::fault;
 
 macro_rules! create {
     () => {

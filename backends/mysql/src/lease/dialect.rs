@@ -11,8 +11,8 @@ use sqlx::query::Query;
 use sqlx::{AssertSqlSafe, Column, ConnectOptions, Connection, Either, Executor, Row, TypeInfo, ValueRef};
 
 use super::tables;
-use crate::fault::{fault, is_over, number};
 use crate::server::Server;
+use crate::server::fault::{fault, is_over, number};
 
 /// The time is universal, so a session's time zone does not move it. It is that of the statement's start. The id of the last
 /// insert comes back in the answer to an update, so a token costs no second request.

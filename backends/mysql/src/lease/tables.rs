@@ -7,7 +7,7 @@ use dlock_contract::{Error, ErrorKind, Health, Result};
 use sqlx::mysql::MySqlConnection;
 use sqlx::{AssertSqlSafe, Row};
 
-use crate::fault::fault;
+use crate::server::fault::fault;
 
 /// A table, and its columns as `name:type:key`, in order.
 struct Table {
@@ -134,7 +134,7 @@ async fn probe(conn: &mut MySqlConnection) -> Result<()> {
     sqlx::raw_sql("ROLLBACK").execute(conn).await.map(drop).map_err(fault)
 }
 
-/// What makes a promise smaller.
+/// The server's version, and the settings that make a promise smaller.
 pub(super) async fn health(conn: &mut MySqlConnection) -> Result<Health> {
     let sql = "SHOW GLOBAL VARIABLES WHERE Variable_name IN ( \
         'version', 'innodb_flush_log_at_trx_commit', 'wsrep_on', 'group_replication_single_primary_mode')";

@@ -47,7 +47,7 @@ async fn a_table_of_somebody_else_is_refused_and_left_as_it_is(database: Databas
     database.store().await;
 }
 
-/// What the server says of the table.
+/// The columns of the table, as the server describes them.
 async fn made_as(database: &Database) -> Vec<String> {
     let sql = "SELECT c.relpersistence::text || c.relkind::text || a.attname || format_type(a.atttypid, a.atttypmod) \
                    || a.attcollation || a.attnotnull \

@@ -48,7 +48,7 @@ async fn a_table_of_somebody_else_is_refused_and_left_as_it_is(database: Databas
     assert!(error.to_string().contains("dlock_meta"), "{error}");
 }
 
-/// What the server says of the table.
+/// The columns of the table, as the server describes them.
 async fn made_as(database: &Database) -> Vec<String> {
     let sql = "SELECT CONCAT_WS(' ', column_name, column_type, column_key, collation_name) \
                FROM information_schema.columns WHERE table_schema = DATABASE() AND table_name = 'dlock_locks' \

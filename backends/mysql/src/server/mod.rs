@@ -1,5 +1,7 @@
 //! The server, the database and the account of an address.
 
+pub(crate) mod fault;
+
 use std::fmt;
 use std::sync::Arc;
 
