@@ -30,14 +30,14 @@ pub struct Words {
     pub div: &'static str,
     /// An owner that is nobody: no bytes.
     pub nobody: &'static str,
-    /// What stands before and after the expression of a new token.
+    /// The words before and after the expression of a new token.
     pub draw: (&'static str, &'static str),
     /// The end of a statement that draws a token.
     pub tells: &'static str,
     /// The end of an insert that changes nothing if the row is there; empty where the server then answers with
     /// [`Refusal::Duplicate`](crate::Refusal::Duplicate).
     pub unless_there: &'static str,
-    /// What makes the server look several rows up by their names. One that reads a small table as a whole would wait for rows
+    /// The hint by which the server looks several rows up by their names. One that reads a small table as a whole would wait for rows
     /// of other keys that somebody keeps locked.
     pub by_name: &'static str,
     /// Whether placeholders have numbers: `$1`, and not `?`.

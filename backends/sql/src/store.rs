@@ -37,7 +37,7 @@ impl<D: Dialect> LeaseRow<D> {
     /// Opens the store: connects once, and makes the tables if they are missing.
     ///
     /// # Errors
-    /// What the dialect finds wrong with the server, the account or the tables.
+    /// If the dialect finds something wrong with the server, the account or the tables.
     pub async fn open(dialect: D, settings: Settings, clock: &Clock) -> Result<Self> {
         let statements = Statements::new(dialect.words());
         let profile = profile(dialect.words().kind);

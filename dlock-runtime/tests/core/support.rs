@@ -2,6 +2,7 @@
 
 mod faulty;
 mod line;
+mod steps;
 
 use std::future::Future;
 use std::sync::{Arc, LazyLock, Mutex};
@@ -11,7 +12,8 @@ use dlock_memory::Memory;
 use dlock_runtime::{Clock, Defaults, Event, Guard, Held, Key, Label, Lock, LockKey, Observer, Registry, Result, Wait};
 use tokio::task::JoinHandle;
 
-pub(crate) use faulty::{Faulty, Offers, Op, Step};
+pub(crate) use faulty::{Faulty, Offers};
+pub(crate) use steps::{Op, Step};
 
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
 pub(crate) const MS: Duration = Duration::from_millis(1);

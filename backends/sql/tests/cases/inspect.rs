@@ -1,4 +1,4 @@
-//! What operators see: names of rows, listings, and the state of the server.
+//! The operator's view: names of rows, listings, and the state of the server.
 
 use dlock_contract::{Backend, Inspect, Listing};
 use dlock_testkit::holds::take;

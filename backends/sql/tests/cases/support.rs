@@ -1,4 +1,4 @@
-//! What several of the cases need.
+//! Helpers that several of the cases need.
 
 use std::sync::Arc;
 use std::time::Duration;

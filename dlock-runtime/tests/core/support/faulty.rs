@@ -15,52 +15,7 @@ use dlock_runtime::{Clock, Error, ErrorKind, HoldId, LastSuccess, LockKey, LockS
 use futures::future::{BoxFuture, pending};
 
 use super::line::Line;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Op {
-    Acquire,
-    Together,
-    Renew,
-    Release,
-    /// A release that asks for the next one too; its step is that of a release.
-    Carry,
-    Reserve,
-    Abandon,
-    /// The look for the record of a broken hold.
-    Record,
-    Ready,
-    Close,
-}
-
-/// The fault of one call.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Step {
-    Pass,
-    /// Fails, and a retry can help.
-    Fail,
-    /// Fails before anything has left.
-    NeverSent,
-    /// Fails for good.
-    Refuse,
-    /// Nothing is done and no answer comes.
-    Hang,
-    /// Of a release or an abandon: no answer comes, and it is done when the test [delivers](Faulty::deliver) it.
-    Stall,
-    /// It is done, but the answer is lost.
-    LostReply,
-    /// It is done, and the answer comes so much later.
-    Late(Duration),
-    /// Panics before it gives a future.
-    Panic,
-    /// Contended, with a signal that fails at once.
-    BrokenSignal,
-    /// It is granted for so long only, as a pushed grant is.
-    Short(Duration),
-    /// It is done, and said to have begun so long ago.
-    Stale(Duration),
-    /// Of several locks in one request all are granted, and one hold fewer comes back.
-    Fewer,
-}
+use super::steps::{Op, Step};
 
 /// The profile and the powers of the store. A test switches off what it does not want.
 pub(crate) struct Offers {
