@@ -124,6 +124,11 @@ impl<'a> Bench<'a> {
         Ok(Arc::new(Claim::clone(&*self.claim(key, ttl)?).with(|claim| claim.once_per = Some(Box::new(once)))))
     }
 
+    /// A claim whose hold is not renewed, so it lives in nothing that it shares with others.
+    pub(crate) fn claim_not_renewed(&self, key: &LockKey, ttl: Duration) -> Tested<Arc<Claim>> {
+        Ok(Arc::new(Claim::clone(&*self.claim(key, ttl)?).with(|claim| claim.renewed = false)))
+    }
+
     pub(crate) async fn client(&self) -> Tested<Client> {
         self.client_with(self.clock.clone()).await
     }

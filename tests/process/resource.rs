@@ -22,7 +22,7 @@ impl Resource {
         let url = match store {
             Store::Redis | Store::MariaDb | Store::MySql | Store::Postgres => url.to_owned(),
             // Its own part of the URL means nothing to the client.
-            Store::MariaDbNamed | Store::MySqlNamed => url.split('?').next().unwrap().to_owned(),
+            Store::MariaDbNamed | Store::MySqlNamed | Store::PostgresNamed => url.split('?').next().unwrap().to_owned(),
             _ => format!("sqlite://{}?mode=rwc", folder.join("resource.db").display()),
         };
         Self { url }

@@ -17,11 +17,12 @@ pub(crate) enum Store {
     MariaDbNamed,
     MySqlNamed,
     Postgres,
+    PostgresNamed,
     Etcd,
 }
 
 /// All of them.
-pub(crate) const ALL: [Store; 10] = [
+pub(crate) const ALL: [Store; 11] = [
     Store::Memory,
     Store::Sqlite,
     Store::Redis,
@@ -31,6 +32,7 @@ pub(crate) const ALL: [Store; 10] = [
     Store::MariaDbNamed,
     Store::MySqlNamed,
     Store::Postgres,
+    Store::PostgresNamed,
     Store::Etcd,
 ];
 
@@ -46,6 +48,7 @@ impl Store {
             Self::MariaDbNamed => "mariadb-named",
             Self::MySqlNamed => "mysql-named",
             Self::Postgres => "postgres",
+            Self::PostgresNamed => "postgres-named",
             Self::Etcd => "etcd",
         }
     }
@@ -62,7 +65,7 @@ impl Store {
 
     /// Is a lock bound to one connection, and lost with it?
     pub(crate) fn is_session(self) -> bool {
-        matches!(self, Self::MariaDbNamed | Self::MySqlNamed)
+        matches!(self, Self::MariaDbNamed | Self::MySqlNamed | Self::PostgresNamed)
     }
 
     /// Can callers of one process pass a hold on?
@@ -98,7 +101,7 @@ impl Store {
             Self::Redlock => shared().redlock().map(with_long_ttls).map(Some),
             Self::MariaDb | Self::MariaDbNamed => shared().mariadb().map(Some),
             Self::MySql | Self::MySqlNamed => shared().mysql().map(Some),
-            Self::Postgres => shared().postgres().map(Some),
+            Self::Postgres | Self::PostgresNamed => shared().postgres().map(Some),
             Self::Etcd => shared().etcd().map(Some),
         }
     }
@@ -112,7 +115,7 @@ impl Store {
             Self::Redlock => Instance::start_all([(); 5].map(|()| Redis { aof_always: true, ..Redis::default() })),
             Self::MariaDb | Self::MariaDbNamed => Instance::start_all([MariaDb::default()]),
             Self::MySql | Self::MySqlNamed => Instance::start_all([MySql::default()]),
-            Self::Postgres => Instance::start_all([Postgres::default()]),
+            Self::Postgres | Self::PostgresNamed => Instance::start_all([Postgres::default()]),
             Self::Etcd => Instance::start_all([Etcd::default()]),
         }
     }

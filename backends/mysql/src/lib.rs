@@ -1,12 +1,12 @@
 //! Locks in MySQL and MariaDB, in one of two ways: a [lease row](lease), which is the default, or a named lock
-//! ([`GetLock`]).
+//! ([`GET_LOCK`](named)).
 
 // A library of locks neither panics nor prints.
 #![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]
 
 pub mod fenced;
-mod get_lock;
 pub mod lease;
+pub mod named;
 mod server;
 
 use std::sync::Arc;
@@ -14,14 +14,12 @@ use std::sync::Arc;
 use dlock_contract::{Address, Backend, Clock, Opener, Result};
 use dlock_sql::Way;
 
-pub use get_lock::GetLock;
-
 /// Opens a store by its URL.
 pub const OPENER: Opener = Opener::new(&server::FORM, |address, clock| Box::pin(open(address, clock)));
 
 async fn open(address: Address, clock: &Clock) -> Result<Arc<dyn Backend>> {
     Ok(match server::way_of(&address) {
-        Way::Named => Arc::new(GetLock::open_at(&address, clock).await?),
+        Way::Named => Arc::new(named::open_at(&address, clock).await?),
         _ => Arc::new(lease::open_at(&address, clock).await?),
     })
 }

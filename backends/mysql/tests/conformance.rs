@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use dlock_conformance::{Outage, Store};
 use dlock_contract::{Backend, Clock, LockKey, Result};
-use dlock_mysql::{GetLock, lease};
+use dlock_mysql::{lease, named};
 use dlock_testkit::conformance::{self, Served};
 use dlock_testkit::servers::{MariaDb, MySql};
 use futures::future::BoxFuture;
@@ -71,7 +71,7 @@ impl Store for Named {
 
     fn open(&self, clock: Clock) -> BoxFuture<'_, Result<Arc<dyn Backend>>> {
         let url = self.served.url();
-        Box::pin(async move { Ok(Arc::new(GetLock::open(&url, &clock).await?) as Arc<dyn Backend>) })
+        Box::pin(async move { Ok(Arc::new(named::open(&url, &clock).await?) as Arc<dyn Backend>) })
     }
 
     fn leftovers<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<Vec<String>>> {

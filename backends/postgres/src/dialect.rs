@@ -55,6 +55,20 @@ impl Postgres {
         };
         Self { server, clock: clock.clone(), words, is_direct: AtomicBool::new(false) }
     }
+
+    /// A connection without any setting of ours.
+    pub(crate) async fn connect_directly(&self) -> Result<PgConnection> {
+        Ok(self.server.connect(&self.clock).await?.0)
+    }
+
+    /// Whether a connection is known to be a session of the server.
+    pub(crate) fn is_direct(&self) -> bool {
+        self.is_direct.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn note_direct(&self) {
+        self.is_direct.store(true, Ordering::Relaxed);
+    }
 }
 
 impl Dialect for Postgres {
@@ -67,7 +81,7 @@ impl Dialect for Postgres {
     fn connect(&self) -> BoxFuture<'_, Result<(PgConnection, String)>> {
         Box::pin(async {
             let (mut conn, server) = self.server.connect(&self.clock).await?;
-            if self.is_direct.load(Ordering::Relaxed) {
+            if self.is_direct() {
                 set_up(&mut conn).await?;
             }
             Ok((conn, server))
@@ -79,7 +93,7 @@ impl Dialect for Postgres {
             let (other, _) = self.server.connect(&self.clock).await?;
             if !pooler::gives_sessions_in_turn(conn, other).await? {
                 set_up(conn).await?;
-                self.is_direct.store(true, Ordering::Relaxed);
+                self.note_direct();
             }
             tables::prepare(conn, &self.words.schema).await
         })
@@ -96,7 +110,7 @@ impl Dialect for Postgres {
             for value in values {
                 query = bound(query, *value);
             }
-            if self.is_direct.load(Ordering::Relaxed) {
+            if self.is_direct() {
                 return answer(conn, query).await;
             }
             // One transaction is one session, whatever the pooler does.
@@ -117,7 +131,7 @@ impl Dialect for Postgres {
             writable_server(conn).await?;
             tables::look(conn, &self.words.schema).await?;
             let health = tables::health(conn).await?;
-            Ok(match self.is_direct.load(Ordering::Relaxed) {
+            Ok(match self.is_direct() {
                 true => health,
                 false => health.finding(
                     "a pooler gives each transaction another session, so each request is a transaction of four messages: \
@@ -140,7 +154,7 @@ impl Dialect for Postgres {
     }
 }
 
-async fn set_up(conn: &mut PgConnection) -> Result<()> {
+pub(crate) async fn set_up(conn: &mut PgConnection) -> Result<()> {
     sqlx::raw_sql(SET_UP).execute(conn).await.map(drop).map_err(fault)
 }
 

@@ -76,6 +76,6 @@ pub(crate) fn refusal(error: &sqlx::Error) -> Refusal {
     }
 }
 
-fn state(error: &sqlx::Error) -> Option<String> {
+pub(crate) fn state(error: &sqlx::Error) -> Option<String> {
     error.as_database_error()?.code().map(|code| code.into_owned())
 }

@@ -1,6 +1,7 @@
-//! Locks in PostgreSQL: rows of a table, each with the end of a lease.
+//! Locks in PostgreSQL, in one of two ways: rows of a table, each with the end of a lease, which is the default, or
+//! [advisory locks](named).
 //!
-//! The algorithm is that of `dlock-sql`; here is what is PostgreSQL's own.
+//! The algorithms are those of `dlock-sql`; here is what is PostgreSQL's own.
 
 // A library of locks neither panics nor prints.
 #![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]
@@ -8,6 +9,7 @@
 mod dialect;
 mod fault;
 pub mod fenced;
+pub mod named;
 mod pooler;
 mod server;
 mod tables;
@@ -15,7 +17,7 @@ mod tables;
 use std::sync::Arc;
 
 use dlock_contract::{Address, Backend, Clock, Opener, Result};
-use dlock_sql::{LeaseRow, Settings};
+use dlock_sql::{LeaseRow, Settings, Way};
 
 pub use self::dialect::Postgres;
 use self::server::{FORM, Server};
@@ -24,7 +26,10 @@ use self::server::{FORM, Server};
 pub const OPENER: Opener = Opener::new(&FORM, |address, clock| Box::pin(open_any(address, clock)));
 
 async fn open_any(address: Address, clock: &Clock) -> Result<Arc<dyn Backend>> {
-    Ok(Arc::new(open_at(&address, clock).await?))
+    Ok(match server::way_of(&address) {
+        Way::Named => Arc::new(named::open_at(&address, clock).await?),
+        _ => Arc::new(open_at(&address, clock).await?),
+    })
 }
 
 /// Opens `postgres://user:password@host:port/database`. Special characters in the account are percent-encoded. With

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use dlock_contract::engine::Names;
 use dlock_contract::{Address, Clock, Error, ErrorKind, OptionRow, Result, Secret, Tls, TlsMode, UrlBody, UrlForm};
-use dlock_sql::Settings;
+use dlock_sql::{Settings, Way};
 use sqlx::postgres::{PgConnectOptions, PgConnection, PgSslMode};
 use sqlx::{ConnectOptions, Row};
 
@@ -29,7 +29,7 @@ pub(crate) const FORM: UrlForm = UrlForm::new(
     OptionRow::KEY,
     OptionRow::new("socket", "the folder of a Unix socket"),
     OptionRow::new("schema", "the schema of dlock's tables, in small letters, digits and underscores"),
-    OptionRow::one_of("way", &["lease"]),
+    OptionRow::one_of("way", &["lease", "named"]),
     dlock_sql::OPTIONS[0],
     dlock_sql::OPTIONS[1],
     dlock_sql::OPTIONS[2],
@@ -54,6 +54,14 @@ pub(crate) struct Server {
     patience: Duration,
     names: Arc<Names>,
     shown: String,
+}
+
+/// The way of locking that the URL asks for.
+pub(crate) fn way_of(address: &Address) -> Way {
+    match address.option("way") {
+        Some("named") => Way::Named,
+        _ => Way::Lease,
+    }
 }
 
 impl Server {

@@ -1,4 +1,4 @@
-//! The three tables: locks, records of broken holds, and what holds for a whole namespace.
+//! The tables: lease rows with records of broken holds, named locks, and what holds for a whole namespace.
 //!
 //! Keys are compared byte by byte. There is no index on the end of a lease: with one, an update could not stay in its page
 //! (HOT), and a busy lock's dead versions would wait for a vacuum, in the table and in its indexes.
@@ -16,38 +16,58 @@ struct Table {
     columns: &'static [&'static str],
 }
 
-const TABLES: [Table; 3] = [
-    Table {
-        name: dlock_sql::LOCKS,
-        create: include_str!("../migrations/20261123000001_dlock_locks.sql"),
-        columns: &[
-            "k:text:C:PRI",
-            "owner:bytea::",
-            "token:bigint::",
-            "expires_us:bigint::",
-            "note:text:C:",
-            "hold:text:C:",
-            "long_key:text:C:",
-            "run_boundary:bigint::",
-            "run_open:smallint::",
-            "run_owner:bytea::",
-            "run_started:bigint::",
-            "good_started:bigint::",
-            "good_took:bigint::",
-            "good_note:text:C:",
-        ],
-    },
-    Table {
-        name: dlock_sql::BREAKS,
-        create: include_str!("../migrations/20261123000002_dlock_breaks.sql"),
-        columns: &["hold:text:C:PRI", "record:text:C:", "until_us:bigint::"],
-    },
-    Table {
-        name: dlock_sql::META,
-        create: include_str!("../migrations/20261123000003_dlock_meta.sql"),
-        columns: &["name:text:C:PRI", "word:text:C:", "number:bigint::"],
-    },
-];
+const LEASES: [&Table; 3] = [&LOCKS, &BREAKS, &META];
+
+const NAMED_LOCKS: [&Table; 2] = [&NAMED, &META];
+
+const LOCKS: Table = Table {
+    name: dlock_sql::LOCKS,
+    create: include_str!("../migrations/20261123000001_dlock_locks.sql"),
+    columns: &[
+        "k:text:C:PRI",
+        "owner:bytea::",
+        "token:bigint::",
+        "expires_us:bigint::",
+        "note:text:C:",
+        "hold:text:C:",
+        "long_key:text:C:",
+        "run_boundary:bigint::",
+        "run_open:smallint::",
+        "run_owner:bytea::",
+        "run_started:bigint::",
+        "good_started:bigint::",
+        "good_took:bigint::",
+        "good_note:text:C:",
+    ],
+};
+
+const BREAKS: Table = Table {
+    name: dlock_sql::BREAKS,
+    create: include_str!("../migrations/20261123000002_dlock_breaks.sql"),
+    columns: &["hold:text:C:PRI", "record:text:C:", "until_us:bigint::"],
+};
+
+const META: Table = Table {
+    name: dlock_sql::META,
+    create: include_str!("../migrations/20261123000003_dlock_meta.sql"),
+    columns: &["name:text:C:PRI", "word:text:C:", "number:bigint::"],
+};
+
+const NAMED: Table = Table {
+    name: dlock_sql::NAMED,
+    create: include_str!("../migrations/20261124000001_dlock_named.sql"),
+    columns: &[
+        "k:text:C:PRI",
+        "lock_id:bigint::",
+        "token:bigint::",
+        "session:bigint::",
+        "note:text:C:",
+        "hold:text:C:",
+        "long_key:text:C:",
+        "broken_hold:text:C:",
+        "broken_record:text:C:",
+    ],
+};
 
 const LOOK: &str = "\
     SELECT a.attname || ':' || format_type(a.atttypid, a.atttypmod) || ':' || coalesce(l.collname, '') || ':' \
@@ -70,9 +90,27 @@ const PROBE: &str = "\
     SELECT 1 FROM {s}dlock_locks, {s}dlock_breaks, {s}dlock_meta WHERE false; \
     ROLLBACK";
 
-/// Makes the tables that are missing, and looks at what is there. `schema` is empty, or ends with a dot.
+/// The same for named locks.
+const NAMED_PROBE: &str = "\
+    BEGIN; \
+    INSERT INTO {s}dlock_named (k, lock_id, token, session, note, hold) VALUES ('{probe}', 0, 0, 0, '', '') \
+    ON CONFLICT (k) DO UPDATE SET token = dlock_named.token + 1; \
+    INSERT INTO {s}dlock_meta (name, word, number) VALUES ('{probe}', '', 0); \
+    SELECT 1 FROM {s}dlock_named, {s}dlock_meta WHERE false; \
+    ROLLBACK";
+
+/// Makes the tables of lease rows that are missing, and looks at what is there. `schema` is empty, or ends with a dot.
 pub(crate) async fn prepare(conn: &mut PgConnection, schema: &str) -> Result<()> {
-    for table in &TABLES {
+    prepare_all(conn, schema, &LEASES, PROBE).await
+}
+
+/// The same for named locks.
+pub(crate) async fn prepare_named(conn: &mut PgConnection, schema: &str) -> Result<()> {
+    prepare_all(conn, schema, &NAMED_LOCKS, NAMED_PROBE).await
+}
+
+async fn prepare_all(conn: &mut PgConnection, schema: &str, tables: &[&Table], probe: &str) -> Result<()> {
+    for table in tables {
         if look_at(conn, schema, table).await? {
             continue;
         }
@@ -85,7 +123,7 @@ pub(crate) async fn prepare(conn: &mut PgConnection, schema: &str) -> Result<()>
             _ => {}
         }
     }
-    let probe = PROBE.replace("{s}", schema).replace("{probe}", &format!("{:016x}", fastrand::u64(..)));
+    let probe = probe.replace("{s}", schema).replace("{probe}", &format!("{:016x}", fastrand::u64(..)));
     let probe = sqlx::raw_sql(AssertSqlSafe(probe)).execute(&mut *conn).await;
     if probe.is_err() {
         // The transaction would stay open.
@@ -94,9 +132,18 @@ pub(crate) async fn prepare(conn: &mut PgConnection, schema: &str) -> Result<()>
     probe.map(drop).map_err(fault)
 }
 
-/// Whether the tables are as they must be.
+/// Whether the tables of lease rows are as they must be.
 pub(crate) async fn look(conn: &mut PgConnection, schema: &str) -> Result<()> {
-    for table in &TABLES {
+    look_all(conn, schema, &LEASES).await
+}
+
+/// The same for named locks.
+pub(crate) async fn look_named(conn: &mut PgConnection, schema: &str) -> Result<()> {
+    look_all(conn, schema, &NAMED_LOCKS).await
+}
+
+async fn look_all(conn: &mut PgConnection, schema: &str, tables: &[&Table]) -> Result<()> {
+    for table in tables {
         if !look_at(conn, schema, table).await? {
             return Err(table.is_missing(schema));
         }

@@ -1,4 +1,4 @@
-//! The conformance suite over lease rows, on PostgreSQL.
+//! The conformance suite over lease rows and advisory locks, on PostgreSQL.
 
 use std::any::Any;
 use std::process::ExitCode;
@@ -11,14 +11,18 @@ use dlock_testkit::servers::Postgres;
 use futures::future::BoxFuture;
 
 fn main() -> ExitCode {
-    conformance::main(&[("postgres", || Ok(Box::new(Server { served: Served::start(Postgres::default())? })))])
+    conformance::main(&[
+        ("postgres", || Ok(Box::new(Leases { served: Served::start(Postgres::default())? }))),
+        ("postgres-named", || Ok(Box::new(Named { served: Served::start(Postgres::default())? }))),
+    ])
 }
 
-struct Server {
+/// Lease rows.
+struct Leases {
     served: Served,
 }
 
-impl Store for Server {
+impl Store for Leases {
     fn name(&self) -> String {
         "postgres".into()
     }
@@ -48,4 +52,49 @@ impl Store for Server {
     fn restart(&self) -> Option<BoxFuture<'_, Result<()>>> {
         self.served.restart()
     }
+}
+
+/// Advisory locks.
+struct Named {
+    served: Served,
+}
+
+impl Store for Named {
+    fn name(&self) -> String {
+        "postgres-named".into()
+    }
+
+    fn open(&self, clock: Clock) -> BoxFuture<'_, Result<Arc<dyn Backend>>> {
+        let url = self.served.url();
+        Box::pin(async move { Ok(Arc::new(dlock_postgres::named::open(&url, &clock).await?) as Arc<dyn Backend>) })
+    }
+
+    fn leftovers<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<Vec<String>>> {
+        let found = format!(
+            "SELECT CASE WHEN granted THEN 'held by ' ELSE 'waited for by ' END || pid FROM pg_locks WHERE {}",
+            of_key(key)
+        );
+        Box::pin(self.served.lines(found))
+    }
+
+    fn evict<'a>(&'a self, key: &'a LockKey) -> Option<BoxFuture<'a, Result<()>>> {
+        let end = format!("SELECT pg_terminate_backend(pid) FROM pg_locks WHERE granted AND {}", of_key(key));
+        Some(Box::pin(async move { self.served.ask(end).await.map(drop) }))
+    }
+
+    fn outage(&self, outage: Outage) -> Option<BoxFuture<'_, Result<Box<dyn Any + Send>>>> {
+        self.served.outage(outage)
+    }
+
+    fn restart(&self) -> Option<BoxFuture<'_, Result<()>>> {
+        self.served.restart()
+    }
+}
+
+/// The lock's number, as the server itself works it out.
+fn of_key(key: &LockKey) -> String {
+    format!(
+        "locktype = 'advisory' AND objsubid = 1 AND (classid::bigint << 32 | objid::bigint) = \
+         ('x' || left(encode(sha256('{key}'), 'hex'), 16))::bit(64)::bigint"
+    )
 }

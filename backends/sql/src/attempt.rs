@@ -13,7 +13,7 @@ use crate::session::{Session, corrupt};
 use crate::statements::Statements;
 
 /// No counter of ours gives more: a JSON number or a script holds no larger one exactly.
-const MOST_TOKEN: u64 = 1 << 53;
+pub(crate) const MOST_TOKEN: u64 = 1 << 53;
 
 /// Asks once for the lock.
 pub(crate) async fn acquire<D: Dialect>(session: &mut Session<D>, claim: &Arc<Claim>) -> Result<Attempt> {

@@ -18,21 +18,21 @@ pub(crate) struct Flights(Mutex<HashMap<Owner, watch::Receiver<()>>>);
 pub(crate) struct Flight {
     flights: Arc<Flights>,
     owner: Owner,
-    _aloft: watch::Sender<()>,
+    aloft: watch::Sender<()>,
 }
 
 impl Flights {
-    /// An owner has one attempt at a time.
+    /// An owner has one attempt at a time. One that begins before the former has landed is waited for too.
     pub(crate) fn begin(self: &Arc<Self>, owner: Owner) -> Flight {
         let (aloft, landed) = watch::channel(());
         self.lock().insert(owner, landed);
-        Flight { flights: self.clone(), owner, _aloft: aloft }
+        Flight { flights: self.clone(), owner, aloft }
     }
 
     /// Waits for the owner's attempt, if one is under way.
     pub(crate) async fn landed(&self, owner: &Owner) {
-        let landed = self.lock().get(owner).cloned();
-        if let Some(mut landed) = landed {
+        let under_way = || self.lock().get(owner).cloned();
+        while let Some(mut landed) = under_way() {
             // It never changes: this ends when the sender is dropped.
             let _ = landed.changed().await;
         }
@@ -45,7 +45,10 @@ impl Flights {
 
 impl Drop for Flight {
     fn drop(&mut self) {
-        self.flights.lock().remove(&self.owner);
+        let mut flights = self.flights.lock();
+        if flights.get(&self.owner).is_some_and(|landed| landed.same_channel(&self.aloft.subscribe())) {
+            flights.remove(&self.owner);
+        }
     }
 }
 

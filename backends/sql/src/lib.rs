@@ -18,6 +18,7 @@ mod dialect;
 mod ending;
 mod flights;
 mod inspect;
+mod named;
 mod pool;
 mod renewals;
 mod row;
@@ -29,6 +30,7 @@ mod sweep;
 mod ways;
 
 pub use dialect::{Answer, Cell, Dialect, Refusal, Statement, Value};
+pub use named::{LockName, NAMED, NamedAnswer, NamedDialect, NamedLock, NamedWords, SessionId};
 pub use settings::{OPTIONS, Settings};
 pub use statements::{BREAKS, LOCKS, META, Words};
 pub use store::LeaseRow;

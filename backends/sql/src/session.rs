@@ -177,7 +177,7 @@ impl<D: Dialect> Session<D> {
     }
 }
 
-fn refused<D: Dialect>(dialect: &D, error: sqlx::Error) -> Error {
+pub(crate) fn refused<D: Dialect>(dialect: &D, error: sqlx::Error) -> Error {
     match dialect.refusal(&error) {
         Refusal::RowLocked => Error::outage(
             "another session keeps the lock's row locked, such as an open transaction of a person: end that session",

@@ -31,6 +31,9 @@ pub const OPTIONS: [OptionRow; 6] = [
     OptionRow::new("sweep_after", "after how long an unused key's row is deleted, such as 30d, which is the default"),
 ];
 
+/// Those of them that belong to the pool of lease rows.
+const POOL: [&str; 3] = ["max_connections", "idle_timeout", "max_lifetime"];
+
 impl Default for Settings {
     fn default() -> Self {
         Self {
@@ -45,6 +48,19 @@ impl Default for Settings {
 }
 
 impl Settings {
+    /// The same for named locks, which have no pool.
+    ///
+    /// # Errors
+    /// For a value that cannot be, and for an option of the pool.
+    pub fn of_named(address: &Address) -> Result<Self> {
+        match POOL.iter().find(|name| address.option(name).is_some()) {
+            Some(name) => {
+                Err(address.wrong(&format!("`{name}` belongs to way=lease: a named lock lives in a session")))
+            }
+            None => Self::of(address),
+        }
+    }
+
     /// As the URL says, or the defaults.
     ///
     /// # Errors

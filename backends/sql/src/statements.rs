@@ -215,7 +215,7 @@ pub(crate) const PAGE: usize = 1000;
 const BOUNDARY: &str = "(({now} - {offset} + {period} {div} 2) {div} {period} * {period} + {offset})";
 
 /// Above every token of a row that was swept.
-const SWEPT: &str = "COALESCE((SELECT number + 1 FROM {meta} WHERE name = 'swept'), 0)";
+pub(crate) const SWEPT: &str = "COALESCE((SELECT number + 1 FROM {meta} WHERE name = 'swept'), 0)";
 
 /// How many holds one renewal prolongs. Few sizes, so that the server keeps few prepared statements.
 pub(crate) const BATCHES: [usize; 3] = [1, 16, 128];
@@ -304,7 +304,7 @@ pub(crate) fn of_size(statements: &[(usize, Statement)], count: usize) -> (usize
 }
 
 /// The text with the server's words, and its values in the order of its placeholders.
-fn statement(text: &str, words: &Words) -> Statement {
+pub(crate) fn statement(text: &str, words: &Words) -> Statement {
     let table = |name: &str| format!("{}{name}", words.schema);
     let text = text
         .replace("{swept}", SWEPT)

@@ -31,6 +31,7 @@ pub(crate) async fn own_space(store: Store, url: &str, namespace: &str) -> Strin
             format!("{}?way=named", mysql::own_database(url, namespace).await)
         }
         Store::Postgres => postgres::own_database(url, namespace).await,
+        Store::PostgresNamed => format!("{}?way=named", postgres::own_database(url, namespace).await),
         Store::Etcd => format!("etcd://{}", url.split_once("://").unwrap().1),
         _ => url.to_owned(),
     }
@@ -47,6 +48,7 @@ pub(crate) fn probe(store: Store, url: &str, namespace: &str, memory: &Arc<Memor
         Store::MariaDb | Store::MySql => Box::new(mysql::Rows { url, namespace }),
         Store::MariaDbNamed | Store::MySqlNamed => Box::new(mysql::Named { url, namespace }),
         Store::Postgres => Box::new(postgres::Rows { url, namespace }),
+        Store::PostgresNamed => Box::new(postgres::Named { url, namespace }),
         Store::Etcd => Box::new(etcd::Etcd { url, namespace }),
     }
 }

@@ -1,11 +1,18 @@
-//! PostgreSQL: rows and sessions, told apart by a database of the trial's own.
+//! PostgreSQL: rows, advisory locks and sessions, told apart by a database of the trial's own.
 
 use futures::future::BoxFuture;
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection};
 
 use super::Probe;
 
+/// Lease rows.
 pub(crate) struct Rows {
+    pub(crate) url: String,
+    pub(crate) namespace: String,
+}
+
+/// Advisory locks.
+pub(crate) struct Named {
     pub(crate) url: String,
     pub(crate) namespace: String,
 }
@@ -24,6 +31,9 @@ const SESSIONS: &str = "SELECT concat_ws(' ', 'session', pid, state, query) FROM
 const HELD: &str = "SELECT 'row ' || k FROM dlock_locks \
      WHERE owner IS NOT NULL AND expires_us > extract(epoch FROM clock_timestamp()) * 1000000";
 
+const ADVISORY: &str = "SELECT CASE WHEN granted THEN 'held' ELSE 'waited for' END || ' by session ' || pid FROM pg_locks \
+     WHERE locktype = 'advisory' AND database = (SELECT oid FROM pg_database WHERE datname = $1)";
+
 impl Probe for Rows {
     fn places(&self) -> BoxFuture<'_, Vec<String>> {
         Box::pin(async {
@@ -33,9 +43,25 @@ impl Probe for Rows {
     }
 
     fn clients(&self) -> BoxFuture<'_, Vec<String>> {
+        Box::pin(sessions(&self.url, &self.namespace))
+    }
+}
+
+impl Probe for Named {
+    /// The sessions that hold a lock of the trial's database, or wait for one.
+    fn places(&self) -> BoxFuture<'_, Vec<String>> {
         Box::pin(async {
             let mut connection = PgConnection::connect(&self.url).await.unwrap();
-            sqlx::query_scalar(SESSIONS).bind(&self.namespace).fetch_all(&mut connection).await.unwrap()
+            sqlx::query_scalar(ADVISORY).bind(&self.namespace).fetch_all(&mut connection).await.unwrap()
         })
     }
+
+    fn clients(&self) -> BoxFuture<'_, Vec<String>> {
+        Box::pin(sessions(&self.url, &self.namespace))
+    }
+}
+
+async fn sessions(url: &str, database: &str) -> Vec<String> {
+    let mut connection = PgConnection::connect(url).await.unwrap();
+    sqlx::query_scalar(SESSIONS).bind(database).fetch_all(&mut connection).await.unwrap()
 }

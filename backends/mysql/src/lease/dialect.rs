@@ -42,7 +42,7 @@ pub struct MySql {
 }
 
 impl MySql {
-    pub(super) fn new(server: Server) -> Self {
+    pub(crate) fn new(server: Server) -> Self {
         Self { server }
     }
 }
@@ -157,7 +157,7 @@ fn cells(row: &MySqlRow) -> sqlx::Result<Vec<Cell>> {
 }
 
 /// Which server it is, if it can be written to. A replica has another id than its primary, as replication needs it.
-async fn writable_server(conn: &mut MySqlConnection) -> Result<String> {
+pub(crate) async fn writable_server(conn: &mut MySqlConnection) -> Result<String> {
     // MariaDB has no `server_uuid`.
     let sql = "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('read_only', 'server_id', 'server_uuid')";
     let rows = sqlx::raw_sql(sql).fetch_all(conn).await.map_err(fault)?;

@@ -2,7 +2,7 @@
 //!
 //! The algorithm is that of `dlock-sql`; here is what is MySQL's and MariaDB's own.
 
-mod dialect;
+pub(crate) mod dialect;
 pub(crate) mod tables;
 
 use dlock_contract::{Address, Clock, Result};
@@ -11,7 +11,7 @@ use dlock_sql::{LeaseRow, Settings};
 pub use self::dialect::MySql;
 use crate::server::{FORM, Server};
 
-/// Opens `mysql://user:password@host:port/database` or `mariadb://…`, as [`GetLock::open`](crate::GetLock::open) does, with
+/// Opens `mysql://user:password@host:port/database` or `mariadb://…`, as [`named::open`](crate::named::open) does, with
 /// lease rows.
 ///
 /// # Errors

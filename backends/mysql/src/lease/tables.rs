@@ -1,4 +1,4 @@
-//! The three tables: locks, records of broken holds, and what holds for a whole namespace.
+//! The tables: lease rows with records of broken holds, named locks, and what holds for a whole namespace.
 //!
 //! Names and keys are bytes, so no collation folds them. There is no index on the end of a lease: each change of an indexed
 //! column writes the index too, at every acquisition, renewal and release.
@@ -16,38 +16,58 @@ struct Table {
     columns: &'static [&'static str],
 }
 
-const TABLES: [Table; 3] = [
-    Table {
-        name: dlock_sql::LOCKS,
-        create: include_str!("../../migrations/20261123000001_dlock_locks.sql"),
-        columns: &[
-            "k:varbinary(255):PRI",
-            "owner:varbinary(16):",
-            "token:bigint:",
-            "expires_us:bigint:",
-            "note:varbinary(256):",
-            "hold:varbinary(16):",
-            "long_key:varbinary(4096):",
-            "run_boundary:bigint:",
-            "run_open:smallint:",
-            "run_owner:varbinary(16):",
-            "run_started:bigint:",
-            "good_started:bigint:",
-            "good_took:bigint:",
-            "good_note:varbinary(256):",
-        ],
-    },
-    Table {
-        name: dlock_sql::BREAKS,
-        create: include_str!("../../migrations/20261123000002_dlock_breaks.sql"),
-        columns: &["hold:varbinary(16):PRI", "record:varbinary(256):", "until_us:bigint:"],
-    },
-    Table {
-        name: dlock_sql::META,
-        create: include_str!("../../migrations/20261123000003_dlock_meta.sql"),
-        columns: &["name:varbinary(128):PRI", "word:varbinary(128):", "number:bigint:"],
-    },
-];
+const LEASES: [&Table; 3] = [&LOCKS, &BREAKS, &META];
+
+const NAMED_LOCKS: [&Table; 2] = [&NAMED, &META];
+
+const LOCKS: Table = Table {
+    name: dlock_sql::LOCKS,
+    create: include_str!("../../migrations/20261123000001_dlock_locks.sql"),
+    columns: &[
+        "k:varbinary(255):PRI",
+        "owner:varbinary(16):",
+        "token:bigint:",
+        "expires_us:bigint:",
+        "note:varbinary(256):",
+        "hold:varbinary(16):",
+        "long_key:varbinary(4096):",
+        "run_boundary:bigint:",
+        "run_open:smallint:",
+        "run_owner:varbinary(16):",
+        "run_started:bigint:",
+        "good_started:bigint:",
+        "good_took:bigint:",
+        "good_note:varbinary(256):",
+    ],
+};
+
+const BREAKS: Table = Table {
+    name: dlock_sql::BREAKS,
+    create: include_str!("../../migrations/20261123000002_dlock_breaks.sql"),
+    columns: &["hold:varbinary(16):PRI", "record:varbinary(256):", "until_us:bigint:"],
+};
+
+const META: Table = Table {
+    name: dlock_sql::META,
+    create: include_str!("../../migrations/20261123000003_dlock_meta.sql"),
+    columns: &["name:varbinary(128):PRI", "word:varbinary(128):", "number:bigint:"],
+};
+
+const NAMED: Table = Table {
+    name: dlock_sql::NAMED,
+    create: include_str!("../../migrations/20261124000001_dlock_named.sql"),
+    columns: &[
+        "k:varbinary(255):PRI",
+        "lock_id:varbinary(64):",
+        "token:bigint:",
+        "session:bigint:",
+        "note:varbinary(256):",
+        "hold:varbinary(16):",
+        "long_key:varbinary(4096):",
+        "broken_hold:varbinary(16):",
+        "broken_record:varbinary(256):",
+    ],
+};
 
 /// Does what locking does, so that a right that is missing is told now and not at the first lock. Nothing stays: it is
 /// rolled back. Each opening has a name of its own, so that none waits for another.
@@ -60,18 +80,30 @@ const PROBES: [&str; 6] = [
     "SELECT 1 FROM dlock_meta WHERE name = '{probe}'",
 ];
 
-/// Makes the tables that are missing, and looks at what is there.
+/// The same for named locks. In the upsert a right that is missing has the name that it has at a lock.
+const NAMED_PROBES: [&str; 4] = [
+    "INSERT INTO dlock_named (k, lock_id, token, session, note, hold) VALUES ('{probe}', '', 0, 0, '', '') \
+     ON DUPLICATE KEY UPDATE token = dlock_named.token + 1",
+    "SELECT 1 FROM dlock_named WHERE k = '{probe}'",
+    "INSERT INTO dlock_meta (name, word, number) VALUES ('{probe}', '', 0)",
+    "SELECT 1 FROM dlock_meta WHERE name = '{probe}'",
+];
+
+/// Makes the tables of lease rows that are missing, and looks at what is there.
 pub(super) async fn prepare(conn: &mut MySqlConnection) -> Result<()> {
-    for table in &TABLES {
-        make(conn, table).await?;
-    }
-    probe(conn).await
+    prepare_all(conn, &LEASES, &PROBES).await
 }
 
-/// The same for the table that all ways share.
-pub(crate) async fn prepare_meta(conn: &mut MySqlConnection) -> Result<()> {
-    let [_, _, meta] = &TABLES;
-    make(conn, meta).await
+/// The same for named locks.
+pub(crate) async fn prepare_named(conn: &mut MySqlConnection) -> Result<()> {
+    prepare_all(conn, &NAMED_LOCKS, &NAMED_PROBES).await
+}
+
+async fn prepare_all(conn: &mut MySqlConnection, tables: &[&Table], probes: &[&str]) -> Result<()> {
+    for table in tables {
+        make(conn, table).await?;
+    }
+    probe(conn, probes).await
 }
 
 async fn make(conn: &mut MySqlConnection, table: &Table) -> Result<()> {
@@ -85,9 +117,18 @@ async fn make(conn: &mut MySqlConnection, table: &Table) -> Result<()> {
     if look_at(conn, table).await? { Ok(()) } else { Err(missing(table)) }
 }
 
-/// Whether the tables are as they must be.
+/// Whether the tables of lease rows are as they must be.
 pub(super) async fn look(conn: &mut MySqlConnection) -> Result<()> {
-    for table in &TABLES {
+    look_all(conn, &LEASES).await
+}
+
+/// The same for named locks.
+pub(crate) async fn look_named(conn: &mut MySqlConnection) -> Result<()> {
+    look_all(conn, &NAMED_LOCKS).await
+}
+
+async fn look_all(conn: &mut MySqlConnection, tables: &[&Table]) -> Result<()> {
+    for table in tables {
         if !look_at(conn, table).await? {
             return Err(missing(table));
         }
@@ -124,10 +165,10 @@ async fn look_at(conn: &mut MySqlConnection, table: &Table) -> Result<bool> {
     Err(Error::new(ErrorKind::SchemaMismatch, text))
 }
 
-async fn probe(conn: &mut MySqlConnection) -> Result<()> {
+async fn probe(conn: &mut MySqlConnection, probes: &[&str]) -> Result<()> {
     sqlx::raw_sql("START TRANSACTION").execute(&mut *conn).await.map_err(fault)?;
     let name = format!("{:016x}", fastrand::u64(..));
-    for probe in PROBES {
+    for probe in probes {
         let probe = AssertSqlSafe(probe.replace("{probe}", &name));
         sqlx::raw_sql(probe).execute(&mut *conn).await.map_err(fault)?;
     }
@@ -135,7 +176,7 @@ async fn probe(conn: &mut MySqlConnection) -> Result<()> {
 }
 
 /// The server's version, and the settings that make a promise smaller.
-pub(super) async fn health(conn: &mut MySqlConnection) -> Result<Health> {
+pub(crate) async fn health(conn: &mut MySqlConnection) -> Result<Health> {
     let sql = "SHOW GLOBAL VARIABLES WHERE Variable_name IN ( \
         'version', 'innodb_flush_log_at_trx_commit', 'wsrep_on', 'group_replication_single_primary_mode')";
     let rows = sqlx::raw_sql(sql).fetch_all(conn).await.map_err(fault)?;

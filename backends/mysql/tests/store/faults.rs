@@ -2,23 +2,23 @@
 
 use std::time::{Duration, Instant};
 
-use dlock::backends::mysql::GetLock;
+use dlock::backends::mysql::named;
 use dlock::{Clock, ErrorKind, HoldId};
 use dlock_contract::{Backend, BreakRecord, Inspect, Listing, Queue, Released, Standing};
 use dlock_testkit::holds::{confirm, take, token};
 use dlock_testkit::{drop_after, text_of};
 use sqlx::{AssertSqlSafe, Executor};
 
+use crate::named_kit::{Store, TTL, open};
 use crate::server::{Database, Kind};
-use crate::store::{TTL, open};
 
-cases! {
+named_cases! {
     a_wrong_table_is_refused
     a_missing_database_is_refused
 }
 
 async fn a_wrong_table_is_refused(database: Database) {
-    let refused = async || GetLock::open(&database.url(), &Clock::system()).await.unwrap_err();
+    let refused = async || named::open(&database.url(), &Clock::system()).await.unwrap_err();
     let mut conn = database.connect().await;
     for table in [
         "CREATE TABLE dlock_named (name VARCHAR(64) PRIMARY KEY, token BIGINT)",
@@ -30,13 +30,13 @@ async fn a_wrong_table_is_refused(database: Database) {
         assert!(matches!(error.kind(), ErrorKind::SchemaMismatch), "{error}");
         conn.execute("DROP TABLE dlock_named").await.unwrap();
     }
-    GetLock::open(&database.url(), &Clock::system()).await.unwrap();
-    GetLock::open(&database.url(), &Clock::system()).await.unwrap();
+    named::open(&database.url(), &Clock::system()).await.unwrap();
+    named::open(&database.url(), &Clock::system()).await.unwrap();
 }
 
 async fn a_missing_database_is_refused(database: Database) {
     let url = format!("{}_not", database.url());
-    let error = GetLock::open(&url, &Clock::system()).await.unwrap_err();
+    let error = named::open(&url, &Clock::system()).await.unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::ConfigInvalid { .. }), "{error}");
 }
 
@@ -53,18 +53,18 @@ async fn an_account_is_used_and_never_shown() {
         error
     };
     // Right password, no right on the database.
-    let error = silent(GetLock::open(&encoded, &Clock::system()).await.unwrap_err());
+    let error = silent(named::open(&encoded, &Clock::system()).await.unwrap_err());
     assert!(matches!(error.kind(), ErrorKind::PermissionDenied), "{error}");
-    let error = silent(GetLock::open(&url("wrong-secret"), &Clock::system()).await.unwrap_err());
+    let error = silent(named::open(&url("wrong-secret"), &Clock::system()).await.unwrap_err());
     assert_eq!((error.kind(), error.code()), (&ErrorKind::PermissionDenied, Some("1045")), "{error}");
     // May write, but not create.
     let grant = format!("GRANT SELECT, INSERT, UPDATE ON {}.* TO 'canary'@'%'", database.name);
     root.execute(AssertSqlSafe(grant)).await.unwrap();
-    let error = silent(GetLock::open(&encoded, &Clock::system()).await.unwrap_err());
+    let error = silent(named::open(&encoded, &Clock::system()).await.unwrap_err());
     assert!(matches!(error.kind(), ErrorKind::PermissionDenied), "{error}");
-    assert!(error.to_string().contains("CREATE TABLE IF NOT EXISTS dlock_named"), "{error}");
+    assert!(error.to_string().contains("CREATE TABLE dlock_named"), "{error}");
     drop(open(&database).await);
-    let one = GetLock::open(&encoded, &Clock::system()).await.unwrap();
+    let one = named::open(&encoded, &Clock::system()).await.unwrap();
     assert!(!format!("{one:?}").contains("canary") && format!("{one:?}").contains("127.0.0.1"), "{one:?}");
     let hold = take(&one, &database.claim("a", TTL)).await;
     assert_eq!(one.release(&hold).await.unwrap(), Released::Released);
@@ -72,7 +72,7 @@ async fn an_account_is_used_and_never_shown() {
 
 #[tokio::test]
 async fn a_closed_port_is_an_outage() {
-    let error = GetLock::open("mysql://root@127.0.0.1:1/x", &Clock::system()).await.unwrap_err();
+    let error = named::open("mysql://root@127.0.0.1:1/x", &Clock::system()).await.unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Outage) && error.is_retryable(), "{error}");
 }
 
@@ -87,9 +87,9 @@ async fn a_server_that_misbehaves(kind: Kind) {
     let manual = open(&database).await;
     let hold = take(&manual, &database.claim("manual", TTL)).await;
     root.execute("COMMIT").await.unwrap();
-    let (seen,): (u64,) =
+    let (seen,): (i64,) =
         sqlx::query_as("SELECT token FROM dlock_named ORDER BY token DESC LIMIT 1").fetch_one(&mut root).await.unwrap();
-    assert_eq!(seen, token(&hold), "the token was not committed before the body");
+    assert_eq!(seen.cast_unsigned(), token(&hold), "the token was not committed before the body");
     // The monitor has read the table before, and must not go on with that old state.
     tokio::time::sleep(Duration::from_millis(600)).await;
     let record = BreakRecord::new("alice", 17, "hangs");
@@ -99,7 +99,7 @@ async fn a_server_that_misbehaves(kind: Kind) {
     a_page_reads_no_more_rows_than_its_limit(&one, &database).await;
 
     root.execute("SET GLOBAL read_only = 1").await.unwrap();
-    let error = GetLock::open(&database.url(), &Clock::system()).await.unwrap_err();
+    let error = named::open(&database.url(), &Clock::system()).await.unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::NotPrimary), "{error}");
     root.execute("SET GLOBAL read_only = 0").await.unwrap();
 
@@ -124,15 +124,15 @@ async fn a_server_that_misbehaves(kind: Kind) {
 }
 
 /// No other test uses the server, so its counters are those of this file.
-async fn a_page_reads_no_more_rows_than_its_limit(store: &GetLock, database: &Database) {
+async fn a_page_reads_no_more_rows_than_its_limit(store: &Store, database: &Database) {
     let mut conn = database.connect().await;
-    let first = "INSERT INTO dlock_named (name, token, conn, note, key_head, key_rest, hold) \
-                 VALUES ('x', 1, 1, '', CONCAT('dl1:', DATABASE(), ':x'), '', '')";
+    let first = "INSERT INTO dlock_named (k, lock_id, token, session, note, hold) \
+                 VALUES (CONCAT('dl1:', DATABASE(), ':x'), 'x', 1, 1, '', '')";
     conn.execute(first).await.unwrap();
     for _ in 0..13 {
-        let more = "INSERT INTO dlock_named (name, token, conn, note, key_head, key_rest, hold) \
-                    SELECT SHA2(CONCAT(UUID(), name), 256), 1, 1, '', CONCAT(key_head, 'x', UUID_SHORT()), '', '' \
-                    FROM dlock_named WHERE name NOT LIKE 'd1%'";
+        let more = "INSERT INTO dlock_named (k, lock_id, token, session, note, hold) \
+                    SELECT CONCAT('dl1:', DATABASE(), ':x', SHA2(UUID(), 256)), 'x', 1, 1, '', '' \
+                    FROM dlock_named WHERE lock_id = 'x'";
         conn.execute(more).await.unwrap();
     }
     conn.execute("ANALYZE TABLE dlock_named").await.unwrap();

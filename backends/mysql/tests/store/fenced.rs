@@ -4,10 +4,10 @@ use dlock::fenced::mysql as fenced;
 use dlock::{ErrorKind, Fence};
 use sqlx::Connection;
 
+use crate::named_kit::key;
 use crate::server::Database;
-use crate::store::key;
 
-cases! {
+named_cases! {
     fenced_writes_refuse_older_tokens
 }
 

@@ -1,16 +1,16 @@
 //! Accounts with fewer rights than locks need.
 
-use dlock::backends::mysql::GetLock;
+use dlock::backends::mysql::named;
 use dlock::{Clock, ErrorKind};
 use dlock_contract::{Backend, Released};
 use dlock_testkit::holds::take;
 use dlock_testkit::text_of;
 use sqlx::{AssertSqlSafe, Executor};
 
+use crate::named_kit::{TTL, open};
 use crate::server::Database;
-use crate::store::{TTL, open};
 
-cases! {
+named_cases! {
     a_right_that_is_missing_is_named_when_the_store_is_opened
     opening_leaves_nothing
 }
@@ -37,7 +37,7 @@ async fn a_right_that_is_missing_is_named_when_the_store_is_opened(database: Dat
             let meta = format!("GRANT SELECT, INSERT, UPDATE ON {}.dlock_meta TO '{account}'@'%'", database.name);
             root.execute(AssertSqlSafe(meta)).await.unwrap();
         }
-        let opened = GetLock::open(&database.url_of(&account), &Clock::system()).await;
+        let opened = named::open(&database.url_of(&account), &Clock::system()).await;
         match missing {
             None => {
                 let store = opened.unwrap();

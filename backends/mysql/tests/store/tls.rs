@@ -1,6 +1,6 @@
 //! TLS: when a URL must ask for it, and which certificates are accepted.
 
-use dlock::backends::mysql::GetLock;
+use dlock::backends::mysql::named;
 use dlock::{Clock, Error, ErrorKind};
 use dlock_contract::{Backend, Released};
 use dlock_testkit::holds::take;
@@ -8,8 +8,8 @@ use dlock_testkit::servers::{Certificates, Instance, MariaDb, MySql};
 use dlock_testkit::text_of;
 use sqlx::{AssertSqlSafe, Executor};
 
+use crate::named_kit::TTL;
 use crate::server::{Database, Kind};
-use crate::store::TTL;
 
 pub(crate) const PASSWORD: &str = "canary-in-clear";
 
@@ -53,7 +53,7 @@ async fn certificates_are_looked_at(kind: Kind) {
         url("guarded", &format!("tls=verify&ca={ours}")),
         url("known", &format!("tls=verify&ca={ours}&cert={cert}&key={key}")),
     ] {
-        let store = GetLock::open(&good, &Clock::system()).await.unwrap();
+        let store = named::open(&good, &Clock::system()).await.unwrap();
         let hold = take(&store, &database.claim("a", TTL)).await;
         assert_eq!(store.release(&hold).await.unwrap(), Released::Released);
     }
@@ -82,7 +82,7 @@ async fn certificates_of_a_mysql_are_checked() {
 }
 
 pub(crate) async fn refused(url: &str) -> Error {
-    let error = GetLock::open(url, &Clock::system()).await.unwrap_err();
+    let error = named::open(url, &Clock::system()).await.unwrap_err();
     let text = text_of(&error);
     assert!(!text.contains(PASSWORD), "{text}");
     error

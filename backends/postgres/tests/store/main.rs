@@ -1,4 +1,4 @@
-//! Lease rows on a real PostgreSQL.
+//! Both ways on a real PostgreSQL: lease rows and advisory locks.
 
 /// Each case in a database of its own.
 macro_rules! row_cases {
@@ -24,10 +24,24 @@ macro_rules! cases_with_own_server {
     };
 }
 
+/// Each case of named locks in a database of its own.
+macro_rules! named_cases {
+    ($($name:ident)*) => {
+        mod postgres {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $name() {
+                crate::kit::run(stringify!($name), |database| Box::pin(super::$name(database))).await;
+            })*
+        }
+    };
+}
+
+mod advisory;
 mod failover;
 mod fenced;
 mod hosts;
 mod kit;
+mod named_kit;
 mod passwords;
 mod pooler;
 mod rights;
@@ -38,3 +52,7 @@ mod tables;
 /// The cases that are the same on every server.
 #[path = "../../../sql/tests/cases/mod.rs"]
 mod cases;
+
+/// The cases of named locks that are the same on every server.
+#[path = "../../../sql/tests/named/mod.rs"]
+mod named;

@@ -8,8 +8,8 @@ use futures::future::LocalBoxFuture;
 use sqlx::mysql::{MySqlConnection, MySqlRow};
 use sqlx::{AssertSqlSafe, Connection, Row};
 
+pub(crate) use crate::named_kit::{TTL, key};
 pub(crate) use crate::server::{Database, Kind};
-pub(crate) use crate::store::{TTL, key};
 
 pub(crate) type Store = LeaseRow<MySql>;
 

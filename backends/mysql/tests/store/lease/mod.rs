@@ -6,13 +6,13 @@ macro_rules! row_cases {
         mod mariadb {
             $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $name() {
-                crate::store::run(crate::server::Kind::MariaDb, stringify!($name), |database| Box::pin(super::$name(database))).await;
+                crate::named_kit::run(crate::server::Kind::MariaDb, stringify!($name), |database| Box::pin(super::$name(database))).await;
             })*
         }
         mod mysql {
             $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $name() {
-                crate::store::run(crate::server::Kind::MySql, stringify!($name), |database| Box::pin(super::$name(database))).await;
+                crate::named_kit::run(crate::server::Kind::MySql, stringify!($name), |database| Box::pin(super::$name(database))).await;
             })*
         }
     };

@@ -31,7 +31,7 @@ async fn a_url_without_a_way_means_lease_rows_and_way_named_means_get_lock(datab
 }
 
 async fn a_named_lock_takes_no_option_of_a_pool(database: Database) {
-    for option in ["max_connections=2", "connect_timeout=1s", "idle_timeout=1s", "max_lifetime=1s"] {
+    for option in ["max_connections=2", "idle_timeout=1s", "max_lifetime=1s"] {
         let url = format!("{}?way=named&{option}", database.url());
         let error = Registry::new().connect("default", &url).await.unwrap_err();
         assert!(matches!(error.kind(), ErrorKind::ConfigInvalid { .. }), "{option}: {error}");

@@ -7,10 +7,10 @@ use dlock_contract::{Backend, Queue, Released, Standing};
 use dlock_testkit::drop_after;
 use dlock_testkit::holds::{confirm, take};
 
-use crate::server::Database;
-use crate::store::{TTL, open, session_of, take_soon, until};
+use super::support::{take_soon, until};
+use crate::named_kit::{Database, TTL, open, session_of};
 
-cases! {
+named_cases! {
     a_dropped_attempt_holds_nothing
     a_dropped_renewal_does_not_lose_the_lock
 }

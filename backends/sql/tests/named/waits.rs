@@ -8,10 +8,10 @@ use dlock::Clock;
 use dlock_contract::{Attempt, Backend, Released, Signal, Standing};
 use dlock_testkit::holds::{assert_all_different, confirm, take, token};
 
-use crate::server::Database;
-use crate::store::{TTL, open, take_soon, until};
+use super::support::{take_soon, until};
+use crate::named_kit::{Database, TTL, open};
 
-cases! {
+named_cases! {
     a_wait_ends_with_the_lock_at_the_release
     a_dropped_wait_gives_its_place_up
     a_wait_that_runs_out_asks_again

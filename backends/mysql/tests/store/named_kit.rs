@@ -1,19 +1,24 @@
-//! A store on a database, and the claims on it.
+//! Named locks in a database of MySQL or MariaDB.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use dlock::backends::mysql::GetLock;
 use dlock::{Clock, Key, LockKey};
-use dlock_contract::{Attempt, Backend, Claim, Hold, Queue};
+use dlock_contract::Claim;
+use dlock_mysql::lease::MySql;
+use dlock_mysql::named;
+use dlock_sql::NamedLock;
 use dlock_testkit::holds::claim_on;
 use futures::future::LocalBoxFuture;
 
-use crate::server::{Database, Kind};
+pub(crate) use crate::server::{Database, Kind};
+
+/// Named locks.
+pub(crate) type Store = NamedLock<MySql>;
 
 pub(crate) const TTL: Duration = Duration::from_secs(30);
 
-/// Runs one case of `cases`.
+/// Runs one case of `named_cases`.
 pub(crate) async fn run<F>(kind: Kind, case: &str, body: F)
 where
     F: FnOnce(Database) -> LocalBoxFuture<'static, ()>,
@@ -21,8 +26,12 @@ where
     body(Database::create(&kind.shared().unwrap(), case).await).await;
 }
 
-pub(crate) async fn open(database: &Database) -> GetLock {
-    GetLock::open(&database.url(), &Clock::system()).await.unwrap()
+pub(crate) async fn open(database: &Database) -> Store {
+    open_at(&database.url()).await
+}
+
+pub(crate) async fn open_at(url: &str) -> Store {
+    named::open(url, &Clock::system()).await.unwrap()
 }
 
 pub(crate) fn key(database: &Database, text: &str) -> LockKey {
@@ -36,23 +45,12 @@ impl Database {
     }
 }
 
-/// Takes the lock as soon as the server gives it, and says how long that took.
-pub(crate) async fn take_soon(store: &GetLock, claim: &Arc<Claim>) -> (Hold, Duration) {
-    let started = Instant::now();
-    loop {
-        if let Attempt::Acquired(hold) = store.try_acquire(claim, Queue::Leave).await.unwrap() {
-            return (hold, started.elapsed());
-        }
-        assert!(started.elapsed() < Duration::from_secs(10), "the lock was never freed");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+/// Whether somebody holds the lock of this name.
+pub(crate) async fn is_used(database: &Database, name: &str) -> bool {
+    database.lines(&format!("SELECT IS_USED_LOCK('{name}') IS NOT NULL")).await == ["1"]
 }
 
-pub(crate) fn until(wait: Duration) -> Queue {
-    Queue::until(Clock::system().now().after(wait))
-}
-
-/// The session that holds the lock, asked of the server by another way than the backend's.
+/// The session that holds the lock, asked of the server by another way than the store's.
 pub(crate) async fn session_of(database: &Database, text: &str) -> Option<u64> {
     session_of_name(database, key(database, text).as_str()).await
 }

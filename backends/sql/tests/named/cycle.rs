@@ -3,14 +3,13 @@
 use std::time::Duration;
 
 use dlock::Clock;
-use dlock_contract::{Attempt, Backend, Queue, Released, Standing};
-use dlock_testkit::holds::{confirm, take, token};
-use sqlx::Executor;
+use dlock_contract::{Attempt, Backend, Queue, Released, Signal, Standing};
+use dlock_testkit::holds::{claim_on, confirm, take, token};
 
-use crate::server::Database;
-use crate::store::{TTL, open, session_of, take_soon};
+use super::support::{take_soon, until};
+use crate::named_kit::{Database, TTL, key, open, session_of};
 
-cases! {
+named_cases! {
     a_lock_is_taken_renewed_and_freed
     a_second_backend_is_refused_until_the_release
     an_owner_that_asks_again_is_confirmed_and_keeps_its_token
@@ -20,7 +19,8 @@ cases! {
     tokens_rise_over_release_reopening_and_lost_rows
     abandon_frees_twice_and_touches_nobody_else
     keys_differ_by_case_blank_and_long_suffix
-    connections_are_used_again_and_never_while_they_hold
+    sessions_are_used_again_and_shared_by_locks_of_one_ttl
+    a_lock_that_is_held_in_a_session_is_never_granted_twice_there
 }
 
 async fn a_lock_is_taken_renewed_and_freed(database: Database) {
@@ -102,15 +102,13 @@ async fn tokens_rise_over_release_reopening_and_lost_rows(database: Database) {
             last = token(&hold);
             one.release(&hold).await.unwrap();
         }
-        let mut conn = database.connect().await;
         if round == 2 {
-            conn.execute("DELETE FROM dlock_named").await.unwrap();
+            database.change("DELETE FROM dlock_named").await;
         }
         if round == 3 {
             // A server clock that was set back.
-            conn.execute("UPDATE dlock_named SET token = token + 60000000").await.unwrap();
+            database.change("UPDATE dlock_named SET token = token + 60000000").await;
         }
-        conn.execute("SET SESSION time_zone = '-11:00'").await.unwrap();
     }
 }
 
@@ -134,18 +132,42 @@ async fn keys_differ_by_case_blank_and_long_suffix(database: Database) {
     for text in ["a", "A", "a ", "é", "e\u{301}", "'; DROP TABLE dlock_named; --", "\\", &long, &format!("{long}y")] {
         holds.push(take(&one, &database.claim(text, TTL)).await);
     }
-    let mut conn = database.connect().await;
-    let (rows,): (i64,) = sqlx::query_as("SELECT COUNT(*) FROM dlock_named").fetch_one(&mut conn).await.unwrap();
-    assert_eq!(rows, 9);
+    assert_eq!(database.lines("SELECT COUNT(*) FROM dlock_named").await, ["9"]);
 }
 
-async fn connections_are_used_again_and_never_while_they_hold(database: Database) {
+async fn sessions_are_used_again_and_shared_by_locks_of_one_ttl(database: Database) {
     let one = open(&database).await;
     let hold = take(&one, &database.claim("a", TTL)).await;
     let first = session_of(&database, "a").await;
     one.release(&hold).await.unwrap();
-    let _again = take(&one, &database.claim("a", TTL)).await;
-    assert_eq!(session_of(&database, "a").await, first, "a clean connection is kept");
-    let _other = take(&one, &database.claim("b", TTL)).await;
-    assert_ne!(session_of(&database, "b").await, first, "two holds on one connection");
+    let again = take(&one, &database.claim("a", TTL)).await;
+    assert_eq!(session_of(&database, "a").await, first, "a clean session is kept");
+    let other = take(&one, &database.claim("b", TTL)).await;
+    assert_eq!(session_of(&database, "b").await, first, "a free lock has a session of its own");
+    let longer = take(&one, &database.claim("c", TTL * 2)).await;
+    assert_ne!(session_of(&database, "c").await, first, "the server ends a session after one ttl, not after two");
+    let alone = claim_on(&key(&database, "d"), TTL, |claim| claim.renewed = false);
+    let alone = take(&one, &alone).await;
+    assert_ne!(session_of(&database, "d").await, first, "renewals of others prolong a hold that is not renewed");
+    for hold in [again, other, longer, alone] {
+        assert_eq!(one.release(&hold).await.unwrap(), Released::Released);
+    }
+    for text in ["a", "b", "c", "d"] {
+        assert_eq!(session_of(&database, text).await, None);
+    }
+}
+
+async fn a_lock_that_is_held_in_a_session_is_never_granted_twice_there(database: Database) {
+    let one = open(&database).await;
+    let hold = take(&one, &database.claim("a", TTL)).await;
+    for queue in [Queue::Leave, until(Duration::from_millis(50))] {
+        let second = database.claim("a", TTL);
+        let Attempt::Contended(wake) = one.try_acquire(&second, queue).await.unwrap() else { panic!("two holders") };
+        if let Some(signal) = wake.signal {
+            assert!(matches!(signal.await.unwrap(), Signal::Ask), "two holders");
+        }
+    }
+    assert!(matches!(confirm(&one, &hold).await, Standing::Renewed(_)));
+    assert_eq!(one.release(&hold).await.unwrap(), Released::Released);
+    assert_eq!(session_of(&database, "a").await, None, "it was taken more often than it was freed");
 }

@@ -2,17 +2,16 @@
 
 use std::time::{Duration, Instant};
 
-use dlock::backends::mysql::GetLock;
-use dlock::{Clock, ErrorKind, HoldId, Key, LockKey, LossCause, Registry};
+use dlock::{ErrorKind, HoldId, Key, LockKey, LossCause, Registry};
 use dlock_contract::{Backend, BreakRecord, Hold, Inspect, Listing, Released, Standing};
 use dlock_testkit::Proxy;
 use dlock_testkit::holds::{claim_on, confirm, take, token};
 use futures::FutureExt;
 
-use crate::server::Database;
-use crate::store::{TTL, open, session_of, session_of_name, take_soon};
+use super::support::take_soon;
+use crate::named_kit::{Database, Store, TTL, is_used, open, open_at, session_of, session_of_name};
 
-cases! {
+named_cases! {
     a_look_tells_the_hold_and_its_token
     a_break_is_noticed_by_the_monitor
     a_body_is_told_who_broke_its_lock
@@ -41,10 +40,7 @@ async fn a_look_tells_the_hold_and_its_token(database: Database) {
     assert_eq!((&holder.note, holder.lease_left, state.waiters), (&hold.claim.note, None, None));
     // The name that an operator pastes into the server's own functions.
     let [name] = &other.identify(&hold.claim.key).unwrap().names()[..] else { panic!("one name") };
-    let mut conn = database.connect().await;
-    let (used,): (bool,) =
-        sqlx::query_as("SELECT IS_USED_LOCK(?) IS NOT NULL").bind(name).fetch_one(&mut conn).await.unwrap();
-    assert!(used, "{name}");
+    assert!(is_used(&database, name).await, "{name}");
 }
 
 async fn a_break_is_noticed_by_the_monitor(database: Database) {
@@ -71,7 +67,7 @@ async fn a_break_is_noticed_by_the_monitor(database: Database) {
 
 async fn a_body_is_told_who_broke_its_lock(database: Database) {
     let registry = Registry::new();
-    registry.install("mysql", open(&database).await).unwrap();
+    registry.install("sql", open(&database).await).unwrap();
     let namespace = database.name.clone();
     registry.configure(|defaults| defaults.namespace = namespace.clone()).unwrap();
     let guard = registry.lock("a").ttl(TTL).acquire().await.unwrap();
@@ -93,9 +89,10 @@ async fn a_session_that_was_parked_and_used_again_is_not_touched(database: Datab
     assert_eq!(session_of(&database, "a").await, session, "the session was not used again: nothing was proven");
     assert!(!other.break_hold(&earlier.claim.key, id_of(&earlier), &record()).await.unwrap());
     // A request that came in time for the earlier hold, and that its process reads late.
-    let mut conn = database.connect().await;
-    let request = "UPDATE dlock_named SET broken_hold = ?, broken_record = 'by=alice t=1 r=late'";
-    sqlx::query(request).bind(id_of(&earlier).to_string()).execute(&mut conn).await.unwrap();
+    let late = id_of(&earlier);
+    database
+        .change(&format!("UPDATE dlock_named SET broken_hold = '{late}', broken_record = 'by=alice t=1 r=late'"))
+        .await;
     tokio::time::sleep(Duration::from_millis(800)).await;
     assert!(matches!(confirm(&one, &same_key).await, Standing::Renewed(_)), "a newer hold was broken");
     assert_eq!(session_of(&database, "a").await, session);
@@ -127,7 +124,7 @@ async fn an_owner_that_comes_back_after_a_break_holds_again(database: Database) 
 
 async fn a_holder_that_does_not_answer_keeps_the_lock(database: Database) {
     let (proxy, url) = Proxy::in_front_of(&database.url()).unwrap();
-    let (one, other) = (GetLock::open(&url, &Clock::system()).await.unwrap(), open(&database).await);
+    let (one, other) = (open_at(&url).await, open(&database).await);
     let hold = take(&one, &database.claim("a", TTL)).await;
     proxy.set(dlock_testkit::Mode::BLACKHOLE);
     let started = Instant::now();
@@ -144,7 +141,7 @@ fn literal(database: &Database, text: &'static str) -> LockKey {
     LockKey::new(&database.name, Key::text(text)).unwrap()
 }
 
-async fn all_pages(store: &GetLock, listing: &Listing) -> (Vec<LockKey>, usize) {
+async fn all_pages(store: &Store, listing: &Listing) -> (Vec<LockKey>, usize) {
     let (mut listing, mut found, mut pages) = (listing.clone(), Vec::new(), 0);
     loop {
         let page = store.list(&listing).await.unwrap();

@@ -1,0 +1,168 @@
+//! How MySQL and MariaDB do named locks.
+
+use std::fmt::Write;
+use std::time::Duration;
+
+use dlock_contract::{Error, ErrorKind, Health, Result};
+use dlock_sql::{Dialect, LockName, NamedAnswer, NamedDialect, NamedWords, SessionId, Value};
+use futures::future::BoxFuture;
+use sqlx::mysql::MySqlConnection;
+use sqlx::{AssertSqlSafe, Row};
+
+use crate::lease::dialect::writable_server;
+use crate::lease::{MySql, tables};
+use crate::server::fault::fault;
+
+/// The name is compared as the server's functions do it; the column has bytes, so that no collation folds it.
+const IS_HELD: &str = "COALESCE(session = IS_USED_LOCK(CONVERT(lock_id USING utf8mb4)), 0)";
+
+/// The server's own limits end a statement that waits, which is what a wait does here. Each server knows only its own limit.
+const NO_LIMITS: &str =
+    "SET SESSION wait_timeout = 60 /*M!100101 , max_statement_time = 0 */ /*!80000 , max_execution_time = 0 */";
+
+/// The most seconds of silence that a server allows: a year.
+const LONGEST: u64 = 365 * 24 * 3600;
+/// Seconds of silence that every platform allows. Some cut a longer time, without an error.
+const ANYWHERE: u64 = 2_000_000;
+
+impl NamedDialect for MySql {
+    fn named_words(&self) -> NamedWords {
+        NamedWords {
+            on_conflict: "ON DUPLICATE KEY UPDATE",
+            is_held: IS_HELD,
+            longest_ttl: Duration::from_secs(LONGEST),
+        }
+    }
+
+    fn lock_id<'a>(&self, lock: &'a LockName) -> Value<'a> {
+        Value::Text(&lock.text)
+    }
+
+    fn connect_named(&self) -> BoxFuture<'_, Result<(MySqlConnection, SessionId)>> {
+        Box::pin(async {
+            let (mut conn, _) = self.connect().await?;
+            sqlx::raw_sql(NO_LIMITS).execute(&mut conn).await.map_err(fault)?;
+            let number = self.who_answers(&mut conn).await.map_err(fault)?;
+            Ok((conn, SessionId { number, began: 0 }))
+        })
+    }
+
+    fn prepare_named<'a>(&'a self, conn: &'a mut MySqlConnection) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async {
+            refuse_clusters(conn).await?;
+            tables::prepare_named(conn).await
+        })
+    }
+
+    fn named_health<'a>(&'a self, conn: &'a mut MySqlConnection) -> BoxFuture<'a, Result<Health>> {
+        Box::pin(async move {
+            writable_server(conn).await?;
+            refuse_clusters(conn).await?;
+            tables::look_named(conn).await?;
+            tables::health(conn).await
+        })
+    }
+
+    fn end_after<'a>(&'a self, conn: &'a mut MySqlConnection, silence: Duration) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move {
+            let seconds = whole_seconds(silence);
+            let set = AssertSqlSafe(format!("SET SESSION wait_timeout = {seconds}"));
+            sqlx::raw_sql(set).execute(&mut *conn).await.map_err(fault)?;
+            if seconds <= ANYWHERE {
+                return Ok(());
+            }
+            let row = sqlx::raw_sql("SELECT CAST(@@SESSION.wait_timeout AS UNSIGNED)").fetch_one(conn).await;
+            let set: u64 = row.map_err(fault)?.try_get_unchecked(0).map_err(fault)?;
+            if set == seconds {
+                return Ok(());
+            }
+            let (min, max) = (Duration::from_secs(1), Duration::from_secs(set));
+            Err(Error::new(
+                ErrorKind::TtlOutOfRange { min, max },
+                format!("this server ends a silent session after {set} s at the latest, so a ttl cannot be longer"),
+            ))
+        })
+    }
+
+    fn lock<'a>(
+        &'a self,
+        conn: &'a mut MySqlConnection,
+        session: SessionId,
+        lock: &'a LockName,
+        wait: Duration,
+    ) -> BoxFuture<'a, sqlx::Result<NamedAnswer>> {
+        Box::pin(async move {
+            let row = sqlx::query("SELECT CAST(GET_LOCK(?, ?) AS SIGNED), CAST(CONNECTION_ID() AS SIGNED)")
+                .bind(&lock.text)
+                .bind(whole_seconds(wait))
+                .fetch_one(conn)
+                .await?;
+            let number: i64 = row.try_get_unchecked(1)?;
+            Ok(match row.try_get_unchecked::<Option<i64>, _>(0)? {
+                _ if number != session.number => NamedAnswer::Elsewhere,
+                Some(1) => NamedAnswer::Granted,
+                Some(0) => NamedAnswer::Taken,
+                Some(_) => return Err(sqlx::Error::Protocol("GET_LOCK gave an invalid answer".into())),
+                None => NamedAnswer::Interrupted,
+            })
+        })
+    }
+
+    fn unlock<'a>(&'a self, conn: &'a mut MySqlConnection, lock: &'a LockName) -> BoxFuture<'a, sqlx::Result<bool>> {
+        Box::pin(async move {
+            let query = sqlx::query("SELECT CAST(RELEASE_LOCK(?) AS SIGNED)").bind(&lock.text);
+            let freed: Option<i64> = query.fetch_one(conn).await?.try_get_unchecked(0)?;
+            Ok(freed == Some(1))
+        })
+    }
+
+    fn who_answers<'a>(&'a self, conn: &'a mut MySqlConnection) -> BoxFuture<'a, sqlx::Result<i64>> {
+        Box::pin(async move {
+            let query = sqlx::query("SELECT CAST(CONNECTION_ID() AS SIGNED)");
+            query.fetch_one(conn).await?.try_get_unchecked(0)
+        })
+    }
+
+    /// Names are ours, so nothing needs to be escaped.
+    fn hold_all<'a>(
+        &'a self,
+        conn: &'a mut MySqlConnection,
+        holds: &'a [(LockName, SessionId)],
+    ) -> BoxFuture<'a, sqlx::Result<Vec<bool>>> {
+        Box::pin(async move {
+            let mut sql = String::from("SELECT CONCAT(''");
+            for (lock, session) in holds {
+                // Writing into a string cannot fail.
+                let _ = write!(sql, ",IS_USED_LOCK('{}')<=>{}", lock.text, session.number);
+            }
+            sql.push(')');
+            let row = sqlx::raw_sql(AssertSqlSafe(sql)).fetch_one(conn).await?;
+            let held: Option<Vec<u8>> = row.try_get_unchecked(0)?;
+            Ok(held.unwrap_or_default().into_iter().map(|held| held == b'1').collect())
+        })
+    }
+}
+
+/// In a cluster where every node can be written, each node has named locks of its own: they exclude nobody.
+async fn refuse_clusters(conn: &mut MySqlConnection) -> Result<()> {
+    let sql = "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('wsrep_on', 'group_replication_single_primary_mode')";
+    let rows = sqlx::raw_sql(sql).fetch_all(conn).await.map_err(fault)?;
+    for row in &rows {
+        let (name, value): (String, String) = (row.try_get(0).map_err(fault)?, row.try_get(1).map_err(fault)?);
+        if matches!(
+            (name.as_str(), value.as_str()),
+            ("wsrep_on", "ON") | ("group_replication_single_primary_mode", "OFF")
+        ) {
+            return Err(Error::new(
+                ErrorKind::Unsupported { need: "a server whose named locks all writers see".into() },
+                "this server is a node of a cluster with several writable nodes, and each has named locks of its own",
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Never shorter than asked for, but for the server's own limit.
+fn whole_seconds(time: Duration) -> u64 {
+    (time.as_secs() + u64::from(time.subsec_nanos() > 0)).min(LONGEST)
+}

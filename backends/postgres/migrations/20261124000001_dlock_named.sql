@@ -1,0 +1,11 @@
+CREATE TABLE dlock_named (
+    k TEXT COLLATE "C" NOT NULL PRIMARY KEY,
+    lock_id BIGINT NOT NULL,
+    token BIGINT NOT NULL,
+    session BIGINT NOT NULL,
+    note TEXT COLLATE "C" NOT NULL,
+    hold TEXT COLLATE "C" NOT NULL,
+    long_key TEXT COLLATE "C",
+    broken_hold TEXT COLLATE "C",
+    broken_record TEXT COLLATE "C"
+) WITH (fillfactor = 50)

@@ -1,0 +1,173 @@
+//! How PostgreSQL does named locks.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use dlock_contract::{Error, ErrorKind, Health, Result};
+use dlock_sql::{Dialect, LockName, NamedAnswer, NamedDialect, NamedWords, SessionId, Value};
+use futures::future::BoxFuture;
+use sqlx::postgres::PgConnection;
+use sqlx::{AssertSqlSafe, Row};
+
+use crate::dialect::{Postgres, set_up};
+use crate::fault::{fault, state};
+use crate::server::writable_server;
+use crate::{pooler, tables};
+
+/// The session of the row holds the lock of the row. A lock of one number has its two halves in two columns.
+const IS_HELD: &str = "EXISTS (SELECT FROM pg_locks l WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1 \
+    AND l.pid = session AND (l.classid::bigint << 32 | l.objid::bigint) = lock_id \
+    AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database()))";
+
+/// A limit of the server's own would end a wait.
+const NO_LIMITS: &str = "\
+    SELECT set_config(name, '0', false) FROM pg_settings \
+    WHERE name IN ('transaction_timeout', 'idle_in_transaction_session_timeout')";
+
+/// The server sees by it that a caller who waits has gone. Not every system can do that.
+const SEE_THE_END: &str = "SET client_connection_check_interval = '250ms'";
+
+const WHO: &str = "\
+    SELECT pg_backend_pid()::bigint, (extract(epoch FROM backend_start) * 1000000)::bigint \
+    FROM pg_stat_get_activity(pg_backend_pid())";
+
+/// A setting takes 2^31 milliseconds at most, which is a little more.
+const LONGEST: Duration = Duration::from_secs(24 * 24 * 3600);
+
+impl NamedDialect for Postgres {
+    fn named_words(&self) -> NamedWords {
+        NamedWords { on_conflict: "ON CONFLICT (k) DO UPDATE SET", is_held: IS_HELD, longest_ttl: LONGEST }
+    }
+
+    fn lock_id<'a>(&self, lock: &'a LockName) -> Value<'a> {
+        Value::Int(lock.number)
+    }
+
+    fn connect_named(&self) -> BoxFuture<'_, Result<(PgConnection, SessionId)>> {
+        Box::pin(async {
+            let mut conn = self.connect_directly().await?;
+            if self.is_direct() {
+                set_up_named(&mut conn).await?;
+            }
+            let row = sqlx::raw_sql(WHO).fetch_one(&mut conn).await.map_err(fault)?;
+            let id = SessionId { number: row.try_get(0).map_err(fault)?, began: row.try_get(1).map_err(fault)? };
+            Ok((conn, id))
+        })
+    }
+
+    fn prepare_named<'a>(&'a self, conn: &'a mut PgConnection) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async {
+            if pooler::gives_sessions_in_turn(conn, self.connect_directly().await?).await? {
+                return Err(Error::new(
+                    ErrorKind::Unsupported { need: "a connection that keeps its session".into() },
+                    "a pooler before the server gives each transaction another session, so an advisory lock cannot be held: \
+                     connect to the server itself, or use way=lease",
+                ));
+            }
+            self.note_direct();
+            set_up_named(conn).await?;
+            tables::prepare_named(conn, &self.words().schema).await
+        })
+    }
+
+    fn named_health<'a>(&'a self, conn: &'a mut PgConnection) -> BoxFuture<'a, Result<Health>> {
+        Box::pin(async move {
+            writable_server(conn).await?;
+            tables::look_named(conn, &self.words().schema).await?;
+            tables::health(conn).await
+        })
+    }
+
+    fn end_after<'a>(&'a self, conn: &'a mut PgConnection, silence: Duration) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move {
+            let millis = silence.as_millis();
+            // Also while a request or its answer is on its way.
+            let set = format!("SET idle_session_timeout = {millis}; SET tcp_user_timeout = {millis}");
+            match sqlx::raw_sql(AssertSqlSafe(set)).execute(conn).await {
+                Err(error) if state(&error).as_deref() == Some("42704") => Err(Error::new(
+                    ErrorKind::Unsupported { need: "PostgreSQL 14 or later".into() },
+                    "this server does not end silent sessions, so the lock of a host that vanished would be held for ever: \
+                     use way=lease",
+                )),
+                set => set.map(drop).map_err(fault),
+            }
+        })
+    }
+
+    fn lock<'a>(
+        &'a self,
+        conn: &'a mut PgConnection,
+        session: SessionId,
+        lock: &'a LockName,
+        wait: Duration,
+    ) -> BoxFuture<'a, sqlx::Result<NamedAnswer>> {
+        Box::pin(async move {
+            let (granted, number) = if wait.is_zero() {
+                let query = sqlx::query("SELECT pg_try_advisory_lock($1), pg_backend_pid()::bigint").bind(lock.number);
+                let row = query.fetch_one(conn).await?;
+                (row.try_get(0)?, row.try_get(1)?)
+            } else {
+                match waited(conn, lock.number, wait).await {
+                    Ok(number) => (true, number),
+                    Err(error) => match state(&error).as_deref() {
+                        Some("55P03") => return Ok(NamedAnswer::Taken),
+                        Some("57014" | "40P01") => return Ok(NamedAnswer::Interrupted),
+                        _ => return Err(error),
+                    },
+                }
+            };
+            Ok(match granted {
+                _ if number != session.number => NamedAnswer::Elsewhere,
+                true => NamedAnswer::Granted,
+                false => NamedAnswer::Taken,
+            })
+        })
+    }
+
+    fn unlock<'a>(&'a self, conn: &'a mut PgConnection, lock: &'a LockName) -> BoxFuture<'a, sqlx::Result<bool>> {
+        Box::pin(async move {
+            sqlx::query("SELECT pg_advisory_unlock($1)").bind(lock.number).fetch_one(conn).await?.try_get(0)
+        })
+    }
+
+    fn who_answers<'a>(&'a self, conn: &'a mut PgConnection) -> BoxFuture<'a, sqlx::Result<i64>> {
+        Box::pin(async move { sqlx::query("SELECT pg_backend_pid()::bigint").fetch_one(conn).await?.try_get(0) })
+    }
+
+    /// A session has its locks until it frees them itself, or ends. So the sessions are looked at, and not the locks: a look
+    /// at the locks stops all locking of the server for a moment.
+    fn hold_all<'a>(
+        &'a self,
+        conn: &'a mut PgConnection,
+        holds: &'a [(LockName, SessionId)],
+    ) -> BoxFuture<'a, sqlx::Result<Vec<bool>>> {
+        Box::pin(async move {
+            let numbers: HashSet<i64> = holds.iter().map(|(_, session)| session.number).collect();
+            let numbers: Vec<_> = numbers.into_iter().collect();
+            let sql = "SELECT pid::bigint, (extract(epoch FROM backend_start) * 1000000)::bigint \
+                FROM pg_stat_get_activity(NULL) WHERE pid = ANY($1)";
+            let rows = sqlx::query(sql).bind(numbers).fetch_all(conn).await?;
+            let living = rows.iter().map(|row| Ok(SessionId { number: row.try_get(0)?, began: row.try_get(1)? }));
+            let living = living.collect::<sqlx::Result<HashSet<_>>>()?;
+            Ok(holds.iter().map(|(_, session)| living.contains(session)).collect())
+        })
+    }
+}
+
+async fn set_up_named(conn: &mut PgConnection) -> Result<()> {
+    set_up(conn).await?;
+    sqlx::raw_sql(NO_LIMITS).execute(&mut *conn).await.map_err(fault)?;
+    let _ = sqlx::raw_sql(SEE_THE_END).execute(conn).await;
+    Ok(())
+}
+
+/// Waits for a lock. In one message, which is one transaction: so the limits hold for it alone.
+async fn waited(conn: &mut PgConnection, lock: i64, wait: Duration) -> sqlx::Result<i64> {
+    // Zero would be no limit.
+    let millis = wait.min(LONGEST).as_millis().max(1);
+    let sql = format!(
+        "SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = {millis}; \
+         SELECT pg_backend_pid()::bigint FROM (SELECT pg_advisory_lock({lock}) OFFSET 0) granted"
+    );
+    sqlx::raw_sql(AssertSqlSafe(sql)).fetch_one(conn).await?.try_get(0)
+}

@@ -1,0 +1,178 @@
+//! Advisory locks, as PostgreSQL alone has them.
+
+use std::time::Duration;
+
+use dlock::{Clock, ErrorKind, Registry};
+use dlock_contract::{Attempt, Backend, Queue, Released, Signal, Standing};
+use dlock_postgres::named;
+use dlock_testkit::holds::{claim, confirm, take, token};
+use dlock_testkit::servers::{Instance, PgBouncer, Postgres};
+use dlock_testkit::{drop_after, text_of};
+
+use crate::kit::{Database, TTL, start};
+use crate::named::support::{take_soon, until};
+use crate::named_kit::{is_used, open, open_at};
+
+row_cases! {
+    another_program_that_has_the_number_excludes_ours
+    limits_of_the_account_end_no_wait_and_no_hold
+    a_namespace_is_locked_in_one_way
+    an_option_of_a_pool_is_refused
+    the_table_is_in_the_schema_that_the_url_names
+    a_right_that_is_missing_is_told_when_the_store_is_opened
+    a_table_of_another_form_is_refused
+}
+
+cases_with_own_server! {
+    a_pause_of_the_server_loses_nothing_and_a_restart_all
+}
+
+async fn another_program_that_has_the_number_excludes_ours(database: Database) {
+    let store = open(&database).await;
+    let wanted = database.claim("a", TTL);
+    let names = store.identify(&wanted.key).unwrap();
+    let [number] = &names.names()[..] else { panic!("one name") };
+    let mut other = database.connect().await;
+    assert_eq!(crate::kit::lines_of(&mut other, &format!("SELECT pg_try_advisory_lock({number})")).await, ["t"]);
+    let refused = store.try_acquire(&wanted, Queue::Leave).await.unwrap();
+    assert!(matches!(refused, Attempt::Contended(_)), "{refused:?}");
+    assert!(store.look(&wanted.key).await.unwrap().holders.is_empty(), "dlock knows nothing of that holder");
+    drop(other);
+    let (hold, _) = take_soon(&store, &wanted).await;
+    assert!(is_used(&database, number).await);
+    let mut other = database.connect().await;
+    assert_eq!(crate::kit::lines_of(&mut other, &format!("SELECT pg_try_advisory_lock({number})")).await, ["f"]);
+    assert_eq!(store.release(&hold).await.unwrap(), Released::Released);
+}
+
+async fn limits_of_the_account_end_no_wait_and_no_hold(database: Database) {
+    for limit in ["statement_timeout", "lock_timeout", "idle_session_timeout", "idle_in_transaction_session_timeout"] {
+        database.change(&format!("ALTER DATABASE {} SET {limit} = '300ms'", database.name)).await;
+    }
+    let (one, other) = (open(&database).await, open(&database).await);
+    let hold = take(&one, &database.claim("a", TTL)).await;
+    let waiter = database.claim("a", TTL);
+    let Attempt::Contended(wake) = other.try_acquire(&waiter, until(TTL)).await.unwrap() else { panic!("two holders") };
+    let waiting = tokio::spawn(wake.signal.unwrap());
+    tokio::time::sleep(Duration::from_millis(900)).await;
+    assert!(matches!(confirm(&one, &hold).await, Standing::Renewed(_)), "a limit has ended the session");
+    assert_eq!(one.release(&hold).await.unwrap(), Released::Released);
+    let granted = waiting.await.unwrap().unwrap();
+    assert!(matches!(granted, Signal::Granted(_)), "a limit has ended the wait");
+}
+
+async fn a_namespace_is_locked_in_one_way(database: Database) {
+    let (rows, named) = (database.store().await, open(&database).await);
+    let hold = take(&rows, &database.claim("a", TTL)).await;
+    let error = named.try_acquire(&database.claim("b", TTL), Queue::Leave).await.unwrap_err();
+    assert_eq!(*error.kind(), ErrorKind::SchemaMismatch, "{error}");
+    assert!(error.to_string().contains("way=lease"), "{error}");
+    assert_eq!(rows.release(&hold).await.unwrap(), Released::Released);
+}
+
+async fn an_option_of_a_pool_is_refused(database: Database) {
+    for option in ["max_connections=2", "idle_timeout=1s", "max_lifetime=1s"] {
+        let url = format!("{}?way=named&{option}", database.url());
+        let error = Registry::new().connect("default", &url).await.unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::ConfigInvalid { .. }), "{option}: {error}");
+        let name = option.split_once('=').unwrap().0;
+        assert!(error.to_string().contains(name) && error.to_string().contains("way=lease"), "{error}");
+    }
+    let url = format!("{}?way=named&connect_timeout=4s&sweep_every=2h&sweep_after=9d", database.url());
+    Registry::new().connect("default", &url).await.unwrap();
+}
+
+async fn the_table_is_in_the_schema_that_the_url_names(database: Database) {
+    database.change("CREATE SCHEMA aside").await;
+    let store = open_at(&format!("{}?schema=aside", database.url())).await;
+    let hold = take(&store, &database.claim("a", TTL)).await;
+    assert_eq!(database.lines("SELECT k FROM aside.dlock_named").await, [hold.claim.key.as_str()]);
+    assert_eq!(store.look(&hold.claim.key).await.unwrap().holders.len(), 1);
+    assert_eq!(store.release(&hold).await.unwrap(), Released::Released);
+}
+
+async fn a_right_that_is_missing_is_told_when_the_store_is_opened(database: Database) {
+    drop(open(&database).await);
+    let meta = ("SELECT, INSERT, UPDATE", "dlock_meta");
+    for (rights, is_enough) in
+        [("SELECT", false), ("SELECT, INSERT", false), ("INSERT, UPDATE", false), ("SELECT, INSERT, UPDATE", true)]
+    {
+        let url = database.account_with(&[(rights, "dlock_named"), meta]).await;
+        match named::open(&url, &Clock::system()).await {
+            Ok(store) => {
+                assert!(is_enough, "opened with {rights} alone");
+                let hold = take(&store, &database.claim("a", TTL)).await;
+                assert!(store.look(&hold.claim.key).await.unwrap().note().is_some());
+                assert_eq!(store.release(&hold).await.unwrap(), Released::Released);
+            }
+            Err(error) => {
+                assert!(!is_enough, "{rights}: {error}");
+                assert_eq!(*error.kind(), ErrorKind::PermissionDenied, "{error}");
+                assert!(!text_of(&error).contains("p@ss"), "{error:?}");
+            }
+        }
+    }
+}
+
+async fn a_table_of_another_form_is_refused(database: Database) {
+    for table in [
+        "CREATE TABLE dlock_named (k TEXT PRIMARY KEY, token BIGINT)",
+        "CREATE UNLOGGED TABLE dlock_named (k TEXT PRIMARY KEY)",
+    ] {
+        database.change(table).await;
+        let error = named::open(&database.url(), &Clock::system()).await.unwrap_err();
+        assert_eq!(*error.kind(), ErrorKind::SchemaMismatch, "{error}");
+        assert!(error.to_string().contains("CREATE TABLE dlock_named"), "{error}");
+        database.change("DROP TABLE dlock_named").await;
+    }
+    drop(open(&database).await);
+    drop(open(&database).await);
+}
+
+async fn a_pause_of_the_server_loses_nothing_and_a_restart_all(server: Instance, database: Database) {
+    let store = open(&database).await;
+    let hold = take(&store, &database.claim("a", TTL)).await;
+    server.pause().unwrap();
+    let error = store.try_acquire(&database.claim("b", TTL), Queue::Leave).await.unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::Outage) && error.is_retryable(), "{error}");
+    let renewal = drop_after(5, Duration::from_millis(10), store.renew(&[&hold])).await;
+    assert!(renewal.is_none(), "a paused server answered");
+    server.resume().unwrap();
+    assert!(matches!(confirm(&store, &hold).await, Standing::Renewed(_)), "a pause of the server lost the lock");
+    server.kill9().unwrap();
+    assert_eq!(confirm(&store, &hold).await, Standing::Lost);
+    let error = store.try_acquire(&database.claim("b", TTL), Queue::Leave).await.unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::Outage) && error.is_retryable(), "{error}");
+    let _server = tokio::task::spawn_blocking(move || server.restart().map(|()| server)).await.unwrap().unwrap();
+    let next = take(&store, &database.claim("a", TTL)).await;
+    assert!(token(&next) > token(&hold));
+    assert_eq!(store.release(&hold).await.unwrap(), Released::NotOwner);
+}
+
+async fn behind_a_pooler(extra: &[&str]) -> (Instance, Instance) {
+    let server = start(Postgres::default()).await;
+    let mut recipe = PgBouncer::before(&server);
+    recipe.extra = extra.iter().map(|&line| line.to_owned()).collect();
+    let bouncer = start(recipe).await;
+    (server, bouncer)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pooler_that_gives_each_transaction_another_session_is_refused_and_left_as_it_was() {
+    let (_server, bouncer) = behind_a_pooler(&["default_pool_size = 1"]).await;
+    let error = named::open(&bouncer.url(), &Clock::system()).await.unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::Unsupported { .. }), "{error}");
+    assert!(error.to_string().contains("pooler") && error.to_string().contains("way=lease"), "{error}");
+    for setting in ["statement_timeout", "lock_timeout", "client_connection_check_interval", "idle_session_timeout"] {
+        assert_eq!(bouncer.ask(&format!("SHOW {setting}")).unwrap(), "0", "{setting}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pooler_that_gives_each_client_its_own_session_holds_advisory_locks() {
+    let (_server, bouncer) = behind_a_pooler(&["pool_mode = session"]).await;
+    let store = open_at(&bouncer.url()).await;
+    let hold = take(&store, &claim("a", TTL)).await;
+    assert!(matches!(confirm(&store, &hold).await, Standing::Renewed(_)));
+    assert_eq!(store.release(&hold).await.unwrap(), Released::Released);
+}

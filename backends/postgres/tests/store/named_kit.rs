@@ -1,0 +1,65 @@
+//! Advisory locks in a database of PostgreSQL.
+
+use std::time::{Duration, Instant};
+
+use dlock::Clock;
+use dlock_postgres::{Postgres, named};
+use dlock_sql::NamedLock;
+
+pub(crate) use crate::kit::{Database, TTL, key};
+
+/// Named locks.
+pub(crate) type Store = NamedLock<Postgres>;
+
+pub(crate) async fn open(database: &Database) -> Store {
+    open_at(&database.url()).await
+}
+
+pub(crate) async fn open_at(url: &str) -> Store {
+    named::open(url, &Clock::system()).await.unwrap()
+}
+
+/// Whether somebody holds the lock of this number.
+pub(crate) async fn is_used(database: &Database, number: &str) -> bool {
+    !database.lines(&format!("SELECT pid FROM pg_locks WHERE granted AND {}", of(number))).await.is_empty()
+}
+
+/// The session that holds the lock, asked of the server by another way than the store's.
+pub(crate) async fn session_of(database: &Database, text: &str) -> Option<u64> {
+    session_of_name(database, key(database, text).as_str()).await
+}
+
+/// The same by the key's full name.
+pub(crate) async fn session_of_name(database: &Database, name: &str) -> Option<u64> {
+    let number = format!("('x' || left(encode(sha256('{}'), 'hex'), 16))::bit(64)::bigint", name.replace('\'', "''"));
+    let found = database.lines(&format!("SELECT pid FROM pg_locks WHERE granted AND {}", of(&number))).await;
+    found.first().map(|pid| pid.parse().unwrap())
+}
+
+fn of(number: &str) -> String {
+    format!(
+        "locktype = 'advisory' AND objsubid = 1 AND (classid::bigint << 32 | objid::bigint) = {number} \
+         AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+    )
+}
+
+impl Database {
+    /// Waits until one session waits for a lock of this database.
+    pub(crate) async fn until_one_waits(&self) {
+        let sql = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted \
+                   AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
+        let end = Instant::now() + Duration::from_secs(60);
+        loop {
+            let count = self.lines(sql).await;
+            if count == ["1"] {
+                return;
+            }
+            assert!(Instant::now() < end, "{count:?} sessions wait");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    pub(crate) async fn kill(&self, session: u64) {
+        assert_eq!(self.lines(&format!("SELECT pg_terminate_backend({session})")).await, ["t"]);
+    }
+}

@@ -1,0 +1,83 @@
+//! The contract's requests.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dlock_contract::{
+    Attempt, Backend, Claim, Error, Health, Hold, Identity, Inspect, LockKey, LockState, Profile, Queue, Released,
+    Result, Standing, Validity,
+};
+use futures::future::{BoxFuture, join_all};
+
+use super::dialect::NamedDialect;
+use super::held::Held;
+use super::name::LockName;
+use super::store::NamedLock;
+use crate::dialect::Value;
+
+/// How long an abandon waits for the attempt that it undoes.
+const LANDING: Duration = Duration::from_secs(1);
+
+impl<D: NamedDialect> Backend for NamedLock<D> {
+    fn profile(&self) -> &Profile {
+        &self.profile
+    }
+
+    fn identify(&self, key: &LockKey) -> Result<Identity> {
+        let lock = LockName::of(key);
+        Ok(Identity::of(key).named(match self.shared.site.dialect.lock_id(&lock) {
+            Value::Int(number) => number.to_string(),
+            _ => lock.text,
+        }))
+    }
+
+    fn try_acquire<'a>(&'a self, claim: &'a Arc<Claim>, queue: Queue) -> BoxFuture<'a, Result<Attempt>> {
+        Box::pin(self.shared.bounded(self.shared.attempt(claim, queue)))
+    }
+
+    fn renew<'a>(&'a self, holds: &'a [&'a Hold]) -> BoxFuture<'a, Vec<Result<Standing>>> {
+        Box::pin(join_all(holds.iter().map(|hold| async move {
+            let Some(held) = hold.session::<Held<D>>() else { return Ok(Standing::Lost) };
+            let renewed = |from| Standing::Renewed(Validity::new(from, hold.claim.ttl));
+            Ok(held.confirm().await?.map_or(Standing::Lost, renewed))
+        })))
+    }
+
+    fn release<'a>(&'a self, hold: &'a Hold) -> BoxFuture<'a, Result<Released>> {
+        Box::pin(async move {
+            let Some(held) = hold.session::<Held<D>>() else { return Ok(Released::NotOwner) };
+            Ok(if self.shared.free(held).await? { Released::Released } else { Released::NotOwner })
+        })
+    }
+
+    /// An attempt whose caller has gone frees by itself what it wins, and a wait ends; this waits for that.
+    fn abandon<'a>(&'a self, claim: &'a Arc<Claim>) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move {
+            let (clock, flights) = (&self.shared.site.clock, &self.shared.flights);
+            let landed = clock.timeout_at(clock.now().after(LANDING), flights.landed(&claim.owner)).await;
+            if let Some(held) = self.shared.monitor.held_by(&claim.owner) {
+                self.shared.free(&held).await?;
+            }
+            landed.ok_or_else(|| Error::outage("the attempt that is to be undone has no answer yet"))
+        })
+    }
+
+    fn look<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<LockState>> {
+        Box::pin(self.shared.bounded(self.shared.holder(key)))
+    }
+
+    fn ready(&self) -> BoxFuture<'_, Result<Health>> {
+        Box::pin(self.shared.bounded(self.shared.health()))
+    }
+
+    fn inspect(&self) -> Option<&dyn Inspect> {
+        Some(self)
+    }
+
+    fn close(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async {
+            self.shared.sessions.clear();
+            self.shared.monitor.close().await;
+        })
+    }
+}

@@ -1,0 +1,75 @@
+//! One server's part of named locks.
+
+use std::time::Duration;
+
+use dlock_contract::{Health, Result};
+use futures::future::BoxFuture;
+
+use super::name::LockName;
+use super::statements::NamedWords;
+use crate::dialect::{Dialect, Value};
+
+/// One server's part of named locks, beside its part of all statements.
+pub trait NamedDialect: Dialect {
+    /// The server's words in the statements.
+    fn named_words(&self) -> NamedWords;
+
+    /// The server's own id of a lock, as it stands in the table.
+    fn lock_id<'a>(&self, lock: &'a LockName) -> Value<'a>;
+
+    /// Connects, sets the session up, and makes sure that a lock taken here excludes somebody.
+    fn connect_named(&self) -> BoxFuture<'_, Result<(Self::Conn, SessionId)>>;
+
+    /// Makes the tables if they are missing, and looks at what is there. Refuses a server whose named locks others do not see.
+    fn prepare_named<'a>(&'a self, conn: &'a mut Self::Conn) -> BoxFuture<'a, Result<()>>;
+
+    /// The server's version, its part and its settings, if it can still be written to.
+    fn named_health<'a>(&'a self, conn: &'a mut Self::Conn) -> BoxFuture<'a, Result<Health>>;
+
+    /// Lets the server end the session after so much silence, in whole seconds, and no earlier.
+    fn end_after<'a>(&'a self, conn: &'a mut Self::Conn, silence: Duration) -> BoxFuture<'a, Result<()>>;
+
+    /// Asks for a lock, and waits for it that long, in one request: whoever asks again goes to the end of the line.
+    fn lock<'a>(
+        &'a self,
+        conn: &'a mut Self::Conn,
+        session: SessionId,
+        lock: &'a LockName,
+        wait: Duration,
+    ) -> BoxFuture<'a, sqlx::Result<NamedAnswer>>;
+
+    /// Frees a lock; false if this session did not hold it.
+    fn unlock<'a>(&'a self, conn: &'a mut Self::Conn, lock: &'a LockName) -> BoxFuture<'a, sqlx::Result<bool>>;
+
+    /// Which session of the server answers on this connection.
+    fn who_answers<'a>(&'a self, conn: &'a mut Self::Conn) -> BoxFuture<'a, sqlx::Result<i64>>;
+
+    /// Which of these sessions still hold their locks, in one statement, asked from another session.
+    fn hold_all<'a>(
+        &'a self,
+        conn: &'a mut Self::Conn,
+        holds: &'a [(LockName, SessionId)],
+    ) -> BoxFuture<'a, sqlx::Result<Vec<bool>>>;
+}
+
+/// A session, as the server names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct SessionId {
+    /// Its number. A server may give it to a later session again.
+    pub number: i64,
+    /// When it began, in the server's time, where the server tells that of other sessions; else zero.
+    pub began: i64,
+}
+
+/// The answer to a request for a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NamedAnswer {
+    /// It is this session's.
+    Granted,
+    /// It is somebody else's, also after the wait.
+    Taken,
+    /// The server ended the wait: somebody killed the statement, or the server is out of memory.
+    Interrupted,
+    /// Another session of the server has answered than the one that was asked: there is a pooler between.
+    Elsewhere,
+}

@@ -1,0 +1,88 @@
+//! The task that drives a session: it runs requests one after another.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use tokio::sync::mpsc;
+
+use super::dialect::NamedDialect;
+use super::session::{Shared, Site};
+use crate::dialect::Dialect;
+
+/// How long a goodbye may take.
+const GOODBYE: Duration = Duration::from_secs(1);
+/// The longest time for which a session without a lock is kept.
+const IDLE: Duration = Duration::from_secs(60);
+
+/// Runs the requests of a session, one after another, until it ends or nobody needs it.
+pub(super) async fn drive<D: NamedDialect>(
+    site: Arc<Site<D>>,
+    mut conn: D::Conn,
+    shared: Arc<Shared>,
+    mut queue: mpsc::UnboundedReceiver<Job<D>>,
+) {
+    let end = End(shared.clone());
+    let (mut ended, idle) = (shared.ended.subscribe(), IDLE.min(shared.ttl / 2));
+    let is_clean = tokio::select! {
+        biased;
+        _ = ended.wait_for(|ended| *ended) => false,
+        is_clean = async {
+            loop {
+                match site.clock.timeout_at(site.clock.now().after(idle), queue.recv()).await {
+                    Some(Some(job)) => {
+                        // After so much silence the server has ended it too.
+                        let until = site.clock.now().after(job.wait + shared.ttl);
+                        let done = site.clock.timeout_at(until, (job.request)(&site, &mut conn)).await;
+                        shared.queued.fetch_sub(1, Ordering::Relaxed);
+                        let Some((goes, tell)) = done else { return false };
+                        if goes == Goes::Over {
+                            shared.ended.send_replace(true);
+                        }
+                        tell();
+                        if goes == Goes::Over {
+                            return false;
+                        }
+                    }
+                    Some(None) => return true,
+                    None if shared.closes() => return true,
+                    None => {}
+                }
+            }
+        } => is_clean,
+    };
+    drop(end);
+    if is_clean {
+        let _ = site.clock.timeout_at(site.clock.now().after(GOODBYE), site.dialect.close(conn)).await;
+    }
+}
+
+/// Says that the session has ended, also if its task fails.
+struct End(Arc<Shared>);
+
+impl Drop for End {
+    fn drop(&mut self) {
+        self.0.ended.send_replace(true);
+    }
+}
+
+/// Whether the session goes on after a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Goes {
+    On,
+    Over,
+}
+
+pub(super) type Request<D> =
+    Box<dyn for<'a> FnOnce(&'a Site<D>, &'a mut <D as Dialect>::Conn) -> BoxFuture<'a, (Goes, Tell)> + Send>;
+
+/// Tells the caller. It is called when the session has noted the end of the request, so that the caller's next one finds an idle
+/// session.
+pub(super) type Tell = Box<dyn FnOnce() + Send>;
+
+pub(super) struct Job<D: NamedDialect> {
+    pub(super) request: Request<D>,
+    /// For how long it may wait for a lock.
+    pub(super) wait: Duration,
+}

@@ -1,0 +1,186 @@
+//! One hold: a lock of a session.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use dlock_contract::{BootInstant, BreakRecord, Clock, HoldId, Owner, Result};
+use futures::future::BoxFuture;
+use tokio::sync::{Notify, watch};
+
+use super::dialect::NamedDialect;
+use super::name::LockName;
+use super::requests::Failure;
+use super::session::{Place, Session};
+use crate::flights::Flights;
+
+/// How long a broken hold waits until its holder has heard of it. The holds that are looked at next wait too.
+const HEARD: Duration = Duration::from_millis(50);
+/// How long the server may take to free a broken hold. After that the session ends.
+const FREED: Duration = Duration::from_millis(500);
+
+/// One hold. Dropping it frees the lock.
+pub(super) struct Held<D: NamedDialect> {
+    pub(super) owner: Owner,
+    pub(super) lock: LockName,
+    /// The name of the lock's row.
+    pub(super) row: String,
+    pub(super) id: HoldId,
+    pub(super) token: u64,
+    pub(super) since: BootInstant,
+    session: Arc<Session<D>>,
+    /// Its place in the session, until it is freed.
+    place: Mutex<Option<Place<D>>>,
+    ending: watch::Sender<Ending>,
+    /// The holder has asked for the record of the break, so it knows that the lock is lost.
+    told: Notify,
+    /// When the monitor looked last.
+    looked: AtomicU64,
+    flights: Arc<Flights>,
+}
+
+/// Whether an operator broke the hold.
+#[derive(Debug)]
+enum Ending {
+    Lives,
+    Broken(BreakRecord),
+}
+
+/// A hold as it was granted.
+pub(super) struct Granted {
+    pub(super) owner: Owner,
+    pub(super) lock: LockName,
+    pub(super) row: String,
+    pub(super) token: u64,
+    /// Since before the server was asked for something that it has answered with the lock held.
+    pub(super) since: BootInstant,
+}
+
+impl<D: NamedDialect> dlock_contract::Session for Held<D> {
+    /// Only the end of the session and an operator's break are told, and both are certain.
+    fn ended(&self) -> Option<BoxFuture<'static, ()>> {
+        let (mut ending, mut ended) = (self.ending.subscribe(), self.session.ended());
+        Some(Box::pin(async move {
+            // An error: the hold has gone, or the session.
+            tokio::select! {
+                _ = ending.wait_for(|ending| !matches!(ending, Ending::Lives)) => {}
+                _ = ended.wait_for(|ended| *ended) => {}
+            }
+        }))
+    }
+}
+
+impl<D: NamedDialect> Held<D> {
+    pub(super) fn new(granted: Granted, place: Place<D>, flights: &Arc<Flights>) -> Self {
+        let Granted { owner, lock, row, token, since } = granted;
+        Self {
+            owner,
+            lock,
+            row,
+            id: HoldId::of(&owner),
+            token,
+            since,
+            session: place.session().clone(),
+            place: Mutex::new(Some(place)),
+            ending: watch::Sender::new(Ending::Lives),
+            told: Notify::new(),
+            looked: AtomicU64::new(since.as_nanos()),
+            flights: flights.clone(),
+        }
+    }
+
+    pub(super) fn session(&self) -> &Arc<Session<D>> {
+        &self.session
+    }
+
+    pub(super) fn looked(&self) -> BootInstant {
+        BootInstant::from_nanos(self.looked.load(Ordering::Acquire))
+    }
+
+    pub(super) fn set_looked(&self, now: BootInstant) {
+        self.looked.store(now.as_nanos(), Ordering::Release);
+    }
+
+    /// Whether an operator broke the hold, if it has surely ended.
+    pub(super) fn ending(&self) -> Option<Option<BreakRecord>> {
+        let known = match &*self.ending.borrow() {
+            Ending::Broken(record) => Some(record.clone()),
+            Ending::Lives if self.session.has_ended() => None,
+            Ending::Lives => return None,
+        };
+        self.told.notify_one();
+        Some(known)
+    }
+
+    pub(super) fn has_ended(&self) -> bool {
+        !matches!(*self.ending.borrow(), Ending::Lives) || self.session.has_ended()
+    }
+
+    /// Asks the server whether the lock is still held: from before the request on, or not any more.
+    pub(super) async fn confirm(&self) -> Result<Option<BootInstant>> {
+        // Not behind a question that is under way, whose answer may be long in coming: the end is certain.
+        if !self.is_held() {
+            return Ok(None);
+        }
+        let heard = self.session.confirm().await?;
+        // An end that was found meanwhile stands.
+        Ok(heard.filter(|_| self.is_held()))
+    }
+
+    fn is_held(&self) -> bool {
+        !self.has_ended() && self.place().is_some()
+    }
+
+    /// Frees the lock; false if it was not held.
+    pub(super) async fn free(&self) -> std::result::Result<bool, Failure> {
+        let Some(place) = self.place().take() else { return Ok(false) };
+        let ended = self.has_ended();
+        let freed = self.session.unlock(&self.lock, place);
+        if ended { Ok(false) } else { freed.await }
+    }
+
+    /// Gives the lock up, because an operator broke the hold. The holder is told first, and then the server: until both have
+    /// heard of it, nobody else comes in.
+    pub(super) async fn break_off(&self, record: BreakRecord, clock: &Clock) {
+        self.ending.send_if_modified(|ending| {
+            let lives = matches!(ending, Ending::Lives);
+            if lives {
+                *ending = Ending::Broken(record);
+            }
+            lives
+        });
+        let _ = clock.timeout_at(clock.now().after(HEARD), self.told.notified()).await;
+        // The holder's task has the answer now, and comes first.
+        tokio::task::yield_now().await;
+        let Some(place) = self.place().take() else { return };
+        if self.session.locks() == 1 {
+            // Nobody else is in the session. Asking the server would add a reply that may not come.
+            return self.session.end();
+        }
+        let freed = self.session.unlock(&self.lock, place);
+        if clock.timeout_at(clock.now().after(FREED), freed).await.is_none() {
+            self.session.end();
+        }
+    }
+
+    fn place(&self) -> std::sync::MutexGuard<'_, Option<Place<D>>> {
+        self.place.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<D: NamedDialect> Drop for Held<D> {
+    fn drop(&mut self) {
+        if let Some(place) = self.place().take() {
+            // An abandon that follows waits for it.
+            let flight = self.flights.begin(self.owner);
+            drop(self.session.unlock(&self.lock, (place, flight)));
+        }
+    }
+}
+
+impl<D: NamedDialect> fmt::Debug for Held<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Held").field("lock", &self.lock.text).field("session", &self.session).finish_non_exhaustive()
+    }
+}

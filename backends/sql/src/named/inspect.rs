@@ -1,0 +1,144 @@
+//! Which locks are held, and breaking a hold.
+//!
+//! Only the holder's process can end one hold and no other: a session that an operator kills may have other locks. So an
+//! operator's process writes the request into the row of the lock, and the holder's [monitor](super::monitor) finds it there
+//! and gives the lock up.
+
+use std::future::ready;
+use std::time::Duration;
+
+use dlock_contract::engine::background;
+use dlock_contract::{
+    BreakRecord, Cursor, Error, Health, Hold, HoldId, Holder, Inspect, Listing, LockKey, LockState, Note, Page, Result,
+};
+use futures::future::BoxFuture;
+
+use super::dialect::NamedDialect;
+use super::held::Held;
+use super::requests::run;
+use super::statements::Statements;
+use super::store::{NamedLock, Shared};
+use crate::dialect::{Answer, Statement, Value};
+use crate::inspect::{page_of, range_of};
+use crate::row::row_name;
+use crate::session::corrupt;
+
+/// How long the holder's process has for giving the lock up. Its monitor looks four times in a second.
+const ANSWER: Duration = Duration::from_secs(2);
+/// How often it is asked whether the lock was given up.
+const AGAIN: Duration = Duration::from_millis(50);
+
+impl<D: NamedDialect> Inspect for NamedLock<D> {
+    fn list<'a>(&'a self, listing: &'a Listing) -> BoxFuture<'a, Result<Page>> {
+        Box::pin(self.shared.bounded(self.shared.list(listing)))
+    }
+
+    fn break_hold<'a>(&'a self, key: &'a LockKey, id: HoldId, record: &'a BreakRecord) -> BoxFuture<'a, Result<bool>> {
+        Box::pin(self.shared.bounded(self.shared.break_hold(key, id, record)))
+    }
+
+    fn record_of<'a>(&'a self, hold: &'a Hold) -> BoxFuture<'a, Result<Option<BreakRecord>>> {
+        if let Some(known) = hold.session::<Held<D>>().and_then(Held::ending) {
+            return Box::pin(ready(Ok(known)));
+        }
+        Box::pin(self.shared.bounded(self.shared.record_of(hold)))
+    }
+}
+
+/// Which statement.
+type Which = fn(&Statements) -> &Statement;
+
+/// A value that a request takes with it.
+#[derive(Clone)]
+enum Owned {
+    Text(String),
+    Int(i64),
+}
+
+impl<D: NamedDialect> Shared<D> {
+    pub(super) async fn holder(&self, key: &LockKey) -> Result<LockState> {
+        let answer = self.statement(|all| &all.look, vec![Owned::Text(row_name(key).name)]).await?;
+        let holders = answer.rows.iter().map(|row| {
+            let [note, hold, token, ..] = &row[..] else { return Err(corrupt("it has too few columns")) };
+            Ok(Holder::new(Note::from_stored(note.text())).with(|holder| {
+                holder.id = hold.text().parse().ok();
+                holder.token = token.int().and_then(|token| u64::try_from(token).ok());
+            }))
+        });
+        // Waiters stand in the server, which does not count them.
+        Ok(LockState::new(holders.collect::<Result<_>>()?, None))
+    }
+
+    /// Over a connection of its own: a session that fails here may have locks.
+    pub(super) async fn health(&self) -> Result<Health> {
+        let site = self.site.clone();
+        let asking = background()?.run(async move {
+            let (mut conn, _) = site.dialect.connect_named().await?;
+            let health = site.dialect.named_health(&mut conn).await?;
+            site.dialect.close(conn).await;
+            Ok(health)
+        });
+        asking.await?
+    }
+
+    async fn list(&self, listing: &Listing) -> Result<Page> {
+        let (prefix, start, end) = range_of(listing)?;
+        let after = listing.after.as_ref().map_or("", Cursor::as_str).to_owned();
+        let limit = i64::try_from(listing.limit()).unwrap_or(i64::MAX);
+        let values = vec![Owned::Text(after), Owned::Text(start), Owned::Text(end), Owned::Int(limit)];
+        page_of(listing, &prefix, &self.statement(|all| &all.list, values).await?.rows)
+    }
+
+    async fn break_hold(&self, key: &LockKey, id: HoldId, record: &BreakRecord) -> Result<bool> {
+        let hold = || vec![Owned::Text(row_name(key).name), Owned::Text(id.to_string())];
+        let mut request = hold();
+        request.push(Owned::Text(record.as_str().to_owned()));
+        let requested = self.statement(|all| &all.request, request).await?.changed > 0;
+        let (mut stands, clock) = (requested, &self.site.clock);
+        let end = clock.now().after(ANSWER);
+        while stands && clock.now() < end {
+            clock.sleep_until(clock.now().after(AGAIN)).await;
+            stands = !self.statement(|all| &all.stands, hold()).await?.rows.is_empty();
+        }
+        if stands {
+            // If another hold has the row by now, this one has ended.
+            stands = self.statement(|all| &all.take_back, hold()).await?.changed > 0;
+        }
+        match stands {
+            true => Err(Error::outage(format!(
+                "the holder did not give the lock up within {ANSWER:?}, and keeps it: its process is stopped, or cannot \
+                 reach the store; end that process, or wait until the server frees the lock after the holder's ttl"
+            ))),
+            false => Ok(requested),
+        }
+    }
+
+    async fn record_of(&self, hold: &Hold) -> Result<Option<BreakRecord>> {
+        let id = HoldId::of(&hold.claim.owner).to_string();
+        let values = vec![Owned::Text(row_name(&hold.claim.key).name), Owned::Text(id)];
+        let answer = self.statement(|all| &all.record, values).await?;
+        let record = answer.rows.first().and_then(|row| row.first());
+        Ok(record.map(|record| BreakRecord::from_stored(record.text())))
+    }
+
+    /// Runs one statement on any session.
+    async fn statement(&self, which: Which, values: Vec<Owned>) -> Result<Answer> {
+        self.look(move |site, conn| {
+            let values = values.clone();
+            Box::pin(async move {
+                let values: Vec<_> = values.iter().map(Owned::value).collect();
+                run(site, conn, which(&site.statements), &values).await
+            })
+        })
+        .await
+    }
+}
+
+impl Owned {
+    fn value(&self) -> Value<'_> {
+        match self {
+            Self::Text(text) => Value::Text(text),
+            Self::Int(number) => Value::Int(*number),
+        }
+    }
+}

@@ -1,0 +1,285 @@
+//! Asks the server which sessions still hold their locks.
+//!
+//! The server frees a lock when its session ends, and the client library tells of a broken socket only when the socket
+//! is used. So one connection of its own asks for all holds of the process. It also finds the holds that an operator asks to
+//! break.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use dlock_contract::{BootInstant, BreakRecord, Error, HoldId, Owner, Result};
+use futures::future::join_all;
+use tokio::sync::Notify;
+
+use super::dialect::{NamedDialect, SessionId};
+use super::held::Held;
+use super::name::LockName;
+use super::requests::run;
+use super::session::Site;
+use crate::dialect::Value;
+use crate::statements::of_size;
+
+/// How old a hold's last look may be.
+const EVERY: Duration = Duration::from_millis(250);
+/// A hold that is younger is not asked about: most end before, and cost nothing.
+const YOUNG: Duration = Duration::from_millis(100);
+/// Within this time after the end of its session a holder is told, but for the time of a round trip.
+pub(super) const TOLD: Duration = Duration::from_millis(300);
+/// How long one look may take, connecting included.
+const LOOK: Duration = Duration::from_secs(1);
+/// How many sessions are asked themselves in one look, where the monitor cannot vouch for them.
+const ASKED: usize = 256;
+
+/// Knows which session holds for whom, and watches them.
+pub(super) struct Monitor<D: NamedDialect> {
+    site: Arc<Site<D>>,
+    table: Mutex<Table<D>>,
+    /// There is a hold again.
+    wake: Notify,
+    /// Between two questions. A question takes it, so one that is dropped closes the connection.
+    eye: tokio::sync::Mutex<Option<Eye<D>>>,
+}
+
+struct Table<D: NamedDialect> {
+    holding: HashMap<Owner, Weak<Held<D>>>,
+    /// The watcher waits for a hold.
+    idle: bool,
+}
+
+/// The monitor's own connection.
+struct Eye<D: NamedDialect> {
+    conn: D::Conn,
+    /// Since when. The server has not been restarted from here on.
+    opened: BootInstant,
+}
+
+/// The monitor's knowledge of a hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Seen {
+    Holds,
+    /// An operator asks to break it.
+    Broken(BreakRecord),
+    Ended,
+    Unknown,
+}
+
+/// A hold as it is asked about. It does not keep the hold alive: a dropped one is freed at once.
+struct Watched {
+    lock: LockName,
+    row: String,
+    session: SessionId,
+    id: HoldId,
+    heard: BootInstant,
+}
+
+impl Watched {
+    fn of<D: NamedDialect>(held: &Held<D>) -> Self {
+        Self {
+            lock: held.lock.clone(),
+            row: held.row.clone(),
+            session: held.session().id(),
+            id: held.id,
+            heard: held.session().heard(),
+        }
+    }
+}
+
+/// The answer about several holds.
+struct Standings {
+    /// Which sessions hold their locks, in the order of the question.
+    held: Vec<bool>,
+    broken: Vec<(HoldId, BreakRecord)>,
+}
+
+impl<D: NamedDialect> Monitor<D> {
+    /// A monitor with a connection that was opened just now.
+    pub(super) fn new(site: &Arc<Site<D>>, conn: D::Conn) -> Self {
+        let eye = Eye { conn, opened: site.clock.now() };
+        Self {
+            site: site.clone(),
+            table: Mutex::new(Table { holding: HashMap::new(), idle: false }),
+            wake: Notify::new(),
+            eye: tokio::sync::Mutex::new(Some(eye)),
+        }
+    }
+
+    /// From now on the hold is watched, and its owner is told of it when it asks again.
+    pub(super) fn add(&self, held: &Arc<Held<D>>) {
+        let mut table = self.table();
+        // Those that were dropped go now and then.
+        if table.holding.len() == table.holding.capacity() {
+            table.holding.retain(|_, held| held.strong_count() > 0);
+        }
+        table.holding.insert(held.owner, Arc::downgrade(held));
+        let idle = std::mem::take(&mut table.idle);
+        drop(table);
+        if idle {
+            self.wake.notify_one();
+        }
+    }
+
+    /// Unless the owner has another hold by now.
+    pub(super) fn remove(&self, held: &Held<D>) {
+        let mut table = self.table();
+        if table.holding.get(&held.owner).is_some_and(|known| std::ptr::eq(known.as_ptr(), held)) {
+            table.holding.remove(&held.owner);
+        }
+    }
+
+    pub(super) fn held_by(&self, owner: &Owner) -> Option<Arc<Held<D>>> {
+        self.table().holding.get(owner)?.upgrade()
+    }
+
+    fn table(&self) -> MutexGuard<'_, Table<D>> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Looks at the holds for as long as the store lives.
+    pub(super) async fn watch(self: Arc<Self>) {
+        loop {
+            match self.next_look() {
+                Some(at) => {
+                    self.site.clock.sleep_until(at).await;
+                    self.look_around().await;
+                }
+                None => self.wake.notified().await,
+            }
+        }
+    }
+
+    /// When the first of the holds must be looked at; `None` while there are none.
+    fn next_look(&self) -> Option<BootInstant> {
+        let mut table = self.table();
+        let living = table.holding.values().filter_map(Weak::upgrade).filter(|held| !held.has_ended());
+        let next = living.map(|held| held.looked().after(EVERY)).min();
+        table.idle = next.is_none();
+        next
+    }
+
+    /// Looks once at all holds that are not young. Ends the sessions that have ended in the server, and gives up those holds
+    /// that are broken.
+    async fn look_around(&self) {
+        let clock = &self.site.clock;
+        let now = clock.now();
+        let (holds, watched): (Vec<_>, Vec<_>) = self.due(now).into_iter().unzip();
+        if watched.is_empty() {
+            return;
+        }
+        let seen = self.look(&watched).await;
+        let (mut unknown, mut broken) = (Vec::new(), Vec::new());
+        for (held, seen) in holds.iter().zip(seen) {
+            let Some(held) = held.upgrade() else { continue };
+            match seen {
+                Seen::Holds => {}
+                Seen::Broken(record) => broken.push((held, record)),
+                Seen::Ended => held.session().end(),
+                Seen::Unknown => unknown.push(held),
+            }
+        }
+        let breaking =
+            join_all(broken.into_iter().map(|(held, record)| async move { held.break_off(record, clock).await }));
+        let _ = clock.timeout_at(clock.now().after(LOOK), breaking).await;
+        // Those that were heard of last a long time ago come first.
+        unknown.sort_by_key(|held| held.session().heard());
+        unknown.truncate(ASKED);
+        join_all(unknown.iter().map(|held| clock.timeout_at(clock.now().after(LOOK), held.confirm()))).await;
+    }
+
+    /// The holds that are to be looked at now; each is noted as looked at.
+    fn due(&self, now: BootInstant) -> Vec<(Weak<Held<D>>, Watched)> {
+        let table = self.table();
+        let holds = table.holding.values().filter_map(Weak::upgrade);
+        let old = holds.filter(|held| held.since.after(YOUNG) <= now && !held.has_ended());
+        old.map(|held| {
+            held.set_looked(now);
+            (Arc::downgrade(&held), Watched::of(&held))
+        })
+        .collect()
+    }
+
+    /// Whether the session held this lock when this was called, or later.
+    pub(super) async fn sees(&self, held: &Held<D>) -> bool {
+        self.look(&[Watched::of(held)]).await == [Seen::Holds]
+    }
+
+    async fn look(&self, watched: &[Watched]) -> Vec<Seen> {
+        let asking = async {
+            let mut eye = self.eye.lock().await;
+            let kept = eye.take();
+            let (seen, standings) = self.ask(kept, watched).await?;
+            let opened = seen.opened;
+            *eye = Some(seen);
+            Ok::<_, Error>((opened, standings))
+        };
+        let clock = &self.site.clock;
+        let Some(Ok((opened, Standings { held, broken }))) = clock.timeout_at(clock.now().after(LOOK), asking).await
+        else {
+            return vec![Seen::Unknown; watched.len()];
+        };
+        let mut broken: HashMap<_, _> = broken.into_iter().collect();
+        let judge = |(watched, held): (&Watched, bool)| match (broken.remove(&watched.id), held) {
+            // The row names the hold, so no other one can be meant.
+            (Some(record), _) => Seen::Broken(record),
+            (None, false) => Seen::Ended,
+            // A session that has not answered since may be another one of this number, after a restart of the server.
+            (None, true) if watched.heard < opened => Seen::Unknown,
+            (None, true) => Seen::Holds,
+        };
+        watched.iter().zip(held).map(judge).collect()
+    }
+
+    /// Over the connection that is kept, or, where that has ended meanwhile, over a new one.
+    async fn ask(&self, kept: Option<Eye<D>>, watched: &[Watched]) -> Result<(Eye<D>, Standings)> {
+        if let Some(mut eye) = kept
+            && let Ok(standings) = self.standings(&mut eye.conn, watched).await
+        {
+            return Ok((eye, standings));
+        }
+        let (mut conn, _) = self.site.dialect.connect_named().await?;
+        let opened = self.site.clock.now();
+        let standings = self.standings(&mut conn, watched).await.map_err(|error| self.site.dialect.fault(error))?;
+        Ok((Eye { conn, opened }, standings))
+    }
+
+    async fn standings(&self, conn: &mut D::Conn, watched: &[Watched]) -> sqlx::Result<Standings> {
+        let site = &self.site;
+        let holds: Vec<_> = watched.iter().map(|watched| (watched.lock.clone(), watched.session)).collect();
+        let held = site.dialect.hold_all(conn, &holds).await?;
+        if held.len() != watched.len() {
+            return Err(sqlx::Error::Protocol("the server did not answer for each hold".into()));
+        }
+        let mut broken = Vec::new();
+        let largest = site.statements.broken.last().map_or(1, |(size, _)| *size);
+        for watched in watched.chunks(largest) {
+            let (size, statement) = of_size(&site.statements.broken, watched.len());
+            let names = (0..size).map(|place| Value::Text(&watched[place.min(watched.len() - 1)].row));
+            let rows = run(site, conn, statement, &names.collect::<Vec<_>>()).await?.rows;
+            for row in &rows {
+                if let [hold, record, ..] = &row[..]
+                    && let Ok(id) = hold.text().parse()
+                {
+                    broken.push((id, BreakRecord::from_stored(record.text())));
+                }
+            }
+        }
+        Ok(Standings { held, broken })
+    }
+
+    /// Ends the monitor's connection.
+    pub(super) async fn close(&self) {
+        let closing = async {
+            if let Some(eye) = self.eye.lock().await.take() {
+                self.site.dialect.close(eye.conn).await;
+            }
+        };
+        let clock = &self.site.clock;
+        let _ = clock.timeout_at(clock.now().after(LOOK), closing).await;
+    }
+}
+
+impl<D: NamedDialect> std::fmt::Debug for Monitor<D> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Monitor").finish_non_exhaustive()
+    }
+}

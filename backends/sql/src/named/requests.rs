@@ -1,0 +1,256 @@
+//! The requests to a session. A request runs in the session's task to its end, whether its caller still waits or not: one that
+//! is cut off in the middle would end the session, and with it the locks of others.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dlock_contract::{BootInstant, Error, ErrorKind, Result};
+use futures::future::BoxFuture;
+use tokio::sync::oneshot;
+
+use super::dialect::{NamedAnswer, NamedDialect};
+use super::drive::{Goes, Request, Tell};
+use super::name::LockName;
+use super::session::{Session, Site};
+use crate::dialect::{Answer, Refusal, Statement, Value};
+use crate::session::refused;
+
+/// How often a statement is sent again that the server undid because of others beside it.
+const AGAIN: u32 = 5;
+
+impl<D: NamedDialect> Session<D> {
+    /// Asks the server for something, and waits for the answer. A caller who goes away before the request has begun withdraws
+    /// it.
+    pub(super) async fn ask<T, R>(&self, request: R) -> std::result::Result<T, Failure>
+    where
+        T: Send + 'static,
+        R: for<'a> FnOnce(&'a Site<D>, &'a mut D::Conn) -> BoxFuture<'a, sqlx::Result<T>> + Send + 'static,
+    {
+        let (tell, told) = oneshot::channel();
+        self.push(
+            Duration::ZERO,
+            Box::new(move |site, conn| {
+                Box::pin(async move {
+                    if tell.is_closed() {
+                        return (Goes::On, nobody());
+                    }
+                    let (answer, goes) = judged(site, request(site, conn).await);
+                    (goes, telling(tell, answer))
+                })
+            }),
+        );
+        told.await.unwrap_or_else(|_| Err(Failure::ended()))
+    }
+
+    /// Asks the server for a lock, without waiting or for so long, and does `then` if it is granted. A caller who goes away
+    /// ends a wait by the end of the session, which has no other lock then; what was granted nevertheless is dropped. `kept`
+    /// lives until all is done.
+    pub(super) async fn lock<T, R>(
+        &self,
+        lock: &LockName,
+        wait: Duration,
+        kept: impl Send + 'static,
+        then: R,
+    ) -> std::result::Result<Grant<T>, Failure>
+    where
+        T: Send + 'static,
+        R: for<'a> FnOnce(&'a Site<D>, &'a mut D::Conn, BootInstant) -> BoxFuture<'a, sqlx::Result<T>> + Send + 'static,
+    {
+        let (mut tell, told) = oneshot::channel();
+        let (id, lock) = (self.id(), lock.clone());
+        self.push(
+            wait,
+            Box::new(move |site, conn| {
+                Box::pin(async move {
+                    if tell.is_closed() {
+                        return (Goes::On, nobody());
+                    }
+                    let asked = site.clock.now();
+                    let answer = match wait.is_zero() {
+                        true => site.dialect.lock(conn, id, &lock, wait).await,
+                        false => tokio::select! {
+                            answer = site.dialect.lock(conn, id, &lock, wait) => answer,
+                            () = tell.closed() => return (Goes::Over, nobody()),
+                        },
+                    };
+                    // After a wait the server counts the silence anew: it has the session when it answers.
+                    let since = if wait.is_zero() { asked } else { site.clock.now() };
+                    let (answer, goes) = match answer {
+                        Ok(NamedAnswer::Granted) => match then(site, conn, since).await {
+                            Ok(done) => (Ok(Grant::Granted(done)), Goes::On),
+                            Err(error) => {
+                                let is_free = matches!(site.dialect.unlock(conn, &lock).await, Ok(true));
+                                (judged(site, Err(error)).0, if is_free { Goes::On } else { Goes::Over })
+                            }
+                        },
+                        Ok(NamedAnswer::Taken) => (Ok(Grant::Taken), Goes::On),
+                        Ok(NamedAnswer::Interrupted) => (Err(Failure::interrupted()), Goes::On),
+                        Ok(NamedAnswer::Elsewhere) => (Err(Failure::elsewhere()), Goes::Over),
+                        Err(error) => judged(site, Err(error)),
+                    };
+                    let tell = telling(tell, answer);
+                    // What is told and not heard is freed by a request of its own, which has begun when `kept` goes.
+                    let tell: Tell = Box::new(move || {
+                        tell();
+                        drop(kept);
+                    });
+                    (goes, tell)
+                })
+            }),
+        );
+        told.await.unwrap_or_else(|_| Err(Failure::ended()))
+    }
+
+    /// Asks the server to free a lock. It is done whether anybody waits for it or not; `kept` lives until then. The session
+    /// ends if the server does not say that the lock is free.
+    pub(super) fn unlock(
+        &self,
+        lock: &LockName,
+        kept: impl Send + 'static,
+    ) -> impl Future<Output = std::result::Result<bool, Failure>> + Send + 'static {
+        let (tell, told) = oneshot::channel();
+        let lock = lock.clone();
+        self.push(
+            Duration::ZERO,
+            Box::new(move |site, conn| {
+                Box::pin(async move {
+                    let (answer, mut goes) = judged(site, site.dialect.unlock(conn, &lock).await);
+                    if !matches!(answer, Ok(true)) {
+                        goes = Goes::Over;
+                    }
+                    drop(kept);
+                    (goes, telling(tell, answer))
+                })
+            }),
+        );
+        async { told.await.unwrap_or_else(|_| Err(Failure::ended())) }
+    }
+
+    /// Asks the server whether the session lives. It then has all of its locks. `None`: it has ended.
+    pub(super) async fn confirm(&self) -> Result<Option<BootInstant>> {
+        let (mut heard, mut ended) = (self.shared.heard.subscribe(), self.ended());
+        let round = {
+            let mut state = self.shared.state();
+            if !std::mem::replace(&mut state.is_asked, true) {
+                self.push(Duration::ZERO, self.question());
+            }
+            heard.borrow_and_update().round
+        };
+        tokio::select! {
+            biased;
+            _ = ended.wait_for(|ended| *ended) => Ok(None),
+            heard = heard.wait_for(|heard| heard.round > round) => match heard {
+                Err(_) => Ok(None),
+                Ok(heard) => match &heard.refused {
+                    None => Ok(Some(heard.at)),
+                    Some(error) => Err(error.again()),
+                },
+            },
+        }
+    }
+
+    fn question(&self) -> Request<D> {
+        let shared = self.shared.clone();
+        Box::new(move |site, conn| {
+            Box::pin(async move {
+                let from = site.clock.now();
+                let (answer, mut goes) = judged(site, site.dialect.who_answers(conn).await);
+                let mut state = shared.state();
+                state.is_asked = false;
+                let refused = match answer {
+                    Ok(number) if number == shared.id.number => None,
+                    Ok(_) => {
+                        goes = Goes::Over;
+                        None
+                    }
+                    Err(failure) => Some(Arc::new(failure.error)),
+                };
+                if goes == Goes::On {
+                    shared.heard.send_modify(|heard| {
+                        heard.round += 1;
+                        if refused.is_none() {
+                            heard.at = from;
+                        }
+                        heard.refused = refused;
+                    });
+                }
+                drop(state);
+                (goes, nobody())
+            })
+        })
+    }
+}
+
+/// The answer to a request for a lock, with what was done under it.
+#[derive(Debug)]
+pub(super) enum Grant<T> {
+    Granted(T),
+    Taken,
+}
+
+/// A request that failed.
+#[derive(Debug)]
+pub(super) struct Failure {
+    pub(super) error: Error,
+    /// The session has ended by it, or had ended before.
+    pub(super) is_over: bool,
+}
+
+impl Failure {
+    fn ended() -> Self {
+        Self { error: Error::outage("the session that was asked has ended"), is_over: true }
+    }
+
+    fn interrupted() -> Self {
+        let why = "the server ended the wait for the lock: it is out of memory, or somebody killed the query";
+        Self { error: Error::outage(why), is_over: false }
+    }
+
+    fn elsewhere() -> Self {
+        let error = Error::new(
+            ErrorKind::Unsupported { need: "a connection that keeps its session".into() },
+            "a pooler or proxy before the server gives each request another session, so a named lock cannot be held",
+        );
+        Self { error, is_over: false }
+    }
+}
+
+fn telling<T: Send + 'static>(tell: oneshot::Sender<T>, answer: T) -> Tell {
+    // The caller may be gone.
+    Box::new(move || drop(tell.send(answer)))
+}
+
+fn nobody() -> Tell {
+    Box::new(|| ())
+}
+
+fn judged<D: NamedDialect, T>(site: &Site<D>, answer: sqlx::Result<T>) -> (std::result::Result<T, Failure>, Goes) {
+    match answer {
+        Ok(answer) => (Ok(answer), Goes::On),
+        Err(error) => {
+            let is_over = site.dialect.refusal(&error) == Refusal::SessionEnded;
+            let failure = Failure { error: refused(&site.dialect, error), is_over };
+            (Err(failure), if is_over { Goes::Over } else { Goes::On })
+        }
+    }
+}
+
+/// Runs one statement, and again if the server undid it.
+pub(super) async fn run<D: NamedDialect>(
+    site: &Site<D>,
+    conn: &mut D::Conn,
+    statement: &Statement,
+    values: &[Value<'_>],
+) -> sqlx::Result<Answer> {
+    let mut left = AGAIN;
+    loop {
+        let answer = site.dialect.run(conn, statement, values).await;
+        let is_undone = answer.as_ref().is_err_and(|error| site.dialect.refusal(error) == Refusal::Undone);
+        if !is_undone || left == 0 {
+            return answer;
+        }
+        left -= 1;
+        let pause = Duration::from_micros(fastrand::u64(0..20_000));
+        site.clock.sleep_until(site.clock.now().after(pause)).await;
+    }
+}

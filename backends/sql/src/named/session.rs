@@ -1,0 +1,224 @@
+//! A session of the server: which locks have a place in it, and what is known of its life.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use dlock_contract::engine::background;
+use dlock_contract::{BootInstant, Clock, Error, Result};
+use tokio::sync::{mpsc, watch};
+
+use super::dialect::{NamedDialect, SessionId};
+use super::drive::{Job, Request, drive};
+use super::name::LockName;
+use super::statements::Statements;
+use crate::settings::Settings;
+
+/// How many locks share a session at most.
+const MOST_LOCKS: usize = 64;
+
+/// The parts that all sessions of a store share.
+#[derive(Debug)]
+pub(super) struct Site<D> {
+    pub(super) dialect: D,
+    pub(super) clock: Clock,
+    pub(super) settings: Settings,
+    pub(super) statements: Statements,
+    /// Those about what holds for a whole namespace.
+    pub(super) common: crate::statements::Statements,
+}
+
+/// A session of the server. It ends when nobody has it any more.
+pub(super) struct Session<D: NamedDialect> {
+    pub(super) shared: Arc<Shared>,
+    jobs: mpsc::UnboundedSender<Job<D>>,
+}
+
+/// The parts that the task shares with its callers.
+pub(super) struct Shared {
+    pub(super) id: SessionId,
+    /// After so much silence the server ends it.
+    pub(super) ttl: Duration,
+    state: Mutex<State>,
+    /// Requests that have not ended.
+    pub(super) queued: AtomicUsize,
+    pub(super) ended: watch::Sender<bool>,
+    pub(super) heard: watch::Sender<Heard>,
+}
+
+#[derive(Default)]
+pub(super) struct State {
+    /// The numbers of the locks that it holds or is being asked for. One lock is never asked for twice: it would be granted
+    /// twice.
+    locks: HashSet<i64>,
+    /// It takes no other lock: it waits, or has a hold that is not renewed.
+    is_alone: bool,
+    is_closed: bool,
+    /// A question whether it lives is under way. It answers all who ask meanwhile.
+    pub(super) is_asked: bool,
+}
+
+/// The last answer to the question whether it lives.
+#[derive(Clone, Debug)]
+pub(super) struct Heard {
+    pub(super) round: u64,
+    /// When the last request left that was answered.
+    pub(super) at: BootInstant,
+    pub(super) refused: Option<Arc<Error>>,
+}
+
+impl<D: NamedDialect> Session<D> {
+    /// Opens a session that the server ends after so much silence.
+    pub(super) async fn open(site: &Arc<Site<D>>, ttl: Duration) -> Result<Arc<Self>> {
+        let timeout = site.settings.connect_timeout;
+        let from = site.clock.now();
+        let opened = site.clone();
+        // On our thread, whoever asks: a connection lives no longer than the runtime in which it was opened.
+        let opening = background()?.run(async move {
+            let opening = async {
+                let (mut conn, id) = opened.dialect.connect_named().await?;
+                opened.dialect.end_after(&mut conn, ttl).await?;
+                Ok((conn, id))
+            };
+            let late = || Error::outage(format!("the server did not accept a connection within {timeout:?}"));
+            opened.clock.timeout_at(opened.clock.now().after(timeout), opening).await.ok_or_else(late)?
+        });
+        let (conn, id) = opening.await?.map_err(Error::never_sent)?;
+        let shared = Arc::new(Shared {
+            id,
+            ttl,
+            state: Mutex::default(),
+            queued: AtomicUsize::new(0),
+            ended: watch::Sender::new(false),
+            heard: watch::Sender::new(Heard { round: 0, at: from, refused: None }),
+        });
+        let (jobs, queue) = mpsc::unbounded_channel();
+        background()?.spawn(drive(site.clone(), conn, shared.clone(), queue));
+        Ok(Arc::new(Self { shared, jobs }))
+    }
+
+    pub(super) fn id(&self) -> SessionId {
+        self.shared.id
+    }
+
+    pub(super) fn ttl(&self) -> Duration {
+        self.shared.ttl
+    }
+
+    pub(super) fn heard(&self) -> BootInstant {
+        self.shared.heard.borrow().at
+    }
+
+    pub(super) fn has_ended(&self) -> bool {
+        *self.shared.ended.borrow()
+    }
+
+    pub(super) fn ended(&self) -> watch::Receiver<bool> {
+        self.shared.ended.subscribe()
+    }
+
+    /// Its locks are surely not held any more, or must not be. The socket closes.
+    pub(super) fn end(&self) {
+        self.shared.ended.send_replace(true);
+    }
+
+    /// So many requests are under way.
+    pub(super) fn queued(&self) -> usize {
+        self.shared.queued.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn locks(&self) -> usize {
+        self.shared.state().locks.len()
+    }
+
+    pub(super) fn is_usable(&self) -> bool {
+        !self.has_ended() && !self.shared.state().is_closed
+    }
+
+    /// Whether others may use it too.
+    pub(super) fn is_open(&self) -> bool {
+        self.is_usable() && !self.shared.state().is_alone
+    }
+
+    /// Whether it may take this lock beside those that it has; alone: whether it has none.
+    pub(super) fn takes(&self, lock: &LockName, alone: bool) -> bool {
+        !self.has_ended() && self.shared.state().takes(lock.number, alone)
+    }
+
+    /// Queues a request for the session's task.
+    pub(super) fn push(&self, wait: Duration, request: Request<D>) {
+        self.shared.queued.fetch_add(1, Ordering::Relaxed);
+        // If the task has ended, the job is dropped, and its caller hears of that.
+        let _ = self.jobs.send(Job { request, wait });
+    }
+
+    /// A place for this lock, if the session takes it.
+    pub(super) fn place(self: &Arc<Self>, lock: &LockName, alone: bool) -> Option<Place<D>> {
+        let mut state = self.shared.state();
+        if self.has_ended() || !state.takes(lock.number, alone) {
+            return None;
+        }
+        state.locks.insert(lock.number);
+        state.is_alone = alone;
+        Some(Place { session: self.clone(), lock: lock.number })
+    }
+}
+
+impl Shared {
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Closes it if it has no lock.
+    pub(super) fn closes(&self) -> bool {
+        let mut state = self.state();
+        state.is_closed = state.locks.is_empty();
+        state.is_closed
+    }
+}
+
+impl State {
+    fn takes(&self, lock: i64, alone: bool) -> bool {
+        let most = if alone { 1 } else { MOST_LOCKS };
+        !self.is_closed && !self.is_alone && self.locks.len() < most && !self.locks.contains(&lock)
+    }
+}
+
+/// A lock's place in a session, which nobody else asks for meanwhile. It is free again when this is dropped.
+pub(super) struct Place<D: NamedDialect> {
+    session: Arc<Session<D>>,
+    lock: i64,
+}
+
+impl<D: NamedDialect> Place<D> {
+    pub(super) fn session(&self) -> &Arc<Session<D>> {
+        &self.session
+    }
+
+    /// Lets other locks share the session.
+    pub(super) fn share(&self) {
+        self.session.shared.state().is_alone = false;
+    }
+}
+
+impl<D: NamedDialect> Drop for Place<D> {
+    fn drop(&mut self) {
+        let mut state = self.session.shared.state();
+        state.locks.remove(&self.lock);
+        state.is_alone &= !state.locks.is_empty();
+    }
+}
+
+impl<D: NamedDialect> fmt::Debug for Session<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Session").field("id", &self.shared.id).field("ttl", &self.shared.ttl).finish_non_exhaustive()
+    }
+}
+
+impl<D: NamedDialect> fmt::Debug for Place<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Place").field("lock", &self.lock).finish_non_exhaustive()
+    }
+}

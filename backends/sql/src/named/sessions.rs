@@ -1,0 +1,121 @@
+//! The sessions of a store: which one takes a lock.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use dlock_contract::Result;
+
+use super::dialect::NamedDialect;
+use super::name::LockName;
+use super::session::{Place, Session, Site};
+
+/// So many sessions are asked at once before requests queue behind one another. With more, callers would have to wait for the
+/// server's disk less often, and the server would have more connections.
+const AT_ONCE: usize = 8;
+/// How many sessions without a lock are kept.
+const EMPTY: usize = 16;
+/// After how long a silence the server ends a session that was opened to look at something.
+const LOOKING: Duration = Duration::from_secs(60);
+
+/// The sessions of a store.
+#[derive(Debug)]
+pub(super) struct Sessions<D: NamedDialect> {
+    site: Arc<Site<D>>,
+    all: Mutex<Vec<Arc<Session<D>>>>,
+    /// One session at a time is opened to be shared. Otherwise many callers who come at once would open one each.
+    opening: tokio::sync::Mutex<()>,
+}
+
+impl<D: NamedDialect> Sessions<D> {
+    pub(super) fn new(site: &Arc<Site<D>>) -> Self {
+        Self { site: site.clone(), all: Mutex::default(), opening: tokio::sync::Mutex::default() }
+    }
+
+    /// A place for a lock that is asked for without waiting; true beside it if its session was opened just now. One that is idle
+    /// comes first, and of these the fullest, so that the others become empty and close.
+    pub(super) async fn place(&self, ttl: Duration, lock: &LockName, alone: bool) -> Result<(Place<D>, bool)> {
+        if let Some(place) = self.kept(ttl, lock, alone) {
+            return Ok((place, false));
+        }
+        if alone {
+            return Ok((self.fresh(ttl, lock, alone).await?, true));
+        }
+        let _opening = self.opening.lock().await;
+        match self.kept(ttl, lock, alone) {
+            Some(place) => Ok((place, false)),
+            None => Ok((self.fresh(ttl, lock, alone).await?, true)),
+        }
+    }
+
+    fn kept(&self, ttl: Duration, lock: &LockName, alone: bool) -> Option<Place<D>> {
+        let all = self.all();
+        let of_class = || all.iter().filter(|session| session.ttl() == ttl);
+        let mut found: Vec<_> = of_class().filter(|session| session.takes(lock, alone)).collect();
+        found.sort_by_key(|session| (session.queued(), usize::MAX - session.locks()));
+        let first = found.first()?;
+        let shared = of_class().filter(|session| session.is_open()).count();
+        if first.queued() > 0 && (alone || shared < AT_ONCE) {
+            return None;
+        }
+        found.iter().find_map(|session| session.place(lock, alone))
+    }
+
+    /// A place in a session of its own, for a wait: an empty one, or a new one.
+    pub(super) async fn place_to_wait(&self, ttl: Duration, lock: &LockName) -> Result<Place<D>> {
+        match self.kept(ttl, lock, true) {
+            Some(place) => Ok(place),
+            None => self.fresh(ttl, lock, true).await,
+        }
+    }
+
+    /// A place in a new session.
+    pub(super) async fn fresh(&self, ttl: Duration, lock: &LockName, alone: bool) -> Result<Place<D>> {
+        loop {
+            let session = Session::open(&self.site, ttl).await?;
+            // Nobody has it yet, so this takes a second round only if it ended at once.
+            let place = session.place(lock, alone);
+            self.keep(session);
+            if let Some(place) = place {
+                return Ok(place);
+            }
+        }
+    }
+
+    /// A session to look at something, whatever it holds.
+    pub(super) async fn any(&self) -> Result<Arc<Session<D>>> {
+        let idle = self.all().iter().find(|session| session.is_open() && session.queued() == 0).cloned();
+        match idle {
+            Some(session) => Ok(session),
+            None => self.looking().await,
+        }
+    }
+
+    /// A new session to look at something.
+    pub(super) async fn looking(&self) -> Result<Arc<Session<D>>> {
+        let session = Session::open(&self.site, LOOKING).await?;
+        self.keep(session.clone());
+        Ok(session)
+    }
+
+    fn keep(&self, session: Arc<Session<D>>) {
+        let mut all = self.all();
+        let mut empty = 0;
+        // Those of holds live on with the holds; an empty one that is not kept says goodbye.
+        all.retain(|session| {
+            empty += usize::from(session.locks() == 0);
+            session.is_usable() && (session.locks() > 0 || empty < EMPTY)
+        });
+        all.push(session);
+    }
+
+    /// Forgets all of them. Those that hold nothing say goodbye.
+    pub(super) fn clear(&self) {
+        let all = std::mem::take(&mut *self.all());
+        // Outside of the lock.
+        drop(all);
+    }
+
+    fn all(&self) -> MutexGuard<'_, Vec<Arc<Session<D>>>> {
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,128 @@
+//! All statements about the table of named locks.
+//!
+//! As in the statements of the lease row, words in braces are the server's, and values are `$1`, `$2` and so on.
+
+use std::time::Duration;
+
+use super::dialect::NamedDialect;
+use crate::dialect::Statement;
+use crate::statements::{SWEPT, statement};
+
+/// The table of tokens, notes and requests to break a hold.
+pub const NAMED: &str = "dlock_named";
+
+/// The server's words about named locks.
+#[derive(Clone, Copy, Debug)]
+pub struct NamedWords {
+    /// The words before the changes of a row that is there already.
+    pub on_conflict: &'static str,
+    /// Whether the session of a row holds the lock of that row.
+    pub is_held: &'static str,
+    /// The longest silence after which the server can end a session.
+    pub longest_ttl: Duration,
+}
+
+/// Draws a token under the lock, and leaves the note and the hold id. The token is above the last one and not below the server's
+/// time, so it rises even where rows were lost. The record of another hold stays for its holder; an earlier break of this very
+/// hold is over.
+///
+/// Values: name, lock, session, note, hold id, whole key.
+const STAMP: &str = "\
+    INSERT INTO {named} (k, lock_id, token, session, note, hold, long_key) VALUES ( \
+        $1, $2, {draw}GREATEST({now}, {swept}){drawn}, $3, $4, $5, $6) \
+    {on_conflict} \
+        token = {draw}GREATEST(dlock_named.token + 1, {now}){drawn}, session = $3, note = $4, hold = $5, \
+        broken_hold = NULLIF(dlock_named.broken_hold, $5){tells}";
+
+/// The holder of a lock. A row counts only if the session that wrote it holds the lock.
+///
+/// Values: name.
+const LOOK: &str = "SELECT note, hold, token FROM {named} WHERE k = $1 AND {is_held}";
+
+/// A range of the primary key; rows of free locks in it count for the limit, so that the cost has a bound.
+///
+/// Values: after, start, end, limit.
+const LIST: &str = "\
+    SELECT k, long_key, {is_held} FROM {named} WHERE k > $1 AND k >= $2 AND k < $3 ORDER BY k LIMIT $4";
+
+/// Which holds are to be broken. It reads one row by its primary key for each of them.
+///
+/// Values: names.
+const BROKEN: &str = "SELECT hold, broken_record FROM {named} WHERE k IN ({names}) AND broken_hold = hold";
+
+/// Asks the holder to give its hold up.
+///
+/// Values: name, hold id, record.
+const REQUEST: &str = "\
+    UPDATE {named} SET broken_hold = hold, broken_record = $3 WHERE k = $1 AND hold = $2 AND {is_held}";
+
+/// Values: name, hold id.
+const TAKE_BACK: &str = "UPDATE {named} SET broken_hold = NULL WHERE k = $1 AND hold = $2 AND broken_hold = hold";
+
+/// Whether this hold holds the lock.
+///
+/// Values: name, hold id.
+const STANDS: &str = "SELECT token FROM {named} WHERE k = $1 AND hold = $2 AND {is_held}";
+
+/// Values: name, hold id.
+const RECORD: &str = "SELECT broken_record FROM {named} WHERE k = $1 AND broken_hold = $2";
+
+/// A page of the primary key, each row with whether nobody has used it for so long. A token is not below the time at which it
+/// was drawn.
+///
+/// Values: that time, after which name.
+const SWEEP_PAGE: &str = "\
+    SELECT k, token, token < {now} - $1 AND NOT ({is_held}) FROM {named} WHERE k > $2 ORDER BY k LIMIT {page}";
+
+/// Deletes a row that was not used since the look at it.
+///
+/// Values: name, token.
+const SWEEP: &str = "DELETE FROM {named} WHERE k = $1 AND token = $2 AND NOT ({is_held})";
+
+/// How many holds one look covers. Few sizes, so that the server keeps few prepared statements.
+const SIZES: [usize; 3] = [1, 16, 128];
+
+/// The statements of one store.
+#[derive(Debug)]
+pub(super) struct Statements {
+    pub(super) stamp: Statement,
+    pub(super) look: Statement,
+    pub(super) list: Statement,
+    pub(super) broken: [(usize, Statement); 3],
+    pub(super) request: Statement,
+    pub(super) take_back: Statement,
+    pub(super) stands: Statement,
+    pub(super) record: Statement,
+    pub(super) sweep_page: Statement,
+    pub(super) sweep: Statement,
+}
+
+impl Statements {
+    pub(super) fn new<D: NamedDialect>(dialect: &D) -> Self {
+        let (words, named) = (dialect.words(), dialect.named_words());
+        let made = |text: &str| {
+            let text = text
+                .replace("{swept}", SWEPT)
+                .replace("{on_conflict}", named.on_conflict)
+                .replace("{is_held}", named.is_held)
+                .replace("{named}", &format!("{}{NAMED}", words.schema));
+            statement(&text, words)
+        };
+        let broken = SIZES.map(|size| {
+            let names: Vec<_> = (1..=size).map(|place| format!("${place}")).collect();
+            (size, made(&BROKEN.replace("{names}", &names.join(", "))))
+        });
+        Self {
+            stamp: made(STAMP),
+            look: made(LOOK),
+            list: made(LIST),
+            broken,
+            request: made(REQUEST),
+            take_back: made(TAKE_BACK),
+            stands: made(STANDS),
+            record: made(RECORD),
+            sweep_page: made(SWEEP_PAGE),
+            sweep: made(SWEEP),
+        }
+    }
+}

@@ -1,0 +1,255 @@
+//! The store: how it is opened, and how a lock is taken and freed.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dlock_contract::engine::{Run, background};
+use dlock_contract::{
+    Attempt, Claim, Clock, Error, ErrorKind, Expiry, Fencing, Hold, HoldId, LockKey, Profile, Queue, Result, RunsOn,
+    Signal, TtlRange, Validity, Wake, WakeStyle,
+};
+use futures::future::BoxFuture;
+
+use super::dialect::NamedDialect;
+use super::held::{Granted, Held};
+use super::monitor::{Monitor, TOLD};
+use super::name::LockName;
+use super::requests::{Failure, Grant, run};
+use super::session::{Place, Session, Site};
+use super::sessions::Sessions;
+use super::statements::Statements;
+use super::sweep::sweep_for_ever;
+use crate::attempt::MOST_TOKEN;
+use crate::dialect::{Refusal, Value};
+use crate::flights::Flights;
+use crate::row::row_name;
+use crate::session::{PATIENCE, corrupt};
+use crate::settings::Settings;
+use crate::ways::{Way, Ways, way_name};
+
+/// Locks that belong to a session, which the server frees when the session ends.
+#[derive(Debug)]
+pub struct NamedLock<D: NamedDialect> {
+    pub(super) shared: Arc<Shared<D>>,
+    pub(super) profile: Profile,
+    /// They end with the store.
+    _tasks: [Run<()>; 2],
+}
+
+/// The parts of the store that waiters share. A waiter outlives its borrow of the store.
+#[derive(Debug)]
+pub(super) struct Shared<D: NamedDialect> {
+    pub(super) site: Arc<Site<D>>,
+    ways: Ways,
+    pub(super) flights: Arc<Flights>,
+    pub(super) sessions: Sessions<D>,
+    /// Which session holds for whom: an owner that asks again is told so, and one that gives up is found.
+    pub(super) monitor: Arc<Monitor<D>>,
+}
+
+impl<D: NamedDialect> NamedLock<D> {
+    /// Opens the store: connects once, and makes the tables if they are missing.
+    ///
+    /// # Errors
+    /// If the dialect finds something wrong with the server, the account or the tables.
+    pub async fn open(dialect: D, settings: Settings, clock: &Clock) -> Result<Self> {
+        let statements = Statements::new(&dialect);
+        let common = crate::statements::Statements::new(dialect.words());
+        let profile = profile(dialect.words().kind, dialect.named_words().longest_ttl);
+        let site = Arc::new(Site { dialect, clock: clock.clone(), settings, statements, common });
+        let preparing = {
+            let site = site.clone();
+            async move {
+                let late = || Error::outage(format!("the server did not answer within {PATIENCE:?}"));
+                let preparing = async {
+                    let (mut conn, _) = site.dialect.connect_named().await?;
+                    site.dialect.prepare_named(&mut conn).await?;
+                    Ok(conn)
+                };
+                site.clock.timeout_at(site.clock.now().after(PATIENCE), preparing).await.ok_or_else(late)?
+            }
+        };
+        // On our thread: the connection becomes the monitor's, and must not end with the caller's runtime.
+        let conn = background()?.run(preparing).await??;
+        let monitor = Arc::new(Monitor::new(&site, conn));
+        let shared = Arc::new(Shared {
+            ways: Ways::default(),
+            flights: Arc::default(),
+            sessions: Sessions::new(&site),
+            monitor: monitor.clone(),
+            site,
+        });
+        let watch = background()?.run(monitor.watch());
+        let sweep = background()?.run(sweep_for_ever(Arc::downgrade(&shared)));
+        Ok(Self { shared, profile, _tasks: [watch, sweep] })
+    }
+}
+
+impl<D: NamedDialect> Shared<D> {
+    pub(super) async fn bounded<T>(&self, work: impl Future<Output = Result<T>>) -> Result<T> {
+        let late = || Error::outage(format!("the server did not answer within {PATIENCE:?}"));
+        let clock = &self.site.clock;
+        clock.timeout_at(clock.now().after(PATIENCE), work).await.ok_or_else(late)?
+    }
+
+    pub(super) async fn attempt(self: &Arc<Self>, claim: &Arc<Claim>, queue: Queue) -> Result<Attempt> {
+        if let Some(held) = self.monitor.held_by(&claim.owner)
+            && let Some(from) = held.confirm().await?
+        {
+            let validity = Validity::new(from, claim.ttl);
+            return Ok(Attempt::Acquired(Hold::new(claim.clone(), held.token, validity)?.with_session(held)));
+        }
+        if !self.ways.has(&claim.key) {
+            self.agree(&claim.key).await?;
+        }
+        if let Some(held) = self.ask(claim).await? {
+            return Ok(Attempt::Acquired(hold_of(held, claim)?));
+        }
+        let Queue::Join { until, .. } = queue else { return Ok(Attempt::Contended(Wake::poll())) };
+        let place = self.sessions.place_to_wait(claim.ttl, &LockName::of(&claim.key)).await?;
+        let (shared, claim) = (self.clone(), claim.clone());
+        Ok(Attempt::Contended(Wake::on(async move {
+            let wait = until.since(shared.site.clock.now());
+            let held = shared.lock(place, &claim, wait).await.map_err(|failure| failure.error)?;
+            held.map_or(Ok(Signal::Ask), |held| hold_of(held, &claim).map(Signal::Granted))
+        })))
+    }
+
+    /// Asks for the lock without waiting.
+    async fn ask(self: &Arc<Self>, claim: &Arc<Claim>) -> Result<Option<Arc<Held<D>>>> {
+        let lock = LockName::of(&claim.key);
+        loop {
+            let (place, is_fresh) = self.sessions.place(claim.ttl, &lock, !claim.renewed).await?;
+            match self.lock(place, claim, Duration::ZERO).await {
+                // The server has ended the session since its last answer. Nothing was taken that outlives it.
+                Err(failure) if failure.is_over && !is_fresh => {}
+                answer => return answer.map_err(|failure| failure.error),
+            }
+        }
+    }
+
+    /// Asks for the lock on a session, and makes a hold of it if it is granted.
+    async fn lock(
+        self: &Arc<Self>,
+        place: Place<D>,
+        claim: &Arc<Claim>,
+        wait: Duration,
+    ) -> std::result::Result<Option<Arc<Held<D>>>, Failure> {
+        let (session, lock) = (place.session().clone(), LockName::of(&claim.key));
+        let (shared, claim, flight) = (self.clone(), claim.clone(), self.flights.begin(claim.owner));
+        let granted = session.lock(&lock, wait, flight, move |site, conn, since| {
+            Box::pin(async move {
+                let lock = LockName::of(&claim.key);
+                let token = stamp(site, conn, place.session(), &claim, &lock).await?;
+                if claim.renewed {
+                    place.share();
+                }
+                let (owner, row) = (claim.owner, row_name(&claim.key).name);
+                let granted = Granted { owner, lock, row, token: token.as_ref().map_or(0, |token| *token), since };
+                let held = Arc::new(Held::new(granted, place, &shared.flights));
+                shared.monitor.add(&held);
+                Ok(token.map(|_| held))
+            })
+        });
+        match granted.await? {
+            Grant::Taken => Ok(None),
+            Grant::Granted(held) => held.map(Some).map_err(|error| Failure { error, is_over: false }),
+        }
+    }
+
+    /// Frees a hold; true if it was held when this was called.
+    pub(super) async fn free(&self, held: &Held<D>) -> Result<bool> {
+        let freed = self.bounded(async { Ok(held.free().await) }).await;
+        self.monitor.remove(held);
+        match freed {
+            Ok(Ok(freed)) => Ok(freed),
+            // The connection is broken on our side. The server may know the session still, and frees the lock later.
+            Ok(Err(_)) | Err(_) if self.monitor.sees(held).await => Ok(true),
+            Ok(Err(failure)) => Err(failure.error),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Notes the way of the key's namespace in the table, or fails if another one stands there.
+    async fn agree(&self, key: &LockKey) -> Result<()> {
+        let name = way_name(key);
+        let found = self.look(move |site, conn| {
+            let name = name.clone();
+            Box::pin(async move {
+                let values = [Value::Text(&name), Value::Text(Way::Named.word())];
+                for _ in 0..2 {
+                    let rows = run(site, conn, &site.common.read_meta, &values[..1]).await?.rows;
+                    if let Some(word) = rows.first().and_then(|row| row.first()) {
+                        return Ok(word.text().to_owned());
+                    }
+                    match run(site, conn, &site.common.write_meta, &values).await {
+                        Err(error) if site.dialect.refusal(&error) != Refusal::Duplicate => return Err(error),
+                        _ => {}
+                    }
+                }
+                let rows = run(site, conn, &site.common.read_meta, &values[..1]).await?.rows;
+                Ok(rows.first().and_then(|row| row.first()).map_or("", |word| word.text()).to_owned())
+            })
+        });
+        self.ways.compare(key, &found.await?, Way::Named)
+    }
+
+    /// Asks the server for something that is no lock's, on any session. Again on a new one if the server has ended it.
+    pub(super) async fn look<T, R>(&self, request: R) -> Result<T>
+    where
+        T: Send + 'static,
+        R: for<'a> Fn(&'a Site<D>, &'a mut D::Conn) -> BoxFuture<'a, sqlx::Result<T>> + Clone + Send + 'static,
+    {
+        match self.sessions.any().await?.ask(request.clone()).await {
+            Err(failure) if failure.is_over => {
+                self.sessions.looking().await?.ask(request).await.map_err(|failure| failure.error)
+            }
+            answer => answer.map_err(|failure| failure.error),
+        }
+    }
+}
+
+/// Draws a fencing token under the lock, and leaves the note and the hold id. Committed when this returns.
+async fn stamp<D: NamedDialect>(
+    site: &Site<D>,
+    conn: &mut D::Conn,
+    session: &Session<D>,
+    claim: &Claim,
+    lock: &LockName,
+) -> sqlx::Result<Result<u64>> {
+    let (row, hold) = (row_name(&claim.key), HoldId::of(&claim.owner).to_string());
+    let values = [
+        Value::Text(&row.name),
+        site.dialect.lock_id(lock),
+        Value::Int(session.id().number),
+        Value::Text(claim.note.as_str()),
+        Value::Text(&hold),
+        Value::MaybeText(row.is_long.then(|| claim.key.as_str())),
+    ];
+    let answer = run(site, conn, &site.statements.stamp, &values).await?;
+    let token = answer.granted().and_then(|token| u64::try_from(token).ok()).filter(|token| *token > 0);
+    Ok(match token {
+        None => Err(corrupt("its token is not above zero, or missing")),
+        Some(token) if token >= MOST_TOKEN => {
+            Err(Error::new(ErrorKind::FenceExhausted, "the fencing counter is used up"))
+        }
+        Some(token) => Ok(token),
+    })
+}
+
+fn hold_of<D: NamedDialect>(held: Arc<Held<D>>, claim: &Arc<Claim>) -> Result<Hold> {
+    Ok(Hold::new(claim.clone(), held.token, Validity::new(held.since, claim.ttl))?.with_session(held))
+}
+
+/// The profile of named locks. The tokens are as good as the clock after a failover to a replica that lags.
+fn profile(kind: &'static str, longest: Duration) -> Profile {
+    let second = Duration::from_secs(1);
+    Profile::new(kind, TtlRange::new(second, longest).in_steps_of(second)).with(|named| {
+        named.expiry = Expiry::Session { told: TOLD };
+        named.expires_alone = false;
+        named.fencing = Fencing::MonotonicUnlessFailover;
+        named.wake = WakeStyle::Grant;
+        named.runs_on = RunsOn::OwnThread;
+        named.takeover_delay = Duration::from_secs(1);
+    })
+}

@@ -1,0 +1,90 @@
+//! Deletes rows of keys that nobody has used for long.
+//!
+//! As for lease rows: one process at a time, a page of the primary key at a time, and the highest token that was swept is
+//! noted before, so that a row which is made anew begins above it.
+
+use std::sync::Weak;
+use std::time::Duration;
+
+use dlock_contract::{ErrorKind, Result};
+
+use super::dialect::NamedDialect;
+use super::requests::run;
+use super::session::Site;
+use super::store::Shared;
+use crate::attempt::micros;
+use crate::dialect::{Refusal, Value};
+use crate::statements::PAGE;
+
+/// The pause between two pages.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Sweeps now and then, for as long as the store lives.
+pub(super) async fn sweep_for_ever<D: NamedDialect>(store: Weak<Shared<D>>) {
+    while let Some((clock, every)) =
+        store.upgrade().map(|store| (store.site.clock.clone(), store.site.settings.sweep_every))
+    {
+        // Processes that were started together do not ask together.
+        clock.sleep_until(clock.now().after(every.mul_f64(0.75 + fastrand::f64() / 2.0))).await;
+        let Some(store) = store.upgrade() else { return };
+        match sweep(&store).await {
+            Err(error) if *error.kind() == ErrorKind::PermissionDenied => {
+                tracing::info!("rows of unused locks are not swept: the account may not DELETE from dlock's table");
+                return;
+            }
+            // The next sweep does it.
+            Ok(()) | Err(_) => {}
+        }
+    }
+}
+
+async fn sweep<D: NamedDialect>(store: &Shared<D>) -> Result<()> {
+    if !store.look(|site, conn| Box::pin(takes_turn(site, conn))).await? {
+        return Ok(());
+    }
+    let mut after = Some(String::new());
+    while let Some(place) = after {
+        after = store
+            .look(move |site, conn| {
+                let place = place.clone();
+                Box::pin(async move { sweep_page(site, conn, &place).await })
+            })
+            .await?;
+        store.site.clock.sleep_until(store.site.clock.now().after(PAUSE)).await;
+    }
+    Ok(())
+}
+
+/// Whether no other process has swept in this period.
+async fn takes_turn<D: NamedDialect>(site: &Site<D>, conn: &mut D::Conn) -> sqlx::Result<bool> {
+    for name in ["sweep", "swept"] {
+        let made = run(site, conn, &site.common.write_meta, &[Value::Text(name), Value::Text("")]).await;
+        if let Err(error) = made
+            && site.dialect.refusal(&error) != Refusal::Duplicate
+        {
+            return Err(error);
+        }
+    }
+    let period = Value::Int(micros(site.settings.sweep_every / 2));
+    Ok(run(site, conn, &site.common.take_sweep, &[period]).await?.changed > 0)
+}
+
+/// Sweeps the rows of one page, and gives the last name of it if there are more.
+async fn sweep_page<D: NamedDialect>(site: &Site<D>, conn: &mut D::Conn, after: &str) -> sqlx::Result<Option<String>> {
+    let limits = [Value::Int(micros(site.settings.sweep_after)), Value::Text(after)];
+    let page = run(site, conn, &site.statements.sweep_page, &limits).await?.rows;
+    let unused = || page.iter().filter(|row| row.get(2).is_some_and(|is_unused| is_unused.is_true()));
+    if let Some(token) = unused().filter_map(|row| row.get(1)?.int()).max() {
+        // First, so that no row is gone whose token is not noted.
+        run(site, conn, &site.common.note_swept, &[Value::Int(token)]).await?;
+    }
+    for row in unused() {
+        if let [name, token, ..] = &row[..]
+            && let Some(token) = token.int()
+        {
+            run(site, conn, &site.statements.sweep, &[Value::Text(name.text()), Value::Int(token)]).await?;
+        }
+    }
+    let last = page.last().filter(|_| page.len() >= PAGE).and_then(|row| row.first());
+    Ok(last.map(|name| name.text().to_owned()))
+}

@@ -1,0 +1,10 @@
+//! Cases of named locks that are the same on every server. The tests of each dialect include this folder, beside a module
+//! `named_kit` that knows how to reach its server, and the macro `named_cases` that runs each case there.
+
+mod cycle;
+mod dropped;
+mod inspect;
+mod session_end;
+pub(crate) mod support;
+mod sweep;
+mod waits;

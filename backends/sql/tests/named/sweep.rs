@@ -1,0 +1,36 @@
+//! Rows of keys that nobody has used for long.
+
+use dlock_contract::{Backend, Released};
+use dlock_testkit::holds::{take, token};
+use dlock_testkit::wait_until;
+
+use crate::named_kit::{Database, TTL, open_at};
+
+named_cases! {
+    a_row_is_swept_once_its_key_was_unused_for_long_and_its_tokens_still_rise
+    no_row_is_swept_unless_the_url_says_so
+}
+
+async fn a_row_is_swept_once_its_key_was_unused_for_long_and_its_tokens_still_rise(database: Database) {
+    let separator = if database.url().contains('?') { '&' } else { '?' };
+    let store = open_at(&format!("{}{separator}sweep_every=100ms&sweep_after=300ms", database.url())).await;
+    let held = take(&store, &database.claim("held", TTL)).await;
+    let free = take(&store, &database.claim("free", TTL)).await;
+    assert_eq!(store.release(&free).await.unwrap(), Released::Released);
+    // A server clock that is set back afterwards.
+    database.change("UPDATE dlock_named SET token = token + 100000").await;
+    let rows = async || database.lines("SELECT k FROM dlock_named").await;
+    wait_until("the free key's row is swept", async || rows().await.len() == 1).await.unwrap();
+    assert_eq!(rows().await, [held.claim.key.as_str()]);
+    let again = take(&store, &database.claim("free", TTL)).await;
+    assert!(token(&again) > token(&free) + 100_000, "{} after {}", token(&again), token(&free));
+    assert_eq!(store.release(&held).await.unwrap(), Released::Released);
+}
+
+async fn no_row_is_swept_unless_the_url_says_so(database: Database) {
+    let store = open_at(&database.url()).await;
+    let hold = take(&store, &database.claim("a", TTL)).await;
+    assert_eq!(store.release(&hold).await.unwrap(), Released::Released);
+    tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+    assert_eq!(database.lines("SELECT COUNT(*) FROM dlock_named").await, ["1"]);
+}
