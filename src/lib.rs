@@ -5,6 +5,8 @@
 
 mod env;
 mod openers;
+#[cfg(feature = "postgres")]
+pub mod postgres;
 mod registry;
 #[cfg(feature = "testing")]
 pub mod testing;

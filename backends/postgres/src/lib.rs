@@ -9,6 +9,7 @@
 mod dialect;
 mod fault;
 pub mod fenced;
+mod lock_in;
 pub mod named;
 mod pooler;
 mod server;
@@ -20,6 +21,7 @@ use dlock_contract::{Address, Backend, Clock, Opener, Result};
 use dlock_sql::{LeaseRow, Settings, Way};
 
 pub use self::dialect::Postgres;
+pub use self::lock_in::{Transaction, lock_in, try_lock_in};
 use self::server::{FORM, Server};
 
 /// Opens a store by its URL.

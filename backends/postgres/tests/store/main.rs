@@ -41,6 +41,7 @@ mod failover;
 mod fenced;
 mod hosts;
 mod kit;
+mod lock_in;
 mod named_kit;
 mod passwords;
 mod pooler;
