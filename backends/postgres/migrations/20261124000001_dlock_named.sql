@@ -1,6 +1,6 @@
 CREATE TABLE dlock_named (
     k TEXT COLLATE "C" NOT NULL PRIMARY KEY,
-    lock_id BIGINT NOT NULL,
+    lock_id TEXT COLLATE "C" NOT NULL,
     token BIGINT NOT NULL,
     session BIGINT NOT NULL,
     note TEXT COLLATE "C" NOT NULL,

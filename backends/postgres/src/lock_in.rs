@@ -22,7 +22,7 @@ pub type Transaction<'c> = sqlx::Transaction<'c, sqlx::Postgres>;
 /// [`WaitTimeout`](ErrorKind::WaitTimeout) at the end of one of these limits, and [`Outage`](ErrorKind::Outage), which a retry
 /// may help, at a deadlock with another transaction. The server has then ended the transaction: roll it back.
 pub async fn lock_in(transaction: &mut Transaction<'_>, key: &LockKey) -> Result<()> {
-    let lock = format!("SELECT pg_advisory_xact_lock({})", LockName::of(key).number);
+    let lock = format!("SELECT pg_advisory_xact_lock({})", LockName::number_of(key).number);
     // In one message: a pooler could give the parts of a prepared statement to different sessions.
     let taken = sqlx::raw_sql(AssertSqlSafe(lock)).execute(&mut **transaction).await;
     taken.map(drop).map_err(|error| match state(&error).as_deref() {
@@ -44,7 +44,7 @@ pub async fn lock_in(transaction: &mut Transaction<'_>, key: &LockKey) -> Result
 /// # Errors
 /// If the server fails.
 pub async fn try_lock_in(transaction: &mut Transaction<'_>, key: &LockKey) -> Result<bool> {
-    let lock = format!("SELECT pg_try_advisory_xact_lock({})", LockName::of(key).number);
+    let lock = format!("SELECT pg_try_advisory_xact_lock({})", LockName::number_of(key).number);
     let row = sqlx::raw_sql(AssertSqlSafe(lock)).fetch_one(&mut **transaction).await;
     row.and_then(|row| row.try_get(0)).map_err(|error| fault(error).with_key(key.as_str()))
 }

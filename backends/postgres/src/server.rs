@@ -36,6 +36,7 @@ pub(crate) const FORM: UrlForm = UrlForm::new(
     dlock_sql::OPTIONS[3],
     dlock_sql::OPTIONS[4],
     dlock_sql::OPTIONS[5],
+    dlock_sql::KEYS,
 ])
 .elsewhere(&[
     ("ssl", "write tls=verify, tls=require or tls=off, and ca, cert and key, instead of sslmode"),
@@ -105,7 +106,7 @@ impl Server {
         }
         let shown = format!("{}/{database}", shown.join(","));
         // All of them have the time for one connect, so one that is silent must not use it up.
-        let patience = Settings::of(address)?.connect_timeout / u32::try_from(all.len()).unwrap_or(u32::MAX);
+        let patience = Settings::connect_timeout_of(address)? / u32::try_from(all.len()).unwrap_or(u32::MAX);
         let (used, names) = Default::default();
         Ok(Self { hosts: all, schema: schema(address)?, used, patience, names, shown })
     }

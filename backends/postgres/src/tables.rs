@@ -58,7 +58,7 @@ const NAMED: Table = Table {
     create: include_str!("../migrations/20261124000001_dlock_named.sql"),
     columns: &[
         "k:text:C:PRI",
-        "lock_id:bigint::",
+        "lock_id:text:C:",
         "token:bigint::",
         "session:bigint::",
         "note:text:C:",
@@ -93,7 +93,7 @@ const PROBE: &str = "\
 /// The same for named locks.
 const NAMED_PROBE: &str = "\
     BEGIN; \
-    INSERT INTO {s}dlock_named (k, lock_id, token, session, note, hold) VALUES ('{probe}', 0, 0, 0, '', '') \
+    INSERT INTO {s}dlock_named (k, lock_id, token, session, note, hold) VALUES ('{probe}', '', 0, 0, '', '') \
     ON CONFLICT (k) DO UPDATE SET token = dlock_named.token + 1; \
     INSERT INTO {s}dlock_meta (name, word, number) VALUES ('{probe}', '', 0); \
     SELECT 1 FROM {s}dlock_named, {s}dlock_meta WHERE false; \

@@ -31,7 +31,7 @@ mod ways;
 
 pub use dialect::{Answer, Cell, Dialect, Refusal, Statement, Value};
 pub use named::{LockName, NAMED, NamedAnswer, NamedDialect, NamedLock, NamedWords, SessionId};
-pub use settings::{OPTIONS, Settings};
+pub use settings::{KEYS, OPTIONS, Settings};
 pub use statements::{BREAKS, LOCKS, META, Words};
 pub use store::LeaseRow;
 pub use ways::{Way, Ways, way_name};

@@ -19,7 +19,12 @@ pub struct Settings {
     pub sweep_every: Duration,
     /// After how long the row of an unused key is deleted.
     pub sweep_after: Duration,
+    /// Whether named locks have the names that other programs use.
+    pub is_literal: bool,
 }
+
+/// The option of a URL for names that other programs use.
+pub const KEYS: OptionRow = OptionRow::one_of("keys", &["literal"]);
 
 /// The options of a URL for [`Settings`].
 pub const OPTIONS: [OptionRow; 6] = [
@@ -43,6 +48,7 @@ impl Default for Settings {
             max_lifetime: Duration::from_secs(30 * 60),
             sweep_every: Duration::from_secs(3600),
             sweep_after: Duration::from_secs(30 * 24 * 3600),
+            is_literal: false,
         }
     }
 }
@@ -57,7 +63,7 @@ impl Settings {
             Some(name) => {
                 Err(address.wrong(&format!("`{name}` belongs to way=lease: a named lock lives in a session")))
             }
-            None => Self::of(address),
+            None => Self::read(address),
         }
     }
 
@@ -66,6 +72,21 @@ impl Settings {
     /// # Errors
     /// For a value that cannot be.
     pub fn of(address: &Address) -> Result<Self> {
+        match address.option("keys") {
+            Some(_) => Err(address.wrong("`keys` belongs to way=named: a row has the key as its name")),
+            None => Self::read(address),
+        }
+    }
+
+    /// How long a connection may take to open.
+    ///
+    /// # Errors
+    /// For a value that cannot be.
+    pub fn connect_timeout_of(address: &Address) -> Result<Duration> {
+        Ok(Self::read(address)?.connect_timeout)
+    }
+
+    fn read(address: &Address) -> Result<Self> {
         let defaults = Self::default();
         let time = |name: &str, default: Duration| {
             let read =
@@ -81,6 +102,7 @@ impl Settings {
             max_lifetime: time("max_lifetime", defaults.max_lifetime)?,
             sweep_every: time("sweep_every", defaults.sweep_every)?,
             sweep_after: time("sweep_after", defaults.sweep_after)?,
+            is_literal: address.option("keys").is_some(),
         })
     }
 }

@@ -3,8 +3,8 @@
 use std::fmt::Write;
 use std::time::Duration;
 
-use dlock_contract::{Error, ErrorKind, Health, Result};
-use dlock_sql::{Dialect, LockName, NamedAnswer, NamedDialect, NamedWords, SessionId, Value};
+use dlock_contract::{Error, ErrorKind, Health, LockKey, Result};
+use dlock_sql::{Dialect, LockName, NamedAnswer, NamedDialect, NamedWords, SessionId};
 use futures::future::BoxFuture;
 use sqlx::mysql::MySqlConnection;
 use sqlx::{AssertSqlSafe, Row};
@@ -34,8 +34,19 @@ impl NamedDialect for MySql {
         }
     }
 
-    fn lock_id<'a>(&self, lock: &'a LockName) -> Value<'a> {
-        Value::Text(&lock.text)
+    fn lock_name(&self, key: &LockKey) -> Result<LockName> {
+        let name = key.as_str();
+        if name.starts_with("dl1:") {
+            return Ok(LockName::text_of(key));
+        }
+        if name.is_ascii() && name.len() <= 64 {
+            return Ok(LockName::literal_text(name));
+        }
+        let error = Error::new(
+            ErrorKind::Unsupported { need: "a name of at most 64 characters of ASCII".into() },
+            "the server takes no such name for a lock",
+        );
+        Err(error.with_key(name))
     }
 
     fn connect_named(&self) -> BoxFuture<'_, Result<(MySqlConnection, SessionId)>> {
@@ -93,7 +104,7 @@ impl NamedDialect for MySql {
     ) -> BoxFuture<'a, sqlx::Result<NamedAnswer>> {
         Box::pin(async move {
             let row = sqlx::query("SELECT CAST(GET_LOCK(?, ?) AS SIGNED), CAST(CONNECTION_ID() AS SIGNED)")
-                .bind(&lock.text)
+                .bind(&lock.id)
                 .bind(whole_seconds(wait))
                 .fetch_one(conn)
                 .await?;
@@ -110,7 +121,7 @@ impl NamedDialect for MySql {
 
     fn unlock<'a>(&'a self, conn: &'a mut MySqlConnection, lock: &'a LockName) -> BoxFuture<'a, sqlx::Result<bool>> {
         Box::pin(async move {
-            let query = sqlx::query("SELECT CAST(RELEASE_LOCK(?) AS SIGNED)").bind(&lock.text);
+            let query = sqlx::query("SELECT CAST(RELEASE_LOCK(?) AS SIGNED)").bind(&lock.id);
             let freed: Option<i64> = query.fetch_one(conn).await?.try_get_unchecked(0)?;
             Ok(freed == Some(1))
         })
@@ -123,7 +134,7 @@ impl NamedDialect for MySql {
         })
     }
 
-    /// Names are ours, so nothing needs to be escaped.
+    /// Names are in hexadecimal digits, so nothing needs to be escaped.
     fn hold_all<'a>(
         &'a self,
         conn: &'a mut MySqlConnection,
@@ -132,8 +143,12 @@ impl NamedDialect for MySql {
         Box::pin(async move {
             let mut sql = String::from("SELECT CONCAT(''");
             for (lock, session) in holds {
+                sql.push_str(",IS_USED_LOCK(CONVERT(X'");
                 // Writing into a string cannot fail.
-                let _ = write!(sql, ",IS_USED_LOCK('{}')<=>{}", lock.text, session.number);
+                for byte in lock.id.bytes() {
+                    let _ = write!(sql, "{byte:02x}");
+                }
+                let _ = write!(sql, "' USING utf8mb4))<=>{}", session.number);
             }
             sql.push(')');
             let row = sqlx::raw_sql(AssertSqlSafe(sql)).fetch_one(conn).await?;

@@ -33,6 +33,7 @@ pub(crate) const FORM: UrlForm = UrlForm::new(
     dlock_sql::OPTIONS[3],
     dlock_sql::OPTIONS[4],
     dlock_sql::OPTIONS[5],
+    dlock_sql::KEYS,
 ])
 .elsewhere(&[("ssl", "write tls=verify, tls=require or tls=off, and ca, cert and key, instead of ssl-mode")]);
 

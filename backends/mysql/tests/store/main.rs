@@ -21,6 +21,7 @@ macro_rules! named_cases {
 mod faults;
 mod fenced;
 mod lease;
+mod literal;
 mod named_kit;
 mod rights;
 mod rogue;

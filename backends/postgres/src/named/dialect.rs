@@ -3,8 +3,8 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use dlock_contract::{Error, ErrorKind, Health, Result};
-use dlock_sql::{Dialect, LockName, NamedAnswer, NamedDialect, NamedWords, SessionId, Value};
+use dlock_contract::{Error, ErrorKind, Health, LockKey, Result};
+use dlock_sql::{Dialect, LockName, NamedAnswer, NamedDialect, NamedWords, SessionId};
 use futures::future::BoxFuture;
 use sqlx::postgres::PgConnection;
 use sqlx::{AssertSqlSafe, Row};
@@ -14,9 +14,11 @@ use crate::fault::{fault, state};
 use crate::server::writable_server;
 use crate::{pooler, tables};
 
-/// The session of the row holds the lock of the row. A lock of one number has its two halves in two columns.
-const IS_HELD: &str = "EXISTS (SELECT FROM pg_locks l WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1 \
-    AND l.pid = session AND (l.classid::bigint << 32 | l.objid::bigint) = lock_id \
+/// The session of the row holds the lock of the row. A lock of one number has its two halves in two columns; one of two numbers
+/// has each in a column, without a sign.
+const IS_HELD: &str = "EXISTS (SELECT FROM pg_locks l WHERE l.locktype = 'advisory' AND l.granted AND l.pid = session \
+    AND lock_id = CASE l.objsubid WHEN 1 THEN (l.classid::bigint << 32 | l.objid::bigint)::text \
+        ELSE l.classid::bigint::bit(32)::int || ',' || l.objid::bigint::bit(32)::int END \
     AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database()))";
 
 /// A limit of the server's own would end a wait.
@@ -39,8 +41,18 @@ impl NamedDialect for Postgres {
         NamedWords { on_conflict: "ON CONFLICT (k) DO UPDATE SET", is_held: IS_HELD, longest_ttl: LONGEST }
     }
 
-    fn lock_id<'a>(&self, lock: &'a LockName) -> Value<'a> {
-        Value::Int(lock.number)
+    fn lock_name(&self, key: &LockKey) -> Result<LockName> {
+        let name = key.as_str();
+        if name.starts_with("dl1:") {
+            return Ok(LockName::number_of(key));
+        }
+        literal(name).ok_or_else(|| {
+            let error = Error::new(
+                ErrorKind::Unsupported { need: "a key that is a number, or two with a comma between".into() },
+                "an advisory lock is a number of 64 bits, such as 42, or two of 32 bits, such as 1,42",
+            );
+            error.with_key(name)
+        })
     }
 
     fn connect_named(&self) -> BoxFuture<'_, Result<(PgConnection, SessionId)>> {
@@ -103,11 +115,17 @@ impl NamedDialect for Postgres {
     ) -> BoxFuture<'a, sqlx::Result<NamedAnswer>> {
         Box::pin(async move {
             let (granted, number) = if wait.is_zero() {
-                let query = sqlx::query("SELECT pg_try_advisory_lock($1), pg_backend_pid()::bigint").bind(lock.number);
+                let (high, low) = halves(lock);
+                let query = match is_pair(lock) {
+                    true => sqlx::query("SELECT pg_try_advisory_lock($1, $2), pg_backend_pid()::bigint")
+                        .bind(high)
+                        .bind(low),
+                    false => sqlx::query("SELECT pg_try_advisory_lock($1), pg_backend_pid()::bigint").bind(lock.number),
+                };
                 let row = query.fetch_one(conn).await?;
                 (row.try_get(0)?, row.try_get(1)?)
             } else {
-                match waited(conn, lock.number, wait).await {
+                match waited(conn, lock, wait).await {
                     Ok(number) => (true, number),
                     Err(error) => match state(&error).as_deref() {
                         Some("55P03") => return Ok(NamedAnswer::Taken),
@@ -126,7 +144,12 @@ impl NamedDialect for Postgres {
 
     fn unlock<'a>(&'a self, conn: &'a mut PgConnection, lock: &'a LockName) -> BoxFuture<'a, sqlx::Result<bool>> {
         Box::pin(async move {
-            sqlx::query("SELECT pg_advisory_unlock($1)").bind(lock.number).fetch_one(conn).await?.try_get(0)
+            let (high, low) = halves(lock);
+            let query = match is_pair(lock) {
+                true => sqlx::query("SELECT pg_advisory_unlock($1, $2)").bind(high).bind(low),
+                false => sqlx::query("SELECT pg_advisory_unlock($1)").bind(lock.number),
+            };
+            query.fetch_one(conn).await?.try_get(0)
         })
     }
 
@@ -154,6 +177,33 @@ impl NamedDialect for Postgres {
     }
 }
 
+/// A number, or two with a comma between. Each number has one way to be written.
+fn literal(text: &str) -> Option<LockName> {
+    let number = match text.split_once(',') {
+        None => text.parse().ok()?,
+        Some((high, low)) => {
+            let (high, low): (i32, i32) = (high.parse().ok()?, low.parse().ok()?);
+            i64::from(high) << 32 | i64::from(low.cast_unsigned())
+        }
+    };
+    let name = LockName { id: text.to_owned(), number };
+    let written = match is_pair(&name) {
+        true => halves(&name).0.to_string() + "," + &halves(&name).1.to_string(),
+        false => number.to_string(),
+    };
+    (written == text).then_some(name)
+}
+
+/// Whether the lock is one of two numbers, which are other locks than those of one number.
+fn is_pair(lock: &LockName) -> bool {
+    lock.id.contains(',')
+}
+
+fn halves(lock: &LockName) -> (i32, i32) {
+    let [high, low] = [lock.number >> 32, lock.number].map(|half| (half & 0xffff_ffff) as u32);
+    (high.cast_signed(), low.cast_signed())
+}
+
 async fn set_up_named(conn: &mut PgConnection) -> Result<()> {
     set_up(conn).await?;
     sqlx::raw_sql(NO_LIMITS).execute(&mut *conn).await.map_err(fault)?;
@@ -162,12 +212,33 @@ async fn set_up_named(conn: &mut PgConnection) -> Result<()> {
 }
 
 /// Waits for a lock. In one message, which is one transaction: so the limits hold for it alone.
-async fn waited(conn: &mut PgConnection, lock: i64, wait: Duration) -> sqlx::Result<i64> {
+async fn waited(conn: &mut PgConnection, lock: &LockName, wait: Duration) -> sqlx::Result<i64> {
     // Zero would be no limit.
     let millis = wait.min(LONGEST).as_millis().max(1);
     let sql = format!(
         "SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = {millis}; \
-         SELECT pg_backend_pid()::bigint FROM (SELECT pg_advisory_lock({lock}) OFFSET 0) granted"
+         SELECT pg_backend_pid()::bigint FROM (SELECT pg_advisory_lock({}) OFFSET 0) granted",
+        lock.id
     );
     sqlx::raw_sql(AssertSqlSafe(sql)).fetch_one(conn).await?.try_get(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_literal_key_is_one_number_or_two() {
+        for (text, number) in [("0", 0), ("-1", -1), ("9223372036854775807", i64::MAX), ("1,42", (1 << 32) + 42)] {
+            let name = literal(text).unwrap();
+            assert_eq!((name.number, name.id.as_str()), (number, text));
+        }
+        let pair = literal("-1,-2147483648").unwrap();
+        assert!(is_pair(&pair) && halves(&pair) == (-1, i32::MIN));
+        for bad in
+            ["", "a", "1.5", "+1", "01", "-0", "1,", ",1", "1,2,3", "1, 2", "9223372036854775808", "2147483648,1"]
+        {
+            assert!(literal(bad).is_none(), "{bad}");
+        }
+    }
 }

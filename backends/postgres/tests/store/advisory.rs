@@ -1,21 +1,27 @@
 //! Advisory locks, as PostgreSQL alone has them.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use dlock::{Clock, ErrorKind, Registry};
-use dlock_contract::{Attempt, Backend, Queue, Released, Signal, Standing};
+use dlock::{Clock, ErrorKind, HoldId, Key, LockKey, Registry};
+use dlock_contract::{Attempt, Backend, BreakRecord, Claim, Inspect, Queue, Released, Signal, Standing};
 use dlock_postgres::named;
-use dlock_testkit::holds::{claim, confirm, take, token};
+use dlock_testkit::holds::{claim, claim_on, confirm, take, token};
 use dlock_testkit::servers::{Instance, PgBouncer, Postgres};
-use dlock_testkit::{drop_after, text_of};
+use dlock_testkit::{drop_after, text_of, wait_until};
+use sqlx::postgres::{PgAdvisoryLock, PgAdvisoryLockKey};
 
 use crate::kit::{Database, TTL, start};
 use crate::named::support::{take_soon, until};
-use crate::named_kit::{is_used, open, open_at};
+use crate::named_kit::{Store, is_used, open, open_at};
 
 row_cases! {
     another_program_that_has_the_number_excludes_ours
     limits_of_the_account_end_no_wait_and_no_hold
+    a_dropped_waiter_leaves_the_line_while_the_lock_is_held
+    a_literal_key_is_the_number_that_other_programs_use
+    a_literal_key_that_is_no_number_is_refused
+    a_key_is_not_literal_unless_the_url_says_so
     a_namespace_is_locked_in_one_way
     an_option_of_a_pool_is_refused
     the_table_is_in_the_schema_that_the_url_names
@@ -54,11 +60,89 @@ async fn limits_of_the_account_end_no_wait_and_no_hold(database: Database) {
     let waiter = database.claim("a", TTL);
     let Attempt::Contended(wake) = other.try_acquire(&waiter, until(TTL)).await.unwrap() else { panic!("two holders") };
     let waiting = tokio::spawn(wake.signal.unwrap());
-    tokio::time::sleep(Duration::from_millis(900)).await;
+    // Longer than each limit, and than dlock's own for a statement.
+    tokio::time::sleep(Duration::from_millis(5500)).await;
     assert!(matches!(confirm(&one, &hold).await, Standing::Renewed(_)), "a limit has ended the session");
     assert_eq!(one.release(&hold).await.unwrap(), Released::Released);
     let granted = waiting.await.unwrap().unwrap();
     assert!(matches!(granted, Signal::Granted(_)), "a limit has ended the wait");
+}
+
+async fn a_dropped_waiter_leaves_the_line_while_the_lock_is_held(database: Database) {
+    let (one, other) = (open(&database).await, open(&database).await);
+    let hold = take(&one, &database.claim("a", TTL)).await;
+    let quitter = database.claim("a", TTL);
+    let Attempt::Contended(wake) = other.try_acquire(&quitter, until(TTL)).await.unwrap() else {
+        panic!("two holders")
+    };
+    let waiter = tokio::spawn(wake.signal.unwrap());
+    database.until_one_waits().await;
+    waiter.abort();
+    let left = async || database.lines("SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND NOT granted").await;
+    wait_until("the server has forgotten the waiter", async || left().await.is_empty()).await.unwrap();
+    assert_eq!(one.release(&hold).await.unwrap(), Released::Released);
+}
+
+/// A store, and the claims of one literal key.
+async fn literal(database: &Database, text: &'static str) -> (Store, impl Fn() -> Arc<Claim>) {
+    let store = open_at(&format!("{}?keys=literal", database.url())).await;
+    let key = LockKey::new(&database.name, Key::text(text)).unwrap();
+    (store, move || claim_on(&key, TTL, |_| ()))
+}
+
+async fn a_literal_key_is_the_number_that_other_programs_use(database: Database) {
+    let mut conn = database.connect().await;
+    for (text, number) in [("42", "42"), ("-7", "-7"), ("1,42", "1, 42"), ("-1,-2147483648", "-1, -2147483648")] {
+        let (store, claim) = literal(&database, text).await;
+        let hold = take(&store, &claim()).await;
+        let state = store.look(&hold.claim.key).await.unwrap();
+        assert_eq!(state.holders[0].token, Some(token(&hold)), "{text}");
+        let tries = |word: &str| format!("SELECT pg_try_advisory_{word}({number})");
+        assert_eq!(crate::kit::lines_of(&mut conn, &tries("lock")).await, ["f"], "{text}");
+        assert_eq!(store.release(&hold).await.unwrap(), Released::Released);
+        assert_eq!(crate::kit::lines_of(&mut conn, &tries("lock")).await, ["t"], "{text}");
+        let refused = store.try_acquire(&claim(), Queue::Leave).await.unwrap();
+        assert!(matches!(refused, Attempt::Contended(_)), "{text}: {refused:?}");
+        let unlock = format!("SELECT pg_advisory_unlock({number})");
+        assert_eq!(crate::kit::lines_of(&mut conn, &unlock).await, ["t"]);
+        // A wait, and a break.
+        let hold = take(&store, &claim()).await;
+        let Attempt::Contended(wake) = store.try_acquire(&claim(), until(TTL)).await.unwrap() else { panic!("{text}") };
+        let id = HoldId::of(&hold.claim.owner);
+        assert!(store.break_hold(&hold.claim.key, id, &BreakRecord::new("alice", 1, "hangs")).await.unwrap());
+        let Signal::Granted(next) = wake.signal.unwrap().await.unwrap() else { panic!("{text}: no lock") };
+        assert_eq!(store.release(&next).await.unwrap(), Released::Released);
+    }
+    // The client that the lock's users have.
+    let (store, claim) = literal(&database, "4711").await;
+    let theirs = PgAdvisoryLock::with_key(PgAdvisoryLockKey::BigInt(4711));
+    let guard = theirs.acquire(&mut conn).await.unwrap();
+    assert!(matches!(store.try_acquire(&claim(), Queue::Leave).await.unwrap(), Attempt::Contended(_)));
+    guard.release_now().await.unwrap();
+    let hold = take(&store, &claim()).await;
+    assert!(theirs.try_acquire(&mut conn).await.unwrap().is_right(), "two holders");
+    assert_eq!(store.release(&hold).await.unwrap(), Released::Released);
+}
+
+async fn a_literal_key_that_is_no_number_is_refused(database: Database) {
+    for text in ["stock", "1,2,3", "007"] {
+        let (store, claim) = literal(&database, text).await;
+        let error = store.identify(&claim().key).unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::Unsupported { .. }), "{error}");
+        assert!(error.to_string().contains("number") && error.to_string().contains(text), "{error}");
+        let error = store.try_acquire(&claim(), Queue::Leave).await.unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::Unsupported { .. }), "{error}");
+    }
+    let error = Registry::new().connect("default", &format!("{}?keys=literal", database.url())).await.unwrap_err();
+    assert!(error.to_string().contains("way=named"), "{error}");
+}
+
+async fn a_key_is_not_literal_unless_the_url_says_so(database: Database) {
+    let store = open(&database).await;
+    let key = LockKey::new(&database.name, Key::text("42")).unwrap();
+    let hold = take(&store, &claim_on(&key, TTL, |_| ())).await;
+    assert_eq!(database.lines("SELECT pg_try_advisory_lock(42)").await, ["t"]);
+    assert_eq!(store.release(&hold).await.unwrap(), Released::Released);
 }
 
 async fn a_namespace_is_locked_in_one_way(database: Database) {

@@ -30,7 +30,11 @@ async fn a_lock_in_a_transaction_ends_with_it(database: Database) {
         let mut second = other.begin().await.unwrap();
         assert!(!try_lock_in(&mut second, &a).await.unwrap(), "two transactions have one lock");
         assert!(try_lock_in(&mut second, &b).await.unwrap(), "another key is another lock");
-        if commits { first.commit().await.unwrap() } else { first.rollback().await.unwrap() }
+        if commits {
+            first.commit().await.unwrap()
+        } else {
+            first.rollback().await.unwrap()
+        }
         lock_in(&mut second, &a).await.unwrap();
         second.commit().await.unwrap();
     }

@@ -11,9 +11,7 @@ use futures::future::{BoxFuture, join_all};
 
 use super::dialect::NamedDialect;
 use super::held::Held;
-use super::name::LockName;
 use super::store::NamedLock;
-use crate::dialect::Value;
 
 /// How long an abandon waits for the attempt that it undoes.
 const LANDING: Duration = Duration::from_secs(1);
@@ -24,11 +22,12 @@ impl<D: NamedDialect> Backend for NamedLock<D> {
     }
 
     fn identify(&self, key: &LockKey) -> Result<Identity> {
-        let lock = LockName::of(key);
-        Ok(Identity::of(key).named(match self.shared.site.dialect.lock_id(&lock) {
-            Value::Int(number) => number.to_string(),
-            _ => lock.text,
-        }))
+        let site = &self.shared.site;
+        let id = site.lock_of(key)?.name.id;
+        if !site.settings.is_literal {
+            return Ok(Identity::of(key).named(id));
+        }
+        Ok(Identity::of(&key.literal()?).named(id))
     }
 
     fn try_acquire<'a>(&'a self, claim: &'a Arc<Claim>, queue: Queue) -> BoxFuture<'a, Result<Attempt>> {

@@ -2,20 +2,23 @@
 
 use std::time::Duration;
 
-use dlock_contract::{Health, Result};
+use dlock_contract::{Health, LockKey, Result};
 use futures::future::BoxFuture;
 
 use super::name::LockName;
 use super::statements::NamedWords;
-use crate::dialect::{Dialect, Value};
+use crate::dialect::Dialect;
 
 /// One server's part of named locks, beside its part of all statements.
 pub trait NamedDialect: Dialect {
     /// The server's words in the statements.
     fn named_words(&self) -> NamedWords;
 
-    /// The server's own id of a lock, as it stands in the table.
-    fn lock_id<'a>(&self, lock: &'a LockName) -> Value<'a>;
+    /// The lock of a key: a hash of it, or, if the key is [literal](LockKey::literal), its very text.
+    ///
+    /// # Errors
+    /// For a literal key that is no name of a lock in this server.
+    fn lock_name(&self, key: &LockKey) -> Result<LockName>;
 
     /// Connects, sets the session up, and makes sure that a lock taken here excludes somebody.
     fn connect_named(&self) -> BoxFuture<'_, Result<(Self::Conn, SessionId)>>;

@@ -181,6 +181,6 @@ impl<D: NamedDialect> Drop for Held<D> {
 
 impl<D: NamedDialect> fmt::Debug for Held<D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Held").field("lock", &self.lock.text).field("session", &self.session).finish_non_exhaustive()
+        f.debug_struct("Held").field("lock", &self.lock.id).field("session", &self.session).finish_non_exhaustive()
     }
 }

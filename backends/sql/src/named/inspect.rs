@@ -20,7 +20,6 @@ use super::statements::Statements;
 use super::store::{NamedLock, Shared};
 use crate::dialect::{Answer, Statement, Value};
 use crate::inspect::{page_of, range_of};
-use crate::row::row_name;
 use crate::session::corrupt;
 
 /// How long the holder's process has for giving the lock up. Its monitor looks four times in a second.
@@ -57,7 +56,7 @@ enum Owned {
 
 impl<D: NamedDialect> Shared<D> {
     pub(super) async fn holder(&self, key: &LockKey) -> Result<LockState> {
-        let answer = self.statement(|all| &all.look, vec![Owned::Text(row_name(key).name)]).await?;
+        let answer = self.statement(|all| &all.look, vec![Owned::Text(self.site.lock_of(key)?.row.name)]).await?;
         let holders = answer.rows.iter().map(|row| {
             let [note, hold, token, ..] = &row[..] else { return Err(corrupt("it has too few columns")) };
             Ok(Holder::new(Note::from_stored(note.text())).with(|holder| {
@@ -90,7 +89,8 @@ impl<D: NamedDialect> Shared<D> {
     }
 
     async fn break_hold(&self, key: &LockKey, id: HoldId, record: &BreakRecord) -> Result<bool> {
-        let hold = || vec![Owned::Text(row_name(key).name), Owned::Text(id.to_string())];
+        let row = self.site.lock_of(key)?.row.name;
+        let hold = || vec![Owned::Text(row.clone()), Owned::Text(id.to_string())];
         let mut request = hold();
         request.push(Owned::Text(record.as_str().to_owned()));
         let requested = self.statement(|all| &all.request, request).await?.changed > 0;
@@ -115,7 +115,7 @@ impl<D: NamedDialect> Shared<D> {
 
     async fn record_of(&self, hold: &Hold) -> Result<Option<BreakRecord>> {
         let id = HoldId::of(&hold.claim.owner).to_string();
-        let values = vec![Owned::Text(row_name(&hold.claim.key).name), Owned::Text(id)];
+        let values = vec![Owned::Text(self.site.lock_of(&hold.claim.key)?.row.name), Owned::Text(id)];
         let answer = self.statement(|all| &all.record, values).await?;
         let record = answer.rows.first().and_then(|row| row.first());
         Ok(record.map(|record| BreakRecord::from_stored(record.text())))

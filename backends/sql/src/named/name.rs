@@ -8,27 +8,43 @@ use sha2::{Digest, Sha256};
 /// A lock as the server knows it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct LockName {
-    /// `d1` and 62 hexadecimal digits: for a server that folds case and takes 64 characters at most.
-    pub text: String,
-    /// The first 64 bits of the same hash: for a server whose locks are numbers.
+    /// What an operator pastes into the server's functions, and what stands in the table.
+    pub id: String,
+    /// A number, by which the locks of a session are told apart.
     pub number: i64,
 }
 
 impl LockName {
-    /// A hash of the key. 248 bits never meet; of a billion numbers two meet with a chance of one in forty, and then two keys
-    /// are one lock.
+    /// `d1` and 62 hexadecimal digits of a hash of the key: for a server that folds case and takes 64 characters at most. 248 bits
+    /// never meet.
     #[must_use]
-    pub fn of(key: &LockKey) -> Self {
+    pub fn text_of(key: &LockKey) -> Self {
         let hash = Sha256::digest(key.as_str().as_bytes());
-        let mut text = String::with_capacity(64);
-        text.push_str("d1");
+        let mut id = String::with_capacity(64);
+        id.push_str("d1");
         for byte in hash.iter().take(31) {
             // Writing into a string cannot fail.
-            let _ = write!(text, "{byte:02x}");
+            let _ = write!(id, "{byte:02x}");
         }
-        let number = hash.iter().take(8).fold(0_u64, |number, byte| number << 8 | u64::from(*byte));
-        Self { text, number: number.cast_signed() }
+        Self { id, number: number_of(&hash) }
     }
+
+    /// The first 64 bits of the same hash: for a server whose locks are numbers. Two keys of one number are one lock.
+    #[must_use]
+    pub fn number_of(key: &LockKey) -> Self {
+        let number = number_of(&Sha256::digest(key.as_str().as_bytes()));
+        Self { id: number.to_string(), number }
+    }
+
+    /// A name that other programs use. Those that differ only in case are one lock.
+    #[must_use]
+    pub fn literal_text(id: &str) -> Self {
+        Self { id: id.to_owned(), number: number_of(&Sha256::digest(id.to_lowercase().as_bytes())) }
+    }
+}
+
+fn number_of(hash: &[u8]) -> i64 {
+    hash.iter().take(8).fold(0_u64, |number, byte| number << 8 | u64::from(*byte)).cast_signed()
 }
 
 #[cfg(test)]
@@ -38,12 +54,15 @@ mod tests {
 
     #[test]
     fn names_are_frozen_short_and_differ_by_case_and_suffix() {
-        let name = |text: &'static str| LockName::of(&LockKey::new("shop", Key::text(text)).unwrap());
+        let name = |text: &'static str| LockName::text_of(&LockKey::new("shop", Key::text(text)).unwrap());
         // SHA-256 of `dl1:shop:a`, cut.
-        assert_eq!(name("a").text, "d17889320ee3fd9adf9f07eb98613e8230b258aa6cdaf0b57090a49f6a16373b");
-        assert_eq!(name("a").number, 0x7889_320e_e3fd_9adf);
-        assert_eq!(name("a").text.len(), 64);
+        assert_eq!(name("a").id, "d17889320ee3fd9adf9f07eb98613e8230b258aa6cdaf0b57090a49f6a16373b");
+        assert_eq!(name("a").id.len(), 64);
         assert_ne!(name("a"), name("A"));
         assert_ne!(name("a"), name("a "));
+        let number = LockName::number_of(&LockKey::new("shop", Key::text("a")).unwrap());
+        assert_eq!((number.number, number.id.as_str()), (0x7889_320e_e3fd_9adf, "8685528395896691423"));
+        assert_eq!(name("a").number, number.number);
+        assert_eq!(LockName::literal_text("Job").number, LockName::literal_text("job").number);
     }
 }

@@ -7,13 +7,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use dlock_contract::engine::background;
-use dlock_contract::{BootInstant, Clock, Error, Result};
+use dlock_contract::{BootInstant, Clock, Error, LockKey, Result};
 use tokio::sync::{mpsc, watch};
 
 use super::dialect::{NamedDialect, SessionId};
 use super::drive::{Job, Request, drive};
 use super::name::LockName;
 use super::statements::Statements;
+use crate::row::{RowName, row_name};
 use crate::settings::Settings;
 
 /// How many locks share a session at most.
@@ -28,6 +29,24 @@ pub(super) struct Site<D> {
     pub(super) statements: Statements,
     /// Those about what holds for a whole namespace.
     pub(super) common: crate::statements::Statements,
+}
+
+/// A lock, as the server and the table know it.
+#[derive(Clone, Debug)]
+pub(super) struct Lock {
+    pub(super) name: LockName,
+    pub(super) row: RowName,
+}
+
+impl<D: NamedDialect> Site<D> {
+    /// The lock of a key.
+    ///
+    /// # Errors
+    /// For a key that has no literal name, if names are literal.
+    pub(super) fn lock_of(&self, key: &LockKey) -> Result<Lock> {
+        let key = if self.settings.is_literal { &key.literal()? } else { key };
+        Ok(Lock { name: self.dialect.lock_name(key)?, row: row_name(key) })
+    }
 }
 
 /// A session of the server. It ends when nobody has it any more.

@@ -67,14 +67,13 @@ const STANDS: &str = "SELECT token FROM {named} WHERE k = $1 AND hold = $2 AND {
 /// Values: name, hold id.
 const RECORD: &str = "SELECT broken_record FROM {named} WHERE k = $1 AND broken_hold = $2";
 
-/// A page of the primary key, each row with whether nobody has used it for so long. A token is not below the time at which it
-/// was drawn.
+/// A page of the primary key, each row with whether nobody has drawn a token there for so long: a token is not below the time
+/// at which it was drawn.
 ///
 /// Values: that time, after which name.
-const SWEEP_PAGE: &str = "\
-    SELECT k, token, token < {now} - $1 AND NOT ({is_held}) FROM {named} WHERE k > $2 ORDER BY k LIMIT {page}";
+const SWEEP_PAGE: &str = "SELECT k, token, token < {now} - $1 FROM {named} WHERE k > $2 ORDER BY k LIMIT {page}";
 
-/// Deletes a row that was not used since the look at it.
+/// Deletes a row that was not used since the look at it, and whose lock nobody holds.
 ///
 /// Values: name, token.
 const SWEEP: &str = "DELETE FROM {named} WHERE k = $1 AND token = $2 AND NOT ({is_held})";

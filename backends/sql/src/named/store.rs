@@ -13,16 +13,14 @@ use futures::future::BoxFuture;
 use super::dialect::NamedDialect;
 use super::held::{Granted, Held};
 use super::monitor::{Monitor, TOLD};
-use super::name::LockName;
 use super::requests::{Failure, Grant, run};
-use super::session::{Place, Session, Site};
+use super::session::{Lock, Place, Session, Site};
 use super::sessions::Sessions;
 use super::statements::Statements;
 use super::sweep::sweep_for_ever;
 use crate::attempt::MOST_TOKEN;
 use crate::dialect::{Refusal, Value};
 use crate::flights::Flights;
-use crate::row::row_name;
 use crate::session::{PATIENCE, corrupt};
 use crate::settings::Settings;
 use crate::ways::{Way, Ways, way_name};
@@ -55,7 +53,8 @@ impl<D: NamedDialect> NamedLock<D> {
     pub async fn open(dialect: D, settings: Settings, clock: &Clock) -> Result<Self> {
         let statements = Statements::new(&dialect);
         let common = crate::statements::Statements::new(dialect.words());
-        let profile = profile(dialect.words().kind, dialect.named_words().longest_ttl);
+        let profile = profile(dialect.words().kind, dialect.named_words().longest_ttl)
+            .with(|profile| profile.any_key = !settings.is_literal);
         let site = Arc::new(Site { dialect, clock: clock.clone(), settings, statements, common });
         let preparing = {
             let site = site.clone();
@@ -106,21 +105,22 @@ impl<D: NamedDialect> Shared<D> {
             return Ok(Attempt::Acquired(hold_of(held, claim)?));
         }
         let Queue::Join { until, .. } = queue else { return Ok(Attempt::Contended(Wake::poll())) };
-        let place = self.sessions.place_to_wait(claim.ttl, &LockName::of(&claim.key)).await?;
+        let lock = self.site.lock_of(&claim.key)?;
+        let place = self.sessions.place_to_wait(claim.ttl, &lock.name).await?;
         let (shared, claim) = (self.clone(), claim.clone());
         Ok(Attempt::Contended(Wake::on(async move {
             let wait = until.since(shared.site.clock.now());
-            let held = shared.lock(place, &claim, wait).await.map_err(|failure| failure.error)?;
+            let held = shared.lock(place, lock, &claim, wait).await.map_err(|failure| failure.error)?;
             held.map_or(Ok(Signal::Ask), |held| hold_of(held, &claim).map(Signal::Granted))
         })))
     }
 
     /// Asks for the lock without waiting.
     async fn ask(self: &Arc<Self>, claim: &Arc<Claim>) -> Result<Option<Arc<Held<D>>>> {
-        let lock = LockName::of(&claim.key);
+        let lock = self.site.lock_of(&claim.key)?;
         loop {
-            let (place, is_fresh) = self.sessions.place(claim.ttl, &lock, !claim.renewed).await?;
-            match self.lock(place, claim, Duration::ZERO).await {
+            let (place, is_fresh) = self.sessions.place(claim.ttl, &lock.name, !claim.renewed).await?;
+            match self.lock(place, lock.clone(), claim, Duration::ZERO).await {
                 // The server has ended the session since its last answer. Nothing was taken that outlives it.
                 Err(failure) if failure.is_over && !is_fresh => {}
                 answer => return answer.map_err(|failure| failure.error),
@@ -132,20 +132,21 @@ impl<D: NamedDialect> Shared<D> {
     async fn lock(
         self: &Arc<Self>,
         place: Place<D>,
+        lock: Lock,
         claim: &Arc<Claim>,
         wait: Duration,
     ) -> std::result::Result<Option<Arc<Held<D>>>, Failure> {
-        let (session, lock) = (place.session().clone(), LockName::of(&claim.key));
+        let (session, name) = (place.session().clone(), lock.name.clone());
         let (shared, claim, flight) = (self.clone(), claim.clone(), self.flights.begin(claim.owner));
-        let granted = session.lock(&lock, wait, flight, move |site, conn, since| {
+        let granted = session.lock(&name, wait, flight, move |site, conn, since| {
             Box::pin(async move {
-                let lock = LockName::of(&claim.key);
                 let token = stamp(site, conn, place.session(), &claim, &lock).await?;
                 if claim.renewed {
                     place.share();
                 }
-                let (owner, row) = (claim.owner, row_name(&claim.key).name);
-                let granted = Granted { owner, lock, row, token: token.as_ref().map_or(0, |token| *token), since };
+                let Lock { name, row } = lock;
+                let token_or_none = token.as_ref().map_or(0, |token| *token);
+                let granted = Granted { owner: claim.owner, lock: name, row: row.name, token: token_or_none, since };
                 let held = Arc::new(Held::new(granted, place, &shared.flights));
                 shared.monitor.add(&held);
                 Ok(token.map(|_| held))
@@ -215,16 +216,16 @@ async fn stamp<D: NamedDialect>(
     conn: &mut D::Conn,
     session: &Session<D>,
     claim: &Claim,
-    lock: &LockName,
+    lock: &Lock,
 ) -> sqlx::Result<Result<u64>> {
-    let (row, hold) = (row_name(&claim.key), HoldId::of(&claim.owner).to_string());
+    let hold = HoldId::of(&claim.owner).to_string();
     let values = [
-        Value::Text(&row.name),
-        site.dialect.lock_id(lock),
+        Value::Text(&lock.row.name),
+        Value::Text(&lock.name.id),
         Value::Int(session.id().number),
         Value::Text(claim.note.as_str()),
         Value::Text(&hold),
-        Value::MaybeText(row.is_long.then(|| claim.key.as_str())),
+        Value::MaybeText(lock.row.is_long.then(|| claim.key.as_str())),
     ];
     let answer = run(site, conn, &site.statements.stamp, &values).await?;
     let token = answer.granted().and_then(|token| u64::try_from(token).ok()).filter(|token| *token > 0);

@@ -17,13 +17,15 @@ async fn a_row_is_swept_once_its_key_was_unused_for_long_and_its_tokens_still_ri
     let held = take(&store, &database.claim("held", TTL)).await;
     let free = take(&store, &database.claim("free", TTL)).await;
     assert_eq!(store.release(&free).await.unwrap(), Released::Released);
-    // A server clock that is set back afterwards.
-    database.change("UPDATE dlock_named SET token = token + 100000").await;
     let rows = async || database.lines("SELECT k FROM dlock_named").await;
     wait_until("the free key's row is swept", async || rows().await.len() == 1).await.unwrap();
     assert_eq!(rows().await, [held.claim.key.as_str()]);
+    let swept = database.lines("SELECT number FROM dlock_meta WHERE name = 'swept'").await;
+    assert!(swept[0].parse::<u64>().unwrap() >= token(&free), "{swept:?} is below {}", token(&free));
+    // A server clock that was set back by a minute since then.
+    database.change("UPDATE dlock_meta SET number = number + 60000000 WHERE name = 'swept'").await;
     let again = take(&store, &database.claim("free", TTL)).await;
-    assert!(token(&again) > token(&free) + 100_000, "{} after {}", token(&again), token(&free));
+    assert!(token(&again) > token(&free) + 60_000_000, "{} after {}", token(&again), token(&free));
     assert_eq!(store.release(&held).await.unwrap(), Released::Released);
 }
 
