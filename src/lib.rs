@@ -41,6 +41,15 @@ pub mod fenced {
     pub use dlock_sqlite::fenced as sqlite;
 }
 
+/// Version columns in tables of your own, for [`optimistic`] functions.
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+pub mod versioned {
+    #[cfg(feature = "mysql")]
+    pub use dlock_mysql::versioned as mysql;
+    #[cfg(feature = "postgres")]
+    pub use dlock_postgres::versioned as postgres;
+}
+
 // For users of locks.
 pub use dlock_contract::{
     Backoff, Clock, Cursor, Error, ErrorKind, Fence, Health, HoldId, Holder, Key, KeyPart, KeyWriter, LastSuccess,

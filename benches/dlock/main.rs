@@ -6,10 +6,10 @@
 mod compile;
 mod contended;
 mod floors;
-mod lease;
 mod memory;
 mod peers;
 mod renewals;
+mod sql;
 mod strangers;
 mod table;
 mod uncontended;
@@ -22,7 +22,7 @@ use dlock_testkit::servers::Make;
 use table::Row;
 
 /// Every row, in the order of the table.
-const ROWS: [(&str, Run); 26] = [
+const ROWS: [(&str, Run); 32] = [
     ("uncontended-1", || uncontended::row(Make::Redis, 1)),
     ("uncontended-64", || uncontended::row(Make::Redis, 64)),
     ("uncontended-1024", || uncontended::row(Make::Redis, 1024)),
@@ -41,12 +41,18 @@ const ROWS: [(&str, Run); 26] = [
     ("strangers-30ms", || strangers::row(Duration::from_millis(30))),
     ("renewals-100k", renewals::row),
     ("waiters-10k", waiters::row),
-    ("lease-1-mariadb", || lease::row(lease::Make::MariaDb, 1)),
-    ("lease-1-mysql", || lease::row(lease::Make::MySql, 1)),
-    ("lease-1-postgres", || lease::row(lease::Make::Postgres, 1)),
-    ("lease-16-mariadb", || lease::row(lease::Make::MariaDb, 16)),
-    ("lease-16-mysql", || lease::row(lease::Make::MySql, 16)),
-    ("lease-16-postgres", || lease::row(lease::Make::Postgres, 16)),
+    ("lease-1-mariadb", || sql::row(sql::Make::MariaDb, sql::Way::Lease, 1)),
+    ("lease-1-mysql", || sql::row(sql::Make::MySql, sql::Way::Lease, 1)),
+    ("lease-1-postgres", || sql::row(sql::Make::Postgres, sql::Way::Lease, 1)),
+    ("lease-16-mariadb", || sql::row(sql::Make::MariaDb, sql::Way::Lease, 16)),
+    ("lease-16-mysql", || sql::row(sql::Make::MySql, sql::Way::Lease, 16)),
+    ("lease-16-postgres", || sql::row(sql::Make::Postgres, sql::Way::Lease, 16)),
+    ("named-1-mariadb", || sql::row(sql::Make::MariaDb, sql::Way::Named, 1)),
+    ("named-1-mysql", || sql::row(sql::Make::MySql, sql::Way::Named, 1)),
+    ("named-1-postgres", || sql::row(sql::Make::Postgres, sql::Way::Named, 1)),
+    ("named-16-mariadb", || sql::row(sql::Make::MariaDb, sql::Way::Named, 16)),
+    ("named-16-mysql", || sql::row(sql::Make::MySql, sql::Way::Named, 16)),
+    ("named-16-postgres", || sql::row(sql::Make::Postgres, sql::Way::Named, 16)),
     ("memory", memory::row),
     ("compile", compile::row),
 ];

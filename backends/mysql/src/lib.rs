@@ -8,6 +8,7 @@ pub mod fenced;
 pub mod lease;
 pub mod named;
 mod server;
+pub mod versioned;
 
 use std::sync::Arc;
 

@@ -14,6 +14,7 @@ pub mod named;
 mod pooler;
 mod server;
 mod tables;
+pub mod versioned;
 
 use std::sync::Arc;
 

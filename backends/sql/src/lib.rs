@@ -27,6 +27,7 @@ mod settings;
 mod statements;
 mod store;
 mod sweep;
+mod versioned;
 mod ways;
 
 pub use dialect::{Answer, Cell, Dialect, Refusal, Statement, Value};
@@ -34,4 +35,5 @@ pub use named::{LockName, NAMED, NamedAnswer, NamedDialect, NamedLock, NamedWord
 pub use settings::{KEYS, OPTIONS, Settings};
 pub use statements::{BREAKS, LOCKS, META, Words};
 pub use store::LeaseRow;
+pub use versioned::{ReadRow, Versioned, VersionedServer};
 pub use ways::{Way, Ways, way_name};

@@ -18,6 +18,13 @@ pub(crate) const TTL: Duration = Duration::from_secs(30);
 
 pub(crate) type Store = LeaseRow<Postgres>;
 
+pub(crate) type Client = PgConnection;
+
+pub(crate) use dlock_postgres::versioned::Versioned;
+
+/// What changes a row of the cases of version columns.
+pub(crate) const SET_REMAINING: &str = "remaining = $1";
+
 /// The server's time, as the rows have it.
 pub(crate) const NOW: &str = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
 

@@ -15,5 +15,6 @@ mod sessions;
 pub(crate) mod support;
 mod sweep;
 mod tokens;
+mod versioned;
 
 use super::kit;

@@ -13,6 +13,13 @@ pub(crate) use crate::server::{Database, Kind};
 
 pub(crate) type Store = LeaseRow<MySql>;
 
+pub(crate) type Client = MySqlConnection;
+
+pub(crate) use dlock_mysql::versioned::Versioned;
+
+/// What changes a row of the cases of version columns.
+pub(crate) const SET_REMAINING: &str = "remaining = ?";
+
 /// The server's time, as the rows have it.
 pub(crate) const NOW: &str = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))";
 
