@@ -15,6 +15,7 @@ mod sessions;
 pub(crate) mod support;
 mod sweep;
 mod tokens;
+mod transactions;
 mod versioned;
 
 use super::kit;

@@ -21,7 +21,9 @@ row_cases! {
 const STOCK: Versioned = Versioned::new("stock", "id", "version");
 
 async fn stock(database: &Database, remaining: i64) -> Client {
-    database.change("CREATE TABLE stock (id BIGINT PRIMARY KEY, remaining BIGINT NOT NULL, version BIGINT NOT NULL)").await;
+    database
+        .change("CREATE TABLE stock (id BIGINT PRIMARY KEY, remaining BIGINT NOT NULL, version BIGINT NOT NULL)")
+        .await;
     put(database, remaining, "1").await;
     database.connect().await
 }
