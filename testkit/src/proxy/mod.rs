@@ -88,6 +88,7 @@ impl Proxy {
             cuts: watch::Sender::new(0),
             connections: AtomicUsize::new(0),
             swallowing: AtomicUsize::new(0),
+            sent: AtomicUsize::new(0),
             lines: Mutex::default(),
             keeping: Mutex::default(),
         });
@@ -159,6 +160,11 @@ impl Proxy {
         self.state.swallowing.load(Ordering::SeqCst)
     }
 
+    /// How many times clients have sent something, over all connections.
+    pub fn sent(&self) -> usize {
+        self.state.sent.load(Ordering::SeqCst)
+    }
+
     /// From now on keeps what clients send over the connections that there are, their ends included, for
     /// [`deliver`](Self::deliver). Replies come through, and connections that are made later are not concerned: a slow
     /// network beside a good one.
@@ -201,6 +207,7 @@ struct State {
     cuts: watch::Sender<u64>,
     connections: AtomicUsize,
     swallowing: AtomicUsize,
+    sent: AtomicUsize,
     lines: Mutex<Vec<Weak<Line>>>,
     keeping: Mutex<Vec<Arc<Line>>>,
 }

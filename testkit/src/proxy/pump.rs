@@ -37,6 +37,9 @@ pub(super) async fn pump(
                 }
                 let bytes = &buffer[..read.unwrap_or(0)];
                 ended = bytes.is_empty();
+                if !ended && matches!(direction, Direction::ToServer(_)) {
+                    state.sent.fetch_add(1, Ordering::SeqCst);
+                }
                 match fate {
                     Fate::Forward(delay) => waiting.push_back((Instant::now() + delay, bytes.to_vec())),
                     Fate::Swallow => {

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use dlock_contract::{Backend, Queue, Signal};
 use dlock_testkit::holds::token;
+use dlock_testkit::wait_until;
 
 use crate::server::{TTL, acquire, ask, claim, claim_for, is_quiet, line, lock, process, raw, stand};
 
@@ -146,7 +147,7 @@ async fn a_waiter_keeps_its_place_for_longer_than_its_ttl() {
         one.release(&hold).await.unwrap();
     };
     let place = async {
-        tokio::time::sleep(Duration::from_millis(300)).await;
+        wait_until("the waiter has its place", async || line(&key).await.len() == 2).await.unwrap();
         line(&key).await.pop().unwrap()
     };
     let (next, (), early) = tokio::join!(acquire(&other, &waiter), renewing, place);

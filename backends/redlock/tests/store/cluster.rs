@@ -110,6 +110,14 @@ impl Cluster {
         calls.split(',').next().unwrap().parse().unwrap()
     }
 
+    /// Waits until this node has done what it was sent before. It reads from every connection before it reads from a newer
+    /// one for the second time.
+    pub(crate) fn wait_until_read(&self, node: usize) {
+        for _ in 0..2 {
+            self.nodes[node].ask("PING").unwrap();
+        }
+    }
+
     /// Fails if any entry is there after this time.
     pub(crate) async fn assert_empty_within(&self, bound: Duration) {
         let start = Instant::now();

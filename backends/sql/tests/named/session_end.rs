@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use dlock::{Key, Lock, LockKey, Registry};
 use dlock_contract::{Backend, Released};
-use dlock_testkit::Proxy;
 use dlock_testkit::holds::take;
+use dlock_testkit::{Proxy, wait_until};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::AbortHandle;
 
@@ -53,6 +53,13 @@ impl Process {
         self.registry.lock("a").ttl(TTL)
     }
 
+    /// Waits until the monitor has asked about a hold that is new. No renewal is due for three seconds, so nothing else is
+    /// sent.
+    async fn until_watched(&self) {
+        let before = self.proxy.sent();
+        wait_until("the monitor asks", async || self.proxy.sent() > before).await.unwrap();
+    }
+
     async fn kill(&self, database: &Database) {
         let key = LockKey::new(&self.namespace, Key::text("a")).unwrap();
         database.kill(session_of_name(database, key.as_str()).await.unwrap()).await;
@@ -74,7 +81,7 @@ async fn a_reset_connection_is_told_within_the_window(database: Database) {
 async fn a_killed_session_is_told_within_the_window(database: Database) {
     let process = Process::start(&database).await;
     let guard = process.lock().acquire().await.unwrap();
-    tokio::time::sleep(Duration::from_millis(500)).await;
+    process.until_watched().await;
     process.kill(&database).await;
     let killed = Instant::now();
     assert!(guard.lost().await.is_lost());
@@ -119,7 +126,7 @@ async fn a_body_that_ends_in_a_silent_network_is_never_ok(database: Database) {
 async fn two_callers_believe_that_they_hold_for_the_window_at_most(database: Database) {
     let (one, other) = (Process::start(&database).await, Process::start(&database).await);
     let guard = one.lock().acquire().await.unwrap();
-    tokio::time::sleep(Duration::from_millis(400)).await;
+    one.until_watched().await;
     one.proxy.cut();
     let next = other.lock().acquire().await.unwrap();
     let both = Instant::now();

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use dlock::{Registry, Wait};
+use dlock_testkit::wait_until;
 use redis::Script;
 
 use super::bench::{Bench, LONG, MS, SECOND};
@@ -86,7 +87,7 @@ async fn both_get_their_turns(bench: &Bench, registries: &[Registry], fair: bool
     let mut stranger = Stranger::new(bench);
     assert!(stranger.tries());
     let crowd = Crowd::begin(bench, registries, fair, hold);
-    tokio::time::sleep(SECOND / 2).await;
+    wait_until("a queue forms", async || bench.keys().len() > 1).await.unwrap();
     let theirs = tokio::task::spawn_blocking(move || {
         stranger.unlocks();
         let end = Instant::now() + 5 * SECOND;

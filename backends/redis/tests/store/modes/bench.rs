@@ -117,6 +117,12 @@ impl Bench {
         let _: () = redis::cmd("CONFIG").arg(&["SET", "maxmemory", limit]).query(&mut self.raw()).unwrap();
     }
 
+    /// How many clients listen to pushes.
+    pub(crate) fn listeners(&self) -> usize {
+        let list: String = redis::cmd("CLIENT").arg(&["LIST", "TYPE", "pubsub"]).query(&mut self.raw()).unwrap();
+        list.lines().count()
+    }
+
     pub(crate) fn left(&self) -> i64 {
         redis::cmd("PTTL").arg(self.name()).query(&mut self.raw()).unwrap()
     }

@@ -3,6 +3,7 @@
 use dlock::Mode;
 use dlock_contract::{Backend, Keeps, Queue, Released, Standing};
 use dlock_testkit::holds::{confirm, take};
+use dlock_testkit::wait_until;
 
 use super::bench::{Bench, LONG, MS, SECOND, ask, contended, granted, stand, until, wait};
 
@@ -50,7 +51,8 @@ async fn a_queue_of_dead_waiters_does_not_delay_a_fair_claim() {
     take(&one, &bench.fair(50 * MS)).await;
     drop(stand(&two, &bench.fair(LONG)).await);
     drop(two);
-    tokio::time::sleep(200 * MS).await;
+    wait_until("nobody listens", async || bench.listeners() == 0).await.unwrap();
+    wait_until("the lease ends", async || !bench.keys().contains(&"l".to_owned())).await.unwrap();
     assert!(ask(&one, &bench.fair(LONG), Queue::Leave).await.is_some());
 }
 

@@ -1,6 +1,7 @@
 //! Releases that ask for the next caller of their process.
 
 use std::collections::BTreeMap;
+use std::task::Poll;
 use std::time::Duration;
 
 use dlock::backends::redis::Redis;
@@ -8,6 +9,7 @@ use dlock::{Clock, ErrorKind, Mode, Registry, Wait};
 use dlock_contract::{Attempt, Backend, Claim, Exchange, Hold, Queue, Released};
 use dlock_testkit::holds::{claim, stand, take};
 use redis::Commands;
+use tokio::task::JoinSet;
 
 use super::database::{Database, SECOND, granted};
 use crate::names::{FENCE, K, K_PROCESSES, K_QUEUE};
@@ -41,28 +43,34 @@ async fn waiters_of_one_process_cost_one_command_each() {
     let lock = || registry.lock("k").wait(Wait::Forever);
     // The first ones learn that there are others.
     let first = lock().acquire().await.unwrap();
-    let wait_for = |count: usize| {
-        let waiting: Vec<_> = (0..count).map(|_| tokio::spawn(lock().run(async |_| ()))).collect();
-        async {
-            for waiter in waiting {
-                waiter.await.unwrap().unwrap();
+    let wait_for = async |count: usize| {
+        let (waiting, mut all) = tokio::sync::mpsc::channel::<()>(1);
+        let begin = |_| {
+            let (mut run, waiting) = (Box::pin(lock().run(async |_| ())), waiting.clone());
+            async move {
+                // From its first poll on it waits in the process.
+                let first = futures::poll!(&mut run);
+                drop(waiting);
+                if let Poll::Ready(done) = first { done } else { run.await }
             }
-        }
+        };
+        let waiters: JoinSet<_> = (0..count).map(begin).collect();
+        drop(waiting);
+        assert!(all.recv().await.is_none());
+        waiters
     };
-    let warm = wait_for(3);
-    tokio::time::sleep(Duration::from_millis(50)).await;
+    let warm = wait_for(3).await;
     first.release().await.unwrap();
-    warm.await;
+    warm.join_all().await.into_iter().collect::<dlock::Result<()>>().unwrap();
     let held = lock().acquire().await.unwrap();
-    let others = wait_for(100);
-    tokio::time::sleep(Duration::from_millis(100)).await;
+    let others = wait_for(100).await;
     let before = sent(&server);
     held.release().await.unwrap();
-    others.await;
+    others.join_all().await.into_iter().collect::<dlock::Result<()>>().unwrap();
     let after = sent(&server);
     let scripts = after["evalsha"] - before["evalsha"];
-    // Each release but the last one asks for the next; a task that came late has asked itself.
-    assert!((101..=105).contains(&scripts), "{scripts}");
+    // Each release but the last one asks for the next.
+    assert_eq!(scripts, 101);
     assert_eq!(server.keys(), [FENCE]);
 }
 

@@ -8,6 +8,8 @@ use dlock_contract::{Attempt, Backend, Queue, Released};
 use dlock_testkit::holds::{claim, stand, take, until};
 use dlock_testkit::{text_of, wait_until};
 use redis::Commands;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 use tokio::runtime::Handle;
 
 use super::database::{Database, SECOND, granted};
@@ -149,8 +151,14 @@ async fn an_idle_connection_that_was_closed_costs_no_failed_request() {
     let server = Database::own(&[]);
     let redis = server.open().await;
     let hold = take(&redis, &claim("k", 10 * SECOND)).await;
+    // The server ends its connections in the order of their age, so it ends this one after dlock's.
+    let mut younger = TcpStream::connect(server.server.addr()).await.unwrap();
+    younger.write_all(b"PING\r\n").await.unwrap();
+    assert_eq!(younger.read(&mut [0; 64]).await.unwrap(), b"+PONG\r\n".len());
     let _: i64 = redis::cmd("CLIENT").arg("KILL").arg("TYPE").arg("normal").query(&mut server.raw()).unwrap();
-    tokio::time::sleep(Duration::from_millis(50)).await;
+    assert_eq!(younger.read(&mut [0; 64]).await.unwrap(), 0);
+    // The client's task runs after this one.
+    tokio::task::yield_now().await;
     assert_eq!(redis.release(&hold).await.unwrap(), Released::Released);
 }
 

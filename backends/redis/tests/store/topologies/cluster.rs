@@ -10,7 +10,7 @@ use dlock_testkit::holds::{claim, claim_in, confirm, take, token};
 use dlock_testkit::servers::{self, Instance, RedisCluster};
 use dlock_testkit::wait_until;
 
-use super::{MS, SECOND, attempt, blocking, handed, name, open, refusal, standing_soon, take_soon};
+use super::{MS, SECOND, attempt, blocking, handed, name, open, refusal, refuses, standing_soon, take_soon};
 use crate::names::{self, FENCE};
 
 const LIMIT: Duration = Duration::from_secs(30);
@@ -320,10 +320,12 @@ async fn the_wrong_url_is_refused(cluster: &Arc<RedisCluster>) {
 async fn a_slot_that_nobody_serves_is_an_outage(cluster: &Arc<RedisCluster>) {
     let redis = open(&cluster.url()).await;
     let slot = Move::of(cluster, "gone");
-    for node in &cluster.nodes {
-        node.ask(&format!("CLUSTER DELSLOTS {}", slot.slot)).unwrap();
-    }
-    tokio::time::sleep(SECOND).await;
+    let is_unserved = |node: usize| {
+        // Again and again: a node may hear once more of the slot's server, from a message that is older.
+        let _ = cluster.nodes[node].ask(&format!("CLUSTER DELSLOTS {}", slot.slot));
+        refuses(&cluster.nodes[node], &format!("GET {}", name("gone")), "CLUSTERDOWN")
+    };
+    wait_until("no node serves the slot", async || (0..cluster.nodes.len()).all(is_unserved)).await.unwrap();
     let error = refusal(&redis, &claim("gone", SECOND)).await;
     assert_eq!((error.kind(), error.code()), (&ErrorKind::Outage, Some("CLUSTERDOWN")), "{error}");
     assert!(error.is_retryable() && error.to_string().contains("CLUSTERDOWN"), "{error}");

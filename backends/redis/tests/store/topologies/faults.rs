@@ -5,8 +5,9 @@ use dlock::{Clock, ErrorKind, Key, Registry, Wait};
 use dlock_contract::{Attempt, Backend, Standing};
 use dlock_testkit::holds::{claim, confirm, take};
 use dlock_testkit::servers::{self, Instance};
+use dlock_testkit::{block_until, wait_until};
 
-use super::{MS, SECOND, attempt, blocking, name, open, refusal, standing_soon, take_soon, with};
+use super::{MS, SECOND, attempt, blocking, name, open, refusal, refuses, standing_soon, take_soon, with};
 
 async fn server(options: &'static [&'static str]) -> Instance {
     blocking(|| Instance::start(servers::Redis::with(options)).unwrap()).await
@@ -68,7 +69,7 @@ async fn each_refusal_of_a_server_is_its_own_error_and_passes_with_its_cause() {
         for request in fault.begin {
             server.ask(request).unwrap();
         }
-        tokio::time::sleep(300 * MS).await;
+        wait_until("the server refuses writes", async || refuses(&server, "SET probe x", fault.code)).await.unwrap();
         let error = refusal(&redis, &claim("k", SECOND)).await;
         assert_eq!(*error.kind(), fault.kind, "{error}");
         assert!(error.to_string().contains(fault.says), "{error}");
@@ -98,7 +99,7 @@ async fn a_busy_script_a_foreign_value_and_a_flush_are_told_apart() {
         stream.write_all(b"*3\r\n$4\r\nEVAL\r\n$17\r\nwhile true do end\r\n$1\r\n0\r\n").unwrap();
         let _ = stream.read(&mut [0; 64]);
     });
-    tokio::time::sleep(300 * MS).await;
+    wait_until("the script keeps the server busy", async || refuses(&server, "PING", "BUSY")).await.unwrap();
     let error = refusal(&redis, &claim("k", SECOND)).await;
     assert!(
         *error.kind() == ErrorKind::Outage && error.is_retryable() && error.to_string().contains("BUSY"),
@@ -141,7 +142,9 @@ async fn a_server_that_loads_its_data_is_an_outage_and_then_serves() {
         }
         // As one file of keys, which are loaded one by one.
         server.ask("BGREWRITEAOF").unwrap();
-        std::thread::sleep(SECOND);
+        let written =
+            |info: &str| info.contains("aof_rewrite_in_progress:0") && !info.contains("aof_last_rewrite_time_sec:-1");
+        block_until("the file is written", || written(&server.ask("INFO persistence").unwrap())).unwrap();
         server
     })
     .await;

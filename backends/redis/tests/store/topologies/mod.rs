@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 use dlock::backends::redis::Redis;
 use dlock::{Clock, Error};
 use dlock_contract::{Attempt, Backend, Claim, Hold, Queue, Signal, Standing, Wake};
-use dlock_testkit::servers::RedisCluster;
+use dlock_testkit::servers::{Instance, RedisCluster};
 
 use crate::names::of_text as name;
 
@@ -102,6 +102,11 @@ async fn standing_soon(redis: &Redis, hold: &Hold, limit: Duration) -> Standing 
         }
         tokio::time::sleep(20 * MS).await;
     }
+}
+
+/// Whether the server refuses a request of another client with this code.
+fn refuses(server: &Instance, request: &str, code: &str) -> bool {
+    server.ask(request).is_err_and(|error| error.to_string().contains(code))
 }
 
 async fn refusal(redis: &Redis, claim: &Arc<Claim>) -> Error {
