@@ -30,6 +30,7 @@ impl NamedDialect for MySql {
         NamedWords {
             on_conflict: "ON DUPLICATE KEY UPDATE",
             is_held: IS_HELD,
+            try_lock: None,
             longest_ttl: Duration::from_secs(LONGEST),
         }
     }

@@ -38,7 +38,12 @@ const LONGEST: Duration = Duration::from_secs(24 * 24 * 3600);
 
 impl NamedDialect for Postgres {
     fn named_words(&self) -> NamedWords {
-        NamedWords { on_conflict: "ON CONFLICT (k) DO UPDATE SET", is_held: IS_HELD, longest_ttl: LONGEST }
+        NamedWords {
+            on_conflict: "ON CONFLICT (k) DO UPDATE SET",
+            is_held: IS_HELD,
+            try_lock: Some(["pg_try_advisory_lock($7)", "pg_backend_pid()::bigint"]),
+            longest_ttl: LONGEST,
+        }
     }
 
     fn lock_name(&self, key: &LockKey) -> Result<LockName> {
@@ -140,6 +145,10 @@ impl NamedDialect for Postgres {
                 false => NamedAnswer::Taken,
             })
         })
+    }
+
+    fn takes_at_once(&self, lock: &LockName) -> bool {
+        !is_pair(lock)
     }
 
     fn unlock<'a>(&'a self, conn: &'a mut PgConnection, lock: &'a LockName) -> BoxFuture<'a, sqlx::Result<bool>> {

@@ -41,6 +41,12 @@ pub trait NamedDialect: Dialect {
         wait: Duration,
     ) -> BoxFuture<'a, sqlx::Result<NamedAnswer>>;
 
+    /// Whether [`NamedWords::try_lock`], if there is one, can ask for this lock.
+    fn takes_at_once(&self, lock: &LockName) -> bool {
+        let _ = lock;
+        true
+    }
+
     /// Frees a lock; false if this session did not hold it.
     fn unlock<'a>(&'a self, conn: &'a mut Self::Conn, lock: &'a LockName) -> BoxFuture<'a, sqlx::Result<bool>>;
 

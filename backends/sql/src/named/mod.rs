@@ -13,6 +13,7 @@
 mod backend;
 mod dialect;
 mod drive;
+mod grant;
 mod held;
 mod inspect;
 mod monitor;

@@ -8,7 +8,7 @@ use dlock_contract::{BootInstant, Error, ErrorKind, Result};
 use futures::future::BoxFuture;
 use tokio::sync::oneshot;
 
-use super::dialect::{NamedAnswer, NamedDialect};
+use super::dialect::NamedDialect;
 use super::drive::{Goes, Request, Tell};
 use super::name::LockName;
 use super::session::{Session, Site};
@@ -42,22 +42,22 @@ impl<D: NamedDialect> Session<D> {
         told.await.unwrap_or_else(|_| Err(Failure::ended()))
     }
 
-    /// Asks the server for a lock, without waiting or for so long, and does `then` if it is granted. A caller who goes away
+    /// Asks for a lock, without waiting or for so long, by a request that says how the session goes on. A caller who goes away
     /// ends a wait by the end of the session, which has no other lock then; what was granted nevertheless is dropped. `kept`
     /// lives until all is done.
     pub(super) async fn lock<T, R>(
         &self,
-        lock: &LockName,
         wait: Duration,
         kept: impl Send + 'static,
-        then: R,
-    ) -> std::result::Result<Grant<T>, Failure>
+        request: R,
+    ) -> std::result::Result<T, Failure>
     where
         T: Send + 'static,
-        R: for<'a> FnOnce(&'a Site<D>, &'a mut D::Conn, BootInstant) -> BoxFuture<'a, sqlx::Result<T>> + Send + 'static,
+        R: for<'a> FnOnce(&'a Site<D>, &'a mut D::Conn) -> BoxFuture<'a, (std::result::Result<T, Failure>, Goes)>
+            + Send
+            + 'static,
     {
         let (mut tell, told) = oneshot::channel();
-        let (id, lock) = (self.id(), lock.clone());
         self.push(
             wait,
             Box::new(move |site, conn| {
@@ -65,28 +65,12 @@ impl<D: NamedDialect> Session<D> {
                     if tell.is_closed() {
                         return (Goes::On, nobody());
                     }
-                    let asked = site.clock.now();
-                    let answer = match wait.is_zero() {
-                        true => site.dialect.lock(conn, id, &lock, wait).await,
+                    let (answer, goes) = match wait.is_zero() {
+                        true => request(site, conn).await,
                         false => tokio::select! {
-                            answer = site.dialect.lock(conn, id, &lock, wait) => answer,
+                            done = request(site, conn) => done,
                             () = tell.closed() => return (Goes::Over, nobody()),
                         },
-                    };
-                    // After a wait the server counts the silence anew: it has the session when it answers.
-                    let since = if wait.is_zero() { asked } else { site.clock.now() };
-                    let (answer, goes) = match answer {
-                        Ok(NamedAnswer::Granted) => match then(site, conn, since).await {
-                            Ok(done) => (Ok(Grant::Granted(done)), Goes::On),
-                            Err(error) => {
-                                let is_free = matches!(site.dialect.unlock(conn, &lock).await, Ok(true));
-                                (judged(site, Err(error)).0, if is_free { Goes::On } else { Goes::Over })
-                            }
-                        },
-                        Ok(NamedAnswer::Taken) => (Ok(Grant::Taken), Goes::On),
-                        Ok(NamedAnswer::Interrupted) => (Err(Failure::interrupted()), Goes::On),
-                        Ok(NamedAnswer::Elsewhere) => (Err(Failure::elsewhere()), Goes::Over),
-                        Err(error) => judged(site, Err(error)),
                     };
                     let tell = telling(tell, answer);
                     // What is told and not heard is freed by a request of its own, which has begun when `kept` goes.
@@ -181,13 +165,6 @@ impl<D: NamedDialect> Session<D> {
     }
 }
 
-/// The answer to a request for a lock, with what was done under it.
-#[derive(Debug)]
-pub(super) enum Grant<T> {
-    Granted(T),
-    Taken,
-}
-
 /// A request that failed.
 #[derive(Debug)]
 pub(super) struct Failure {
@@ -201,12 +178,12 @@ impl Failure {
         Self { error: Error::outage("the session that was asked has ended"), is_over: true }
     }
 
-    fn interrupted() -> Self {
+    pub(super) fn interrupted() -> Self {
         let why = "the server ended the wait for the lock: it is out of memory, or somebody killed the query";
         Self { error: Error::outage(why), is_over: false }
     }
 
-    fn elsewhere() -> Self {
+    pub(super) fn elsewhere() -> Self {
         let error = Error::new(
             ErrorKind::Unsupported { need: "a connection that keeps its session".into() },
             "a pooler or proxy before the server gives each request another session, so a named lock cannot be held",
@@ -224,7 +201,10 @@ fn nobody() -> Tell {
     Box::new(|| ())
 }
 
-fn judged<D: NamedDialect, T>(site: &Site<D>, answer: sqlx::Result<T>) -> (std::result::Result<T, Failure>, Goes) {
+pub(super) fn judged<D: NamedDialect, T>(
+    site: &Site<D>,
+    answer: sqlx::Result<T>,
+) -> (std::result::Result<T, Failure>, Goes) {
     match answer {
         Ok(answer) => (Ok(answer), Goes::On),
         Err(error) => {

@@ -18,6 +18,9 @@ pub struct NamedWords {
     pub on_conflict: &'static str,
     /// Whether the session of a row holds the lock of that row.
     pub is_held: &'static str,
+    /// The expressions that ask for the lock with the number `$7` and tell who answers, if one statement can ask and draw the
+    /// token.
+    pub try_lock: Option<[&'static str; 2]>,
     /// The longest silence after which the server can end a session.
     pub longest_ttl: Duration,
 }
@@ -33,6 +36,20 @@ const STAMP: &str = "\
     {on_conflict} \
         token = {draw}GREATEST(dlock_named.token + 1, {now}){drawn}, session = $3, note = $4, hold = $5, \
         broken_hold = NULLIF(dlock_named.broken_hold, $5){tells}";
+
+/// The same in one statement with the request for the lock, which comes first: a row that was changed since is read anew.
+///
+/// Values: as before, and the number of the lock.
+const TAKE: &str = "\
+    WITH asked AS MATERIALIZED (SELECT {try_lock} AS is_granted, {who} AS session), \
+    stamped AS ( \
+        INSERT INTO {named} (k, lock_id, token, session, note, hold, long_key) \
+        SELECT $1, $2, GREATEST({now}, {swept}), $3, $4, $5, $6 FROM asked WHERE is_granted \
+        {on_conflict} \
+            token = GREATEST(dlock_named.token + 1, {now}), session = $3, note = $4, hold = $5, \
+            broken_hold = NULLIF(dlock_named.broken_hold, $5) \
+        RETURNING token) \
+    SELECT is_granted, (SELECT token FROM stamped), session FROM asked";
 
 /// The holder of a lock. A row counts only if the session that wrote it holds the lock.
 ///
@@ -85,6 +102,7 @@ const SIZES: [usize; 3] = [1, 16, 128];
 #[derive(Debug)]
 pub(super) struct Statements {
     pub(super) stamp: Statement,
+    pub(super) take: Option<Statement>,
     pub(super) look: Statement,
     pub(super) list: Statement,
     pub(super) broken: [(usize, Statement); 3],
@@ -113,6 +131,7 @@ impl Statements {
         });
         Self {
             stamp: made(STAMP),
+            take: named.try_lock.map(|[asks, who]| made(&TAKE.replace("{try_lock}", asks).replace("{who}", who))),
             look: made(LOOK),
             list: made(LIST),
             broken,

@@ -5,23 +5,23 @@ use std::time::Duration;
 
 use dlock_contract::engine::{Run, background};
 use dlock_contract::{
-    Attempt, Claim, Clock, Error, ErrorKind, Expiry, Fencing, Hold, HoldId, LockKey, Profile, Queue, Result, RunsOn,
-    Signal, TtlRange, Validity, Wake, WakeStyle,
+    Attempt, BootInstant, Claim, Clock, Error, Expiry, Fencing, Hold, LockKey, Profile, Queue, Result, RunsOn, Signal,
+    TtlRange, Validity, Wake, WakeStyle,
 };
 use futures::future::BoxFuture;
 
 use super::dialect::NamedDialect;
+use super::grant;
 use super::held::{Granted, Held};
 use super::monitor::{Monitor, TOLD};
-use super::requests::{Failure, Grant, run};
-use super::session::{Lock, Place, Session, Site};
+use super::requests::{Failure, run};
+use super::session::{Lock, Place, Site};
 use super::sessions::Sessions;
 use super::statements::Statements;
 use super::sweep::sweep_for_ever;
-use crate::attempt::MOST_TOKEN;
 use crate::dialect::{Refusal, Value};
 use crate::flights::Flights;
-use crate::session::{PATIENCE, corrupt};
+use crate::session::PATIENCE;
 use crate::settings::Settings;
 use crate::ways::{Way, Ways, way_name};
 
@@ -136,26 +136,35 @@ impl<D: NamedDialect> Shared<D> {
         claim: &Arc<Claim>,
         wait: Duration,
     ) -> std::result::Result<Option<Arc<Held<D>>>, Failure> {
-        let (session, name) = (place.session().clone(), lock.name.clone());
-        let (shared, claim, flight) = (self.clone(), claim.clone(), self.flights.begin(claim.owner));
-        let granted = session.lock(&name, wait, flight, move |site, conn, since| {
+        let (session, shared, claim) = (place.session().clone(), self.clone(), claim.clone());
+        let flight = self.flights.begin(claim.owner);
+        let asked = session.lock(wait, flight, move |site, conn| {
             Box::pin(async move {
-                let token = stamp(site, conn, place.session(), &claim, &lock).await?;
-                if claim.renewed {
-                    place.share();
-                }
-                let Lock { name, row } = lock;
-                let token_or_none = token.as_ref().map_or(0, |token| *token);
-                let granted = Granted { owner: claim.owner, lock: name, row: row.name, token: token_or_none, since };
-                let held = Arc::new(Held::new(granted, place, &shared.flights));
-                shared.monitor.add(&held);
-                Ok(token.map(|_| held))
+                let (answer, goes) = grant::ask(site, conn, place.session().id(), &claim, &lock, wait).await;
+                (answer.map(|granted| granted.map(|granted| shared.hold(place, lock, &claim, granted))), goes)
             })
         });
-        match granted.await? {
-            Grant::Taken => Ok(None),
-            Grant::Granted(held) => held.map(Some).map_err(|error| Failure { error, is_over: false }),
+        asked.await?.transpose().map_err(|error| Failure { error, is_over: false })
+    }
+
+    /// Makes a hold of a lock that the server has granted. With a token that is none of ours, the lock is freed.
+    fn hold(
+        &self,
+        place: Place<D>,
+        lock: Lock,
+        claim: &Claim,
+        (token, since): (Result<u64>, BootInstant),
+    ) -> Result<Arc<Held<D>>> {
+        if claim.renewed {
+            place.share();
         }
+        let Lock { name, row } = lock;
+        let (owner, row, number) = (claim.owner, row.name, token.as_ref().map_or(0, |token| *token));
+        let held = Held::new(Granted { owner, lock: name, row, token: number, since }, place, &self.flights);
+        token?;
+        let held = Arc::new(held);
+        self.monitor.add(&held);
+        Ok(held)
     }
 
     /// Frees a hold; true if it was held when this was called.
@@ -208,34 +217,6 @@ impl<D: NamedDialect> Shared<D> {
             answer => answer.map_err(|failure| failure.error),
         }
     }
-}
-
-/// Draws a fencing token under the lock, and leaves the note and the hold id. Committed when this returns.
-async fn stamp<D: NamedDialect>(
-    site: &Site<D>,
-    conn: &mut D::Conn,
-    session: &Session<D>,
-    claim: &Claim,
-    lock: &Lock,
-) -> sqlx::Result<Result<u64>> {
-    let hold = HoldId::of(&claim.owner).to_string();
-    let values = [
-        Value::Text(&lock.row.name),
-        Value::Text(&lock.name.id),
-        Value::Int(session.id().number),
-        Value::Text(claim.note.as_str()),
-        Value::Text(&hold),
-        Value::MaybeText(lock.row.is_long.then(|| claim.key.as_str())),
-    ];
-    let answer = run(site, conn, &site.statements.stamp, &values).await?;
-    let token = answer.granted().and_then(|token| u64::try_from(token).ok()).filter(|token| *token > 0);
-    Ok(match token {
-        None => Err(corrupt("its token is not above zero, or missing")),
-        Some(token) if token >= MOST_TOKEN => {
-            Err(Error::new(ErrorKind::FenceExhausted, "the fencing counter is used up"))
-        }
-        Some(token) => Ok(token),
-    })
 }
 
 fn hold_of<D: NamedDialect>(held: Arc<Held<D>>, claim: &Arc<Claim>) -> Result<Hold> {

@@ -1,0 +1,110 @@
+//! One request for a lock: the server grants it, and a token is drawn under it.
+
+use std::time::Duration;
+
+use dlock_contract::{BootInstant, Claim, Error, ErrorKind, HoldId, Result};
+
+use super::dialect::{NamedAnswer, NamedDialect, SessionId};
+use super::drive::Goes;
+use super::requests::{Failure, judged, run};
+use super::session::{Lock, Site};
+use crate::attempt::MOST_TOKEN;
+use crate::dialect::{Answer, Statement, Value};
+use crate::session::corrupt;
+
+/// A token, and since when the lock is held; `None` if somebody else has it. A token may be none of ours.
+type Granted = Option<(Result<u64>, BootInstant)>;
+
+type Answered = std::result::Result<Granted, Failure>;
+
+/// Asks for a lock, and waits for it that long. If anything fails once it is granted, it is freed again.
+pub(super) async fn ask<D: NamedDialect>(
+    site: &Site<D>,
+    conn: &mut D::Conn,
+    session: SessionId,
+    claim: &Claim,
+    lock: &Lock,
+    wait: Duration,
+) -> (Answered, Goes) {
+    let hold = HoldId::of(&claim.owner).to_string();
+    let values = [
+        Value::Text(&lock.row.name),
+        Value::Text(&lock.name.id),
+        Value::Int(session.number),
+        Value::Text(claim.note.as_str()),
+        Value::Text(&hold),
+        Value::MaybeText(lock.row.is_long.then(|| claim.key.as_str())),
+        Value::Int(lock.name.number),
+    ];
+    if wait.is_zero()
+        && let Some(take) = site.statements.take.as_ref().filter(|_| site.dialect.takes_at_once(&lock.name))
+    {
+        return ask_at_once(site, conn, session, lock, (take, &values)).await;
+    }
+    let asked = site.clock.now();
+    match site.dialect.lock(conn, session, &lock.name, wait).await {
+        Ok(NamedAnswer::Granted) => {}
+        Ok(NamedAnswer::Taken) => return (Ok(None), Goes::On),
+        Ok(NamedAnswer::Interrupted) => return (Err(Failure::interrupted()), Goes::On),
+        Ok(NamedAnswer::Elsewhere) => return (Err(Failure::elsewhere()), Goes::Over),
+        Err(error) => return judged(site, Err(error)),
+    }
+    // After a wait the server counts the silence anew: it has the session when it answers.
+    let since = if wait.is_zero() { asked } else { site.clock.now() };
+    match run(site, conn, &site.statements.stamp, &values[..6]).await {
+        Ok(answer) => (Ok(Some((token_of(&answer), since))), Goes::On),
+        Err(error) => freed(site, conn, lock, error).await,
+    }
+}
+
+/// The same without a wait, in one statement.
+async fn ask_at_once<D: NamedDialect>(
+    site: &Site<D>,
+    conn: &mut D::Conn,
+    session: SessionId,
+    lock: &Lock,
+    (take, values): (&Statement, &[Value<'_>]),
+) -> (Answered, Goes) {
+    let since = site.clock.now();
+    // Not again if the server undid it: the lock is not undone with it.
+    let answer = match site.dialect.run(conn, take, values).await {
+        Err(error) => return freed(site, conn, lock, error).await,
+        Ok(answer) => answer,
+    };
+    let Some([is_granted, token, number]) = answer.rows.first().map(Vec::as_slice) else {
+        return (Err(Failure { error: corrupt("it has too few columns"), is_over: true }), Goes::Over);
+    };
+    match is_granted.is_true() {
+        _ if number.int() != Some(session.number) => (Err(Failure::elsewhere()), Goes::Over),
+        true => (Ok(Some((checked(token.int()), since))), Goes::On),
+        false => (Ok(None), Goes::On),
+    }
+}
+
+/// Frees a lock that may have been granted before this error.
+async fn freed<D: NamedDialect>(
+    site: &Site<D>,
+    conn: &mut D::Conn,
+    lock: &Lock,
+    error: sqlx::Error,
+) -> (Answered, Goes) {
+    let (answer, goes) = judged(site, Err(error));
+    match goes {
+        Goes::On if site.dialect.unlock(conn, &lock.name).await.is_ok() => (answer, Goes::On),
+        _ => (answer, Goes::Over),
+    }
+}
+
+fn token_of(answer: &Answer) -> Result<u64> {
+    checked(answer.granted())
+}
+
+fn checked(token: Option<i64>) -> Result<u64> {
+    match token.and_then(|token| u64::try_from(token).ok()).filter(|token| *token > 0) {
+        None => Err(corrupt("its token is not above zero, or missing")),
+        Some(token) if token >= MOST_TOKEN => {
+            Err(Error::new(ErrorKind::FenceExhausted, "the fencing counter is used up"))
+        }
+        Some(token) => Ok(token),
+    }
+}
