@@ -4,6 +4,7 @@
 #![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]
 
 mod env;
+pub mod fenced;
 mod openers;
 #[cfg(feature = "postgres")]
 pub mod postgres;
@@ -27,18 +28,6 @@ pub mod backends {
     pub use dlock_redlock as redlock;
     #[cfg(feature = "sqlite")]
     pub use dlock_sqlite as sqlite;
-}
-
-/// Writes that carry a fencing token and are refused once a higher one was seen.
-pub mod fenced {
-    #[cfg(feature = "mysql")]
-    pub use dlock_mysql::fenced as mysql;
-    #[cfg(feature = "postgres")]
-    pub use dlock_postgres::fenced as postgres;
-    #[cfg(feature = "redis")]
-    pub use dlock_redis::fenced as redis;
-    #[cfg(feature = "sqlite")]
-    pub use dlock_sqlite::fenced as sqlite;
 }
 
 /// Version columns in tables of your own, for [`optimistic`] functions.

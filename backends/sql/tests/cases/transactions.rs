@@ -1,13 +1,14 @@
 //! A lock and a transaction: which of the two ends first. The wrong form is the one that `docs/recipes.md` warns of.
 
-use dlock::{Guard, Registry};
+use dlock::{ErrorKind, Fence, Guard, Registry, fenced};
 use sqlx::{Connection, Row};
 
-use super::kit::{Client, Database, SET_REMAINING, TTL};
+use super::kit::{Client, Database, SET_REMAINING, TTL, key};
 
 row_cases! {
     a_lock_that_ends_before_its_transaction_sells_one_thing_twice
     a_lock_around_the_transaction_sells_each_thing_once
+    a_stale_holder_writes_nothing_by_the_line_in_its_own_update
 }
 
 async fn shop(database: &Database) -> Registry {
@@ -70,4 +71,28 @@ async fn a_lock_around_the_transaction_sells_each_thing_once(database: Database)
         seller.await.unwrap();
     }
     assert_eq!(remaining(&mut database.connect().await).await, 3);
+}
+
+async fn a_stale_holder_writes_nothing_by_the_line_in_its_own_update(database: Database) {
+    let place = |number| if SET_REMAINING.contains('$') { format!("${number}") } else { "?".to_owned() };
+    database
+        .change("CREATE TABLE stock (id BIGINT PRIMARY KEY, remaining BIGINT, fence BIGINT NOT NULL DEFAULT 0)")
+        .await;
+    database.change("INSERT INTO stock (id, remaining) VALUES (7, 5)").await;
+    let mut conn = database.connect().await;
+    let mut write = async |token: u64, remaining: i64| {
+        let fence = Fence::from_parts(key(&database, "stock"), Some(token)).unwrap();
+        let [change, condition] = [place(2), place(3)];
+        let (set, check) =
+            (fenced::line(&fence, "fence", &change).unwrap(), fenced::line(&fence, "fence", &condition).unwrap());
+        let sql = format!("UPDATE stock SET {SET_REMAINING}, {} WHERE id = 7 AND {}", set.set(), check.condition());
+        let query = sqlx::query(sqlx::AssertSqlSafe(sql)).bind(remaining).bind(set.token()).bind(check.token());
+        check.written(query.execute(&mut conn).await.unwrap().rows_affected())
+    };
+    write(5, 4).await.unwrap();
+    write(5, 3).await.unwrap();
+    write(9, 2).await.unwrap();
+    let error = write(8, 100).await.unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::FenceStale { seen: 9 }), "{error}");
+    assert_eq!(database.lines("SELECT CONCAT(remaining, ' ', fence) FROM stock").await, ["2 9"]);
 }
