@@ -4,7 +4,7 @@
 #![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]
 
 mod env;
-pub mod fenced;
+mod fence_line;
 mod openers;
 #[cfg(feature = "postgres")]
 pub mod postgres;
@@ -28,6 +28,23 @@ pub mod backends {
     pub use dlock_redlock as redlock;
     #[cfg(feature = "sqlite")]
     pub use dlock_sqlite as sqlite;
+}
+
+/// Writes that carry a fencing token and are refused once a higher one was seen.
+///
+/// The modules keep the tokens in a table or under a name of dlock's. [`line`](fenced::line) keeps the token in a column of your own
+/// table, by any client.
+pub mod fenced {
+    #[cfg(feature = "mysql")]
+    pub use dlock_mysql::fenced as mysql;
+    #[cfg(feature = "postgres")]
+    pub use dlock_postgres::fenced as postgres;
+    #[cfg(feature = "redis")]
+    pub use dlock_redis::fenced as redis;
+    #[cfg(feature = "sqlite")]
+    pub use dlock_sqlite::fenced as sqlite;
+
+    pub use crate::fence_line::{Line, line};
 }
 
 /// Version columns in tables of your own, for [`optimistic`] functions.

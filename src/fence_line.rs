@@ -1,17 +1,6 @@
-//! Writes that carry a fencing token and are refused once a higher one was seen.
-//!
-//! The modules keep the tokens in a table or under a name of dlock's. [`line()`] keeps the token in a column of your own table,
-//! by any client.
+//! The fencing token as one line in a statement of the user's own.
 
 use dlock_contract::{Error, ErrorKind, Fence, Result};
-#[cfg(feature = "mysql")]
-pub use dlock_mysql::fenced as mysql;
-#[cfg(feature = "postgres")]
-pub use dlock_postgres::fenced as postgres;
-#[cfg(feature = "redis")]
-pub use dlock_redis::fenced as redis;
-#[cfg(feature = "sqlite")]
-pub use dlock_sqlite::fenced as sqlite;
 
 /// The fence as one line in an `UPDATE` of your own, on a column that keeps the highest token of the row's writers.
 ///
