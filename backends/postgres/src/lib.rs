@@ -9,6 +9,7 @@ mod dialect;
 mod fault;
 pub mod fenced;
 mod pooler;
+mod room;
 mod server;
 mod tables;
 

@@ -12,14 +12,18 @@
 // A library of locks neither panics nor prints.
 #![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]
 
+mod acquire;
 mod attempt;
 mod backend;
 mod dialect;
 mod ending;
+mod exchange;
 mod flights;
 mod inspect;
 mod pool;
 mod renewals;
+mod room;
+mod room_name;
 mod row;
 mod session;
 mod settings;
@@ -28,7 +32,8 @@ mod store;
 mod sweep;
 mod ways;
 
-pub use dialect::{Answer, Cell, Dialect, Refusal, Statement, Value};
+pub use dialect::{Answer, Cell, Dialect, Refusal, Rooms, Statement, Value};
+pub use room_name::RoomName;
 pub use settings::{OPTIONS, Settings};
 pub use statements::{BREAKS, LOCKS, META, Words};
 pub use store::LeaseRow;
