@@ -31,6 +31,7 @@ mod kit;
 mod passwords;
 mod pooler;
 mod rights;
+mod rooms;
 mod schemas;
 mod settings;
 mod tables;

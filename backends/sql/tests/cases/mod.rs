@@ -9,6 +9,8 @@ mod limits;
 mod locked_rows;
 mod lost_replies;
 mod namespaces;
+pub(crate) mod room;
+mod room_losses;
 mod rows;
 mod runtimes;
 mod sessions;
