@@ -35,6 +35,16 @@ pub(crate) enum Make {
     Postgres,
 }
 
+impl Make {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::MariaDb => "mariadb",
+            Self::MySql => "mysql",
+            Self::Postgres => "postgres",
+        }
+    }
+}
+
 const CONTENDERS: [&str; 2] = ["the two statements, raw", "dlock"];
 const ROUNDS: usize = 15;
 const ROUND: Duration = Duration::from_millis(400);
@@ -42,11 +52,7 @@ const ROUND: Duration = Duration::from_millis(400);
 const CONNECTIONS: usize = 8;
 
 pub(crate) fn row(make: Make, tasks: usize) -> Result<Row, Failed> {
-    let name = match make {
-        Make::MariaDb => "mariadb",
-        Make::MySql => "mysql",
-        Make::Postgres => "postgres",
-    };
+    let name = make.name();
     let server = server_of(make)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let (backend, url) = (format!("bench-{name}"), server.url());
@@ -99,7 +105,7 @@ pub(crate) fn row(make: Make, tasks: usize) -> Result<Row, Failed> {
 }
 
 /// One for both rows of a server, since the registry keeps to its address.
-fn server_of(make: Make) -> Result<&'static Instance, Failed> {
+pub(crate) fn server_of(make: Make) -> Result<&'static Instance, Failed> {
     static SERVERS: [OnceLock<Instance>; 3] = [const { OnceLock::new() }; 3];
     let kept = &SERVERS[make as usize];
     if kept.get().is_none() {

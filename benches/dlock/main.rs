@@ -7,6 +7,7 @@ mod compile;
 mod contended;
 mod floors;
 mod lease;
+mod lease_contended;
 mod memory;
 mod peers;
 mod renewals;
@@ -22,7 +23,7 @@ use dlock_testkit::servers::Make;
 use table::Row;
 
 /// Every row, in the order of the table.
-const ROWS: [(&str, Run); 26] = [
+const ROWS: [(&str, Run); 41] = [
     ("uncontended-1", || uncontended::row(Make::Redis, 1)),
     ("uncontended-64", || uncontended::row(Make::Redis, 64)),
     ("uncontended-1024", || uncontended::row(Make::Redis, 1024)),
@@ -47,6 +48,21 @@ const ROWS: [(&str, Run); 26] = [
     ("lease-16-mariadb", || lease::row(lease::Make::MariaDb, 16)),
     ("lease-16-mysql", || lease::row(lease::Make::MySql, 16)),
     ("lease-16-postgres", || lease::row(lease::Make::Postgres, 16)),
+    ("lease-contended-2-mariadb", || lease_contended::row(lease::Make::MariaDb, 1, 2)),
+    ("lease-contended-2-mysql", || lease_contended::row(lease::Make::MySql, 1, 2)),
+    ("lease-contended-2-postgres", || lease_contended::row(lease::Make::Postgres, 1, 2)),
+    ("lease-contended-16-mariadb", || lease_contended::row(lease::Make::MariaDb, 1, 16)),
+    ("lease-contended-16-mysql", || lease_contended::row(lease::Make::MySql, 1, 16)),
+    ("lease-contended-16-postgres", || lease_contended::row(lease::Make::Postgres, 1, 16)),
+    ("lease-contended-128-mariadb", || lease_contended::row(lease::Make::MariaDb, 1, 128)),
+    ("lease-contended-128-mysql", || lease_contended::row(lease::Make::MySql, 1, 128)),
+    ("lease-contended-128-postgres", || lease_contended::row(lease::Make::Postgres, 1, 128)),
+    ("lease-contended-4x4-mariadb", || lease_contended::row(lease::Make::MariaDb, 4, 4)),
+    ("lease-contended-4x4-mysql", || lease_contended::row(lease::Make::MySql, 4, 4)),
+    ("lease-contended-4x4-postgres", || lease_contended::row(lease::Make::Postgres, 4, 4)),
+    ("lease-contended-16x1-mariadb", || lease_contended::row(lease::Make::MariaDb, 16, 1)),
+    ("lease-contended-16x1-mysql", || lease_contended::row(lease::Make::MySql, 16, 1)),
+    ("lease-contended-16x1-postgres", || lease_contended::row(lease::Make::Postgres, 16, 1)),
     ("memory", memory::row),
     ("compile", compile::row),
 ];

@@ -31,6 +31,8 @@ struct State<D: Dialect> {
     /// Whether a task closes those that are idle for too long.
     is_watched: bool,
     closed_until: BootInstant,
+    /// The store was closed: sessions that leave their rooms now are closed too.
+    is_over: bool,
 }
 
 /// A session that is in a room, or may enter one.
@@ -70,7 +72,8 @@ impl Drop for Permit {
 impl<D: Dialect> RoomSessions<D> {
     /// Those of the present runtime.
     pub(crate) fn here(site: &Arc<Site<D>>) -> Result<Self> {
-        let state = State { idle: Vec::new(), is_watched: false, closed_until: BootInstant::from_nanos(0) };
+        let state =
+            State { idle: Vec::new(), is_watched: false, closed_until: BootInstant::from_nanos(0), is_over: false };
         let max = site.settings.max_connections;
         Ok(Self { site: site.clone(), place: Place::here()?, max, open: Arc::default(), state: Mutex::new(state) })
     }
@@ -121,6 +124,11 @@ impl<D: Dialect> RoomSessions<D> {
         }
         session.idle_since = self.site.clock.now();
         let mut state = self.lock();
+        if state.is_over {
+            drop(state);
+            self.place.spawn(session.session.close());
+            return;
+        }
         state.idle.push(session);
         if std::mem::replace(&mut state.is_watched, true) {
             return;
@@ -156,8 +164,10 @@ impl<D: Dialect> RoomSessions<D> {
 
     /// Closes the sessions that are in no room.
     pub(crate) fn close(&self) {
-        let idle = std::mem::take(&mut self.lock().idle);
-        // Outside of the lock.
+        let mut state = self.lock();
+        state.is_over = true;
+        let idle = std::mem::take(&mut state.idle);
+        drop(state);
         for idle in idle {
             self.place.spawn(async move { idle.session.close().await });
         }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock_contract::{Attempt, Result};
+use dlock_contract::{Attempt, BootInstant, Result};
 
 use crate::attempt::acquire;
 use crate::dialect::Dialect;
@@ -13,8 +13,12 @@ use crate::room::visit::Inside;
 use crate::room::waiter::{Outcome, Told, Waiter};
 use crate::row::row_name;
 
-/// The longest pause between two looks of the first waiter, behind a holder that is not in the room.
-const LONGEST_PAUSE: Duration = Duration::from_millis(50);
+/// The longest pause between two looks of the first waiter, behind a holder that is not in the room: first and last. The
+/// holder may be about to release.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(50));
+
+/// There is always a pause between two looks.
+const LEAST: Duration = Duration::from_millis(1);
 
 /// Where a wait begins.
 pub(crate) enum Begin<D: Dialect> {
@@ -80,7 +84,7 @@ async fn take<D: Dialect>(
     recent: &Recent,
     row: &str,
 ) -> Result<Outcome> {
-    let site = inside.sessions.site.clone();
+    let (site, mut longest) = (inside.sessions.site.clone(), PAUSES.0);
     loop {
         let Some(taking) = waiter.begin_to_take(waiter.row_turn().await) else {
             inside.leave().await;
@@ -103,10 +107,10 @@ async fn take<D: Dialect>(
             inside.leave().await;
             return Ok(Outcome::Ask);
         }
-        let pause = LONGEST_PAUSE.mul_f64(fastrand::f64()).max(Duration::from_millis(1));
-        let again =
-            wake.ask_by.map_or(now.after(pause), |end| end.after(Duration::from_millis(1)).min(now.after(pause)));
-        waiter.is_contended(Told { ask_by: wake.ask_by, lease_left: wake.lease_left, held_by: wake.held_by });
-        site.clock.sleep_until(again.max(now.after(Duration::from_millis(1))).min(waiter.until)).await;
+        let end = wake.ask_by.map_or(BootInstant::NEVER, |end| end.after(LEAST));
+        waiter.is_contended(Told::of(wake));
+        let pause = longest.mul_f64(fastrand::f64()).max(LEAST);
+        longest = (longest * 2).min(PAUSES.1);
+        site.clock.sleep_until(end.min(now.after(pause)).max(now.after(LEAST)).min(waiter.until)).await;
     }
 }
