@@ -1,11 +1,15 @@
 //! The waiting room: who comes next, and that nobody polls meanwhile.
 
-use dlock_contract::{Attempt, Backend, Exchange, Hold, Released, Wake};
-use dlock_testkit::holds::{stand, take, token};
+use std::sync::Arc;
+use std::time::Duration;
+
+use dlock_contract::engine::background;
+use dlock_contract::{Attempt, Backend, Claim, Exchange, Hold, Keeps, Periods, Queue, Released, RunEnd, Signal, Wake};
+use dlock_testkit::holds::{claim_on, stand, take, token};
 use dlock_testkit::{Proxy, wait_until};
 
 use super::kit::{Database, Store, TTL, try_open};
-use super::support::{abandon, attempt, is_refused};
+use super::support::{EXPIRE, abandon, attempt, is_refused};
 
 row_cases! {
     a_lock_is_passed_on_in_one_store_while_waiters_of_another_store_send_nothing
@@ -22,10 +26,10 @@ row_cases! {
 /// The hold that a waiter is handed.
 pub(crate) async fn granted(mut wake: Wake) -> Hold {
     let signal = wake.signal.take().expect("a waiter without news");
-    let news = tokio::time::timeout(std::time::Duration::from_secs(60), signal).await.expect("no news for a minute");
+    let news = tokio::time::timeout(Duration::from_secs(60), signal).await.expect("no news for a minute");
     match news.unwrap() {
-        dlock_contract::Signal::Granted(hold) => hold,
-        dlock_contract::Signal::Ask => panic!("the waiter has to ask by itself"),
+        Signal::Granted(hold) => hold,
+        Signal::Ask => panic!("the waiter has to ask by itself"),
     }
 }
 
@@ -41,15 +45,20 @@ pub(crate) async fn out_of_the_room(database: &Database, store: &Store, text: &s
     hold
 }
 
+/// Waits for longer than any case does: a waiter that is forgotten must not leave by itself.
+pub(crate) async fn stand_for_long(store: &Store, claim: &Arc<Claim>) -> Wake {
+    let until = dlock::Clock::system().now().after(TTL * 100);
+    match store.try_acquire(claim, Queue::until(until)).await.unwrap() {
+        Attempt::Contended(wake) => wake,
+        other => panic!("{other:?}"),
+    }
+}
+
 /// Waits behind a holder that is in the room.
-pub(crate) async fn stand_in_line(
-    database: &Database,
-    store: &Store,
-    text: &str,
-) -> (std::sync::Arc<dlock_contract::Claim>, Wake) {
+pub(crate) async fn stand_in_line(database: &Database, store: &Store, text: &str) -> (Arc<Claim>, Wake) {
     let before = database.standing().await.len();
     let claim = database.claim(text, TTL);
-    let wake = stand(store, &claim).await;
+    let wake = stand_for_long(store, &claim).await;
     wait_until("the waiter stands in the line", async || database.standing().await.len() > before).await.unwrap();
     (claim, wake)
 }
@@ -162,18 +171,17 @@ async fn a_holder_that_never_waited_hands_the_lock_to_the_first_waiter(database:
 }
 
 async fn a_release_over_another_runtime_frees_the_row_and_the_room(database: Database) {
-    let store = std::sync::Arc::new(database.store().await);
+    let store = Arc::new(database.store().await);
     let hold = out_of_the_room(&database, &store, "a").await;
     let releasing = store.clone();
     // As when a guard is dropped.
-    let released = dlock_contract::engine::background().unwrap().run(async move { releasing.release(&hold).await });
+    let released = background().unwrap().run(async move { releasing.release(&hold).await });
     assert_eq!(released.await.unwrap().unwrap(), Released::Released);
     assert_eq!(database.held().await, [""; 0]);
     wait_until("the room is left", async || database.in_rooms().await.is_empty()).await.unwrap();
 }
 
 async fn a_hold_from_the_room_that_is_kept_or_recorded_leaves_the_room(database: Database) {
-    use dlock_contract::{Keeps, Periods, RunEnd};
     let store = database.store().await;
     for is_kept in [true, false] {
         let hold = out_of_the_room(&database, &store, "a").await;
@@ -182,7 +190,7 @@ async fn a_hold_from_the_room_that_is_kept_or_recorded_leaves_the_room(database:
         assert_eq!(ended.unwrap(), Released::Released);
         wait_until("the room is left", async || database.in_rooms().await.is_empty()).await.unwrap();
         assert_eq!(database.held().await.len(), usize::from(is_kept));
-        database.change(super::support::EXPIRE).await;
+        database.change(EXPIRE).await;
     }
 }
 
@@ -192,8 +200,8 @@ async fn two_databases_have_rooms_of_their_own(database: Database) {
     let claim = database.claim("a", TTL);
     let hold = out_of_the_room(&database, &here, "a").await;
     // The same key there: its room is empty, so its waiter is in it at once.
-    let first = take(&there, &dlock_testkit::holds::claim_on(&claim.key, TTL, |_| ())).await;
-    let waiter = dlock_testkit::holds::claim_on(&claim.key, TTL, |_| ());
+    let first = take(&there, &claim_on(&claim.key, TTL, |_| ())).await;
+    let waiter = claim_on(&claim.key, TTL, |_| ());
     let wake = stand(&there, &waiter).await;
     wait_until("both are in their rooms", async || elsewhere.in_rooms().await.len() == 1).await.unwrap();
     assert_eq!(database.in_rooms().await.len(), 1);

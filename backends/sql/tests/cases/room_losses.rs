@@ -5,12 +5,12 @@ use std::thread;
 use std::time::Duration;
 
 use dlock_contract::engine::background;
-use dlock_contract::{Backend, Queue, Released, Standing};
+use dlock_contract::{Attempt, Backend, Exchange, Queue, Released, Signal, Standing};
 use dlock_testkit::holds::{confirm, stand, take, token, wait};
 use dlock_testkit::wait_until;
 
 use super::kit::{Database, TTL};
-use super::room::{granted, out_of_the_room, pass, stand_in_line};
+use super::room::{granted, out_of_the_room, pass, stand_for_long, stand_in_line};
 use super::support::{EXPIRE, abandon, attempt, is_refused};
 
 row_cases! {
@@ -87,7 +87,7 @@ async fn a_waiter_on_a_runtime_that_stands_still_is_undone_by_our_own_thread(dat
     let blocked = thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
-            let wake = stand(&*asking, &by).await;
+            let wake = stand_for_long(&asking, &by).await;
             wait_until("it stands in the line", async || !of.standing().await.is_empty()).await.unwrap();
             stands.send(()).unwrap();
             may_go_on.recv().unwrap();
@@ -136,7 +136,7 @@ async fn a_room_whose_session_is_killed_does_not_free_the_row(database: Database
             // The row cannot be passed on over a session that has ended.
             let until = dlock::Clock::system().now().after(TTL);
             let next = database.claim("a", TTL);
-            let (released, answer) = dlock_contract::Exchange::release_to(&one, &hold, &next, until).await.unwrap();
+            let (released, answer) = one.release_to(&hold, &next, until).await.unwrap();
             assert_eq!((released, answer.is_none()), (Released::Released, true));
         } else {
             assert_eq!(one.release(&hold).await.unwrap(), Released::Released);
@@ -228,9 +228,9 @@ async fn a_wait_that_is_over_leaves_nothing(database: Database) {
     let until = dlock::Clock::system().now().after(Duration::from_millis(300));
     let claim = database.claim("a", TTL);
     let answer = other.try_acquire(&claim, Queue::until(until)).await.unwrap();
-    let dlock_contract::Attempt::Contended(wake) = answer else { panic!("{answer:?}") };
+    let Attempt::Contended(wake) = answer else { panic!("{answer:?}") };
     let news = wake.signal.expect("a waiter without news").await.unwrap();
-    assert!(matches!(news, dlock_contract::Signal::Ask), "{news:?}");
+    assert!(matches!(news, Signal::Ask), "{news:?}");
     assert!(dlock::Clock::system().now() >= until, "the wait ended early");
     wait_until("its place is free", async || database.standing().await.is_empty()).await.unwrap();
     one.release(&hold).await.unwrap();
