@@ -33,7 +33,7 @@ pub(crate) struct WaitingRoom<D: Dialect> {
 pub(crate) enum Asked {
     Answered(Attempt),
     /// The question was not asked, and left nothing.
-    NotAsked,
+    Skipped,
     /// It failed, and may have won the row.
     Unknown,
 }
@@ -61,8 +61,8 @@ impl<D: Dialect> WaitingRoom<D> {
 
     /// Asks for the lock in the room, and waits there from now on if others have it.
     pub(crate) async fn ask(&self, claim: &Arc<Claim>, until: BootInstant) -> Asked {
-        let Ok(sessions) = self.here().await else { return Asked::NotAsked };
-        let Ok(seat) = sessions.seat() else { return Asked::NotAsked };
+        let Ok(sessions) = self.here().await else { return Asked::Skipped };
+        let Ok(seat) = sessions.seat() else { return Asked::Skipped };
         self.begin(&sessions, claim, until, Begin::Perhaps(seat), None).answer().await
     }
 
@@ -140,7 +140,7 @@ impl Asked {
     pub(crate) fn for_next(self) -> Option<Attempt> {
         match self {
             Self::Answered(attempt) => Some(attempt),
-            Self::NotAsked => None,
+            Self::Skipped => None,
             // The caller asks at once, with the same owner: if the lock is its own already, it hears so.
             Self::Unknown => Some(Attempt::Contended(Wake::on(async { Ok(Signal::Ask) }))),
         }

@@ -141,6 +141,7 @@ async fn a_room_whose_session_is_killed_does_not_free_the_row(database: Database
         } else {
             assert_eq!(one.release(&hold).await.unwrap(), Released::Released);
         }
+        assert!(matches!(confirm(&one, &hold).await, Standing::Lost), "a release that freed nothing");
         let next = granted(wake).await;
         assert!(token(&next) > token(&hold));
         hold = pass(&database, &other, &next, "a").await.expect("the row was not passed on");
