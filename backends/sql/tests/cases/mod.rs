@@ -10,6 +10,7 @@ mod locked_rows;
 mod lost_replies;
 mod namespaces;
 pub(crate) mod room;
+mod room_crowds;
 mod room_losses;
 mod rows;
 mod runtimes;
