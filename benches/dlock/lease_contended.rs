@@ -78,7 +78,9 @@ async fn cycle(make: Make, url: &str) -> Result<(f64, f64), Failed> {
         holds.push(begun.elapsed().as_secs_f64());
         let begun = Instant::now();
         match &mut conn {
-            Ok(conn) => drop(sqlx::query(pass).bind(&owner[..]).execute(conn).await?),
+            Ok(conn) => {
+                sqlx::query(pass).bind(&owner[..]).execute(conn).await?;
+            }
             Err(conn) => {
                 let pass = AssertSqlSafe(pass.replace('?', "$1"));
                 sqlx::query(pass).bind(&owner[..]).execute(conn).await?;
