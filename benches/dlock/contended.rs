@@ -39,8 +39,8 @@ async fn locked(last: &File, id: u64) -> Result<bool, dlock::Error> {
     Ok(u64::from_le_bytes(before) != id)
 }
 
-const ROUNDS: usize = 3;
-const ROUND: Duration = Duration::from_secs(2);
+pub(crate) const ROUNDS: usize = 3;
+pub(crate) const ROUND: Duration = Duration::from_secs(2);
 
 /// What one process has seen.
 #[derive(Default)]
@@ -55,22 +55,22 @@ struct Seen {
 
 /// Who wants the key, and what for.
 #[derive(Clone, Copy)]
-struct Work {
-    lock: Lock,
-    processes: usize,
-    tasks: usize,
-    section: Section,
+pub(crate) struct Work {
+    pub(crate) lock: Lock,
+    pub(crate) processes: usize,
+    pub(crate) tasks: usize,
+    pub(crate) section: Section,
 }
 
 /// Whose lock it is. The peer's section is long, always.
 #[derive(Clone, Copy)]
-enum Lock {
+pub(crate) enum Lock {
     Dlock,
     PythonRedisLock,
 }
 
 #[derive(Clone, Copy)]
-enum Section {
+pub(crate) enum Section {
     /// A millisecond.
     Long,
     Empty,
@@ -79,8 +79,8 @@ enum Section {
 }
 
 /// What came of one round.
-struct Measured {
-    hand_overs: f64,
+pub(crate) struct Measured {
+    pub(crate) hand_overs: f64,
     seconds: f64,
     wait_p50: f64,
     wait_p99: f64,
@@ -169,7 +169,7 @@ pub(crate) fn cohort_row(processes: usize, tasks: usize) -> Result<Row, Failed> 
     Ok(row)
 }
 
-fn contender(name: &str, rounds: &[Measured]) -> Contender {
+pub(crate) fn contender(name: &str, rounds: &[Measured]) -> Contender {
     let middle = |pick: fn(&Measured) -> f64| median(rounds.iter().map(pick).collect());
     Contender {
         name: name.into(),
@@ -185,7 +185,11 @@ fn contender(name: &str, rounds: &[Measured]) -> Contender {
 }
 
 fn measure(work: Work, time: Duration) -> Result<Measured, Failed> {
-    let url = shared().redis()?;
+    measure_at(&shared().redis()?, work, time)
+}
+
+/// The same on another server.
+pub(crate) fn measure_at(url: &str, work: Work, time: Duration) -> Result<Measured, Failed> {
     let folder = tempfile::tempdir()?;
     let note = folder.path().join("holder");
     std::fs::write(&note, [0; 8])?;
@@ -198,7 +202,7 @@ fn measure(work: Work, time: Duration) -> Result<Measured, Failed> {
     let mut children = Vec::new();
     for process in 0..work.processes {
         let variables = [
-            ("BENCH_URL", url.clone()),
+            ("BENCH_URL", url.to_owned()),
             ("BENCH_NOTE", note.display().to_string()),
             ("BENCH_BEGIN", begin.display().to_string()),
             ("BENCH_MILLIS", time.as_millis().to_string()),

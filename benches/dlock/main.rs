@@ -6,6 +6,7 @@
 mod compile;
 mod contended;
 mod floors;
+mod lease_contended;
 mod memory;
 mod peers;
 mod renewals;
@@ -22,7 +23,7 @@ use dlock_testkit::servers::Make;
 use table::Row;
 
 /// Every row, in the order of the table.
-const ROWS: [(&str, Run); 32] = [
+const ROWS: [(&str, Run); 47] = [
     ("uncontended-1", || uncontended::row(Make::Redis, 1)),
     ("uncontended-64", || uncontended::row(Make::Redis, 64)),
     ("uncontended-1024", || uncontended::row(Make::Redis, 1024)),
@@ -53,6 +54,21 @@ const ROWS: [(&str, Run); 32] = [
     ("named-16-mariadb", || sql::row(sql::Make::MariaDb, sql::Way::Named, 16)),
     ("named-16-mysql", || sql::row(sql::Make::MySql, sql::Way::Named, 16)),
     ("named-16-postgres", || sql::row(sql::Make::Postgres, sql::Way::Named, 16)),
+    ("lease-contended-2-mariadb", || lease_contended::row(sql::Make::MariaDb, 1, 2)),
+    ("lease-contended-2-mysql", || lease_contended::row(sql::Make::MySql, 1, 2)),
+    ("lease-contended-2-postgres", || lease_contended::row(sql::Make::Postgres, 1, 2)),
+    ("lease-contended-16-mariadb", || lease_contended::row(sql::Make::MariaDb, 1, 16)),
+    ("lease-contended-16-mysql", || lease_contended::row(sql::Make::MySql, 1, 16)),
+    ("lease-contended-16-postgres", || lease_contended::row(sql::Make::Postgres, 1, 16)),
+    ("lease-contended-128-mariadb", || lease_contended::row(sql::Make::MariaDb, 1, 128)),
+    ("lease-contended-128-mysql", || lease_contended::row(sql::Make::MySql, 1, 128)),
+    ("lease-contended-128-postgres", || lease_contended::row(sql::Make::Postgres, 1, 128)),
+    ("lease-contended-4x4-mariadb", || lease_contended::row(sql::Make::MariaDb, 4, 4)),
+    ("lease-contended-4x4-mysql", || lease_contended::row(sql::Make::MySql, 4, 4)),
+    ("lease-contended-4x4-postgres", || lease_contended::row(sql::Make::Postgres, 4, 4)),
+    ("lease-contended-16x1-mariadb", || lease_contended::row(sql::Make::MariaDb, 16, 1)),
+    ("lease-contended-16x1-mysql", || lease_contended::row(sql::Make::MySql, 16, 1)),
+    ("lease-contended-16x1-postgres", || lease_contended::row(sql::Make::Postgres, 16, 1)),
     ("memory", memory::row),
     ("compile", compile::row),
 ];

@@ -50,6 +50,16 @@ pub(crate) enum Make {
     Postgres,
 }
 
+impl Make {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::MariaDb => "mariadb",
+            Self::MySql => "mysql",
+            Self::Postgres => "postgres",
+        }
+    }
+}
+
 /// The way of locking.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Way {
@@ -81,11 +91,7 @@ const ROUND: Duration = Duration::from_millis(400);
 const CONNECTIONS: usize = 8;
 
 pub(crate) fn row(make: Make, way: Way, tasks: usize) -> Result<Row, Failed> {
-    let name = match make {
-        Make::MariaDb => "mariadb",
-        Make::MySql => "mysql",
-        Make::Postgres => "postgres",
-    };
+    let name = make.name();
     let server = server_of(make, way)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let url = server.url();
@@ -154,7 +160,7 @@ pub(crate) fn row(make: Make, way: Way, tasks: usize) -> Result<Row, Failed> {
 }
 
 /// One for all rows of a way, since the registry keeps to its address, and a namespace is locked in one way.
-fn server_of(make: Make, way: Way) -> Result<&'static Instance, Failed> {
+pub(crate) fn server_of(make: Make, way: Way) -> Result<&'static Instance, Failed> {
     static SERVERS: [OnceLock<Instance>; 6] = [const { OnceLock::new() }; 6];
     let kept = &SERVERS[2 * make as usize + way as usize];
     if kept.get().is_none() {

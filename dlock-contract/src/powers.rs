@@ -56,6 +56,8 @@ pub trait Exchange: Send + Sync {
     /// Frees the lock as [`Backend::release`](crate::Backend::release) does, and asks for it for the next caller of this
     /// process in the same request, as [`Backend::try_acquire`](crate::Backend::try_acquire) does with [`Queue::until`](crate::Queue::until) then.
     ///
+    /// A store may give the lock to the next caller although others wait for it, at most 16 times in a row: then they come.
+    ///
     /// `None` in the place of the answer: the lock was not asked for, and nothing of `next` is in the store. An error
     /// means that nothing is known of either. A [`Wake`](crate::Wake) in the answer is awaited by another task, on
     /// whatever executor.

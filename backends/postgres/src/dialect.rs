@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use dlock_contract::{Clock, Error, Health, Result};
-use dlock_sql::{Answer, Cell, Dialect, Refusal, Statement, Value, Words};
+use dlock_sql::{Answer, Cell, Dialect, Refusal, Rooms, Statement, Value, Words};
 use futures::future::BoxFuture;
 use futures::{FutureExt, TryStreamExt};
 use sqlx::postgres::{PgArguments, PgConnection, PgRow};
@@ -11,6 +11,7 @@ use sqlx::query::Query;
 use sqlx::{AssertSqlSafe, Column, Connection, Either, Executor, Row, TypeInfo, ValueRef};
 
 use crate::fault::{fault, refusal};
+use crate::room::AdvisoryLocks;
 use crate::server::{Server, writable_server};
 use crate::{pooler, tables};
 
@@ -34,6 +35,7 @@ pub struct Postgres {
     server: Server,
     clock: Clock,
     words: Words,
+    rooms: AdvisoryLocks,
     /// Whether a connection is a session of the server, so that what is set on it stays. False until that is known: what is
     /// set in a session of a pooler would stay there for other programs.
     is_direct: AtomicBool,
@@ -53,7 +55,8 @@ impl Postgres {
             by_name: "",
             numbered: true,
         };
-        Self { server, clock: clock.clone(), words, is_direct: AtomicBool::new(false) }
+        let rooms = AdvisoryLocks::of(&words);
+        Self { server, clock: clock.clone(), words, rooms, is_direct: AtomicBool::new(false) }
     }
 
     /// A connection without any setting of ours.
@@ -122,6 +125,10 @@ impl Dialect for Postgres {
         })
     }
 
+    fn rooms(&self) -> Option<&dyn Rooms<PgConnection>> {
+        self.is_direct.load(Ordering::Relaxed).then_some(&self.rooms)
+    }
+
     fn ping<'a>(&'a self, conn: &'a mut PgConnection) -> BoxFuture<'a, sqlx::Result<()>> {
         Box::pin(conn.ping())
     }
@@ -134,8 +141,8 @@ impl Dialect for Postgres {
             Ok(match self.is_direct() {
                 true => health,
                 false => health.finding(
-                    "a pooler gives each transaction another session, so each request is a transaction of four messages: \
-                     connect to the server itself for speed",
+                    "a pooler gives each transaction another session, so each request is a transaction of four messages, and \
+                     waiters poll instead of standing in a waiting room: connect to the server itself for speed",
                 ),
             })
         })

@@ -12,6 +12,7 @@ pub mod fenced;
 mod lock_in;
 pub mod named;
 mod pooler;
+mod room;
 mod server;
 mod tables;
 pub mod versioned;

@@ -40,6 +40,23 @@ pub(crate) async fn acquire<D: Dialect>(session: &mut Session<D>, claim: &Arc<Cl
     Ok(Attempt::Contended(Wake::poll()))
 }
 
+/// Passes a lock on from its holder to the next claim. `None`: it is not the holder's any more.
+pub(crate) async fn pass<D: Dialect>(
+    session: &mut Session<D>,
+    holder: &Claim,
+    next: &Arc<Claim>,
+) -> Result<Option<Hold>> {
+    let (request, site) = (Request::new(next), session.site.clone());
+    let mut values = request.of_grant();
+    values.insert(1, Value::Bytes(holder.owner.as_bytes()));
+    let from = site.clock.now();
+    let answer = session.ask(&site.statements.pass, &values).await?;
+    if answer.changed == 0 {
+        return Ok(None);
+    }
+    request.hold(&answer, from, session).map(Some)
+}
+
 /// The values of an attempt's statements.
 struct Request<'a> {
     claim: &'a Arc<Claim>,
@@ -99,6 +116,10 @@ impl<'a> Request<'a> {
     }
 
     fn acquired<D: Dialect>(&self, answer: &Answer, from: BootInstant, session: &Session<D>) -> Result<Attempt> {
+        self.hold(answer, from, session).map(Attempt::Acquired)
+    }
+
+    fn hold<D: Dialect>(&self, answer: &Answer, from: BootInstant, session: &Session<D>) -> Result<Hold> {
         let token = answer.granted().and_then(|token| u64::try_from(token).ok()).filter(|token| *token > 0);
         match token.ok_or_else(|| corrupt("its token is not above zero, or missing"))? {
             token if token >= MOST_TOKEN => {
@@ -106,7 +127,7 @@ impl<'a> Request<'a> {
             }
             token => {
                 let hold = Hold::new(self.claim.clone(), token, Validity::new(from, self.claim.ttl))?;
-                Ok(Attempt::Acquired(hold.with_session(session.home.clone())))
+                Ok(hold.with_session(session.home.clone()))
             }
         }
     }

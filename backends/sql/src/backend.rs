@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dlock_contract::{
-    Attempt, Backend, BreakRecord, Claim, Error, Health, Hold, HoldId, Identity, Inspect, Keeps, LastSuccess, Listing,
-    LockKey, LockState, Page, Periods, Profile, Queue, Released, Result, RunEnd, Standing,
+    Attempt, Backend, BreakRecord, Claim, Exchange, Health, Hold, HoldId, Identity, Inspect, Keeps, LastSuccess,
+    Listing, LockKey, LockState, Page, Periods, Profile, Queue, Released, Result, RunEnd, Standing,
 };
 use futures::future::{BoxFuture, join_all};
 
@@ -13,11 +13,7 @@ use crate::dialect::Dialect;
 use crate::renewals::{Renewal, batches, renew, unknown};
 use crate::row::row_name;
 use crate::store::LeaseRow;
-use crate::ways::Way;
-use crate::{attempt, ending, inspect};
-
-/// How long an abandon waits for the attempt that it undoes.
-const LANDING: Duration = Duration::from_secs(1);
+use crate::{ending, inspect};
 
 impl<D: Dialect> Backend for LeaseRow<D> {
     fn profile(&self) -> &Profile {
@@ -28,26 +24,13 @@ impl<D: Dialect> Backend for LeaseRow<D> {
         Ok(Identity::of(key).named(row_name(key).name))
     }
 
-    /// Waiters poll, so an attempt leaves nothing in any case.
-    fn try_acquire<'a>(&'a self, claim: &'a Arc<Claim>, _queue: Queue) -> BoxFuture<'a, Result<Attempt>> {
-        Box::pin(async move {
-            let (flight, ways) = (self.flights.begin(claim.owner), self.ways.clone());
-            self.run_for(claim, move |session, claim| {
-                Box::pin(async move {
-                    let _flight = flight;
-                    if !ways.has(&claim.key) {
-                        ways.agree(session, &claim.key, Way::Lease).await?;
-                    }
-                    attempt::acquire(session, claim).await
-                })
-            })
-            .await
-        })
+    fn try_acquire<'a>(&'a self, claim: &'a Arc<Claim>, queue: Queue) -> BoxFuture<'a, Result<Attempt>> {
+        Box::pin(self.acquire(claim, queue))
     }
 
     fn renew<'a>(&'a self, holds: &'a [&'a Hold]) -> BoxFuture<'a, Vec<Result<Standing>>> {
         Box::pin(async move {
-            let renewals: Vec<_> = holds.iter().map(|hold| Renewal::of(hold)).collect();
+            let renewals: Vec<_> = holds.iter().map(|hold| Renewal::of::<D>(hold)).collect();
             let batches = batches(&renewals);
             let answers = join_all(batches.iter().map(|places| {
                 let batch: Vec<_> = places.iter().map(|place| renewals[*place].clone()).collect();
@@ -69,17 +52,11 @@ impl<D: Dialect> Backend for LeaseRow<D> {
     }
 
     fn release<'a>(&'a self, hold: &'a Hold) -> BoxFuture<'a, Result<Released>> {
-        Box::pin(self.run_for(&hold.claim, |session, claim| Box::pin(ending::release(session, claim))))
+        Box::pin(self.free(hold))
     }
 
     fn abandon<'a>(&'a self, claim: &'a Arc<Claim>) -> BoxFuture<'a, Result<()>> {
-        Box::pin(async move {
-            let clock = &self.site.clock;
-            let landed = clock.timeout_at(clock.now().after(LANDING), self.flights.landed(&claim.owner)).await;
-            // Also if it has not landed: the server may have done what it asked for.
-            self.run_for(claim, |session, claim| Box::pin(ending::abandon(session, claim))).await?;
-            landed.ok_or_else(|| Error::outage("the attempt that is to be undone has no answer yet"))
-        })
+        Box::pin(self.undo(claim))
     }
 
     fn look<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<LockState>> {
@@ -99,6 +76,10 @@ impl<D: Dialect> Backend for LeaseRow<D> {
         Some(self)
     }
 
+    fn exchange(&self) -> Option<&dyn Exchange> {
+        self.room.is_open().then_some(self as &dyn Exchange)
+    }
+
     fn inspect(&self) -> Option<&dyn Inspect> {
         Some(self)
     }
@@ -111,7 +92,7 @@ impl<D: Dialect> Backend for LeaseRow<D> {
 
 impl<D: Dialect> Keeps for LeaseRow<D> {
     fn keep<'a>(&'a self, hold: &'a Hold, time: Duration, run: Option<RunEnd>) -> BoxFuture<'a, Result<Released>> {
-        Box::pin(self.run_for(&hold.claim, move |session, claim| Box::pin(ending::end(session, claim, time, run))))
+        Box::pin(self.end(hold, time, run))
     }
 }
 

@@ -2,10 +2,12 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use dlock_contract::{Error, Health, Result};
 use futures::future::BoxFuture;
 
+use crate::room_name::RoomName;
 use crate::statements::Words;
 
 /// One server's part of the algorithm.
@@ -31,6 +33,10 @@ pub trait Dialect: fmt::Debug + Send + Sync + 'static {
         values: &'a [Value<'a>],
     ) -> BoxFuture<'a, sqlx::Result<Answer>>;
 
+    /// The waiting rooms of this server. `None` if a connection is not a session of it, as behind some poolers. The answer
+    /// counts after [`prepare`](Self::prepare).
+    fn rooms(&self) -> Option<&dyn Rooms<Self::Conn>>;
+
     /// One round trip, to find out whether the server has ended the session.
     fn ping<'a>(&'a self, conn: &'a mut Self::Conn) -> BoxFuture<'a, sqlx::Result<()>>;
 
@@ -45,6 +51,22 @@ pub trait Dialect: fmt::Debug + Send + Sync + 'static {
 
     /// The server's error as an error of the contract. It shows neither the account nor the password.
     fn fault(&self, error: sqlx::Error) -> Error;
+}
+
+/// How a server keeps waiting rooms: named locks of sessions.
+pub trait Rooms<Conn>: Send + Sync {
+    /// Sets a session up that waits in rooms and stays in them while its holds last. The server must not end it for its
+    /// silence, and must notice when its client is gone. Returns the place of the table, as rooms are named by it.
+    fn set_up<'a>(&'a self, conn: &'a mut Conn) -> BoxFuture<'a, sqlx::Result<String>>;
+
+    /// Enters a room, and waits for that at most so long, in one message: a session that asks again stands at the end of the
+    /// line. It is a message without the statement that takes the row. If the client is gone, some servers end the wait and
+    /// go on with what follows in the message. False if the room is still occupied.
+    fn enter<'a>(&'a self, conn: &'a mut Conn, room: &'a RoomName, wait: Duration)
+    -> BoxFuture<'a, sqlx::Result<bool>>;
+
+    /// Leaves a room. False if the session was not in it.
+    fn leave<'a>(&'a self, conn: &'a mut Conn, room: &'a RoomName) -> BoxFuture<'a, sqlx::Result<bool>>;
 }
 
 /// The errors that the algorithm treats in different ways.

@@ -12,15 +12,19 @@
 // A library of locks neither panics nor prints.
 #![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]
 
+mod acquire;
 mod attempt;
 mod backend;
 mod dialect;
 mod ending;
+mod exchange;
 mod flights;
 mod inspect;
 mod named;
 mod pool;
 mod renewals;
+mod room;
+mod room_name;
 mod row;
 mod session;
 mod settings;
@@ -30,8 +34,9 @@ mod sweep;
 mod versioned;
 mod ways;
 
-pub use dialect::{Answer, Cell, Dialect, Refusal, Statement, Value};
+pub use dialect::{Answer, Cell, Dialect, Refusal, Rooms, Statement, Value};
 pub use named::{LockName, NAMED, NamedAnswer, NamedDialect, NamedLock, NamedWords, SessionId};
+pub use room_name::RoomName;
 pub use settings::{KEYS, OPTIONS, Settings};
 pub use statements::{BREAKS, LOCKS, META, Words};
 pub use store::LeaseRow;

@@ -8,6 +8,7 @@ use dlock_contract::{Error, Hold, Result, Standing, Validity};
 
 use crate::attempt::micros;
 use crate::dialect::{Cell, Dialect, Statement, Value};
+use crate::room::home_of;
 use crate::row::row_name;
 use crate::session::{Home, Session};
 use crate::statements::{BATCHES, of_size};
@@ -22,12 +23,12 @@ pub(crate) struct Renewal {
 }
 
 impl Renewal {
-    pub(crate) fn of(hold: &Hold) -> Self {
+    pub(crate) fn of<D: Dialect>(hold: &Hold) -> Self {
         Self {
             row: row_name(&hold.claim.key).name,
             owner: *hold.claim.owner.as_bytes(),
             ttl: hold.claim.ttl,
-            home: hold.shared_session(),
+            home: home_of::<D>(hold),
         }
     }
 }

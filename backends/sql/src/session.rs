@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dlock_contract::{BootInstant, Clock, Error, ErrorKind, Health, Result};
+use futures::future::BoxFuture;
 
 use crate::dialect::{Answer, Dialect, Refusal, Statement, Value};
 use crate::settings::Settings;
@@ -44,6 +45,8 @@ pub(crate) struct Session<D: Dialect> {
     used: BootInstant,
     /// Nothing more may be asked on it.
     pub(crate) broken: bool,
+    /// What is bound to this session, as a waiting room is, ends with it. Then no statement is sent again over a new one.
+    pub(crate) is_bound: bool,
 }
 
 /// The answer to a statement.
@@ -66,7 +69,7 @@ impl<D: Dialect> Session<D> {
             site.clock.timeout_at(site.clock.now().after(timeout), opening).await.ok_or_else(late)??;
         let now = site.clock.now();
         let home = Arc::new(Home { server });
-        Ok(Self { site: site.clone(), home, conn, opened: now, used: now, broken: false })
+        Ok(Self { site: site.clone(), home, conn, opened: now, used: now, broken: false, is_bound: false })
     }
 
     /// Whether the next job may run on it.
@@ -107,7 +110,7 @@ impl<D: Dialect> Session<D> {
     /// does.
     async fn send(&mut self, statement: &Statement, values: &[Value<'_>]) -> sqlx::Result<Asked> {
         match self.run(statement, values).await {
-            Err(error) if self.broken => {
+            Err(error) if self.broken && !self.is_bound => {
                 // If that fails too, the first request may have left all the same, and its error says so.
                 let Ok(fresh) = Self::open(&self.site).await else { return Err(error) };
                 *self = fresh;
@@ -134,6 +137,20 @@ impl<D: Dialect> Session<D> {
             let pause = Duration::from_micros(fastrand::u64(0..20_000));
             site.clock.sleep_until(site.clock.now().after(pause)).await;
         }
+    }
+
+    /// Runs a request of the dialect that is no statement of the lease row.
+    pub(crate) async fn request<T>(
+        &mut self,
+        request: impl for<'a> FnOnce(&'a D, &'a mut D::Conn) -> BoxFuture<'a, sqlx::Result<T>>,
+    ) -> Result<T> {
+        let site = self.site.clone();
+        // As in `run`.
+        self.broken = true;
+        let answer = request(&site.dialect, &mut self.conn).await;
+        let refusal = answer.as_ref().err().map(|error| site.dialect.refusal(error));
+        (self.broken, self.used) = (refusal == Some(Refusal::SessionEnded), site.clock.now());
+        answer.map_err(|error| site.dialect.fault(error))
     }
 
     /// Makes the tables that are missing.

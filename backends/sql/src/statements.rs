@@ -99,6 +99,13 @@ const REFUSED_START: &str = "\
 /// Values: name, owner.
 const RELEASE: &str = "UPDATE {locks} SET owner = NULL, expires_us = {now} WHERE k = $1 AND owner = $2";
 
+/// Passes a held lock on to the next owner, which waits in the holder's process.
+///
+/// Values: name, owner, next owner, ttl, note, hold id.
+const PASS: &str = "\
+    UPDATE {locks} SET token = {draw}GREATEST(token + 1, {now}){drawn}, owner = $3, expires_us = {now} + $4, note = $5, \
+        hold = $6 WHERE k = $1 AND owner = $2{tells}";
+
 /// Ends a hold, and records how its run went. Zero microseconds to keep free the lock. A kept lock has an owner that is
 /// nobody: an empty one.
 ///
@@ -230,6 +237,7 @@ pub(crate) struct Statements {
     pub(crate) create_start: Statement,
     pub(crate) refused_start: Statement,
     pub(crate) release: Statement,
+    pub(crate) pass: Statement,
     pub(crate) end: Statement,
     pub(crate) abandon: Statement,
     pub(crate) renew: [(usize, Statement); 3],
@@ -266,6 +274,7 @@ impl Statements {
             create_start: in_period(CREATE_START, ["$6", "$7"]),
             refused_start: in_period(REFUSED_START, ["$4", "$5"]),
             release: made(RELEASE),
+            pass: made(PASS),
             end: made(END),
             abandon: made(ABANDON),
             renew: of_many(RENEW, 2),

@@ -1,5 +1,6 @@
 //! The store: how it is opened, and on which connection a request runs.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,6 +11,7 @@ use futures::future::BoxFuture;
 use crate::dialect::Dialect;
 use crate::flights::Flights;
 use crate::pool::Pool;
+use crate::room::WaitingRoom;
 use crate::session::{Session, Site};
 use crate::settings::Settings;
 use crate::statements::Statements;
@@ -20,12 +22,12 @@ use crate::ways::Ways;
 const RENEWING: usize = 2;
 
 /// Locks in rows of an SQL table.
-#[derive(Debug)]
 pub struct LeaseRow<D: Dialect> {
     pub(crate) profile: Profile,
     pub(crate) site: Arc<Site<D>>,
     pub(crate) flights: Arc<Flights>,
     pub(crate) ways: Arc<Ways>,
+    pub(crate) room: Arc<WaitingRoom<D>>,
     pools: PerRuntime<Arc<Pool<D>>>,
     /// On our own thread, so that no runtime of the caller's that is blocked stops them.
     pub(crate) renewals: Arc<Pool<D>>,
@@ -40,14 +42,17 @@ impl<D: Dialect> LeaseRow<D> {
     /// If the dialect finds something wrong with the server, the account or the tables.
     pub async fn open(dialect: D, settings: Settings, clock: &Clock) -> Result<Self> {
         let statements = Statements::new(dialect.words());
-        let profile = profile(dialect.words().kind);
+        let kind = dialect.words().kind;
         let site = Arc::new(Site { dialect, clock: clock.clone(), settings, statements });
         let at = site.clone();
         let renewals = background()?.run(async move { Pool::here(&at, RENEWING).map(Arc::new) }).await??;
         renewals.run(|session| Box::pin(session.prepare())).await?;
         let sweep = background()?.run(sweep_for_ever(site.clone(), renewals.clone()));
         let (flights, ways, pools) = (Arc::default(), Arc::default(), PerRuntime::new());
-        Ok(Self { profile, site, flights, ways, pools, renewals, _sweep: sweep })
+        let room = Arc::new(WaitingRoom::new(&site, &flights));
+        // Known since the tables were prepared.
+        let profile = profile(kind, room.is_open());
+        Ok(Self { profile, site, flights, ways, room, pools, renewals, _sweep: sweep })
     }
 
     /// The pool of the runtime that we are in.
@@ -79,16 +84,26 @@ impl<D: Dialect> LeaseRow<D> {
     pub(crate) fn close_pools(&self) {
         self.pools.all().iter().chain([&self.renewals]).for_each(|pool| pool.close());
         self.pools.clear();
+        self.room.close();
+    }
+}
+
+impl<D: Dialect> fmt::Debug for LeaseRow<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LeaseRow").field("site", &self.site).finish_non_exhaustive()
     }
 }
 
 /// The profile of a row. Its tokens are as good as the clock after a failover to a replica that lags.
-fn profile(kind: &'static str) -> Profile {
+fn profile(kind: &'static str, has_rooms: bool) -> Profile {
     const TEN_YEARS: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
     let ttl = TtlRange::new(Duration::from_millis(10), TEN_YEARS).in_steps_of(Duration::from_millis(1));
     Profile::new(kind, ttl).with(|row| {
         row.fencing = Fencing::MonotonicUnlessFailover;
-        row.wake = WakeStyle::Poll { from: Duration::from_millis(5), to: Duration::from_millis(100) };
+        row.wake = match has_rooms {
+            true => WakeStyle::Grant,
+            false => WakeStyle::Poll { from: Duration::from_millis(5), to: Duration::from_millis(100) },
+        };
         row.takeover_delay = Duration::from_millis(50);
         row.durability = Durability::Node;
     })

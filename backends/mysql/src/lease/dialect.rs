@@ -3,13 +3,14 @@
 use std::borrow::Cow;
 
 use dlock_contract::{Error, ErrorKind, Health, Result};
-use dlock_sql::{Answer, Cell, Dialect, Refusal, Statement, Value, Words};
+use dlock_sql::{Answer, Cell, Dialect, Refusal, Rooms, Statement, Value, Words};
 use futures::future::BoxFuture;
 use futures::{FutureExt, TryStreamExt};
 use sqlx::mysql::{MySqlArguments, MySqlConnection, MySqlRow};
 use sqlx::query::Query;
 use sqlx::{AssertSqlSafe, Column, ConnectOptions, Connection, Either, Executor, Row, TypeInfo, ValueRef};
 
+use super::room::NamedLocks;
 use super::tables;
 use crate::server::Server;
 use crate::server::fault::{fault, is_over, number};
@@ -92,6 +93,10 @@ impl Dialect for MySql {
             }
             Ok(answer)
         })
+    }
+
+    fn rooms(&self) -> Option<&dyn Rooms<MySqlConnection>> {
+        Some(&NamedLocks)
     }
 
     fn ping<'a>(&'a self, conn: &'a mut MySqlConnection) -> BoxFuture<'a, sqlx::Result<()>> {

@@ -3,6 +3,7 @@
 //! The algorithm is that of `dlock-sql`; here is what is MySQL's and MariaDB's own.
 
 pub(crate) mod dialect;
+mod room;
 pub(crate) mod tables;
 
 use dlock_contract::{Address, Clock, Result};

@@ -46,6 +46,7 @@ mod named_kit;
 mod passwords;
 mod pooler;
 mod rights;
+mod rooms;
 mod schemas;
 mod settings;
 mod tables;

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use dlock_contract::{Attempt, Backend, Inspect, Listing, Periods, Queue, Released, RunEnd, Standing};
-use dlock_testkit::holds::{claim, claim_on, confirm, key, take, token};
+use dlock_contract::{Attempt, Backend, Inspect, Listing, Periods, Queue, Released, RunEnd, Standing, WakeStyle};
+use dlock_testkit::holds::{claim, claim_on, confirm, key, stand, take, token, wait};
 use dlock_testkit::servers::{Instance, PgBouncer, Postgres};
 use futures::future::join_all;
 
@@ -82,6 +82,24 @@ async fn a_pooler_that_gives_each_client_its_own_session_is_as_good_as_none() {
     let hold = take(&store, &claim("a", TTL)).await;
     assert!(matches!(confirm(&store, &hold).await, Standing::Renewed(_)));
     assert_eq!(store.release(&hold).await.unwrap(), Released::Released);
+}
+
+/// A session of a pooler is not the waiter's own, so there is no waiting room.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn waiters_behind_a_pooler_poll_and_the_store_says_so() {
+    let (server, _bouncer, pooled) = pooled(&["default_pool_size = 3"]).await;
+    let direct = try_open(&server.url()).await.unwrap();
+    assert!(matches!(pooled.profile().wake, WakeStyle::Poll { .. }) && pooled.exchange().is_none());
+    assert!(matches!(direct.profile().wake, WakeStyle::Grant) && direct.exchange().is_some());
+    let findings = pooled.ready().await.unwrap().findings;
+    assert!(findings.iter().any(|finding| finding.contains("waiters poll")), "{findings:?}");
+    let hold = take(&direct, &claim("a", TTL)).await;
+    assert!(stand(&pooled, &claim("a", TTL)).await.signal.is_none());
+    let waiter = claim("a", TTL);
+    let waits = wait(&pooled, &waiter, TTL);
+    let (next, released) = futures::join!(waits, direct.release(&hold));
+    assert_eq!(released.unwrap(), Released::Released);
+    assert!(token(&next) > token(&hold));
 }
 
 /// The sessions of a pooler belong to other programs too. A limit for statements that stays behind would end theirs.

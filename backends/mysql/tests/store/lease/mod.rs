@@ -40,6 +40,7 @@ mod failover;
 mod kit;
 mod lookups;
 mod rights;
+mod rooms;
 mod settings;
 mod tables;
 mod ways;

@@ -1,0 +1,58 @@
+//! Waiting rooms are named locks of `GET_LOCK`.
+
+use std::time::Duration;
+
+use dlock_sql::{RoomName, Rooms};
+use futures::future::BoxFuture;
+use sqlx::Row;
+use sqlx::mysql::MySqlConnection;
+
+/// The server must not end the session while a hold lasts, nor the wait for a room. Some platforms cut a longer silence
+/// (23 days), without an error. A product skips the words of the other one.
+const SET_UP: &str =
+    "SET SESSION wait_timeout = 2000000 /*M! , max_statement_time = 0 */ /*!50708 , max_execution_time = 0 */";
+
+/// The longest wait that the server takes.
+const YEAR: u64 = 365 * 24 * 3600;
+
+/// Waiting rooms on MySQL and MariaDB. A server that waits for a named lock looks once a second whether its client is there.
+#[derive(Debug)]
+pub(super) struct NamedLocks;
+
+impl Rooms<MySqlConnection> for NamedLocks {
+    fn set_up<'a>(&'a self, conn: &'a mut MySqlConnection) -> BoxFuture<'a, sqlx::Result<String>> {
+        Box::pin(async {
+            sqlx::raw_sql(SET_UP).execute(&mut *conn).await?;
+            // Named locks are the server's, not the database's.
+            let row = sqlx::raw_sql("SELECT CAST(DATABASE() AS CHAR)").fetch_one(conn).await?;
+            row.try_get(0)
+        })
+    }
+
+    fn enter<'a>(
+        &'a self,
+        conn: &'a mut MySqlConnection,
+        room: &'a RoomName,
+        wait: Duration,
+    ) -> BoxFuture<'a, sqlx::Result<bool>> {
+        Box::pin(async move {
+            let seconds = (wait.as_secs() + u64::from(wait.subsec_nanos() > 0)).min(YEAR);
+            let enter = sqlx::query("SELECT CAST(GET_LOCK(?, ?) AS SIGNED)").bind(room.text()).bind(seconds);
+            match number(enter.fetch_one(conn).await?.try_get_unchecked(0)?) {
+                Some(entered) => Ok(entered),
+                None => Err(sqlx::Error::Protocol("the server ended the wait for a named lock".into())),
+            }
+        })
+    }
+
+    fn leave<'a>(&'a self, conn: &'a mut MySqlConnection, room: &'a RoomName) -> BoxFuture<'a, sqlx::Result<bool>> {
+        Box::pin(async move {
+            let leave = sqlx::query("SELECT CAST(RELEASE_LOCK(?) AS SIGNED)").bind(room.text());
+            Ok(number(leave.fetch_one(conn).await?.try_get_unchecked(0)?).unwrap_or(false))
+        })
+    }
+}
+
+fn number(answer: Option<i64>) -> Option<bool> {
+    answer.map(|answer| answer == 1)
+}

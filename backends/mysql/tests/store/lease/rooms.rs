@@ -1,0 +1,45 @@
+//! The waiting rooms as the server sees them.
+
+use dlock_testkit::wait_until;
+use sqlx::{AssertSqlSafe, Connection, Row};
+
+use super::kit::Database;
+
+/// The session in the room of each row of the database, by the frozen form of a room's name.
+const IN_ROOMS: &str = "\
+    SELECT holder FROM (SELECT IS_USED_LOCK(CONCAT('dr', LEFT(SHA2( \
+        CONCAT('dlock room', CHAR(0), DATABASE(), CHAR(0), k), 256), 62))) AS holder FROM dlock_locks) AS rooms \
+    WHERE holder IS NOT NULL";
+
+impl Database {
+    /// The sessions that are in a room.
+    pub(crate) async fn in_rooms(&self) -> Vec<String> {
+        self.lines(&IN_ROOMS.replace("SELECT holder", "SELECT CAST(holder AS CHAR)")).await
+    }
+
+    /// The sessions that wait for a room.
+    pub(crate) async fn standing(&self) -> Vec<String> {
+        let mut conn = self.outside().await;
+        let rows = sqlx::raw_sql("SHOW PROCESSLIST").fetch_all(&mut conn).await.unwrap();
+        conn.close().await.unwrap();
+        let text = |row: &sqlx::mysql::MySqlRow, column: usize| {
+            let bytes: Option<Vec<u8>> = row.try_get_unchecked(column).unwrap();
+            String::from_utf8_lossy(&bytes.unwrap_or_default()).into_owned()
+        };
+        let waits = rows.iter().filter(|row| text(row, 3) == self.name && text(row, 6) == "User lock");
+        waits.map(|row| text(row, 0)).collect()
+    }
+
+    pub(crate) async fn end_session(&self, session: &str) {
+        let mut conn = self.outside().await;
+        // It may have ended by itself.
+        let _ = sqlx::raw_sql(AssertSqlSafe(format!("KILL {session}"))).execute(&mut conn).await;
+        conn.close().await.unwrap();
+        wait_until("the session ends", async || !self.sessions().await.iter().any(|one| one == session)).await.unwrap();
+    }
+
+    /// Another database of the same server.
+    pub(crate) async fn beside(&self) -> Self {
+        Self::create(&self.url(), "beside").await
+    }
+}

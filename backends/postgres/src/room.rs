@@ -1,0 +1,86 @@
+//! Waiting rooms are advisory locks of sessions.
+
+use std::time::Duration;
+
+use dlock_sql::{LOCKS, RoomName, Rooms, Words};
+use futures::future::BoxFuture;
+use sqlx::postgres::PgConnection;
+use sqlx::{AssertSqlSafe, Row};
+
+/// The server must not end the session while a hold lasts. It looks once a second whether the client of a waiter is there;
+/// before release 14 it could not, and a dead waiter keeps its place until it has entered the room.
+const SET_UP: &str = "\
+    SELECT set_config(name, CASE name WHEN 'client_connection_check_interval' THEN '1s' ELSE '0' END, false) \
+    FROM pg_settings \
+    WHERE name IN ('client_connection_check_interval', 'idle_session_timeout', 'transaction_timeout')";
+
+/// Where the table is: two schemas of one database have rooms of their own.
+const PLACE: &str = "SELECT relnamespace::regnamespace::text FROM pg_class WHERE oid = to_regclass('{locks}')";
+
+/// The limits of a row's statements, as every session has them.
+const LIMITS: &str = "SET lock_timeout = '1s'; SET statement_timeout = '5s'";
+
+/// The longest limit that the server takes, in milliseconds.
+const LONGEST: u128 = i32::MAX as u128;
+
+/// Waiting rooms on PostgreSQL.
+#[derive(Debug)]
+pub(crate) struct AdvisoryLocks {
+    place: String,
+}
+
+impl AdvisoryLocks {
+    pub(crate) fn of(words: &Words) -> Self {
+        Self { place: PLACE.replace("{locks}", &format!("{}{LOCKS}", words.schema)) }
+    }
+}
+
+impl Rooms<PgConnection> for AdvisoryLocks {
+    fn set_up<'a>(&'a self, conn: &'a mut PgConnection) -> BoxFuture<'a, sqlx::Result<String>> {
+        Box::pin(async {
+            match sqlx::raw_sql(SET_UP).execute(&mut *conn).await {
+                // Some platforms cannot look after a client.
+                Ok(_) | Err(sqlx::Error::Database(_)) => {}
+                Err(error) => return Err(error),
+            }
+            sqlx::raw_sql(AssertSqlSafe(self.place.as_str())).fetch_one(conn).await?.try_get(0)
+        })
+    }
+
+    fn enter<'a>(
+        &'a self,
+        conn: &'a mut PgConnection,
+        room: &'a RoomName,
+        wait: Duration,
+    ) -> BoxFuture<'a, sqlx::Result<bool>> {
+        Box::pin(async move {
+            let number = room.number();
+            if wait.is_zero() {
+                let enter = AssertSqlSafe(format!("SELECT pg_try_advisory_lock({number})"));
+                return sqlx::raw_sql(enter).fetch_one(conn).await?.try_get(0);
+            }
+            // The limits of the row's statements must not end the wait. No limit at all, if the wait is longer than limits can be.
+            let millis = wait.as_millis() + 1;
+            let limit = if millis > LONGEST { 0 } else { millis };
+            let enter = format!(
+                "SET statement_timeout = 0; SET lock_timeout = {limit}; SELECT pg_advisory_lock({number}); {LIMITS}"
+            );
+            match sqlx::raw_sql(AssertSqlSafe(enter)).execute(conn).await {
+                Ok(_) => Ok(true),
+                Err(error) if is_timeout(&error) => Ok(false),
+                Err(error) => Err(error),
+            }
+        })
+    }
+
+    fn leave<'a>(&'a self, conn: &'a mut PgConnection, room: &'a RoomName) -> BoxFuture<'a, sqlx::Result<bool>> {
+        Box::pin(async move {
+            let leave = AssertSqlSafe(format!("SELECT pg_advisory_unlock({})", room.number()));
+            sqlx::raw_sql(leave).fetch_one(conn).await?.try_get(0)
+        })
+    }
+}
+
+fn is_timeout(error: &sqlx::Error) -> bool {
+    error.as_database_error().and_then(|error| error.code()).is_some_and(|code| code == "55P03")
+}

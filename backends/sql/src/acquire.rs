@@ -1,0 +1,96 @@
+//! An attempt of a caller, which may wait in the waiting room from then on, and how it is undone.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dlock_contract::{Attempt, Claim, Error, Queue, Result};
+
+use crate::dialect::Dialect;
+use crate::room::{Asked, RowTurn, Ticket, Told, inside_of};
+use crate::store::LeaseRow;
+use crate::ways::Way;
+use crate::{attempt, ending};
+
+/// How long an abandon waits for the attempt that it undoes.
+const LANDING: Duration = Duration::from_secs(1);
+
+impl<D: Dialect> LeaseRow<D> {
+    /// Asks once for the lock. If others have it and the caller waits, it stands in the waiting room from now on.
+    pub(crate) async fn acquire(&self, claim: &Arc<Claim>, queue: Queue) -> Result<Attempt> {
+        let Queue::Join { until, .. } = queue else { return self.ask_for_row(claim, None).await };
+        if !self.room.is_open() {
+            return self.ask_for_row(claim, None).await;
+        }
+        if let Some(ticket) = self.room.ticket_of(&claim.owner) {
+            return self.ask_again(claim, queue, ticket).await;
+        }
+        // The way of the namespace is known if others of this process have waited for the lock.
+        if self.room.is_contended(claim)
+            && let Asked::Answered(attempt) = self.room.ask(claim, until).await
+        {
+            return Ok(attempt);
+        }
+        match self.ask_for_row(claim, None).await? {
+            Attempt::Contended(wake) => Ok(Attempt::Contended(self.room.stand(claim, queue, wake).await)),
+            attempt => Ok(attempt),
+        }
+    }
+
+    /// An attempt of a caller that stands in the room already. It finds the row free if the first one in the room has stopped,
+    /// for instance with its process.
+    async fn ask_again(&self, claim: &Arc<Claim>, queue: Queue, ticket: Arc<Ticket>) -> Result<Attempt> {
+        let turn = ticket.waiter.row_turn().await;
+        if let Some(hold) = ticket.waiter.granted() {
+            return Ok(Attempt::Acquired(hold));
+        }
+        match self.ask_for_row(claim, Some((turn, ticket.clone()))).await? {
+            Attempt::Contended(wake) if ticket.waiter.has_ended() => {
+                Ok(Attempt::Contended(self.room.stand(claim, queue, wake).await))
+            }
+            Attempt::Contended(wake) => {
+                ticket.waiter.is_contended(Told::of(wake));
+                Ok(Attempt::Contended(ticket.wake()))
+            }
+            attempt => Ok(attempt),
+        }
+    }
+
+    /// Asks for the row, outside of the room.
+    async fn ask_for_row(&self, claim: &Arc<Claim>, stands: Option<(RowTurn, Arc<Ticket>)>) -> Result<Attempt> {
+        let (flight, ways) = (self.flights.begin(claim.owner), self.ways.clone());
+        self.run_for(claim, move |session, claim| {
+            Box::pin(async move {
+                let _flight = flight;
+                if !ways.has(&claim.key) {
+                    ways.agree(session, &claim.key, Way::Lease).await?;
+                }
+                let attempt = attempt::acquire(session, claim).await?;
+                if let (Attempt::Acquired(_), Some((_, ticket))) = (&attempt, &stands) {
+                    // Before its turn ends: the task in the room would take the row once more, perhaps after its release.
+                    drop(ticket.waiter.give_up());
+                }
+                Ok(attempt)
+            })
+        })
+        .await
+    }
+
+    /// Frees what a claim may have won, and ends its wait.
+    pub(crate) async fn undo(&self, claim: &Arc<Claim>) -> Result<()> {
+        let clock = &self.site.clock;
+        let until = clock.now().after(LANDING);
+        let mut landed = clock.timeout_at(until, self.flights.landed(&claim.owner)).await;
+        let left = self.room.ticket_of(&claim.owner).and_then(|ticket| ticket.waiter.give_up());
+        if landed.is_some() {
+            // The task in the room may have sent its statement meanwhile.
+            landed = clock.timeout_at(until, self.flights.landed(&claim.owner)).await;
+        }
+        // Also if it has not landed: the server may have done what it asked for.
+        self.run_for(claim, |session, claim| Box::pin(ending::abandon(session, claim))).await?;
+        if let Some(inside) = left.as_ref().and_then(inside_of::<D>) {
+            // The row is free now.
+            inside.sessions.place.clone().spawn(inside.leave());
+        }
+        landed.ok_or_else(|| Error::outage("the attempt that is to be undone has no answer yet"))
+    }
+}

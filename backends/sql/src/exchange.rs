@@ -1,0 +1,68 @@
+//! The ends of a hold, which may have come out of the waiting room and may go to the next caller of this process.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dlock_contract::{Attempt, BootInstant, Claim, Error, Exchange, Hold, Released, Result, RunEnd};
+use futures::future::BoxFuture;
+
+use crate::dialect::Dialect;
+use crate::ending;
+use crate::room::{inside_of, pass, release};
+use crate::store::LeaseRow;
+
+impl<D: Dialect> Exchange for LeaseRow<D> {
+    fn release_to<'a>(
+        &'a self,
+        hold: &'a Hold,
+        next: &'a Arc<Claim>,
+        until: BootInstant,
+    ) -> BoxFuture<'a, Result<(Released, Option<Attempt>)>> {
+        Box::pin(async move {
+            let is_plain = next.once_per.is_none() && next.key == hold.claim.key;
+            let Some(inside) = inside_of::<D>(hold).filter(|_| is_plain) else {
+                let released = self.free(hold).await?;
+                let asked = if is_plain { self.room.ask(next, until).await.for_next() } else { None };
+                return Ok((released, asked));
+            };
+            match pass(&self.room, inside, &hold.claim, next, until).await {
+                Some(answer) => answer,
+                // If this frees the row, it was not passed on, and never will be: it has another owner by then.
+                None => Ok((self.free_again(&hold.claim).await?, None)),
+            }
+        })
+    }
+}
+
+impl<D: Dialect> LeaseRow<D> {
+    /// Frees the row.
+    pub(crate) async fn free(&self, hold: &Hold) -> Result<Released> {
+        let Some(inside) = inside_of::<D>(hold) else {
+            return self.run_for(&hold.claim, |session, claim| Box::pin(ending::release(session, claim))).await;
+        };
+        match release(inside, &hold.claim).await {
+            Some(answer) => answer,
+            None => self.free_again(&hold.claim).await,
+        }
+    }
+
+    /// Frees the row after a request to do so that had no answer.
+    async fn free_again(&self, claim: &Arc<Claim>) -> Result<Released> {
+        match self.run_for(claim, |session, claim| Box::pin(ending::release(session, claim))).await? {
+            Released::Released => Ok(Released::Released),
+            Released::NotOwner => Err(Error::outage("the session ended before it answered the release of the lock")),
+        }
+    }
+
+    /// Frees the row or keeps it for some time, and records how its run went.
+    pub(crate) async fn end(&self, hold: &Hold, keep: Duration, run: Option<RunEnd>) -> Result<Released> {
+        let inside = inside_of::<D>(hold);
+        let end = self.run_for(&hold.claim, move |session, claim| Box::pin(ending::end(session, claim, keep, run)));
+        let ended = end.await;
+        if let Some(inside) = inside {
+            // The first waiter looks when the row is free, if it is kept.
+            inside.sessions.place.clone().spawn(inside.leave());
+        }
+        ended
+    }
+}

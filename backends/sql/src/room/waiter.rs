@@ -1,0 +1,268 @@
+//! One waiter of a room: its state, which the task in the room and its caller share, and how it is given up.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use dlock_contract::engine::Place;
+use dlock_contract::{BootInstant, Claim, Hold, Note, Owner, Signal, Wake};
+use tokio::sync::{Notify, OwnedMutexGuard, watch};
+
+use crate::flights::{Flight, Flights};
+use crate::room::work::Work;
+
+/// One waiter.
+pub(crate) struct Waiter {
+    pub(crate) claim: Arc<Claim>,
+    pub(crate) until: BootInstant,
+    flights: Arc<Flights>,
+    /// One of the two asks for the row: the task in the room, or an attempt that the engine makes meanwhile.
+    row: Arc<tokio::sync::Mutex<()>>,
+    state: Mutex<State>,
+    news: watch::Sender<()>,
+    given_up: Notify,
+    /// It has the session. Dropping it gives the place in the room up.
+    work: Arc<Work>,
+}
+
+#[derive(Default)]
+struct State {
+    /// What the server has said of the row's holder; `None` as long as nobody knows that there is one.
+    told: Option<Told>,
+    /// Whether the statement that takes the row is under way.
+    is_taking: bool,
+    is_given_up: bool,
+    outcome: Option<Outcome>,
+    has_ended: bool,
+}
+
+/// What the server has said of the holder.
+#[derive(Clone, Default)]
+pub(crate) struct Told {
+    pub(crate) ask_by: Option<BootInstant>,
+    pub(crate) lease_left: Option<Duration>,
+    pub(crate) held_by: Option<Note>,
+}
+
+/// The end of a wait.
+pub(crate) enum Outcome {
+    Granted(Hold),
+    /// The caller has to ask the store itself.
+    Ask,
+}
+
+/// The row, for the one who asks for it.
+pub(crate) type RowTurn = OwnedMutexGuard<()>;
+
+impl Waiter {
+    pub(crate) fn new(claim: &Arc<Claim>, until: BootInstant, flights: &Arc<Flights>) -> Self {
+        Self {
+            claim: claim.clone(),
+            until,
+            flights: flights.clone(),
+            row: Arc::default(),
+            state: Mutex::default(),
+            news: watch::Sender::new(()),
+            given_up: Notify::new(),
+            work: Arc::default(),
+        }
+    }
+
+    /// Begins the wait, in a task of that runtime.
+    pub(crate) fn begin(self: &Arc<Self>, place: &Place, wait: impl Future<Output = Outcome> + Send + 'static) {
+        let ends = Ends(self.clone());
+        self.work.begin(place, async move {
+            let waiter = &ends.0;
+            tokio::select! {
+                biased;
+                () = waiter.is_to_stop() => {}
+                outcome = wait => waiter.end(outcome),
+            }
+        });
+    }
+
+    /// Ends when the waiter was given up and no statement is under way. One that is, may still take the row.
+    async fn is_to_stop(&self) {
+        loop {
+            self.given_up.notified().await;
+            if !self.lock().is_taking {
+                return;
+            }
+        }
+    }
+
+    /// The turn to ask for the row.
+    pub(crate) async fn row_turn(&self) -> RowTurn {
+        self.row.clone().lock_owned().await
+    }
+
+    /// Notes that the statement that takes the row is about to be sent. `None`: the waiter was given up.
+    pub(crate) fn begin_to_take(self: &Arc<Self>, turn: RowTurn) -> Option<Taking> {
+        let mut state = self.lock();
+        if state.is_given_up {
+            return None;
+        }
+        state.is_taking = true;
+        Some(Taking { waiter: self.clone(), _flight: self.flights.begin(self.claim.owner), _turn: turn })
+    }
+
+    /// Notes that others have the lock.
+    pub(crate) fn is_contended(&self, told: Told) {
+        self.lock().told = Some(told);
+        self.news.send_replace(());
+    }
+
+    fn end(&self, outcome: Outcome) {
+        let mut state = self.lock();
+        state.has_ended = true;
+        let left = if state.is_given_up { Some(outcome) } else { state.outcome.replace(outcome) };
+        drop(state);
+        // Outside of the lock: a hold that nobody takes closes its session.
+        drop(left);
+        self.news.send_replace(());
+    }
+
+    /// Stops the waiting, unless the statement that takes the row is under way: then its end does. Returns the hold that nobody
+    /// has taken.
+    pub(crate) fn give_up(&self) -> Option<Hold> {
+        let mut state = self.lock();
+        state.is_given_up = true;
+        let outcome = state.outcome.take();
+        let is_taking = state.is_taking;
+        drop(state);
+        self.given_up.notify_one();
+        if !is_taking {
+            // If it is polled just now, it has heard of it.
+            self.work.stop();
+        }
+        match outcome {
+            Some(Outcome::Granted(hold)) => Some(hold),
+            _ => None,
+        }
+    }
+
+    /// The hold, if the task has won it and nobody has taken it.
+    pub(crate) fn granted(&self) -> Option<Hold> {
+        let mut state = self.lock();
+        match state.outcome.take() {
+            Some(Outcome::Granted(hold)) => Some(hold),
+            other => {
+                state.outcome = other;
+                None
+            }
+        }
+    }
+
+    pub(crate) fn has_ended(&self) -> bool {
+        self.lock().has_ended
+    }
+
+    /// Waits for the end.
+    async fn ended(&self) -> Outcome {
+        self.until(|state| state.has_ended).await;
+        self.lock().outcome.take().unwrap_or(Outcome::Ask)
+    }
+
+    /// Waits until it is known whether others have the lock. `None`: they have.
+    pub(crate) async fn settled(&self) -> Option<Outcome> {
+        self.until(|state| state.has_ended || state.told.is_some()).await;
+        let mut state = self.lock();
+        state.has_ended.then(|| state.outcome.take().unwrap_or(Outcome::Ask))
+    }
+
+    async fn until(&self, is_so: impl Fn(&State) -> bool) {
+        let mut news = self.news.subscribe();
+        while !is_so(&self.lock()) {
+            // The sender is in this waiter.
+            let _ = news.changed().await;
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Ends the wait with its work, as when the runtime ends.
+struct Ends(Arc<Waiter>);
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        if !self.0.has_ended() {
+            self.0.end(Outcome::Ask);
+        }
+    }
+}
+
+/// The statement that takes the row is under way.
+pub(crate) struct Taking {
+    waiter: Arc<Waiter>,
+    _flight: Flight,
+    _turn: RowTurn,
+}
+
+impl Drop for Taking {
+    fn drop(&mut self) {
+        let mut state = self.waiter.lock();
+        state.is_taking = false;
+        let is_given_up = state.is_given_up;
+        drop(state);
+        if is_given_up {
+            self.waiter.given_up.notify_one();
+        }
+    }
+}
+
+/// The caller's part of a waiter: if it is dropped, the waiter is given up.
+pub(crate) struct Ticket {
+    pub(crate) waiter: Arc<Waiter>,
+    tickets: Arc<Tickets>,
+}
+
+/// The waiters of a store, by their owners.
+#[derive(Default)]
+pub(crate) struct Tickets(Mutex<HashMap<Owner, Weak<Ticket>>>);
+
+impl Tickets {
+    pub(crate) fn add(self: &Arc<Self>, waiter: &Arc<Waiter>) -> Arc<Ticket> {
+        let ticket = Arc::new(Ticket { waiter: waiter.clone(), tickets: self.clone() });
+        self.lock().insert(waiter.claim.owner, Arc::downgrade(&ticket));
+        ticket
+    }
+
+    pub(crate) fn of(&self, owner: &Owner) -> Option<Arc<Ticket>> {
+        self.lock().get(owner)?.upgrade()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Owner, Weak<Ticket>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Ticket {
+    /// The news that the caller waits for.
+    pub(crate) fn wake(self: Arc<Self>) -> Wake {
+        let told = self.waiter.lock().told.clone().unwrap_or_default();
+        let signal = async move {
+            Ok(match self.waiter.ended().await {
+                Outcome::Granted(hold) => Signal::Granted(hold),
+                Outcome::Ask => Signal::Ask,
+            })
+        };
+        let mut wake = Wake::on(signal).held_by(told.held_by);
+        (wake.ask_by, wake.lease_left) = (told.ask_by, told.lease_left);
+        wake
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        let mut tickets = self.tickets.lock();
+        if tickets.get(&self.waiter.claim.owner).is_some_and(|ticket| std::ptr::eq(ticket.as_ptr(), self)) {
+            tickets.remove(&self.waiter.claim.owner);
+        }
+        drop(tickets);
+        // A hold that nobody has taken: the engine abandons its claim.
+        drop(self.waiter.give_up());
+    }
+}

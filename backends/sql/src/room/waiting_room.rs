@@ -1,0 +1,165 @@
+//! The waiting room of a store: who may enter, and how the others wait.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dlock_contract::{Attempt, BootInstant, Claim, Owner, PerRuntime, Queue, Result, Signal, Wake};
+
+use crate::dialect::Dialect;
+use crate::flights::{Flight, Flights};
+use crate::room::recent::Recent;
+use crate::room::sessions::{NoSeat, RoomSessions};
+use crate::room::stand::{Begin, stand};
+use crate::room::waiter::{Outcome, Ticket, Tickets, Told, Waiter};
+use crate::row::row_name;
+use crate::session::Site;
+
+/// The longest pause of a waiter for which there is no session.
+const WITHOUT_SESSION: Duration = Duration::from_secs(1);
+
+/// The longest pause of a waiter after a failure in a room.
+const AFTER_FAILURE: Duration = Duration::from_millis(100);
+
+/// The waiting room of a store.
+pub(crate) struct WaitingRoom<D: Dialect> {
+    site: Arc<Site<D>>,
+    flights: Arc<Flights>,
+    tickets: Arc<Tickets>,
+    recent: Arc<Recent>,
+    sessions: PerRuntime<Arc<RoomSessions<D>>>,
+}
+
+/// What came of a question that was asked in the room.
+pub(crate) enum Asked {
+    Answered(Attempt),
+    /// The question was not asked, and left nothing.
+    Skipped,
+    /// It failed, and may have won the row.
+    Unknown,
+}
+
+impl<D: Dialect> WaitingRoom<D> {
+    pub(crate) fn new(site: &Arc<Site<D>>, flights: &Arc<Flights>) -> Self {
+        let (tickets, recent, sessions) = (Arc::default(), Arc::default(), PerRuntime::new());
+        Self { site: site.clone(), flights: flights.clone(), tickets, recent, sessions }
+    }
+
+    /// Whether waiters of this store stand in rooms.
+    pub(crate) fn is_open(&self) -> bool {
+        self.site.dialect.rooms().is_some()
+    }
+
+    /// This owner's waiter.
+    pub(crate) fn ticket_of(&self, owner: &Owner) -> Option<Arc<Ticket>> {
+        self.tickets.of(owner)
+    }
+
+    /// Whether others had the lock a moment ago.
+    pub(crate) fn is_contended(&self, claim: &Claim) -> bool {
+        self.recent.has(&row_name(&claim.key).name, self.site.clock.now())
+    }
+
+    /// Asks for the lock in the room, and waits there from now on if others have it.
+    pub(crate) async fn ask(&self, claim: &Arc<Claim>, until: BootInstant) -> Asked {
+        let Ok(sessions) = self.here().await else { return Asked::Skipped };
+        let Ok(seat) = sessions.seat() else { return Asked::Skipped };
+        self.begin(&sessions, claim, until, Begin::Perhaps(seat), None).answer().await
+    }
+
+    /// Waits in the room from now on, after an attempt that found the row taken. Returns the news of that.
+    pub(crate) async fn stand(&self, claim: &Arc<Claim>, queue: Queue, wake: Wake) -> Wake {
+        let Queue::Join { until, asks_again_within } = queue else { return wake };
+        let now = self.site.clock.now();
+        self.recent.note(&row_name(&claim.key).name, now);
+        let seat = match self.here().await {
+            Ok(sessions) => sessions.seat().map(|seat| (sessions, seat)),
+            Err(_) => Err(NoSeat::Closed),
+        };
+        match seat {
+            Ok((sessions, seat)) => {
+                let ticket = self.begin(&sessions, claim, until, Begin::Behind(seat), None);
+                ticket.waiter.is_contended(Told::of(wake));
+                ticket.wake()
+            }
+            Err(why) => {
+                let longest = if why == NoSeat::Full { WITHOUT_SESSION } else { AFTER_FAILURE };
+                let longest = asks_again_within.map_or(longest, |within| within.min(longest));
+                let again = now.after(longest.mul_f64(fastrand::f64()).max(Duration::from_millis(1)));
+                self.poll(again, wake)
+            }
+        }
+    }
+
+    /// News that come at that time, or at the end of the lease.
+    fn poll(&self, again: BootInstant, mut wake: Wake) -> Wake {
+        let clock = self.site.clock.clone();
+        let again = wake.ask_by.map_or(again, |end| end.after(Duration::from_millis(1)).min(again));
+        let signal = async move {
+            clock.sleep_until(again).await;
+            Ok(Signal::Ask)
+        };
+        wake.signal = Some(Box::pin(signal));
+        wake
+    }
+
+    /// Begins to wait. The flight of the request before lands only when this owner's waiter can be found.
+    pub(crate) fn begin(
+        &self,
+        sessions: &Arc<RoomSessions<D>>,
+        claim: &Arc<Claim>,
+        until: BootInstant,
+        begin: Begin<D>,
+        flight: Option<Flight>,
+    ) -> Arc<Ticket> {
+        let waiter = Arc::new(Waiter::new(claim, until, &self.flights));
+        let ticket = self.tickets.add(&waiter);
+        drop(flight);
+        waiter.begin(&sessions.place, stand(sessions.clone(), waiter.clone(), begin, self.recent.clone()));
+        ticket
+    }
+
+    /// The flight of a request about this owner.
+    pub(crate) fn flight(&self, owner: Owner) -> Flight {
+        self.flights.begin(owner)
+    }
+
+    async fn here(&self) -> Result<Arc<RoomSessions<D>>> {
+        let site = self.site.clone();
+        Ok(self.sessions.get(|| async move { RoomSessions::here(&site).map(Arc::new) }).await?.value)
+    }
+
+    /// Closes the sessions that are in no room. The others close with their waiters and holds.
+    pub(crate) fn close(&self) {
+        self.sessions.all().iter().for_each(|sessions| sessions.close());
+        self.sessions.clear();
+    }
+}
+
+impl Asked {
+    /// The answer for the next caller of a release. `None`: the lock was not asked for.
+    pub(crate) fn for_next(self) -> Option<Attempt> {
+        match self {
+            Self::Answered(attempt) => Some(attempt),
+            Self::Skipped => None,
+            // The caller asks at once, with the same owner: if the lock is its own already, it hears so.
+            Self::Unknown => Some(Attempt::Contended(Wake::on(async { Ok(Signal::Ask) }))),
+        }
+    }
+}
+
+impl Ticket {
+    /// The answer, as soon as it is known whether others have the lock.
+    pub(crate) async fn answer(self: Arc<Self>) -> Asked {
+        match self.waiter.settled().await {
+            None => Asked::Answered(Attempt::Contended(self.wake())),
+            Some(Outcome::Granted(hold)) => Asked::Answered(Attempt::Acquired(hold)),
+            Some(Outcome::Ask) => Asked::Unknown,
+        }
+    }
+}
+
+impl Told {
+    pub(crate) fn of(wake: Wake) -> Self {
+        Self { ask_by: wake.ask_by, lease_left: wake.lease_left, held_by: wake.held_by }
+    }
+}

@@ -1,0 +1,57 @@
+//! The name of a lock's waiting room in the server.
+
+use std::fmt::Write;
+
+use sha2::{Digest, Sha256};
+
+/// The name of a waiting room: a hash. The server cuts or folds longer names, and PostgreSQL has numbers instead of names.
+///
+/// It is frozen: two releases with two names of one room would wait beside each other.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RoomName([u8; 32]);
+
+impl RoomName {
+    /// The room of a lock's row. Without the place of the table, two databases with one key would share a room, and their
+    /// waiters would wait for each other.
+    #[must_use]
+    pub fn of(place: &str, row: &str) -> Self {
+        let parts: [&[u8]; 5] = [b"dlock room", b"\0", place.as_bytes(), b"\0", row.as_bytes()];
+        let mut hash = Sha256::new();
+        parts.iter().for_each(|part| hash.update(part));
+        Self(hash.finalize().into())
+    }
+
+    /// 64 characters, for servers that know locks by texts. Named locks of the way `named` begin with `d1`.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let mut name = String::with_capacity(64);
+        name.push_str("dr");
+        for byte in self.0.iter().take(31) {
+            // Writing into a string cannot fail.
+            let _ = write!(name, "{byte:02x}");
+        }
+        name
+    }
+
+    /// 64 bits, for servers that know locks by numbers.
+    #[must_use]
+    pub fn number(&self) -> i64 {
+        let [a, b, c, d, e, f, g, h, ..] = self.0;
+        i64::from_be_bytes([a, b, c, d, e, f, g, h])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_frozen_and_differ_by_place_and_row() {
+        let name = RoomName::of("shop", "dl1:shop:<42>");
+        assert_eq!(name.text(), "dr7664a637f78ada91a0275aa612d05da5e44eedfee20c99c17bd092e1f71f42");
+        assert_eq!(name.number(), 8531126353453046417);
+        assert_ne!(name, RoomName::of("other", "dl1:shop:<42>"));
+        assert_ne!(name, RoomName::of("shop", "dl1:shop:<43>"));
+        assert_ne!(RoomName::of("a", "b"), RoomName::of("ab", ""));
+    }
+}

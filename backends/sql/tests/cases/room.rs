@@ -1,0 +1,212 @@
+//! The waiting room: who comes next, and that nobody polls meanwhile.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dlock_contract::engine::background;
+use dlock_contract::{Attempt, Backend, Claim, Exchange, Hold, Keeps, Periods, Queue, Released, RunEnd, Signal, Wake};
+use dlock_testkit::holds::{claim_on, stand, take, token};
+use dlock_testkit::{Proxy, wait_until};
+
+use super::kit::{Database, Store, TTL, try_open};
+use super::support::{EXPIRE, abandon, attempt, is_refused};
+
+row_cases! {
+    a_lock_is_passed_on_in_one_store_while_waiters_of_another_store_send_nothing
+    waiters_of_several_stores_are_served_in_the_order_in_which_they_came
+    at_most_eight_holds_in_a_row_go_to_one_store_while_another_one_waits
+    a_store_passes_a_lock_on_as_often_as_it_likes_while_nobody_else_waits
+    a_store_that_has_just_released_a_lock_waits_behind_the_others
+    a_holder_that_never_waited_hands_the_lock_to_the_first_waiter
+    a_release_over_another_runtime_frees_the_row_and_the_room
+    a_hold_from_the_room_that_is_kept_or_recorded_leaves_the_room
+    two_databases_have_rooms_of_their_own
+}
+
+/// The hold that a waiter is handed.
+pub(crate) async fn granted(mut wake: Wake) -> Hold {
+    let signal = wake.signal.take().expect("a waiter without news");
+    let news = tokio::time::timeout(Duration::from_secs(60), signal).await.expect("no news for a minute");
+    match news.unwrap() {
+        Signal::Granted(hold) => hold,
+        Signal::Ask => panic!("the waiter has to ask by itself"),
+    }
+}
+
+/// A hold that came out of the room, and is still in it.
+pub(crate) async fn out_of_the_room(database: &Database, store: &Store, text: &str) -> Hold {
+    let other = database.store().await;
+    let first = take(&other, &database.claim(text, TTL)).await;
+    let wake = stand(store, &database.claim(text, TTL)).await;
+    assert_eq!(other.release(&first).await.unwrap(), Released::Released);
+    let hold = granted(wake).await;
+    other.close().await;
+    assert_eq!(database.in_rooms().await.len(), 1);
+    hold
+}
+
+/// Waits for longer than any case does: a waiter that is forgotten must not leave by itself.
+pub(crate) async fn stand_for_long(store: &Store, claim: &Arc<Claim>) -> Wake {
+    let until = dlock::Clock::system().now().after(TTL * 100);
+    match store.try_acquire(claim, Queue::until(until)).await.unwrap() {
+        Attempt::Contended(wake) => wake,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Waits behind a holder that is in the room.
+pub(crate) async fn stand_in_line(database: &Database, store: &Store, text: &str) -> (Arc<Claim>, Wake) {
+    let before = database.standing().await.len();
+    let claim = database.claim(text, TTL);
+    let wake = stand_for_long(store, &claim).await;
+    wait_until("the waiter stands in the line", async || database.standing().await.len() > before).await.unwrap();
+    (claim, wake)
+}
+
+/// Passes a hold on to the next caller of its store. The wake is that of a caller that has to wait.
+pub(crate) async fn pass(database: &Database, store: &Store, hold: &Hold, text: &str) -> Result<Hold, Wake> {
+    let until = dlock::Clock::system().now().after(TTL);
+    let (released, answer) = store.release_to(hold, &database.claim(text, TTL), until).await.unwrap();
+    assert_eq!(released, Released::Released);
+    match answer {
+        Some(Attempt::Acquired(next)) => {
+            assert!(token(&next) > token(hold));
+            Ok(next)
+        }
+        Some(Attempt::Contended(wake)) => Err(wake),
+        other => panic!("{other:?}"),
+    }
+}
+
+async fn a_lock_is_passed_on_in_one_store_while_waiters_of_another_store_send_nothing(database: Database) {
+    let proxy = Proxy::start(database.addr()).unwrap();
+    let (one, other) = (database.store().await, try_open(&database.url_at(proxy.port())).await.unwrap());
+    let mut hold = out_of_the_room(&database, &one, "a").await;
+    let (_, wake) = stand_in_line(&database, &other, "a").await;
+    let connections = proxy.connections();
+    proxy.keep();
+    for _ in 0..6 {
+        hold = pass(&database, &one, &hold, "a").await.expect("the row was not passed on");
+    }
+    assert!(proxy.kept().iter().all(|&kept| kept == 0), "the waiter sent {:?} bytes", proxy.kept());
+    assert_eq!(proxy.connections(), connections);
+    drop(wake);
+}
+
+async fn waiters_of_several_stores_are_served_in_the_order_in_which_they_came(database: Database) {
+    let one = database.store().await;
+    let mut hold = out_of_the_room(&database, &one, "a").await;
+    let mut line = Vec::new();
+    for _ in 0..4 {
+        let store = database.store().await;
+        let (claim, wake) = stand_in_line(&database, &store, "a").await;
+        line.push((store, claim, wake));
+    }
+    let mut holder = one;
+    for (store, claim, wake) in line {
+        assert_eq!(holder.release(&hold).await.unwrap(), Released::Released);
+        let next = granted(wake).await;
+        assert_eq!(next.claim.owner, claim.owner);
+        assert!(token(&next) > token(&hold));
+        (hold, holder) = (next, store);
+    }
+    assert_eq!(holder.release(&hold).await.unwrap(), Released::Released);
+    wait_until("the room is left", async || database.in_rooms().await.is_empty()).await.unwrap();
+}
+
+async fn at_most_eight_holds_in_a_row_go_to_one_store_while_another_one_waits(database: Database) {
+    let (one, other) = (database.store().await, database.store().await);
+    let mut hold = out_of_the_room(&database, &one, "a").await;
+    let (_, waits) = stand_in_line(&database, &other, "a").await;
+    for _ in 1..8 {
+        hold = pass(&database, &one, &hold, "a").await.expect("fewer than eight holds");
+    }
+    let ninth = pass(&database, &one, &hold, "a").await.expect_err("more than eight holds while another store waits");
+    let second = granted(waits).await;
+    assert_eq!(other.release(&second).await.unwrap(), Released::Released);
+    assert_eq!(one.release(&granted(ninth).await).await.unwrap(), Released::Released);
+}
+
+async fn a_store_passes_a_lock_on_as_often_as_it_likes_while_nobody_else_waits(database: Database) {
+    let one = database.store().await;
+    let mut hold = out_of_the_room(&database, &one, "a").await;
+    for _ in 0..30 {
+        hold = pass(&database, &one, &hold, "a").await.expect("nobody else waits");
+        is_refused(&one, &database.claim("a", TTL)).await;
+    }
+    assert_eq!(one.release(&hold).await.unwrap(), Released::Released);
+    assert_eq!(database.held().await, [""; 0]);
+}
+
+async fn a_store_that_has_just_released_a_lock_waits_behind_the_others(database: Database) {
+    let (one, other) = (database.store().await, database.store().await);
+    let mut hold = out_of_the_room(&database, &one, "a").await;
+    for _ in 0..10 {
+        let (_, waits) = stand_in_line(&database, &other, "a").await;
+        assert_eq!(one.release(&hold).await.unwrap(), Released::Released);
+        // At once, so that it meets the row before the waiter does.
+        let behind = stand(&one, &database.claim("a", TTL)).await;
+        let second = granted(waits).await;
+        assert_eq!(other.release(&second).await.unwrap(), Released::Released);
+        hold = granted(behind).await;
+    }
+}
+
+async fn a_holder_that_never_waited_hands_the_lock_to_the_first_waiter(database: Database) {
+    let (one, other, third) = (database.store().await, database.store().await, database.store().await);
+    for _ in 0..3 {
+        let first = take(&one, &database.claim("a", TTL)).await;
+        let wake = stand(&other, &database.claim("a", TTL)).await;
+        wait_until("the waiter is in the room", async || database.in_rooms().await.len() == 1).await.unwrap();
+        let (_, behind) = stand_in_line(&database, &third, "a").await;
+        one.release(&first).await.unwrap();
+        let second = granted(wake).await;
+        assert!(token(&second) > token(&first));
+        other.release(&second).await.unwrap();
+        third.release(&granted(behind).await).await.unwrap();
+        // A caller that asks only for the row finds it free.
+        let free = attempt(&one, &database.claim("a", TTL)).await.unwrap().expect("the row is free");
+        one.release(&free).await.unwrap();
+    }
+}
+
+async fn a_release_over_another_runtime_frees_the_row_and_the_room(database: Database) {
+    let store = Arc::new(database.store().await);
+    let hold = out_of_the_room(&database, &store, "a").await;
+    let releasing = store.clone();
+    // As when a guard is dropped.
+    let released = background().unwrap().run(async move { releasing.release(&hold).await });
+    assert_eq!(released.await.unwrap().unwrap(), Released::Released);
+    assert_eq!(database.held().await, [""; 0]);
+    wait_until("the room is left", async || database.in_rooms().await.is_empty()).await.unwrap();
+}
+
+async fn a_hold_from_the_room_that_is_kept_or_recorded_leaves_the_room(database: Database) {
+    let store = database.store().await;
+    for is_kept in [true, false] {
+        let hold = out_of_the_room(&database, &store, "a").await;
+        let ended =
+            if is_kept { store.keep(&hold, TTL, None).await } else { store.end_run(&hold, RunEnd::Failed).await };
+        assert_eq!(ended.unwrap(), Released::Released);
+        wait_until("the room is left", async || database.in_rooms().await.is_empty()).await.unwrap();
+        assert_eq!(database.held().await.len(), usize::from(is_kept));
+        database.change(EXPIRE).await;
+    }
+}
+
+async fn two_databases_have_rooms_of_their_own(database: Database) {
+    let elsewhere = database.beside().await;
+    let (here, there) = (database.store().await, elsewhere.store().await);
+    let claim = database.claim("a", TTL);
+    let hold = out_of_the_room(&database, &here, "a").await;
+    // The same key there: its room is empty, so its waiter is in it at once.
+    let first = take(&there, &claim_on(&claim.key, TTL, |_| ())).await;
+    let waiter = claim_on(&claim.key, TTL, |_| ());
+    let wake = stand(&there, &waiter).await;
+    wait_until("both are in their rooms", async || elsewhere.in_rooms().await.len() == 1).await.unwrap();
+    assert_eq!(database.in_rooms().await.len(), 1);
+    there.release(&first).await.unwrap();
+    there.release(&granted(wake).await).await.unwrap();
+    here.release(&hold).await.unwrap();
+    abandon(&here, &claim).await;
+}
