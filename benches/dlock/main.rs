@@ -117,7 +117,9 @@ fn main() -> ExitCode {
     }
     if options.iter().any(|option| *option == "--write") {
         let page = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/performance.md");
-        if let Err(error) = std::fs::write(page, table::page(&text)) {
+        let former = std::fs::read_to_string(page).unwrap_or_default();
+        let order: Vec<_> = ROWS.iter().map(|(name, _)| *name).collect();
+        if let Err(error) = std::fs::write(page, table::page(&former, &text, &order)) {
             eprintln!("docs/performance.md: {error}");
             return ExitCode::FAILURE;
         }

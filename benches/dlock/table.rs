@@ -90,12 +90,23 @@ pub(crate) fn json(rows: &[Row]) -> String {
     serde_json::to_string_pretty(&Value::Array(rows)).unwrap_or_default()
 }
 
-pub(crate) fn page(table: &str) -> String {
+/// The page with these rows in place of their former ones; the others stay as they are.
+pub(crate) fn page(former: &str, table: &str, order: &[&str]) -> String {
+    let sections = |text: &str| -> Vec<(String, String)> {
+        let rows = text.split("\n### ").skip(1);
+        rows.map(|row| (row.lines().next().unwrap_or_default().to_owned(), format!("### {}\n", row.trim_end())))
+            .collect()
+    };
+    let (old, new) = (sections(former), sections(&format!("\n{table}")));
+    let find =
+        |rows: &[(String, String)], name: &str| rows.iter().find(|(row, _)| row == name).map(|row| row.1.clone());
+    let rows: Vec<_> = order.iter().filter_map(|name| find(&new, name).or_else(|| find(&old, name))).collect();
     format!(
         "# Performance\n\n\
-         Written by `cargo xtask bench --write`; one row again: `cargo xtask bench contended-4x4`.\n\n\
+         Written by `cargo xtask bench --write`; one row again: `cargo xtask bench contended-4x4 --write`.\n\n\
          Client and server share the machine's cores, so read the ratios, not the figures.\n\
          The contenders of a row run in turns within one run, and each figure is the median of the rounds.\n\
-         A hand-over is counted only when the holder has changed.\n\n{table}"
+         A hand-over is counted only when the holder has changed.\n\n{}",
+        rows.join("\n")
     )
 }
