@@ -50,6 +50,7 @@ mod rooms;
 mod schemas;
 mod settings;
 mod tables;
+mod tls;
 
 /// The cases that are the same on every server.
 #[path = "../../../sql/tests/cases/mod.rs"]
