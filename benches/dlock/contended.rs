@@ -39,7 +39,7 @@ async fn locked(last: &File, id: u64) -> Result<bool, dlock::Error> {
     Ok(u64::from_le_bytes(before) != id)
 }
 
-const ROUNDS: usize = 3;
+pub(crate) const ROUNDS: usize = 3;
 const ROUND: Duration = Duration::from_secs(2);
 
 /// What one process has seen.
@@ -66,6 +66,8 @@ struct Work {
 #[derive(Clone, Copy)]
 enum Lock {
     Dlock,
+    /// The lock of dlock in a file, instead of on Redis.
+    Sqlite,
     PythonRedisLock,
 }
 
@@ -79,8 +81,8 @@ enum Section {
 }
 
 /// What came of one round.
-struct Measured {
-    hand_overs: f64,
+pub(crate) struct Measured {
+    pub(crate) hand_overs: f64,
     seconds: f64,
     wait_p50: f64,
     wait_p99: f64,
@@ -145,6 +147,11 @@ pub(crate) fn row(processes: usize, tasks: usize) -> Result<Row, Failed> {
     Ok(row)
 }
 
+/// One round of 1 ms each on a new SQLite file.
+pub(crate) fn on_sqlite(processes: usize, tasks: usize) -> Result<Measured, Failed> {
+    measure(Work { lock: Lock::Sqlite, processes, tasks, section: Section::Long }, ROUND)
+}
+
 /// An empty section, with and without passing on inside of each process.
 pub(crate) fn cohort_row(processes: usize, tasks: usize) -> Result<Row, Failed> {
     let (mut off, mut on) = (Vec::new(), Vec::new());
@@ -169,7 +176,7 @@ pub(crate) fn cohort_row(processes: usize, tasks: usize) -> Result<Row, Failed> 
     Ok(row)
 }
 
-fn contender(name: &str, rounds: &[Measured]) -> Contender {
+pub(crate) fn contender(name: &str, rounds: &[Measured]) -> Contender {
     let middle = |pick: fn(&Measured) -> f64| median(rounds.iter().map(pick).collect());
     Contender {
         name: name.into(),
@@ -185,8 +192,11 @@ fn contender(name: &str, rounds: &[Measured]) -> Contender {
 }
 
 fn measure(work: Work, time: Duration) -> Result<Measured, Failed> {
-    let url = shared().redis()?;
     let folder = tempfile::tempdir()?;
+    let url = match work.lock {
+        Lock::Sqlite => format!("sqlite://{}", folder.path().join("locks.db").display()),
+        _ => shared().redis()?,
+    };
     let note = folder.path().join("holder");
     std::fs::write(&note, [0; 8])?;
     let begin = folder.path().join("begin");
@@ -208,7 +218,7 @@ fn measure(work: Work, time: Duration) -> Result<Measured, Failed> {
         ];
         let variables: Vec<(&str, &str)> = variables.iter().map(|(name, value)| (*name, value.as_str())).collect();
         children.push(match work.lock {
-            Lock::Dlock => Child::spawn("contender", &variables)?,
+            Lock::Dlock | Lock::Sqlite => Child::spawn("contender", &variables)?,
             Lock::PythonRedisLock => peers::python_redis_lock(&variables)?,
         });
     }
@@ -274,7 +284,7 @@ fn commands_per_hand_over(work: Work) -> Result<f64, Failed> {
     monitor.set_read_timeout(Some(Duration::from_millis(500)))?;
     // Fences bear the name of no key.
     let names = match work.lock {
-        Lock::Dlock => ["bench:hot", "\"INCRBY\""],
+        Lock::Dlock | Lock::Sqlite => ["bench:hot", "\"INCRBY\""],
         Lock::PythonRedisLock => ["\"lock:bench:hot\"", "\"lock-signal:bench:hot\""],
     };
     let stop = Arc::new(std::sync::atomic::AtomicBool::new(false));

@@ -10,6 +10,7 @@ mod memory;
 mod peers;
 mod renewals;
 mod sql;
+mod sqlite;
 mod strangers;
 mod table;
 mod uncontended;
@@ -22,7 +23,7 @@ use dlock_testkit::servers::Make;
 use table::Row;
 
 /// Every row, in the order of the table.
-const ROWS: [(&str, Run); 32] = [
+const ROWS: [(&str, Run); 35] = [
     ("uncontended-1", || uncontended::row(Make::Redis, 1)),
     ("uncontended-64", || uncontended::row(Make::Redis, 64)),
     ("uncontended-1024", || uncontended::row(Make::Redis, 1024)),
@@ -53,6 +54,9 @@ const ROWS: [(&str, Run); 32] = [
     ("named-16-mariadb", || sql::row(sql::Make::MariaDb, sql::Way::Named, 16)),
     ("named-16-mysql", || sql::row(sql::Make::MySql, sql::Way::Named, 16)),
     ("named-16-postgres", || sql::row(sql::Make::Postgres, sql::Way::Named, 16)),
+    ("sqlite-1x16", || sqlite::row(1, 16)),
+    ("sqlite-4x4", || sqlite::row(4, 4)),
+    ("sqlite-16x1", || sqlite::row(16, 1)),
     ("memory", memory::row),
     ("compile", compile::row),
 ];
