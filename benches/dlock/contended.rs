@@ -40,7 +40,7 @@ async fn locked(last: &File, id: u64) -> Result<bool, dlock::Error> {
 }
 
 pub(crate) const ROUNDS: usize = 3;
-const ROUND: Duration = Duration::from_secs(2);
+pub(crate) const ROUND: Duration = Duration::from_secs(2);
 
 /// What one process has seen.
 #[derive(Default)]
@@ -55,24 +55,22 @@ struct Seen {
 
 /// Who wants the key, and what for.
 #[derive(Clone, Copy)]
-struct Work {
-    lock: Lock,
-    processes: usize,
-    tasks: usize,
-    section: Section,
+pub(crate) struct Work {
+    pub(crate) lock: Lock,
+    pub(crate) processes: usize,
+    pub(crate) tasks: usize,
+    pub(crate) section: Section,
 }
 
 /// Whose lock it is. The peer's section is long, always.
 #[derive(Clone, Copy)]
-enum Lock {
+pub(crate) enum Lock {
     Dlock,
-    /// The lock of dlock in a file, instead of on Redis.
-    Sqlite,
     PythonRedisLock,
 }
 
 #[derive(Clone, Copy)]
-enum Section {
+pub(crate) enum Section {
     /// A millisecond.
     Long,
     Empty,
@@ -147,11 +145,6 @@ pub(crate) fn row(processes: usize, tasks: usize) -> Result<Row, Failed> {
     Ok(row)
 }
 
-/// One round of 1 ms each on a new SQLite file.
-pub(crate) fn on_sqlite(processes: usize, tasks: usize) -> Result<Measured, Failed> {
-    measure(Work { lock: Lock::Sqlite, processes, tasks, section: Section::Long }, ROUND)
-}
-
 /// An empty section, with and without passing on inside of each process.
 pub(crate) fn cohort_row(processes: usize, tasks: usize) -> Result<Row, Failed> {
     let (mut off, mut on) = (Vec::new(), Vec::new());
@@ -192,11 +185,12 @@ pub(crate) fn contender(name: &str, rounds: &[Measured]) -> Contender {
 }
 
 fn measure(work: Work, time: Duration) -> Result<Measured, Failed> {
+    measure_at(&shared().redis()?, work, time)
+}
+
+/// The same on another server.
+pub(crate) fn measure_at(url: &str, work: Work, time: Duration) -> Result<Measured, Failed> {
     let folder = tempfile::tempdir()?;
-    let url = match work.lock {
-        Lock::Sqlite => format!("sqlite://{}", folder.path().join("locks.db").display()),
-        _ => shared().redis()?,
-    };
     let note = folder.path().join("holder");
     std::fs::write(&note, [0; 8])?;
     let begin = folder.path().join("begin");
@@ -208,7 +202,7 @@ fn measure(work: Work, time: Duration) -> Result<Measured, Failed> {
     let mut children = Vec::new();
     for process in 0..work.processes {
         let variables = [
-            ("BENCH_URL", url.clone()),
+            ("BENCH_URL", url.to_owned()),
             ("BENCH_NOTE", note.display().to_string()),
             ("BENCH_BEGIN", begin.display().to_string()),
             ("BENCH_MILLIS", time.as_millis().to_string()),
@@ -218,7 +212,7 @@ fn measure(work: Work, time: Duration) -> Result<Measured, Failed> {
         ];
         let variables: Vec<(&str, &str)> = variables.iter().map(|(name, value)| (*name, value.as_str())).collect();
         children.push(match work.lock {
-            Lock::Dlock | Lock::Sqlite => Child::spawn("contender", &variables)?,
+            Lock::Dlock => Child::spawn("contender", &variables)?,
             Lock::PythonRedisLock => peers::python_redis_lock(&variables)?,
         });
     }
@@ -284,7 +278,7 @@ fn commands_per_hand_over(work: Work) -> Result<f64, Failed> {
     monitor.set_read_timeout(Some(Duration::from_millis(500)))?;
     // Fences bear the name of no key.
     let names = match work.lock {
-        Lock::Dlock | Lock::Sqlite => ["bench:hot", "\"INCRBY\""],
+        Lock::Dlock => ["bench:hot", "\"INCRBY\""],
         Lock::PythonRedisLock => ["\"lock:bench:hot\"", "\"lock-signal:bench:hot\""],
     };
     let stop = Arc::new(std::sync::atomic::AtomicBool::new(false));

@@ -6,7 +6,7 @@ use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous};
 use sqlx::{ConnectOptions, Connection};
 
 use crate::Failed;
-use crate::contended::{self, ROUNDS};
+use crate::contended::{self, Lock, ROUND, ROUNDS, Section, Work};
 use crate::table::{Row, median};
 
 const FLOOR: &str = "hold and one durable commit, /s";
@@ -15,7 +15,10 @@ pub(crate) fn row(processes: usize, tasks: usize) -> Result<Row, Failed> {
     let (mut own, mut limits, mut shares) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
         let before = limit()?;
-        let measured = contended::on_sqlite(processes, tasks)?;
+        let folder = tempfile::tempdir()?;
+        let url = format!("sqlite://{}", folder.path().join("locks.db").display());
+        let work = Work { lock: Lock::Dlock, processes, tasks, section: Section::Long };
+        let measured = contended::measure_at(&url, work, ROUND)?;
         // Taken round by round, so that a slow second of the disk hits both sides.
         let around = f64::midpoint(before, limit()?);
         shares.push(measured.hand_overs / around);
