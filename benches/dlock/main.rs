@@ -11,6 +11,7 @@ mod memory;
 mod peers;
 mod renewals;
 mod sql;
+mod sqlite;
 mod strangers;
 mod table;
 mod uncontended;
@@ -23,7 +24,7 @@ use dlock_testkit::servers::Make;
 use table::Row;
 
 /// Every row, in the order of the table.
-const ROWS: [(&str, Run); 47] = [
+const ROWS: [(&str, Run); 50] = [
     ("uncontended-1", || uncontended::row(Make::Redis, 1)),
     ("uncontended-64", || uncontended::row(Make::Redis, 64)),
     ("uncontended-1024", || uncontended::row(Make::Redis, 1024)),
@@ -69,6 +70,9 @@ const ROWS: [(&str, Run); 47] = [
     ("lease-contended-16x1-mariadb", || lease_contended::row(sql::Make::MariaDb, 16, 1)),
     ("lease-contended-16x1-mysql", || lease_contended::row(sql::Make::MySql, 16, 1)),
     ("lease-contended-16x1-postgres", || lease_contended::row(sql::Make::Postgres, 16, 1)),
+    ("sqlite-1x16", || sqlite::row(1, 16)),
+    ("sqlite-4x4", || sqlite::row(4, 4)),
+    ("sqlite-16x1", || sqlite::row(16, 1)),
     ("memory", memory::row),
     ("compile", compile::row),
 ];

@@ -51,9 +51,15 @@ impl Backend for Sqlite {
 
     fn ready(&self) -> BoxFuture<'_, Result<Health>> {
         let place = self.site.place.clone();
-        Box::pin(
-            self.read(move |connection, _| Box::pin(async move { schema::health(connection.conn(), &place).await })),
-        )
+        Box::pin(async move {
+            let health = self
+                .read(move |connection, _| Box::pin(async move { schema::health(connection.conn(), &place).await }))
+                .await?;
+            Ok(match self.site.wakes.finding().await {
+                Some(finding) => health.finding(finding),
+                None => health,
+            })
+        })
     }
 
     fn keeps(&self) -> Option<&dyn Keeps> {
@@ -76,6 +82,7 @@ impl Backend for Sqlite {
                 worker.value.close().await;
             }
             self.workers.clear();
+            self.site.wakes.close();
             self.renewals.close().await;
         })
     }

@@ -27,10 +27,15 @@ pub(super) const RENEW: &str = "\
     WHERE k = j.value ->> 0 AND owner = unhex(j.value ->> 1) AND boot = ?3 AND expires > ?2 \
     RETURNING owner";
 
-const RELEASE: &str = "DELETE FROM dlock_locks WHERE k = ?1 AND owner = ?2";
+/// The second statement wakes the waiters; see [`COLLATION`](super::wakes::COLLATION).
+const RELEASE: &str = "\
+    DELETE FROM dlock_locks WHERE k = ?1 AND owner = ?2; \
+    SELECT ?1 = '' COLLATE dlock_wake";
 
 /// Leaves the key taken, without an owner.
-const KEEP: &str = "UPDATE dlock_locks SET owner = x'', expires = ?3 WHERE k = ?1 AND owner = ?2";
+const KEEP: &str = "\
+    UPDATE dlock_locks SET owner = x'', expires = ?3 WHERE k = ?1 AND owner = ?2; \
+    SELECT ?1 = '' COLLATE dlock_wake";
 
 pub(super) async fn ask(conn: &mut SqliteConnection, request: &LockRequest<'_>) -> sqlx::Result<Option<Granted>> {
     let rows: Vec<(i64,)> = sqlx::query_as(ACQUIRE)

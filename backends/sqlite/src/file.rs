@@ -94,6 +94,12 @@ impl Place {
         Error::new(kind, format!("the lock file {} cannot be used: {what}", self.path.display()))
     }
 
+    /// Whether other users may own or write the file.
+    #[cfg(target_os = "linux")]
+    pub(super) fn may_be_shared(&self) -> bool {
+        self.shared_allowed
+    }
+
     fn check_file_system(&self, folder: &Path) -> Result<()> {
         let refused = |text: &str| self.complain(ErrorKind::Unsupported { need: "a local file system".into() }, text);
         match not_local(folder) {

@@ -15,6 +15,9 @@
 //!
 //! A free lock has no row. Tokens rise all the same, for ever: one counter, in a row of its own, serves all locks.
 //!
+//! A release wakes waiters of all processes, on Linux by inotify. The request that frees a lock has a second statement
+//! for this, which writes nothing and runs after the commit.
+//!
 //! A lock with one holder, by far the most frequent, is one row of one table. What several hold (`shares`), what
 //! starts once in a period (`runs`) and what stays taken after its end go by the same row: triggers put it there and
 //! take it away, so that each of them is still one statement, and each sees the others. Only starts of periods wait
@@ -38,11 +41,16 @@ mod request;
 mod runs;
 mod schema;
 mod shares;
+#[cfg(target_os = "linux")]
+mod side_files;
 mod site;
 mod store;
 mod sweep;
 mod tables;
 mod time;
+mod wakes;
+#[cfg(target_os = "linux")]
+mod watches;
 mod worker;
 
 use std::sync::Arc;

@@ -12,14 +12,33 @@ use crate::fault::is_bound_reached;
 use crate::request::{Granted, LockRequest, nanos};
 use crate::site::Site;
 use crate::time::Time;
+use crate::wakes::wake_of;
 use crate::{exclusive, runs, schema, shares};
 
+/// One attempt. A waiter listens from before it, so that no release falls in between.
 pub(super) async fn acquire(
     connection: &mut FileConnection,
     site: &Site,
     claim: &Arc<Claim>,
     queue: Queue,
 ) -> Result<Attempt> {
+    let waits = matches!(queue, Queue::Join { .. });
+    let mut news = if waits { site.wakes.listen(&claim.key) } else { None };
+    let mut answer = attempt(connection, site, claim, queue).await?;
+    if waits && news.is_none() && matches!(answer, Attempt::Contended(_)) {
+        news = site.wakes.watch(&claim.key).await;
+        if news.is_some() {
+            // The lock may have been freed before the kernel watched.
+            answer = attempt(connection, site, claim, queue).await?;
+        }
+    }
+    match answer {
+        Attempt::Contended(wake) => Ok(Attempt::Contended(wake_of(wake, news, queue, site.time.clock().now()))),
+        answer => Ok(answer),
+    }
+}
+
+async fn attempt(connection: &mut FileConnection, site: &Site, claim: &Arc<Claim>, queue: Queue) -> Result<Attempt> {
     let time = &site.time;
     let request = LockRequest::new(claim, time)?;
     let answer = match ask(connection.conn(), &request, time).await {

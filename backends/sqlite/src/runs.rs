@@ -49,7 +49,8 @@ const END: &str = "\
         good_took = coalesce(?4, good_took), \
         good_note = CASE WHEN ?4 IS NULL THEN good_note ELSE note END \
     WHERE k = ?1 AND owner = ?2 AND open \
-        AND EXISTS (SELECT 1 FROM dlock_locks WHERE k = ?1 AND owner = ?2)";
+        AND EXISTS (SELECT 1 FROM dlock_locks WHERE k = ?1 AND owner = ?2); \
+    SELECT ?1 = '' COLLATE dlock_wake";
 
 /// Nothing was run under this claim: its boundary is due again, and all earlier ones are not. The trigger of the run's
 /// end frees the lock.

@@ -12,7 +12,7 @@ use super::fault::{corrupt, fault, primary_code};
 use super::file::{Identity, Place};
 use super::site::Site;
 use super::time::Time;
-use super::{sweep, tables};
+use super::{sweep, tables, wakes};
 
 /// How long a request waits for another process's request.
 pub(super) const BUSY: Duration = Duration::from_secs(1);
@@ -47,7 +47,7 @@ pub(super) async fn prepare(site: &Arc<Site>) -> Result<FileConnection> {
     // The identity of the file is read before the file is opened. If it is replaced in between, the first commit
     // notices.
     let file = site.looks.look().await?;
-    let mut connected = FileConnection::new(connect(place).await?, file);
+    let mut connected = FileConnection::new(connect(site).await?, file);
     let conn = connected.conn();
     if !is_ours(conn).await? {
         use_log(conn, clock).await?;
@@ -111,9 +111,14 @@ pub(super) async fn reserve(conn: &mut SqliteConnection, time: &Time) -> sqlx::R
 }
 
 /// Connects to an existing file, with the longer wait of an opening process.
-async fn connect(place: &Place) -> Result<SqliteConnection> {
+async fn connect(site: &Arc<Site>) -> Result<SqliteConnection> {
+    let told = site.clone();
     SqliteConnectOptions::new()
-        .filename(&place.path)
+        .filename(&site.place.path)
+        .collation(wakes::COLLATION, move |key, other| {
+            told.wakes.tell(key);
+            key.cmp(other)
+        })
         .create_if_missing(false)
         .busy_timeout(OPENING)
         // The bound of the tokens must survive a power failure.

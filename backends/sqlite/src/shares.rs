@@ -76,12 +76,14 @@ pub(super) const RENEW: &str = "\
 /// Also deletes the rows of dead holders, so that the last holder leaves nothing.
 const RELEASE: &str = "\
     DELETE FROM dlock_shares WHERE k = ?1 AND (owner = ?2 OR boot <> ?3 OR expires <= ?4) \
-    RETURNING owner = ?2 AND boot = ?3 AND expires > ?4";
+    RETURNING owner = ?2 AND boot = ?3 AND expires > ?4; \
+    SELECT ?1 = '' COLLATE dlock_wake";
 
 /// A dead hold is not renewed, because another owner may have its number.
 const KEEP: &str = "\
     UPDATE dlock_shares SET owner = x'', expires = ?5 \
-    WHERE k = ?1 AND owner = ?2 AND boot = ?3 AND expires > ?4";
+    WHERE k = ?1 AND owner = ?2 AND boot = ?3 AND expires > ?4; \
+    SELECT ?1 = '' COLLATE dlock_wake";
 
 /// The family of a lock mode. Only holders of one family hold a key at a time.
 fn family(mode: Mode) -> String {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use dlock_contract::engine::{self, background};
 use dlock_contract::{
-    Address, Claim, Clock, Durability, Fencing, Hold, PerRuntime, Profile, Result, Standing, TtlRange, WakeStyle,
+    Address, Claim, Clock, Durability, Fencing, Hold, PerRuntime, Profile, Result, Standing, TtlRange,
 };
 use futures::future::BoxFuture;
 
@@ -15,7 +15,7 @@ use crate::modes::give_up;
 use crate::site::Site;
 use crate::time::Time;
 use crate::worker::Worker;
-use crate::{renewals, schema};
+use crate::{renewals, schema, wakes};
 
 /// Locks in one SQLite file. See the [crate](crate).
 #[derive(Debug)]
@@ -121,14 +121,14 @@ impl Sqlite {
     }
 }
 
-/// The profile of a file. A request costs microseconds, so the polls are short; nothing is pushed.
+/// The profile of a file.
 fn profile() -> Profile {
     const TEN_YEARS: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
     let ttl = TtlRange::new(Duration::from_millis(10), TEN_YEARS).in_steps_of(Duration::from_millis(1));
     Profile::new("sqlite", ttl).with(|sqlite| {
         sqlite.fencing = Fencing::Monotonic;
         (sqlite.read_write, sqlite.permits) = (true, true);
-        sqlite.wake = WakeStyle::Poll { from: Duration::from_millis(2), to: Duration::from_millis(50) };
+        sqlite.wake = wakes::STYLE;
         sqlite.takeover_delay = Duration::from_millis(20);
         sqlite.durability = Durability::Node;
     })

@@ -13,12 +13,18 @@ mod permits;
 mod readers;
 mod runs;
 mod tokens;
+#[cfg(target_os = "linux")]
+mod wakes;
 
 /// The entry of child processes; see the test kit.
 #[test]
 fn child_main() {
     match dlock_testkit::child::role().as_deref() {
         Some("permit holder") => permits::hold_in_child(),
+        #[cfg(target_os = "linux")]
+        Some("wakes") => wakes::release_in_child(),
+        #[cfg(target_os = "linux")]
+        Some("wakes not") => wakes::poll_in_child(),
         Some(other) => panic!("no role {other}"),
         None => {}
     }

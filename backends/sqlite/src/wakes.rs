@@ -1,0 +1,123 @@
+//! How a release wakes waiters, and how a waiter hears of it.
+//!
+//! On Linux the kernel tells the waiters of all processes, by side files. Where it cannot, waiters poll.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dlock_contract::{BootInstant, Clock, LockKey, Queue, Result, Signal, Wake, WakeStyle};
+use futures::future::BoxFuture;
+
+use crate::file::Place;
+#[cfg(target_os = "linux")]
+use crate::{
+    side_files::{SideFiles, number_of},
+    watches::Watches,
+};
+
+/// A request costs microseconds, so polls are short.
+const POLL: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(50));
+
+/// How a waiter learns of a release.
+pub(super) const STYLE: WakeStyle =
+    if cfg!(target_os = "linux") { WakeStyle::Hint } else { WakeStyle::Poll { from: POLL.0, to: POLL.1 } };
+
+/// The longest pause of a waiter that the kernel wakes: its side file may be gone, or a lock freed by hand. A waiting
+/// writer renews its mark within this time.
+const NET: Duration = Duration::from_millis(500);
+
+/// A collation that compares nothing: its first operand is a key, and it wakes the waiters of that key. SQLite calls it
+/// on the connection's own thread, which may wait for the disk.
+///
+/// A statement that frees a lock is followed by `SELECT ?1 = '' COLLATE dlock_wake` in the same request. The statement
+/// has committed by then, so a woken waiter finds the lock free.
+pub(super) const COLLATION: &str = "dlock_wake";
+
+/// The wakes of one store.
+#[derive(Debug)]
+pub(super) struct Wakes {
+    #[cfg(target_os = "linux")]
+    side_files: Arc<SideFiles>,
+    #[cfg(target_os = "linux")]
+    watches: Watches,
+}
+
+/// Ends at the next release of the key, or of another key with the same side file.
+pub(super) type News = BoxFuture<'static, Result<Signal>>;
+
+#[cfg(target_os = "linux")]
+impl Wakes {
+    pub(super) fn new(place: &Arc<Place>, clock: &Clock) -> Self {
+        let side_files = Arc::new(SideFiles::new(place.clone()));
+        Self { watches: Watches::new(side_files.clone(), clock.clone()), side_files }
+    }
+
+    /// Wakes the waiters of a key. May block for as long as the disk hangs.
+    pub(super) fn tell(&self, key: &str) {
+        self.side_files.open(key);
+    }
+
+    /// News from now on, if the kernel watches for this key already.
+    pub(super) fn listen(&self, key: &LockKey) -> Option<News> {
+        let mut news = self.watches.listen(number_of(key.as_str()))?;
+        // An error means that the file is not watched any more, so the waiter must ask by itself.
+        Some(Box::pin(async move { Ok(news.changed().await.map_or(Signal::Ask, |()| Signal::Ask)) }))
+    }
+
+    /// Makes the kernel watch for this key. `None` where that fails.
+    pub(super) async fn watch(&self, key: &LockKey) -> Option<News> {
+        if self.watches.watch(number_of(key.as_str())).await { self.listen(key) } else { None }
+    }
+
+    /// Tells the operator why waiters poll.
+    pub(super) async fn finding(&self) -> Option<String> {
+        let why = self.watches.failure().await?;
+        Some(format!("the kernel does not wake waiters, so they poll every 2 to 50 ms: {why}"))
+    }
+
+    pub(super) fn close(&self) {
+        self.watches.close();
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+impl Wakes {
+    pub(super) fn new(_: &Arc<Place>, _: &Clock) -> Self {
+        Self {}
+    }
+
+    pub(super) fn tell(&self, _: &str) {}
+
+    pub(super) fn listen(&self, _: &LockKey) -> Option<News> {
+        None
+    }
+
+    pub(super) async fn watch(&self, _: &LockKey) -> Option<News> {
+        None
+    }
+
+    /// Polling is what the store promises here.
+    pub(super) async fn finding(&self) -> Option<String> {
+        None
+    }
+
+    pub(super) fn close(&self) {}
+}
+
+/// What the waiter is to do after a refusal at `now`.
+pub(super) fn wake_of(wake: Wake, news: Option<News>, queue: Queue, now: BootInstant) -> Wake {
+    let pause = match (&news, STYLE, queue) {
+        (Some(_), ..) => NET.mul_f64(0.5 + fastrand::f64() / 2.0),
+        // Here the engine knows the bounds of the poll, and elsewhere it keeps to the caller's.
+        (None, WakeStyle::Poll { .. }, _)
+        | (None, _, Queue::Leave | Queue::Join { asks_again_within: Some(_), .. }) => {
+            return wake;
+        }
+        (None, ..) => POLL.0 + (POLL.1 - POLL.0).mul_f64(fastrand::f64()),
+    };
+    let again = now.after(pause);
+    let by = wake.ask_by.map_or(again, |by| by.min(again));
+    let mut wake = wake.ask_by(by);
+    wake.signal = news;
+    wake
+}
