@@ -18,7 +18,7 @@ const IS_HELD: &str = "COALESCE(session = IS_USED_LOCK(CONVERT(lock_id USING utf
 
 /// The server's own limits end a statement that waits, which is what a wait does here. Each server knows only its own limit.
 const NO_LIMITS: &str =
-    "SET SESSION wait_timeout = 60 /*M!100101 , max_statement_time = 0 */ /*!80000 , max_execution_time = 0 */";
+    "SET SESSION autocommit = 1 /*M!100101 , max_statement_time = 0 */ /*!80000 , max_execution_time = 0 */";
 
 /// The most seconds of silence that a server allows: a year.
 const LONGEST: u64 = 365 * 24 * 3600;

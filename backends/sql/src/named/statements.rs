@@ -84,6 +84,9 @@ const STANDS: &str = "SELECT token FROM {named} WHERE k = $1 AND hold = $2 AND {
 /// Values: name, hold id.
 const RECORD: &str = "SELECT broken_record FROM {named} WHERE k = $1 AND broken_hold = $2";
 
+/// One process at a time sweeps. Lease rows have a turn of their own. Values: for how long no other one does.
+const TAKE_SWEEP: &str = "UPDATE {meta} SET number = {now} + $1 WHERE name = 'sweep_named' AND number <= {now}";
+
 /// A page of the primary key, each row with whether nobody has drawn a token there for so long: a token is not below the time
 /// at which it was drawn.
 ///
@@ -110,6 +113,7 @@ pub(super) struct Statements {
     pub(super) take_back: Statement,
     pub(super) stands: Statement,
     pub(super) record: Statement,
+    pub(super) take_sweep: Statement,
     pub(super) sweep_page: Statement,
     pub(super) sweep: Statement,
 }
@@ -139,6 +143,7 @@ impl Statements {
             take_back: made(TAKE_BACK),
             stands: made(STANDS),
             record: made(RECORD),
+            take_sweep: made(TAKE_SWEEP),
             sweep_page: made(SWEEP_PAGE),
             sweep: made(SWEEP),
         }

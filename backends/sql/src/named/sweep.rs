@@ -57,7 +57,7 @@ async fn sweep<D: NamedDialect>(store: &Shared<D>) -> Result<()> {
 
 /// Whether no other process has swept in this period.
 async fn takes_turn<D: NamedDialect>(site: &Site<D>, conn: &mut D::Conn) -> sqlx::Result<bool> {
-    for name in ["sweep", "swept"] {
+    for name in ["sweep_named", "swept"] {
         let made = run(site, conn, &site.common.write_meta, &[Value::Text(name), Value::Text("")]).await;
         if let Err(error) = made
             && site.dialect.refusal(&error) != Refusal::Duplicate
@@ -66,7 +66,7 @@ async fn takes_turn<D: NamedDialect>(site: &Site<D>, conn: &mut D::Conn) -> sqlx
         }
     }
     let period = Value::Int(micros(site.settings.sweep_every / 2));
-    Ok(run(site, conn, &site.common.take_sweep, &[period]).await?.changed > 0)
+    Ok(run(site, conn, &site.statements.take_sweep, &[period]).await?.changed > 0)
 }
 
 /// Sweeps the rows of one page, and gives the last name of it if there are more.
