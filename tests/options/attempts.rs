@@ -1,4 +1,4 @@
-//! `attempts` and `backoff`: how often a store is asked. Only SQLite is polled; the others tell.
+//! `attempts` and `backoff`: how often a store is asked. Where the kernel wakes waiters of SQLite, no store here is polled.
 
 use dlock::{Error, ErrorKind, distributed_lock};
 
@@ -30,7 +30,10 @@ async fn attempts_and_pauses_are_bounded_where_they_are_said_to_be() {
         };
         let (two, many, rarely) = (two(store).await, many(store).await, rarely(store).await);
         let (two, many, rarely) = (attempts(two), attempts(many), attempts(rarely));
-        if store == "sqlite" {
+        if store == "sqlite" && cfg!(target_os = "linux") {
+            // A release of another key with the same side file wakes waiters too, so nothing bounds `rarely`.
+            assert!(two == 2 && many >= 2, "{two} {many}");
+        } else if store == "sqlite" {
             // Of a pause of up to ten minutes hardly one ends in half a second, and no four in a row.
             assert!(two == 2 && many > 4 && rarely <= 4, "{two} {many} {rarely}");
         } else {
