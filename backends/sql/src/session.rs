@@ -45,7 +45,7 @@ pub(crate) struct Session<D: Dialect> {
     used: BootInstant,
     /// Nothing more may be asked on it.
     pub(crate) broken: bool,
-    /// What is bound to this session, as a waiting room is, ends with it. Then no statement is sent again over a new one.
+    /// A waiting room is bound to this session, and ends with it. Then no statement is sent again over a new one.
     pub(crate) is_bound: bool,
 }
 

@@ -104,7 +104,7 @@ impl Wakes {
     pub(super) fn close(&self) {}
 }
 
-/// What the waiter is to do after a refusal at `now`.
+/// The news and the pause of a waiter after a refusal at `now`.
 pub(super) fn wake_of(wake: Wake, news: Option<News>, queue: Queue, now: BootInstant) -> Wake {
     let pause = match (&news, STYLE, queue) {
         (Some(_), ..) => NET.mul_f64(0.5 + fastrand::f64() / 2.0),

@@ -22,7 +22,7 @@ pub(crate) type Client = PgConnection;
 
 pub(crate) use dlock_postgres::versioned::Versioned;
 
-/// What changes a row of the cases of version columns.
+/// The change of a row in the cases of version columns.
 pub(crate) const SET_REMAINING: &str = "remaining = $1";
 
 /// The server's time, as the rows have it.

@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 /// A lock as the server knows it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct LockName {
-    /// What an operator pastes into the server's functions, and what stands in the table.
+    /// The text that an operator pastes into the server's functions. It also stands in the table.
     pub id: String,
     /// A number, by which the locks of a session are told apart.
     pub number: i64,

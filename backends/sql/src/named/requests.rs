@@ -73,7 +73,7 @@ impl<D: NamedDialect> Session<D> {
                         },
                     };
                     let tell = telling(tell, answer);
-                    // What is told and not heard is freed by a request of its own, which has begun when `kept` goes.
+                    // A grant that nobody hears of is freed by a request of its own, which has begun when `kept` goes.
                     let tell: Tell = Box::new(move || {
                         tell();
                         drop(kept);

@@ -27,7 +27,7 @@ pub(crate) struct Waiter {
 
 #[derive(Default)]
 struct State {
-    /// What the server has said of the row's holder; `None` as long as nobody knows that there is one.
+    /// The server's words about the row's holder; `None` as long as nobody knows that there is one.
     told: Option<Told>,
     /// Whether the statement that takes the row is under way.
     is_taking: bool,
@@ -36,7 +36,7 @@ struct State {
     has_ended: bool,
 }
 
-/// What the server has said of the holder.
+/// The server's words about the holder.
 #[derive(Clone, Default)]
 pub(crate) struct Told {
     pub(crate) ask_by: Option<BootInstant>,

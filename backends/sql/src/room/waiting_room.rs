@@ -29,7 +29,7 @@ pub(crate) struct WaitingRoom<D: Dialect> {
     sessions: PerRuntime<Arc<RoomSessions<D>>>,
 }
 
-/// What came of a question that was asked in the room.
+/// The answer to a question that was asked in the room.
 pub(crate) enum Asked {
     Answered(Attempt),
     /// The question was not asked, and left nothing.

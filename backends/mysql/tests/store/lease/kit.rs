@@ -17,7 +17,7 @@ pub(crate) type Client = MySqlConnection;
 
 pub(crate) use dlock_mysql::versioned::Versioned;
 
-/// What changes a row of the cases of version columns.
+/// The change of a row in the cases of version columns.
 pub(crate) const SET_REMAINING: &str = "remaining = ?";
 
 /// The server's time, as the rows have it.
