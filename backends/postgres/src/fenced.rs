@@ -19,7 +19,7 @@ use dlock_contract::engine::judge;
 use dlock_contract::{Fence, Result};
 use sqlx::postgres::PgConnection;
 
-use crate::fault::fault;
+use crate::server::fault::fault;
 
 /// One row for each resource, for as long as the resource exists: a deleted row forgets the tokens that were seen.
 const CREATE: &str = "\

@@ -6,15 +6,11 @@
 // A library of locks neither panics nor prints.
 #![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]
 
-mod dialect;
-mod fault;
 pub mod fenced;
+mod lease;
 mod lock_in;
 pub mod named;
-mod pooler;
-mod room;
 mod server;
-mod tables;
 pub mod versioned;
 
 use std::sync::Arc;
@@ -22,7 +18,7 @@ use std::sync::Arc;
 use dlock_contract::{Address, Backend, Clock, Opener, Result};
 use dlock_sql::{LeaseRow, Settings, Way};
 
-pub use self::dialect::Postgres;
+pub use self::lease::dialect::Postgres;
 pub use self::lock_in::{Transaction, lock_in, try_lock_in};
 use self::server::{FORM, Server};
 

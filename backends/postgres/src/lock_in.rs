@@ -7,7 +7,7 @@ use dlock_contract::{Error, ErrorKind, LockKey, Result};
 use dlock_sql::LockName;
 use sqlx::{AssertSqlSafe, Row};
 
-use crate::fault::{fault, state};
+use crate::server::fault::{fault, state};
 
 /// A transaction of sqlx.
 pub type Transaction<'c> = sqlx::Transaction<'c, sqlx::Postgres>;

@@ -42,7 +42,7 @@ use dlock_sql::VersionedServer;
 use sqlx::Postgres;
 use sqlx::postgres::PgQueryResult;
 
-use crate::fault::fault;
+use crate::server::fault::fault;
 
 /// A table of PostgreSQL with a column that has the version of each row.
 pub type Versioned = dlock_sql::Versioned<Server>;

@@ -9,10 +9,11 @@ use futures::future::BoxFuture;
 use sqlx::postgres::PgConnection;
 use sqlx::{AssertSqlSafe, Row};
 
-use crate::dialect::{Postgres, set_up};
-use crate::fault::{fault, state};
+use crate::lease::dialect::{Postgres, set_up};
+use crate::lease::tables;
+use crate::server::fault::{fault, state};
+use crate::server::pooler;
 use crate::server::writable_server;
-use crate::{pooler, tables};
 
 /// The session of the row holds the lock of the row. A lock of one number has its two halves in two columns; one of two numbers
 /// has each in a column, without a sign.

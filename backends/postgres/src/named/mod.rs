@@ -8,7 +8,7 @@ mod dialect;
 use dlock_contract::{Address, Clock, Result};
 use dlock_sql::{NamedLock, Settings};
 
-use crate::dialect::Postgres;
+use crate::lease::dialect::Postgres;
 use crate::server::{FORM, Server};
 
 /// Opens the same URLs as [`open`](crate::open), for advisory locks. It needs PostgreSQL 14 or later, which ends silent

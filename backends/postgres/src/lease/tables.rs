@@ -7,7 +7,7 @@ use dlock_contract::{Error, ErrorKind, Health, Result};
 use sqlx::postgres::{PgConnection, PgRow};
 use sqlx::{AssertSqlSafe, Row};
 
-use crate::fault::fault;
+use crate::server::fault::fault;
 
 /// A table, and its columns as `name:type:collation:key`, in order.
 struct Table {
@@ -22,7 +22,7 @@ const NAMED_LOCKS: [&Table; 2] = [&NAMED, &META];
 
 const LOCKS: Table = Table {
     name: dlock_sql::LOCKS,
-    create: include_str!("../migrations/20261123000001_dlock_locks.sql"),
+    create: include_str!("../../migrations/20261123000001_dlock_locks.sql"),
     columns: &[
         "k:text:C:PRI",
         "owner:bytea::",
@@ -43,19 +43,19 @@ const LOCKS: Table = Table {
 
 const BREAKS: Table = Table {
     name: dlock_sql::BREAKS,
-    create: include_str!("../migrations/20261123000002_dlock_breaks.sql"),
+    create: include_str!("../../migrations/20261123000002_dlock_breaks.sql"),
     columns: &["hold:text:C:PRI", "record:text:C:", "until_us:bigint::"],
 };
 
 const META: Table = Table {
     name: dlock_sql::META,
-    create: include_str!("../migrations/20261123000003_dlock_meta.sql"),
+    create: include_str!("../../migrations/20261123000003_dlock_meta.sql"),
     columns: &["name:text:C:PRI", "word:text:C:", "number:bigint::"],
 };
 
 const NAMED: Table = Table {
     name: dlock_sql::NAMED,
-    create: include_str!("../migrations/20261124000001_dlock_named.sql"),
+    create: include_str!("../../migrations/20261124000001_dlock_named.sql"),
     columns: &[
         "k:text:C:PRI",
         "lock_id:text:C:",

@@ -7,7 +7,7 @@ use dlock_contract::Result;
 use sqlx::postgres::PgConnection;
 use sqlx::{Connection, Row};
 
-use crate::fault::fault;
+use crate::server::fault::fault;
 
 /// The other connection is closed afterwards.
 pub(crate) async fn gives_sessions_in_turn(one: &mut PgConnection, mut other: PgConnection) -> Result<bool> {

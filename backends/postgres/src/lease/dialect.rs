@@ -10,10 +10,11 @@ use sqlx::postgres::{PgArguments, PgConnection, PgRow};
 use sqlx::query::Query;
 use sqlx::{AssertSqlSafe, Column, Connection, Either, Executor, Row, TypeInfo, ValueRef};
 
-use crate::fault::{fault, refusal};
-use crate::room::AdvisoryLocks;
+use crate::lease::room::AdvisoryLocks;
+use crate::lease::tables;
+use crate::server::fault::{fault, refusal};
+use crate::server::pooler;
 use crate::server::{Server, writable_server};
-use crate::{pooler, tables};
 
 /// `now()` would be the start of the transaction. The time of the statement is one value in all of it.
 const NOW: &str = "(extract(epoch FROM statement_timestamp()) * 1000000)::bigint";

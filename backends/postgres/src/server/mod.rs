@@ -1,5 +1,8 @@
 //! The servers, the database and the account of an address.
 
+pub(crate) mod fault;
+pub(crate) mod pooler;
+
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,7 +14,7 @@ use dlock_sql::{Settings, Way};
 use sqlx::postgres::{PgConnectOptions, PgConnection, PgSslMode};
 use sqlx::{ConnectOptions, Row};
 
-use crate::fault::fault;
+use crate::server::fault::fault;
 
 const DEFAULT_PORT: u16 = 5432;
 

@@ -1,0 +1,5 @@
+//! Locks in rows of a table: the way for most. Here is what is PostgreSQL's own.
+
+pub(crate) mod dialect;
+mod room;
+pub(crate) mod tables;
