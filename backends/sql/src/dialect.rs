@@ -8,7 +8,7 @@ use dlock_contract::{Error, Health, Result};
 use futures::future::BoxFuture;
 
 use crate::room_name::RoomName;
-use crate::statements::Words;
+use crate::words::Words;
 
 /// One server's part of the algorithm.
 pub trait Dialect: fmt::Debug + Send + Sync + 'static {

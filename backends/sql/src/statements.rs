@@ -6,9 +6,8 @@
 //! `{now}` is the server's time at the start of the statement, in microseconds since 1970. It must be one value in all of
 //! the statement. A lease counted from it ends no earlier than one that is counted from when the caller sent the request.
 
-use std::borrow::Cow;
-
 use crate::dialect::Statement;
+use crate::words::Words;
 
 /// The table of the locks.
 pub const LOCKS: &str = "dlock_locks";
@@ -16,33 +15,6 @@ pub const LOCKS: &str = "dlock_locks";
 pub const BREAKS: &str = "dlock_breaks";
 /// The table that says in which way each namespace is locked.
 pub const META: &str = "dlock_meta";
-
-/// The server's words.
-#[derive(Clone, Debug)]
-pub struct Words {
-    /// The kind of store in one word.
-    pub kind: &'static str,
-    /// The schema and a dot, which stand before each table's name, or nothing. It is checked where it is read.
-    pub schema: Cow<'static, str>,
-    /// The server's time in microseconds since 1970.
-    pub now: &'static str,
-    /// The division of whole numbers.
-    pub div: &'static str,
-    /// An owner that is nobody: no bytes.
-    pub nobody: &'static str,
-    /// The words before and after the expression of a new token.
-    pub draw: (&'static str, &'static str),
-    /// The end of a statement that draws a token.
-    pub tells: &'static str,
-    /// The end of an insert that changes nothing if the row is there; empty where the server then answers with
-    /// [`Refusal::Duplicate`](crate::Refusal::Duplicate).
-    pub unless_there: &'static str,
-    /// The hint by which the server looks several rows up by their names. One that reads a small table as a whole would wait for rows
-    /// of other keys that somebody keeps locked.
-    pub by_name: &'static str,
-    /// Whether placeholders have numbers: `$1`, and not `?`.
-    pub numbered: bool,
-}
 
 /// Wins if the lock is free, its lease has ended, or it is this owner's already: then it keeps its token. A new token is
 /// above the last one and not below the server's time, so it rises even where rows were lost.
@@ -349,6 +321,8 @@ pub(crate) fn statement(text: &str, words: &Words) -> Statement {
 
 #[cfg(test)]
 mod tests {
+    use std::borrow::Cow;
+
     use super::*;
 
     const WORDS: Words = Words {

@@ -6,7 +6,7 @@ use dlock_contract::{Health, LockKey, Result};
 use futures::future::BoxFuture;
 
 use super::name::LockName;
-use super::statements::NamedWords;
+use super::words::NamedWords;
 use crate::dialect::Dialect;
 
 /// One server's part of named locks, beside its part of all statements.

@@ -8,8 +8,8 @@ use super::dialect::{NamedAnswer, NamedDialect, SessionId};
 use super::drive::Goes;
 use super::requests::{Failure, judged, run};
 use super::session::{Lock, Site};
-use crate::attempt::MOST_TOKEN;
 use crate::dialect::{Answer, Statement, Value};
+use crate::numbers::MOST_TOKEN;
 use crate::session::corrupt;
 
 /// A token, and since when the lock is held; `None` if somebody else has it. A token may be none of ours.

@@ -19,7 +19,7 @@ use super::requests::run;
 use super::statements::Statements;
 use super::store::{NamedLock, Shared};
 use crate::dialect::{Answer, Statement, Value};
-use crate::inspect::{page_of, range_of};
+use crate::listing::{page_of, range_of};
 use crate::session::corrupt;
 
 /// How long the holder's process has for giving the lock up. Its monitor looks four times in a second.

@@ -24,8 +24,10 @@ mod sessions;
 mod statements;
 mod store;
 mod sweep;
+mod words;
 
 pub use dialect::{NamedAnswer, NamedDialect, SessionId};
 pub use name::LockName;
-pub use statements::{NAMED, NamedWords};
+pub use statements::NAMED;
 pub use store::NamedLock;
+pub use words::NamedWords;

@@ -2,28 +2,12 @@
 //!
 //! As in the statements of the lease row, words in braces are the server's, and values are `$1`, `$2` and so on.
 
-use std::time::Duration;
-
 use super::dialect::NamedDialect;
 use crate::dialect::Statement;
 use crate::statements::{SWEPT, statement};
 
 /// The table of tokens, notes and requests to break a hold.
 pub const NAMED: &str = "dlock_named";
-
-/// The server's words about named locks.
-#[derive(Clone, Copy, Debug)]
-pub struct NamedWords {
-    /// The words before the changes of a row that is there already.
-    pub on_conflict: &'static str,
-    /// Whether the session of a row holds the lock of that row.
-    pub is_held: &'static str,
-    /// The expressions that ask for the lock with the number `$7` and tell who answers, if one statement can ask and draw the
-    /// token.
-    pub try_lock: Option<[&'static str; 2]>,
-    /// The longest silence after which the server can end a session.
-    pub longest_ttl: Duration,
-}
 
 /// Draws a token under the lock, and leaves the note and the hold id. The token is above the last one and not below the server's
 /// time, so it rises even where rows were lost. The record of another hold stays for its holder; an earlier break of this very

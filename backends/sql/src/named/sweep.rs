@@ -12,8 +12,8 @@ use super::dialect::NamedDialect;
 use super::requests::run;
 use super::session::Site;
 use super::store::Shared;
-use crate::attempt::micros;
 use crate::dialect::{Refusal, Value};
+use crate::numbers::micros;
 use crate::statements::PAGE;
 
 /// The pause between two pages.

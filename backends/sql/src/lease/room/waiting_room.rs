@@ -7,10 +7,10 @@ use dlock_contract::{Attempt, BootInstant, Claim, Owner, PerRuntime, Queue, Resu
 
 use crate::dialect::Dialect;
 use crate::flights::{Flight, Flights};
-use crate::room::recent::Recent;
-use crate::room::sessions::{NoSeat, RoomSessions};
-use crate::room::stand::{Begin, stand};
-use crate::room::waiter::{Outcome, Ticket, Tickets, Told, Waiter};
+use crate::lease::room::recent::Recent;
+use crate::lease::room::sessions::{NoSeat, RoomSessions};
+use crate::lease::room::stand::{Begin, stand};
+use crate::lease::room::waiter::{Outcome, Ticket, Tickets, Told, Waiter};
 use crate::row::row_name;
 use crate::session::Site;
 

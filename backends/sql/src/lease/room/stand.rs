@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use dlock_contract::{Attempt, BootInstant, Result};
 
-use crate::attempt::acquire;
 use crate::dialect::Dialect;
-use crate::room::recent::Recent;
-use crate::room::sessions::{RoomSessions, Seat, bounded};
-use crate::room::visit::Inside;
-use crate::room::waiter::{Outcome, Told, Waiter};
+use crate::lease::attempt::acquire;
+use crate::lease::room::recent::Recent;
+use crate::lease::room::sessions::{RoomSessions, Seat, bounded};
+use crate::lease::room::visit::Inside;
+use crate::lease::room::waiter::{Outcome, Told, Waiter};
 use crate::row::row_name;
 
 /// The longest pause between two looks of the first waiter, behind a holder that is not in the room: first and last. The

@@ -7,9 +7,9 @@ use dlock_contract::{Attempt, BootInstant, Claim, Error, Exchange, Hold, Release
 use futures::future::BoxFuture;
 
 use crate::dialect::Dialect;
-use crate::ending;
-use crate::room::{inside_of, pass, release};
-use crate::store::LeaseRow;
+use crate::lease::ending;
+use crate::lease::room::{inside_of, pass, release};
+use crate::lease::store::LeaseRow;
 
 impl<D: Dialect> Exchange for LeaseRow<D> {
     fn release_to<'a>(

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use dlock_contract::Hold;
 
 use crate::dialect::Dialect;
-use crate::room::sessions::{RoomSession, RoomSessions};
+use crate::lease::room::sessions::{RoomSession, RoomSessions};
 use crate::room_name::RoomName;
 use crate::session::Home;
 

@@ -9,7 +9,7 @@ use dlock_contract::{BootInstant, Claim, Hold, Note, Owner, Signal, Wake};
 use tokio::sync::{Notify, OwnedMutexGuard, watch};
 
 use crate::flights::{Flight, Flights};
-use crate::room::work::Work;
+use crate::lease::room::work::Work;
 
 /// One waiter.
 pub(crate) struct Waiter {

@@ -8,12 +8,10 @@ use dlock_contract::{
 };
 
 use crate::dialect::{Answer, Cell, Dialect, Statement, Value};
+use crate::numbers::{MOST_TOKEN, micros};
 use crate::row::{RowName, row_name};
 use crate::session::{Session, corrupt};
 use crate::statements::Statements;
-
-/// No counter of ours gives more: a JSON number or a script holds no larger one exactly.
-pub(crate) const MOST_TOKEN: u64 = 1 << 53;
 
 /// Asks once for the lock.
 pub(crate) async fn acquire<D: Dialect>(session: &mut Session<D>, claim: &Arc<Claim>) -> Result<Attempt> {
@@ -146,9 +144,4 @@ impl<'a> Request<'a> {
         let wake = Wake::poll().ask_by(asked.after(left)).lease_left(left);
         Ok(Attempt::Contended(wake.held_by(Some(Note::from_stored(note.text())))))
     }
-}
-
-/// Whole microseconds. The profile refuses times that are none.
-pub(crate) fn micros(time: Duration) -> i64 {
-    i64::try_from(time.as_micros()).unwrap_or(i64::MAX)
 }

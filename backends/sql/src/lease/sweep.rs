@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use dlock_contract::{ErrorKind, Result};
 
-use crate::attempt::micros;
 use crate::dialect::{Dialect, Value};
+use crate::numbers::micros;
 use crate::pool::Pool;
 use crate::session::{Session, Site};
 use crate::statements::{PAGE, of_size};

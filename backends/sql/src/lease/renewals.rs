@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use dlock_contract::{Error, Hold, Result, Standing, Validity};
 
-use crate::attempt::micros;
 use crate::dialect::{Cell, Dialect, Statement, Value};
-use crate::room::home_of;
+use crate::lease::room::home_of;
+use crate::numbers::micros;
 use crate::row::row_name;
 use crate::session::{Home, Session};
 use crate::statements::{BATCHES, of_size};

@@ -4,8 +4,8 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use dlock_contract::{Claim, LastSuccess, LockKey, Note, Released, Result, RunEnd};
 
-use crate::attempt::micros;
 use crate::dialect::{Dialect, Value};
+use crate::numbers::micros;
 use crate::row::row_name;
 use crate::session::{Asked, Session, corrupt};
 

@@ -6,10 +6,10 @@ use std::time::Duration;
 use dlock_contract::{Attempt, Claim, Error, Queue, Result};
 
 use crate::dialect::Dialect;
-use crate::room::{Asked, RowTurn, Ticket, Told, inside_of};
-use crate::store::LeaseRow;
+use crate::lease::room::{Asked, RowTurn, Ticket, Told, inside_of};
+use crate::lease::store::LeaseRow;
+use crate::lease::{attempt, ending};
 use crate::ways::Way;
-use crate::{attempt, ending};
 
 /// How long an abandon waits for the attempt that it undoes.
 const LANDING: Duration = Duration::from_secs(1);

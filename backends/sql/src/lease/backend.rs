@@ -10,10 +10,10 @@ use dlock_contract::{
 use futures::future::{BoxFuture, join_all};
 
 use crate::dialect::Dialect;
-use crate::renewals::{Renewal, batches, renew, unknown};
+use crate::lease::renewals::{Renewal, batches, renew, unknown};
+use crate::lease::store::LeaseRow;
+use crate::lease::{ending, inspect};
 use crate::row::row_name;
-use crate::store::LeaseRow;
-use crate::{ending, inspect};
 
 impl<D: Dialect> Backend for LeaseRow<D> {
     fn profile(&self) -> &Profile {

@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use dlock_contract::{BreakRecord, Cursor, HoldId, Holder, Listing, LockKey, LockState, Note, Page, Result};
 
-use crate::attempt::micros;
-use crate::dialect::{Cell, Dialect, Value};
-use crate::row::{HEAD, row_name};
+use crate::dialect::{Dialect, Value};
+use crate::listing::{page_of, range_of};
+use crate::numbers::micros;
+use crate::row::row_name;
 use crate::session::{Session, corrupt};
 
 /// The shortest time for which the record of a broken hold is kept.
@@ -35,29 +36,6 @@ pub(crate) async fn list<D: Dialect>(session: &mut Session<D>, listing: &Listing
     let limit = Value::Int(i64::try_from(listing.limit()).unwrap_or(i64::MAX));
     let values = [Value::Text(after), Value::Text(&start), Value::Text(&end), limit];
     page_of(listing, &prefix, &session.ask(&site.statements.list, &values).await?.rows)
-}
-
-/// The prefix of the names that a listing asks for, and the range of rows in which they are.
-pub(crate) fn range_of(listing: &Listing) -> Result<(String, String, String)> {
-    let prefix = listing.name_prefix()?;
-    // Only the beginning of a long key stands in its name. Names are ASCII, so the end is above all that begin so.
-    let start = prefix.get(..HEAD).unwrap_or(&prefix).to_owned();
-    let end = format!("{start}\u{7f}");
-    Ok((prefix, start, end))
-}
-
-/// The held locks among the rows of a range: name, whole key, whether it is held.
-pub(crate) fn page_of(listing: &Listing, prefix: &str, rows: &[Vec<Cell>]) -> Result<Page> {
-    let mut keys = Vec::new();
-    for row in rows {
-        let [name, long_key, is_held] = &row[..] else { return Err(corrupt("it has too few columns")) };
-        let key = if long_key.text().is_empty() { name.text() } else { long_key.text() };
-        if is_held.is_true() && key.starts_with(prefix) {
-            keys.push(LockKey::from_stored(key).ok_or_else(|| corrupt("its name is no key"))?);
-        }
-    }
-    let last = rows.last().filter(|_| rows.len() >= listing.limit()).and_then(|row| row.first());
-    Ok(Page::new(keys, last.map(|name| Cursor::new(name.text()))))
 }
 
 /// The record comes first, so that a holder which hears of its loss finds it.

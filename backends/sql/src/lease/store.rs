@@ -10,12 +10,12 @@ use futures::future::BoxFuture;
 
 use crate::dialect::Dialect;
 use crate::flights::Flights;
+use crate::lease::room::WaitingRoom;
+use crate::lease::sweep::sweep_for_ever;
 use crate::pool::Pool;
-use crate::room::WaitingRoom;
 use crate::session::{Session, Site};
 use crate::settings::Settings;
 use crate::statements::Statements;
-use crate::sweep::sweep_for_ever;
 use crate::ways::Ways;
 
 /// The connections for renewals. One is enough; the second one serves while the first waits for a row.

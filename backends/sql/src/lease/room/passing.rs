@@ -11,12 +11,12 @@ use futures::future::BoxFuture;
 use tokio::sync::oneshot;
 
 use crate::dialect::Dialect;
-use crate::room::sessions::{RoomSessions, Seat, bounded};
-use crate::room::stand::Begin;
-use crate::room::visit::Inside;
-use crate::room::waiting_room::WaitingRoom;
-use crate::room::work::Work;
-use crate::{attempt, ending};
+use crate::lease::room::sessions::{RoomSessions, Seat, bounded};
+use crate::lease::room::stand::Begin;
+use crate::lease::room::visit::Inside;
+use crate::lease::room::waiting_room::WaitingRoom;
+use crate::lease::room::work::Work;
+use crate::lease::{attempt, ending};
 
 /// How long another runtime may take, from which the release does not come. It may stand still.
 const ELSEWHERE: Duration = Duration::from_secs(1);
