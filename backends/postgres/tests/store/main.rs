@@ -45,6 +45,7 @@ mod lock_in;
 mod named_kit;
 mod passwords;
 mod pooler;
+mod readers;
 mod rights;
 mod rooms;
 mod schemas;
