@@ -9,7 +9,7 @@ use dlock_contract::Claim;
 use dlock_postgres::Postgres;
 use dlock_sql::LeaseRow;
 use dlock_testkit::holds::claim_on;
-use dlock_testkit::servers::{self, Instance, shared};
+use dlock_testkit::servers::{self, Instance, WallClock, on_small_disk, shared};
 use futures::future::LocalBoxFuture;
 use sqlx::postgres::{PgConnectOptions, PgConnection, PgRow};
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Row, ValueRef};
@@ -27,6 +27,15 @@ pub(crate) const SET_REMAINING: &str = "remaining = $1";
 
 /// The server's time, as the rows have it.
 pub(crate) const NOW: &str = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
+
+/// Whether a session may end because the server's clock was set forward.
+pub(crate) const JUMPS_END_SESSIONS: bool = true;
+
+/// A table that fills the disk. Its text is stored as it is, not made small.
+pub(crate) const FILLER: &str = "CREATE TABLE filler (more TEXT); ALTER TABLE filler ALTER more SET STORAGE EXTERNAL";
+
+/// The code of a full disk.
+pub(crate) const FULL: &str = "53100";
 
 /// How a statement makes bytes of a hexadecimal text.
 pub(crate) fn bytes(hex: &str) -> String {
@@ -49,6 +58,27 @@ where
     let server = start(servers::Postgres::default()).await;
     let database = Database::create(&server.url(), "alone").await;
     body(server, database).await;
+}
+
+/// Runs one case of `cases_with_clock`.
+pub(crate) async fn run_with_clock<F>(body: F)
+where
+    F: FnOnce(WallClock, Database) -> LocalBoxFuture<'static, ()>,
+{
+    let clock = WallClock::new().unwrap();
+    let server = start(clock.of(servers::Postgres::default())).await;
+    let database = Database::create(&server.url(), "clock").await;
+    body(clock, database).await;
+}
+
+/// Runs one case of `cases_on_small_disk`: the tables are on the disk, and the log of changes is not.
+pub(crate) async fn run_on_small_disk<F>(body: F)
+where
+    F: FnOnce(Database) -> LocalBoxFuture<'static, ()>,
+{
+    let server = start(on_small_disk(servers::Postgres::default(), "data/base", 64)).await;
+    let database = Database::create(&server.url(), "disk").await;
+    body(database).await;
 }
 
 /// A server of one case.

@@ -192,7 +192,10 @@ async fn several_readers_are_listed_once_and_broken_one_by_one(database: Databas
         assert!(matches!(confirm(*store, hold).await, Standing::Renewed(_)), "the break of one reader ended another");
         assert_eq!(store.record_of(hold).await.unwrap(), None);
     }
-    assert!(matches!(confirm(&one, &beside).await, Standing::Renewed(_)), "the break ended another lock of the session");
+    assert!(
+        matches!(confirm(&one, &beside).await, Standing::Renewed(_)),
+        "the break ended another lock of the session"
+    );
     is_refused(&other, &claim_as(&database, "a", Mode::Write)).await;
     for (store, hold) in &holds[1..] {
         assert_eq!(store.release(hold).await.unwrap(), Released::Released);

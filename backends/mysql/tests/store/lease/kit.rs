@@ -3,7 +3,7 @@
 use dlock::{Clock, Result};
 use dlock_mysql::lease::{self, MySql};
 use dlock_sql::LeaseRow;
-use dlock_testkit::servers::Instance;
+use dlock_testkit::servers::{Instance, WallClock};
 use futures::future::LocalBoxFuture;
 use sqlx::mysql::{MySqlConnection, MySqlRow};
 use sqlx::{AssertSqlSafe, Connection, Row};
@@ -23,6 +23,15 @@ pub(crate) const SET_REMAINING: &str = "remaining = ?";
 /// The server's time, as the rows have it.
 pub(crate) const NOW: &str = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))";
 
+/// Whether a session may end because the server's clock was set forward.
+pub(crate) const JUMPS_END_SESSIONS: bool = false;
+
+/// A table that fills the disk.
+pub(crate) const FILLER: &str = "CREATE TABLE filler (more TEXT)";
+
+/// The code of a full disk.
+pub(crate) const FULL: &str = "1114";
+
 /// How many bytes a statement makes of a hexadecimal text.
 pub(crate) fn bytes(hex: &str) -> String {
     format!("X'{hex}'")
@@ -36,6 +45,27 @@ where
     let server = tokio::task::spawn_blocking(move || kind.start()).await.unwrap().unwrap();
     let database = Database::create(&server.url(), "alone").await;
     body(server, database).await;
+}
+
+/// Runs one case of `cases_with_clock`.
+pub(crate) async fn run_with_clock<F>(kind: Kind, body: F)
+where
+    F: FnOnce(WallClock, Database) -> LocalBoxFuture<'static, ()>,
+{
+    let clock = WallClock::new().unwrap();
+    let given = clock.clone();
+    let server = tokio::task::spawn_blocking(move || kind.start_with(&given)).await.unwrap().unwrap();
+    let database = Database::create(&server.url(), "clock").await;
+    body(clock, database).await;
+}
+
+/// Runs one case of `cases_on_small_disk`.
+pub(crate) async fn run_on_small_disk<F>(kind: Kind, body: F)
+where
+    F: FnOnce(Database) -> LocalBoxFuture<'static, ()>,
+{
+    let server = tokio::task::spawn_blocking(move || kind.start_on_small_disk()).await.unwrap().unwrap();
+    body(Database::test_of(&server)).await;
 }
 
 pub(crate) async fn try_open(url: &str) -> Result<Store> {
