@@ -37,6 +37,16 @@ pub(crate) const FILLER: &str = "CREATE TABLE filler (more TEXT); ALTER TABLE fi
 /// The code of a full disk.
 pub(crate) const FULL: &str = "53100";
 
+/// Rows whose change makes a transaction a heavy one, on a server that weighs.
+pub(crate) const HEAVY: &str = "INSERT INTO weight SELECT generate_series(1, 500)";
+
+/// A statement by which somebody's session leaves a deadlock to others: who looks first is undone.
+pub(crate) async fn patient(database: &Database) -> &'static str {
+    // A request of a store gives up after a second.
+    database.change(&format!("ALTER DATABASE {} SET deadlock_timeout = '700ms'", database.name)).await;
+    "SET deadlock_timeout = '60s'"
+}
+
 /// How a statement makes bytes of a hexadecimal text.
 pub(crate) fn bytes(hex: &str) -> String {
     format!("'\\x{hex}'::bytea")
@@ -186,6 +196,21 @@ impl Database {
         let found = lines_of(&mut conn, &format!("SELECT 1 FROM dlock_locks WHERE k = '{name}' FOR UPDATE")).await;
         assert_eq!(found.len(), 1, "no row {name}");
         conn
+    }
+
+    /// Whether a session of a store waits for a row.
+    pub(crate) async fn waits_for_a_row(&self) -> bool {
+        let waiting = format!(
+            "SELECT pid FROM pg_stat_activity WHERE datname = '{}' AND application_name = 'dlock' \
+             AND wait_event_type = 'Lock' AND wait_event <> 'advisory'",
+            self.name
+        );
+        !self.lines(&waiting).await.is_empty()
+    }
+
+    /// How many deadlocks the database has seen.
+    pub(crate) async fn deadlocks(&self) -> i64 {
+        self.number(&format!("SELECT deadlocks FROM pg_stat_database WHERE datname = '{}'", self.name)).await
     }
 
     /// Somebody's session that keeps the whole table locked until it is dropped.

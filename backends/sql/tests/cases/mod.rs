@@ -4,6 +4,7 @@
 mod accounts;
 mod clock_jumps;
 pub(crate) mod crowds;
+mod deadlocks;
 mod dropped;
 mod full_disk;
 mod inspect;

@@ -32,6 +32,14 @@ pub(crate) const FILLER: &str = "CREATE TABLE filler (more TEXT)";
 /// The code of a full disk.
 pub(crate) const FULL: &str = "1114";
 
+/// Rows whose change makes a transaction a heavy one.
+pub(crate) const HEAVY: &str = "INSERT INTO weight WITH RECURSIVE up (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM up WHERE n < 500) SELECT n FROM up";
+
+/// A statement by which somebody's session leaves a deadlock to others. Here its weight does it.
+pub(crate) async fn patient(_: &Database) -> &'static str {
+    "DO 1"
+}
+
 /// How many bytes a statement makes of a hexadecimal text.
 pub(crate) fn bytes(hex: &str) -> String {
     format!("X'{hex}'")
@@ -127,6 +135,22 @@ impl Database {
         let found = lines_of(&mut conn, &format!("SELECT 1 FROM dlock_locks WHERE k = '{name}' FOR UPDATE")).await;
         assert_eq!(found.len(), 1, "no row {name}");
         conn
+    }
+
+    /// Whether a session of a store waits for a row.
+    pub(crate) async fn waits_for_a_row(&self) -> bool {
+        let waiting = "SELECT trx_mysql_thread_id FROM information_schema.INNODB_TRX WHERE trx_state = 'LOCK WAIT'";
+        let (waiting, ours) = (self.lines(waiting).await, self.sessions().await);
+        waiting.iter().any(|session| ours.contains(session))
+    }
+
+    /// How many deadlocks the server has seen.
+    pub(crate) async fn deadlocks(&self) -> i64 {
+        match &self.lines("SELECT count FROM information_schema.INNODB_METRICS WHERE name = 'lock_deadlocks'").await[..]
+        {
+            [count] => count.parse().unwrap(),
+            count => panic!("{count:?}"),
+        }
     }
 
     /// Somebody's session that keeps the whole table locked until it is dropped.

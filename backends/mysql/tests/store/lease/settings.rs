@@ -4,7 +4,7 @@ use dlock::{ErrorKind, Key, LockKey};
 use dlock_contract::{Attempt, Backend, Keeps, Queue, Released, RunEnd, Standing};
 use dlock_contract::{Error, Periods};
 use dlock_testkit::holds::{claim_on, confirm, take, token};
-use dlock_testkit::servers::Instance;
+use dlock_testkit::servers::{Instance, MariaDb};
 use sqlx::ConnectOptions;
 use sqlx::mysql::MySqlConnectOptions;
 
@@ -32,6 +32,8 @@ async fn settings_of_the_server_make_no_difference_to_a_session(_server: Instanc
         "sql_mode = 'ANSI_QUOTES,PIPES_AS_CONCAT,NO_BACKSLASH_ESCAPES'",
         "autocommit = 0",
         "init_connect = 'SET autocommit = 0, time_zone = \"-05:00\"'",
+        "init_connect = 'SET timestamp = 12345'",
+        "init_connect = ''",
         "transaction_isolation = 'SERIALIZABLE'",
         "transaction_isolation = 'READ-UNCOMMITTED'",
         "innodb_lock_wait_timeout = 100",
@@ -52,6 +54,16 @@ async fn settings_of_the_server_make_no_difference_to_a_session(_server: Instanc
         named_cycle(&url, &number.to_string()).await;
     }
     assert!(matches!(confirm(&before, &held).await, Standing::Renewed(_)));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_mariadb_that_lets_nobody_set_the_time_is_used_as_it_is() {
+    let recipe = MariaDb { extra: vec!["--secure-timestamp=YES".to_owned()] };
+    let server = tokio::task::spawn_blocking(move || Instance::start(recipe)).await.unwrap().unwrap();
+    let database = Database::create(&server.url(), "secure").await;
+    let store = database.store().await;
+    let hold = take(&store, &database.claim("a", TTL)).await;
+    assert!(matches!(confirm(&store, &hold).await, Standing::Renewed(_)));
 }
 
 /// MariaDB has no such databases.
