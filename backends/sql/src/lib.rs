@@ -27,7 +27,9 @@ mod words;
 
 pub use dialect::{Answer, Cell, Dialect, Refusal, Rooms, Statement, Value};
 pub use lease::LeaseRow;
-pub use named::{LockName, NAMED, NamedAnswer, NamedDialect, NamedLock, NamedWords, SessionId};
+pub use named::{
+    LockName, NAMED, NamedAnswer, NamedDialect, NamedLock, NamedWords, READ_WRITE, ReadWriteWords, SessionId,
+};
 pub use room_name::RoomName;
 pub use settings::{KEYS, OPTIONS, Settings};
 pub use statements::{BREAKS, LOCKS, META};

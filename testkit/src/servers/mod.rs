@@ -5,6 +5,7 @@
 //! [`shared`] gives every test of a process the same set.
 
 mod certificates;
+mod changed;
 mod etcd;
 mod folder;
 mod instance;
@@ -20,6 +21,7 @@ mod redis_cluster;
 mod redis_sentinel;
 mod redis_tls;
 mod shared;
+mod small_disk;
 mod sql_wire;
 mod wall_clock;
 
@@ -44,6 +46,7 @@ pub use redis_cluster::RedisCluster;
 pub use redis_sentinel::{RedisSentinels, Sentinel};
 pub use redis_tls::RedisTls;
 pub use shared::{SharedSet, shared};
+pub use small_disk::on_small_disk;
 pub use wall_clock::WallClock;
 
 /// The parts that differ between kinds of servers.

@@ -36,6 +36,10 @@ const WORDS: Words = Words {
 const SET_UP: &str =
     "SET SESSION autocommit = 1, innodb_lock_wait_timeout = 1, lock_wait_timeout = 1, sql_mode = 'STRICT_ALL_TABLES'";
 
+/// A session whose time stands still, as by `init_connect`, would see all leases of others as over, or none. MariaDB's
+/// `secure_timestamp` refuses this, and then nobody has set the time.
+const OWN_TIME: &str = "SET SESSION timestamp = DEFAULT";
+
 /// MySQL and MariaDB, for [`LeaseRow`](dlock_sql::LeaseRow).
 #[derive(Debug)]
 pub struct MySql {
@@ -60,6 +64,11 @@ impl Dialect for MySql {
             self.server.is_known().await?;
             let mut conn = self.server.options.connect().await.map_err(fault)?;
             sqlx::raw_sql(SET_UP).execute(&mut conn).await.map_err(fault)?;
+            if let Err(error) = sqlx::raw_sql(OWN_TIME).execute(&mut conn).await
+                && is_over(&error)
+            {
+                return Err(fault(error));
+            }
             let server = writable_server(&mut conn).await?;
             Ok((conn, server))
         })
