@@ -67,6 +67,17 @@ impl Settings {
         }
     }
 
+    /// The same for row locks, whose names are never those of other programs. A table of the user's own has literal keys.
+    ///
+    /// # Errors
+    /// For a value that cannot be.
+    pub fn of_row(address: &Address) -> Result<Self> {
+        match address.option("keys") {
+            Some(_) => Err(address.wrong("`keys` belongs to way=named: of way=row, a table of your own has such keys")),
+            None => Self::read(address),
+        }
+    }
+
     /// As the URL says, or the defaults.
     ///
     /// # Errors

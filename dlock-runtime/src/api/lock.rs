@@ -12,7 +12,7 @@ use crate::acquire::request::Request;
 use crate::acquire::several::acquire_all;
 use crate::acquire::single::acquire;
 use crate::api::blocking::{acquire_sync, hold_sync, release_sync};
-use crate::api::outcome::Ran;
+use crate::api::outcome::{CarriesError, LockReturn, Ran};
 use crate::api::registry::Registry;
 use crate::api::run::Run;
 use crate::guard::guard_set::Guards;
@@ -261,7 +261,8 @@ impl Lock {
     ///
     /// # Errors
     /// As [`acquire`](Self::acquire), and [`ErrorKind::Lost`](crate::ErrorKind::Lost): `Ok` means that the lock was
-    /// held until the body had ended.
+    /// held until the body had ended. It cannot see whether the body has succeeded. So, where the body works in the lock's own
+    /// transaction (`way=row` of the SQL stores), it undoes that work and fails; use [`run_fallible`](Self::run_fallible).
     pub async fn run<F, Fut>(self, body: F) -> Result<Fut::Output>
     where
         F: FnOnce(Held) -> Fut,
@@ -270,7 +271,28 @@ impl Lock {
         let options = self.options;
         let guard = self.acquire().await?;
         let body = body(Held::clone(&guard));
-        result(Run::holding(&options, Guards::one(guard), body).judged_by(|_| true).await)
+        result(Run::holding(&options, Guards::one(guard), body).await)
+    }
+
+    /// As [`run`](Self::run), for a body that gives a [`Result`](std::result::Result) whose error can carry the lock's. An error
+    /// of the body counts as its failure: where the body works in the lock's own transaction, it is rolled back, and else
+    /// committed.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run), the body's own, and where the end of the lock's transaction decides
+    /// [`ErrorKind::CommitRefused`](crate::ErrorKind::CommitRefused) and
+    /// [`ErrorKind::CommitUnknown`](crate::ErrorKind::CommitUnknown).
+    pub async fn run_fallible<F, Fut, T, E>(self, body: F) -> std::result::Result<T, E>
+    where
+        F: FnOnce(Held) -> Fut,
+        Fut: Future<Output = std::result::Result<T, E>>,
+        E: CarriesError,
+    {
+        let options = self.options;
+        let guard = self.acquire().await.map_err(E::carry)?;
+        let body = body(Held::clone(&guard));
+        let run = Run::holding(&options, Guards::one(guard), body);
+        LockReturn::from_ran(run.judged_by(|output| output.is_ok()).await)
     }
 
     /// As [`run`](Self::run), for code that is not async: the body runs on this thread. A loss cannot stop it; it can
@@ -285,7 +307,7 @@ impl Lock {
         }
         let guard = self.acquire_blocking()?;
         let held = Held::clone(&guard);
-        result(hold_sync(Guards::one(guard), Some(|_| true), move || body(held)))
+        result(hold_sync(Guards::one(guard), None, move || body(held)))
     }
 
     pub(crate) fn registry(&self) -> &Registry {
@@ -345,9 +367,7 @@ impl Guard {
     /// As [`release`](Self::release).
     pub fn release_blocking(self) -> Result<()> {
         self.check()?;
-        if !self.is_joined() {
-            self.0.ran(Some(true));
-        }
+        self.ended_well();
         release_sync(Guards::one(self))
     }
 }
@@ -359,6 +379,7 @@ impl Guards {
     /// As [`release`](Self::release).
     pub fn release_blocking(self) -> Result<()> {
         let checked = self.check();
+        self.ended_well(checked.is_ok());
         checked.and(release_sync(self))
     }
 }

@@ -37,6 +37,7 @@ mod rerun;
 mod run;
 mod runtimes;
 mod sessions;
+mod settling;
 mod several;
 mod shutdown;
 mod strangers;

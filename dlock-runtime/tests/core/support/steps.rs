@@ -8,6 +8,8 @@ pub(crate) enum Op {
     Together,
     Renew,
     Release,
+    /// Making the body's work final.
+    Settle,
     /// A release that asks for the next one too; its step is that of a release.
     Carry,
     Reserve,
