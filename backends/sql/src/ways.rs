@@ -17,6 +17,8 @@ pub enum Way {
     Lease,
     /// A lock that the server knows by a name, and that belongs to a session.
     Named,
+    /// A lease row whose holder stands in ShedLock's table.
+    Shedlock,
 }
 
 impl Way {
@@ -26,6 +28,7 @@ impl Way {
         match self {
             Self::Lease => "lease",
             Self::Named => "named",
+            Self::Shedlock => "shedlock",
         }
     }
 }

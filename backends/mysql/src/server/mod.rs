@@ -34,6 +34,8 @@ pub(crate) const FORM: UrlForm = UrlForm::new(
     dlock_sql::OPTIONS[4],
     dlock_sql::OPTIONS[5],
     dlock_sql::KEYS,
+    dlock_sql::LAYOUT[0],
+    dlock_sql::LAYOUT[1],
 ])
 .elsewhere(&[("ssl", "write tls=verify, tls=require or tls=off, and ca, cert and key, instead of ssl-mode")]);
 

@@ -9,7 +9,6 @@ use crate::dialect::Dialect;
 use crate::lease::room::{Asked, RowTurn, Ticket, Told, inside_of};
 use crate::lease::store::LeaseRow;
 use crate::lease::{attempt, ending};
-use crate::ways::Way;
 
 /// How long an abandon waits for the attempt that it undoes.
 const LANDING: Duration = Duration::from_secs(1);
@@ -62,7 +61,8 @@ impl<D: Dialect> LeaseRow<D> {
             Box::pin(async move {
                 let _flight = flight;
                 if !ways.has(&claim.key) {
-                    ways.agree(session, &claim.key, Way::Lease).await?;
+                    let way = session.site.way();
+                    ways.agree(session, &claim.key, way).await?;
                 }
                 let attempt = attempt::acquire(session, claim).await?;
                 if let (Attempt::Acquired(_), Some((_, ticket))) = (&attempt, &stands) {
