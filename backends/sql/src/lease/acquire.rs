@@ -77,6 +77,10 @@ impl<D: Dialect> LeaseRow<D> {
 
     /// Frees what a claim may have won, and ends its wait.
     pub(crate) async fn undo(&self, claim: &Arc<Claim>) -> Result<()> {
+        if self.site.row_name(&claim.key).is_err() {
+            // The claim was refused, so nothing of it is in the server.
+            return Ok(());
+        }
         let clock = &self.site.clock;
         let until = clock.now().after(LANDING);
         let mut landed = clock.timeout_at(until, self.flights.landed(&claim.owner)).await;
