@@ -39,7 +39,10 @@ pub const OPTIONS: [OptionRow; 6] = [
 /// The options of a URL for locks in ShedLock's table.
 pub const LAYOUT: [OptionRow; 2] = [
     OptionRow::one_of("layout", &["shedlock"]),
-    OptionRow::new("shedlock_table", "the name of ShedLock's table, in small letters, digits and underscores; `shedlock` if it is not said"),
+    OptionRow::new(
+        "shedlock_table",
+        "the name of ShedLock's table, in small letters, digits and underscores; `shedlock` if it is not said",
+    ),
 ];
 
 /// Those of them that belong to lease rows.

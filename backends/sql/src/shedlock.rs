@@ -22,10 +22,9 @@ use crate::words::Words;
 /// The longest name that ShedLock's own definition of the table takes.
 const MOST: usize = 64;
 
-
 /// Some servers know no `TIMESTAMP` after January 2038.
-pub(crate) const TTL: TtlRange =
-    TtlRange::new(Duration::from_millis(10), Duration::from_secs(366 * 24 * 3600)).in_steps_of(Duration::from_millis(1));
+pub(crate) const TTL: TtlRange = TtlRange::new(Duration::from_millis(10), Duration::from_secs(366 * 24 * 3600))
+    .in_steps_of(Duration::from_millis(1));
 
 /// The server's words for ShedLock's table.
 #[derive(Clone, Debug)]

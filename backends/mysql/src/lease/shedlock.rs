@@ -63,7 +63,8 @@ pub(super) async fn look(conn: &mut MySqlConnection, table: &str) -> Result<()> 
 
 /// Whether the table is there and can hold locks. More columns than these are none of our business.
 async fn look_at(conn: &mut MySqlConnection, table: &str) -> Result<bool> {
-    let (schema, name) = table.split_once('.').map_or(("DATABASE()".to_owned(), table), |(schema, name)| (format!("'{schema}'"), name));
+    let (schema, name) =
+        table.split_once('.').map_or(("DATABASE()".to_owned(), table), |(schema, name)| (format!("'{schema}'"), name));
     let sql = format!(
         "SELECT CAST(c.column_name AS CHAR), CAST(c.data_type AS CHAR), CAST(c.column_key AS CHAR), \
             CAST(COALESCE(c.datetime_precision, c.character_maximum_length, 0) AS SIGNED), CAST(t.engine AS CHAR), \

@@ -41,8 +41,10 @@ pub(crate) fn java_until(seconds: u32) -> String {
 }
 
 /// Statements that change the time zone of new sessions.
-pub(crate) const ZONES: [&str; 2] =
-    ["ALTER DATABASE {database} SET timezone = 'Pacific/Auckland'", "ALTER DATABASE {database} SET timezone = 'Pacific/Midway'"];
+pub(crate) const ZONES: [&str; 2] = [
+    "ALTER DATABASE {database} SET timezone = 'Pacific/Auckland'",
+    "ALTER DATABASE {database} SET timezone = 'Pacific/Midway'",
+];
 
 /// Tables that lose what a lock needs.
 pub(crate) const WRONG_SHEDLOCK: [&str; 6] = [

@@ -4,7 +4,9 @@
 use std::time::Duration;
 
 use dlock::{ErrorKind, Registry};
-use dlock_contract::{Attempt, Backend, HoldId, Inspect, Keeps, Listing, Note, Periods, Queue, Released, RunEnd, Standing};
+use dlock_contract::{
+    Attempt, Backend, HoldId, Inspect, Keeps, Listing, Note, Periods, Queue, Released, RunEnd, Standing,
+};
 use dlock_testkit::holds::{confirm, take, token};
 use dlock_testkit::servers::Instance;
 
@@ -51,8 +53,9 @@ impl Database {
     }
 
     async fn java_unlocks(&self, name: &str, node: &str) {
-        let unlock =
-            format!("{JAVA_SESSION}UPDATE shedlock SET lock_until = {JAVA_NOW} WHERE name = '{name}' AND locked_by = '{node}'");
+        let unlock = format!(
+            "{JAVA_SESSION}UPDATE shedlock SET lock_until = {JAVA_NOW} WHERE name = '{name}' AND locked_by = '{node}'"
+        );
         self.change(&unlock).await;
     }
 
