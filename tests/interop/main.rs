@@ -1,9 +1,10 @@
 //! Real clients of other languages beside dlock, with the same lock names on the same servers.
 //!
-//! `cargo xtask interop` builds those clients and runs this target. It needs Go, so `cargo test` and `cargo xtask test`
+//! `cargo xtask interop` builds those clients and runs this target. It needs Go and Maven, so `cargo test` and `cargo xtask test`
 //! leave it out (`test = false` in `Cargo.toml`).
 
 mod redsync;
+mod shedlock;
 
 use std::time::{Duration, Instant};
 

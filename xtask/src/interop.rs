@@ -17,6 +17,7 @@ pub(crate) fn run_interop() -> Result {
 fn steps(parts: &mut Parts) -> Result {
     parts.run("servers", servers::run)?;
     parts.run("redsync", peers::redsync)?;
+    parts.run("ShedLock", peers::shedlock)?;
     with_servers(parts, |parts, set| {
         let mut command = cargo(&["test", "--no-fail-fast", "--features", ETCD, "--test", "interop"]);
         command.envs(set.env());

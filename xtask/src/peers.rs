@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::Path;
 use std::process::Command;
 
 use dlock_testkit::servers::{Tree, cache_folder};
@@ -44,25 +45,48 @@ pub(crate) fn redsync() -> Result {
     let go = read(Command::new("go").arg("version")).map_err(|error| {
         format!("{error}\nredsync is built by Go: install Go 1.21 or newer (Debian: apt-get install golang)")
     })?;
-    let sources = fs::read_to_string(format!("{SOURCE}/go.sum"))? + &fs::read_to_string(format!("{SOURCE}/main.go"))?;
-    let mut hasher = DefaultHasher::new();
-    sources.hash(&mut hasher);
-    let wanted = format!("{:x} ({})", hasher.finish(), go.trim());
-    if tree.version().as_ref() != Some(&wanted) {
-        eprintln!("  building redsync into {}", tree.root().display());
-        fs::create_dir_all(cache_folder())?;
-        let draft = tempfile::tempdir_in(cache_folder())?;
+    let sources = [format!("{SOURCE}/go.sum"), format!("{SOURCE}/main.go")];
+    build(&tree, &sources, &go, |draft| {
         let mut build = Command::new("go");
         // Not another Go than the one that is there.
+        build.args(["build", "-C", SOURCE, "-trimpath", "-o"]).arg(draft.join("redsync")).arg(".");
+        build.env("GOTOOLCHAIN", "local");
         build
-            .args(["build", "-C", SOURCE, "-trimpath", "-o"])
-            .arg(draft.path().join("redsync"))
-            .arg(".")
-            .env("GOTOOLCHAIN", "local");
-        read(&mut build)?;
-        put(draft, &tree, &wanted)?;
+    })
+}
+
+/// Builds the program in `tests/interop/shedlock`, whose `pom.xml` pins the versions.
+pub(crate) fn shedlock() -> Result {
+    const SOURCE: &str = "tests/interop/shedlock";
+    let tree = Tree::named("shedlock");
+    let maven = read(Command::new("mvn").args(["-B", "-version"])).map_err(|error| {
+        format!("{error}\nShedLock's node is built by Maven: install it (Debian: apt-get install maven default-jdk-headless)")
+    })?;
+    let sources = [format!("{SOURCE}/pom.xml"), format!("{SOURCE}/src/main/java/Node.java")];
+    build(&tree, &sources, maven.lines().next().unwrap_or_default(), |draft| {
+        let mut build = Command::new("mvn");
+        build.args(["-q", "-B", "-f", &format!("{SOURCE}/pom.xml"), "compile", "dependency:copy-dependencies"]);
+        build.args(["-DincludeScope=runtime", &format!("-DoutputDirectory={}", draft.join("lib").display())]);
+        build.arg(format!("-Dnode.out={}", draft.display()));
+        build
+    })
+}
+
+/// Builds a program anew where its sources or its compiler have changed.
+fn build(tree: &Tree, sources: &[String], compiler: &str, build: impl FnOnce(&Path) -> Command) -> Result {
+    let mut hasher = DefaultHasher::new();
+    for source in sources {
+        fs::read_to_string(source)?.hash(&mut hasher);
     }
-    eprintln!("  redsync            {wanted}");
+    let wanted = format!("{:x} ({})", hasher.finish(), compiler.trim());
+    if tree.version().as_ref() != Some(&wanted) {
+        eprintln!("  building {}", tree.root().display());
+        fs::create_dir_all(cache_folder())?;
+        let draft = tempfile::tempdir_in(cache_folder())?;
+        read(&mut build(draft.path()))?;
+        put(draft, tree, &wanted)?;
+    }
+    eprintln!("  {:<18} {wanted}", tree.root().file_name().unwrap_or_default().display());
     Ok(())
 }
 

@@ -21,6 +21,7 @@ mod row;
 mod row_lock;
 mod session;
 mod settings;
+mod shedlock;
 mod statements;
 mod versioned;
 mod ways;
@@ -36,7 +37,8 @@ pub use row_lock::{
     HeldRow, ROW_KEYS, ROW_OPTIONS, ROWS, RowAsk, RowConnection, RowDialect, RowId, RowKey, RowKind, RowLock, RowTable,
     RowTransaction, RowWords, Taken,
 };
-pub use settings::{KEYS, OPTIONS, Settings};
+pub use settings::{KEYS, LAYOUT, OPTIONS, Settings, is_identifier};
+pub use shedlock::{ShedlockWords, shedlock_table};
 pub use statements::{BREAKS, LOCKS, META};
 pub use versioned::{ReadRow, Versioned, VersionedServer};
 pub use ways::{Way, Ways, way_name};
