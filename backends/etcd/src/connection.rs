@@ -202,6 +202,12 @@ impl Connection {
         .await
     }
 
+    /// Watches a range for deletions, from now on. The events have the deleted keys.
+    pub(super) async fn watch_range(&self, from: &[u8], to: &[u8]) -> Result<WatchStream, Fault> {
+        let options = WatchOptions::new().with_range(to).with_filters([WatchFilterType::NoPut]).with_prev_key();
+        self.ask(self.client().watch_client().watch(from, Some(options))).await
+    }
+
     fn client(&self) -> &Client {
         &self.opened.value.client
     }
