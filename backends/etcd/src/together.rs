@@ -43,11 +43,7 @@ impl Etcd {
                     return holds.collect::<Result<_>>().map(Together::Acquired);
                 }
                 Ok(Found::Taken) => {
-                    for (claim, place) in claims.iter().zip(&places) {
-                        if place.known().revision.is_none() {
-                            self.step_back(claim, place).await?;
-                        }
-                    }
+                    self.all_step_back(claims, &places).await?;
                     return Ok(Together::Contended);
                 }
                 Ok(Found::Again) => {}
@@ -57,10 +53,26 @@ impl Etcd {
                         self.forget(place, claim.owner);
                     }
                 }
-                Err(fault) => return Err(fault.into()),
+                Err(fault) => {
+                    let error = Error::from(fault);
+                    if error.kind() == &ErrorKind::KeyConflict {
+                        self.all_step_back(claims, &places).await?;
+                    }
+                    return Err(error);
+                }
             }
         }
         Err(Error::new(ErrorKind::Outage, "etcd changed too often while several locks were asked for together"))
+    }
+
+    async fn all_step_back(&self, claims: &[Arc<Claim>], places: &[Arc<Place>]) -> Result<()> {
+        for (claim, place) in claims.iter().zip(places) {
+            // The others are held already.
+            if place.known().revision.is_none() {
+                self.step_back(claim, place).await?;
+            }
+        }
+        Ok(())
     }
 }
 

@@ -1,4 +1,4 @@
-//! The conformance suite over etcd.
+//! The conformance suite over etcd: one member with names of dlock's own, one with literal names, and a cluster.
 
 use std::any::Any;
 use std::process::ExitCode;
@@ -13,18 +13,28 @@ use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
 fn main() -> ExitCode {
-    conformance::main(&[("etcd", || Ok(Box::new(Server(Served::start(servers::Etcd::default())?))))])
+    conformance::main(&[("etcd", || server("etcd", "")), ("etcd-literal", || server("etcd-literal", "?keys=literal"))])
 }
 
-struct Server(Served);
+fn server(name: &'static str, options: &'static str) -> Result<Box<dyn Store>, String> {
+    Ok(Box::new(Server { name, options, served: Served::start(servers::Etcd::default())? }))
+}
+
+/// One member.
+struct Server {
+    name: &'static str,
+    /// Of the URL.
+    options: &'static str,
+    served: Served,
+}
 
 impl Store for Server {
     fn name(&self) -> String {
-        "etcd".into()
+        self.name.into()
     }
 
     fn open(&self, clock: Clock) -> BoxFuture<'_, Result<Arc<dyn Backend>>> {
-        let url = self.0.url().replace("http://", "etcd://");
+        let url = format!("{}{}", self.served.url().replace("http://", "etcd://"), self.options);
         Box::pin(async move { Ok(Arc::new(Etcd::open(&url, &clock).await?) as Arc<dyn Backend>) })
     }
 
@@ -35,28 +45,31 @@ impl Store for Server {
     fn evict<'a>(&'a self, key: &'a LockKey) -> Option<BoxFuture<'a, Result<()>>> {
         Some(Box::pin(async move {
             match self.keys(key).await?.first() {
-                Some(oldest) => self.0.ask(format!("/v3/kv/deleterange {}", json!({ "key": oldest }))).await.map(drop),
+                Some(oldest) => self.served.ask(format!("/v3/kv/deleterange {}", json!({ "key": oldest }))).await.map(drop),
                 None => Ok(()),
             }
         }))
     }
 
     fn outage(&self, outage: Outage) -> Option<BoxFuture<'_, Result<Box<dyn Any + Send>>>> {
-        self.0.outage(outage)
+        self.served.outage(outage)
     }
 
     fn restart(&self) -> Option<BoxFuture<'_, Result<()>>> {
-        self.0.restart()
+        self.served.restart()
     }
 }
 
 impl Server {
     /// The encoded names of all that is there for a key, the oldest first.
     async fn keys(&self, key: &LockKey) -> Result<Vec<String>> {
-        let name = key.as_str().replace('/', "%2F");
+        let name = match self.options {
+            "" => key.as_str().replace('/', "%2F"),
+            _ => key.literal()?.as_str().to_owned(),
+        };
         let (start, end) = (base64(&format!("{name}/")), base64(&format!("{name}0")));
         let range = json!({ "key": start, "range_end": end, "sort_target": "CREATE", "sort_order": "ASCEND" });
-        let answer = self.0.ask(format!("/v3/kv/range {range}")).await?;
+        let answer = self.served.ask(format!("/v3/kv/range {range}")).await?;
         let answer: Value = serde_json::from_str(&answer).map_err(|error| Error::outage("no JSON").because(error))?;
         let found = answer["kvs"].as_array().into_iter().flatten();
         Ok(found.filter_map(|pair| pair["key"].as_str()).map(str::to_owned).collect())

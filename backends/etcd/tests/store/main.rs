@@ -4,6 +4,7 @@ mod cluster;
 mod faults;
 mod leases;
 mod line;
+mod modes;
 mod outage;
 mod server;
 mod strangers;
