@@ -19,6 +19,7 @@ mod backend;
 mod connection;
 mod enter;
 mod fault;
+pub mod fenced;
 mod inspect;
 mod lease;
 mod leave;

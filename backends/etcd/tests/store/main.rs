@@ -2,6 +2,7 @@
 
 mod cluster;
 mod faults;
+mod fenced;
 mod leases;
 mod line;
 mod modes;
