@@ -32,9 +32,11 @@ pub mod backends {
 
 /// Writes that carry a fencing token and are refused once a higher one was seen.
 ///
-/// The modules keep the tokens in a table or under a name of dlock's. [`line`](fenced::line) keeps the token in a column of your own
+/// The modules keep the tokens in a table or under a name of dlock's; that of etcd compares the hold itself. [`line`](fenced::line) keeps the token in a column of your own
 /// table, by any client.
 pub mod fenced {
+    #[cfg(feature = "etcd")]
+    pub use dlock_etcd::fenced as etcd;
     #[cfg(feature = "mysql")]
     pub use dlock_mysql::fenced as mysql;
     #[cfg(feature = "postgres")]

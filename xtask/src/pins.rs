@@ -28,7 +28,7 @@ pub(crate) enum How {
 use How::{Install, Unpack, UnpackAll};
 
 /// All of them. Versions of the running suite are Debian 12's.
-pub(crate) const PINS: [Pin; 13] = [
+pub(crate) const PINS: [Pin; 14] = [
     pin(line!(), "redis-server", "5:7.0.15", Install, "redis-server", "redis redlock"),
     pin(line!(), "mariadb-server", "1:10.11.", Install, "mariadbd", "mysql"),
     pin(line!(), "protobuf-compiler", "3.21.", Install, "protoc", "etcd"),
@@ -48,6 +48,7 @@ pub(crate) const PINS: [Pin; 13] = [
     ),
     pin(line!(), "python3-redis", "4.3.", Install, "/usr/lib/python3/dist-packages/redis/lock.py", "redis"),
     pin(line!(), "postgresql-15", "15.", Install, "/usr/lib/postgresql/15/bin/postgres", "postgres"),
+    pin(line!(), "etcd-client", "3.5.", Unpack { suite: "sid", tree: "etcdctl" }, "etcdctl", "etcd"),
     pin(line!(), "pgbouncer", "1.18.", Install, "pgbouncer", "postgres"),
 ];
 

@@ -7,6 +7,9 @@
 mod certificates;
 mod changed;
 mod etcd;
+mod etcd_cluster;
+mod etcd_peers;
+mod etcd_tls;
 mod folder;
 mod instance;
 mod leftovers;
@@ -35,6 +38,8 @@ use crate::Result;
 pub use crate::find::{Tree, cache_folder, find_program};
 pub use certificates::Certificates;
 pub use etcd::Etcd;
+pub use etcd_cluster::EtcdCluster;
+pub use etcd_tls::EtcdTls;
 pub use instance::Instance;
 pub use mariadb::MariaDb;
 pub use mysql::MySql;
