@@ -22,6 +22,7 @@ mod redis_tls;
 mod shared;
 mod sql_wire;
 mod wall_clock;
+mod zookeeper;
 
 use std::io;
 use std::net::SocketAddr;
@@ -45,6 +46,7 @@ pub use redis_sentinel::{RedisSentinels, Sentinel};
 pub use redis_tls::RedisTls;
 pub use shared::{SharedSet, shared};
 pub use wall_clock::WallClock;
+pub use zookeeper::ZooKeeper;
 
 /// The parts that differ between kinds of servers.
 pub trait Recipe: Send + Sync + 'static {
