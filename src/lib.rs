@@ -28,6 +28,8 @@ pub mod backends {
     pub use dlock_redlock as redlock;
     #[cfg(feature = "sqlite")]
     pub use dlock_sqlite as sqlite;
+    #[cfg(feature = "zookeeper")]
+    pub use dlock_zookeeper as zookeeper;
 }
 
 /// Writes that carry a fencing token and are refused once a higher one was seen.

@@ -27,6 +27,7 @@ mod shared;
 mod small_disk;
 mod sql_wire;
 mod wall_clock;
+mod zookeeper;
 
 use std::io;
 use std::net::SocketAddr;
@@ -53,6 +54,7 @@ pub use redis_tls::RedisTls;
 pub use shared::{SharedSet, shared};
 pub use small_disk::on_small_disk;
 pub use wall_clock::WallClock;
+pub use zookeeper::ZooKeeper;
 
 /// The parts that differ between kinds of servers.
 pub trait Recipe: Send + Sync + 'static {
