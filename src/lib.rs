@@ -14,6 +14,8 @@ pub mod testing;
 
 /// The stores, to be installed with [`install`]; [`connect`] opens them by URL.
 pub mod backends {
+    #[cfg(feature = "consul")]
+    pub use dlock_consul as consul;
     #[cfg(feature = "etcd")]
     pub use dlock_etcd as etcd;
     #[cfg(feature = "memory")]

@@ -20,6 +20,8 @@ const OPENERS: &[Opener] = &[
     dlock_postgres::OPENER,
     #[cfg(feature = "etcd")]
     dlock_etcd::OPENER,
+    #[cfg(feature = "consul")]
+    dlock_consul::OPENER,
 ];
 
 /// Opens the store behind a URL. The URL may hold a password: it is never echoed, not even where it is malformed.
@@ -32,7 +34,7 @@ pub(crate) async fn open(url: &str, clock: &Clock) -> Result<Arc<dyn Backend>> {
 }
 
 /// Every scheme that some build knows, with the feature that it needs.
-const SCHEMES: [(&str, &str); 16] = [
+const SCHEMES: [(&str, &str); 17] = [
     ("memory", "memory"),
     ("sqlite", "sqlite"),
     ("redis", "redis"),
@@ -49,6 +51,7 @@ const SCHEMES: [(&str, &str); 16] = [
     ("postgres", "postgres"),
     ("postgresql", "postgres"),
     ("etcd", "etcd"),
+    ("consul", "consul"),
 ];
 
 fn unknown(scheme: &str) -> Error {
@@ -62,7 +65,7 @@ fn unknown(scheme: &str) -> Error {
         // The scheme itself is not echoed: a URL that lost its scheme may begin with a password.
         None => Error::config(
             "url",
-            "a backend's URL begins with memory://, sqlite://, redis://, rediss://, redis-sentinel://, redis-cluster://, redlock://, mysql://, mariadb://, postgres:// or etcd://",
+            "a backend's URL begins with memory://, sqlite://, redis://, rediss://, redis-sentinel://, redis-cluster://, redlock://, mysql://, mariadb://, postgres://, etcd:// or consul://",
         ),
     }
 }
@@ -98,7 +101,7 @@ mod tests {
             assert!(is_named, "docs/backends.md does not name the option `{name}`");
         }
         // A build without a store does not know its options.
-        if OPENERS.len() == 7 {
+        if OPENERS.len() == 8 {
             let tables = in_tables(&stores);
             assert!(tables.len() > 10, "the tables of docs/backends.md are not found: {tables:?}");
             let unknown: Vec<_> = tables.difference(&rows).collect();

@@ -5,6 +5,7 @@
 //! [`shared`] gives every test of a process the same set.
 
 mod certificates;
+mod consul;
 mod etcd;
 mod folder;
 mod instance;
@@ -32,6 +33,7 @@ use crate::Result;
 
 pub use crate::find::{Tree, cache_folder, find_program};
 pub use certificates::Certificates;
+pub use consul::Consul;
 pub use etcd::Etcd;
 pub use instance::Instance;
 pub use mariadb::MariaDb;
