@@ -20,7 +20,6 @@ pub(crate) struct Entry {
     /// The session that holds it.
     #[serde(default)]
     pub(crate) session: Option<String>,
-    pub(crate) create_index: u64,
     pub(crate) modify_index: u64,
 }
 

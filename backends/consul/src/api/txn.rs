@@ -57,10 +57,6 @@ impl<'a> Op<'a> {
         Self { index: Some(index), ..Self::new("check-index", key) }
     }
 
-    pub(crate) fn get(key: &'a str) -> Self {
-        Self::new("get", key)
-    }
-
     pub(crate) fn delete(key: &'a str) -> Self {
         Self::new("delete", key)
     }
@@ -80,7 +76,7 @@ impl<'a> Op<'a> {
 /// The answer to a transaction.
 #[derive(Debug)]
 pub(crate) enum Outcome {
-    /// Everything was done; the entries as they are now. Deletions give none.
+    /// Everything was done: the entries after each operation, in their order. Some operations give none.
     Done(Vec<Entry>),
     /// Nothing was done: the operations that failed, and why.
     Refused(Vec<Failure>),

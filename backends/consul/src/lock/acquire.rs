@@ -78,25 +78,25 @@ impl Locks {
                 return Ok(Step::Held { awaited, index: seen.index, by });
             }
         }
-        let permits = if self.http.settings().literal { None } else { Some(0) };
-        match self.take(claim, name, seen.found.as_ref(), permits, lease).await? {
-            // Permits are, or were, given for this key.
+        match self.take(claim, name, seen.found.as_ref(), Counter::None, lease).await? {
+            // Permits are, or were, given for this key, or another tool's lock has the name of their count.
             Taken::Counted => {
                 let permits = Permits::of(&kv::read_all(&self.http, &name.below, None).await?.found);
                 permits.check_none(&claim.key)?;
-                Ok(self.take(claim, name, seen.found.as_ref(), Some(permits.index), lease).await?.into())
+                let counter = if permits.is_foreign() { Counter::Foreign } else { Counter::Unused(permits.index) };
+                Ok(self.take(claim, name, seen.found.as_ref(), counter, lease).await?.into())
             }
             taken => Ok(taken.into()),
         }
     }
 
-    /// Takes the lock, if nothing has changed since it was seen. `permits`: the index of a count of permits that nobody has.
+    /// Takes the lock, if nothing has changed since it was seen.
     async fn take(
         &self,
         claim: &Claim,
         name: &Name,
         seen: Option<&Entry>,
-        permits: Option<u64>,
+        counter: Counter,
         lease: &mut Option<Lease>,
     ) -> Result<Taken> {
         let index = seen.map_or(0, |entry| entry.modify_index);
@@ -104,23 +104,27 @@ impl Locks {
         let Some(session) = self.session(claim, lease, is_ours).await? else { return Ok(Taken::Again) };
         let stamp = Stamp::of(claim, None).to_text();
         let mut ops = vec![Op::unchanged(&name.lock, index), Op::lock(&name.lock, &session, LOCK, &stamp)];
-        match permits {
-            Some(0) => ops.push(Op::unchanged(&name.semaphore, 0)),
-            Some(index) => ops.push(Op::delete_unchanged(&name.semaphore, index)),
-            None => {}
+        match counter {
+            Counter::None => ops.push(Op::unchanged(&name.semaphore, 0)),
+            // Other tools keep a count that nobody uses.
+            Counter::Unused(index) if self.http.settings().literal => ops.push(Op::unchanged(&name.semaphore, index)),
+            Counter::Unused(index) => ops.push(Op::delete_unchanged(&name.semaphore, index)),
+            Counter::Foreign => {}
         }
         match txn::run(&self.http, &ops).await? {
-            Outcome::Done(entries) => entries
-                .last()
-                .map(|entry| Taken::Won(entry.modify_index))
-                .ok_or_else(|| Error::new(ErrorKind::Protocol, "a transaction that took a lock does not tell its key")),
+            Outcome::Done(entries) => {
+                // The check before it tells the key as it was.
+                let entry = entries.into_iter().rfind(|entry| entry.key == name.lock);
+                let untold = || Error::new(ErrorKind::Protocol, "a transaction that took a lock does not tell its key");
+                Ok(Taken::Won(entry.ok_or_else(untold)?.modify_index))
+            }
             Outcome::Refused(failures) => {
                 if failures.iter().any(Failure::is_dead_session) {
                     *lease = None;
                 }
                 Ok(match &failures[..] {
                     failures if failures.iter().any(Failure::is_lock_delay) => Taken::Delayed,
-                    [only] if only.op_index == 2 && permits == Some(0) => Taken::Counted,
+                    [only] if only.op_index == 2 && counter == Counter::None => Taken::Counted,
                     _ => Taken::Again,
                 })
             }
@@ -164,6 +168,17 @@ impl Locks {
             None => hold,
         }))
     }
+}
+
+/// The count of permits for a lock's key, as an attempt for the lock expects it.
+#[derive(Clone, Copy, PartialEq)]
+enum Counter {
+    /// There is none.
+    None,
+    /// Nobody has a permit; it was last changed at this index.
+    Unused(u64),
+    /// What has its name is another tool's lock.
+    Foreign,
 }
 
 /// What a transaction for a lock came to.

@@ -3,9 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock_contract::{
-    BreakRecord, Cursor, Error, ErrorKind, HoldId, Holder, Listing, LockKey, LockState, Page, Result,
-};
+use dlock_contract::{BreakRecord, Cursor, HoldId, Holder, Listing, LockKey, LockState, Page, Result};
 
 use crate::api::kv::{self, Entry};
 use crate::api::session;
@@ -13,7 +11,7 @@ use crate::api::txn::{self, Op, Outcome};
 use crate::lock::locks::Locks;
 use crate::lock::name::{escaped, lock_of};
 use crate::lock::permits::Permits;
-use crate::lock::value::{LOCK, Stamp};
+use crate::lock::value::{LOCK, SEMAPHORE, Stamp};
 
 /// The shortest time for which the record of a broken hold is kept.
 const LEAST: Duration = Duration::from_secs(60);
@@ -34,26 +32,36 @@ impl Locks {
         Ok(LockState::new(living.iter().map(holder).collect(), None))
     }
 
-    /// Consul has no pages: one request brings all names with the prefix.
+    /// Consul has no pages: one request brings all keys with the prefix, or their names.
     pub(crate) async fn list(self: Arc<Self>, listing: Listing) -> Result<Page> {
-        if self.http.settings().literal {
-            let need = "a store without keys=literal".into();
-            let text = "locks under literal names cannot be told from other keys, so they are not listed";
-            return Err(Error::new(ErrorKind::Unsupported { need }, text));
-        }
-        let prefix = escaped(&listing.name_prefix()?);
         let after = listing.after.as_ref().map_or("", Cursor::as_str);
-        let names = kv::names(&self.http, &prefix).await?;
-        let mut locks: Vec<LockKey> = Vec::new();
-        let mut behind = names.into_iter().filter(|name| name.as_str() > after);
-        let mut last = None;
-        for name in behind.by_ref().take(listing.limit()) {
-            let lock = lock_of(&name);
+        let mut behind = self.held_names(&listing).await?.into_iter().filter(|(name, _)| name.as_str() > after);
+        let (mut locks, mut last): (Vec<LockKey>, _) = (Vec::new(), None);
+        for (name, lock) in behind.by_ref().take(listing.limit()) {
             last = Some(name);
-            locks.extend(lock.filter(|lock| locks.last() != Some(lock)));
+            if locks.last() != Some(&lock) {
+                locks.push(lock);
+            }
         }
         let next = last.filter(|_| behind.next().is_some()).map(Cursor::new);
         Ok(Page::new(locks, next))
+    }
+
+    /// Each key that somebody holds, with its lock.
+    async fn held_names(&self, listing: &Listing) -> Result<Vec<(String, LockKey)>> {
+        if !self.http.settings().literal {
+            let names = kv::names(&self.http, &escaped(&listing.name_prefix()?)).await?;
+            return Ok(names.into_iter().filter_map(|name| lock_of(&name).map(|lock| (name, lock))).collect());
+        }
+        // The names do not tell who is held, nor which keys are locks at all.
+        let entries = kv::read_all(&self.http, &listing.prefix, None).await?.found;
+        let lock = |entry: &Entry| match (entry.flags, entry.key.rsplit_once('/')) {
+            (LOCK, _) => Some(LockKey(entry.key.as_str().into())),
+            (SEMAPHORE, Some((lock, _))) => Some(LockKey(lock.into())),
+            _ => None,
+        };
+        let held = entries.into_iter().filter(|entry| entry.session.is_some() && !entry.key.starts_with("dl1:"));
+        Ok(held.filter_map(|entry| lock(&entry).map(|lock| (entry.key, lock))).collect())
     }
 
     pub(crate) async fn break_hold(self: Arc<Self>, key: LockKey, id: HoldId, record: BreakRecord) -> Result<bool> {

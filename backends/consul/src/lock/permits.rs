@@ -15,7 +15,7 @@ use crate::lock::wait::Awaited;
 
 /// The permits of a lock, as one read shows them.
 pub(crate) struct Permits {
-    /// The entry that counts, if there is one.
+    /// The entry in the place of the count: the count, or another tool's lock.
     pub(crate) counter: Option<Entry>,
     /// Where it was last changed; zero if there is none.
     pub(crate) index: u64,
@@ -38,6 +38,11 @@ impl Permits {
             Some((session, entry.clone()))
         });
         Self { index, living: living.collect(), count, counter }
+    }
+
+    /// Whether another tool's lock has the name of the count.
+    pub(crate) fn is_foreign(&self) -> bool {
+        self.counter.as_ref().is_some_and(|counter| counter.flags != SEMAPHORE)
     }
 
     /// For another mode: nobody may have a permit.
@@ -120,29 +125,34 @@ impl Locks {
         let slot = permits.lowest_free_slot();
         let (key, stamp) = (name.permit(&session), Stamp::of(claim, Some(slot)).to_text());
         let count = permits.with(limit, Some(&session), None).to_text();
-        let mut ops = vec![
-            Op::lock(&key, &session, SEMAPHORE, &stamp),
-            Op::write_unchanged(&name.semaphore, permits.index, SEMAPHORE, &count),
-        ];
-        let mixes = self.http.settings().literal;
-        if !mixes {
-            ops.push(Op::unchanged(&name.lock, 0));
-        }
-        match txn::run(&self.http, &ops).await? {
-            Outcome::Done(entries) => {
-                let token = entries.first().map(|entry| entry.modify_index);
-                let token = token.ok_or_else(|| Error::new(ErrorKind::Protocol, "a grant does not tell its key"))?;
-                Ok(Step::Won { token, slot: Some(slot) })
-            }
-            Outcome::Refused(failures) => {
-                if failures.iter().any(Failure::is_dead_session) {
-                    *lease = None;
+        let mut lock_index = 0;
+        loop {
+            let ops = [
+                Op::lock(&key, &session, SEMAPHORE, &stamp),
+                Op::write_unchanged(&name.semaphore, permits.index, SEMAPHORE, &count),
+                Op::unchanged(&name.lock, lock_index),
+            ];
+            let failures = match txn::run(&self.http, &ops).await? {
+                Outcome::Done(entries) => {
+                    let token = entries.first().map(|entry| entry.modify_index);
+                    let token = token.ok_or_else(|| Error::new(ErrorKind::Protocol, "a grant does not tell its key"))?;
+                    return Ok(Step::Won { token, slot: Some(slot) });
                 }
-                match &failures[..] {
-                    [only] if only.op_index == 2 => Err(other_mode(&claim.key)),
-                    _ => Ok(Step::Again),
-                }
+                Outcome::Refused(failures) => failures,
+            };
+            if failures.iter().any(Failure::is_dead_session) {
+                *lease = None;
             }
+            let only_the_lock = matches!(&failures[..], [only] if only.op_index == 2);
+            if !only_the_lock || lock_index != 0 {
+                return Ok(Step::Again);
+            }
+            // Another tool leaves its lock's key when it frees it.
+            let Some(entry) = kv::read(&self.http, &name.lock, None).await?.found else { return Ok(Step::Again) };
+            if entry.session.is_some() {
+                return Err(other_mode(&claim.key));
+            }
+            lock_index = entry.modify_index;
         }
     }
 }
