@@ -37,6 +37,8 @@ pub mod backends {
 /// The modules keep the tokens in a table or under a name of dlock's. [`line`](fenced::line) keeps the token in a column of your own
 /// table, by any client.
 pub mod fenced {
+    #[cfg(feature = "consul")]
+    pub use dlock_consul::fenced as consul;
     #[cfg(feature = "mysql")]
     pub use dlock_mysql::fenced as mysql;
     #[cfg(feature = "postgres")]

@@ -14,6 +14,7 @@
 
 mod api;
 mod backend;
+pub mod fenced;
 mod lock;
 mod probe;
 mod server;

@@ -57,6 +57,10 @@ impl<'a> Op<'a> {
         Self { index: Some(index), ..Self::new("check-index", key) }
     }
 
+    pub(crate) fn set(key: &'a str, value: &[u8]) -> Self {
+        Self { value: Some(STANDARD.encode(value)), ..Self::new("set", key) }
+    }
+
     pub(crate) fn delete(key: &'a str) -> Self {
         Self::new("delete", key)
     }
@@ -117,13 +121,7 @@ struct Part {
 
 /// Runs a transaction. One that only reads is answered by the leader, after a round with the other servers.
 pub(crate) async fn run(http: &Http, ops: &[Op<'_>]) -> Result<Outcome> {
-    #[derive(Serialize)]
-    #[serde(rename_all = "UPPERCASE")]
-    struct Kv<'a> {
-        kv: &'a Op<'a>,
-    }
-    let body = serde_json::to_vec(&ops.iter().map(|kv| Kv { kv }).collect::<Vec<_>>())
-        .map_err(|error| Error::new(ErrorKind::Internal, "a transaction cannot be written as JSON").because(error))?;
+    let body = serde_json::to_vec(&ops.iter().map(|kv| Kv { kv }).collect::<Vec<_>>()).map_err(unwritable)?;
     let answer = http.call(Call::put("txn?consistent", body)).await?;
     let told: Told = read_json(&answer)?;
     if answer.status == StatusCode::CONFLICT {
@@ -134,4 +132,19 @@ pub(crate) async fn run(http: &Http, ops: &[Op<'_>]) -> Result<Outcome> {
         };
     }
     Ok(Outcome::Done(told.results.unwrap_or_default().into_iter().filter_map(|part| part.kv).collect()))
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "UPPERCASE")]
+struct Kv<'a> {
+    kv: &'a Op<'a>,
+}
+
+/// One operation as a transaction has it.
+pub(crate) fn operation(kv: &Op<'_>) -> Result<String> {
+    serde_json::to_string(&Kv { kv }).map_err(unwritable)
+}
+
+fn unwritable(error: serde_json::Error) -> Error {
+    Error::new(ErrorKind::Internal, "a transaction cannot be written as JSON").because(error)
 }
