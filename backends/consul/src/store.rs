@@ -4,7 +4,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock_contract::{Address, Backend, Clock, Durability, Error, Fencing, Opener, Profile, Result, TtlRange, WakeStyle};
+use dlock_contract::{
+    Address, Backend, Clock, Durability, Error, Fencing, Opener, Profile, Result, TtlRange, WakeStyle,
+};
 
 use crate::lock::locks::Locks;
 use crate::probe::{self, Found};

@@ -59,7 +59,12 @@ impl Store for Server {
 
     fn leftovers<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<Vec<String>>> {
         Box::pin(async move {
-            Ok(self.entries(key).await?.iter().map(|entry| entry["Key"].as_str().unwrap_or_default().to_owned()).collect())
+            Ok(self
+                .entries(key)
+                .await?
+                .iter()
+                .map(|entry| entry["Key"].as_str().unwrap_or_default().to_owned())
+                .collect())
         })
     }
 

@@ -106,8 +106,10 @@ impl Locks {
             return Ok(if lives { Step::Won { token: entry.modify_index, slot } } else { Step::Again });
         }
         if permits.living.len() >= limit as usize {
-            let by = permits.living.values().min_by_key(|entry| entry.modify_index);
-            let by = by.and_then(|entry| Some(Stamp::read(&entry.text())?.note));
+            // The first one that has a note: another tool's has none.
+            let stamps =
+                permits.living.values().filter_map(|entry| Some((entry.modify_index, Stamp::read(&entry.text())?)));
+            let by = stamps.min_by_key(|(index, _)| *index).map(|(_, stamp)| stamp.note);
             return Ok(Step::Held { awaited: Awaited::Permits(name.below.clone(), limit), index, by });
         }
         self.take_permit(claim, limit, name, &permits, lease).await
@@ -135,7 +137,8 @@ impl Locks {
             let failures = match txn::run(&self.http, &ops).await? {
                 Outcome::Done(entries) => {
                     let token = entries.first().map(|entry| entry.modify_index);
-                    let token = token.ok_or_else(|| Error::new(ErrorKind::Protocol, "a grant does not tell its key"))?;
+                    let token =
+                        token.ok_or_else(|| Error::new(ErrorKind::Protocol, "a grant does not tell its key"))?;
                     return Ok(Step::Won { token, slot: Some(slot) });
                 }
                 Outcome::Refused(failures) => failures,

@@ -97,11 +97,8 @@ impl Locks {
     async fn free_lock(&self, name: &Name, session: &str) -> Result<Released> {
         let held = Op::held(&name.lock, session);
         // Other tools leave the key, and may count its acquisitions.
-        let end = if self.http.settings().literal {
-            Op::unlock(&name.lock, session, LOCK)
-        } else {
-            Op::delete(&name.lock)
-        };
+        let end =
+            if self.http.settings().literal { Op::unlock(&name.lock, session, LOCK) } else { Op::delete(&name.lock) };
         Ok(released(&txn::run(&self.http, &[held, end]).await?))
     }
 

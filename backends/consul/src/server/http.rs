@@ -27,9 +27,26 @@ const AT_ONCE: u32 = 64;
 const LONGEST_ANSWER: usize = 64 << 20;
 
 /// Everything that could be mistaken in a path or a query.
-const ESCAPED: &AsciiSet =
-    &CONTROLS.add(b' ').add(b'"').add(b'#').add(b'%').add(b'&').add(b'+').add(b'<').add(b'>').add(b'?').add(b'=')
-        .add(b'[').add(b'\\').add(b']').add(b'^').add(b'`').add(b'{').add(b'|').add(b'}').add(b';');
+const ESCAPED: &AsciiSet = &CONTROLS
+    .add(b' ')
+    .add(b'"')
+    .add(b'#')
+    .add(b'%')
+    .add(b'&')
+    .add(b'+')
+    .add(b'<')
+    .add(b'>')
+    .add(b'?')
+    .add(b'=')
+    .add(b'[')
+    .add(b'\\')
+    .add(b']')
+    .add(b'^')
+    .add(b'`')
+    .add(b'{')
+    .add(b'|')
+    .add(b'}')
+    .add(b';');
 
 /// A part of a path, or a value in a query. A slash stays as it is.
 pub(crate) fn escaped(text: &str) -> String {
@@ -202,6 +219,7 @@ fn refusal(status: StatusCode, body: &[u8]) -> Error {
 
 /// The token lacks a right.
 pub(crate) fn denied(text: &str) -> Error {
-    let needs = "a lock needs `session_prefix \"\"` and `key_prefix \"dl1\"` (or the names of literal keys) with policy write";
+    let needs =
+        "a lock needs `session_prefix \"\"` and `key_prefix \"dl1\"` (or the names of literal keys) with policy write";
     Error::new(ErrorKind::PermissionDenied, format!("Consul refuses the token: {text}; {needs}"))
 }

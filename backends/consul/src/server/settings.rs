@@ -96,10 +96,15 @@ fn token(address: &Address, lookup: Lookup) -> Result<Option<Secret>> {
     let from_file = |field: &str, path: &str| {
         // The path is not repeated: it may be a token in the wrong place.
         let read = fs::read_to_string(path);
-        checked(field, &read.map_err(|error| Error::config(field, format!("the token file cannot be read: {}", error.kind())))?)
+        checked(
+            field,
+            &read.map_err(|error| Error::config(field, format!("the token file cannot be read: {}", error.kind())))?,
+        )
     };
     match (address.password(), address.option("token_file")) {
-        (Some(_), Some(_)) => Err(Error::config("token_file", "the URL has a token, and a file with a token: give one")),
+        (Some(_), Some(_)) => {
+            Err(Error::config("token_file", "the URL has a token, and a file with a token: give one"))
+        }
         (Some(token), None) => checked("url", token.reveal()),
         (None, Some(path)) => from_file("token_file", path),
         (None, None) => match (lookup("CONSUL_HTTP_TOKEN"), lookup("CONSUL_HTTP_TOKEN_FILE")) {
@@ -140,7 +145,8 @@ fn with_variables(mut tls: Tls, lookup: Lookup) -> Result<Tls> {
     }
     let file = |name: &'static str| -> Result<Option<Vec<u8>>> {
         let Some(path) = lookup(name) else { return Ok(None) };
-        let read = fs::read(path).map_err(|error| Error::config(name, format!("the file named by {name} cannot be read: {}", error.kind())));
+        let read = fs::read(path)
+            .map_err(|error| Error::config(name, format!("the file named by {name} cannot be read: {}", error.kind())));
         read.map(Some)
     };
     if tls.ca.is_none() {
