@@ -14,6 +14,8 @@ pub mod testing;
 
 /// The stores, to be installed with [`install`]; [`connect`] opens them by URL.
 pub mod backends {
+    #[cfg(feature = "consul")]
+    pub use dlock_consul as consul;
     #[cfg(feature = "etcd")]
     pub use dlock_etcd as etcd;
     #[cfg(feature = "memory")]
@@ -37,6 +39,8 @@ pub mod backends {
 /// The modules keep the tokens in a table or under a name of dlock's; that of etcd compares the hold itself. [`line`](fenced::line) keeps the token in a column of your own
 /// table, by any client.
 pub mod fenced {
+    #[cfg(feature = "consul")]
+    pub use dlock_consul::fenced as consul;
     #[cfg(feature = "etcd")]
     pub use dlock_etcd::fenced as etcd;
     #[cfg(feature = "mysql")]

@@ -22,6 +22,8 @@ const OPENERS: &[Opener] = &[
     dlock_etcd::OPENER,
     #[cfg(feature = "zookeeper")]
     dlock_zookeeper::OPENER,
+    #[cfg(feature = "consul")]
+    dlock_consul::OPENER,
 ];
 
 /// Opens the store behind a URL. The URL may hold a password: it is never echoed, not even where it is malformed.
@@ -34,7 +36,7 @@ pub(crate) async fn open(url: &str, clock: &Clock) -> Result<Arc<dyn Backend>> {
 }
 
 /// Every scheme that some build knows, with the feature that it needs.
-const SCHEMES: [(&str, &str); 17] = [
+const SCHEMES: [(&str, &str); 18] = [
     ("memory", "memory"),
     ("sqlite", "sqlite"),
     ("redis", "redis"),
@@ -52,6 +54,7 @@ const SCHEMES: [(&str, &str); 17] = [
     ("postgresql", "postgres"),
     ("etcd", "etcd"),
     ("zk", "zookeeper"),
+    ("consul", "consul"),
 ];
 
 fn unknown(scheme: &str) -> Error {
@@ -65,7 +68,7 @@ fn unknown(scheme: &str) -> Error {
         // The scheme itself is not echoed: a URL that lost its scheme may begin with a password.
         None => Error::config(
             "url",
-            "a backend's URL begins with memory://, sqlite://, redis://, rediss://, redis-sentinel://, redis-cluster://, redlock://, mysql://, mariadb://, postgres://, etcd:// or zk://",
+            "a backend's URL begins with memory://, sqlite://, redis://, rediss://, redis-sentinel://, redis-cluster://, redlock://, mysql://, mariadb://, postgres://, etcd://, zk:// or consul://",
         ),
     }
 }
@@ -101,7 +104,7 @@ mod tests {
             assert!(is_named, "docs/backends.md does not name the option `{name}`");
         }
         // A build without a store does not know its options.
-        if OPENERS.len() == 8 {
+        if OPENERS.len() == 9 {
             let tables = in_tables(&stores);
             assert!(tables.len() > 10, "the tables of docs/backends.md are not found: {tables:?}");
             let unknown: Vec<_> = tables.difference(&rows).collect();

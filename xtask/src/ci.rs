@@ -7,7 +7,7 @@ use crate::sh::{Result, cargo, run};
 use crate::{test, tidy};
 
 /// The features of the facade, each of which must build and be clean by itself.
-const FEATURES: [&str; 14] = [
+const FEATURES: [&str; 16] = [
     "sqlite",
     "redis",
     "redis-tls",
@@ -21,6 +21,8 @@ const FEATURES: [&str; 14] = [
     "etcd-tls",
     "zookeeper",
     "zookeeper-tls",
+    "consul",
+    "consul-tls",
     "uuid",
 ];
 

@@ -6,6 +6,7 @@
 
 mod certificates;
 mod changed;
+mod consul;
 mod etcd;
 mod etcd_cluster;
 mod etcd_peers;
@@ -38,6 +39,7 @@ use crate::Result;
 
 pub use crate::find::{Tree, cache_folder, find_program};
 pub use certificates::Certificates;
+pub use consul::Consul;
 pub use etcd::Etcd;
 pub use etcd_cluster::EtcdCluster;
 pub use etcd_tls::EtcdTls;
