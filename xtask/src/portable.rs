@@ -41,9 +41,9 @@ const OLD_RUST: [&str; 2] = ["dlock-contract", "dlock-conformance"];
 const TARGETS: [&str; 2] = ["aarch64-apple-darwin", "x86_64-pc-windows-msvc"];
 
 /// The features that are checked. The others compile C for the target: `sqlite`, `redis-tls`, `mysql-tls`, `postgres-tls`.
-const FEATURES: [&str; 13] = [
-    "macros", "memory", "redis", "redisson", "redlock", "mysql", "postgres", "etcd", "uuid", "axum", "tonic", "json",
-    "testing",
+const FEATURES: [&str; 14] = [
+    "macros", "memory", "redis", "redisson", "redlock", "mysql", "postgres", "etcd", "paired", "uuid", "axum", "tonic",
+    "json", "testing",
 ];
 
 pub(crate) fn run_portable() -> Result {

@@ -20,4 +20,4 @@ mod url;
 
 pub use migrating::{Migrating, MigratingBuilder, Numbers};
 pub use paired::{GateDown, Paired, PairedBuilder};
-pub use url::{MIGRATING_FORM, PAIRED_FORM, members, open};
+pub use url::{FORMS, members, open};

@@ -7,16 +7,17 @@ use dlock_contract::{Address, Backend, Clock, Error, OptionRow, Result, UrlBody,
 use crate::migrating::{Migrating, Numbers};
 use crate::paired::{GateDown, Paired};
 
-/// `paired://?gate=NAME&authority=NAME`.
-pub const PAIRED_FORM: UrlForm =
+/// The forms of the URLs that [`open`] takes.
+pub const FORMS: [&UrlForm; 2] = [&PAIRED, &MIGRATING];
+
+const PAIRED: UrlForm =
     UrlForm::new("a paired URL", "paired://?gate=NAME&authority=NAME", &["paired"], UrlBody::Hosts).options(&[
         OptionRow::new("gate", "the name of an installed store"),
         OptionRow::new("authority", "the name of an installed store"),
         OptionRow::one_of("gate_down", &["fail", "authority"]),
     ]);
 
-/// `migrating://?old=NAME&new=NAME`.
-pub const MIGRATING_FORM: UrlForm =
+const MIGRATING: UrlForm =
     UrlForm::new("a migrating URL", "migrating://?old=NAME&new=NAME", &["migrating"], UrlBody::Hosts).options(&[
         OptionRow::new("old", "the name of an installed store"),
         OptionRow::new("new", "the name of an installed store"),
@@ -52,7 +53,7 @@ pub fn members(address: &Address) -> Result<[&str; 2]> {
 pub fn open(
     address: &Address,
     clock: &Clock,
-    installed: impl Fn(&str) -> Result<Arc<dyn Backend>>,
+    installed: &dyn Fn(&str) -> Result<Arc<dyn Backend>>,
 ) -> Result<Arc<dyn Backend>> {
     let [first, second] = members(address)?;
     let (first, second) = (installed(first)?, installed(second)?);

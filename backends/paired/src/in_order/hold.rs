@@ -71,11 +71,7 @@ impl InOrder {
     pub(crate) fn parts(&self, hold: &Hold) -> Result<(Arc<Both>, Hold)> {
         let both = hold.shared_session::<Both>();
         let both = both.ok_or_else(|| Error::new(ErrorKind::Internal, "the hold is not one of a pair of stores"))?;
-        let mut second = both.second.for_claim(self.for_second(&hold.claim));
-        if self.kind == Kind::Gate {
-            // A hold that is passed on inside of a process has one of the tokens that were reserved for it.
-            (second.token, second.validity) = (hold.token, hold.validity);
-        }
+        let second = both.second.for_claim(self.for_second(&hold.claim));
         Ok((both, second))
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use dlock_contract::{
     Attempt, Backend, Claim, Health, Hold, Identity, Inspect, Keeps, LockKey, LockState, Periods, Profile, Queue,
-    Released, Result, Standing, Tokens,
+    Released, Result, Standing,
 };
 use futures::future::BoxFuture;
 
@@ -77,10 +77,6 @@ impl Backend for Paired {
 
     fn periods(&self) -> Option<&dyn Periods> {
         self.stores.second.periods().map(|_| self as &dyn Periods)
-    }
-
-    fn tokens(&self) -> Option<&dyn Tokens> {
-        self.stores.second.tokens().map(|_| self as &dyn Tokens)
     }
 
     fn inspect(&self) -> Option<&dyn Inspect> {

@@ -1,10 +1,13 @@
-//! The powers of a pair are those of its authority.
+//! The powers of a pair are those of its authority which need one request: to end a hold in another way, and to inspect.
+//!
+//! A hold that is passed on inside of a process, a release that asks for the next caller and several locks in one step would
+//! need both stores in one step, so a pair does not offer them.
 
 use std::time::Duration;
 
 use dlock_contract::{
     BreakRecord, Error, ErrorKind, Hold, HoldId, Inspect, Keeps, LastSuccess, Listing, LockKey, Page, Periods, Released,
-    Reservation, Reserved, Result, RunEnd, Tokens,
+    Result, RunEnd,
 };
 use futures::future::BoxFuture;
 
@@ -32,22 +35,6 @@ impl Periods for Paired {
         Box::pin(async move {
             let periods = self.stores.second.periods().ok_or_else(|| withdrawn("periods"))?;
             periods.last_success(key).await.map_err(|error| self.stores.by_second(error))
-        })
-    }
-}
-
-impl Tokens for Paired {
-    fn reserve<'a>(&'a self, hold: &'a Hold, asked: Reservation) -> BoxFuture<'a, Result<Reserved>> {
-        Box::pin(async move {
-            let tokens = self.stores.second.tokens().ok_or_else(|| withdrawn("tokens"))?;
-            let (both, in_authority) = self.stores.parts(hold)?;
-            self.stores.renew_gate(std::iter::once(both.clone()));
-            let reserved = tokens.reserve(&in_authority, asked).await;
-            let reserved = reserved.map_err(|error| self.stores.by_second(error))?;
-            if reserved == Reserved::Lost {
-                self.stores.leave_gate_later(&both, &hold.claim);
-            }
-            Ok(reserved)
         })
     }
 }
