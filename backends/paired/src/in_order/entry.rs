@@ -1,10 +1,9 @@
 //! The way through the first store, and past it while it is down.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use dlock_contract::{Attempt, BootInstant, Claim, Error, ErrorKind, Hold, Queue, Result, Standing};
+use dlock_contract::{Attempt, BootInstant, Claim, Error, ErrorKind, Hold, Queue, Result, Standing, Validity};
 
 use crate::in_order::first_part::FirstPart;
 use crate::in_order::passages::Passage;
@@ -53,7 +52,8 @@ impl InOrder {
     /// From now on the claim may ask the second store.
     pub(super) fn note_passage(&self, claim: &Claim, first: FirstPart) {
         let until = match &first {
-            FirstPart::Held(hold) => hold.validity.from.after(claim.ttl),
+            // A little before the lease ends, so that the next waiter hears of it.
+            FirstPart::Held(hold) => Validity::new(hold.validity.from, claim.ttl).deadline(),
             FirstPart::Unknown | FirstPart::Nothing => BootInstant::NEVER,
         };
         self.passages.put(claim.owner, Passage { first, until });
@@ -80,12 +80,12 @@ impl InOrder {
         }
     }
 
-    async fn ask_first(&self, claim: &Arc<Claim>, queue: Queue) -> Result<Asked> {
+    async fn ask_first(self: &Arc<Self>, claim: &Arc<Claim>, queue: Queue) -> Result<Asked> {
         let [name, _] = self.kind.names();
         let Some(bypass) = &self.bypass else {
             return self.first.try_acquire(claim, queue).await.map(Asked::Attempt).map_err(|error| told_by(name, error));
         };
-        if !bypass.admits(self.clock.now()) {
+        if bypass.is_down() {
             return Ok(Asked::PassedOver(FirstPart::Nothing));
         }
         let now = self.clock.now();
@@ -94,18 +94,15 @@ impl InOrder {
             patience = patience.min(until.since(now) / 2);
         }
         match self.clock.timeout_at(now.after(patience), self.first.try_acquire(claim, queue)).await {
-            Some(Ok(attempt)) => {
-                bypass.answered();
-                Ok(Asked::Attempt(attempt))
-            }
+            Some(Ok(attempt)) => Ok(Asked::Attempt(attempt)),
             Some(Err(error)) if is_down(&error) => {
-                bypass.failed(self.clock.now());
+                self.first_is_down();
                 let may_have_left = error.may_have_left();
                 Ok(Asked::PassedOver(if may_have_left { FirstPart::Unknown } else { FirstPart::Nothing }))
             }
             Some(Err(error)) => Err(told_by(name, error)),
             None => {
-                bypass.failed(self.clock.now());
+                self.first_is_down();
                 Ok(Asked::PassedOver(FirstPart::Unknown))
             }
         }
@@ -127,54 +124,4 @@ enum Asked {
 /// Whether a store that gives this error is down. Others are answers: waiting for the store would not change them.
 fn is_down(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Outage | ErrorKind::NotPrimary)
-}
-
-/// Remembers that the first store is down, so that not every call waits for it: one call in each pause asks it.
-#[derive(Debug, Default)]
-pub(super) struct Bypass {
-    /// When it may be asked again, in nanoseconds of the clock. Zero if it answered last time.
-    again: AtomicU64,
-}
-
-impl Bypass {
-    /// For so long it is not asked after a failure.
-    const PAUSE: Duration = Duration::from_secs(1);
-
-    fn admits(&self, now: BootInstant) -> bool {
-        let again = self.again.load(Ordering::Acquire);
-        if again == 0 {
-            return true;
-        }
-        let next = now.after(Self::PAUSE).as_nanos();
-        now.as_nanos() >= again
-            && self.again.compare_exchange(again, next, Ordering::AcqRel, Ordering::Acquire).is_ok()
-    }
-
-    fn answered(&self) {
-        if self.again.load(Ordering::Acquire) != 0 {
-            self.again.store(0, Ordering::Release);
-        }
-    }
-
-    fn failed(&self, now: BootInstant) {
-        self.again.store(now.after(Self::PAUSE).as_nanos(), Ordering::Release);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn while_a_store_is_down_one_call_in_each_pause_asks_it() {
-        let bypass = Bypass::default();
-        let at = |ms: u64| BootInstant::from_nanos(ms * 1_000_000);
-        assert!(bypass.admits(at(1)) && bypass.admits(at(1)));
-        bypass.failed(at(10));
-        assert!(!bypass.admits(at(1009)));
-        assert!(bypass.admits(at(1011)));
-        assert!(!bypass.admits(at(1011)), "another call asks it already");
-        bypass.answered();
-        assert!(bypass.admits(at(1012)) && bypass.admits(at(1012)));
-    }
 }

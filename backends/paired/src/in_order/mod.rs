@@ -2,6 +2,7 @@
 //! share.
 
 mod attempt;
+mod bypass;
 mod entry;
 mod errors;
 mod first_part;
@@ -24,7 +25,7 @@ pub(crate) use identity::check_that_they_merge_alike;
 pub(crate) use profile::common;
 pub(crate) use undo::Undo;
 
-use entry::Bypass;
+use bypass::Bypass;
 use passages::Passages;
 
 /// Two stores, of which the first is asked first.

@@ -7,6 +7,7 @@ use std::time::Duration;
 use dlock_contract::engine::background;
 use dlock_contract::{Backend, Claim, Hold, Result, Standing};
 
+use crate::in_order::bypass::Bypass;
 use crate::in_order::{Both, FirstPart, InOrder, told_by};
 
 /// What is given back in the first store.
@@ -43,11 +44,13 @@ impl Undo {
 impl InOrder {
     /// Gives something back in the first store. False if the store does not confirm it soon: then our thread goes on.
     pub(crate) async fn undo(self: &Arc<Self>, undo: Undo) -> bool {
-        let patience = self.patience(undo.ttl()).max(Duration::from_millis(200));
-        let by = self.clock.now().after(patience);
-        let done = self.clock.timeout_at(by, undo.ask(&*self.first)).await;
-        if matches!(done, Some(Ok(()))) {
-            return true;
+        if !self.bypass.as_ref().is_some_and(Bypass::is_down) {
+            let patience = self.patience(undo.ttl()).max(Duration::from_millis(200));
+            let by = self.clock.now().after(patience);
+            if matches!(self.clock.timeout_at(by, undo.ask(&*self.first)).await, Some(Ok(()))) {
+                return true;
+            }
+            self.first_is_down();
         }
         self.undo_later(&self.first, undo);
         false

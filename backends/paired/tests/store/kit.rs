@@ -35,6 +35,12 @@ impl Kit {
         Self { gate: Member::new(&redis).await, authority: Member::new(&mariadb).await }
     }
 
+    /// The same stores with their parts changed.
+    pub(crate) async fn the_other_way_round() -> Self {
+        let Self { gate, authority } = Self::new().await;
+        Self { gate: authority, authority: gate }
+    }
+
     /// Another client of both stores.
     pub(crate) async fn pair(&self, gate_down: GateDown) -> Paired {
         let (gate, authority) = (open(&self.gate.url).await, open(&self.authority.url).await);
