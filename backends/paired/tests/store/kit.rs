@@ -109,12 +109,23 @@ pub(crate) enum Holder {
     Other,
 }
 
+/// A client. A busy machine may be slow to open it.
 pub(crate) async fn open(url: &str) -> Arc<dyn Backend> {
     let clock = Clock::system();
-    match url.split_once("://").unwrap().0 {
-        "redis" => Arc::new(dlock_redis::Redis::connect(url, &clock).await.unwrap()),
-        _ => Arc::new(dlock_mysql::lease::open(url, &clock).await.unwrap()),
+    let end = clock.now().after(SOON);
+    loop {
+        match try_open(url, &clock).await {
+            Ok(client) => return client,
+            Err(error) => assert!(error.is_retryable() && clock.now() < end, "{error}"),
+        }
     }
+}
+
+async fn try_open(url: &str, clock: &Clock) -> Result<Arc<dyn Backend>> {
+    Ok(match url.split_once("://").unwrap().0 {
+        "redis" => Arc::new(dlock_redis::Redis::connect(url, clock).await?) as Arc<dyn Backend>,
+        _ => Arc::new(dlock_mysql::lease::open(url, clock).await?),
+    })
 }
 
 /// A request as the engine makes it: it is given up after a while, which is an outage.
