@@ -22,6 +22,8 @@ pub mod backends {
     pub use dlock_memory as memory;
     #[cfg(feature = "mysql")]
     pub use dlock_mysql as mysql;
+    #[cfg(feature = "paired")]
+    pub use dlock_paired as paired;
     #[cfg(feature = "postgres")]
     pub use dlock_postgres as postgres;
     #[cfg(feature = "redis")]

@@ -7,7 +7,7 @@ use crate::sh::{Result, cargo, run};
 use crate::{test, tidy};
 
 /// The features of the facade, each of which must build and be clean by itself.
-const FEATURES: [&str; 16] = [
+const FEATURES: [&str; 17] = [
     "sqlite",
     "redis",
     "redis-tls",
@@ -23,6 +23,7 @@ const FEATURES: [&str; 16] = [
     "zookeeper-tls",
     "consul",
     "consul-tls",
+    "paired",
     "uuid",
 ];
 
