@@ -44,7 +44,7 @@ fn a_candidate_waits_until_the_leader_resigns_and_has_a_higher_term() {
         assert_eq!(leader.term(), &leader.fence().unwrap());
         let campaign = other.registry.elect("billing");
         assert_eq!(campaign.try_campaign().await.unwrap_err().kind(), &ErrorKind::Busy);
-        let next = tokio::spawn(async move { campaign.campaign().await });
+        let next = tokio::spawn(campaign.campaign());
         calm().await;
         assert!(!next.is_finished());
         let first = leader.term().get();
@@ -62,7 +62,7 @@ fn a_campaign_has_no_end_of_its_wait() {
         let (world, other) = neighbours();
         let leader = world.registry.elect("billing").ttl(TTL).campaign().await.unwrap();
         let election = other.registry.elect("billing").ttl(TTL);
-        let next = tokio::spawn(async move { election.campaign().await });
+        let next = tokio::spawn(election.campaign());
         world.pass(2 * Duration::from_secs(3600)).await;
         assert!(!next.is_finished());
         leader.resign().await.unwrap();
@@ -86,7 +86,7 @@ fn a_campaign_that_is_dropped_leaves_nothing() {
         let (world, other) = neighbours();
         let leader = world.registry.elect("billing").campaign().await.unwrap();
         let election = other.registry.elect("billing");
-        let campaign = tokio::spawn(async move { election.campaign().await });
+        let campaign = tokio::spawn(election.campaign());
         calm().await;
         campaign.abort();
         assert!(campaign.await.unwrap_err().is_cancelled());
@@ -183,7 +183,7 @@ fn a_campaign_ends_with_a_shutdown() {
         let (world, other) = neighbours();
         let leader = world.registry.elect("billing").campaign().await.unwrap();
         let election = other.registry.elect("billing");
-        let campaign = tokio::spawn(async move { election.campaign().await });
+        let campaign = tokio::spawn(election.campaign());
         calm().await;
         other.pass_until(SECOND, other.registry.shutdown(SECOND)).await;
         assert_eq!(campaign.await.unwrap().unwrap_err().kind(), &ErrorKind::ShutDown);

@@ -201,7 +201,7 @@ fn a_body_that_panics_resigns() {
     test(async {
         let (world, other) = neighbours();
         let election = world.registry.elect("billing");
-        let leads = tokio::spawn(async move { election.lead(async |_| panic!("the body's own panic")).await });
+        let leads = tokio::spawn(election.lead(async |_| panic!("the body's own panic")));
         assert!(leads.await.unwrap_err().is_panic());
         world.empty().await;
         assert!(is_free(&other, "billing").await);

@@ -16,7 +16,7 @@ pub(super) fn kill_9_leader(arena: &Arena) {
         let observer = Seen::of(&arena.near().await);
         observer.has(1).await;
         let next = election(&arena.near().await);
-        let campaign = tokio::spawn(async move { next.campaign().await });
+        let campaign = tokio::spawn(next.campaign());
         let killed = Instant::now();
         leader.kill9().unwrap();
         let next = campaign.await.unwrap().unwrap();
@@ -55,7 +55,6 @@ pub(super) fn a_stopped_leader_drops_its_body_and_leads_again_after_the_next_res
         assert_eq!(leaders[0].note.pid(), leaders[2].note.pid(), "the first one leads again");
         assert_rising(&leaders);
         leader.kill9().unwrap();
-        arena.assert_nothing_left().await;
     });
 }
 

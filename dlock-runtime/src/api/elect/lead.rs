@@ -50,33 +50,41 @@ impl Election {
     /// # Errors
     /// [`ErrorKind::ShutDown`]. Other errors are those that no further campaign can mend, such as
     /// [`ErrorKind::Unsupported`] or [`ErrorKind::PermissionDenied`]; see [`campaign`](Self::campaign).
-    pub async fn lead<F, Fut>(&self, mut body: F) -> Result<Fut::Output>
+    pub fn lead<F, Fut>(&self, body: F) -> impl Future<Output = Result<Fut::Output>> + use<F, Fut>
     where
         F: FnMut(Leader) -> Fut,
         Fut: Future,
     {
-        let shared = self.lock.registry().context().shared().clone();
-        let mut failed = 0;
-        loop {
-            let error = match self.campaign().await {
-                Ok(leadership) => {
-                    failed = 0;
-                    let body = body(Leader::clone(&leadership));
-                    let run = Run::holding(self.lock.options(), Guards::one(leadership.guard), body);
-                    match shared.shutdown.or(run.judged_by(|_| true)).await.ok_or_else(shut_down)? {
-                        Ran::Done(output) => return Ok(output),
-                        Ran::Failed(error) | Ran::Lost(error, _) => error,
-                    }
+        lead(self.clone(), body)
+    }
+}
+
+async fn lead<F, Fut>(election: Election, mut body: F) -> Result<Fut::Output>
+where
+    F: FnMut(Leader) -> Fut,
+    Fut: Future,
+{
+    let shared = election.lock.registry().context().shared().clone();
+    let mut failed = 0;
+    loop {
+        let error = match election.campaign().await {
+            Ok(leadership) => {
+                failed = 0;
+                let body = body(Leader::clone(&leadership));
+                let run = Run::holding(election.lock.options(), Guards::one(leadership.guard), body);
+                match shared.shutdown.or(run.judged_by(|_| true)).await.ok_or_else(shut_down)? {
+                    Ran::Done(output) => return Ok(output),
+                    Ran::Failed(error) | Ran::Lost(error, _) => error,
                 }
-                Err(error) => error,
-            };
-            if !may_help(&error) {
-                return Err(error);
             }
-            let again = shared.clock.now().after(full_jitter(failed, PAUSE.0, PAUSE.1));
-            failed += 1;
-            self.sleep_until(again).await?;
+            Err(error) => error,
+        };
+        if !may_help(&error) {
+            return Err(error);
         }
+        let again = shared.clock.now().after(full_jitter(failed, PAUSE.0, PAUSE.1));
+        failed += 1;
+        election.sleep_until(again).await?;
     }
 }
 

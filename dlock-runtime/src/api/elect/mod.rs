@@ -122,16 +122,18 @@ impl Election {
     /// [`ErrorKind::Unsupported`] on a store without fencing tokens; [`ErrorKind::Outage`] if the store does not answer,
     /// after the registry's retries; [`ErrorKind::ShutDown`]; [`ErrorKind::ConfigInvalid`] for a candidate that the note
     /// cannot carry; otherwise as [`Lock::acquire`]. [`lead`](Self::lead) goes on campaigning after an outage.
-    pub async fn campaign(&self) -> Result<Leadership> {
-        Leadership::new(self.checked()?.acquire().await?)
+    pub fn campaign(&self) -> impl Future<Output = Result<Leadership>> + Send + use<> {
+        let lock = self.checked();
+        async move { Leadership::new(lock?.acquire().await?) }
     }
 
     /// As [`campaign`](Self::campaign), if nobody leads now.
     ///
     /// # Errors
     /// As `campaign`; [`ErrorKind::Busy`] if somebody leads.
-    pub async fn try_campaign(&self) -> Result<Leadership> {
-        Leadership::new(self.checked()?.try_acquire().await?)
+    pub fn try_campaign(&self) -> impl Future<Output = Result<Leadership>> + Send + use<> {
+        let lock = self.checked();
+        async move { Leadership::new(lock?.try_acquire().await?) }
     }
 
     /// As [`campaign`](Self::campaign), for code that is not async: this thread sleeps meanwhile.
