@@ -97,9 +97,9 @@ fn in_a_paused_test_a_leader_is_lost_and_leads_again() {
         let mut seen = election.observe().unwrap();
         assert_eq!(seen.changed().await.unwrap(), None);
         let (terms, mut led) = tokio::sync::mpsc::unbounded_channel();
-        let leads = tokio::spawn(election.lead(move |leader| {
+        let leads = tokio::spawn(election.lead(async move |leader| {
             terms.send(leader.term().get()).unwrap();
-            std::future::pending::<()>()
+            std::future::pending::<()>().await
         }));
         let first = led.recv().await.unwrap();
         assert_eq!(seen.changed().await.unwrap().unwrap().term, Some(first));

@@ -50,20 +50,15 @@ impl Election {
     /// # Errors
     /// [`ErrorKind::ShutDown`]. Other errors are those that no further campaign can mend, such as
     /// [`ErrorKind::Unsupported`] or [`ErrorKind::PermissionDenied`]; see [`campaign`](Self::campaign).
-    pub fn lead<F, Fut>(&self, body: F) -> impl Future<Output = Result<Fut::Output>> + use<F, Fut>
+    pub fn lead<T, F>(&self, body: F) -> impl Future<Output = Result<T>> + use<T, F>
     where
-        F: FnMut(Leader) -> Fut,
-        Fut: Future,
+        F: AsyncFnMut(Leader) -> T,
     {
         lead(self.clone(), body)
     }
 }
 
-async fn lead<F, Fut>(election: Election, mut body: F) -> Result<Fut::Output>
-where
-    F: FnMut(Leader) -> Fut,
-    Fut: Future,
-{
+async fn lead<T>(election: Election, mut body: impl AsyncFnMut(Leader) -> T) -> Result<T> {
     let shared = election.lock.registry().context().shared().clone();
     let mut failed = 0;
     loop {
