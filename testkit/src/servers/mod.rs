@@ -6,7 +6,11 @@
 
 mod certificates;
 mod changed;
+mod consul;
 mod etcd;
+mod etcd_cluster;
+mod etcd_peers;
+mod etcd_tls;
 mod folder;
 mod instance;
 mod leftovers;
@@ -24,6 +28,7 @@ mod shared;
 mod small_disk;
 mod sql_wire;
 mod wall_clock;
+mod zookeeper;
 
 use std::io;
 use std::net::SocketAddr;
@@ -34,7 +39,10 @@ use crate::Result;
 
 pub use crate::find::{Tree, cache_folder, find_program};
 pub use certificates::Certificates;
+pub use consul::Consul;
 pub use etcd::Etcd;
+pub use etcd_cluster::EtcdCluster;
+pub use etcd_tls::EtcdTls;
 pub use instance::Instance;
 pub use mariadb::MariaDb;
 pub use mysql::MySql;
@@ -48,6 +56,7 @@ pub use redis_tls::RedisTls;
 pub use shared::{SharedSet, shared};
 pub use small_disk::on_small_disk;
 pub use wall_clock::WallClock;
+pub use zookeeper::ZooKeeper;
 
 /// The parts that differ between kinds of servers.
 pub trait Recipe: Send + Sync + 'static {

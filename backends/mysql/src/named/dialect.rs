@@ -166,7 +166,7 @@ impl NamedDialect for MySql {
 }
 
 /// In a cluster where every node can be written, each node has named locks of its own: they exclude nobody.
-async fn refuse_clusters(conn: &mut MySqlConnection) -> Result<()> {
+pub(crate) async fn refuse_clusters(conn: &mut MySqlConnection) -> Result<()> {
     let sql = "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('wsrep_on', 'group_replication_single_primary_mode')";
     let rows = sqlx::raw_sql(sql).fetch_all(conn).await.map_err(fault)?;
     for row in &rows {

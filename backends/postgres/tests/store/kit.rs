@@ -47,6 +47,47 @@ pub(crate) async fn patient(database: &Database) -> &'static str {
     "SET deadlock_timeout = '60s'"
 }
 
+/// The times have no zone, so that of the session is nothing to them.
+pub(crate) const JAVA_SESSION: &str = "";
+
+/// ShedLock's insert, its time, and so many seconds later.
+pub(crate) const JAVA_INSERT: &str =
+    "INSERT INTO shedlock (name, lock_until, locked_at, locked_by) VALUES ({values}) ON CONFLICT (name) DO NOTHING";
+pub(crate) const JAVA_NOW: &str = "timezone('utc', CURRENT_TIMESTAMP)";
+
+pub(crate) fn java_until(seconds: u32) -> String {
+    format!("timezone('utc', CURRENT_TIMESTAMP) + make_interval(secs => {seconds})")
+}
+
+/// Statements that change the time zone of new sessions.
+pub(crate) const ZONES: [&str; 2] = [
+    "ALTER DATABASE {database} SET timezone = 'Pacific/Auckland'",
+    "ALTER DATABASE {database} SET timezone = 'Pacific/Midway'",
+];
+
+/// Tables that lose what a lock needs.
+pub(crate) const WRONG_SHEDLOCK: [&str; 6] = [
+    "CREATE TABLE shedlock (name VARCHAR(64) PRIMARY KEY)",
+    "CREATE TABLE shedlock (name VARCHAR(64) PRIMARY KEY, lock_until TIMESTAMP(0) NOT NULL, locked_at TIMESTAMP NOT NULL, \
+        locked_by VARCHAR(255) NOT NULL)",
+    "CREATE TABLE shedlock (name VARCHAR(64) PRIMARY KEY, lock_until TIMESTAMPTZ NOT NULL, \
+        locked_at TIMESTAMPTZ NOT NULL, locked_by VARCHAR(255) NOT NULL)",
+    "CREATE TABLE shedlock (name VARCHAR(64), lock_until TIMESTAMP NOT NULL, locked_at TIMESTAMP NOT NULL, \
+        locked_by VARCHAR(255) NOT NULL)",
+    "CREATE UNLOGGED TABLE shedlock (name VARCHAR(64) PRIMARY KEY, lock_until TIMESTAMP NOT NULL, \
+        locked_at TIMESTAMP NOT NULL, locked_by VARCHAR(255) NOT NULL)",
+    "CREATE TABLE shedlock (name VARCHAR(64) PRIMARY KEY, lock_until TIMESTAMP NOT NULL, locked_at TIMESTAMP NOT NULL, \
+        locked_by VARCHAR(20) NOT NULL)",
+];
+
+/// ShedLock's own, and others that people have.
+pub(crate) const RIGHT_SHEDLOCK: [&str; 2] = [
+    "CREATE TABLE shedlock(name VARCHAR(64) NOT NULL, lock_until TIMESTAMP NOT NULL, locked_at TIMESTAMP NOT NULL, \
+        locked_by VARCHAR(255) NOT NULL, PRIMARY KEY (name))",
+    "CREATE TABLE shedlock (locked_by TEXT NOT NULL, name TEXT PRIMARY KEY, lock_until TIMESTAMP(3) NOT NULL, \
+        locked_at TIMESTAMP(3) NOT NULL, more INT)",
+];
+
 /// How a statement makes bytes of a hexadecimal text.
 pub(crate) fn bytes(hex: &str) -> String {
     format!("'\\x{hex}'::bytea")

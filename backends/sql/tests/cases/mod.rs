@@ -18,6 +18,7 @@ mod room_losses;
 mod rows;
 mod runtimes;
 mod sessions;
+mod shedlock;
 pub(crate) mod support;
 mod sweep;
 mod tokens;

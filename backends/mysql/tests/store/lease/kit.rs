@@ -40,6 +40,46 @@ pub(crate) async fn patient(_: &Database) -> &'static str {
     "DO 1"
 }
 
+/// Connector/J leaves a session's time zone as the server has it. The client of the tests does not.
+pub(crate) const JAVA_SESSION: &str = "SET time_zone = DEFAULT; ";
+
+/// ShedLock's insert, its time, and so many seconds later.
+pub(crate) const JAVA_INSERT: &str =
+    "INSERT IGNORE INTO shedlock (name, lock_until, locked_at, locked_by) VALUES ({values})";
+pub(crate) const JAVA_NOW: &str = "UTC_TIMESTAMP(3)";
+
+pub(crate) fn java_until(seconds: u32) -> String {
+    format!("TIMESTAMPADD(MICROSECOND, {seconds}000000, UTC_TIMESTAMP(3))")
+}
+
+/// Statements that change the time zone of new sessions.
+pub(crate) const ZONES: [&str; 2] = ["SET GLOBAL time_zone = '+13:00'", "SET GLOBAL time_zone = '-11:00'"];
+
+/// Tables that lose what a lock needs.
+pub(crate) const WRONG_SHEDLOCK: [&str; 6] = [
+    "CREATE TABLE shedlock (name VARCHAR(64) PRIMARY KEY)",
+    "CREATE TABLE shedlock (name VARCHAR(64) PRIMARY KEY, lock_until TIMESTAMP NOT NULL, \
+        locked_at TIMESTAMP(3) NOT NULL DEFAULT CURRENT_TIMESTAMP(3), locked_by VARCHAR(255) NOT NULL)",
+    "CREATE TABLE shedlock (name VARCHAR(64), lock_until DATETIME(3) NOT NULL, locked_at DATETIME(3) NOT NULL, \
+        locked_by VARCHAR(255) NOT NULL)",
+    "CREATE TABLE shedlock (name VARCHAR(64), lock_until DATETIME(3) NOT NULL, locked_at DATETIME(3) NOT NULL, \
+        locked_by VARCHAR(255) NOT NULL, PRIMARY KEY (name, locked_by))",
+    "CREATE TABLE shedlock (name VARCHAR(64) PRIMARY KEY, lock_until DATETIME(3) NOT NULL, \
+        locked_at DATETIME(3) NOT NULL, locked_by VARCHAR(255) NOT NULL) ENGINE=MyISAM",
+    "CREATE TABLE shedlock (name VARCHAR(64) PRIMARY KEY, lock_until DATETIME(3) NOT NULL, \
+        locked_at DATETIME(3) NOT NULL, locked_by VARCHAR(20) NOT NULL)",
+];
+
+/// ShedLock's own, and others that people have.
+pub(crate) const RIGHT_SHEDLOCK: [&str; 3] = [
+    "CREATE TABLE shedlock(name VARCHAR(64) NOT NULL, lock_until TIMESTAMP(3) NOT NULL, \
+        locked_at TIMESTAMP(3) NOT NULL DEFAULT CURRENT_TIMESTAMP(3), locked_by VARCHAR(255) NOT NULL, PRIMARY KEY (name))",
+    "CREATE TABLE shedlock (name VARCHAR(64) PRIMARY KEY, lock_until DATETIME(6) NOT NULL, locked_at DATETIME(6) NOT NULL, \
+        locked_by VARCHAR(255) NOT NULL, more INT) CHARSET latin1",
+    "CREATE TABLE shedlock (name VARCHAR(200) PRIMARY KEY, lock_until DATETIME(3) NOT NULL, locked_at DATETIME(3) NOT NULL, \
+        locked_by VARCHAR(255) NOT NULL) COLLATE utf8mb4_unicode_520_ci",
+];
+
 /// How many bytes a statement makes of a hexadecimal text.
 pub(crate) fn bytes(hex: &str) -> String {
     format!("X'{hex}'")
