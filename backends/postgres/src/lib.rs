@@ -17,7 +17,7 @@ pub mod versioned;
 use std::sync::Arc;
 
 use dlock_contract::{Address, Backend, Clock, Opener, Result};
-use dlock_sql::{LeaseRow, Settings, Way};
+use dlock_sql::{LeaseRow, Settings, Way, shedlock_table};
 
 pub use self::lease::dialect::Postgres;
 pub use self::lock_in::{Transaction, lock_in, try_lock_in};
@@ -47,5 +47,6 @@ pub async fn open(url: &str, clock: &Clock) -> Result<LeaseRow<Postgres>> {
 }
 
 async fn open_at(address: &Address, clock: &Clock) -> Result<LeaseRow<Postgres>> {
-    LeaseRow::open(Postgres::new(Server::of(address)?, clock), Settings::of(address)?, clock).await
+    let dialect = Postgres::new(Server::of(address)?, clock).in_shedlock(shedlock_table(address)?);
+    LeaseRow::open(dialect, Settings::of(address)?, clock).await
 }

@@ -21,6 +21,7 @@ mod row;
 mod row_lock;
 mod session;
 mod settings;
+mod shedlock;
 mod statements;
 mod versioned;
 mod ways;
@@ -28,13 +29,16 @@ mod words;
 
 pub use dialect::{Answer, Cell, Dialect, Refusal, Rooms, Statement, Value};
 pub use lease::LeaseRow;
-pub use named::{LockName, NAMED, NamedAnswer, NamedDialect, NamedLock, NamedWords, SessionId};
+pub use named::{
+    LockName, NAMED, NamedAnswer, NamedDialect, NamedLock, NamedWords, READ_WRITE, ReadWriteWords, SessionId,
+};
 pub use room_name::RoomName;
 pub use row_lock::{
     HeldRow, ROW_KEYS, ROW_OPTIONS, ROWS, RowAsk, RowConnection, RowDialect, RowId, RowKey, RowKind, RowLock, RowTable,
     RowTransaction, RowWords, Taken,
 };
-pub use settings::{KEYS, OPTIONS, Settings};
+pub use settings::{KEYS, LAYOUT, OPTIONS, Settings, is_identifier};
+pub use shedlock::{ShedlockWords, shedlock_table};
 pub use statements::{BREAKS, LOCKS, META};
 pub use versioned::{ReadRow, Versioned, VersionedServer};
 pub use ways::{Way, Ways, way_name};

@@ -19,6 +19,8 @@ pub enum Way {
     Named,
     /// A row that a transaction keeps locked.
     Row,
+    /// A lease row whose holder stands in ShedLock's table.
+    Shedlock,
 }
 
 impl Way {
@@ -29,6 +31,7 @@ impl Way {
             Self::Lease => "lease",
             Self::Named => "named",
             Self::Row => "row",
+            Self::Shedlock => "shedlock",
         }
     }
 }

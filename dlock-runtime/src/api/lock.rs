@@ -46,6 +46,7 @@ pub struct Lock<K = Key> {
     key: K,
     name: String,
     backend: Option<String>,
+    namespace: Option<Box<str>>,
     options: Options,
 }
 
@@ -87,7 +88,7 @@ impl<K> Lock<K> {
     pub(crate) fn new(registry: Registry, key: K) -> Self {
         let caller = Location::caller();
         let name = format!("{}:{}", caller.file(), caller.line());
-        Self { registry, key, name, backend: None, options: Options::DEFAULT }
+        Self { registry, key, name, backend: None, namespace: None, options: Options::DEFAULT }
     }
 
     /// The name of an installed backend. Default: the registry's default.
@@ -214,7 +215,9 @@ impl<K> Lock<K> {
 
     fn request_for(&self, template: &str) -> Request {
         let place = Place::Builder(Named::new(&self.name, template));
-        Request::new(self.registry.context().clone(), place, self.options, self.backend.clone().map(Into::into))
+        let backend = self.backend.clone().map(Into::into);
+        let request = Request::new(self.registry.context().clone(), place, self.options, backend);
+        Request { namespace: self.namespace.clone(), ..request }
     }
 }
 
@@ -310,8 +313,24 @@ impl Lock {
         result(hold_sync(Guards::one(guard), None, move || body(held)))
     }
 
+    /// The namespace, instead of the registry's.
+    pub(crate) fn namespace(mut self, namespace: Box<str>) -> Self {
+        self.namespace = Some(namespace);
+        self
+    }
+
+    /// Refused if the store gives no fencing tokens.
+    pub(crate) fn with_fence(mut self) -> Self {
+        self.options.fence = true;
+        self
+    }
+
     pub(crate) fn registry(&self) -> &Registry {
         &self.registry
+    }
+
+    pub(crate) fn options(&self) -> &Options {
+        &self.options
     }
 
     pub(crate) async fn look<T: Send + 'static>(
@@ -321,7 +340,8 @@ impl Lock {
         let key = KeyBuf::from(self.key);
         let store = self.registry.context().store(self.backend.as_deref()).map_err(|error| error.with_key(&key.0))?;
         let defaults = self.registry.defaults();
-        let (key, _) = store.identify(&defaults.namespace, &key).map_err(|error| error.with_backend(&store.name))?;
+        let namespace = self.namespace.as_deref().unwrap_or(&defaults.namespace);
+        let (key, _) = store.identify(namespace, &key).map_err(|error| error.with_backend(&store.name))?;
         let named = |error: Error| error.with_key(key.as_str()).with_backend(&store.name);
         dlock_contract::engine::background().map_err(named)?;
         let bound = request_bound(defaults.ttl);

@@ -18,7 +18,7 @@ struct Table {
 
 const LEASES: [&Table; 3] = [&LOCKS, &BREAKS, &META];
 
-const NAMED_LOCKS: [&Table; 2] = [&NAMED, &META];
+const NAMED_LOCKS: [&Table; 3] = [&NAMED, &READ_WRITE, &META];
 
 const ROW_LOCKS: [&Table; 3] = [&ROWS, &META, &ROW_KEYS];
 
@@ -71,6 +71,22 @@ const NAMED: Table = Table {
     ],
 };
 
+const READ_WRITE: Table = Table {
+    name: dlock_sql::READ_WRITE,
+    create: include_str!("../../migrations/20261124000002_dlock_read_write.sql"),
+    columns: &[
+        "k:text:C:PRI",
+        "session:bigint::PRI",
+        "lock_id:text:C:",
+        "is_write:boolean::",
+        "token:bigint::",
+        "note:text:C:",
+        "hold:text:C:",
+        "broken_hold:text:C:",
+        "broken_record:text:C:",
+    ],
+};
+
 const ROWS: Table = Table {
     name: dlock_sql::ROWS,
     create: include_str!("../../migrations/20261125000001_dlock_rows.sql"),
@@ -101,7 +117,7 @@ const LOOK: &str = "\
         c.relpersistence = 'p' AND c.relkind IN ('r', 'p') \
     FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid \
         LEFT JOIN pg_collation l ON l.oid = a.attcollation \
-        LEFT JOIN pg_index i ON i.indrelid = c.oid AND i.indisprimary AND i.indnatts = 1 AND a.attnum = i.indkey[0] \
+        LEFT JOIN pg_index i ON i.indrelid = c.oid AND i.indisprimary AND a.attnum = ANY (i.indkey) \
     WHERE c.oid = to_regclass('{table}') AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum";
 
 /// Does what locking does, so that a right that is missing is told now and not at the first lock. Nothing stays: it is
@@ -122,7 +138,10 @@ const NAMED_PROBE: &str = "\
     INSERT INTO {s}dlock_named (k, lock_id, token, session, note, hold) VALUES ('{probe}', '', 0, 0, '', '') \
     ON CONFLICT (k) DO UPDATE SET token = dlock_named.token + 1; \
     INSERT INTO {s}dlock_meta (name, word, number) VALUES ('{probe}', '', 0); \
-    SELECT 1 FROM {s}dlock_named, {s}dlock_meta WHERE false; \
+    INSERT INTO {s}dlock_read_write (k, session, lock_id, is_write, token, note, hold) \
+    VALUES ('{probe}', 0, '', false, 0, '', '') \
+    ON CONFLICT (k, session) DO UPDATE SET token = dlock_read_write.token + 1; \
+    SELECT 1 FROM {s}dlock_named, {s}dlock_read_write, {s}dlock_meta WHERE false; \
     ROLLBACK";
 
 /// The same for row locks. Without its key of two columns the upsert is an error.

@@ -270,7 +270,8 @@ impl Backend for Faulty {
     }
 
     fn look<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<LockState>> {
-        self.memory.look(key)
+        let step = self.step(Op::Look);
+        Box::pin(async move { self.fault(step, self.memory.look(key)).await? })
     }
 
     fn ready(&self) -> BoxFuture<'_, Result<Health>> {

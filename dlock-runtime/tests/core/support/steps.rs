@@ -14,6 +14,7 @@ pub(crate) enum Op {
     Carry,
     Reserve,
     Abandon,
+    Look,
     /// The look for the record of a broken hold.
     Record,
     Ready,
