@@ -9,8 +9,10 @@
 // A library of locks neither panics nor prints.
 #![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]
 
+mod credentials;
 mod dialect;
 mod flights;
+mod hosts;
 mod lease;
 mod listing;
 mod named;
@@ -26,7 +28,9 @@ mod versioned;
 mod ways;
 mod words;
 
+pub use credentials::{Credentials, Login};
 pub use dialect::{Answer, Cell, Dialect, Refusal, Rooms, Statement, Value};
+pub use hosts::Hosts;
 pub use lease::LeaseRow;
 pub use named::{LockName, NAMED, NamedAnswer, NamedDialect, NamedLock, NamedWords, SessionId};
 pub use room_name::RoomName;

@@ -24,6 +24,6 @@ pub async fn open(url: &str, clock: &Clock) -> Result<LeaseRow<MySql>> {
 }
 
 pub(crate) async fn open_at(address: &Address, clock: &Clock) -> Result<LeaseRow<MySql>> {
-    let dialect = MySql::new(Server::of(address)?).in_shedlock(shedlock_table(address)?);
+    let dialect = MySql::new(Server::of(address)?, clock).in_shedlock(shedlock_table(address)?);
     LeaseRow::open(dialect, Settings::of(address)?, clock).await
 }

@@ -25,5 +25,5 @@ pub async fn open(url: &str, clock: &Clock) -> Result<NamedLock<MySql>> {
 
 pub(crate) async fn open_at(address: &Address, clock: &Clock) -> Result<NamedLock<MySql>> {
     let server = Server::of(address)?;
-    NamedLock::open(MySql::new(server), Settings::of_named(address)?, clock).await
+    NamedLock::open(MySql::new(server, clock), Settings::of_named(address)?, clock).await
 }
