@@ -59,7 +59,8 @@ impl Credentials {
     /// # Errors
     /// An outage with the code `credentials` if the provider fails. A retry may help.
     pub async fn get(&self) -> Result<Login> {
-        let failed = || Error::outage("the provider of credentials failed; its own log says why").with_code("credentials");
+        let failed =
+            || Error::outage("the provider of credentials failed; its own log says why").with_code("credentials");
         (self.0)().await.ok_or_else(failed)
     }
 }

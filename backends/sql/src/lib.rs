@@ -9,6 +9,7 @@
 // A library of locks neither panics nor prints.
 #![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]
 
+mod builder;
 mod credentials;
 mod dialect;
 mod flights;
@@ -28,6 +29,7 @@ mod versioned;
 mod ways;
 mod words;
 
+pub use builder::{Builder, Product, Source};
 pub use credentials::{Credentials, Login};
 pub use dialect::{Answer, Cell, Dialect, Refusal, Rooms, Statement, Value};
 pub use hosts::Hosts;

@@ -12,8 +12,8 @@ use sqlx::{AssertSqlSafe, Column, Connection, Either, Executor, Row, TypeInfo, V
 
 use super::room::NamedLocks;
 use super::{shedlock, tables};
-use crate::server::{Server, writable_server};
 use crate::server::fault::{fault, is_over, number};
+use crate::server::{Server, writable_server};
 
 /// The time is universal, so a session's time zone does not move it. It is that of the statement's start. The id of the last
 /// insert comes back in the answer to an update, so a token costs no second request.

@@ -3,7 +3,6 @@
 pub(crate) mod fault;
 
 use std::fmt;
-use std::time::Duration;
 
 use dlock_contract::{Address, Clock, Error, ErrorKind, OptionRow, Result, Secret, Tls, TlsMode, UrlBody, UrlForm};
 use dlock_sql::{Credentials, Hosts, Login, Settings, Way};
@@ -96,14 +95,14 @@ impl Server {
     }
 
     /// The server of these options instead.
-    pub(crate) fn at(mut self, options: MySqlConnectOptions, time: Duration) -> Self {
+    pub(crate) fn at(mut self, options: MySqlConnectOptions, address: &Address) -> Result<Self> {
         let place = match options.get_socket() {
             Some(socket) => socket.display().to_string(),
             None => format!("{}:{}", options.get_host(), options.get_port()),
         };
         self.shown = format!("{place}/{}", options.get_database().unwrap_or_default());
-        self.hosts = Hosts::new(vec![plain(options)], time);
-        self
+        self.hosts = Hosts::new(vec![plain(options)], Settings::connect_timeout_of(address)?);
+        Ok(self)
     }
 
     /// With the account that this provider gives at each connect.
@@ -123,7 +122,11 @@ impl Server {
         self.hosts.connect(clock, |options| Box::pin(self.connect_to(with_login(options, login), set_up))).await
     }
 
-    async fn connect_to(&self, options: MySqlConnectOptions, set_up: &'static str) -> Result<(MySqlConnection, String)> {
+    async fn connect_to(
+        &self,
+        options: MySqlConnectOptions,
+        set_up: &'static str,
+    ) -> Result<(MySqlConnection, String)> {
         if options.get_socket().is_none() {
             self.hosts.is_known(options.get_host(), options.get_port()).await?;
         }

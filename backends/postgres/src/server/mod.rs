@@ -4,7 +4,6 @@ pub(crate) mod fault;
 pub(crate) mod pooler;
 
 use std::fmt;
-use std::time::Duration;
 
 use dlock_contract::{Address, Clock, Error, ErrorKind, OptionRow, Result, Secret, Tls, TlsMode, UrlBody, UrlForm};
 use dlock_sql::{Credentials, Hosts, Login, Settings, Way, is_identifier};
@@ -105,14 +104,14 @@ impl Server {
     }
 
     /// The server of these options instead.
-    pub(crate) fn at(mut self, options: PgConnectOptions, time: Duration) -> Self {
+    pub(crate) fn at(mut self, options: PgConnectOptions, address: &Address) -> Result<Self> {
         let place = match options.get_socket() {
             Some(socket) => socket.display().to_string(),
             None => format!("{}:{}", options.get_host(), options.get_port()),
         };
         self.shown = format!("{place}/{}", options.get_database().unwrap_or_default());
-        self.hosts = Hosts::new(vec![plain(options.application_name("dlock"))], time);
-        self
+        self.hosts = Hosts::new(vec![plain(options.application_name("dlock"))], Settings::connect_timeout_of(address)?);
+        Ok(self)
     }
 
     /// With the account that this provider gives at each connect.

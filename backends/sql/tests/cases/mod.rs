@@ -2,8 +2,10 @@
 //! `kit` that knows how to reach its server, and the macros that run each case there.
 
 mod accounts;
+mod builder;
 pub(crate) mod crowds;
 mod dropped;
+mod hosts;
 mod inspect;
 mod limits;
 mod locked_rows;

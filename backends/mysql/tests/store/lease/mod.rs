@@ -37,6 +37,7 @@ macro_rules! cases_with_own_server {
 }
 
 mod failover;
+mod hosts;
 mod kit;
 mod lookups;
 mod rights;
