@@ -23,8 +23,6 @@ pub(crate) type Client = PgConnection;
 pub(crate) use dlock_postgres::versioned::Versioned;
 pub(crate) use dlock_postgres::{Builder, Login};
 
-/// The server's code for an account that it does not know.
-pub(crate) const NO_SUCH_ACCOUNT: &str = "28P01";
 
 /// The change of a row in the cases of version columns.
 pub(crate) const SET_REMAINING: &str = "remaining = $1";

@@ -18,8 +18,6 @@ pub(crate) type Client = MySqlConnection;
 pub(crate) use dlock_mysql::versioned::Versioned;
 pub(crate) use dlock_mysql::{Builder, Login};
 
-/// The server's code for an account that it does not know.
-pub(crate) const NO_SUCH_ACCOUNT: &str = "1045";
 
 /// The change of a row in the cases of version columns.
 pub(crate) const SET_REMAINING: &str = "remaining = ?";
