@@ -2,6 +2,7 @@
 //! `kit` that knows how to reach its server, and the macros that run each case there.
 
 mod accounts;
+mod cancelled;
 mod clock_jumps;
 pub(crate) mod crowds;
 mod deadlocks;
