@@ -23,7 +23,7 @@ pub type RowConnection<'a> = dlock_sql::RowConnection<'a, MySql>;
 /// What a hold of this store lives in.
 pub type Held = HeldRow<MySql>;
 
-/// Opens the same URLs as [`named::open`](crate::named::open), for row locks. With `?table=orders&key=id` the rows are those of
+/// Opens the same URLs as [`named::open`](crate::named::open), for row locks. With `?table=orders&column=id` the rows are those of
 /// a table of your own.
 ///
 /// # Errors

@@ -94,7 +94,7 @@ const ROWS: Table = Table {
         "k:text:C:",
         "part:text:C:",
         "token:bigint::",
-        "mode:smallint::",
+        "mode:bigint::",
         "session:bigint::",
         "xact:bigint::",
         "hold:text:C:",

@@ -23,7 +23,7 @@ pub type RowConnection<'a> = dlock_sql::RowConnection<'a, Postgres>;
 /// What a hold of this store lives in.
 pub type Held = HeldRow<Postgres>;
 
-/// Opens the same URLs as [`open`](crate::open), for row locks. With `?table=orders&key=id` the rows are those of a table of
+/// Opens the same URLs as [`open`](crate::open), for row locks. With `?table=orders&column=id` the rows are those of a table of
 /// your own. It needs PostgreSQL 14 or later.
 ///
 /// # Errors
