@@ -3,6 +3,7 @@
 
 mod accounts;
 mod builder;
+mod cancelled;
 mod clock_jumps;
 pub(crate) mod crowds;
 mod deadlocks;
