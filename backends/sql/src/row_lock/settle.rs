@@ -5,9 +5,11 @@ use std::sync::atomic::Ordering;
 use dlock_contract::{Error, ErrorKind, Hold, Result, Settle};
 use futures::future::BoxFuture;
 
+use super::aside::ask_aside;
 use super::dialect::RowDialect;
-use super::held::{HeldRow, ask_aside};
-use super::store::{RowLock, Shared};
+use super::held::HeldRow;
+use super::shared::Shared;
+use super::store::RowLock;
 use crate::dialect::Refusal;
 use crate::session::PATIENCE;
 
@@ -30,7 +32,7 @@ impl<D: RowDialect> Settle for RowLock<D> {
 impl<D: RowDialect> Shared<D> {
     async fn commit(&self, held: &HeldRow<D>) -> Result<()> {
         let (clock, dialect) = (&self.site.clock, &self.site.dialect);
-        let Some(mut slot) = held.begin_end(self).await else {
+        let Some(mut slot) = held.begin_end(clock).await else {
             return Err(refusal("a statement of the body is still under way on another task"));
         };
         // Behind this, a request that has not ended drops the connection.
