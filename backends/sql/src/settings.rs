@@ -89,8 +89,8 @@ impl Settings {
     /// # Errors
     /// For a value that cannot be.
     pub fn of_row(address: &Address) -> Result<Self> {
-        match address.option("keys") {
-            Some(_) => Err(address.wrong("`keys` belongs to way=named: of way=row, a table of your own has such keys")),
+        match ["keys", "layout", "shedlock_table"].into_iter().find(|name| address.option(name).is_some()) {
+            Some(name) => Err(address.wrong(&format!("`{name}` belongs to another way than way=row"))),
             None => Self::read(address),
         }
     }
