@@ -66,7 +66,8 @@ async fn count_together(names: &Names, theirs: impl FnOnce(&str, &str, &str) -> 
     registry.set_default("etcd").unwrap();
     let theirs = Foreign::start(theirs(&endpoint, &(names.theirs)(&id), &counter));
     let end = Instant::now() + SECOND * SECONDS;
-    let tasks: Vec<_> = (0..4).map(|_| tokio::spawn(take(registry.clone(), id.clone(), counter.clone(), end))).collect();
+    let tasks: Vec<_> =
+        (0..4).map(|_| tokio::spawn(take(registry.clone(), id.clone(), counter.clone(), end))).collect();
     let mut holds = 0;
     for task in tasks {
         holds += task.await.unwrap();

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dlock_contract::{
-    Attempt, Backend, Batch, Claim, Error, Health, Hold, Identity, Inspect, Keeps, LockKey, LockState, Profile, Queue,
-    Released, Result, RunEnd, Standing, Together,
+    Attempt, Backend, Batch, Claim, Error, Exchange, Health, Hold, Identity, Inspect, Keeps, LockKey, LockState,
+    Profile, Queue, Released, Result, RunEnd, Standing, Together,
 };
 use futures::future::BoxFuture;
 
@@ -52,6 +52,10 @@ impl Backend for Etcd {
     }
 
     fn keeps(&self) -> Option<&dyn Keeps> {
+        Some(self)
+    }
+
+    fn exchange(&self) -> Option<&dyn Exchange> {
         Some(self)
     }
 

@@ -95,19 +95,24 @@ impl Place {
 }
 
 /// If the success of leaving is not confirmed, the key becomes an orphan, and the next renewal of the lease deletes it.
-struct Leaving<'a> {
+pub(super) struct Leaving<'a> {
     place: &'a Place,
     unsure: bool,
     done: bool,
 }
 
 impl<'a> Leaving<'a> {
-    fn of(place: &'a Place) -> Self {
+    pub(super) fn of(place: &'a Place) -> Self {
         let known = place.known();
         Self { place, unsure: known.asked || known.unsure, done: false }
     }
 
-    fn done(mut self, revision: Option<i64>) {
+    /// The store has said that nothing has changed.
+    pub(super) fn not_yet(mut self) {
+        self.done = true;
+    }
+
+    pub(super) fn done(mut self, revision: Option<i64>) {
         let Place { lease, shard, key, .. } = self.place;
         if let (true, Some(revision)) = (self.unsure, revision) {
             self.place.learn_epoch(revision);

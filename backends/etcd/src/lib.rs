@@ -18,6 +18,7 @@
 mod backend;
 mod connection;
 mod enter;
+mod exchange;
 mod fault;
 pub mod fenced;
 mod inspect;

@@ -5,7 +5,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use dlock_contract::{Claim, ErrorKind, Mode, Note, Result, Session};
+use dlock_contract::{Claim, ErrorKind, Hold, Mode, Note, Result, Session};
 use etcd_client::{GetOptions, GetResponse, KeyValue, SortOrder, SortTarget, Txn, TxnOp, TxnOpResponse, TxnResponse};
 
 use super::connection::Connection;
@@ -99,9 +99,30 @@ impl Place {
         known.held || known.asked || known.unsure
     }
 
+    /// Whether a transaction may still put the key.
+    pub(super) fn is_unsure(&self) -> bool {
+        let known = self.known();
+        known.asked || known.unsure
+    }
+
     /// Whether this key of the store is ours. A kept key has our name and another lease.
     pub(super) fn is_mine(&self, key: &KeyValue) -> bool {
         key.key() == self.key && key.lease() == self.lease.id
+    }
+
+    /// The hold of a place that the store has confirmed to be first.
+    pub(super) fn granted(self: &Arc<Self>, claim: &Arc<Claim>) -> Result<Hold> {
+        let (revision, slot) = {
+            let mut known = self.known();
+            known.held = true;
+            (known.revision.unwrap_or_default(), known.slot)
+        };
+        let token = u64::try_from(revision).unwrap_or_default();
+        let hold = Hold::new(claim.clone(), token, self.lease.validity())?.with_session(self.clone());
+        Ok(match slot {
+            Some(slot) => hold.with_slot(slot),
+            None => hold,
+        })
     }
 
     /// The place of our key, by a linearizable read.

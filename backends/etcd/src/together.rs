@@ -11,7 +11,7 @@ use super::enter::{EPOCH_READS, oldest, other_family};
 use super::fault::Fault;
 use super::names::Kind;
 use super::place::{Parts, Place, no_stranger};
-use super::store::{Etcd, granted, is_plain};
+use super::store::{Etcd, is_plain};
 
 /// The most locks of one request. Each needs three reads if the request is refused, and the server's own bound is 128.
 const MOST: usize = 42;
@@ -39,7 +39,7 @@ impl Etcd {
             }
             match enter(&connection, claims, &places).await {
                 Ok(Found::All) => {
-                    let holds = claims.iter().zip(&places).map(|(claim, place)| granted(claim, place));
+                    let holds = claims.iter().zip(&places).map(|(claim, place)| place.granted(claim));
                     return holds.collect::<Result<_>>().map(Together::Acquired);
                 }
                 Ok(Found::Taken) => {
