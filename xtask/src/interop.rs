@@ -17,7 +17,7 @@ pub(crate) fn run_interop() -> Result {
 fn steps(parts: &mut Parts) -> Result {
     parts.run("servers", servers::run)?;
     parts.run("redsync", peers::redsync)?;
-    parts.run("etcd's concurrency package", || peers::go("etcd-mutex", "tests/interop/etcd/go"))?;
+    parts.run("etcd's concurrency package", peers::etcd_mutex)?;
     parts.run("jetcd", || peers::java("jetcd", "tests/interop/etcd/jetcd", "Jetcd"))?;
     with_servers(parts, |parts, set| {
         let mut command = cargo(&["test", "--no-fail-fast", "--features", ETCD, "--test", "interop"]);
