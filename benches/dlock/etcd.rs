@@ -225,7 +225,7 @@ impl Floor {
     /// The transactions that dlock sends.
     async fn own(&self, task: usize) -> Result<(), Failed> {
         let (start, end) = (format!("dl1:floor:bench:<{task}>/"), format!("dl1:floor:bench:<{task}>0"));
-        let (key, epoch) = (format!("{start}{:016x}-{:032x}", self.lease, fastrand::u128(..)), "dl1-epoch/floor/00");
+        let (key, epoch) = (format!("{start}{:016x}-0", self.lease), "dl1-epoch/floor/00");
         let range = || GetOptions::new().with_range(end.as_str());
         let when = [
             Compare::mod_revision(epoch, CompareOp::Equal, 0),
@@ -233,7 +233,7 @@ impl Floor {
             Compare::create_revision(format!("{start}~"), CompareOp::Equal, 0).with_range(format!("{start}\u{7f}")),
         ];
         let newest = range().with_keys_only().with_sort(SortTarget::Create, SortOrder::Descend).with_limit(2);
-        let note = "h=host p=1 s=a note of the usual length t=1";
+        let note = "0123456789abcdef h=host p=1 s=a note of the usual length t=1";
         let put = TxnOp::put(key.as_str(), note, Some(PutOptions::new().with_lease(self.lease)));
         let oldest = range().with_sort(SortTarget::Create, SortOrder::Ascend).with_limit(1);
         let otherwise = [

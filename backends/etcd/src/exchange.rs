@@ -35,7 +35,7 @@ impl Etcd {
         let Ok(after) = self.place(&connection, next).await else {
             return Ok((self.give_back(hold).await?, None));
         };
-        let sight = match place.release_to(&connection, revision, &after, next).await {
+        let sight = match place.release_to(&connection, revision, &after).await {
             Ok(sight) => sight,
             // Without space, or without a lease for the next caller, the lock can be freed all the same.
             Err(Fault::NoSpace | Fault::LeaseGone) => None,
@@ -57,13 +57,7 @@ impl Etcd {
 
 impl Place {
     /// Deletes the key and puts that of the next caller. `None`: nothing has changed.
-    async fn release_to(
-        &self,
-        connection: &Connection,
-        revision: i64,
-        next: &Self,
-        claim: &Claim,
-    ) -> Result<Option<Sight>, Fault> {
+    async fn release_to(&self, connection: &Connection, revision: i64, next: &Self) -> Result<Option<Sight>, Fault> {
         let leaving = Leaving::of(self);
         let epoch = next.ask_under_epoch();
         let when = [
@@ -73,7 +67,7 @@ impl Place {
             Compare::create_revision(next.key.clone(), CompareOp::Equal, 0),
         ];
         // No other family is in the queue of a hold.
-        let mut then = vec![TxnOp::delete(self.key.clone(), None), next.put(claim)];
+        let mut then = vec![TxnOp::delete(self.key.clone(), None), next.put()];
         then.extend(next.ahead(None));
         let answer = connection.txn(Txn::new().when(when).and_then(then)).await?;
         next.known().asked = false;

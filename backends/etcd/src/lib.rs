@@ -29,6 +29,7 @@ mod names;
 mod place;
 mod renewal;
 mod rights;
+mod seats;
 mod slots;
 mod store;
 mod together;

@@ -59,7 +59,7 @@ impl Etcd {
         // A lease may turn out to be over just when it is used. The next one is new.
         for _ in 0..2 {
             let place = self.place(&connection, claim).await?;
-            match self.ask(&connection, claim, &place, wait).await {
+            match self.ask(&connection, &place, wait).await {
                 Ok(sight) => return self.answer(connection, claim, &place, wait, sight).await,
                 Err(Fault::LeaseGone) => {
                     self.leases.bury(&place.lease);
@@ -101,23 +101,23 @@ impl Etcd {
         } else {
             self.leases.own(connection, claim.ttl).await?
         };
-        let place = Arc::new(Place::new(claim, line, lease));
+        let place = Arc::new(Place::new(claim, line, lease, self.connections.clock.now()));
         self.places().insert(claim.owner, place.clone());
         Ok(place)
     }
 
-    async fn ask(&self, connection: &Connection, claim: &Claim, place: &Place, wait: bool) -> Result<Sight, Fault> {
+    async fn ask(&self, connection: &Connection, place: &Place, wait: bool) -> Result<Sight, Fault> {
         let revision = place.known().revision;
         if let Some(revision) = revision {
             let sight = place.look(connection, revision).await?;
-            match place.settle(connection, claim, sight).await? {
+            match place.settle(connection, sight).await? {
                 // Somebody deleted our key, or it is another one: to the end of the line.
                 Sight::Outside => place.known().revision = None,
                 sight => return Ok(sight),
             }
         }
-        let sight = place.enter(connection, claim, wait).await?;
-        place.settle(connection, claim, sight).await
+        let sight = place.enter(connection, wait).await?;
+        place.settle(connection, sight).await
     }
 
     pub(super) async fn answer(

@@ -23,7 +23,7 @@ async fn news(connection: &Connection, claim: &Arc<Claim>, place: &Arc<Place>, m
         // The key ahead may have been a waiter's, and then another key is ahead now. The read also proves that our own
         // key exists.
         let sight = place.look(connection, revision).await?;
-        match place.settle(connection, claim, sight).await? {
+        match place.settle(connection, sight).await? {
             // What is granted runs from the last confirmation of the lease. Of one that nobody renews, that may be long
             // ago: the next attempt keeps it alive.
             Sight::First if place.lease.shared => return Ok(Signal::Granted(place.granted(claim)?)),
