@@ -1,11 +1,12 @@
 //! Real clients of other languages beside dlock, with the same lock names on the same servers.
 //!
-//! `cargo xtask interop` builds those clients and runs this target. It needs Go and Java, so `cargo test` and `cargo xtask test`
-//! leave it out (`test = false` in `Cargo.toml`).
+//! `cargo xtask interop` builds those clients and runs this target. It needs Go, Java and Maven, so `cargo test` and
+//! `cargo xtask test` leave it out (`test = false` in `Cargo.toml`).
 
 mod etcd;
 mod foreign;
 mod redsync;
+mod shedlock;
 
 use std::time::{Duration, Instant};
 

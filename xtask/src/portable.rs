@@ -42,9 +42,9 @@ const TARGETS: [&str; 2] = ["aarch64-apple-darwin", "x86_64-pc-windows-msvc"];
 
 /// The features that are checked. The others compile C for the target: `sqlite`, `redis-tls`, `mysql-tls`, `postgres-tls`,
 /// `etcd-tls`.
-const FEATURES: [&str; 13] = [
-    "macros", "memory", "redis", "redisson", "redlock", "mysql", "postgres", "etcd", "uuid", "axum", "tonic", "json",
-    "testing",
+const FEATURES: [&str; 14] = [
+    "macros", "memory", "redis", "redisson", "redlock", "mysql", "postgres", "etcd", "paired", "uuid", "axum", "tonic",
+    "json", "testing",
 ];
 
 pub(crate) fn run_portable() -> Result {
