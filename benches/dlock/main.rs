@@ -5,6 +5,7 @@
 
 mod compile;
 mod contended;
+mod etcd;
 mod floors;
 mod lease_contended;
 mod lease_held;
@@ -25,7 +26,7 @@ use dlock_testkit::servers::Make;
 use table::Row;
 
 /// Every row, in the order of the table.
-const ROWS: [(&str, Run); 53] = [
+const ROWS: [(&str, Run); 60] = [
     ("uncontended-1", || uncontended::row(Make::Redis, 1)),
     ("uncontended-64", || uncontended::row(Make::Redis, 64)),
     ("uncontended-1024", || uncontended::row(Make::Redis, 1024)),
@@ -77,6 +78,13 @@ const ROWS: [(&str, Run); 53] = [
     ("sqlite-1x16", || sqlite::row(1, 16)),
     ("sqlite-4x4", || sqlite::row(4, 4)),
     ("sqlite-16x1", || sqlite::row(16, 1)),
+    ("etcd-1", || etcd::uncontended_row(1)),
+    ("etcd-64", || etcd::uncontended_row(64)),
+    ("etcd-1024", || etcd::uncontended_row(1024)),
+    ("etcd-contended-2", || etcd::contended_row(1, 2)),
+    ("etcd-contended-16", || etcd::contended_row(1, 16)),
+    ("etcd-contended-128", || etcd::contended_row(1, 128)),
+    ("etcd-contended-4x4", || etcd::contended_row(4, 4)),
     ("memory", memory::row),
     ("compile", compile::row),
 ];
