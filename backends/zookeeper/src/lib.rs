@@ -21,6 +21,7 @@ mod cluster;
 mod core;
 mod data;
 mod fault;
+pub mod fenced;
 mod inspect;
 mod line;
 mod paths;
@@ -35,3 +36,17 @@ mod task;
 pub use ::zookeeper_client as client;
 
 pub use crate::store::{OPENER, ZooKeeper};
+
+/// For our own tests; may change in any release.
+#[doc(hidden)]
+pub mod internal {
+    use dlock_contract::Hold;
+    use zookeeper_client::SessionInfo;
+
+    use crate::place::Held;
+
+    /// The session of a hold, by which another client can take it over.
+    pub fn session_of(hold: &Hold) -> Option<SessionInfo> {
+        hold.session::<Held>()?.lease.session()
+    }
+}

@@ -24,6 +24,11 @@ impl Paths {
         Self { root: cluster.root.clone(), literal: cluster.literal }
     }
 
+    /// Our own names below the root.
+    pub(crate) fn of_own_names() -> Self {
+        Self { root: String::new(), literal: false }
+    }
+
     /// Whether the locks have the names that other programs write.
     pub(crate) fn is_literal(&self) -> bool {
         self.literal

@@ -11,7 +11,7 @@ use dlock_contract::{BootInstant, Clock, Error, Result};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use tokio::sync::watch;
-use zookeeper_client::{Client, SessionState, StateWatcher};
+use zookeeper_client::{Client, SessionInfo, SessionState, StateWatcher};
 
 /// How long a request waits for a connection that is broken. Then it fails, and was never sent.
 const PATIENCE: Duration = Duration::from_millis(500);
@@ -61,6 +61,11 @@ impl Lease {
             }
         });
         Ok(lease)
+    }
+
+    /// The session as another client would take it over.
+    pub(crate) fn session(&self) -> Option<SessionInfo> {
+        self.client.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(|client| client.session().clone())
     }
 
     /// The number of the session.

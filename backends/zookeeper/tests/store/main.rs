@@ -1,1 +1,10 @@
-//! x
+//! The ZooKeeper backend against real servers: what holds beyond the suite that all backends pass.
+
+mod accounts;
+mod ensemble;
+mod fenced;
+mod kit;
+mod line;
+mod outage;
+mod sessions;
+mod strangers;
