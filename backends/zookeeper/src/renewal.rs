@@ -45,7 +45,7 @@ pub(crate) fn foreign() -> Error {
 
 async fn renew_group(group: Vec<Arc<Held>>) -> Result<Vec<Standing>> {
     let Some(lease) = group.first().map(|held| held.lease.clone()) else { return Ok(Vec::new()) };
-    match ask(&group, &lease).await {
+    match lease.while_connected(ask(&group, &lease)).await {
         // The end of the session is certain, whatever the request said.
         _ if !lease.lives() => Ok(group.iter().map(|_| Standing::Lost).collect()),
         answer => answer,

@@ -27,29 +27,41 @@ impl Place {
         let mut known = self.known.lock().await;
         let lease = self.lease(core, claim, &mut known).await?;
         let client = lease.client().await?;
+        lease.while_connected(self.ask(core, &client, &lease, claim, queue, &mut known)).await
+    }
+
+    async fn ask(
+        self: &Arc<Self>,
+        core: &Arc<Core>,
+        client: &Client,
+        lease: &Arc<Lease>,
+        claim: &Arc<Claim>,
+        queue: Queue,
+        known: &mut Known,
+    ) -> Result<Attempt> {
         for _ in 0..TRIES {
             if known.unsure {
-                self.find(&client, &lease, &mut known).await?;
+                self.find(client, lease, known).await?;
             }
             let line = if known.node.is_some() {
-                match self.confirm(&client, &lease, &mut known).await? {
+                match self.confirm(client, lease, known).await? {
                     Some(line) => line,
                     None => continue,
                 }
             } else {
                 if queue == Queue::Leave
-                    && let Some(refused) = self.refused(&client, claim).await?
+                    && let Some(refused) = self.refused(client, claim).await?
                 {
                     core.forget(claim.owner, self);
                     return refused;
                 }
-                match self.enter(core, &client, &lease, claim, &mut known).await? {
+                match self.enter(core, client, lease, claim, known).await? {
                     Some(line) => line,
                     None => continue,
                 }
             };
-            return match self.seen(&line, &known) {
-                Sight::First => match self.grant(&client, &lease, claim, &mut known).await? {
+            return match self.seen(&line, known) {
+                Sight::First => match self.grant(client, lease, claim, known).await? {
                     Some(hold) => Ok(Attempt::Acquired(hold)),
                     None => continue,
                 },
@@ -58,18 +70,18 @@ impl Place {
                     continue;
                 }
                 Sight::Conflict => {
-                    self.clear(&client, &lease, &mut known).await?;
+                    self.clear(client, lease, known).await?;
                     core.forget(claim.owner, self);
                     Err(conflict())
                 }
                 _ if queue == Queue::Leave => {
-                    self.clear(&client, &lease, &mut known).await?;
+                    self.clear(client, lease, known).await?;
                     core.forget(claim.owner, self);
                     Ok(Attempt::Contended(Wake::poll()))
                 }
                 sight => {
                     known.waited = true;
-                    Ok(Attempt::Contended(self.stand(claim, &lease, sight)?))
+                    Ok(Attempt::Contended(self.stand(claim, lease, sight)?))
                 }
             };
         }

@@ -18,6 +18,20 @@ pub(super) enum Deleted {
     Missing,
 }
 
+/// A release that is under way.
+pub(super) struct Leaving {
+    from: BootInstant,
+    /// Whether an earlier one had no answer.
+    tried_before: bool,
+}
+
+impl Leaving {
+    /// Before the request leaves: it may be given up, and be done all the same.
+    pub(super) fn begin(known: &mut Known, lease: &Lease) -> Self {
+        Self { from: lease.clock().now(), tried_before: std::mem::replace(&mut known.leaving, true) }
+    }
+}
+
 impl Held {
     /// Deletes the nodes of the hold.
     pub(crate) async fn release(self: Arc<Self>) -> Result<Released> {
@@ -26,25 +40,28 @@ impl Held {
             return Ok(Released::NotOwner);
         }
         let client = self.lease.client().await?;
-        let from = self.lease.clock().now();
-        let deleted = delete(&client, &self.nodes).await;
-        self.settle(&client, from, deleted, &mut known).await
+        self.lease.while_connected(self.free(&client, &mut known)).await
     }
 
-    /// Draws the consequences of a delete that was sent at `from`.
+    async fn free(&self, client: &Client, known: &mut Known) -> Result<Released> {
+        let leaving = Leaving::begin(known, &self.lease);
+        let deleted = delete(client, &self.nodes).await;
+        self.settle(client, leaving, deleted, known).await
+    }
+
+    /// Draws the consequences of a delete.
     pub(super) async fn settle(
         &self,
         client: &Client,
-        from: BootInstant,
+        leaving: Leaving,
         deleted: Result<Deleted, ClientError>,
         known: &mut Known,
     ) -> Result<Released> {
         // The claim may have another node by now, if an operator deleted this one.
         let is_present = self.place.nodes(known).first() == self.nodes.first();
-        let tried_before = std::mem::replace(&mut known.leaving, true);
         let released = match deleted {
             Ok(Deleted::All) => Released::Released,
-            Ok(Deleted::Missing) if tried_before => {
+            Ok(Deleted::Missing) if leaving.tried_before => {
                 return Err(Error::outage("the answer to an earlier release was lost"));
             }
             Ok(Deleted::Missing) => {
@@ -57,7 +74,7 @@ impl Held {
             Err(ClientError::SessionExpired) => return Ok(Released::NotOwner),
             Err(error) => return Err(fault(&error)),
         };
-        self.lease.confirm(from);
+        self.lease.confirm(leaving.from);
         known.leaving = false;
         if is_present {
             (known.node, known.slot, known.waited) = (None, None, false);
@@ -82,7 +99,7 @@ impl Place {
             None => core.leases.shared(ttl).await?,
         };
         let client = lease.client().await?;
-        self.clear(&client, &lease, &mut known).await?;
+        lease.while_connected(self.clear(&client, &lease, &mut known)).await?;
         self.end_own(&known);
         Ok(())
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use dlock_contract::{Attempt, Claim, Released, Result};
 use futures::future::join;
 
-use super::leave::delete;
+use super::leave::{Leaving, delete};
 use super::{Held, Known, Place};
 use crate::core::Core;
 use crate::line::{Line, Sight};
@@ -40,20 +40,25 @@ impl Held {
         }
         let client = self.lease.client().await?;
         known.lease = Some(self.lease.clone());
-        let from = self.lease.clock().now();
-        let deleting = delete(&client, &self.nodes);
-        let (deleted, entered) = join(deleting, place.enter(&core, &client, &self.lease, &next, &mut known)).await;
-        let released = self.settle(&client, from, deleted, &mut own).await?;
-        drop(own);
-        let answer = match entered? {
-            Some(line) => place.answer(&client, &self.lease, &next, &line, &mut known).await?,
-            None => None,
-        };
-        if answer.is_none() {
-            place.clear(&client, &self.lease, &mut known).await?;
-            core.forget(next.owner, &place);
-        }
-        Ok((released, answer))
+        let lease = &self.lease;
+        lease
+            .while_connected(async {
+                let leaving = Leaving::begin(&mut own, lease);
+                let deleting = delete(&client, &self.nodes);
+                let entering = place.enter(&core, &client, lease, &next, &mut known);
+                let (deleted, entered) = join(deleting, entering).await;
+                let released = self.settle(&client, leaving, deleted, &mut own).await?;
+                let answer = match entered? {
+                    Some(line) => place.answer(&client, lease, &next, &line, &mut known).await?,
+                    None => None,
+                };
+                if answer.is_none() {
+                    place.clear(&client, lease, &mut known).await?;
+                    core.forget(next.owner, &place);
+                }
+                Ok((released, answer))
+            })
+            .await
     }
 }
 

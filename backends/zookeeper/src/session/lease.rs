@@ -2,6 +2,7 @@
 //! keep it alive for as long as the process runs.
 
 use std::fmt;
+use std::future::Future;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -121,6 +122,29 @@ impl Lease {
             }
         }
         Ok(client)
+    }
+
+    /// Gives a request up when the connection has been broken for a while: the client library would keep it until there is
+    /// a connection again. It may still be sent then.
+    pub(crate) async fn while_connected<T>(&self, request: impl Future<Output = Result<T>>) -> Result<T> {
+        let mut state = self.state.clone();
+        let cut_off = async {
+            loop {
+                while state.peek_state() != SessionState::Disconnected {
+                    state.changed().await;
+                }
+                let until = self.clock.now().after(PATIENCE);
+                let other = async { while state.changed().await == SessionState::Disconnected {} };
+                if self.clock.timeout_at(until, other).await.is_none() {
+                    return;
+                }
+            }
+        };
+        tokio::select! {
+            biased;
+            answer = request => answer,
+            () = cut_off => Err(Error::outage("the connection to ZooKeeper is broken")),
+        }
     }
 
     /// Closes the session, with all that lives in it.

@@ -91,9 +91,19 @@ async fn a_waiter_keeps_its_session_alive() {
 /// meanwhile, until it is closed.
 async fn expire(hold: &Hold, server: &Instance) {
     let session = session_of(hold).unwrap();
-    match Client::connector().with_session(session).connect(&server.addr().to_string()).await {
-        Ok(thief) => drop(thief),
-        Err(error) => assert_eq!(error, ClientError::SessionExpired),
+    loop {
+        let connector = Client::connector().with_session(session.clone());
+        match connector.connect(&server.addr().to_string()).await {
+            Ok(thief) => {
+                let mut state = thief.state_watcher();
+                drop(thief);
+                while !state.changed().await.is_terminated() {}
+                return;
+            }
+            Err(ClientError::SessionExpired) => return,
+            // The owner was quicker each time.
+            Err(error) => assert_eq!(error, ClientError::Timeout),
+        }
     }
 }
 
@@ -125,10 +135,12 @@ async fn a_waiter_whose_session_ended_queues_again() {
     let server = own();
     let (one, other) = (open(&server.url()).await.unwrap(), open(&server.url()).await.unwrap());
     let key = lock("queues");
+    // Nothing ends by itself meanwhile.
+    let long = |key: &_| claim_on(key, TTL * 10, |_| ());
     // A hold that shares the waiter's session.
-    let beside = take(&other, &claim(&lock("beside"))).await;
-    let hold = take(&one, &claim(&key)).await;
-    let waiter = claim(&key);
+    let beside = take(&other, &long(&lock("beside"))).await;
+    let hold = take(&one, &long(&key)).await;
+    let waiter = long(&key);
     let mut wake = stand(&other, &waiter).await;
     expire(&beside, &server).await;
     let news = wake.signal.as_mut().unwrap().await;
