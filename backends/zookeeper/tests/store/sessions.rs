@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use dlock::backends::zookeeper::client::{Client, Error as ClientError};
+use dlock::backends::zookeeper::client::Client;
 use dlock::backends::zookeeper::internal::session_of;
 use dlock::{Clock, ErrorKind};
 use dlock_contract::{Attempt, Backend, Durability, Fencing, Hold, Queue, Released, Standing};
 use dlock_testkit::holds::{claim_on, confirm, stand, take, token, until};
 use dlock_testkit::servers::{Instance, ZooKeeper};
-use dlock_testkit::wait_until;
+use dlock_testkit::{Mode, Proxy, wait_until};
 
 use crate::kit::{TTL, claim, line, lock, open, own, path, process, raw, shared};
 
@@ -76,47 +76,39 @@ async fn a_session_in_which_nothing_is_renewed_ends_although_the_client_lives() 
 async fn a_waiter_keeps_its_session_alive() {
     let (one, other) = (process().await, process().await);
     let key = lock("patient");
-    let short = || claim_on(&key, Duration::from_millis(500), |_| ());
-    let hold = take(&one, &claim(&key)).await;
+    let short = || claim_on(&key, Duration::from_millis(1500), |_| ());
+    let hold = take(&one, &claim_on(&key, TTL * 10, |_| ())).await;
     let mut wake = stand(&other, &short()).await;
     let signal = wake.signal.as_mut().unwrap();
-    // Four times its ttl.
-    assert!(tokio::time::timeout(Duration::from_secs(2), signal.as_mut()).await.is_err());
+    // For longer than its ttl.
+    assert!(tokio::time::timeout(Duration::from_secs(3), signal.as_mut()).await.is_err());
     one.release(&hold).await.unwrap();
     let dlock_contract::Signal::Granted(next) = signal.await.unwrap() else { panic!("it lost its place") };
     assert!(matches!(confirm(&other, &next).await, Standing::Renewed(_)));
 }
 
-/// Ends a session as another client can who knows it: it takes the session over, and closes it. Its owner takes it back
-/// meanwhile, until it is closed.
-async fn expire(hold: &Hold, server: &Instance) {
-    let session = session_of(hold).unwrap();
-    loop {
-        let connector = Client::connector().with_session(session.clone());
-        match connector.connect(&server.addr().to_string()).await {
-            Ok(thief) => {
-                let mut state = thief.state_watcher();
-                drop(thief);
-                while !state.changed().await.is_terminated() {}
-                return;
-            }
-            Err(ClientError::SessionExpired) => return,
-            // The owner was quicker each time.
-            Err(error) => assert_eq!(error, ClientError::Timeout),
-        }
-    }
+/// Ends a session as another client can who knows it: it takes the session over and closes it, while its owner is cut off.
+async fn expire(hold: &Hold, server: &Instance, owner: &Proxy) {
+    owner.set(Mode::Refuse);
+    let connector = Client::connector().with_session(session_of(hold).unwrap());
+    let thief = connector.connect(&server.addr().to_string()).await.unwrap();
+    let mut state = thief.state_watcher();
+    drop(thief);
+    while !state.changed().await.is_terminated() {}
+    owner.set(Mode::Pass);
 }
 
 #[tokio::test]
 async fn a_session_that_another_client_ends_is_told_and_built_anew() {
     let server = own();
-    let (one, other) = (open(&server.url()).await.unwrap(), open(&server.url()).await.unwrap());
+    let (proxy, url) = Proxy::in_front_of(&server.url()).unwrap();
+    let (one, other) = (open(&url).await.unwrap(), open(&server.url()).await.unwrap());
     let key = lock("expired");
     // It does not end by itself meanwhile.
     let long = || claim_on(&key, TTL * 10, |_| ());
     let hold = take(&one, &long()).await;
     let ended = hold.session.as_ref().unwrap().ended().unwrap();
-    expire(&hold, &server).await;
+    expire(&hold, &server, &proxy).await;
     ended.await;
     assert!(Clock::system().now() < hold.validity.deadline(), "the end of the session was not told");
     assert_eq!(confirm(&one, &hold).await, Standing::Lost);
@@ -133,7 +125,8 @@ async fn a_session_that_another_client_ends_is_told_and_built_anew() {
 #[tokio::test]
 async fn a_waiter_whose_session_ended_queues_again() {
     let server = own();
-    let (one, other) = (open(&server.url()).await.unwrap(), open(&server.url()).await.unwrap());
+    let (proxy, url) = Proxy::in_front_of(&server.url()).unwrap();
+    let (one, other) = (open(&server.url()).await.unwrap(), open(&url).await.unwrap());
     let key = lock("queues");
     // Nothing ends by itself meanwhile.
     let long = |key: &_| claim_on(key, TTL * 10, |_| ());
@@ -142,20 +135,17 @@ async fn a_waiter_whose_session_ended_queues_again() {
     let hold = take(&one, &long(&key)).await;
     let waiter = long(&key);
     let mut wake = stand(&other, &waiter).await;
-    expire(&beside, &server).await;
+    expire(&beside, &server, &proxy).await;
     let news = wake.signal.as_mut().unwrap().await;
     assert!(!matches!(news, Ok(dlock_contract::Signal::Granted(_))), "granted in a session that has ended");
     // Until the client knows that its session has ended.
-    let mut standing = None;
-    wait_until("a new place", async || {
-        if let Ok(Attempt::Contended(wake)) = other.try_acquire(&waiter, until()).await {
-            standing = Some(wake);
-        }
-        standing.is_some()
-    })
-    .await
-    .unwrap();
-    let mut wake = standing.unwrap();
+    let mut answer = Err(dlock::Error::outage("not asked yet"));
+    let placed = wait_until("a new place", async || {
+        answer = other.try_acquire(&waiter, until()).await;
+        matches!(answer, Ok(Attempt::Contended(_)))
+    });
+    placed.await.unwrap_or_else(|_| panic!("{answer:?}"));
+    let Ok(Attempt::Contended(mut wake)) = answer else { unreachable!() };
     one.release(&hold).await.unwrap();
     let dlock_contract::Signal::Granted(next) = wake.signal.as_mut().unwrap().await.unwrap() else { panic!() };
     assert_ne!(next.group(), beside.group());
