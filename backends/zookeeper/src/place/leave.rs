@@ -91,7 +91,8 @@ impl Place {
     pub(crate) async fn abandon(self: &Arc<Self>, core: &Arc<Core>, ttl: Duration) -> Result<()> {
         let mut known = self.known.lock().await;
         if known.node.is_none() && known.slot.is_none() && !known.unsure {
-            return Ok(self.end_own(&known));
+            self.end_own(&known);
+            return Ok(());
         }
         // The nodes of a session that ended here may stand for some time.
         let lease = match known.lease.clone().filter(|lease| lease.lives()) {
