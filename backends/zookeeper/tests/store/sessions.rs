@@ -23,7 +23,7 @@ async fn the_servers_set_the_ttls() {
     let ms = Duration::from_millis;
     let profile = process().await.profile().clone();
     // The shortest session that is asked for has 500 ms, and a quarter of that is kept back.
-    assert_eq!((profile.ttl.min, profile.ttl.max, profile.ttl.step), (ms(375), ms(59_875), ms(1)));
+    assert_eq!((profile.ttl.min, profile.ttl.max, profile.ttl.step), (ms(375), ms(599_875), ms(1)));
     assert_eq!((profile.fencing, profile.durability), (Fencing::Monotonic, Durability::Consensus));
     assert!(profile.fair && profile.read_write && profile.permits && !profile.expires_alone);
 
