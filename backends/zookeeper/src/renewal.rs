@@ -65,7 +65,7 @@ async fn ask(group: &[Arc<Held>], lease: &Lease) -> Result<Vec<Standing>> {
         standings.push(if stands { renewed } else { Standing::Lost });
         if !stands && held.nodes.len() > 1 {
             // An operator may have deleted one of two nodes.
-            let _ = held.clone().release().await;
+            let _ = held.clone().release(held.place.turn().await).await;
         }
     }
     Ok(standings)

@@ -6,7 +6,7 @@ use dlock_contract::{Attempt, Claim, Error, ErrorKind, Note, Queue, Result, Wake
 use futures::future::join;
 use zookeeper_client::{Client, CreateMode, Error as ClientError};
 
-use super::{Known, Node, Place};
+use super::{Known, Node, Place, Turn};
 use crate::core::Core;
 use crate::data;
 use crate::fault::fault;
@@ -23,11 +23,20 @@ impl Place {
         core: &Arc<Core>,
         claim: &Arc<Claim>,
         queue: Queue,
+        turn: Turn,
     ) -> Result<Attempt> {
-        let mut known = self.known.lock().await;
-        let lease = self.lease(core, claim, &mut known).await?;
-        let client = lease.client().await?;
-        lease.while_connected(self.ask(core, &client, &lease, claim, queue, &mut known)).await
+        let mut known = turn.await;
+        let answer = async {
+            let lease = self.lease(core, claim, &mut known).await?;
+            let client = lease.client().await?;
+            lease.while_connected(self.ask(core, &client, &lease, claim, queue, &mut known)).await
+        };
+        let answer = answer.await;
+        if answer.is_err() && known.node.is_none() && known.slot.is_none() && !known.unsure {
+            // Nobody has to abandon what never left.
+            core.forget(claim.owner, self);
+        }
+        answer
     }
 
     async fn ask(

@@ -6,7 +6,7 @@ use std::time::Duration;
 use dlock_contract::{BootInstant, Error, Released, Result};
 use zookeeper_client::{Client, Error as ClientError, MultiWriteError};
 
-use super::{Held, Known, Place};
+use super::{Held, Known, Place, Turn};
 use crate::core::Core;
 use crate::fault::fault;
 use crate::session::Lease;
@@ -34,8 +34,8 @@ impl Leaving {
 
 impl Held {
     /// Deletes the nodes of the hold.
-    pub(crate) async fn release(self: Arc<Self>) -> Result<Released> {
-        let mut known = self.place.known.lock().await;
+    pub(crate) async fn release(self: Arc<Self>, turn: Turn) -> Result<Released> {
+        let mut known = turn.await;
         if !self.lease.lives() {
             return Ok(Released::NotOwner);
         }
@@ -88,8 +88,8 @@ impl Held {
 
 impl Place {
     /// Deletes all that the claim may have left, in whatever session.
-    pub(crate) async fn abandon(self: &Arc<Self>, core: &Arc<Core>, ttl: Duration) -> Result<()> {
-        let mut known = self.known.lock().await;
+    pub(crate) async fn abandon(self: &Arc<Self>, core: &Arc<Core>, ttl: Duration, turn: Turn) -> Result<()> {
+        let mut known = turn.await;
         if known.node.is_none() && known.slot.is_none() && !known.unsure {
             self.end_own(&known);
             return Ok(());

@@ -6,7 +6,7 @@ use dlock_contract::{Attempt, Claim, Released, Result};
 use futures::future::join;
 
 use super::leave::{Leaving, delete};
-use super::{Held, Known, Place};
+use super::{Held, Known, Place, Turn};
 use crate::core::Core;
 use crate::line::{Line, Sight};
 use crate::session::Lease;
@@ -19,8 +19,9 @@ impl Held {
         core: Arc<Core>,
         place: Arc<Place>,
         next: Arc<Claim>,
+        turn: Turn,
     ) -> Result<(Released, Option<Attempt>)> {
-        let mut known = place.known.lock().await;
+        let mut known = turn.await;
         let is_new = known.node.is_none() && !known.unsure;
         if place.path != self.place.path
             || !next.renewed
@@ -31,7 +32,8 @@ impl Held {
             if is_new {
                 core.forget(next.owner, &place);
             }
-            return Ok((self.release().await?, None));
+            let turn = self.place.turn().await;
+            return Ok((self.release(turn).await?, None));
         }
         let mut own = self.place.known.lock().await;
         if !self.lease.lives() {
