@@ -3,6 +3,7 @@
 mod accounts;
 mod ensemble;
 mod fenced;
+mod kazoo;
 mod kit;
 mod line;
 mod outage;
