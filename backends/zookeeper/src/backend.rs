@@ -10,12 +10,12 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use zookeeper_client::{Error as ClientError, MultiWriteError};
 
-use crate::fault::fault;
 use crate::inspect;
 use crate::place::Held;
 use crate::renewal::{foreign, renew};
 use crate::store::ZooKeeper;
 use crate::task::to_its_end;
+use crate::wire::fault::fault;
 
 impl Backend for ZooKeeper {
     fn profile(&self) -> &Profile {

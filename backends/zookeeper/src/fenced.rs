@@ -20,9 +20,9 @@ use dlock_contract::{Error, Fence, Result};
 use futures::future::join_all;
 use zookeeper_client::{CheckWriteError, CheckWriter, Client, Error as ClientError, MultiWriteResult};
 
-use crate::fault::fault;
 use crate::inspect::line;
-use crate::paths::Paths;
+use crate::wire::fault::fault;
+use crate::wire::paths::Paths;
 
 /// The node of a hold, for writes that depend on it.
 #[derive(Clone, Debug)]

@@ -17,20 +17,15 @@
 
 mod backend;
 mod breaks;
-mod cluster;
-mod core;
-mod data;
-mod fault;
 pub mod fenced;
 mod inspect;
 mod line;
-mod paths;
 mod place;
 mod renewal;
 mod session;
-mod standing;
 mod store;
 mod task;
+mod wire;
 
 /// The client crate, for programs that talk to the same servers.
 pub use ::zookeeper_client as client;

@@ -7,11 +7,11 @@ use dlock_contract::{Error, ErrorKind, Hold, Result, Standing, Validity};
 use futures::future::{join_all, try_join_all};
 use zookeeper_client::Client;
 
-use crate::fault::fault;
 use crate::place::Held;
 use crate::session::Lease;
-use crate::standing;
 use crate::task::to_its_end;
+use crate::wire::fault::fault;
+use crate::wire::standing;
 
 /// Asks for all holds, each of which gets its answer, in their order.
 pub(crate) async fn renew(holds: &[&Hold]) -> Vec<Result<Standing>> {

@@ -7,11 +7,11 @@ use futures::future::join;
 use zookeeper_client::{Client, CreateMode, Error as ClientError};
 
 use super::{Known, Node, Place, Turn};
-use crate::core::Core;
-use crate::data;
-use crate::fault::fault;
 use crate::line::{Line, Sight};
+use crate::place::Core;
 use crate::session::Lease;
+use crate::wire::data;
+use crate::wire::fault::fault;
 
 /// How often an attempt begins again, if a node was deleted under it.
 const TRIES: usize = 4;

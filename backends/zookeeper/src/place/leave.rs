@@ -7,9 +7,9 @@ use dlock_contract::{BootInstant, Error, Released, Result};
 use zookeeper_client::{Client, Error as ClientError, MultiWriteError};
 
 use super::{Held, Known, Place, Turn};
-use crate::core::Core;
-use crate::fault::fault;
+use crate::place::Core;
 use crate::session::Lease;
+use crate::wire::fault::fault;
 
 /// What became of nodes that were to be deleted in one step.
 pub(super) enum Deleted {

@@ -1,5 +1,6 @@
 //! The place of one claim: what this process knows of its nodes, and the requests that make and delete them.
 
+mod core;
 mod enter;
 mod find;
 mod grant;
@@ -18,6 +19,7 @@ use futures::future::BoxFuture;
 use tokio::sync::{Mutex, OwnedMutexGuard};
 use zookeeper_client::Acls;
 
+pub(crate) use self::core::Core;
 use crate::line::Kind;
 use crate::session::Lease;
 

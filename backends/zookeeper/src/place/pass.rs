@@ -7,8 +7,8 @@ use futures::future::join;
 
 use super::leave::{Leaving, delete};
 use super::{Held, Known, Place, Turn};
-use crate::core::Core;
 use crate::line::{Line, Sight};
+use crate::place::Core;
 use crate::session::Lease;
 
 impl Held {

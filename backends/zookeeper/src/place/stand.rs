@@ -8,10 +8,10 @@ use dlock_contract::{Claim, Result, Signal, Wake};
 use zookeeper_client::{Client, Error as ClientError, OneshotWatcher};
 
 use super::Place;
-use crate::fault::fault;
 use crate::line::{Line, Sight};
 use crate::session::Lease;
-use crate::standing;
+use crate::wire::fault::fault;
+use crate::wire::standing;
 
 /// What a waiter found when it read the line again.
 enum Looked {

@@ -4,7 +4,7 @@ use dlock_contract::engine::check_namespace;
 use dlock_contract::{ErrorKind, HoldId, Identity, LockKey, Result};
 use sha2::{Digest, Sha256};
 
-use crate::cluster::{Cluster, is_plain};
+use crate::wire::cluster::{Cluster, is_plain};
 
 /// The beginning of the paths of our own locks.
 const LOCKS: &str = "/dlock";
