@@ -33,7 +33,9 @@ pub(crate) async fn process() -> ZooKeeper {
 
 /// A client beside the backend.
 pub(crate) async fn raw(url: &str) -> Client {
-    Client::connect(url.strip_prefix("zk://").unwrap().split('?').next().unwrap()).await.unwrap()
+    // A test may block its runtime for as long as another tool takes to start.
+    let connector = Client::connector().with_session_timeout(Duration::from_secs(120));
+    connector.connect(url.strip_prefix("zk://").unwrap().split('?').next().unwrap()).await.unwrap()
 }
 
 /// A lock that no other test uses.

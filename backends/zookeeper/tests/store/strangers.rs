@@ -6,12 +6,7 @@ use dlock_contract::{Attempt, Backend, Queue, Signal};
 use dlock_testkit::holds::{claim_on, stand, take, until};
 
 use crate::kit::{TTL, claim, line, open, put, raw, shared};
-
-/// A path that no other test uses, and the key that has it literally.
-fn place() -> (String, LockKey) {
-    let name = format!("n{}", fastrand::u64(..));
-    (format!("/others/{name}"), LockKey::new("t", Key::text("/others/").value(&name)).unwrap())
-}
+use crate::peer::place;
 
 /// Each layout with the nodes of its tool: an exclusive one, a reader, a writer.
 const NODES: [(&str, [&str; 3]); 2] = [
