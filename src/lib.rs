@@ -55,6 +55,8 @@ pub mod fenced {
     pub use dlock_redis::fenced as redis;
     #[cfg(feature = "sqlite")]
     pub use dlock_sqlite::fenced as sqlite;
+    #[cfg(feature = "zookeeper")]
+    pub use dlock_zookeeper::fenced as zookeeper;
 
     pub use crate::fence_line::{Line, line};
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use dlock::{Error, Event, Label, Observer, Registry};
 use dlock_testkit::Log;
-use dlock_testkit::servers::{Etcd, Instance, MariaDb, Redis};
+use dlock_testkit::servers::{Etcd, Instance, MariaDb, Redis, ZooKeeper};
 use futures::FutureExt;
 
 /// Spelt so that no other text holds it, also in part, in other letters, or percent-encoded.
@@ -98,6 +98,14 @@ const URLS: &[&str] = &[
     "etcd://user:{}@127.0.0.1:1/?password={}",
     "etcd://user:{}@",
     "etcd://{}:x@127.0.0.1:1",
+    "zk://user:{}@127.0.0.1:1",
+    "zk://user:{}@127.0.0.1:1/app?acl={}",
+    "zk://user:{}@127.0.0.1:1/{}//x",
+    "zk://user:{}@db.example:1",
+    "zk://user:{}@127.0.0.1:1?tls=verify&ca=/nowhere/{}",
+    "zk://us:{}:er@127.0.0.1:1/zookeeper",
+    "zk://{}@127.0.0.1:1",
+    "zk://user:%78CanaryBirdx@127.0.0.1:1",
     "postgres://user:{}@127.0.0.1:1/db",
     "{}://user:{}@host",
     "{}",
@@ -168,6 +176,12 @@ async fn a_store_in_use_shows_no_password() {
     etcd.ask(r#"/v3/auth/user/grant {"user":"root","role":"root"}"#).unwrap();
     etcd.ask("/v3/auth/enable {}").unwrap();
     in_use(&[&etcd], &|password| format!("etcd://root:{password}@{}", etcd.addr())).await;
+
+    let zookeeper = Instance::start(ZooKeeper::default()).unwrap();
+    let url = |password: &str| format!("zk://me:{password}@{}", zookeeper.addr());
+    // ZooKeeper takes every password. The nodes of one account are not another's.
+    Registry::new().connect("first", &url(CANARY)).await.unwrap();
+    in_use(&[&zookeeper], &url).await;
 
     let text = heard().0.text();
     assert!(text.contains("renewal failed"), "the log was not listened to: nobody would hear a leak");

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use dlock_testkit::Result;
-use dlock_testkit::servers::{Etcd, Instance, MariaDb, MySql, Postgres, Redis, redlock_url, shared};
+use dlock_testkit::servers::{Etcd, Instance, MariaDb, MySql, Postgres, Redis, ZooKeeper, redlock_url, shared};
 
 /// A store that locks are kept in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,10 +19,11 @@ pub(crate) enum Store {
     Postgres,
     PostgresNamed,
     Etcd,
+    ZooKeeper,
 }
 
 /// All of them.
-pub(crate) const ALL: [Store; 11] = [
+pub(crate) const ALL: [Store; 12] = [
     Store::Memory,
     Store::Sqlite,
     Store::Redis,
@@ -34,6 +35,7 @@ pub(crate) const ALL: [Store; 11] = [
     Store::Postgres,
     Store::PostgresNamed,
     Store::Etcd,
+    Store::ZooKeeper,
 ];
 
 impl Store {
@@ -50,6 +52,7 @@ impl Store {
             Self::Postgres => "postgres",
             Self::PostgresNamed => "postgres-named",
             Self::Etcd => "etcd",
+            Self::ZooKeeper => "zookeeper",
         }
     }
 
@@ -87,6 +90,8 @@ impl Store {
         match self {
             // It looks for expired leases now and then.
             Self::Etcd => Duration::from_secs(2),
+            // The shortest session of these servers, and a tick.
+            Self::ZooKeeper => Duration::from_millis(500),
             // Waiters ask again after 2 s at most, and may meet each other.
             Self::Redlock => Duration::from_secs(2),
             _ => Duration::ZERO,
@@ -103,6 +108,7 @@ impl Store {
             Self::MySql | Self::MySqlNamed => shared().mysql().map(Some),
             Self::Postgres | Self::PostgresNamed => shared().postgres().map(Some),
             Self::Etcd => shared().etcd().map(Some),
+            Self::ZooKeeper => shared().zookeeper().map(Some),
         }
     }
 
@@ -117,6 +123,7 @@ impl Store {
             Self::MySql | Self::MySqlNamed => Instance::start_all([MySql::default()]),
             Self::Postgres | Self::PostgresNamed => Instance::start_all([Postgres::default()]),
             Self::Etcd => Instance::start_all([Etcd::default()]),
+            Self::ZooKeeper => Instance::start_all([ZooKeeper::default()]),
         }
     }
 

@@ -28,7 +28,7 @@ pub(crate) enum How {
 use How::{Install, Unpack, UnpackAll};
 
 /// All of them. Versions of the running suite are Debian 12's.
-pub(crate) const PINS: [Pin; 17] = [
+pub(crate) const PINS: [Pin; 20] = [
     pin(line!(), "redis-server", "5:7.0.15", Install, "redis-server", "redis redlock paired"),
     pin(line!(), "mariadb-server", "1:10.11.", Install, "mariadbd", "mysql paired"),
     pin(line!(), "protobuf-compiler", "3.21.", Install, "protoc", "etcd"),
@@ -58,6 +58,9 @@ pub(crate) const PINS: [Pin; 17] = [
     pin(line!(), "etcd-client", "3.5.", Unpack { suite: "sid", tree: "etcdctl" }, "etcdctl", "etcd"),
     pin(line!(), "openjdk-17-jre-headless", "17.", Install, "java", "zookeeper"),
     pin(line!(), "zookeeper", "3.8.", Install, "/usr/share/java/zookeeper.jar", "zookeeper"),
+    pin(line!(), "openjdk-17-jdk-headless", "17.", Install, "javac", "zookeeper"),
+    pin(line!(), "libcurator-recipes-java", "5.4.", Install, "/usr/share/java/curator-recipes.jar", "zookeeper"),
+    pin(line!(), "python3-kazoo", "2.8.", Install, "/usr/lib/python3/dist-packages/kazoo/recipe/lock.py", "zookeeper"),
     pin(line!(), "pgbouncer", "1.18.", Install, "pgbouncer", "postgres"),
     pin(line!(), "consul", "1.8.", Unpack { suite: "bullseye", tree: "consul" }, "consul", "consul"),
 ];

@@ -10,12 +10,12 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use zookeeper_client::{Error as ClientError, MultiWriteError};
 
-use crate::fault::fault;
 use crate::inspect;
 use crate::place::Held;
 use crate::renewal::{foreign, renew};
 use crate::store::ZooKeeper;
 use crate::task::to_its_end;
+use crate::wire::fault::fault;
 
 impl Backend for ZooKeeper {
     fn profile(&self) -> &Profile {
@@ -30,7 +30,8 @@ impl Backend for ZooKeeper {
         let (core, claim) = (self.core.clone(), claim.clone());
         async move {
             let place = core.place(&claim)?;
-            to_its_end(async move { place.attempt(&core, &claim, queue).await }).await
+            let turn = place.turn().await;
+            to_its_end(async move { place.attempt(&core, &claim, queue, turn).await }).await
         }
         .boxed()
     }
@@ -44,8 +45,9 @@ impl Backend for ZooKeeper {
         async move {
             let held = hold.shared_session::<Held>().ok_or_else(foreign)?;
             let (place, owner) = (held.place.clone(), hold.claim.owner);
+            let turn = place.turn().await;
             to_its_end(async move {
-                let released = held.release().await?;
+                let released = held.release(turn).await?;
                 core.forget(owner, &place);
                 Ok(released)
             })
@@ -58,8 +60,9 @@ impl Backend for ZooKeeper {
         let (core, owner, ttl) = (self.core.clone(), claim.owner, claim.ttl);
         async move {
             let Some(place) = core.standing(owner) else { return Ok(()) };
+            let turn = place.turn().await;
             to_its_end(async move {
-                place.abandon(&core, ttl).await?;
+                place.abandon(&core, ttl, turn).await?;
                 core.forget(owner, &place);
                 Ok(())
             })
@@ -121,8 +124,9 @@ impl Exchange for ZooKeeper {
         async move {
             let held = hold.shared_session::<Held>().ok_or_else(foreign)?;
             let (freed, place, owner) = (held.place.clone(), core.place(&next)?, hold.claim.owner);
+            let turn = place.turn().await;
             to_its_end(async move {
-                let answer = held.release_to(core.clone(), place, next).await?;
+                let answer = held.release_to(core.clone(), place, next, turn).await?;
                 core.forget(owner, &freed);
                 Ok(answer)
             })

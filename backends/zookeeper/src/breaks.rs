@@ -6,12 +6,12 @@ use dlock_contract::{BreakRecord, HoldId, Result};
 use futures::future::join_all;
 use zookeeper_client::{Client, CreateMode, Error as ClientError, MultiWriteError};
 
-use crate::core::Core;
-use crate::data;
-use crate::fault::fault;
 use crate::inspect::{line, slots};
 use crate::line::slot_name;
-use crate::paths::Paths;
+use crate::place::Core;
+use crate::wire::data;
+use crate::wire::fault::fault;
+use crate::wire::paths::Paths;
 
 /// The shortest time for which a record is kept.
 const KEPT: Duration = Duration::from_secs(60);

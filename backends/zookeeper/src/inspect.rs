@@ -8,12 +8,12 @@ use futures::future::{BoxFuture, join, join_all};
 use zookeeper_client::{Client, Error as ClientError, Stat};
 
 use crate::breaks;
-use crate::data;
-use crate::fault::fault;
 use crate::line::{Contender, Kind, Line, slot_name};
-use crate::paths::Paths;
 use crate::store::ZooKeeper;
 use crate::task::to_its_end;
+use crate::wire::data;
+use crate::wire::fault::fault;
+use crate::wire::paths::Paths;
 
 /// How many buckets one call looks at, at most.
 const BUCKETS: u8 = 64;

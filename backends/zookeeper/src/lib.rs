@@ -17,21 +17,31 @@
 
 mod backend;
 mod breaks;
-mod cluster;
-mod core;
-mod data;
-mod fault;
+pub mod fenced;
 mod inspect;
 mod line;
-mod paths;
 mod place;
 mod renewal;
 mod session;
-mod standing;
 mod store;
 mod task;
+mod wire;
 
 /// The client crate, for programs that talk to the same servers.
 pub use ::zookeeper_client as client;
 
 pub use crate::store::{OPENER, ZooKeeper};
+
+/// For our own tests; may change in any release.
+#[doc(hidden)]
+pub mod internal {
+    use dlock_contract::Hold;
+    use zookeeper_client::SessionInfo;
+
+    use crate::place::Held;
+
+    /// The session of a hold, by which another client can take it over.
+    pub fn session_of(hold: &Hold) -> Option<SessionInfo> {
+        hold.session::<Held>()?.lease.session()
+    }
+}

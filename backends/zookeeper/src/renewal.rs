@@ -7,11 +7,11 @@ use dlock_contract::{Error, ErrorKind, Hold, Result, Standing, Validity};
 use futures::future::{join_all, try_join_all};
 use zookeeper_client::Client;
 
-use crate::fault::fault;
 use crate::place::Held;
 use crate::session::Lease;
-use crate::standing;
 use crate::task::to_its_end;
+use crate::wire::fault::fault;
+use crate::wire::standing;
 
 /// Asks for all holds, each of which gets its answer, in their order.
 pub(crate) async fn renew(holds: &[&Hold]) -> Vec<Result<Standing>> {
@@ -45,7 +45,7 @@ pub(crate) fn foreign() -> Error {
 
 async fn renew_group(group: Vec<Arc<Held>>) -> Result<Vec<Standing>> {
     let Some(lease) = group.first().map(|held| held.lease.clone()) else { return Ok(Vec::new()) };
-    match ask(&group, &lease).await {
+    match lease.while_connected(ask(&group, &lease)).await {
         // The end of the session is certain, whatever the request said.
         _ if !lease.lives() => Ok(group.iter().map(|_| Standing::Lost).collect()),
         answer => answer,
@@ -65,7 +65,7 @@ async fn ask(group: &[Arc<Held>], lease: &Lease) -> Result<Vec<Standing>> {
         standings.push(if stands { renewed } else { Standing::Lost });
         if !stands && held.nodes.len() > 1 {
             // An operator may have deleted one of two nodes.
-            let _ = held.clone().release().await;
+            let _ = held.clone().release(held.place.turn().await).await;
         }
     }
     Ok(standings)

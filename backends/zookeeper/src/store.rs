@@ -9,13 +9,13 @@ use dlock_contract::{
 };
 use zookeeper_client::{Client, CreateMode, Error as ClientError};
 
-use crate::cluster::{Cluster, FORM};
-use crate::core::Core;
-use crate::fault::fault;
 use crate::line::Layout;
-use crate::paths::Paths;
+use crate::place::Core;
 use crate::session::Leases;
 use crate::task::to_its_end;
+use crate::wire::cluster::{Cluster, FORM};
+use crate::wire::fault::fault;
+use crate::wire::paths::Paths;
 
 /// Opens a store by its URL.
 pub const OPENER: Opener = Opener::new(&FORM, |address, clock| Box::pin(open(address, clock)));

@@ -15,7 +15,7 @@ use crate::find::{find_program, missing};
 /// The server's own archive, which names what else it needs, and an archive that writes no log.
 const CLASSES: &str = "/usr/share/java/zookeeper.jar:/usr/share/java/slf4j-nop.jar";
 
-/// A ZooKeeper node; its data survives a kill. A tick has 200 ms, a session 0.4 to 60 s.
+/// A ZooKeeper node; its data survives a kill. A tick has 200 ms, a session 0.4 s to 10 min.
 #[derive(Clone, Debug, Default)]
 pub struct ZooKeeper {
     /// More lines of the configuration.
@@ -61,7 +61,7 @@ impl Recipe for ZooKeeper {
         let mut lines = vec![
             "tickTime=200".to_owned(),
             "minSessionTimeout=400".to_owned(),
-            "maxSessionTimeout=60000".to_owned(),
+            "maxSessionTimeout=600000".to_owned(),
             format!("dataDir={}", folder.join("data").display()),
             format!("clientPort={port}"),
             "clientPortAddress=127.0.0.1".to_owned(),

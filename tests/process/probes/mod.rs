@@ -5,6 +5,7 @@ mod mysql;
 mod postgres;
 mod redis;
 mod sqlite;
+mod zookeeper;
 
 use std::sync::Arc;
 
@@ -50,6 +51,7 @@ pub(crate) fn probe(store: Store, url: &str, namespace: &str, memory: &Arc<Memor
         Store::Postgres => Box::new(postgres::Rows { url, namespace }),
         Store::PostgresNamed => Box::new(postgres::Named { url, namespace }),
         Store::Etcd => Box::new(etcd::Etcd { url, namespace }),
+        Store::ZooKeeper => Box::new(zookeeper::ZooKeeper { url, namespace }),
     }
 }
 

@@ -53,6 +53,12 @@ impl Line {
         self.contenders.iter().enumerate().filter(holds).map(|(_, contender)| contender)
     }
 
+    /// The names of the nodes that make holds: those of the holders, and of the numbers of permits.
+    pub(crate) fn holding(&self) -> Vec<String> {
+        let holders = self.holders().map(|contender| contender.name.clone());
+        holders.chain(self.slots.iter().map(|slot| slot_name(*slot))).collect()
+    }
+
     /// The numbers of permits that are taken.
     pub(crate) fn slots(&self) -> &[u32] {
         &self.slots

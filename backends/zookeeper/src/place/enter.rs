@@ -6,12 +6,12 @@ use dlock_contract::{Attempt, Claim, Error, ErrorKind, Note, Queue, Result, Wake
 use futures::future::join;
 use zookeeper_client::{Client, CreateMode, Error as ClientError};
 
-use super::{Known, Node, Place};
-use crate::core::Core;
-use crate::data;
-use crate::fault::fault;
+use super::{Known, Node, Place, Turn};
 use crate::line::{Line, Sight};
+use crate::place::Core;
 use crate::session::Lease;
+use crate::wire::data;
+use crate::wire::fault::fault;
 
 /// How often an attempt begins again, if a node was deleted under it.
 const TRIES: usize = 4;
@@ -23,33 +23,54 @@ impl Place {
         core: &Arc<Core>,
         claim: &Arc<Claim>,
         queue: Queue,
+        turn: Turn,
     ) -> Result<Attempt> {
-        let mut known = self.known.lock().await;
-        let lease = self.lease(core, claim, &mut known).await?;
-        let client = lease.client().await?;
+        let mut known = turn.await;
+        let answer = async {
+            let lease = self.lease(core, claim, &mut known).await?;
+            let client = lease.client().await?;
+            lease.while_connected(self.ask(core, &client, &lease, claim, queue, &mut known)).await
+        };
+        let answer = answer.await;
+        if answer.is_err() && known.node.is_none() && known.slot.is_none() && !known.unsure {
+            // Nobody has to abandon what never left.
+            core.forget(claim.owner, self);
+        }
+        answer
+    }
+
+    async fn ask(
+        self: &Arc<Self>,
+        core: &Arc<Core>,
+        client: &Client,
+        lease: &Arc<Lease>,
+        claim: &Arc<Claim>,
+        queue: Queue,
+        known: &mut Known,
+    ) -> Result<Attempt> {
         for _ in 0..TRIES {
             if known.unsure {
-                self.find(&client, &lease, &mut known).await?;
+                self.find(client, lease, known).await?;
             }
             let line = if known.node.is_some() {
-                match self.confirm(&client, &lease, &mut known).await? {
+                match self.confirm(client, lease, known).await? {
                     Some(line) => line,
                     None => continue,
                 }
             } else {
                 if queue == Queue::Leave
-                    && let Some(refused) = self.refused(&client, claim).await?
+                    && let Some(refused) = self.refused(client, claim).await?
                 {
                     core.forget(claim.owner, self);
                     return refused;
                 }
-                match self.enter(core, &client, &lease, claim, &mut known).await? {
+                match self.enter(core, client, lease, claim, known).await? {
                     Some(line) => line,
                     None => continue,
                 }
             };
-            return match self.seen(&line, &known) {
-                Sight::First => match self.grant(&client, &lease, claim, &mut known).await? {
+            return match self.seen(&line, known) {
+                Sight::First => match self.grant(client, lease, claim, known).await? {
                     Some(hold) => Ok(Attempt::Acquired(hold)),
                     None => continue,
                 },
@@ -58,18 +79,18 @@ impl Place {
                     continue;
                 }
                 Sight::Conflict => {
-                    self.clear(&client, &lease, &mut known).await?;
+                    self.clear(client, lease, known).await?;
                     core.forget(claim.owner, self);
                     Err(conflict())
                 }
                 _ if queue == Queue::Leave => {
-                    self.clear(&client, &lease, &mut known).await?;
+                    self.clear(client, lease, known).await?;
                     core.forget(claim.owner, self);
                     Ok(Attempt::Contended(Wake::poll()))
                 }
                 sight => {
                     known.waited = true;
-                    Ok(Attempt::Contended(self.stand(claim, &lease, sight)?))
+                    Ok(Attempt::Contended(self.stand(claim, lease, sight)?))
                 }
             };
         }

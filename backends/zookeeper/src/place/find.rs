@@ -5,10 +5,10 @@ use futures::future::{join, join_all};
 use zookeeper_client::{Client, Error as ClientError};
 
 use super::{Known, Node, Place};
-use crate::fault::fault;
 use crate::line::{Line, slot_name};
 use crate::session::Lease;
-use crate::standing;
+use crate::wire::fault::fault;
+use crate::wire::standing;
 
 impl Place {
     /// Looks for the node whose making had no answer. Only one of the present session is ours: the server is about to

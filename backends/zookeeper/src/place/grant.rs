@@ -6,11 +6,11 @@ use dlock_contract::{Claim, Error, ErrorKind, Hold, Result, Validity};
 use zookeeper_client::{Client, Error as ClientError};
 
 use super::{Held, Known, Place};
-use crate::data;
-use crate::fault::fault;
 use crate::line::Kind;
 use crate::session::Lease;
-use crate::standing;
+use crate::wire::data;
+use crate::wire::fault::fault;
+use crate::wire::standing;
 
 impl Place {
     /// The hold of a place that holds the lock. `None`: its nodes have gone, or others took what was free.

@@ -6,10 +6,10 @@ use std::time::Duration;
 use dlock_contract::{BootInstant, Error, Released, Result};
 use zookeeper_client::{Client, Error as ClientError, MultiWriteError};
 
-use super::{Held, Known, Place};
-use crate::core::Core;
-use crate::fault::fault;
+use super::{Held, Known, Place, Turn};
+use crate::place::Core;
 use crate::session::Lease;
+use crate::wire::fault::fault;
 
 /// What became of nodes that were to be deleted in one step.
 pub(super) enum Deleted {
@@ -18,33 +18,50 @@ pub(super) enum Deleted {
     Missing,
 }
 
+/// A release that is under way.
+pub(super) struct Leaving {
+    from: BootInstant,
+    /// Whether an earlier one had no answer.
+    tried_before: bool,
+}
+
+impl Leaving {
+    /// Before the request leaves: it may be given up, and be done all the same.
+    pub(super) fn begin(known: &mut Known, lease: &Lease) -> Self {
+        Self { from: lease.clock().now(), tried_before: std::mem::replace(&mut known.leaving, true) }
+    }
+}
+
 impl Held {
     /// Deletes the nodes of the hold.
-    pub(crate) async fn release(self: Arc<Self>) -> Result<Released> {
-        let mut known = self.place.known.lock().await;
+    pub(crate) async fn release(self: Arc<Self>, turn: Turn) -> Result<Released> {
+        let mut known = turn.await;
         if !self.lease.lives() {
             return Ok(Released::NotOwner);
         }
         let client = self.lease.client().await?;
-        let from = self.lease.clock().now();
-        let deleted = delete(&client, &self.nodes).await;
-        self.settle(&client, from, deleted, &mut known).await
+        self.lease.while_connected(self.free(&client, &mut known)).await
     }
 
-    /// Draws the consequences of a delete that was sent at `from`.
+    async fn free(&self, client: &Client, known: &mut Known) -> Result<Released> {
+        let leaving = Leaving::begin(known, &self.lease);
+        let deleted = delete(client, &self.nodes).await;
+        self.settle(client, leaving, deleted, known).await
+    }
+
+    /// Draws the consequences of a delete.
     pub(super) async fn settle(
         &self,
         client: &Client,
-        from: BootInstant,
+        leaving: Leaving,
         deleted: Result<Deleted, ClientError>,
         known: &mut Known,
     ) -> Result<Released> {
         // The claim may have another node by now, if an operator deleted this one.
         let is_present = self.place.nodes(known).first() == self.nodes.first();
-        let tried_before = std::mem::replace(&mut known.leaving, true);
         let released = match deleted {
             Ok(Deleted::All) => Released::Released,
-            Ok(Deleted::Missing) if tried_before => {
+            Ok(Deleted::Missing) if leaving.tried_before => {
                 return Err(Error::outage("the answer to an earlier release was lost"));
             }
             Ok(Deleted::Missing) => {
@@ -57,7 +74,7 @@ impl Held {
             Err(ClientError::SessionExpired) => return Ok(Released::NotOwner),
             Err(error) => return Err(fault(&error)),
         };
-        self.lease.confirm(from);
+        self.lease.confirm(leaving.from);
         known.leaving = false;
         if is_present {
             (known.node, known.slot, known.waited) = (None, None, false);
@@ -71,10 +88,11 @@ impl Held {
 
 impl Place {
     /// Deletes all that the claim may have left, in whatever session.
-    pub(crate) async fn abandon(self: &Arc<Self>, core: &Arc<Core>, ttl: Duration) -> Result<()> {
-        let mut known = self.known.lock().await;
+    pub(crate) async fn abandon(self: &Arc<Self>, core: &Arc<Core>, ttl: Duration, turn: Turn) -> Result<()> {
+        let mut known = turn.await;
         if known.node.is_none() && known.slot.is_none() && !known.unsure {
-            return Ok(self.end_own(&known));
+            self.end_own(&known);
+            return Ok(());
         }
         // The nodes of a session that ended here may stand for some time.
         let lease = match known.lease.clone().filter(|lease| lease.lives()) {
@@ -82,7 +100,7 @@ impl Place {
             None => core.leases.shared(ttl).await?,
         };
         let client = lease.client().await?;
-        self.clear(&client, &lease, &mut known).await?;
+        lease.while_connected(self.clear(&client, &lease, &mut known)).await?;
         self.end_own(&known);
         Ok(())
     }

@@ -1,5 +1,6 @@
 //! The place of one claim: what this process knows of its nodes, and the requests that make and delete them.
 
+mod core;
 mod enter;
 mod find;
 mod grant;
@@ -8,12 +9,17 @@ mod pass;
 mod slot;
 mod stand;
 
+use std::future::{Future, ready};
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::Poll;
 
 use dlock_contract::{BootInstant, Session};
 use futures::future::BoxFuture;
+use tokio::sync::{Mutex, OwnedMutexGuard};
 use zookeeper_client::Acls;
 
+pub(crate) use self::core::Core;
 use crate::line::Kind;
 use crate::session::Lease;
 
@@ -25,7 +31,7 @@ pub(crate) struct Place {
     prefix: String,
     kind: Kind,
     acls: Acls<'static>,
-    pub(crate) known: tokio::sync::Mutex<Known>,
+    known: Arc<Mutex<Known>>,
 }
 
 /// What is known of the nodes of a place.
@@ -53,6 +59,9 @@ pub(crate) struct Node {
     since: Option<BootInstant>,
 }
 
+/// A turn that has come, or will come in the order of the calls.
+pub(crate) type Turn = Pin<Box<dyn Future<Output = OwnedMutexGuard<Known>> + Send>>;
+
 /// What a hold lives in.
 pub(crate) struct Held {
     pub(crate) place: Arc<Place>,
@@ -73,7 +82,17 @@ impl Session for Held {
 
 impl Place {
     pub(crate) fn new(path: String, prefix: String, kind: Kind, acls: Acls<'static>) -> Self {
-        Self { path, prefix, kind, acls, known: tokio::sync::Mutex::default() }
+        Self { path, prefix, kind, acls, known: Arc::default() }
+    }
+
+    /// The next turn among the requests of this place. It is taken by the call, and not by the task that does the request:
+    /// an abandon is called on our thread, and its task may run before one that another thread has spawned.
+    pub(crate) async fn turn(&self) -> Turn {
+        let mut waiting = Box::pin(self.known.clone().lock_owned());
+        match futures::poll!(waiting.as_mut()) {
+            Poll::Ready(known) => Box::pin(ready(known)),
+            Poll::Pending => waiting,
+        }
     }
 
     fn child(&self, name: &str) -> String {

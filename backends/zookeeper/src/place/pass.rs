@@ -5,10 +5,10 @@ use std::sync::Arc;
 use dlock_contract::{Attempt, Claim, Released, Result};
 use futures::future::join;
 
-use super::leave::delete;
-use super::{Held, Known, Place};
-use crate::core::Core;
+use super::leave::{Leaving, delete};
+use super::{Held, Known, Place, Turn};
 use crate::line::{Line, Sight};
+use crate::place::Core;
 use crate::session::Lease;
 
 impl Held {
@@ -19,8 +19,9 @@ impl Held {
         core: Arc<Core>,
         place: Arc<Place>,
         next: Arc<Claim>,
+        turn: Turn,
     ) -> Result<(Released, Option<Attempt>)> {
-        let mut known = place.known.lock().await;
+        let mut known = turn.await;
         let is_new = known.node.is_none() && !known.unsure;
         if place.path != self.place.path
             || !next.renewed
@@ -31,7 +32,8 @@ impl Held {
             if is_new {
                 core.forget(next.owner, &place);
             }
-            return Ok((self.release().await?, None));
+            let turn = self.place.turn().await;
+            return Ok((self.release(turn).await?, None));
         }
         let mut own = self.place.known.lock().await;
         if !self.lease.lives() {
@@ -40,20 +42,25 @@ impl Held {
         }
         let client = self.lease.client().await?;
         known.lease = Some(self.lease.clone());
-        let from = self.lease.clock().now();
-        let deleting = delete(&client, &self.nodes);
-        let (deleted, entered) = join(deleting, place.enter(&core, &client, &self.lease, &next, &mut known)).await;
-        let released = self.settle(&client, from, deleted, &mut own).await?;
-        drop(own);
-        let answer = match entered? {
-            Some(line) => place.answer(&client, &self.lease, &next, &line, &mut known).await?,
-            None => None,
-        };
-        if answer.is_none() {
-            place.clear(&client, &self.lease, &mut known).await?;
-            core.forget(next.owner, &place);
-        }
-        Ok((released, answer))
+        let lease = &self.lease;
+        lease
+            .while_connected(async {
+                let leaving = Leaving::begin(&mut own, lease);
+                let deleting = delete(&client, &self.nodes);
+                let entering = place.enter(&core, &client, lease, &next, &mut known);
+                let (deleted, entered) = join(deleting, entering).await;
+                let released = self.settle(&client, leaving, deleted, &mut own).await?;
+                let answer = match entered? {
+                    Some(line) => place.answer(&client, lease, &next, &line, &mut known).await?,
+                    None => None,
+                };
+                if answer.is_none() {
+                    place.clear(&client, lease, &mut known).await?;
+                    core.forget(next.owner, &place);
+                }
+                Ok((released, answer))
+            })
+            .await
     }
 }
 

@@ -5,9 +5,9 @@ use zookeeper_client::{Client, CreateMode, Error as ClientError};
 
 use super::enter::leaves_doubt;
 use super::{Known, Place};
-use crate::fault::fault;
 use crate::line::{Line, slot_name};
 use crate::session::Lease;
+use crate::wire::fault::fault;
 
 /// How often the numbers are looked through. A holder that leaves frees its place and its number in one step, so one is
 /// free for each who may hold.

@@ -8,10 +8,16 @@ use dlock_contract::{Claim, Result, Signal, Wake};
 use zookeeper_client::{Client, Error as ClientError, OneshotWatcher};
 
 use super::Place;
-use crate::fault::fault;
 use crate::line::{Line, Sight};
 use crate::session::Lease;
-use crate::standing;
+use crate::wire::fault::fault;
+use crate::wire::standing;
+
+/// What a waiter found when it read the line again.
+enum Looked {
+    News(Signal),
+    Behind(Sight),
+}
 
 impl Place {
     /// Watches from now on. The task ends with the wake.
@@ -28,25 +34,33 @@ impl Place {
             if let Some(news) = self.news_of(&client, &sight).await? {
                 self.keep_alive(&client, lease, news).await?;
             }
-            let mut known = self.known.lock().await;
-            // From now on the node is as old as what the session has confirmed.
-            if let Some(node) = &mut known.node {
-                node.since = None;
-            }
-            let line = match client.list_children(&self.path).await {
-                Ok(children) => Line::of(&children),
-                Err(ClientError::NoNode) => Line::default(),
-                Err(error) => return Err(fault(&error)),
-            };
-            sight = match self.seen(&line, &known) {
-                Sight::First => match self.grant(&client, lease, claim, &mut known).await? {
-                    Some(hold) => return Ok(Signal::Granted(hold)),
-                    None => return Ok(Signal::Ask),
-                },
-                Sight::Outside | Sight::Conflict => return Ok(Signal::Ask),
-                sight => sight,
+            sight = match lease.while_connected(self.look(&client, claim, lease)).await? {
+                Looked::News(signal) => return Ok(signal),
+                Looked::Behind(sight) => sight,
             };
         }
+    }
+
+    /// Reads the line again.
+    async fn look(self: &Arc<Self>, client: &Client, claim: &Arc<Claim>, lease: &Arc<Lease>) -> Result<Looked> {
+        let mut known = self.known.lock().await;
+        // From now on the node is as old as what the session has confirmed.
+        if let Some(node) = &mut known.node {
+            node.since = None;
+        }
+        let line = match client.list_children(&self.path).await {
+            Ok(children) => Line::of(&children),
+            Err(ClientError::NoNode) => Line::default(),
+            Err(error) => return Err(fault(&error)),
+        };
+        Ok(match self.seen(&line, &known) {
+            Sight::First => match self.grant(client, lease, claim, &mut known).await? {
+                Some(hold) => Looked::News(Signal::Granted(hold)),
+                None => Looked::News(Signal::Ask),
+            },
+            Sight::Outside | Sight::Conflict => Looked::News(Signal::Ask),
+            sight => Looked::Behind(sight),
+        })
     }
 
     /// A watcher for the end of what stands ahead. `None`: it has gone already.

@@ -2,6 +2,7 @@
 //! keep it alive for as long as the process runs.
 
 use std::fmt;
+use std::future::Future;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -11,7 +12,7 @@ use dlock_contract::{BootInstant, Clock, Error, Result};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use tokio::sync::watch;
-use zookeeper_client::{Client, SessionState, StateWatcher};
+use zookeeper_client::{Client, SessionInfo, SessionState, StateWatcher};
 
 /// How long a request waits for a connection that is broken. Then it fails, and was never sent.
 const PATIENCE: Duration = Duration::from_millis(500);
@@ -61,6 +62,11 @@ impl Lease {
             }
         });
         Ok(lease)
+    }
+
+    /// The session as another client would take it over.
+    pub(crate) fn session(&self) -> Option<SessionInfo> {
+        self.client.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(|client| client.session().clone())
     }
 
     /// The number of the session.
@@ -116,6 +122,29 @@ impl Lease {
             }
         }
         Ok(client)
+    }
+
+    /// Gives a request up when the connection has been broken for a while: the client library would keep it until there is
+    /// a connection again. It may still be sent then.
+    pub(crate) async fn while_connected<T>(&self, request: impl Future<Output = Result<T>>) -> Result<T> {
+        let mut state = self.state.clone();
+        let cut_off = async {
+            loop {
+                while state.peek_state() != SessionState::Disconnected {
+                    state.changed().await;
+                }
+                let until = self.clock.now().after(PATIENCE);
+                let other = async { while state.changed().await == SessionState::Disconnected {} };
+                if self.clock.timeout_at(until, other).await.is_none() {
+                    return;
+                }
+            }
+        };
+        tokio::select! {
+            biased;
+            answer = request => answer,
+            () = cut_off => Err(Error::outage("the connection to ZooKeeper is broken")),
+        }
     }
 
     /// Closes the session, with all that lives in it.

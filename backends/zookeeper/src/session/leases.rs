@@ -11,8 +11,8 @@ use futures::future::{BoxFuture, Shared};
 use zookeeper_client::{Client, Error as ClientError};
 
 use super::lease::Lease;
-use crate::cluster::{Cluster, ConnectError};
-use crate::fault::fault;
+use crate::wire::cluster::{Cluster, ConnectError};
+use crate::wire::fault::fault;
 
 /// How long the opening of a session may take.
 const PATIENCE: Duration = Duration::from_secs(4);

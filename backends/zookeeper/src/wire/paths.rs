@@ -4,7 +4,7 @@ use dlock_contract::engine::check_namespace;
 use dlock_contract::{ErrorKind, HoldId, Identity, LockKey, Result};
 use sha2::{Digest, Sha256};
 
-use crate::cluster::{Cluster, is_plain};
+use crate::wire::cluster::{Cluster, is_plain};
 
 /// The beginning of the paths of our own locks.
 const LOCKS: &str = "/dlock";
@@ -22,6 +22,11 @@ pub(crate) struct Paths {
 impl Paths {
     pub(crate) fn of(cluster: &Cluster) -> Self {
         Self { root: cluster.root.clone(), literal: cluster.literal }
+    }
+
+    /// Our own names below the root.
+    pub(crate) fn of_own_names() -> Self {
+        Self { root: String::new(), literal: false }
     }
 
     /// Whether the locks have the names that other programs write.

@@ -10,7 +10,10 @@ use crate::line::Layout;
 
 const DEFAULT_PORT: u16 = 2181;
 /// A connection that has not answered for this time is given up, or for two fifths of the session if that is less.
-const SILENCE: Duration = Duration::from_secs(4);
+const SILENCE: Duration = Duration::from_millis(1500);
+/// The client tries its list of hosts with pauses that double each time it has come to the end. With a list of this length,
+/// which repeats the hosts, a client that was cut off is back soon enough to keep its sessions.
+const LENGTH: usize = 20;
 
 /// `zk://[user:password@]host[:port][,host[:port]…][/chroot]`.
 pub(crate) const FORM: UrlForm = UrlForm::new(
@@ -32,7 +35,10 @@ pub(crate) const FORM: UrlForm = UrlForm::new(
 
 /// Where the sessions are opened, and for whom. `Debug` shows no account.
 pub(crate) struct Cluster {
+    /// As a URL has them.
     hosts: String,
+    /// As the client goes through them.
+    tries: String,
     user: Option<(String, Secret)>,
     tls: Option<Tls>,
     /// The node under which all is, without a slash at its end: empty for the root.
@@ -76,8 +82,10 @@ impl Cluster {
             Some(acl) => acl == "creator",
             None => has_identity,
         };
+        let repeated = vec![hosts.join(","); LENGTH.div_ceil(hosts.len())];
         let cluster = Self {
             hosts: hosts.join(","),
+            tries: repeated.join(","),
             user,
             tls,
             root: address.path().iter().map(|part| format!("/{part}")).collect(),
@@ -89,7 +97,7 @@ impl Cluster {
         cluster.connector(SILENCE).map(|_| cluster)
     }
 
-    /// The hosts and ports, as the client reads them.
+    /// The hosts and ports.
     pub(crate) fn hosts(&self) -> &str {
         &self.hosts
     }
@@ -99,9 +107,9 @@ impl Cluster {
         let connector = self.connector(timeout).map_err(ConnectError::Wrong)?;
         #[cfg(feature = "tls")]
         if self.tls.is_some() {
-            return connector.secure_connect(&self.hosts).await.map_err(ConnectError::Failed);
+            return connector.secure_connect(&self.tries).await.map_err(ConnectError::Failed);
         }
-        connector.connect(&self.hosts).await.map_err(ConnectError::Failed)
+        connector.connect(&self.tries).await.map_err(ConnectError::Failed)
     }
 
     fn connector(&self, timeout: Duration) -> Result<Connector> {

@@ -6,7 +6,7 @@
 use dlock_contract::Result;
 use zookeeper_client::{Client, Error as ClientError, MultiWriteError};
 
-use crate::fault::fault;
+use crate::wire::fault::fault;
 
 /// How many nodes one request asks for.
 pub(crate) const BATCH: usize = 128;

@@ -7,9 +7,9 @@ use dlock_contract::{Claim, Owner, Result};
 use zookeeper_client::{Acls, CreateMode, CreateOptions};
 
 use crate::line::{Kind, Layout};
-use crate::paths::Paths;
 use crate::place::Place;
 use crate::session::Leases;
+use crate::wire::paths::Paths;
 
 /// What all requests of a store share.
 pub(crate) struct Core {

@@ -1,0 +1,7 @@
+//! The servers, the account and the errors; what stands at which path; the smallest requests.
+
+pub(crate) mod cluster;
+pub(crate) mod data;
+pub(crate) mod fault;
+pub(crate) mod paths;
+pub(crate) mod standing;

@@ -1,0 +1,74 @@
+//! Accounts and access lists, and a chroot that is made on demand.
+
+use dlock::ErrorKind;
+use dlock::backends::zookeeper::client::{Acls, Client, CreateMode, Error as ClientError};
+use dlock_contract::{Backend, Queue};
+use dlock_testkit::holds::take;
+use dlock_testkit::text_of;
+
+use crate::kit::{claim, line, lock, open, path, raw, shared};
+
+fn with_account(account: &str, rest: &str) -> String {
+    format!("zk://{account}@{}{rest}", shared().strip_prefix("zk://").unwrap())
+}
+
+#[tokio::test]
+async fn a_chroot_is_made_on_demand() {
+    let root = format!("/c{}/locks", fastrand::u64(..));
+    let raw = raw(&shared()).await;
+    assert_eq!(raw.check_stat(&root).await.unwrap(), None);
+    let store = open(&format!("{}{root}", shared())).await.unwrap();
+    let key = lock("chroot");
+    let place = path(&store, &key);
+    assert!(place.starts_with(&format!("{root}/dlock/")), "{place}");
+    let hold = take(&store, &claim(&key)).await;
+    assert_eq!(line(&raw, &place).await.len(), 1);
+    store.ready().await.unwrap();
+    store.release(&hold).await.unwrap();
+}
+
+#[tokio::test]
+async fn with_an_account_the_nodes_are_the_accounts_alone() {
+    let root = format!("/a{}", fastrand::u64(..));
+    let store = open(&with_account("me:canary", &root)).await.unwrap();
+    let key = lock("mine");
+    let hold = take(&store, &claim(&key)).await;
+    let stranger = raw(&shared()).await;
+    assert_eq!(stranger.list_children(&path(&store, &key)).await, Err(ClientError::NoAuth));
+    let other = open(&with_account("you:canary", &root)).await.unwrap_err();
+    assert_eq!(other.kind(), &ErrorKind::PermissionDenied);
+    assert!(!text_of(&other).contains("canary") && !format!("{store:?}").contains("canary"));
+    assert!(text_of(&other).contains(&format!("{root}/dlock")), "{other}");
+    let error = open(&format!("{}{root}", shared())).await.unwrap_err();
+    assert_eq!(error.kind(), &ErrorKind::PermissionDenied);
+    store.release(&hold).await.unwrap();
+
+    let open_to_all = open(&with_account("me:canary", &format!("{root}o?acl=open"))).await.unwrap();
+    let hold = take(&open_to_all, &claim(&key)).await;
+    assert_eq!(line(&stranger, &path(&open_to_all, &key)).await.len(), 1);
+    open_to_all.release(&hold).await.unwrap();
+}
+
+#[tokio::test]
+async fn without_an_account_the_nodes_are_open() {
+    let root = format!("/o{}", fastrand::u64(..));
+    let store = open(&format!("{}{root}", shared())).await.unwrap();
+    let key = lock("open");
+    let hold = take(&store, &claim(&key)).await;
+    assert_eq!(line(&raw(&shared()).await, &path(&store, &key)).await.len(), 1);
+    store.release(&hold).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_lock_under_another_accounts_path_is_refused() {
+    let account = Client::connector().with_auth("digest", b"me:canary");
+    let account = account.connect(shared().strip_prefix("zk://").unwrap()).await.unwrap();
+    let name = format!("p{}", fastrand::u64(..));
+    account.create(&format!("/{name}"), b"", &CreateMode::Persistent.with_acls(Acls::creator_all())).await.unwrap();
+    let store = open(&format!("{}?keys=literal", shared())).await.unwrap();
+    let key = dlock::LockKey::new("t", dlock::Key::new().value(&name)).unwrap();
+    for queue in [Queue::Leave, dlock_testkit::holds::until()] {
+        let error = store.try_acquire(&claim(&key), queue).await.unwrap_err();
+        assert_eq!(error.kind(), &ErrorKind::PermissionDenied, "{error}");
+    }
+}

@@ -1,0 +1,54 @@
+//! The real Curator, on the same paths.
+
+use dlock::Mode;
+use dlock_contract::{Attempt, Backend, Queue, Signal};
+use dlock_testkit::holds::{claim_on, stand, take};
+
+use crate::kit::{TTL, claim, line, open, raw, shared};
+use crate::peer::{Peer, place};
+
+#[tokio::test]
+async fn curators_lock_and_ours_exclude_each_other_and_stand_in_one_line() {
+    let raw = raw(&shared()).await;
+    let store = open(&format!("{}?keys=literal", shared())).await.unwrap();
+    let (path, key) = place();
+    let mut theirs = Peer::curator(&path);
+    assert!(theirs.does("lock 0"));
+    assert!(matches!(store.try_acquire(&claim(&key), Queue::Leave).await.unwrap(), Attempt::Contended(_)));
+    let waiter = claim(&key);
+    let mut wake = stand(&store, &waiter).await;
+    assert!(theirs.does("free"));
+    let Signal::Granted(hold) = wake.signal.as_mut().unwrap().await.unwrap() else { panic!() };
+    assert!(!theirs.does("lock 0"), "Curator took a lock that is ours");
+    theirs.begin("lock 30");
+    while line(&raw, &path).await.len() < 2 {
+        tokio::task::yield_now().await;
+    }
+    store.release(&hold).await.unwrap();
+    assert!(theirs.end() && theirs.does("free"));
+    assert!(line(&raw, &path).await.is_empty());
+}
+
+#[tokio::test]
+async fn curators_readers_and_writers_and_ours_share_one_line() {
+    let store = open(&format!("{}?keys=literal", shared())).await.unwrap();
+    let (path, key) = place();
+    let of = |mode| claim_on(&key, TTL * 10, |claim| claim.mode = mode);
+    let mut theirs = Peer::curator(&path);
+    let ours = take(&store, &of(Mode::Read)).await;
+    assert!(theirs.does("read 0"), "two readers");
+    assert!(theirs.does("free") && !theirs.does("write 0"), "a writer beside a reader");
+    store.release(&ours).await.unwrap();
+    let ours = take(&store, &of(Mode::Write)).await;
+    assert!(!theirs.does("read 0") && !theirs.does("write 0"), "beside our writer");
+    store.release(&ours).await.unwrap();
+    assert!(theirs.does("write 0"));
+    for mode in [Mode::Read, Mode::Write] {
+        let refused = store.try_acquire(&of(mode), Queue::Leave).await.unwrap();
+        assert!(matches!(refused, Attempt::Contended(_)), "{mode:?} beside Curator's writer");
+    }
+    assert!(theirs.does("free") && theirs.does("read 0"));
+    let beside = take(&store, &of(Mode::Read)).await;
+    store.release(&beside).await.unwrap();
+    assert!(theirs.does("free"));
+}

@@ -1,0 +1,73 @@
+//! Servers, a raw client that reads the store without the backend, and claims.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dlock::backends::zookeeper::ZooKeeper;
+use dlock::backends::zookeeper::client::{Acls, Client, CreateMode, Error as ClientError};
+use dlock::{Clock, Key, LockKey};
+use dlock_contract::Claim;
+use dlock_testkit::holds::claim_on;
+use dlock_testkit::servers::{self, Instance};
+
+pub(crate) const TTL: Duration = Duration::from_secs(3);
+
+/// The URL of the server that all tests share.
+pub(crate) fn shared() -> String {
+    servers::shared().zookeeper().unwrap()
+}
+
+/// A server that the test may disturb.
+pub(crate) fn own() -> Instance {
+    Instance::start(servers::ZooKeeper::default()).unwrap()
+}
+
+pub(crate) async fn open(url: &str) -> dlock::Result<ZooKeeper> {
+    ZooKeeper::open(url, &Clock::system()).await
+}
+
+/// A backend of its own: as good as another process.
+pub(crate) async fn process() -> ZooKeeper {
+    open(&shared()).await.unwrap()
+}
+
+/// A client beside the backend.
+pub(crate) async fn raw(url: &str) -> Client {
+    // A test may block its runtime for as long as another tool takes to start.
+    let connector = Client::connector().with_session_timeout(Duration::from_secs(120));
+    connector.connect(url.strip_prefix("zk://").unwrap().split('?').next().unwrap()).await.unwrap()
+}
+
+/// A lock that no other test uses.
+pub(crate) fn lock(name: &'static str) -> LockKey {
+    LockKey::new(&format!("t{}", fastrand::u64(..)), Key::text(name)).unwrap()
+}
+
+pub(crate) fn claim(key: &LockKey) -> Arc<Claim> {
+    claim_on(key, TTL, |_| ())
+}
+
+/// Where a lock stands.
+pub(crate) fn path(store: &ZooKeeper, key: &LockKey) -> String {
+    use dlock_contract::Backend;
+    store.identify(key).unwrap().names().remove(0)
+}
+
+/// The names of the nodes below a path, by their numbers.
+pub(crate) async fn line(client: &Client, path: &str) -> Vec<String> {
+    let mut children = match client.list_children(path).await {
+        Err(ClientError::NoNode) => Vec::new(),
+        listed => listed.unwrap(),
+    };
+    children.sort_by_key(|name| name[name.len().saturating_sub(10)..].to_owned());
+    children
+}
+
+/// A node as another tool makes it.
+pub(crate) async fn put(client: &Client, path: &str, prefix: &str) -> String {
+    client.mkdir(path, &CreateMode::Persistent.with_acls(Acls::anyone_all())).await.unwrap();
+    let prefix = format!("{path}/{prefix}");
+    let options = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
+    let (_, sequence) = client.create(&prefix, b"theirs", &options).await.unwrap();
+    format!("{prefix}{sequence}")
+}

@@ -1,0 +1,143 @@
+//! One lock after another: grants, refusals, waiting, and the nodes that they make.
+
+use dlock::{ErrorKind, Mode};
+use dlock_contract::{Attempt, Backend, Exchange, Queue, Released, Signal, Standing};
+use dlock_testkit::holds::{SITE, claim_on, confirm, stand, take, token, until};
+
+use crate::kit::{TTL, claim, line, lock, path, process, raw, shared};
+
+#[tokio::test]
+async fn a_lock_is_a_node_of_curators_form_and_its_transaction_is_the_token() {
+    let (one, other, raw) = (process().await, process().await, raw(&shared()).await);
+    let key = lock("cycle/one");
+    let place = path(&one, &key);
+    let namespace = key.as_str().split(':').nth(1).unwrap();
+    assert!(place.starts_with(&format!("/dlock/{namespace}/")) && place.ends_with("/cycle%2Fone"), "{place}");
+    let hold = take(&one, &claim(&key)).await;
+    let nodes = line(&raw, &place).await;
+    assert!(nodes.len() == 1 && nodes[0].starts_with("_c_") && nodes[0].ends_with("-lock-0000000000"), "{nodes:?}");
+    let stat = raw.check_stat(&format!("{place}/{}", nodes[0])).await.unwrap().unwrap();
+    assert_eq!(u64::try_from(stat.czxid).unwrap(), token(&hold));
+    assert_eq!(one.look(&key).await.unwrap().note().cloned().unwrap().site(), Some(SITE));
+    let Attempt::Contended(wake) = other.try_acquire(&claim(&key), Queue::Leave).await.unwrap() else { panic!() };
+    assert_eq!(wake.held_by.as_ref(), Some(&hold.claim.note));
+    assert_eq!(line(&raw, &place).await.len(), 1, "who does not stand in line leaves nothing");
+    assert_eq!(one.release(&hold).await.unwrap(), Released::Released);
+    assert!(line(&raw, &place).await.is_empty());
+}
+
+#[tokio::test]
+async fn the_end_of_a_waiter_ahead_lets_nobody_in() {
+    let (one, dead, last) = (process().await, process().await, process().await);
+    let raw = raw(&shared()).await;
+    let key = lock("waiter");
+    let hold = take(&one, &claim(&key)).await;
+    let ahead = claim(&key);
+    let _standing = stand(&dead, &ahead).await;
+    let waiter = claim(&key);
+    let mut wake = stand(&last, &waiter).await;
+    let nodes = line(&raw, &path(&one, &key)).await;
+    assert_eq!(nodes.len(), 3);
+    // The waiter's node goes, as when its process was killed; the holder lives.
+    raw.delete(&format!("{}/{}", path(&one, &key), nodes[1]), None).await.unwrap();
+    let state = || async { last.look(&key).await.unwrap() };
+    while state().await.waiters != Some(1) {
+        tokio::task::yield_now().await;
+    }
+    // What the last waiter does now is certain: it read the line again, and stands behind the holder.
+    let signal = wake.signal.as_mut().unwrap();
+    assert!(tokio::time::timeout(TTL / 10, signal.as_mut()).await.is_err(), "a waiter came in behind a living holder");
+    one.release(&hold).await.unwrap();
+    let Signal::Granted(next) = signal.await.unwrap() else { panic!("no grant") };
+    assert!(token(&next) > token(&hold));
+    last.release(&next).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_release_for_the_next_caller_costs_it_its_place_in_line() {
+    let (one, other) = (process().await, process().await);
+    let key = lock("next");
+    let first = take(&one, &claim(&key)).await;
+    let between = claim(&key);
+    let mut standing = stand(&other, &between).await;
+    let next = claim(&key);
+    let soon = dlock::Clock::system().now().after(TTL);
+    let (released, answer) = one.release_to(&first, &next, soon).await.unwrap();
+    assert_eq!(released, Released::Released);
+    let Some(Attempt::Contended(mut wake)) = answer else { panic!("it overtook a waiter") };
+    let Signal::Granted(second) = standing.signal.as_mut().unwrap().await.unwrap() else { panic!() };
+    other.release(&second).await.unwrap();
+    let Signal::Granted(third) = wake.signal.as_mut().unwrap().await.unwrap() else { panic!() };
+    assert!(token(&first) < token(&second) && token(&second) < token(&third));
+    one.release(&third).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_renewal_and_a_release_are_of_the_node_that_was_granted() {
+    let (one, raw) = (process().await, raw(&shared()).await);
+    let key = lock("incarnation");
+    let claim = claim(&key);
+    let first = take(&one, &claim).await;
+    for node in line(&raw, &path(&one, &key)).await {
+        raw.delete(&format!("{}/{node}", path(&one, &key)), None).await.unwrap();
+    }
+    let second = take(&one, &claim).await;
+    assert!(token(&second) > token(&first));
+    assert_eq!(confirm(&one, &first).await, Standing::Lost);
+    assert_eq!(one.release(&first).await.unwrap(), Released::NotOwner);
+    assert!(matches!(confirm(&one, &second).await, Standing::Renewed(_)));
+    assert_eq!(one.release(&second).await.unwrap(), Released::Released);
+}
+
+#[tokio::test]
+async fn a_writer_that_waited_has_a_higher_token_than_the_readers_before_it() {
+    let (one, other) = (process().await, process().await);
+    let key = lock("modes");
+    let of = |mode| claim_on(&key, TTL, |claim| claim.mode = mode);
+    let writer = take(&one, &of(Mode::Write)).await;
+    // Both stand behind it, the writer first; the reader is let in after that writer.
+    let (next_writer, reader) = (of(Mode::Write), of(Mode::Read));
+    let mut writes = stand(&other, &next_writer).await;
+    let mut reads = stand(&one, &reader).await;
+    one.release(&writer).await.unwrap();
+    let Signal::Granted(second) = writes.signal.as_mut().unwrap().await.unwrap() else { panic!() };
+    other.release(&second).await.unwrap();
+    let Signal::Granted(third) = reads.signal.as_mut().unwrap().await.unwrap() else { panic!() };
+    assert!(token(&writer) < token(&second) && token(&second) < token(&third));
+    let error = one.try_acquire(&claim(&key), until()).await.unwrap_err();
+    assert_eq!(error.kind(), &ErrorKind::KeyConflict);
+    one.release(&third).await.unwrap();
+}
+
+#[tokio::test]
+async fn the_number_of_a_permit_goes_with_its_place() {
+    let (one, raw) = (process().await, raw(&shared()).await);
+    let key = lock("permits");
+    let of = || claim_on(&key, TTL, |claim| claim.mode = Mode::permits(2));
+    let (first, second) = (take(&one, &of()).await, take(&one, &of()).await);
+    let waiter = of();
+    let mut wake = stand(&one, &waiter).await;
+    assert_eq!((first.slot, second.slot), (Some(0), Some(1)));
+    // An operator deletes the place of the first, and not its number.
+    let place = path(&one, &key);
+    raw.delete(
+        &format!("{place}/{}", line(&raw, &place).await.iter().find(|name| name.contains("permit")).unwrap()),
+        None,
+    )
+    .await
+    .unwrap();
+    assert_eq!(confirm(&one, &first).await, Standing::Lost);
+    let third = match wake.signal.as_mut().unwrap().await.unwrap() {
+        Signal::Granted(hold) => hold,
+        // The number was still taken when it looked.
+        Signal::Ask => match one.try_acquire(&waiter, until()).await.unwrap() {
+            Attempt::Acquired(hold) => hold,
+            other => panic!("{other:?}"),
+        },
+    };
+    assert_eq!(third.slot, Some(0));
+    for hold in [second, third] {
+        assert_eq!(one.release(&hold).await.unwrap(), Released::Released);
+    }
+    assert!(line(&raw, &place).await.is_empty());
+}

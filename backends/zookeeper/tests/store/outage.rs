@@ -1,0 +1,166 @@
+//! A connection that is cut, slow or silent, and answers that nobody hears.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dlock::Clock;
+use dlock_contract::{Attempt, Backend, Queue, Released, Standing};
+use dlock_testkit::holds::{claim_on, confirm, stand, take, token, until};
+use dlock_testkit::{Mode, Proxy, wait_until};
+
+use crate::kit::{TTL, claim, line, lock, open, own, path, process, raw, shared};
+
+/// A store behind a proxy of its own, and a client around it.
+async fn behind_a_proxy() -> (Proxy, dlock::backends::zookeeper::ZooKeeper, dlock::backends::zookeeper::client::Client)
+{
+    let (proxy, url) = Proxy::in_front_of(&shared()).unwrap();
+    (proxy, open(&url).await.unwrap(), raw(&shared()).await)
+}
+
+#[tokio::test]
+async fn a_client_that_is_cut_off_for_less_than_its_ttl_keeps_its_locks() {
+    let (proxy, one, raw) = behind_a_proxy().await;
+    let other = process().await;
+    let key = lock("short cut");
+    let ttl = TTL;
+    let hold = take(&one, &claim_on(&key, ttl, |_| ())).await;
+    proxy.set(Mode::Refuse);
+    let back = hold.validity.from.after(ttl * 7 / 10);
+    assert!(one.renew(&[&hold]).await.remove(0).unwrap_err().is_retryable(), "a store that is cut off has answered");
+    Clock::system().sleep_until(back).await;
+    proxy.set(Mode::Pass);
+    assert_eq!(line(&raw, &path(&one, &key)).await.len(), 1);
+    let again = hold.validity.deadline();
+    loop {
+        match one.renew(&[&hold]).await.remove(0) {
+            Ok(standing) => {
+                assert!(matches!(standing, Standing::Renewed(_)), "lost within its ttl");
+                break;
+            }
+            Err(error) => assert!(Clock::system().now() < again, "not back in time: {error}"),
+        }
+    }
+    assert!(matches!(other.try_acquire(&claim(&key), Queue::Leave).await.unwrap(), Attempt::Contended(_)));
+    assert_eq!(one.release(&hold).await.unwrap(), Released::Released);
+}
+
+#[tokio::test]
+async fn a_client_that_is_cut_off_for_longer_has_lost_its_locks_before_others_get_them() {
+    let (proxy, one, _) = behind_a_proxy().await;
+    let other = process().await;
+    let key = lock("long cut");
+    let ttl = Duration::from_secs(1);
+    let hold = take(&one, &claim_on(&key, ttl, |_| ())).await;
+    let waiter = claim(&key);
+    let mut wake = stand(&other, &waiter).await;
+    proxy.set(Mode::BLACKHOLE);
+    let dlock_contract::Signal::Granted(next) = wake.signal.as_mut().unwrap().await.unwrap() else { panic!() };
+    assert!(Clock::system().now() >= hold.validity.deadline(), "the lock was granted while its holder believed in it");
+    assert!(token(&next) > token(&hold));
+    Clock::system().sleep_until(hold.validity.from.after(ttl * 3 / 2)).await;
+    assert_eq!(confirm(&one, &hold).await, Standing::Lost);
+    proxy.set(Mode::Pass);
+    assert_eq!(one.release(&hold).await.unwrap(), Released::NotOwner);
+    assert!(matches!(confirm(&other, &next).await, Standing::Renewed(_)));
+    other.release(&next).await.unwrap();
+    // It finds its store again, in a new session.
+    wait_until("a lock in a new session", async || match one.try_acquire(&claim(&key), Queue::Leave).await {
+        Ok(Attempt::Acquired(hold)) => one.release(&hold).await.is_ok(),
+        _ => false,
+    })
+    .await
+    .unwrap();
+}
+
+#[tokio::test]
+async fn a_node_whose_making_had_no_answer_is_found_again() {
+    let (proxy, one, raw) = behind_a_proxy().await;
+    let key = lock("lost reply");
+    let claim = claim(&key);
+    // A line without a node: the parents are there.
+    let warm = take(&one, &crate::kit::claim(&key)).await;
+    one.release(&warm).await.unwrap();
+    proxy.set(Mode::DropReplies);
+    assert!(one.try_acquire(&claim, until()).await.is_err(), "the reply was not dropped");
+    assert_eq!(line(&raw, &path(&one, &key)).await.len(), 1, "the request was not done");
+    proxy.set(Mode::Pass);
+    let mut hold = None;
+    wait_until("the node to be found", async || {
+        if let Ok(Attempt::Acquired(found)) = one.try_acquire(&claim, until()).await {
+            hold = Some(found);
+        }
+        hold.is_some()
+    })
+    .await
+    .unwrap();
+    assert_eq!(line(&raw, &path(&one, &key)).await.len(), 1, "it has two nodes");
+    assert_eq!(one.release(&hold.unwrap()).await.unwrap(), Released::Released);
+}
+
+#[tokio::test]
+async fn a_node_whose_making_had_no_answer_is_deleted_by_an_abandon() {
+    let (proxy, one, raw) = behind_a_proxy().await;
+    let key = lock("lost abandon");
+    let warm = take(&one, &claim(&key)).await;
+    one.release(&warm).await.unwrap();
+    let claim = claim(&key);
+    proxy.set(Mode::DropReplies);
+    assert!(one.try_acquire(&claim, until()).await.is_err(), "the reply was not dropped");
+    assert_eq!(line(&raw, &path(&one, &key)).await.len(), 1, "the request was not done");
+    proxy.set(Mode::Pass);
+    wait_until("the abandon", async || one.abandon(&claim).await.is_ok()).await.unwrap();
+    assert!(line(&raw, &path(&one, &key)).await.is_empty());
+}
+
+#[tokio::test]
+async fn attempts_dropped_anywhere_leave_nothing() {
+    let one = Arc::new(process().await);
+    let raw = raw(&shared()).await;
+    let (kept, key) = (lock("kept"), lock("dropped"));
+    let hold = take(&*one, &claim(&kept)).await;
+    let mut outcomes = [0, 0];
+    while outcomes[0] <= 20 || outcomes[0] + outcomes[1] < 150 {
+        assert!(outcomes[1] < 5000, "hardly any was dropped in time: {outcomes:?}");
+        let claim = claim(&key);
+        let point = Duration::from_micros(fastrand::u64(..2500));
+        let asked = tokio::time::timeout(point, one.try_acquire(&claim, until())).await;
+        outcomes[usize::from(asked.is_ok())] += 1;
+        one.abandon(&claim).await.unwrap();
+    }
+    assert!(line(&raw, &path(&one, &key)).await.is_empty());
+    assert!(matches!(confirm(&*one, &hold).await, Standing::Renewed(_)));
+}
+
+#[tokio::test]
+async fn tokens_rise_over_a_restart() {
+    let server = own();
+    let one = open(&server.url()).await.unwrap();
+    let key = lock("restart");
+    let long = |key: &_| claim_on(key, Duration::from_secs(30), |_| ());
+    let hold = take(&one, &long(&key)).await;
+    server.kill9().unwrap();
+    let error = one.try_acquire(&long(&key), Queue::Leave).await.unwrap_err();
+    assert!(*error.kind() == dlock::ErrorKind::Outage && error.is_retryable(), "{error}");
+    server.restart().unwrap();
+    wait_until("the hold", async || matches!(one.renew(&[&hold]).await.remove(0), Ok(Standing::Renewed(_))))
+        .await
+        .unwrap();
+    assert_eq!(one.release(&hold).await.unwrap(), Released::Released);
+    let next = take(&one, &long(&key)).await;
+    assert!(token(&next) > token(&hold));
+}
+
+#[tokio::test]
+async fn one_reachable_host_is_enough() {
+    let live = shared().replace("zk://", "");
+    for url in [format!("zk://127.0.0.1:1,{live}"), format!("zk://{live},127.0.0.1:1")] {
+        let one = open(&url).await.unwrap();
+        let hold = take(&one, &claim(&lock("one of"))).await;
+        one.release(&hold).await.unwrap();
+    }
+    let error = open("zk://127.0.0.1:1").await.unwrap_err();
+    assert!(*error.kind() == dlock::ErrorKind::Outage && error.is_retryable(), "{error}");
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let error = open(&format!("zk://{}", silent.local_addr().unwrap())).await.unwrap_err();
+    assert_eq!(error.kind(), &dlock::ErrorKind::Outage);
+}

@@ -1,0 +1,165 @@
+//! Sessions: which ttls there are, who shares one, and how it ends.
+
+use std::time::Duration;
+
+use dlock::backends::zookeeper::client::Client;
+use dlock::backends::zookeeper::internal::session_of;
+use dlock::{Clock, ErrorKind};
+use dlock_contract::{Attempt, Backend, Durability, Fencing, Hold, Queue, Released, Standing};
+use dlock_testkit::holds::{claim_on, confirm, stand, take, token, until};
+use dlock_testkit::servers::{Instance, ZooKeeper};
+use dlock_testkit::{Mode, Proxy, wait_until};
+
+use crate::kit::{TTL, claim, line, lock, open, own, path, process, raw, shared};
+
+/// Those of the running server, by its own word.
+async fn sessions(server: &Instance) -> usize {
+    let dump = server.ask("dump").unwrap();
+    dump.lines().filter(|line| line.trim_start().starts_with("0x") && !line.contains(':')).count()
+}
+
+#[tokio::test]
+async fn the_servers_set_the_ttls() {
+    let ms = Duration::from_millis;
+    let profile = process().await.profile().clone();
+    // The shortest session that is asked for has 500 ms, and a quarter of that is kept back.
+    assert_eq!((profile.ttl.min, profile.ttl.max, profile.ttl.step), (ms(375), ms(599_875), ms(1)));
+    assert_eq!((profile.fencing, profile.durability), (Fencing::Monotonic, Durability::Consensus));
+    assert!(profile.fair && profile.read_write && profile.permits && !profile.expires_alone);
+
+    let settings = ["minSessionTimeout=4000", "maxSessionTimeout=8000"].map(str::to_owned).into();
+    let strict = Instance::start(ZooKeeper { settings, ..ZooKeeper::default() }).unwrap();
+    let store = open(&strict.url()).await.unwrap();
+    assert_eq!((store.profile().ttl.min, store.profile().ttl.max), (ms(3000), ms(7000)));
+    let long = claim_on(&lock("long"), ms(7001), |_| ());
+    let error = store.try_acquire(&long, Queue::Leave).await.unwrap_err();
+    assert_eq!(error.kind(), &ErrorKind::TtlOutOfRange { min: ms(3000), max: ms(7000) });
+    assert!(!error.may_have_left());
+}
+
+#[tokio::test]
+async fn holds_of_one_ttl_share_a_session_and_others_have_their_own() {
+    let one = process().await;
+    let holds = [
+        take(&one, &claim(&lock("a"))).await,
+        take(&one, &claim(&lock("b"))).await,
+        take(&one, &claim_on(&lock("c"), TTL * 2, |_| ())).await,
+        take(&one, &claim_on(&lock("d"), TTL, |claim| claim.renewed = false)).await,
+    ];
+    let [a, b, c, d] = holds.each_ref().map(|hold| hold.group().unwrap());
+    assert!(a == b && a != c && a != d && c != d);
+    for hold in &holds {
+        assert_eq!(one.release(hold).await.unwrap(), Released::Released);
+    }
+}
+
+#[tokio::test]
+async fn a_session_in_which_nothing_is_renewed_ends_although_the_client_lives() {
+    let server = own();
+    let (one, raw) = (open(&server.url()).await.unwrap(), raw(&server.url()).await);
+    let key = lock("idle");
+    let hold = take(&one, &claim_on(&key, Duration::from_millis(600), |_| ())).await;
+    let ended = hold.session.as_ref().unwrap().ended().unwrap();
+    ended.await;
+    assert!(Clock::system().now() >= hold.validity.deadline(), "the session ended before the deadline of its hold");
+    assert_eq!(confirm(&one, &hold).await, Standing::Lost);
+    while !line(&raw, &path(&one, &key)).await.is_empty() {
+        tokio::task::yield_now().await;
+    }
+    // The raw client's is left.
+    while sessions(&server).await > 1 {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn a_waiter_keeps_its_session_alive() {
+    let (one, other) = (process().await, process().await);
+    let key = lock("patient");
+    let short = || claim_on(&key, Duration::from_millis(1500), |_| ());
+    let hold = take(&one, &claim_on(&key, TTL * 10, |_| ())).await;
+    let mut wake = stand(&other, &short()).await;
+    let signal = wake.signal.as_mut().unwrap();
+    // For longer than its ttl.
+    assert!(tokio::time::timeout(Duration::from_secs(3), signal.as_mut()).await.is_err());
+    one.release(&hold).await.unwrap();
+    let dlock_contract::Signal::Granted(next) = signal.await.unwrap() else { panic!("it lost its place") };
+    assert!(matches!(confirm(&other, &next).await, Standing::Renewed(_)));
+}
+
+/// Ends a session as another client can who knows it: it takes the session over and closes it, while its owner is cut off.
+async fn expire(hold: &Hold, server: &Instance, owner: &Proxy) {
+    owner.set(Mode::Refuse);
+    let connector = Client::connector().with_session(session_of(hold).unwrap());
+    let thief = connector.connect(&server.addr().to_string()).await.unwrap();
+    let mut state = thief.state_watcher();
+    drop(thief);
+    while !state.changed().await.is_terminated() {}
+    owner.set(Mode::Pass);
+}
+
+#[tokio::test]
+async fn a_session_that_another_client_ends_is_told_and_built_anew() {
+    let server = own();
+    let (proxy, url) = Proxy::in_front_of(&server.url()).unwrap();
+    let (one, other) = (open(&url).await.unwrap(), open(&server.url()).await.unwrap());
+    let key = lock("expired");
+    // It does not end by itself meanwhile.
+    let long = || claim_on(&key, TTL * 10, |_| ());
+    let hold = take(&one, &long()).await;
+    let ended = hold.session.as_ref().unwrap().ended().unwrap();
+    expire(&hold, &server, &proxy).await;
+    ended.await;
+    assert!(Clock::system().now() < hold.validity.deadline(), "the end of the session was not told");
+    assert_eq!(confirm(&one, &hold).await, Standing::Lost);
+    assert_eq!(one.release(&hold).await.unwrap(), Released::NotOwner);
+    let next = take(&other, &claim(&key)).await;
+    assert!(token(&next) > token(&hold));
+    other.release(&next).await.unwrap();
+    // The same process goes on in a new session.
+    let again = take(&one, &long()).await;
+    assert!(again.group() != hold.group() && token(&again) > token(&next));
+    one.release(&again).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_waiter_whose_session_ended_queues_again() {
+    let server = own();
+    let (proxy, url) = Proxy::in_front_of(&server.url()).unwrap();
+    let (one, other) = (open(&server.url()).await.unwrap(), open(&url).await.unwrap());
+    let key = lock("queues");
+    // Nothing ends by itself meanwhile.
+    let long = |key: &_| claim_on(key, TTL * 10, |_| ());
+    // A hold that shares the waiter's session.
+    let beside = take(&other, &long(&lock("beside"))).await;
+    let hold = take(&one, &long(&key)).await;
+    let waiter = long(&key);
+    let mut wake = stand(&other, &waiter).await;
+    expire(&beside, &server, &proxy).await;
+    let news = wake.signal.as_mut().unwrap().await;
+    assert!(!matches!(news, Ok(dlock_contract::Signal::Granted(_))), "granted in a session that has ended");
+    // Until the client knows that its session has ended.
+    let mut answer = Err(dlock::Error::outage("not asked yet"));
+    let placed = wait_until("a new place", async || {
+        answer = other.try_acquire(&waiter, until()).await;
+        matches!(answer, Ok(Attempt::Contended(_)))
+    });
+    placed.await.unwrap_or_else(|_| panic!("{answer:?}"));
+    let Ok(Attempt::Contended(mut wake)) = answer else { unreachable!() };
+    one.release(&hold).await.unwrap();
+    let dlock_contract::Signal::Granted(next) = wake.signal.as_mut().unwrap().await.unwrap() else { panic!() };
+    assert_ne!(next.group(), beside.group());
+    other.release(&next).await.unwrap();
+}
+
+#[tokio::test]
+async fn closing_the_store_closes_its_sessions() {
+    let server = own();
+    let one = open(&server.url()).await.unwrap();
+    let key = lock("closed");
+    let _hold = take(&one, &claim(&key)).await;
+    assert!(sessions(&server).await > 0);
+    one.close().await;
+    assert_eq!(sessions(&server).await, 0);
+    assert!(shared() != server.url());
+}
