@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use dlock_testkit::Result;
-use dlock_testkit::servers::{Etcd, Instance, MariaDb, MySql, Postgres, Redis, redlock_url, shared};
+use dlock_testkit::servers::{Consul, Etcd, Instance, MariaDb, MySql, Postgres, Redis, redlock_url, shared};
+
+use crate::arena::TTL;
 
 /// A store that locks are kept in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,10 +21,11 @@ pub(crate) enum Store {
     Postgres,
     PostgresNamed,
     Etcd,
+    Consul,
 }
 
 /// All of them.
-pub(crate) const ALL: [Store; 11] = [
+pub(crate) const ALL: [Store; 12] = [
     Store::Memory,
     Store::Sqlite,
     Store::Redis,
@@ -34,6 +37,7 @@ pub(crate) const ALL: [Store; 11] = [
     Store::Postgres,
     Store::PostgresNamed,
     Store::Etcd,
+    Store::Consul,
 ];
 
 impl Store {
@@ -50,6 +54,7 @@ impl Store {
             Self::Postgres => "postgres",
             Self::PostgresNamed => "postgres-named",
             Self::Etcd => "etcd",
+            Self::Consul => "consul",
         }
     }
 
@@ -87,6 +92,8 @@ impl Store {
         match self {
             // It looks for expired leases now and then.
             Self::Etcd => Duration::from_secs(2),
+            // The servers wait for twice the ttl.
+            Self::Consul => TTL + Duration::from_secs(1),
             // Waiters ask again after 2 s at most, and may meet each other.
             Self::Redlock => Duration::from_secs(2),
             _ => Duration::ZERO,
@@ -103,6 +110,7 @@ impl Store {
             Self::MySql | Self::MySqlNamed => shared().mysql().map(Some),
             Self::Postgres | Self::PostgresNamed => shared().postgres().map(Some),
             Self::Etcd => shared().etcd().map(Some),
+            Self::Consul => shared().consul().map(Some),
         }
     }
 
@@ -117,6 +125,7 @@ impl Store {
             Self::MySql | Self::MySqlNamed => Instance::start_all([MySql::default()]),
             Self::Postgres | Self::PostgresNamed => Instance::start_all([Postgres::default()]),
             Self::Etcd => Instance::start_all([Etcd::default()]),
+            Self::Consul => Instance::start_all([Consul::default()]),
         }
     }
 
