@@ -1,4 +1,4 @@
-module dlock.invalid/go-consul
+module dlock/go-consul
 
 go 1.25.8
 
