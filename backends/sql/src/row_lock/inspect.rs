@@ -101,7 +101,7 @@ impl<D: RowDialect> Shared<D> {
         let after = listing.after.as_ref().map_or("", Cursor::as_str).to_owned();
         let limit = i64::try_from(listing.limit()).unwrap_or(i64::MAX);
         let values = vec![Owned::Text(after), Owned::Text(start), Owned::Text(end), Owned::Int(limit)];
-        page_of(listing, &prefix, &self.statement(|all| &all.list, values).await?.rows)
+        page_of(listing, &prefix, &self.statement(|all| &all.list, values).await?.rows, LockKey::from_stored)
     }
 
     async fn break_hold(&self, key: &LockKey, id: HoldId, record: &BreakRecord) -> Result<bool> {
