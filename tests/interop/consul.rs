@@ -55,8 +55,7 @@ async fn together(names: &Names, limit: u32) -> (u64, Seen) {
     command.args(["-tasks", &TASKS.to_string(), "-for", &format!("{SECONDS}s")]);
     let theirs = Foreign::start(command);
     let end = Instant::now() + SECOND * SECONDS;
-    let tasks: Vec<_> =
-        (0..TASKS).map(|_| tokio::spawn(take(registry.clone(), names.clone(), limit, end))).collect();
+    let tasks: Vec<_> = (0..TASKS).map(|_| tokio::spawn(take(registry.clone(), names.clone(), limit, end))).collect();
     let mut holds = 0;
     for task in tasks {
         holds += task.await.unwrap();

@@ -78,11 +78,13 @@ impl Store {
         matches!(self, Self::Memory | Self::Redis)
     }
 
-    /// The most sessions that two processes keep open for their next requests: the pools of two runtimes each, and the
+    /// The most sessions, or connections, that two processes keep open for their next requests: the pools of two runtimes each, and the
     /// connections for renewals.
     pub(crate) fn most_sessions(self) -> usize {
         match self {
             Self::MariaDb | Self::MySql | Self::Postgres => 2 * (2 * 8 + 2),
+            // Idle ones, and the list of sessions.
+            Self::Consul => 2 * (8 + 1),
             _ => 0,
         }
     }

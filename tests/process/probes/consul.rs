@@ -30,11 +30,12 @@ impl Probe for Consul {
         })
     }
 
-    /// All sessions of the server, so it must be the trial's own. Connections it does not tell; the proxy does.
+    /// All sessions of the server, so it must be the trial's own: each is the lease of one hold. Connections it does not
+    /// tell; the proxy does.
     fn clients(&self) -> BoxFuture<'_, Vec<String>> {
         Box::pin(async {
             let sessions = self.ask("session/list");
-            sessions.as_array().into_iter().flatten().map(|session| format!("session {}", session["ID"])).collect()
+            sessions.as_array().into_iter().flatten().map(|session| format!("lease {}", session["ID"])).collect()
         })
     }
 }
