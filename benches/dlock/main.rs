@@ -4,6 +4,7 @@
 //! contenders run in turns (A B C, then C B A), and each figure is the median of the rounds.
 
 mod compile;
+mod consul;
 mod contended;
 mod etcd;
 mod floors;
@@ -26,7 +27,7 @@ use dlock_testkit::servers::Make;
 use table::Row;
 
 /// Every row, in the order of the table.
-const ROWS: [(&str, Run); 60] = [
+const ROWS: [(&str, Run); 62] = [
     ("uncontended-1", || uncontended::row(Make::Redis, 1)),
     ("uncontended-64", || uncontended::row(Make::Redis, 64)),
     ("uncontended-1024", || uncontended::row(Make::Redis, 1024)),
@@ -85,6 +86,8 @@ const ROWS: [(&str, Run); 60] = [
     ("etcd-contended-16", || etcd::contended_row(1, 16)),
     ("etcd-contended-128", || etcd::contended_row(1, 128)),
     ("etcd-contended-4x4", || etcd::contended_row(4, 4)),
+    ("consul-1", || consul::row(1)),
+    ("consul-16", || consul::row(16)),
     ("memory", memory::row),
     ("compile", compile::row),
 ];

@@ -3,6 +3,7 @@
 //! `cargo xtask interop` builds those clients and runs this target. It needs Go, Java and Maven, so `cargo test` and
 //! `cargo xtask test` leave it out (`test = false` in `Cargo.toml`).
 
+mod consul;
 mod etcd;
 mod foreign;
 mod redsync;

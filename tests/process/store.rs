@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use dlock_testkit::Result;
-use dlock_testkit::servers::{Etcd, Instance, MariaDb, MySql, Postgres, Redis, ZooKeeper, redlock_url, shared};
+use dlock_testkit::servers::{Consul, Etcd, Instance, MariaDb, MySql, Postgres, Redis, ZooKeeper, redlock_url, shared};
+
+use crate::arena::TTL;
 
 /// A store that locks are kept in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,10 +22,11 @@ pub(crate) enum Store {
     PostgresNamed,
     Etcd,
     ZooKeeper,
+    Consul,
 }
 
 /// All of them.
-pub(crate) const ALL: [Store; 12] = [
+pub(crate) const ALL: [Store; 13] = [
     Store::Memory,
     Store::Sqlite,
     Store::Redis,
@@ -36,6 +39,7 @@ pub(crate) const ALL: [Store; 12] = [
     Store::PostgresNamed,
     Store::Etcd,
     Store::ZooKeeper,
+    Store::Consul,
 ];
 
 impl Store {
@@ -53,6 +57,7 @@ impl Store {
             Self::PostgresNamed => "postgres-named",
             Self::Etcd => "etcd",
             Self::ZooKeeper => "zookeeper",
+            Self::Consul => "consul",
         }
     }
 
@@ -76,11 +81,13 @@ impl Store {
         matches!(self, Self::Memory | Self::Redis)
     }
 
-    /// The most sessions that two processes keep open for their next requests: the pools of two runtimes each, and the
+    /// The most sessions, or connections, that two processes keep open for their next requests: the pools of two runtimes each, and the
     /// connections for renewals.
     pub(crate) fn most_sessions(self) -> usize {
         match self {
             Self::MariaDb | Self::MySql | Self::Postgres => 2 * (2 * 8 + 2),
+            // Idle ones, and the list of sessions.
+            Self::Consul => 2 * (8 + 1),
             _ => 0,
         }
     }
@@ -92,6 +99,8 @@ impl Store {
             Self::Etcd => Duration::from_secs(2),
             // The shortest session of these servers, and a tick.
             Self::ZooKeeper => Duration::from_millis(500),
+            // The servers wait for twice the ttl.
+            Self::Consul => TTL + Duration::from_secs(1),
             // Waiters ask again after 2 s at most, and may meet each other.
             Self::Redlock => Duration::from_secs(2),
             _ => Duration::ZERO,
@@ -109,6 +118,7 @@ impl Store {
             Self::Postgres | Self::PostgresNamed => shared().postgres().map(Some),
             Self::Etcd => shared().etcd().map(Some),
             Self::ZooKeeper => shared().zookeeper().map(Some),
+            Self::Consul => shared().consul().map(Some),
         }
     }
 
@@ -124,6 +134,7 @@ impl Store {
             Self::Postgres | Self::PostgresNamed => Instance::start_all([Postgres::default()]),
             Self::Etcd => Instance::start_all([Etcd::default()]),
             Self::ZooKeeper => Instance::start_all([ZooKeeper::default()]),
+            Self::Consul => Instance::start_all([Consul::default()]),
         }
     }
 

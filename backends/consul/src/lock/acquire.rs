@@ -33,7 +33,13 @@ impl Locks {
         let place = self.place(&claim)?;
         let mut lease = place.lease.lock().await;
         for _ in 0..TRIES {
-            match self.step(&claim, &place, &mut lease).await? {
+            let step = self.step(&claim, &place, &mut lease).await.inspect_err(|_| {
+                // Nothing of the claim is in the store, and an error that was never sent is followed by no abandon.
+                if lease.is_none() {
+                    self.forget(claim.owner);
+                }
+            })?;
+            match step {
                 Step::Won { token, slot } => return self.won(claim, &place, lease.as_ref(), token, slot),
                 Step::Held { awaited, index, by } if queue != Queue::Leave => {
                     return Ok(Attempt::Contended(self.wake(awaited, index, by)));

@@ -23,6 +23,9 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 /// So many requests run at a time. An agent accepts 200 connections from one address by default.
 const AT_ONCE: u32 = 64;
 
+/// So many connections stay open without a request.
+const IDLE: usize = 8;
+
 /// A longer answer is refused.
 const LONGEST_ANSWER: usize = 64 << 20;
 
@@ -172,7 +175,9 @@ fn bracketed(host: &str) -> String {
 }
 
 fn client(connector: &Connector) -> Client<Connector, Full<Bytes>> {
-    Client::builder(TokioExecutor::new()).pool_timer(TokioTimer::new()).build(connector.clone())
+    let mut builder = Client::builder(TokioExecutor::new());
+    builder.pool_timer(TokioTimer::new()).pool_max_idle_per_host(IDLE);
+    builder.build(connector.clone())
 }
 
 async fn ask(client: &Client<Connector, Full<Bytes>>, request: Request<Full<Bytes>>) -> Result<Answer> {

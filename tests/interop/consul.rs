@@ -1,0 +1,118 @@
+//! Consul's own library for Go: its `Lock` and its `Semaphore`. The real `consul lock` runs in the tests of the store's crate.
+
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use dlock::{Key, Mode, Registry, Wait};
+use dlock_contract::Owner;
+use dlock_testkit::servers::{self, Recipe, shared};
+
+use crate::foreign::{Foreign, Seen, built};
+use crate::{LONG, SECOND};
+
+const SECONDS: u32 = 6;
+/// Callers on each side.
+const TASKS: usize = 4;
+
+/// The keys of one test.
+#[derive(Clone)]
+struct Names {
+    id: String,
+    /// Counted up by each holder of an exclusive lock, by a read and a write: two holders at a time would lose a count.
+    counter: String,
+    /// How many are inside at the moment, changed by compare and set.
+    inside: String,
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn locks_of_go_and_ours_lose_no_count() {
+    let names = names();
+    let (ours, theirs) = together(&names, 1).await;
+    assert_eq!(number(&names.counter).0, ours + theirs.holds);
+    assert!(theirs.failures == 0 && ours > 4 && theirs.holds > 4, "ours {ours}, {theirs:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn semaphores_of_go_and_our_permits_are_never_more_than_there_are() {
+    let (ours, theirs) = together(&names(), 2).await;
+    assert!(theirs.failures == 0 && ours > 4 && theirs.holds > 4, "ours {ours}, {theirs:?}");
+}
+
+fn names() -> Names {
+    let id = Owner::fresh().unwrap().to_hex();
+    Names { counter: format!("count-{id}"), inside: format!("inside-{id}"), id }
+}
+
+/// Both sides take one lock, or one of some permits, for some seconds. Fails if one of ours sees too many inside.
+async fn together(names: &Names, limit: u32) -> (u64, Seen) {
+    let url = shared().consul().unwrap();
+    let registry = Registry::new();
+    registry.connect("consul", &format!("{url}?keys=literal&lock_delay=0s")).await.unwrap();
+    registry.set_default("consul").unwrap();
+    let mut command = Command::new(built("consul-api").root().join("consul-api"));
+    command.args(["-address", url.trim_start_matches("consul://"), "-name", &format!("jobs/{}", names.id)]);
+    command.args(["-counter", &names.counter, "-inside", &names.inside, "-limit", &limit.to_string()]);
+    command.args(["-tasks", &TASKS.to_string(), "-for", &format!("{SECONDS}s")]);
+    let theirs = Foreign::start(command);
+    let end = Instant::now() + SECOND * SECONDS;
+    let tasks: Vec<_> = (0..TASKS).map(|_| tokio::spawn(take(registry.clone(), names.clone(), limit, end))).collect();
+    let mut holds = 0;
+    for task in tasks {
+        holds += task.await.unwrap();
+    }
+    let theirs = tokio::task::spawn_blocking(|| theirs.seen()).await.unwrap();
+    println!("ours {holds}, {theirs:?}");
+    (holds, theirs)
+}
+
+async fn take(registry: Registry, names: Names, limit: u32, end: Instant) -> u64 {
+    let mode = if limit == 1 { Mode::Exclusive } else { Mode::permits(limit) };
+    let mut holds = 0;
+    while Instant::now() < end {
+        let lock = registry.lock(Key::text("jobs/").value(&names.id)).ttl(LONG).mode(mode).wait(Wait::UpTo(LONG));
+        let guard = lock.acquire().await.unwrap();
+        let inside = add(&names.inside, 1);
+        assert!(inside <= i64::from(limit), "{inside} are inside");
+        if limit == 1 {
+            let count = number(&names.counter).0 + 1;
+            ask(&format!("PUT /v1/kv/{} {count}", names.counter));
+        }
+        add(&names.inside, -1);
+        guard.release().await.unwrap();
+        holds += 1;
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    holds
+}
+
+/// Adds by compare and set, and gives the new number.
+fn add(key: &str, by: i64) -> i64 {
+    loop {
+        let (before, index) = number(key);
+        let next = i64::try_from(before).unwrap() + by;
+        if ask(&format!("PUT /v1/kv/{key}?cas={index} {next}")).trim() == "true" {
+            return next;
+        }
+    }
+}
+
+/// A number, and the index of its last change; zero of both if there is none.
+fn number(key: &str) -> (u64, u64) {
+    let found = ask(&format!("GET /v1/kv/{key}?consistent"));
+    if found.is_empty() {
+        return (0, 0);
+    }
+    let found: serde_json::Value = serde_json::from_str(&found).unwrap();
+    let index = found[0]["ModifyIndex"].as_u64().unwrap();
+    // A later value beside this index: then the compare fails.
+    (ask(&format!("GET /v1/kv/{key}?raw&consistent")).parse().unwrap(), index)
+}
+
+fn ask(request: &str) -> String {
+    let host = shared().consul().unwrap();
+    let recipe = servers::Consul::default();
+    match recipe.ask(host.trim_start_matches("consul://").parse().unwrap(), request) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
+        answer => answer.unwrap(),
+    }
+}
