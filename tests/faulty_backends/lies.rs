@@ -32,6 +32,7 @@ macro_rules! lies {
 
 lies! {
     TwoSteps POLL ["many owners at once never hold the lock together"]
+    TriesAnother POLL ["clients that reach only a part of the store and others never hold the lock together"]
     OwnerIsNote POLL ["a second owner is refused, from any client"]
     CountsUp POLL ["an owner may ask again, and one release frees the lock"]
     ArmsNothing POLL ["a repeated request of an owner begins its lease anew"]
