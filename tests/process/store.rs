@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use dlock::Registry;
 use dlock_testkit::Result;
 use dlock_testkit::servers::{Etcd, Instance, MariaDb, MySql, Postgres, Redis, redlock_url, shared};
 
@@ -19,10 +20,12 @@ pub(crate) enum Store {
     Postgres,
     PostgresNamed,
     Etcd,
+    /// Redis as the gate of a lease row in MariaDB.
+    Paired,
 }
 
 /// All of them.
-pub(crate) const ALL: [Store; 11] = [
+pub(crate) const ALL: [Store; 12] = [
     Store::Memory,
     Store::Sqlite,
     Store::Redis,
@@ -34,6 +37,7 @@ pub(crate) const ALL: [Store; 11] = [
     Store::Postgres,
     Store::PostgresNamed,
     Store::Etcd,
+    Store::Paired,
 ];
 
 impl Store {
@@ -50,6 +54,7 @@ impl Store {
             Self::Postgres => "postgres",
             Self::PostgresNamed => "postgres-named",
             Self::Etcd => "etcd",
+            Self::Paired => "paired",
         }
     }
 
@@ -77,7 +82,7 @@ impl Store {
     /// connections for renewals.
     pub(crate) fn most_sessions(self) -> usize {
         match self {
-            Self::MariaDb | Self::MySql | Self::Postgres => 2 * (2 * 8 + 2),
+            Self::MariaDb | Self::MySql | Self::Postgres | Self::Paired => 2 * (2 * 8 + 2),
             _ => 0,
         }
     }
@@ -103,6 +108,7 @@ impl Store {
             Self::MySql | Self::MySqlNamed => shared().mysql().map(Some),
             Self::Postgres | Self::PostgresNamed => shared().postgres().map(Some),
             Self::Etcd => shared().etcd().map(Some),
+            Self::Paired => Ok(Some(pair_of(&[shared().redis()?, shared().mariadb()?]))),
         }
     }
 
@@ -117,6 +123,9 @@ impl Store {
             Self::MySql | Self::MySqlNamed => Instance::start_all([MySql::default()]),
             Self::Postgres | Self::PostgresNamed => Instance::start_all([Postgres::default()]),
             Self::Etcd => Instance::start_all([Etcd::default()]),
+            Self::Paired => {
+                Ok(vec![Instance::start(Redis::default())?, Instance::start(MariaDb::default())?])
+            }
         }
     }
 
@@ -124,9 +133,26 @@ impl Store {
     pub(crate) fn url_of(self, servers: &[Instance]) -> Option<String> {
         match (self, servers) {
             (Self::Redlock, nodes) => Some(with_long_ttls(redlock_url(nodes))),
+            (Self::Paired, servers) => Some(pair_of(&servers.iter().map(Instance::url).collect::<Vec<_>>())),
             (_, servers) => servers.first().map(Instance::url),
         }
     }
+}
+
+/// The words of a pair: both stores, and what is made of them; see [`connect`].
+fn pair_of(urls: &[String]) -> String {
+    format!("{} paired://?gate=first&authority=second", urls.join(" "))
+}
+
+/// Opens a store. Its words are a URL, or the URLs of two stores and one that names them `first` and `second`.
+pub(crate) async fn connect(registry: &Registry, words: &str) -> dlock::Result<()> {
+    let words: Vec<&str> = words.split(' ').collect();
+    if let [first, second, _] = words[..] {
+        registry.connect("first", first).await?;
+        registry.connect("second", second).await?;
+    }
+    registry.connect("store", words[words.len() - 1]).await?;
+    registry.set_default("store")
 }
 
 /// For locks that no trial waits for.

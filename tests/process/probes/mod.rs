@@ -33,6 +33,10 @@ pub(crate) async fn own_space(store: Store, url: &str, namespace: &str) -> Strin
         Store::Postgres => postgres::own_database(url, namespace).await,
         Store::PostgresNamed => format!("{}?way=named", postgres::own_database(url, namespace).await),
         Store::Etcd => format!("etcd://{}", url.split_once("://").unwrap().1),
+        Store::Paired => {
+            let [gate, authority, made] = url.split(' ').collect::<Vec<_>>()[..] else { panic!("not a pair: {url}") };
+            format!("{gate} {} {made}", mysql::own_database(authority, namespace).await)
+        }
         _ => url.to_owned(),
     }
 }
@@ -50,6 +54,24 @@ pub(crate) fn probe(store: Store, url: &str, namespace: &str, memory: &Arc<Memor
         Store::Postgres => Box::new(postgres::Rows { url, namespace }),
         Store::PostgresNamed => Box::new(postgres::Named { url, namespace }),
         Store::Etcd => Box::new(etcd::Etcd { url, namespace }),
+        Store::Paired => {
+            let [gate, authority] = [0, 1].map(|word| url.split(' ').nth(word).unwrap().to_owned());
+            let gate = redis::Redis { urls: vec![gate], namespace: namespace.clone() };
+            Box::new(Both([Box::new(gate), Box::new(mysql::Rows { url: authority, namespace })]))
+        }
+    }
+}
+
+/// What is left in either of two stores.
+struct Both([Box<dyn Probe>; 2]);
+
+impl Probe for Both {
+    fn places(&self) -> BoxFuture<'_, Vec<String>> {
+        Box::pin(async { [self.0[0].places().await, self.0[1].places().await].concat() })
+    }
+
+    fn clients(&self) -> BoxFuture<'_, Vec<String>> {
+        Box::pin(async { [self.0[0].clients().await, self.0[1].clients().await].concat() })
     }
 }
 
