@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use dlock::backends::memory::Memory;
 use dlock::backends::paired::{GateDown, Paired};
-use dlock::{ErrorKind, Registry, Wait};
+use dlock::{ErrorKind, Mode, Registry, Wait};
 use dlock_contract::{
     Attempt, Backend, Claim, Health, Hold, LockKey, LockState, Profile, Queue, Released, Result, Standing,
 };
@@ -103,7 +103,7 @@ fn what_one_of_the_stores_cannot_do_is_refused_before_any_request() {
     block_on(registry.connect("pair", PAIR)).unwrap();
     block_on(registry.connect("loose", &format!("{PAIR}&gate_down=authority"))).unwrap();
     // Both are memory, which can do it, and the pair too.
-    let reader = registry.lock("book").backend("pair").read().acquire_blocking().unwrap();
+    let reader = registry.lock("book").backend("pair").mode(Mode::Read).acquire_blocking().unwrap();
     block_on(reader.release()).unwrap();
     block_on(registry.lock("book").backend("pair").fair().acquire_blocking().unwrap().release()).unwrap();
     let refused = registry.lock("book").backend("loose").fair().acquire_blocking().unwrap_err();
