@@ -8,6 +8,7 @@ mod contended;
 mod floors;
 mod lease_contended;
 mod memory;
+mod paired;
 mod peers;
 mod renewals;
 mod sql;
@@ -24,7 +25,7 @@ use dlock_testkit::servers::Make;
 use table::Row;
 
 /// Every row, in the order of the table.
-const ROWS: [(&str, Run); 50] = [
+const ROWS: [(&str, Run); 51] = [
     ("uncontended-1", || uncontended::row(Make::Redis, 1)),
     ("uncontended-64", || uncontended::row(Make::Redis, 64)),
     ("uncontended-1024", || uncontended::row(Make::Redis, 1024)),
@@ -73,6 +74,7 @@ const ROWS: [(&str, Run); 50] = [
     ("sqlite-1x16", || sqlite::row(1, 16)),
     ("sqlite-4x4", || sqlite::row(4, 4)),
     ("sqlite-16x1", || sqlite::row(16, 1)),
+    ("paired-1", paired::row),
     ("memory", memory::row),
     ("compile", compile::row),
 ];

@@ -123,9 +123,7 @@ impl Store {
             Self::MySql | Self::MySqlNamed => Instance::start_all([MySql::default()]),
             Self::Postgres | Self::PostgresNamed => Instance::start_all([Postgres::default()]),
             Self::Etcd => Instance::start_all([Etcd::default()]),
-            Self::Paired => {
-                Ok(vec![Instance::start(Redis::default())?, Instance::start(MariaDb::default())?])
-            }
+            Self::Paired => Ok(vec![Instance::start(Redis::default())?, Instance::start(MariaDb::default())?]),
         }
     }
 

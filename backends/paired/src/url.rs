@@ -10,8 +10,8 @@ use crate::paired::{GateDown, Paired};
 /// The forms of the URLs that [`open`] takes.
 pub const FORMS: [&UrlForm; 2] = [&PAIRED, &MIGRATING];
 
-const PAIRED: UrlForm =
-    UrlForm::new("a paired URL", "paired://?gate=NAME&authority=NAME", &["paired"], UrlBody::Hosts).options(&[
+const PAIRED: UrlForm = UrlForm::new("a paired URL", "paired://?gate=NAME&authority=NAME", &["paired"], UrlBody::Hosts)
+    .options(&[
         OptionRow::new("gate", "the name of an installed store"),
         OptionRow::new("authority", "the name of an installed store"),
         OptionRow::one_of("gate_down", &["fail", "authority"]),
@@ -29,7 +29,10 @@ const MIGRATING: UrlForm =
 /// # Errors
 /// [`ErrorKind::ConfigInvalid`](dlock_contract::ErrorKind::ConfigInvalid) if the URL names something else than two stores.
 pub fn members(address: &Address) -> Result<[&str; 2]> {
-    if !address.hosts().is_empty() || !address.path().is_empty() || address.user().is_some() || address.password().is_some()
+    if !address.hosts().is_empty()
+        || !address.path().is_empty()
+        || address.user().is_some()
+        || address.password().is_some()
     {
         return Err(address.wrong("it names two stores that are installed already, and no host, user or path"));
     }
@@ -40,7 +43,10 @@ pub fn members(address: &Address) -> Result<[&str; 2]> {
     };
     let members = [named(first)?, named(second)?];
     if members[0] == members[1] {
-        return Err(Error::config(second, format!("`{first}` and `{second}` must be two stores, and both are the same one")));
+        return Err(Error::config(
+            second,
+            format!("`{first}` and `{second}` must be two stores, and both are the same one"),
+        ));
     }
     Ok(members)
 }

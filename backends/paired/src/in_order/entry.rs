@@ -83,7 +83,12 @@ impl InOrder {
     async fn ask_first(self: &Arc<Self>, claim: &Arc<Claim>, queue: Queue) -> Result<Asked> {
         let [name, _] = self.kind.names();
         let Some(bypass) = &self.bypass else {
-            return self.first.try_acquire(claim, queue).await.map(Asked::Attempt).map_err(|error| told_by(name, error));
+            return self
+                .first
+                .try_acquire(claim, queue)
+                .await
+                .map(Asked::Attempt)
+                .map_err(|error| told_by(name, error));
         };
         if bypass.is_down() {
             return Ok(Asked::PassedOver(FirstPart::Nothing));

@@ -18,7 +18,8 @@ impl InOrder {
 /// locks of the other would wait for each other.
 pub(crate) fn check_that_they_merge_alike(first: &dyn Backend, second: &dyn Backend, kind: Kind) -> Result<()> {
     for (what, one, other) in examples()? {
-        let merges = |store: &dyn Backend| Some(store.identify(&one).ok()?.lock() == store.identify(&other).ok()?.lock());
+        let merges =
+            |store: &dyn Backend| Some(store.identify(&one).ok()?.lock() == store.identify(&other).ok()?.lock());
         if let (Some(in_first), Some(in_second)) = (merges(first), merges(second))
             && in_first != in_second
         {

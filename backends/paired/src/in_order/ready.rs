@@ -31,7 +31,8 @@ impl InOrder {
         let mut health = Health::new();
         health.version = listed(|health| health.version.as_ref());
         health.role = listed(|health| health.role.as_ref());
-        let findings = known().flat_map(|(name, health)| health.findings.iter().map(move |text| format!("{name}: {text}")));
+        let findings =
+            known().flat_map(|(name, health)| health.findings.iter().map(move |text| format!("{name}: {text}")));
         health.findings = findings.collect();
         health
     }

@@ -37,8 +37,7 @@ impl Backend for Migrating {
             };
             let in_old: Vec<_> = parts.iter().map(|(old, _)| &**old).collect();
             let in_new: Vec<_> = parts.iter().map(|(_, new)| new).collect();
-            let (of_old, of_new) =
-                futures::join!(self.stores.first.renew(&in_old), self.stores.second.renew(&in_new));
+            let (of_old, of_new) = futures::join!(self.stores.first.renew(&in_old), self.stores.second.renew(&in_new));
             if of_old.len() != holds.len() || of_new.len() != holds.len() {
                 let wrong = || Error::new(ErrorKind::Protocol, "a store did not answer for each hold");
                 return holds.iter().map(|_| Err(wrong())).collect();

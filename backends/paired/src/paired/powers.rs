@@ -6,8 +6,8 @@
 use std::time::Duration;
 
 use dlock_contract::{
-    BreakRecord, Error, ErrorKind, Hold, HoldId, Inspect, Keeps, LastSuccess, Listing, LockKey, Page, Periods, Released,
-    Result, RunEnd,
+    BreakRecord, Error, ErrorKind, Hold, HoldId, Inspect, Keeps, LastSuccess, Listing, LockKey, Page, Periods,
+    Released, Result, RunEnd,
 };
 use futures::future::BoxFuture;
 

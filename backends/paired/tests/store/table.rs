@@ -56,8 +56,9 @@ fn the_page_has_these_rows_and_no_others() {
     let page = std::fs::read_to_string(page).unwrap();
     let table = page.split("| `gate_down` |").nth(1).expect("docs/paired.md has the truth table");
     let rows = table.lines().skip(2).take_while(|line| line.starts_with('|'));
-    let rows: Vec<Vec<&str>> =
-        rows.map(|line| line.trim_matches('|').split('|').map(|cell| cell.trim().trim_matches('*')).collect()).collect();
+    let rows: Vec<Vec<&str>> = rows
+        .map(|line| line.trim_matches('|').split('|').map(|cell| cell.trim().trim_matches('*')).collect())
+        .collect();
     assert_eq!(rows, ROWS.map(Vec::from));
 }
 
@@ -77,7 +78,8 @@ async fn all_rows(how: &'static str, down: Mode) {
     const SIDE_BY_SIDE: usize = 8;
     let trials = ROWS.iter().enumerate().filter(|(_, row)| down == Mode::Refuse || row[2..4].contains(&"down"));
     // Each is started when it is polled first.
-    let trials = trials.map(|(number, row)| async move { tokio::spawn(trial(format!("{how} {number}"), *row, down)).await });
+    let trials =
+        trials.map(|(number, row)| async move { tokio::spawn(trial(format!("{how} {number}"), *row, down)).await });
     let ended = futures::stream::iter(trials).buffer_unordered(SIDE_BY_SIDE);
     let broken = ended.filter_map(|ended| async move { ended.err().map(|error| error.to_string()) });
     let broken: Vec<_> = broken.collect().await;
