@@ -105,15 +105,15 @@ fn what_one_of_the_stores_cannot_do_is_refused_before_any_request() {
     // Both are memory, which can do it, and the pair too.
     let reader = registry.lock("book").backend("pair").mode(Mode::Read).acquire_blocking().unwrap();
     block_on(reader.release()).unwrap();
-    block_on(registry.lock("book").backend("pair").fair().acquire_blocking().unwrap().release()).unwrap();
-    let refused = registry.lock("book").backend("loose").fair().acquire_blocking().unwrap_err();
+    block_on(registry.lock("book").backend("pair").fair(true).acquire_blocking().unwrap().release()).unwrap();
+    let refused = registry.lock("book").backend("loose").fair(true).acquire_blocking().unwrap_err();
     assert!(matches!(refused.kind(), ErrorKind::Unsupported { .. }), "{refused}");
     // A file polls, and knows no order.
     let folder = tempfile::tempdir().unwrap();
     let file = format!("sqlite://{}", folder.path().join("locks.db").display());
     block_on(registry.connect("file", &file)).unwrap();
     block_on(registry.connect("ordered", "migrating://?old=quick&new=file")).unwrap();
-    let refused = registry.lock("book").backend("ordered").fair().acquire_blocking().unwrap_err();
+    let refused = registry.lock("book").backend("ordered").fair(true).acquire_blocking().unwrap_err();
     assert!(matches!(refused.kind(), ErrorKind::Unsupported { .. }), "{refused}");
 }
 

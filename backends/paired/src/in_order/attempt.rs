@@ -6,7 +6,7 @@ use dlock_contract::{Attempt, Claim, Error, ErrorKind, Hold, Queue, Result, Sign
 use futures::future::BoxFuture;
 
 use crate::in_order::entry::Entry;
-use crate::in_order::errors::{told_after, told_by};
+use crate::in_order::errors::told_after;
 use crate::in_order::first_part::FirstPart;
 use crate::in_order::{Both, InOrder, Kind, Undo};
 
@@ -58,11 +58,10 @@ impl InOrder {
 
     /// A waiter of the first store.
     pub(super) fn behind_first(self: &Arc<Self>, claim: &Arc<Claim>, mut wake: Wake) -> Wake {
-        let [name, _] = self.kind.names();
         let (stores, claim) = (self.clone(), claim.clone());
         wake.signal = wake.signal.map(|signal| -> BoxFuture<'static, Result<Signal>> {
             Box::pin(async move {
-                match signal.await.map_err(|error| told_by(name, error))? {
+                match signal.await.map_err(|error| stores.by_first(error))? {
                     Signal::Granted(first) => stores.go_on(&claim, first).await,
                     Signal::Ask => Ok(Signal::Ask),
                 }
@@ -73,7 +72,6 @@ impl InOrder {
 
     /// A waiter of the second store, which has the first one meanwhile, for one ttl at most.
     fn behind_second(self: &Arc<Self>, claim: &Arc<Claim>, mut wake: Wake) -> Wake {
-        let [_, name] = self.kind.names();
         if let Some(passage) = self.passages.get(&claim.owner)
             && matches!(passage.first, FirstPart::Held(_))
         {
@@ -82,7 +80,7 @@ impl InOrder {
         let (stores, claim) = (self.clone(), claim.clone());
         wake.signal = wake.signal.map(|signal| -> BoxFuture<'static, Result<Signal>> {
             Box::pin(async move {
-                match signal.await.map_err(|error| told_by(name, error))? {
+                match signal.await.map_err(|error| stores.by_second(error))? {
                     Signal::Granted(hold) => stores.grant(&claim, hold).map(Signal::Granted),
                     Signal::Ask => Ok(Signal::Ask),
                 }
@@ -123,13 +121,23 @@ impl InOrder {
     }
 
     /// Ends an acquisition in both stores.
-    pub(crate) async fn abandon(&self, claim: &Arc<Claim>) -> Result<()> {
+    pub(crate) async fn abandon(self: &Arc<Self>, claim: &Arc<Claim>) -> Result<()> {
         self.passages.take(&claim.owner);
-        let [first, second] = self.kind.names();
         let of_second = self.for_second(claim);
+        let in_second = async { self.second.abandon(&of_second).await.map_err(|error| self.by_second(error)) };
+        let in_first = async {
+            if self.skips_first(claim) {
+                return Ok(());
+            }
+            if self.first_is_passed_over() {
+                // A place in its line may be left from before. The caller does not wait for a store that is down.
+                self.undo_later(&self.first, Undo::Abandon(claim.clone()));
+                return Ok(());
+            }
+            self.first.abandon(claim).await.map_err(|error| self.by_first(error))
+        };
         // Beside each other: a store that does not answer must not keep the other one from being asked.
-        let (in_second, in_first) = futures::join!(self.second.abandon(&of_second), self.first.abandon(claim));
-        in_second.map_err(|error| told_by(second, error))?;
-        in_first.map_err(|error| told_by(first, error))
+        let (in_second, in_first) = futures::join!(in_second, in_first);
+        in_second.and(in_first)
     }
 }

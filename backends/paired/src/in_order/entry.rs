@@ -7,7 +7,7 @@ use dlock_contract::{Attempt, BootInstant, Claim, Error, ErrorKind, Hold, Queue,
 
 use crate::in_order::first_part::FirstPart;
 use crate::in_order::passages::Passage;
-use crate::in_order::{InOrder, Kind, told_by};
+use crate::in_order::{InOrder, Kind};
 
 /// What the first store says to a claim.
 pub(super) enum Entry {
@@ -25,13 +25,10 @@ impl InOrder {
                 return Ok(Entry::Through);
             }
             // It has kept the first store for a ttl and did not get the second. Now others may try.
-            let [_, name] = self.kind.names();
-            self.second.abandon(&self.for_second(claim)).await.map_err(|error| told_by(name, error))?;
+            self.second.abandon(&self.for_second(claim)).await.map_err(|error| self.by_second(error))?;
             self.leave(claim).await;
         }
-        // A gate knows nothing about periods: while a run holds the lock, the gate would answer `Contended` where the
-        // authority answers `AlreadyRun`.
-        if self.kind == Kind::Gate && claim.once_per.is_some() {
+        if self.skips_first(claim) {
             return Ok(self.through(claim, FirstPart::Nothing));
         }
         match self.ask_first(claim, queue).await? {
@@ -42,6 +39,12 @@ impl InOrder {
             Asked::Attempt(Attempt::AlreadyRun) => Ok(Entry::Answered(Attempt::AlreadyRun)),
             Asked::PassedOver(first) => Ok(self.through(claim, first)),
         }
+    }
+
+    /// A gate knows nothing about periods: while a run holds the lock, the gate would answer `Contended` where the authority
+    /// answers `AlreadyRun`.
+    pub(super) fn skips_first(&self, claim: &Claim) -> bool {
+        self.kind == Kind::Gate && claim.once_per.is_some()
     }
 
     fn through(&self, claim: &Claim, first: FirstPart) -> Entry {
@@ -81,16 +84,11 @@ impl InOrder {
     }
 
     async fn ask_first(self: &Arc<Self>, claim: &Arc<Claim>, queue: Queue) -> Result<Asked> {
-        let [name, _] = self.kind.names();
-        let Some(bypass) = &self.bypass else {
-            return self
-                .first
-                .try_acquire(claim, queue)
-                .await
-                .map(Asked::Attempt)
-                .map_err(|error| told_by(name, error));
-        };
-        if bypass.is_down() {
+        if self.bypass.is_none() {
+            let answer = self.first.try_acquire(claim, queue).await;
+            return answer.map(Asked::Attempt).map_err(|error| self.by_first(error));
+        }
+        if self.first_is_passed_over() {
             return Ok(Asked::PassedOver(FirstPart::Nothing));
         }
         let now = self.clock.now();
@@ -105,7 +103,7 @@ impl InOrder {
                 let may_have_left = error.may_have_left();
                 Ok(Asked::PassedOver(if may_have_left { FirstPart::Unknown } else { FirstPart::Nothing }))
             }
-            Some(Err(error)) => Err(told_by(name, error)),
+            Some(Err(error)) => Err(self.by_first(error)),
             None => {
                 self.first_is_down();
                 Ok(Asked::PassedOver(FirstPart::Unknown))
