@@ -61,6 +61,9 @@ impl Store for Reference {
     }
 
     fn open_to_a_part(&self, clock: Clock) -> Option<BoxFuture<'_, Result<Arc<dyn Backend>>>> {
+        if !self.server.setup.parts {
+            return None;
+        }
         let server = self.another.as_ref().unwrap_or(&self.server);
         let client: Arc<dyn Backend> = Arc::new(Client::new(server.clone(), clock));
         Some(Box::pin(async { Ok(client) }))
