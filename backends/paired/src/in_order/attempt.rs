@@ -22,13 +22,13 @@ impl InOrder {
         match self.second.try_acquire(&self.for_second(claim), queue).await {
             Ok(Attempt::Acquired(hold)) => self.grant(claim, hold).map(Attempt::Acquired),
             Ok(Attempt::Contended(mut wake)) if queue == Queue::Leave => {
-                self.leave(claim).await;
+                self.leave(claim).await?;
                 wake.signal = None;
                 Ok(Attempt::Contended(wake))
             }
             Ok(Attempt::Contended(wake)) => Ok(Attempt::Contended(self.behind_second(claim, wake))),
             Ok(Attempt::AlreadyRun) => {
-                self.leave(claim).await;
+                self.leave(claim).await?;
                 Ok(Attempt::AlreadyRun)
             }
             Err(error) => Err(self.without_second(claim, error).await),
@@ -43,17 +43,19 @@ impl InOrder {
             Ok(Attempt::Acquired(hold)) => self.grant(claim, hold).map(Signal::Granted),
             Ok(Attempt::Contended(_)) => Ok(Signal::Ask),
             Ok(Attempt::AlreadyRun) => {
-                self.leave(claim).await;
+                self.leave(claim).await?;
                 Ok(Signal::Ask)
             }
             Err(error) => Err(self.without_second(claim, error).await),
         }
     }
 
-    /// The second store failed. The first is freed: whoever cannot ask the second must not keep others from it.
+    /// The second store failed. A gate is freed: whoever cannot ask the authority must not keep others from it. Where both
+    /// stores decide, the engine abandons the claim or asks again.
     async fn without_second(self: &Arc<Self>, claim: &Arc<Claim>, error: Error) -> Error {
         let [_, name] = self.kind.names();
-        told_after(name, error, self.leave(claim).await)
+        let nothing_left = self.kind == Kind::Gate && matches!(self.leave(claim).await, Ok(true));
+        told_after(name, error, nothing_left)
     }
 
     /// A waiter of the first store.
@@ -70,7 +72,7 @@ impl InOrder {
         wake
     }
 
-    /// A waiter of the second store, which has the first one meanwhile, for one ttl at most.
+    /// A waiter of the second store, which has the first one meanwhile. It asks again before the lease there ends.
     fn behind_second(self: &Arc<Self>, claim: &Arc<Claim>, mut wake: Wake) -> Wake {
         if let Some(passage) = self.passages.get(&claim.owner)
             && matches!(passage.first, FirstPart::Held(_))
@@ -112,11 +114,20 @@ impl InOrder {
         Ok(hold.with_session(both))
     }
 
-    /// Ends what a claim has in the first store. False if the store has not confirmed it.
-    pub(super) async fn leave(self: &Arc<Self>, claim: &Arc<Claim>) -> bool {
+    /// Ends what a claim has in the first store. False if a gate has not confirmed it yet.
+    ///
+    /// A late end in a store that decides could meet what the same owner wins next. There it is tried once, in place, and
+    /// an error leaves it to the engine.
+    pub(super) async fn leave(self: &Arc<Self>, claim: &Arc<Claim>) -> Result<bool> {
         match self.passages.take(&claim.owner).map(|passage| passage.first) {
-            None | Some(FirstPart::Nothing) => true,
-            Some(FirstPart::Held(_) | FirstPart::Unknown) => self.undo(Undo::Abandon(claim.clone())).await,
+            None | Some(FirstPart::Nothing) => Ok(true),
+            Some(FirstPart::Held(_) | FirstPart::Unknown) if self.kind == Kind::Gate => {
+                Ok(self.undo(Undo::Abandon(claim.clone())).await)
+            }
+            Some(FirstPart::Held(_) | FirstPart::Unknown) => {
+                let left = self.first.abandon(claim).await;
+                left.map(|()| true).map_err(|error| told_after(self.kind.names()[0], error, false))
+            }
         }
     }
 

@@ -18,15 +18,19 @@ pub(super) enum Entry {
 }
 
 impl InOrder {
-    /// Takes a claim through the first store, unless it is through already.
+    /// Takes a claim through the first store. One that has come through a gate does not ask it again.
     pub(super) async fn enter(self: &Arc<Self>, claim: &Arc<Claim>, queue: Queue) -> Result<Entry> {
-        if let Some(passage) = self.passages.get(&claim.owner) {
-            if self.clock.now() < passage.until && self.still_has(claim, passage).await {
-                return Ok(Entry::Through);
+        // Where both stores decide, each attempt arms the lease in the first one anew.
+        if self.kind == Kind::Gate
+            && let Some(passage) = self.passages.get(&claim.owner)
+        {
+            if self.clock.now() >= passage.until || !self.still_has(claim, passage).await {
+                // It has kept the gate for a ttl and did not get the authority. Now others may come through, and it goes on
+                // waiting at the authority alone.
+                self.leave(claim).await?;
+                self.note_passage(claim, FirstPart::Nothing);
             }
-            // It has kept the first store for a ttl and did not get the second. Now others may try.
-            self.second.abandon(&self.for_second(claim)).await.map_err(|error| self.by_second(error))?;
-            self.leave(claim).await;
+            return Ok(Entry::Through);
         }
         if self.skips_first(claim) {
             return Ok(self.through(claim, FirstPart::Nothing));
