@@ -20,6 +20,10 @@ const OPENERS: &[Opener] = &[
     dlock_postgres::OPENER,
     #[cfg(feature = "etcd")]
     dlock_etcd::OPENER,
+    #[cfg(feature = "zookeeper")]
+    dlock_zookeeper::OPENER,
+    #[cfg(feature = "consul")]
+    dlock_consul::OPENER,
 ];
 
 /// Stores that are made of others, which are installed already.
@@ -72,7 +76,7 @@ fn made_of_others(scheme: &str) -> Option<(&'static MadeOfOthers, &'static UrlFo
 }
 
 /// Every scheme that some build knows, with the feature that it needs.
-const SCHEMES: [(&str, &str); 18] = [
+const SCHEMES: [(&str, &str); 20] = [
     ("memory", "memory"),
     ("sqlite", "sqlite"),
     ("redis", "redis"),
@@ -89,6 +93,8 @@ const SCHEMES: [(&str, &str); 18] = [
     ("postgres", "postgres"),
     ("postgresql", "postgres"),
     ("etcd", "etcd"),
+    ("zk", "zookeeper"),
+    ("consul", "consul"),
     ("paired", "paired"),
     ("migrating", "paired"),
 ];
@@ -104,7 +110,7 @@ fn unknown(scheme: &str) -> Error {
         // The scheme itself is not echoed: a URL that lost its scheme may begin with a password.
         None => Error::config(
             "url",
-            "a backend's URL begins with memory://, sqlite://, redis://, rediss://, redis-sentinel://, redis-cluster://, redlock://, mysql://, mariadb://, postgres://, etcd://, paired:// or migrating://",
+            "a backend's URL begins with memory://, sqlite://, redis://, rediss://, redis-sentinel://, redis-cluster://, redlock://, mysql://, mariadb://, postgres://, etcd://, zk://, consul://, paired:// or migrating://",
         ),
     }
 }
@@ -145,7 +151,7 @@ mod tests {
             assert!(is_named, "docs/backends.md does not name the option `{name}`");
         }
         // A build without a store does not know its options.
-        if OPENERS.len() == 7 && !MADE_OF_OTHERS.is_empty() {
+        if OPENERS.len() == 9 && !MADE_OF_OTHERS.is_empty() {
             let tables = in_tables(&stores);
             assert!(tables.len() > 10, "the tables of docs/backends.md are not found: {tables:?}");
             let unknown: Vec<_> = tables.difference(&rows).collect();

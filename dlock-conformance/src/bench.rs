@@ -82,7 +82,7 @@ impl<'a> Bench<'a> {
 
     /// A case that takes longer hangs.
     pub(crate) fn limit(&self) -> Duration {
-        Duration::from_secs(60) + (self.short() + self.profile.takeover_delay) * 6
+        Duration::from_secs(60) + self.profile.takeover(self.short()) * 6
     }
 
     /// A ttl that ends during the case.
@@ -104,7 +104,7 @@ impl<'a> Bench<'a> {
 
     /// The latest time at which a dead holder's lock must have been granted again.
     pub(crate) fn takeover(&self, ttl: Duration) -> Duration {
-        ttl + self.profile.takeover_delay + SLACK
+        self.profile.takeover(ttl) + SLACK
     }
 
     /// A key that no other case uses.
@@ -166,6 +166,22 @@ impl<'a> Bench<'a> {
             return Err(Stop::Skipped("the Store cannot take a lock from its holder".into()));
         };
         evicting.await.map_err(|error| harness("could not take the lock from its holder", error))
+    }
+
+    /// Works inside of a hold, as a body would.
+    pub(crate) async fn work(&self, hold: &Hold) -> Tested {
+        let Some(working) = self.store.work(hold) else {
+            return Err(Stop::Skipped("the Store cannot work inside of a hold".into()));
+        };
+        working.await.map_err(|error| harness("could not work inside of a hold", error))
+    }
+
+    /// Whether the work of a hold is final.
+    pub(crate) async fn is_final(&self, hold: &Hold) -> Tested<bool> {
+        let Some(asking) = self.store.is_final(hold) else {
+            return Err(Stop::Skipped("the Store cannot tell whether work is final".into()));
+        };
+        asking.await.map_err(|error| harness("could not tell whether work is final", error))
     }
 
     pub(crate) async fn outage(&self, outage: Outage) -> Tested<Box<dyn std::any::Any + Send>> {

@@ -117,6 +117,9 @@ async fn longest(bench: &Bench<'_>) -> Tested {
     let key = literal(&format!("{stem}{}", "x".repeat(most - bare)))?;
     ensure!(key.as_str().len() == most, "the key has {} bytes instead of {most}", key.as_str().len());
     let (one, other) = (bench.client().await?, bench.client().await?);
+    if nameless(bench, &one, &key).await? {
+        return Ok(());
+    }
     let hold = one.take(&bench.claim(&key, bench.long())?).await?;
     other.refused(&bench.claim(&key, bench.long())?, Queue::Leave, hold.validity).await?;
     let until = bench.clock.now().after(bench.long());

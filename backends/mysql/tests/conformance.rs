@@ -1,4 +1,7 @@
-//! The conformance suite over both ways, on MariaDB and on MySQL.
+//! The conformance suite over all ways, on MariaDB and on MySQL.
+
+#[path = "suite/row.rs"]
+mod row;
 
 use std::any::Any;
 use std::process::ExitCode;
@@ -10,13 +13,22 @@ use dlock_mysql::{lease, named};
 use dlock_testkit::conformance::{self, Served};
 use dlock_testkit::servers::{MariaDb, MySql};
 use futures::future::BoxFuture;
+use row::Rows;
 
 fn main() -> ExitCode {
     conformance::main(&[
         ("mariadb", || Ok(Box::new(Leases { name: "mariadb", served: Served::start(MariaDb::default())? }))),
         ("mysql", || Ok(Box::new(Leases { name: "mysql", served: Served::start(MySql::default())? }))),
+        ("mariadb-shedlock", || {
+            Ok(Box::new(Shedlock { name: "mariadb-shedlock", served: Served::start(MariaDb::default())? }))
+        }),
+        ("mysql-shedlock", || {
+            Ok(Box::new(Shedlock { name: "mysql-shedlock", served: Served::start(MySql::default())? }))
+        }),
         ("mariadb-named", || Ok(Box::new(Named { name: "mariadb-named", served: Served::start(MariaDb::default())? }))),
         ("mysql-named", || Ok(Box::new(Named { name: "mysql-named", served: Served::start(MySql::default())? }))),
+        ("mariadb-row", || Ok(Box::new(Rows { name: "mariadb-row", served: Served::start(MariaDb::default())? }))),
+        ("mysql-row", || Ok(Box::new(Rows { name: "mysql-row", served: Served::start(MySql::default())? }))),
     ])
 }
 
@@ -56,6 +68,50 @@ impl Store for Leases {
     fn restart(&self) -> Option<BoxFuture<'_, Result<()>>> {
         self.served.restart()
     }
+}
+
+/// Lease rows whose holder stands in ShedLock's table.
+struct Shedlock {
+    name: &'static str,
+    served: Served,
+}
+
+impl Store for Shedlock {
+    fn name(&self) -> String {
+        self.name.into()
+    }
+
+    fn open(&self, clock: Clock) -> BoxFuture<'_, Result<Arc<dyn Backend>>> {
+        let url = format!("{}?layout=shedlock", self.served.url());
+        Box::pin(async move { Ok(Arc::new(lease::open(&url, &clock).await?) as Arc<dyn Backend>) })
+    }
+
+    fn leftovers<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<Vec<String>>> {
+        let Some(name) = literal(key) else { return Box::pin(async { Ok(Vec::new()) }) };
+        let held = format!(
+            "SELECT CONCAT('held by ', locked_by) FROM test.shedlock WHERE name = '{name}' AND lock_until > UTC_TIMESTAMP(6)"
+        );
+        Box::pin(self.served.lines(held))
+    }
+
+    fn evict<'a>(&'a self, key: &'a LockKey) -> Option<BoxFuture<'a, Result<()>>> {
+        let name = literal(key)?;
+        let take = format!("UPDATE test.shedlock SET lock_until = '2000-01-01' WHERE name = '{name}'");
+        Some(Box::pin(async move { self.served.ask(take).await.map(drop) }))
+    }
+
+    fn outage(&self, outage: Outage) -> Option<BoxFuture<'_, Result<Box<dyn Any + Send>>>> {
+        self.served.outage(outage)
+    }
+
+    fn restart(&self) -> Option<BoxFuture<'_, Result<()>>> {
+        self.served.restart()
+    }
+}
+
+/// The name in ShedLock's table, if the key has one, for a statement.
+fn literal(key: &LockKey) -> Option<String> {
+    key.literal().ok().map(|name| name.as_str().replace('\\', "\\\\").replace('\'', "''"))
 }
 
 /// `GET_LOCK`.

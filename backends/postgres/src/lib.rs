@@ -1,5 +1,5 @@
-//! Locks in PostgreSQL, in one of two ways: rows of a table, each with the end of a lease, which is the default, or
-//! [advisory locks](named).
+//! Locks in PostgreSQL, in one of three ways: rows of a table, each with the end of a lease, which is the default,
+//! [advisory locks](named), or [row locks](row) (`SELECT … FOR UPDATE`).
 //!
 //! The algorithms are those of `dlock-sql`; here is what is PostgreSQL's own.
 
@@ -10,13 +10,14 @@ pub mod fenced;
 mod lease;
 mod lock_in;
 pub mod named;
+pub mod row;
 mod server;
 pub mod versioned;
 
 use std::sync::Arc;
 
 use dlock_contract::{Address, Backend, Clock, Opener, Result};
-use dlock_sql::{LeaseRow, Settings, Way};
+use dlock_sql::{LeaseRow, Settings, Way, shedlock_table};
 
 pub use self::lease::dialect::Postgres;
 pub use self::lock_in::{Transaction, lock_in, try_lock_in};
@@ -28,6 +29,7 @@ pub const OPENER: Opener = Opener::new(&FORM, |address, clock| Box::pin(open_any
 async fn open_any(address: Address, clock: &Clock) -> Result<Arc<dyn Backend>> {
     Ok(match server::way_of(&address) {
         Way::Named => Arc::new(named::open_at(&address, clock).await?),
+        Way::Row => Arc::new(row::open_at(&address, clock).await?),
         _ => Arc::new(open_at(&address, clock).await?),
     })
 }
@@ -45,5 +47,6 @@ pub async fn open(url: &str, clock: &Clock) -> Result<LeaseRow<Postgres>> {
 }
 
 async fn open_at(address: &Address, clock: &Clock) -> Result<LeaseRow<Postgres>> {
-    LeaseRow::open(Postgres::new(Server::of(address)?, clock), Settings::of(address)?, clock).await
+    let dialect = Postgres::new(Server::of(address)?, clock).in_shedlock(shedlock_table(address)?);
+    LeaseRow::open(dialect, Settings::of(address)?, clock).await
 }

@@ -1,4 +1,7 @@
-//! The conformance suite over lease rows and advisory locks, on PostgreSQL.
+//! The conformance suite over all ways, on PostgreSQL.
+
+#[path = "suite/row.rs"]
+mod row;
 
 use std::any::Any;
 use std::process::ExitCode;
@@ -9,11 +12,14 @@ use dlock_contract::{Backend, Clock, LockKey, Result};
 use dlock_testkit::conformance::{self, Served};
 use dlock_testkit::servers::Postgres;
 use futures::future::BoxFuture;
+use row::Rows;
 
 fn main() -> ExitCode {
     conformance::main(&[
         ("postgres", || Ok(Box::new(Leases { served: Served::start(Postgres::default())? }))),
+        ("postgres-shedlock", || Ok(Box::new(Shedlock { served: Served::start(Postgres::default())? }))),
         ("postgres-named", || Ok(Box::new(Named { served: Served::start(Postgres::default())? }))),
+        ("postgres-row", || Ok(Box::new(Rows { served: Served::start(Postgres::default())? }))),
     ])
 }
 
@@ -52,6 +58,49 @@ impl Store for Leases {
     fn restart(&self) -> Option<BoxFuture<'_, Result<()>>> {
         self.served.restart()
     }
+}
+
+/// Lease rows whose holder stands in ShedLock's table.
+struct Shedlock {
+    served: Served,
+}
+
+impl Store for Shedlock {
+    fn name(&self) -> String {
+        "postgres-shedlock".into()
+    }
+
+    fn open(&self, clock: Clock) -> BoxFuture<'_, Result<Arc<dyn Backend>>> {
+        let url = format!("{}?layout=shedlock", self.served.url());
+        Box::pin(async move { Ok(Arc::new(dlock_postgres::open(&url, &clock).await?) as Arc<dyn Backend>) })
+    }
+
+    fn leftovers<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<Vec<String>>> {
+        let Some(name) = literal(key) else { return Box::pin(async { Ok(Vec::new()) }) };
+        let held = format!(
+            "SELECT 'held by ' || locked_by FROM shedlock WHERE name = '{name}' AND lock_until > timezone('utc', clock_timestamp())"
+        );
+        Box::pin(self.served.lines(held))
+    }
+
+    fn evict<'a>(&'a self, key: &'a LockKey) -> Option<BoxFuture<'a, Result<()>>> {
+        let name = literal(key)?;
+        let take = format!("UPDATE shedlock SET lock_until = '2000-01-01' WHERE name = '{name}'");
+        Some(Box::pin(async move { self.served.ask(take).await.map(drop) }))
+    }
+
+    fn outage(&self, outage: Outage) -> Option<BoxFuture<'_, Result<Box<dyn Any + Send>>>> {
+        self.served.outage(outage)
+    }
+
+    fn restart(&self) -> Option<BoxFuture<'_, Result<()>>> {
+        self.served.restart()
+    }
+}
+
+/// The name in ShedLock's table, if the key has one, for a statement.
+fn literal(key: &LockKey) -> Option<String> {
+    key.literal().ok().map(|name| name.as_str().replace('\'', "''"))
 }
 
 /// Advisory locks.

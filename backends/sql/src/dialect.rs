@@ -8,6 +8,7 @@ use dlock_contract::{Error, Health, Result};
 use futures::future::BoxFuture;
 
 use crate::room_name::RoomName;
+use crate::shedlock::ShedlockWords;
 use crate::words::Words;
 
 /// One server's part of the algorithm.
@@ -17,6 +18,11 @@ pub trait Dialect: fmt::Debug + Send + Sync + 'static {
 
     /// The server's words in the statements.
     fn words(&self) -> &Words;
+
+    /// The words for ShedLock's table, if locks are taken there.
+    fn shedlock(&self) -> Option<&ShedlockWords> {
+        None
+    }
 
     /// Connects, sets the session up, and makes sure that a lock taken here excludes somebody. Also tells which server it is, in
     /// any text that a restart does not change and a failover does.

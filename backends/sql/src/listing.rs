@@ -16,13 +16,18 @@ pub(crate) fn range_of(listing: &Listing) -> Result<(String, String, String)> {
 }
 
 /// The held locks among the rows of a range: name, whole key, whether it is held.
-pub(crate) fn page_of(listing: &Listing, prefix: &str, rows: &[Vec<Cell>]) -> Result<Page> {
+pub(crate) fn page_of(
+    listing: &Listing,
+    prefix: &str,
+    rows: &[Vec<Cell>],
+    read: fn(&str) -> Option<LockKey>,
+) -> Result<Page> {
     let mut keys = Vec::new();
     for row in rows {
         let [name, long_key, is_held] = &row[..] else { return Err(corrupt("it has too few columns")) };
         let key = if long_key.text().is_empty() { name.text() } else { long_key.text() };
         if is_held.is_true() && key.starts_with(prefix) {
-            keys.push(LockKey::from_stored(key).ok_or_else(|| corrupt("its name is no key"))?);
+            keys.push(read(key).ok_or_else(|| corrupt("its name is no key"))?);
         }
     }
     let last = rows.last().filter(|_| rows.len() >= listing.limit()).and_then(|row| row.first());

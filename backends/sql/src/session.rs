@@ -3,12 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock_contract::{BootInstant, Clock, Error, ErrorKind, Health, Result};
+use dlock_contract::{BootInstant, Clock, Error, ErrorKind, Health, LockKey, Result};
 use futures::future::BoxFuture;
 
 use crate::dialect::{Answer, Dialect, Refusal, Statement, Value};
+use crate::row::{RowName, row_name};
 use crate::settings::Settings;
+use crate::shedlock;
 use crate::statements::Statements;
+use crate::ways::Way;
 
 /// How long the server may take for one statement.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
@@ -23,6 +26,21 @@ pub(crate) struct Site<D> {
     pub(crate) clock: Clock,
     pub(crate) settings: Settings,
     pub(crate) statements: Statements,
+}
+
+impl<D: Dialect> Site<D> {
+    /// The row of a lock.
+    pub(crate) fn row_name(&self, key: &LockKey) -> Result<RowName> {
+        match self.dialect.shedlock() {
+            Some(_) => shedlock::row_name(key),
+            None => Ok(row_name(key)),
+        }
+    }
+
+    /// In which way locks are taken.
+    pub(crate) fn way(&self) -> Way {
+        if self.dialect.shedlock().is_some() { Way::Shedlock } else { Way::Lease }
+    }
 }
 
 /// The server that granted a hold. After a failover another one answers, which may have the row although the first one still

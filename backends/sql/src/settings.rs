@@ -36,8 +36,25 @@ pub const OPTIONS: [OptionRow; 6] = [
     OptionRow::new("sweep_after", "after how long an unused key's row is deleted, such as 30d, which is the default"),
 ];
 
-/// Those of them that belong to the pool of lease rows.
-const POOL: [&str; 3] = ["max_connections", "idle_timeout", "max_lifetime"];
+/// The options of a URL for locks in ShedLock's table.
+pub const LAYOUT: [OptionRow; 2] = [
+    OptionRow::one_of("layout", &["shedlock"]),
+    OptionRow::new(
+        "shedlock_table",
+        "the name of ShedLock's table, in small letters, digits and underscores; `shedlock` if it is not said",
+    ),
+];
+
+/// Those of them that belong to lease rows.
+const OF_ROWS: [&str; 5] = ["max_connections", "idle_timeout", "max_lifetime", "layout", "shedlock_table"];
+
+/// Whether a name can stand in a statement without quotes: small letters, digits and underscores.
+#[must_use]
+pub fn is_identifier(text: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
+    let starts = text.bytes().next().is_some_and(|byte| byte.is_ascii_lowercase() || byte == b'_');
+    starts && text.len() <= 63 && text.bytes().all(plain)
+}
 
 impl Default for Settings {
     fn default() -> Self {
@@ -59,10 +76,21 @@ impl Settings {
     /// # Errors
     /// For a value that cannot be, and for an option of the pool.
     pub fn of_named(address: &Address) -> Result<Self> {
-        match POOL.iter().find(|name| address.option(name).is_some()) {
+        match OF_ROWS.iter().find(|name| address.option(name).is_some()) {
             Some(name) => {
                 Err(address.wrong(&format!("`{name}` belongs to way=lease: a named lock lives in a session")))
             }
+            None => Self::read_without_table(address),
+        }
+    }
+
+    /// The same for row locks, whose names are never those of other programs. A table of the user's own has literal keys.
+    ///
+    /// # Errors
+    /// For a value that cannot be.
+    pub fn of_row(address: &Address) -> Result<Self> {
+        match address.option("keys") {
+            Some(_) => Err(address.wrong("`keys` belongs to way=named: of way=row, a table of your own has such keys")),
             None => Self::read(address),
         }
     }
@@ -74,7 +102,7 @@ impl Settings {
     pub fn of(address: &Address) -> Result<Self> {
         match address.option("keys") {
             Some(_) => Err(address.wrong("`keys` belongs to way=named: a row has the key as its name")),
-            None => Self::read(address),
+            None => Self::read_without_table(address),
         }
     }
 
@@ -84,6 +112,13 @@ impl Settings {
     /// For a value that cannot be.
     pub fn connect_timeout_of(address: &Address) -> Result<Duration> {
         Ok(Self::read(address)?.connect_timeout)
+    }
+
+    fn read_without_table(address: &Address) -> Result<Self> {
+        match ["table", "column"].into_iter().find(|name| address.option(name).is_some()) {
+            Some(name) => Err(address.wrong(&format!("`{name}` belongs to way=row"))),
+            None => Self::read(address),
+        }
     }
 
     fn read(address: &Address) -> Result<Self> {

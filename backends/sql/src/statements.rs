@@ -20,7 +20,7 @@ pub const META: &str = "dlock_meta";
 /// above the last one and not below the server's time, so it rises even where rows were lost.
 ///
 /// Values: name, owner, ttl, note, hold id.
-const ACQUIRE: &str = "\
+pub(crate) const ACQUIRE: &str = "\
     UPDATE {locks} SET \
         token = {draw}CASE WHEN owner = $2 THEN token ELSE GREATEST(token + 1, {now}) END{drawn}, \
         owner = $2, expires_us = {now} + $3, note = $4, hold = $5 \
@@ -42,7 +42,7 @@ const REFUSED: &str = "SELECT expires_us - {now}, note, owner IS NOT NULL FROM {
 /// started, and so does a start of this very owner, which has not begun it if it still asks.
 ///
 /// Values: name, owner, ttl, note, hold id, period, offset, whether it may be run again.
-const START: &str = "\
+pub(crate) const START: &str = "\
     UPDATE {locks} SET \
         token = {draw}CASE WHEN owner = $2 THEN token ELSE GREATEST(token + 1, {now}) END{drawn}, \
         run_started = CASE WHEN owner = $2 AND run_owner = $2 THEN run_started ELSE {now} END, \
@@ -69,7 +69,7 @@ const REFUSED_START: &str = "\
     FROM {locks} WHERE k = $1";
 
 /// Values: name, owner.
-const RELEASE: &str = "UPDATE {locks} SET owner = NULL, expires_us = {now} WHERE k = $1 AND owner = $2";
+pub(crate) const RELEASE: &str = "UPDATE {locks} SET owner = NULL, expires_us = {now} WHERE k = $1 AND owner = $2";
 
 /// Passes a held lock on to the next owner, which waits in the holder's process.
 ///
@@ -83,7 +83,7 @@ const PASS: &str = "\
 ///
 /// Values: name, owner, how long to keep it, for how long it ran in nanoseconds if it was a success, whether it has a
 /// period.
-const END: &str = "\
+pub(crate) const END: &str = "\
     UPDATE {locks} SET \
         good_started = CASE WHEN $4 IS NULL THEN good_started WHEN $5 = 1 THEN run_started \
             ELSE {now} - $4 {div} 1000 END, \
@@ -96,7 +96,7 @@ const END: &str = "\
 /// all earlier ones are not. Not with `rerun`: such a start may be run again anyway, and it may be another owner's.
 ///
 /// Values: name, owner, whether to give the period back.
-const ABANDON: &str = "\
+pub(crate) const ABANDON: &str = "\
     UPDATE {locks} SET \
         run_boundary = CASE WHEN $3 = 1 AND run_open = 1 AND run_owner = $2 THEN run_boundary - 1 ELSE run_boundary END, \
         run_open = CASE WHEN $3 = 1 AND run_owner = $2 THEN 0 ELSE run_open END, \
@@ -107,7 +107,7 @@ const ABANDON: &str = "\
 /// Prolongs holds. An owner is one claim's, and a claim has one key, so no pair of another name and another owner exists.
 ///
 /// Values: ttl, names, owners.
-const RENEW: &str = "\
+pub(crate) const RENEW: &str = "\
     UPDATE {locks}{by_name} SET expires_us = {now} + $1 WHERE k IN ({names}) AND owner IN ({owners}) AND expires_us > {now}";
 
 /// Which of them are still held, where not all were prolonged.
@@ -145,7 +145,7 @@ const LEAVE_RECORD: &str = "\
     WHERE k = $1 AND hold = $2 AND owner IS NOT NULL AND expires_us > {now}{unless_there}";
 
 /// Values: name, hold id.
-const BREAK: &str = "\
+pub(crate) const BREAK: &str = "\
     UPDATE {locks} SET owner = NULL, expires_us = {now} \
     WHERE k = $1 AND hold = $2 AND owner IS NOT NULL AND expires_us > {now}";
 
@@ -191,7 +191,7 @@ const SWEEP_BREAKS: &str = "DELETE FROM {breaks} WHERE until_us < {now}";
 pub(crate) const PAGE: usize = 1000;
 
 /// The boundary that is nearest to now.
-const BOUNDARY: &str = "(({now} - {offset} + {period} {div} 2) {div} {period} * {period} + {offset})";
+pub(crate) const BOUNDARY: &str = "(({now} - {offset} + {period} {div} 2) {div} {period} * {period} + {offset})";
 
 /// Above every token of a row that was swept.
 pub(crate) const SWEPT: &str = "COALESCE((SELECT number + 1 FROM {meta} WHERE name = 'swept'), 0)";
@@ -229,15 +229,15 @@ pub(crate) struct Statements {
     pub(crate) note_swept: Statement,
     pub(crate) sweep: [(usize, Statement); 3],
     pub(crate) sweep_breaks: Statement,
+    /// For a layout with rows of its own: make those of a name that has none. Then the lock is asked for again.
+    pub(crate) make: Vec<Statement>,
 }
 
 impl Statements {
     pub(crate) fn new(words: &Words) -> Self {
         let made = |text: &str| statement(text, words);
-        let in_period = |text: &str, [period, offset]: [&str; 2]| {
-            made(&text.replace("{boundary}", BOUNDARY).replace("{period}", period).replace("{offset}", offset))
-        };
-        let of_many = |text: &str, first: usize| BATCHES.map(|size| (size, made(&for_many(text, first, size))));
+        let in_period = |text: &str, places: [&str; 2]| made(&in_period(text, places));
+        let of_many = |text: &str, first: usize| of_many(made, text, first);
         Self {
             acquire: made(ACQUIRE),
             create: made(CREATE),
@@ -266,8 +266,19 @@ impl Statements {
             note_swept: made(NOTE_SWEPT),
             sweep: of_many(SWEEP, 3),
             sweep_breaks: made(SWEEP_BREAKS),
+            make: Vec::new(),
         }
     }
+}
+
+/// The text with the boundary of a period, whose length and offset are these values.
+pub(crate) fn in_period(text: &str, [period, offset]: [&str; 2]) -> String {
+    text.replace("{boundary}", BOUNDARY).replace("{period}", period).replace("{offset}", offset)
+}
+
+/// A statement for each size of a batch.
+pub(crate) fn of_many(made: impl Fn(&str) -> Statement, text: &str, first: usize) -> [(usize, Statement); 3] {
+    BATCHES.map(|size| (size, made(&for_many(text, first, size))))
 }
 
 /// The names are the values from the first on, and the owners follow them.

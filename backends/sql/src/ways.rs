@@ -17,6 +17,10 @@ pub enum Way {
     Lease,
     /// A lock that the server knows by a name, and that belongs to a session.
     Named,
+    /// A row that a transaction keeps locked.
+    Row,
+    /// A lease row whose holder stands in ShedLock's table.
+    Shedlock,
 }
 
 impl Way {
@@ -26,6 +30,8 @@ impl Way {
         match self {
             Self::Lease => "lease",
             Self::Named => "named",
+            Self::Row => "row",
+            Self::Shedlock => "shedlock",
         }
     }
 }

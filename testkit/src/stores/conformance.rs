@@ -6,6 +6,7 @@
 use std::any::Any;
 use std::collections::HashMap;
 use std::io::Write;
+use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
@@ -132,6 +133,11 @@ impl Served {
         let proxy = proxy.map_err(|error| Error::outage("no further proxy").because(error))?;
         let url = self.instance.url_at(proxy.port());
         Ok((proxy, url))
+    }
+
+    /// The server itself, around the proxy.
+    pub fn addr(&self) -> SocketAddr {
+        self.instance.addr()
     }
 
     /// Asks the server itself, around the proxy.

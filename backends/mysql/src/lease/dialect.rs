@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use dlock_contract::{Error, ErrorKind, Health, Result};
-use dlock_sql::{Answer, Cell, Dialect, Refusal, Rooms, Statement, Value, Words};
+use dlock_sql::{Answer, Cell, Dialect, Refusal, Rooms, ShedlockWords, Statement, Value, Words};
 use futures::future::BoxFuture;
 use futures::{FutureExt, TryStreamExt};
 use sqlx::mysql::{MySqlArguments, MySqlConnection, MySqlRow};
@@ -11,7 +11,7 @@ use sqlx::query::Query;
 use sqlx::{AssertSqlSafe, Column, ConnectOptions, Connection, Either, Executor, Row, TypeInfo, ValueRef};
 
 use super::room::NamedLocks;
-use super::tables;
+use super::{shedlock, tables};
 use crate::server::Server;
 use crate::server::fault::{fault, is_over, number};
 
@@ -36,15 +36,26 @@ const WORDS: Words = Words {
 const SET_UP: &str =
     "SET SESSION autocommit = 1, innodb_lock_wait_timeout = 1, lock_wait_timeout = 1, sql_mode = 'STRICT_ALL_TABLES'";
 
+/// A session whose time stands still, as by `init_connect`, would see all leases of others as over, or none. MariaDB's
+/// `secure_timestamp` refuses this, and then nobody has set the time.
+const OWN_TIME: &str = "SET SESSION timestamp = DEFAULT";
+
 /// MySQL and MariaDB, for [`LeaseRow`](dlock_sql::LeaseRow).
 #[derive(Debug)]
 pub struct MySql {
     server: Server,
+    shedlock: Option<ShedlockWords>,
 }
 
 impl MySql {
     pub(crate) fn new(server: Server) -> Self {
-        Self { server }
+        Self { server, shedlock: None }
+    }
+
+    /// Locks in ShedLock's table of this name, if there is one.
+    pub(crate) fn in_shedlock(mut self, table: Option<String>) -> Self {
+        self.shedlock = table.map(shedlock::words);
+        self
     }
 }
 
@@ -55,18 +66,33 @@ impl Dialect for MySql {
         &WORDS
     }
 
+    fn shedlock(&self) -> Option<&ShedlockWords> {
+        self.shedlock.as_ref()
+    }
+
     fn connect(&self) -> BoxFuture<'_, Result<(MySqlConnection, String)>> {
         Box::pin(async {
             self.server.is_known().await?;
             let mut conn = self.server.options.connect().await.map_err(fault)?;
             sqlx::raw_sql(SET_UP).execute(&mut conn).await.map_err(fault)?;
+            if let Err(error) = sqlx::raw_sql(OWN_TIME).execute(&mut conn).await
+                && is_over(&error)
+            {
+                return Err(fault(error));
+            }
             let server = writable_server(&mut conn).await?;
             Ok((conn, server))
         })
     }
 
     fn prepare<'a>(&'a self, conn: &'a mut MySqlConnection) -> BoxFuture<'a, Result<()>> {
-        Box::pin(tables::prepare(conn))
+        Box::pin(async {
+            tables::prepare(conn).await?;
+            match &self.shedlock {
+                Some(shed) => shedlock::prepare(conn, &shed.table).await,
+                None => Ok(()),
+            }
+        })
     }
 
     fn run<'a>(
@@ -78,7 +104,11 @@ impl Dialect for MySql {
         Box::pin(async move {
             let mut query = sqlx::query(AssertSqlSafe(statement.sql.clone()));
             for place in &statement.order {
-                query = bound(query, values[*place]);
+                query = match (values[*place], &self.shedlock) {
+                    // A name is compared by the collation of ShedLock's table, which bytes are not.
+                    (Value::Text(text), Some(_)) => query.bind(text),
+                    (value, _) => bound(query, value),
+                };
             }
             let mut answer = Answer::default();
             let mut found = conn.fetch_many(query);
@@ -96,7 +126,8 @@ impl Dialect for MySql {
     }
 
     fn rooms(&self) -> Option<&dyn Rooms<MySqlConnection>> {
-        Some(&NamedLocks)
+        // A Java node tells nobody when it frees a lock, so waiters ask again.
+        self.shedlock.is_none().then_some(&NamedLocks as &dyn Rooms<_>)
     }
 
     fn ping<'a>(&'a self, conn: &'a mut MySqlConnection) -> BoxFuture<'a, sqlx::Result<()>> {
@@ -107,6 +138,9 @@ impl Dialect for MySql {
         Box::pin(async move {
             writable_server(conn).await?;
             tables::look(conn).await?;
+            if let Some(shed) = &self.shedlock {
+                shedlock::look(conn, &shed.table).await?;
+            }
             tables::health(conn).await
         })
     }

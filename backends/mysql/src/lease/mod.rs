@@ -4,10 +4,11 @@
 
 pub(crate) mod dialect;
 mod room;
+mod shedlock;
 pub(crate) mod tables;
 
 use dlock_contract::{Address, Clock, Result};
-use dlock_sql::{LeaseRow, Settings};
+use dlock_sql::{LeaseRow, Settings, shedlock_table};
 
 pub use self::dialect::MySql;
 use crate::server::{FORM, Server};
@@ -23,5 +24,6 @@ pub async fn open(url: &str, clock: &Clock) -> Result<LeaseRow<MySql>> {
 }
 
 pub(crate) async fn open_at(address: &Address, clock: &Clock) -> Result<LeaseRow<MySql>> {
-    LeaseRow::open(MySql::new(Server::of(address)?), Settings::of(address)?, clock).await
+    let dialect = MySql::new(Server::of(address)?).in_shedlock(shedlock_table(address)?);
+    LeaseRow::open(dialect, Settings::of(address)?, clock).await
 }

@@ -26,7 +26,7 @@ pub(crate) const FORM: UrlForm = UrlForm::new(
     OptionRow::CERT,
     OptionRow::KEY,
     OptionRow::new("socket", "the path of a Unix socket"),
-    OptionRow::one_of("way", &["lease", "named"]),
+    OptionRow::one_of("way", &["lease", "named", "row"]),
     dlock_sql::OPTIONS[0],
     dlock_sql::OPTIONS[1],
     dlock_sql::OPTIONS[2],
@@ -34,6 +34,10 @@ pub(crate) const FORM: UrlForm = UrlForm::new(
     dlock_sql::OPTIONS[4],
     dlock_sql::OPTIONS[5],
     dlock_sql::KEYS,
+    dlock_sql::ROW_OPTIONS[0],
+    dlock_sql::ROW_OPTIONS[1],
+    dlock_sql::LAYOUT[0],
+    dlock_sql::LAYOUT[1],
 ])
 .elsewhere(&[("ssl", "write tls=verify, tls=require or tls=off, and ca, cert and key, instead of ssl-mode")]);
 
@@ -50,6 +54,7 @@ pub(crate) struct Server {
 pub(crate) fn way_of(address: &Address) -> Way {
     match address.option("way") {
         Some("named") => Way::Named,
+        Some("row") => Way::Row,
         _ => Way::Lease,
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use dlock_contract::{Clock, Error, Health, Result};
-use dlock_sql::{Answer, Cell, Dialect, Refusal, Rooms, Statement, Value, Words};
+use dlock_sql::{Answer, Cell, Dialect, Refusal, Rooms, ShedlockWords, Statement, Value, Words};
 use futures::future::BoxFuture;
 use futures::{FutureExt, TryStreamExt};
 use sqlx::postgres::{PgArguments, PgConnection, PgRow};
@@ -11,7 +11,7 @@ use sqlx::query::Query;
 use sqlx::{AssertSqlSafe, Column, Connection, Either, Executor, Row, TypeInfo, ValueRef};
 
 use crate::lease::room::AdvisoryLocks;
-use crate::lease::tables;
+use crate::lease::{shedlock, tables};
 use crate::server::fault::{fault, refusal};
 use crate::server::pooler;
 use crate::server::{Server, writable_server};
@@ -40,6 +40,7 @@ pub struct Postgres {
     /// Whether a connection is a session of the server, so that what is set on it stays. False until that is known: what is
     /// set in a session of a pooler would stay there for other programs.
     is_direct: AtomicBool,
+    shedlock: Option<ShedlockWords>,
 }
 
 impl Postgres {
@@ -57,7 +58,13 @@ impl Postgres {
             numbered: true,
         };
         let rooms = AdvisoryLocks::of(&words);
-        Self { server, clock: clock.clone(), words, rooms, is_direct: AtomicBool::new(false) }
+        Self { server, clock: clock.clone(), words, rooms, is_direct: AtomicBool::new(false), shedlock: None }
+    }
+
+    /// Locks in ShedLock's table of this name, if there is one.
+    pub(crate) fn in_shedlock(mut self, table: Option<String>) -> Self {
+        self.shedlock = table.map(shedlock::words);
+        self
     }
 
     /// A connection without any setting of ours.
@@ -82,6 +89,10 @@ impl Dialect for Postgres {
         &self.words
     }
 
+    fn shedlock(&self) -> Option<&ShedlockWords> {
+        self.shedlock.as_ref()
+    }
+
     fn connect(&self) -> BoxFuture<'_, Result<(PgConnection, String)>> {
         Box::pin(async {
             let (mut conn, server) = self.server.connect(&self.clock).await?;
@@ -99,7 +110,11 @@ impl Dialect for Postgres {
                 set_up(conn).await?;
                 self.note_direct();
             }
-            tables::prepare(conn, &self.words.schema).await
+            tables::prepare(conn, &self.words.schema).await?;
+            match &self.shedlock {
+                Some(shed) => shedlock::prepare(conn, &shed.table).await,
+                None => Ok(()),
+            }
         })
     }
 
@@ -127,7 +142,8 @@ impl Dialect for Postgres {
     }
 
     fn rooms(&self) -> Option<&dyn Rooms<PgConnection>> {
-        self.is_direct.load(Ordering::Relaxed).then_some(&self.rooms)
+        // A Java node tells nobody when it frees a lock, so waiters ask again.
+        (self.is_direct() && self.shedlock.is_none()).then_some(&self.rooms as &dyn Rooms<_>)
     }
 
     fn ping<'a>(&'a self, conn: &'a mut PgConnection) -> BoxFuture<'a, sqlx::Result<()>> {
@@ -138,6 +154,9 @@ impl Dialect for Postgres {
         Box::pin(async move {
             writable_server(conn).await?;
             tables::look(conn, &self.words.schema).await?;
+            if let Some(shed) = &self.shedlock {
+                shedlock::look(conn, &shed.table).await?;
+            }
             let health = tables::health(conn).await?;
             Ok(match self.is_direct() {
                 true => health,

@@ -2,4 +2,5 @@
 
 pub(crate) mod dialect;
 mod room;
+mod shedlock;
 pub(crate) mod tables;

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use dlock_contract::engine::Names;
 use dlock_contract::{Address, Clock, Error, ErrorKind, OptionRow, Result, Secret, Tls, TlsMode, UrlBody, UrlForm};
-use dlock_sql::{Settings, Way};
+use dlock_sql::{Settings, Way, is_identifier};
 use sqlx::postgres::{PgConnectOptions, PgConnection, PgSslMode};
 use sqlx::{ConnectOptions, Row};
 
@@ -32,7 +32,7 @@ pub(crate) const FORM: UrlForm = UrlForm::new(
     OptionRow::KEY,
     OptionRow::new("socket", "the folder of a Unix socket"),
     OptionRow::new("schema", "the schema of dlock's tables, in small letters, digits and underscores"),
-    OptionRow::one_of("way", &["lease", "named"]),
+    OptionRow::one_of("way", &["lease", "named", "row"]),
     dlock_sql::OPTIONS[0],
     dlock_sql::OPTIONS[1],
     dlock_sql::OPTIONS[2],
@@ -40,6 +40,10 @@ pub(crate) const FORM: UrlForm = UrlForm::new(
     dlock_sql::OPTIONS[4],
     dlock_sql::OPTIONS[5],
     dlock_sql::KEYS,
+    dlock_sql::ROW_OPTIONS[0],
+    dlock_sql::ROW_OPTIONS[1],
+    dlock_sql::LAYOUT[0],
+    dlock_sql::LAYOUT[1],
 ])
 .elsewhere(&[
     ("ssl", "write tls=verify, tls=require or tls=off, and ca, cert and key, instead of sslmode"),
@@ -64,6 +68,7 @@ pub(crate) struct Server {
 pub(crate) fn way_of(address: &Address) -> Way {
     match address.option("way") {
         Some("named") => Way::Named,
+        Some("row") => Way::Row,
         _ => Way::Lease,
     }
 }
@@ -173,11 +178,7 @@ pub(crate) async fn writable_server(conn: &mut PgConnection) -> Result<String> {
 
 /// The schema's name stands in the statements, so it may have nothing that would need quotes.
 fn schema(address: &Address) -> Result<Option<String>> {
-    address.read("schema", |text| {
-        let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
-        let starts = text.bytes().next().is_some_and(|byte| byte.is_ascii_lowercase() || byte == b'_');
-        (starts && text.len() <= 63 && text.bytes().all(plain)).then(|| text.to_owned())
-    })
+    address.read("schema", |text| is_identifier(text).then(|| text.to_owned()))
 }
 
 fn with_tls(mut options: PgConnectOptions, tls: &Tls) -> Result<PgConnectOptions> {

@@ -9,7 +9,7 @@ use dlock_contract::Claim;
 use dlock_postgres::Postgres;
 use dlock_sql::LeaseRow;
 use dlock_testkit::holds::claim_on;
-use dlock_testkit::servers::{self, Instance, shared};
+use dlock_testkit::servers::{self, Instance, WallClock, on_small_disk, shared};
 use futures::future::LocalBoxFuture;
 use sqlx::postgres::{PgConnectOptions, PgConnection, PgRow};
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Row, ValueRef};
@@ -27,6 +27,66 @@ pub(crate) const SET_REMAINING: &str = "remaining = $1";
 
 /// The server's time, as the rows have it.
 pub(crate) const NOW: &str = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
+
+/// Whether a session may end because the server's clock was set forward.
+pub(crate) const JUMPS_END_SESSIONS: bool = true;
+
+/// A table that fills the disk. Its text is stored as it is, not made small.
+pub(crate) const FILLER: &str = "CREATE TABLE filler (more TEXT); ALTER TABLE filler ALTER more SET STORAGE EXTERNAL";
+
+/// The code of a full disk.
+pub(crate) const FULL: &str = "53100";
+
+/// Rows whose change makes a transaction a heavy one, on a server that weighs.
+pub(crate) const HEAVY: &str = "INSERT INTO weight SELECT generate_series(1, 500)";
+
+/// A statement by which somebody's session leaves a deadlock to others: who looks first is undone.
+pub(crate) async fn patient(database: &Database) -> &'static str {
+    // A request of a store gives up after a second.
+    database.change(&format!("ALTER DATABASE {} SET deadlock_timeout = '700ms'", database.name)).await;
+    "SET deadlock_timeout = '60s'"
+}
+
+/// The times have no zone, so that of the session is nothing to them.
+pub(crate) const JAVA_SESSION: &str = "";
+
+/// ShedLock's insert, its time, and so many seconds later.
+pub(crate) const JAVA_INSERT: &str =
+    "INSERT INTO shedlock (name, lock_until, locked_at, locked_by) VALUES ({values}) ON CONFLICT (name) DO NOTHING";
+pub(crate) const JAVA_NOW: &str = "timezone('utc', CURRENT_TIMESTAMP)";
+
+pub(crate) fn java_until(seconds: u32) -> String {
+    format!("timezone('utc', CURRENT_TIMESTAMP) + make_interval(secs => {seconds})")
+}
+
+/// Statements that change the time zone of new sessions.
+pub(crate) const ZONES: [&str; 2] = [
+    "ALTER DATABASE {database} SET timezone = 'Pacific/Auckland'",
+    "ALTER DATABASE {database} SET timezone = 'Pacific/Midway'",
+];
+
+/// Tables that lose what a lock needs.
+pub(crate) const WRONG_SHEDLOCK: [&str; 6] = [
+    "CREATE TABLE shedlock (name VARCHAR(64) PRIMARY KEY)",
+    "CREATE TABLE shedlock (name VARCHAR(64) PRIMARY KEY, lock_until TIMESTAMP(0) NOT NULL, locked_at TIMESTAMP NOT NULL, \
+        locked_by VARCHAR(255) NOT NULL)",
+    "CREATE TABLE shedlock (name VARCHAR(64) PRIMARY KEY, lock_until TIMESTAMPTZ NOT NULL, \
+        locked_at TIMESTAMPTZ NOT NULL, locked_by VARCHAR(255) NOT NULL)",
+    "CREATE TABLE shedlock (name VARCHAR(64), lock_until TIMESTAMP NOT NULL, locked_at TIMESTAMP NOT NULL, \
+        locked_by VARCHAR(255) NOT NULL)",
+    "CREATE UNLOGGED TABLE shedlock (name VARCHAR(64) PRIMARY KEY, lock_until TIMESTAMP NOT NULL, \
+        locked_at TIMESTAMP NOT NULL, locked_by VARCHAR(255) NOT NULL)",
+    "CREATE TABLE shedlock (name VARCHAR(64) PRIMARY KEY, lock_until TIMESTAMP NOT NULL, locked_at TIMESTAMP NOT NULL, \
+        locked_by VARCHAR(20) NOT NULL)",
+];
+
+/// ShedLock's own, and others that people have.
+pub(crate) const RIGHT_SHEDLOCK: [&str; 2] = [
+    "CREATE TABLE shedlock(name VARCHAR(64) NOT NULL, lock_until TIMESTAMP NOT NULL, locked_at TIMESTAMP NOT NULL, \
+        locked_by VARCHAR(255) NOT NULL, PRIMARY KEY (name))",
+    "CREATE TABLE shedlock (locked_by TEXT NOT NULL, name TEXT PRIMARY KEY, lock_until TIMESTAMP(3) NOT NULL, \
+        locked_at TIMESTAMP(3) NOT NULL, more INT)",
+];
 
 /// How a statement makes bytes of a hexadecimal text.
 pub(crate) fn bytes(hex: &str) -> String {
@@ -49,6 +109,27 @@ where
     let server = start(servers::Postgres::default()).await;
     let database = Database::create(&server.url(), "alone").await;
     body(server, database).await;
+}
+
+/// Runs one case of `cases_with_clock`.
+pub(crate) async fn run_with_clock<F>(body: F)
+where
+    F: FnOnce(WallClock, Database) -> LocalBoxFuture<'static, ()>,
+{
+    let clock = WallClock::new().unwrap();
+    let server = start(clock.of(servers::Postgres::default())).await;
+    let database = Database::create(&server.url(), "clock").await;
+    body(clock, database).await;
+}
+
+/// Runs one case of `cases_on_small_disk`: the tables are on the disk, and the log of changes is not.
+pub(crate) async fn run_on_small_disk<F>(body: F)
+where
+    F: FnOnce(Database) -> LocalBoxFuture<'static, ()>,
+{
+    let server = start(on_small_disk(servers::Postgres::default(), "data/base", 64)).await;
+    let database = Database::create(&server.url(), "disk").await;
+    body(database).await;
 }
 
 /// A server of one case.
@@ -156,6 +237,21 @@ impl Database {
         let found = lines_of(&mut conn, &format!("SELECT 1 FROM dlock_locks WHERE k = '{name}' FOR UPDATE")).await;
         assert_eq!(found.len(), 1, "no row {name}");
         conn
+    }
+
+    /// Whether a session of a store waits for a row.
+    pub(crate) async fn waits_for_a_row(&self) -> bool {
+        let waiting = format!(
+            "SELECT pid FROM pg_stat_activity WHERE datname = '{}' AND application_name = 'dlock' \
+             AND wait_event_type = 'Lock' AND wait_event <> 'advisory'",
+            self.name
+        );
+        !self.lines(&waiting).await.is_empty()
+    }
+
+    /// How many deadlocks the database has seen.
+    pub(crate) async fn deadlocks(&self) -> i64 {
+        self.number(&format!("SELECT deadlocks FROM pg_stat_database WHERE datname = '{}'", self.name)).await
     }
 
     /// Somebody's session that keeps the whole table locked until it is dropped.

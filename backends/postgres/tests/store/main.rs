@@ -1,4 +1,4 @@
-//! Both ways on a real PostgreSQL: lease rows and advisory locks.
+//! All ways on a real PostgreSQL: lease rows, advisory locks and row locks.
 
 /// Each case in a database of its own.
 macro_rules! row_cases {
@@ -24,8 +24,44 @@ macro_rules! cases_with_own_server {
     };
 }
 
+/// The same, with a server whose wall clock the case sets.
+macro_rules! cases_with_clock {
+    ($($name:ident)*) => {
+        mod postgres_clock {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $name() {
+                crate::kit::run_with_clock(|clock, database| Box::pin(super::$name(clock, database))).await;
+            })*
+        }
+    };
+}
+
+/// The same, with a database on a disk of some megabytes.
+macro_rules! cases_on_small_disk {
+    ($($name:ident)*) => {
+        mod postgres_disk {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $name() {
+                crate::kit::run_on_small_disk(|database| Box::pin(super::$name(database))).await;
+            })*
+        }
+    };
+}
+
 /// Each case of named locks in a database of its own.
 macro_rules! named_cases {
+    ($($name:ident)*) => {
+        mod postgres {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $name() {
+                crate::kit::run(stringify!($name), |database| Box::pin(super::$name(database))).await;
+            })*
+        }
+    };
+}
+
+/// Each case of row locks in a database of its own.
+macro_rules! row_lock_cases {
     ($($name:ident)*) => {
         mod postgres {
             $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -45,8 +81,11 @@ mod lock_in;
 mod named_kit;
 mod passwords;
 mod pooler;
+mod readers;
 mod rights;
 mod rooms;
+mod row;
+mod row_kit;
 mod schemas;
 mod settings;
 mod tables;
@@ -59,3 +98,7 @@ mod cases;
 /// The cases of named locks that are the same on every server.
 #[path = "../../../sql/tests/named/mod.rs"]
 mod named;
+
+/// The cases of row locks that are the same on every server.
+#[path = "../../../sql/tests/row/mod.rs"]
+mod row_cases;

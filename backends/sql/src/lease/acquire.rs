@@ -9,7 +9,6 @@ use crate::dialect::Dialect;
 use crate::lease::room::{Asked, RowTurn, Ticket, Told, inside_of};
 use crate::lease::store::LeaseRow;
 use crate::lease::{attempt, ending};
-use crate::ways::Way;
 
 /// How long an abandon waits for the attempt that it undoes.
 const LANDING: Duration = Duration::from_secs(1);
@@ -62,7 +61,8 @@ impl<D: Dialect> LeaseRow<D> {
             Box::pin(async move {
                 let _flight = flight;
                 if !ways.has(&claim.key) {
-                    ways.agree(session, &claim.key, Way::Lease).await?;
+                    let way = session.site.way();
+                    ways.agree(session, &claim.key, way).await?;
                 }
                 let attempt = attempt::acquire(session, claim).await?;
                 if let (Attempt::Acquired(_), Some((_, ticket))) = (&attempt, &stands) {
@@ -77,6 +77,10 @@ impl<D: Dialect> LeaseRow<D> {
 
     /// Frees what a claim may have won, and ends its wait.
     pub(crate) async fn undo(&self, claim: &Arc<Claim>) -> Result<()> {
+        if self.site.row_name(&claim.key).is_err() {
+            // The claim was refused, so nothing of it is in the server.
+            return Ok(());
+        }
         let clock = &self.site.clock;
         let until = clock.now().after(LANDING);
         let mut landed = clock.timeout_at(until, self.flights.landed(&claim.owner)).await;

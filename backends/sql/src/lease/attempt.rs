@@ -9,14 +9,15 @@ use dlock_contract::{
 
 use crate::dialect::{Answer, Cell, Dialect, Statement, Value};
 use crate::numbers::{MOST_TOKEN, micros};
-use crate::row::{RowName, row_name};
-use crate::session::{Session, corrupt};
+use crate::row::RowName;
+use crate::session::{Session, Site, corrupt};
+use crate::shedlock;
 use crate::statements::Statements;
 
 /// Asks once for the lock.
 pub(crate) async fn acquire<D: Dialect>(session: &mut Session<D>, claim: &Arc<Claim>) -> Result<Attempt> {
-    let request = Request::new(claim);
     let site = session.site.clone();
+    let request = Request::new(&site, claim)?;
     let (update, refused, create) = request.statements(&site.statements);
     // The second time, somebody has made the row between two statements of the first.
     for _ in 0..2 {
@@ -28,6 +29,12 @@ pub(crate) async fn acquire<D: Dialect>(session: &mut Session<D>, claim: &Arc<Cl
         let asked = site.clock.now();
         if let Some(row) = session.ask(refused, &request.of_refused()).await?.rows.first() {
             return request.refused(row, asked);
+        }
+        for make in &site.statements.make {
+            session.insert(make, &[Value::Text(&request.row.name)]).await?;
+        }
+        if !site.statements.make.is_empty() {
+            continue;
         }
         let from = site.clock.now();
         if let Some(answer) = session.insert(create, &request.of_insert()).await? {
@@ -44,7 +51,8 @@ pub(crate) async fn pass<D: Dialect>(
     holder: &Claim,
     next: &Arc<Claim>,
 ) -> Result<Option<Hold>> {
-    let (request, site) = (Request::new(next), session.site.clone());
+    let site = session.site.clone();
+    let request = Request::new(&site, next)?;
     let mut values = request.of_grant();
     values.insert(1, Value::Bytes(holder.owner.as_bytes()));
     let from = site.clock.now();
@@ -64,9 +72,12 @@ struct Request<'a> {
 }
 
 impl<'a> Request<'a> {
-    fn new(claim: &'a Arc<Claim>) -> Self {
-        let hold = HoldId::of(&claim.owner).to_string();
-        Self { claim, row: row_name(&claim.key), hold, once: claim.once_per.as_deref().copied() }
+    fn new<D: Dialect>(site: &Site<D>, claim: &'a Arc<Claim>) -> Result<Self> {
+        let hold = match site.dialect.shedlock() {
+            Some(_) => shedlock::locked_by(claim),
+            None => HoldId::of(&claim.owner).to_string(),
+        };
+        Ok(Self { claim, row: site.row_name(&claim.key)?, hold, once: claim.once_per.as_deref().copied() })
     }
 
     fn statements<'s>(&self, all: &'s Statements) -> (&'s Statement, &'s Statement, &'s Statement) {

@@ -13,7 +13,6 @@ use crate::dialect::Dialect;
 use crate::lease::renewals::{Renewal, batches, renew, unknown};
 use crate::lease::store::LeaseRow;
 use crate::lease::{ending, inspect};
-use crate::row::row_name;
 
 impl<D: Dialect> Backend for LeaseRow<D> {
     fn profile(&self) -> &Profile {
@@ -21,7 +20,12 @@ impl<D: Dialect> Backend for LeaseRow<D> {
     }
 
     fn identify(&self, key: &LockKey) -> Result<Identity> {
-        Ok(Identity::of(key).named(row_name(key).name))
+        let row = self.site.row_name(key)?;
+        Ok(match self.site.dialect.shedlock() {
+            // Keys of one name are one lock.
+            Some(_) => Identity::of(&key.literal()?),
+            None => Identity::of(key).named(row.name),
+        })
     }
 
     fn try_acquire<'a>(&'a self, claim: &'a Arc<Claim>, queue: Queue) -> BoxFuture<'a, Result<Attempt>> {
@@ -30,7 +34,11 @@ impl<D: Dialect> Backend for LeaseRow<D> {
 
     fn renew<'a>(&'a self, holds: &'a [&'a Hold]) -> BoxFuture<'a, Vec<Result<Standing>>> {
         Box::pin(async move {
-            let renewals: Vec<_> = holds.iter().map(|hold| Renewal::of::<D>(hold)).collect();
+            let renewals: Result<Vec<_>> = holds.iter().map(|hold| Renewal::of(&self.site, hold)).collect();
+            let renewals = match renewals {
+                Ok(renewals) => renewals,
+                Err(error) => return holds.iter().map(|_| Err(unknown(&error))).collect(),
+            };
             let batches = batches(&renewals);
             let answers = join_all(batches.iter().map(|places| {
                 let batch: Vec<_> = places.iter().map(|place| renewals[*place].clone()).collect();

@@ -6,12 +6,12 @@ use dlock_contract::{Claim, LastSuccess, LockKey, Note, Released, Result, RunEnd
 
 use crate::dialect::{Dialect, Value};
 use crate::numbers::micros;
-use crate::row::row_name;
 use crate::session::{Asked, Session, corrupt};
 
 /// Frees the lock if it is this owner's.
 pub(crate) async fn release<D: Dialect>(session: &mut Session<D>, claim: &Claim) -> Result<Released> {
-    let (row, site) = (row_name(&claim.key), session.site.clone());
+    let site = session.site.clone();
+    let row = site.row_name(&claim.key)?;
     let values = [Value::Text(&row.name), Value::Bytes(claim.owner.as_bytes())];
     ended(&site.dialect, session.ask_for_change(&site.statements.release, &values).await?)
 }
@@ -23,7 +23,8 @@ pub(crate) async fn end<D: Dialect>(
     keep: Duration,
     run: Option<RunEnd>,
 ) -> Result<Released> {
-    let (row, site) = (row_name(&claim.key), session.site.clone());
+    let site = session.site.clone();
+    let row = site.row_name(&claim.key)?;
     let took = match run {
         Some(RunEnd::Succeeded { took }) => Some(i64::try_from(took.as_nanos()).unwrap_or(i64::MAX)),
         Some(RunEnd::Failed) | None => None,
@@ -50,7 +51,8 @@ fn ended<D: Dialect>(dialect: &D, asked: Asked) -> Result<Released> {
 
 /// Frees what the claim may have won, and gives its period back.
 pub(crate) async fn abandon<D: Dialect>(session: &mut Session<D>, claim: &Claim) -> Result<()> {
-    let (row, site) = (row_name(&claim.key), session.site.clone());
+    let site = session.site.clone();
+    let row = site.row_name(&claim.key)?;
     let gives_back = claim.once_per.as_ref().is_some_and(|once| !once.rerun);
     let values = [Value::Text(&row.name), Value::Bytes(claim.owner.as_bytes()), Value::Int(gives_back.into())];
     session.ask(&site.statements.abandon, &values).await.map(drop)
@@ -58,7 +60,8 @@ pub(crate) async fn abandon<D: Dialect>(session: &mut Session<D>, claim: &Claim)
 
 /// The last run under this key that was a success.
 pub(crate) async fn last_success<D: Dialect>(session: &mut Session<D>, key: &LockKey) -> Result<Option<LastSuccess>> {
-    let (row, site) = (row_name(key), session.site.clone());
+    let site = session.site.clone();
+    let row = site.row_name(key)?;
     let answer = session.ask(&site.statements.last_success, &[Value::Text(&row.name)]).await?;
     let Some(row) = answer.rows.first() else { return Ok(None) };
     let [started, took, note] = &row[..] else { return Err(corrupt("it has too few columns")) };

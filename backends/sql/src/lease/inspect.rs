@@ -7,14 +7,15 @@ use dlock_contract::{BreakRecord, Cursor, HoldId, Holder, Listing, LockKey, Lock
 use crate::dialect::{Dialect, Value};
 use crate::listing::{page_of, range_of};
 use crate::numbers::micros;
-use crate::row::row_name;
 use crate::session::{Session, corrupt};
+use crate::shedlock;
 
 /// The shortest time for which the record of a broken hold is kept.
 const LEAST: Duration = Duration::from_secs(60);
 
 pub(crate) async fn look<D: Dialect>(session: &mut Session<D>, key: &LockKey) -> Result<LockState> {
-    let (row, site) = (row_name(key), session.site.clone());
+    let site = session.site.clone();
+    let row = site.row_name(key)?;
     let answer = session.ask(&site.statements.look, &[Value::Text(&row.name)]).await?;
     let holders = answer.rows.iter().map(|row| {
         let [left, token, note, hold] = &row[..] else { return Err(corrupt("it has too few columns")) };
@@ -31,11 +32,13 @@ pub(crate) async fn look<D: Dialect>(session: &mut Session<D>, key: &LockKey) ->
 
 pub(crate) async fn list<D: Dialect>(session: &mut Session<D>, listing: &Listing) -> Result<Page> {
     let site = session.site.clone();
-    let (prefix, start, end) = range_of(listing)?;
+    let is_literal = site.dialect.shedlock().is_some();
+    let (prefix, start, end) = if is_literal { shedlock::range_of(listing) } else { range_of(listing)? };
     let after = listing.after.as_ref().map_or("", Cursor::as_str);
     let limit = Value::Int(i64::try_from(listing.limit()).unwrap_or(i64::MAX));
     let values = [Value::Text(after), Value::Text(&start), Value::Text(&end), limit];
-    page_of(listing, &prefix, &session.ask(&site.statements.list, &values).await?.rows)
+    let key = if is_literal { shedlock::listed_key } else { LockKey::from_stored };
+    page_of(listing, &prefix, &session.ask(&site.statements.list, &values).await?.rows, key)
 }
 
 /// The record comes first, so that a holder which hears of its loss finds it.
@@ -45,7 +48,8 @@ pub(crate) async fn break_hold<D: Dialect>(
     id: HoldId,
     record: &BreakRecord,
 ) -> Result<bool> {
-    let (row, hold, site) = (row_name(key), id.to_string(), session.site.clone());
+    let (hold, site) = (id.to_string(), session.site.clone());
+    let row = site.row_name(key)?;
     let named = [Value::Text(&row.name), Value::Text(&hold)];
     let left = [named[0], named[1], Value::Text(record.as_str()), Value::Int(micros(LEAST))];
     let is_new = session.insert(&site.statements.leave_record, &left).await?.is_some();

@@ -9,8 +9,7 @@ use dlock_contract::{Error, Hold, Result, Standing, Validity};
 use crate::dialect::{Cell, Dialect, Statement, Value};
 use crate::lease::room::home_of;
 use crate::numbers::micros;
-use crate::row::row_name;
-use crate::session::{Home, Session};
+use crate::session::{Home, Session, Site};
 use crate::statements::{BATCHES, of_size};
 
 /// A hold to prolong, without what the server need not know.
@@ -23,13 +22,13 @@ pub(crate) struct Renewal {
 }
 
 impl Renewal {
-    pub(crate) fn of<D: Dialect>(hold: &Hold) -> Self {
-        Self {
-            row: row_name(&hold.claim.key).name,
+    pub(crate) fn of<D: Dialect>(site: &Site<D>, hold: &Hold) -> Result<Self> {
+        Ok(Self {
+            row: site.row_name(&hold.claim.key)?.name,
             owner: *hold.claim.owner.as_bytes(),
             ttl: hold.claim.ttl,
             home: home_of::<D>(hold),
-        }
+        })
     }
 }
 
@@ -111,7 +110,9 @@ async fn renew_together<D: Dialect>(session: &mut Session<D>, batch: &[Renewal])
         return Err(moved());
     }
     let standing = Standing::Renewed(Validity::new(from, ttl));
-    if usize::try_from(prolonged).is_ok_and(|count| count == batch.len()) {
+    // Of a statement that changes two tables, some servers count the rows of both.
+    let counts_holds = site.dialect.shedlock().is_none();
+    if counts_holds && usize::try_from(prolonged).is_ok_and(|count| count == batch.len()) {
         return Ok(vec![standing; batch.len()]);
     }
     // A hold that stands now also stood then, so it was prolonged.

@@ -15,6 +15,7 @@ use crate::lease::sweep::sweep_for_ever;
 use crate::pool::Pool;
 use crate::session::{Session, Site};
 use crate::settings::Settings;
+use crate::shedlock;
 use crate::statements::Statements;
 use crate::ways::Ways;
 
@@ -41,7 +42,10 @@ impl<D: Dialect> LeaseRow<D> {
     /// # Errors
     /// If the dialect finds something wrong with the server, the account or the tables.
     pub async fn open(dialect: D, settings: Settings, clock: &Clock) -> Result<Self> {
-        let statements = Statements::new(dialect.words());
+        let statements = match dialect.shedlock() {
+            Some(shed) => shedlock::statements(dialect.words(), shed),
+            None => Statements::new(dialect.words()),
+        };
         let kind = dialect.words().kind;
         let site = Arc::new(Site { dialect, clock: clock.clone(), settings, statements });
         let at = site.clone();
@@ -51,7 +55,10 @@ impl<D: Dialect> LeaseRow<D> {
         let (flights, ways, pools) = (Arc::default(), Arc::default(), PerRuntime::new());
         let room = Arc::new(WaitingRoom::new(&site, &flights));
         // Known since the tables were prepared.
-        let profile = profile(kind, room.is_open());
+        let mut profile = profile(kind, room.is_open());
+        if site.dialect.shedlock().is_some() {
+            (profile.any_key, profile.ttl) = (false, shedlock::TTL);
+        }
         Ok(Self { profile, site, flights, ways, room, pools, renewals, _sweep: sweep })
     }
 

@@ -2,8 +2,11 @@
 //! `kit` that knows how to reach its server, and the macros that run each case there.
 
 mod accounts;
+mod clock_jumps;
 pub(crate) mod crowds;
+mod deadlocks;
 mod dropped;
+mod full_disk;
 mod inspect;
 mod limits;
 mod locked_rows;
@@ -15,6 +18,7 @@ mod room_losses;
 mod rows;
 mod runtimes;
 mod sessions;
+mod shedlock;
 pub(crate) mod support;
 mod sweep;
 mod tokens;

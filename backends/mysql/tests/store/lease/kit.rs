@@ -3,7 +3,7 @@
 use dlock::{Clock, Result};
 use dlock_mysql::lease::{self, MySql};
 use dlock_sql::LeaseRow;
-use dlock_testkit::servers::Instance;
+use dlock_testkit::servers::{Instance, WallClock};
 use futures::future::LocalBoxFuture;
 use sqlx::mysql::{MySqlConnection, MySqlRow};
 use sqlx::{AssertSqlSafe, Connection, Row};
@@ -23,6 +23,63 @@ pub(crate) const SET_REMAINING: &str = "remaining = ?";
 /// The server's time, as the rows have it.
 pub(crate) const NOW: &str = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))";
 
+/// Whether a session may end because the server's clock was set forward.
+pub(crate) const JUMPS_END_SESSIONS: bool = false;
+
+/// A table that fills the disk.
+pub(crate) const FILLER: &str = "CREATE TABLE filler (more TEXT)";
+
+/// The code of a full disk.
+pub(crate) const FULL: &str = "1114";
+
+/// Rows whose change makes a transaction a heavy one.
+pub(crate) const HEAVY: &str = "INSERT INTO weight WITH RECURSIVE up (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM up WHERE n < 500) SELECT n FROM up";
+
+/// A statement by which somebody's session leaves a deadlock to others. Here its weight does it.
+pub(crate) async fn patient(_: &Database) -> &'static str {
+    "DO 1"
+}
+
+/// Connector/J leaves a session's time zone as the server has it. The client of the tests does not.
+pub(crate) const JAVA_SESSION: &str = "SET time_zone = DEFAULT; ";
+
+/// ShedLock's insert, its time, and so many seconds later.
+pub(crate) const JAVA_INSERT: &str =
+    "INSERT IGNORE INTO shedlock (name, lock_until, locked_at, locked_by) VALUES ({values})";
+pub(crate) const JAVA_NOW: &str = "UTC_TIMESTAMP(3)";
+
+pub(crate) fn java_until(seconds: u32) -> String {
+    format!("TIMESTAMPADD(MICROSECOND, {seconds}000000, UTC_TIMESTAMP(3))")
+}
+
+/// Statements that change the time zone of new sessions.
+pub(crate) const ZONES: [&str; 2] = ["SET GLOBAL time_zone = '+13:00'", "SET GLOBAL time_zone = '-11:00'"];
+
+/// Tables that lose what a lock needs.
+pub(crate) const WRONG_SHEDLOCK: [&str; 6] = [
+    "CREATE TABLE shedlock (name VARCHAR(64) PRIMARY KEY)",
+    "CREATE TABLE shedlock (name VARCHAR(64) PRIMARY KEY, lock_until TIMESTAMP NOT NULL, \
+        locked_at TIMESTAMP(3) NOT NULL DEFAULT CURRENT_TIMESTAMP(3), locked_by VARCHAR(255) NOT NULL)",
+    "CREATE TABLE shedlock (name VARCHAR(64), lock_until DATETIME(3) NOT NULL, locked_at DATETIME(3) NOT NULL, \
+        locked_by VARCHAR(255) NOT NULL)",
+    "CREATE TABLE shedlock (name VARCHAR(64), lock_until DATETIME(3) NOT NULL, locked_at DATETIME(3) NOT NULL, \
+        locked_by VARCHAR(255) NOT NULL, PRIMARY KEY (name, locked_by))",
+    "CREATE TABLE shedlock (name VARCHAR(64) PRIMARY KEY, lock_until DATETIME(3) NOT NULL, \
+        locked_at DATETIME(3) NOT NULL, locked_by VARCHAR(255) NOT NULL) ENGINE=MyISAM",
+    "CREATE TABLE shedlock (name VARCHAR(64) PRIMARY KEY, lock_until DATETIME(3) NOT NULL, \
+        locked_at DATETIME(3) NOT NULL, locked_by VARCHAR(20) NOT NULL)",
+];
+
+/// ShedLock's own, and others that people have.
+pub(crate) const RIGHT_SHEDLOCK: [&str; 3] = [
+    "CREATE TABLE shedlock(name VARCHAR(64) NOT NULL, lock_until TIMESTAMP(3) NOT NULL, \
+        locked_at TIMESTAMP(3) NOT NULL DEFAULT CURRENT_TIMESTAMP(3), locked_by VARCHAR(255) NOT NULL, PRIMARY KEY (name))",
+    "CREATE TABLE shedlock (name VARCHAR(64) PRIMARY KEY, lock_until DATETIME(6) NOT NULL, locked_at DATETIME(6) NOT NULL, \
+        locked_by VARCHAR(255) NOT NULL, more INT) CHARSET latin1",
+    "CREATE TABLE shedlock (name VARCHAR(200) PRIMARY KEY, lock_until DATETIME(3) NOT NULL, locked_at DATETIME(3) NOT NULL, \
+        locked_by VARCHAR(255) NOT NULL) COLLATE utf8mb4_unicode_520_ci",
+];
+
 /// How many bytes a statement makes of a hexadecimal text.
 pub(crate) fn bytes(hex: &str) -> String {
     format!("X'{hex}'")
@@ -36,6 +93,27 @@ where
     let server = tokio::task::spawn_blocking(move || kind.start()).await.unwrap().unwrap();
     let database = Database::create(&server.url(), "alone").await;
     body(server, database).await;
+}
+
+/// Runs one case of `cases_with_clock`.
+pub(crate) async fn run_with_clock<F>(kind: Kind, body: F)
+where
+    F: FnOnce(WallClock, Database) -> LocalBoxFuture<'static, ()>,
+{
+    let clock = WallClock::new().unwrap();
+    let given = clock.clone();
+    let server = tokio::task::spawn_blocking(move || kind.start_with(&given)).await.unwrap().unwrap();
+    let database = Database::create(&server.url(), "clock").await;
+    body(clock, database).await;
+}
+
+/// Runs one case of `cases_on_small_disk`.
+pub(crate) async fn run_on_small_disk<F>(kind: Kind, body: F)
+where
+    F: FnOnce(Database) -> LocalBoxFuture<'static, ()>,
+{
+    let server = tokio::task::spawn_blocking(move || kind.start_on_small_disk()).await.unwrap().unwrap();
+    body(Database::test_of(&server)).await;
 }
 
 pub(crate) async fn try_open(url: &str) -> Result<Store> {
@@ -97,6 +175,22 @@ impl Database {
         let found = lines_of(&mut conn, &format!("SELECT 1 FROM dlock_locks WHERE k = '{name}' FOR UPDATE")).await;
         assert_eq!(found.len(), 1, "no row {name}");
         conn
+    }
+
+    /// Whether a session of a store waits for a row.
+    pub(crate) async fn waits_for_a_row(&self) -> bool {
+        let waiting = "SELECT trx_mysql_thread_id FROM information_schema.INNODB_TRX WHERE trx_state = 'LOCK WAIT'";
+        let (waiting, ours) = (self.lines(waiting).await, self.sessions().await);
+        waiting.iter().any(|session| ours.contains(session))
+    }
+
+    /// How many deadlocks the server has seen.
+    pub(crate) async fn deadlocks(&self) -> i64 {
+        match &self.lines("SELECT count FROM information_schema.INNODB_METRICS WHERE name = 'lock_deadlocks'").await[..]
+        {
+            [count] => count.parse().unwrap(),
+            count => panic!("{count:?}"),
+        }
     }
 
     /// Somebody's session that keeps the whole table locked until it is dropped.

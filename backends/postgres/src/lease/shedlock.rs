@@ -1,0 +1,114 @@
+//! ShedLock's table on PostgreSQL.
+
+use dlock_contract::{Error, ErrorKind, Result};
+use dlock_sql::ShedlockWords;
+use sqlx::postgres::{PgConnection, PgRow};
+use sqlx::{AssertSqlSafe, Row};
+
+use crate::server::fault::fault;
+
+const CREATE: &str = include_str!("../../layouts/shedlock.sql");
+
+/// The words for the table with this name.
+pub(super) fn words(table: String) -> ShedlockWords {
+    ShedlockWords {
+        table: table.into(),
+        change: "WITH own AS (SELECT * FROM {locks} WHERE {own} FOR UPDATE), \
+                 shed AS (UPDATE {theirs_table} SET {set_theirs} FROM own WHERE {theirs} AND {if} RETURNING k AS found) \
+                 UPDATE {locks} SET {set_ours} FROM shed WHERE k = found{tells}",
+        abandon: "WITH own AS (SELECT * FROM {locks} WHERE k = $1 FOR UPDATE), \
+                  shed AS (UPDATE {theirs_table} SET lock_until = {free} FROM own WHERE name = $1 AND {mine}) \
+                  UPDATE {locks} SET {set_ours} FROM (SELECT k AS found FROM own) AS locked WHERE k = found AND {if}",
+        now: "timezone('utc', statement_timestamp())",
+        free: "date_trunc('milliseconds', timezone('utc', statement_timestamp()))",
+        until: "timezone('utc', statement_timestamp()) + ({time} + 1000) * interval '1 microsecond'",
+        left: "(extract(epoch FROM lock_until - timezone('utc', statement_timestamp())) * 1000000)::bigint",
+        locked_us: "(extract(epoch FROM locked_at) * 1000000)::bigint",
+        tail: "right(locked_by, 17) COLLATE \"C\"",
+        of_owner: "'#' || left(encode(sha256($2), 'hex'), 16)",
+        of_row: "'#' || hold",
+        of_hold: "'#' || $2",
+        name_bytes: "name COLLATE \"C\"",
+    }
+}
+
+/// Makes the table if it is missing, looks at what is there, and tries the rights out.
+pub(super) async fn prepare(conn: &mut PgConnection, table: &str) -> Result<()> {
+    if !look_at(conn, table).await? {
+        let create = create(table).replacen("CREATE TABLE ", "CREATE TABLE IF NOT EXISTS ", 1);
+        match sqlx::raw_sql(AssertSqlSafe(create)).execute(&mut *conn).await.map_err(fault) {
+            Err(error) if *error.kind() == ErrorKind::PermissionDenied => return Err(missing(table, error.kind())),
+            // Where two programs make it at once, one of them may fail by that. What is there is looked at.
+            Err(error) if !look_at(conn, table).await? => return Err(error),
+            Ok(_) if !look_at(conn, table).await? => return Err(missing(table, &ErrorKind::SchemaMismatch)),
+            _ => {}
+        }
+    }
+    let probe = format!("{:016x}", fastrand::u64(..));
+    let probe = format!(
+        "BEGIN; \
+         INSERT INTO {table} (name, lock_until, locked_at, locked_by) VALUES ('{probe}', now(), now(), ''); \
+         UPDATE {table} SET locked_by = 'dlock' WHERE name = '{probe}'; \
+         SELECT 1 FROM {table} WHERE name = '{probe}'; \
+         ROLLBACK"
+    );
+    let probe = sqlx::raw_sql(AssertSqlSafe(probe)).execute(&mut *conn).await;
+    if probe.is_err() {
+        // The transaction would stay open.
+        let _ = sqlx::raw_sql("ROLLBACK").execute(conn).await;
+    }
+    probe.map(drop).map_err(fault)
+}
+
+/// Whether the table is there still.
+pub(super) async fn look(conn: &mut PgConnection, table: &str) -> Result<()> {
+    if look_at(conn, table).await? { Ok(()) } else { Err(missing(table, &ErrorKind::SchemaMismatch)) }
+}
+
+/// Whether the table is there and can hold locks. More columns than these are none of our business.
+async fn look_at(conn: &mut PgConnection, table: &str) -> Result<bool> {
+    let sql = format!(
+        "SELECT a.attname::text, t.typname::text, a.atttypmod, c.relpersistence = 'p' AND c.relkind IN ('r', 'p'), \
+            i.indrelid IS NOT NULL \
+         FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid JOIN pg_type t ON t.oid = a.atttypid \
+            LEFT JOIN pg_index i ON i.indrelid = c.oid AND i.indisunique AND i.indnatts = 1 AND i.indpred IS NULL \
+                AND a.attnum = i.indkey[0] \
+         WHERE c.oid = to_regclass('{table}') AND a.attnum > 0 AND NOT a.attisdropped"
+    );
+    // In one message: a pooler could give the parts of a prepared statement to different sessions.
+    let rows = sqlx::raw_sql(AssertSqlSafe(sql)).fetch_all(conn).await.map_err(fault)?;
+    if rows.is_empty() {
+        return Ok(false);
+    }
+    let mut fit = 0;
+    for row in &rows {
+        fit += usize::from(fits(row).map_err(fault)?);
+    }
+    if fit == 4 { Ok(true) } else { Err(missing(table, &ErrorKind::SchemaMismatch)) }
+}
+
+/// Whether it is one of the four columns, in a form that loses nothing. Times with a zone would depend on the session.
+fn fits(row: &PgRow) -> sqlx::Result<bool> {
+    let (name, kind, size): (String, String, i32) = (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
+    let (is_kept, is_unique): (bool, bool) = (row.try_get(3)?, row.try_get(4)?);
+    let is_text = |least: i32| kind == "text" || kind == "varchar" && (size < 0 || size - 4 >= least);
+    Ok(is_kept
+        && match name.as_str() {
+            "name" => is_text(64) && is_unique,
+            "lock_until" | "locked_at" => kind == "timestamp" && (size < 0 || size >= 3),
+            "locked_by" => is_text(100),
+            _ => false,
+        })
+}
+
+fn create(table: &str) -> String {
+    CREATE.trim().replacen("CREATE TABLE shedlock", &format!("CREATE TABLE {table}"), 1)
+}
+
+fn missing(table: &str, kind: &ErrorKind) -> Error {
+    let text = match kind {
+        ErrorKind::PermissionDenied => "the account sees no such table and may not make it",
+        _ => "it is missing, unlogged, or has no such columns",
+    };
+    Error::new(kind.clone(), format!("ShedLock's table {table}: {text}; it can be made so: {}", create(table)))
+}

@@ -1,0 +1,228 @@
+//! ShedLock's table as the place where a lock is taken, so that Java nodes and ours exclude each other.
+//!
+//! ShedLock's row says who holds: whoever sets `lock_until` while it has passed. Beside it stands a row of the lease table with
+//! all that ShedLock's has no column for: owner, token, note, runs. One statement changes both. It locks our row first: what it
+//! reads there cannot change before it has ended.
+//!
+//! ShedLock compares `locked_by` before it frees a row, and writes the host's name there. Ours is `<host>#<hold id>`, so no
+//! unlock of a Java node frees it, and the hold id tells whose of ours it is.
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use dlock_contract::{Address, Claim, Error, ErrorKind, HoldId, Listing, LockKey, Note, Result, TtlRange};
+
+use crate::row::RowName;
+use crate::settings::is_identifier;
+use crate::statements::{
+    ABANDON, ACQUIRE, BOUNDARY, BREAK, END, RELEASE, RENEW, START, Statements, in_period, of_many, statement,
+};
+use crate::words::Words;
+
+/// The longest name that ShedLock's own definition of the table takes.
+const MOST: usize = 64;
+
+/// Some servers know no `TIMESTAMP` after January 2038.
+pub(crate) const TTL: TtlRange = TtlRange::new(Duration::from_millis(10), Duration::from_secs(366 * 24 * 3600))
+    .in_steps_of(Duration::from_millis(1));
+
+/// The server's words for ShedLock's table.
+#[derive(Clone, Debug)]
+pub struct ShedlockWords {
+    /// The table's name, as it stands in statements. It is checked where it is read.
+    pub table: Cow<'static, str>,
+    /// One statement that changes both rows. It has `{set_theirs}`, `{set_ours}`, `{own}` (which of our rows), `{theirs}` (which of
+    /// ShedLock's) and `{if}`.
+    pub change: &'static str,
+    /// One statement that changes our row, and ShedLock's where `{mine}`. It has `{set_theirs}`, `{set_ours}` and `{if}`.
+    pub abandon: &'static str,
+    /// The time of the statement as the table has it: universal, without a zone.
+    pub now: &'static str,
+    /// The same, not above it by rounding: at this `lock_until` the lock is free at once.
+    pub free: &'static str,
+    /// So many microseconds after now, not below it by rounding. It has `{time}`.
+    pub until: &'static str,
+    /// How long the lock is still held, in microseconds.
+    pub left: &'static str,
+    /// `locked_at` in microseconds since 1970.
+    pub locked_us: &'static str,
+    /// The last 17 characters of `locked_by`: of ours, `#` and the hold id.
+    pub tail: &'static str,
+    /// `#` and the hold id of the owner `$2`.
+    pub of_owner: &'static str,
+    /// `#` and the hold id that stands in our row.
+    pub of_row: &'static str,
+    /// `#` and the hold id `$2`.
+    pub of_hold: &'static str,
+    /// The name as bytes, for an order that no collation changes.
+    pub name_bytes: &'static str,
+}
+
+/// ShedLock's row was taken by a hold of ours, and not by a Java node since.
+const IS_OURS: &str = "{tail} = {of_row}";
+
+/// A Java node has started this period's run.
+const RAN_ELSEWHERE: &str = "NOT ({is_ours}) AND {boundary_of_theirs} >= {boundary}";
+
+/// As of the lease row, with ShedLock's row in the place of `expires_us`.
+const FREE: &str = "(lock_until <= {utc} OR owner = $2 AND {tail} = {of_owner})";
+
+const FREE_TO_START: &str = "\
+    (owner = $2 AND {tail} = {of_owner} OR lock_until <= {utc} AND NOT ({ran_elsewhere}) AND ( \
+    run_boundary IS NULL OR run_boundary < {boundary} OR run_open = 1 AND ($8 = 1 OR run_owner = $2)))";
+
+const MINE: &str = "owner = $2 AND {tail} = {of_owner}";
+
+/// Of both rows. Values: name.
+const REFUSED: &str = "\
+    SELECT {left}, CASE WHEN {is_ours} THEN note ELSE '{another_tool}' END, lock_until > {utc} \
+    FROM {locks} CROSS JOIN {theirs_table} WHERE k = $1 AND name = $1";
+
+/// Values: name, owner, whether it may be run again, period, offset.
+const REFUSED_START: &str = "\
+    SELECT {left}, CASE WHEN {is_ours} THEN note ELSE '{another_tool}' END, lock_until > {utc}, \
+        run_boundary >= {boundary} OR {ran_elsewhere}, \
+        run_open = 1 AND ($3 = 1 OR run_owner = $2) AND NOT ({ran_elsewhere}) \
+    FROM {locks} CROSS JOIN {theirs_table} WHERE k = $1 AND name = $1";
+
+/// Values: names, owners.
+const HELD: &str = "\
+    SELECT owner FROM {locks}{by_name} CROSS JOIN {theirs_table}{by_name} \
+    WHERE k IN ({names}) AND name IN ({names}) AND owner IN ({owners}) AND {is_ours} AND lock_until > {utc}";
+
+/// Values: name.
+const LOOK: &str = "\
+    SELECT {left}, CASE WHEN {is_ours} THEN token END, CASE WHEN {is_ours} THEN note ELSE '{another_tool}' END, \
+        CASE WHEN {is_ours} AND owner <> {nobody} THEN hold ELSE '' END \
+    FROM {theirs_table} LEFT JOIN {locks} ON k = $1 WHERE name = $1 AND lock_until > {utc}";
+
+/// Values: after, start, end, limit.
+const LIST: &str = "\
+    SELECT name, '', lock_until > {utc} FROM {theirs_table} \
+    WHERE {name_bytes} > $1 AND {name_bytes} >= $2 AND {name_bytes} < $3 ORDER BY {name_bytes} LIMIT $4";
+
+/// The rows of a name that nobody has used. Values: name.
+const MAKE_OURS: &str = "\
+    INSERT INTO {locks} (k, token, expires_us, note, hold) VALUES ($1, GREATEST({now}, {swept}), {now}, '', ''){unless_there}";
+
+/// It is free, and tells of no run. Values: name.
+const MAKE_THEIRS: &str = "\
+    INSERT INTO {theirs_table} (name, lock_until, locked_at, locked_by) \
+    VALUES ($1, '2000-01-01 00:00:00', '2000-01-01 00:00:00', 'dlock'){unless_there}";
+
+/// The name of ShedLock's table, if the URL asks for locks there.
+///
+/// # Errors
+/// For a name that would need quotes, and for one without the layout.
+pub fn shedlock_table(address: &Address) -> Result<Option<String>> {
+    let table = address.read("shedlock_table", |text| text.split('.').all(is_identifier).then(|| text.to_owned()))?;
+    match (address.option("layout"), table) {
+        (None, Some(_)) => Err(address.wrong("`shedlock_table` belongs to layout=shedlock")),
+        (None, None) => Ok(None),
+        (Some(_), table) => Ok(Some(table.unwrap_or_else(|| "shedlock".into()))),
+    }
+}
+
+/// The statements by which a lock is taken in ShedLock's table.
+pub(crate) fn statements(words: &Words, shed: &ShedlockWords) -> Statements {
+    let made = |text: &str| statement(&with_words(text, shed), words);
+    let change = |theirs: &str, ours: &str, condition: &str| {
+        let text = shed.change.replace("{own}", "k = $1").replace("{theirs}", "name = $1");
+        text.replace("{set_theirs}", theirs).replace("{set_ours}", ours).replace("{if}", condition)
+    };
+    let until = |time: &str| format!("lock_until = {}", shed.until.replace("{time}", time));
+    let taken = format!("{}, locked_at = {{utc}}, locked_by = $5", until("$3"));
+    // The value is the whole of `locked_by`.
+    let ours = |text: &str| set_of(text).replace("hold = $5", "hold = RIGHT($5, 16)");
+    let start = |text: &str, places: [&str; 2]| {
+        let text = text.replace("{ran_elsewhere}", RAN_ELSEWHERE);
+        let theirs = BOUNDARY.replace("{now}", shed.locked_us);
+        made(&in_period(&text.replace("{boundary_of_theirs}", &theirs), places))
+    };
+    let kept = format!("lock_until = CASE WHEN $3 = 0 THEN {{free}} ELSE {} END", shed.until.replace("{time}", "$3"));
+    // A kept key still tells whose it was.
+    let ended = set_of(END).replace("hold = '', ", "");
+    let broken = "hold = $2 AND owner IS NOT NULL AND owner <> {nobody} AND lock_until > {utc} AND {tail} = {of_hold}";
+    let abandon = shed.abandon.replace("{set_ours}", set_of(ABANDON)).replace("{if}", condition_of(ABANDON));
+    let renew = shed
+        .change
+        .replace("{own}", "k IN ({names}) AND owner IN ({owners})")
+        .replace("{theirs}", "name IN ({names})")
+        .replace("{set_theirs}", &until("$1"))
+        .replace("{set_ours}", set_of(RENEW))
+        .replace("{if}", "{is_ours} AND lock_until > {utc}")
+        .replace("{tells}", "");
+    let held = |more: &str, first: usize| of_many(|text| made(text), &format!("{HELD}{more}"), first);
+    Statements {
+        acquire: made(&change(&taken, &ours(ACQUIRE), FREE)),
+        refused: made(REFUSED),
+        start: start(&change(&taken, &ours(START), FREE_TO_START), ["$6", "$7"]),
+        refused_start: start(REFUSED_START, ["$4", "$5"]),
+        release: made(&change("lock_until = {free}", set_of(RELEASE), MINE).replace("{tells}", "")),
+        end: made(&change(&kept, &ended, MINE).replace("{tells}", "")),
+        abandon: made(&abandon.replace("{mine}", MINE)),
+        renew: of_many(|text| made(text), &renew, 2),
+        renewed: held("", 1),
+        unlocked: held(" FOR UPDATE SKIP LOCKED", 1),
+        look: made(LOOK),
+        list: made(LIST),
+        break_hold: made(&change("lock_until = {free}", set_of(BREAK), broken).replace("{tells}", "")),
+        make: vec![made(MAKE_OURS), made(MAKE_THEIRS)],
+        ..Statements::new(words)
+    }
+}
+
+/// The assignments of a statement of the lease row.
+fn set_of(text: &str) -> &str {
+    let (_, text) = text.split_once(" SET ").unwrap_or_default();
+    text.rsplit_once(" WHERE ").map_or(text, |(set, _)| set)
+}
+
+/// Its condition beside the name.
+fn condition_of(text: &str) -> &str {
+    text.split_once(" WHERE k = $1 AND ").map_or("", |(_, condition)| condition)
+}
+
+fn with_words(text: &str, shed: &ShedlockWords) -> String {
+    text.replace("{is_ours}", IS_OURS)
+        .replace("{utc}", shed.now)
+        .replace("{free}", shed.free)
+        .replace("{left}", shed.left)
+        .replace("{tail}", shed.tail)
+        .replace("{of_owner}", shed.of_owner)
+        .replace("{of_row}", shed.of_row)
+        .replace("{of_hold}", shed.of_hold)
+        .replace("{name_bytes}", shed.name_bytes)
+        .replace("{another_tool}", &Note::ANOTHER_TOOL.replace('\'', "''"))
+        .replace("{theirs_table}", &shed.table)
+}
+
+/// The name of a lock in ShedLock's table, and of its row in ours: what a Java program calls it.
+///
+/// # Errors
+/// [`ErrorKind::Unsupported`] for a key without a literal name, and for a name that the column does not take.
+pub(crate) fn row_name(key: &LockKey) -> Result<RowName> {
+    let name = key.literal()?.as_str().to_owned();
+    if name.chars().count() > MOST || name.len() >= 255 {
+        let text = format!("the name of the lock is too long for ShedLock's table: it takes {MOST} characters");
+        let need = format!("a name of at most {MOST} characters");
+        return Err(Error::new(ErrorKind::Unsupported { need }, text).with_key(key.as_str()));
+    }
+    Ok(RowName { name, is_long: false })
+}
+
+/// What stands in `locked_by` while this claim holds.
+pub(crate) fn locked_by(claim: &Claim) -> String {
+    format!("{}#{}", claim.note.host().unwrap_or("dlock"), HoldId::of(&claim.owner))
+}
+
+/// The prefix of the names that a listing asks for, and the range of rows in which they are. Names there have no namespace.
+pub(crate) fn range_of(listing: &Listing) -> (String, String, String) {
+    let prefix = listing.prefix.clone();
+    (prefix.clone(), prefix.clone(), format!("{prefix}{}", char::MAX))
+}
+
+/// The lock with this name, of a Java node's too. No name is refused: ShedLock takes any.
+pub(crate) fn listed_key(name: &str) -> Option<LockKey> {
+    Some(LockKey(name.into()))
+}
