@@ -113,3 +113,7 @@ struct ComingFrom;
 #[cfg(doctest)]
 #[doc = include_str!("../docs/redlock.md")]
 struct Redlock;
+
+#[cfg(doctest)]
+#[doc = include_str!("../docs/paired.md")]
+struct Paired;

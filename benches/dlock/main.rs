@@ -11,6 +11,7 @@ mod floors;
 mod lease_contended;
 mod lease_held;
 mod memory;
+mod paired;
 mod peers;
 mod renewals;
 mod sql;
@@ -27,7 +28,7 @@ use dlock_testkit::servers::Make;
 use table::Row;
 
 /// Every row, in the order of the table.
-const ROWS: [(&str, Run); 62] = [
+const ROWS: [(&str, Run); 63] = [
     ("uncontended-1", || uncontended::row(Make::Redis, 1)),
     ("uncontended-64", || uncontended::row(Make::Redis, 64)),
     ("uncontended-1024", || uncontended::row(Make::Redis, 1024)),
@@ -88,6 +89,7 @@ const ROWS: [(&str, Run); 62] = [
     ("etcd-contended-4x4", || etcd::contended_row(4, 4)),
     ("consul-1", || consul::row(1)),
     ("consul-16", || consul::row(16)),
+    ("paired-1", paired::row),
     ("memory", memory::row),
     ("compile", compile::row),
 ];

@@ -137,6 +137,15 @@ impl<'a> Bench<'a> {
         Ok(Client::new(self.store.open(clock).await?, self.clock.clone()))
     }
 
+    /// A client that reaches only a part of the store.
+    pub(crate) async fn client_of_a_part(&self) -> Tested<Client> {
+        let Some(opening) = self.store.open_to_a_part(self.clock.clone()) else {
+            return Err(Stop::NotApplicable("the store has one part, or needs all of them".into()));
+        };
+        let backend = opening.await.map_err(|error| harness("could not open a client of a part", error))?;
+        Ok(Client::new(backend, self.clock.clone()))
+    }
+
     /// The entries that the store itself has for the key, sorted.
     pub(crate) async fn leftovers(&self, key: &LockKey) -> Tested<Vec<String>> {
         let mut found =

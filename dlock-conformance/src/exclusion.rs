@@ -12,6 +12,7 @@ use crate::client::Client;
 
 pub(crate) const CASES: &[Case] = &[
     case!("many owners at once never hold the lock together", always, all_at_once),
+    case!("clients that reach only a part of the store and others never hold the lock together", always, in_part),
     case!("a second owner is refused, from any client", always, second_owner),
     case!("an owner may ask again, and one release frees the lock", always, asked_again),
     case!("a repeated request of an owner begins its lease anew", always, armed_anew),
@@ -31,11 +32,22 @@ struct Resource {
 }
 
 async fn all_at_once(bench: &Bench<'_>) -> Tested {
+    let clients = [bench.client().await?, bench.client().await?, bench.client().await?];
+    side_by_side(bench, &clients).await
+}
+
+/// "Try this store, and if it cannot be reached take that one" is no lock: each half of the clients has one of its own.
+async fn in_part(bench: &Bench<'_>) -> Tested {
+    let part = bench.client_of_a_part().await?;
+    side_by_side(bench, &[bench.client().await?, part, bench.client().await?]).await
+}
+
+/// Clients that work under one lock. Each has several owners, one after another.
+async fn side_by_side(bench: &Bench<'_>, clients: &[Client]) -> Tested {
     const ROUNDS: u32 = 3;
     let (key, resource) = (bench.key()?, Arc::new(Resource::default()));
     let mut tasks = tokio::task::JoinSet::new();
-    for _ in 0..3 {
-        let client = bench.client().await?;
+    for client in clients {
         // Some join the queue and some only try: a grant may come either way.
         for in_line in [true, true, false] {
             let claims = (0..ROUNDS).map(|_| bench.claim(&key, bench.long())).collect::<Tested<Vec<_>>>()?;

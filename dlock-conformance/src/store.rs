@@ -45,6 +45,13 @@ pub trait Store: Send + Sync {
         None
     }
 
+    /// Opens a client that reaches only a part of the store and still gets locks: some of its servers, or one of the stores
+    /// that it is made of. `None` if the store has one part, or needs all of them.
+    fn open_to_a_part(&self, clock: Clock) -> Option<BoxFuture<'_, Result<Arc<dyn Backend>>>> {
+        let _ = clock;
+        None
+    }
+
     /// Kills the store as `kill -9` does, and starts it again.
     fn restart(&self) -> Option<BoxFuture<'_, Result<()>>> {
         None

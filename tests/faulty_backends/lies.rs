@@ -11,8 +11,8 @@ const SHORT_POLL: WakeStyle = WakeStyle::Poll { from: Duration::from_millis(5), 
 /// Together they make every case applicable.
 pub(crate) const SETUPS: [Setup; 7] = [POLL, LINE, PUSH, SESSION, MODES, POLLED_MODES, PUSHED_MODES];
 const POLL: Setup =
-    Setup { name: "lease, poll", expiry: Expiry::Lease, wake: SHORT_POLL, grouped: false, modes: false };
-const LINE: Setup = Setup { name: "lease, hint", wake: WakeStyle::Hint, ..POLL };
+    Setup { name: "lease, poll", expiry: Expiry::Lease, wake: SHORT_POLL, grouped: false, parts: false, modes: false };
+const LINE: Setup = Setup { name: "lease, hint", wake: WakeStyle::Hint, parts: true, ..POLL };
 const PUSH: Setup = Setup { name: "lease, grant", wake: WakeStyle::Grant, grouped: true, ..POLL };
 const SESSION: Setup = Setup { name: "session", expiry: Expiry::Session { told: Duration::from_millis(100) }, ..POLL };
 const MODES: Setup = Setup { name: "modes, hint", modes: true, ..LINE };
@@ -32,6 +32,7 @@ macro_rules! lies {
 
 lies! {
     TwoSteps POLL ["many owners at once never hold the lock together"]
+    TriesAnother LINE ["clients that reach only a part of the store and others never hold the lock together"]
     OwnerIsNote POLL ["a second owner is refused, from any client"]
     CountsUp POLL ["an owner may ask again, and one release frees the lock"]
     ArmsNothing POLL ["a repeated request of an owner begins its lease anew"]

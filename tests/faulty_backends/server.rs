@@ -21,6 +21,8 @@ pub(crate) struct Setup {
     pub(crate) expiry: Expiry,
     pub(crate) wake: WakeStyle,
     pub(crate) grouped: bool,
+    /// Can clients reach a part of it?
+    pub(crate) parts: bool,
     /// Does it know more than exclusive locks that are simply freed?
     pub(crate) modes: bool,
 }

@@ -15,11 +15,14 @@ use crate::server::{Server, Setup};
 /// The reference store as the suite sees it.
 pub(crate) struct Reference {
     server: Arc<Server>,
+    /// The server to which a client goes that cannot reach the other one: "try Redis, else MySQL".
+    another: Option<Arc<Server>>,
 }
 
 impl Reference {
     pub(crate) fn new(setup: Setup, lie: Option<Lie>) -> Self {
-        Self { server: Server::new(setup, lie) }
+        let another = (lie == Some(Lie::TriesAnother)).then(|| Server::new(setup, lie));
+        Self { server: Server::new(setup, lie), another }
     }
 }
 
@@ -66,6 +69,15 @@ impl Store for Reference {
             self.server.set_outage(Some(outage));
             Ok(Box::new(Ends(self.server.clone())) as Box<dyn Any + Send>)
         }))
+    }
+
+    fn open_to_a_part(&self, clock: Clock) -> Option<BoxFuture<'_, Result<Arc<dyn Backend>>>> {
+        if !self.server.setup.parts {
+            return None;
+        }
+        let server = self.another.as_ref().unwrap_or(&self.server);
+        let client: Arc<dyn Backend> = Arc::new(Client::new(server.clone(), clock));
+        Some(Box::pin(async { Ok(client) }))
     }
 
     fn restart(&self) -> Option<BoxFuture<'_, Result<()>>> {

@@ -15,7 +15,7 @@ use tempfile::TempDir;
 use crate::lateness;
 use crate::probes::{self, Probe};
 use crate::resource::Resource;
-use crate::store::Store;
+use crate::store::{self, Store};
 
 /// The ttl of nearly every lock here. Short, since trials wait for it; whole seconds, since some stores want that.
 pub(crate) const TTL: Duration = Duration::from_secs(2);
@@ -47,8 +47,9 @@ pub(crate) struct Arena {
     pub(crate) servers: Vec<Instance>,
     pub(crate) probe: Box<dyn Probe>,
     pub(crate) resource: Resource,
-    near: String,
-    far: String,
+    /// The words of the store, and the same through the proxies.
+    pub(crate) near: String,
+    pub(crate) far: String,
     memory: Arc<Memory>,
     runtime: tokio::runtime::Runtime,
     /// Also for messages between processes. Last, so that the server ends before its files are removed.
@@ -69,8 +70,7 @@ impl Arena {
             _ => url.unwrap(),
         };
         let near = runtime.block_on(probes::own_space(store, &near, &namespace));
-        let (proxies, far) =
-            if store.is_remote() { Proxy::in_front_of_each(&near)? } else { (Vec::new(), near.clone()) };
+        let (proxies, far) = if store.is_remote() { in_front_of(&near)? } else { (Vec::new(), near.clone()) };
         let probe = probes::probe(store, &near, &namespace, &memory);
         let resource = Resource::beside(store, &near, folder.path());
         Ok(Self { store, namespace, proxies, servers, probe, resource, near, far, memory, runtime, folder })
@@ -102,10 +102,10 @@ impl Arena {
         registry.configure(|defaults| defaults.namespace.clone_from(&self.namespace)).unwrap();
         if self.store == Store::Memory {
             registry.install_shared("store", self.memory.clone()).unwrap();
+            registry.set_default("store").unwrap();
         } else {
-            registry.connect("store", url).await.unwrap();
+            store::connect(&registry, url).await.unwrap();
         }
-        registry.set_default("store").unwrap();
         registry
     }
 
@@ -149,6 +149,15 @@ impl Arena {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
+}
+
+/// Proxies in front of all servers in the words of a store.
+fn in_front_of(words: &str) -> Result<(Vec<Proxy>, String)> {
+    let [first, second, made] = words.split(' ').collect::<Vec<_>>()[..] else {
+        return Proxy::in_front_of_each(words);
+    };
+    let ((gate, first), (authority, second)) = (Proxy::in_front_of(first)?, Proxy::in_front_of(second)?);
+    Ok((vec![gate, authority], format!("{first} {second} {made}")))
 }
 
 /// The lock that the holders take, for another process.

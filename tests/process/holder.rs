@@ -51,8 +51,7 @@ async fn hold() -> Result<(), Error> {
 async fn connect() {
     let namespace = var("NAMESPACE");
     dlock::configure(|defaults| defaults.namespace = namespace).unwrap();
-    dlock::connect("store", &var("LOCKS")).await.unwrap();
-    dlock::set_default("store").unwrap();
+    crate::store::connect(dlock::Registry::global(), &var("LOCKS")).await.unwrap();
 }
 
 fn resource() -> Resource {

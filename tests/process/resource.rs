@@ -23,6 +23,7 @@ impl Resource {
             Store::Redis | Store::MariaDb | Store::MySql | Store::Postgres => url.to_owned(),
             // Its own part of the URL means nothing to the client.
             Store::MariaDbNamed | Store::MySqlNamed | Store::PostgresNamed => url.split('?').next().unwrap().to_owned(),
+            Store::Paired => url.split(' ').nth(1).unwrap().to_owned(),
             _ => format!("sqlite://{}?mode=rwc", folder.join("resource.db").display()),
         };
         Self { url }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use dlock::Registry;
 use dlock_testkit::Result;
 use dlock_testkit::servers::{Consul, Etcd, Instance, MariaDb, MySql, Postgres, Redis, ZooKeeper, redlock_url, shared};
 
@@ -23,10 +24,12 @@ pub(crate) enum Store {
     Etcd,
     ZooKeeper,
     Consul,
+    /// Redis as the gate of a lease row in MariaDB.
+    Paired,
 }
 
 /// All of them.
-pub(crate) const ALL: [Store; 13] = [
+pub(crate) const ALL: [Store; 14] = [
     Store::Memory,
     Store::Sqlite,
     Store::Redis,
@@ -40,6 +43,7 @@ pub(crate) const ALL: [Store; 13] = [
     Store::Etcd,
     Store::ZooKeeper,
     Store::Consul,
+    Store::Paired,
 ];
 
 impl Store {
@@ -58,6 +62,7 @@ impl Store {
             Self::Etcd => "etcd",
             Self::ZooKeeper => "zookeeper",
             Self::Consul => "consul",
+            Self::Paired => "paired",
         }
     }
 
@@ -85,7 +90,7 @@ impl Store {
     /// connections for renewals.
     pub(crate) fn most_sessions(self) -> usize {
         match self {
-            Self::MariaDb | Self::MySql | Self::Postgres => 2 * (2 * 8 + 2),
+            Self::MariaDb | Self::MySql | Self::Postgres | Self::Paired => 2 * (2 * 8 + 2),
             // Idle ones, and the list of sessions.
             Self::Consul => 2 * (8 + 1),
             _ => 0,
@@ -119,6 +124,7 @@ impl Store {
             Self::Etcd => shared().etcd().map(Some),
             Self::ZooKeeper => shared().zookeeper().map(Some),
             Self::Consul => shared().consul().map(Some),
+            Self::Paired => Ok(Some(pair_of(&[shared().redis()?, shared().mariadb()?]))),
         }
     }
 
@@ -135,6 +141,7 @@ impl Store {
             Self::Etcd => Instance::start_all([Etcd::default()]),
             Self::ZooKeeper => Instance::start_all([ZooKeeper::default()]),
             Self::Consul => Instance::start_all([Consul::default()]),
+            Self::Paired => Ok(vec![Instance::start(Redis::default())?, Instance::start(MariaDb::default())?]),
         }
     }
 
@@ -142,9 +149,26 @@ impl Store {
     pub(crate) fn url_of(self, servers: &[Instance]) -> Option<String> {
         match (self, servers) {
             (Self::Redlock, nodes) => Some(with_long_ttls(redlock_url(nodes))),
+            (Self::Paired, servers) => Some(pair_of(&servers.iter().map(Instance::url).collect::<Vec<_>>())),
             (_, servers) => servers.first().map(Instance::url),
         }
     }
+}
+
+/// The words of a pair: both stores, and what is made of them; see [`connect`].
+fn pair_of(urls: &[String]) -> String {
+    format!("{} paired://?gate=first&authority=second", urls.join(" "))
+}
+
+/// Opens a store. Its words are a URL, or the URLs of two stores and one that names them `first` and `second`.
+pub(crate) async fn connect(registry: &Registry, words: &str) -> dlock::Result<()> {
+    let words: Vec<&str> = words.split(' ').collect();
+    if let [first, second, _] = words[..] {
+        registry.connect("first", first).await?;
+        registry.connect("second", second).await?;
+    }
+    registry.connect("store", words[words.len() - 1]).await?;
+    registry.set_default("store")
 }
 
 /// For locks that no trial waits for.

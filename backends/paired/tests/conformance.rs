@@ -4,20 +4,22 @@ mod members;
 
 use std::any::Any;
 use std::process::ExitCode;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use dlock_conformance::{Outage, Store};
 use dlock_contract::{Backend, Clock, LockKey, Result};
 use dlock_paired::{GateDown, Migrating, Paired};
-use dlock_testkit::conformance;
+use dlock_testkit::conformance::{self, Served};
+use dlock_testkit::servers::Redis;
+use dlock_testkit::{Mode, Proxy};
 use futures::future::{BoxFuture, join_all};
 
-use members::{file, memory, mysql, postgres, redis};
+use members::{file, memory, mysql, of_redis, postgres, redis};
 
 fn main() -> ExitCode {
     conformance::main(&[
         ("redis+mysql", || two("redis+mysql", pair, redis()?, mysql()?)),
-        ("redis+postgres", || two("redis+postgres", pair_or_authority, redis()?, postgres()?)),
+        ("redis+postgres", redis_or_postgres),
         ("memory+sqlite", || two("memory+sqlite", pair, memory(), file()?)),
         ("sqlite->redis", || two("sqlite->redis", migration, file()?, redis()?)),
     ])
@@ -44,7 +46,14 @@ fn two(
     first: Box<dyn Store>,
     second: Box<dyn Store>,
 ) -> Result<Box<dyn Store>, String> {
-    Ok(Box::new(Two { name, make, members: [first, second] }))
+    Ok(Box::new(Two { name, make, members: [first, second], passed_over: None }))
+}
+
+fn redis_or_postgres() -> Result<Box<dyn Store>, String> {
+    let gate = Arc::new(Served::start(Redis::default())?);
+    let passed_over = Some(PassedOver { gate: gate.clone(), cut: Mutex::default() });
+    let members = [of_redis(gate), postgres()?];
+    Ok(Box::new(Two { name: "redis+postgres", make: pair_or_authority, members, passed_over }))
 }
 
 /// Two stores. What happens to one of them happens to both.
@@ -52,6 +61,14 @@ struct Two {
     name: &'static str,
     make: Make,
     members: [Box<dyn Store>; 2],
+    passed_over: Option<PassedOver>,
+}
+
+/// A gate that is passed over while it is down.
+struct PassedOver {
+    gate: Arc<Served>,
+    /// The ways to it that were cut.
+    cut: Mutex<Vec<Proxy>>,
 }
 
 impl Store for Two {
@@ -91,6 +108,19 @@ impl Store for Two {
         Some(Box::pin(async move {
             let cut = join_all(cut).await.into_iter().collect::<Result<Vec<_>>>()?;
             Ok(Box::new(cut) as Box<dyn Any + Send>)
+        }))
+    }
+
+    /// Clients that do not reach the gate.
+    fn open_to_a_part(&self, clock: Clock) -> Option<BoxFuture<'_, Result<Arc<dyn Backend>>>> {
+        let PassedOver { gate, cut } = self.passed_over.as_ref()?;
+        Some(Box::pin(async move {
+            let (proxy, url) = gate.another_way()?;
+            let gate: Arc<dyn Backend> = Arc::new(dlock_redis::Redis::connect(&url, &clock).await?);
+            let client = (self.make)([gate, self.members[1].open(clock.clone()).await?], &clock)?;
+            proxy.set(Mode::Refuse);
+            cut.lock().unwrap_or_else(PoisonError::into_inner).push(proxy);
+            Ok(client)
         }))
     }
 

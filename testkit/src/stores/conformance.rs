@@ -127,6 +127,14 @@ impl Served {
         self.instance.url_at(self.proxy.port())
     }
 
+    /// Another proxy to the same server, and the URL that leads through it.
+    pub fn another_way(&self) -> Result<(Proxy, String)> {
+        let proxy = Proxy::start(self.instance.addr());
+        let proxy = proxy.map_err(|error| Error::outage("no further proxy").because(error))?;
+        let url = self.instance.url_at(proxy.port());
+        Ok((proxy, url))
+    }
+
     /// The server itself, around the proxy.
     pub fn addr(&self) -> SocketAddr {
         self.instance.addr()

@@ -9,6 +9,7 @@ mod leader;
 mod nemesis;
 mod network;
 mod own_process;
+mod pairs;
 mod runtimes;
 mod server_stopped;
 mod stopped;
@@ -28,6 +29,7 @@ const ANY: fn(Store) -> bool = |_| true;
 const SHARED: fn(Store) -> bool = Store::is_shared;
 const REMOTE: fn(Store) -> bool = Store::is_remote;
 const PASSES: fn(Store) -> bool = Store::passes_holds_on;
+const PAIRS: fn(Store) -> bool = |store| store == Store::Paired;
 
 macro_rules! cases {
     ($($applies:ident $server:ident $module:ident :: $name:ident,)*) => {
@@ -60,6 +62,8 @@ pub(crate) const ALL: &[Case] = cases![
     REMOTE Shared network::a_lost_reply_to_a_renewal_makes_no_second_holder,
     REMOTE Shared network::a_late_grant_is_short_or_refused,
     REMOTE Own server_stopped::a_stopped_server_makes_no_second_holder,
+    PAIRS Shared pairs::workers_that_do_not_reach_the_gate_exclude_those_that_do,
+    PAIRS Shared pairs::a_rolling_deployment_from_one_store_to_another_never_overlaps,
 ];
 
 /// The seed of a trial that chooses at random: printed, and taken from the environment to repeat it.

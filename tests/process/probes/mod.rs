@@ -37,6 +37,10 @@ pub(crate) async fn own_space(store: Store, url: &str, namespace: &str) -> Strin
         Store::Etcd => format!("etcd://{}", url.split_once("://").unwrap().1),
         // The trials tell how late a dead holder's lock is free. The lock-delay has tests in the store's crate.
         Store::Consul => format!("{url}?lock_delay=0s"),
+        Store::Paired => {
+            let [gate, authority, made] = url.split(' ').collect::<Vec<_>>()[..] else { panic!("not a pair: {url}") };
+            format!("{gate} {} {made}", mysql::own_database(authority, namespace).await)
+        }
         _ => url.to_owned(),
     }
 }
@@ -56,6 +60,24 @@ pub(crate) fn probe(store: Store, url: &str, namespace: &str, memory: &Arc<Memor
         Store::Etcd => Box::new(etcd::Etcd { url, namespace }),
         Store::ZooKeeper => Box::new(zookeeper::ZooKeeper { url, namespace }),
         Store::Consul => Box::new(consul::Consul { url, namespace }),
+        Store::Paired => {
+            let [gate, authority] = [0, 1].map(|word| url.split(' ').nth(word).unwrap().to_owned());
+            let gate = redis::Redis { urls: vec![gate], namespace: namespace.clone() };
+            Box::new(Both([Box::new(gate), Box::new(mysql::Rows { url: authority, namespace })]))
+        }
+    }
+}
+
+/// What is left in either of two stores.
+struct Both([Box<dyn Probe>; 2]);
+
+impl Probe for Both {
+    fn places(&self) -> BoxFuture<'_, Vec<String>> {
+        Box::pin(async { [self.0[0].places().await, self.0[1].places().await].concat() })
+    }
+
+    fn clients(&self) -> BoxFuture<'_, Vec<String>> {
+        Box::pin(async { [self.0[0].clients().await, self.0[1].clients().await].concat() })
     }
 }
 

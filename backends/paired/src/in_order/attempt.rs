@@ -6,7 +6,7 @@ use dlock_contract::{Attempt, Claim, Error, ErrorKind, Hold, Queue, Result, Sign
 use futures::future::BoxFuture;
 
 use crate::in_order::entry::Entry;
-use crate::in_order::errors::{told_after, told_by};
+use crate::in_order::errors::told_after;
 use crate::in_order::first_part::FirstPart;
 use crate::in_order::{Both, InOrder, Kind, Undo};
 
@@ -22,13 +22,13 @@ impl InOrder {
         match self.second.try_acquire(&self.for_second(claim), queue).await {
             Ok(Attempt::Acquired(hold)) => self.grant(claim, hold).map(Attempt::Acquired),
             Ok(Attempt::Contended(mut wake)) if queue == Queue::Leave => {
-                self.leave(claim).await;
+                self.leave(claim).await?;
                 wake.signal = None;
                 Ok(Attempt::Contended(wake))
             }
             Ok(Attempt::Contended(wake)) => Ok(Attempt::Contended(self.behind_second(claim, wake))),
             Ok(Attempt::AlreadyRun) => {
-                self.leave(claim).await;
+                self.leave(claim).await?;
                 Ok(Attempt::AlreadyRun)
             }
             Err(error) => Err(self.without_second(claim, error).await),
@@ -43,26 +43,27 @@ impl InOrder {
             Ok(Attempt::Acquired(hold)) => self.grant(claim, hold).map(Signal::Granted),
             Ok(Attempt::Contended(_)) => Ok(Signal::Ask),
             Ok(Attempt::AlreadyRun) => {
-                self.leave(claim).await;
+                self.leave(claim).await?;
                 Ok(Signal::Ask)
             }
             Err(error) => Err(self.without_second(claim, error).await),
         }
     }
 
-    /// The second store failed. The first is freed: whoever cannot ask the second must not keep others from it.
+    /// The second store failed. A gate is freed: whoever cannot ask the authority must not keep others from it. Where both
+    /// stores decide, the engine abandons the claim or asks again.
     async fn without_second(self: &Arc<Self>, claim: &Arc<Claim>, error: Error) -> Error {
         let [_, name] = self.kind.names();
-        told_after(name, error, self.leave(claim).await)
+        let nothing_left = self.kind == Kind::Gate && matches!(self.leave(claim).await, Ok(true));
+        told_after(name, error, nothing_left)
     }
 
     /// A waiter of the first store.
     pub(super) fn behind_first(self: &Arc<Self>, claim: &Arc<Claim>, mut wake: Wake) -> Wake {
-        let [name, _] = self.kind.names();
         let (stores, claim) = (self.clone(), claim.clone());
         wake.signal = wake.signal.map(|signal| -> BoxFuture<'static, Result<Signal>> {
             Box::pin(async move {
-                match signal.await.map_err(|error| told_by(name, error))? {
+                match signal.await.map_err(|error| stores.by_first(error))? {
                     Signal::Granted(first) => stores.go_on(&claim, first).await,
                     Signal::Ask => Ok(Signal::Ask),
                 }
@@ -71,9 +72,8 @@ impl InOrder {
         wake
     }
 
-    /// A waiter of the second store, which has the first one meanwhile, for one ttl at most.
+    /// A waiter of the second store, which has the first one meanwhile. It asks again before the lease there ends.
     fn behind_second(self: &Arc<Self>, claim: &Arc<Claim>, mut wake: Wake) -> Wake {
-        let [_, name] = self.kind.names();
         if let Some(passage) = self.passages.get(&claim.owner)
             && matches!(passage.first, FirstPart::Held(_))
         {
@@ -82,7 +82,7 @@ impl InOrder {
         let (stores, claim) = (self.clone(), claim.clone());
         wake.signal = wake.signal.map(|signal| -> BoxFuture<'static, Result<Signal>> {
             Box::pin(async move {
-                match signal.await.map_err(|error| told_by(name, error))? {
+                match signal.await.map_err(|error| stores.by_second(error))? {
                     Signal::Granted(hold) => stores.grant(&claim, hold).map(Signal::Granted),
                     Signal::Ask => Ok(Signal::Ask),
                 }
@@ -114,22 +114,41 @@ impl InOrder {
         Ok(hold.with_session(both))
     }
 
-    /// Ends what a claim has in the first store. False if the store has not confirmed it.
-    pub(super) async fn leave(self: &Arc<Self>, claim: &Arc<Claim>) -> bool {
+    /// Ends what a claim has in the first store. False if a gate has not confirmed it yet.
+    ///
+    /// A late end in a store that decides could meet what the same owner wins next. There it is tried once, in place, and
+    /// an error leaves it to the engine.
+    pub(super) async fn leave(self: &Arc<Self>, claim: &Arc<Claim>) -> Result<bool> {
         match self.passages.take(&claim.owner).map(|passage| passage.first) {
-            None | Some(FirstPart::Nothing) => true,
-            Some(FirstPart::Held(_) | FirstPart::Unknown) => self.undo(Undo::Abandon(claim.clone())).await,
+            None | Some(FirstPart::Nothing) => Ok(true),
+            Some(FirstPart::Held(_) | FirstPart::Unknown) if self.kind == Kind::Gate => {
+                Ok(self.undo(Undo::Abandon(claim.clone())).await)
+            }
+            Some(FirstPart::Held(_) | FirstPart::Unknown) => {
+                let left = self.first.abandon(claim).await;
+                left.map(|()| true).map_err(|error| told_after(self.kind.names()[0], error, false))
+            }
         }
     }
 
     /// Ends an acquisition in both stores.
-    pub(crate) async fn abandon(&self, claim: &Arc<Claim>) -> Result<()> {
+    pub(crate) async fn abandon(self: &Arc<Self>, claim: &Arc<Claim>) -> Result<()> {
         self.passages.take(&claim.owner);
-        let [first, second] = self.kind.names();
         let of_second = self.for_second(claim);
+        let in_second = async { self.second.abandon(&of_second).await.map_err(|error| self.by_second(error)) };
+        let in_first = async {
+            if self.skips_first(claim) {
+                return Ok(());
+            }
+            if self.first_is_passed_over() {
+                // A place in its line may be left from before. The caller does not wait for a store that is down.
+                self.undo_later(&self.first, Undo::Abandon(claim.clone()));
+                return Ok(());
+            }
+            self.first.abandon(claim).await.map_err(|error| self.by_first(error))
+        };
         // Beside each other: a store that does not answer must not keep the other one from being asked.
-        let (in_second, in_first) = futures::join!(self.second.abandon(&of_second), self.first.abandon(claim));
-        in_second.map_err(|error| told_by(second, error))?;
-        in_first.map_err(|error| told_by(first, error))
+        let (in_second, in_first) = futures::join!(in_second, in_first);
+        in_second.and(in_first)
     }
 }

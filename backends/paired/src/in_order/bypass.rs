@@ -21,13 +21,12 @@ pub(super) struct Bypass {
     down: AtomicBool,
 }
 
-impl Bypass {
-    pub(super) fn is_down(&self) -> bool {
-        self.down.load(Ordering::Acquire)
-    }
-}
-
 impl InOrder {
+    /// Whether the first store is down, and is passed over for that.
+    pub(super) fn first_is_passed_over(&self) -> bool {
+        self.bypass.as_ref().is_some_and(|bypass| bypass.down.load(Ordering::Acquire))
+    }
+
     /// From now on the first store is passed over, until it says that it takes locks.
     pub(super) fn first_is_down(self: &Arc<Self>) {
         let Some(bypass) = &self.bypass else { return };

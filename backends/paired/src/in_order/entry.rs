@@ -7,7 +7,7 @@ use dlock_contract::{Attempt, BootInstant, Claim, Error, ErrorKind, Hold, Queue,
 
 use crate::in_order::first_part::FirstPart;
 use crate::in_order::passages::Passage;
-use crate::in_order::{InOrder, Kind, told_by};
+use crate::in_order::{InOrder, Kind};
 
 /// What the first store says to a claim.
 pub(super) enum Entry {
@@ -18,20 +18,21 @@ pub(super) enum Entry {
 }
 
 impl InOrder {
-    /// Takes a claim through the first store, unless it is through already.
+    /// Takes a claim through the first store. One that has come through a gate does not ask it again.
     pub(super) async fn enter(self: &Arc<Self>, claim: &Arc<Claim>, queue: Queue) -> Result<Entry> {
-        if let Some(passage) = self.passages.get(&claim.owner) {
-            if self.clock.now() < passage.until && self.still_has(claim, passage).await {
-                return Ok(Entry::Through);
+        // Where both stores decide, each attempt arms the lease in the first one anew.
+        if self.kind == Kind::Gate
+            && let Some(passage) = self.passages.get(&claim.owner)
+        {
+            if self.clock.now() >= passage.until || !self.still_has(claim, passage).await {
+                // It has kept the gate for a ttl and did not get the authority. Now others may come through, and it goes on
+                // waiting at the authority alone.
+                self.leave(claim).await?;
+                self.note_passage(claim, FirstPart::Nothing);
             }
-            // It has kept the first store for a ttl and did not get the second. Now others may try.
-            let [_, name] = self.kind.names();
-            self.second.abandon(&self.for_second(claim)).await.map_err(|error| told_by(name, error))?;
-            self.leave(claim).await;
+            return Ok(Entry::Through);
         }
-        // A gate knows nothing about periods: while a run holds the lock, the gate would answer `Contended` where the
-        // authority answers `AlreadyRun`.
-        if self.kind == Kind::Gate && claim.once_per.is_some() {
+        if self.skips_first(claim) {
             return Ok(self.through(claim, FirstPart::Nothing));
         }
         match self.ask_first(claim, queue).await? {
@@ -42,6 +43,12 @@ impl InOrder {
             Asked::Attempt(Attempt::AlreadyRun) => Ok(Entry::Answered(Attempt::AlreadyRun)),
             Asked::PassedOver(first) => Ok(self.through(claim, first)),
         }
+    }
+
+    /// A gate knows nothing about periods: while a run holds the lock, the gate would answer `Contended` where the authority
+    /// answers `AlreadyRun`.
+    pub(super) fn skips_first(&self, claim: &Claim) -> bool {
+        self.kind == Kind::Gate && claim.once_per.is_some()
     }
 
     fn through(&self, claim: &Claim, first: FirstPart) -> Entry {
@@ -81,16 +88,11 @@ impl InOrder {
     }
 
     async fn ask_first(self: &Arc<Self>, claim: &Arc<Claim>, queue: Queue) -> Result<Asked> {
-        let [name, _] = self.kind.names();
-        let Some(bypass) = &self.bypass else {
-            return self
-                .first
-                .try_acquire(claim, queue)
-                .await
-                .map(Asked::Attempt)
-                .map_err(|error| told_by(name, error));
-        };
-        if bypass.is_down() {
+        if self.bypass.is_none() {
+            let answer = self.first.try_acquire(claim, queue).await;
+            return answer.map(Asked::Attempt).map_err(|error| self.by_first(error));
+        }
+        if self.first_is_passed_over() {
             return Ok(Asked::PassedOver(FirstPart::Nothing));
         }
         let now = self.clock.now();
@@ -105,7 +107,7 @@ impl InOrder {
                 let may_have_left = error.may_have_left();
                 Ok(Asked::PassedOver(if may_have_left { FirstPart::Unknown } else { FirstPart::Nothing }))
             }
-            Some(Err(error)) => Err(told_by(name, error)),
+            Some(Err(error)) => Err(self.by_first(error)),
             None => {
                 self.first_is_down();
                 Ok(Asked::PassedOver(FirstPart::Unknown))

@@ -2,8 +2,22 @@
 
 use dlock_contract::Error;
 
+use crate::in_order::InOrder;
+
+impl InOrder {
+    /// The error of the first store.
+    pub(crate) fn by_first(&self, error: Error) -> Error {
+        told_by(self.kind.names()[0], error)
+    }
+
+    /// The error of the second store.
+    pub(crate) fn by_second(&self, error: Error) -> Error {
+        told_by(self.kind.names()[1], error)
+    }
+}
+
 /// The same error, told by the store that has this name in the pair.
-pub(crate) fn told_by(name: &str, error: Error) -> Error {
+fn told_by(name: &str, error: Error) -> Error {
     told_after(name, error, true)
 }
 

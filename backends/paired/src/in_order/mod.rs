@@ -18,7 +18,6 @@ use std::sync::atomic::{AtomicBool, AtomicUsize};
 
 use dlock_contract::{Backend, Claim, Clock, Error, Result};
 
-pub(crate) use errors::told_by;
 pub(crate) use first_part::FirstPart;
 pub(crate) use hold::Both;
 pub(crate) use identity::check_that_they_merge_alike;

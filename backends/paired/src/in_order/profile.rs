@@ -11,6 +11,7 @@ pub(crate) fn common(kind: &'static str, first: &Profile, second: &Profile) -> R
         both.expires_alone = first.expires_alone && second.expires_alone;
         both.read_write = first.read_write && second.read_write;
         both.permits = first.permits && second.permits;
+        both.silent_ttls = first.silent_ttls.max(second.silent_ttls);
         // A waiter is first behind the one store and then behind the other.
         both.takeover_delay = first.takeover_delay + second.takeover_delay;
         both.max_key_bytes = first.max_key_bytes.min(second.max_key_bytes);
@@ -81,13 +82,14 @@ mod tests {
         let some = Profile::new("some", ttl).with(|some| {
             (some.permits, some.any_key, some.expires_alone) = (true, false, false);
             some.takeover_delay = MS;
+            some.silent_ttls = 2;
             some.runs_on = RunsOn::OwnThread;
         });
         for [one, other] in [[&all, &some], [&some, &all]] {
             let both = common("both", one, other).unwrap();
             assert_eq!((both.read_write, both.permits, both.any_key, both.expires_alone), (false, true, false, false));
             assert_eq!((both.takeover_delay, both.max_key_bytes), (3 * MS, 100));
-            assert_eq!(both.runs_on, RunsOn::OwnThread);
+            assert_eq!((both.silent_ttls, both.runs_on), (2, RunsOn::OwnThread));
         }
     }
 }

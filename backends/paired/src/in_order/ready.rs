@@ -1,13 +1,18 @@
 //! Whether two stores take locks now.
 
-use dlock_contract::{Health, Result};
+use std::time::Duration;
+
+use dlock_contract::{Error, Health, Result};
 
 use crate::in_order::InOrder;
+
+/// For how long a probe waits for a store that is passed over while it is down.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 impl InOrder {
     /// Asks both stores. A first store that is passed over while it is down is a finding then, and no error.
     pub(crate) async fn ready(&self) -> Result<Health> {
-        let (first, second) = futures::join!(self.first.ready(), self.second.ready());
+        let (first, second) = futures::join!(self.first_ready(), self.second.ready());
         let second = second.map_err(|error| self.by_second(error))?;
         let [name, _] = self.kind.names();
         let first = match first.map_err(|error| self.by_first(error)) {
@@ -18,6 +23,16 @@ impl InOrder {
             first => first?,
         };
         Ok(self.together(Some(first), second))
+    }
+
+    /// Where the first store is passed over, its silence must not keep the second one's answer back.
+    async fn first_ready(&self) -> Result<Health> {
+        if self.bypass.is_none() {
+            return self.first.ready().await;
+        }
+        let by = self.clock.now().after(PATIENCE);
+        let ready = self.clock.timeout_at(by, self.first.ready()).await;
+        ready.unwrap_or_else(|| Err(Error::outage(format!("it did not answer within {PATIENCE:?}"))))
     }
 
     fn together(&self, first: Option<Health>, second: Health) -> Health {

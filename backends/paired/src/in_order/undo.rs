@@ -7,8 +7,7 @@ use std::time::Duration;
 use dlock_contract::engine::background;
 use dlock_contract::{Backend, Claim, Hold, Result, Standing};
 
-use crate::in_order::bypass::Bypass;
-use crate::in_order::{Both, FirstPart, InOrder, told_by};
+use crate::in_order::{Both, FirstPart, InOrder};
 
 /// What is given back in the first store.
 #[derive(Clone, Debug)]
@@ -44,7 +43,7 @@ impl Undo {
 impl InOrder {
     /// Gives something back in the first store. False if the store does not confirm it soon: then our thread goes on.
     pub(crate) async fn undo(self: &Arc<Self>, undo: Undo) -> bool {
-        if !self.bypass.as_ref().is_some_and(Bypass::is_down) {
+        if !self.first_is_passed_over() {
             let patience = self.patience(undo.ttl()).max(Duration::from_millis(200));
             let by = self.clock.now().after(patience);
             if matches!(self.clock.timeout_at(by, undo.ask(&*self.first)).await, Some(Ok(()))) {
@@ -110,7 +109,7 @@ impl InOrder {
         });
         let held: Vec<_> = held.collect();
         let Ok(background) = background() else { return };
-        if held.is_empty() {
+        if held.is_empty() || self.first_is_passed_over() {
             return;
         }
         let stores = self.clone();
@@ -119,7 +118,9 @@ impl InOrder {
 
     async fn renew_gate_now(&self, held: &[(Arc<Both>, Arc<Hold>)]) {
         let holds: Vec<&Hold> = held.iter().map(|(_, hold)| &**hold).collect();
-        let by = self.clock.now().after(LONGEST_REQUEST);
+        // No longer than until the next renewal.
+        let bound = holds.iter().map(|hold| hold.claim.ttl / 3).min().unwrap_or(LONGEST_REQUEST);
+        let by = self.clock.now().after(bound.min(LONGEST_REQUEST));
         let Some(answers) = self.clock.timeout_at(by, self.first.renew(&holds)).await else { return };
         for ((both, _), answer) in held.iter().zip(answers) {
             if matches!(answer, Ok(Standing::Lost)) {
@@ -148,15 +149,5 @@ impl InOrder {
                 stores.renew_gate_now(&[(both, hold)]).await;
             }
         });
-    }
-
-    /// The error of the second store.
-    pub(crate) fn by_second(&self, error: dlock_contract::Error) -> dlock_contract::Error {
-        told_by(self.kind.names()[1], error)
-    }
-
-    /// The error of the first store.
-    pub(crate) fn by_first(&self, error: dlock_contract::Error) -> dlock_contract::Error {
-        told_by(self.kind.names()[0], error)
     }
 }

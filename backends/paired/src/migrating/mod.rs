@@ -43,7 +43,6 @@ pub enum Numbers {
 
 impl Migrating {
     /// A migration from an old store to a new one.
-    #[must_use]
     pub fn builder(old: Arc<dyn Backend>, new: Arc<dyn Backend>) -> MigratingBuilder {
         MigratingBuilder { old, new, numbers: Numbers::Old, clock: Clock::system(), closes_members: true }
     }

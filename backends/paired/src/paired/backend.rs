@@ -1,6 +1,7 @@
 //! The requests of the contract. The authority's answer is the answer; the gate follows it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use dlock_contract::{
     Attempt, Backend, Claim, Health, Hold, Identity, Inspect, Keeps, LockKey, LockState, Periods, Profile, Queue,
@@ -56,12 +57,14 @@ impl Backend for Paired {
         Box::pin(self.stores.abandon(claim))
     }
 
-    /// The holders are the authority's. Those who wait do so at both stores.
+    /// The holders are the authority's. Those who wait do so at both stores; if the gate is silent, nobody knows how many.
     fn look<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<LockState>> {
         Box::pin(async move {
-            let (at_gate, state) = futures::join!(self.stores.first.look(key), self.stores.second.look(key));
+            let by = self.stores.clock.now().after(Duration::from_secs(1));
+            let at_gate = self.stores.clock.timeout_at(by, self.stores.first.look(key));
+            let (at_gate, state) = futures::join!(at_gate, self.stores.second.look(key));
             let mut state = state.map_err(|error| self.stores.by_second(error))?;
-            let at_gate = at_gate.ok().and_then(|state| state.waiters);
+            let at_gate = at_gate.and_then(Result::ok).and_then(|state| state.waiters);
             state.waiters = at_gate.zip(state.waiters).map(|(at_gate, behind)| at_gate + behind);
             Ok(state)
         })

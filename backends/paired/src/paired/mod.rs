@@ -41,7 +41,6 @@ pub enum GateDown {
 
 impl Paired {
     /// A pair of a gate and an authority.
-    #[must_use]
     pub fn builder(gate: Arc<dyn Backend>, authority: Arc<dyn Backend>) -> PairedBuilder {
         PairedBuilder { gate, authority, gate_down: GateDown::Fail, clock: Clock::system(), closes_members: true }
     }

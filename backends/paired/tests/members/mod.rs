@@ -4,4 +4,4 @@ mod local;
 mod server;
 
 pub(crate) use local::{file, memory};
-pub(crate) use server::{mysql, postgres, redis};
+pub(crate) use server::{mysql, of_redis, postgres, redis};

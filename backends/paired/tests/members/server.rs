@@ -10,20 +10,24 @@ use dlock_testkit::servers::{MySql, Postgres, Redis};
 use futures::future::BoxFuture;
 
 pub(crate) fn redis() -> Result<Box<dyn Store>, String> {
-    Ok(Box::new(Server { kind: Kind::Redis, served: Served::start(Redis::default())? }))
+    Ok(of_redis(Arc::new(Served::start(Redis::default())?)))
+}
+
+pub(crate) fn of_redis(served: Arc<Served>) -> Box<dyn Store> {
+    Box::new(Server { kind: Kind::Redis, served })
 }
 
 pub(crate) fn mysql() -> Result<Box<dyn Store>, String> {
-    Ok(Box::new(Server { kind: Kind::MySql, served: Served::start(MySql::default())? }))
+    Ok(Box::new(Server { kind: Kind::MySql, served: Arc::new(Served::start(MySql::default())?) }))
 }
 
 pub(crate) fn postgres() -> Result<Box<dyn Store>, String> {
-    Ok(Box::new(Server { kind: Kind::Postgres, served: Served::start(Postgres::default())? }))
+    Ok(Box::new(Server { kind: Kind::Postgres, served: Arc::new(Served::start(Postgres::default())?) }))
 }
 
 struct Server {
     kind: Kind,
-    served: Served,
+    served: Arc<Served>,
 }
 
 #[derive(Clone, Copy)]

@@ -3,6 +3,7 @@
 mod kit;
 mod late;
 mod migration;
+mod operator;
 mod refused;
 mod table;
 mod waiting;

@@ -1,0 +1,212 @@
+//! Stores that are made of installed stores, as programs connect to them: by URL and from the environment.
+
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use dlock::backends::memory::Memory;
+use dlock::backends::paired::{GateDown, Paired};
+use dlock::{ErrorKind, Mode, Registry, Wait};
+use dlock_contract::{
+    Attempt, Backend, Claim, Health, Hold, LockKey, LockState, Profile, Queue, Released, Result, Standing,
+};
+use dlock_testkit::slips::assert_hidden;
+use futures::executor::block_on;
+use futures::future::BoxFuture;
+
+const PAIR: &str = "paired://?gate=quick&authority=sure";
+
+/// A registry with two stores.
+fn registry() -> Registry {
+    let registry = Registry::new();
+    block_on(registry.connect("quick", "memory://")).unwrap();
+    block_on(registry.connect("sure", "memory://")).unwrap();
+    registry
+}
+
+fn refusal(url: &str) -> dlock::Error {
+    block_on(registry().connect("pair", url)).unwrap_err()
+}
+
+#[test]
+fn a_pair_is_made_of_the_stores_that_it_names() {
+    let registry = registry();
+    block_on(registry.connect("pair", PAIR)).unwrap();
+    block_on(registry.connect("both", "migrating://?old=quick&new=sure")).unwrap();
+    let try_in = |store: &str| registry.lock("job").backend(store).wait(Wait::None);
+    for made in ["pair", "both"] {
+        let guard = try_in(made).acquire_blocking().unwrap();
+        for member in ["quick", "sure"] {
+            let busy = try_in(member).acquire_blocking().unwrap_err();
+            assert_eq!(*busy.kind(), ErrorKind::Busy, "{made}, {member}");
+        }
+        block_on(guard.release()).unwrap();
+        for member in ["quick", "sure"] {
+            block_on(try_in(member).acquire_blocking().unwrap().release()).unwrap();
+        }
+    }
+    assert_eq!(block_on(registry.ready("pair")).unwrap().to_string(), "ready");
+}
+
+#[test]
+fn a_url_that_names_no_two_stores_is_refused() {
+    let error = refusal("paired://?gate=quick&authority=nobody");
+    assert_eq!(*error.kind(), ErrorKind::BackendNotRegistered { known: vec!["quick".into(), "sure".into()] });
+    assert!(error.message().contains("installed: quick, sure"), "{error}");
+    // A store that is not made yet is no member of itself.
+    let itself = refusal("paired://?gate=pair&authority=sure");
+    assert!(matches!(itself.kind(), ErrorKind::BackendNotRegistered { .. }), "{itself}");
+    for (url, words) in [
+        ("paired://?gate=sure&authority=sure", "both are the same one"),
+        ("migrating://?old=sure&new=sure", "both are the same one"),
+        ("paired://?gate=quick", "the parameter `authority` is missing"),
+        ("migrating://?new=sure", "the parameter `old` is missing"),
+        ("paired://host/?gate=quick&authority=sure", "no host, user or path"),
+        ("paired://?gate=quick&authority=sure&gate_down=never", "`gate_down` in a paired URL is `fail` or `authority`"),
+        ("paired://?gate=quick&authority=sure&numbers=new", "a parameter that it does not take"),
+        ("migrating://?old=quick&new=sure&numbers=both", "`numbers` in a migrating URL is `old` or `new`"),
+    ] {
+        let error = refusal(url);
+        assert!(matches!(error.kind(), ErrorKind::ConfigInvalid { .. }), "{error}");
+        assert!(error.message().contains(words), "{url}: {error}");
+    }
+}
+
+/// One store under two names is one store.
+#[test]
+fn two_names_of_one_store_are_no_pair() {
+    let registry = Registry::new();
+    let store: Arc<dyn Backend> = Arc::new(Memory::new());
+    registry.install_shared("quick", store.clone()).unwrap();
+    registry.install_shared("sure", store).unwrap();
+    assert!(block_on(registry.connect("pair", PAIR)).unwrap_err().message().contains("the same one"));
+}
+
+#[test]
+fn no_error_about_such_a_url_shows_what_was_written_into_it() {
+    let urls = ["paired://user:{}@host/?gate=quick&authority=sure", "migrating://?old={}&new={}"];
+    // The name of a store that is not installed is shown, so only URLs that cannot be read are tried.
+    assert_hidden(&urls, |url| {
+        let registry = registry();
+        match block_on(registry.connect("pair", url)) {
+            Err(error) if matches!(error.kind(), ErrorKind::BackendNotRegistered { .. }) => Ok("a name"),
+            Err(error) => Err(error),
+            Ok(()) => Ok("a pair"),
+        }
+    });
+}
+
+#[test]
+fn what_one_of_the_stores_cannot_do_is_refused_before_any_request() {
+    let registry = registry();
+    block_on(registry.connect("pair", PAIR)).unwrap();
+    block_on(registry.connect("loose", &format!("{PAIR}&gate_down=authority"))).unwrap();
+    // Both are memory, which can do it, and the pair too.
+    let reader = registry.lock("book").backend("pair").mode(Mode::Read).acquire_blocking().unwrap();
+    block_on(reader.release()).unwrap();
+    block_on(registry.lock("book").backend("pair").fair(true).acquire_blocking().unwrap().release()).unwrap();
+    let refused = registry.lock("book").backend("loose").fair(true).acquire_blocking().unwrap_err();
+    assert!(matches!(refused.kind(), ErrorKind::Unsupported { .. }), "{refused}");
+    // A file polls, and knows no order.
+    let folder = tempfile::tempdir().unwrap();
+    let file = format!("sqlite://{}", folder.path().join("locks.db").display());
+    block_on(registry.connect("file", &file)).unwrap();
+    block_on(registry.connect("ordered", "migrating://?old=quick&new=file")).unwrap();
+    let refused = registry.lock("book").backend("ordered").fair(true).acquire_blocking().unwrap_err();
+    assert!(matches!(refused.kind(), ErrorKind::Unsupported { .. }), "{refused}");
+}
+
+/// Memory, which counts how often it is closed.
+struct Counting(Memory, Arc<AtomicUsize>);
+
+impl Backend for Counting {
+    fn profile(&self) -> &Profile {
+        self.0.profile()
+    }
+
+    fn try_acquire<'a>(&'a self, claim: &'a Arc<Claim>, queue: Queue) -> BoxFuture<'a, Result<Attempt>> {
+        self.0.try_acquire(claim, queue)
+    }
+
+    fn renew<'a>(&'a self, holds: &'a [&'a Hold]) -> BoxFuture<'a, Vec<Result<Standing>>> {
+        self.0.renew(holds)
+    }
+
+    fn release<'a>(&'a self, hold: &'a Hold) -> BoxFuture<'a, Result<Released>> {
+        self.0.release(hold)
+    }
+
+    fn abandon<'a>(&'a self, claim: &'a Arc<Claim>) -> BoxFuture<'a, Result<()>> {
+        self.0.abandon(claim)
+    }
+
+    fn look<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<LockState>> {
+        self.0.look(key)
+    }
+
+    fn ready(&self) -> BoxFuture<'_, Result<Health>> {
+        self.0.ready()
+    }
+
+    fn close(&self) -> BoxFuture<'_, ()> {
+        self.1.fetch_add(1, Ordering::SeqCst);
+        Box::pin(async {})
+    }
+}
+
+#[test]
+fn a_shutdown_closes_each_store_once() {
+    let closed: [Arc<AtomicUsize>; 2] = Default::default();
+    let store = |number: usize| Counting(Memory::new(), closed[number].clone());
+    let counts = || [0, 1].map(|number: usize| closed[number].load(Ordering::SeqCst));
+    let registry = Registry::new();
+    registry.install("quick", store(0)).unwrap();
+    registry.install("sure", store(1)).unwrap();
+    block_on(registry.connect("pair", PAIR)).unwrap();
+    block_on(registry.connect("both", "migrating://?old=quick&new=sure")).unwrap();
+    block_on(registry.shutdown(Duration::from_secs(1)));
+    assert_eq!(counts(), [1, 1]);
+    // Stores that nobody else has are closed with the pair.
+    let registry = Registry::new();
+    let pair = Paired::builder(Arc::new(store(0)), Arc::new(store(1))).gate_down(GateDown::Authority).build().unwrap();
+    registry.install("pair", pair).unwrap();
+    block_on(registry.shutdown(Duration::from_secs(1)));
+    assert_eq!(counts(), [2, 2]);
+}
+
+const CHILD: &str = "DLOCK_PAIRS_TEST_CHILD";
+
+/// Something only in the process that the next test starts.
+#[test]
+fn child_that_connects_from_its_environment() {
+    if std::env::var_os(CHILD).is_none() {
+        return;
+    }
+    match block_on(dlock::connect_from_env()) {
+        Ok(names) => println!("connected: {}", names.join(" ")),
+        Err(error) => println!("refused: {error}"),
+    }
+}
+
+#[test]
+fn the_order_of_variables_does_not_matter() {
+    let connected = |variables: &[(&str, &str)]| {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", "child_that_connects_from_its_environment", "--nocapture"]);
+        let output = command.env(CHILD, "1").envs(variables.iter().copied()).output().unwrap();
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    // By their names the pair would be opened before its stores, and a migration to it before the pair.
+    let quick_and_sure = [("DLOCK_URL_QUICK", "memory://"), ("DLOCK_URL_SURE", "memory://")];
+    let pair = ("DLOCK_URL_B", PAIR);
+    let migration = ("DLOCK_URL_A", "migrating://?old=old&new=b");
+    let old = ("DLOCK_URL_OLD", "memory://");
+    let said = connected(&[&quick_and_sure[..], &[pair, migration, old, ("DLOCK_DEFAULT", "a")]].concat());
+    assert!(said.contains("connected: a b old quick sure"), "{said}");
+    let said = connected(&[("DLOCK_URL_A", "paired://?gate=b&authority=c"), pair]);
+    assert!(said.contains("refused: no backend is installed under the name"), "{said}");
+    let circle = [("DLOCK_URL_A", "paired://?gate=b&authority=c"), ("DLOCK_URL_B", "paired://?gate=a&authority=c")];
+    let said = connected(&circle);
+    assert!(said.contains("made of each other: DLOCK_URL_A, DLOCK_URL_B"), "{said}");
+}

@@ -1,0 +1,119 @@
+//! Two stores that must agree, and workers that see them differently: some without the gate, some with one store alone.
+
+use std::time::{Duration, Instant};
+
+use dlock_testkit::Mode;
+use dlock_testkit::child::Child;
+
+use crate::arena::{Arena, PATIENCE};
+use crate::history::{self, Hold};
+
+/// So many grants of one worker, or since the last change, are enough to go on.
+const ENOUGH: usize = 5;
+
+/// Workers that write their grants into files of their own.
+struct Workers<'a> {
+    arena: &'a Arena,
+    born: usize,
+}
+
+impl<'a> Workers<'a> {
+    fn of(arena: &'a Arena) -> Self {
+        std::fs::create_dir(arena.folder.path().join("records")).unwrap();
+        Self { arena, born: 0 }
+    }
+
+    /// A worker on the store with these words, once it works.
+    fn bear(&mut self, words: &str) -> Child {
+        self.born += 1;
+        let record = self.record(self.born);
+        let seed = fastrand::u64(..).to_string();
+        let variables = [("LOCKS", words), ("RECORD", record.to_str().unwrap()), ("SEED", &seed)];
+        let mut child = self.arena.child_with("work", &variables);
+        child.wait_line("working", PATIENCE).unwrap();
+        child
+    }
+
+    fn record(&self, number: usize) -> std::path::PathBuf {
+        self.arena.folder.path().join("records").join(number.to_string())
+    }
+
+    fn holds(&self) -> Vec<Hold> {
+        history::read(&self.arena.folder.path().join("records"))
+    }
+
+    /// Waits until the newest worker has had the lock.
+    fn until_the_last_has_worked(&self) {
+        let start = Instant::now();
+        while std::fs::read_to_string(self.record(self.born)).map_or(0, |text| text.lines().count()) < ENOUGH {
+            assert!(start.elapsed() < PATIENCE, "worker {} gets no lock", self.born);
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    fn assert_right(&self, what: &str) {
+        let holds = self.holds();
+        println!("{what}: {} grants to {} workers", holds.len(), self.born);
+        let wrong = history::contradictions(&holds);
+        assert!(wrong.is_empty(), "{what}: {wrong:#?}");
+    }
+}
+
+/// Half of the workers reach the gate through a proxy that cuts and swallows. They go on with the authority alone.
+pub(super) fn workers_that_do_not_reach_the_gate_exclude_those_that_do(arena: &Arena) {
+    let mut workers = Workers::of(arena);
+    let [near, far] = [&arena.near, &arena.far].map(|words| format!("{words}&gate_down=authority"));
+    let mut children: Vec<Child> = [&near, &far, &near, &far].map(|words| workers.bear(words)).into();
+    let gate = &arena.proxies[0];
+    for mode in [Mode::Refuse, Mode::Pass, Mode::BLACKHOLE, Mode::Refuse, Mode::DropReplies, Mode::Pass] {
+        gate.set(mode);
+        // A worker that is born while its gate is down could not open it.
+        if mode == Mode::Pass {
+            children[1].kill9().unwrap();
+            children[1] = workers.bear(&far);
+            workers.until_the_last_has_worked();
+        }
+        let before = workers.holds().len();
+        let start = Instant::now();
+        while start.elapsed() < Duration::from_secs(1) || workers.holds().len() < before + 4 * ENOUGH {
+            assert!(start.elapsed() < PATIENCE, "no worker gets a lock while the gate is {mode:?} for half of them");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+    drop(children);
+    workers.assert_right("gate cut for half");
+}
+
+/// Three processes are replaced, killed as they stand: one by one from the old store to both, all at once from the tokens of
+/// the old one to those of the new one, and one by one to the new store.
+pub(super) fn a_rolling_deployment_from_one_store_to_another_never_overlaps(arena: &Arena) {
+    let words: Vec<&str> = arena.near.split(' ').collect();
+    let (redis, row) = (words[0], words[1]);
+    let file = format!("sqlite://{}", arena.folder.path().join("locks.db").display());
+    for (number, (old, new)) in [(redis, row), (file.as_str(), redis)].into_iter().enumerate() {
+        let folder = arena.folder.path().join("records");
+        if number > 0 {
+            std::fs::rename(&folder, arena.folder.path().join("records of the first")).unwrap();
+        }
+        let mut workers = Workers::of(arena);
+        let both = format!("{old} {new} migrating://?old=first&new=second");
+        let numbers = format!("{both}&numbers=new");
+        let mut children: Vec<Child> = (0..3).map(|_| workers.bear(old)).collect();
+        workers.until_the_last_has_worked();
+        for (step, one_by_one) in [(both.as_str(), true), (&numbers, false), (new, true)] {
+            // Two counts cannot be compared, so between them there is a moment in which nobody runs.
+            for child in children.iter_mut().filter(|_| !one_by_one) {
+                child.kill9().unwrap();
+            }
+            for child in &mut children {
+                if one_by_one {
+                    child.kill9().unwrap();
+                }
+                *child = workers.bear(step);
+                workers.until_the_last_has_worked();
+            }
+        }
+        drop(children);
+        workers.assert_right("rolling deployment");
+    }
+}
