@@ -6,6 +6,7 @@
 mod compile;
 mod contended;
 mod floors;
+mod leadership;
 mod lease_contended;
 mod memory;
 mod peers;
@@ -24,7 +25,7 @@ use dlock_testkit::servers::Make;
 use table::Row;
 
 /// Every row, in the order of the table.
-const ROWS: [(&str, Run); 50] = [
+const ROWS: [(&str, Run); 54] = [
     ("uncontended-1", || uncontended::row(Make::Redis, 1)),
     ("uncontended-64", || uncontended::row(Make::Redis, 64)),
     ("uncontended-1024", || uncontended::row(Make::Redis, 1024)),
@@ -73,6 +74,10 @@ const ROWS: [(&str, Run); 50] = [
     ("sqlite-1x16", || sqlite::row(1, 16)),
     ("sqlite-4x4", || sqlite::row(4, 4)),
     ("sqlite-16x1", || sqlite::row(16, 1)),
+    ("leadership-sqlite", || leadership::row(leadership::Store::Sqlite)),
+    ("leadership-redis", || leadership::row(leadership::Store::Redis)),
+    ("leadership-postgres", || leadership::row(leadership::Store::Postgres)),
+    ("leadership-etcd", || leadership::row(leadership::Store::Etcd)),
     ("memory", memory::row),
     ("compile", compile::row),
 ];
@@ -83,7 +88,11 @@ type Failed = Box<dyn std::error::Error + Send + Sync>;
 fn main() -> ExitCode {
     // Some rows start this program again, as their other processes.
     if let Some(role) = dlock_testkit::child::role() {
-        return if role == "neighbours" { strangers::child() } else { contended::child(&role) };
+        return match role.as_str() {
+            "neighbours" => strangers::child(),
+            "leader" => leadership::child(),
+            role => contended::child(role),
+        };
     }
     let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
     let (options, names): (Vec<_>, Vec<_>) = arguments.iter().partition(|argument| argument.starts_with("--"));
