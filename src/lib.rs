@@ -99,3 +99,7 @@ struct ComingFrom;
 #[cfg(doctest)]
 #[doc = include_str!("../docs/redlock.md")]
 struct Redlock;
+
+#[cfg(doctest)]
+#[doc = include_str!("../docs/leadership.md")]
+struct LeadershipPage;
