@@ -29,7 +29,7 @@ const STORES: &[Store] = &[
     ("mysql", "MySQL, `GET_LOCK`", |_| shared().mysql().map(named)),
     ("mysql", "MariaDB, `GET_LOCK`", |_| shared().mariadb().map(named)),
     ("postgres", "PostgreSQL, advisory locks", |_| shared().postgres().map(named)),
-    ("etcd", "etcd", |_| shared().etcd()),
+    ("etcd", "etcd", |_| Ok(shared().etcd()?.replace("http://", "etcd://"))),
 ];
 
 const BEGIN: &str = "<!-- Written by tests/promises.rs: begin -->\n";
