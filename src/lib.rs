@@ -117,3 +117,7 @@ struct Redlock;
 #[cfg(doctest)]
 #[doc = include_str!("../docs/paired.md")]
 struct Paired;
+
+#[cfg(doctest)]
+#[doc = include_str!("../docs/leadership.md")]
+struct LeadershipPage;

@@ -8,6 +8,7 @@ mod consul;
 mod contended;
 mod etcd;
 mod floors;
+mod leadership;
 mod lease_contended;
 mod lease_held;
 mod memory;
@@ -28,7 +29,7 @@ use dlock_testkit::servers::Make;
 use table::Row;
 
 /// Every row, in the order of the table.
-const ROWS: [(&str, Run); 63] = [
+const ROWS: [(&str, Run); 67] = [
     ("uncontended-1", || uncontended::row(Make::Redis, 1)),
     ("uncontended-64", || uncontended::row(Make::Redis, 64)),
     ("uncontended-1024", || uncontended::row(Make::Redis, 1024)),
@@ -90,6 +91,10 @@ const ROWS: [(&str, Run); 63] = [
     ("consul-1", || consul::row(1)),
     ("consul-16", || consul::row(16)),
     ("paired-1", paired::row),
+    ("leadership-sqlite", || leadership::row(leadership::Store::Sqlite)),
+    ("leadership-redis", || leadership::row(leadership::Store::Redis)),
+    ("leadership-postgres", || leadership::row(leadership::Store::Postgres)),
+    ("leadership-etcd", || leadership::row(leadership::Store::Etcd)),
     ("memory", memory::row),
     ("compile", compile::row),
 ];
@@ -100,7 +105,11 @@ type Failed = Box<dyn std::error::Error + Send + Sync>;
 fn main() -> ExitCode {
     // Some rows start this program again, as their other processes.
     if let Some(role) = dlock_testkit::child::role() {
-        return if role == "neighbours" { strangers::child() } else { contended::child(&role) };
+        return match role.as_str() {
+            "neighbours" => strangers::child(),
+            "leader" => leadership::child(),
+            role => contended::child(role),
+        };
     }
     let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
     let (options, names): (Vec<_>, Vec<_>) = arguments.iter().partition(|argument| argument.starts_with("--"));
