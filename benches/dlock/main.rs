@@ -7,6 +7,7 @@ mod compile;
 mod contended;
 mod floors;
 mod lease_contended;
+mod lease_held;
 mod memory;
 mod peers;
 mod renewals;
@@ -24,7 +25,7 @@ use dlock_testkit::servers::Make;
 use table::Row;
 
 /// Every row, in the order of the table.
-const ROWS: [(&str, Run); 50] = [
+const ROWS: [(&str, Run); 53] = [
     ("uncontended-1", || uncontended::row(Make::Redis, 1)),
     ("uncontended-64", || uncontended::row(Make::Redis, 64)),
     ("uncontended-1024", || uncontended::row(Make::Redis, 1024)),
@@ -49,6 +50,9 @@ const ROWS: [(&str, Run); 50] = [
     ("lease-16-mariadb", || sql::row(sql::Make::MariaDb, sql::Way::Lease, 16)),
     ("lease-16-mysql", || sql::row(sql::Make::MySql, sql::Way::Lease, 16)),
     ("lease-16-postgres", || sql::row(sql::Make::Postgres, sql::Way::Lease, 16)),
+    ("lease-held-1000-mariadb", || lease_held::row(sql::Make::MariaDb)),
+    ("lease-held-1000-mysql", || lease_held::row(sql::Make::MySql)),
+    ("lease-held-1000-postgres", || lease_held::row(sql::Make::Postgres)),
     ("named-1-mariadb", || sql::row(sql::Make::MariaDb, sql::Way::Named, 1)),
     ("named-1-mysql", || sql::row(sql::Make::MySql, sql::Way::Named, 1)),
     ("named-1-postgres", || sql::row(sql::Make::Postgres, sql::Way::Named, 1)),
