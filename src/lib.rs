@@ -5,6 +5,8 @@
 
 mod env;
 mod fence_line;
+#[cfg(feature = "mysql")]
+pub mod mysql;
 mod openers;
 #[cfg(feature = "postgres")]
 pub mod postgres;

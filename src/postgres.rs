@@ -2,8 +2,9 @@
 
 use dlock_contract::{Key, LockKey, Result};
 pub use dlock_postgres::Transaction;
+pub use dlock_postgres::row::{RowConnection, RowTransaction};
 
-use crate::Registry;
+use crate::{Held, Registry};
 
 /// Takes a lock in a transaction of your own, and keeps it until the transaction commits or is rolled back.
 ///
@@ -40,6 +41,40 @@ pub async fn lock_in(transaction: &mut Transaction<'_>, key: impl Into<Key>) -> 
 /// If the server fails.
 pub async fn try_lock_in(transaction: &mut Transaction<'_>, key: impl Into<Key>) -> Result<bool> {
     dlock_postgres::try_lock_in(transaction, &name_of(key)?).await
+}
+
+/// The transaction that a lock of `?way=row` is, for the body's own statements: the lock and the data end together.
+///
+/// What the statements write is committed when the body has succeeded. It is rolled back at an error, a panic, a cancelled call and
+/// a loss of the lock. If the server refuses the commit, the call fails with
+/// [`CommitRefused`](crate::ErrorKind::CommitRefused), and if nobody knows, with
+/// [`CommitUnknown`](crate::ErrorKind::CommitUnknown).
+///
+/// `held` is what the body has of its lock: its `guard` parameter, [`current`](crate::current), or a [`Guard`](crate::Guard). A
+/// guard commits by [`release`](crate::Guard::release), and rolls back when it is dropped.
+///
+/// # Errors
+/// [`WouldDeadlock`](crate::ErrorKind::WouldDeadlock) if there is a handle of the transaction already;
+/// [`Lost`](crate::ErrorKind::Lost) if the lock was lost; [`Unsupported`](crate::ErrorKind::Unsupported) if the lock is no row lock
+/// of PostgreSQL.
+///
+/// ```no_run
+/// # #[cfg(feature = "macros")] mod example {
+/// use dlock::{distributed_lock, postgres};
+///
+/// #[distributed_lock(key = "<id>", backend = "orders", guard = "held")]
+/// async fn pay(id: i64) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+///     let mut tx = postgres::transaction(&held)?;
+///     let paid = sqlx::query("UPDATE orders SET paid = true WHERE id = $1 AND NOT paid").bind(id);
+///     paid.execute(&mut *tx.conn().await?).await?;
+///     Ok(())
+/// }
+/// # }
+/// ```
+pub fn transaction(held: &Held) -> Result<RowTransaction> {
+    let row = held.session("a lock of PostgreSQL by `way=row`")?;
+    dlock_postgres::row::transaction(row)
+        .map_err(|error| error.with_key(held.key().as_str()).with_backend(held.backend()))
 }
 
 fn name_of(key: impl Into<Key>) -> Result<LockKey> {

@@ -6,8 +6,10 @@
 mod compile;
 mod consul;
 mod contended;
+mod etcd;
 mod floors;
 mod lease_contended;
+mod lease_held;
 mod memory;
 mod peers;
 mod renewals;
@@ -25,7 +27,7 @@ use dlock_testkit::servers::Make;
 use table::Row;
 
 /// Every row, in the order of the table.
-const ROWS: [(&str, Run); 52] = [
+const ROWS: [(&str, Run); 62] = [
     ("uncontended-1", || uncontended::row(Make::Redis, 1)),
     ("uncontended-64", || uncontended::row(Make::Redis, 64)),
     ("uncontended-1024", || uncontended::row(Make::Redis, 1024)),
@@ -50,6 +52,9 @@ const ROWS: [(&str, Run); 52] = [
     ("lease-16-mariadb", || sql::row(sql::Make::MariaDb, sql::Way::Lease, 16)),
     ("lease-16-mysql", || sql::row(sql::Make::MySql, sql::Way::Lease, 16)),
     ("lease-16-postgres", || sql::row(sql::Make::Postgres, sql::Way::Lease, 16)),
+    ("lease-held-1000-mariadb", || lease_held::row(sql::Make::MariaDb)),
+    ("lease-held-1000-mysql", || lease_held::row(sql::Make::MySql)),
+    ("lease-held-1000-postgres", || lease_held::row(sql::Make::Postgres)),
     ("named-1-mariadb", || sql::row(sql::Make::MariaDb, sql::Way::Named, 1)),
     ("named-1-mysql", || sql::row(sql::Make::MySql, sql::Way::Named, 1)),
     ("named-1-postgres", || sql::row(sql::Make::Postgres, sql::Way::Named, 1)),
@@ -76,6 +81,13 @@ const ROWS: [(&str, Run); 52] = [
     ("sqlite-16x1", || sqlite::row(16, 1)),
     ("consul-1", || consul::row(1)),
     ("consul-16", || consul::row(16)),
+    ("etcd-1", || etcd::uncontended_row(1)),
+    ("etcd-64", || etcd::uncontended_row(64)),
+    ("etcd-1024", || etcd::uncontended_row(1024)),
+    ("etcd-contended-2", || etcd::contended_row(1, 2)),
+    ("etcd-contended-16", || etcd::contended_row(1, 16)),
+    ("etcd-contended-128", || etcd::contended_row(1, 128)),
+    ("etcd-contended-4x4", || etcd::contended_row(4, 4)),
     ("memory", memory::row),
     ("compile", compile::row),
 ];

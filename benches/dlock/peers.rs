@@ -28,6 +28,9 @@ pub(crate) fn redsync<'a>(flags: impl Iterator<Item = &'a str>) -> Result<Child,
     Ok(Child::of(command)?)
 }
 
+/// Go's `concurrency.Mutex` of etcd's own client.
+pub(crate) const GO_MUTEX: &str = "etcd-mutex";
+
 /// The version of a peer, or the command that installs it: asked for before anything is measured.
 pub(crate) fn version(peer: &str, row: &str) -> Result<String, Failed> {
     Tree::named(peer)

@@ -159,6 +159,22 @@ impl<'a> Bench<'a> {
         evicting.await.map_err(|error| harness("could not take the lock from its holder", error))
     }
 
+    /// Works inside of a hold, as a body would.
+    pub(crate) async fn work(&self, hold: &Hold) -> Tested {
+        let Some(working) = self.store.work(hold) else {
+            return Err(Stop::Skipped("the Store cannot work inside of a hold".into()));
+        };
+        working.await.map_err(|error| harness("could not work inside of a hold", error))
+    }
+
+    /// Whether the work of a hold is final.
+    pub(crate) async fn is_final(&self, hold: &Hold) -> Tested<bool> {
+        let Some(asking) = self.store.is_final(hold) else {
+            return Err(Stop::Skipped("the Store cannot tell whether work is final".into()));
+        };
+        asking.await.map_err(|error| harness("could not tell whether work is final", error))
+    }
+
     pub(crate) async fn outage(&self, outage: Outage) -> Tested<Box<dyn std::any::Any + Send>> {
         self.outside()?;
         let Some(cutting) = self.store.outage(outage) else {

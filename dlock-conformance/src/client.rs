@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use dlock_contract::{
     Attempt, Backend, Batch, BootInstant, Claim, Clock, Error, ErrorKind, Exchange, Hold, Identity, Keeps, LockKey,
-    Periods, Queue, Released, RunEnd, Signal, Standing, Together, Tokens, Validity, Wake,
+    Periods, Queue, Released, RunEnd, Settle, Signal, Standing, Together, Tokens, Validity, Wake,
 };
 use futures::future::Either;
 
@@ -39,6 +39,10 @@ impl Client {
 
     pub(crate) fn tokens(&self) -> Tested<&dyn Tokens> {
         self.backend.tokens().ok_or_else(|| withdrawn("tokens"))
+    }
+
+    pub(crate) fn settle(&self) -> Tested<&dyn Settle> {
+        self.backend.settle().ok_or_else(|| withdrawn("settle"))
     }
 
     pub(crate) fn batch(&self) -> Tested<&dyn Batch> {

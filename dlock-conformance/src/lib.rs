@@ -37,6 +37,7 @@ mod report;
 mod reserved;
 mod runs;
 mod sessions;
+mod settled;
 mod store;
 mod together;
 mod unpolled;
@@ -79,6 +80,7 @@ pub fn cases() -> &'static [Case] {
             readers::CASES,
             permits::CASES,
             kept::CASES,
+            settled::CASES,
             runs::CASES,
             keys::CASES,
             notes::CASES,

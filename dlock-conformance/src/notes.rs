@@ -106,6 +106,7 @@ fn powers(backend: &dyn Backend) -> Vec<&'static str> {
         ("tokens", backend.tokens().is_some()),
         ("exchange", backend.exchange().is_some()),
         ("batch", backend.batch().is_some()),
+        ("settle", backend.settle().is_some()),
         ("inspect", backend.inspect().is_some()),
     ];
     offered.into_iter().filter_map(|(name, is_offered)| is_offered.then_some(name)).collect()

@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use dlock_contract::{Backend, Clock, LockKey, Result};
+use dlock_contract::{Backend, Clock, Hold, LockKey, Result};
 use futures::future::BoxFuture;
 
 /// A store under test: opens it as another process would, and reads and changes it without the backend.
@@ -24,6 +24,18 @@ pub trait Store: Send + Sync {
     /// Takes the lock away from its holder as an operator would: deletes the record, or kills the session.
     fn evict<'a>(&'a self, key: &'a LockKey) -> Option<BoxFuture<'a, Result<()>>> {
         let _ = key;
+        None
+    }
+
+    /// Does work inside of a hold, as a body would: something that the hold's end makes final or undoes.
+    fn work<'a>(&'a self, hold: &'a Hold) -> Option<BoxFuture<'a, Result<()>>> {
+        let _ = hold;
+        None
+    }
+
+    /// Whether the work of that hold is final. Asks the *store*, not the backend.
+    fn is_final<'a>(&'a self, hold: &'a Hold) -> Option<BoxFuture<'a, Result<bool>>> {
+        let _ = hold;
         None
     }
 

@@ -69,6 +69,10 @@ pub(crate) fn keeps_permits(store: &dyn Backend) -> When {
     keeps(store).and(permits(store))
 }
 
+pub(crate) fn settles(store: &dyn Backend) -> When {
+    need(store.settle().is_some(), "settle: None")
+}
+
 pub(crate) fn periods(store: &dyn Backend) -> When {
     need(store.periods().is_some(), "periods: None")
 }

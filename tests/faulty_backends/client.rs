@@ -9,9 +9,9 @@ use std::time::Duration;
 use dlock::{Clock, Error, ErrorKind, HoldId, Key, LastSuccess, LockKey, LockState, Note, Result};
 use dlock_conformance::Outage;
 use dlock_contract::{
-    Attempt, Backend, Batch, BootInstant, BreakRecord, Claim, Durability, Exchange, Fencing, Health, Hold, Identity,
-    Inspect, Keeps, Listing, Origin, Owner, Page, Periods, Profile, Queue, Released, Reservation, Reserved, RunEnd,
-    Standing, Together, Tokens, TtlRange, Validity, Wake, WakeStyle,
+    Attempt, Backend, Batch, BootInstant, BreakRecord, Claim, Durability, Exchange, Expiry, Fencing, Health, Hold,
+    Identity, Inspect, Keeps, Listing, Origin, Owner, Page, Periods, Profile, Queue, Released, Reservation, Reserved,
+    RunEnd, Settle, Standing, Together, Tokens, TtlRange, Validity, Wake, WakeStyle,
 };
 use futures::future::BoxFuture;
 
@@ -68,6 +68,9 @@ impl Client {
     async fn end(&self, hold: &Hold, keep: Option<Duration>, run: Option<RunEnd>) -> Result<Released> {
         self.wire(&hold.claim.owner).await?;
         let released = self.server.end(&hold.claim, keep, run, self.id, self.clock.wall_ms());
+        if self.tells(Lie::ReleaseSettles) && self.server.state().working.contains(&hold.claim.owner) {
+            self.server.state().settled.insert(hold.claim.owner);
+        }
         self.reply().await;
         Ok(if released { Released::Released } else { Released::NotOwner })
     }
@@ -250,6 +253,10 @@ impl Backend for Client {
         self.server.setup.modes.then_some(self as &dyn Batch)
     }
 
+    fn settle(&self) -> Option<&dyn Settle> {
+        (self.server.setup.expiry != Expiry::Lease).then_some(self as &dyn Settle)
+    }
+
     fn inspect(&self) -> Option<&dyn Inspect> {
         Some(self)
     }
@@ -328,6 +335,21 @@ impl Batch for Client {
             let Some(granted) = granted else { return Ok(Together::Contended) };
             let holds = claims.iter().zip(granted).map(|(claim, grant)| self.hold(claim, grant, from));
             Ok(Together::Acquired(holds.collect::<Result<_>>()?))
+        })
+    }
+}
+
+impl Settle for Client {
+    fn has_work(&self, hold: &Hold) -> bool {
+        self.server.state().working.contains(&hold.claim.owner) && !self.tells(Lie::SeesNoWork)
+    }
+
+    fn settle<'a>(&'a self, hold: &'a Hold) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move {
+            self.wire(&hold.claim.owner).await?;
+            let settled = self.server.settle(&hold.claim);
+            self.reply().await;
+            if settled { Ok(()) } else { Err(Error::new(ErrorKind::CommitRefused, "the hold had ended")) }
         })
     }
 }

@@ -137,6 +137,19 @@ impl Server {
         held && !self.tells(Lie::FreesSilently)
     }
 
+    /// Makes the work of a hold final, if it is held.
+    pub(crate) fn settle(&self, claim: &Claim) -> bool {
+        let name = self.name(&claim.key);
+        let mut state = self.state();
+        if !state.records(&name).iter().any(|record| record.owner == claim.owner) {
+            return self.tells(Lie::RefusedIsFine);
+        }
+        if !self.tells(Lie::SettlesInWords) {
+            state.settled.insert(claim.owner);
+        }
+        true
+    }
+
     pub(crate) fn abandon(&self, claim: &Claim, delivered: bool, wall: u64) {
         let name = self.name(&claim.key);
         let mut state = self.state();

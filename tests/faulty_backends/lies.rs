@@ -174,6 +174,11 @@ lies! {
     KeptAlone MODES ["of several permits only the kept one stays taken"]
     KeepsNoShare MODES ["of several permits only the kept one stays taken"]
 
+    SettlesInWords SESSION ["settled work is final"]
+    ReleaseSettles SESSION ["work that was not settled is undone by the release"]
+    RefusedIsFine SESSION ["work whose hold was ended from outside is refused and undone"]
+    SeesNoWork SESSION ["a hold has work once its body has worked, and not before"]
+
     StartsInTwoSteps MODES ["a period has one start, however many callers ask"]
     RunIsContention MODES ["while a run goes on, other callers of its period hear that it was started"]
     ChecksRunOnce MODES ["one of several waiters for a run gets it"]

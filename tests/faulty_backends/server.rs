@@ -56,6 +56,9 @@ pub(crate) struct State {
     /// For lies: the owners whose sessions were ended from outside, and those who held other locks then.
     pub(crate) evicted: HashSet<Owner>,
     pub(crate) neighbours: HashSet<Owner>,
+    /// The owners that have worked in their holds, and those whose work is final.
+    pub(crate) working: HashSet<Owner>,
+    pub(crate) settled: HashSet<Owner>,
     /// The records of broken holds.
     pub(crate) broken: HashMap<HoldId, BreakRecord>,
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use dlock::{Clock, LockKey, Result};
 use dlock_conformance::{Outage, Store};
-use dlock_contract::Backend;
+use dlock_contract::{Backend, Hold};
 use futures::future::BoxFuture;
 
 use crate::client::Client;
@@ -42,6 +42,17 @@ impl Store for Reference {
             self.server.evict(key);
             Ok(())
         }))
+    }
+
+    fn work<'a>(&'a self, hold: &'a Hold) -> Option<BoxFuture<'a, Result<()>>> {
+        Some(Box::pin(async {
+            self.server.state().working.insert(hold.claim.owner);
+            Ok(())
+        }))
+    }
+
+    fn is_final<'a>(&'a self, hold: &'a Hold) -> Option<BoxFuture<'a, Result<bool>>> {
+        Some(Box::pin(async { Ok(self.server.state().settled.contains(&hold.claim.owner)) }))
     }
 
     fn outage(&self, outage: Outage) -> Option<BoxFuture<'_, Result<Box<dyn Any + Send>>>> {

@@ -47,8 +47,8 @@ async fn all_of(server: &Server) {
     for mode in MODES {
         let mut node = server.node(mode);
         let registry = server.registry().await;
-        each_keeps_the_other_out(&mut node, &registry, &format!("{mode}:out")).await;
-        a_time_that_a_lock_is_kept_counts_on_both_sides(&mut node, &registry, &format!("{mode}:kept")).await;
+        each_keeps_the_other_out(&mut node, &registry, &format!("{mode}-out")).await;
+        a_time_that_a_lock_is_kept_counts_on_both_sides(&mut node, &registry, &format!("{mode}-kept")).await;
         a_late_unlock_frees_what_another_jvm_took_and_never_ours(server, &mut node, &registry, mode).await;
     }
     no_count_is_lost(server).await;
@@ -128,7 +128,7 @@ async fn a_time_that_a_lock_is_kept_counts_on_both_sides(node: &mut Node, regist
     assert!(node.locks(name, LONG, LONG));
     node.unlocks(name);
     assert!(!is_free(registry, name).await, "lockAtLeastFor is not over");
-    let ours = format!("{name}:ours");
+    let ours = format!("{name}-ours");
     lock(registry, &ours).min_hold(LONG).acquire().await.unwrap().release().await.unwrap();
     assert!(!node.locks(&ours, LONG, Duration::ZERO), "min_hold is not over");
 }
@@ -140,7 +140,7 @@ async fn a_late_unlock_frees_what_another_jvm_took_and_never_ours(
     registry: &Registry,
     mode: &str,
 ) {
-    let (theirs, ours) = (format!("{mode}:theirs"), format!("{mode}:ours"));
+    let (theirs, ours) = (format!("{mode}-theirs"), format!("{mode}-ours"));
     let mut late = server.node(mode);
     for name in [&theirs, &ours] {
         assert!(late.locks(name, 100 * MS, Duration::ZERO));

@@ -28,6 +28,9 @@ fn steps(parts: &mut Parts, arguments: &[&str]) -> Result {
     if has("strangers") {
         parts.run("redsync", peers::redsync)?;
     }
+    if has("etcd") {
+        parts.run("etcd's concurrency package", peers::etcd_mutex)?;
+    }
     // Before the servers start, so that compiling does not slow their start down.
     parts.run("build", || run(&mut cargo(&["bench", "--bench", "dlock", "--features", ETCD, "--no-run"])))?;
     with_servers(parts, |parts, set| {

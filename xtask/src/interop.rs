@@ -18,7 +18,7 @@ fn steps(parts: &mut Parts) -> Result {
     parts.run("servers", servers::run)?;
     parts.run("redsync", peers::redsync)?;
     parts.run("ShedLock", || peers::java("shedlock", "tests/interop/shedlock", "Node"))?;
-    parts.run("etcd's concurrency package", || peers::go("etcd-mutex", "tests/interop/etcd/go"))?;
+    parts.run("etcd's concurrency package", peers::etcd_mutex)?;
     parts.run("jetcd", || peers::java("jetcd", "tests/interop/etcd/jetcd", "Jetcd"))?;
     parts.run("Consul's api for Go", || peers::go("consul-api", "tests/interop/consul/go"))?;
     with_servers(parts, |parts, set| {

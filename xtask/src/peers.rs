@@ -42,8 +42,13 @@ pub(crate) fn redsync() -> Result {
     go("redsync", "benches/dlock/peers/redsync")
 }
 
+/// Builds the program that locks by etcd's own Go package.
+pub(crate) fn etcd_mutex() -> Result {
+    go("etcd-mutex", "tests/interop/etcd/go")
+}
+
 /// Builds a program in Go, whose versions its `go.sum` pins, into a tree of its own.
-pub(crate) fn go(name: &str, source: &str) -> Result {
+fn go(name: &str, source: &str) -> Result {
     let tree = Tree::named(name);
     let go = read(Command::new("go").arg("version")).map_err(|error| {
         format!("{error}\n{name} is built by Go: install Go 1.21 or newer (Debian: apt-get install golang)")

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dlock_contract::{
-    Attempt, Backend, Batch, Claim, Error, Health, Hold, Identity, Inspect, Keeps, LockKey, LockState, Profile, Queue,
-    Released, Result, RunEnd, Standing, Together,
+    Attempt, Backend, Batch, Claim, Error, Exchange, Health, Hold, Identity, Inspect, Keeps, LockKey, LockState,
+    Profile, Queue, Released, Result, RunEnd, Standing, Together,
 };
 use futures::future::BoxFuture;
 
@@ -55,6 +55,10 @@ impl Backend for Etcd {
         Some(self)
     }
 
+    fn exchange(&self) -> Option<&dyn Exchange> {
+        Some(self)
+    }
+
     fn batch(&self) -> Option<&dyn Batch> {
         Some(self)
     }
@@ -87,11 +91,15 @@ impl Keeps for Etcd {
             let connection = self.connections.get().await?;
             let seconds = time.as_secs() + u64::from(time.subsec_nanos() > 0);
             let seconds = i64::try_from(seconds).unwrap_or(i64::MAX).max(1);
-            let lease = connection.grant(seconds).await.map_err(Error::from)?.id();
-            let kept = place.keep(&connection, &hold.claim, revision, lease).await?;
+            let granted = connection.grant(seconds).await.map_err(Error::from)?;
+            let (lease, ttl) = (granted.id(), u64::try_from(granted.ttl()).unwrap_or_default());
+            let kept = place.keep(&connection, revision, lease).await?;
             if kept == Released::NotOwner {
                 // Nothing is on it, and it would end by itself.
                 let _ = connection.revoke(lease).await;
+            } else {
+                let over = Duration::from_secs(ttl) + self.profile.takeover_delay;
+                place.seat.keep_until(self.connections.clock.now().after(over));
             }
             self.end(&connection, place, hold.claim.owner).await;
             Ok(kept)

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use dlock_contract::{Claim, ErrorKind, Mode, Result};
+use dlock_contract::{ErrorKind, Mode, Result};
 use etcd_client::{Compare, CompareOp, GetOptions, PutOptions, SortOrder, SortTarget, Txn, TxnOp};
 
 use super::connection::Connection;
@@ -16,7 +16,7 @@ pub(super) const EPOCH_READS: usize = 8;
 
 impl Place {
     /// Puts the key, at the end of the queue or only if the lock is free, and returns its place.
-    pub(super) async fn enter(&self, connection: &Connection, claim: &Claim, wait: bool) -> Result<Sight, Fault> {
+    pub(super) async fn enter(&self, connection: &Connection, wait: bool) -> Result<Sight, Fault> {
         if let Mode::Permits(most) = self.mode
             && !wait
         {
@@ -32,7 +32,7 @@ impl Place {
         let joins = wait || matches!(self.mode, Mode::Permits(_));
         for _ in 0..EPOCH_READS {
             let epoch = self.ask_under_epoch();
-            let answer = connection.txn(self.entering(claim, joins, epoch)).await?;
+            let answer = connection.txn(self.entering(joins, epoch)).await?;
             self.known().asked = false;
             let mut parts = Parts::of(&answer);
             if answer.succeeded() {
@@ -81,8 +81,8 @@ impl Place {
         Compare::mod_revision(self.lease.epoch_key(self.shard), CompareOp::Equal, epoch)
     }
 
-    pub(super) fn put(&self, claim: &Claim) -> TxnOp {
-        TxnOp::put(self.key.clone(), claim.note.as_str(), Some(PutOptions::new().with_lease(self.lease.id)))
+    pub(super) fn put(&self) -> TxnOp {
+        TxnOp::put(self.key.clone(), self.value.as_str(), Some(PutOptions::new().with_lease(self.lease.id)))
     }
 
     /// Compares that nobody is there whom an attempt without a place in the queue must not overtake.
@@ -96,9 +96,9 @@ impl Place {
         }
     }
 
-    fn entering(&self, claim: &Claim, joins: bool, epoch: i64) -> Txn {
+    fn entering(&self, joins: bool, epoch: i64) -> Txn {
         let mut when = vec![self.same_epoch(epoch)];
-        let mut then = vec![self.put(claim)];
+        let mut then = vec![self.put()];
         let others = self.line.others(self.mode);
         if joins {
             when.push(Compare::create_revision(self.key.clone(), CompareOp::Equal, 0));

@@ -25,7 +25,7 @@ use dlock_contract::{Error, ErrorKind, Fence, Result};
 use etcd_client::{Client, Compare, CompareOp, KeyValue};
 
 use super::fault::Fault;
-use super::names::{Layout, owner_of};
+use super::names::{Layout, lease_of};
 
 /// The comparisons that hold as long as the hold with this token exists in the store. Add your own beside them.
 ///
@@ -54,7 +54,7 @@ async fn of(client: &Client, fence: &Fence, layout: Layout) -> Result<[Compare; 
     let is_it = |key: &&KeyValue| key.create_revision() == token;
     let held = found.kvs().iter().find(is_it).and_then(|key| {
         // A kept key has another lease than its name says: that hold has ended.
-        let (lease, _) = owner_of(line.read(key.key()).1)?;
+        let lease = lease_of(line.read(key.key()).1)?;
         (key.lease() == lease).then_some((key.key(), lease))
     });
     let Some((key, lease)) = held else {

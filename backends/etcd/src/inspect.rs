@@ -1,11 +1,12 @@
 //! Inspection: the holders of a lock, listings of held locks, and breaking a hold.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::time::Duration;
 
 use dlock_contract::{
-    BreakRecord, Cursor, Error, ErrorKind, Hold, HoldId, Holder, Inspect, Listing, LockKey, LockState, Note, Owner,
-    Page, Result,
+    BreakRecord, Cursor, Error, ErrorKind, Hold, HoldId, Holder, Inspect, Listing, LockKey, LockState, Note, Page,
+    Result,
 };
 use etcd_client::{Compare, CompareOp, GetOptions, KeyValue, PutOptions, SortOrder, SortTarget, Txn, TxnOp};
 use futures::future::BoxFuture;
@@ -13,7 +14,7 @@ use futures::future::BoxFuture;
 use super::connection::Connection;
 use super::enter::oldest;
 use super::fault::Fault;
-use super::names::{Kind, Layout, Line, owner_of};
+use super::names::{Kind, Layout, Line, lease_of, read_value};
 use super::store::Etcd;
 
 /// The shortest time for which the record of a broken hold is kept, in seconds.
@@ -31,24 +32,24 @@ struct Held {
 }
 
 impl Held {
-    /// The owner, unless another tool holds the lock or the key is kept after its hold's end.
-    fn owner(&self, line: &Line) -> Option<Owner> {
-        let (lease, owner) = owner_of(line.read(self.key.key()).1)?;
-        (lease == self.key.lease()).then_some(owner)
+    /// The hold's id, unless another tool holds the lock or the key is kept after its hold's end.
+    fn id(&self, line: &Line) -> Option<HoldId> {
+        let lease = lease_of(line.read(self.key.key()).1)?;
+        let (id, _) = read_value(self.key.value())?;
+        (lease == self.key.lease()).then_some(id)
     }
 }
 
 pub(super) async fn look(connection: &Connection, line: &Line) -> Result<LockState, Fault> {
     let (held, waiters) = holders(connection, line).await?;
-    let mut seen = Vec::with_capacity(held.len());
     let mut left = HashMap::new();
-    for held in held {
-        let lease = held.key.lease();
-        if !left.contains_key(&lease) {
-            left.insert(lease, connection.time_to_live(lease).await?.map(|(left, _)| Duration::from_secs(left)));
+    for held in &held {
+        if let Entry::Vacant(entry) = left.entry(held.key.lease()) {
+            let told = connection.time_to_live(held.key.lease()).await?;
+            entry.insert(told.map(|(left, _)| Duration::from_secs(left)));
         }
-        seen.push(holder(line, &held, left.get(&lease).copied().flatten()));
     }
+    let seen = held.iter().map(|held| holder(line, held, left.get(&held.key.lease()).copied().flatten())).collect();
     Ok(LockState::new(seen, Some(waiters)))
 }
 
@@ -68,7 +69,8 @@ async fn holders(connection: &Connection, line: &Line) -> Result<(Vec<Held>, u64
     let mut slots = HashMap::new();
     for mark in marks {
         if let Kind::Slot(slot) = line.read(mark.key()).0 {
-            slots.insert(mark.value().to_vec(), (slot, mark.key().to_vec()));
+            let whose = mark.value().split(|byte| *byte == b' ').next().unwrap_or_default();
+            slots.insert(whose.to_vec(), (slot, mark.key().to_vec()));
         }
     }
     let keys = places.len();
@@ -93,11 +95,11 @@ fn count(number: usize) -> u64 {
 }
 
 fn holder(line: &Line, held: &Held, left: Option<Duration>) -> Holder {
-    if owner_of(line.read(held.key.key()).1).is_none() {
+    if lease_of(line.read(held.key.key()).1).is_none() {
         return Holder::another_tool(left);
     }
     Holder::new(note_of(line, &held.key)).with(|holder| {
-        holder.id = held.owner(line).map(|owner| HoldId::of(&owner));
+        holder.id = held.id(line);
         holder.token = u64::try_from(held.key.create_revision()).ok();
         holder.lease_left = left;
         holder.slot = held.mark.as_ref().map(|(slot, _)| *slot);
@@ -106,10 +108,8 @@ fn holder(line: &Line, held: &Held, left: Option<Duration>) -> Holder {
 
 /// The note of a contender's key.
 pub(super) fn note_of(line: &Line, key: &KeyValue) -> Note {
-    match owner_of(line.read(key.key()).1) {
-        Some(_) => Note::from_stored(&String::from_utf8_lossy(key.value())),
-        None => Note::from_stored(Note::ANOTHER_TOOL),
-    }
+    let ours = lease_of(line.read(key.key()).1).and_then(|_| read_value(key.value()));
+    ours.map_or_else(|| Note::from_stored(Note::ANOTHER_TOOL), |(_, note)| note)
 }
 
 impl Inspect for Etcd {
@@ -182,7 +182,7 @@ fn record_name(id: HoldId) -> String {
 /// Deletes the holder's key and puts the record, in one transaction that compares the key's create revision.
 async fn break_hold(connection: &Connection, line: &Line, id: HoldId, record: &BreakRecord) -> Result<bool, Fault> {
     let (held, _) = holders(connection, line).await?;
-    let is_it = |held: &Held| held.owner(line).is_some_and(|owner| HoldId::of(&owner) == id);
+    let is_it = |held: &Held| held.id(line) == Some(id);
     let Some(held) = held.into_iter().find(is_it) else { return Ok(false) };
     let key = held.key;
     let ttl = connection.time_to_live(key.lease()).await?.map_or(LEAST, |(_, granted)| granted.max(LEAST));

@@ -15,6 +15,7 @@ use etcd_client::{PutOptions, Txn, TxnOp};
 
 use super::connection::Connection;
 use super::fault::Fault;
+use super::seats::{Seat, Seats};
 
 /// How many keys one transaction may name; the server's own bound is 128 by default.
 pub(super) const BATCH: usize = 64;
@@ -23,7 +24,14 @@ pub(super) const BATCH: usize = 64;
 pub(super) const EPOCHS: &str = "dl1-epoch/";
 
 /// Keys that may have been left behind, each with its owner's shard and with what deletes it.
-pub(super) type Orphans = BTreeMap<(u8, Vec<u8>), Vec<TxnOp>>;
+pub(super) type Orphans = BTreeMap<(u8, Vec<u8>), Orphan>;
+
+/// What deletes a key that may have been left behind. Until then nobody else uses its name.
+#[derive(Clone)]
+pub(super) struct Orphan {
+    pub(super) deletes: Vec<TxnOp>,
+    pub(super) _seat: Arc<Seat>,
+}
 
 /// One lease in the store.
 pub(super) struct Lease {
@@ -39,6 +47,8 @@ pub(super) struct Lease {
     epochs: [AtomicI64; 256],
     /// Keys whose deletion was not confirmed. Without another try the lease would keep them for ever.
     orphans: Mutex<Orphans>,
+    /// By the beginning of the keys of a lock.
+    seats: Mutex<HashMap<Vec<u8>, Seats>>,
 }
 
 impl Lease {
@@ -51,6 +61,7 @@ impl Lease {
             gone: AtomicBool::new(false),
             epochs: [const { AtomicI64::new(0) }; 256],
             orphans: Mutex::default(),
+            seats: Mutex::default(),
         }
     }
 
@@ -81,6 +92,10 @@ impl Lease {
         TxnOp::put(self.epoch_key(shard), "", Some(PutOptions::new().with_lease(self.id)))
     }
 
+    pub(super) fn seats(&self) -> MutexGuard<'_, HashMap<Vec<u8>, Seats>> {
+        self.seats.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     pub(super) fn orphans(&self) -> MutexGuard<'_, Orphans> {
         self.orphans.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -89,25 +104,25 @@ impl Lease {
     async fn sweep(&self, connection: &Connection) {
         let mut orphans = Orphans::new();
         let mut operations = 0;
-        for (orphan, deletes) in &*self.orphans() {
+        for (name, orphan) in &*self.orphans() {
             // Each also needs its epoch.
-            operations += deletes.len() + 1;
+            operations += orphan.deletes.len() + 1;
             if operations > BATCH && !orphans.is_empty() {
                 break;
             }
-            orphans.insert(orphan.clone(), deletes.clone());
+            orphans.insert(name.clone(), orphan.clone());
         }
         if orphans.is_empty() {
             return;
         }
         let shards: BTreeSet<u8> = orphans.keys().map(|(shard, _)| *shard).collect();
-        let deletes = orphans.values().flatten().cloned();
+        let deletes = orphans.values().flat_map(|orphan| orphan.deletes.iter().cloned());
         let all: Vec<_> = deletes.chain(shards.iter().map(|shard| self.bump(*shard))).collect();
         if let Ok(answer) = connection.txn(Txn::new().and_then(all)).await {
             let revision = answer.header().map_or(0, |header| header.revision());
             shards.iter().for_each(|shard| self.epoch(*shard).store(revision, Ordering::Release));
             let mut left = self.orphans();
-            orphans.keys().for_each(|orphan| _ = left.remove(orphan));
+            orphans.keys().for_each(|name| _ = left.remove(name));
         }
     }
 }

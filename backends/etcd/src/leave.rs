@@ -1,10 +1,11 @@
 //! The transactions that take a claim's key out of the queue.
 
-use dlock_contract::{Claim, Mode, Released, Result};
+use dlock_contract::{Mode, Released, Result};
 use etcd_client::{Compare, CompareOp, PutOptions, Txn, TxnOp};
 
 use super::connection::Connection;
 use super::fault::Fault;
+use super::lease::Orphan;
 use super::place::{Known, Place};
 
 impl Place {
@@ -16,17 +17,11 @@ impl Place {
     }
 
     /// Moves the key, if it has the revision that was granted, to another lease. It keeps its place in the queue.
-    pub(super) async fn keep(
-        &self,
-        connection: &Connection,
-        claim: &Claim,
-        revision: i64,
-        lease: i64,
-    ) -> Result<Released, Fault> {
+    pub(super) async fn keep(&self, connection: &Connection, revision: i64, lease: i64) -> Result<Released, Fault> {
         let on_lease = || Some(PutOptions::new().with_lease(lease));
-        let mut then = vec![TxnOp::put(self.key.clone(), claim.note.as_str(), on_lease())];
+        let mut then = vec![TxnOp::put(self.key.clone(), self.value.as_str(), on_lease())];
         if let (Mode::Permits(most), Some(slot)) = (self.mode, self.known().slot) {
-            then.push(TxnOp::put(self.line.slot_key(most.get(), slot), self.name.as_str(), on_lease()));
+            then.push(TxnOp::put(self.line.slot_key(most.get(), slot), self.mark(), on_lease()));
         }
         self.end(connection, revision, then).await
     }
@@ -86,7 +81,9 @@ impl Place {
     /// Deletes the key, unless it is kept.
     fn delete(&self) -> TxnOp {
         let delete = TxnOp::delete(self.key.clone(), None);
-        TxnOp::txn(Txn::new().when([self.on_our_lease()]).and_then([delete]))
+        // A request that comes late finds what another claim has put under the same name.
+        let ours = Compare::value(self.key.clone(), CompareOp::Equal, self.value.as_str());
+        TxnOp::txn(Txn::new().when([ours, self.on_our_lease()]).and_then([delete]))
     }
 
     pub(super) fn on_our_lease(&self) -> Compare {
@@ -95,19 +92,24 @@ impl Place {
 }
 
 /// If the success of leaving is not confirmed, the key becomes an orphan, and the next renewal of the lease deletes it.
-struct Leaving<'a> {
+pub(super) struct Leaving<'a> {
     place: &'a Place,
     unsure: bool,
     done: bool,
 }
 
 impl<'a> Leaving<'a> {
-    fn of(place: &'a Place) -> Self {
+    pub(super) fn of(place: &'a Place) -> Self {
         let known = place.known();
         Self { place, unsure: known.asked || known.unsure, done: false }
     }
 
-    fn done(mut self, revision: Option<i64>) {
+    /// The store has said that nothing has changed.
+    pub(super) fn not_yet(mut self) {
+        self.done = true;
+    }
+
+    pub(super) fn done(mut self, revision: Option<i64>) {
         let Place { lease, shard, key, .. } = self.place;
         if let (true, Some(revision)) = (self.unsure, revision) {
             self.place.learn_epoch(revision);
@@ -124,7 +126,8 @@ impl Drop for Leaving<'_> {
         // A lease of its own ends by itself.
         if !self.done && lease.shared {
             let deletes = [self.place.delete()].into_iter().chain(self.place.unmark()).collect();
-            lease.orphans().insert((*shard, key.clone()), deletes);
+            let orphan = Orphan { deletes, _seat: self.place.seat.clone() };
+            lease.orphans().insert((*shard, key.clone()), orphan);
         }
     }
 }

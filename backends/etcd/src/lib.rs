@@ -18,6 +18,7 @@
 mod backend;
 mod connection;
 mod enter;
+mod exchange;
 mod fault;
 pub mod fenced;
 mod inspect;
@@ -28,6 +29,7 @@ mod names;
 mod place;
 mod renewal;
 mod rights;
+mod seats;
 mod slots;
 mod store;
 mod together;

@@ -5,13 +5,16 @@
 //!
 //! | lock mode | key below `<lock>/` |
 //! | --- | --- |
-//! | exclusive | `<lease>-<owner>`; other tools' keys count as exclusive |
-//! | read, write | `~rw-r-<lease>-<owner>`, `~rw-w-<lease>-<owner>` |
-//! | permits | `~p<number>-<lease>-<owner>`, and for each holder `~p<number>.<slot>`, whose value is `<lease>-<owner>` |
+//! | exclusive | `<lease>-<seat>`; other tools' keys count as exclusive |
+//! | read, write | `~rw-r-<lease>-<seat>`, `~rw-w-<lease>-<seat>` |
+//! | permits | `~p<number>-<lease>-<seat>`, and for each holder `~p<number>.<slot>`, whose value is `<lease>-<seat> <hold id>` |
+//!
+//! The value is `<hold id> <note>`. Owners have no names of their own, but use the same few again and again: the server
+//! keeps each name that ever was until it is compacted, and reads all of them when it reads the keys of a lock.
 
 use std::ops::RangeInclusive;
 
-use dlock_contract::{LockKey, Mode, Owner, Result};
+use dlock_contract::{Claim, HoldId, LockKey, Mode, Note, Result};
 use etcd_client::{Compare, CompareOp, GetOptions, TxnOp};
 
 /// How locks are named.
@@ -173,16 +176,28 @@ fn kind_of(own: &str) -> (Kind, &str) {
     (Kind::Exclusive, own)
 }
 
-/// The lease and the owner that a dlock wrote. Other tools' keys end in their lease alone, as those of Go's `Mutex`, or
-/// in words of their own.
-pub(super) fn owner_of(place: &str) -> Option<(i64, Owner)> {
-    let (lease, owner) = place.split_once('-')?;
-    let bytes = u128::from_str_radix(owner, 16).ok().filter(|_| is_hex(owner, 32..=32) && is_hex(lease, 16..=16))?;
-    Some((i64::from_str_radix(lease, 16).ok()?, Owner::from_bytes(bytes.to_be_bytes())))
+/// The lease in the name of a key that a dlock wrote. Other tools' keys end in their lease alone, as those of Go's
+/// `Mutex`, or in words of their own.
+pub(super) fn lease_of(place: &str) -> Option<i64> {
+    let (lease, seat) = place.split_once('-')?;
+    let is_ours = is_hex(lease, 16..=16) && is_hex(seat, 1..=8);
+    i64::from_str_radix(lease, 16).ok().filter(|_| is_ours)
 }
 
-pub(super) fn place(lease: i64, owner: &Owner) -> String {
-    format!("{lease:016x}-{}", owner.to_hex())
+pub(super) fn place(lease: i64, seat: u32) -> String {
+    format!("{lease:016x}-{seat:x}")
+}
+
+/// The value of a claim's key. No other claim has the same.
+pub(super) fn value_of(claim: &Claim) -> String {
+    format!("{} {}", HoldId::of(&claim.owner), claim.note)
+}
+
+/// The hold id and the note in a value.
+pub(super) fn read_value(value: &[u8]) -> Option<(HoldId, Note)> {
+    let text = String::from_utf8_lossy(value);
+    let (id, note) = text.split_once(' ')?;
+    Some((id.parse().ok()?, Note::from_stored(note)))
 }
 
 fn is_hex(part: &str, digits: RangeInclusive<usize>) -> bool {
@@ -230,7 +245,7 @@ mod tests {
     #[test]
     fn a_key_is_among_the_others_of_exactly_the_modes_that_do_not_mix_with_it() {
         let line = Layout::Own.line(&lock("k")).unwrap();
-        let place = place(7, &Owner::from_bytes([0xab; 16]));
+        let place = place(7, 0xab);
         for held in MODES {
             let mut keys = vec![line.key(held, &place)];
             if let Mode::Permits(most) = held {
@@ -253,29 +268,28 @@ mod tests {
 
     #[test]
     fn a_key_tells_what_it_is_and_whose() {
-        let (line, owner) = (Layout::Own.line(&lock("a/b")).unwrap(), Owner::from_bytes([0xab; 16]));
+        let line = Layout::Own.line(&lock("a/b")).unwrap();
         assert_eq!(line.start(), "dl1:shop:a%2Fb/");
         let kinds = [Kind::Exclusive, Kind::Read, Kind::Write, Kind::Permit(2), Kind::Permit(300)];
         for (mode, expected) in MODES.into_iter().zip(kinds) {
-            let key = line.key(mode, &place(7, &owner));
+            let key = line.key(mode, &place(7, 300));
             let (kind, place) = line.read(&key);
-            assert_eq!((kind, owner_of(place).unwrap()), (expected, (7, owner)));
+            assert_eq!((kind, lease_of(place).unwrap()), (expected, 7));
         }
         assert_eq!(line.read(&line.slot_key(300, 17)).0, Kind::Slot(17));
         for foreign in ["694d8f1e2a3b4c5d", "x", "", "~", "~p1", "~p0000000g-x", "7-ab"] {
             let key = format!("{}{foreign}", line.start());
             let (kind, place) = line.read(key.as_bytes());
-            assert!(kind == Kind::Exclusive && owner_of(place).is_none(), "{foreign}");
+            assert!(kind == Kind::Exclusive && lease_of(place).is_none(), "{foreign}");
         }
     }
 
     #[test]
     fn the_lock_of_a_key_is_found_in_both_layouts() {
-        let owner = Owner::from_bytes([0xab; 16]);
         for (layout, name) in [(Layout::Own, "dl1:shop:a/b"), (Layout::Literal, "a/b")] {
             let line = layout.line(&lock("a/b")).unwrap();
             for mode in MODES {
-                let (found, end) = layout.lock_of(&line.key(mode, &place(7, &owner))).unwrap();
+                let (found, end) = layout.lock_of(&line.key(mode, &place(7, 300))).unwrap();
                 assert_eq!((found.as_str(), end), (name, line.all().to));
             }
         }

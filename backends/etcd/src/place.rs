@@ -5,13 +5,14 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use dlock_contract::{Claim, ErrorKind, Mode, Note, Result, Session};
+use dlock_contract::{BootInstant, Claim, ErrorKind, Hold, Mode, Note, Result, Session};
 use etcd_client::{GetOptions, GetResponse, KeyValue, SortOrder, SortTarget, Txn, TxnOp, TxnOpResponse, TxnResponse};
 
 use super::connection::Connection;
 use super::fault::Fault;
 use super::lease::Lease;
 use super::names::{self, Line, Span};
+use super::seats::Seat;
 use super::slots::{self, Room};
 
 /// The place of one claim in the queue.
@@ -19,8 +20,11 @@ pub(super) struct Place {
     pub(super) line: Line,
     pub(super) mode: Mode,
     pub(super) key: Vec<u8>,
-    /// The lease and the owner, as they stand in the key.
+    /// The lease and the seat, as they stand in the key.
     pub(super) name: String,
+    /// The value of the key, which no other claim writes.
+    pub(super) value: String,
+    pub(super) seat: Arc<Seat>,
     pub(super) lease: Arc<Lease>,
     /// The number of the lease's epoch for this owner.
     pub(super) shard: u8,
@@ -82,10 +86,12 @@ impl Session for Place {
 }
 
 impl Place {
-    pub(super) fn new(claim: &Claim, line: Line, lease: Arc<Lease>) -> Self {
-        let name = names::place(lease.id, &claim.owner);
-        let key = line.key(claim.mode, &name);
-        Self { line, mode: claim.mode, key, name, lease, shard: claim.owner.as_bytes()[0], known: Mutex::default() }
+    pub(super) fn new(claim: &Claim, line: Line, lease: Arc<Lease>, now: BootInstant) -> Self {
+        let seat = Seat::take(&lease, line.key(claim.mode, ""), now);
+        let name = names::place(lease.id, seat.number);
+        let (key, value) = (line.key(claim.mode, &name), names::value_of(claim));
+        let (mode, shard) = (claim.mode, claim.owner.as_bytes()[0]);
+        Self { line, mode, key, name, value, seat: Arc::new(seat), lease, shard, known: Mutex::default() }
     }
 
     pub(super) fn known(&self) -> MutexGuard<'_, Known> {
@@ -99,9 +105,30 @@ impl Place {
         known.held || known.asked || known.unsure
     }
 
+    /// Whether a transaction may still put the key.
+    pub(super) fn is_unsure(&self) -> bool {
+        let known = self.known();
+        known.asked || known.unsure
+    }
+
     /// Whether this key of the store is ours. A kept key has our name and another lease.
     pub(super) fn is_mine(&self, key: &KeyValue) -> bool {
         key.key() == self.key && key.lease() == self.lease.id
+    }
+
+    /// The hold of a place that the store has confirmed to be first.
+    pub(super) fn granted(self: &Arc<Self>, claim: &Arc<Claim>) -> Result<Hold> {
+        let (revision, slot) = {
+            let mut known = self.known();
+            known.held = true;
+            (known.revision.unwrap_or_default(), known.slot)
+        };
+        let token = u64::try_from(revision).unwrap_or_default();
+        let hold = Hold::new(claim.clone(), token, self.lease.validity())?.with_session(self.clone());
+        Ok(match slot {
+            Some(slot) => hold.with_slot(slot),
+            None => hold,
+        })
     }
 
     /// The place of our key, by a linearizable read.

@@ -5,7 +5,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use dlock_contract::{Claim, ErrorKind, Mode, Result};
+use dlock_contract::{ErrorKind, Mode, Result};
 use etcd_client::{Compare, CompareOp, KeyValue, PutOptions, Txn, TxnOp};
 
 use super::connection::Connection;
@@ -40,16 +40,17 @@ pub(super) fn find(place: &Place, changed: i64, places: &[KeyValue], before: usi
     let (mut taken, mut stale) = (HashMap::new(), HashMap::new());
     for mark in marks {
         let Kind::Slot(slot) = place.line.read(mark.key()).0 else { continue };
-        if mark.value() == place.name.as_bytes() {
+        if mark.value() == place.mark().as_bytes() {
             let mut known = place.known();
             known.slot = Some(slot);
             known.tried.push(slot);
             return Sight::First;
         }
-        if present.contains(mark.value()) {
-            taken.insert(slot, mark.value());
+        let whose = mark.value().split(|byte| *byte == b' ').next().unwrap_or_default();
+        if present.contains(whose) {
+            taken.insert(slot, whose);
         } else {
-            let key = String::from_utf8_lossy(mark.value());
+            let key = String::from_utf8_lossy(whose);
             stale.insert(slot, Stale { changed: mark.mod_revision(), key: place.line.key(place.mode, &key) });
         }
     }
@@ -62,7 +63,7 @@ pub(super) fn find(place: &Place, changed: i64, places: &[KeyValue], before: usi
 
 impl Place {
     /// Takes the slot for which there is room. Gives what the store then says of the place.
-    pub(super) async fn settle(&self, connection: &Connection, claim: &Claim, sight: Sight) -> Result<Sight, Fault> {
+    pub(super) async fn settle(&self, connection: &Connection, sight: Sight) -> Result<Sight, Fault> {
         let Mode::Permits(most) = self.mode else { return Ok(sight) };
         let mut sight = sight;
         for _ in 0..MARKINGS {
@@ -78,8 +79,8 @@ impl Place {
                 same.push(Compare::create_revision(stale.key, CompareOp::Equal, 0));
             }
             let then = [
-                TxnOp::put(self.key.clone(), claim.note.as_str(), on_lease()),
-                TxnOp::put(mark, self.name.as_str(), on_lease()),
+                TxnOp::put(self.key.clone(), self.value.as_str(), on_lease()),
+                TxnOp::put(mark, self.mark(), on_lease()),
             ];
             let own = TxnOp::get(self.key.clone(), None);
             let otherwise = [own].into_iter().chain(self.ahead(self.known().revision)).collect::<Vec<_>>();
@@ -94,6 +95,12 @@ impl Place {
             sight = self.sight(own.mod_revision(), &mut parts)?;
         }
         Err(Fault::Refused(ErrorKind::Outage, "too many contenders asked for permits of this lock at once".into()))
+    }
+
+    /// The value of the mark of its slot: whose it is.
+    pub(super) fn mark(&self) -> String {
+        let (id, _) = self.value.split_once(' ').unwrap_or_default();
+        format!("{} {id}", self.name)
     }
 
     /// A transaction that asked for this slot has surely failed.
@@ -112,7 +119,7 @@ impl Place {
         let own = |slot| {
             let mark = self.line.slot_key(most.get(), slot);
             let ours = [
-                Compare::value(mark.clone(), CompareOp::Equal, self.name.as_str()),
+                Compare::value(mark.clone(), CompareOp::Equal, self.mark()),
                 Compare::lease(mark.clone(), CompareOp::Equal, self.lease.id),
             ];
             TxnOp::txn(Txn::new().when(ours).and_then([TxnOp::delete(mark, None)]))

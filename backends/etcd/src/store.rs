@@ -59,7 +59,7 @@ impl Etcd {
         // A lease may turn out to be over just when it is used. The next one is new.
         for _ in 0..2 {
             let place = self.place(&connection, claim).await?;
-            match self.ask(&connection, claim, &place, wait).await {
+            match self.ask(&connection, &place, wait).await {
                 Ok(sight) => return self.answer(connection, claim, &place, wait, sight).await,
                 Err(Fault::LeaseGone) => {
                     self.leases.bury(&place.lease);
@@ -101,26 +101,26 @@ impl Etcd {
         } else {
             self.leases.own(connection, claim.ttl).await?
         };
-        let place = Arc::new(Place::new(claim, line, lease));
+        let place = Arc::new(Place::new(claim, line, lease, self.connections.clock.now()));
         self.places().insert(claim.owner, place.clone());
         Ok(place)
     }
 
-    async fn ask(&self, connection: &Connection, claim: &Claim, place: &Place, wait: bool) -> Result<Sight, Fault> {
+    async fn ask(&self, connection: &Connection, place: &Place, wait: bool) -> Result<Sight, Fault> {
         let revision = place.known().revision;
         if let Some(revision) = revision {
             let sight = place.look(connection, revision).await?;
-            match place.settle(connection, claim, sight).await? {
+            match place.settle(connection, sight).await? {
                 // Somebody deleted our key, or it is another one: to the end of the line.
                 Sight::Outside => place.known().revision = None,
                 sight => return Ok(sight),
             }
         }
-        let sight = place.enter(connection, claim, wait).await?;
-        place.settle(connection, claim, sight).await
+        let sight = place.enter(connection, wait).await?;
+        place.settle(connection, sight).await
     }
 
-    async fn answer(
+    pub(super) async fn answer(
         &self,
         connection: Connection,
         claim: &Arc<Claim>,
@@ -128,11 +128,10 @@ impl Etcd {
         wait: bool,
         sight: Sight,
     ) -> Result<Attempt> {
-        let revision = place.known().revision.unwrap_or_default();
         match sight {
-            Sight::First => Ok(Attempt::Acquired(granted(claim, place)?)),
+            Sight::First => Ok(Attempt::Acquired(place.granted(claim)?)),
             Sight::Behind(ahead) if wait => {
-                Ok(Attempt::Contended(wake::wake(connection, place.clone(), revision, ahead)))
+                Ok(Attempt::Contended(wake::wake(connection, claim.clone(), place.clone(), ahead)))
             }
             Sight::Behind(_) | Sight::Room(_) => {
                 place.leave(&connection).await?;
@@ -203,21 +202,6 @@ impl Etcd {
     }
 }
 
-/// The hold of a place that the store has confirmed to be first.
-pub(super) fn granted(claim: &Arc<Claim>, place: &Arc<Place>) -> Result<Hold> {
-    let (revision, slot) = {
-        let mut known = place.known();
-        known.held = true;
-        (known.revision.unwrap_or_default(), known.slot)
-    };
-    let token = u64::try_from(revision).unwrap_or_default();
-    let hold = Hold::new(claim.clone(), token, place.lease.validity())?.with_session(place.clone());
-    Ok(match slot {
-        Some(slot) => hold.with_slot(slot),
-        None => hold,
-    })
-}
-
 /// The place and the create revision of a hold of ours.
 pub(super) fn held(hold: &Hold) -> Result<(&Place, i64)> {
     let foreign = || Error::new(ErrorKind::Internal, "a hold of another backend was given to etcd");
@@ -237,7 +221,7 @@ fn profile(shortest: Duration, layout: Layout) -> Profile {
         etcd.read_write = layout == Layout::Own;
         etcd.permits = layout == Layout::Own;
         etcd.any_key = layout == Layout::Own;
-        etcd.wake = WakeStyle::Hint;
+        etcd.wake = WakeStyle::Grant;
         // The server looks for ended leases every half second, and revokes at most a thousand per second.
         etcd.takeover_delay = Duration::from_secs(2);
         etcd.durability = Durability::Consensus;

@@ -11,7 +11,7 @@ use super::enter::{EPOCH_READS, oldest, other_family};
 use super::fault::Fault;
 use super::names::Kind;
 use super::place::{Parts, Place, no_stranger};
-use super::store::{Etcd, granted, is_plain};
+use super::store::{Etcd, is_plain};
 
 /// The most locks of one request. Each needs three reads if the request is refused, and the server's own bound is 128.
 const MOST: usize = 42;
@@ -37,9 +37,9 @@ impl Etcd {
             for claim in claims {
                 places.push(self.place(&connection, claim).await?);
             }
-            match enter(&connection, claims, &places).await {
+            match enter(&connection, &places).await {
                 Ok(Found::All) => {
-                    let holds = claims.iter().zip(&places).map(|(claim, place)| granted(claim, place));
+                    let holds = claims.iter().zip(&places).map(|(claim, place)| place.granted(claim));
                     return holds.collect::<Result<_>>().map(Together::Acquired);
                 }
                 Ok(Found::Taken) => {
@@ -76,12 +76,12 @@ impl Etcd {
     }
 }
 
-async fn enter(connection: &Connection, claims: &[Arc<Claim>], places: &[Arc<Place>]) -> Result<Found, Fault> {
+async fn enter(connection: &Connection, places: &[Arc<Place>]) -> Result<Found, Fault> {
     // One comparison for each epoch, since many owners may share one.
     let mut epochs = BTreeMap::new();
     let (mut when, mut then, mut otherwise) = (Vec::new(), Vec::new(), Vec::new());
     let mut asks = Vec::new();
-    for (claim, place) in claims.iter().zip(places) {
+    for place in places {
         let revision = place.known().revision;
         match revision {
             Some(revision) => when.push(Compare::create_revision(place.key.clone(), CompareOp::Equal, revision)),
@@ -89,7 +89,7 @@ async fn enter(connection: &Connection, claims: &[Arc<Claim>], places: &[Arc<Pla
                 let epoch = place.ask_under_epoch();
                 epochs.insert((place.lease.id, place.shard), place.same_epoch(epoch));
                 when.extend(place.is_free());
-                then.push(place.put(claim));
+                then.push(place.put());
                 asks.push(place);
             }
         }

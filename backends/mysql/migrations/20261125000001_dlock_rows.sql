@@ -2,7 +2,7 @@ CREATE TABLE dlock_rows (
     k VARBINARY(255) NOT NULL,
     part VARBINARY(16) NOT NULL,
     token BIGINT NOT NULL,
-    mode SMALLINT NOT NULL,
+    mode BIGINT NOT NULL,
     session BIGINT NOT NULL,
     xact BIGINT NOT NULL,
     hold VARBINARY(16) NOT NULL,

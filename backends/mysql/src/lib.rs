@@ -13,16 +13,43 @@ pub mod versioned;
 
 use std::sync::Arc;
 
-use dlock_contract::{Address, Backend, Clock, Opener, Result};
-use dlock_sql::Way;
+use dlock_contract::{Address, Backend, Clock, Opener, Result, UrlForm};
+pub use dlock_sql::Login;
+use dlock_sql::{Product, Source, Way};
+use futures::future::BoxFuture;
+use sqlx::mysql::MySqlConnectOptions;
+
+use self::server::Server;
 
 /// Opens a store by its URL.
-pub const OPENER: Opener = Opener::new(&server::FORM, |address, clock| Box::pin(open(address, clock)));
+pub const OPENER: Opener = Opener::new(&server::FORM, |address, clock| {
+    Box::pin(async move { open_any(Server::of(&address)?, &address, clock).await })
+});
 
-async fn open(address: Address, clock: &Clock) -> Result<Arc<dyn Backend>> {
-    Ok(match server::way_of(&address) {
-        Way::Named => Arc::new(named::open_at(&address, clock).await?),
-        Way::Row => Arc::new(row::open_at(&address, clock).await?),
-        _ => Arc::new(lease::open_at(&address, clock).await?),
+async fn open_any(server: Server, address: &Address, clock: &Clock) -> Result<Arc<dyn Backend>> {
+    Ok(match server::way_of(address) {
+        Way::Named => Arc::new(named::open_at(server, address, clock).await?),
+        Way::Row => Arc::new(row::open_at(server, address, clock).await?),
+        _ => Arc::new(lease::open_at(server, address, clock).await?),
     })
+}
+
+/// Opens a store of MySQL and MariaDB by more than a URL: with the settings of a pool of yours, or with a provider of credentials.
+pub type Builder = dlock_sql::Builder<lease::MySql>;
+
+impl Product for lease::MySql {
+    type Settings = MySqlConnectOptions;
+    const FORM: &'static UrlForm = &server::FORM;
+
+    fn open(source: Source<MySqlConnectOptions>, clock: &Clock) -> BoxFuture<'_, Result<Arc<dyn Backend>>> {
+        Box::pin(async move {
+            let Source { address, settings, credentials } = source;
+            let server = Server::of(&address)?.with_credentials(credentials);
+            let server = match settings {
+                Some(settings) => server.at(settings, &address)?,
+                None => server,
+            };
+            open_any(server, &address, clock).await
+        })
+    }
 }

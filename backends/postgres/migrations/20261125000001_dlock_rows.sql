@@ -2,7 +2,7 @@ CREATE TABLE dlock_rows (
     k TEXT COLLATE "C" NOT NULL,
     part TEXT COLLATE "C" NOT NULL,
     token BIGINT NOT NULL,
-    mode SMALLINT NOT NULL,
+    mode BIGINT NOT NULL,
     session BIGINT NOT NULL,
     xact BIGINT NOT NULL,
     hold TEXT COLLATE "C" NOT NULL,

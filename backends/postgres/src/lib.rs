@@ -16,21 +16,27 @@ pub mod versioned;
 
 use std::sync::Arc;
 
-use dlock_contract::{Address, Backend, Clock, Opener, Result};
-use dlock_sql::{LeaseRow, Settings, Way, shedlock_table};
+use dlock_contract::{Address, Backend, Clock, Opener, Result, UrlForm};
+use dlock_sql::{LeaseRow, Product, Settings, Source, Way, shedlock_table};
+use futures::future::BoxFuture;
+use sqlx::postgres::PgConnectOptions;
+
+pub use dlock_sql::Login;
 
 pub use self::lease::dialect::Postgres;
 pub use self::lock_in::{Transaction, lock_in, try_lock_in};
 use self::server::{FORM, Server};
 
 /// Opens a store by its URL.
-pub const OPENER: Opener = Opener::new(&FORM, |address, clock| Box::pin(open_any(address, clock)));
+pub const OPENER: Opener = Opener::new(&FORM, |address, clock| {
+    Box::pin(async move { open_any(Server::of(&address)?, &address, clock).await })
+});
 
-async fn open_any(address: Address, clock: &Clock) -> Result<Arc<dyn Backend>> {
-    Ok(match server::way_of(&address) {
-        Way::Named => Arc::new(named::open_at(&address, clock).await?),
-        Way::Row => Arc::new(row::open_at(&address, clock).await?),
-        _ => Arc::new(open_at(&address, clock).await?),
+async fn open_any(server: Server, address: &Address, clock: &Clock) -> Result<Arc<dyn Backend>> {
+    Ok(match server::way_of(address) {
+        Way::Named => Arc::new(named::open_at(server, address, clock).await?),
+        Way::Row => Arc::new(row::open_at(server, address, clock).await?),
+        _ => Arc::new(open_at(server, address, clock).await?),
     })
 }
 
@@ -43,10 +49,31 @@ async fn open_any(address: Address, clock: &Clock) -> Result<Arc<dyn Backend>> {
 /// Where no server can be reached, the account is refused, all servers are read-only, and where a table is missing and may
 /// not be made, or is not dlock's.
 pub async fn open(url: &str, clock: &Clock) -> Result<LeaseRow<Postgres>> {
-    open_at(&Address::parse(url, &FORM)?, clock).await
+    let address = Address::parse(url, &FORM)?;
+    open_at(Server::of(&address)?, &address, clock).await
 }
 
-async fn open_at(address: &Address, clock: &Clock) -> Result<LeaseRow<Postgres>> {
-    let dialect = Postgres::new(Server::of(address)?, clock).in_shedlock(shedlock_table(address)?);
+async fn open_at(server: Server, address: &Address, clock: &Clock) -> Result<LeaseRow<Postgres>> {
+    let dialect = Postgres::new(server, clock).in_shedlock(shedlock_table(address)?);
     LeaseRow::open(dialect, Settings::of(address)?, clock).await
+}
+
+/// Opens a store of PostgreSQL by more than a URL: with the settings of a pool of yours, or with a provider of credentials.
+pub type Builder = dlock_sql::Builder<Postgres>;
+
+impl Product for Postgres {
+    type Settings = PgConnectOptions;
+    const FORM: &'static UrlForm = &server::FORM;
+
+    fn open(source: Source<PgConnectOptions>, clock: &Clock) -> BoxFuture<'_, Result<Arc<dyn Backend>>> {
+        Box::pin(async move {
+            let Source { address, settings, credentials } = source;
+            let server = Server::of(&address)?.with_credentials(credentials);
+            let server = match settings {
+                Some(settings) => server.at(settings, &address)?,
+                None => server,
+            };
+            open_any(server, &address, clock).await
+        })
+    }
 }

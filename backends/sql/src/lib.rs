@@ -9,8 +9,11 @@
 // A library of locks neither panics nor prints.
 #![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]
 
+mod builder;
+mod credentials;
 mod dialect;
 mod flights;
+mod hosts;
 mod lease;
 mod listing;
 mod named;
@@ -27,7 +30,10 @@ mod versioned;
 mod ways;
 mod words;
 
+pub use builder::{Builder, Product, Source};
+pub use credentials::{Credentials, Login};
 pub use dialect::{Answer, Cell, Dialect, Refusal, Rooms, Statement, Value};
+pub use hosts::Hosts;
 pub use lease::LeaseRow;
 pub use named::{
     LockName, NAMED, NamedAnswer, NamedDialect, NamedLock, NamedWords, READ_WRITE, ReadWriteWords, SessionId,

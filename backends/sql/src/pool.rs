@@ -100,7 +100,7 @@ impl<D: Dialect> Pool<D> {
             "all {max} connections of this runtime to the server are busy: raise max_connections, or look for what makes \
              the server slow"
         );
-        Error::outage(text).never_sent()
+        Error::outage(text).with_code("pool_exhausted").never_sent()
     }
 
     /// Ends the idle connections. The others end with their jobs.

@@ -80,7 +80,7 @@ impl Settings {
             Some(name) => {
                 Err(address.wrong(&format!("`{name}` belongs to way=lease: a named lock lives in a session")))
             }
-            None => Self::read(address),
+            None => Self::read_without_table(address),
         }
     }
 
@@ -89,8 +89,8 @@ impl Settings {
     /// # Errors
     /// For a value that cannot be.
     pub fn of_row(address: &Address) -> Result<Self> {
-        match address.option("keys") {
-            Some(_) => Err(address.wrong("`keys` belongs to way=named: of way=row, a table of your own has such keys")),
+        match ["keys", "layout", "shedlock_table"].into_iter().find(|name| address.option(name).is_some()) {
+            Some(name) => Err(address.wrong(&format!("`{name}` belongs to another way than way=row"))),
             None => Self::read(address),
         }
     }
@@ -102,7 +102,7 @@ impl Settings {
     pub fn of(address: &Address) -> Result<Self> {
         match address.option("keys") {
             Some(_) => Err(address.wrong("`keys` belongs to way=named: a row has the key as its name")),
-            None => Self::read(address),
+            None => Self::read_without_table(address),
         }
     }
 
@@ -112,6 +112,13 @@ impl Settings {
     /// For a value that cannot be.
     pub fn connect_timeout_of(address: &Address) -> Result<Duration> {
         Ok(Self::read(address)?.connect_timeout)
+    }
+
+    fn read_without_table(address: &Address) -> Result<Self> {
+        match ["table", "column"].into_iter().find(|name| address.option(name).is_some()) {
+            Some(name) => Err(address.wrong(&format!("`{name}` belongs to way=row"))),
+            None => Self::read(address),
+        }
     }
 
     fn read(address: &Address) -> Result<Self> {

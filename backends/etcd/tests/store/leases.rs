@@ -182,3 +182,18 @@ async fn closing_the_store_ends_its_leases() {
     let left = raw().await.lease_client().time_to_live(hold.group().unwrap() as i64, None).await.unwrap();
     assert_eq!(left.ttl(), -1);
 }
+
+/// The server keeps every name until it is compacted, and walks over all of them when it reads a lock's keys.
+#[tokio::test]
+async fn acquisitions_use_the_same_name_again() {
+    let process = process().await;
+    let key = lock("names");
+    let mut names = std::collections::BTreeSet::new();
+    for _ in 0..10 {
+        let hold = ask(&process, &claim(&key)).await.unwrap();
+        names.extend(line(&key).await);
+        process.release(&hold).await.unwrap();
+    }
+    // A hold that is still in scope keeps its name for itself.
+    assert!(names.len() <= 2, "{names:?}");
+}

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use dlock_contract::{Backend, Queue, Signal};
-use dlock_testkit::holds::token;
+use dlock_contract::{Backend, Exchange, Queue, Released, Signal, Standing};
+use dlock_testkit::holds::{confirm, token};
 use dlock_testkit::wait_until;
 
 use crate::server::{TTL, acquire, ask, claim, claim_for, is_quiet, line, lock, process, raw, stand};
@@ -18,9 +18,10 @@ async fn a_release_wakes_the_waiter_of_another_process() {
     assert!(is_quiet(&mut signal).await);
     one.release(&hold).await.unwrap();
     let released = Instant::now();
-    assert!(matches!(signal.await.unwrap(), Signal::Ask));
-    let next = stand(&other, &waiter).await.unwrap();
+    // The news is the lock.
+    let Signal::Granted(next) = signal.await.unwrap() else { panic!("the only waiter has to ask") };
     assert!(released.elapsed() < Duration::from_secs(1), "{:?}", released.elapsed());
+    assert!(matches!(confirm(&other, &next).await, Standing::Renewed(_)));
     assert!(token(&next) > token(&hold));
 }
 
@@ -75,13 +76,13 @@ async fn a_waiter_that_goes_away_lets_nobody_in() {
     let hold = ask(&one, &claim(&key)).await.unwrap();
     let (second, third) = (claim(&key), claim(&key));
     assert!(stand(&two, &second).await.is_err());
-    let signal = stand(&three, &third).await.unwrap_err().signal.unwrap();
+    let mut signal = stand(&three, &third).await.unwrap_err().signal.unwrap();
+    assert!(is_quiet(&mut signal).await);
     two.close().await;
-    assert!(matches!(signal.await.unwrap(), Signal::Ask));
-    let signal = stand(&three, &third).await.expect_err("in, although the first one still holds").signal.unwrap();
+    assert!(is_quiet(&mut signal).await, "in, although the first one still holds");
+    assert!(stand(&three, &third).await.is_err());
     one.release(&hold).await.unwrap();
-    signal.await.unwrap();
-    assert!(stand(&three, &third).await.is_ok());
+    assert!(matches!(signal.await.unwrap(), Signal::Granted(_)));
 }
 
 #[tokio::test]
@@ -201,4 +202,32 @@ async fn a_wake_that_is_dropped_frees_only_what_is_local() {
     assert_eq!(line(&key).await.len(), 2);
     other.abandon(&waiter).await.unwrap();
     assert_eq!(line(&key).await.len(), 1);
+}
+
+#[tokio::test]
+async fn a_release_that_asks_for_the_next_caller_overtakes_nobody() {
+    let (one, other) = (process().await, process().await);
+    let key = lock("exchange");
+    let hold = ask(&one, &claim(&key)).await.unwrap();
+    let next = claim(&key);
+    let until = crate::server::soon();
+    let (released, answer) = one.release_to(&hold, &next, until).await.unwrap();
+    let Some(dlock_contract::Attempt::Acquired(second)) = answer else { panic!("nobody else is there") };
+    assert_eq!(released, Released::Released);
+    assert!(token(&second) > token(&hold) && line(&key).await.len() == 1);
+
+    let waiter = claim(&key);
+    let signal = stand(&other, &waiter).await.unwrap_err().signal.unwrap();
+    let third = claim(&key);
+    let (released, answer) = one.release_to(&second, &third, until).await.unwrap();
+    assert_eq!(released, Released::Released);
+    assert!(matches!(answer, Some(dlock_contract::Attempt::Contended(_))), "it has overtaken a waiter");
+    let Signal::Granted(theirs) = signal.await.unwrap() else { panic!("the waiter has to ask") };
+    other.release(&theirs).await.unwrap();
+    assert!(stand(&one, &third).await.is_ok());
+    one.abandon(&third).await.unwrap();
+    // For a claim that needs a lease of its own, it is a release alone.
+    let last = ask(&one, &claim(&key)).await.unwrap();
+    let (released, answer) = one.release_to(&last, &claim_for(&key, TTL, false), until).await.unwrap();
+    assert!(released == Released::Released && answer.is_none() && line(&key).await.is_empty());
 }

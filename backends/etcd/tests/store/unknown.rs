@@ -174,3 +174,26 @@ fn an_unanswered_renewal_is_unknown_and_not_lost() {
     assert!(matches!(it.slow.block_on(it.process.renew(&[&hold])).pop().unwrap().unwrap(), Standing::Renewed(_)));
     assert!(it.proxy.connections() > before);
 }
+
+#[test]
+fn an_abandon_that_arrives_late_deletes_nothing_of_the_next_claim() {
+    let it = Slow::start();
+    let (other, key) = (lock("other"), lock("seat"));
+    let stays = it.slow.block_on(ask(&it.process, &claim(&other))).unwrap();
+    let given_up = claim(&key);
+    it.slow.block_on(ask(&it.process, &given_up)).unwrap();
+    let name = it.good.block_on(line(&key));
+    it.proxy.keep();
+    it.slow.block_on(async { timeout(Duration::from_millis(100), it.process.abandon(&given_up)).await }).unwrap_err();
+    let sent = it.proxy.kept();
+    it.good.block_on(async {
+        // The renewal deletes what was left behind. Then an abandon has nothing to do, and the name is free again.
+        assert!(matches!(it.process.renew(&[&stays]).await.pop().unwrap().unwrap(), Standing::Renewed(_)));
+        assert!(line(&key).await.is_empty());
+        it.process.abandon(&given_up).await.unwrap();
+        let next = ask(&it.process, &claim(&key)).await.unwrap();
+        assert_eq!(line(&key).await, name, "its name is another one, so this test shows nothing");
+        it.arrive(&sent);
+        assert!(matches!(it.process.renew(&[&next]).await.pop().unwrap().unwrap(), Standing::Renewed(_)));
+    });
+}

@@ -2,18 +2,18 @@
 
 use std::borrow::Cow;
 
-use dlock_contract::{Error, ErrorKind, Health, Result};
+use dlock_contract::{Clock, Error, Health, Result};
 use dlock_sql::{Answer, Cell, Dialect, Refusal, Rooms, ShedlockWords, Statement, Value, Words};
 use futures::future::BoxFuture;
 use futures::{FutureExt, TryStreamExt};
 use sqlx::mysql::{MySqlArguments, MySqlConnection, MySqlRow};
 use sqlx::query::Query;
-use sqlx::{AssertSqlSafe, Column, ConnectOptions, Connection, Either, Executor, Row, TypeInfo, ValueRef};
+use sqlx::{AssertSqlSafe, Column, Connection, Either, Executor, Row, TypeInfo, ValueRef};
 
 use super::room::NamedLocks;
 use super::{shedlock, tables};
-use crate::server::Server;
 use crate::server::fault::{fault, is_over, number};
+use crate::server::{Server, writable_server};
 
 /// The time is universal, so a session's time zone does not move it. It is that of the statement's start. The id of the last
 /// insert comes back in the answer to an update, so a token costs no second request.
@@ -44,12 +44,13 @@ const OWN_TIME: &str = "SET SESSION timestamp = DEFAULT";
 #[derive(Debug)]
 pub struct MySql {
     server: Server,
+    clock: Clock,
     shedlock: Option<ShedlockWords>,
 }
 
 impl MySql {
-    pub(crate) fn new(server: Server) -> Self {
-        Self { server, shedlock: None }
+    pub(crate) fn new(server: Server, clock: &Clock) -> Self {
+        Self { server, clock: clock.clone(), shedlock: None }
     }
 
     /// Locks in ShedLock's table of this name, if there is one.
@@ -72,15 +73,12 @@ impl Dialect for MySql {
 
     fn connect(&self) -> BoxFuture<'_, Result<(MySqlConnection, String)>> {
         Box::pin(async {
-            self.server.is_known().await?;
-            let mut conn = self.server.options.connect().await.map_err(fault)?;
-            sqlx::raw_sql(SET_UP).execute(&mut conn).await.map_err(fault)?;
+            let (mut conn, server) = self.server.connect(&self.clock, SET_UP).await?;
             if let Err(error) = sqlx::raw_sql(OWN_TIME).execute(&mut conn).await
                 && is_over(&error)
             {
                 return Err(fault(error));
             }
-            let server = writable_server(&mut conn).await?;
             Ok((conn, server))
         })
     }
@@ -193,26 +191,4 @@ fn cells(row: &MySqlRow) -> sqlx::Result<Vec<Cell>> {
         row.try_get_unchecked(place).map(Cell::Bytes)
     };
     (0..row.len()).map(cell).collect()
-}
-
-/// Which server it is, if it can be written to. A replica has another id than its primary, as replication needs it.
-pub(crate) async fn writable_server(conn: &mut MySqlConnection) -> Result<String> {
-    // MariaDB has no `server_uuid`.
-    let sql = "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('read_only', 'server_id', 'server_uuid')";
-    let rows = sqlx::raw_sql(sql).fetch_all(conn).await.map_err(fault)?;
-    let mut server = String::new();
-    for row in &rows {
-        let (name, value): (String, String) = (row.try_get(0).map_err(fault)?, row.try_get(1).map_err(fault)?);
-        match (name.as_str(), value.as_str()) {
-            ("read_only", "OFF" | "0") => {}
-            ("read_only", _) => {
-                return Err(Error::new(
-                    ErrorKind::NotPrimary,
-                    "the server is read-only, such as a replica: a lock taken there excludes nobody on the primary",
-                ));
-            }
-            (_, id) => server += &format!("{id};"),
-        }
-    }
-    Ok(server)
 }

@@ -20,10 +20,11 @@ use crate::server::{FORM, Server};
 /// Where the server cannot be reached, refuses the account or is read-only, and where a table is missing and may not be
 /// made, or is not dlock's.
 pub async fn open(url: &str, clock: &Clock) -> Result<LeaseRow<MySql>> {
-    open_at(&Address::parse(url, &FORM)?, clock).await
+    let address = Address::parse(url, &FORM)?;
+    open_at(Server::of(&address)?, &address, clock).await
 }
 
-pub(crate) async fn open_at(address: &Address, clock: &Clock) -> Result<LeaseRow<MySql>> {
-    let dialect = MySql::new(Server::of(address)?).in_shedlock(shedlock_table(address)?);
+pub(crate) async fn open_at(server: Server, address: &Address, clock: &Clock) -> Result<LeaseRow<MySql>> {
+    let dialect = MySql::new(server, clock).in_shedlock(shedlock_table(address)?);
     LeaseRow::open(dialect, Settings::of(address)?, clock).await
 }

@@ -78,7 +78,7 @@ const ROWS: Table = Table {
         "k:varbinary(255):PRI",
         "part:varbinary(16):PRI",
         "token:bigint:",
-        "mode:smallint:",
+        "mode:bigint:",
         "session:bigint:",
         "xact:bigint:",
         "hold:varbinary(16):",

@@ -9,9 +9,9 @@ use futures::future::BoxFuture;
 use sqlx::mysql::MySqlConnection;
 use sqlx::{AssertSqlSafe, Row};
 
-use crate::lease::dialect::writable_server;
 use crate::lease::{MySql, tables};
 use crate::server::fault::fault;
+use crate::server::writable_server;
 
 /// The name is compared as the server's functions do it; the column has bytes, so that no collation folds it.
 const IS_HELD: &str = "COALESCE(session = IS_USED_LOCK(CONVERT(lock_id USING utf8mb4)), 0)";

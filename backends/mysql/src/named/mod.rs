@@ -21,10 +21,10 @@ use crate::server::{FORM, Server};
 /// Where the server cannot be reached within five seconds, refuses the account, is a replica or one of several
 /// writable nodes, or where the table is missing and may not be made.
 pub async fn open(url: &str, clock: &Clock) -> Result<NamedLock<MySql>> {
-    open_at(&Address::parse(url, &FORM)?, clock).await
+    let address = Address::parse(url, &FORM)?;
+    open_at(Server::of(&address)?, &address, clock).await
 }
 
-pub(crate) async fn open_at(address: &Address, clock: &Clock) -> Result<NamedLock<MySql>> {
-    let server = Server::of(address)?;
-    NamedLock::open(MySql::new(server), Settings::of_named(address)?, clock).await
+pub(crate) async fn open_at(server: Server, address: &Address, clock: &Clock) -> Result<NamedLock<MySql>> {
+    NamedLock::open(MySql::new(server, clock), Settings::of_named(address)?, clock).await
 }

@@ -16,10 +16,10 @@ use sqlx::query::Query;
 use sqlx::{AssertSqlSafe, Connection, Either, Executor, Row};
 
 use super::table;
-use crate::lease::dialect::writable_server;
 use crate::lease::{MySql, tables};
 use crate::named::refuse_clusters;
 use crate::server::fault::{fault, number};
+use crate::server::writable_server;
 
 /// The named lock of a hold begins so.
 const MARK: &str = "dlr";

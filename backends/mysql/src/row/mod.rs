@@ -23,18 +23,19 @@ pub type RowConnection<'a> = dlock_sql::RowConnection<'a, MySql>;
 /// What a hold of this store lives in.
 pub type Held = HeldRow<MySql>;
 
-/// Opens the same URLs as [`named::open`](crate::named::open), for row locks. With `?table=orders&key=id` the rows are those of
+/// Opens the same URLs as [`named::open`](crate::named::open), for row locks. With `?table=orders&column=id` the rows are those of
 /// a table of your own.
 ///
 /// # Errors
 /// As [`named::open`](crate::named::open), and for a table without transactions or a column without a unique index.
 pub async fn open(url: &str, clock: &Clock) -> Result<RowLock<MySql>> {
-    open_at(&Address::parse(url, &FORM)?, clock).await
+    let address = Address::parse(url, &FORM)?;
+    open_at(Server::of(&address)?, &address, clock).await
 }
 
-pub(crate) async fn open_at(address: &Address, clock: &Clock) -> Result<RowLock<MySql>> {
-    let (server, table) = (Server::of(address)?, RowTable::of(address, None)?);
-    RowLock::open(MySql::new(server), table, Settings::of_row(address)?, clock).await
+pub(crate) async fn open_at(server: Server, address: &Address, clock: &Clock) -> Result<RowLock<MySql>> {
+    let table = RowTable::of(address, None)?;
+    RowLock::open(MySql::new(server, clock), table, Settings::of_row(address)?, clock).await
 }
 
 /// The transaction of a hold, for the body's own statements.

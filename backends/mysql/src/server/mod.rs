@@ -3,20 +3,20 @@
 pub(crate) mod fault;
 
 use std::fmt;
-use std::sync::Arc;
 
-use dlock_contract::engine::Names;
-use dlock_contract::{Address, Error, ErrorKind, OptionRow, Result, Secret, Tls, TlsMode, UrlBody, UrlForm};
-use dlock_sql::Way;
-use sqlx::ConnectOptions;
-use sqlx::mysql::{MySqlConnectOptions, MySqlSslMode};
+use dlock_contract::{Address, Clock, Error, ErrorKind, OptionRow, Result, Secret, Tls, TlsMode, UrlBody, UrlForm};
+use dlock_sql::{Credentials, Hosts, Login, Settings, Way};
+use sqlx::mysql::{MySqlConnectOptions, MySqlConnection, MySqlSslMode};
+use sqlx::{ConnectOptions, Row};
+
+use crate::server::fault::fault;
 
 const DEFAULT_PORT: u16 = 3306;
 
 /// `mysql://user:password@host:port/database`.
 pub(crate) const FORM: UrlForm = UrlForm::new(
     "a MySQL URL",
-    "mysql://user:password@host[:port]/database",
+    "mysql://user:password@host[:port][,host[:port]]/database",
     &["mysql", "mariadb"],
     UrlBody::HostsAfterLastAt,
 )
@@ -41,12 +41,12 @@ pub(crate) const FORM: UrlForm = UrlForm::new(
 ])
 .elsewhere(&[("ssl", "write tls=verify, tls=require or tls=off, and ca, cert and key, instead of ssl-mode")]);
 
-/// How to connect to the server. `Debug` shows no account.
+/// How to connect to the servers. `Debug` shows no account.
 #[derive(Clone)]
 pub(crate) struct Server {
-    /// Ready to connect with. It holds the password, so it is never printed.
-    pub(crate) options: MySqlConnectOptions,
-    names: Arc<Names>,
+    /// Ready to connect with, one for each host. They hold the password, so they are never printed.
+    hosts: Hosts<MySqlConnectOptions>,
+    credentials: Option<Credentials>,
     shown: String,
 }
 
@@ -60,66 +60,100 @@ pub(crate) fn way_of(address: &Address) -> Way {
 }
 
 impl Server {
-    /// Waits until the host's name is known. The client looks it up once more, which is quick then: it checks the
-    /// server's certificate by the name, so an address would not do. A look-up that hangs so costs one thread, whoever
-    /// connects.
-    ///
-    /// # Errors
-    /// If the name cannot be looked up.
-    pub(crate) async fn is_known(&self) -> Result<()> {
-        if self.options.get_socket().is_some() {
-            return Ok(());
-        }
-        match self.names.addresses(self.options.get_host(), self.options.get_port()).await {
-            Ok(_) => Ok(()),
-            Err(error) => {
-                Err(Error::outage(format!("the host name of the server cannot be looked up: {}", error.kind())))
-            }
-        }
-    }
-
     pub(crate) fn of(address: &Address) -> Result<Self> {
         let database = match address.path() {
             [database] if !database.contains('/') => database,
             _ => return Err(address.wrong("name the database for dlock's table")),
         };
         let socket = address.option("socket");
-        let (host, port) = match address.hosts() {
-            [host] => host.or_port(DEFAULT_PORT),
-            [] if socket.is_some() => (String::new(), DEFAULT_PORT),
-            [] => return Err(address.wrong("the host is missing")),
-            _ => {
-                return Err(address
-                    .wrong("name one host only: a lock is on one server and excludes no caller of another server"));
-            }
+        let hosts: Vec<_> = address.hosts().iter().map(|host| host.or_port(DEFAULT_PORT)).collect();
+        let hosts = match (hosts.is_empty(), socket) {
+            (true, None) => return Err(address.wrong("the host is missing")),
+            (true, Some(_)) => vec![(String::new(), DEFAULT_PORT)],
+            (false, None) => hosts,
+            (false, Some(_)) if hosts.len() == 1 => hosts,
+            (false, Some(_)) => return Err(address.wrong("a Unix socket leads to one server: name one host or none")),
         };
-        let mut options = MySqlConnectOptions::new()
-            .host(&host)
-            .port(port)
-            .database(database)
-            // Each of these would cost a round trip at every connect.
-            .pipes_as_concat(false)
-            .no_engine_substitution(false)
-            .timezone(None)
-            .set_names(false)
-            .disable_statement_logging();
-        if let Some(user) = address.user() {
-            options = options.username(user);
+        let tls = Tls::by_option(address, socket.is_some())?;
+        let (mut shown, mut all) = (Vec::new(), Vec::new());
+        for (host, port) in &hosts {
+            let mut options = plain(MySqlConnectOptions::new().host(host).port(*port).database(database));
+            if let Some(user) = address.user() {
+                options = options.username(user);
+            }
+            if let Some(password) = address.password().map(Secret::reveal) {
+                options = options.password(password);
+            }
+            options = with_tls(options, &tls)?;
+            if let Some(socket) = socket {
+                options = options.socket(socket);
+                shown.push(socket.to_owned());
+            } else {
+                shown.push(format!("{host}:{port}"));
+            }
+            all.push(options);
         }
-        if let Some(password) = address.password().map(Secret::reveal) {
-            options = options.password(password);
+        let shown = format!("{}/{database}", shown.join(","));
+        Ok(Self { hosts: Hosts::new(all, Settings::connect_timeout_of(address)?), credentials: None, shown })
+    }
+
+    /// The server of these options instead.
+    pub(crate) fn at(mut self, options: MySqlConnectOptions, address: &Address) -> Result<Self> {
+        let place = match options.get_socket() {
+            Some(socket) => socket.display().to_string(),
+            None => format!("{}:{}", options.get_host(), options.get_port()),
+        };
+        self.shown = format!("{place}/{}", options.get_database().unwrap_or_default());
+        self.hosts = Hosts::new(vec![plain(options)], Settings::connect_timeout_of(address)?);
+        Ok(self)
+    }
+
+    /// With the account that this provider gives at each connect.
+    pub(crate) fn with_credentials(mut self, credentials: Option<Credentials>) -> Self {
+        self.credentials = credentials;
+        self
+    }
+
+    /// Connects to the first server that can be written to, sets the session up by `set_up`, and tells which server it is. The
+    /// names are looked up anew each time.
+    pub(crate) async fn connect(&self, clock: &Clock, set_up: &'static str) -> Result<(MySqlConnection, String)> {
+        let login = match &self.credentials {
+            Some(credentials) => Some(credentials.get().await?),
+            None => None,
+        };
+        let login = login.as_ref();
+        self.hosts.connect(clock, |options| Box::pin(self.connect_to(with_login(options, login), set_up))).await
+    }
+
+    async fn connect_to(
+        &self,
+        options: MySqlConnectOptions,
+        set_up: &'static str,
+    ) -> Result<(MySqlConnection, String)> {
+        if options.get_socket().is_none() {
+            self.hosts.is_known(options.get_host(), options.get_port()).await?;
         }
-        options = with_tls(options, Tls::by_option(address, socket.is_some())?)?;
-        let mut shown = format!("{host}:{port}/{database}");
-        if let Some(socket) = socket {
-            shown = format!("{socket}/{database}");
-            options = options.socket(socket);
-        }
-        Ok(Self { options, names: Arc::default(), shown })
+        let mut conn = options.connect().await.map_err(fault)?;
+        sqlx::raw_sql(set_up).execute(&mut conn).await.map_err(fault)?;
+        let server = writable_server(&mut conn).await?;
+        Ok((conn, server))
     }
 }
 
-fn with_tls(mut options: MySqlConnectOptions, tls: Tls) -> Result<MySqlConnectOptions> {
+fn with_login(options: &MySqlConnectOptions, login: Option<&Login>) -> MySqlConnectOptions {
+    match login {
+        Some(login) => login.apply(options.clone(), MySqlConnectOptions::username, MySqlConnectOptions::password),
+        None => options.clone(),
+    }
+}
+
+/// Without what would cost a round trip at every connect, and without a log of statements.
+fn plain(options: MySqlConnectOptions) -> MySqlConnectOptions {
+    let options = options.pipes_as_concat(false).no_engine_substitution(false).timezone(None).set_names(false);
+    options.disable_statement_logging()
+}
+
+fn with_tls(mut options: MySqlConnectOptions, tls: &Tls) -> Result<MySqlConnectOptions> {
     if tls.mode != TlsMode::Off && !cfg!(feature = "tls") {
         return Err(Error::new(
             ErrorKind::Unsupported { need: "the feature `mysql-tls`".into() },
@@ -132,13 +166,35 @@ fn with_tls(mut options: MySqlConnectOptions, tls: Tls) -> Result<MySqlConnectOp
         // The name too.
         _ => MySqlSslMode::VerifyIdentity,
     });
-    if let Some(ca) = tls.ca {
-        options = options.ssl_ca_from_pem(ca);
+    if let Some(ca) = &tls.ca {
+        options = options.ssl_ca_from_pem(ca.clone());
     }
-    if let Some((cert, key)) = tls.identity {
+    if let Some((cert, key)) = &tls.identity {
         options = options.ssl_client_cert_from_pem(cert).ssl_client_key_from_pem(key);
     }
     Ok(options)
+}
+
+/// Which server it is, if it can be written to. A replica has another id than its primary, as replication needs it.
+pub(crate) async fn writable_server(conn: &mut MySqlConnection) -> Result<String> {
+    // MariaDB has no `server_uuid`.
+    let sql = "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('read_only', 'server_id', 'server_uuid')";
+    let rows = sqlx::raw_sql(sql).fetch_all(conn).await.map_err(fault)?;
+    let mut server = String::new();
+    for row in &rows {
+        let (name, value): (String, String) = (row.try_get(0).map_err(fault)?, row.try_get(1).map_err(fault)?);
+        match (name.as_str(), value.as_str()) {
+            ("read_only", "OFF" | "0") => {}
+            ("read_only", _) => {
+                return Err(Error::new(
+                    ErrorKind::NotPrimary,
+                    "the server is read-only, such as a replica: a lock taken there excludes nobody on the primary",
+                ));
+            }
+            (_, id) => server += &format!("{id};"),
+        }
+    }
+    Ok(server)
 }
 
 impl fmt::Debug for Server {
@@ -158,7 +214,8 @@ mod tests {
     }
 
     fn read(url: &str) -> (String, u16, String, Option<String>) {
-        let options = parse(url).unwrap().options;
+        let server = parse(url).unwrap();
+        let options = server.hosts.iter().next().unwrap();
         let socket = options.get_socket().map(|socket| socket.display().to_string());
         (options.get_host().into(), options.get_port(), options.get_username().into(), socket)
     }
@@ -168,6 +225,8 @@ mod tests {
         assert_eq!(read("mysql://ann@db.example/locks?tls=off"), ("db.example".into(), 3306, "ann".into(), None));
         assert_eq!(read("mariadb://ann:x@[::1]:3307/locks"), ("::1".into(), 3307, "ann".into(), None));
         assert_eq!(read("mysql://a%40n:p@h:1/d?tls=off").2, "a@n");
+        let several = parse("mysql://ann:x@one,two:1/d?tls=off").unwrap();
+        assert_eq!(format!("{several:?}"), "one:3306,two:1/d");
         assert_eq!(read("mysql://ann@/locks?socket=%2Frun%2Fs.sock").3.unwrap(), "/run/s.sock");
     }
 
@@ -176,13 +235,13 @@ mod tests {
         for password in ["canary", "can@ary", "can/ary?x#y:z", "can%40ary"] {
             let server = parse(&format!("mysql://ann:{password}@db.example/locks?tls=off")).unwrap();
             assert_eq!(format!("{server:?}"), "db.example:3306/locks");
-            assert_eq!(server.options.get_host(), "db.example");
         }
         for bad in [
             "mysql://ann:canary@db.example",
             "mysql://ann:canary%@db/locks",
             "mysql://ann:canary@db:port/locks",
             "mysql://ann:canary@one,two/locks",
+            "mysql://ann:canary@one,two/locks?socket=/canary",
             "mysql://ann@db/locks?password=canary",
             "mysql://ann:canary@db/locks?ssl-mode=DISABLED",
             "mysql://ann:canary@db/locks",

@@ -1,4 +1,4 @@
-//! Both ways on real servers: MariaDB and MySQL. Lease rows have a folder; the other files are about named locks.
+//! All ways on real servers: MariaDB and MySQL. Lease rows have a folder; row locks have `row_cases`; the other files are about named locks.
 
 /// Each case on each kind of server, in a database of its own.
 macro_rules! named_cases {
@@ -18,6 +18,24 @@ macro_rules! named_cases {
     };
 }
 
+/// Each case of row locks on each kind of server, in a database of its own.
+macro_rules! row_lock_cases {
+    ($($name:ident)*) => {
+        mod mariadb {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $name() {
+                crate::row_kit::run(crate::server::Kind::MariaDb, stringify!($name), |database| Box::pin(super::$name(database))).await;
+            })*
+        }
+        mod mysql {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $name() {
+                crate::row_kit::run(crate::server::Kind::MySql, stringify!($name), |database| Box::pin(super::$name(database))).await;
+            })*
+        }
+    };
+}
+
 mod faults;
 mod fenced;
 mod lease;
@@ -25,9 +43,14 @@ mod literal;
 mod named_kit;
 mod rights;
 mod rogue;
+mod row_kit;
 mod server;
 mod tls;
 
 /// The cases of named locks that are the same on every server.
 #[path = "../../../sql/tests/named/mod.rs"]
 mod named;
+
+/// The cases of row locks that are the same on every server.
+#[path = "../../../sql/tests/row/mod.rs"]
+mod row_cases;

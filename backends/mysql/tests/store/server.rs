@@ -92,7 +92,12 @@ impl Database {
     }
 
     pub(crate) async fn connect(&self) -> MySqlConnection {
-        self.server.clone().database(&self.name).connect().await.unwrap()
+        self.settings().connect().await.unwrap()
+    }
+
+    /// As those of somebody's pool.
+    pub(crate) fn settings(&self) -> MySqlConnectOptions {
+        self.server.clone().database(&self.name)
     }
 
     /// A connection that is in no database.

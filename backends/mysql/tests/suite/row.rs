@@ -4,7 +4,7 @@ use std::any::Any;
 use std::sync::Arc;
 
 use dlock_conformance::{Outage, Store};
-use dlock_contract::{Backend, Clock, LockKey, Result};
+use dlock_contract::{Backend, Clock, Hold, LockKey, Result};
 use dlock_mysql::row;
 use dlock_testkit::conformance::Served;
 use futures::future::BoxFuture;
@@ -45,6 +45,21 @@ impl Store for Rows {
         }))
     }
 
+    fn work<'a>(&'a self, hold: &'a Hold) -> Option<BoxFuture<'a, Result<()>>> {
+        Some(Box::pin(async move {
+            self.served.ask("CREATE TABLE IF NOT EXISTS test.worked (token BIGINT PRIMARY KEY)".into()).await?;
+            let mut transaction = row::transaction(hold.shared_session().unwrap())?;
+            let insert = sqlx::query("INSERT INTO test.worked VALUES (?)").bind(token(hold));
+            insert.execute(&mut *transaction.conn().await?).await.unwrap();
+            Ok(())
+        }))
+    }
+
+    fn is_final<'a>(&'a self, hold: &'a Hold) -> Option<BoxFuture<'a, Result<bool>>> {
+        let sql = format!("SELECT token FROM test.worked WHERE token = {}", token(hold));
+        Some(Box::pin(async move { Ok(!self.served.lines(sql).await?.is_empty()) }))
+    }
+
     fn outage(&self, outage: Outage) -> Option<BoxFuture<'_, Result<Box<dyn Any + Send>>>> {
         self.served.outage(outage)
     }
@@ -52,6 +67,10 @@ impl Store for Rows {
     fn restart(&self) -> Option<BoxFuture<'_, Result<()>>> {
         self.served.restart()
     }
+}
+
+fn token(hold: &Hold) -> i64 {
+    hold.token.unwrap().get().cast_signed()
 }
 
 fn held(key: &LockKey) -> String {

@@ -91,10 +91,10 @@ const ROWS: Table = Table {
     name: dlock_sql::ROWS,
     create: include_str!("../../migrations/20261125000001_dlock_rows.sql"),
     columns: &[
-        "k:text:C:",
-        "part:text:C:",
+        "k:text:C:PRI",
+        "part:text:C:PRI",
         "token:bigint::",
-        "mode:smallint::",
+        "mode:bigint::",
         "session:bigint::",
         "xact:bigint::",
         "hold:text:C:",

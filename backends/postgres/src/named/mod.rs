@@ -17,10 +17,11 @@ use crate::server::{FORM, Server};
 /// # Errors
 /// As [`open`](crate::open), and behind a pooler that gives each transaction another session.
 pub async fn open(url: &str, clock: &Clock) -> Result<NamedLock<Postgres>> {
-    open_at(&Address::parse(url, &FORM)?, clock).await
+    let address = Address::parse(url, &FORM)?;
+    open_at(Server::of(&address)?, &address, clock).await
 }
 
-pub(crate) async fn open_at(address: &Address, clock: &Clock) -> Result<NamedLock<Postgres>> {
+pub(crate) async fn open_at(server: Server, address: &Address, clock: &Clock) -> Result<NamedLock<Postgres>> {
     let settings = Settings::of_named(address)?;
-    NamedLock::open(Postgres::new(Server::of(address)?, clock), settings, clock).await
+    NamedLock::open(Postgres::new(server, clock), settings, clock).await
 }

@@ -23,18 +23,18 @@ pub type RowConnection<'a> = dlock_sql::RowConnection<'a, Postgres>;
 /// What a hold of this store lives in.
 pub type Held = HeldRow<Postgres>;
 
-/// Opens the same URLs as [`open`](crate::open), for row locks. With `?table=orders&key=id` the rows are those of a table of
+/// Opens the same URLs as [`open`](crate::open), for row locks. With `?table=orders&column=id` the rows are those of a table of
 /// your own. It needs PostgreSQL 14 or later.
 ///
 /// # Errors
 /// As [`open`](crate::open), behind a pooler that gives each transaction another session, and for a column without a unique
 /// index.
 pub async fn open(url: &str, clock: &Clock) -> Result<RowLock<Postgres>> {
-    open_at(&Address::parse(url, &FORM)?, clock).await
+    let address = Address::parse(url, &FORM)?;
+    open_at(Server::of(&address)?, &address, clock).await
 }
 
-pub(crate) async fn open_at(address: &Address, clock: &Clock) -> Result<RowLock<Postgres>> {
-    let server = Server::of(address)?;
+pub(crate) async fn open_at(server: Server, address: &Address, clock: &Clock) -> Result<RowLock<Postgres>> {
     let table = RowTable::of(address, server.schema.as_deref())?;
     RowLock::open(Postgres::new(server, clock), table, Settings::of_row(address)?, clock).await
 }

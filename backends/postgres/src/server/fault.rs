@@ -55,6 +55,14 @@ fn meaning(error: sqlx::Error, code: Option<&str>) -> Error {
                     "the server does not speak TLS, or a file named by ca, cert or key cannot be used",
                 );
             }
+            // Its text has a character of the password.
+            sqlx::Error::Configuration(_) => {
+                return Error::new(
+                    ErrorKind::Unsupported { need: "a user and a password of characters that SASLprep takes".into() },
+                    "the account's name or password has a character that the client library does not send, such as an emoji \
+                     (SCRAM, RFC 4013): give the account a password of letters, digits and signs",
+                );
+            }
             _ => Error::new(ErrorKind::Protocol, "the server gave an invalid answer"),
         },
     };

@@ -4,13 +4,9 @@ pub(crate) mod fault;
 pub(crate) mod pooler;
 
 use std::fmt;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
-use dlock_contract::engine::Names;
 use dlock_contract::{Address, Clock, Error, ErrorKind, OptionRow, Result, Secret, Tls, TlsMode, UrlBody, UrlForm};
-use dlock_sql::{Settings, Way, is_identifier};
+use dlock_sql::{Credentials, Hosts, Login, Settings, Way, is_identifier};
 use sqlx::postgres::{PgConnectOptions, PgConnection, PgSslMode};
 use sqlx::{ConnectOptions, Row};
 
@@ -54,13 +50,9 @@ pub(crate) const FORM: UrlForm = UrlForm::new(
 #[derive(Clone)]
 pub(crate) struct Server {
     /// Ready to connect with, one for each host. They hold the password, so they are never printed.
-    hosts: Vec<PgConnectOptions>,
+    hosts: Hosts<PgConnectOptions>,
+    credentials: Option<Credentials>,
     pub(crate) schema: Option<String>,
-    /// Which of the hosts was used last. It is tried first.
-    used: Arc<AtomicUsize>,
-    /// How long each host may take.
-    patience: Duration,
-    names: Arc<Names>,
     shown: String,
 }
 
@@ -99,11 +91,8 @@ impl Server {
                 .database(database)
                 .username(user)
                 .password(address.password().map(Secret::reveal).unwrap_or_default())
-                .application_name("dlock")
-                // A pooler refuses a parameter that it does not know.
-                .extra_float_digits(None)
-                .disable_statement_logging();
-            options = with_tls(options, &tls)?;
+                .application_name("dlock");
+            options = with_tls(plain(options), &tls)?;
             if let Some(socket) = socket {
                 options = options.socket(socket);
                 shown.push(socket.to_owned());
@@ -113,45 +102,57 @@ impl Server {
             all.push(options);
         }
         let shown = format!("{}/{database}", shown.join(","));
-        // All of them have the time for one connect, so one that is silent must not use it up.
-        let patience = Settings::connect_timeout_of(address)? / u32::try_from(all.len()).unwrap_or(u32::MAX);
-        let (used, names) = Default::default();
-        Ok(Self { hosts: all, schema: schema(address)?, used, patience, names, shown })
+        let hosts = Hosts::new(all, Settings::connect_timeout_of(address)?);
+        Ok(Self { hosts, credentials: None, schema: schema(address)?, shown })
+    }
+
+    /// The server of these options instead.
+    pub(crate) fn at(mut self, options: PgConnectOptions, address: &Address) -> Result<Self> {
+        let place = match options.get_socket() {
+            Some(socket) => socket.display().to_string(),
+            None => format!("{}:{}", options.get_host(), options.get_port()),
+        };
+        self.shown = format!("{place}/{}", options.get_database().unwrap_or_default());
+        self.hosts = Hosts::new(vec![plain(options.application_name("dlock"))], Settings::connect_timeout_of(address)?);
+        Ok(self)
+    }
+
+    /// With the account that this provider gives at each connect.
+    pub(crate) fn with_credentials(mut self, credentials: Option<Credentials>) -> Self {
+        self.credentials = credentials;
+        self
     }
 
     /// Connects to the first server that can be written to. The names are looked up anew each time.
     pub(crate) async fn connect(&self, clock: &Clock) -> Result<(PgConnection, String)> {
-        let (first, patience) = (self.used.load(Ordering::Relaxed), self.patience);
-        let mut failed = Error::outage("there is no host to connect to");
-        for place in 0..self.hosts.len() {
-            let place = (first + place) % self.hosts.len();
-            let connecting = self.connect_to(&self.hosts[place]);
-            let late = || Err(Error::outage(format!("the server did not accept a connection within {patience:?}")));
-            match clock.timeout_at(clock.now().after(patience), connecting).await.unwrap_or_else(late) {
-                Ok(connected) => {
-                    self.used.store(place, Ordering::Relaxed);
-                    return Ok(connected);
-                }
-                // The other hosts would refuse it too.
-                Err(error) if *error.kind() == ErrorKind::PermissionDenied => return Err(error),
-                Err(error) => failed = error,
-            }
-        }
-        Err(failed)
+        let login = match &self.credentials {
+            Some(credentials) => Some(credentials.get().await?),
+            None => None,
+        };
+        let login = login.as_ref();
+        self.hosts.connect(clock, |options| Box::pin(self.connect_to(with_login(options, login)))).await
     }
 
-    async fn connect_to(&self, options: &PgConnectOptions) -> Result<(PgConnection, String)> {
-        // A look-up that hangs so costs one thread, whoever connects.
+    async fn connect_to(&self, options: PgConnectOptions) -> Result<(PgConnection, String)> {
         if options.get_socket().is_none() {
-            let known = self.names.addresses(options.get_host(), options.get_port()).await;
-            known.map_err(|error| {
-                Error::outage(format!("the host name of the server cannot be looked up: {}", error.kind()))
-            })?;
+            self.hosts.is_known(options.get_host(), options.get_port()).await?;
         }
         let mut conn = options.connect().await.map_err(fault)?;
         let server = writable_server(&mut conn).await?;
         Ok((conn, server))
     }
+}
+
+fn with_login(options: &PgConnectOptions, login: Option<&Login>) -> PgConnectOptions {
+    match login {
+        Some(login) => login.apply(options.clone(), PgConnectOptions::username, PgConnectOptions::password),
+        None => options.clone(),
+    }
+}
+
+/// Without what a pooler would refuse, and without a log of statements.
+fn plain(options: PgConnectOptions) -> PgConnectOptions {
+    options.extra_float_digits(None).disable_statement_logging()
 }
 
 /// Which server it is, if it can be written to: a lock taken on a standby excludes nobody on the primary. The first part is that of

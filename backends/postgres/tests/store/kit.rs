@@ -21,6 +21,7 @@ pub(crate) type Store = LeaseRow<Postgres>;
 pub(crate) type Client = PgConnection;
 
 pub(crate) use dlock_postgres::versioned::Versioned;
+pub(crate) use dlock_postgres::{Builder, Login};
 
 /// The change of a row in the cases of version columns.
 pub(crate) const SET_REMAINING: &str = "remaining = $1";
@@ -273,6 +274,30 @@ impl Database {
 
     pub(crate) async fn grant(&self, account: &str, (rights, table): &(&str, &str)) {
         self.change(&format!("GRANT {rights} ON {table} TO {account}")).await;
+    }
+
+    /// An account that may do all in this database.
+    pub(crate) async fn make_account(&self, name: &str, password: &str) {
+        self.change(&format!("CREATE ROLE {name} LOGIN SUPERUSER PASSWORD '{password}'")).await;
+    }
+
+    pub(crate) async fn change_password(&self, name: &str, password: &str) {
+        self.change(&format!("ALTER ROLE {name} PASSWORD '{password}'")).await;
+    }
+
+    /// Options of a URL without which an account with a password is refused.
+    pub(crate) async fn for_passwords(&self) -> &'static str {
+        ""
+    }
+
+    /// As those of somebody's pool.
+    pub(crate) fn settings(&self) -> PgConnectOptions {
+        self.server.clone().database(&self.name)
+    }
+
+    /// Each namespace has one way; this one may have another from now on.
+    pub(crate) async fn forget_way(&self) {
+        self.change("DELETE FROM dlock_meta").await;
     }
 
     /// Makes the tables as the shipped files say.

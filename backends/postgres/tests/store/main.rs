@@ -1,4 +1,4 @@
-//! Both ways on a real PostgreSQL: lease rows and advisory locks.
+//! All ways on a real PostgreSQL: lease rows, advisory locks and row locks.
 
 /// Each case in a database of its own.
 macro_rules! row_cases {
@@ -60,6 +60,18 @@ macro_rules! named_cases {
     };
 }
 
+/// Each case of row locks in a database of its own.
+macro_rules! row_lock_cases {
+    ($($name:ident)*) => {
+        mod postgres {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $name() {
+                crate::kit::run(stringify!($name), |database| Box::pin(super::$name(database))).await;
+            })*
+        }
+    };
+}
+
 mod advisory;
 mod failover;
 mod fenced;
@@ -72,6 +84,8 @@ mod pooler;
 mod readers;
 mod rights;
 mod rooms;
+mod row;
+mod row_kit;
 mod schemas;
 mod settings;
 mod tables;
@@ -84,3 +98,7 @@ mod cases;
 /// The cases of named locks that are the same on every server.
 #[path = "../../../sql/tests/named/mod.rs"]
 mod named;
+
+/// The cases of row locks that are the same on every server.
+#[path = "../../../sql/tests/row/mod.rs"]
+mod row_cases;

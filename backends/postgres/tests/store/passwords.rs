@@ -10,6 +10,7 @@ use crate::kit::{Database, TTL, try_open};
 row_cases! {
     a_password_may_have_any_character
     a_wrong_password_is_refused_and_never_shown
+    a_password_that_the_client_does_not_send_is_told_and_never_shown
 }
 
 async fn a_password_may_have_any_character(database: Database) {
@@ -49,4 +50,14 @@ async fn a_wrong_password_is_refused_and_never_shown(database: Database) {
     let error = try_open(&database.url_of(&format!("{account}:right"))).await.unwrap_err();
     assert_eq!(*error.kind(), ErrorKind::PermissionDenied, "{error}");
     assert!(error.to_string().contains("CREATE TABLE dlock_locks"), "{error}");
+}
+
+async fn a_password_that_the_client_does_not_send_is_told_and_never_shown(database: Database) {
+    let account = format!("p_{:08x}", fastrand::u32(..));
+    database.change(&format!("CREATE ROLE {account} LOGIN PASSWORD 'geheim\u{1F512}'")).await;
+    let error = try_open(&database.url_of(&format!("{account}:geheim%F0%9F%94%92"))).await.unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::Unsupported { .. }) && !error.is_retryable(), "{error}");
+    assert!(error.to_string().contains("emoji"), "{error}");
+    let text = text_of(&error);
+    assert!(!text.contains("geheim") && !text.contains('\u{1F512}') && !text.contains("1f512"), "{text}");
 }

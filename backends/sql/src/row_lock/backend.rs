@@ -9,8 +9,9 @@ use dlock_contract::{
 };
 use futures::future::{BoxFuture, join_all};
 
+use super::aside::{ask_aside, failed};
 use super::dialect::RowDialect;
-use super::held::{HeldRow, ask_aside};
+use super::held::HeldRow;
 use super::store::RowLock;
 
 /// How long an abandon waits for the attempt that it undoes.
@@ -36,7 +37,7 @@ impl<D: RowDialect> Backend for RowLock<D> {
         Box::pin(join_all(holds.iter().map(|hold| async move {
             let Some(held) = hold.shared_session::<HeldRow<D>>() else { return Ok(Standing::Lost) };
             let shared = self.shared.clone();
-            let confirming = ask_aside(async move { held.confirm(&shared).await })?;
+            let confirming = ask_aside(async move { shared.confirm(&held).await })?;
             let confirmed = confirming.await.unwrap_or_else(|_| Err(failed()))?;
             let renewed = |from| Standing::Renewed(Validity::new(from, hold.claim.ttl));
             Ok(confirmed.map_or(Standing::Lost, renewed))
@@ -85,8 +86,4 @@ impl<D: RowDialect> Backend for RowLock<D> {
             self.shared.pool.close();
         })
     }
-}
-
-pub(super) fn failed() -> Error {
-    Error::outage("a task of dlock's own thread failed")
 }

@@ -9,8 +9,9 @@ use dlock_contract::{
 use futures::future::BoxFuture;
 
 use super::dialect::RowDialect;
+use super::shared::Shared;
 use super::statements::Statements;
-use super::store::{RowLock, Shared};
+use super::store::RowLock;
 use crate::dialect::{Answer, Statement, Value};
 use crate::listing::{page_of, range_of};
 use crate::session::corrupt;

@@ -10,14 +10,17 @@
 //! The server frees the row when the session ends, and is told to end a session that is silent for the ttl. A renewal is a
 //! request on the hold's own session. While a statement of the body runs there, a [monitor] asks over another connection.
 
+mod aside;
 mod backend;
 mod dialect;
+mod ending;
 mod held;
 mod inspect;
 mod monitor;
 mod record;
 mod sessions;
 mod settle;
+mod shared;
 mod statements;
 mod store;
 mod sweep;

@@ -28,7 +28,7 @@ pub(super) struct Open<D: RowDialect> {
 
 /// The sessions without a hold.
 pub(super) struct Sessions<D: RowDialect> {
-    site: Arc<Site<D>>,
+    pub(super) site: Arc<Site<D>>,
     idle: Mutex<Vec<Open<D>>>,
 }
 

@@ -1,15 +1,22 @@
 //! Commits the transaction of a hold, and says whether that was done.
 
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use dlock_contract::{Error, ErrorKind, Hold, Result, Settle};
 use futures::future::BoxFuture;
 
+use super::aside::ask_aside;
 use super::dialect::RowDialect;
-use super::held::{HeldRow, ask_aside};
-use super::store::{RowLock, Shared};
+use super::held::HeldRow;
+use super::shared::Shared;
+use super::store::RowLock;
 use crate::dialect::Refusal;
 use crate::session::PATIENCE;
+
+/// How long the server is asked what became of a commit, and how often.
+const OUTCOME: Duration = Duration::from_millis(500);
+const AGAIN: Duration = Duration::from_millis(20);
 
 impl<D: RowDialect> Settle for RowLock<D> {
     fn has_work(&self, hold: &Hold) -> bool {
@@ -30,7 +37,7 @@ impl<D: RowDialect> Settle for RowLock<D> {
 impl<D: RowDialect> Shared<D> {
     async fn commit(&self, held: &HeldRow<D>) -> Result<()> {
         let (clock, dialect) = (&self.site.clock, &self.site.dialect);
-        let Some(mut slot) = held.begin_end(self).await else {
+        let Some(mut slot) = held.begin_end(clock).await else {
             return Err(refusal("a statement of the body is still under way on another task"));
         };
         // Behind this, a request that has not ended drops the connection.
@@ -62,20 +69,31 @@ impl<D: RowDialect> Shared<D> {
             return Err(refusal(text).because(error).with_retryable(kind == Refusal::Undone));
         }
         drop(open);
-        let id = held.id.clone();
-        let asked = self.monitor.ask(move |dialect, conn| {
-            let id = id.clone();
-            Box::pin(async move { dialect.was_committed(conn, &id).await })
-        });
-        match asked.await {
-            Ok((Some(true), server)) if server == *held.server => {
+        match self.was_committed(held).await {
+            Some(true) => {
                 held.note_committed();
                 Ok(())
             }
-            Ok((Some(false), server)) if server == *held.server => {
-                Err(refusal("its session ended before the commit").because(error))
+            Some(false) => Err(refusal("its session ended before the commit").because(error)),
+            None => Err(unknown("the session ended while the commit was under way").because(error)),
+        }
+    }
+
+    /// What became of a commit without an answer, if the server can tell. It may still be at it for a moment.
+    async fn was_committed(&self, held: &HeldRow<D>) -> Option<bool> {
+        let clock = &self.site.clock;
+        let until = clock.now().after(OUTCOME);
+        loop {
+            let id = held.id.clone();
+            let asked = self.monitor.ask(move |dialect, conn| {
+                let id = id.clone();
+                Box::pin(async move { dialect.was_committed(conn, &id).await })
+            });
+            match asked.await {
+                Ok((Some(answer), server)) if server == *held.server => return Some(answer),
+                Ok((None, _)) if clock.now() < until => clock.sleep_until(clock.now().after(AGAIN)).await,
+                _ => return None,
             }
-            _ => Err(unknown("the session ended while the commit was under way").because(error)),
         }
     }
 }

@@ -10,22 +10,22 @@ use dlock_contract::{
     TtlRange, Validity, Wake, WakeStyle,
 };
 
-use super::backend::failed;
+use super::aside::{ask_aside, failed};
 use super::dialect::RowDialect;
-use super::held::{HeldRow, ask_aside};
+use super::held::HeldRow;
 use super::monitor::{Monitor, TOLD};
 use super::record::{mixes, mode_number};
 use super::sessions::Sessions;
+use super::shared::Shared;
 use super::statements::Statements;
 use super::sweep::sweep_for_ever;
-use super::table::{RowKind, RowTable};
+use super::table::RowTable;
 use super::taking::Found;
 use crate::dialect::Value;
-use crate::flights::Flights;
 use crate::pool::Pool;
 use crate::session::{PATIENCE, Site};
 use crate::settings::Settings;
-use crate::ways::{Way, Ways};
+use crate::ways::Way;
 
 /// How often sessions without a hold are looked at.
 const TIDY: Duration = Duration::from_secs(5);
@@ -37,20 +37,6 @@ pub struct RowLock<D: RowDialect> {
     pub(super) profile: Profile,
     /// They end with the store.
     _tasks: [Run<()>; 3],
-}
-
-/// The parts of the store that waiters share. A waiter outlives its borrow of the store.
-pub(super) struct Shared<D: RowDialect> {
-    pub(super) site: Arc<Site<D>>,
-    pub(super) statements: Arc<Statements>,
-    pub(super) table: RowTable,
-    pub(super) kind: RowKind,
-    ways: Arc<Ways>,
-    pub(super) flights: Arc<Flights>,
-    pub(super) sessions: Sessions<D>,
-    /// For records: each statement is a transaction of its own.
-    pub(super) pool: Pool<D>,
-    pub(super) monitor: Arc<Monitor<D>>,
 }
 
 impl<D: RowDialect> RowLock<D> {
@@ -87,7 +73,7 @@ impl<D: RowDialect> RowLock<D> {
             kind,
             ways: Arc::default(),
             flights: Arc::default(),
-            sessions: Sessions::new(&site),
+            sessions: Arc::new(Sessions::new(&site)),
             pool,
             monitor: monitor.clone(),
             site,
@@ -100,16 +86,10 @@ impl<D: RowDialect> RowLock<D> {
 }
 
 impl<D: RowDialect> Shared<D> {
-    pub(super) async fn bounded<T>(&self, work: impl Future<Output = Result<T>>) -> Result<T> {
-        let late = || Error::outage(format!("the server did not answer within {PATIENCE:?}"));
-        let clock = &self.site.clock;
-        clock.timeout_at(clock.now().after(PATIENCE), work).await.ok_or_else(late)?
-    }
-
     pub(super) async fn attempt(self: &Arc<Self>, claim: &Arc<Claim>, queue: Queue) -> Result<Attempt> {
         if let Some(held) = self.monitor.held_by(&claim.owner) {
             let (shared, asked) = (self.clone(), held.clone());
-            let confirming = ask_aside(async move { asked.confirm(&shared).await })?;
+            let confirming = ask_aside(async move { shared.confirm(&asked).await })?;
             if let Some(from) = confirming.await.unwrap_or_else(|_| Err(failed()))? {
                 let validity = Validity::new(from, claim.ttl);
                 return Ok(Attempt::Acquired(Hold::new(claim.clone(), held.token, validity)?.with_session(held)));
@@ -172,7 +152,7 @@ impl<D: RowDialect> Shared<D> {
     pub(super) async fn free(self: &Arc<Self>, held: Arc<HeldRow<D>>) -> Result<Released> {
         let shared = self.clone();
         let undoing = ask_aside(async move {
-            let undone = held.undo(&shared).await;
+            let undone = shared.undo(&held).await;
             shared.monitor.remove(&held);
             if held.record.is_reader {
                 shared.forget(&held);
@@ -222,13 +202,4 @@ fn profile(kind: &'static str, longest: Duration) -> Profile {
         row.expires_alone = false;
         row.takeover_delay = second;
     })
-}
-
-impl<D: RowDialect> std::fmt::Debug for Shared<D> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("RowLock")
-            .field("dialect", &self.site.dialect)
-            .field("table", &self.table)
-            .finish_non_exhaustive()
-    }
 }

@@ -9,8 +9,8 @@ use std::time::Duration;
 use dlock_contract::{ErrorKind, Result};
 
 use super::dialect::RowDialect;
+use super::shared::Shared;
 use super::statements::Statements;
-use super::store::Shared;
 use crate::dialect::Value;
 use crate::numbers::micros;
 use crate::session::Session;

@@ -8,7 +8,7 @@ use crate::row::name_of;
 /// The options of a URL for rows in a table of the user's own.
 pub const ROW_OPTIONS: [OptionRow; 2] = [
     OptionRow::new("table", "of way=row: the table of your own whose rows are locked, such as orders"),
-    OptionRow::new("key", "of way=row: the column of that table that names a row, such as id"),
+    OptionRow::new("column", "of way=row: the column of that table that names a row, such as id"),
 ];
 
 /// The table that has the rows.
@@ -56,7 +56,7 @@ impl RowTable {
     /// # Errors
     /// If one of the two options is missing, or for a name that would need quotes inside of its quotes.
     pub fn of(address: &Address, schema: Option<&str>) -> Result<Self> {
-        let (table, column) = (address.option("table"), address.option("key"));
+        let (table, column) = (address.option("table"), address.option("column"));
         if let (None, None) = (table, column) {
             return Ok(Self {
                 schema: schema.map(str::to_owned),
@@ -67,7 +67,7 @@ impl RowTable {
         }
         let is_row = address.option("way") == Some("row");
         let (Some(table), Some(column), true) = (table, column, is_row) else {
-            return Err(address.wrong("`table` and `key` go together, and belong to way=row"));
+            return Err(address.wrong("`table` and `column` go together, and belong to way=row"));
         };
         let (schema, name) = match table.split_once('.') {
             Some((schema, name)) => (Some(schema), name),
@@ -75,7 +75,7 @@ impl RowTable {
         };
         if ![schema, Some(name), Some(column)].into_iter().flatten().all(is_name) {
             return Err(
-                address.wrong("`table` and `key` take names of letters, digits and underscores, as in the database")
+                address.wrong("`table` and `column` take names of letters, digits and underscores, as in the database")
             );
         }
         let (schema, name, column) = (schema.map(str::to_owned), name.to_owned(), column.to_owned());
@@ -178,21 +178,21 @@ mod tests {
     fn a_table_is_dlocks_or_the_one_that_the_url_names() {
         let own = table("way=row").unwrap();
         assert_eq!((own.name.as_str(), own.schema.as_deref(), own.is_own), (ROW_KEYS, Some("s"), false));
-        let users = table("way=row&table=shop.Orders&key=id").unwrap();
+        let users = table("way=row&table=shop.Orders&column=id").unwrap();
         assert_eq!((users.name.as_str(), users.schema.as_deref(), users.is_own), ("Orders", Some("shop"), true));
-        let wrong = ["table=o&key=id", "way=row&table=o", "way=row&key=id", "way=lease&table=o&key=id"];
+        let wrong = ["table=o&column=id", "way=row&table=o", "way=row&column=id", "way=lease&table=o&column=id"];
         let names = ["a%20b", "a%22b", "a%60b", "a%3Bb", "1a", "a.b.c", "a-b", "", "%C3%A4"];
-        let unsafe_names = names.map(|name| format!("way=row&table={name}&key=id"));
-        let unsafe_columns = names.map(|name| format!("way=row&table=o&key={name}"));
+        let unsafe_names = names.map(|name| format!("way=row&table={name}&column=id"));
+        let unsafe_columns = names.map(|name| format!("way=row&table=o&column={name}"));
         for bad in wrong.map(str::to_owned).into_iter().chain(unsafe_names).chain(unsafe_columns) {
             let error = table(&bad).unwrap_err();
-            assert!(error.to_string().contains("table") || error.to_string().contains("key"), "{bad}: {error}");
+            assert!(error.to_string().contains("table") || error.to_string().contains("column"), "{bad}: {error}");
         }
     }
 
     #[test]
     fn a_key_is_a_row_in_one_way_only() {
-        let users = table("way=row&table=orders&key=id").unwrap();
+        let users = table("way=row&table=orders&column=id").unwrap();
         let row = |kind, text: &str| users.key_of(kind, &key(text));
         assert_eq!(row(RowKind::Number, "42").unwrap(), RowKey::Number(42));
         assert_eq!(row(RowKind::Text, "a-1").unwrap(), RowKey::Text("a-1".into()));

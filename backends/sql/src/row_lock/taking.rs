@@ -9,12 +9,12 @@ use dlock_contract::{BootInstant, Claim, Error, ErrorKind, HoldId, Mode, Result}
 
 use tokio::sync::oneshot;
 
-use super::backend::failed;
+use super::aside::failed;
 use super::dialect::{RowAsk, RowDialect, RowId, Taken};
 use super::held::{Granted, HeldRow};
 use super::record::{self, Record};
 use super::sessions::Open;
-use super::store::Shared;
+use super::shared::Shared;
 use super::table::RowKey;
 use crate::dialect::{Refusal, Value};
 use crate::session::refused;
@@ -147,7 +147,11 @@ impl<D: RowDialect> Shared<D> {
                 return Err(error);
             }
         };
-        let held = Arc::new(HeldRow::new(Granted { owner: claim.owner, id, record, row, token, since, open }, self));
+        let held = Arc::new(HeldRow::new(
+            Granted { owner: claim.owner, id, record, row, token, since, open },
+            &self.sessions,
+            &self.flights,
+        ));
         self.monitor.add(&held);
         Ok(held)
     }

@@ -2,11 +2,14 @@
 //! `kit` that knows how to reach its server, and the macros that run each case there.
 
 mod accounts;
+mod builder;
+mod cancelled;
 mod clock_jumps;
 pub(crate) mod crowds;
 mod deadlocks;
 mod dropped;
 mod full_disk;
+mod hosts;
 mod inspect;
 mod limits;
 mod locked_rows;

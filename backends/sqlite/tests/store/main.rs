@@ -4,6 +4,8 @@ mod store;
 
 mod crowds;
 mod cycle;
+#[cfg(target_os = "linux")]
+mod disks;
 mod dropped;
 mod fenced;
 mod file;
@@ -21,6 +23,10 @@ mod wakes;
 fn child_main() {
     match dlock_testkit::child::role().as_deref() {
         Some("permit holder") => permits::hold_in_child(),
+        #[cfg(target_os = "linux")]
+        Some("disks") => disks::fill_the_disk(),
+        #[cfg(target_os = "linux")]
+        Some("commits") => disks::commit_for_ever(),
         #[cfg(target_os = "linux")]
         Some("wakes") => wakes::release_in_child(),
         #[cfg(target_os = "linux")]

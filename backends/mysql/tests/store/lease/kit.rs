@@ -16,6 +16,7 @@ pub(crate) type Store = LeaseRow<MySql>;
 pub(crate) type Client = MySqlConnection;
 
 pub(crate) use dlock_mysql::versioned::Versioned;
+pub(crate) use dlock_mysql::{Builder, Login};
 
 /// The change of a row in the cases of version columns.
 pub(crate) const SET_REMAINING: &str = "remaining = ?";
@@ -212,6 +213,27 @@ impl Database {
 
     pub(crate) async fn grant(&self, account: &str, (rights, table): &(&str, &str)) {
         self.change(&format!("GRANT {rights} ON {}.{table} TO '{account}'@'%'", self.name)).await;
+    }
+
+    /// An account that may do all in this database.
+    pub(crate) async fn make_account(&self, name: &str, password: &str) {
+        self.change(&format!("CREATE USER '{name}'@'%' IDENTIFIED BY '{password}'")).await;
+        self.change(&format!("GRANT ALL ON {}.* TO '{name}'@'%'", self.name)).await;
+    }
+
+    pub(crate) async fn change_password(&self, name: &str, password: &str) {
+        self.change(&format!("ALTER USER '{name}'@'%' IDENTIFIED BY '{password}'")).await;
+    }
+
+    /// Options of a URL without which an account with a password is refused: MySQL's kind of password needs TLS.
+    pub(crate) async fn for_passwords(&self) -> &'static str {
+        let is_mariadb = self.lines("SELECT VERSION()").await[0].contains("MariaDB");
+        if is_mariadb { "" } else { "tls=require" }
+    }
+
+    /// Each namespace has one way; this one may have another from now on.
+    pub(crate) async fn forget_way(&self) {
+        self.change("DELETE FROM dlock_meta").await;
     }
 
     /// Makes the tables as the shipped files say.

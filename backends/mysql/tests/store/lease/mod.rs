@@ -73,6 +73,7 @@ macro_rules! cases_on_small_disk {
 }
 
 mod failover;
+mod hosts;
 mod kit;
 mod lookups;
 mod rights;

@@ -1,0 +1,60 @@
+//! Row locks in a database of MySQL or MariaDB.
+
+use dlock::{Clock, Result};
+use dlock_mysql::lease::MySql;
+use dlock_sql::{LeaseRow, RowLock};
+use futures::future::LocalBoxFuture;
+use sqlx::mysql::MySqlDatabaseError;
+
+pub(crate) use dlock::mysql::{RowTransaction, transaction};
+
+pub(crate) use crate::server::{Database, Kind};
+
+/// A statement that takes so many seconds.
+pub(crate) const SLEEP: &str = "SELECT SLEEP($)";
+/// The session that runs it.
+pub(crate) const SESSION: &str = "SELECT CAST(CONNECTION_ID() AS SIGNED)";
+
+pub(crate) const DROP_INDEX: &str = "DROP INDEX only_one ON jobs";
+
+/// Tables that have no transactions, or too little of a unique index.
+pub(crate) const UNLOCKABLE: [&str; 3] = [
+    "CREATE TABLE myisam (id BIGINT PRIMARY KEY) ENGINE=MyISAM",
+    "CREATE TABLE memory (id BIGINT PRIMARY KEY) ENGINE=MEMORY",
+    "CREATE TABLE prefixed (id VARCHAR(40), UNIQUE (id(3)))",
+];
+
+/// Runs one case of `row_lock_cases`.
+pub(crate) async fn run<F>(kind: Kind, case: &str, body: F)
+where
+    F: FnOnce(Database) -> LocalBoxFuture<'static, ()>,
+{
+    body(Database::create(&kind.shared().unwrap(), case).await).await;
+}
+
+pub(crate) async fn open(url: &str) -> Result<RowLock<MySql>> {
+    let url = if url.contains("way=row") { url.to_owned() } else { format!("{url}?way=row") };
+    dlock_mysql::row::open(&url, &Clock::system()).await
+}
+
+pub(crate) async fn lease(url: &str) -> LeaseRow<MySql> {
+    dlock_mysql::lease::open(url, &Clock::system()).await.unwrap()
+}
+
+pub(crate) fn is_deadlock(error: &sqlx::Error) -> bool {
+    let error = error.as_database_error().and_then(|error| error.try_downcast_ref::<MySqlDatabaseError>());
+    error.is_some_and(|error| error.number() == 1213)
+}
+
+/// How many sessions wait for a row of dlock's.
+pub(crate) async fn waiting(database: &Database) -> usize {
+    let sql = "SELECT ID FROM information_schema.PROCESSLIST \
+               WHERE INFO LIKE '%FROM `dlock_row_keys`%' AND DB = DATABASE() AND ID <> CONNECTION_ID()";
+    database.lines(sql).await.len()
+}
+
+pub(crate) async fn columns(database: &Database, table: &str) -> Vec<String> {
+    let sql = "SELECT CONCAT(column_name, ' ', column_type) FROM information_schema.columns \
+               WHERE table_schema = DATABASE() AND table_name = '$' ORDER BY ordinal_position";
+    database.lines(&sql.replace('$', table)).await
+}

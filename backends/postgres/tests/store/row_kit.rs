@@ -1,0 +1,47 @@
+//! Row locks in a database of PostgreSQL.
+
+use dlock::{Clock, Result};
+use dlock_postgres::Postgres;
+use dlock_sql::{LeaseRow, RowLock};
+
+pub(crate) use dlock::postgres::{RowTransaction, transaction};
+
+pub(crate) use crate::kit::Database;
+
+/// A statement that takes so many seconds.
+pub(crate) const SLEEP: &str = "SELECT pg_sleep($)";
+/// The session that runs it.
+pub(crate) const SESSION: &str = "SELECT pg_backend_pid()::bigint";
+
+pub(crate) const DROP_INDEX: &str = "DROP INDEX only_one";
+
+/// Tables with too little of a unique index, or keys that the server pads.
+pub(crate) const UNLOCKABLE: [&str; 2] = [
+    "CREATE TABLE padded (id CHAR(9) PRIMARY KEY)",
+    "CREATE TABLE partial (id BIGINT); CREATE UNIQUE INDEX ON partial (id) WHERE id > 0",
+];
+
+pub(crate) async fn open(url: &str) -> Result<RowLock<Postgres>> {
+    let url = if url.contains("way=row") { url.to_owned() } else { format!("{url}?way=row") };
+    dlock_postgres::row::open(&url, &Clock::system()).await
+}
+
+pub(crate) async fn lease(url: &str) -> LeaseRow<Postgres> {
+    dlock_postgres::open(url, &Clock::system()).await.unwrap()
+}
+
+pub(crate) fn is_deadlock(error: &sqlx::Error) -> bool {
+    error.as_database_error().and_then(|error| error.code()).is_some_and(|code| code == "40P01")
+}
+
+/// How many sessions wait for a row of dlock's.
+pub(crate) async fn waiting(database: &Database) -> usize {
+    let sql = "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
+    database.lines(sql).await.len()
+}
+
+pub(crate) async fn columns(database: &Database, table: &str) -> Vec<String> {
+    let sql = "SELECT column_name || ' ' || data_type FROM information_schema.columns WHERE table_name = '$' \
+               ORDER BY ordinal_position";
+    database.lines(&sql.replace('$', table)).await
+}

@@ -1,0 +1,72 @@
+//! A provider of credentials, which is asked at each connect: passwords that are rotated, tokens that live for minutes.
+
+use std::fmt;
+use std::sync::Arc;
+
+use dlock_contract::{Error, Result, Secret};
+use futures::future::BoxFuture;
+
+/// The account of one connect. Nothing of it is ever shown.
+#[derive(Clone, Debug)]
+pub struct Login {
+    pub(crate) user: Option<Secret>,
+    pub(crate) password: Secret,
+}
+
+impl Login {
+    /// A password or a token. The user is the one of the URL or of the options.
+    #[must_use]
+    pub fn password(password: impl Into<String>) -> Self {
+        Self { user: None, password: Secret::new(password.into()) }
+    }
+
+    /// A user with its password, where both change.
+    #[must_use]
+    pub fn user(user: impl Into<String>, password: impl Into<String>) -> Self {
+        Self { user: Some(Secret::new(user.into())), password: Secret::new(password.into()) }
+    }
+
+    /// The options of a client with this account.
+    pub fn apply<O>(&self, options: O, user: impl Fn(O, &str) -> O, password: impl Fn(O, &str) -> O) -> O {
+        let options = match &self.user {
+            Some(name) => user(options, name.reveal()),
+            None => options,
+        };
+        password(options, self.password.reveal())
+    }
+}
+
+/// Who gives the account of each connect.
+#[derive(Clone)]
+pub struct Credentials(Arc<dyn Fn() -> BoxFuture<'static, Option<Login>> + Send + Sync>);
+
+impl Credentials {
+    /// Asks this function at each connect, also on dlock's own thread. The time for a connect is also its time.
+    ///
+    /// Its error is shown nowhere, since it could hold a secret: let the function log it.
+    pub fn new<F, E>(provide: impl Fn() -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = std::result::Result<Login, E>> + Send + 'static,
+    {
+        Self(Arc::new(move || {
+            let provided = provide();
+            Box::pin(async move { provided.await.ok() })
+        }))
+    }
+
+    /// The account of the next connect.
+    ///
+    /// # Errors
+    /// An outage with the code `credentials` if the provider fails. A retry may help.
+    pub async fn get(&self) -> Result<Login> {
+        let failed =
+            || Error::outage("the provider of credentials failed; its own log says why").with_code("credentials");
+        (self.0)().await.ok_or_else(failed)
+    }
+}
+
+impl fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Credentials")
+    }
+}

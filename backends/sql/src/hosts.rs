@@ -1,0 +1,77 @@
+//! The servers of a store: one of them is connected to.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use dlock_contract::engine::Names;
+use dlock_contract::{Clock, Error, ErrorKind, Result};
+use futures::future::BoxFuture;
+
+/// The servers of a store, each with what its client needs.
+#[derive(Clone)]
+pub struct Hosts<O> {
+    all: Vec<O>,
+    /// Which of them was used last. It is tried first.
+    used: Arc<AtomicUsize>,
+    /// How long each of them may take.
+    patience: Duration,
+    names: Arc<Names>,
+}
+
+impl<O: Sync> Hosts<O> {
+    /// All of them have this time for one connect, so one that is silent must not use it up.
+    #[must_use]
+    pub fn new(all: Vec<O>, time: Duration) -> Self {
+        let patience = time / u32::try_from(all.len().max(1)).unwrap_or(u32::MAX);
+        let (used, names) = Default::default();
+        Self { all, used, patience, names }
+    }
+
+    /// All of them.
+    pub fn iter(&self) -> impl Iterator<Item = &O> {
+        self.all.iter()
+    }
+
+    /// Connects to the first one that takes the connection.
+    ///
+    /// # Errors
+    /// The error of the last one; at once, if one refuses the account.
+    pub async fn connect<'a, T>(
+        &'a self,
+        clock: &Clock,
+        connect: impl Fn(&'a O) -> BoxFuture<'a, Result<T>>,
+    ) -> Result<T> {
+        let (first, patience) = (self.used.load(Ordering::Relaxed), self.patience);
+        let mut failed = Error::outage("there is no host to connect to");
+        for place in 0..self.all.len() {
+            let place = (first + place) % self.all.len();
+            let late = || Err(Error::outage(format!("the server did not accept a connection within {patience:?}")));
+            let connecting = connect(&self.all[place]);
+            match clock.timeout_at(clock.now().after(patience), connecting).await.unwrap_or_else(late) {
+                Ok(connected) => {
+                    self.used.store(place, Ordering::Relaxed);
+                    return Ok(connected);
+                }
+                // The other hosts would refuse it too.
+                Err(error) if *error.kind() == ErrorKind::PermissionDenied => return Err(error),
+                Err(error) => failed = error,
+            }
+        }
+        Err(failed)
+    }
+
+    /// Waits until a host's name is known. The client looks it up once more, which is quick then: it checks the server's
+    /// certificate by the name, so an address would not do. A look-up that hangs so costs one thread, whoever connects.
+    ///
+    /// # Errors
+    /// If the name cannot be looked up.
+    pub async fn is_known(&self, host: &str, port: u16) -> Result<()> {
+        match self.names.addresses(host, port).await {
+            Ok(_) => Ok(()),
+            Err(error) => {
+                Err(Error::outage(format!("the host name of the server cannot be looked up: {}", error.kind())))
+            }
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! How a hold goes on and ends: the answer to a renewal, and the rollback.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dlock_contract::{BootInstant, Error, Released, Result};
+use tokio::sync::OwnedMutexGuard;
+
+use super::aside::ask_aside;
+use super::dialect::RowDialect;
+use super::held::{HeldRow, STATEMENT};
+use super::monitor::Seen;
+use super::sessions::Open;
+use super::shared::Shared;
+use crate::dialect::Refusal;
+use crate::session::refused;
+
+/// How long the server may take to end a session.
+const KILLED: Duration = Duration::from_secs(1);
+/// How long a renewal waits for the hold's own session before it asks the monitor.
+const PING: Duration = Duration::from_secs(1);
+
+impl<D: RowDialect> Shared<D> {
+    /// Asks whether the row is still locked by this hold: from before the request on, or not any more.
+    pub(super) async fn confirm(self: &Arc<Self>, held: &Arc<HeldRow<D>>) -> Result<Option<BootInstant>> {
+        if held.has_ended() {
+            return Ok(None);
+        }
+        let clock = self.site.clock.clone();
+        let from = clock.now();
+        // No statement of the body is under way, so its own session is asked. That also keeps the server from ending it for
+        // its silence.
+        if let Ok(slot) = held.slot.clone().try_lock_owned() {
+            let (shared, pinged) = (self.clone(), held.clone());
+            let asked = ask_aside(async move { shared.ping(&pinged, slot).await })?;
+            match clock.timeout_at(from.after(PING.min(held.ttl / 6)), asked).await {
+                Some(Ok(Some(answer))) => return answer.map(|is_held| is_held.then_some(from)),
+                // The session's end was found out, but not by an answer of the server.
+                Some(_) => {}
+                // What a dropped statement has left is still on its way.
+                None => {}
+            }
+        }
+        match self.monitor.sees(held).await {
+            Seen::Held => Ok(Some(from)),
+            Seen::Ended => {
+                held.end();
+                Ok(None)
+            }
+            Seen::Unknown => Err(Error::outage("the server did not say whether the session of the lock lives")),
+        }
+    }
+
+    /// `None` if its session cannot say.
+    async fn ping(&self, held: &HeldRow<D>, mut slot: OwnedMutexGuard<Option<Open<D>>>) -> Option<Result<bool>> {
+        let dialect = &self.site.dialect;
+        let open = slot.as_mut()?;
+        match dialect.is_in(&mut open.conn, &held.id).await {
+            Ok(true) => Some(Ok(true)),
+            Ok(false) => {
+                held.end();
+                Some(Ok(false))
+            }
+            Err(error) if dialect.refusal(&error) == Refusal::SessionEnded => None,
+            Err(error) => Some(Err(refused(dialect, error))),
+        }
+    }
+
+    /// Rolls back. `Released` if the row was locked until then.
+    pub(super) async fn undo(&self, held: &HeldRow<D>) -> Result<Released> {
+        if held.is_committed() {
+            return Ok(Released::Released);
+        }
+        let ended = held.has_ended();
+        let clock = &self.site.clock;
+        let open = match held.begin_end(&self.site.clock).await {
+            Some(mut slot) => match slot.take() {
+                Some(open) => Some(open),
+                None => return Ok(Released::NotOwner),
+            },
+            // A statement of the body is under way.
+            None => None,
+        };
+        if let Some(mut open) = open {
+            let dialect = &self.site.dialect;
+            let undoing = async {
+                let is_held = dialect.is_in(&mut open.conn, &held.id).await?;
+                dialect.rollback(&mut open.conn, &held.id).await?;
+                Ok::<_, sqlx::Error>(is_held)
+            };
+            if let Some(Ok(is_held)) = clock.timeout_at(clock.now().after(STATEMENT), undoing).await {
+                self.sessions.put(open);
+                held.end();
+                return Ok(if is_held && !ended { Released::Released } else { Released::NotOwner });
+            }
+            // The connection is dropped: it is broken, or a statement that the body gave up is still under way.
+        }
+        self.kill(held, ended).await
+    }
+
+    /// Ends the session, and the transaction with it.
+    async fn kill(&self, held: &HeldRow<D>, ended: bool) -> Result<Released> {
+        let seen = self.monitor.sees_session(held).await;
+        held.end();
+        if seen == Seen::Ended {
+            return Ok(Released::NotOwner);
+        }
+        let clock = &self.site.clock;
+        let until = clock.now().after(KILLED);
+        self.monitor.kill(held.id.session).await?;
+        while clock.now() < until && self.monitor.sees_session(held).await != Seen::Ended {
+            clock.sleep_until(clock.now().after(Duration::from_millis(5))).await;
+        }
+        match seen {
+            Seen::Held if !ended => Ok(Released::Released),
+            _ => Err(Error::outage("nobody knows whether the row was locked to the end: its session did not answer")),
+        }
+    }
+}

@@ -1,0 +1,46 @@
+//! What all requests of a store use.
+
+use std::sync::Arc;
+
+use dlock_contract::{Error, Result};
+
+use super::dialect::RowDialect;
+use super::monitor::Monitor;
+use super::sessions::Sessions;
+use super::statements::Statements;
+use super::table::{RowKind, RowTable};
+use crate::flights::Flights;
+use crate::pool::Pool;
+use crate::session::{PATIENCE, Site};
+use crate::ways::Ways;
+
+/// The parts of the store that waiters share. A waiter outlives its borrow of the store.
+pub(super) struct Shared<D: RowDialect> {
+    pub(super) site: Arc<Site<D>>,
+    pub(super) statements: Arc<Statements>,
+    pub(super) table: RowTable,
+    pub(super) kind: RowKind,
+    pub(super) ways: Arc<Ways>,
+    pub(super) flights: Arc<Flights>,
+    pub(super) sessions: Arc<Sessions<D>>,
+    /// For records: each statement is a transaction of its own.
+    pub(super) pool: Pool<D>,
+    pub(super) monitor: Arc<Monitor<D>>,
+}
+
+impl<D: RowDialect> Shared<D> {
+    pub(super) async fn bounded<T>(&self, work: impl Future<Output = Result<T>>) -> Result<T> {
+        let late = || Error::outage(format!("the server did not answer within {PATIENCE:?}"));
+        let clock = &self.site.clock;
+        clock.timeout_at(clock.now().after(PATIENCE), work).await.ok_or_else(late)?
+    }
+}
+
+impl<D: RowDialect> std::fmt::Debug for Shared<D> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RowLock")
+            .field("dialect", &self.site.dialect)
+            .field("table", &self.table)
+            .finish_non_exhaustive()
+    }
+}

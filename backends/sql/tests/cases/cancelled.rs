@@ -1,0 +1,76 @@
+//! Callers that give up at any moment, as in a `select!`, on a store with two connections.
+
+use std::time::Duration;
+
+use dlock::{Key, Registry};
+use dlock_contract::{Backend, Released};
+use dlock_testkit::holds::{claim_on, take};
+use dlock_testkit::wait_until;
+use futures::future::join_all;
+
+use super::kit::{Database, TTL, key};
+use crate::named_kit;
+
+row_cases! {
+    a_thousand_callers_of_lease_rows_that_give_up_leave_no_lock_and_no_connection_in_use
+    a_thousand_callers_of_named_locks_that_give_up_leave_no_lock
+}
+
+const KEYS: usize = 7;
+
+/// Each of a thousand calls ends after a random time: before its request, in it, in a wait, or in its body.
+async fn give_up(registry: &Registry) {
+    for _ in 0..20 {
+        join_all((0..50).map(|number| async move {
+            let body = async {
+                if let Ok(guard) = registry.lock(Key::new().value(&(number % KEYS))).ttl(TTL).acquire().await {
+                    tokio::time::sleep(Duration::from_micros(fastrand::u64(0..2000))).await;
+                    drop(guard);
+                }
+            };
+            let limit = Duration::from_micros(fastrand::u64(0..8000));
+            let _ = tokio::time::timeout(limit, body).await;
+        }))
+        .await;
+    }
+}
+
+fn registry_of(database: &Database, store: impl Backend) -> Registry {
+    let registry = Registry::new();
+    registry.install("sql", store).unwrap();
+    let namespace = database.name.clone();
+    registry.configure(|defaults| defaults.namespace = namespace.clone()).unwrap();
+    registry
+}
+
+async fn a_thousand_callers_of_lease_rows_that_give_up_leave_no_lock_and_no_connection_in_use(database: Database) {
+    let registry = registry_of(&database, database.store_with("max_connections=2").await);
+    give_up(&registry).await;
+    wait_until("nothing is held", async || database.held().await.is_empty()).await.unwrap();
+    // Both connections are free again: two callers are served at once, and again.
+    for _ in 0..4 {
+        let both = [registry.lock("x").ttl(TTL), registry.lock("y").ttl(TTL)].map(|lock| lock.acquire());
+        for guard in join_all(both).await {
+            guard.unwrap().release().await.unwrap();
+        }
+    }
+    registry.shutdown(Duration::from_secs(10)).await;
+    wait_until("the connections are closed", async || database.sessions().await.is_empty()).await.unwrap();
+}
+
+async fn a_thousand_callers_of_named_locks_that_give_up_leave_no_lock(database: Database) {
+    let registry = registry_of(&database, named_kit::open(&database).await);
+    give_up(&registry).await;
+    let other = named_kit::open(&database).await;
+    let names: Vec<_> = (0..KEYS).map(|number| key(&database, &number.to_string())).collect();
+    wait_until("nothing is held", async || {
+        let states = join_all(names.iter().map(|name| other.look(name))).await;
+        states.into_iter().all(|state| state.unwrap().holders.is_empty())
+    })
+    .await
+    .unwrap();
+    for name in &names {
+        let hold = take(&other, &claim_on(name, TTL, |_| ())).await;
+        assert_eq!(other.release(&hold).await.unwrap(), Released::Released);
+    }
+}

@@ -1,0 +1,128 @@
+//! Rows of a table of the user's own.
+
+use dlock::{ErrorKind, Key, Lock, Mode};
+use dlock_contract::Backend;
+
+use super::world::{World, registry, run};
+use crate::row_kit::{Database, columns, open, transaction};
+
+row_lock_cases! {
+    rows_of_a_table_of_the_users_own_are_locked
+    a_row_that_is_missing_is_an_error_of_its_own
+    a_key_that_differs_from_its_row_is_missing
+    a_table_that_cannot_be_locked_is_refused
+    a_store_looks_at_the_table_again
+    readers_share_a_row_and_keep_writers_out
+    a_namespace_of_another_way_is_refused
+}
+
+fn order(registry: &dlock::Registry, id: u32) -> Lock {
+    registry.lock(Key::new().value(&id))
+}
+
+async fn rows_of_a_table_of_the_users_own_are_locked(database: Database) {
+    let world = World::new(database).await;
+    world.database.change("INSERT INTO data VALUES (1, 0), (2, 0)").await;
+    let before = columns(&world.database, "data").await;
+    let url = format!("{}?way=row&table=data&column=id", world.database.url());
+    let (one, other) = (registry(&world.database, &url).await, registry(&world.database, &url).await);
+    let guard = order(&one, 1).acquire().await.unwrap();
+    assert_eq!(*order(&other, 1).try_acquire().await.unwrap_err().kind(), ErrorKind::Busy);
+    order(&other, 2).try_acquire().await.unwrap().release().await.unwrap();
+    // Somebody's own statement is kept out too.
+    let nobody = "SELECT id FROM data WHERE id = 1 FOR UPDATE SKIP LOCKED";
+    assert_eq!(world.database.lines(nobody).await, [""; 0]);
+    let holders = order(&other, 1).holders().await.unwrap();
+    assert_eq!(holders.holders.len(), 1);
+    let mut tx = transaction(&guard).unwrap();
+    run(&mut tx, "UPDATE data SET n = n + 1 WHERE id = 1").await.unwrap();
+    drop(tx);
+    guard.release().await.unwrap();
+    assert_eq!(world.database.lines("SELECT n FROM data ORDER BY id").await, ["1", "0"]);
+    assert_eq!(columns(&world.database, "data").await, before);
+    assert_eq!(world.database.lines("SELECT k FROM dlock_rows ORDER BY k").await, ["data.id=1", "data.id=2"]);
+}
+
+async fn a_row_that_is_missing_is_an_error_of_its_own(database: Database) {
+    let world = World::new(database).await;
+    let url = format!("{}?way=row&table=data&column=id", world.database.url());
+    let registry = registry(&world.database, &url).await;
+    let error = order(&registry, 7).acquire().await.unwrap_err();
+    assert_eq!(*error.kind(), ErrorKind::NoSuchRow);
+    assert!(!error.is_retryable() && error.to_string().contains("data"), "{error}");
+    let error = registry.lock("abc").acquire().await.unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::Unsupported { .. }), "{error}");
+    world.database.change("INSERT INTO data VALUES (7, 0)").await;
+    order(&registry, 7).acquire().await.unwrap().release().await.unwrap();
+}
+
+async fn a_key_that_differs_from_its_row_is_missing(database: Database) {
+    database.change("CREATE TABLE products (sku VARCHAR(40) PRIMARY KEY, n INT NOT NULL)").await;
+    database.change("INSERT INTO products VALUES ('abc', 0), ('b%_', 0)").await;
+    let url = format!("{}?way=row&table=products&column=sku", database.url());
+    let registry = registry(&database, &url).await;
+    for sku in ["abc", "b%_"] {
+        registry.lock(Key::new().value(sku)).acquire().await.unwrap().release().await.unwrap();
+    }
+    for sku in ["ABC", "äbc", "ab", "b", "a%", "'abc'"] {
+        let error = registry.lock(Key::new().value(sku)).acquire().await.unwrap_err();
+        assert_eq!(*error.kind(), ErrorKind::NoSuchRow, "{sku}: {error}");
+    }
+    registry.lock(Key::new().value("abc")).acquire().await.unwrap().release().await.unwrap();
+}
+
+async fn a_table_that_cannot_be_locked_is_refused(database: Database) {
+    for sql in [
+        "CREATE TABLE bare (id BIGINT)",
+        "CREATE TABLE pairs (id BIGINT, other BIGINT, PRIMARY KEY (id, other))",
+        "CREATE TABLE floats (id DOUBLE PRECISION PRIMARY KEY)",
+        "CREATE TABLE base (id BIGINT PRIMARY KEY)",
+        "CREATE VIEW shown AS SELECT id FROM base",
+    ]
+    .into_iter()
+    .chain(crate::row_kit::UNLOCKABLE)
+    {
+        database.change(sql).await;
+    }
+    let own = crate::row_kit::UNLOCKABLE.iter().map(|sql| sql.split(' ').nth(2).unwrap());
+    for table in ["bare", "pairs", "floats", "shown", "nowhere"].into_iter().chain(own) {
+        let url = format!("{}?way=row&table={table}&column=id", database.url());
+        let error = open(&url).await.unwrap_err();
+        assert_eq!(*error.kind(), ErrorKind::SchemaMismatch, "{table}: {error}");
+        assert!(error.to_string().contains(table), "{table}: {error}");
+    }
+    open(&format!("{}?way=row&table=base&column=id", database.url())).await.unwrap();
+    let error = open(&format!("{}?way=row&table=base&column=other", database.url())).await.unwrap_err();
+    assert!(error.to_string().contains("other"), "{error}");
+}
+
+async fn a_store_looks_at_the_table_again(database: Database) {
+    database.change("CREATE TABLE jobs (id BIGINT NOT NULL)").await;
+    database.change("CREATE UNIQUE INDEX only_one ON jobs (id)").await;
+    let store = open(&format!("{}?way=row&table=jobs&column=id", database.url())).await.unwrap();
+    store.ready().await.unwrap();
+    database.change(crate::row_kit::DROP_INDEX).await;
+    let error = store.ready().await.unwrap_err();
+    assert!(error.to_string().contains("unique index"), "{error}");
+}
+
+async fn readers_share_a_row_and_keep_writers_out(database: Database) {
+    let world = World::new(database).await;
+    let other = registry(&world.database, &world.database.url()).await;
+    let one = world.lock().mode(Mode::Read).acquire().await.unwrap();
+    let two = other.lock("a").mode(Mode::Read).try_acquire().await.unwrap();
+    assert_eq!(other.lock("a").holders().await.unwrap().holders.len(), 2);
+    assert_eq!(*other.lock("a").mode(Mode::Write).try_acquire().await.unwrap_err().kind(), ErrorKind::Busy);
+    one.release().await.unwrap();
+    two.release().await.unwrap();
+    other.lock("a").mode(Mode::Write).acquire().await.unwrap().release().await.unwrap();
+}
+
+async fn a_namespace_of_another_way_is_refused(database: Database) {
+    let world = World::new(database).await;
+    world.lock().acquire().await.unwrap().release().await.unwrap();
+    world.registry.install("lease", crate::row_kit::lease(&world.database.url()).await).unwrap();
+    let error = world.lock().backend("lease").acquire().await.unwrap_err();
+    assert_eq!(*error.kind(), ErrorKind::SchemaMismatch);
+    assert!(error.to_string().contains("way=row"), "{error}");
+}
