@@ -48,7 +48,7 @@ pub(crate) fn etcd_mutex() -> Result {
 }
 
 /// Builds a program in Go, whose versions its `go.sum` pins, into a tree of its own.
-fn go(name: &str, source: &str) -> Result {
+pub(crate) fn go(name: &str, source: &str) -> Result {
     let tree = Tree::named(name);
     let go = read(Command::new("go").arg("version")).map_err(|error| {
         format!("{error}\n{name} is built by Go: install Go 1.21 or newer (Debian: apt-get install golang)")
